@@ -1,12 +1,10 @@
-"""Spark's readers over feeds: they choose the records of a batch, plan its tasks, read them, and hear of commits."""
+"""Spark's readers over feeds: they choose the records of a batch, plan its tasks, and hear of commits."""
 
 from __future__ import annotations
 
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -21,22 +19,12 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from streamjoin_ds.blocks import freeze_imports, reuse_freed_memory
 from streamjoin_ds.checkpoint.epochs_over import epochs_over
-from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.exchange import (
-    Outbox,
-    epoch_rows,
-    heartbeats,
     remove_committed,
-    silence,
-    told_epochs,
-    tuple_rows,
 )
 from streamjoin_ds.plan import Epochs, EpochsOver
 from streamjoin_ds.source.delay_bound import LOOK_AHEAD, DelayBound
-from streamjoin_ds.source.feed import Feed
-from streamjoin_ds.source.feeds import open_feed
 from streamjoin_ds.source.generated.generator import GeneratorFeed
 from streamjoin_ds.source.idleness import Idleness, after_silence, lets_time_go_on
 from streamjoin_ds.source.layout_rule import LayoutRule, Progress
@@ -52,125 +40,11 @@ from streamjoin_ds.source.offset import (
 )
 from streamjoin_ds.source.pacing import Pacing
 from streamjoin_ds.source.position import Position
-from streamjoin_ds.source.stamps import precedents, stamped
 from streamjoin_ds.spec.ahead import AheadLimit
 from streamjoin_ds.stream.sensor_options import SourceOptions
-from streamjoin_ds.stream.sensor_rows import plain_rows
+from streamjoin_ds.stream.sensor_tasks import SensorsPartition, SensorsTasks
 
-__all__ = ["SensorsBatchReader", "SensorsPartition", "SensorsStreamReader"]
-
-
-@dataclass
-class SensorsPartition(InputPartition):
-    """What one task reads, in plain values only.
-
-    Attributes
-    ----------
-    stream, part : int
-        The stream whose records are read, and the number of the part among the stream's parts in this batch.
-    start, end : dict or None
-        Positions of ``[start, end)`` as plain JSON values; an `end` of None: to the end of what is there.
-    silent, idle : tuple of int
-        Streams without a part in this batch, for which this task sends the heartbeats: those that hold the watermark,
-        and those that do not. A task with the stream -1 does nothing else.
-    ahead : tuple of ((int, bool) or None)
-        For each stream the arguments of its `AheadLimit`; None: a record may be ahead as far as it likes. Empty: no
-        stream has a limit.
-    batch : tuple of (dict, dict, tuple of str)
-        For each stream the positions of the batch's ``[start, end)`` and the names of the files that hold it. Empty if
-        the window does not need the order of the streams' records.
-    files : tuple of str, or None
-        Names of the files that hold the part; None: all files that are there.
-    epochs : str
-        The batch's epochs as JSON; empty while there is only the first.
-    tells_epochs : bool
-        Whether this task tells the cells of the epochs.
-    """
-
-    stream: int
-    part: int
-    start: dict[str, Any]
-    end: dict[str, Any] | None
-    silent: tuple[int, ...] = ()
-    batch: tuple[tuple[dict[str, Any], dict[str, Any], tuple[str, ...]], ...] = ()
-    idle: tuple[int, ...] = ()
-    ahead: tuple[tuple[int, bool] | None, ...] = ()
-    files: tuple[str, ...] | None = None
-    epochs: str = ""
-    tells_epochs: bool = False
-
-
-class _Sensors:
-    """What both readers share."""
-
-    def __init__(self, options: SourceOptions, schema: pa.Schema) -> None:
-        self._options = options
-        self._schema = schema  # of the rows that Spark is given
-        self._names = [stream.name for stream in options.streams]
-        self._opened: list[Feed[Any]] | None = None
-
-    @property
-    def _feeds(self) -> list[Feed[Any]]:
-        if self._opened is None:
-            pairs = zip(self._options.streams, self._options.schemas, strict=True)
-            self._opened = [open_feed(*pair, ignore_missing=self._options.ignore_missing) for pair in pairs]
-        return self._opened
-
-    def _refuse_endless(self, why: str) -> None:
-        for stream, feed in zip(self._options.streams, self._feeds, strict=True):
-            if feed.endless:
-                msg = f"stream {stream.name} is generated without end, and {why}"
-                raise ArgumentError(msg, name=stream.name, hint="give the generator a number of rows (rows=1000000)")
-
-    def _read(self, partition: SensorsPartition) -> Iterator[pa.RecordBatch]:
-        reuse_freed_memory()
-        freeze_imports()
-        options, plan = self._options, self._options.plan
-        if partition.stream < 0:
-            yield from self._heartbeats(partition)
-            return
-        epochs = self._epochs(partition)
-        feed = self._feeds[partition.stream]
-        start = feed.position(partition.start)
-        end = None if partition.end is None else feed.position(partition.end)
-        aheads = [None if limit is None else AheadLimit(*limit) for limit in partition.ahead] or [None] * len(
-            self._names
-        )
-        chunks = feed.read(start, end, aheads[partition.stream], partition.files)
-        if plan is None:
-            yield from plain_rows(chunks, options, self._schema)
-            return
-        assert end is not None
-        if partition.batch:
-            pairs = zip(self._feeds, partition.batch, strict=True)
-            batch = [(other.position(first), other.position(last), files) for other, (first, last, files) in pairs]
-            part = (start, end, partition.files or ())
-            stamps = precedents(plan.bound, partition.stream, part, batch, self._feeds, aheads)
-            chunks = stamped(chunks, start.seq, stamps)
-        if plan.exchange == "rows":
-            seqs = start.seq, end.seq
-            yield from tuple_rows(plan, partition.stream, partition.part, seqs, chunks, partition.epochs)
-            yield from self._heartbeats(partition)
-            return
-        rows = options.max_block_rows
-        outbox = Outbox(plan, partition.stream, partition.part, max_block_rows=rows, epochs=epochs)
-        for chunk in chunks:
-            outbox.add(chunk)
-        yield from outbox.rows(start.seq, end.seq)
-        yield from self._heartbeats(partition)
-
-    def _epochs(self, partition: SensorsPartition) -> Epochs | None:
-        return Epochs.from_facts(json.loads(partition.epochs), len(self._names)) if partition.epochs else None
-
-    def _heartbeats(self, partition: SensorsPartition) -> Iterator[pa.RecordBatch]:
-        plan = self._options.plan
-        assert plan is not None
-        epochs = self._epochs(partition) if partition.tells_epochs else None
-        if epochs is not None:
-            yield told_epochs(plan, partition.epochs) if plan.exchange == "rows" else epoch_rows(plan, epochs)
-        send = silence if plan.exchange == "rows" else partial(heartbeats, epochs=epochs)
-        yield from send(plan, partition.silent)
-        yield from send(plan, partition.idle, idle=True)
+__all__ = ["SensorsBatchReader", "SensorsStreamReader"]
 
 
 class SensorsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -196,7 +70,7 @@ class SensorsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
-        self._sensors = _Sensors(options, schema)
+        self._tasks = SensorsTasks(options, schema)
         self._options = options
         self._pacing = Pacing(options.pace, clock)
         self._idleness = Idleness(options.streams, clock, wall)
@@ -209,7 +83,7 @@ class SensorsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, Any]:
         """Return the offset before the first record of every stream."""
-        return self._offset([feed.initial() for feed in self._sensors._feeds])
+        return self._offset([feed.initial() for feed in self._tasks.feeds])
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Return the limit of a batch: `max_rows_per_batch` records of all streams together."""
@@ -230,8 +104,8 @@ class SensorsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 bound.begins(ends_at, 0)
             self._latest = again
             return again
-        feeds, positions = self._sensors._feeds, self._positions(start)
-        before = decode_clocks(start, self._sensors._names)
+        feeds, positions = self._tasks.feeds, self._positions(start)
+        before = decode_clocks(start, self._tasks.names)
         limits = [_ahead_limit(s.max_ahead_us, clock) for s, clock in zip(self._options.streams, before, strict=True)]
         asked = zip(feeds, positions, limits, strict=True)
         frontiers = [feed.frontier(at, look, limit) for feed, at, limit in asked]
@@ -262,7 +136,7 @@ class SensorsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         if self._latest is None:
             return None
-        feeds = list(zip(self._options.streams, self._sensors._feeds, strict=True))
+        feeds = list(zip(self._options.streams, self._tasks.feeds, strict=True))
         held = {stream.name: feed.held_back_bytes for stream, feed in feeds}
         passed = {stream.name: len(feed.passed_over) for stream, feed in feeds}
         aside = {name: facts.get("set_aside", 0) for name, facts in self._latest["streams"].items()}
@@ -271,9 +145,9 @@ class SensorsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Read only what is there now, then stop; a generator without end is refused by name."""
-        self._sensors._refuse_endless("the trigger availableNow reads to the end")
+        self._tasks.refuse_endless("the trigger availableNow reads to the end")
         self._idleness.takes_what_is_there = True
-        for feed in self._sensors._feeds:
+        for feed in self._tasks.feeds:
             feed.freeze()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
@@ -283,11 +157,11 @@ class SensorsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         stretches = list(zip(self._positions(start), self._positions(end), strict=True))
         plan = self._options.plan
         ordered = plan is not None and any(map(plan.bound.stamps, range(len(stretches))))
-        feeds = self._sensors._feeds
+        feeds = self._tasks.feeds
         files = [feed.files_between(*stretch) for feed, stretch in zip(feeds, stretches, strict=True)]
         facts = ((first.to_facts(), last.to_facts()) for first, last in stretches)
         batch = tuple((*pair, names) for pair, names in zip(facts, files, strict=True)) if ordered else ()
-        before, after = (decode_clocks(offset, self._sensors._names) for offset in (start, end))
+        before, after = (decode_clocks(offset, self._tasks.names) for offset in (start, end))
         limits = [_ahead_limit(now.max_ahead_us, then) for then, now in zip(before, after, strict=True)]
         ahead = tuple(None if limit is None else (limit.max_us, limit.is_measured) for limit in limits)
         for stream, (feed, (first, last)) in enumerate(zip(feeds, stretches, strict=True)):
@@ -301,7 +175,7 @@ class SensorsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if plan is not None and not planned and start != end:
             planned.append(SensorsPartition(-1, 0, {}, None))  # nothing but time goes on
         if plan is not None and planned:
-            told = decode_layout(end, self._sensors._names).epochs_from(plan.layout)
+            told = decode_layout(end, self._tasks.names).epochs_from(plan.layout)
             # A batch that was planned for fewer cells is heard by new ones too: their clocks go on from here.
             epochs = told.heard_by(max(told.cells, plan.cells))
             if epochs != Epochs.first(plan.layout):
@@ -318,7 +192,7 @@ class SensorsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Give the rows of one task."""
         assert isinstance(partition, SensorsPartition)
-        return self._sensors._read(partition)
+        return self._tasks.read(partition)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Remove the exchange blocks of records before `end`: Spark will not ask for those records again."""
@@ -344,27 +218,27 @@ class SensorsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return what the offset at the end of a batch says of its layout."""
         if self._layout_rule is None or self._options.plan is None:
             return None
-        before = decode_layout(start, self._sensors._names)
+        before = decode_layout(start, self._tasks.names)
         begin, end = self._progress(positions), self._progress(ends)
         folder = Path(self._options.plan.block_root)
         over = epochs_over(folder, begin.seqs) if before.epochs is not None else EpochsOver()
         return self._layout_rule.counted(self._layout_rule.decided(before, begin, over), begin, end)
 
     def _progress(self, positions: Sequence[Position]) -> Progress:
-        feeds = zip(self._sensors._feeds, positions, strict=True)
+        feeds = zip(self._tasks.feeds, positions, strict=True)
         return Progress(tuple(at.seq for at in positions), tuple(feed.time_before(at) for feed, at in feeds))
 
     def _limit(self, limit: ReadLimit) -> int:
         if isinstance(limit, ReadMaxRows):
             return max(1, limit.max_rows)
-        endless = any(feed.endless for feed in self._sensors._feeds)
+        endless = any(feed.endless for feed in self._tasks.feeds)
         if isinstance(limit, ReadAllAvailable) and not endless:
             return 1 << 40
         return self._options.max_rows_per_batch
 
     def _positions(self, offset: Mapping[str, Any]) -> list[Position]:
-        facts = decode_offset(offset, self._sensors._names)
-        return [feed.position(fact) for feed, fact in zip(self._sensors._feeds, facts, strict=True)]
+        facts = decode_offset(offset, self._tasks.names)
+        return [feed.position(fact) for feed, fact in zip(self._tasks.feeds, facts, strict=True)]
 
     def _offset(
         self,
@@ -374,7 +248,7 @@ class SensorsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         layout: LayoutFacts | None = None,
         delay: DelayFacts | None = None,
     ) -> dict[str, Any]:
-        offset = encode_offset(self._sensors._names, positions, clocks, held_back_bytes, layout, delay)
+        offset = encode_offset(self._tasks.names, positions, clocks, held_back_bytes, layout, delay)
         return json.loads(json.dumps(offset))  # type: ignore[no-any-return]
 
 
@@ -395,14 +269,14 @@ class SensorsBatchReader(DataSourceReader):
     """
 
     def __init__(self, options: SourceOptions, schema: pa.Schema) -> None:
-        self._sensors = _Sensors(options, schema)
+        self._tasks = SensorsTasks(options, schema)
         self._options = options
 
     def partitions(self) -> Sequence[InputPartition]:
         """Return one task for a stream of files, and `parts` tasks for a generated one."""
-        self._sensors._refuse_endless("a batch reads to the end")
+        self._tasks.refuse_endless("a batch reads to the end")
         planned = []
-        for number, (stream, feed) in enumerate(zip(self._options.streams, self._sensors._feeds, strict=True)):
+        for number, (stream, feed) in enumerate(zip(self._options.streams, self._tasks.feeds, strict=True)):
             start = feed.initial()
             # What is set aside of a bad file must be decided before the task reads it.
             if isinstance(feed, GeneratorFeed) or stream.on_bad_file == "quarantine":
@@ -419,4 +293,4 @@ class SensorsBatchReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Give the rows of one task."""
         assert isinstance(partition, SensorsPartition)
-        return self._sensors._read(partition)
+        return self._tasks.read(partition)

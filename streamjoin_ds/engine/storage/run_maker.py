@@ -14,7 +14,8 @@ from streamjoin_ds.engine.arrays.columns import array_of, concatenated, fixed_wi
 from streamjoin_ds.engine.arrays.keys import is_stored, key_dtype
 from streamjoin_ds.engine.arrays.memory import ColumnMemory
 from streamjoin_ds.engine.reference.kernel_objects import BatchColumns
-from streamjoin_ds.engine.storage.layout import ARRIVAL_ORDER, SortLayout, sampled
+from streamjoin_ds.engine.storage.layout import ARRIVAL_ORDER, SortLayout
+from streamjoin_ds.engine.storage.layout_sample import sampled
 from streamjoin_ds.engine.storage.run_form import RunForm
 from streamjoin_ds.engine.storage.sealed_run import SealedRun
 from streamjoin_ds.engine.storage.sealing import BatchSealer

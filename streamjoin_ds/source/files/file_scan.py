@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from bisect import bisect_right
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +18,7 @@ from streamjoin_ds.source.files.line_blocks import LineBlocks, TextFormat
 from streamjoin_ds.source.files.lines import Lines
 from streamjoin_ds.source.files.listing import FileEntry, Location, is_gzip
 from streamjoin_ds.source.files.parquet_rows import ParquetRows, content_digest
+from streamjoin_ds.source.files.scanned_piece import ScannedPiece
 from streamjoin_ds.source.files.text import Text, open_text
 from streamjoin_ds.source.position import FilePosition
 from streamjoin_ds.source.set_aside import SetAside, reason_of
@@ -27,52 +28,6 @@ from streamjoin_ds.spec.stream import Stream
 __all__ = ["FileScan"]
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class _ScannedPiece:
-    """Records that were read ahead, or one record that stands for what is set aside.
-
-    `start` is the position before them. Its digest is in `digest`, ready to be moved on.
-    """
-
-    start: FilePosition
-    digest: RollingDigest | None  # None where something is set aside
-    lines: Lines | None  # None for Parquet, whose places are row numbers, and where something is set aside
-    running_max: np.ndarray
-    timed: np.ndarray  # which of the records have an event time
-    file_ends: bool
-    aside: SetAside | None = None  # what is set aside; the piece is then one record
-    after: FilePosition | None = None  # the position after what is set aside
-
-    @property
-    def count(self) -> int:
-        return len(self.running_max)
-
-    def position(self, records: int) -> FilePosition:
-        """Return the position after the first `records` of the piece, at least one."""
-        start, time = self.start, int(self.running_max[records - 1])
-        if self.after is not None:
-            return self.after
-        assert self.digest is not None
-        if self.lines is None:
-            whole = self.file_ends and records == self.count
-            moved = replace(start, offset=start.offset + records, line=start.line + records, whole=whole)
-            return replace(moved, seq=start.seq + records, time=time, digest=self.digest.text)
-        end = int(self.lines.ends[records - 1])
-        open_line = self.lines.data[end - 1 : end] != b"\n"
-        digest = self.digest.copy()
-        digest.update(memoryview(self.lines.data)[:end])
-        return replace(
-            start,
-            offset=start.offset + end,
-            line=start.line + int(self.lines.numbers[records - 1]) + (not open_line),
-            seq=start.seq + records,
-            time=time,
-            whole=self.file_ends and end == len(self.lines.data),
-            open_line=open_line,
-            digest=digest.text,
-        )
 
 
 class FileScan:
@@ -105,7 +60,7 @@ class FileScan:
         self._schema = pa.schema([pa.field(stream.time, pa.timestamp("us", tz="UTC"))])
         self._head: FilePosition | None = None  # where the pieces begin
         self._next: FilePosition | None = None  # the position that `advance` returned last
-        self._pieces: deque[_ScannedPiece] = deque()
+        self._pieces: deque[ScannedPiece] = deque()
         self._skipped = 0  # records of the first piece that lie before the head
         self._ahead: AheadLimit | None = None
         # Whether `max_ahead` measures the next event time after the head, and the next one that is read.
@@ -300,7 +255,7 @@ class FileScan:
             after = replace(after, files=tail.files + len(bad.names), names=names, sizes=sizes)
         _log.warning("stream %s: a bad file is set aside (%s): %s: %s", self._stream.name, kind, name, reason)
         running = np.array([tail.time], np.int64)
-        self._pieces.append(_ScannedPiece(tail, None, None, running, np.zeros(1, bool), False, aside, after))
+        self._pieces.append(ScannedPiece(tail, None, None, running, np.zeros(1, bool), False, aside, after))
         self._tail = after
         return 1
 
@@ -335,7 +290,7 @@ class FileScan:
             self._digest.update(content_digest(entry))
         ts, valid = (np.concatenate(arrays) for arrays in zip(*pieces, strict=True))
         running = self._running(ts, valid)
-        self._pieces.append(_ScannedPiece(self._tail, self._digest.copy(), None, running, valid, self._unread is None))
+        self._pieces.append(ScannedPiece(self._tail, self._digest.copy(), None, running, valid, self._unread is None))
         last = first + len(running)
         self._tail = replace(self._tail, offset=last, line=last, seq=self._tail.seq + len(running))
         return len(running)
@@ -389,7 +344,7 @@ class FileScan:
                     ts, valid = all_ts, all_valid
                 running = self._running(ts, valid)
                 ends = ended and not self._blocks.held_bytes
-                self._pieces.append(_ScannedPiece(start, digest, lines, running, valid, ends))
+                self._pieces.append(ScannedPiece(start, digest, lines, running, valid, ends))
                 self._tail = replace(self._tail, seq=start.seq + lines.count)
                 return lines.count
 

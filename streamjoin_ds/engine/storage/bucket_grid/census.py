@@ -9,7 +9,7 @@ import numpy as np
 
 from streamjoin_ds.engine.arrays.keys import widened
 from streamjoin_ds.engine.storage.bucket_grid.columns import BucketColumns
-from streamjoin_ds.engine.storage.layout import Keys
+from streamjoin_ds.engine.storage.layout_sample import Keys
 from streamjoin_ds.engine.storage.sealed_run import SealedRun
 
 __all__ = ["USUAL_CROWD", "crowd_of", "known_crowd", "live_rows", "some_keys"]

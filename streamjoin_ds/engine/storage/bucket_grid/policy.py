@@ -13,7 +13,8 @@ from streamjoin_ds.engine.arrays.keys import INT64_MAX, INT64_MIN
 from streamjoin_ds.engine.storage.bucket_grid.grid import BucketRun, in_order
 from streamjoin_ds.engine.storage.bucket_grid.shape import GridShape, chosen_shape
 from streamjoin_ds.engine.storage.bucket_grid.window import BucketWindow
-from streamjoin_ds.engine.storage.layout import SortLayout, sampled
+from streamjoin_ds.engine.storage.layout import SortLayout
+from streamjoin_ds.engine.storage.layout_sample import sampled
 from streamjoin_ds.engine.storage.window import Window, WindowForm, corrupt_state_error
 from streamjoin_ds.engine.storage.zone import Range, spanning
 from streamjoin_ds.engine.tuning import DEFAULT, GridTuning

@@ -1,0 +1,149 @@
+"""One task of a batch: what it reads of a stream, in plain values, and the rows that it gives Spark."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+
+from streamjoin_ds.blocks import freeze_imports, reuse_freed_memory
+from streamjoin_ds.errors import ArgumentError
+from streamjoin_ds.exchange import Outbox, epoch_rows, heartbeats, silence, told_epochs, tuple_rows
+from streamjoin_ds.plan import Epochs
+from streamjoin_ds.source.feed import Feed
+from streamjoin_ds.source.feeds import open_feed
+from streamjoin_ds.source.stamps import precedents, stamped
+from streamjoin_ds.spec.ahead import AheadLimit
+from streamjoin_ds.stream.sensor_options import SourceOptions
+from streamjoin_ds.stream.sensor_rows import plain_rows
+
+__all__ = ["SensorsPartition", "SensorsTasks"]
+
+
+@dataclass
+class SensorsPartition(InputPartition):
+    """What one task reads, in plain values only.
+
+    Attributes
+    ----------
+    stream, part : int
+        The stream whose records are read, and the number of the part among the stream's parts in this batch.
+    start, end : dict or None
+        Positions of ``[start, end)`` as plain JSON values; an `end` of None: to the end of what is there.
+    silent, idle : tuple of int
+        Streams without a part in this batch, for which this task sends the heartbeats: those that hold the watermark,
+        and those that do not. A task with the stream -1 does nothing else.
+    ahead : tuple of ((int, bool) or None)
+        For each stream the arguments of its `AheadLimit`; None: a record may be ahead as far as it likes. Empty: no
+        stream has a limit.
+    batch : tuple of (dict, dict, tuple of str)
+        For each stream the positions of the batch's ``[start, end)`` and the names of the files that hold it. Empty if
+        the window does not need the order of the streams' records.
+    files : tuple of str, or None
+        Names of the files that hold the part; None: all files that are there.
+    epochs : str
+        The batch's epochs as JSON; empty while there is only the first.
+    tells_epochs : bool
+        Whether this task tells the cells of the epochs.
+    """
+
+    stream: int
+    part: int
+    start: dict[str, Any]
+    end: dict[str, Any] | None
+    silent: tuple[int, ...] = ()
+    batch: tuple[tuple[dict[str, Any], dict[str, Any], tuple[str, ...]], ...] = ()
+    idle: tuple[int, ...] = ()
+    ahead: tuple[tuple[int, bool] | None, ...] = ()
+    files: tuple[str, ...] | None = None
+    epochs: str = ""
+    tells_epochs: bool = False
+
+
+class SensorsTasks:
+    """The feeds of some streams, and what a task reads of them; both readers have one.
+
+    Parameters
+    ----------
+    options : SourceOptions
+        The reader's options.
+    schema : pyarrow.Schema
+        Columns of the rows given to Spark.
+    """
+
+    def __init__(self, options: SourceOptions, schema: pa.Schema) -> None:
+        self._options = options
+        self._schema = schema
+        self.names = [stream.name for stream in options.streams]
+        self._opened: list[Feed[Any]] | None = None
+
+    @property
+    def feeds(self) -> list[Feed[Any]]:
+        """The feeds of all streams, opened at the first use."""
+        if self._opened is None:
+            pairs = zip(self._options.streams, self._options.schemas, strict=True)
+            self._opened = [open_feed(*pair, ignore_missing=self._options.ignore_missing) for pair in pairs]
+        return self._opened
+
+    def refuse_endless(self, why: str) -> None:
+        """Refuse a generated stream without end, by name; `why` says what reads to the end."""
+        for stream, feed in zip(self._options.streams, self.feeds, strict=True):
+            if feed.endless:
+                msg = f"stream {stream.name} is generated without end, and {why}"
+                raise ArgumentError(msg, name=stream.name, hint="give the generator a number of rows (rows=1000000)")
+
+    def read(self, partition: SensorsPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of one task."""
+        reuse_freed_memory()
+        freeze_imports()
+        options, plan = self._options, self._options.plan
+        if partition.stream < 0:
+            yield from self._heartbeats(partition)
+            return
+        epochs = self._epochs(partition)
+        feed = self.feeds[partition.stream]
+        start = feed.position(partition.start)
+        end = None if partition.end is None else feed.position(partition.end)
+        aheads = [None if limit is None else AheadLimit(*limit) for limit in partition.ahead] or [None] * len(
+            self.names
+        )
+        chunks = feed.read(start, end, aheads[partition.stream], partition.files)
+        if plan is None:
+            yield from plain_rows(chunks, options, self._schema)
+            return
+        assert end is not None
+        if partition.batch:
+            pairs = zip(self.feeds, partition.batch, strict=True)
+            batch = [(other.position(first), other.position(last), files) for other, (first, last, files) in pairs]
+            part = (start, end, partition.files or ())
+            stamps = precedents(plan.bound, partition.stream, part, batch, self.feeds, aheads)
+            chunks = stamped(chunks, start.seq, stamps)
+        if plan.exchange == "rows":
+            seqs = start.seq, end.seq
+            yield from tuple_rows(plan, partition.stream, partition.part, seqs, chunks, partition.epochs)
+            yield from self._heartbeats(partition)
+            return
+        rows = options.max_block_rows
+        outbox = Outbox(plan, partition.stream, partition.part, max_block_rows=rows, epochs=epochs)
+        for chunk in chunks:
+            outbox.add(chunk)
+        yield from outbox.rows(start.seq, end.seq)
+        yield from self._heartbeats(partition)
+
+    def _epochs(self, partition: SensorsPartition) -> Epochs | None:
+        return Epochs.from_facts(json.loads(partition.epochs), len(self.names)) if partition.epochs else None
+
+    def _heartbeats(self, partition: SensorsPartition) -> Iterator[pa.RecordBatch]:
+        plan = self._options.plan
+        assert plan is not None
+        epochs = self._epochs(partition) if partition.tells_epochs else None
+        if epochs is not None:
+            yield told_epochs(plan, partition.epochs) if plan.exchange == "rows" else epoch_rows(plan, epochs)
+        send = silence if plan.exchange == "rows" else partial(heartbeats, epochs=epochs)
+        yield from send(plan, partition.silent)
+        yield from send(plan, partition.idle, idle=True)
