@@ -13,17 +13,20 @@ PYTEST := $(BIN)/python -m pytest -q -n $(PYTEST_WORKERS)
 # In the order of tests/support/longest.py: by itself it begins with the files of most tests, and ends with the longest.
 BY_FILE := --dist loadfile --no-loadscope-reorder
 # What `make check` tests: no Spark, no Java, no data from outside, nothing that takes more than a second.
-QUICK := not (spark or delta or shared or slow or campaign or bench)
+QUICK := not (spark or delta or shared or slow or long or campaign or bench)
+# What `make test-all` tests.
+ALL := not (campaign or bench)
 
 export PYTHON
 
-.PHONY: help demo check test coverage lint sanitize format bench doctor setup clean
+.PHONY: help demo check test test-all coverage lint sanitize format bench doctor setup clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo 'make demo     see a join at work'
 	@echo 'make check    lint, and the tests that need neither Spark nor Java and are quick: two minutes'
-	@echo 'make test     run the tests'
+	@echo 'make test     run the tests: ten minutes'
+	@echo 'make test-all with long runs from end to end, as CI does: twenty minutes'
 	@echo 'make coverage run the tests, and print the lines that they miss'
 	@echo 'make lint     ruff, mypy, cython-lint, codespell, import rules'
 	@echo 'make sanitize the kernels under ASAN, UBSAN and bounds checks'
@@ -48,6 +51,9 @@ test:
 	@.ci/bootstrap test
 	@$(BIN)/python -m tests.support.class_archive
 	@$(PYTEST) $(BY_FILE) $(ARGS)
+
+test-all:
+	@$(MAKE) --no-print-directory test ARGS="-m '$(ALL)' $(ARGS)"
 
 # No Spark session is shared, so each test goes to the worker that is free. A fifth of Hypothesis' examples.
 check: lint

@@ -102,10 +102,8 @@ def test_what_takes_long_must_be_asked_for(monkeypatch):
     assert measured == ["product"]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "workloads", [("band2d-llhj", "one-tuple"), pytest.param(("nested-loop", "product"), marks=pytest.mark.campaign)]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("workloads", [("band2d-llhj", "one-tuple"), ("nested-loop", "product")])
 def test_quick_from_the_command_line(workloads):
     command = [sys.executable, "-m", "streamjoin_ds.cli.main", "bench", "engine", *workloads, "--quick", "--json"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)

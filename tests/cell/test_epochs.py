@@ -25,6 +25,7 @@ from tests.support.examples import examples
 from tests.support.microbatch import MicroBatches
 
 WINDOWS = ("3s", "l=0s,r=2s,s=1s", "last 40", "every 1s for 3s")
+SOME_LONG = [*WINDOWS[1:3], *(pytest.param(window, marks=pytest.mark.long) for window in (WINDOWS[0], WINDOWS[3]))]
 
 
 def sensors(window: str, names: str = "lr") -> BoundJoin:
@@ -85,14 +86,14 @@ def test_two_streams(tmp_path: Path, window: str, exchange: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("window", WINDOWS)
+@pytest.mark.parametrize("window", SOME_LONG)
 def test_three_streams(tmp_path: Path, window: str) -> None:
     found = run(tmp_path / "relaid", sensors(window, "lrs"), "1x1x4", (150, "4x1x1"), (300, "2x1x2"), (360, "1x4x1"))
     assert rows_of(found.matches()) == still(window, "lrs")[0]
     assert found.matches().num_rows > 100
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @examples(12)
 @given(
     st.lists(st.tuples(st.integers(0, 600), st.sampled_from(["1x6", "2x3", "3x2", "6x1"])), max_size=10),
@@ -138,7 +139,7 @@ def test_cells_come_and_go(tmp_path: Path, window: str, exchange: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("window", WINDOWS)
+@pytest.mark.parametrize("window", SOME_LONG)
 def test_cells_of_three_streams_come_and_go(tmp_path: Path, window: str) -> None:
     moves = (2, "1x1x1"), (4, "2x2x1"), (6, "1x3x1"), (8, "1x1x6")
     found = restarted(tmp_path / "moved", sensors(window, "lrs"), "1x1x4", *moves)
@@ -146,7 +147,7 @@ def test_cells_of_three_streams_come_and_go(tmp_path: Path, window: str) -> None
     assert found.matches().num_rows > 100
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @examples(8)
 @given(
     st.lists(st.tuples(st.integers(0, 12), st.sampled_from(["1x1", "1x2", "2x1", "2x2", "1x5", "6x1"])), max_size=10),

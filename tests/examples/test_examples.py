@@ -61,15 +61,13 @@ def spark_submit() -> list[str]:
     return [str(Path(pyspark.__file__).parent / "bin" / "spark-submit"), "--master", "local[2]"]
 
 
+@pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.shared
 @needs_data
 @pytest.mark.parametrize(
     ("name", "streams", "command"),
-    [
-        ("flights", ("e", "w"), None),
-        pytest.param("air", ("u", "s"), [sys.executable], marks=pytest.mark.campaign),
-    ],
+    [("flights", ("e", "w"), None), ("air", ("u", "s"), [sys.executable])],
 )
 def test_an_example_finds_the_known_matches(
     name: str, streams: tuple[str, str], command: list[str] | None, tmp_path: Path

@@ -25,7 +25,7 @@ from streamjoin_ds.source.infer import infer_schema
 from streamjoin_ds.spec import bind
 from tests.faults.driver import HOOKED, LAYOUT, MAX_ROWS_PER_BATCH, ROWS, join
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT_S = 240
@@ -120,7 +120,6 @@ def test_killed_workers_are_replaced_and_change_nothing(undisturbed: Path, tmp_p
     assert_as_undisturbed(table, undisturbed)
 
 
-@pytest.mark.campaign
 def test_a_driver_killed_while_its_cells_change(undisturbed: Path, tmp_path: Path) -> None:
     """Each start asks for another layout, with more or fewer cells; it is killed while these are made, and later."""
     table, checkpoint = tmp_path / "matches", tmp_path / "checkpoint"

@@ -135,6 +135,7 @@ def test_a_run_is_a_function_of_its_schedule(seed: int) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_every_point_that_a_fault_can_name_is_one_that_processes_come_to() -> None:
     seen = {actor: set[str]() for actor in POINTS}
     for seed in range(60):
@@ -177,6 +178,7 @@ def test_shrinking_keeps_what_is_needed_and_no_more() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_failure_is_shrunk_to_a_schedule_that_fails() -> None:
     bug = next(bug for bug in BUGS if bug.name == "no transaction check")
     with planted(bug):

@@ -54,7 +54,7 @@ def test_a_full_disk_stops_by_name_and_goes_on_when_there_is_room(
         assert len(world.drivers) == 3  # the first one stopped, the second went on, the third found all done
     (error,) = errors
     assert isinstance(error, BlockWriteError if actor == "read" or point.startswith("block") else TableWriteError)
-    assert "room" in str(error)
+    assert "space" in str(error)
 
 
 class Interrupted(World):

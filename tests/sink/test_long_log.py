@@ -10,7 +10,7 @@ import pytest
 from .long_log import LongLog
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_commit_costs_the_same_however_long_the_log(tmp_path):
     run = LongLog(f"{tmp_path}/matches", 700, part=120)
     run.run()

@@ -76,6 +76,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.spark
+@pytest.mark.long
 def test_a_session_leaves_nothing_but_its_log(tmp_path: Path) -> None:
     (tmp_path / "session.py").write_text(_SESSION)
     folder = Path(tempfile.mkdtemp(prefix="s", dir="/tmp"))  # a short path, since the paths of sockets must be short

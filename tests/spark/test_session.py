@@ -74,6 +74,7 @@ def test_delta_and_python_workers(spark: SparkSession, tmp_path: Path) -> None:
     assert spark.read.format("delta").load(str(tmp_path / "table")).count() == 5
 
 
+@pytest.mark.long
 def test_terminal_stays_empty_log_has_it_all_and_java_ends(tmp_path: Path) -> None:
     """The program also has a worker that prints, two starts in one process, and a query that runs until its end."""
     finished = run_alone(
@@ -114,6 +115,7 @@ def test_terminal_stays_empty_log_has_it_all_and_java_ends(tmp_path: Path) -> No
         os.kill(java_pid, 0)
 
 
+@pytest.mark.long
 def test_someone_elses_session_is_refused_but_taken_when_given(tmp_path: Path) -> None:
     finished = run_alone(
         """

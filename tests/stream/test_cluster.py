@@ -16,7 +16,7 @@ from streamjoin_ds.sink.reader import scanned
 from tests.support.cluster import cluster, may_mount
 from tests.support.microbatch import MicroBatches
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT_S = 240
@@ -104,7 +104,6 @@ def test_a_worker_that_does_not_see_the_checkpoints_files(
     assert found(folder) == expected
 
 
-@pytest.mark.campaign
 @pytest.mark.skipif(not may_mount(), reason="a mount namespace takes root")
 def test_an_exchange_that_a_worker_does_not_see_is_refused(standalone: Standalone) -> None:
     folder = standalone.folder("no-checkpoint")

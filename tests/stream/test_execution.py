@@ -131,6 +131,7 @@ def test_a_bound_of_delays_that_nothing_can_keep_is_refused(options: dict[str, s
     assert QueryOptions(max_delay="1s", trigger="500ms").max_delay == "1s"
 
 
+@pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.delta
 def test_a_bound_of_delays_cuts_batches_otherwise_and_gives_the_same_rows_on_spark(
@@ -178,7 +179,7 @@ def test_any_number_of_threads_gives_the_same_rows_on_spark(spark: SparkSession,
     assert found[2] == found[0]
 
 
-@pytest.mark.campaign
+@pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.delta
 def test_a_restart_may_change_all_of_it_on_spark(spark: SparkSession, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from tests.support.real_data import BY_NAME, REAL_JOINS, RealJoin, answer, asser
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.shared, needs_data]
+pytestmark = [pytest.mark.spark, pytest.mark.shared, pytest.mark.long, needs_data]
 
 
 def run(spark: SparkSession, join: StreamJoin, folder: Path, **options: object) -> pa.Table:

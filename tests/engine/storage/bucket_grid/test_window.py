@@ -283,7 +283,7 @@ def test_a_window_that_grows_and_shrinks_is_made_anew_in_slices(domain: int) -> 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("threads", [pytest.param(1, marks=pytest.mark.long), 2])
 def test_a_grid_is_made_anew_with_its_payload(threads: int) -> None:
     """Strings, lists and nulls come and go while a grid is made anew. Each push is also tried after a restart."""
     bound, batch = mixed(3000, 200)
@@ -390,8 +390,15 @@ def test_more_tuples_than_a_grid_can_number_stay_beside_it() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("make", [steady, mixed])
-@pytest.mark.parametrize("chunk_rows", [64, CHUNK_ROWS])
+@pytest.mark.parametrize(
+    ("make", "chunk_rows"),
+    [
+        (steady, 64),
+        (mixed, CHUNK_ROWS),
+        pytest.param(steady, CHUNK_ROWS, marks=pytest.mark.long),
+        pytest.param(mixed, 64, marks=pytest.mark.long),
+    ],
+)
 def test_windows_of_runs_give_a_pool_what_they_give_one_thread(
     monkeypatch: pytest.MonkeyPatch, make, chunk_rows
 ) -> None:
@@ -549,8 +556,8 @@ def test_a_column_with_its_first_null_goes_to_the_payload() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sizes", [(500,), (3000, 1, 40, 2)])
-@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("sizes", [pytest.param((500,), marks=pytest.mark.long), (3000, 1, 40, 2)])
+@pytest.mark.parametrize("threads", [pytest.param(1, marks=pytest.mark.long), 3])
 def test_full_windows_with_a_payload_give_what_runs_give(sizes: tuple[int, ...], threads: int) -> None:
     """Strings, lists, booleans and nulls; batches are put together and thinned, and the join restarts now and then."""
     tuning = replace(SMALL, payload=PayloadTuning(least_rows=64, slack_rows=512))
@@ -588,7 +595,7 @@ def test_full_windows_with_a_payload_give_what_runs_give(sizes: tuple[int, ...],
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("names", ["rst", "rstu"])
+@pytest.mark.parametrize("names", ["rst", pytest.param("rstu", marks=pytest.mark.long)])
 def test_a_chain_of_streams_gives_what_runs_give_in_one_order(names: str) -> None:
     """Any number of threads and any restart give the same results in the same order, and the same state."""
     schema = pa.schema({"ts": pa.int64(), "x": pa.int32(), "y": pa.float64(), "k": pa.string()})
