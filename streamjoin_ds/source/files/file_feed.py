@@ -193,7 +193,7 @@ class FileFeed:
             begun = RollingDigest.at_start_of(reading.state)
             reading.digest = begun if reading.start is None else self._digest_at(entry, reading.start)
         read = self._rows if self._location.format_of(entry) == "parquet" else self._lines
-        for chunk in read(entry, reading.offset, reading.line, limit, reading.seq, reading.digest, clock):
+        for chunk in read(entry, reading, reading.digest, limit, clock):
             reading.seq += chunk.count
             yield chunk
         reading.offset, reading.state = limit or 0, reading.digest.text
@@ -258,15 +258,9 @@ class FileFeed:
         return entries
 
     def _lines(
-        self,
-        entry: FileEntry,
-        offset: int,
-        line: int,
-        limit: int | None,
-        seq: int,
-        digest: RollingDigest,
-        clock: _AheadClock | None,
+        self, entry: FileEntry, reading: _Reading, digest: RollingDigest, limit: int | None, clock: _AheadClock | None
     ) -> Iterator[Chunk]:
+        offset, line, seq = reading.offset, reading.line, reading.seq
         stream = self._stream
         form = TextFormat(self._location.format_of(entry), self._schema, stream, entry.path)
         # Only the times, as the planner reads them: a record that is broken in another column has its time here.
@@ -296,15 +290,9 @@ class FileFeed:
                 line += lines.lines
 
     def _rows(
-        self,
-        entry: FileEntry,
-        offset: int,
-        line: int,
-        limit: int | None,
-        seq: int,
-        digest: RollingDigest,
-        clock: _AheadClock | None,
+        self, entry: FileEntry, reading: _Reading, digest: RollingDigest, limit: int | None, clock: _AheadClock | None
     ) -> Iterator[Chunk]:
+        offset, seq = reading.offset, reading.seq
         if entry.size == 0:
             return
         if offset == 0:
@@ -316,7 +304,6 @@ class FileFeed:
             far = None if clock is None else clock.far(raw)
             yield inside_form(raw, self._stream, self._schema, seq, entry.path, numbers, far=far)
             seq += raw.count
-        del line
 
 
 class _AheadClock:
