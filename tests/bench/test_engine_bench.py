@@ -103,7 +103,9 @@ def test_what_takes_long_must_be_asked_for(monkeypatch):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("workloads", [("band2d-llhj", "one-tuple"), ("nested-loop", "product")])
+@pytest.mark.parametrize(
+    "workloads", [("band2d-llhj", "one-tuple"), pytest.param(("nested-loop", "product"), marks=pytest.mark.campaign)]
+)
 def test_quick_from_the_command_line(workloads):
     command = [sys.executable, "-m", "streamjoin_ds.cli.main", "bench", "engine", *workloads, "--quick", "--json"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)

@@ -67,7 +67,10 @@ def spark_submit() -> list[str]:
 @needs_data
 @pytest.mark.parametrize(
     ("name", "streams", "command"),
-    [("flights", ("e", "w"), None), ("air", ("u", "s"), [sys.executable])],
+    [
+        ("flights", ("e", "w"), None),
+        pytest.param("air", ("u", "s"), [sys.executable], marks=pytest.mark.campaign),
+    ],
 )
 def test_an_example_finds_the_known_matches(
     name: str, streams: tuple[str, str], command: list[str] | None, tmp_path: Path
