@@ -36,6 +36,38 @@ def imported(path: Path, known: dict[str, Path]) -> set[str]:
     return {name for name in found if name in known}
 
 
+def owned(tree: ast.AST) -> set[str]:
+    """Return the private names that a module defines, its classes' attributes among them."""
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            found.add(node.name)
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            found.add(node.attr)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            found.add(node.id)
+    return {name for name in found if is_private(name)}
+
+
+def is_private(name: str) -> bool:
+    """Whether a name begins with an underscore, and is not one of Python's own."""
+    return name.startswith("_") and not name.startswith("__")
+
+
+def borrowed() -> list[str]:
+    """Return the places at which a module uses a private name that only other modules of the package define."""
+    trees = {name: ast.parse(path.read_text()) for name, path in modules().items()}
+    owners = {name: owned(tree) for name, tree in trees.items()}
+    everywhere = set().union(*owners.values())
+    found = []
+    for name, tree in trees.items():
+        for node in ast.walk(tree):
+            names = {alias.name for alias in node.names} if isinstance(node, ast.ImportFrom) else set()
+            names |= {node.attr} if isinstance(node, ast.Attribute) else set()
+            found += [f"{name}:{node.lineno} {other}" for other in names & everywhere - owners[name]]
+    return found
+
+
 def drawn() -> dict[str, set[str]]:
     """Return the modules that each module imports, by its name."""
     known = modules()

@@ -112,7 +112,7 @@ def test_the_engine_tells_what_expired_and_what_was_rebuilt(debug: pytest.LogCap
 def test_blocks_tell_what_is_written_dropped_and_removed(
     tmp_path: Path, debug: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_store, "_cache", Cache(1 << 30))
+    monkeypatch.setattr(run_store, "worker_cache", Cache(1 << 30))
     blocks = BlockStore(str(tmp_path / "sEcReT"))
     store = RunStore(blocks, ("00-0000", "01-0000"), "")
     join = filled(band_join(), 2, 2_000)

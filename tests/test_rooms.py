@@ -1,8 +1,8 @@
-"""Imports between rooms follow the flow of the data, and no imports run in a circle."""
+"""Imports between rooms follow the flow of the data, none run in a circle, and private names stay at home."""
 
 from __future__ import annotations
 
-from tests.rooms import circles, drawn
+from tests.rooms import borrowed, circles, drawn
 
 # The lowest floor first. A room imports only from its own floor and from floors before it. Modules without a folder are
 # rooms too.
@@ -48,6 +48,10 @@ def test_imports_follow_the_flow() -> None:
 def test_no_import_runs_in_a_circle() -> None:
     """Imports inside functions and imports for type checkers alone count too."""
     assert not circles(drawn())
+
+
+def test_no_module_needs_anothers_private_names() -> None:
+    assert not borrowed()
 
 
 def test_the_circle_of_two_is_found() -> None:

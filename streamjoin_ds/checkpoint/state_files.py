@@ -17,9 +17,9 @@ from collections.abc import Iterator, Mapping
 import pyarrow as pa
 import xxhash
 
-__all__ = ["blob_of", "file_of", "is_lz4", "key_of", "label_of", "plain_of", "row_of", "state_pairs"]
+__all__ = ["BLOCK_HEADER", "blob_of", "file_of", "is_lz4", "key_of", "label_of", "plain_of", "row_of", "state_pairs"]
 
-_MAGIC, _HEADER = b"LZ4Block", struct.Struct("<8sBiiI")
+_MAGIC, BLOCK_HEADER = b"LZ4Block", struct.Struct("<8sBiiI")
 _SEED, _STORED, _LEVEL = 0x9747B28C, 0x10, 0x05
 _BLOCK_BYTES = 1 << 15  # the block size that `_LEVEL` stands for: 2 ** (10 + level)
 _SIZE, _KEY, _TWO = struct.Struct(">i"), struct.Struct("<qii"), struct.Struct("<qq")
@@ -36,9 +36,9 @@ def plain_of(data: bytes) -> bytes | None:
     """Return the decompressed contents of a file's blocks; None where the file is cut off or a block is damaged."""
     at, codec = 0, pa.Codec("lz4_raw")
     found: list[bytes] = []
-    while at + _HEADER.size <= len(data):
-        magic, token, packed, size, check = _HEADER.unpack_from(data, at)
-        at += _HEADER.size
+    while at + BLOCK_HEADER.size <= len(data):
+        magic, token, packed, size, check = BLOCK_HEADER.unpack_from(data, at)
+        at += BLOCK_HEADER.size
         if magic != _MAGIC or packed < 0 or size < 0 or at + packed > len(data):
             return None
         if not packed:
@@ -64,8 +64,8 @@ def file_of(pairs: Mapping[bytes, bytes]) -> bytes:
     found = []
     for begin in range(0, len(plain), _BLOCK_BYTES):
         block = plain[begin : begin + _BLOCK_BYTES]
-        found += [_HEADER.pack(_MAGIC, _STORED | _LEVEL, len(block), len(block), _checksum(block)), block]
-    return b"".join([*found, _HEADER.pack(_MAGIC, _STORED | _LEVEL, 0, 0, 0)])
+        found += [BLOCK_HEADER.pack(_MAGIC, _STORED | _LEVEL, len(block), len(block), _checksum(block)), block]
+    return b"".join([*found, BLOCK_HEADER.pack(_MAGIC, _STORED | _LEVEL, 0, 0, 0)])
 
 
 def state_pairs(plain: bytes) -> Iterator[tuple[bytes, bytes | None]]:

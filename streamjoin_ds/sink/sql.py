@@ -19,7 +19,7 @@ from sqlglot.expressions import to_identifier
 from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.sink.tables import TableSet
 
-__all__ = ["sql_names", "sql_statements", "sql_text"]
+__all__ = ["filled_in", "sql_names", "sql_statements", "sql_text", "statements_of"]
 
 ROOT_PLACEHOLDER = "${streamjoin.root}"
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
@@ -61,7 +61,7 @@ def sql_text(name: str, root: str) -> str:
         There is no such file, or the path holds a back-tick, a control character or ``${``.
     """
     text, path = _checked(name, root)
-    return _filled(text, path)
+    return filled_in(text, path)
 
 
 def sql_statements(name: str, root: str) -> list[str]:
@@ -71,7 +71,7 @@ def sql_statements(name: str, root: str) -> list[str]:
     """
     text, path = _checked(name, root)
     # The text is split before the path is put in: nothing in a user's path is read as SQL.
-    return [_filled(statement, path) for statement in _split(text)]
+    return [filled_in(statement, path) for statement in statements_of(text)]
 
 
 def _checked(name: str, root: str) -> tuple[str, str]:
@@ -86,7 +86,8 @@ def _checked(name: str, root: str) -> tuple[str, str]:
     return (_folder() / f"{name}.sql").read_text(encoding="utf-8"), path
 
 
-def _split(text: str) -> list[str]:
+def statements_of(text: str) -> list[str]:
+    """Return the statements of a text, without the semicolons between them; a semicolon in a name or text ends none."""
     statements, begin, end = [], -1, 0
     for token in _SparkSql().tokenize(text):
         if token.token_type is not TokenType.SEMICOLON:
@@ -97,7 +98,7 @@ def _split(text: str) -> list[str]:
     return statements if begin < 0 else [*statements, text[begin:end]]
 
 
-def _filled(text: str, path: str) -> str:
+def filled_in(text: str, path: str) -> str:
     """Return the text with the path in place of the placeholders: quoted by sqlglot in names, plain in comments."""
     parts, end = [], 0
     for token in _SparkSql().tokenize(text):

@@ -36,7 +36,7 @@ from streamjoin_ds.stream.silence import SilenceLog, WatermarkHolder, holder
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["BatchCommit", "BatchSummary", "committer_for", "forget_committer", "watch"]
+__all__ = ["BatchCommit", "BatchSummary", "committer_for", "forget_committer", "forget_committers", "watch"]
 
 _log = logging.getLogger(__name__)
 
@@ -92,6 +92,13 @@ def forget_committer(plan: Plan) -> None:
     """Forget a plan's committer, so that the tables are opened anew: what it holds may be from before a restart."""
     _, maintenance = _committers.pop((plan.join_id, plan.table_root), (None, None))
     if maintenance is not None:
+        maintenance.close()
+
+
+def forget_committers() -> None:
+    """Forget the committers of all joins, as the end of this process would."""
+    while _committers:
+        _, (_, maintenance) = _committers.popitem()
         maintenance.close()
 
 

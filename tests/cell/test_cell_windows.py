@@ -30,7 +30,7 @@ def sensors(extent: str = "3s", band: float = 5.0) -> BoundJoin:
 
 @pytest.fixture(autouse=True)
 def _cold(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_store, "_cache", Cache(1 << 30))
+    monkeypatch.setattr(run_store, "worker_cache", Cache(1 << 30))
     tuning = Tuning(tail=TailTuning(most_arrived_rows=0))  # so that small batches become runs too
     monkeypatch.setattr(CellWindows, "tuning", tuning)
 
@@ -52,7 +52,7 @@ def test_a_block_goes_when_no_manifest_can_come_back_that_names_it(
         manifests.append(dict(batches.states))
         # A restart at batch n - retain_batches begins with the state that the batch before it left.
         reachable = manifests[-(retain_batches + 2) :]
-        monkeypatch.setattr(run_store, "_cache", Cache(1 << 30))
+        monkeypatch.setattr(run_store, "worker_cache", Cache(1 << 30))
         named = {
             name
             for states in reachable
@@ -127,7 +127,7 @@ def test_a_worker_lets_go_of_what_retired_though_the_cells_moved_to_another(
     real = run_store.RunStore.begin
 
     def begin(self: run_store.RunStore, cells: int) -> None:
-        run_store._cache = workers[chance.randrange(2)]
+        run_store.worker_cache = workers[chance.randrange(2)]
         real(self, cells)
 
     monkeypatch.setattr(run_store.RunStore, "begin", begin)
@@ -137,7 +137,7 @@ def test_a_worker_lets_go_of_what_retired_though_the_cells_moved_to_another(
         most = max(most, len(deleted_maps(tmp_path)))
     assert number >= 15
     for worker in workers:
-        monkeypatch.setattr(run_store, "_cache", worker)
+        monkeypatch.setattr(run_store, "worker_cache", worker)
         monkeypatch.setattr(run_store.RunStore, "begin", real)
         named = CellWindows(batches.plan, 0, batches.states[0]).engine.blocks
         groups = {name[:7] for name in named}

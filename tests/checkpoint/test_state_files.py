@@ -49,6 +49,6 @@ def test_blocks_that_java_has_packed_are_read() -> None:
     plain = b"state " * 1_000
     packed = pa.Codec("lz4_raw").compress(plain, asbytes=True)
     check = xxhash.xxh32_intdigest(plain, 0x9747B28C) & 0x0FFFFFFF
-    header = state_files._HEADER
+    header = state_files.BLOCK_HEADER
     end = header.pack(b"LZ4Block", 0x25, 0, 0, 0)
     assert plain_of(header.pack(b"LZ4Block", 0x25, len(packed), len(plain), check) + packed + end) == plain

@@ -81,7 +81,7 @@ def copied(begun: Path, home: Path) -> Path:
     for path in begun.iterdir():
         if path.name != "in":
             shutil.copytree(path, home / path.name)
-    commit_room._committers.clear()
+    commit_room.forget_committers()
     return home
 
 

@@ -323,7 +323,7 @@ SELECT 'a;b', "c;", 'it''s; \\'', `d;e` /* f; */ FROM t -- g;
 ; VACUUM delta.`/h;i` RETAIN 168 HOURS;;
 /* only a comment; */ ;
 SELECT /*+ BROADCAST(t) */ 1"""
-    assert sql._split(text) == [
+    assert sql.statements_of(text) == [
         "SELECT 'a;b', \"c;\", 'it''s; \\'', `d;e` /* f; */ FROM t",
         "VACUUM delta.`/h;i` RETAIN 168 HOURS",
         "SELECT /*+ BROADCAST(t) */ 1",
@@ -338,7 +338,7 @@ def test_the_path_is_in_each_name_as_it_is(path):
 
 
 def test_names_are_quoted_by_the_library():
-    filled = sql._filled("SELECT '${streamjoin.root}' FROM delta.`${streamjoin.root}_late`", "/a`b")
+    filled = sql.filled_in("SELECT '${streamjoin.root}' FROM delta.`${streamjoin.root}_late`", "/a`b")
     assert filled.endswith("FROM delta.`/a``b_late`")
 
 

@@ -44,7 +44,7 @@ class Operated:
         self.begin([])
 
     def begin(self, cuts: list[Any]) -> None:
-        commit_room._committers.clear()
+        commit_room.forget_committers()
         options = self.options | ({"cuts": json.dumps(cuts)} if cuts else {})
         self.micro = MicroBatches(self.bound, self.home, Layout.parse("1x1", 2), options=options, block_bytes=1 << 12)
         self.micro.reader._idleness = Idleness(self.join.streams, lambda: self.now_s, lambda: self.now_s + 1e9)

@@ -197,7 +197,7 @@ def test_a_table_from_before_there_was_a_column_is_given_it(tmp_path: Path, monk
         run = Running(two(tmp_path), tmp_path)
         run.put("l", (0, 1))
         assert run.step()
-    commit_room._committers.clear()
+    commit_room.forget_committers()
     run.put("l", (1, 1))
     assert run.step()
     rows = scanned(DeltaTable(run.micro.plan.table_root + "_metrics")).to_table().to_pylist()

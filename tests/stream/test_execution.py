@@ -65,7 +65,7 @@ def rows_of(table: pa.Table) -> list[str]:
 @pytest.fixture
 def many_small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Use all threads for batches of any size, and make small batches runs too."""
-    monkeypatch.setattr(run_store, "_cache", Cache(1 << 30))
+    monkeypatch.setattr(run_store, "worker_cache", Cache(1 << 30))
     probe, threads = ProbeTuning(few_probes=4, least_part_ns=100.0), ThreadTuning(worth_ns=1)
     tuning = Tuning(tail=TailTuning(most_arrived_rows=0), probe=probe, threads=threads)
     monkeypatch.setattr(CellWindows, "tuning", tuning)

@@ -26,7 +26,7 @@ from streamjoin_ds.engine.tuning import DEFAULT, CacheTuning
 from streamjoin_ds.errors import BlockCorruptError, MapLimitError
 from streamjoin_ds.machine import map_limit, memory_limit_bytes, worker_count
 
-__all__ = ["RunStore", "run_facts"]
+__all__ = ["RunStore", "run_facts", "worker_cache"]
 
 _VERSION = "1"
 _KEY_BYTES = 8
@@ -96,25 +96,25 @@ class RunStore:
             How many cells the join has. A task may go to any worker, so a cell may come back to this one.
         """
         tuning = self._tuning
-        _cache.resize(*_limits(tuning))
-        _cache.begin_round(max(tuning.least_idle_tasks, tuning.idle_tasks * cells))
-        kept = [key for key in _cache.names() if isinstance(key, _Key) and key.root == self.blocks.root]
+        worker_cache.resize(*_limits(tuning))
+        worker_cache.begin_round(max(tuning.least_idle_tasks, tuning.idle_tasks * cells))
+        kept = [key for key in worker_cache.names() if isinstance(key, _Key) and key.root == self.blocks.root]
         gone = set(self.blocks.gone({key.name for key in kept}))
         for key in kept:
             if key.name in gone:
-                _cache.discard(key, "its file has been removed")
+                worker_cache.discard(key, "its file has been removed")
 
     def forget_but(self, names: Collection[str]) -> None:
         """Let go of all cached blocks of this cell's windows but these; the others have expired or were merged."""
         prefixes = tuple(f"{stem}-" for stem in self._stems)
-        for key in _cache.names():
+        for key in worker_cache.names():
             if (
                 isinstance(key, _Key)
                 and key.root == self.blocks.root
                 and key.name not in names
                 and key.name.startswith(prefixes)
             ):
-                _cache.discard(key, "it has left the windows")
+                worker_cache.discard(key, "it has left the windows")
 
     def keep(self, stream: int, run: Run) -> str | None:
         """Write a run as a block, once, and return the block's name; None: the run is to stay inline."""
@@ -139,17 +139,17 @@ class RunStore:
             The error names the block. A whole block that holds another run than the state says counts as corrupt.
         """
         key = _Key(self.blocks.root, self._owner, stream, name)
-        run = _cache.get(key)
+        run = worker_cache.get(key)
         if run is None:
             try:
                 run = self._mapped(stream, form, name)
             except MapLimitError:
-                _cache.clear()  # unmaps the runs that this task does not use
+                worker_cache.clear()  # unmaps the runs that this task does not use
                 run = self._mapped(stream, form, name)
             # Keys that are not a view of their column are made at the first probe. They are counted as if made already.
-            _cache.put(key, run, run.size_bytes + _KEY_BYTES * run.rows * (len(form.keys) - 1))
+            worker_cache.put(key, run, run.size_bytes + _KEY_BYTES * run.rows * (len(form.keys) - 1))
         if _text(run_facts(run)) != _text(expected):
-            _cache.discard(key, "it is another run than the state says")
+            worker_cache.discard(key, "it is another run than the state says")
             raise _foreign(name)
         return run
 
@@ -224,4 +224,4 @@ def _machine() -> tuple[int, int, int]:
     return memory_limit_bytes(), map_limit(), usable_core_count()
 
 
-_cache: Cache[SealedRun] = Cache(*_limits(DEFAULT.cache))
+worker_cache: Cache[SealedRun] = Cache(*_limits(DEFAULT.cache))

@@ -32,7 +32,7 @@ SIZES = (0, 1, 40, 120, 900, 1100)
 
 @pytest.fixture(autouse=True)
 def _cold(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_store, "_cache", Cache(1 << 30))
+    monkeypatch.setattr(run_store, "worker_cache", Cache(1 << 30))
 
 
 def stored(folder: Path, owner: str = "", least_bytes: int = 0) -> RunStore:
@@ -175,7 +175,7 @@ def test_saved_and_restored_between_any_pushes(
         assert [chunk.to_pylist() for chunk in moved.push(batch, watermark_us)] == expected
         blob = moved.save(store)
         if not warm:
-            run_store._cache = Cache(1 << 30)
+            run_store.worker_cache = Cache(1 << 30)
         moved = WindowJoin.restored(bound, blob, store)
     assert held(moved) == held(kept)
 
@@ -222,7 +222,7 @@ folder, blob = sys.argv[1], open(sys.argv[2], "rb").read()
 bound = band_join("1h")
 store = RunStore(BlockStore(folder), ("00-0000", "01-0000"), "")
 join = WindowJoin.restored(bound, blob, store, merge_runs=100)
-print(len(run_store._cache) == len(join.blocks) > 8)
+print(len(run_store.worker_cache) == len(join.blocks) > 8)
 import ctypes
 libc = ctypes.CDLL(None, use_errno=True)
 libc.mmap.restype = ctypes.c_void_p
@@ -238,7 +238,7 @@ while True:
 other = RunStore(BlockStore(folder), ("00-0000", "01-0000"), "another")
 del join
 again = WindowJoin.restored(bound, blob, other, merge_runs=100)  # what the process had kept goes
-print(len(again.blocks) == len(run_store._cache))
+print(len(again.blocks) == len(run_store.worker_cache))
 while libc.mmap(None, 4096, len(maps) % 2, mmap.MAP_PRIVATE, file.fileno(), 0) != ctypes.c_void_p(-1).value:
     maps.append(None)
 third = RunStore(BlockStore(folder), ("00-0000", "01-0000"), "third")

@@ -202,7 +202,7 @@ def _punctuations(world: World, tables: _Tables) -> list[str]:
 
 def _restored(world: World) -> Iterator[tuple[int, int, CellWindows | StreamJoinError]]:
     """Yield version, cell, and the windows of each state that is kept, or the error if they cannot be loaded."""
-    before, run_store._cache = run_store._cache, Cache(1 << 26)
+    before, run_store.worker_cache = run_store.worker_cache, Cache(1 << 26)
     try:
         for (_, version), state in sorted(world.checkpoint.states.items()):
             for cell, blob in state.items():
@@ -211,7 +211,7 @@ def _restored(world: World) -> Iterator[tuple[int, int, CellWindows | StreamJoin
                 except StreamJoinError as error:  # noqa: PERF203 - each is reported
                     yield version, cell, error
     finally:
-        run_store._cache = before
+        run_store.worker_cache = before
 
 
 def _manifests(world: World, tables: _Tables) -> list[str]:

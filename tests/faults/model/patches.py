@@ -41,7 +41,7 @@ def installed(world: World) -> Iterator[None]:
             stack.enter_context(looked_after())
         if world.case.files:
             patch.setattr("streamjoin_ds.source.files.line_blocks.MAX_LINE_BYTES", LONGEST_LINE)
-        patch.setattr(run_store, "_cache", CacheOfCurrent(world))
+        patch.setattr(run_store, "worker_cache", CacheOfCurrent(world))
         patch.setattr(run_store, "_limits", _limits)
         # The workers of a run are one Python process, whose imports are frozen once.
         memory.freeze_imports()

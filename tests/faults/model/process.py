@@ -106,7 +106,7 @@ class Fiber:
 
 
 class CacheOfCurrent:
-    """`run_store._cache` of the Python worker that runs now.
+    """`run_store.worker_cache` of the Python worker that runs now.
 
     Parameters
     ----------

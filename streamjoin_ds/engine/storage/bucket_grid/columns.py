@@ -39,9 +39,10 @@ class BucketColumns(Zoned):
     @property
     def tuples(self) -> pa.RecordBatch:
         """The tuples as a batch of ``run_schema``, bucket by bucket; made anew at every call."""
-        return self._batch(self.native.row_numbers())
+        return self.batch_of(self.native.row_numbers())
 
-    def _batch(self, rows: npt.NDArray[np.int32]) -> pa.RecordBatch:
+    def batch_of(self, rows: npt.NDArray[np.int32]) -> pa.RecordBatch:
+        """Return some rows of the grid as a batch, in the order given."""
         schema = self.form.run_schema
         return pa.RecordBatch.from_arrays([self.taken(name, rows) for name in schema.names], schema=schema)
 

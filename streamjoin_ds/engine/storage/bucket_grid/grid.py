@@ -246,7 +246,7 @@ class BucketRun(BucketRows, UnsortedRun):
         run = self.empty(form, self.shape, self.built_rows, self.zone, payload, self.native.swept)
         step = form.tuning.grid.widened_rows
         for begin in range(0, len(rows), step):
-            moved = SealedRun(form, self._batch(rows[begin : begin + step]), ARRIVAL_ORDER, self.zone)
+            moved = SealedRun(form, self.batch_of(rows[begin : begin + step]), ARRIVAL_ORDER, self.zone)
             run = run_alone(run.adding(moved, None))
         run.built_rows, run._swept_to, run.uncounted_rows = self.built_rows, self._swept_to, self.uncounted_rows
         run._sample, run.unsampled_rows = self._sample, self.unsampled_rows
