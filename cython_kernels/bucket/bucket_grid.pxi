@@ -91,7 +91,7 @@ cdef class BucketGrid:
         sj_bucket_begin(grid)
         swept = _integer(swept, "swept")
         if not 0 <= swept < buckets:
-            raise _error("swept is no bucket", "swept")
+            raise _error("swept is not the number of a bucket", "swept")
         grid.swept = swept
 
     cdef int _set_columns(self, list columns, position) except -1:
@@ -264,7 +264,7 @@ cdef class BucketGrid:
         cdef int64_t count
         cdef int32_t *out
         if not 0 <= first <= last <= self._grid.bucket_count:
-            raise _error("begin and end are no range of buckets", "begin")
+            raise _error("begin and end are not a range of buckets", "begin")
         self._enter()
         with nogil:
             count = sj_bucket_rows(&self._grid, first, last, NULL)

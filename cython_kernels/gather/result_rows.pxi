@@ -33,7 +33,7 @@ cdef class RowsForm:
         for part, widths in enumerate(parts):
             self._firsts[part] = column
             if greatest and (not widths or widths[0] != 8):
-                raise _error("the greatest is of the parts' first columns, which must have 8 bytes", "parts")
+                raise _error("the greatest needs items of 8 bytes in each first column", "parts")
             for width in widths:
                 if width not in (1, 2, 4, 8, 16):
                     raise _error("column items must have 1, 2, 4, 8 or 16 bytes", "parts")
@@ -42,7 +42,7 @@ cdef class RowsForm:
         self._firsts[self._part_count] = column
         if greatest:
             if not parts:
-                raise _error("the greatest of no parts", "parts")
+                raise _error("the greatest needs at least one part", "parts")
             self._item_bytes[column] = 8
         for place, number in enumerate(exported):
             if not 0 <= number < self._column_count:
@@ -154,7 +154,7 @@ cdef class ArrowRows:
         cdef Gathering task = Gathering.__new__(Gathering)
         cdef RowsForm form = self._form
         if begin < 0 or len(parts) != form._part_count:
-            raise _error("there are other numbers of parts", "parts")
+            raise _error("the number of parts is not that of the form", "parts")
         task._to, task._kept, task._form = self, parts, form
         task._parts = <sj_part *>calloc(form._part_count + 1, sizeof(sj_part))
         task._outs = <unsigned char **>calloc(form._column_count + form._part_count + 1, sizeof(void *))
@@ -176,7 +176,7 @@ cdef class ArrowRows:
             if part == 0:
                 task._count = selection.count
             if selection.count != task._count or selection.count > self._count - begin:
-                raise _error("there are other numbers of rows", "rows")
+                raise _error("the arrays and the rows differ in number", "rows")
             task._parts[part].columns = &columns._columns
             task._outs[form._column_count + part] = task._outs[first]
         return task
@@ -189,10 +189,10 @@ cdef class ArrowRows:
         if not 0 <= column < self._form._firsts[self._form._part_count]:
             raise _error("there is no such column", "column")
         if len(values) != self._count:
-            raise _error("there are other numbers of rows", "values")
+            raise _error("the arrays and the rows differ in number", "values")
         item_bytes = self._form._item_bytes[column]
         if item_bytes > 8 or (floating and item_bytes < 4):
-            raise _error("there are no such numbers of this width", "floating")
+            raise _error("no number of this kind has this width", "floating")
         to = sj_rows_column(self._rows, column)
         self._filled[column] = self._count
         for row in range(self._count):

@@ -34,7 +34,7 @@ cdef class SealForm:
             raise _error("there must be an array for each column and each key", "values")
         first, second = _integer(first, "first"), _integer(second, "second")
         if not -1 <= first < self._key_count or not 0 <= second < self._key_count:
-            raise _error("first and second are no keys", "second")
+            raise _error("first and second must be numbers of keys; first may be -1", "second")
         if first >= 0 and self._are_floats[first]:
             task._float_width = _float_width(width)
         elif first >= 0:

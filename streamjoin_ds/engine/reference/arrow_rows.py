@@ -165,7 +165,7 @@ class RowsForm:
         if any(width not in _ITEMS for widths in self.parts for width in widths):
             refuse("column items must have 1, 2, 4, 8 or 16 bytes", "parts")
         if greatest and (not self.parts or any(widths[:1] != [8] for widths in self.parts)):
-            refuse("the greatest is of the parts' first columns, which must have 8 bytes", "parts")
+            refuse("the greatest needs items of 8 bytes in each first column", "parts")
         if not all(0 <= number < sum(map(len, self.parts)) + self.greatest for number in self.exported):
             refuse("exported is not the number of a column", "exported")
 
@@ -205,14 +205,14 @@ class ArrowRows:
         begin : int
         """
         if begin < 0 or len(parts) != len(self._form.parts):
-            refuse("there are other numbers of parts", "parts")
+            refuse("the number of parts is not that of the form", "parts")
         mine = [(own(columns, RunColumns, "parts"), column_numbers, rows) for columns, column_numbers, rows in parts]
         count = len(mine[0][2]) if mine else 0
         for (columns, _, rows), widths in zip(mine, self._form.parts, strict=True):
             if columns.item_bytes != widths:
                 refuse("the part has columns of other widths", "columns")
             if len(rows) != count or count > self._count - begin:
-                refuse("there are other numbers of rows", "rows")
+                refuse("the arrays and the rows differ in number", "rows")
         outs = [column[begin : begin + count] for column in self._columns]
         for (columns, column_numbers, rows), first in zip(mine, self._form.firsts, strict=True):
             columns.gather(column_numbers, rows, outs[first : first + len(columns.item_bytes)])
@@ -245,10 +245,10 @@ class ArrowRows:
         if not 0 <= column < len(self._columns) - self._form.greatest:
             refuse("there is no such column", "column")
         if len(values) != self._count:
-            refuse("there are other numbers of rows", "values")
+            refuse("the arrays and the rows differ in number", "values")
         width = [width for part in self._form.parts for width in part][column]
         if width > 8 or (floating and width < 4):
-            refuse("there are no such numbers of this width", "floating")
+            refuse("no number of this kind has this width", "floating")
         if floating:
             limit = 1 << (53 if width == 8 else 24)
             fits = all(type(v) is float or (type(v) is int and -limit <= v <= limit) for v in values)

@@ -89,7 +89,7 @@ class BucketGrid:
         self.counts, self.heads = [0] * self._chunks, [0] * self._chunks
         self._free: list[int] = []
         if not 0 <= index(swept, "swept") < buckets:
-            refuse("swept is no bucket", "swept")
+            refuse("swept is not the number of a bucket", "swept")
         self._unused, self.swept = buckets, swept
         self.inserted = 0
 
@@ -293,7 +293,7 @@ class BucketGrid:
         """Return the rows of buckets ``begin:end``, bucket by bucket, in order of arrival there."""
         end = self.buckets if end is None else end
         if not 0 <= index(begin, "begin") <= index(end, "end") <= self.buckets:
-            refuse("begin and end are no range of buckets", "begin")
+            refuse("begin and end are not a range of buckets", "begin")
         return np.array([row for bucket in range(begin, end) for row in self.rows_of(bucket)], dtype=np.int32)
 
     def spread_rows(self, most: int) -> Int32:

@@ -59,7 +59,7 @@ class SealForm:
         if len(values) != mine.batch.num_columns or len(keys) != len(self.keys):
             refuse("there must be an array for each column and each key", "values")
         if not -1 <= index(first, "first") < len(self.keys) or not 0 <= index(second, "second") < len(self.keys):
-            refuse("first and second are no keys", "second")
+            refuse("first and second must be numbers of keys; first may be -1", "second")
         if not mine.rows:
             refuse("the batch is empty, or has more rows than int32 can number", "batch")
         for name, arrays in (("values", values), ("keys", [array for array in keys if array is not None])):
