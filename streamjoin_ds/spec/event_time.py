@@ -90,7 +90,8 @@ def fine_times(values: pa.Array, unit: str) -> tuple[Int64, Mask]:
 
 
 def _numbers(values: pa.Array) -> npt.NDArray[Any]:
-    return np.asarray(values.fill_null(0).to_numpy(zero_copy_only=False))
+    # `fill_null` alone takes as long as a push of one tuple.
+    return np.asarray((values.fill_null(0) if values.null_count else values).to_numpy(zero_copy_only=False))
 
 
 def _is_null(values: pa.Array) -> Mask:
@@ -117,7 +118,7 @@ def _bounded(values: pa.Array, factor: int) -> tuple[Int64, Mask]:
     valid = (numbers >= -(-MIN_TS_US // factor)) & (numbers <= MAX_TS_US // factor)
     if values.null_count:
         valid &= ~_is_null(values)
-    return np.where(valid, numbers, 0) * factor, valid
+    return (numbers if valid.all() else np.where(valid, numbers, 0)) * factor, valid
 
 
 def _of_floats(values: pa.Array, unit: str) -> tuple[Int64, Mask]:

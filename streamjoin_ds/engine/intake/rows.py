@@ -174,13 +174,16 @@ class RowIntake:
         return self._arrival(rows, brought)
 
     def _read_table(self, table: pa.Table) -> ReceivedRows:
-        kind = self._column(table, self._time).type
-        kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+        times = self._column(table, self._time)
+        kind = times.type.value_type if pa.types.is_dictionary(times.type) else times.type
         if not (is_event_time(kind) or pa.types.is_null(kind)):
             name, stream = self._time.name, self._source.name
             msg = f"column '{name}' of stream {stream} cannot be an event time: its type is {kind}"
             raise ColumnError(msg, name=name, hint="a timestamp, a date, or a number with time_unit")
-        brought = to_inside(lambda wanted: self._column(table, wanted), self._outside, self._source)
+        name = self._time.name
+        brought = to_inside(
+            lambda wanted: times if wanted.name == name else self._column(table, wanted), self._outside, self._source
+        )
         return self._arrival(table, brought)
 
     def _arrival(self, rows: pa.Table | list[Mapping[str, Any]], brought: InsideRows) -> ReceivedRows:
