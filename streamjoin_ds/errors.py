@@ -46,7 +46,13 @@ __all__ = [
     "TableWriteError",
     "WatermarkMissingError",
     "WindowError",
+    "hinted",
 ]
+
+
+def hinted(text: str, hint: str) -> str:
+    """Return a sentence and its hint, which begins one of its own; the sentence alone where there is no hint."""
+    return f"{text.removesuffix('.')}. Hint: {hint}" if hint else text
 
 
 class StreamJoinError(Exception):
@@ -72,7 +78,7 @@ class StreamJoinError(Exception):
 
     def __str__(self) -> str:
         text = f"{self.code}: {self.message}"
-        return f"{text.removesuffix('.')}. Hint: {self.hint}" if self.hint else text
+        return hinted(text, self.hint)
 
     def __reduce__(self) -> tuple[object, ...]:
         # Spark carries a worker's exception to the driver by pickling it; keyword-only arguments need this.

@@ -10,6 +10,7 @@ from itertools import chain
 import click
 
 from streamjoin_ds.cli.checks import Check, machine_checks, spark_checks
+from streamjoin_ds.errors import hinted
 
 __all__ = ["command"]
 
@@ -54,9 +55,7 @@ def _summary(checks: list[Check]) -> str:
 def _printed_lines(checks: Iterable[Check]) -> Iterator[Check]:
     """Print each check as it is made, for a pipe or a log."""
     for check in checks:
-        click.echo(
-            f"{check.state:<8}{check.name}: {check.value.rstrip('.')}{f'. Hint: {check.hint}' if check.hint else ''}"
-        )
+        click.echo(f"{check.state:<8}{check.name}: {hinted(check.value.rstrip('.'), check.hint)}")
         yield check
 
 

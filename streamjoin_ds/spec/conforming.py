@@ -15,16 +15,6 @@ __all__ = ["conformed", "holds_times"]
 Mask = npt.NDArray[np.bool_]
 
 
-# Types whose values have no times within and need no look.
-_PLAIN = frozenset(
-    kind.id
-    for kind in (
-        *(pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()),
-        *(pa.float32(), pa.float64(), pa.bool_(), pa.string(), pa.binary()),
-    )
-)
-
-
 def holds_times(kind: pa.DataType) -> bool:
     """Whether values of a type are, or hold, timestamps or dates."""
     types = pa.types
@@ -58,7 +48,7 @@ def conformed(values: pa.Array, kind: pa.DataType) -> tuple[pa.Array, Mask | Non
     pyarrow.ArrowException
         The values do not fit: they are of another type, or digits would be lost (float64 for float32).
     """
-    if kind.id in _PLAIN and values.type == kind:  # spares a push of one tuple the questions below
+    if values.type == kind and not holds_times(kind):
         return values, None
     types = pa.types
     if types.is_dictionary(values.type):

@@ -198,19 +198,10 @@ DRAWN = [pytest.param(SOME, id="some", marks=pytest.mark.long), pytest.param((),
 @pytest.fixture(scope="module", params=DRAWN)
 def quick(request, tmp_path_factory):
     path = tmp_path_factory.mktemp("figures") / "figures.html"
-    command = [
-        sys.executable,
-        "-m",
-        "streamjoin_ds.cli.main",
-        "bench",
-        "figures",
-        *request.param,
-        "--quick",
-        "--seed",
-        "7",
-    ]
+    command = [sys.executable, "-m", "streamjoin_ds.cli.main", "bench", "figures", *request.param]
+    command += ["--quick", "--seed", "7", "--to", str(path)]
     began = time.monotonic()
-    done = subprocess.run([*command, "--to", str(path)], capture_output=True, text=True, check=False, timeout=300)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr
     parsed = Page()
     text = path.read_text(encoding="utf-8")

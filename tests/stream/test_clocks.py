@@ -274,7 +274,9 @@ def test_after_a_silence_the_first_time_is_measured_against_nothing(tmp_path: Pa
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(14))
+@pytest.mark.parametrize(
+    "seed", [*range(14), *(pytest.param(seed, marks=pytest.mark.campaign) for seed in range(14, 24))]
+)
 def test_any_schedule_of_silence_futures_and_restarts(tmp_path: Path, seed: int) -> None:
     """The rows are the oracle's, given the decisions in the offsets, for any window, layout and way of the exchange."""
     dice = random.Random(seed)

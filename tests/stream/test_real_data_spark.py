@@ -31,7 +31,9 @@ def run(spark: SparkSession, join: StreamJoin, folder: Path, **options: object) 
         ("flights", "2x2", "reference", 10_000),
         ("flights-60s", "1x2", "packed", 50_000),
         ("flights-others", "1x1", "rows", 10_000_000),
-        # The other three come with the campaign below.
+        pytest.param("air", "1x2", "reference", 50_000, marks=pytest.mark.campaign),
+        pytest.param("air-24h", "2x2", "rows", 100_000, marks=pytest.mark.campaign),
+        pytest.param("air-wide", "1x1", "packed", 10_000_000, marks=pytest.mark.campaign),
     ],
 )
 def test_every_row_is_the_oracles(
