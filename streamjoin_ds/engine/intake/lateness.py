@@ -100,7 +100,8 @@ class StreamClock:
     @property
     def _limit(self) -> int:
         """The event time, in microseconds, below which the next tuple is late."""
-        return max(low for low in (INT64_MIN, self.watermark, self.floor) if low is not None)
+        low = INT64_MIN if self.largest is None else max(self.largest - self.delay_us, INT64_MIN)
+        return low if self.floor is None else max(low, self.floor)
 
     def overtaken(self, late_us: Int64) -> int:
         """Return how many of these late tuples are late by the query's watermark alone."""
@@ -138,11 +139,14 @@ def low_watermark(clocks: Sequence[StreamClock], before: int | None) -> int | No
 
     It is `before` where all streams are idle, or where a stream that is not idle has had no tuple. None: not known yet.
     """
-    lows = [clock.watermark for clock in clocks if not clock.idle]
-    known = [low for low in lows if low is not None]
-    if not known or len(known) < len(lows):
-        return before
-    return min(known) if before is None else max(before, min(known))
+    lowest = None
+    for clock in clocks:
+        if not clock.idle:
+            low = clock.watermark
+            if low is None:
+                return before
+            lowest = low if lowest is None else min(lowest, low)
+    return before if lowest is None or (before is not None and before > lowest) else lowest
 
 
 def clock_facts(clocks: Sequence[StreamClock]) -> dict[str, list[int]]:

@@ -27,6 +27,8 @@ class EngineCounters:
         Rows of each stream since the join began.
     late, rejected : dict of stream name to pyarrow.Table
         What the last push set aside.
+    watermark : int or None
+        The watermark in microseconds, as `JoinEngine.watermark`.
     """
 
     clocks: Sequence[StreamClock]
@@ -36,17 +38,16 @@ class EngineCounters:
     filtered_rows: Sequence[int]
     late: dict[str, pa.Table] = field(default_factory=dict)
     rejected: dict[str, pa.Table] = field(default_factory=dict)
+    watermark: int | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.watermark = low_watermark(self.clocks, self.clocks[0].floor)
 
     @classmethod
     def empty(cls, delays_us: Sequence[int]) -> EngineCounters:
         """Return the ledger of streams that have had no tuple."""
         nothing = [0] * len(delays_us)
         return cls([StreamClock(delay_us) for delay_us in delays_us], nothing, nothing, nothing, nothing)
-
-    @property
-    def watermark(self) -> int | None:
-        """The watermark in microseconds, as `JoinEngine.watermark`."""
-        return low_watermark(self.clocks, self.clocks[0].floor)
 
     def without(self, stream: int) -> EngineCounters:
         """Return the ledger with this stream idle: the watermark advances without it."""

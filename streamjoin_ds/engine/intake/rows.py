@@ -21,6 +21,7 @@ import pyarrow as pa
 from streamjoin_ds.engine.arrays.columns import array_of, concatenated
 from streamjoin_ds.engine.arrays.keys import INT64_MAX, INT64_MIN
 from streamjoin_ds.engine.intake.moments import moment_ns, plain_times
+from streamjoin_ds.engine.intake.plain_table import PlainTable
 from streamjoin_ds.engine.reference.kernel_module import KernelModule
 from streamjoin_ds.errors import ArgumentError, ColumnError, SchemaDriftError
 from streamjoin_ds.spec.ahead import AheadLimit, too_far_ahead
@@ -102,6 +103,7 @@ class RowIntake:
         self._outside = bound.read_schemas[stream]
         self._inside = bound.read_schema(stream)
         self._time = self._outside.field(self._source.time)
+        self._plain = PlainTable(self._outside, self._outside, self._source)
         # In dicts, columns of times are made first, because a row may be refused for a value in them.
         self._times = [f for f in self._outside if f.name != self._time.name and holds_times(f.type)]
         self._tuple_names = bound.tuple_schema(stream).names
@@ -174,6 +176,11 @@ class RowIntake:
         return self._arrival(rows, brought)
 
     def _read_table(self, table: pa.Table) -> ReceivedRows:
+        if not self._plain.has(table):
+            self._plain = PlainTable(table.schema, self._outside, self._source)
+        plain = self._plain.columns(table) if self._plain.is_plain else None
+        if plain is not None:
+            return ReceivedRows(table, table.num_rows, plain[0], columns=plain[1])
         times = self._column(table, self._time)
         kind = times.type.value_type if pa.types.is_dictionary(times.type) else times.type
         if not (is_event_time(kind) or pa.types.is_null(kind)):
