@@ -142,22 +142,80 @@ struct sj_rows {
     int64_t starts[];     /* of each column, in bytes from `items` on */
 };
 
-/* The last large allocation that was let go, kept for the next one: a chunk of results then takes the place of the one
- * before the last. Fresh memory would cost a page fault every 4 KB, which takes longer than filling it. */
-#define SPARE_BYTES ((size_t)1 << 20)
-static _Atomic(sj_rows *) spare;
+/* Large allocations that were let go lie on a shelf for the next ones: a chunk of results then takes the place of one
+ * before it. Fresh memory would cost a page fault every 4 KB, which takes longer than filling it. Several threads hold
+ * several chunks at a time, and let them go together; so there are several places, filled in turn. */
+#define SHELVED_BYTES ((size_t)64 << 10) /* smaller ones are not kept */
+#define SHELF_BYTES ((size_t)128 << 20)  /* that lie there at most, unless it is a single one */
+#define SHELF_PLACES 32
+static _Atomic(sj_rows *) shelf[SHELF_PLACES];
+static atomic_size_t shelf_bytes;
+static atomic_uint next_place;
+
+/* Sizes are rounded up by an eighth at most, so that chunks of nearly the same size fit each other's places. Memory
+ * that is never touched costs nothing. */
+static size_t rounded_up(size_t size)
+{
+    size_t step = SHELVED_BYTES / 8;
+    while (step * 16 < size) {
+        step *= 2;
+    }
+    return (size + step - 1) / step * step;
+}
+
+static sj_rows *taken_from(unsigned place)
+{
+    sj_rows *found = atomic_exchange(&shelf[place % SHELF_PLACES], NULL);
+    if (found) {
+        atomic_fetch_sub(&shelf_bytes, found->size);
+    }
+    return found;
+}
+
+static void put_on(unsigned place, sj_rows *rows)
+{
+    atomic_fetch_add(&shelf_bytes, rows->size);
+    sj_rows *before = atomic_exchange(&shelf[place % SHELF_PLACES], rows);
+    if (before) {
+        atomic_fetch_sub(&shelf_bytes, before->size);
+        free(before);
+    }
+}
+
+/* Keeps an allocation, and frees those that have lain there longest if there are too many. */
+static void shelve(sj_rows *rows)
+{
+    if (rows->size < SHELVED_BYTES) {
+        free(rows);
+        return;
+    }
+    const unsigned place = atomic_fetch_add(&next_place, 1);
+    put_on(place, rows);
+    for (unsigned older = 1; older < SHELF_PLACES && atomic_load(&shelf_bytes) > SHELF_BYTES; older++) {
+        free(taken_from(place + older));
+    }
+}
 
 static sj_rows *memory_of(size_t size)
 {
-    sj_rows *found = size < SPARE_BYTES ? NULL : atomic_exchange(&spare, NULL);
-    if (found && (found->size < size || found->size / 4 > size)) {
-        free(found);
-        found = NULL;
+    if (size >= SHELVED_BYTES) {
+        size = rounded_up(size);
+        const unsigned newest = atomic_load(&next_place) + SHELF_PLACES - 1;
+        for (unsigned age = 0; age < SHELF_PLACES; age++) {
+            sj_rows *found = taken_from(newest - age);
+            if (found && found->size >= size && found->size / 2 <= size) {
+                return found;
+            }
+            if (found) {
+                put_on(newest - age, found);
+            }
+        }
     }
-    if (!found && (found = malloc(size))) {
-        found->size = size;
+    sj_rows *made = malloc(size);
+    if (made) {
+        made->size = size;
     }
-    return found;
+    return made;
 }
 
 sj_rows *sj_rows_new(int64_t rows, const int *item_bytes, int64_t columns)
@@ -191,7 +249,7 @@ unsigned char *sj_rows_column(sj_rows *rows, int64_t column)
 void sj_rows_let_go(sj_rows *rows)
 {
     if (rows && atomic_fetch_sub(&rows->owners, 1) == 1) {
-        free(rows->size < SPARE_BYTES ? rows : atomic_exchange(&spare, rows));
+        shelve(rows);
     }
 }
 

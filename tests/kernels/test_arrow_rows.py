@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import math
+import resource
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pyarrow as pa
@@ -208,6 +210,54 @@ def test_rows_that_nobody_imports_are_let_go(module) -> None:
         rows.exported()
     del rows
     gc.collect()
+
+
+def held(count: int, chunks: int) -> list[pa.RecordBatch]:
+    """Return so many chunks of results, all held at a time."""
+    columns = native.RunColumns([[np.arange(count)]])
+    numbers, form, found = np.zeros(count, np.int32), native.RowsForm([[8]], [0, 0, 0, 0]), []
+    for _ in range(chunks):
+        rows = native.ArrowRows(form, count)
+        rows.gather([(columns, 0, numbers)])
+        found.append(pa.RecordBatch._import_from_c(rows.exported(), pa.schema([(name, pa.int64()) for name in "abcd"])))
+    return found
+
+
+def faults(count: int, chunks: int) -> int:
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    held(count, chunks)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+
+def test_the_memory_of_chunks_that_were_let_go_together_is_taken_again() -> None:
+    """Several threads hold several chunks; memory from the system would fault at every page, in every push."""
+    count, chunks, page_bytes = 200_000, 6, resource.getpagesize()
+    held(count, chunks)
+    held(count // 100, 1)  # a small chunk must not clear the shelf
+    own = faults(count, 0)
+    assert faults(count, chunks) - own < chunks * count * 8 / page_bytes / 4
+    assert faults(count - count // 100, chunks) - own < chunks * count * 8 / page_bytes / 4, "and of a little less"
+
+
+def test_chunks_of_many_sizes_come_from_many_threads_whole() -> None:
+    """Whatever was let go by whom, a chunk's memory is its own as long as it is held."""
+
+    def work(seed: int) -> bool:
+        rng, kept = np.random.default_rng(seed), []
+        for _ in range(60):
+            count = int(rng.integers(1, 60_000))
+            values = np.full(count, rng.integers(1 << 60))
+            rows = native.ArrowRows(native.RowsForm([[8]], [0]), count)
+            rows.gather([(native.RunColumns([[values]]), 0, np.arange(count, dtype=np.int32))])
+            kept.append((pa.RecordBatch._import_from_c(rows.exported(), pa.schema([("a", pa.int64())])), values))
+            if len(kept) > rng.integers(1, 12):
+                batch, expected = kept.pop(int(rng.integers(len(kept))))
+                if not np.array_equal(batch.column(0).to_numpy(), expected):
+                    return False
+        return all(np.array_equal(batch.column(0).to_numpy(), expected) for batch, expected in kept)
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(work, range(8)))
 
 
 @MODULES
