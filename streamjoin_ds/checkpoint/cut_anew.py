@@ -6,7 +6,6 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from streamjoin_ds.plan import Epochs
 from streamjoin_ds.source.feeds import open_feed
 from streamjoin_ds.source.offset import (
     ClockFacts,
@@ -45,7 +44,9 @@ class Ends:
         self._at = dict(zip(self._names, at, strict=True))
         clocks = [ClockFacts()] * len(streams) if offset is None else decode_clocks(offset, self._names)
         self._clocks = dict(zip(self._names, clocks, strict=True))
-        self._layout = LayoutFacts() if offset is None else decode_layout(offset, self._names)
+        # The state that is gone back to is laid out as its own offset says, perhaps in fewer cells than the ledger's
+        # batches had. Every layout gives the same rows, so the batches keep that one. The rates are estimated anew.
+        self._layout = LayoutFacts(None if offset is None else decode_layout(offset, self._names).epochs)
         # For these streams the number of records does not tell what was decided when a batch was planned.
         self._decides = {
             stream.name
@@ -67,9 +68,6 @@ class Ends:
         decided = json.loads(row.get("decided") or "{}")
         feed, at, read = self._feeds[name], self._at[name], row["read"]
         self._clocks[name] = ClockFacts.from_facts(decided.get("clock", {}))
-        # Estimates of the rates are not kept: they begin anew, and only later decisions go by them.
-        epochs = decided.get("epochs")
-        self._layout = LayoutFacts(Epochs.from_facts(epochs, len(self._names)) if epochs else None)
         if "position" in decided:
             self._at[name] = feed.position(decided["position"])
             agree = self._at[name].seq == at.seq + read

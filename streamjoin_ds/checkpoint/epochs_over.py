@@ -14,7 +14,7 @@ from pathlib import Path
 
 from streamjoin_ds.plan import EpochsOver
 
-__all__ = ["epochs_over", "note_epochs_over"]
+__all__ = ["epochs_over", "forget_epochs_over", "note_epochs_over"]
 
 _NAME = "epochs_over.json"
 
@@ -41,3 +41,8 @@ def epochs_over(checkpoint: Path, seqs: Sequence[int]) -> EpochsOver:
     if len(since) != len(seqs) or any(seq < first for seq, first in zip(seqs, since, strict=True)):
         return EpochsOver()
     return over
+
+
+def forget_epochs_over(checkpoint: Path) -> None:
+    """Remove the file: the batches to come may number their epochs otherwise than those that are given up."""
+    (checkpoint / _NAME).unlink(missing_ok=True)

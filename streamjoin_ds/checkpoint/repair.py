@@ -17,6 +17,7 @@ from pyarrow import dataset
 from streamjoin_ds.blocks import BlockStore
 from streamjoin_ds.blocks.location import local_path
 from streamjoin_ds.checkpoint.cut_anew import Ends
+from streamjoin_ds.checkpoint.epochs_over import forget_epochs_over
 from streamjoin_ds.checkpoint.identity import CheckpointIdentity
 from streamjoin_ds.checkpoint.recovery import INITIAL, RECOVERY_FOLDER, planned_recovery, put
 from streamjoin_ds.checkpoint.spark_files import SparkFiles, source_offset
@@ -124,6 +125,8 @@ class _Repair:
             recovery.carry_out()
             for name, text in offsets.items():
                 put(self._folder / RECOVERY_FOLDER / "offsets" / name, text)
+            if offsets:
+                forget_epochs_over(self._checkpoint)
         return self._findings
 
     def _say(self, text: str, *, is_mended: bool) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from streamjoin_ds.checkpoint.epochs_over import epochs_over, note_epochs_over
+from streamjoin_ds.checkpoint.epochs_over import epochs_over, forget_epochs_over, note_epochs_over
 from streamjoin_ds.plan import EpochsOver
 
 
@@ -23,6 +23,13 @@ def test_it_is_found_from_there_on(tmp_path: Path) -> None:
 def test_a_checkpoint_that_was_taken_back_does_not_know_it(tmp_path: Path) -> None:
     note_epochs_over(tmp_path, [10, 20], EpochsOver((0,)))
     assert epochs_over(tmp_path, [9, 25]) == EpochsOver()
+
+
+def test_it_can_be_forgotten_twice(tmp_path: Path) -> None:
+    note_epochs_over(tmp_path, [10, 20], EpochsOver((0,)))
+    for _ in range(2):
+        forget_epochs_over(tmp_path)
+        assert epochs_over(tmp_path, [11, 25]) == EpochsOver()
 
 
 @pytest.mark.parametrize(

@@ -46,12 +46,10 @@ def fed(folder: Path, rows: int) -> None:
 
 
 def run(spark: SparkSession, home: Path, inputs: Path, **options: Any) -> None:
-    options = {"max_rows_per_batch": 3_000} | options
+    options = {"max_rows_per_batch": 3_000, "layout": "1x1"} | options
     with pytest.MonkeyPatch.context() as patch:  # every run is a block, however small
         patch.setattr("streamjoin_ds.stream.query.Plan", partial(Plan, block_bytes=0))
-        query = joined(inputs).start(
-            spark, home / "matches", home / "ckpt", available_now=True, layout="1x1", **options
-        )
+        query = joined(inputs).start(spark, home / "matches", home / "ckpt", available_now=True, **options)
     query.awaitTermination()
 
 
@@ -273,6 +271,81 @@ def test_the_query_s_id_is_told_by_the_tables(
     mended(typed, home, "written again, from the tables")
     run(spark, home, begun / "in")
     assert contents(home) == expected
+
+
+def without_decisions(tables: dict[str, list[dict[str, Any]]]) -> dict[str, list[dict[str, Any]]]:
+    """Return the tables' rows without the ledger's column that says which layout was decided on."""
+    ledger = [{name: value for name, value in row.items() if name != "decided"} for row in tables["_ledger"]]
+    return {**tables, "_ledger": ledger}
+
+
+@pytest.fixture
+def moved(spark: SparkSession, home: Path, begun: Path, expected: dict[str, Any]) -> Path:
+    """Return a copy whose last two batches were done by two cells, after a move; nothing is left to be read."""
+    run(spark, home, begun / "in", layout="1x2")
+    assert (home / "ckpt" / "generation-1" / "metadata").exists()
+    assert without_decisions(contents(home)) == without_decisions(expected)
+    return home
+
+
+def torn_id(folder: Path) -> str:
+    (folder / "metadata").write_bytes(b"")
+    return "written again, from the tables"
+
+
+def torn_states(folder: Path) -> str:
+    """Tear the last state of one cell; the batch is done again by both."""
+    path = newest(folder / "state" / "0" / "1", "*.delta")
+    path.write_bytes(path.read_bytes()[:-30])
+    return "is not whole"
+
+
+def torn_offset(folder: Path) -> str:
+    path = max(
+        (path for path in (folder / "offsets").iterdir() if path.name.isdigit()), key=lambda path: int(path.name)
+    )
+    path.write_bytes(b"")
+    return "it catches up"
+
+
+@pytest.mark.parametrize("tear", [torn_id, torn_states, torn_offset])
+def test_a_moved_checkpoint_is_mended_alike(
+    tear: Callable[[Path], str],
+    spark: SparkSession,
+    moved: Path,
+    begun: Path,
+    expected: dict[str, Any],
+    typed: Callable[..., Result],
+) -> None:
+    mended(typed, moved, tear(moved / "ckpt" / "generation-1"))
+    run(spark, moved, begun / "in", layout="2x1")
+    assert without_decisions(contents(moved)) == without_decisions(expected)
+
+
+def test_a_missing_block_of_a_moved_checkpoint_is_written_again(
+    spark: SparkSession, moved: Path, begun: Path, expected: dict[str, Any], typed: Callable[..., Result]
+) -> None:
+    facts = json.loads(typed("inspect", str(moved / "ckpt"), "--json").stdout)
+    runs = [run for cell in facts["cells"] for window in cell["windows"] for run in window["runs"]]
+    newest_block = max((run["block"] for run in runs if run["block"]), key=lambda name: name.split("-")[1:])
+    (moved / "ckpt" / "blocks" / newest_block).unlink()
+    mended(typed, moved, f"block {newest_block} is not there: the batches that wrote it are done again")
+    run(spark, moved, begun / "in", layout="1x2")
+    assert without_decisions(contents(moved)) == without_decisions(expected)
+
+
+@pytest.mark.parametrize("layout", ["1x1", "1x2", "2x2"])
+def test_a_backup_from_before_a_move_catches_up_in_any_cells(
+    layout: str, spark: SparkSession, home: Path, begun: Path, expected: dict[str, Any], typed: Callable[..., Result]
+) -> None:
+    shutil.copytree(home / "ckpt", home / "backup")
+    run(spark, home, begun / "in", layout="1x2")
+    shutil.rmtree(home / "ckpt")
+    (home / "backup").rename(home / "ckpt")
+    mended(typed, home, "the tables hold batches up to 5: it catches up")
+    run(spark, home, begun / "in", layout=layout, max_rows_per_batch=1_100)
+    assert (home / "ckpt" / "generation-1").is_dir() == (layout != "1x1")
+    assert without_decisions(contents(home)) == without_decisions(expected)
 
 
 def test_what_is_lost_is_said_with_its_time(home: Path, typed: Callable[..., Result]) -> None:
