@@ -174,7 +174,7 @@ def cpu_features():
 # ---- checks
 
 cdef object _error(str message, str name, str hint=""):
-    return KernelError(message + ".", name=name, hint=hint)
+    return KernelError(message, name=name, hint=hint)
 
 
 cdef int _check_array(array, str name, dtype, bint writeable=False) except -1:

@@ -22,7 +22,17 @@ from streamjoin_ds.source.offset import decode_offset
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["CellFacts", "Checkpoint", "Leftover", "RunFacts", "WindowFacts", "inspected", "leftovers", "state_rows"]
+__all__ = [
+    "CellFacts",
+    "Checkpoint",
+    "Leftover",
+    "RunFacts",
+    "WindowFacts",
+    "inspected",
+    "last_commit",
+    "leftovers",
+    "state_rows",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +150,7 @@ def inspected(spark: SparkSession, checkpoint: str, blocks: str | None = None) -
     """
     folder, identity = _opened(checkpoint)
     sparks = folder if identity is None else identity.spark_folder(folder)
-    batch_id = _last_commit(sparks)
+    batch_id = last_commit(sparks)
     states = state_rows(spark, sparks) if batch_id is not None else []
     rows = [row for row in states if row[0] != LAYOUT_KEY]
     sizes = _Sizes(_block_store(folder, identity is not None, blocks))
@@ -260,7 +270,8 @@ def _no_join() -> ForeignCheckpointError:
     return ForeignCheckpointError(msg, name="checkpoint", hint=hint)
 
 
-def _last_commit(folder: Path) -> int | None:
+def last_commit(folder: Path) -> int | None:
+    """Return the number of the last batch that Spark has committed in a checkpoint; None: there is none."""
     commits = folder / "commits"
     numbers = [int(path.name) for path in commits.iterdir() if path.name.isdigit()] if commits.is_dir() else []
     return max(numbers, default=None)

@@ -13,7 +13,7 @@ import pyarrow as pa
 from streamjoin_ds.engine.arrays.kernels import CHUNK_ROWS, load_kernels
 from streamjoin_ds.engine.intake.chunks import Chunks, nobody
 from streamjoin_ds.engine.intake.ledger import EngineCounters
-from streamjoin_ds.engine.intake.rows import Rows
+from streamjoin_ds.engine.intake.received_rows import Rows, declared_schemas, schema_of
 from streamjoin_ds.engine.intake.taking import PushIntake
 from streamjoin_ds.engine.join_options import JoinOptions
 from streamjoin_ds.engine.probe.progress import Progress
@@ -103,7 +103,7 @@ class JoinEngine:
             "block_bytes": block_bytes,
             "bucket_rows": bucket_rows,
         }
-        self._schemas = {} if isinstance(join, BoundJoin) else _declared(join, schemas or {})
+        self._schemas = {} if isinstance(join, BoundJoin) else declared_schemas(join, schemas or {})
         self._bound: BoundJoin | None = None
         streams = join.join.streams if isinstance(join, BoundJoin) else join.streams
         for stream in streams:
@@ -290,7 +290,7 @@ class JoinEngine:
     def _check_bound(self, rows: Mapping[str, Rows]) -> None:
         """Learn the types from the first rows; raise ArgumentError if a type stays unknown, or a stream is unknown."""
         if self._bound is None and not isinstance(self._asked, BoundJoin):
-            found = {name: _schema_of(given) for name, given in rows.items() if name in self._asked.names}
+            found = {name: schema_of(given) for name, given in rows.items() if name in self._asked.names}
             schemas = {name: schema for name, schema in found.items() if schema is not None} | self._schemas
             if len(schemas) == len(self._asked.streams):
                 self._schemas = schemas
@@ -402,17 +402,3 @@ class JoinEngine:
         (size,) = snapshot.numbers(facts, "sizes", 1)
         self._join.restore(memoryview(body)[:size], beside=ledger)
         self._reading = nobody
-
-
-def _declared(join: Join, given: Mapping[str, pa.Schema]) -> dict[str, pa.Schema]:
-    """Return the schemas that are known before the first row."""
-    schemas = {stream.name: given.get(stream.name, stream.schema) for stream in join.streams}
-    return {name: schema for name, schema in schemas.items() if isinstance(schema, pa.Schema)}
-
-
-def _schema_of(rows: Rows) -> pa.Schema | None:
-    """Return the schema that rows bring along; None for dicts, as one dict does not tell what the next will hold."""
-    if isinstance(rows, (pa.Table, pa.RecordBatch)):
-        return rows.schema
-    columns = getattr(rows, "dtypes", None)
-    return None if columns is None else pa.Schema.from_pandas(rows, preserve_index=False)

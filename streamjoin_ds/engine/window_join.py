@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import operator
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -28,14 +28,12 @@ from streamjoin_ds.engine.probe.pipeline import JoinPipeline, ProbeBatch
 from streamjoin_ds.engine.probe.progress import Progress
 from streamjoin_ds.engine.reference.kernel_objects import BatchColumns
 from streamjoin_ds.engine.storage.run_store import RunStore
-from streamjoin_ds.engine.storage.sealed_run import SealedRun
 from streamjoin_ds.engine.storage.selection import Selection
 from streamjoin_ds.engine.storage.state_blob import opened_state, state_blob
 from streamjoin_ds.engine.storage.window import Window
-from streamjoin_ds.engine.storage.window_forms import window_forms
+from streamjoin_ds.engine.storage.window_forms import Tuples, checked_batches, window_forms
 from streamjoin_ds.engine.storage.window_set import JoinState, WindowSet
 from streamjoin_ds.engine.threads.scheduler import Scheduler
-from streamjoin_ds.engine.threads.tasks import run_alone
 from streamjoin_ds.engine.tuning import DEFAULT, Tuning
 from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.spec.bound import BoundJoin
@@ -45,7 +43,6 @@ if TYPE_CHECKING:
 
 __all__ = ["WindowJoin"]
 
-Tuples: TypeAlias = "pa.Table | pa.RecordBatch"
 _log = logging.getLogger(__name__)
 
 
@@ -122,7 +119,7 @@ class WindowJoin:
         self.threads, self._cores, self._is_own = threads, tuple(cores), bucket_rows is not None
         self._tuning = tuning
         self._scheduler = self._staffed()
-        self.chunk_rows, self._sorted_alone_rows = chunk_rows, tuning.threads.sorted_alone_rows
+        self.chunk_rows = chunk_rows
         count = len(bound.names)
         self.forms = window_forms(
             bound,
@@ -140,15 +137,15 @@ class WindowJoin:
         self._joining = JoinPipeline(bound, self.kernels, self._scheduler, chunk_rows, tuning)
         empty = JoinState([Window(form) for form in self.forms], 0, 0, [0] * count, [0] * count)
         goes_on = bucket_rows is not None
-        self._kept = WindowSet(empty, self._scheduler, self.kernels.module, goes_on=goes_on)
-        self.result_schema = self._joining.result_schema
-        told = (
-            self.kernels.implementation,
-            threads,
-            len(cores),
-            "runs" if bucket_rows is None else "runs or bucket grids",
+        alone_rows = tuning.threads.sorted_alone_rows
+        self._kept = WindowSet(
+            empty, self._scheduler, self.kernels.module, sorted_alone_rows=alone_rows, goes_on=goes_on
         )
-        _log.debug("kernel %s, %d threads on %d cores of their own; windows in %s", *told)
+        self.result_schema = self._joining.result_schema
+        told = "runs" if bucket_rows is None else "runs or bucket grids"
+        _log.debug(
+            "kernel %s, %d threads on %d cores; windows in %s", self.kernels.implementation, threads, len(cores), told
+        )
 
     def _staffed(self) -> Scheduler:
         if self.threads == 1 and not self._is_own:
@@ -222,7 +219,7 @@ class WindowJoin:
         after the end of a push (`WindowSet`); the next call that needs the windows waits for that.
         """
         before = self._kept.state if since is None else since
-        fresh = self._checked(batches)
+        fresh = checked_batches(self.forms, batches)
         window = self.bound.join.window
         seqs = next_seqs or [None] * len(self.forms)
         lowest_kept = [window.lowest_kept(n, low_watermark_us, seq) for n, seq in enumerate(seqs)]
@@ -236,7 +233,7 @@ class WindowJoin:
         state = self._kept.state
         windows = list(self._kept.settled(state))
         arrivals = []
-        for stream, given in sorted(self._checked(batches).items()):
+        for stream, given in sorted(checked_batches(self.forms, batches).items()):
             tuples = self._without_null_keys(stream, given)
             if tuples.rows:
                 selection = Selection.whole(self.forms[stream].sealed(tuples.batch))
@@ -246,16 +243,6 @@ class WindowJoin:
         self._reading.append(results)
         yield from results
         self.progress.finish()
-
-    def _checked(self, batches: Mapping[int, Tuples | Sequence[Tuples]]) -> dict[int, BatchColumns]:
-        fresh = {}
-        for stream, tables in batches.items():
-            if not 0 <= stream < len(self.forms):
-                msg = "a batch is for a stream that the join does not have"
-                raise ArgumentError(msg, name="batches", hint=f"stream numbers from 0 to {len(self.forms) - 1}")
-            several = [tables] if isinstance(tables, (pa.Table, pa.RecordBatch)) else list(tables)
-            fresh[stream] = self.forms[stream].checked(several)
-        return fresh
 
     def _without_null_keys(self, stream: int, tuples: BatchColumns) -> BatchColumns:
         mask = self._joinable[stream].mask(tuples)
@@ -273,7 +260,7 @@ class WindowJoin:
             null_keys[stream] = arrived[stream] - tuples.rows
             if tuples.rows:
                 ready[stream] = tuples
-        windows, runs = self._sealed(before, ready, sum(arrived))
+        windows, runs = self._kept.sealed(before, ready, sum(arrived))
         arrivals = []
         for (stream, tuples), run in zip(ready.items(), runs, strict=True):
             window, selection = windows[stream].taking(tuples, run)
@@ -319,26 +306,6 @@ class WindowJoin:
             if other is not own:
                 other.close()
         self._scheduler.settle()
-
-    def _sealed(
-        self, before: JoinState, ready: Mapping[int, BatchColumns], rows: int
-    ) -> tuple[list[Window], list[SealedRun | None]]:
-        """Return the windows, and for each stream with new tuples their run, or None where they go to the tail.
-
-        With a pool, the new tuples are sorted while those of the last push still go into the windows.
-        """
-        works = [before.windows[stream].sealing(tuples) for stream, tuples in ready.items()]
-        if not any(works):
-            return list(self._kept.settled(before)), [None] * len(works)
-        due = [work for work in works if work is not None]
-        if self._scheduler.has_pool and rows > self._sorted_alone_rows:
-            with self._scheduler.staying():
-                ended = self._scheduler.begun(due)
-                windows, made = list(self._kept.settled(before)), ended()
-        else:
-            windows, made = list(self._kept.settled(before)), [run_alone(work) for work in due]
-        runs = iter(made)
-        return windows, [None if work is None else next(runs) for work in works]
 
     # ------------------------------------------------------------------ what is kept
 

@@ -115,11 +115,7 @@ BUGS = (
     ),
     _bug(
         "the largest watermark expires",
-        (
-            "engine.intake.lateness:low_watermark",
-            "min(known) if before is None else max(before, min(known))",
-            "max(known) if before is None else max(before, max(known))",
-        ),
+        ("engine.intake.lateness:low_watermark", "min(lowest, low)", "max(lowest, low)"),
     ),
     _bug(
         "the window without its end",

@@ -10,9 +10,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +21,7 @@ from streamjoin_ds.engine.arrays.columns import array_of, concatenated
 from streamjoin_ds.engine.arrays.keys import INT64_MAX, INT64_MIN
 from streamjoin_ds.engine.intake.moments import moment_ns, plain_times
 from streamjoin_ds.engine.intake.plain_table import PlainTable
+from streamjoin_ds.engine.intake.received_rows import REJECTED, Mask, ReceivedRows, Rows
 from streamjoin_ds.engine.reference.kernel_module import KernelModule
 from streamjoin_ds.errors import ArgumentError, ColumnError, SchemaDriftError
 from streamjoin_ds.spec.ahead import AheadLimit, too_far_ahead
@@ -33,58 +33,11 @@ from streamjoin_ds.spec.inside import InsideRows, nanoseconds_name, to_inside
 from streamjoin_ds.spec.stream import is_event_time
 
 if TYPE_CHECKING:
-    import pandas
+    pass
 
-__all__ = ["REJECTED", "ReceivedRows", "RowIntake", "Rows"]
-
-# One dict is one row.
-Rows: TypeAlias = "pa.Table | pa.RecordBatch | pandas.DataFrame | Sequence[Mapping[str, object]] | Mapping[str, object]"
-
-REJECTED = "_rejected"
-"""The column of rejected rows that says why, of streams with `max_ahead`."""
-
-Mask = npt.NDArray[np.bool_]
+__all__ = ["RowIntake"]
 
 _TIMES_US, _TIMES_NS = (MIN_TS_US, MAX_TS_US), (INT64_MIN, INT64_MAX)
-
-
-@dataclass(slots=True)
-class ReceivedRows:
-    """Rows of one stream as they were handed over, with their event times.
-
-    Attributes
-    ----------
-    rows : pyarrow.Table, or list of dict
-    count : int
-    times_us : ndarray, shape (count,), int64
-        Event times in microseconds; 0 for a row without one in range.
-    is_timed : ndarray, shape (count,), bool, or None
-        Which rows have an event time that may move the clock; None: all.
-    is_kept : ndarray, shape (count,), bool, or None
-        Which rows are tuples; None: all. The others have no event time in range, have another value that is out of
-        range or null where it must not be, or are too far ahead of their stream.
-    columns : dict of str to pyarrow.Array
-        Columns of the inside form that are made already.
-    refused : sequence of (mask, column, reason)
-        Why rows are no tuples: each mask has the rows with that reason.
-    rejected : pyarrow.Table or None
-        The rows that are no tuples, as they were handed over; None: there are none. After `RowIntake.without_future`,
-        its column `REJECTED` has the reasons.
-    """
-
-    rows: pa.Table | list[Mapping[str, Any]]
-    count: int
-    times_us: npt.NDArray[np.int64]
-    is_timed: Mask | None = None
-    is_kept: Mask | None = None
-    columns: dict[str, pa.Array] = field(default_factory=dict)
-    refused: Sequence[tuple[Mask, str, str]] = ()
-    rejected: pa.Table | None = None
-
-    @property
-    def known_us(self) -> npt.NDArray[np.int64]:
-        """The event times of the tuples, in microseconds."""
-        return self.times_us if self.is_kept is None else self.times_us[self.is_kept]
 
 
 class RowIntake:

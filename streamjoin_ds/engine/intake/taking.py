@@ -11,7 +11,8 @@ import pyarrow as pa
 from streamjoin_ds.engine.arrays.keys import INT64_MIN
 from streamjoin_ds.engine.intake.lateness import StreamClock
 from streamjoin_ds.engine.intake.ledger import EngineCounters, IntakeResult
-from streamjoin_ds.engine.intake.rows import ReceivedRows, RowIntake, Rows
+from streamjoin_ds.engine.intake.received_rows import ReceivedRows, Rows
+from streamjoin_ds.engine.intake.rows import RowIntake
 from streamjoin_ds.engine.reference.kernel_module import KernelModule
 from streamjoin_ds.spec.ahead import AheadLimit
 from streamjoin_ds.spec.bound import BoundJoin

@@ -89,5 +89,4 @@ def own(thing: object, kind: type[_Own], name: str) -> _Own:
 
 def refuse(message: str, name: str, *, hint: str = "") -> NoReturn:
     """Raise a `KernelError` about the argument of this name."""
-    text = message + "."
-    raise KernelError(text, name=name, hint=hint) from None
+    raise KernelError(message, name=name, hint=hint) from None

@@ -124,10 +124,14 @@ def described(blob: Blob) -> list[list[dict[str, Any]]]:
     The blob may be of any join; other errors as for `decoded`.
     """
     facts, _ = opened(None, blob)
-    sizes = iter(facts["sizes"])
-    return [
-        [run if "block" in run else {**run, "size_bytes": next(sizes)} for run in stream] for stream in facts["runs"]
-    ]
+    try:
+        sizes = iter(facts["sizes"])
+        return [
+            [run if "block" in run else {**run, "size_bytes": next(sizes)} for run in stream]
+            for stream in facts["runs"]
+        ]
+    except (KeyError, TypeError, StopIteration):  # the blob is whole, but not of windows
+        raise corrupt_state_error() from None
 
 
 def sealed(fingerprint: str, facts: Mapping[str, Any], parts: Sequence[pa.Buffer | bytes]) -> bytes:

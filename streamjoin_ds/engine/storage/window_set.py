@@ -14,10 +14,12 @@ windows continues it. Where memory is too short for it, the tuples stay beside t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from streamjoin_ds.engine.reference.kernel_module import KernelModule
+from streamjoin_ds.engine.reference.kernel_objects import BatchColumns
+from streamjoin_ds.engine.storage.sealed_run import SealedRun
 from streamjoin_ds.engine.storage.window import Window
 from streamjoin_ds.engine.threads.scheduler import Scheduler
 from streamjoin_ds.engine.threads.tasks import run_alone
@@ -78,6 +80,8 @@ class WindowSet:
         Runs the steps of several windows side by side.
     module : module
         The kernels.
+    sorted_alone_rows : int
+        New tuples of a push, at most, that the caller sorts alone although it has a pool.
     goes_on : bool
         Whether tuples may stay beside the grids when memory is short. If not, the caller gets a MemoryError.
     """
@@ -88,9 +92,10 @@ class WindowSet:
         scheduler: Scheduler,
         module: KernelModule,
         *,
+        sorted_alone_rows: int,
         goes_on: bool = False,
     ) -> None:
-        self.state = state
+        self.state, self._sorted_alone_rows = state, sorted_alone_rows
         self._scheduler, self._goes_on = scheduler, goes_on
         self._gate = module.Gate()  # another thread may ask for the windows too, to read counters
 
@@ -108,6 +113,26 @@ class WindowSet:
         if not state.is_settled:
             self._gate.through(self._settle, state)
         return state.windows
+
+    def sealed(
+        self, before: JoinState, ready: Mapping[int, BatchColumns], rows: int
+    ) -> tuple[list[Window], list[SealedRun | None]]:
+        """Return the windows, and for each stream with new tuples their run, or None where they go to the tail.
+
+        With a pool, the new tuples are sorted while those of the last push still go into the windows.
+        """
+        works = [before.windows[stream].sealing(tuples) for stream, tuples in ready.items()]
+        if not any(works):
+            return list(self.settled(before)), [None] * len(works)
+        due = [work for work in works if work is not None]
+        if self._scheduler.has_pool and rows > self._sorted_alone_rows:
+            with self._scheduler.staying():
+                ended = self._scheduler.begun(due)
+                windows, made = list(self.settled(before)), ended()
+        else:
+            windows, made = list(self.settled(before)), [run_alone(work) for work in due]
+        runs = iter(made)
+        return windows, [None if work is None else next(runs) for work in works]
 
     def take_in(self, *, waits: bool) -> None:
         """Begin to take in the state's new tuples and to merge its runs.

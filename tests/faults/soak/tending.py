@@ -25,13 +25,13 @@ def state_rows(_session: Any, folder: Path, batch: int | None = None) -> list[tu
     It is used in place of `streamjoin_ds.checkpoint.inspection.state_rows`.
     """
     from streamjoin_ds.checkpoint.identity import CheckpointIdentity
-    from streamjoin_ds.checkpoint.inspection import _last_commit
+    from streamjoin_ds.checkpoint.inspection import last_commit
 
     identity, checkpoint = CheckpointIdentity.load(folder), Checkpoint(folder, 0)
     assert identity is not None
     labels = cell_labels(identity.partitions, identity.partitions)
     for turn in range(_TRIES):
-        number = _last_commit(folder) if batch is None else batch
+        number = last_commit(folder) if batch is None else batch
         try:
             return [(labels[cell], cell, blob) for cell, blob in checkpoint.states(number)]
         except (FileNotFoundError, OSError):  # the state was purged meanwhile: the join is some batches further

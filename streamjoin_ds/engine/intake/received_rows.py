@@ -1,0 +1,79 @@
+"""Rows of one stream as they were handed over, in any of the forms that users have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from streamjoin_ds.spec.join import Join
+
+if TYPE_CHECKING:
+    import pandas
+
+__all__ = ["REJECTED", "Mask", "ReceivedRows", "Rows", "declared_schemas", "schema_of"]
+
+# One dict is one row.
+Rows: TypeAlias = "pa.Table | pa.RecordBatch | pandas.DataFrame | Sequence[Mapping[str, object]] | Mapping[str, object]"
+
+REJECTED = "_rejected"
+"""The column of rejected rows that says why, of streams with `max_ahead`."""
+
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(slots=True)
+class ReceivedRows:
+    """Rows of one stream as they were handed over, with their event times.
+
+    Attributes
+    ----------
+    rows : pyarrow.Table, or list of dict
+    count : int
+    times_us : ndarray, shape (count,), int64
+        Event times in microseconds; 0 for a row without one in range.
+    is_timed : ndarray, shape (count,), bool, or None
+        Which rows have an event time that may move the clock; None: all.
+    is_kept : ndarray, shape (count,), bool, or None
+        Which rows are tuples; None: all. The others have no event time in range, have another value that is out of
+        range or null where it must not be, or are too far ahead of their stream.
+    columns : dict of str to pyarrow.Array
+        Columns of the inside form that are made already.
+    refused : sequence of (mask, column, reason)
+        Why rows are no tuples: each mask has the rows with that reason.
+    rejected : pyarrow.Table or None
+        The rows that are no tuples, as they were handed over; None: there are none. After `RowIntake.without_future`,
+        its column `REJECTED` has the reasons.
+    """
+
+    rows: pa.Table | list[Mapping[str, Any]]
+    count: int
+    times_us: npt.NDArray[np.int64]
+    is_timed: Mask | None = None
+    is_kept: Mask | None = None
+    columns: dict[str, pa.Array] = field(default_factory=dict)
+    refused: Sequence[tuple[Mask, str, str]] = ()
+    rejected: pa.Table | None = None
+
+    @property
+    def known_us(self) -> npt.NDArray[np.int64]:
+        """The event times of the tuples, in microseconds."""
+        return self.times_us if self.is_kept is None else self.times_us[self.is_kept]
+
+
+def schema_of(rows: Rows) -> pa.Schema | None:
+    """Return the schema that rows bring along; None for dicts, as one dict does not tell what the next will hold."""
+    if isinstance(rows, (pa.Table, pa.RecordBatch)):
+        return rows.schema
+    columns = getattr(rows, "dtypes", None)
+    return None if columns is None else pa.Schema.from_pandas(rows, preserve_index=False)
+
+
+def declared_schemas(join: Join, given: Mapping[str, pa.Schema]) -> dict[str, pa.Schema]:
+    """Return the schemas that are known before the first row."""
+    schemas = {stream.name: given.get(stream.name, stream.schema) for stream in join.streams}
+    return {name: schema for name, schema in schemas.items() if isinstance(schema, pa.Schema)}
