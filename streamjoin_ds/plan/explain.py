@@ -13,9 +13,9 @@ from streamjoin_ds.plan.layout import Layout
 from streamjoin_ds.plan.layout_choice import SHIPPING_SLACK, best_layouts, layout_cost
 from streamjoin_ds.plan.layout_kind import choose_kind
 from streamjoin_ds.plan.load import Load
-from streamjoin_ds.plan.plan import Plan
+from streamjoin_ds.plan.plan import CHOICE_CELLS, Plan
 from streamjoin_ds.plan.range_layout import RangeLayout
-from streamjoin_ds.plan.sampled_rows import KeyHint
+from streamjoin_ds.plan.sampled_rows import KeyHint, attributes_of
 from streamjoin_ds.spec import Band, BoundJoin, Condition, duration_text
 
 __all__ = ["explain"]
@@ -27,7 +27,10 @@ _WAYS = {
 }
 _ORIGINS = {"said": "as given", "found": "from the first records", "unknown": "not known: the mean"}
 _CHANGES = {
-    "auto": "to ranges or back to a grid, by a sample of the keys; between grids, by the streams' rates",
+    "auto": (
+        "between grids, by the streams' rates; "
+        f"on {CHOICE_CELLS} cells and more to ranges or back to a grid, by a sample of the keys"
+    ),
     "grid": "between grids, by the streams' rates",
     "ranges": "between ranges, by a sample of the keys",
 }
@@ -101,8 +104,8 @@ def _join(bound: BoundJoin) -> Iterator[str]:
 
 def _by_keys(plan: Plan, keys: KeyHint | None) -> Iterator[str]:
     """Yield what ranges and the best grid would cost for the sampled keys."""
-    attributes = plan.attributes
-    best = best_ranges(keys, attributes, plan.cells) if keys is not None and attributes else None
+    attributes = attributes_of(plan.bound)
+    best = best_ranges(keys, attributes, plan.cells) if keys is not None else None
     if keys is None or best is None:
         return
     reach = best.layout.reach

@@ -64,10 +64,9 @@ class SampledRows:
     @classmethod
     def of(cls, bound: BoundJoin, attributes: Sequence[Reach], stream: int, tuples: pa.Table, most: int) -> SampledRows:
         """Return at most `most` of a stream's tuples, which have the columns of ``bound.tuple_schema(stream)``."""
-        hashes, threshold = _hashes(tuples.column(SEQ).to_numpy()), 1.0
-        if len(hashes) > most:
-            threshold = float(np.partition(hashes, most)[most])
-            tuples = tuples.take(pa.array(np.flatnonzero(hashes < threshold)))
+        kept, threshold = _smallest(tuples.column(SEQ).to_numpy(), most)
+        if kept is not None:
+            tuples = tuples.take(pa.array(kept))
         columns = {"seq": tuples.column(SEQ), "ts": tuples.column(TS)}
         for number, reach in enumerate(attributes):
             key = reach.keys[stream]
@@ -88,11 +87,8 @@ class SampledRows:
 
     def thinned(self, most: int) -> SampledRows:
         """Return at most `most` of these tuples, with a lower threshold."""
-        hashes = _hashes(self.rows.column("seq").to_numpy())
-        if len(hashes) <= most:
-            return self
-        threshold = float(np.partition(hashes, most)[most])
-        return SampledRows(self.rows.filter(pa.array(hashes < threshold)), threshold)
+        kept, threshold = _smallest(self.rows.column("seq").to_numpy(), most)
+        return self if kept is None else SampledRows(self.rows.take(pa.array(kept)), threshold)
 
     def within(self, since_us: int, until_us: int) -> SampledRows:
         """Return the tuples with an event time from `since_us` to before `until_us`."""
@@ -198,10 +194,26 @@ class KeyHint:
         return cls(tuple(streams), tuple(int(seq) for seq in seqs))
 
 
+def _smallest(seqs: npt.NDArray[np.int64], most: int) -> tuple[npt.NDArray[np.int64] | None, float]:
+    """Return the places of the `most` numbers with the smallest hashes, and the least hash of the others.
+
+    None, and 1.0, where there are no others.
+    """
+    if len(seqs) <= most:
+        return None, 1.0
+    hashes = _hashes(seqs)
+    # Sorting is for a few: those below a hash that about twice as many numbers have.
+    near = np.flatnonzero(hashes < 2 * (most + 8) / len(seqs))
+    near = near if len(near) > most else np.arange(len(seqs))
+    threshold = float(np.partition(hashes[near], most)[most])
+    return near[hashes[near] < threshold], threshold
+
+
 def _hashes(seqs: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-    """Return a hash of each number in [0, 1): SplitMix64's finaliser, which numbers that lie regularly do not fool."""
-    x = seqs.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
-    x = (x ^ x >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ x >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
-    hashes: npt.NDArray[np.float64] = ((x ^ x >> np.uint64(31)) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    """Return a hash of each number in [0, 1), which numbers that lie regularly do not fool (Fibonacci, then mixed)."""
+    x = seqs.view(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    x ^= x >> np.uint64(32)
+    x *= np.uint64(0xD6E8FEB86659FD93)
+    x >>= np.uint64(11)
+    hashes: npt.NDArray[np.float64] = x * 2.0**-53
     return hashes

@@ -82,8 +82,8 @@ class StreamJoin(Join):
             How tuples are dealt to cells. "grid": by number, in a grid that is chosen by cost and follows the streams'
             rates. "ranges": by ranges of a column that bands or equalities tie to one of every other stream, with a
             grid where keys are frequent; they are balanced anew when keys drift. It is refused where there is no such
-            column. "auto": a grid at first, and ranges if a sample of the keys says that they cost less. Group counts
-            ("1x2"): this grid, always. A restart may give another value.
+            column. "auto": a grid; on 8 cells and more it changes to ranges if a sample of the keys says that they cost
+            less. Group counts ("1x2"): this grid, always. A restart may give another value.
         cells : int, optional
             The number of cells, which work side by side; 1 to 4096. By default there is one for each core (see
             `threads`). A restart may have more or fewer of them: tuples that are there stay where they are until they
@@ -249,7 +249,7 @@ class StreamJoin(Join):
         rates : mapping of str to float, optional
             Tuples a second by stream, to see the layout that would be chosen for them; they win over each stream's own.
         """
-        from streamjoin_ds.plan import Load
+        from streamjoin_ds.plan import Load, attributes_of
         from streamjoin_ds.plan.explain import explain
         from streamjoin_ds.source.sampled_keys import sampled_keys
         from streamjoin_ds.stream.known_rates import known_rates
@@ -263,5 +263,6 @@ class StreamJoin(Join):
         known = known_rates(bound, rates)
         load = Load.of_join(bound, known.per_s)
         plan = planned(bound, load, layout=layout, cells=cells, exchange=exchange, execution=execution, durable=durable)
-        keys = sampled_keys(bound, plan.attributes, plan.cells) if plan.attributes else None
+        attributes = attributes_of(bound) if plan.layout_kind != "grid" and plan.cells > 1 else []
+        keys = sampled_keys(bound, attributes, plan.cells) if attributes else None
         return explain(plan, load, known.origins if known.are_known else (), reading, keys)

@@ -188,7 +188,7 @@ def test_cells_that_are_gone_hear_of_batches_until_they_have_nothing_left() -> N
     assert source.facts.epochs.cells == 2, "who has heard nothing meanwhile does not know the time"
 
 
-RANGED = a_plan((2, 2), window="60s")
+RANGED = a_plan((2, 4), window="60s")
 
 
 def keys_of(place: int, **centers: float) -> KeyHint:
@@ -221,10 +221,10 @@ class KeySource(Source):
 
 def test_ranges_that_are_asked_for_come_with_the_first_keys() -> None:
     source = KeySource("ranges")
-    assert source.told(None, 1) == Layout((2, 2)), "nothing is known of the keys"
+    assert source.told(None, 1) == Layout((2, 4)), "nothing is known of the keys"
     found = source.told(keys_of(1, older=0), 1)
     assert isinstance(found, RangeLayout)
-    assert found.cells == 4
+    assert found.cells == 8
     assert decode_version(source.facts) == 6
 
 
@@ -237,16 +237,16 @@ def test_a_choice_goes_over_to_ranges_once_an_epoch_is_a_window_old() -> None:
     source = KeySource("auto")
     keys = keys_of(1, older=0)
     short = KeyHint(tuple(sample.within(0, 25 * SECOND) for sample in keys.streams), keys.seqs)
-    assert source.told(short) == Layout((2, 2)), "it spans less than half a window"
+    assert source.told(short) == Layout((2, 4)), "it spans less than half a window"
     assert isinstance(source.told(keys_of(2, older=0)), RangeLayout)
     grids = KeySource("grid")
-    assert {str(grids.told(keys_of(place, older=0))) for place in range(4)} == {"2x2"}
+    assert {str(grids.told(keys_of(place, older=0))) for place in range(4)} == {"2x4"}
 
 
 def test_keys_that_drift_within_a_window_are_left_to_a_grid() -> None:
     source = KeySource("auto")
     source.told(None)
-    assert source.told(keys_of(1, older=0, newer=5_000)) == Layout((2, 2))
+    assert source.told(keys_of(1, older=0, newer=5_000)) == Layout((2, 4))
 
 
 def test_ranges_follow_the_keys() -> None:
@@ -270,7 +270,7 @@ def test_few_keys_say_nothing() -> None:
     for kind in ("auto", "ranges"):
         source = KeySource(kind)
         source.told(None)
-        assert source.told(few) == Layout((2, 2))
+        assert source.told(few) == Layout((2, 4))
 
 
 def test_other_cores_get_ranges_of_the_keys() -> None:
@@ -285,7 +285,8 @@ def test_other_cores_get_ranges_of_the_keys() -> None:
 
 def test_nothing_is_asked_of_keys_where_ranges_cannot_be() -> None:
     start = Progress((9, 9), (9, 9))
-    one = LayoutRule(replace(RANGED, layout=Layout((1, 1)), layout_kind="auto"))
+    one = LayoutRule(replace(RANGED, layout=Layout((1, 1)), layout_kind="ranges"))
+    few = LayoutRule(replace(RANGED, layout=Layout((2, 2)), layout_kind="auto"))
     kept = LayoutRule(replace(RANGED, layout_kind="auto", layout_schedule=((0, Layout((2, 2))),)))
     grids = LayoutRule(RANGED)
-    assert not any(rule.asks_for_keys(LayoutFacts(), start, EpochsOver()) for rule in (one, kept, grids))
+    assert not any(rule.asks_for_keys(LayoutFacts(), start, EpochsOver()) for rule in (one, few, kept, grids))
