@@ -6,6 +6,7 @@ in plain Python, as `test_invariance` does for grids.
 
 from __future__ import annotations
 
+import json
 import math
 import random
 import tempfile
@@ -14,19 +15,23 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamjoin_ds.blocks import BlockStore
 from streamjoin_ds.cell.cell_windows import CellWindows
 from streamjoin_ds.engine.tuning import TailTuning, Tuning
 from streamjoin_ds.plan import EXCHANGES, CellLayout, Layout, RangeLayout, Reach, band_attributes
+from streamjoin_ds.source.infer import infer_schema
+from streamjoin_ds.source.offset import decode_layout
 from streamjoin_ds.spec import Band, BoundJoin, Column, Join, Stream, bind, not_equal
 from streamjoin_ds.spec.key_values import nullable_key_values
 from tests.engine.scenarios import INT64_MAX, INT64_MIN, Scenario, window_of
-from tests.stream.test_invariance import assert_contract, few
+from tests.stream.test_invariance import assert_contract, assert_punctuations, few, ledger_sums, values_of
 from tests.support.microbatch import MicroBatches
 
 KINDS = ("time", "count", "periodic")
@@ -152,3 +157,86 @@ def test_two_streams(data: st.DataObject) -> None:
 @given(st.data())
 def test_more_streams(data: st.DataObject) -> None:
     check(data, data.draw(banded((3, 4), rows=10)))
+
+
+def drifting(folder: Path, centers: Sequence[float], seconds: int = 60, per_s: int = 40) -> BoundJoin:
+    """Write two streams whose keys lie about one center after the other, and return a join of them."""
+    rng = np.random.default_rng(5)
+    streams = []
+    for name in "lr":
+        count = len(centers) * seconds * per_s
+        seqs = np.arange(count)
+        keys = rng.normal(0, 10, count) + np.repeat(centers, seconds * per_s)
+        keys[rng.random(count) < 0.02] = np.nan
+        columns = {"t": seqs * 1_000_000 // per_s, "x": pa.array(keys, mask=rng.random(count) < 0.02)}
+        pq.write_table(pa.table(columns), folder / f"{name}.parquet", row_group_size=1_000)
+        streams.append(Stream(name, folder / f"{name}.parquet", time="t", delay="1s"))
+    join = Join(streams, "abs(l.x - r.x) <= 0.05", "20s")
+    return bind(join, {stream.name: infer_schema(stream) for stream in streams})
+
+
+def layouts_of(batches: MicroBatches) -> list[CellLayout]:
+    """Return the layout of new tuples in each batch."""
+    found = []
+    for batch in range(batches.batch_id):
+        offset = json.loads((batches.folder / "offsets" / str(batch)).read_text().splitlines()[2])
+        found.append(decode_layout(offset, batches.bound.names).epochs_from(batches.layout).current.layout)
+    return found
+
+
+def run_by_keys(tmp_path: Path, bound: BoundJoin, name: str, layout: str, **options: Any) -> MicroBatches:
+    batches = MicroBatches(
+        bound, tmp_path / name, Layout.parse(layout, 2), max_rows_per_batch=800, retain_batches=1, **options
+    )
+    batches.run()
+    assert_punctuations(batches)
+    return batches
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("exchange", ["reference", "rows"])
+def test_ranges_follow_keys_that_drift(tmp_path: Path, exchange: str) -> None:
+    bound = drifting(tmp_path, [0.0, 0.0, 200.0, 200.0])
+    still = run_by_keys(tmp_path, bound, "still", "1x1")
+    found = run_by_keys(tmp_path, bound, "ranges", "2x2", layout_kind="ranges", exchange=exchange)
+    assert values_of(found.matches()) == values_of(still.matches())
+    assert found.matches().num_rows > 1_000
+    assert ledger_sums(found) == ledger_sums(still)
+    layouts = layouts_of(found)
+    assert isinstance(layouts[0], Layout), "no key was known"
+    ranges = [layout for layout in dict.fromkeys(layouts) if isinstance(layout, RangeLayout)]
+    assert len(ranges) >= 2
+    assert isinstance(layouts[2], RangeLayout)
+    assert max(ranges[0].boundaries) < 100 < min(ranges[-1].boundaries)
+    named = set()
+    for cell, blob in found.states.items():
+        windows = CellWindows(found.plan, cell, blob)
+        named |= windows.blocks | {name for _, name in windows.state.retired}
+        assert windows.state.epochs is not None
+    assert set(BlockStore(found.plan.state_root).names()) == named, "no block is left behind, and none is missing"
+
+
+@pytest.mark.slow
+def test_a_join_that_may_choose_goes_over_to_ranges_and_the_same_again(tmp_path: Path) -> None:
+    bound = drifting(tmp_path, [0.0, 0.0])
+    found = run_by_keys(tmp_path, bound, "auto", "2x4", layout_kind="auto")
+    few = run_by_keys(tmp_path, bound, "few", "2x2", layout_kind="auto")
+    assert values_of(found.matches()) == values_of(few.matches())
+    kinds = [type(layout) for layout in layouts_of(found)]
+    assert kinds[0] is Layout
+    assert kinds[-1] is RangeLayout
+    assert {type(layout) for layout in layouts_of(few)} == {Layout}, "with few cells a change is not worth it"
+    assert not (few.folder / "key_sample.arrow").exists()
+    again = run_by_keys(tmp_path, bound, "again", "2x4", layout_kind="auto")
+    assert layouts_of(again) == layouts_of(found), "the same input gives the same decisions"
+
+
+@pytest.mark.slow
+def test_a_sample_that_is_lost_costs_a_later_decision_and_nothing_else(tmp_path: Path) -> None:
+    bound = drifting(tmp_path, [0.0])
+    batches = MicroBatches(bound, tmp_path / "lost", Layout((2, 2)), max_rows_per_batch=800, layout_kind="ranges")
+    batches.reader.prepareForTriggerAvailableNow()
+    while batches.step():
+        (batches.folder / "key_sample.arrow").unlink(missing_ok=True)
+    assert {type(layout) for layout in layouts_of(batches)} == {Layout}
+    assert values_of(batches.matches()) == values_of(run_by_keys(tmp_path, bound, "still", "1x1").matches())

@@ -51,6 +51,7 @@ class MicroBatches:
     retain_batches: int = 100
     layout_schedule: tuple[tuple[int, CellLayout], ...] = ()
     wanted: CellLayout | None = None
+    layout_kind: str = "grid"
     states: dict[int, bytes] = field(default_factory=dict)
     batch_id: int = 0
 
@@ -73,6 +74,7 @@ class MicroBatches:
             retain_batches=self.retain_batches,
             layout_schedule=self.layout_schedule,
             wanted=self.wanted,
+            layout_kind=self.layout_kind,
         )
         committer_for(self.plan)
         options = {"plan": self.plan.to_json(), "max_rows_per_batch": str(self.max_rows_per_batch), **self.options}
