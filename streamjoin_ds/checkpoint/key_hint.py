@@ -29,10 +29,10 @@ def note_key_hint(checkpoint: Path, keys: KeyHint) -> None:
     os.replace(aside, path)
 
 
-def key_hint(checkpoint: Path, seqs: Sequence[int]) -> KeyHint | None:
-    """Return the sample for a batch that begins at these records; None where there is none.
+def key_hint(checkpoint: Path, seqs: Sequence[int] | None = None) -> KeyHint | None:
+    """Return the sample for a batch that begins at these records, or that which is there; None where there is none.
 
-    A sample of later records says nothing: the checkpoint was taken back.
+    A sample of later records says nothing of a batch: the checkpoint was taken back.
     """
     try:
         table = unpack((checkpoint / _NAME).read_bytes())
@@ -40,6 +40,8 @@ def key_hint(checkpoint: Path, seqs: Sequence[int]) -> KeyHint | None:
         keys = KeyHint.from_table(table.replace_schema_metadata(None), facts)
     except (OSError, BlockCorruptError, KeyError, TypeError, ValueError, pa.ArrowException):
         return None
+    if seqs is None:
+        return keys
     if len(keys.seqs) != len(seqs) or any(seq < after for seq, after in zip(seqs, keys.seqs, strict=True)):
         return None
     return keys

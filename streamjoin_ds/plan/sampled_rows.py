@@ -32,8 +32,8 @@ _MOST_ATTRIBUTES = 4
 # Sampled tuples of a stream: for each cell, and at least and at most in all. With 64 keys the fullest of a few cells is
 # known to some percent.
 _ROWS_FOR_CELL, _LEAST_ROWS, _MOST_ROWS = 64, 2_048, 16_384
-# Keys of `SampledRows.of` and of the metadata of `KeyHint.to_table`.
-_STREAM, _THRESHOLDS, _SEQS = "stream", "thresholds", "seqs"
+# The column and the fact that `KeyHint.to_table` adds.
+_STREAM, _THRESHOLDS = "stream", "thresholds"
 
 
 def attributes_of(bound: BoundJoin) -> list[Reach]:
@@ -112,6 +112,12 @@ class SampledRows:
         return replace(sample, at=sample.at / self.threshold, before=sample.before / self.threshold)
 
     @property
+    def next_seq(self) -> int:
+        """The number after the last tuple; 0 where there is none."""
+        seqs = self.rows.column("seq").to_numpy()
+        return int(seqs.max()) + 1 if len(seqs) else 0
+
+    @property
     def times(self) -> tuple[int, int] | None:
         """The smallest and the largest event time; None where there is no tuple."""
         times = self.rows.column("ts").to_numpy()
@@ -120,17 +126,27 @@ class SampledRows:
 
 @dataclass(frozen=True, eq=False)
 class KeyHint:
-    """Samples of all streams, over about a window of the records before some place.
+    """Samples of all streams, over about a window.
 
     Attributes
     ----------
     streams : tuple of SampledRows
-    seqs : tuple of int
-        For each stream the number of the first record after the sample.
     """
 
     streams: tuple[SampledRows, ...]
-    seqs: tuple[int, ...]
+
+    @property
+    def seqs(self) -> tuple[int, ...]:
+        """For each stream the number after the last sampled tuple."""
+        return tuple(sample.next_seq for sample in self.streams)
+
+    def fits(self, attributes: Sequence[Reach]) -> bool:
+        """Whether the samples have a column for each of these attributes, and for nothing else."""
+        kinds = [pa.int64() if reach.is_whole else pa.float64() for reach in attributes]
+        keys = [(f"key{number}", kind) for number, kind in enumerate(kinds)]
+        schema = pa.schema([("seq", pa.int64()), ("ts", pa.int64()), *keys])
+        is_whole = all(sample.rows.schema.equals(schema) for sample in self.streams)
+        return is_whole and bool(attributes) and len(self.streams) == attributes[0].streams
 
     def shared(self) -> KeyHint:
         """Return what lies in the stretch of event time that all samples share, so that the streams' rates are right.
@@ -149,7 +165,7 @@ class KeyHint:
         return shared._within(since, middle), shared._within(middle, until)
 
     def _within(self, since_us: int, until_us: int) -> KeyHint:
-        return replace(self, streams=tuple(sample.within(since_us, until_us) for sample in self.streams))
+        return KeyHint(tuple(sample.within(since_us, until_us) for sample in self.streams))
 
     @property
     def span_us(self) -> int:
@@ -173,7 +189,7 @@ class KeyHint:
             for stream, sample in enumerate(self.streams)
         ]
         thresholds = [sample.threshold for sample in self.streams]
-        return pa.concat_tables(tables), {_THRESHOLDS: json.dumps(thresholds), _SEQS: json.dumps(self.seqs)}
+        return pa.concat_tables(tables), {_THRESHOLDS: json.dumps(thresholds)}
 
     @classmethod
     def from_table(cls, table: pa.Table, facts: Mapping[str, str]) -> KeyHint:
@@ -186,12 +202,11 @@ class KeyHint:
         """
         numbers = table.column(_STREAM).to_numpy()
         rows = table.drop_columns([_STREAM])
-        thresholds, seqs = json.loads(facts[_THRESHOLDS]), json.loads(facts[_SEQS])
         streams = (
             SampledRows(rows.filter(pa.array(numbers == stream)), float(threshold))
-            for stream, threshold in enumerate(thresholds)
+            for stream, threshold in enumerate(json.loads(facts[_THRESHOLDS]))
         )
-        return cls(tuple(streams), tuple(int(seq) for seq in seqs))
+        return cls(tuple(streams))
 
 
 def _smallest(seqs: npt.NDArray[np.int64], most: int) -> tuple[npt.NDArray[np.int64] | None, float]:

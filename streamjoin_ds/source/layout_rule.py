@@ -114,6 +114,7 @@ class LayoutRule:
         """
         told = before.epochs_from(self._plan.layout)
         epochs = self._told(before, over)
+        keys = keys if keys is not None and keys.fits(self._plan.attributes) else None
         wanted = self._wanted(epochs, before, start, keys)
         if wanted is not None and wanted != epochs.current.layout:
             _log.info("the layout changes from %s to %s", epochs.current.layout, wanted)

@@ -40,7 +40,7 @@ def sampled_keys(bound: BoundJoin, attributes: Sequence[Reach], cells: int) -> K
         if tuples is None or not tuples.num_rows:
             return None
         streams.append(SampledRows.of(bound, attributes, number, tuples, sample_rows(cells)))
-    return KeyHint(tuple(streams), (0,) * len(streams))
+    return KeyHint(tuple(streams))
 
 
 def _first_tuples(bound: BoundJoin, stream: int) -> pa.Table | None:

@@ -153,9 +153,8 @@ class BatchCommit:
             largest_ts_us=_greatest(list(largest_us.values())),
         )
         _note_epochs_over(plan, facts, ends)
-        if plan.attributes and ends:
-            log = _keys.setdefault((plan.join_id, plan.table_root), KeyLog(plan))
-            log.took(facts, [ends[name].position["seq"] for name in plan.bound.names])
+        if plan.attributes:
+            _keys.setdefault((plan.join_id, plan.table_root), KeyLog(plan)).took(facts)
         maintenance.after_commit()
         summary = _summary(batch_id, ledger, facts, watermark_us, not outcome.committed)
         aside = {row["stream"]: row["files_set_aside"] or 0 for row in ledger}

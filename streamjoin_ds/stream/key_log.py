@@ -33,17 +33,18 @@ class KeyLog:
     """
 
     def __init__(self, plan: Plan) -> None:
+        self._attributes = plan.attributes
         self._folder, self._most = Path(plan.block_root), sample_rows(plan.cells)
-        window = plan.bound.join.window
+        self._streams, window = len(plan.bound.names), plan.bound.join.window
         self._counts = window.kind == "count"
         extent = max(window.extent(stream) for stream in range(len(plan.bound.names)))
         self._extent = max(extent, _LEAST_EXTENT_ROWS if self._counts else _LEAST_EXTENT_US)
         self._keys: KeyHint | None = None
         self._new_rows = 0
 
-    def took(self, facts: Mapping[int, Mapping[str, Any]], seqs: Sequence[int]) -> None:
-        """Add what the cells report of a batch that ends at these records."""
-        reported: list[list[SampledRows]] = [[] for _ in seqs]
+    def took(self, facts: Mapping[int, Mapping[str, Any]]) -> None:
+        """Add what the cells report of a batch."""
+        reported: list[list[SampledRows]] = [[] for _ in range(self._streams)]
         for fact in facts.values():
             for stream, text in fact.get("keys", ()):
                 table = unpack(base64.b64decode(text))
@@ -51,9 +52,9 @@ class KeyLog:
                 reported[stream].append(SampledRows(table.replace_schema_metadata(None), threshold))
         if not any(reported):
             return
-        before = self._keys
-        if before is None or any(seq < after for seq, after in zip(seqs, before.seqs, strict=True)):
-            before = key_hint(self._folder, seqs)  # this process is new, or the checkpoint was taken back
+        before = self._keys or key_hint(self._folder)
+        if before is not None and not before.fits(self._attributes):
+            before = None  # another version left it
         streams = []
         for stream, more in enumerate(reported):
             several = more if before is None else [before.streams[stream], *more]
@@ -61,7 +62,7 @@ class KeyLog:
                 return  # a stream has had no tuple yet
             streams.append(SampledRows.joined(several))
             self._new_rows += sum(sample.rows.num_rows for sample in more)
-        self._keys = KeyHint(tuple(self._recent(streams, seqs)), tuple(seqs))
+        self._keys = KeyHint(tuple(self._recent(streams)))
         if self._new_rows >= _NEW_SHARE * sum(sample.rows.num_rows for sample in self._keys.streams):
             self._new_rows = 0
             try:
@@ -69,9 +70,9 @@ class KeyLog:
             except OSError as error:  # the batch is committed: it must not fail for a hint
                 _log.warning("the sample of keys could not be written: %s", error.strerror)
 
-    def _recent(self, streams: Sequence[SampledRows], seqs: Sequence[int]) -> list[SampledRows]:
+    def _recent(self, streams: Sequence[SampledRows]) -> list[SampledRows]:
         if self._counts:
-            kept = [sample.since(seq - self._extent) for sample, seq in zip(streams, seqs, strict=True)]
+            kept = [sample.since(sample.next_seq - self._extent) for sample in streams]
         else:
             latest_us = max((sample.times[1] for sample in streams if sample.times), default=0)
             kept = [sample.newest(latest_us - self._extent, _LEAST_ROWS) for sample in streams]

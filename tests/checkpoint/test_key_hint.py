@@ -12,8 +12,8 @@ from streamjoin_ds.plan import KeyHint, SampledRows
 
 
 def a_hint(*seqs: int) -> KeyHint:
-    rows = pa.table({"seq": [1, 2], "ts": [10, 20], "key0": [0.5, None]})
-    return KeyHint(tuple(SampledRows(rows, 0.25) for _ in seqs), seqs)
+    tables = (pa.table({"seq": [1, seq - 1], "ts": [10, 20], "key0": [0.5, None]}) for seq in seqs)
+    return KeyHint(tuple(SampledRows(table, 0.25) for table in tables))
 
 
 def test_it_comes_back(tmp_path: Path) -> None:
@@ -23,7 +23,7 @@ def test_it_comes_back(tmp_path: Path) -> None:
     assert found is not None
     assert found.seqs == (6, 8)
     assert [sample.threshold for sample in found.streams] == [0.25, 0.25]
-    assert found.streams[1].rows.to_pydict() == a_hint(1, 1).streams[1].rows.to_pydict()
+    assert found.streams[1].rows.to_pydict() == a_hint(6, 8).streams[1].rows.to_pydict()
     assert [path.name for path in tmp_path.iterdir()] == ["key_sample.arrow"]
 
 
@@ -31,6 +31,9 @@ def test_it_says_nothing_of_earlier_records(tmp_path: Path) -> None:
     note_key_hint(tmp_path, a_hint(5, 7))
     assert key_hint(tmp_path, (5, 6)) is None
     assert key_hint(tmp_path, (5,)) is None
+    whatever = key_hint(tmp_path)
+    assert whatever is not None
+    assert whatever.seqs == (5, 7)
 
 
 @pytest.mark.parametrize("damage", ["gone", "cut", "flipped", "other"])

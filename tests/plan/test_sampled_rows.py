@@ -24,6 +24,14 @@ def a_join(on: str = "abs(r.x - s.x) <= 1 AND r.n = s.n") -> BoundJoin:
     return bind(join, {stream.name: stream.schema for stream in join.streams})
 
 
+def three_streams() -> BoundJoin:
+    schema = {"ts": "timestamp[us]", "x": "double", "n": "int64"}
+    streams = [Stream(name, schema=schema) for name in ("r", "s", "t")]
+    on = "r.n = s.n AND s.n = t.n AND r.x = s.x AND s.x = t.x"
+    join = StreamJoin(streams, on=on, window="1s")
+    return bind(join, {stream.name: stream.schema for stream in join.streams})
+
+
 def tuples(bound: BoundJoin, first: int, last: int) -> pa.Table:
     numbers = np.arange(first, last)
     columns = {"_ts": numbers * 10, "_seq": numbers, "x": numbers / 4, "n": [None if n % 3 else n for n in numbers]}
@@ -77,25 +85,29 @@ def test_a_hint_comes_back_from_its_table() -> None:
     bound = a_join()
     attributes = attributes_of(bound)
     streams = tuple(SampledRows.of(bound, attributes, 0, tuples(bound, 0, 300 * n), 200) for n in (1, 2))
-    hint = KeyHint(streams, (300, 600))
+    hint = KeyHint(streams)
     table, facts = hint.to_table()
     back = KeyHint.from_table(table, json.loads(json.dumps(facts)))
-    assert back.seqs == (300, 600)
+    assert back.seqs == hint.seqs
+    assert back.seqs[1] > back.seqs[0] > 250
     for one, other in zip(hint.streams, back.streams, strict=True):
         assert one.threshold == other.threshold
         assert one.rows.equals(other.rows)
+    assert back.fits(attributes)
+    for others in ([], attributes[:1], attributes[::-1], attributes_of(three_streams())):
+        assert not back.fits(others)
 
 
 def test_halves_are_of_the_time_that_all_streams_share() -> None:
     bound = a_join()
     attributes = attributes_of(bound)
     ends = ((0, 300), (100, 500))
-    hint = KeyHint(tuple(SampledRows.of(bound, attributes, 0, tuples(bound, *end), 400) for end in ends), (0, 0))
+    hint = KeyHint(tuple(SampledRows.of(bound, attributes, 0, tuples(bound, *end), 400) for end in ends))
     older, newer = ((min(sample.times[0] for sample in half.streams), half.least_rows) for half in hint.halves())
     assert older == (1_000, 100)
     assert newer == (2_000, 100)
     assert hint.shared().least_rows == 200
-    apart = KeyHint((hint.streams[0].within(0, 500), hint.streams[1]), (0, 0))
+    apart = KeyHint((hint.streams[0].within(0, 500), hint.streams[1]))
     for half in (*apart.halves(), apart.shared()):
         assert half.least_rows == 0
 

@@ -198,9 +198,9 @@ def keys_of(place: int, **centers: float) -> KeyHint:
     for _ in RANGED.bound.names:
         numbers = np.arange(2_000)
         center = np.where(numbers < 1_000, centers["older"], centers.get("newer", centers["older"]))
-        table = {"seq": numbers, "ts": numbers * 30_000, "key0": rng.uniform(-200, 200, 2_000) + center}
+        table = {"seq": place * 2_000 + numbers, "ts": numbers * 30_000, "key0": rng.uniform(-200, 200, 2_000) + center}
         streams.append(SampledRows(pa.table(table), 0.5))
-    return KeyHint(tuple(streams), (place, place))
+    return KeyHint(tuple(streams))
 
 
 class KeySource(Source):
@@ -236,7 +236,7 @@ def decode_version(facts: LayoutFacts) -> int:
 def test_a_choice_goes_over_to_ranges_once_an_epoch_is_a_window_old() -> None:
     source = KeySource("auto")
     keys = keys_of(1, older=0)
-    short = KeyHint(tuple(sample.within(0, 25 * SECOND) for sample in keys.streams), keys.seqs)
+    short = KeyHint(tuple(sample.within(0, 25 * SECOND) for sample in keys.streams))
     assert source.told(short) == Layout((2, 4)), "it spans less than half a window"
     assert isinstance(source.told(keys_of(2, older=0)), RangeLayout)
     grids = KeySource("grid")
@@ -266,7 +266,7 @@ def test_ranges_follow_the_keys() -> None:
 
 def test_few_keys_say_nothing() -> None:
     few = keys_of(1, older=0)
-    few = KeyHint(tuple(sample.thinned(40) for sample in few.streams), few.seqs)
+    few = KeyHint(tuple(sample.thinned(40) for sample in few.streams))
     for kind in ("auto", "ranges"):
         source = KeySource(kind)
         source.told(None)
