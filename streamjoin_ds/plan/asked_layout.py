@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from streamjoin_ds.errors import LayoutError
 from streamjoin_ds.plan.layout import Layout
-from streamjoin_ds.plan.plan import LAYOUT_KINDS
+from streamjoin_ds.plan.plan import CHOICE_CELLS, LAYOUT_KINDS
 from streamjoin_ds.plan.reach import band_attributes
 from streamjoin_ds.spec import BoundJoin
 
@@ -41,6 +41,10 @@ class AskedLayout:
         if kind in LAYOUT_KINDS:
             return cls(kind)
         return cls("grid", Layout.parse(kind, streams))
+
+    def may_have_ranges(self, cells: int) -> bool:
+        """Whether a join on so many cells may have ranges."""
+        return self.kind == "ranges" or (self.kind == "auto" and cells >= CHOICE_CELLS)
 
     def check(self, bound: BoundJoin) -> None:
         """Refuse ranges where the join has no attribute for them.

@@ -154,8 +154,8 @@ class LayoutRule:
             return next((layout for rows, layout in reversed(self._schedule) if rows <= total), None)
         plan, now = self._plan, epochs.current.layout
         is_known = bool(facts.rates) and self._is_told(facts, 1)
-        # The query was started with another number of cells, or with grids only.
-        is_foreign = now.cells != plan.cells or (plan.layout_kind == "grid" and is_of_ranges(now))
+        # The query was started with another number of cells, or there is nothing any more to balance ranges by.
+        is_foreign = now.cells != plan.cells or (is_of_ranges(now) and not plan.attributes and plan.cells > 1)
         lacks_ranges = self._lacks_ranges(now) and len(epochs.live) < MOST_LIVE
         if is_foreign or lacks_ranges:
             by_keys = self._ranges_at_once(keys)

@@ -258,9 +258,9 @@ def _plan(join: Join, spark: SparkSession, table_root: str, checkpoint: Path, op
         cells = given.cells if given is not None else _cells(spark, options, identity.partitions)
         if cells != identity.partitions and not is_movable(checkpoint, identity):
             cells = _kept_cells(identity.partitions, cells, is_asked=given is not None or options.cells is not None)
-        has_ranges = is_of_ranges(identity.layout)
-        is_foreign = cells != identity.layout.cells or asked.kind == ("grid" if has_ranges else "ranges")
-        wanted = given or (_layout(bound, cells, asked.kind) if is_foreign else None)
+        is_kind = asked.may_have_ranges(cells) if is_of_ranges(identity.layout) else asked.kind != "ranges"
+        keeps = is_kind and cells == identity.layout.cells
+        wanted = given or (None if keeps else _layout(bound, cells, asked.kind))
     exchange, state_root = _ways(spark, checkpoint, table_root, options.exchange)
     return Plan(
         bound,  # not the recorded join: the same join may find its input in another place now

@@ -290,3 +290,11 @@ def test_nothing_is_asked_of_keys_where_ranges_cannot_be() -> None:
     kept = LayoutRule(replace(RANGED, layout_kind="auto", layout_schedule=((0, Layout((2, 2))),)))
     grids = LayoutRule(RANGED)
     assert not any(rule.asks_for_keys(LayoutFacts(), start, EpochsOver()) for rule in (one, few, kept, grids))
+
+
+@pytest.mark.parametrize("kind", ["auto", "grid"])
+def test_ranges_that_nobody_balances_any_more_give_way_to_a_grid(kind: str) -> None:
+    source = KeySource("ranges", Layout((2, 2)))
+    assert isinstance(source.told(keys_of(1, older=0), 1), RangeLayout)
+    source.rule = LayoutRule(replace(source.rule._plan, layout_kind=kind))
+    assert source.told(None, 1) == Layout((2, 2))
