@@ -9,7 +9,9 @@
                                          └─────┴─────┘
 
 A tuple of stream *i* is dealt to one of ``L_i`` groups and copied to the ``S / L_i`` cells of its group. Every
-combination of one tuple of each stream meets in exactly one cell (DP-Join, section III; DAB Join, section 4).
+combination of one tuple of each stream meets in exactly one cell (DP-Join, section III; DAB Join, section 4). That is a
+grid. The other kind of layout deals tuples by ranges of a band attribute (`RangeLayout`). The later rooms know both as
+`CellLayout`.
 """
 
 from streamjoin_ds.plan.asked_layout import AskedLayout
