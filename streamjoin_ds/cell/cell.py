@@ -8,6 +8,7 @@ that it is given: only the state and the returned rows count.
 
 from __future__ import annotations
 
+import base64
 import json
 import logging
 import math
@@ -107,6 +108,8 @@ class Cell:
         self.clocks = [StreamClock(stream.delay_us) for stream in self.bound.join.streams]
         for clock, largest in zip(self.clocks, self.state.largest_us, strict=True):
             clock.largest, clock.floor = largest, self.state.watermark_us
+        # For each stream the stored tuples that this cell counts, where it is also given some that other cells count.
+        self.counted_apart: list[list[pa.Table]] = [[] for _ in range(self.streams)]
         self.overtaken = [0] * self.streams  # tuples that are late by the watermark, not by their own stream
         self.tables = TableSet(plan.table_root)
         self.largest_before: dict[tuple[int, int], int] = {}
@@ -116,6 +119,7 @@ class Cell:
             for _ in range(self.streams)
         ]
         self.reports: list[FileReport] = []
+        self.keys: list[tuple[int, str]] = []  # samples of keys, on their way to the driver
 
     def run(self, rows: Iterable[Any]) -> tuple[list[FileReport], dict[str, object], bytes]:
         """Join the batch's exchange rows. Return the files written, the cell's facts, and its next state."""
@@ -159,6 +163,8 @@ class Cell:
         duration_ms = (time.monotonic_ns() - began_ns) // 1_000_000
         facts |= {"state_bytes": len(blob), "blocks": self.windows.new_blocks, "duration_ms": duration_ms}
         facts |= {"threads": staff.threads, "epoch": self.epochs.current.number, "epochs_over": over}
+        if self.keys:
+            facts["keys"] = sorted(self.keys)
         facts |= {"cells": self.epochs.cells, "has_ended": self.windows.has_ended}
         return self.reports, facts, blob
 
@@ -190,6 +196,9 @@ class Cell:
             if row.kind == "epochs":
                 self.epochs = Epochs.from_facts(json.loads(bytes(row.payload)), self.streams)
                 continue
+            if row.kind == "keys":
+                self.keys.append((row.stream, base64.b64encode(bytes(row.payload)).decode()))
+                continue
             table = open_block(self.plan, row.block, bytes(row.payload))
             ledger = self.ledger[row.stream]
             for name in ("read", "late", "rejected", "filtered"):
@@ -219,33 +228,34 @@ class Cell:
         accepted: dict[int, list[pa.Table]] = {}
         guests: dict[int, dict[int, list[pa.Table]]] = defaultdict(lambda: defaultdict(list))
         late: list[_Aside] = []
+        layout = self.epochs.current.layout
         for stream, by_number in enumerate(parts):
-            clock, home = self.clocks[stream], self._is_home(stream)
+            clock = self.clocks[stream]
             for number, part in sorted(by_number.items()):
                 self.largest_before[stream, number] = NO_TIME if clock.largest is None else clock.largest
                 for table in part.in_order():
+                    received = layout.received(self.bound, self.number, stream, table)
                     mask = clock.late_in_part(table[TS].to_numpy())
-                    if mask.any():
-                        if home:
-                            gone = table.filter(pa.array(mask))
-                            judge = pa.array(clock.judges(gone[TS].to_numpy()))
-                            late.append((stream, number, gone.append_column(LARGEST_TS, judge)))
-                            self.ledger[stream]["late"] += gone.num_rows
-                            self.overtaken[stream] += clock.overtaken(gone[TS].to_numpy())
-                        table = table.filter(pa.array(~mask))
-                    if home:
-                        self.ledger[stream]["stored"] += table.num_rows
+                    is_gone = mask & received.is_counted
+                    if is_gone.any():
+                        gone = table.filter(pa.array(is_gone))
+                        judge = pa.array(clock.judges(gone[TS].to_numpy()))
+                        late.append((stream, number, gone.append_column(LARGEST_TS, judge)))
+                        self.ledger[stream]["late"] += gone.num_rows
+                        self.overtaken[stream] += clock.overtaken(gone[TS].to_numpy())
+                    is_stored = ~mask & received.is_counted
+                    self.ledger[stream]["stored"] += int(np.count_nonzero(is_stored))
+                    if not isinstance(received.is_counted, bool):
+                        self.counted_apart[stream].append(table.filter(pa.array(is_stored)))
+                    is_kept = ~mask if received.is_kept is None else ~mask & received.is_kept
+                    if not is_kept.all():
+                        table = table.filter(pa.array(is_kept))
                     accepted.setdefault(stream, []).append(table)
                 for epoch, table in part.guests_in_order():
                     mask = clock.late_in_part(table[TS].to_numpy())
                     guests[epoch][stream].append(table.filter(pa.array(~mask)) if mask.any() else table)
                 clock.advance(part.largest_us)
         return accepted, guests, late
-
-    def _is_home(self, stream: int) -> bool:
-        """Whether this cell counts the tuples of its group of the stream."""
-        layout = self.epochs.current.layout
-        return self.number < layout.cells and layout.is_home(self.number, stream)
 
     def _set_aside(self, late: list[_Aside], asides: dict[str, list[_Aside]]) -> None:
         # The largest time before a tuple is the larger of that in its part, which the source knew, and that in the
@@ -303,9 +313,14 @@ class Cell:
         return pa.table([columns[name] for name in schema.names], schema=schema)
 
     def _count_nulls(self, before: dict[WindowJoin, dict[str, Any]]) -> None:
+        """Count the tuples with a null in a compared column among those that this cell counts as stored."""
         current = self.windows.current
+        if current is None:
+            return
         for stream, name in enumerate(self.bound.names):
-            if current is not None and self._is_home(stream):
+            if self.counted_apart[stream]:  # the engine has others besides
+                self.ledger[stream]["null_keys"] = current.engine.null_keys(stream, self.counted_apart[stream])
+            elif self.ledger[stream]["stored"]:
                 counts = [counters["null_keys"][name] for counters in (current.engine.counters, before[current.engine])]
                 self.ledger[stream]["null_keys"] = counts[0] - counts[1]
 

@@ -18,11 +18,14 @@ from typing import Any
 import xxhash
 
 from streamjoin_ds.errors import StateCorruptError, StateVersionError
-from streamjoin_ds.plan import Epoch
+from streamjoin_ds.plan import Epoch, is_of_ranges
 
 __all__ = ["CELL_STATE_VERSION", "CellState", "KeptEpoch"]
 
-CELL_STATE_VERSION = 2  # 1: the cell has windows of the checkpoint's first layout only
+# 1: the cell has windows of the checkpoint's first layout only; 2: of several epochs; 4: one of them has ranges. No bit
+# that flips turns one of them into another.
+_VERSIONS = (1, 2, 4)
+CELL_STATE_VERSION = _VERSIONS[-1]
 _MAGIC = b"SJCELL\x00"
 _HEADER = struct.Struct("<7sB16s")
 _LENGTH = struct.Struct("<I")
@@ -123,7 +126,8 @@ class CellState:
         digest = xxhash.xxh3_128(length)
         digest.update(text)
         digest.update(self.windows)
-        version = 1 if self.epochs is None else CELL_STATE_VERSION
+        has_ranges = any(is_of_ranges(kept.epoch.layout) for kept in self.epochs or ())
+        version = 1 if self.epochs is None else CELL_STATE_VERSION if has_ranges else 2
         return b"".join((_HEADER.pack(_MAGIC, version, digest.digest()), length, text, self.windows))
 
     @classmethod
@@ -149,7 +153,7 @@ class CellState:
             )
             upgrade = "update streamjoin-ds to the version that wrote the checkpoint"
             raise StateVersionError(msg, name="state", hint=upgrade)
-        if version < 1 or xxhash.xxh3_128_digest(memoryview(blob)[_HEADER.size :]) != digest:
+        if version not in _VERSIONS or xxhash.xxh3_128_digest(memoryview(blob)[_HEADER.size :]) != digest:
             msg = "a cell's state fails its checksum"
             raise StateCorruptError(msg, name="state", hint=hint)
         end = start + _LENGTH.unpack_from(blob, _HEADER.size)[0]

@@ -214,8 +214,8 @@ class CellWindows:
         if not self._plan.state_root:
             return None
         plan, of_epoch = self._plan, f"e{epoch.number}" if epoch.number else ""
-        groups = enumerate(epoch.layout.groups_in(self._cell))
-        stems = [f"{self._prefix}{stream:02d}-{group:04d}{of_epoch}" for stream, group in groups]
+        groups = (epoch.layout.window_group(self._cell, stream) for stream in range(len(plan.bound.names)))
+        stems = [f"{self._prefix}{stream:02d}-{group:04d}{of_epoch}" for stream, group in enumerate(groups)]
         owner = (plan.bound.fingerprint, plan.execution.kernel)
         blocks = BlockStore(plan.state_root, durable=plan.durable)
         return RunStore(blocks, stems, owner, plan.block_bytes, tuning=self.tuning.cache)

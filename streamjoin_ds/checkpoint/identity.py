@@ -22,7 +22,7 @@ from streamjoin_ds.errors import (
     StateCorruptError,
     StateVersionError,
 )
-from streamjoin_ds.plan import Layout
+from streamjoin_ds.plan import CellLayout, is_of_ranges, layout_from_facts
 from streamjoin_ds.sink.durability import force
 from streamjoin_ds.spec import BoundJoin, Generator, Stream, bound_from_facts
 from streamjoin_ds.spec.columns import schema_facts
@@ -30,7 +30,8 @@ from streamjoin_ds.spec.columns import schema_facts
 __all__ = ["CheckpointIdentity"]
 
 _FILE = "join.json"
-_VERSION = 2  # the first generation is still written as version 1
+# 1: a grid, and the first generation; 2: a later generation; 3: the first layout is of ranges.
+_VERSION = 3
 _SPARK_FILES = ("metadata", "offsets", "commits", "state")
 
 
@@ -44,7 +45,7 @@ class CheckpointIdentity:
         The id. It is made with the checkpoint, and the tables hold it too.
     bound : BoundJoin
         The join with the schemas as they were first seen, so that a restart reads the same types.
-    layout : Layout
+    layout : CellLayout
         The layout that the checkpoint began with.
     partitions : int
         Number of Spark's state partitions, and of the cells that new tuples have.
@@ -54,7 +55,7 @@ class CheckpointIdentity:
 
     join_id: str
     bound: BoundJoin
-    layout: Layout
+    layout: CellLayout
     partitions: int
     generation: int = 0
 
@@ -106,7 +107,7 @@ class CheckpointIdentity:
             raise StateCorruptError(msg, name=_FILE, hint="restore the checkpoint from a spare copy") from error
 
     @classmethod
-    def create(cls, checkpoint: Path, bound: BoundJoin, layout: Layout, partitions: int) -> CheckpointIdentity:
+    def create(cls, checkpoint: Path, bound: BoundJoin, layout: CellLayout, partitions: int) -> CheckpointIdentity:
         """Write and return a new checkpoint's identity. Of two starts at once one wins, and both get its identity."""
         identity = cls(uuid.uuid4().hex, bound, layout, partitions)
         checkpoint.mkdir(parents=True, exist_ok=True)
@@ -131,11 +132,11 @@ class CheckpointIdentity:
     def to_json(self) -> str:
         """Return the text of ``join.json``."""
         facts = {
-            "version": _VERSION if self.generation else 1,
+            "version": 3 if is_of_ranges(self.layout) else 2 if self.generation else 1,
             "join_id": self.join_id,
             "fingerprint": self.bound.fingerprint,
             "bound": self.bound.to_facts(),
-            "layout": list(self.layout.counts),
+            "layout": self.layout.to_facts(),
             "partitions": self.partitions,
         }
         if self.generation:
@@ -155,7 +156,7 @@ class CheckpointIdentity:
             msg = "this checkpoint was written by a version of streamjoin-ds that joins other rows than this one"
             hint = "use the version that wrote it, or a new checkpoint and a new table"
             raise FingerprintMismatchError(msg, name="contract", hint=hint)
-        layout = Layout(tuple(facts["layout"]))
+        layout = layout_from_facts(facts["layout"], len(bound.names))
         return cls(facts["join_id"], bound, layout, facts["partitions"], facts.get("generation", 0))
 
     def check(self, bound: BoundJoin) -> None:

@@ -197,7 +197,9 @@ JOIN_KEYS: dict[str, Key] = {
         example="500ms",
     ),
     "layout": Key(
-        "Number of groups of each stream: 1x2.", note="[default: chosen by cost; it follows the rates]", example="1x2"
+        "How tuples are dealt to cells: auto, grid, ranges (of a compared column), or a grid to keep to: 1x2.",
+        note="[default: auto]",
+        example="1x2",
     ),
     "cells": Key(
         "Number of cells, which work side by side.", (int,), "[default: as many as cores]", limits={"minimum": 1}

@@ -25,7 +25,7 @@ _METAVARS = {
     "delimiter": "CHARACTER",
     "on_bad_file": "stop|quarantine",
     "rate": "NUMBER",
-    "layout": "LxL",
+    "layout": "KIND|LxL",
     "cells": "N",
     "threads": "K",
     "index": "COLUMNS",

@@ -16,6 +16,7 @@ import operator
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 
 from streamjoin_ds.engine.arrays.columns import filtered
@@ -247,6 +248,11 @@ class WindowJoin:
     def _without_null_keys(self, stream: int, tuples: BatchColumns) -> BatchColumns:
         mask = self._joinable[stream].mask(tuples)
         return tuples if mask is None else self.forms[stream].tuple_columns(filtered(tuples.batch, mask))
+
+    def null_keys(self, stream: int, tables: Sequence[Tuples]) -> int:
+        """Return how many of a stream's tuples have a null or NaN in a compared column, and so match nothing."""
+        mask = self._joinable[stream].mask(self.forms[stream].checked(tables))
+        return 0 if mask is None else int(np.count_nonzero(~mask))
 
     def _push(
         self, before: JoinState, fresh: Mapping[int, BatchColumns], lowest_kept: Sequence[int | None], beside: Any

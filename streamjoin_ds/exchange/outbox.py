@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from streamjoin_ds.blocks import BlockStore, pack, unpack
 from streamjoin_ds.plan.epochs import Epoch, Epochs
-from streamjoin_ds.plan.layout import group_of
 from streamjoin_ds.plan.plan import Plan
+from streamjoin_ds.plan.sampled_rows import SampledRows, sample_rows
 from streamjoin_ds.source.event_time import NO_TIME
 from streamjoin_ds.source.records import Chunk, rejects_table
 from streamjoin_ds.spec.bound import SEQ, TS
@@ -199,20 +199,22 @@ class Outbox:
         table = pa.Table.from_batches(self._tuples, schema=self._schema)
         none = _Totals(self.largest_ts, 0, 0, 0, 0)
         waiting: list[tuple[object, ...]] = []  # rows that go into one batch: all those without a payload
+        silent = set(range(self._epochs.cells))  # cells that have no row of the kind "tuples" yet
         for epoch, group, blocks in self._dealt(table):
             is_own = epoch is current
-            if not is_own and not any(block.rows for block in blocks):
-                continue
             for cell in epoch.layout.cells_of(self._stream, group):
-                told = totals if is_own and cell == 0 else none
+                told = totals if is_own and cell == 0 and cell in silent else none
                 waiting += self._for_cell(labels[cell], "tuples" if is_own else "guests", blocks, told, epoch.number)
+                if is_own:
+                    silent.discard(cell)
                 if self._plan.exchange != "reference":
                     yield _exchange_batch(waiting)
                     waiting = []
-        for cell in range(current.layout.cells, self._epochs.cells):
-            # This cell keeps only older tuples; an empty row moves its clocks on.
-            nothing = [_Block(first, 0, "", b"")]
-            waiting += self._for_cell(labels[cell], "tuples", nothing, none, current.number)
+        for cell in sorted(silent):
+            # No tuple is for this cell; it may even keep only older tuples. An empty row moves its clocks on.
+            nothing, told = [_Block(first, 0, "", b"")], none if cell else totals
+            waiting += self._for_cell(labels[cell], "tuples", nothing, told, current.number)
+        yield from self._sample(table, labels[0])
         aside = [("late", pa.Table.from_batches(self._late, schema=late_schema(self._schema)))] if self._late else []
         if self._rejects:
             aside.append(("rejects", pa.concat_tables(self._rejects)))
@@ -221,32 +223,40 @@ class Outbox:
         if waiting:
             yield _exchange_batch(waiting)
 
+    def _sample(self, table: pa.Table, label: int) -> Iterator[pa.RecordBatch]:
+        """Yield a row for the first cell with some of the part's keys, where ranges may be chosen by them."""
+        plan, attributes = self._plan, self._plan.attributes
+        if not attributes or not table.num_rows:
+            return
+        sample = SampledRows.of(plan.bound, attributes, self._stream, table, sample_rows(plan.cells))
+        facts = {"threshold": repr(sample.threshold)}
+        none = _Totals(NO_TIME, 0, 0, 0, 0)
+        block = _Block(self._range[0], 0, "", pack(sample.rows, facts))
+        yield _exchange_batch(self._for_cell(label, "keys", [block], none, self._epochs.current.number))
+
     def _dealt(self, table: pa.Table) -> Iterator[tuple[Epoch, int, list[_Block]]]:
-        """Yield for each epoch and group its blocks; they are written once where epochs deal the stream alike."""
-        by_count: dict[int, list[Epoch]] = {}
+        """Yield for each epoch and group with tuples its blocks; they are written once where epochs deal alike.
+
+        A tuple that matches nothing goes to its own epoch, where it is counted, and is nobody's guest.
+        """
+        alike: dict[Hashable, list[Epoch]] = {}
         for epoch in reversed(self._epochs.live):
-            by_count.setdefault(epoch.layout.counts[self._stream], []).append(epoch)
-        for count, epochs in by_count.items():
-            for group, rows in enumerate(self._groups(table, count)):
-                blocks = list(self._blocks("tuples", group, rows))
-                for epoch in epochs:
+            alike.setdefault(epoch.layout.deals_like(self._stream), []).append(epoch)
+        for epochs in alike.values():
+            layout = epochs[0].layout
+            for group, rows in layout.shares(self._plan.bound, self._stream, table):
+                if not rows.num_rows:
+                    continue
+                wanting = epochs
+                if layout.matches_nothing(self._stream, group):
+                    wanting = [epoch for epoch in epochs if epoch is self._epochs.current]
+                blocks = list(self._blocks("tuples", group, rows)) if wanting else []
+                for epoch in wanting:
                     yield epoch, group, blocks
 
-    def _groups(self, table: pa.Table, count: int) -> Iterator[pa.Table]:
-        if count == 1:
-            yield table
-            return
-        table = table.combine_chunks()
-        groups = group_of(table.column(SEQ).to_numpy(), count)
-        for group in range(count):
-            yield table.take(pa.array(np.flatnonzero(groups == group)))
-
     def _blocks(self, kind: str, group: int, table: pa.Table) -> Iterator[_Block]:
-        """Yield the blocks of a group. Without rows yield one empty block."""
+        """Yield the blocks of a group, which has rows."""
         first, last = self._range
-        if table.num_rows == 0:
-            yield _Block(first, 0, "", b"")
-            return
         facts = {"kind": kind, "stream": self._plan.bound.names[self._stream], "group": str(group)}
         seqs = table.column(SEQ) if kind != "rejects" else None
         if self._plan.exchange == "reference":

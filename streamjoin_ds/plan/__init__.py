@@ -9,29 +9,39 @@
                                          └─────┴─────┘
 
 A tuple of stream *i* is dealt to one of ``L_i`` groups and copied to the ``S / L_i`` cells of its group. Every
-combination of one tuple of each stream meets in exactly one cell (DP-Join, section III; DAB Join, section 4).
+combination of one tuple of each stream meets in exactly one cell (DP-Join, section III; DAB Join, section 4). That is a
+grid. The other kind of layout deals tuples by ranges of a band attribute (`RangeLayout`). The later rooms know both as
+`CellLayout`.
 """
 
+from streamjoin_ds.plan.asked_layout import AskedLayout
+from streamjoin_ds.plan.cell_layout import CellLayout, Received
 from streamjoin_ds.plan.cell_work import DEFAULT_WORK, CellWork
 from streamjoin_ds.plan.epochs import Epoch, Epochs, EpochsOver
 from streamjoin_ds.plan.execution import DEFAULT_EXECUTION, KERNELS, Execution
+from streamjoin_ds.plan.key_decision import best_ranges, layout_by_keys, layout_load
 from streamjoin_ds.plan.key_sample import KeySample
 from streamjoin_ds.plan.labels import cell_labels, cell_of_label, spark_hash, spark_partition
 from streamjoin_ds.plan.layout import MAX_CELLS, Layout
 from streamjoin_ds.plan.layout_choice import LayoutCost, best_layouts, choose_layout, layout_cost
+from streamjoin_ds.plan.layout_facts import is_of_ranges, layout_from_facts
 from streamjoin_ds.plan.layout_kind import GridChoice, KindChoice, choose_kind
 from streamjoin_ds.plan.load import Load
-from streamjoin_ds.plan.plan import EXCHANGES, Plan
+from streamjoin_ds.plan.plan import EXCHANGES, LAYOUT_KINDS, Plan
 from streamjoin_ds.plan.range_choice import RangeChoice, choose_ranges
 from streamjoin_ds.plan.range_layout import Dealt, RangeLayout
 from streamjoin_ds.plan.reach import Difference, Reach, band_attributes
+from streamjoin_ds.plan.sampled_rows import KeyHint, SampledRows, attributes_of, sample_rows
 
 __all__ = [
     "DEFAULT_EXECUTION",
     "DEFAULT_WORK",
     "EXCHANGES",
     "KERNELS",
+    "LAYOUT_KINDS",
     "MAX_CELLS",
+    "AskedLayout",
+    "CellLayout",
     "CellWork",
     "Dealt",
     "Difference",
@@ -40,6 +50,7 @@ __all__ = [
     "EpochsOver",
     "Execution",
     "GridChoice",
+    "KeyHint",
     "KeySample",
     "KindChoice",
     "Layout",
@@ -49,14 +60,23 @@ __all__ = [
     "RangeChoice",
     "RangeLayout",
     "Reach",
+    "Received",
+    "SampledRows",
+    "attributes_of",
     "band_attributes",
     "best_layouts",
+    "best_ranges",
     "cell_labels",
     "cell_of_label",
     "choose_kind",
     "choose_layout",
     "choose_ranges",
+    "is_of_ranges",
+    "layout_by_keys",
     "layout_cost",
+    "layout_from_facts",
+    "layout_load",
+    "sample_rows",
     "spark_hash",
     "spark_partition",
 ]

@@ -6,6 +6,8 @@
     records of s   0 ───────────────► 1 200 ───────────────────►
                    epoch 0, 4x4       epoch 1, 16x1
 
+A layout is a grid or ranges of a band attribute; epochs of both kinds follow each other.
+
 A tuple is stored by the layout of its own epoch. A combination is found in the epoch of its oldest tuple: newer ones
 come there as guests, by that epoch's layout. So no row moves, and each combination meets in exactly one cell. An epoch
 is over when the last of its own tuples has left the windows. (DAB Join, section 5, moves windows; here nothing moves.)
@@ -21,7 +23,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from streamjoin_ds.errors import OffsetError
-from streamjoin_ds.plan.layout import Layout
+from streamjoin_ds.plan.cell_layout import CellLayout
+from streamjoin_ds.plan.layout_facts import is_of_ranges, layout_from_facts
 
 __all__ = ["Epoch", "Epochs", "EpochsOver"]
 
@@ -34,7 +37,8 @@ class Epoch:
     ----------
     number : int
         0 for the checkpoint's first epoch, and one more for each later one.
-    layout : Layout
+    layout : CellLayout
+        A grid, or ranges of a band attribute.
     first_seqs : tuple of int
         For each stream the number of the epoch's first record.
     since_us : int or None
@@ -42,7 +46,7 @@ class Epoch:
     """
 
     number: int
-    layout: Layout
+    layout: CellLayout
     first_seqs: tuple[int, ...]
     since_us: int | None = None
 
@@ -51,19 +55,23 @@ class Epoch:
         """Return the epoch that `to_facts` wrote; raise OffsetError for anything else."""
         if not isinstance(facts, Mapping) or set(facts) - {"since_us"} != {"first", "layout", "number"}:
             raise _malformed()
-        number, counts, first, since_us = facts["number"], facts["layout"], facts["first"], facts.get("since_us")
+        number, first, since_us = facts["number"], facts["first"], facts.get("since_us")
         if since_us is not None and type(since_us) is not int:
             raise _malformed()
-        for values in ([number], counts, first):
+        for values in ([number], first):
             if not isinstance(values, list) or any(type(value) is not int or value < 0 for value in values):
                 raise _malformed()
-        if len(counts) != streams or len(first) != streams or min(counts) < 1:
+        if len(first) != streams:
             raise _malformed()
-        return cls(number, Layout(tuple(counts)), tuple(first), since_us)
+        try:
+            layout = layout_from_facts(facts["layout"], streams)
+        except ValueError as error:
+            raise _malformed() from error
+        return cls(number, layout, tuple(first), since_us)
 
     def to_facts(self) -> dict[str, Any]:
         """Return the epoch as plain JSON values."""
-        facts = {"first": list(self.first_seqs), "layout": list(self.layout.counts), "number": self.number}
+        facts = {"first": list(self.first_seqs), "layout": self.layout.to_facts(), "number": self.number}
         return facts if self.since_us is None else {**facts, "since_us": self.since_us}
 
 
@@ -83,9 +91,9 @@ class Epochs:
     cells: int
 
     @classmethod
-    def first(cls, layout: Layout) -> Epochs:
+    def first(cls, layout: CellLayout) -> Epochs:
         """Return the one epoch that a checkpoint begins with."""
-        return cls((Epoch(0, layout, (0,) * len(layout.counts)),), layout.cells)
+        return cls((Epoch(0, layout, (0,) * layout.streams),), layout.cells)
 
     @classmethod
     def from_facts(cls, facts: object, streams: int) -> Epochs:
@@ -110,11 +118,16 @@ class Epochs:
         return self.live[-1]
 
     @property
+    def has_ranges(self) -> bool:
+        """Whether one of the layouts is of ranges."""
+        return any(is_of_ranges(epoch.layout) for epoch in self.live)
+
+    @property
     def older(self) -> tuple[Epoch, ...]:
         """The epochs to which new tuples come as guests."""
         return self.live[:-1]
 
-    def entered(self, layout: Layout, first_seqs: Sequence[int], since_us: int | None = None) -> Epochs:
+    def entered(self, layout: CellLayout, first_seqs: Sequence[int], since_us: int | None = None) -> Epochs:
         """Return these epochs and a new one, which begins with the records of these numbers."""
         live = (*self.live, Epoch(self.current.number + 1, layout, tuple(first_seqs), since_us))
         return Epochs(live, max(self.cells, layout.cells))

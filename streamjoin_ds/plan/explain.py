@@ -6,10 +6,16 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
+from streamjoin_ds.plan.cell_layout import CellLayout
 from streamjoin_ds.plan.execution import Execution
+from streamjoin_ds.plan.key_decision import best_ranges
+from streamjoin_ds.plan.layout import Layout
 from streamjoin_ds.plan.layout_choice import SHIPPING_SLACK, best_layouts, layout_cost
+from streamjoin_ds.plan.layout_kind import choose_kind
 from streamjoin_ds.plan.load import Load
-from streamjoin_ds.plan.plan import Plan
+from streamjoin_ds.plan.plan import CHOICE_CELLS, Plan
+from streamjoin_ds.plan.range_layout import RangeLayout
+from streamjoin_ds.plan.sampled_rows import KeyHint, attributes_of
 from streamjoin_ds.spec import Band, BoundJoin, Condition, duration_text
 
 __all__ = ["explain"]
@@ -20,6 +26,14 @@ _WAYS = {
     "rows": "one Spark row for each tuple",
 }
 _ORIGINS = {"said": "as given", "found": "from the first records", "unknown": "not known: the mean"}
+_CHANGES = {
+    "auto": (
+        "between grids, by the streams' rates; "
+        f"on {CHOICE_CELLS} cells and more to ranges or back to a grid, by a sample of the keys"
+    ),
+    "grid": "between grids, by the streams' rates",
+    "ranges": "between ranges, by a sample of the keys",
+}
 _COMPARISONS = {
     "float": "float64 subtraction",
     "int": "exact integers",
@@ -33,6 +47,7 @@ def explain(
     load: Load | None = None,
     origins: Sequence[str] = (),
     reading: Mapping[str, str] | None = None,
+    keys: KeyHint | None = None,
 ) -> str:
     """Return the plan as text, one fact a line. It never shows a source's path.
 
@@ -45,6 +60,8 @@ def explain(
         Where each stream's rate is from: "said", "found" or "unknown"; empty where no rate is known.
     reading : mapping of str to str, optional
         The source's options, after their checks.
+    keys : KeyHint, optional
+        A sample of the keys that the inputs begin with, by which ranges and a grid are compared.
     """
     return "\n".join(
         (
@@ -52,6 +69,7 @@ def explain(
             *_join(plan.bound),
             "Grid",
             *_grid(plan, load or Load.of_join(plan.bound, [1.0] * len(plan.bound.names)), origins),
+            *_by_keys(plan, keys),
             "Exchange",
             *_exchange(plan, reading or {}),
             "Engine",
@@ -84,12 +102,31 @@ def _join(bound: BoundJoin) -> Iterator[str]:
     yield f"  fingerprint {bound.fingerprint}"
 
 
+def _by_keys(plan: Plan, keys: KeyHint | None) -> Iterator[str]:
+    """Yield what ranges and the best grid would cost for the sampled keys."""
+    attributes = attributes_of(plan.bound)
+    best = best_ranges(keys, attributes, plan.cells) if keys is not None else None
+    if keys is None or best is None:
+        return
+    reach = best.layout.reach
+    kinds = choose_kind(keys.shared().key_samples(attributes.index(reach)), reach, plan.cells)
+    columns = ", ".join(f"{name}.{key.column}" for name, key in zip(plan.bound.names, reach.keys, strict=True))
+    yield f"  keys        those that the inputs begin with speak for {'ranges' if kinds.is_of_ranges else 'a grid'}"
+    for layout, load, copies in (
+        (f"{best.layout} of {columns}", best.likely_load, best.copies),
+        (str(kinds.grid.layout), kinds.grid.load, kinds.grid.copies),
+    ):
+        fullest = f"the fullest cell has {load / best.mean_load:.2f} times the mean load"
+        yield f"              {layout}: {copies:.2f} stored rows for each row read, {fullest}"
+
+
 def _grid(plan: Plan, load: Load, origins: Sequence[str]) -> Iterator[str]:
     layout, names = plan.layout, plan.bound.names
     labels = f"{plan.partitions} state partitions, labels {list(plan.labels)}"
     yield f"  layout      {layout} = {layout.cells} cells on {labels}"
-    for number, name in enumerate(names):
-        yield f"  {name:<11} {layout.counts[number]} groups, each tuple in {layout.copies(number)} cells"
+    yield from _dealing(layout, names)
+    if layout.cells > 1 and not plan.foreign:
+        yield f"  changes     {'none' if plan.layout_schedule else _CHANGES[plan.layout_kind]}"
     if origins:
         told = (
             f"{name} {rate:,.6g}/s ({_ORIGINS[origin]})"
@@ -99,7 +136,7 @@ def _grid(plan: Plan, load: Load, origins: Sequence[str]) -> Iterator[str]:
     else:
         yield "  rates       not known, taken as equal"
     total = sum(load.rates)
-    if not total:
+    if not total or not isinstance(layout, Layout):
         return
     yield f"  cost        {layout_cost(layout, load).shipped_rows_per_s / total:.2f} stored rows for each row read"
     near = f"{SHIPPING_SLACK:.0%} of the fewest stored rows"
@@ -108,6 +145,17 @@ def _grid(plan: Plan, load: Load, origins: Sequence[str]) -> Iterator[str]:
         stored = f"{cost.shipped_rows_per_s / total:.2f} stored rows for each row read"
         met = f"; a cell holds {cost.cell_rows:,.0f} rows, a tuple meets {cost.probed_rows:,.0f}" if origins else ""
         yield f"              {cost.layout}: {stored}{met}"
+
+
+def _dealing(layout: CellLayout, names: Sequence[str]) -> Iterator[str]:
+    """Yield a line for each stream: to how many groups its tuples are dealt, or by which key."""
+    if isinstance(layout, Layout):
+        for number, name in enumerate(names):
+            yield f"  {name:<11} {layout.counts[number]} groups, each tuple in {layout.copies(number)} cells"
+    elif isinstance(layout, RangeLayout):
+        for number, (name, key) in enumerate(zip(names, layout.reach.keys, strict=True)):
+            where = "in the range of its key" if number == layout.anchor else "in each range that its key can reach"
+            yield f"  {name:<11} each tuple {where}: {name}.{key.column}"
 
 
 def _exchange(plan: Plan, reading: Mapping[str, str]) -> Iterator[str]:

@@ -83,7 +83,11 @@ class KeyTables:
         steps = np.repeat(lengths[cut], counts) * share
         self._fill(np.unique(np.concatenate((self.boundaries, low + steps.astype(self.boundaries.dtype)))))
 
-    def _fill(self, boundaries: npt.NDArray[Any]) -> None:
+    def cut_at(self, boundaries: npt.NDArray[Any]) -> None:
+        """Take these boundaries as the candidates, and no others."""
+        self._fill(boundaries, keeps_all=True)
+
+    def _fill(self, boundaries: npt.NDArray[Any], *, keeps_all: bool = False) -> None:
         reach, anchor, keys = self._reach, self._anchor, boundaries.astype(np.float64)
         arrived, left = np.empty((2, reach.streams, len(keys) + 2))
         with np.errstate(over="ignore"):
@@ -91,7 +95,9 @@ class KeyTables:
                 # For an equality of floats this adds the smallest float, and so nothing.
                 arrived[stream] = _with_ends(curve, keys + float(reach.most_above(stream, anchor)))
                 left[stream] = _with_ends(curve, keys - float(reach.most_above(anchor, stream)))
-        if len(keys) and not arrived[:, 1].any():  # no row is before the first candidate, so no range ends there
+        if (
+            len(keys) and not keeps_all and not arrived[:, 1].any()
+        ):  # no row is before the first candidate, so no range ends there
             boundaries, arrived, left = boundaries[1:], np.delete(arrived, 1, axis=1), np.delete(left, 1, axis=1)
         # Bands that contradict each other have a negative reach.
         self.boundaries, self.arrived, self.left = boundaries, np.maximum(arrived, left), left

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from streamjoin_ds.errors import LayoutError
+from streamjoin_ds.plan.cell_layout import Received
+from streamjoin_ds.spec import BoundJoin
+from streamjoin_ds.spec.bound import SEQ
 
 __all__ = ["MAX_CELLS", "Layout", "group_of"]
 
@@ -43,7 +48,9 @@ class Layout:
         if not re.fullmatch(r"\d{1,4}(x\d{1,4})+", text.strip()):
             msg = "the layout is not written as group counts with an x between them"
             raise LayoutError(
-                msg, name="layout", hint=f"one group count for each stream, for example {'x'.join(['2'] * streams)}"
+                msg,
+                name="layout",
+                hint=f"auto, grid, ranges, or one group count for each stream: {'x'.join(['2'] * streams)}",
             )
         counts = tuple(int(part) for part in text.strip().split("x"))
         if len(counts) != streams:
@@ -57,6 +64,11 @@ class Layout:
     def cells(self) -> int:
         """The number of cells, ``S``."""
         return math.prod(self.counts)
+
+    @property
+    def streams(self) -> int:
+        """The number of streams."""
+        return len(self.counts)
 
     def copies(self, stream: int) -> int:
         """Return the number of cells that store each tuple of the stream: ``S / L_i``."""
@@ -83,6 +95,40 @@ class Layout:
     def is_home(self, cell: int, stream: int) -> bool:
         """Whether the cell is the home of the stream's group that it holds."""
         return self.home_cell(stream, self.group_in_cell(cell, stream)) == cell
+
+    def window_group(self, cell: int, stream: int) -> int:
+        """Return the stream's group in this cell; see `CellLayout`."""
+        return self.group_in_cell(cell, stream)
+
+    def deals_like(self, stream: int) -> Hashable:
+        """Return the stream's group count: tuples are dealt by it alone."""
+        return self.counts[stream]
+
+    def shares(self, bound: BoundJoin, stream: int, tuples: pa.Table) -> Iterator[tuple[int, pa.Table]]:
+        """Yield every group with its tuples, also where it has none; `bound` does not matter."""
+        del bound
+        count = self.counts[stream]
+        if count == 1:
+            yield 0, tuples
+            return
+        tuples = tuples.combine_chunks()
+        groups = group_of(tuples.column(SEQ).to_numpy(), count)
+        for group in range(count):
+            yield group, tuples.take(pa.array(np.flatnonzero(groups == group)))
+
+    def matches_nothing(self, stream: int, group: int) -> bool:
+        """Return False: keys do not matter to a grid."""
+        del stream, group
+        return False
+
+    def received(self, bound: BoundJoin, cell: int, stream: int, tuples: pa.Table) -> Received:
+        """Return that all tuples are kept, and all are counted where this cell is their group's home."""
+        del bound, tuples
+        return Received(self.is_home(cell, stream))
+
+    def to_facts(self) -> list[int]:
+        """Return the group counts."""
+        return list(self.counts)
 
     def __str__(self) -> str:
         return "x".join(map(str, self.counts))

@@ -14,7 +14,7 @@ from streamjoin_ds.plan.range_choice import RangeChoice, choose_ranges
 from streamjoin_ds.plan.range_layout import RangeLayout
 from streamjoin_ds.plan.reach import Reach
 
-__all__ = ["GridChoice", "KindChoice", "choose_kind"]
+__all__ = ["GridChoice", "KindChoice", "choose_kind", "grid_choice"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +50,11 @@ class KindChoice:
     ranges: RangeChoice | None
 
     @property
+    def is_of_ranges(self) -> bool:
+        """Whether ranges are taken."""
+        return isinstance(self.layout, RangeLayout)
+
+    @property
     def layout(self) -> Layout | RangeLayout:
         """The layout with the smaller product of the fullest cell's likely load and the copies; the grid if equal."""
         ranges = self.ranges
@@ -79,11 +84,20 @@ def choose_kind(
     """
     ranges = None if reach is None else choose_ranges(samples, reach, cells, work)
     load = Load.of_windows([sample.total for sample in samples])
-    grid, rows = choose_layout(cells, load), sum(load.rates)
+    pairs = () if ranges is None else ranges.pairs
+    return KindChoice(grid_choice(choose_layout(cells, load), samples, reach, pairs, work), ranges)
+
+
+def grid_choice(
+    grid: Layout, samples: Sequence[KeySample], reach: Reach | None, pairs: Sequence[float], work: CellWork
+) -> GridChoice:
+    """Return a grid with its costs; `pairs` says how many pairs of each of the bands there are (`RangeChoice`)."""
+    load = Load.of_windows([sample.total for sample in samples])
+    rows = sum(load.rates)
     held = sum(count / groups for count, groups in zip(load.rates, grid.counts, strict=True))
     found = 0.0
-    if reach is not None and ranges is not None:
-        for band, pairs in zip(reach.bands, ranges.pairs, strict=True):
-            found += pairs / (grid.counts[band.left] * grid.counts[band.right])
+    if reach is not None:
+        for band, of_band in zip(reach.bands, pairs, strict=bool(pairs)):
+            found += of_band / (grid.counts[band.left] * grid.counts[band.right])
     copies = layout_cost(grid, load).shipped_rows_per_s / rows if rows else 1.0
-    return KindChoice(GridChoice(grid, work.row * held + work.pair * found, copies), ranges)
+    return GridChoice(grid, work.row * held + work.pair * found, copies)

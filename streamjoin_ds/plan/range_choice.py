@@ -26,7 +26,7 @@ from streamjoin_ds.plan.load import Load
 from streamjoin_ds.plan.range_layout import RangeLayout
 from streamjoin_ds.plan.reach import Reach
 
-__all__ = ["RangeChoice", "choose_ranges"]
+__all__ = ["RangeChoice", "choose_ranges", "pair_counts", "range_cost"]
 
 # Candidates are so close together that a cell holds this many stretches between two of them, where the keys allow.
 _STRETCHES = 48
@@ -120,6 +120,22 @@ def choose_ranges(
     return walk.best()
 
 
+def range_cost(layout: RangeLayout, samples: Sequence[KeySample], work: CellWork = DEFAULT_WORK) -> RangeChoice:
+    """Return what a layout of ranges costs for keys like those of the samples, which may be others than it is for."""
+    tables = KeyTables(samples, layout.reach, layout.anchor)
+    tables.cut_at(np.array(layout.boundaries, dtype=np.int64 if layout.reach.is_whole else np.float64))
+    walk = _Walk(tables, layout.reach, layout.anchor, layout.cells, work, True)
+    if not walk.mean_load:
+        return RangeChoice(layout, 0.0, 0.0, 0.0, 1.0, (0.0,) * len(layout.reach.bands))
+    return walk.choice([_Piece(place, place + 1, grid.counts) for place, grid in enumerate(layout.grids)])
+
+
+def pair_counts(samples: Sequence[KeySample], reach: Reach) -> tuple[float, ...]:
+    """Return how many pairs each of the bands finds, in all cells together."""
+    tables = KeyTables(samples, reach, best_anchor(samples, reach))
+    return tuple(float(total) for total in tables.pairs[:, -1])
+
+
 @dataclass(frozen=True, slots=True)
 class _Piece:
     """A range from one candidate to another, with its grid."""
@@ -164,10 +180,10 @@ class _Walk:
                     short = middle
                 else:
                     enough, pieces = middle, tried
-        choices = [self._choice(pieces)]
+        choices = [self.choice(pieces)]
         if any(max(piece.counts) > 1 for piece in pieces):
             looser = (self._pieces(enough * factor) for factor in _LOOSER)
-            choices += [self._choice(tried) for tried in looser if tried is not None]
+            choices += [self.choice(tried) for tried in looser if tried is not None]
         fewest = min(choice.copies for choice in choices)
         return min(choices, key=lambda choice: max(choice.load / self.mean_load, choice.copies / fewest))
 
@@ -256,7 +272,8 @@ class _Walk:
         loads += (self._work.pair * pairs.T / met).sum(axis=1)
         return loads
 
-    def _choice(self, pieces: Sequence[_Piece]) -> RangeChoice:
+    def choice(self, pieces: Sequence[_Piece]) -> RangeChoice:
+        """Return these ranges as a choice, with its costs."""
         begins, ends = (np.array([getattr(piece, side) for piece in pieces]) for side in ("begin", "end"))
         counts = np.array([piece.counts for piece in pieces])
         rows = self._tables.arrived[:, ends].T - self._tables.left[:, begins].T

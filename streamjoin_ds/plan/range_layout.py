@@ -18,16 +18,22 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from streamjoin_ds.errors import LayoutError
+from streamjoin_ds.plan.cell_layout import Received
 from streamjoin_ds.plan.layout import MAX_CELLS, Layout
-from streamjoin_ds.plan.reach import Reach
+from streamjoin_ds.plan.reach import Difference, Reach
+from streamjoin_ds.spec import BoundJoin
+from streamjoin_ds.spec.bound import SEQ, Key
+from streamjoin_ds.spec.key_values import nullable_key_values
 
 __all__ = ["Dealt", "RangeLayout"]
 
@@ -106,6 +112,11 @@ class RangeLayout:
                 msg, name="layout", hint=f"ascending boundaries, and grids with at most {MAX_CELLS} cells in all"
             )
 
+    @property
+    def streams(self) -> int:
+        """The number of streams."""
+        return self.reach.streams
+
     def groups(self, stream: int) -> int:
         """Return how many groups the stream has: those of each range, and one a cell for tuples that match nothing."""
         return int(self._group_starts[stream][-1]) + self.cells
@@ -180,6 +191,86 @@ class RangeLayout:
         # A band that no key can satisfy reaches no range; the tuple still has one cell, which counts it.
         first = np.minimum(np.searchsorted(left, keys, side="right"), last)
         return first, last
+
+    def window_group(self, cell: int, stream: int) -> int:
+        """Return the stream's group of the cell's range, or where the cell is in none, that which matches nothing."""
+        return self.groups_in(cell)[stream][0]
+
+    def deals_like(self, stream: int) -> Hashable:
+        """Return the layout itself."""
+        del stream
+        return self
+
+    def matches_nothing(self, stream: int, group: int) -> bool:
+        """Whether the group is one of those for tuples without a finite key."""
+        return group >= int(self._group_starts[stream][-1])
+
+    def shares(self, bound: BoundJoin, stream: int, tuples: pa.Table) -> Iterator[tuple[int, pa.Table]]:
+        """Yield the groups that have tuples, with their tuples; see `CellLayout`."""
+        if not tuples.num_rows:
+            return
+        tuples = tuples.combine_chunks()
+        keys, has_key = self._keys(bound, stream, tuples)
+        dealt = self.deal(stream, keys, tuples.column(SEQ).to_numpy(), has_key)
+        order = np.argsort(dealt.groups.astype(np.int16), kind="stable")  # NumPy sorts 16 bits without comparisons
+        groups, begins = np.unique(dealt.groups[order], return_index=True)
+        for group, rows in zip(groups.tolist(), np.split(dealt.rows[order], begins[1:]), strict=True):
+            yield group, tuples.take(pa.array(rows))
+
+    def received(self, bound: BoundJoin, cell: int, stream: int, tuples: pa.Table) -> Received:
+        """Return that tuples with a finite key are kept, and which tuples this cell counts.
+
+        A tuple is counted in the home cell of its group in its first range. Without a finite key it is in one cell.
+        """
+        keys, has_key = self._keys(bound, stream, tuples)
+        is_kept = np.isfinite(keys) if has_key is None else np.isfinite(keys) & has_key
+        group = self.window_group(cell, stream)
+        is_counted = ~is_kept
+        if not self.matches_nothing(stream, group) and self.home_cell(stream, group) == cell:
+            first, _ = self.ranges_of(stream, keys)
+            is_counted |= first == self.range_of_group(stream)[group]
+        return Received(is_counted, None if is_kept.all() else is_kept)
+
+    def to_facts(self) -> dict[str, Any]:
+        """Return the layout as plain JSON values; only the grids of hot ranges are listed."""
+        reach = self.reach
+        return {
+            "cells": self.cells,
+            "keys": [[key.column, key.kind] for key in reach.keys],
+            "bands": [[band.left, band.right, band.lo, band.hi] for band in reach.bands],
+            "anchor": self.anchor,
+            "boundaries": list(self.boundaries),
+            "grids": [[place, *grid.counts] for place, grid in enumerate(self.grids) if grid.cells > 1],
+        }
+
+    @classmethod
+    def from_facts(cls, facts: Mapping[str, Any], streams: int) -> RangeLayout:
+        """Return the layout that `to_facts` wrote.
+
+        Raises
+        ------
+        LayoutError, ValueError, TypeError, KeyError, IndexError
+            The facts are anything else.
+        """
+        keys = tuple(Key(column, kind) for column, kind in facts["keys"])
+        bands = tuple(Difference(*band) for band in facts["bands"])
+        is_sound = type(facts["cells"]) is type(facts["anchor"]) is int and len(keys) == streams
+        if not is_sound or any(key.kind not in ("float", "int", "ns") for key in keys):
+            msg = "a layout of ranges needs its cells, its anchor, and a key of each stream"
+            raise ValueError(msg)
+        grids = [Layout((1,) * streams)] * (len(facts["boundaries"]) + 1)
+        for place, *counts in facts["grids"]:
+            grids[place] = Layout(tuple(counts))
+        reach = Reach(streams, bands, keys[0].kind != "float", keys)
+        return cls(facts["cells"], reach, facts["anchor"], tuple(facts["boundaries"]), tuple(grids))
+
+    def _keys(
+        self, bound: BoundJoin, stream: int, tuples: pa.Table
+    ) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_] | None]:
+        key = self.reach.keys[stream]
+        column = tuples.column(bound.key_name(stream, key))
+        array = column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)
+        return nullable_key_values(array, key.kind)
 
     @cached_property
     def _cell_starts(self) -> npt.NDArray[np.int64]:

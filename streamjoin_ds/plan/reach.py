@@ -10,6 +10,7 @@ from functools import cached_property
 
 from streamjoin_ds.errors import LayoutError
 from streamjoin_ds.spec import BoundJoin
+from streamjoin_ds.spec.bound import Key
 
 __all__ = ["Difference", "Reach", "band_attributes"]
 
@@ -36,6 +37,8 @@ class Reach:
         They connect all streams, directly or through others.
     is_whole : bool
         Whether keys are int64, compared exactly. Otherwise they are float64: subtracted, rounded, compared.
+    keys : tuple of Key
+        For each stream the key that is the attribute; empty in a simulation, which has no columns.
 
     Raises
     ------
@@ -46,6 +49,7 @@ class Reach:
     streams: int
     bands: tuple[Difference, ...]
     is_whole: bool = False
+    keys: tuple[Key, ...] = ()
 
     def __post_init__(self) -> None:
         if self.streams < 2 or any(end is None for row in self.most for end in row):
@@ -86,9 +90,17 @@ def band_attributes(bound: BoundJoin) -> list[tuple[tuple[int, ...], Reach]]:
 
     An attribute is one key of each stream, all connected by the join's bands and equalities. The list is empty where
     there is none; then only a grid will do. The event time is never one, even if a band compares it: all new tuples
-    would go to one range.
+    would go to one range. Nor are strings and binary values: their hashes are the engine's.
     """
-    bands = [c for c in bound.conditions[bound.window_conditions :] if c.left_key and c.right_key]
+
+    def is_time(stream: int, key: int) -> bool:
+        return bound.keys[stream][key].column == bound.join.streams[stream].time
+
+    bands = [
+        c
+        for c in bound.conditions[bound.window_conditions :]
+        if c.kind != "hash" and not is_time(c.left_stream, c.left_key) and not is_time(c.right_stream, c.right_key)
+    ]
     compared: list[set[int]] = [set() for _ in bound.names]
     for band in bands:
         compared[band.left_stream].add(band.left_key)
@@ -100,8 +112,9 @@ def band_attributes(bound: BoundJoin) -> list[tuple[tuple[int, ...], Reach]]:
             for band in bands
             if (keys[band.left_stream], keys[band.right_stream]) == (band.left_key, band.right_key)
         )
+        named = tuple(bound.keys[stream][key] for stream, key in enumerate(keys))
         with contextlib.suppress(LayoutError):  # these keys are not tied together
-            found.append((keys, Reach(len(keys), differences, bound.keys[0][keys[0]].kind != "float")))
+            found.append((keys, Reach(len(keys), differences, named[0].kind != "float", named)))
     return found
 
 

@@ -1,4 +1,4 @@
-"""The rule for the layout of the next batch: by the rates that the source sees, or by a schedule.
+"""The rule for the layout of the next batch: by the rates that the source sees, by a sample of keys, or by a schedule.
 
 The rule is asked in Spark's planner process at the start of each batch. Its decision is written into the offset, so a
 replay does the same (DAB Join, section 5.2, where each joiner decides for itself).
@@ -9,7 +9,20 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
-from streamjoin_ds.plan import Epochs, EpochsOver, Layout, Load, Plan, choose_layout, layout_cost
+from streamjoin_ds.plan import (
+    CellLayout,
+    Epochs,
+    EpochsOver,
+    KeyHint,
+    Layout,
+    Load,
+    Plan,
+    best_ranges,
+    choose_layout,
+    is_of_ranges,
+    layout_by_keys,
+    layout_cost,
+)
 from streamjoin_ds.source.offset import LayoutFacts
 
 __all__ = ["LayoutRule", "Progress"]
@@ -22,6 +35,8 @@ LEAST_SAVED = 0.15
 MOST_LIVE = 2
 # Least records of an estimate of a stream's rate; with fewer it tells nothing.
 LEAST_ROWS = 100
+# The least event time that a sample of keys has to span, in windows.
+LEAST_SPAN = 0.5
 # Half-lives of a stream's estimates, in windows: the shortest, the short and the long estimate.
 _HALF_LIVES = (1 / 64, 1 / 16, 1 / 2)
 # The least window length that half-lives are measured by, in microseconds: changes within a second are no trend.
@@ -55,7 +70,9 @@ class LayoutRule:
     Parameters
     ----------
     plan : Plan
-        Its `layout_schedule` decides. Without one the rates do; the layouts then have as many cells as the plan.
+        Its `layout_schedule` decides. Without one the rates decide between grids, and a sample of keys decides whether
+        ranges of a band attribute are better, and which; `layout_kind` may exclude one of the two. The layouts then
+        have as many cells as the plan.
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -63,6 +80,7 @@ class LayoutRule:
         self._schedule = plan.layout_schedule
         window = plan.bound.join.window
         extents = [window.extent(stream) for stream in range(len(plan.bound.names))]
+        self._judged: tuple[int, ...] = ()  # the place of the sample of keys that was looked at last
         self._counts = window.kind == "count"
         self._extent = max(extents)
 
@@ -71,7 +89,16 @@ class LayoutRule:
         """Whether rates decide: no schedule gives the layout, and the plan has more than one cell."""
         return not self._schedule and self._plan.cells > 1
 
-    def decided(self, before: LayoutFacts, start: Progress, over: EpochsOver) -> LayoutFacts:
+    def asks_for_keys(self, before: LayoutFacts, start: Progress, over: EpochsOver) -> bool:
+        """Whether a sample of keys could change the layout of the batch that begins here; arguments as in `decided`."""
+        if not self._plan.attributes:
+            return False
+        epochs = self._told(before, over)
+        return epochs.current.layout.cells != self._plan.cells or self._may_change(epochs, start)
+
+    def decided(
+        self, before: LayoutFacts, start: Progress, over: EpochsOver, keys: KeyHint | None = None
+    ) -> LayoutFacts:
         """Return the layout facts of the batch that begins here.
 
         Parameters
@@ -82,11 +109,13 @@ class LayoutRule:
             Where the batch begins.
         over : EpochsOver
             The epochs that have nothing in any window any more, and the cells that still have something.
+        keys : KeyHint, optional
+            A sample of the keys of about a window before the batch.
         """
         told = before.epochs_from(self._plan.layout)
-        kept = told.cells if over.cells is None or over.epoch != told.current.number else over.cells
-        epochs = told.without(over.numbers).heard_by(max(min(kept, told.cells), self._plan.cells))
-        wanted = self._wanted(epochs, before, start)
+        epochs = self._told(before, over)
+        keys = keys if keys is not None and keys.fits(self._plan.attributes) else None
+        wanted = self._wanted(epochs, before, start, keys)
         if wanted is not None and wanted != epochs.current.layout:
             _log.info("the layout changes from %s to %s", epochs.current.layout, wanted)
             epochs = epochs.entered(wanted, start.seqs, start.latest_us)
@@ -113,16 +142,38 @@ class LayoutRule:
             rates.append(tuple(estimates))
         return LayoutFacts(facts.epochs, tuple(rates))
 
-    def _wanted(self, epochs: Epochs, facts: LayoutFacts, start: Progress) -> Layout | None:
+    def _told(self, before: LayoutFacts, over: EpochsOver) -> Epochs:
+        """Return the epochs that the batch has if none begins with it."""
+        told = before.epochs_from(self._plan.layout)
+        kept = told.cells if over.cells is None or over.epoch != told.current.number else over.cells
+        return told.without(over.numbers).heard_by(max(min(kept, told.cells), self._plan.cells))
+
+    def _wanted(self, epochs: Epochs, facts: LayoutFacts, start: Progress, keys: KeyHint | None) -> CellLayout | None:
         if self._schedule:
             total = sum(start.seqs)
             return next((layout for rows, layout in reversed(self._schedule) if rows <= total), None)
-        now, is_known = epochs.current.layout, bool(facts.rates)
-        is_known = is_known and self._is_told(facts, 1)
-        if now.cells != self._plan.cells:  # the query was started with another number of cells
+        plan, now = self._plan, epochs.current.layout
+        is_known = bool(facts.rates) and self._is_told(facts, 1)
+        # The query was started with another number of cells, or there is nothing any more to balance ranges by.
+        is_foreign = now.cells != plan.cells or (is_of_ranges(now) and not plan.attributes and plan.cells > 1)
+        lacks_ranges = self._lacks_ranges(now) and len(epochs.live) < MOST_LIVE
+        if is_foreign or lacks_ranges:
+            by_keys = self._ranges_at_once(keys)
+            if by_keys is not None:
+                return by_keys
+        chosen = plan.wanted or plan.layout  # at the start, by what the inputs begin with
+        if lacks_ranges and is_of_ranges(chosen):
+            return chosen
+        if is_foreign:
             if is_known:
-                return choose_layout(self._plan.cells, self._load(facts, 1))
-            return self._plan.wanted or self._plan.layout
+                return choose_layout(plan.cells, self._load(facts, 1))
+            return chosen
+        if self._may_change(epochs, start):
+            by_keys = self._by_keys(now, keys)
+            if by_keys is not None:
+                return by_keys
+        if not isinstance(now, Layout):
+            return None
         if not self.follows_rates or len(epochs.live) >= MOST_LIVE or not self._is_old(epochs, start) or not is_known:
             return None
         short, long = self._load(facts, 1), self._load(facts, 2)
@@ -137,6 +188,36 @@ class LayoutRule:
             if shipped > (1 - LEAST_SAVED) * layout_cost(now, load).shipped_rows_per_s:
                 return None
         return wanted
+
+    def _lacks_ranges(self, now: CellLayout) -> bool:
+        """Whether the plan asks for ranges, and the layout is a grid: too few keys were known when it was chosen."""
+        return self._plan.layout_kind == "ranges" and bool(self._plan.attributes) and not is_of_ranges(now)
+
+    def _ranges_at_once(self, keys: KeyHint | None) -> CellLayout | None:
+        """Return ranges that suit the keys, where the plan asks for ranges and there are enough keys."""
+        if keys is None or self._plan.layout_kind != "ranges":
+            return None
+        best = best_ranges(keys, self._plan.attributes, self._plan.cells)
+        return None if best is None else best.layout
+
+    def _may_change(self, epochs: Epochs, start: Progress) -> bool:
+        """Whether a sample of keys may change the layout now: no change is under way, or ranges are still lacking."""
+        if not self._plan.attributes or len(epochs.live) >= MOST_LIVE:
+            return False
+        return self._lacks_ranges(epochs.current.layout) or self._is_old(epochs, start)
+
+    def _by_keys(self, now: CellLayout, keys: KeyHint | None) -> CellLayout | None:
+        """Return the layout that the keys speak for, where it saves enough. Each sample is looked at once."""
+        if keys is None or keys.seqs == self._judged:
+            return None
+        if not self._counts and keys.shared().span_us < LEAST_SPAN * self._extent:
+            return None
+        self._judged = keys.seqs
+        plan = self._plan
+        may_be_grid = plan.layout_kind == "auto"
+        found = layout_by_keys(keys, plan.attributes, now, plan.cells, least_saved=LEAST_SAVED, may_be_grid=may_be_grid)
+        # Between grids the rates decide.
+        return None if found is None or not (is_of_ranges(found) or is_of_ranges(now)) else found
 
     @staticmethod
     def _is_told(facts: LayoutFacts, estimate: int) -> bool:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from streamjoin_ds.errors import OffsetError
+from streamjoin_ds.plan.cell_layout import CellLayout
 from streamjoin_ds.plan.epochs import Epochs
-from streamjoin_ds.plan.layout import Layout
 from streamjoin_ds.source.position import Position
 
 __all__ = [
@@ -25,8 +25,8 @@ __all__ = [
 ]
 
 # The newest version. An offset has the lowest version that can hold it: 1 has no decision about a stream's clock, 2 has
-# some, 3 has `unmeasured` or bytes held back, 4 has facts about the layout, 5 about delays.
-OFFSET_VERSION = 5
+# some, 3 has `unmeasured` or bytes held back, 4 has facts about the layout, 5 about delays, 6 has a layout of ranges.
+OFFSET_VERSION = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class LayoutFacts:
     epochs: Epochs | None = None
     rates: tuple[tuple[float, ...], ...] = ()
 
-    def epochs_from(self, first: Layout) -> Epochs:
+    def epochs_from(self, first: CellLayout) -> Epochs:
         """Return the epochs; where `epochs` is None, the one epoch of the checkpoint's first layout."""
         return self.epochs or Epochs.first(first)
 
@@ -166,7 +166,9 @@ def encode_offset(
     held = {name: size for name, size in zip(names, held_back_bytes, strict=bool(held_back_bytes)) if size}
     is_new = held or any("unmeasured" in facts for facts in decided.values())
     laid_out = {} if layout is None else layout.to_facts()
-    version = OFFSET_VERSION if delay is not None else 4 if laid_out else 3 if is_new else 2 if decided else 1
+    has_ranges = layout is not None and layout.epochs is not None and layout.epochs.has_ranges
+    holds = (bool(decided), bool(is_new), bool(laid_out), delay is not None, has_ranges)  # from version 2 on
+    version = max((number for number, holds_it in enumerate(holds, 2) if holds_it), default=1)
     delayed = {} if delay is None else delay.to_facts()
     later = {"clocks": decided, "held_back_bytes": held, "layout": laid_out, "delay": delayed}
     return {"version": version, "streams": streams, **{name: facts for name, facts in later.items() if facts}}

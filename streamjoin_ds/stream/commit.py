@@ -31,6 +31,7 @@ from streamjoin_ds.sink.report import FileReport
 from streamjoin_ds.sink.tables import LEDGER_SCHEMA, METRICS_SCHEMA, TableSet
 from streamjoin_ds.source.offset import DelayFacts
 from streamjoin_ds.stream.delay_log import DelayLog
+from streamjoin_ds.stream.key_log import KeyLog
 from streamjoin_ds.stream.silence import SilenceLog, WatermarkHolder, holder
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ _log = logging.getLogger(__name__)
 # By join and table. They are kept between batches: a committer holds the tables' snapshots, its maintenance a thread.
 _committers: dict[tuple[str, str], tuple[Committer, Maintenance]] = {}
 _silences: dict[tuple[str, str], SilenceLog] = {}  # by join and table: what was logged of silent streams
+_keys: dict[tuple[str, str], KeyLog] = {}  # by join and table: the running sample of the streams' keys
 _delays: dict[tuple[str, str], DelayLog] = {}  # by join and table: what was logged of delays
 _watchers: list[Callable[[BatchSummary], None]] = []
 
@@ -91,12 +93,14 @@ def committer_for(plan: Plan) -> tuple[Committer, Maintenance]:
 def forget_committer(plan: Plan) -> None:
     """Forget a plan's committer, so that the tables are opened anew: what it holds may be from before a restart."""
     _, maintenance = _committers.pop((plan.join_id, plan.table_root), (None, None))
+    _keys.pop((plan.join_id, plan.table_root), None)
     if maintenance is not None:
         maintenance.close()
 
 
 def forget_committers() -> None:
     """Forget the committers of all joins, as the end of this process would."""
+    _keys.clear()
     while _committers:
         _, (_, maintenance) = _committers.popitem()
         maintenance.close()
@@ -149,6 +153,8 @@ class BatchCommit:
             largest_ts_us=_greatest(list(largest_us.values())),
         )
         _note_epochs_over(plan, facts, ends)
+        if plan.attributes:
+            _keys.setdefault((plan.join_id, plan.table_root), KeyLog(plan)).took(facts)
         maintenance.after_commit()
         summary = _summary(batch_id, ledger, facts, watermark_us, not outcome.committed)
         aside = {row["stream"]: row["files_set_aside"] or 0 for row in ledger}

@@ -90,7 +90,7 @@ def check_kept_layout(plan: Plan, state: GroupState) -> Iterator[Any]:
     FingerprintMismatchError
         The state was made by another join.
     """
-    wanted = {"layout": list(plan.layout.counts), "partitions": plan.partitions}
+    wanted = {"layout": plan.layout.to_facts(), "partitions": plan.partitions}
     if not state.exists:
         state.update((1, CellState(plan.bound.fingerprint, [], grid=wanted).encode()))
         return iter(())

@@ -21,10 +21,10 @@ from streamjoin_ds.cell.cell_windows import (
     check_execution,
 )
 from streamjoin_ds.engine.intake.lateness import StreamClock, low_watermark
-from streamjoin_ds.errors import ArgumentError, WatermarkMissingError, WindowError
+from streamjoin_ds.errors import ArgumentError, LayoutError, WatermarkMissingError, WindowError
 from streamjoin_ds.exchange import EXCHANGE_DDL, LAYOUT_KEY, foreign_columns, open_block, pack_foreign
 from streamjoin_ds.exchange.content_hash import content_hash
-from streamjoin_ds.plan import Execution, Layout, Plan
+from streamjoin_ds.plan import AskedLayout, Execution, Plan
 from streamjoin_ds.source.event_time import NO_TIME
 from streamjoin_ds.spec import BoundJoin, Join, Stream, bind, duration_text
 from streamjoin_ds.spec.bound import SEQ, TS
@@ -80,7 +80,11 @@ def joined(
     session = next(iter(frames.values())).sparkSession
     check_workers(session)
     partitions = int(session.conf.get("spark.sql.shuffle.partitions") or 2)
-    grid = default_layout(partitions, len(bound.names)) if layout is None else Layout.parse(layout, len(bound.names))
+    asked = AskedLayout.parse(layout, len(bound.names))
+    if asked.kind == "ranges":
+        msg = "dataframe() has no layouts of ranges: its layout is kept in the state, and does not change"
+        raise LayoutError(msg, name="layout", hint="use auto, grid or group counts, or start() on sources")
+    grid = asked.grid or default_layout(partitions, len(bound.names))
     plan = Plan(
         bound,
         grid,
@@ -92,7 +96,7 @@ def joined(
         retain_batches=int(session.conf.get(RETAIN_KEY) or 100),
     )
     moving = any(streaming.values())
-    placed = FrameLayout(plan.to_json(), layout is not None) if moving else _Fixed(plan.to_json())
+    placed = FrameLayout(plan.to_json(), asked.grid is not None) if moving else _Fixed(plan.to_json())
     packed = reduce(
         lambda left, right: left.union(right),
         (_packed(plan, placed, number, frames[name], moving) for number, name in enumerate(bound.names)),

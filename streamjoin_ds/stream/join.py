@@ -43,7 +43,7 @@ class StreamJoin(Join):
         trigger: str | None = None,
         max_rows_per_batch: int | None = None,
         max_delay: str | None = None,
-        layout: str | None = None,
+        layout: str = "auto",
         cells: int | None = None,
         exchange: str = "auto",
         kernel: str = "auto",
@@ -78,9 +78,12 @@ class StreamJoin(Join):
             have only as many rows as their measured time allows. If the machine or the load does not let the bound be
             kept, batches grow to what the load needs; the metrics say how long tuples wait, and the log warns. It may
             have another value at each start, and changes no row of the result but its `batch_id`.
-        layout : str, optional
-            Group counts ("1x2") that the join keeps to. By default they are chosen by cost for the cores that there
-            are, and change while the join runs if the streams' rates change for good. A restart may give another one.
+        layout : "auto", "grid", "ranges" or group counts
+            How tuples are dealt to cells. "grid": by number, in a grid that is chosen by cost and follows the streams'
+            rates. "ranges": by ranges of a column that bands or equalities tie to one of every other stream, with a
+            grid where keys are frequent; they are balanced anew when keys drift. It is refused where there is no such
+            column. "auto": a grid; on 8 cells and more it changes to ranges if a sample of the keys says that they cost
+            less. Group counts ("1x2"): this grid, always. A restart may give another value.
         cells : int, optional
             The number of cells, which work side by side; 1 to 4096. By default there is one for each core (see
             `threads`). A restart may have more or fewer of them: tuples that are there stay where they are until they
@@ -221,7 +224,7 @@ class StreamJoin(Join):
     def explain(
         self,
         *,
-        layout: str | None = None,
+        layout: str = "auto",
         cells: int | None = None,
         rates: Mapping[str, float] | None = None,
         exchange: str = "reference",
@@ -246,8 +249,9 @@ class StreamJoin(Join):
         rates : mapping of str to float, optional
             Tuples a second by stream, to see the layout that would be chosen for them; they win over each stream's own.
         """
-        from streamjoin_ds.plan import Load
+        from streamjoin_ds.plan import Load, attributes_of
         from streamjoin_ds.plan.explain import explain
+        from streamjoin_ds.source.sampled_keys import sampled_keys
         from streamjoin_ds.stream.known_rates import known_rates
         from streamjoin_ds.stream.query import bound_join, planned
         from streamjoin_ds.stream.sensor_options import checked_reader_options
@@ -259,4 +263,6 @@ class StreamJoin(Join):
         known = known_rates(bound, rates)
         load = Load.of_join(bound, known.per_s)
         plan = planned(bound, load, layout=layout, cells=cells, exchange=exchange, execution=execution, durable=durable)
-        return explain(plan, load, known.origins if known.are_known else (), reading)
+        attributes = attributes_of(bound) if plan.layout_kind != "grid" and plan.cells > 1 else []
+        keys = sampled_keys(bound, attributes, plan.cells) if attributes else None
+        return explain(plan, load, known.origins if known.are_known else (), reading, keys)

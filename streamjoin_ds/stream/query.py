@@ -23,10 +23,24 @@ from streamjoin_ds.checkpoint.recovery import cuts_option, recovered
 from streamjoin_ds.checkpoint.table_note import note_table
 from streamjoin_ds.errors import ArgumentError, LayoutError, TableError
 from streamjoin_ds.exchange import exchange_folder
-from streamjoin_ds.plan import DEFAULT_EXECUTION, EXCHANGES, MAX_CELLS, Execution, Layout, Load, Plan, choose_layout
+from streamjoin_ds.plan import (
+    DEFAULT_EXECUTION,
+    EXCHANGES,
+    MAX_CELLS,
+    AskedLayout,
+    CellLayout,
+    Execution,
+    Load,
+    Plan,
+    attributes_of,
+    best_ranges,
+    choose_layout,
+    is_of_ranges,
+)
 from streamjoin_ds.sink.tables import TableSet
 from streamjoin_ds.source.delay_bound import max_delay_us
 from streamjoin_ds.source.infer import infer_schema
+from streamjoin_ds.source.sampled_keys import sampled_keys
 from streamjoin_ds.spark.session import note_join
 from streamjoin_ds.spark.visibility import seen_by_workers
 from streamjoin_ds.spec import BoundJoin, Join, bind, duration_us
@@ -53,7 +67,7 @@ class QueryOptions:
     trigger: str | None = None
     max_rows_per_batch: int | None = None
     max_delay: str | None = None
-    layout: str | None = None
+    layout: str = "auto"
     exchange: str = "auto"
     execution: Execution = DEFAULT_EXECUTION
     source_options: tuple[tuple[str, str], ...] = ()
@@ -120,7 +134,7 @@ def planned(
     bound: BoundJoin,
     load: Load,
     *,
-    layout: str | None = None,
+    layout: str = "auto",
     cells: int | None = None,
     exchange: str = "reference",
     execution: Execution = DEFAULT_EXECUTION,
@@ -128,9 +142,14 @@ def planned(
 ) -> Plan:
     """Return the plan that a new checkpoint would get, for `explain`."""
     check_execution(bound, execution)
-    grid = choose_layout(cells or _DEFAULT_CELLS, load) if layout is None else Layout.parse(layout, len(bound.names))
+    asked = AskedLayout.parse(layout, len(bound.names))
+    asked.check(bound)
+    chosen = asked.grid or _layout(bound, cells or _DEFAULT_CELLS, asked.kind, load)
     way = "reference" if exchange == "auto" else exchange
-    return Plan(bound, grid, grid.cells, way, execution=execution, durable=durable)
+    return Plan(
+        bound, chosen, chosen.cells, way, execution=execution, durable=durable, layout_kind=asked.kind,
+        layout_schedule=() if asked.grid is None else ((0, asked.grid),),
+    )  # fmt: skip
 
 
 def start(join: Join, spark: SparkSession, to: str, checkpoint: str, options: QueryOptions) -> StreamingQuery:
@@ -216,15 +235,17 @@ def _plan(join: Join, spark: SparkSession, table_root: str, checkpoint: Path, op
     from streamjoin_ds.spark.worker_check import check_workers
 
     identity = CheckpointIdentity.load(checkpoint)
-    given = None if options.layout is None else Layout.parse(options.layout, len(join.streams))
+    asked = AskedLayout.parse(options.layout, len(join.streams))
+    given = asked.grid
     if given is not None and options.cells not in (None, given.cells):
         msg = f"the layout {given} has {given.cells} cells, but cells is another number"
         raise ArgumentError(msg, name="cells", hint="leave one of the two out")
     if identity is None:
         bound = bound_join(join)
         check_execution(bound, options.execution)
+        asked.check(bound)
         check_workers(spark)  # before anything is written
-        layout = given or _layout(bound, _cells(spark, options, None))
+        layout: CellLayout = given or _layout(bound, _cells(spark, options, None), asked.kind)
         identity = CheckpointIdentity.create(checkpoint, bound, layout, layout.cells)
         cells, wanted = identity.partitions, None
     else:
@@ -232,11 +253,14 @@ def _plan(join: Join, spark: SparkSession, table_root: str, checkpoint: Path, op
         bound = bind(join, _first_seen(join, identity))
         identity.check(bound)
         check_execution(bound, options.execution)
+        asked.check(bound)
         check_workers(spark)
         cells = given.cells if given is not None else _cells(spark, options, identity.partitions)
         if cells != identity.partitions and not is_movable(checkpoint, identity):
             cells = _kept_cells(identity.partitions, cells, is_asked=given is not None or options.cells is not None)
-        wanted = given or (_layout(bound, cells) if cells != identity.layout.cells else None)
+        is_kind = asked.may_have_ranges(cells) if is_of_ranges(identity.layout) else asked.kind != "ranges"
+        keeps = is_kind and cells == identity.layout.cells
+        wanted = given or (None if keeps else _layout(bound, cells, asked.kind))
     exchange, state_root = _ways(spark, checkpoint, table_root, options.exchange)
     return Plan(
         bound,  # not the recorded join: the same join may find its input in another place now
@@ -252,6 +276,7 @@ def _plan(join: Join, spark: SparkSession, table_root: str, checkpoint: Path, op
         durable=options.durable,
         layout_schedule=() if given is None else ((0, given),),
         wanted=wanted,
+        layout_kind=asked.kind,
     )
 
 
@@ -315,7 +340,19 @@ def _first_seen(join: Join, identity: CheckpointIdentity) -> Mapping[str, pa.Sch
     return schemas
 
 
-def _layout(bound: BoundJoin, cells: int) -> Layout:
+def _layout(bound: BoundJoin, cells: int, kind: str, load: Load | None = None) -> CellLayout:
+    """Return the layout that a join begins with: by the load, and ranges by the keys that the inputs begin with.
+
+    A join that may choose begins with a grid: a sample of a whole window tells whether ranges are better.
+    """
+    attributes = attributes_of(bound) if kind == "ranges" and cells > 1 else []
+    keys = sampled_keys(bound, attributes, cells) if attributes else None
+    choice = None if keys is None else best_ranges(keys, attributes, cells)
+    if choice is not None:
+        _log.info("layout %s, chosen for the keys that the inputs begin with", choice.layout)
+        return choice.layout
+    if load is not None:
+        return choose_layout(cells, load)
     rates = known_rates(bound)
     layout = choose_layout(cells, Load.of_join(bound, rates.per_s))
     told = zip(bound.names, rates.per_s, rates.origins, strict=True)

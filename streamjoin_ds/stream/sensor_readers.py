@@ -20,6 +20,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from streamjoin_ds.checkpoint.epochs_over import epochs_over
+from streamjoin_ds.checkpoint.key_hint import key_hint
 from streamjoin_ds.exchange import (
     remove_committed,
 )
@@ -222,7 +223,8 @@ class SensorsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begin, end = self._progress(positions), self._progress(ends)
         folder = Path(self._options.plan.block_root)
         over = epochs_over(folder, begin.seqs) if before.epochs is not None else EpochsOver()
-        return self._layout_rule.counted(self._layout_rule.decided(before, begin, over), begin, end)
+        keys = key_hint(folder, begin.seqs) if self._layout_rule.asks_for_keys(before, begin, over) else None
+        return self._layout_rule.counted(self._layout_rule.decided(before, begin, over, keys), begin, end)
 
     def _progress(self, positions: Sequence[Position]) -> Progress:
         feeds = zip(self._tasks.feeds, positions, strict=True)

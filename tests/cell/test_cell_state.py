@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamjoin_ds.cell.cell_state import CELL_STATE_VERSION, CellState
+from streamjoin_ds.cell.cell_state import CELL_STATE_VERSION, CellState, KeptEpoch
 from streamjoin_ds.errors import StateCorruptError, StateVersionError
+from streamjoin_ds.plan import CellLayout, Difference, Epoch, Layout, RangeLayout, Reach
+from streamjoin_ds.spec import Key
 
 STATE = CellState(
     "0123456789abcdef0123456789abcdef",
@@ -21,6 +24,8 @@ STATE = CellState(
     [(3, "00-0000-a.arrow")],
 )
 VERSION_AT = 7
+KEYS = (Key("x", "int"), Key("x", "int"))
+RANGES = RangeLayout(3, Reach(2, (Difference(0, 1, -1, 1),), True, KEYS), 0, (5,), (Layout((1, 1)), Layout((1, 2))))
 
 moments = st.none() | st.integers(-(2**63), 2**63 - 1)
 
@@ -90,12 +95,20 @@ def test_what_is_no_state(blob: bytes) -> None:
         CellState.decode(blob)
 
 
-@pytest.mark.parametrize("version", [3, 4, 255])
+@pytest.mark.parametrize("version", [5, 6, 255])
 def test_a_newer_version(version: int) -> None:
     blob = bytearray(STATE.encode())
     blob[VERSION_AT] = version
     with pytest.raises(StateVersionError, match=f"newer version .{version};"):
         CellState.decode(bytes(blob))
+
+
+@pytest.mark.parametrize(("layout", "version"), [(Layout((1, 2)), 2), (RANGES, 4)])
+def test_a_state_has_the_lowest_version_that_holds_its_layouts(layout: CellLayout, version: int) -> None:
+    kept = KeptEpoch(Epoch(3, layout, (5, 6)), None, (None, None), 7)
+    blob = replace(STATE, epochs=[kept]).encode()
+    assert blob[VERSION_AT] == version
+    assert CellState.decode(blob).epochs == [kept]
 
 
 def test_windows_are_not_shown() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+import xxhash
 
 from streamjoin_ds.blocks.location import local_path
 from streamjoin_ds.checkpoint.identity import CheckpointIdentity
@@ -20,7 +21,7 @@ from streamjoin_ds.errors import (
     StateVersionError,
     StreamJoinError,
 )
-from streamjoin_ds.plan import Layout
+from streamjoin_ds.plan import Layout, RangeLayout, attributes_of
 from streamjoin_ds.spec import BoundJoin, Generator, Join, Stream, bind
 
 COLUMNS = {"x": pa.float64(), "id": pa.string()}
@@ -200,10 +201,33 @@ def test_an_edited_file_is_named(tmp_path: Path, change: str) -> None:
 def test_a_newer_version(tmp_path: Path) -> None:
     CheckpointIdentity.create(tmp_path, made(), LAYOUT, 2)
     path = tmp_path / "join.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "version": 3, "more": 1}))
+    path.write_text(json.dumps({**json.loads(path.read_text()), "version": 4, "more": 1}))
     with pytest.raises(StateVersionError, match="newer") as caught:
         CheckpointIdentity.load(tmp_path)
     assert "update" in caught.value.hint
+
+
+def test_a_layout_of_ranges_comes_back_and_is_of_a_newer_version(tmp_path: Path) -> None:
+    bound = made()
+    ranges = RangeLayout(4, attributes_of(bound)[0], 1, (0.5, 2.0), (Layout((1, 1)), Layout((1, 2)), Layout((1, 1))))
+    CheckpointIdentity.create(tmp_path, bound, ranges, 4)
+    found = CheckpointIdentity.load(tmp_path)
+    assert found is not None
+    assert found.layout == ranges
+    text = (tmp_path / "join.json").read_text()
+    assert json.loads(text)["version"] == 3, "versions before there were ranges refuse it"
+    assert text == found.to_json()
+    for damage in ({"boundaries": [2.0, 0.5]}, {"keys": []}, {"grids": [[9, 1, 1]]}, {"cells": "4"}, {"anchor": None}):
+        facts = json.loads(text)
+        del facts["checksum"]
+        facts["layout"] |= damage
+        (tmp_path / "join.json").write_text(json.dumps({**facts, "checksum": checksum_of(facts)}))
+        with pytest.raises(StateCorruptError):
+            CheckpointIdentity.load(tmp_path)
+
+
+def checksum_of(facts: dict[str, Any]) -> str:
+    return xxhash.xxh3_128_hexdigest(json.dumps(facts, sort_keys=True).encode())
 
 
 def test_another_contract(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

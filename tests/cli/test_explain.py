@@ -76,6 +76,28 @@ def test_cells_choose_a_layout(streams: tuple[str, ...]) -> None:
     assert "= 2 cells" in explain(*streams, *JOIN).stdout
 
 
+SIDES = ("--stream", "r=gen:band2d?side=r&rate=100&rows=2000", "--stream", "s=gen:band2d?side=s&rate=100&rows=2000")
+
+
+def test_a_kind_of_layout_is_told_with_its_costs() -> None:
+    on = ("--on", "abs(r.x - s.a) <= 10", "--window", "10s", "--cells", "4")
+    text = explain(*SIDES, *on, "--layout", "ranges").stdout
+    assert "layout      4 ranges = 4 cells" in text
+    assert "changes     between ranges, by a sample of the keys" in text
+    assert "in the range of its key: " in text
+    assert "4 ranges of r.x, s.a: 1.0" in text
+    assert "2x2: 2.00 stored rows for each row read, the fullest cell has " in text
+    chosen = explain(*SIDES, *on).stdout
+    assert "layout      2x2 = 4 cells" in chosen
+    assert "on 8 cells and more to ranges" in chosen
+    assert "speak for ranges" in chosen
+    assert "changes     between grids, by the streams' rates\n" in explain(*SIDES, *on, "--layout", "grid").stdout
+    assert "changes     none" in explain(*SIDES, *on[:-2], "--layout", "1x2").stdout
+    refused = explain(*SIDES, "--on", "r.x <> s.a", "--window", "1s", "--layout", "ranges")
+    assert refused.exit_code
+    assert "grid" in refused.output
+
+
 def test_the_file_of_run_serves(streams: tuple[str, ...], tmp_path: Path) -> None:
     left, right = (text.partition("=")[2] for text in streams[1::2])
     path = tmp_path / "join.toml"
@@ -85,6 +107,8 @@ def test_the_file_of_run_serves(streams: tuple[str, ...], tmp_path: Path) -> Non
     )
     assert "layout      2x1" in explain("--config", str(path)).stdout
     assert "layout      1x1" in explain("--config", str(path), "--layout", "1x1").stdout
+    path.write_text(path.read_text().replace('"2x1"', '"grid"'))
+    assert "changes     between grids" in explain("--config", str(path)).stdout
 
 
 @pytest.mark.parametrize(

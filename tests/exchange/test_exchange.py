@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from streamjoin_ds.errors import BlockCorruptError
 from streamjoin_ds.exchange import EXCHANGE_SCHEMA, open_block, pack_foreign, pack_rows, rows_schema
-from streamjoin_ds.plan import Layout, Plan
+from streamjoin_ds.plan import Layout, Plan, RangeLayout, attributes_of
 from streamjoin_ds.plan.layout import group_of
 from streamjoin_ds.source.event_time import NO_TIME
 from streamjoin_ds.source.infer import infer_schema
@@ -98,6 +99,55 @@ def test_every_cell_gets_its_groups_and_every_heartbeat(tmp_path: Path, layout: 
     for stream, total in ((0, 50 - sums[0]["late"]), (1, 90)):
         homes = [seq for (s, cell), seqs in got.items() if s == stream and grid.is_home(cell, s) for seq in seqs]
         assert len(homes) == len(set(homes)) == total
+
+
+@pytest.mark.parametrize("exchange", ["reference", "packed", "rows"])
+def test_ranges_give_each_tuple_to_its_cells_and_each_cell_a_heartbeat(tmp_path: Path, exchange: str) -> None:
+    plan = planned(tmp_path, "1x2", exchange)
+    (reach,) = attributes_of(plan.bound)
+    grids = (Layout((1, 1)), Layout((2, 2)), Layout((1, 1)))
+    ranges = RangeLayout(7, reach, 0, (4.0, 8.0), grids)
+    plan = replace(plan, layout=ranges)
+    homes: dict[int, list[int]] = {0: [], 1: []}
+    copies: dict[int, int] = {0: 0, 1: 0}
+    late = 0
+    for batch in batches(plan, 17, parts="2"):
+        late += sum(row["late"] for row in batch)
+        heard = defaultdict(list)
+        for row in batch:
+            if row["kind"] != "tuples":
+                continue
+            cell, stream = plan.cell_of(row["cell"]), row["stream"]
+            heard[stream, row["part"]].append((cell, row["largest_ts"]))
+            if row["table"] is None:
+                continue
+            column = row["table"].column(("x", "b")[stream])
+            assert row["table"].column("_seq").to_pylist() == sorted(row["table"].column("_seq").to_pylist())
+            if stream == 0 and not column.null_count:
+                assert {sum(end <= key for end in (4.0, 8.0)) for key in column.to_pylist()} == {
+                    0 if cell == 0 else 2 if cell == 5 else 1
+                }
+            received = ranges.received(plan.bound, cell, stream, row["table"])
+            homes[stream] += np.array(row["table"]["_seq"])[received.is_counted].tolist()
+            copies[stream] += row["rows"]
+        for cells in heard.values():
+            assert {cell for cell, _ in cells} == set(range(7))
+            assert len({largest for _, largest in cells}) == 1
+        assert sum(row["read"] for row in batch) in (17, 142 % 17)
+    assert len(homes[0]) == len(set(homes[0])) == 50 - late > 30
+    assert sorted(homes[1]) == list(range(90))
+    assert copies[1] > 90, "some are in two ranges, or in both rows of the grid"
+
+
+def test_a_sample_of_keys_goes_to_the_first_cell_where_ranges_may_be_chosen(tmp_path: Path) -> None:
+    for layout, kind, is_sampled in (("2x4", "auto", True), ("1x2", "ranges", True), ("1x2", "auto", False)):
+        plan = replace(planned(tmp_path, layout), layout_kind=kind)
+        found = [row for batch in batches(plan, 40) for row in batch if row["kind"] == "keys"]
+        assert bool(found) == is_sampled
+        assert {plan.cell_of(row["cell"]) for row in found} <= {0}
+        tuples = [number for row in found if row["stream"] == 1 for number in row["table"]["seq"].to_pylist()]
+        assert sorted(tuples) == (list(range(90)) if is_sampled else [])
+        assert {row["rows"] + row["read"] for row in found} <= {0}
 
 
 def test_lateness_within_a_part_is_exact(tmp_path: Path) -> None:

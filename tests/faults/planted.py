@@ -14,6 +14,7 @@ _COUNT, _IDS = "spec.count_window:CountWindow.", "engine.probe.window_ids:Window
 _ADD, _KEPT = "exchange.outbox:Outbox.add", "kept = self._plan.bound.let_through(self._stream, tuples)"
 _STORE = "blocks.store:BlockStore"
 _GUESTS = "cell.epoch_windows:EpochWindows.push_guests"
+_RANGES = "plan.range_layout:RangeLayout."
 
 BUGS = (
     # --- the commit protocol
@@ -48,8 +49,8 @@ BUGS = (
     _bug(
         "the ledger sums every cell",
         (
-            "cell.cell:Cell._is_home",
-            "self.number < layout.cells and layout.is_home(self.number, stream)",
+            "plan.layout:Layout.received",
+            "self.is_home(cell, stream)",
             "True",
         ),
     ),
@@ -389,7 +390,7 @@ BUGS = (
     # --- layouts that change
     _bug(
         "no guests",
-        ("exchange.outbox:Outbox.rows", "if not is_own and not any(block.rows for block in blocks):", "if not is_own:"),
+        ("exchange.outbox:Outbox._dealt", "reversed(self._epochs.live)", "self._epochs.live[-1:]"),
         asks=("relaid",),
     ),
     _bug(
@@ -440,8 +441,8 @@ BUGS = (
         "a cell that is gone does not hear the time",
         (
             "exchange.outbox:Outbox.rows",
-            'self._for_cell(labels[cell], "tuples", nothing, none, current.number)',
-            'self._for_cell(labels[cell], "tuples", nothing, _Totals(NO_TIME, 0, 0, 0, 0), current.number)',
+            "none if cell else totals",
+            "_Totals(NO_TIME, 0, 0, 0, 0) if cell >= current.layout.cells else none if cell else totals",
         ),
         asks=("cores",),
     ),
@@ -458,6 +459,27 @@ BUGS = (
             "told",
         ),
         asks=("cores",),
+    ),
+    # --- ranges of a band attribute
+    _bug(
+        "a tuple is counted in each range that it goes to",
+        (_RANGES + "received", "is_counted |= first == self.range_of_group(stream)[group]", "is_counted[:] = True"),
+        asks=("ranges",),
+    ),
+    _bug(
+        "a tuple goes to its first range alone",
+        (_RANGES + "deal", "copies = last - first + 1", "copies = np.ones_like(first)"),
+        asks=("ranges",),
+    ),
+    _bug(
+        "a range ends at its boundary for every stream",
+        (_RANGES + "_limits_of", "self.reach.most_above(self.anchor, stream)", "0 * self.reach.most_above(0, 1)"),
+        asks=("ranges",),
+    ),
+    _bug(
+        "a tuple without a key is in no cell",
+        ("exchange.outbox:Outbox._dealt", "if epoch is self._epochs.current", "if False"),
+        asks=("ranges",),
     ),
 )
 

@@ -19,6 +19,7 @@ from deltalake import DeltaTable
 
 from streamjoin_ds.checkpoint.batch_end import batch_layouts
 from streamjoin_ds.checkpoint.identity import CheckpointIdentity
+from streamjoin_ds.plan import is_of_ranges
 from streamjoin_ds.sink.reader import scanned
 from streamjoin_ds.source.feeds import open_feed
 from streamjoin_ds.source.infer import infer_schema
@@ -142,6 +143,23 @@ def test_a_driver_killed_while_its_cells_change(undisturbed: Path, tmp_path: Pat
     epochs = batch_layouts(identity.spark_folder(checkpoint), BATCHES - 1, ["r", "s"])
     assert epochs is not None
     assert str(epochs.current.layout) == "2x1"
+
+
+def test_a_driver_killed_in_the_batch_that_changes_the_kind_of_layout(undisturbed: Path, tmp_path: Path) -> None:
+    """A grid, ranges of a column, and a grid again: each change is killed, and is done again as it was."""
+    table, checkpoint = tmp_path / "matches", tmp_path / "checkpoint"
+    lives = (("offset_logged", 1, "1x2"), ("some_state", 2, "ranges"), ("before_commit", 3, "2x1"))
+    for point, batch, layout in lives:
+        killed = run_driver(table, checkpoint, point, str(batch), layout=layout)
+        assert killed.returncode == -signal.SIGKILL, (point, killed.stderr[-2000:])
+    again = run_driver(table, checkpoint, layout="ranges")
+    assert again.returncode == 0, again.stderr[-2000:]
+    assert_as_undisturbed(table, undisturbed, relaid=True)
+    kinds = []
+    for batch in range(BATCHES):
+        epochs = batch_layouts(checkpoint, batch, ["r", "s"])
+        kinds.append(epochs is not None and is_of_ranges(epochs.current.layout))
+    assert kinds == [False, False, True, False, False], "the last change waits until an older epoch is over"
 
 
 def sleep_through(

@@ -18,7 +18,7 @@ SEEDS = 1_000
 CHUNK = 100
 REST = 225
 # For each ask, how many schedules `make test` runs, and how many it runs with the campaign: self-joins, silence and
-# futures, bad files, other settings, upkeep.
+# futures, bad files, other settings, upkeep, ranges of a band attribute.
 MORE = {
     "self": (30, 125),
     "idle": (20, 80),
@@ -26,6 +26,7 @@ MORE = {
     "quarantine": (15, 50),
     "settings": (20, 60),
     "upkeep": (5, 12),
+    "ranges": (20, 80),
 }
 
 
@@ -55,7 +56,8 @@ def test_further_schedules_that_ask_for_more_are_exact(ask: str) -> None:
 
 def also(seed: int, ask: str) -> Schedule:
     schedule = random_schedule(seed)
-    return asking(schedule, (*schedule.asks, ask))
+    asks = (ask, "relaid", "cores")[: 1 + seed % 3] if ask == "ranges" else (ask,)
+    return asking(schedule, (*schedule.asks, *asks))
 
 
 def check(first: int, schedule_of: Callable[[int], Schedule] = random_schedule, count: int = CHUNK) -> None:

@@ -7,7 +7,8 @@ import json
 import pytest
 
 from streamjoin_ds.errors import OffsetError
-from streamjoin_ds.plan import Epochs, Layout
+from streamjoin_ds.plan import Difference, Epochs, Layout, RangeLayout, Reach
+from streamjoin_ds.spec import Key
 
 
 def test_the_first_is_the_checkpoints_layout() -> None:
@@ -31,6 +32,17 @@ def test_they_come_back_from_json() -> None:
     assert Epochs.from_facts(json.loads(json.dumps(epochs.to_facts())), 2) == epochs
 
 
+def test_ranges_come_back_from_json_with_every_bit() -> None:
+    keys = (Key("x", "float"), Key("y", "float"))
+    reach = Reach(2, (Difference(0, 1, -0.1, 1e300),), False, keys)
+    grids = (Layout((1, 1)), Layout((2, 2)), Layout((1, 1)))
+    ranges = RangeLayout(9, reach, 1, (-5e-324, 0.1 + 0.2), grids)
+    epochs = Epochs.first(Layout((2, 2))).entered(ranges, [10, 20], -7)
+    assert epochs.has_ranges
+    assert not Epochs.first(Layout((2, 2))).has_ranges
+    assert Epochs.from_facts(json.loads(json.dumps(epochs.to_facts())), 2) == epochs
+
+
 GOOD = {"first": [0, 0], "layout": [2, 2], "number": 0}
 
 
@@ -49,6 +61,8 @@ GOOD = {"first": [0, 0], "layout": [2, 2], "number": 0}
         [GOOD | {"first": [0, 1.5]}],
         [GOOD | {"layout": [2, 2, 1]}],
         [GOOD | {"layout": [0, 2]}],
+        [GOOD | {"layout": {"boundaries": []}}],
+        [GOOD | {"layout": "2x2"}],
         [GOOD | {"since_us": "then"}],
     ],
 )

@@ -1,14 +1,18 @@
-"""When the source changes the layout: by rates, after a window's time, for a saving that counts; or by a schedule."""
+"""When the source changes the layout: by rates or keys, after a window, for a saving that counts; or by a schedule."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from dataclasses import replace
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
-from streamjoin_ds.plan import EpochsOver, Layout, Plan
+from streamjoin_ds.plan import CellLayout, EpochsOver, KeyHint, Layout, Plan, RangeLayout, SampledRows
 from streamjoin_ds.source.layout_rule import LEAST_ROWS, LayoutRule, Progress
-from streamjoin_ds.source.offset import LayoutFacts
+from streamjoin_ds.source.offset import LayoutFacts, encode_offset
 from streamjoin_ds.spec import Join, Stream, bind
 
 SECOND = 1_000_000
@@ -182,3 +186,115 @@ def test_cells_that_are_gone_hear_of_batches_until_they_have_nothing_left() -> N
     source.over = EpochsOver((0,), 1, 9)
     source.batch(200, 200)
     assert source.facts.epochs.cells == 2, "who has heard nothing meanwhile does not know the time"
+
+
+RANGED = a_plan((2, 4), window="60s")
+
+
+def keys_of(place: int, **centers: float) -> KeyHint:
+    """Return a sample of a minute of two streams with keys about a center; `newer` is that of the second half."""
+    rng = np.random.default_rng(place)
+    streams = []
+    for _ in RANGED.bound.names:
+        numbers = np.arange(2_000)
+        center = np.where(numbers < 1_000, centers["older"], centers.get("newer", centers["older"]))
+        table = {"seq": place * 2_000 + numbers, "ts": numbers * 30_000, "key0": rng.uniform(-200, 200, 2_000) + center}
+        streams.append(SampledRows(pa.table(table), 0.5))
+    return KeyHint(tuple(streams))
+
+
+class KeySource(Source):
+    """A source whose driver leaves samples of keys."""
+
+    def __init__(self, kind: str, layout: CellLayout | None = None) -> None:
+        super().__init__(replace(RANGED, layout=layout or RANGED.layout, layout_kind=kind))
+
+    def told(self, keys: KeyHint | None, seconds: int = 90) -> CellLayout:
+        start = self.at
+        self.batch(200, 200, seconds)
+        plan = self.rule._plan
+        assert self.rule.asks_for_keys(self.facts, start, self.over) in (True, False)
+        decided = self.rule.decided(self.facts, self.at, self.over, keys)
+        self.facts = LayoutFacts.from_facts(json.loads(json.dumps(decided.to_facts())), 2)
+        return self.facts.epochs_from(plan.layout).current.layout
+
+
+def test_ranges_that_are_asked_for_come_with_the_first_keys() -> None:
+    source = KeySource("ranges")
+    assert source.told(None, 1) == Layout((2, 4)), "nothing is known of the keys"
+    found = source.told(keys_of(1, older=0), 1)
+    assert isinstance(found, RangeLayout)
+    assert found.cells == 8
+    assert decode_version(source.facts) == 6
+
+
+def decode_version(facts: LayoutFacts) -> int:
+    offset = encode_offset((), (), layout=facts)
+    return int(offset["version"])
+
+
+def test_a_choice_goes_over_to_ranges_once_an_epoch_is_a_window_old() -> None:
+    source = KeySource("auto")
+    keys = keys_of(1, older=0)
+    short = KeyHint(tuple(sample.within(0, 25 * SECOND) for sample in keys.streams))
+    assert source.told(short) == Layout((2, 4)), "it spans less than half a window"
+    assert isinstance(source.told(keys_of(2, older=0)), RangeLayout)
+    grids = KeySource("grid")
+    assert {str(grids.told(keys_of(place, older=0))) for place in range(4)} == {"2x4"}
+
+
+def test_keys_that_drift_within_a_window_are_left_to_a_grid() -> None:
+    source = KeySource("auto")
+    source.told(None)
+    assert source.told(keys_of(1, older=0, newer=5_000)) == Layout((2, 4))
+
+
+def test_ranges_follow_the_keys() -> None:
+    source = KeySource("ranges")
+    first = source.told(keys_of(1, older=0), 1)
+    assert source.told(keys_of(2, older=300)) == first, "the epoch before it still has tuples"
+    source.over = EpochsOver((0,))
+    assert source.told(keys_of(3, older=0)) == first, "they are as they were"
+    second = source.told(keys_of(4, older=300))
+    assert isinstance(second, RangeLayout)
+    assert second.boundaries[0] > first.boundaries[0] + 100
+    source.over = EpochsOver((0, 1))
+    assert source.told(keys_of(5, older=600)) != second
+    assert source.facts.epochs is not None
+    assert [epoch.number for epoch in source.facts.epochs.live] == [2, 3]
+
+
+def test_few_keys_say_nothing() -> None:
+    few = keys_of(1, older=0)
+    few = KeyHint(tuple(sample.thinned(40) for sample in few.streams))
+    for kind in ("auto", "ranges"):
+        source = KeySource(kind)
+        source.told(None)
+        assert source.told(few) == Layout((2, 4))
+
+
+def test_other_cores_get_ranges_of_the_keys() -> None:
+    source = KeySource("ranges")
+    first = source.told(keys_of(1, older=0), 1)
+    source.rule = LayoutRule(replace(source.rule._plan, wanted=Layout((1, 3))))
+    assert source.told(keys_of(2, older=0), 1).cells == 3
+    source.rule = LayoutRule(replace(source.rule._plan, wanted=Layout((1, 3)), layout_kind="grid"))
+    assert isinstance(first, RangeLayout)
+    assert isinstance(source.told(None, 1), Layout), "only grids are wanted now"
+
+
+def test_nothing_is_asked_of_keys_where_ranges_cannot_be() -> None:
+    start = Progress((9, 9), (9, 9))
+    one = LayoutRule(replace(RANGED, layout=Layout((1, 1)), layout_kind="ranges"))
+    few = LayoutRule(replace(RANGED, layout=Layout((2, 2)), layout_kind="auto"))
+    kept = LayoutRule(replace(RANGED, layout_kind="auto", layout_schedule=((0, Layout((2, 2))),)))
+    grids = LayoutRule(RANGED)
+    assert not any(rule.asks_for_keys(LayoutFacts(), start, EpochsOver()) for rule in (one, few, kept, grids))
+
+
+@pytest.mark.parametrize("kind", ["auto", "grid"])
+def test_ranges_that_nobody_balances_any_more_give_way_to_a_grid(kind: str) -> None:
+    source = KeySource("ranges", Layout((2, 2)))
+    assert isinstance(source.told(keys_of(1, older=0), 1), RangeLayout)
+    source.rule = LayoutRule(replace(source.rule._plan, layout_kind=kind))
+    assert source.told(None, 1) == Layout((2, 2))

@@ -18,7 +18,7 @@ from deltalake import DeltaTable
 from pyspark.errors import StreamingQueryException
 
 from streamjoin_ds import Stream, StreamJoin, band, equal
-from streamjoin_ds.errors import ArgumentError, ColumnError, WatermarkMissingError
+from streamjoin_ds.errors import ArgumentError, ColumnError, LayoutError, WatermarkMissingError
 from streamjoin_ds.sink.reader import scanned
 from streamjoin_ds.testing import oracle_join
 
@@ -256,6 +256,14 @@ def partitions(spark: SparkSession) -> Iterator[Callable[[int], None]]:
     before = spark.conf.get(key)
     yield lambda count: spark.conf.set(key, str(count))
     spark.conf.set(key, str(before))
+
+
+def test_ranges_are_refused_by_name(spark: SparkSession, inputs: dict[str, Path]) -> None:
+    join = StreamJoin([Stream("l"), Stream("r")], on=band("l.x", "r.x", 1), window="10s")
+    with pytest.raises(LayoutError, match="no layouts of ranges") as caught:
+        join.dataframe(still(spark, inputs), layout="ranges")
+    assert (caught.value.name, "grid" in caught.value.hint) == ("layout", True)
+    assert join.dataframe(still(spark, inputs), layout="grid").columns == join.dataframe(still(spark, inputs)).columns
 
 
 def test_a_restart_under_another_session_setting_gives_the_same_rows(

@@ -24,7 +24,7 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 from streamjoin_ds.cell.cell import Cell, TaskFacts
 from streamjoin_ds.cell.cell_change import states_of_cells
 from streamjoin_ds.exchange import EXCHANGE_SCHEMA, pack_rows
-from streamjoin_ds.plan import DEFAULT_EXECUTION, Execution, Layout, Plan
+from streamjoin_ds.plan import DEFAULT_EXECUTION, CellLayout, Execution, Plan
 from streamjoin_ds.sink.reader import scanned
 from streamjoin_ds.sink.tables import TableSet
 from streamjoin_ds.source.offset import decode_layout
@@ -41,7 +41,7 @@ class MicroBatches:
 
     bound: BoundJoin
     folder: Path
-    layout: Layout
+    layout: CellLayout
     exchange: str = "reference"
     max_rows_per_batch: int = 1_000_000
     execution: Execution = DEFAULT_EXECUTION
@@ -49,8 +49,9 @@ class MicroBatches:
     blocks: bool = True
     block_bytes: int = 0
     retain_batches: int = 100
-    layout_schedule: tuple[tuple[int, Layout], ...] = ()
-    wanted: Layout | None = None
+    layout_schedule: tuple[tuple[int, CellLayout], ...] = ()
+    wanted: CellLayout | None = None
+    layout_kind: str = "grid"
     states: dict[int, bytes] = field(default_factory=dict)
     batch_id: int = 0
 
@@ -73,13 +74,14 @@ class MicroBatches:
             retain_batches=self.retain_batches,
             layout_schedule=self.layout_schedule,
             wanted=self.wanted,
+            layout_kind=self.layout_kind,
         )
         committer_for(self.plan)
         options = {"plan": self.plan.to_json(), "max_rows_per_batch": str(self.max_rows_per_batch), **self.options}
         self.source = SensorsDataSource(options)
         self.reader = self.source.streamReader(self.source.schema())
 
-    def restart(self, wanted: Layout) -> None:
+    def restart(self, wanted: CellLayout) -> None:
         """Go on with this layout, which may have another number of cells."""
         before = self.plan.cells
         self.wanted = wanted

@@ -146,7 +146,8 @@ def measure_rates(cells: int, ratio: int) -> list[RatesOutcome]:
             told.append(str(epochs.current.layout))
         read += sum(rows)
         fixed += _shipped(square, rows)
-        adaptive += sum(_shipped(epoch.layout, rows) for epoch in epochs.live)
+        grids = [epoch.layout for epoch in epochs.live if isinstance(epoch.layout, Layout)]  # the rule knows no other
+        adaptive += sum(_shipped(grid, rows) for grid in grids)
         wanted = choose_layout(cells, Load.of_windows(rates))
         best += _shipped(wanted, rows)
         if str(wanted) != ideal[-1]:

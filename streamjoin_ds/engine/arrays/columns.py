@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from streamjoin_ds.engine.arrays.kernels import Kernels
 from streamjoin_ds.engine.reference.kernel_objects import ByteColumn
+from streamjoin_ds.spec.key_values import item_dtype, item_values
 
 __all__ = [
     "array_of",
@@ -34,37 +35,6 @@ __all__ = [
 _POOLED_BYTES = 1 << 16
 
 _OFFSET_BYTES = 4
-
-_DTYPES: dict[pa.DataType, np.dtype[Any]] = {}
-# By bits. complex128 stands for any 16-byte item: such items are copied, never computed with.
-_ITEMS = {8: np.uint8, 16: np.uint16, 32: np.int32, 64: np.int64, 128: np.complex128}
-
-
-def item_values(array: pa.Array) -> npt.NDArray[Any]:
-    """View a fixed-width array's items as NumPy items of the same width, nulls' slots included.
-
-    Parameters
-    ----------
-    array : pyarrow.Array
-        Of a type of 8, 16, 32, 64 or 128 bits; float64 stays float64, everything else is seen as integers or as
-        opaque 16-byte items.
-    """
-    kind = array.type
-    dtype = item_dtype(kind)
-    data = array.buffers()[1]
-    if data is None or not len(array):
-        return np.empty(0, dtype=dtype)
-    values = np.frombuffer(data, dtype=dtype, count=len(array), offset=array.offset * dtype.itemsize)
-    # Arrow recommends aligned buffers but does not require them; kernels do.
-    return values if values.flags.aligned else values.copy()
-
-
-def item_dtype(kind: pa.DataType) -> np.dtype[Any]:
-    """Return the dtype of the NumPy items of a type of fixed width; see `item_values`."""
-    found = _DTYPES.get(kind)
-    if found is None:
-        found = _DTYPES[kind] = np.dtype(np.float64 if pa.types.is_float64(kind) else _ITEMS[kind.bit_width])
-    return found
 
 
 def empty_items(count: int, dtype: np.dtype[Any]) -> npt.NDArray[Any]:

@@ -21,9 +21,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streamjoin_ds.engine.arrays.columns import item_values, not_null
+from streamjoin_ds.engine.arrays.columns import not_null
 from streamjoin_ds.engine.reference.kernel_objects import BatchColumns
 from streamjoin_ds.spec.bound import BoundJoin
+from streamjoin_ds.spec.key_values import key_dtype, key_values
 
 __all__ = [
     "INT64_MAX",
@@ -78,37 +79,6 @@ class NullKeyMask:
         return mask
 
 
-def key_values(array: pa.Array, kind: str) -> npt.NDArray[Any]:
-    """Return the values of a key from its column, which must have no nulls.
-
-    Parameters
-    ----------
-    array : pyarrow.Array, shape (n,)
-    kind : {"float", "int", "ns"}
-        Hashes are `byte_column(array, kernels).hashes()`.
-
-    Returns
-    -------
-    ndarray, shape (n,), float64 or int64
-        A view of the column where its items have that form already.
-    """
-    types = pa.types
-    if kind == "float":
-        if types.is_float64(array.type):
-            return item_values(array)
-        return np.ascontiguousarray(array.to_numpy(zero_copy_only=False), dtype=np.float64)
-    if types.is_boolean(array.type):
-        return np.asarray(array.to_numpy(zero_copy_only=False), dtype=np.int64)
-    if types.is_decimal128(array.type):
-        # At most 18 digits (checked when the join was bound): the low half of the 128 bits is the number.
-        return np.ascontiguousarray(item_values(array).view(np.int64)[::2])
-    if types.is_date32(array.type):
-        return item_values(array).astype(np.int64)
-    if types.is_timestamp(array.type) or types.is_int64(array.type):
-        return item_values(array)
-    return np.ascontiguousarray(array.to_numpy(zero_copy_only=False), dtype=np.int64)
-
-
 def is_stored(kind: str) -> bool:
     """Whether a key is kept beside its column: hashes are. All other keys are made from the column again."""
     return kind == "hash"
@@ -117,11 +87,6 @@ def is_stored(kind: str) -> bool:
 def is_widened(kind: pa.DataType) -> bool:
     """Whether kernels can widen a type's items to keys."""
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_date32(kind))
-
-
-def key_dtype(kind: str) -> np.dtype[Any]:
-    """Return the dtype of a key's values."""
-    return np.dtype(np.float64 if kind == "float" else np.int64)
 
 
 def widened(values: npt.NDArray[Any]) -> npt.NDArray[Any]:

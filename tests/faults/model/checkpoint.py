@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from streamjoin_ds.cell import cell_change
-from streamjoin_ds.plan import Layout
+from streamjoin_ds.plan import CellLayout
 from streamjoin_ds.source.offset import decode_layout
 
 __all__ = ["Checkpoint", "ConcurrentWriteError", "StateDiffersError", "StateMissingError"]
@@ -48,7 +48,7 @@ class Checkpoint:
     cells: int = 0
     partitions: int = 0
 
-    def moved(self, cells: int, partitions: int, first: Layout, names: Sequence[str]) -> Checkpoint:
+    def moved(self, cells: int, partitions: int, first: CellLayout, names: Sequence[str]) -> Checkpoint:
         """Return the query's next checkpoint, with another number of cells; nothing more can be planned in this one.
 
         What `streamjoin_ds.checkpoint.move` does with Spark's files.
@@ -72,7 +72,7 @@ class Checkpoint:
         self.log_offsets(last + 1, "the fence")
         return new
 
-    def _cells(self, batch: int, first: Layout, names: Sequence[str]) -> int:
+    def _cells(self, batch: int, first: CellLayout, names: Sequence[str]) -> int:
         """Return how many cells heard of a batch, by its offsets."""
         return decode_layout(json.loads(self.offsets[batch]), names).epochs_from(first).cells
 

@@ -58,6 +58,7 @@ class Driver:
         self._connect(options)
         self.limit = ReadMaxRows(batch_rows)
         self.reports: list[Any] = []
+        self.laid_out = ""  # the batch's epochs
         self.log = world.checkpoint
         self.commit = commit_room.BatchCommit(self.plan)
 
@@ -123,6 +124,7 @@ class Driver:
 
     def _batch(self, batch: int, start: dict[str, Any], end: dict[str, Any]) -> None:
         world = self.world
+        self.laid_out = json.dumps(end.get("layout", {}).get("epochs"))
         rows = []
         for partition in self._shuffled(self.reader.partitions(start, end)):
             rows += self._task("read", lambda partition=partition: self._read(partition))
@@ -219,6 +221,7 @@ class Driver:
             self.options["max_block_rows"],
             plan.wanted,
             plan.layout_schedule,
+            self.laid_out,
         )
         kind = (plan.block_bytes, plan.retain_batches, plan.execution, *dealt, plan.wanted, plan.layout_schedule)
         self.log.keep_state(partition, batch + 1, state, kind)

@@ -237,7 +237,7 @@ def _blocks(world: World, named: set[str]) -> list[str]:
         return ["a folder of blocks"] if world.block_names() else []
     there = world.block_names()
     leaked = {name for name in there - named - world.late_blocks if not name.startswith(".")}
-    again = any(fault.kind == "back" for fault in world.fired) and "cores" in world.schedule.asks
+    again = any(fault.kind == "back" for fault in world.fired) and {"cores", "ranges"} & {*world.schedule.asks}
     if again or "settings" in world.schedule.asks:
         # A batch may have been done again in blocks of another size, or by another layout: `streamjoin vacuum` removes
         # the first ones.

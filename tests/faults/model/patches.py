@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -30,6 +30,18 @@ __all__ = ["installed"]
 _limits = cache(run_store._limits)
 
 
+class _OfDriver(dict[Any, Any]):
+    """What a driver keeps in its memory: each driver is a process."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__()
+        self._world = world
+
+    def setdefault(self, key: Any, default: Any = None) -> Any:
+        assert self._world.current is not None
+        return super().setdefault((self._world.current.root.name, key), default)
+
+
 @contextlib.contextmanager
 def installed(world: World) -> Iterator[None]:
     """Put Spark, the file system and the clocks of a run in place of the real ones."""
@@ -47,6 +59,9 @@ def installed(world: World) -> Iterator[None]:
         memory.freeze_imports()
         patch.setattr(memory, "_freezes", memory._MOST_FREEZES)
         patch.setattr(commit_room, "committer_for", world.committer_for)
+        patch.setattr(commit_room, "_keys", _OfDriver(world))
+        patch.setattr("streamjoin_ds.plan.key_decision.LEAST_KEYS", 1)  # a run has few tuples
+        patch.setattr("streamjoin_ds.plan.plan.CHOICE_CELLS", 2)
         tail = TailTuning(most_arrived_rows=world.schedule.tailed)
         patch.setattr(CellWindows, "tuning", Tuning(tail=tail))
         patch.setattr("streamjoin_ds.source.files.csv_lines.arrow_csv", remembering_csv())

@@ -14,6 +14,7 @@ __all__ = [
     "CRASH_POINTS",
     "KINDS",
     "LAYOUTS_FROM",
+    "RANGES_FROM",
     "SELVES_FROM",
     "UPKEEP_POINTS",
     "Fault",
@@ -81,6 +82,7 @@ ASKS = {
     "upkeep": "compaction, checkpoints of the logs, their cleaning, VACUUM",
     "relaid": "layouts that change while the query runs",
     "cores": "restarts with more and with fewer cells",
+    "ranges": "layouts of ranges of a band attribute: at the start, among those that change, or by the keys",
 }
 # Steps of the upkeep, for the tables that have files in every batch.
 _UPKEEP = ("compact", "replace", "replace done", "compact done", "summary", "summary done", "clean", "vacuum", "remove")
@@ -185,6 +187,8 @@ LAYOUTS_FROM = 600_000
 """Seeds before this one are what they were before layouts changed."""
 CORES_FROM = 700_000
 """Seeds before this one are what they were before restarts had more or fewer cells."""
+RANGES_FROM = 800_000
+"""Seeds before this one are what they were before there were layouts of ranges."""
 
 
 def random_schedule(seed: int) -> Schedule:
@@ -194,7 +198,8 @@ def random_schedule(seed: int) -> Schedule:
     `CLOCKS_FROM` on every fourth has streams that fall silent, and every fourth records from the future. From
     `CHANGES_FROM` on every fourth has folders with bad files, four in ten restart under other settings, and one in
     twelve has its tables looked after. From `LAYOUTS_FROM` on the layout of seven in ten changes while they run. From
-    `CORES_FROM` on six in ten restart with more and fewer cells.
+    `CORES_FROM` on six in ten restart with more and fewer cells. From `RANGES_FROM` on six in ten have layouts of
+    ranges.
     """
     dice = random.Random(f"schedule {seed}")
     asks = () if dice.random() < 0.4 else _random_asks(dice)
@@ -209,6 +214,8 @@ def random_schedule(seed: int) -> Schedule:
         asks = (*asks, "relaid")
     if seed >= CORES_FROM and dice.random() < 0.6:
         asks = (*asks, "cores")
+    if seed >= RANGES_FROM and dice.random() < 0.6:
+        asks = (*asks, "ranges")
     return asking(plain_schedule(seed), asks) if asks else plain_schedule(seed)
 
 
@@ -240,7 +247,7 @@ def asking(schedule: Schedule, asks: tuple[str, ...]) -> Schedule:
         schedule = replace(schedule, source="csv", grows=schedule.grows or more.random() < 0.6)
     if {"settings", "cores"} & {*asks} and not schedule.faults:  # otherwise nothing would start again
         schedule = replace(schedule, faults=(Fault("crash", more.randrange(3), "driver", "offsets logged"),))
-    if "relaid" in asks:  # one cell has one layout
+    if {"relaid", "ranges"} & {*asks}:  # one cell has one layout
         cells = ("1x2x1", "2x1x2", "2x1x2") if "three" in asks else ("1x2", "2x2", "2x2", "1x6")
         schedule = replace(schedule, layout=random.Random(f"relaid {schedule.seed}").choice(cells))
     if "upkeep" in asks:

@@ -6,7 +6,6 @@ The package itself must remember what the first start chose: it is in the checkp
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,10 +19,11 @@ from streamjoin_ds.errors import (
     SchemaDriftError,
     StreamJoinError,
 )
-from streamjoin_ds.plan import EXCHANGES, Execution, Layout, Load, Plan, best_layouts
+from streamjoin_ds.plan import EXCHANGES, Execution, Plan
 from streamjoin_ds.sink.tables import TableSet
 from streamjoin_ds.spec import BoundJoin, Join
 from tests.faults.model.case import Case
+from tests.faults.model.layouts import first_layout, grids, layout_kind, relaid
 from tests.faults.model.schedule import Schedule
 
 if TYPE_CHECKING:
@@ -57,9 +57,10 @@ class Settings:
 
 def plan_of(schedule: Schedule, case: Case, folder: Path) -> Plan:
     """Return the plan of a schedule."""
-    layout = Layout.parse(_layout(schedule.layout, len(case.names)), len(case.names))
+    bound = case.bound(schedule.source, folder)
+    layout = first_layout(schedule, bound)
     return Plan(
-        case.bound(schedule.source, folder),
+        bound,
         layout,
         schedule.partitions,
         schedule.exchange,
@@ -70,7 +71,8 @@ def plan_of(schedule: Schedule, case: Case, folder: Path) -> Plan:
         execution=Execution(merge_runs=schedule.merge_runs),
         block_bytes=schedule.blocks or 0,
         retain_batches=schedule.retain,
-        layout_schedule=tuple(_relaid(schedule, layout)) if "relaid" in schedule.asks else (),
+        layout_schedule=tuple(relaid(schedule, bound, layout)) if "relaid" in schedule.asks else (),
+        layout_kind=layout_kind(schedule),
     )
 
 
@@ -79,15 +81,10 @@ def _with_cores(schedule: Schedule, plan: Plan, life: int) -> Plan:
     dice = random.Random(f"cores {life} {schedule.seed}")
     if dice.random() < 0.3:
         return plan
-    wanted = dice.choice(_layouts(dice.choice((1, 2, 2, 3, 4, 6)), plan.layout))
-    relaid = _relaid(schedule, wanted, dice) if "relaid" in schedule.asks else ()
+    wanted = dice.choice(grids(dice.choice((1, 2, 2, 3, 4, 6)), len(plan.bound.names)))
+    changes = relaid(schedule, plan.bound, wanted, dice) if "relaid" in schedule.asks else ()
     partitions = dice.choice((wanted.cells, wanted.cells, 1, 2))
-    return replace(plan, wanted=wanted, partitions=partitions, layout_schedule=tuple(relaid))
-
-
-def _layouts(cells: int, like: Layout) -> list[Layout]:
-    equal = Load.of_windows([1.0] * len(like.counts))
-    return [cost.layout for cost in best_layouts(cells, equal, 1 << 20)]
+    return replace(plan, wanted=wanted, partitions=partitions, layout_schedule=tuple(changes))
 
 
 def _retained(world: World, batches: int) -> int:
@@ -97,20 +94,6 @@ def _retained(world: World, batches: int) -> int:
     for less of it at once.
     """
     return max(batches, world.schedule.retain) if any(fault.kind == "back" for fault in world.fired) else batches
-
-
-def _relaid(schedule: Schedule, most: Layout, of_life: random.Random | None = None) -> Iterator[tuple[int, Layout]]:
-    """From how many records on which layout is wanted: up to ten changes. Lives may have fewer cells than `most`."""
-    dice = of_life or random.Random(f"layouts {schedule.seed}")
-    total = schedule.rows * len(most.counts)
-    for rows in sorted({dice.randrange(total) for _ in range(dice.choice((1, 1, 2, 3, 5, 10)))}):
-        cells = most.cells if of_life is None else dice.randint(1, most.cells)
-        yield rows, dice.choice(_layouts(cells, most))
-
-
-def _layout(text: str, streams: int) -> str:
-    """Return the layout for so many streams; those that `text` does not name have one group."""
-    return "x".join([*text.split("x"), *("1",) * streams][:streams])
 
 
 def make_identity(plan: Plan, folder: Path) -> None:

@@ -1,0 +1,234 @@
+"""Running samples of the streams' keys, by which ranges are chosen and balanced anew while a join runs.
+
+::
+
+    part ──► SampledRows ──┐
+    part ──► SampledRows ──┴─► joined, thinned ──► those of a window ──► KeySample of each stream ──► a layout
+
+A tuple is in the sample if its number's hash is small enough. So samples of parts can be joined, the same input gives
+the same sample, and what part of all tuples it is stays known.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from streamjoin_ds.plan.key_sample import KeySample
+from streamjoin_ds.plan.reach import Reach, band_attributes
+from streamjoin_ds.spec import BoundJoin
+from streamjoin_ds.spec.bound import SEQ, TS
+from streamjoin_ds.spec.key_values import nullable_key_values
+
+__all__ = ["KeyHint", "SampledRows", "attributes_of", "sample_rows"]
+
+# Most attributes that are looked at; further ones are left out.
+_MOST_ATTRIBUTES = 4
+# Sampled tuples of a stream: for each cell, and at least and at most in all. With 64 keys the fullest of a few cells is
+# known to some percent.
+_ROWS_FOR_CELL, _LEAST_ROWS, _MOST_ROWS = 64, 2_048, 16_384
+# The column and the fact that `KeyHint.to_table` adds.
+_STREAM, _THRESHOLDS = "stream", "thresholds"
+
+
+def attributes_of(bound: BoundJoin) -> list[Reach]:
+    """Return the attributes whose keys are sampled, at most four: those of `band_attributes`."""
+    return [reach for _, reach in band_attributes(bound)[:_MOST_ATTRIBUTES]]
+
+
+def sample_rows(cells: int) -> int:
+    """Return how many tuples of each stream are sampled for so many cells."""
+    return min(max(_ROWS_FOR_CELL * cells, _LEAST_ROWS), _MOST_ROWS)
+
+
+@dataclass(frozen=True, eq=False)
+class SampledRows:
+    """Some of a stream's tuples: all those of a stretch whose numbers have a hash below a threshold.
+
+    Attributes
+    ----------
+    rows : pyarrow.Table
+        The columns ``seq``, ``ts``, and ``key0``, ``key1``, ... for the attributes.
+    threshold : float
+        In (0, 1]: the share of all tuples that is sampled.
+    """
+
+    rows: pa.Table
+    threshold: float = 1.0
+
+    @classmethod
+    def of(cls, bound: BoundJoin, attributes: Sequence[Reach], stream: int, tuples: pa.Table, most: int) -> SampledRows:
+        """Return at most `most` of a stream's tuples, which have the columns of ``bound.tuple_schema(stream)``."""
+        kept, threshold = _smallest(tuples.column(SEQ).to_numpy(), most)
+        if kept is not None:
+            tuples = tuples.take(pa.array(kept))
+        columns = {"seq": tuples.column(SEQ), "ts": tuples.column(TS)}
+        for number, reach in enumerate(attributes):
+            key = reach.keys[stream]
+            column = tuples.column(bound.key_name(stream, key)).combine_chunks()
+            array = column if isinstance(column, pa.Array) else pa.concat_arrays(column.chunks)
+            values, has_key = nullable_key_values(array, key.kind)
+            columns[f"key{number}"] = pa.array(values, mask=None if has_key is None else ~has_key)
+        return cls(pa.table(columns), threshold)
+
+    @classmethod
+    def joined(cls, several: Sequence[SampledRows]) -> SampledRows:
+        """Return one sample of what several samples are of; a tuple that is in more than one counts once."""
+        threshold = min(sample.threshold for sample in several)
+        table = pa.concat_tables([sample.rows for sample in several]).combine_chunks()
+        seqs = table.column("seq").to_numpy()
+        _, firsts = np.unique(seqs, return_index=True)
+        return cls(table.take(pa.array(firsts[_hashes(seqs[firsts]) < threshold])), threshold)
+
+    def thinned(self, most: int) -> SampledRows:
+        """Return at most `most` of these tuples, with a lower threshold."""
+        kept, threshold = _smallest(self.rows.column("seq").to_numpy(), most)
+        return self if kept is None else SampledRows(self.rows.take(pa.array(kept)), threshold)
+
+    def within(self, since_us: int, until_us: int) -> SampledRows:
+        """Return the tuples with an event time from `since_us` to before `until_us`."""
+        times = self.rows.column("ts").to_numpy()
+        return SampledRows(self.rows.filter(pa.array((times >= since_us) & (times < until_us))), self.threshold)
+
+    def newest(self, since_us: int, rows: int) -> SampledRows:
+        """Return the tuples with an event time from `since_us` on, and older ones where these are fewer than `rows`."""
+        times = self.rows.column("ts").to_numpy()
+        oldest = int(np.sort(times)[-rows:][0]) if len(times) else since_us
+        return SampledRows(self.rows.filter(pa.array(times >= min(since_us, oldest))), self.threshold)
+
+    def since(self, seq: int) -> SampledRows:
+        """Return the tuples with this number or a higher one."""
+        return SampledRows(self.rows.filter(pa.array(self.rows.column("seq").to_numpy() >= seq)), self.threshold)
+
+    def key_sample(self, attribute: int) -> KeySample:
+        """Return the keys of an attribute, each standing for as many rows as the threshold says."""
+        column = self.rows.column(f"key{attribute}").drop_null().to_numpy()
+        sample = KeySample.of(column, len(column))
+        return replace(sample, at=sample.at / self.threshold, before=sample.before / self.threshold)
+
+    @property
+    def next_seq(self) -> int:
+        """The number after the last tuple; 0 where there is none."""
+        seqs = self.rows.column("seq").to_numpy()
+        return int(seqs.max()) + 1 if len(seqs) else 0
+
+    @property
+    def times(self) -> tuple[int, int] | None:
+        """The smallest and the largest event time; None where there is no tuple."""
+        times = self.rows.column("ts").to_numpy()
+        return (int(times.min()), int(times.max())) if len(times) else None
+
+
+@dataclass(frozen=True, eq=False)
+class KeyHint:
+    """Samples of all streams, over about a window.
+
+    Attributes
+    ----------
+    streams : tuple of SampledRows
+    """
+
+    streams: tuple[SampledRows, ...]
+
+    @property
+    def seqs(self) -> tuple[int, ...]:
+        """For each stream the number after the last sampled tuple."""
+        return tuple(sample.next_seq for sample in self.streams)
+
+    def fits(self, attributes: Sequence[Reach]) -> bool:
+        """Whether the samples have a column for each of these attributes, and for nothing else."""
+        kinds = [pa.int64() if reach.is_whole else pa.float64() for reach in attributes]
+        keys = [(f"key{number}", kind) for number, kind in enumerate(kinds)]
+        schema = pa.schema([("seq", pa.int64()), ("ts", pa.int64()), *keys])
+        is_whole = all(sample.rows.schema.equals(schema) for sample in self.streams)
+        return is_whole and bool(attributes) and len(self.streams) == attributes[0].streams
+
+    def shared(self) -> KeyHint:
+        """Return what lies in the stretch of event time that all samples share, so that the streams' rates are right.
+
+        Where they share none, or a sample is empty, all are empty.
+        """
+        spans = [sample.times or (0, -1) for sample in self.streams]
+        return self._within(max(first for first, _ in spans), min(last for _, last in spans) + 1)
+
+    def halves(self) -> tuple[KeyHint, KeyHint]:
+        """Return the older and the newer half of the stretch of event time that all samples share."""
+        shared = self.shared()
+        spans = [sample.times or (0, -1) for sample in shared.streams]
+        since, until = min(first for first, _ in spans), max(last for _, last in spans) + 1
+        middle = (since + until) // 2
+        return shared._within(since, middle), shared._within(middle, until)
+
+    def _within(self, since_us: int, until_us: int) -> KeyHint:
+        return KeyHint(tuple(sample.within(since_us, until_us) for sample in self.streams))
+
+    @property
+    def span_us(self) -> int:
+        """The event time from the first to the last tuple, in microseconds."""
+        spans = [span for sample in self.streams if (span := sample.times) is not None]
+        return max((last for _, last in spans), default=0) - min((first for first, _ in spans), default=0)
+
+    def key_samples(self, attribute: int) -> list[KeySample]:
+        """Return each stream's keys of an attribute."""
+        return [sample.key_sample(attribute) for sample in self.streams]
+
+    @property
+    def least_rows(self) -> int:
+        """The rows of the smallest sample."""
+        return min(int(sample.rows.num_rows) for sample in self.streams)
+
+    def to_table(self) -> tuple[pa.Table, dict[str, str]]:
+        """Return all samples as one table, and what else there is to know, as texts."""
+        tables = [
+            sample.rows.add_column(0, _STREAM, pa.array(np.full(sample.rows.num_rows, stream, np.int32)))
+            for stream, sample in enumerate(self.streams)
+        ]
+        thresholds = [sample.threshold for sample in self.streams]
+        return pa.concat_tables(tables), {_THRESHOLDS: json.dumps(thresholds)}
+
+    @classmethod
+    def from_table(cls, table: pa.Table, facts: Mapping[str, str]) -> KeyHint:
+        """Return what `to_table` gave.
+
+        Raises
+        ------
+        KeyError, TypeError, ValueError
+            The table or the facts are anything else.
+        """
+        numbers = table.column(_STREAM).to_numpy()
+        rows = table.drop_columns([_STREAM])
+        streams = (
+            SampledRows(rows.filter(pa.array(numbers == stream)), float(threshold))
+            for stream, threshold in enumerate(json.loads(facts[_THRESHOLDS]))
+        )
+        return cls(tuple(streams))
+
+
+def _smallest(seqs: npt.NDArray[np.int64], most: int) -> tuple[npt.NDArray[np.int64] | None, float]:
+    """Return the places of the `most` numbers with the smallest hashes, and the least hash of the others.
+
+    None, and 1.0, where there are no others.
+    """
+    if len(seqs) <= most:
+        return None, 1.0
+    hashes = _hashes(seqs)
+    # Sorting is for a few: those below a hash that about twice as many numbers have.
+    near = np.flatnonzero(hashes < 2 * (most + 8) / len(seqs))
+    near = near if len(near) > most else np.arange(len(seqs))
+    threshold = float(np.partition(hashes[near], most)[most])
+    return near[hashes[near] < threshold], threshold
+
+
+def _hashes(seqs: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+    """Return a hash of each number in [0, 1), which numbers that lie regularly do not fool (Fibonacci, then mixed)."""
+    x = seqs.view(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    x ^= x >> np.uint64(32)
+    x *= np.uint64(0xD6E8FEB86659FD93)
+    x >>= np.uint64(11)
+    hashes: npt.NDArray[np.float64] = x * 2.0**-53
+    return hashes
