@@ -51,10 +51,11 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """A panel and its lines."""
+    """A panel and its lines, and the system's load when its last trial was done: the mean of a minute."""
 
     panel: Panel
     lines: tuple[Line, ...]
+    load: float = 0.0
 
     @property
     def checked(self) -> int:
@@ -99,7 +100,8 @@ class Report:
 
 
 def _panels(extent: Extent) -> list[Panel]:
-    return [*cell_join_panels(extent), *pim_tree_panels(extent)]
+    papers = cell_join_panels, pim_tree_panels
+    return [panel for panels in papers for panel in panels(extent)]
 
 
 def figure_names() -> tuple[str, ...]:
@@ -147,7 +149,7 @@ def measure_figures(names: Sequence[str], is_quick: bool, runs: int, seed: int, 
             for trial in (trial for series in panel.series for _, trial in series.points):
                 if trial not in outcomes:
                     outcomes[trial] = workers.done(trial)
-            drawn.append(Drawn(panel, tuple(_line(series, outcomes) for series in panel.series)))
+            drawn.append(Drawn(panel, tuple(_line(series, outcomes) for series in panel.series), _load()))
             say(f"{panel.place}: {panel.title} ({time.monotonic() - began:.0f} s so far)")
     return Report(tuple(drawn), extent, is_quick, time.monotonic() - began, len(outcomes), load_before, _load())
 
