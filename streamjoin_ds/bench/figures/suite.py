@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from streamjoin_ds.bench.figures.cell_join import cell_join_panels
 from streamjoin_ds.bench.figures.dab_join import dab_join_panels
 from streamjoin_ds.bench.figures.dp_join import dp_join_panels
+from streamjoin_ds.bench.figures.handshake_join import handshake_join_panels
 from streamjoin_ds.bench.figures.panel import Extent, Panel, Series
 from streamjoin_ds.bench.figures.pim_tree import pim_tree_panels
 from streamjoin_ds.bench.figures.trial import Trial, TrialOutcome
@@ -102,7 +103,7 @@ class Report:
 
 
 def _panels(extent: Extent) -> list[Panel]:
-    papers = cell_join_panels, pim_tree_panels, dp_join_panels, dab_join_panels
+    papers = cell_join_panels, pim_tree_panels, dp_join_panels, dab_join_panels, handshake_join_panels
     return [panel for panels in papers for panel in panels(extent)]
 
 
