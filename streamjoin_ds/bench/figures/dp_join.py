@@ -69,7 +69,8 @@ def _throughput(extent: Extent) -> list[Panel]:
     degrees = (4, 6) if extent.is_quick else (6, 9, 16)
     table = {
         name: [(str(n), replace(heavy, layout=layouts[n])) for n in degrees if n in layouts]
-        for name, layouts in _SHAPES.items()
+        # The linear layout first: it has all degrees, and so gives their order on the axis.
+        for name, layouts in reversed(_SHAPES.items())
     }
     load = (
         "Nested loop over the two bands (`index` is `scan`), windows full, pushes of "
@@ -185,7 +186,7 @@ def _latency(extent: Extent) -> list[Panel]:
     )
     ends = (
         "Drawn is the median in place of the mean, which whatever else runs on the machine makes several times as "
-        "large. Results of a push come at the end of its scan, and a push costs some 50 us besides. "
+        "large. Results of a push come at the end of its scan, and a push has a cost of its own besides. "
     )
     common: dict[str, Any] = {"measured": how + predicted}
     return [
