@@ -36,6 +36,10 @@ _SECOND_US = 1_000_000
 _ONE_CELL = Layout((1, 1))
 _TESTED_PAIRS = 3e8  # pairs that are tested, about, to find out what one test takes,
 _WARM_PUSHES = 4
+# Runs of a window that is laid in place, and their least size. No merge makes a run of more than a quarter of a window,
+# so that a window has several; threads share them out.
+_RUNS, _LEAST_RUN_ROWS = 8, 256
+_CHECKED_PUSHES = 4  # pushes whose results are counted independently
 _MOST_PUSHES = 100  # in no more than so many pushes
 
 
@@ -53,14 +57,15 @@ class LayoutLoad:
         For each stretch the results of all cells.
     shipped : list of int
         For each stretch the tuples that all cells together were sent.
-    expected : int
-        The results of the first stretch, counted independently.
+    found, expected : int
+        The results of the first pushes, of all cells, and what they are by an independent count.
     """
 
     stretch_s: float
     slowest_s: list[float]
     results: list[int]
     shipped: list[int]
+    found: int
     expected: int
 
     @property
@@ -102,7 +107,9 @@ def filled_engine(
     for stream, form in enumerate(join.forms):
         since_us = now_us - round(streams.windows_s[stream] * min(fill, 1.0) * _SECOND_US)
         tuples = _dealt(streams, layout, cell, stream, since_us, now_us)
-        windows.append(Window(form, [form.sealed(tuples)] if tuples.num_rows else []))
+        step = max(-(-tuples.num_rows // _RUNS), _LEAST_RUN_ROWS)
+        runs = [form.sealed(tuples.slice(begin, step)) for begin in range(0, tuples.num_rows, step)]
+        windows.append(Window(form, runs))
     state = JoinState(windows, 0, 0, [window.rows for window in windows], [0] * len(windows))
     join.restore(state_blob(join.bound, join.forms, state, windows, None))
     return join
@@ -136,6 +143,7 @@ def layout_load(trial: Trial, streams: BandStreams | None = None, stretch_rows: 
     shape = trial.runs, layout.cells
     seconds, results, shipped = ([[0.0] * shape[1] for _ in range(shape[0])] for _ in range(3))
     clock = time.process_time if trial.threads == 1 else time.perf_counter
+    found, checked = 0, min(pushes, _CHECKED_PUSHES)
     for cell in range(layout.cells):
         join = filled_engine(streams, layout, cell, start_us, **engine_options(trial))
         ends_us = [start_us + number * push_us for number in range(warm + trial.runs * pushes + 1)]
@@ -152,14 +160,15 @@ def layout_load(trial: Trial, streams: BandStreams | None = None, stretch_rows: 
                 seconds[run][cell] += took_s
                 results[run][cell] += output.results - before
                 shipped[run][cell] += sum(batch.num_rows for batch in fresh.values())
+                found += output.results - before if number < warm + checked else 0
         join.use_threads(1)
-    end_us = begin_us + pushes * push_us
     return LayoutLoad(
         pushes * push_us / _SECOND_US,
         [max(of_cells) for of_cells in seconds],
         [round(sum(of_cells)) for of_cells in results],
         [round(sum(of_cells)) for of_cells in shipped],
-        streams.matches_of(begin_us, end_us),
+        found,
+        streams.matches_of(begin_us, begin_us + checked * push_us),
     )
 
 

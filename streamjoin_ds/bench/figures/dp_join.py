@@ -70,7 +70,7 @@ def _throughput(extent: Extent) -> list[Panel]:
     table = {
         name: [(str(n), replace(heavy, layout=layouts[n])) for n in degrees if n in layouts]
         # The linear layout first: it has all degrees, and so gives their order on the axis.
-        for name, layouts in reversed(_SHAPES.items())
+        for name, layouts in reversed(tuple(_SHAPES.items()))
     }
     load = (
         "Nested loop over the two bands (`index` is `scan`), windows full, pushes of "

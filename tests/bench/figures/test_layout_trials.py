@@ -26,7 +26,8 @@ def test_a_trial_of_streams_travels_as_json():
 @pytest.mark.parametrize("streams", [STREAMS, BandStreams((300, 1_700), (2, 5), domain=60, seed=2)])
 def test_cells_find_every_result_once_and_are_sent_what_the_layout_costs(layout, streams):
     load = layout_load(replace(TRIAL, layout=layout, streams=streams))
-    assert load.results[0] == load.expected > 0
+    assert load.found == load.expected > 0
+    assert load.found <= load.results[0]
     cost = layout_cost(Layout.parse(layout, 2), streams.load)
     for shipped in load.shipped:
         assert shipped / load.stretch_s == pytest.approx(cost.shipped_rows_per_s, rel=0.02)
@@ -36,7 +37,7 @@ def test_cells_find_every_result_once_and_are_sent_what_the_layout_costs(layout,
 @pytest.mark.parametrize("index", ["scan", "auto"])
 def test_what_becomes_of_results_changes_none(output, index):
     load = layout_load(replace(TRIAL, layout="2x1", output=output, index=index))
-    assert load.results[0] == load.expected
+    assert load.found == load.expected > 0
 
 
 @pytest.mark.parametrize("layout", ["1x1", "2x2", "1x4", "2x3"])
@@ -79,9 +80,10 @@ def test_latency_is_measured_for_each_result(fill):
 
 def test_a_batch_waits_for_its_last_tuple():
     """64 tuples at 1,500 a second take 43 ms to come: the first of them waits for all of that, half on average."""
-    one, many = (latency(replace(TRIAL, push_rows=rows, run_s=0.2)).numbers for rows in (1, 64))
-    assert min(many["largest_ms"]) > 40
-    assert min(many["mean_ms"]) > 10 + min(one["mean_ms"])
+    numbers = latency(replace(TRIAL, push_rows=64, run_s=0.2)).numbers
+    assert min(numbers["largest_ms"]) > 40
+    assert min(numbers["mean_ms"]) > 10
+    assert min(numbers["median_ms"]) > 10
 
 
 def test_the_highest_rate_is_one_that_is_kept():
