@@ -185,8 +185,10 @@ def _latency(extent: Extent) -> list[Panel]:
         "scan on average, and a push costs nothing besides. "
     )
     ends = (
-        "Drawn is the median in place of the mean, which whatever else runs on the machine makes several times as "
-        "large. Results of a push come at the end of its scan, and a push has a cost of its own besides. "
+        "Drawn is the median in place of the mean, which other programs on the machine make several times as large. "
+        "Results of a push come at the end of its scan, and a push has a cost of its own besides. A tuple that comes "
+        "after a pause finds colder caches than the pushes, one at once after the other, by which a test is timed. "
+        "All that makes the layouts differ less than in the paper. "
     )
     common: dict[str, Any] = {"measured": how + predicted}
     return [
