@@ -201,11 +201,12 @@ def stream(measures: tuple[str, ...], as_json: bool, quick: bool, peers: tuple[s
 @click.option("--seed", type=click.IntRange(min=0), default=1, show_default=True, help="Seed of the tuples.")
 @click.option("--quick", is_flag=True, help="Only look whether all works: tiny windows, and two short runs.")
 def figures(names: tuple[str, ...], path: Path, runs: int, seed: int, quick: bool) -> None:
-    """Redraw Figures 7, 12 and 13 of CellJoin and 8 to 13 of PIM-Tree from runs of this engine on this machine.
+    """Redraw the figures of CellJoin, PIM-Tree, DP-Join, DAB Join and LLHJ from runs of this engine on this machine.
 
-    Writes one HTML page that needs no network. It shows each of FIGURES (default: all; for example "pim-tree-9") as a
-    plot and as a table, and says how it was measured and what the paper reported. That takes about ten minutes on two
-    cores. Every trial is checked against an independent count of the matches.
+    Writes one HTML page that needs no network. It shows each of FIGURES (default: all; for example "llhj" or
+    "pim-tree-9") as a plot and as a table, and says how it was measured, what the paper reported and what differs. A
+    paper takes up to about ten minutes on two cores. Every trial is checked against an independent count of the
+    matches.
     """
     figures_page.load_plotly()
     if not path.absolute().parent.is_dir():

@@ -27,10 +27,14 @@ from streamjoin_ds.bench.figures.workload import KEYS, FigureWorkload
 from streamjoin_ds.errors import ArgumentError, BenchError, DependencyMissingError
 from tests.support.examples import examples
 
-# CellJoin's Figures 7, 12 and 13, and every part of PIM-Tree's Figures 8 to 13.
-PARTS = ["celljoin-7", "celljoin-7-per-byte", "celljoin-12", "celljoin-13"]
+# CellJoin's Figures 7 and 10 to 13, every part of PIM-Tree's Figures 8 to 13, and those of three more papers.
+PARTS = ["celljoin-7", "celljoin-7-per-byte", "celljoin-10", "celljoin-10-dropped"]
+PARTS += ["celljoin-11", "celljoin-11-dropped", "celljoin-12", "celljoin-13"]
 PARTS += [f"pim-tree-{number}{part}" for number in (8, 9, 10, 11) for part in "abcd"]
 PARTS += [f"pim-tree-{number}{part}" for number in (12, 13) for part in "abc"]
+PARTS += [f"dp-join-{part}" for part in ("4", "4-shipped", "5a", "5b", "table-i", "6a", "6b", "7a", "7b")]
+PARTS += [f"dab-join-{part}" for part in ("13", "14", "15", "16", "17")]
+PARTS += [f"llhj-{part}" for part in ("17", "18", "19a", "19b", "20", "21", "21-batch", "table-2")]
 
 
 def every_pair(workload, begin_us, end_us):

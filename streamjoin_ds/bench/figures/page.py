@@ -84,7 +84,7 @@ def _head(report: Report, facts: dict[str, str]) -> str:
     return f"""<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><title>streamjoin_ds: the papers' figures from our own runs</title>
 <meta name="viewport" content="width=device-width, initial-scale=1"><style>{_STYLE}</style></head>
-<body><main><h1>The figures of CellJoin and PIM-Tree, from our own runs</h1>
+<body><main><h1>The papers' figures, from our own runs</h1>
 <p>Every number in a plot or a table was measured on this machine by the run that wrote this page. What the papers found
 is said in words under each figure; none of their numbers is drawn. What a trial's engine finds is compared with an
 independent count of the matches, and a difference ends the run.</p>{quick}
@@ -109,11 +109,16 @@ def _section(drawn: Drawn, report: Report, facts: dict[str, str], number: int) -
         default_height="26rem",
     )
     title = _title(panel)
+    quick = f" --quick --seed {extent.seed}" if report.is_quick else f" --runs {extent.runs} --seed {extent.seed}"
+    command = f"streamjoin bench figures {panel.place}{quick} --to figures.html"
+    differs = f'<p class="differs"><strong>Differs from the paper:</strong> {_text(panel.differs)}</p>'
     return f"""<section id="{panel.place}" aria-labelledby="{panel.place}-title">
 <h3 id="{panel.place}-title">{title}</h3>
 <div class="plot" role="img" aria-label="Plot of the table below: {title}">{plot}</div>
 <p class="measured"><strong>Measured:</strong> {_text(panel.measured)} {_text(how)}</p>
 <p class="reported"><strong>What the paper reported:</strong> {_text(panel.reported)}</p>
+{differs if panel.differs else ""}
+<p class="command"><strong>Made by:</strong> <code>{_text(command)}</code>; load after it {drawn.load:.2f}</p>
 {_table(drawn)}</section>"""
 
 
@@ -187,7 +192,7 @@ def _table(drawn: Drawn) -> str:
         + "</tr>"
         for x in shown
     )
-    caption = f"{panel.paper}, Figure {panel.number}: {panel.y_title}, by {panel.x_title}"
+    caption = f"{panel.paper}, {panel.of_paper}: {panel.y_title}, by {panel.x_title}"
     return (
         f'<div class="scroll"><table id="table-{panel.place}"><caption>{_text(caption)}</caption>'
         f'<thead><tr><th scope="col">{_text(panel.x_title)}</th>{head}</tr></thead><tbody>{body}</tbody></table></div>'
@@ -233,7 +238,7 @@ def _value(value: float | None) -> str:
 
 
 def _title(panel: Panel) -> str:
-    return _text(f"{panel.paper}, Figure {panel.number}: {panel.title}")
+    return _text(f"{panel.paper}, {panel.of_paper}: {panel.title}")
 
 
 def _text(text: str) -> str:

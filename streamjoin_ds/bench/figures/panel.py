@@ -43,6 +43,8 @@ class Extent:
         Seconds that a run lasts at least.
     seed : int
         Seed of the generated tuples.
+    is_quick : bool
+        Whether all is tiny; the panels of DP-Join, DAB Join and LLHJ choose their loads by it.
     """
 
     windows: tuple[int, ...]
@@ -61,10 +63,11 @@ class Extent:
     runs: int
     run_s: float
     seed: int
+    is_quick: bool = False
 
     @classmethod
     def full(cls, cores: int, runs: int, seed: int) -> Extent:
-        """Return the extent of the real figures: about ten minutes on two cores."""
+        """Return the extent of the real figures: at most about ten minutes for each paper on two cores."""
         return cls(
             windows=tuple(1 << n for n in (12, 14, 16, 18, 20)),
             merge_ratios=(2, 4, 8, 16, 64),
@@ -104,6 +107,7 @@ class Extent:
             runs=2,
             run_s=0.003,
             seed=seed,
+            is_quick=True,
         )
 
     @property
@@ -161,6 +165,8 @@ class Panel:
         What is measured here; and what stands in for a part that our engine does not have.
     reported : str
         What the paper says of its own picture, in words.
+    differs : str
+        What the panel leaves out or changes against the paper's picture.
     is_log_x, is_log_y : bool
         Whether an axis is logarithmic.
     is_bars, is_stacked : bool
@@ -175,12 +181,19 @@ class Panel:
     series: tuple[Series, ...]
     measured: str
     reported: str
+    differs: str = ""
     is_log_x: bool = False
     is_log_y: bool = False
     is_bars: bool = False
     is_stacked: bool = False
 
     @property
+    def of_paper(self) -> str:
+        """What the paper calls it: ``Figure 8a``, ``Table 2``."""
+        kind, _, rest = self.number.partition("-")
+        return f"Table {rest}" if kind == "table" else f"Figure {self.number}"
+
+    @property
     def place(self) -> str:
         """The panel's name in the page's addresses: ``pim-tree-8a``."""
-        return f"{self.paper.lower()}-{self.number}"
+        return f"{self.paper}-{self.number}".lower().replace(" ", "-")

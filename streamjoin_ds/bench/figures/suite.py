@@ -9,6 +9,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from streamjoin_ds.bench.figures.cell_join import cell_join_panels
+from streamjoin_ds.bench.figures.dab_join import dab_join_panels
+from streamjoin_ds.bench.figures.dp_join import dp_join_panels
+from streamjoin_ds.bench.figures.handshake_join import handshake_join_panels
 from streamjoin_ds.bench.figures.panel import Extent, Panel, Series
 from streamjoin_ds.bench.figures.pim_tree import pim_tree_panels
 from streamjoin_ds.bench.figures.trial import Trial, TrialOutcome
@@ -51,10 +54,11 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """A panel and its lines."""
+    """A panel and its lines, and the system's load when its last trial was done: the mean of a minute."""
 
     panel: Panel
     lines: tuple[Line, ...]
+    load: float = 0.0
 
     @property
     def checked(self) -> int:
@@ -99,7 +103,8 @@ class Report:
 
 
 def _panels(extent: Extent) -> list[Panel]:
-    return [*cell_join_panels(extent), *pim_tree_panels(extent)]
+    papers = cell_join_panels, pim_tree_panels, dp_join_panels, dab_join_panels, handshake_join_panels
+    return [panel for panels in papers for panel in panels(extent)]
 
 
 def figure_names() -> tuple[str, ...]:
@@ -147,7 +152,7 @@ def measure_figures(names: Sequence[str], is_quick: bool, runs: int, seed: int, 
             for trial in (trial for series in panel.series for _, trial in series.points):
                 if trial not in outcomes:
                     outcomes[trial] = workers.done(trial)
-            drawn.append(Drawn(panel, tuple(_line(series, outcomes) for series in panel.series)))
+            drawn.append(Drawn(panel, tuple(_line(series, outcomes) for series in panel.series), _load()))
             say(f"{panel.place}: {panel.title} ({time.monotonic() - began:.0f} s so far)")
     return Report(tuple(drawn), extent, is_quick, time.monotonic() - began, len(outcomes), load_before, _load())
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from streamjoin_ds.bench.figures.band_streams import BandStreams
 from streamjoin_ds.bench.figures.workload import FigureWorkload
 
 __all__ = ["Trial", "TrialOutcome"]
@@ -20,7 +21,7 @@ class Trial:
     kind : str
         One of `trials.TRIALS`.
     workload : FigureWorkload
-        The tuples and the join.
+        The tuples and the join, if `streams` are not given.
     push_rows : int
         Tuples of the faster stream in a push; or probes, if a kernel is measured alone.
     threads : int
@@ -36,7 +37,16 @@ class Trial:
     cells : int
         Engines to which stream s is dealt, tuple by tuple; 1: one engine for all.
     size : int
-        What the kind needs besides: bytes of a basic window or of a copy, or length of a chain.
+        What the kind needs besides: bytes of a basic window or of a copy, length of a chain, millions of pairs of a
+        stretch, tuples of a batch.
+    streams : BandStreams or None
+        The two streams of a trial of a layout of cells.
+    layout : str
+        The layout: ``"4x4"``; or ``"adaptive"`` for one that follows the rates, of `cells` cells.
+    fill : float
+        How full the windows are when the measurement begins: 1 is full.
+    output : str
+        What becomes of results: one of `result_output.OUTPUTS`.
     runs : int
         Measured runs.
     run_s : float
@@ -56,6 +66,10 @@ class Trial:
     is_steady: bool = False
     cells: int = 1
     size: int = 0
+    streams: BandStreams | None = None
+    layout: str = "1x1"
+    fill: float = 1.0
+    output: str = "plain"
     runs: int = 5
     run_s: float = 0.2
     is_fresh: bool = False
@@ -67,10 +81,16 @@ class Trial:
     @classmethod
     def from_facts(cls, facts: Mapping[str, Any]) -> Trial:
         """Return the trial that `to_facts` described."""
-        given: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, list) else value for name, value in facts["workload"].items()
+        streams = facts.get("streams")
+        given = {
+            "workload": FigureWorkload(**_with_tuples(facts["workload"])),
+            "streams": None if streams is None else BandStreams(**_with_tuples(streams)),
         }
-        return cls(**{**facts, "workload": FigureWorkload(**given)})
+        return cls(**{**facts, **given})
+
+
+def _with_tuples(facts: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in facts.items()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,10 @@ from collections.abc import Callable, Iterator, Mapping
 import numpy as np
 
 from streamjoin_ds.bench.figures.kernel_trials import basic_windows, chain, copying, nested_loop
+from streamjoin_ds.bench.figures.layout_trials import dropping, latency, offered, sustained
 from streamjoin_ds.bench.figures.memory_trial import memory
 from streamjoin_ds.bench.figures.pushes import Pushes, filled
+from streamjoin_ds.bench.figures.query_trials import changing, moving, reading_in_order
 from streamjoin_ds.bench.figures.step_trial import steps
 from streamjoin_ds.bench.figures.trial import Trial, TrialOutcome
 from streamjoin_ds.engine import WindowJoin
@@ -138,4 +140,11 @@ TRIALS: Mapping[str, Callable[[Trial], TrialOutcome]] = {
     "nested-loop": nested_loop,
     "basic-windows": basic_windows,
     "copy": copying,
+    "offered": offered,
+    "sustained": sustained,
+    "dropping": dropping,
+    "latency": latency,
+    "moving": moving,
+    "changing": changing,
+    "reading": reading_in_order,
 }
