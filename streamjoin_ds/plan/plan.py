@@ -64,6 +64,9 @@ class Plan:
         default that is `layout`.
     spark_root : str
         Folder of Spark's own files: the checkpoint's folder, or one in it. By default `block_root`.
+    costs : tuple of (str, float)
+        What the engine's operations cost, in nanoseconds, as it was measured at this start: so all workers choose the
+        same sizes of runs. Each start measures anew, and no row depends on it. Empty: not known.
     """
 
     bound: BoundJoin
@@ -82,6 +85,7 @@ class Plan:
     layout_schedule: tuple[tuple[int, Layout], ...] = ()
     wanted: Layout | None = None
     spark_root: str = ""
+    costs: tuple[tuple[str, float], ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "spark_root", self.spark_root or self.block_root)
@@ -136,6 +140,7 @@ class Plan:
             "durable": self.durable,
             "layout_schedule": [[rows, list(layout.counts)] for rows, layout in self.layout_schedule],
             "spark_root": self.spark_root,
+            "costs": dict(self.costs),
             "wanted": None if self.wanted is None else list(self.wanted.counts),
         }
         return json.dumps(facts, sort_keys=True, separators=(",", ":"))
@@ -152,6 +157,7 @@ class Plan:
         )
         wanted = facts.get("wanted")
         facts["wanted"] = None if wanted is None else Layout(tuple(wanted))
+        facts["costs"] = tuple(facts.get("costs", {}).items())
         facts["execution"] = Execution.from_facts(facts["execution"])
         return cls(**facts)
 

@@ -14,6 +14,7 @@ import pyarrow as pa
 from streamjoin_ds.blocks import BlockStore
 from streamjoin_ds.blocks.location import absolute_location
 from streamjoin_ds.cell.cell import STATE_DDL, TaskFacts
+from streamjoin_ds.cell.cell_costs import measured_costs
 from streamjoin_ds.cell.cell_windows import (
     RETAIN_KEY,
     CellWindows,
@@ -80,6 +81,8 @@ def joined(
     session = next(iter(frames.values())).sparkSession
     check_workers(session)
     partitions = int(session.conf.get("spark.sql.shuffle.partitions") or 2)
+    state_root = "" if blocks is None else _checked_root(blocks)
+    moving = any(streaming.values())
     grid = default_layout(partitions, len(bound.names)) if layout is None else Layout.parse(layout, len(bound.names))
     plan = Plan(
         bound,
@@ -88,10 +91,10 @@ def joined(
         "packed",
         foreign=True,
         execution=execution,
-        state_root="" if blocks is None else _checked_root(blocks),
+        state_root=state_root,
         retain_batches=int(session.conf.get(RETAIN_KEY) or 100),
+        costs=measured_costs(bound, execution, state_root) if moving else (),
     )
-    moving = any(streaming.values())
     placed = FrameLayout(plan.to_json(), layout is not None) if moving else _Fixed(plan.to_json())
     packed = reduce(
         lambda left, right: left.union(right),

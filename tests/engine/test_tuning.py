@@ -109,7 +109,9 @@ SMALL_OR_USUAL = {
 @st.composite
 def tunings(draw: st.DrawFn) -> Tuning:
     rows = draw(st.integers(1, 20))
-    tail = TailTuning(rows, draw(st.integers(0, rows)), draw(st.sampled_from([1, 32])))
+    tail = TailTuning(
+        rows, draw(st.integers(0, rows)), draw(st.sampled_from([1, 32])), draw(st.sampled_from([0, 3, 256]))
+    )
     groups = {
         group: replace(
             getattr(DEFAULT, group), **{name: draw(st.sampled_from(values)) for name, values in numbers.items()}
