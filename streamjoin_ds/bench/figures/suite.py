@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from streamjoin_ds.bench.figures.basic_windows import basic_window_panels
 from streamjoin_ds.bench.figures.cell_join import cell_join_panels
 from streamjoin_ds.bench.figures.panel import Extent, Panel, Series
 from streamjoin_ds.bench.figures.pim_tree import pim_tree_panels
@@ -99,7 +100,7 @@ class Report:
 
 
 def _panels(extent: Extent) -> list[Panel]:
-    return [*cell_join_panels(extent), *pim_tree_panels(extent)]
+    return [*cell_join_panels(extent), *basic_window_panels(extent), *pim_tree_panels(extent)]
 
 
 def figure_names() -> tuple[str, ...]:

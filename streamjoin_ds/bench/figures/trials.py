@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
+from streamjoin_ds.bench.figures.basic_window_trial import seal_sizes
 from streamjoin_ds.bench.figures.kernel_trials import basic_windows, chain, copying, nested_loop
 from streamjoin_ds.bench.figures.memory_trial import memory
 from streamjoin_ds.bench.figures.pushes import Pushes, filled
@@ -138,4 +139,5 @@ TRIALS: Mapping[str, Callable[[Trial], TrialOutcome]] = {
     "nested-loop": nested_loop,
     "basic-windows": basic_windows,
     "copy": copying,
+    "seal-sizes": seal_sizes,
 }
