@@ -11,11 +11,11 @@ from streamjoin_ds.engine.costs.window_costs import best_sizes, mean_ns
 from streamjoin_ds.engine.tuning import DEFAULT
 from streamjoin_ds.spec.bound import BoundJoin
 
-__all__ = ["Costs", "GivenSizing", "MeasuredSizing", "Sizing", "sizing_of"]
+__all__ = ["WORTH_TAILS", "Costs", "GivenSizing", "MeasuredSizing", "Sizing", "sizing_of"]
 
 # Tails that a stream has filled before costs are measured: so many rows that came in small pushes have taken many times
 # as long as the measurement does, and as many again gain more than it takes.
-_WORTH_TAILS = 32
+WORTH_TAILS = 128
 
 
 class Sizing(Protocol):
@@ -72,7 +72,7 @@ class MeasuredSizing:
 
     def sizes(self, sealed_tails: int) -> RunSizes | None:
         """Measure once, when so many tails were sealed that it is worth the time."""
-        if sealed_tails != _WORTH_TAILS:
+        if sealed_tails != WORTH_TAILS:
             return None
         self.costs = fitted_costs(self._bound, self._kernel)
         return None if self.costs is None else best_sizes(self.costs, self._ratio)
@@ -81,7 +81,7 @@ class MeasuredSizing:
         """See `Sizing`."""
         if self.costs is not None:
             return f"by costs measured in this process: {_told(self.costs, self._ratio)}"
-        return f"the usual sizes; costs are measured once a stream has filled {_WORTH_TAILS} tails"
+        return f"the usual sizes; costs are measured once a stream has filled {WORTH_TAILS} tails"
 
 
 def sizing_of(costs: Costs, bound: BoundJoin, kernel: str, ratio: int | None) -> Sizing | None:

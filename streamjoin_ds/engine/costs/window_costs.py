@@ -47,12 +47,9 @@ RATIOS = (2, 3, 4, 5, 6, 8, 12, 16)
 # rows than the last, or go over to a bucket grid.
 _WINDOWS_ROWS = tuple(round(2 ** (n / 2)) for n in range(2 * 13, 2 * 16 + 1))
 _PUSH_ROWS = tuple(round(2 ** (n / 4)) for n in range(4 * 6, 4 * 12 + 1))
-# Sizes are clearly better with which a tuple costs less than this share. Measured: ratios from 2 to 4 cost the same
-# within 5 %, although the model sees up to 8 % between them.
-_CLEAR_SHARE = 0.9
-# A batch goes into a grid at once where it has this many times the rows with which that costs as much as the tail: near
-# this number nothing is gained, and the measurement of a batch leaves out some of Python's work.
-_CLEAR_TIMES = 1.5
+# A size of the tail, and then a ratio, is clearly better with which a tuple costs less than this share. Measured:
+# ratios from 2 to 4 cost the same within 5 %, although the model sees up to 8 % between them.
+_CLEAR_SEAL_SHARE, _CLEAR_RATIO_SHARE = 0.95, 0.9
 
 
 def tuple_ns(costs: OperationCosts, seal_rows: float, ratio: float, window_rows: float) -> float:
@@ -107,9 +104,10 @@ def best_sizes(costs: OperationCosts, ratio: int | None = None) -> RunSizes:
     """
     kept = DEFAULT.merging.ratio if ratio is None else ratio
     chosen = mean_ns(costs, DEFAULT.tail.rows, kept), DEFAULT.tail.rows, kept
-    for ratios in ((kept,), RATIOS if ratio is None else ()):
-        found = min(((mean_ns(costs, rows, k), rows, k) for k in ratios for rows in SEAL_ROWS), default=chosen)
-        chosen = found if found[0] < _CLEAR_SHARE * chosen[0] else chosen
+    steps = (((kept,), _CLEAR_SEAL_SHARE), (RATIOS if ratio is None else (ratio,), _CLEAR_RATIO_SHARE))
+    for ratios, share in steps:
+        found = min((mean_ns(costs, rows, k), rows, k) for k in ratios for rows in SEAL_ROWS)
+        chosen = found if found[0] < share * chosen[0] else chosen
     least_ns, seal_rows, kept = chosen
     arrived_rows = _most_arrived_rows(costs, seal_rows, kept, least_ns)
     return RunSizes(seal_rows, arrived_rows, min(_most_gridded_rows(costs, seal_rows), arrived_rows), kept)
@@ -132,4 +130,4 @@ def _most_gridded_rows(costs: OperationCosts, seal_rows: int) -> int:
     """
     sealed_ns = (costs.sealed_run_ns + costs.gridded_batch_ns) / seal_rows
     tailed_ns = seal_rows / 2 * costs.scanned_row_ns + sealed_ns
-    return round(_CLEAR_TIMES * costs.gridded_batch_ns / tailed_ns)
+    return round(costs.gridded_batch_ns / tailed_ns)

@@ -119,7 +119,8 @@ class WindowForm(RunMaker):
     def _use(self, sizes: RunSizes | None) -> None:
         if sizes is not None:
             self.tail_rows, self.tailed_rows = sizes.seal_rows, sizes.most_arrived_rows
-            self.gridded_rows = sizes.most_gridded_rows
+            # What was measured with care bounds it: a batch that goes to the grid is measured with all that is cold.
+            self.gridded_rows = min(sizes.most_gridded_rows, self.gridded_rows)
             self.merge_policy = RatioMergePolicy(sizes.ratio, self.tuning.merging)
 
 

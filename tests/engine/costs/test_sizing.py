@@ -14,7 +14,7 @@ from streamjoin_ds.engine import JoinEngine, WindowJoin, kernel_names
 from streamjoin_ds.engine.costs import sizing
 from streamjoin_ds.engine.costs.operation_costs import USUAL_COSTS, OperationCosts
 from streamjoin_ds.engine.costs.run_sizes import RunSizes
-from streamjoin_ds.engine.costs.sizing import GivenSizing, MeasuredSizing
+from streamjoin_ds.engine.costs.sizing import WORTH_TAILS, GivenSizing, MeasuredSizing
 from streamjoin_ds.engine.costs.window_costs import best_sizes
 from streamjoin_ds.engine.storage.tail import Tail
 from streamjoin_ds.engine.tuning import DEFAULT, TailTuning, Tuning
@@ -136,11 +136,11 @@ def test_costs_are_measured_when_a_stream_has_filled_some_tails(monkeypatch: pyt
 
     monkeypatch.setattr(sizing, "fitted_costs", measured)
     source = MeasuredSizing(band_join(), "scalar")
-    assert [source.sizes(tails) for tails in range(32)] == [None] * 32
+    assert [source.sizes(tails) for tails in range(WORTH_TAILS)] == [None] * WORTH_TAILS
     assert source.costs is None
     assert not asked
-    assert "measured once a stream has filled 32 tails" in source.described()
-    assert source.sizes(32) == best_sizes(INT_COSTS)
+    assert f"measured once a stream has filled {WORTH_TAILS} tails" in source.described()
+    assert source.sizes(WORTH_TAILS) == best_sizes(INT_COSTS)
     assert asked == ["scalar"]
     assert "measured in this process" in source.described()
 
@@ -148,7 +148,7 @@ def test_costs_are_measured_when_a_stream_has_filled_some_tails(monkeypatch: pyt
 def test_where_costs_cannot_be_measured_the_usual_sizes_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sizing, "fitted_costs", lambda *_: None)
     source = MeasuredSizing(band_join(), "auto")
-    assert source.sizes(32) is None
+    assert source.sizes(WORTH_TAILS) is None
     assert "the usual sizes" in source.described()
 
 

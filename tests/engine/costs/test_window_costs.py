@@ -37,7 +37,7 @@ def test_no_other_size_and_ratio_is_clearly_better(costs: OperationCosts, ratio:
     tried = RATIOS if ratio is None else (ratio,)
     assert own * 0.9 <= min(mean_ns(costs, rows, k) for rows in SEAL_ROWS for k in tried) * (1 + 1e-9)
     usual = mean_ns(costs, DEFAULT.tail.rows, DEFAULT.merging.ratio if ratio is None else ratio)
-    assert own < 0.9 * usual or (sizes.seal_rows, own) == (DEFAULT.tail.rows, usual)
+    assert own < 0.95 * usual or (sizes.seal_rows, own) == (DEFAULT.tail.rows, usual)
     assert 0 <= sizes.most_gridded_rows <= sizes.most_arrived_rows <= sizes.seal_rows
     assert sizes.ratio == ratio or ratio is None
 
