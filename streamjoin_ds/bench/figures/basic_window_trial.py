@@ -17,9 +17,9 @@ from streamjoin_ds.engine.tuning import DEFAULT, TailTuning
 __all__ = ["NEVER", "seal_sizes"]
 
 NEVER = 1 << 20  # a merge ratio with which no runs are merged
-_TRIED = tuple(1 << n for n in range(7, 15))  # rows of a tail that are tried
+_TRIED = tuple(1 << n for n in range(8, 15))  # rows of a tail that are tried
 _LEAST_TAILS = 2  # a window has so many tails at least
-_MOST_RUNS = 600  # runs of a window that is not merged, at most
+_MOST_RUNS = 128  # runs of a window that is not merged, at most
 _MEASURED_SHARE = 8  # a measurement pushes the window's rows divided by this, or more
 
 

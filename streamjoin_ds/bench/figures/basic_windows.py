@@ -59,7 +59,7 @@ def _best_sizes(windows: Sequence[int], merged: Sequence[Trial], unmerged: Seque
             line("merged: measured", merged, "measured_rows"),
         ),
         _ENGINE + _MODEL + "The picture has one axis for rate and length, since only their product counts. Measured is "
-        "the best of the powers of two from 128 to 16,384, so it is known to a factor of two. Without merges, as in "
+        "the best of the powers of two from 256 to 16,384, so it is known to a factor of two. Without merges, as in "
         "the paper, the best size grows with the window (eq. 4). With merges it hardly depends on it. ",
         "Higher rates and longer windows need larger basic windows; for many rates and lengths the best is far below "
         "the 16 KB that a DMA transfer can have, for some that limit costs speed.",
@@ -100,7 +100,7 @@ def _sizes_unmerged(windows: Sequence[int], trials: Sequence[Trial]) -> Panel:
     return Panel(
         _PAPER, "13-unmerged", "Size of the basic window, without merges", "rows of a tail when it is sealed",
         "CPU time a tuple, us", _lines(windows, trials),
-        _ENGINE + "No runs are merged, as in the paper, so every probe searches all of them. Sizes with more than 600 "
+        _ENGINE + "No runs are merged, as in the paper, so every probe searches all of them. Sizes with more than 128 "
         f"runs in the window are left out. {_MODEL}{_ADDED}",
         "For short windows small basic windows are best, for long windows large ones; a size that is not the best "
         "costs up to 10 %.",

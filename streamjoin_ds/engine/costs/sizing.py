@@ -7,8 +7,7 @@ from typing import Literal, Protocol, TypeAlias
 from streamjoin_ds.engine.costs.cost_fit import fitted_costs
 from streamjoin_ds.engine.costs.operation_costs import OperationCosts
 from streamjoin_ds.engine.costs.run_sizes import RunSizes
-from streamjoin_ds.engine.costs.window_costs import best_sizes, mean_ns
-from streamjoin_ds.engine.tuning import DEFAULT
+from streamjoin_ds.engine.costs.window_costs import best_sizes
 from streamjoin_ds.spec.bound import BoundJoin
 
 __all__ = ["WORTH_TAILS", "Costs", "GivenSizing", "MeasuredSizing", "Sizing", "sizing_of"]
@@ -21,8 +20,11 @@ WORTH_TAILS = 128
 class Sizing(Protocol):
     """A source of the sizes of runs."""
 
-    def sizes(self, sealed_tails: int) -> RunSizes | None:
-        """Return the sizes for a form that has sealed so many tails; None: those that it has stay."""
+    def sizes(self, sealed_tails: int, window_rows: int, *, is_grid: bool) -> RunSizes | None:
+        """Return the sizes for a form that has sealed so many tails, now of a window of so many rows.
+
+        None: the sizes that it has stay.
+        """
 
     def described(self) -> str:
         """Return where the sizes are from, in words, for `explain`."""
@@ -45,13 +47,14 @@ class GivenSizing:
     def __init__(self, costs: OperationCosts, ratio: int | None = None) -> None:
         self.costs, self._ratio = costs, ratio
 
-    def sizes(self, sealed_tails: int) -> RunSizes | None:
+    def sizes(self, sealed_tails: int, window_rows: int, *, is_grid: bool) -> RunSizes | None:
         """Return the sizes, from the start."""
-        return best_sizes(self.costs, self._ratio) if sealed_tails == 0 else None
+        del sealed_tails
+        return best_sizes(self.costs, self._ratio, window_rows, is_grid=is_grid)
 
     def described(self) -> str:
         """See `Sizing`."""
-        return f"by costs that were given: {_told(self.costs, self._ratio)}"
+        return f"by costs that were given: {_told(self.costs)}"
 
 
 class MeasuredSizing:
@@ -70,17 +73,17 @@ class MeasuredSizing:
         self.costs: OperationCosts | None = None
         self._bound, self._kernel, self._ratio = bound, kernel, ratio
 
-    def sizes(self, sealed_tails: int) -> RunSizes | None:
+    def sizes(self, sealed_tails: int, window_rows: int, *, is_grid: bool) -> RunSizes | None:
         """Measure once, when so many tails were sealed that it is worth the time."""
-        if sealed_tails != WORTH_TAILS:
+        if sealed_tails < WORTH_TAILS:
             return None
         self.costs = fitted_costs(self._bound, self._kernel)
-        return None if self.costs is None else best_sizes(self.costs, self._ratio)
+        return None if self.costs is None else best_sizes(self.costs, self._ratio, window_rows, is_grid=is_grid)
 
     def described(self) -> str:
         """See `Sizing`."""
         if self.costs is not None:
-            return f"by costs measured in this process: {_told(self.costs, self._ratio)}"
+            return f"by costs measured in this process: {_told(self.costs)}"
         return f"the usual sizes; costs are measured once a stream has filled {WORTH_TAILS} tails"
 
 
@@ -91,12 +94,9 @@ def sizing_of(costs: Costs, bound: BoundJoin, kernel: str, ratio: int | None) ->
     return GivenSizing(costs, ratio) if isinstance(costs, OperationCosts) else costs
 
 
-def _told(costs: OperationCosts, ratio: int | None) -> str:
-    """Return costs in words, and what a new tuple costs with the sizes that follow and with the usual ones."""
-    sizes, usual = best_sizes(costs, ratio), DEFAULT
-    own_ns = mean_ns(costs, sizes.seal_rows, sizes.ratio)
-    usual_ns = mean_ns(costs, usual.tail.rows, usual.merging.ratio if ratio is None else ratio)
+def _told(costs: OperationCosts) -> str:
+    """Return costs in words."""
     scanned = f"a row of the tail {costs.scanned_row_ns:.2f} ns, a run {costs.probed_run_ns:.0f} ns for a probe"
     sealed = f"a sealed run {costs.sealed_run_ns / 1e3:.0f} us"
     merged = f"a merge {costs.merged_run_ns / 1e3:.0f} us and {costs.merged_row_ns:.0f} ns a row"
-    return f"{scanned}; {sealed}; {merged}; for a new tuple {own_ns:.0f} ns, with the usual sizes {usual_ns:.0f} ns"
+    return f"{scanned}; {sealed}; {merged}; a batch into a grid {costs.gridded_batch_ns / 1e3:.0f} us"

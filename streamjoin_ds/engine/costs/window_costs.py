@@ -21,7 +21,6 @@ optimum hardly depends on the window.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 
@@ -33,6 +32,7 @@ __all__ = [
     "RATIOS",
     "SEAL_ROWS",
     "best_sizes",
+    "gridded_ns",
     "mean_ns",
     "tuple_ns",
     "unmerged_closed_form_rows",
@@ -43,13 +43,15 @@ __all__ = [
 # With a larger one than the last nothing was gained where it was measured (5 800 rows, two bands with floats).
 SEAL_ROWS = tuple(round(2 ** (n / 4)) for n in range(4 * 8, 4 * 12 + 1))
 RATIOS = (2, 3, 4, 5, 6, 8, 12, 16)
-# Rows of the windows that are optimised for, since a window's size is not known before: windows in memory have fewer
-# rows than the last, or go over to a bucket grid.
-_WINDOWS_ROWS = tuple(round(2 ** (n / 2)) for n in range(2 * 13, 2 * 16 + 1))
+# Rows of the windows that are optimised for while a window's size is not known: those of more rows than the last go
+# over to a bucket grid.
+_UNKNOWN_ROWS = tuple(round(2 ** (n / 2)) for n in range(2 * 13, 2 * 16 + 1))
+# A known window counts with so many times its rows, since it breathes, and its runs may span a little more or less.
+_NEAR_TIMES = (0.85, 1.0, 1.15)
 _PUSH_ROWS = tuple(round(2 ** (n / 4)) for n in range(4 * 6, 4 * 12 + 1))
 # A size of the tail, and then a ratio, is clearly better with which a tuple costs less than this share. Measured:
-# ratios from 2 to 4 cost the same within 5 %, although the model sees up to 8 % between them.
-_CLEAR_SEAL_SHARE, _CLEAR_RATIO_SHARE = 0.95, 0.9
+# ratios from 2 to 4 cost the same within 8 %, although the model sees up to 15 % between them.
+_CLEAR_SEAL_SHARE, _CLEAR_RATIO_SHARE = 0.95, 0.8
 
 
 def tuple_ns(costs: OperationCosts, seal_rows: float, ratio: float, window_rows: float) -> float:
@@ -89,45 +91,67 @@ def unmerged_closed_form_rows(costs: OperationCosts, window_rows: float) -> floa
     return math.sqrt(2 * (costs.sealed_run_ns + window_rows * costs.probed_run_ns) / costs.scanned_row_ns)
 
 
+def gridded_ns(costs: OperationCosts, seal_rows: float) -> float:
+    """Return what a new tuple costs that goes to the tail of a window in a bucket grid, in nanoseconds.
+
+    It is scanned, and goes into the grid with all others of the tail, as one batch that is sealed first. There are no
+    runs, and no merges.
+    """
+    return seal_rows / 2 * costs.scanned_row_ns + (costs.sealed_run_ns + costs.gridded_batch_ns) / seal_rows
+
+
 def mean_ns(
-    costs: OperationCosts, seal_rows: float, ratio: float, windows_rows: Sequence[int] = _WINDOWS_ROWS
+    costs: OperationCosts, seal_rows: float, ratio: float, window_rows: int = 0, *, is_grid: bool = False
 ) -> float:
-    """Return the mean of `tuple_ns` over windows of some sizes; by default of 8 192 to 65 536 rows."""
-    return sum(tuple_ns(costs, seal_rows, ratio, rows) for rows in windows_rows) / len(windows_rows)
+    """Return the mean of `tuple_ns` over windows of about so many rows; 0: their size is not known.
+
+    Of windows in a bucket grid it is `gridded_ns`.
+    """
+    if is_grid:
+        return gridded_ns(costs, seal_rows)
+    windows = [times * window_rows for times in _NEAR_TIMES] if window_rows else _UNKNOWN_ROWS
+    return sum(tuple_ns(costs, seal_rows, ratio, rows) for rows in windows) / len(windows)
 
 
-@lru_cache(maxsize=64)
-def best_sizes(costs: OperationCosts, ratio: int | None = None) -> RunSizes:
-    """Return the sizes of `SEAL_ROWS` and `RATIOS` with the least `mean_ns`; `ratio` fixes the ratio.
+def best_sizes(
+    costs: OperationCosts, ratio: int | None = None, window_rows: int = 0, *, is_grid: bool = False
+) -> RunSizes:
+    """Return the sizes of `SEAL_ROWS` and `RATIOS` with the least `mean_ns`.
 
     The usual sizes stay where no others are clearly better, and the usual ratio where no other is clearly better yet.
+
+    Parameters
+    ----------
+    costs : OperationCosts
+    ratio : int or None
+        The ratio, where it is forced.
+    window_rows : int
+        Rows of the window, which are rounded; 0: not known.
+    is_grid : bool
+        Whether the window is in a bucket grid.
     """
+    rounded = round(2 ** (round(4 * math.log2(window_rows)) / 4)) if window_rows and not is_grid else 0
+    return _best_sizes(costs, ratio, rounded, is_grid)
+
+
+@lru_cache(maxsize=256)
+def _best_sizes(costs: OperationCosts, ratio: int | None, window_rows: int, is_grid: bool) -> RunSizes:
+    def cost(rows: float, k: int) -> float:
+        return mean_ns(costs, rows, k, window_rows, is_grid=is_grid)
+
     kept = DEFAULT.merging.ratio if ratio is None else ratio
-    chosen = mean_ns(costs, DEFAULT.tail.rows, kept), DEFAULT.tail.rows, kept
-    steps = (((kept,), _CLEAR_SEAL_SHARE), (RATIOS if ratio is None else (ratio,), _CLEAR_RATIO_SHARE))
-    for ratios, share in steps:
-        found = min((mean_ns(costs, rows, k), rows, k) for k in ratios for rows in SEAL_ROWS)
+    chosen = cost(DEFAULT.tail.rows, kept), DEFAULT.tail.rows, kept
+    is_free = ratio is None and not is_grid
+    for ratios, share in (((kept,), _CLEAR_SEAL_SHARE), (RATIOS if is_free else (kept,), _CLEAR_RATIO_SHARE)):
+        found = min((cost(rows, k), rows, k) for k in ratios for rows in SEAL_ROWS)
         chosen = found if found[0] < share * chosen[0] else chosen
     least_ns, seal_rows, kept = chosen
-    arrived_rows = _most_arrived_rows(costs, seal_rows, kept, least_ns)
-    return RunSizes(seal_rows, arrived_rows, min(_most_gridded_rows(costs, seal_rows), arrived_rows), kept)
-
-
-def _most_arrived_rows(costs: OperationCosts, seal_rows: int, ratio: int, tailed_ns: float) -> int:
-    """Return the most new rows of a push that cost less in the tail than as a run of their own.
-
-    As a run they are as a tail of so many rows that no probe has scanned.
-    """
-    untailed = replace(costs, scanned_row_ns=0.0)
-    cheap = (rows for rows in _PUSH_ROWS if mean_ns(untailed, rows, ratio) < tailed_ns)
-    return min(next(cheap, seal_rows), seal_rows)
-
-
-def _most_gridded_rows(costs: OperationCosts, seal_rows: int) -> int:
-    """Return the most new rows of a push that cost less in the tail than in the bucket grid at once.
-
-    In the tail a row is scanned, and goes into the grid with all others of the tail, as one batch that is sealed first.
-    """
-    sealed_ns = (costs.sealed_run_ns + costs.gridded_batch_ns) / seal_rows
-    tailed_ns = seal_rows / 2 * costs.scanned_row_ns + sealed_ns
-    return round(costs.gridded_batch_ns / tailed_ns)
+    # As a run of their own, new rows are as a tail of so many rows that no probe has scanned.
+    unscanned = replace(costs, scanned_row_ns=0.0)
+    cheap = (rows for rows in _PUSH_ROWS if mean_ns(unscanned, rows, kept, window_rows) < least_ns)
+    # Two such pushes must fit into a tail: else it is sealed for each, and the scan is for nothing.
+    arrived_rows = min(next(cheap, seal_rows), seal_rows // 2)
+    if is_grid:
+        arrived_rows = min(DEFAULT.tail.most_arrived_rows, seal_rows // 2)
+    gridded_rows = round(costs.gridded_batch_ns / gridded_ns(costs, seal_rows))
+    return RunSizes(seal_rows, arrived_rows, min(gridded_rows, arrived_rows), kept)

