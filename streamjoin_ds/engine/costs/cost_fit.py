@@ -117,7 +117,7 @@ def fit_costs(kinds: Sequence[str], kernels: Kernels, clock: Clock = time.thread
             timed(name, work, _CALLS)
         for rows, runs in sealed.items():
             tuples = twin.tuples(number * rows, rows)
-            timed(f"seal {rows}", lambda: runs.append(twin.form.sealed(tuples)))  # noqa: B023 (called at once)
+            timed(f"seal {rows}", lambda: runs.append(twin.sealed(tuples)))  # noqa: B023 (called at once)
             if len(runs) == _MERGED:
                 timed(f"merge {rows}", lambda: twin.merged(runs))  # noqa: B023 (called at once)
                 runs.clear()

@@ -79,9 +79,17 @@ class Twin:
         """Return a tail of so many tuples."""
         return Tail.of(self.form, self.tuples(0, rows))
 
+    def sealed(self, tuples: pa.RecordBatch) -> SealedRun:
+        """Return a run of some tuples, ready to be probed."""
+        return self._indexed(self.form.sealed(tuples))
+
     def merged(self, runs: Sequence[SealedRun]) -> SealedRun:
-        """Return some runs as one."""
-        return run_alone(self.form.merging_runs(runs))
+        """Return some runs as one, ready to be probed."""
+        return self._indexed(run_alone(self.form.merging_runs(runs)))
+
+    def _indexed(self, run: SealedRun) -> SealedRun:
+        run.index(self._conditions)
+        return run
 
     def probing(self, runs: Sequence[Run]) -> Callable[[], None]:
         """Return a function that lets probes meet some runs; others at each call."""
