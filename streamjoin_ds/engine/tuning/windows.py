@@ -38,13 +38,12 @@ class TailTuning:
 class LayoutTuning:
     """The choice of a run's sort layout: the cost model and its sample (`storage/layout.py`); the run's index."""
 
-    bucket_cost: float = 6.0
-    """What a visit to a bucket costs, in tested pairs. Measured with AVX-512: a tested pair takes about a nanosecond, a
-    bucket five to ten."""
+    bucket_cost: float = 62.0
+    """What a visit to a bucket costs, in tested pairs: `ProbeTuning.probed_bucket_ns` by `tested_pair_ns`. With 6, as
+    it was, runs of 60 000 rows with two or three bands took 10 to 20 % longer (measured)."""
 
-    probe_cost: float = 4.0
-    """What a probe of a sorted run costs besides, in tested pairs. Not measured by itself; it comes with
-    `bucket_cost`."""
+    probe_cost: float = 13.0
+    """What a probe of a sorted run costs besides, in tested pairs: `ProbeTuning.probed_run_ns` by `tested_pair_ns`."""
 
     sample_rows: int = 512
     """Rows of a run that are looked at, at most. Not measured; it bounds what a choice costs, and how small a share can
