@@ -47,7 +47,7 @@ def test_no_other_size_and_ratio_is_clearly_better(
     assert own * 0.8 <= least * (1 + 1e-9)
     kept = DEFAULT.merging.ratio if ratio is None else ratio
     usual = mean_ns(costs, DEFAULT.tail.rows, kept, rows, is_grid=is_grid)
-    assert own < 0.95 * usual or (sizes.seal_rows, own) == (DEFAULT.tail.rows, usual)
+    assert own < 0.9 * usual or (sizes.seal_rows, own) == (DEFAULT.tail.rows, usual)
     assert 0 <= sizes.most_gridded_rows <= sizes.most_arrived_rows <= sizes.seal_rows / 2
     assert sizes.ratio == ratio or ratio is None
 
