@@ -318,10 +318,10 @@ class WindowJoin:
         totals = before.matches + matches, before.pushes + 1, stored, null_keys
         self._end_readings(results)
         self._kept.state = JoinState(windows, *totals, beside, not is_due)
-        if is_due and self._scheduler.helpers and sum(arrived) <= self._sorted_alone_rows:
-            self._kept.settled(self._kept.state)  # in less time than it takes to wake another thread
-        elif is_due:
-            self._kept.take_in(waits=not self._scheduler.helpers)
+        if is_due:
+            # Few tuples are taken in in less time than it takes to wake another thread.
+            is_small = self._scheduler.helpers > 0 and sum(arrived) <= self._sorted_alone_rows
+            self._kept.take_in(waits=not self._scheduler.helpers, alone=is_small)
 
     def _end_readings(self, own: Generator[pa.Table]) -> None:
         """Close other pushes' unfinished readings and wait for the pool: bucket grids are about to change in place."""
