@@ -93,7 +93,7 @@ def debug(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
 
 def test_the_engine_tells_layouts_merges_and_grids(debug: pytest.LogCaptureFixture) -> None:
     filled(band_join("1h"), 1, 5_000)
-    assert "stream r: a run of 5000 rows: buckets of x (width 20.0), sorted by y; " in debug.text
+    assert "stream r: a run of 5000 rows: sorted by x; " in debug.text
     filled(band_join("1h"), 24, 1_200, merge_runs=2)
     assert "stream r: 2 runs are merged into one of 2400 rows" in debug.text
     assert "to a bucket grid" not in debug.text

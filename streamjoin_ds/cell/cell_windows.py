@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from streamjoin_ds.blocks import BlockStore
+from streamjoin_ds.cell.cell_costs import costs_of
 from streamjoin_ds.cell.cell_state import CellState, KeptEpoch
 from streamjoin_ds.cell.cell_threads import Staff, demand_of
 from streamjoin_ds.cell.epoch_windows import EpochWindows
@@ -200,14 +201,15 @@ class CellWindows:
             self._live.append(self._empty(epoch))
 
     def _empty(self, epoch: Epoch) -> EpochWindows:
-        engine = WindowJoin(self._plan.bound, tuning=self.tuning, **self._options)
+        engine = WindowJoin(self._plan.bound, tuning=self.tuning, costs=costs_of(self._plan), **self._options)
         return EpochWindows(self._plan.bound, epoch, engine, self._store_of(epoch))
 
     def _kept(self, epochs: Sequence[KeptEpoch], blobs: Sequence[bytes]) -> Iterator[EpochWindows]:
         bound = self._plan.bound
         for kept, blob in zip(epochs, blobs, strict=True):
             store = self._store_of(kept.epoch)
-            engine = WindowJoin.restored(bound, blob, store, tuning=self.tuning, **self._options)
+            costs = costs_of(self._plan)
+            engine = WindowJoin.restored(bound, blob, store, tuning=self.tuning, costs=costs, **self._options)
             yield EpochWindows(bound, kept.epoch, engine, store, kept.end_seqs, kept.last_positions)
 
     def _store_of(self, epoch: Epoch) -> RunStore | None:

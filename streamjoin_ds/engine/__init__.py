@@ -9,6 +9,7 @@
 
     threads   tasks of kernels on cores of their own       arrays   columns, keys, memory, the kernels themselves
     reference the kernels' readable twins                  tuning   every number that was chosen
+    costs     what operations cost here, and the sizes of runs that follow
 
 Windows that are saved as blocks are kept in runs, which never change. Large windows in memory are kept in bucket grids:
 each new row goes into the bucket it belongs to, and a rebuild copies some rows at each push. All work of a push is

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from streamjoin_ds.engine.arrays.kernels import Kernels
+from streamjoin_ds.engine.costs.sizing import Sizing
 from streamjoin_ds.engine.probe.join_order import JoinOrder
 from streamjoin_ds.engine.storage.window import Window, WindowForm
 
@@ -12,11 +13,17 @@ __all__ = ["explained"]
 
 
 def explained(
-    kernels: Kernels, threads: int, forms: Sequence[WindowForm], order: JoinOrder, windows: Sequence[Window]
+    kernels: Kernels,
+    threads: int,
+    forms: Sequence[WindowForm],
+    order: JoinOrder,
+    windows: Sequence[Window],
+    sizing: Sizing | None = None,
 ) -> list[str]:
     """Return the lines of `explain`: kernel, merge policy, order of joining, each window, each run and its layout."""
     lines = [f"kernel {kernels.implementation}, {threads} threads"]
-    lines.append(f"{forms[0].merge_policy.describe()}, up to {forms[0].tail_rows} newest rows unsorted")
+    sizes = f"{forms[0].merge_policy.describe()}, up to {forms[0].tail_rows} newest rows unsorted"
+    lines.append(sizes if sizing is None else f"{sizes}: {sizing.described()}")
     lines += _order_lines(order, windows)
     for form, window in zip(forms, windows, strict=True):
         lines.append(f"window of {order.names[form.stream]}: {window.rows} rows in {len(window.runs)} runs")

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from streamjoin_ds.engine.arrays.kernels import CHUNK_ROWS, load_kernels
+from streamjoin_ds.engine.costs.sizing import Costs
 from streamjoin_ds.engine.intake.chunks import Chunks, nobody
 from streamjoin_ds.engine.intake.ledger import EngineCounters
 from streamjoin_ds.engine.intake.received_rows import Rows, declared_schemas, schema_of
@@ -49,6 +50,8 @@ class JoinEngine:
         65 536 rows and more are kept in bucket grids, unless `bucket_rows` says otherwise. Several threads work on
         cores that the engine leases for as long as it lives, if so many are free. Give `cores` to choose them, or
         ``cores=()`` to let the threads run wherever the system puts them.
+    costs : OperationCosts, Sizing, "measured" or None
+        As in `WindowJoin`; by default "measured", unless there is another `tuning`. It is not an option for users.
 
     Attributes
     ----------
@@ -91,8 +94,10 @@ class JoinEngine:
         block_bytes: int | None = None,
         bucket_rows: int | None = BUCKET_ROWS,
         tuning: Tuning = DEFAULT,
+        costs: Costs = "measured",
     ) -> None:
         self._asked, self._cores, self._tuning = join, cores, tuning
+        self._costs = costs if tuning is DEFAULT or costs != "measured" else None
         self._options: JoinOptions = {
             "kernel": kernel,
             "threads": threads,
@@ -124,7 +129,7 @@ class JoinEngine:
     def _bind(self) -> None:
         bound = self._asked if isinstance(self._asked, BoundJoin) else bind(self._asked, self._schemas)
         options: JoinOptions = {**self._options, "cores": self._pinned_to()}
-        self._join = WindowJoin(bound, tuning=self._tuning, **options)
+        self._join = WindowJoin(bound, tuning=self._tuning, costs=self._costs, **options)
         self._names = bound.names
         self._taking = PushIntake(bound, self._join.kernels.module)
         self._nothing = self._join.result_schema.empty_table()

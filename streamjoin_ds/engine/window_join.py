@@ -22,6 +22,7 @@ import pyarrow as pa
 from streamjoin_ds.engine.arrays.columns import filtered
 from streamjoin_ds.engine.arrays.kernels import CHUNK_ROWS, load_kernels
 from streamjoin_ds.engine.arrays.keys import NullKeyMask
+from streamjoin_ds.engine.costs.sizing import Costs, sizing_of
 from streamjoin_ds.engine.explained import explained
 from streamjoin_ds.engine.join_options import JoinOptions, check_ranges
 from streamjoin_ds.engine.probe.join_order import JoinOrder
@@ -87,6 +88,10 @@ class WindowJoin:
         blocks.
     tuning : Tuning
         The engine's own numbers, for tests and measurements; it is not an option for users.
+    costs : OperationCosts, Sizing, "measured" or None
+        What operations cost, by which the sizes of runs in memory are chosen. "measured": they are measured in this
+        process, once a stream has filled some tails with small pushes. A `Sizing` says the sizes itself. None: they are
+        those of `tuning`. It is not an option for users.
 
     Raises
     ------
@@ -113,6 +118,7 @@ class WindowJoin:
         block_bytes: int | None = None,
         bucket_rows: int | None = None,
         tuning: Tuning = DEFAULT,
+        costs: Costs = None,
     ) -> None:
         check_ranges(threads, chunk_rows, bucket_rows)
         self.bound = bound
@@ -122,6 +128,8 @@ class WindowJoin:
         self._scheduler = self._staffed()
         self.chunk_rows = chunk_rows
         count = len(bound.names)
+        # Runs that become blocks cost a file each, which is not measured: they keep the usual sizes.
+        self._sizing = sizing_of(costs, bound, kernel, merge_runs) if block_bytes is None else None
         self.forms = window_forms(
             bound,
             self.kernels,
@@ -130,6 +138,7 @@ class WindowJoin:
             merge_runs=merge_runs,
             block_bytes=block_bytes,
             bucket_rows=bucket_rows,
+            sizing=self._sizing,
         )
         self._joinable = [NullKeyMask(bound, stream) for stream in range(count)]
         self._reading: list[Generator[pa.Table]] = []
@@ -203,7 +212,7 @@ class WindowJoin:
         Yields
         ------
         pyarrow.Table
-            At most ``chunk_rows`` rows of ``result_schema``; the order is a function of the pushes alone.
+            At most ``chunk_rows`` rows of ``result_schema``; the order is a function of the pushes and of `costs`.
 
         Raises
         ------
@@ -303,7 +312,9 @@ class WindowJoin:
         self._end_readings(results)
         self._kept.state = JoinState(windows, *totals, beside, not is_due)
         if is_due:
-            self._kept.take_in(waits=not self._scheduler.helpers)
+            # Few tuples are taken in in less time than it takes to wake another thread.
+            is_small = self._scheduler.helpers > 0 and sum(arrived) <= self._sorted_alone_rows
+            self._kept.take_in(waits=not self._scheduler.helpers, alone=is_small)
 
     def _end_readings(self, own: Generator[pa.Table]) -> None:
         """Close other pushes' unfinished readings and wait for the pool: bucket grids are about to change in place."""
@@ -361,7 +372,7 @@ class WindowJoin:
         return frozenset(run.block for window in self._kept.windows for run in window.runs if run.block is not None)
 
     def save(self, store: RunStore | None = None) -> bytes:
-        """Return all windows and totals as bytes, which are a function of the pushes alone (see `snapshot`).
+        """Return all windows and totals as bytes: a function of the pushes and of `costs` alone (see `snapshot`).
 
         With a `store`, large runs are written there as blocks, and the bytes hold their names. While a push is being
         read, the bytes are the state before that push.
@@ -380,9 +391,10 @@ class WindowJoin:
         store: RunStore | None = None,
         *,
         tuning: Tuning = DEFAULT,
+        costs: Costs = None,
         **options: Unpack[JoinOptions],
     ) -> WindowJoin:
-        """Return a join in the state that `save` wrote; `options` and `tuning` are those of the constructor.
+        """Return a join in the state that `save` wrote; the other arguments are those of the constructor.
 
         Give the same `store` as to `save`.
 
@@ -390,7 +402,7 @@ class WindowJoin:
         ------
         StateCorruptError, StateVersionError, FingerprintMismatchError, BlockMissingError, BlockCorruptError
         """
-        join = cls(bound, tuning=tuning, **options)
+        join = cls(bound, tuning=tuning, costs=costs, **options)
         join.restore(blob, store)
         return join
 
@@ -410,4 +422,4 @@ class WindowJoin:
 
     def explain(self) -> list[str]:
         """Return how the join works, in lines: kernel, merge policy, order of joining, each window, its runs."""
-        return explained(self.kernels, self.threads, self.forms, self._order, self._kept.windows)
+        return explained(self.kernels, self.threads, self.forms, self._order, self._kept.windows, self._sizing)

@@ -184,6 +184,7 @@ def _engine(plan: Plan) -> Iterator[str]:
     ratio = execution.merge_runs
     chosen = "runs in blocks are merged once, many at a time; inline runs by ratio"
     yield f"  merges      {chosen if ratio is None else f'{ratio} runs of like size become one'}"
+    yield "  sizes       inline runs: as measured at each start; runs in blocks: the usual ones"
 
 
 def _commit(plan: Plan) -> Iterator[str]:

@@ -74,6 +74,9 @@ class Plan:
         The kind of the layouts that are chosen while the join runs.
     spark_root : str
         Folder of Spark's own files: the checkpoint's folder, or one in it. By default `block_root`.
+    costs : tuple of (str, float)
+        What the engine's operations cost, in nanoseconds, as it was measured at this start: so all workers choose the
+        same sizes of runs. Each start measures anew, and no row depends on it. Empty: not known.
     """
 
     bound: BoundJoin
@@ -93,6 +96,7 @@ class Plan:
     wanted: CellLayout | None = None
     spark_root: str = ""
     layout_kind: str = "grid"
+    costs: tuple[tuple[str, float], ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "spark_root", self.spark_root or self.block_root)
@@ -157,6 +161,7 @@ class Plan:
             "spark_root": self.spark_root,
             "layout_kind": self.layout_kind,
             "wanted": None if self.wanted is None else self.wanted.to_facts(),
+            "costs": dict(self.costs),
         }
         return json.dumps(facts, sort_keys=True, separators=(",", ":"))
 
@@ -171,6 +176,7 @@ class Plan:
         schedule = facts.get("layout_schedule", [])
         facts["layout_schedule"] = tuple((rows, layout_from_facts(layout, streams)) for rows, layout in schedule)
         facts["wanted"] = None if wanted is None else layout_from_facts(wanted, streams)
+        facts["costs"] = tuple(facts.get("costs", {}).items())
         facts["execution"] = Execution.from_facts(facts["execution"])
         return cls(**facts)
 

@@ -14,6 +14,7 @@ import pyarrow as pa
 from streamjoin_ds.blocks import BlockStore
 from streamjoin_ds.blocks.location import absolute_location
 from streamjoin_ds.cell.cell import STATE_DDL, TaskFacts
+from streamjoin_ds.cell.cell_costs import measured_costs
 from streamjoin_ds.cell.cell_windows import (
     RETAIN_KEY,
     CellWindows,
@@ -80,6 +81,8 @@ def joined(
     session = next(iter(frames.values())).sparkSession
     check_workers(session)
     partitions = int(session.conf.get("spark.sql.shuffle.partitions") or 2)
+    state_root = "" if blocks is None else _checked_root(blocks)
+    moving = any(streaming.values())
     asked = AskedLayout.parse(layout, len(bound.names))
     if asked.kind == "ranges":
         msg = "dataframe() has no layouts of ranges: its layout is kept in the state, and does not change"
@@ -92,10 +95,10 @@ def joined(
         "packed",
         foreign=True,
         execution=execution,
-        state_root="" if blocks is None else _checked_root(blocks),
+        state_root=state_root,
         retain_batches=int(session.conf.get(RETAIN_KEY) or 100),
+        costs=measured_costs(bound, execution, state_root) if moving else (),
     )
-    moving = any(streaming.values())
     placed = FrameLayout(plan.to_json(), asked.grid is not None) if moving else _Fixed(plan.to_json())
     packed = reduce(
         lambda left, right: left.union(right),

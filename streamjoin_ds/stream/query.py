@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from streamjoin_ds.blocks.location import is_local, local_path
 from streamjoin_ds.cell.cell import REPORT_DDL, STATE_DDL, CellFunction
+from streamjoin_ds.cell.cell_costs import measured_costs
 from streamjoin_ds.cell.cell_windows import RETAIN_KEY, blocks_folder, check_execution
 from streamjoin_ds.checkpoint.identity import CheckpointIdentity
 from streamjoin_ds.checkpoint.lock import driving
@@ -277,6 +278,7 @@ def _plan(join: Join, spark: SparkSession, table_root: str, checkpoint: Path, op
         layout_schedule=() if given is None else ((0, given),),
         wanted=wanted,
         layout_kind=asked.kind,
+        costs=measured_costs(bound, options.execution, state_root),
     )
 
 

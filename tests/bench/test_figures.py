@@ -19,6 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamjoin_ds.bench.figures import page
+from streamjoin_ds.bench.figures.basic_window_trial import NEVER, seal_sizes
 from streamjoin_ds.bench.figures.suite import figure_names, measure_figures
 from streamjoin_ds.bench.figures.trial import Trial, TrialOutcome
 from streamjoin_ds.bench.figures.trials import Pushes, joining
@@ -27,9 +28,10 @@ from streamjoin_ds.bench.figures.workload import KEYS, FigureWorkload
 from streamjoin_ds.errors import ArgumentError, BenchError, DependencyMissingError
 from tests.support.examples import examples
 
-# CellJoin's Figures 7 and 10 to 13, every part of PIM-Tree's Figures 8 to 13, and those of three more papers.
+# CellJoin's Figures 7 and 9 to 13, every part of PIM-Tree's Figures 8 to 13, and those of three more papers.
 PARTS = ["celljoin-7", "celljoin-7-per-byte", "celljoin-10", "celljoin-10-dropped"]
 PARTS += ["celljoin-11", "celljoin-11-dropped", "celljoin-12", "celljoin-13"]
+PARTS += ["celljoin-9", "celljoin-13-engine", "celljoin-13-unmerged"]
 PARTS += [f"pim-tree-{number}{part}" for number in (8, 9, 10, 11) for part in "abcd"]
 PARTS += [f"pim-tree-{number}{part}" for number in (12, 13) for part in "abc"]
 PARTS += [f"dp-join-{part}" for part in ("4", "4-shipped", "5a", "5b", "table-i", "6a", "6b", "7a", "7b")]
@@ -195,7 +197,7 @@ class Page(HTMLParser):
 
 
 # One of each kind of trial; the campaign draws them all.
-SOME = ("celljoin-7", "celljoin-12", "celljoin-13", "pim-tree-8a", "pim-tree-9b", "pim-tree-13a")
+SOME = ("celljoin-7", "celljoin-9", "celljoin-12", "celljoin-13", "pim-tree-8a", "pim-tree-9b", "pim-tree-13a")
 DRAWN = [pytest.param(SOME, id="some", marks=pytest.mark.long), pytest.param((), id="all", marks=pytest.mark.campaign)]
 
 
@@ -211,6 +213,21 @@ def quick(request, tmp_path_factory):
     text = path.read_text(encoding="utf-8")
     parsed.feed(text)
     return parsed, json.loads(parsed.measures), text, time.monotonic() - began
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ratio", [4, NEVER])
+def test_the_model_of_seal_sizes_stands_beside_what_was_measured(ratio):
+    workload = FigureWorkload((2000, 2000), seed=3)
+    outcome = seal_sizes(Trial("seal-sizes", workload, 50, merge_runs=ratio, runs=2))
+    assert outcome.found == outcome.expected > 0
+    assert all(every_pair(workload, *span) > 0 for span in outcome.checked_us)
+    measured, predicted = outcome.curves["measured"], outcome.curves["predicted"]
+    assert [rows for rows, _ in measured] == [rows for rows, _ in predicted] == [256, 512]
+    assert all(us > 0 for _, us in measured)
+    ((best, _),) = outcome.curves["predicted_best"]
+    assert outcome.numbers["predicted_rows"] == [best] * 2
+    assert set(outcome.numbers["measured_rows"]) <= {256, 512}
 
 
 @pytest.mark.slow
@@ -261,7 +278,7 @@ def test_every_trial_was_checked_and_the_check_is_right(quick):
                 assert trial["workload"]["seed"] == 7
                 seen[json.dumps(trial)] = (Trial.from_facts(trial), expected, spans)
     pushed = [(trial, expected, spans) for trial, expected, spans in seen.values() if spans]
-    assert {trial.kind for trial, _, _ in pushed} == {"join", "steps", "drift"}
+    assert {trial.kind for trial, _, _ in pushed} == {"join", "steps", "drift", "seal-sizes"}
     assert len(pushed) > (30 if len(measures["panels"]) == len(PARTS) else 15)
     counted = [each for each in pushed if max(each[0].workload.windows_us) <= 1 << 12 and each[0].kind != "drift"]
     for trial, expected, spans in counted[::6]:

@@ -20,8 +20,8 @@ KERNELS = [name for name in kernel_names() if name != "auto"]
 # Values with which a few rows do what usually takes millions, and some usual values.
 SMALL_OR_USUAL = {
     "layout": {
-        "bucket_cost": (0.0, 6.0),
-        "probe_cost": (0.0, 4.0),
+        "bucket_cost": (0.0, 62.0),
+        "probe_cost": (0.0, 13.0),
         "sample_rows": (3, 512),
         "neighbours": (1, 8),
         "least_sorted_rows": (1, 48),
@@ -109,7 +109,9 @@ SMALL_OR_USUAL = {
 @st.composite
 def tunings(draw: st.DrawFn) -> Tuning:
     rows = draw(st.integers(1, 20))
-    tail = TailTuning(rows, draw(st.integers(0, rows)), draw(st.sampled_from([1, 32])))
+    tail = TailTuning(
+        rows, draw(st.integers(0, rows)), draw(st.sampled_from([1, 32])), draw(st.sampled_from([0, 3, 256]))
+    )
     groups = {
         group: replace(
             getattr(DEFAULT, group), **{name: draw(st.sampled_from(values)) for name, values in numbers.items()}

@@ -125,7 +125,7 @@ def test_the_merge_ratio_changes_runs_and_no_result() -> None:
 
 def test_the_model_indexes_what_narrows() -> None:
     join = WindowJoin(band_join())
-    list(join.push(_streams(join.bound, 1, 5000)[0]))
+    list(join.push(_streams(join.bound, 1, 30_000)[0]))
     lines = join.explain()
     assert lines[0].startswith("kernel")
     assert lines[1].startswith("merge ratio")

@@ -57,6 +57,17 @@ def test_json_brings_back_an_equal_plan(exchange: str, foreign: bool) -> None:
     assert again.bound.fingerprint == plan.bound.fingerprint
 
 
+def test_costs_travel_and_are_no_part_of_the_join() -> None:
+    plan = a_plan(costs=(("probed_run_ns", 40.5), ("scanned_row_ns", 0.25)))
+    again = Plan.from_json(plan.to_json())
+    assert again == plan
+    assert again.costs == plan.costs
+    assert again.bound.fingerprint == a_plan().bound.fingerprint
+    facts = json.loads(a_plan().to_json())
+    del facts["costs"]  # the text of a version that measured none
+    assert Plan.from_json(json.dumps(facts)).costs == ()
+
+
 def test_the_same_text_is_the_same_object() -> None:
     text = a_plan().to_json()
     assert Plan.from_json(text) is Plan.from_json(text)

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from streamjoin_ds.bench.figures.basic_windows import basic_window_panels
 from streamjoin_ds.bench.figures.cell_join import cell_join_panels
 from streamjoin_ds.bench.figures.dab_join import dab_join_panels
 from streamjoin_ds.bench.figures.dp_join import dp_join_panels
@@ -103,7 +104,8 @@ class Report:
 
 
 def _panels(extent: Extent) -> list[Panel]:
-    papers = cell_join_panels, pim_tree_panels, dp_join_panels, dab_join_panels, handshake_join_panels
+    cells = cell_join_panels, basic_window_panels
+    papers = *cells, pim_tree_panels, dp_join_panels, dab_join_panels, handshake_join_panels
     return [panel for panels in papers for panel in panels(extent)]
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
+from streamjoin_ds.bench.figures.basic_window_trial import seal_sizes
 from streamjoin_ds.bench.figures.kernel_trials import basic_windows, chain, copying, nested_loop
 from streamjoin_ds.bench.figures.layout_trials import dropping, latency, offered, sustained
 from streamjoin_ds.bench.figures.memory_trial import memory
@@ -147,4 +148,5 @@ TRIALS: Mapping[str, Callable[[Trial], TrialOutcome]] = {
     "moving": moving,
     "changing": changing,
     "reading": reading_in_order,
+    "seal-sizes": seal_sizes,
 }

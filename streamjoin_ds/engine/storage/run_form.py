@@ -32,6 +32,11 @@ class RunForm:
     index : "auto", "scan" or sequence of str
         As for `SortLayoutChooser`.
     tuning : Tuning, keyword-only
+
+    Attributes
+    ----------
+    tail_rows : int
+        Rows that a tail has room for.
     """
 
     def __init__(
@@ -44,6 +49,7 @@ class RunForm:
         tuning: Tuning = DEFAULT,
     ) -> None:
         self.tuning = tuning
+        self.tail_rows = tuning.tail.rows
         self.stream, self.stream_name = stream, bound.names[stream]
         self.kernels = kernels
         self.keys = bound.keys[stream]

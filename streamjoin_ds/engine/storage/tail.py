@@ -52,7 +52,7 @@ class TailBuffer:
 
     def __init__(self, form: RunForm, pieced: frozenset[str] = frozenset(), room: int | None = None) -> None:
         self.form = form
-        self.room = room = form.tuning.tail.rows if room is None else room
+        self.room = room = form.tail_rows if room is None else room
         self._most_pieces = form.tuning.tail.most_pieces
         self.filled = 0
         self.values: dict[str, npt.NDArray[Any]] = {}
@@ -140,7 +140,7 @@ class Tail(ArrowRun, UnsortedRun):
 
     @classmethod
     def of(cls, form: RunForm, tuples: pa.RecordBatch) -> Tail:
-        """Return a tail that holds these tuples, at most `TailTuning.rows`."""
+        """Return a tail that holds these tuples, which may be more than a tail has now."""
         empty = cls.empty(form)
         return empty.appended(form.run_columns(tuples)) if tuples.num_rows else empty
 
@@ -197,20 +197,22 @@ class Tail(ArrowRun, UnsortedRun):
     # ------------------------------------------------------------------ what becomes of it
 
     def appended(self, arrived: BatchColumns) -> Tail:
-        """Return the tail with these tuples behind its own; there must be room for them.
+        """Return the tail with these tuples behind its own; a buffer that has no room for them is copied.
 
         Parameters
         ----------
         arrived : BatchColumns
             Of the form's ``run_schema``, at least one row; no null and no NaN in a key.
         """
-        buffer = self.buffer if self.buffer.room else TailBuffer(self.form)
+        buffer, rows = self.buffer, self.rows + arrived.rows
+        if not buffer.room:
+            buffer = TailBuffer(self.form, room=max(self.form.tail_rows, rows))
         if not buffer.takes(arrived):
             tuples = arrived.batch
             pieced = frozenset(name for name in tuples.schema.names if tuples.column(name).null_count)
-            buffer = self._copied(pieced | frozenset(buffer.pieces))
-        elif buffer.filled != self.rows:
-            buffer = self._copied(frozenset(buffer.pieces))
+            buffer = self._copied(pieced | frozenset(buffer.pieces), rows)
+        elif buffer.filled != self.rows or buffer.room < rows:
+            buffer = self._copied(frozenset(buffer.pieces), rows)
         zone = buffer.append(arrived)
         if self.rows:
             zone = tuple(
@@ -225,8 +227,9 @@ class Tail(ArrowRun, UnsortedRun):
         """Return a tail of the rows where the mask is true."""
         return Tail.of(self.form, filtered(self.tuples, mask))
 
-    def _copied(self, pieced: frozenset[str]) -> TailBuffer:
-        buffer = TailBuffer(self.form, pieced)
+    def _copied(self, pieced: frozenset[str], rows: int) -> TailBuffer:
+        """Return a buffer with these rows of its own, and room for so many in all."""
+        buffer = TailBuffer(self.form, pieced, max(self.form.tail_rows, rows))
         if self.rows:
             buffer.append(self.form.run_columns(self.tuples))
         return buffer

@@ -14,8 +14,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from streamjoin_ds.engine.arrays.columns import fixed_width
 from streamjoin_ds.engine.arrays.kernels import Kernels
 from streamjoin_ds.engine.arrays.keys import INT64_MAX
+from streamjoin_ds.engine.costs.run_sizes import RunSizes
 from streamjoin_ds.engine.reference.kernel_objects import BatchColumns
 from streamjoin_ds.engine.storage.layout import ARRIVAL_ORDER
 from streamjoin_ds.engine.storage.merge_policy import MergePolicy, RatioMergePolicy
@@ -31,7 +33,7 @@ from streamjoin_ds.engine.tuning import DEFAULT, Tuning
 from streamjoin_ds.errors import StateCorruptError
 from streamjoin_ds.spec.bound import BoundJoin
 
-__all__ = ["GridPolicy", "Window", "WindowForm", "corrupt_state_error", "thinned_tail"]
+__all__ = ["GridPolicy", "RunSizing", "Window", "WindowForm", "corrupt_state_error", "thinned_tail"]
 
 _log = logging.getLogger(__name__)
 
@@ -52,6 +54,16 @@ class GridPolicy(Protocol):
         """Return the window that `Window.to_facts` described; `window` holds the same rows in runs."""
 
 
+class RunSizing(Protocol):
+    """The source of the sizes of runs, which may become known while a join runs (`streamjoin_ds.engine.costs`)."""
+
+    def sizes(self, sealed_tails: int, window_rows: int, *, is_grid: bool) -> RunSizes | None:
+        """Return the sizes for a form that has sealed so many tails, now of a window of so many rows.
+
+        None: the sizes that it has stay.
+        """
+
+
 class WindowForm(RunMaker):
     """What all windows of one stream have in common: how runs are made and merged, and when a bucket grid is used.
 
@@ -63,11 +75,15 @@ class WindowForm(RunMaker):
         None: a `RatioMergePolicy`.
     bucket_policy : GridPolicy, optional
         None: windows stay in runs.
+    sizing : RunSizing, optional
+        The source of the sizes of runs. None: `tuning` has them.
 
     Attributes
     ----------
-    tail_rows, tailed_rows : int
-        `TailTuning.rows` and `TailTuning.most_arrived_rows`, copied here because every push asks for them.
+    tail_rows : int
+        Rows of a tail, at most. This and the next two are attributes because every push asks for them.
+    tailed_rows, gridded_rows : int
+        Rows of one push that go to the tail, at most: of a window in runs, and of one in a bucket grid.
     """
 
     def __init__(
@@ -80,12 +96,35 @@ class WindowForm(RunMaker):
         bucket_policy: GridPolicy | None = None,
         *,
         tuning: Tuning = DEFAULT,
+        sizing: RunSizing | None = None,
     ) -> None:
         super().__init__(bound, stream, kernels, index, tuning=tuning)
-        self.tail_rows, self.tailed_rows = tuning.tail.rows, tuning.tail.most_arrived_rows
+        self.tailed_rows = tuning.tail.most_arrived_rows
+        is_plain = all(fixed_width(field.type) for field in self.tuple_schema)
+        gridded = tuning.tail.most_gridded_rows if is_plain else tuning.tail.most_gridded_text_rows
+        self.gridded_rows = self._most_gridded_rows = min(gridded, self.tailed_rows)
         self.merge_policy = RatioMergePolicy(tuning=tuning.merging) if merge_policy is None else merge_policy
         self.bucket_policy = bucket_policy
+        self.sizing = sizing
+        self._sealed_tails = 0
+        if sizing is not None:
+            self._use(sizing.sizes(0, 0, is_grid=False))
         self.no_tail = Tail.empty(self)  # shared by all windows whose tail is empty
+
+    def sealed_tail(self, window: Window) -> SealedRun:
+        """Return the run of a window's tail, which is full, and ask for the sizes of runs anew."""
+        run = self.sealed(window.tail.tuples)
+        if self.sizing is not None:
+            self._sealed_tails += 1
+            self._use(self.sizing.sizes(self._sealed_tails, window.rows, is_grid=window.is_grid))
+        return run
+
+    def _use(self, sizes: RunSizes | None) -> None:
+        if sizes is not None:
+            self.tail_rows, self.tailed_rows = sizes.seal_rows, sizes.most_arrived_rows
+            # What was measured with care bounds it: a batch that goes to the grid is measured with all that is cold.
+            self.gridded_rows = min(sizes.most_gridded_rows, self._most_gridded_rows)
+            self.merge_policy = RatioMergePolicy(sizes.ratio, self.tuning.merging)
 
 
 class Window:
@@ -172,12 +211,18 @@ class Window:
         ------
         StateCorruptError
             The last run cannot have been that tail: it is missing, has a wrong number of rows, or is sorted.
+
+        Notes
+        -----
+        A tail that is longer than tails are now, because other sizes of runs held when it was saved, is sealed.
         """
         if not tail_rows:
             return self
-        last, most_rows = self.sealed[-1] if self.sealed else None, self.form.tail_rows
-        if last is None or last.rows != tail_rows or tail_rows > most_rows or last.sort_layout != ARRIVAL_ORDER:
+        last = self.sealed[-1] if self.sealed else None
+        if last is None or last.rows != tail_rows or last.sort_layout != ARRIVAL_ORDER:
             raise corrupt_state_error()
+        if tail_rows > self.form.tail_rows:
+            return Window(self.form, (*self.sealed[:-1], self.form.sealed(last.tuples)))
         return Window(self.form, self.sealed[:-1], Tail.of(self.form, last.tuples))
 
     def sealing(self, arrived: BatchColumns) -> TaskCoroutine[SealedRun] | None:
@@ -204,7 +249,7 @@ class Window:
         sealed, tail = self.sealed, self.tail
         is_long = tail.rows >= max(self.form.tailed_rows, 1) and self.form.merge_policy.ends(tail)
         if is_long or tail.rows + count > self.form.tail_rows:
-            sealed, tail = (*sealed, self.form.sealed(tail.tuples)), self.form.no_tail
+            sealed, tail = (*sealed, self.form.sealed_tail(self)), self.form.no_tail
         hashed = self.form.with_hashes(arrived.batch)
         if hashed is not arrived.batch:
             arrived = self.form.run_columns(hashed)

@@ -12,7 +12,7 @@ from streamjoin_ds.engine.reference.kernel_objects import BatchColumns
 from streamjoin_ds.engine.storage.bucket_grid.policy import BucketGridPolicy
 from streamjoin_ds.engine.storage.forced_index import forced_index
 from streamjoin_ds.engine.storage.merge_policy import chosen_merge_policy
-from streamjoin_ds.engine.storage.window import WindowForm
+from streamjoin_ds.engine.storage.window import RunSizing, WindowForm
 from streamjoin_ds.engine.tuning import Tuning
 from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.spec.bound import BoundJoin
@@ -31,8 +31,9 @@ def window_forms(
     merge_runs: int | None,
     block_bytes: int | None,
     bucket_rows: int | None,
+    sizing: RunSizing | None = None,
 ) -> tuple[WindowForm, ...]:
-    """Return a form for each stream; the options are those of `WindowJoin`.
+    """Return a form for each stream; the options are those of `WindowJoin`, the sizes of runs those of `sizing`.
 
     Raises
     ------
@@ -47,7 +48,7 @@ def window_forms(
         if bucket_rows is not None and layout == "auto":
             is_sampled = len(bound.names) > 2
             grid = BucketGridPolicy(bucket_rows, extent, is_sampled=is_sampled, tuning=tuning.grid)
-        forms.append(WindowForm(bound, stream, kernels, layout, merging, grid, tuning=tuning))
+        forms.append(WindowForm(bound, stream, kernels, layout, merging, grid, tuning=tuning, sizing=sizing))
     return tuple(forms)
 
 

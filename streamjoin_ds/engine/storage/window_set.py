@@ -134,11 +134,15 @@ class WindowSet:
         runs = iter(made)
         return windows, [None if work is None else next(runs) for work in works]
 
-    def take_in(self, *, waits: bool) -> None:
+    def take_in(self, *, waits: bool, alone: bool = False) -> None:
         """Begin to take in the state's new tuples and to merge its runs.
 
-        `waits`: whether to return only when that is done. If not, a pool goes on with it.
+        `waits`: whether to return only when that is done. If not, a pool goes on with it. `alone`: whether the caller
+        does all of it, at once.
         """
+        if alone:
+            self.settled(self.state)
+            return
         try:
             self._gate.through(self._take_in, self.state, waits)
         except MemoryError:  # the push has taken effect; the next caller that asks for the windows goes on

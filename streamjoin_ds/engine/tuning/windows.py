@@ -13,28 +13,37 @@ class TailTuning:
 
     rows: int = 4096
     """Rows of a tail, at most. Every probe scans them: so many fit in the second-level cache, and take a probe about a
-    microsecond (measured). A saved state may have a tail of so many rows; with a smaller number here it is refused."""
+    microsecond (measured). Where costs are known they say (`engine/costs`): 1 700 for a band of integers, as many as
+    here with floats."""
 
     most_arrived_rows: int = 1024
     """Rows of one stream and push that go to the tail, at most; more become a run at once. It is `rows` at most. Not
-    measured: a quarter of the tail, so that the tail is not sealed for every push."""
+    measured: a quarter of the tail, so that the tail is not sealed for every push. Costs say this, too."""
 
     most_pieces: int = 32
     """Pieces (Arrow arrays) of a column without a fixed width that may wait to be put together. One more may wait for
     each doubling of the tail's rows. Not measured; it bounds how often a row is copied."""
+
+    most_gridded_rows: int = 256
+    """The same as `most_arrived_rows`, of a window in a bucket grid; it counts where it is the smaller number. A batch
+    goes into a grid in less time than it becomes a run. Measured: the tail is dearer from 110 rows on with one band of
+    integers, from 250 on with two bands; pushes of 1 000 rows took 0.31 and 0.57 times as long."""
+
+    most_gridded_text_rows: int = 512
+    """The same where a column has no fixed width, which lies beside the grid. Measured: the tail is dearer from 450
+    rows on."""
 
 
 @dataclass(frozen=True, slots=True)
 class LayoutTuning:
     """The choice of a run's sort layout: the cost model and its sample (`storage/layout.py`); the run's index."""
 
-    bucket_cost: float = 6.0
-    """What a visit to a bucket costs, in tested pairs. Measured with AVX-512: a tested pair takes about a nanosecond, a
-    bucket five to ten."""
+    bucket_cost: float = 62.0
+    """What a visit to a bucket costs, in tested pairs: `ProbeTuning.probed_bucket_ns` by `tested_pair_ns`. With 6, as
+    it was, runs of 60 000 rows with two or three bands took 10 to 20 % longer (measured)."""
 
-    probe_cost: float = 4.0
-    """What a probe of a sorted run costs besides, in tested pairs. Not measured by itself; it comes with
-    `bucket_cost`."""
+    probe_cost: float = 13.0
+    """What a probe of a sorted run costs besides, in tested pairs: `ProbeTuning.probed_run_ns` by `tested_pair_ns`."""
 
     sample_rows: int = 512
     """Rows of a run that are looked at, at most. Not measured; it bounds what a choice costs, and how small a share can

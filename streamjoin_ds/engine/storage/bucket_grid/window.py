@@ -94,7 +94,7 @@ class BucketWindow(Window):
 
     def sealing(self, arrived: BatchColumns) -> TaskCoroutine[SealedRun] | None:
         """See `Window.sealing`; a batch of like size is sorted in the layout of the one before."""
-        if arrived.rows <= self.form.tailed_rows:
+        if arrived.rows <= self.form.gridded_rows:
             return None
         return self.form.sealing_batch(arrived, self._layout_of(arrived.rows))
 
