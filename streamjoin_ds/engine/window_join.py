@@ -312,9 +312,7 @@ class WindowJoin:
         self._end_readings(results)
         self._kept.state = JoinState(windows, *totals, beside, not is_due)
         if is_due:
-            # Few tuples are taken in in less time than it takes to wake another thread.
-            is_small = self._scheduler.helpers > 0 and sum(arrived) <= self._sorted_alone_rows
-            self._kept.take_in(waits=not self._scheduler.helpers, alone=is_small)
+            self._kept.take_in(sum(arrived), waits=not self._scheduler.helpers)
 
     def _end_readings(self, own: Generator[pa.Table]) -> None:
         """Close other pushes' unfinished readings and wait for the pool: bucket grids are about to change in place."""

@@ -134,13 +134,13 @@ class WindowSet:
         runs = iter(made)
         return windows, [None if work is None else next(runs) for work in works]
 
-    def take_in(self, *, waits: bool, alone: bool = False) -> None:
-        """Begin to take in the state's new tuples and to merge its runs.
+    def take_in(self, rows: int, *, waits: bool) -> None:
+        """Begin to take in the state's new tuples, of which there are `rows`, and to merge its runs.
 
-        `waits`: whether to return only when that is done. If not, a pool goes on with it. `alone`: whether the caller
-        does all of it, at once.
+        `waits`: whether to return only when that is done. If not, a pool goes on with it.
         """
-        if alone:
+        is_small = rows <= self._sorted_alone_rows and all(w.is_merged or w.is_grid for w in self.state.windows)
+        if is_small and not waits:  # a grid takes few tuples in less time than it takes to wake another thread
             self.settled(self.state)
             return
         try:

@@ -506,9 +506,9 @@ def test_a_push_that_another_overtook_is_refused(
         begun.append(made)
         return progress, made
 
-    def taking_in(*, waits: bool, alone: bool) -> None:
+    def taking_in(rows: int, *, waits: bool) -> None:
         left.append([made for made in begun if made.gi_frame is not None])
-        take_in(waits=waits, alone=alone)
+        take_in(rows, waits=waits)
 
     monkeypatch.setattr(join._joining, "results", results_of)
     monkeypatch.setattr(join._kept, "take_in", taking_in)
