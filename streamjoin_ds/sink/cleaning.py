@@ -15,6 +15,7 @@ from pyarrow import fs
 
 from streamjoin_ds.blocks.location import loggable
 from streamjoin_ds.errors import ArgumentError
+from streamjoin_ds.sink.durability import Durability
 from streamjoin_ds.sink.guard import JOIN_ID_KEY, TableIdentity
 from streamjoin_ds.sink.retention import deleted_file_retention_s, log_retention_s
 from streamjoin_ds.sink.snapshot import LogSnapshot, list_log
@@ -35,7 +36,13 @@ _COMPACTED_S = 86_400
 _log = logging.getLogger(__name__)
 
 
-def clean_log(table: LogSnapshot, *, kept_entries: int = KEPT_ENTRIES, now_s: float | None = None) -> int:
+def clean_log(
+    table: LogSnapshot,
+    *,
+    kept_entries: int = KEPT_ENTRIES,
+    now_s: float | None = None,
+    durability: Durability | None = None,
+) -> int:
     """Remove entries older than the table's log retention, up to a checkpoint that stands for them.
 
     Parameters
@@ -46,6 +53,8 @@ def clean_log(table: LogSnapshot, *, kept_entries: int = KEPT_ENTRIES, now_s: fl
         This many of the newest entries stay, however old they are: a slow join keeps a long history.
     now_s : float or None, keyword-only
         The time, in seconds since 1970; None: the clock's.
+    durability : Durability or None, keyword-only
+        Forces the log to the device before anything is removed. None: one of this call.
 
     Returns
     -------
@@ -67,12 +76,15 @@ def clean_log(table: LogSnapshot, *, kept_entries: int = KEPT_ENTRIES, now_s: fl
         and (file.info.mtime_ns or 0) <= oldest_ns
     ]
     base = max(bases, default=0)
-    removed = 0
-    for file in files:  # oldest first: if the loop is cut short, the log still has no gap
-        if file.version < base:
-            with contextlib.suppress(FileNotFoundError):
-                table.filesystem.delete_file(file.info.path)
-                removed += 1
+    removed, durability = 0, durability or Durability()
+    needless = [file for file in files if file.version < base]
+    if needless:
+        durability.log_checkpoint(table.path, base)  # anyone may have written it
+        durability.log(table.path)
+    for file in needless:  # oldest first: if the loop is cut short, the log still has no gap
+        with contextlib.suppress(FileNotFoundError):
+            table.filesystem.delete_file(file.info.path)
+            removed += 1
     told = loggable(table.path), removed, base, time.monotonic() - began_s
     _log.debug("the log of %s is cleaned: %d files before version %d are removed, %.3f s", *told)
     return removed
@@ -84,6 +96,7 @@ def vacuum(
     retention_hours: int = RETENTION_HOURS,
     dry_run: bool = False,
     now_s: float | None = None,
+    durability: Durability | None = None,
 ) -> list[str]:
     """Remove files that the table does not have: replaced files, and orphans of failed attempts.
 
@@ -101,6 +114,8 @@ def vacuum(
         True: remove nothing, only return the files that would be removed.
     now_s : float or None, keyword-only
         The time, in seconds since 1970; None: the clock's.
+    durability : Durability or None, keyword-only
+        As for `clean_log`.
 
     Returns
     -------
@@ -136,9 +151,11 @@ def vacuum(
             may_go = info.mtime_ns is not None and info.mtime_ns <= (now_s - age_s) * 1e9
         if may_go:
             removed.append(name)
-            if not dry_run:
-                with contextlib.suppress(FileNotFoundError):
-                    table.filesystem.delete_file(info.path)
+    if removed and not dry_run:
+        (durability or Durability()).log(table_path)
+        for name in removed:
+            with contextlib.suppress(FileNotFoundError):
+                table.filesystem.delete_file(f"{table.folder}/{name}")
     leftovers = remove_leftovers(table_path, older_than_hours=retention_hours, dry_run=dry_run, now_s=now_s)
     told = loggable(table_path), len(removed), len(leftovers), dry_run, time.monotonic() - began_s
     _log.debug("VACUUM of %s: %d files that no version needs, %d half-written files; dry run: %s; %.3f s", *told)
@@ -168,7 +185,7 @@ def _least_age_s(name: str, done: int, kept_s: float | None, unknown_s: float) -
     return kept_s if batch <= done and kept_s is not None else unknown_s
 
 
-def remove_replaced(table: LogSnapshot, now_s: float) -> int:
+def remove_replaced(table: LogSnapshot, now_s: float, durability: Durability | None = None) -> int:
     """Remove files that the log says were replaced longer ago than the table keeps them, and return how many.
 
     The cost grows with the number of files removed; no folder is listed. Call this before the next checkpoint of the
@@ -181,14 +198,18 @@ def remove_replaced(table: LogSnapshot, now_s: float) -> int:
         The table with its files, at its newest version. The snapshot forgets the files that are removed.
     now_s : float
         The time, in seconds since 1970.
+    durability : Durability or None
+        As for `clean_log`.
     """
     kept_s = deleted_file_retention_s(table.configuration)
     if kept_s is None:
         return 0
     removed = 0
-    for path in table.forget_removed(int((now_s - kept_s) * 1e3)):
-        if path in table.live or "/" in path:  # a file in another folder is not the join's
-            continue
+    replaced = table.forget_removed(int((now_s - kept_s) * 1e3))
+    needless = [path for path in replaced if path not in table.live and "/" not in path]  # "/": not the join's own
+    if needless:
+        (durability or Durability()).log(table.path)
+    for path in needless:
         with contextlib.suppress(FileNotFoundError):
             table.filesystem.delete_file(f"{table.folder}/{path}")
             removed += 1

@@ -1,11 +1,12 @@
 """Forces to the device, in groups, what must be there before a batch counts: files' bytes and files' names.
 
 Spark, delta-rs and Hadoop write files and rename them, and leave it to the system when they reach the device. After a
-power cut any of them may be gone or empty while newer ones are whole. Three rules keep what is left usable::
+power cut any of them may be gone or empty while newer ones are whole. Four rules keep what is left usable::
 
     the checkpoint's files of a batch  before  the first entry of the batch in a table's log
     a data file                        before  the entry that names it
     the entry of the matches           before  the entry of the punctuation that speaks of them
+    the entries of a log               before  the removal of a file, or of an entry, that they make needless
 
 So a batch that any table has can be done again from the checkpoint, and a batch that some table lacks is done again.
 """
@@ -114,6 +115,14 @@ class Durability:
             self._folders[log] = None
             version += 1
         self._next[table_path] = version
+
+    def log(self, table_path: str) -> None:
+        """Force a table's log at once, whoever wrote it: files that its entries replaced may be removed next."""
+        if table_path in self._next:
+            self.entries(table_path)
+        else:
+            self.opened(table_path)
+        self.flush()
 
     def log_checkpoint(self, table_path: str, version: int) -> None:
         """Force a checkpoint of a table's log at once: the entries that it stands for may be removed next."""

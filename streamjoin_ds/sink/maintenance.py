@@ -63,15 +63,15 @@ def size_to_compact_to(sizes_bytes: Sequence[int], *, small_files: int, target_s
 
 def checkpoint_log(table_path: str) -> None:
     """Write a checkpoint of the table's log, and remove entries older than its log retention."""
-    _checkpoint(table_path)
+    _checkpoint(table_path, Durability())
     clean_log(LogSnapshot(table_path))
 
 
-def _checkpoint(path: str) -> None:
+def _checkpoint(path: str, durability: Durability) -> None:
     """Write a checkpoint of a log and force it to the device: the entries that it stands for may be removed next."""
     began_s, table = time.monotonic(), open_table(path)
     table.create_checkpoint()
-    Durability().log_checkpoint(path, int(table.version()))
+    durability.log_checkpoint(path, int(table.version()))
     told = loggable(path), table.version(), time.monotonic() - began_s
     _log.debug("the log of %s has a checkpoint of version %d, %.3f s", *told)
 
@@ -103,6 +103,8 @@ class Maintenance:
         False: the round is done inside :meth:`after_commit`.
     clock : callable, keyword-only
         Returns the time in seconds since 1970.
+    durability : Durability or None, keyword-only
+        Forces to the device what must be there before anything is removed; one of its own. None: one that does.
 
     Attributes
     ----------
@@ -122,6 +124,7 @@ class Maintenance:
         vacuum_every_s: int | None = None,
         background: bool = True,
         clock: Callable[[], float] = time.time,
+        durability: Durability | None = None,
     ) -> None:
         for name, value in (
             ("every_batches", every_batches),
@@ -143,6 +146,7 @@ class Maintenance:
         self._vacuum_every_s = vacuum_every_s
         self._background = background
         self._clock = clock
+        self._durability = durability or Durability()
         self._batches = 0
         self._snapshots: dict[str, LogSnapshot] = {}
         self._thread: threading.Thread | None = None
@@ -181,7 +185,7 @@ class Maintenance:
         if size_bytes is not None:
             self._try("compaction", path, partial(compact, path, target_size_bytes=size_bytes, log=table))
             table.forward()
-        self._try("the removal of replaced files", path, partial(remove_replaced, table, self._clock()))
+        self._try("the removal of replaced files", path, partial(self._remove_replaced, table))
         if self._checkpoint_is_due(table):
             self._try("a checkpoint of the log", path, partial(self._checkpoint, path))
         # When a table was last vacuumed is in a transaction id: that stays, whereas old entries are cleaned away.
@@ -207,9 +211,13 @@ class Maintenance:
         entries = table.version - version
         return entries >= self._checkpoint_entries and entries * _ENTRY_BYTES >= size_bytes
 
+    def _remove_replaced(self, table: LogSnapshot) -> None:
+        remove_replaced(table, self._clock(), self._durability)
+
     def _checkpoint(self, path: str) -> None:
-        _checkpoint(path)
-        clean_log(self._snapshots[path], kept_entries=self._kept_entries, now_s=self._clock())
+        _checkpoint(path, self._durability)
+        table = self._snapshots[path]
+        clean_log(table, kept_entries=self._kept_entries, now_s=self._clock(), durability=self._durability)
 
     def _vacuum_app(self, table: LogSnapshot) -> str:
         return f"streamjoin/{table.configuration.get(JOIN_ID_KEY, '')}#vacuum"
@@ -223,7 +231,7 @@ class Maintenance:
         return table.transactions.get(self._vacuum_app(table), table.created_ms // 1000)
 
     def _vacuum(self, table: LogSnapshot) -> None:
-        vacuum(table.path, now_s=self._clock())
+        vacuum(table.path, now_s=self._clock(), durability=self._durability)
         now_s = int(self._clock())
         entry = LogEntry("VACUUM END", now_s * 1000, transactions={self._vacuum_app(table): now_s})
         for _ in range(_ATTEMPTS):

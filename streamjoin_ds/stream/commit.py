@@ -86,7 +86,7 @@ def committer_for(plan: Plan) -> tuple[Committer, Maintenance]:
             durability=Durability(plan.spark_root, durable=plan.durable),
         )
         committer.open()
-        _committers[key] = committer, Maintenance(tables)
+        _committers[key] = committer, Maintenance(tables, durability=Durability(durable=plan.durable))
     return _committers[key]
 
 

@@ -384,7 +384,7 @@ BUGS = (
     ),
     _bug(
         "the log is cleaned beyond its last checkpoint",
-        ("sink.cleaning:clean_log", "if file.version < base:", "if file.version <= table.version and base:"),
+        ("sink.cleaning:clean_log", "if file.version < base]", "if file.version <= table.version and base]"),
         asks=("upkeep",),
     ),
     # --- layouts that change

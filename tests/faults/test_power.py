@@ -78,16 +78,17 @@ def test_a_cut_at_every_step(dice: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [36, 112, 119, 150, 157, 229, 275, 318, 336, 507, 746, 766, 787])
+@pytest.mark.parametrize("seed", [36, 112, 119, 150, 157, 229, 275, 318, 336, 507, 746, 766, 787, 800029])
 def test_seeds_that_found_a_bug(seed: int) -> None:
     assert not outcome_of(power_schedule(seed)).violations
 
 
 _COMMIT = "streamjoin_ds.sink.commit:Committer."
+_DURABILITY = "streamjoin_ds.sink.durability:Durability."
 _RECOVERY = "streamjoin_ds.checkpoint.recovery:"
 BUGS = (
-    Bug("nothing is forced", (Edit("streamjoin_ds.sink.durability:Durability.flush", "_forced(files)", "pass"),)),
-    Bug("names are not", (Edit("streamjoin_ds.sink.durability:Durability.flush", "_forced(folders)", "pass"),)),
+    Bug("nothing is forced", (Edit(f"{_DURABILITY}flush", "_forced(files)", "pass"),)),
+    Bug("names are not", (Edit(f"{_DURABILITY}flush", "_forced(folders)", "pass"),)),
     Bug(
         "Spark's files are not",
         (Edit(f"{_COMMIT}commit_before", "self._durability.checkpoint(", "(lambda anew: None)("),),
@@ -98,11 +99,24 @@ BUGS = (
     ),
     Bug("a torn entry of a log stays", (Edit(f"{_RECOVERY}Recovery.carry_out", "tail.set_aside()", "pass"),)),
     Bug("torn states stay", (Edit(f"{_RECOVERY}_go_back", "*spark.torn_state(batch), ", ""),)),
+    Bug(
+        "logs are not, before files go",
+        (Edit("streamjoin_ds.sink.durability:Durability.log", "self.opened(table_path)", "return"),),
+    ),
     Bug("states of lost batches stay", (Edit(f"{_RECOVERY}_go_back", ", *spark.later_state(found.last + 1)", ""),)),
 )
 
 
-FIND_ONE = (0, 1, 2, 20, 56, 79, 277)  # one of these, or a cut near this step, finds each bug as long as steps stay
+FIND_ONE = (
+    0,
+    1,
+    2,
+    20,
+    56,
+    79,
+    277,
+    800029,
+)  # one of these, or a cut near this step, finds each bug as long as steps stay
 NEAR = 420
 
 

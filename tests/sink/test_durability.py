@@ -63,6 +63,22 @@ def test_entries_whoever_wrote_them(tmp_path: Path, forced: list[str]) -> None:
     assert forced == [*two, str(log)]
 
 
+def test_a_log_before_what_it_replaced_goes(tmp_path: Path, forced: list[str]) -> None:
+    log = tmp_path / "matches" / "_delta_log"
+    log.mkdir(parents=True)
+    (log / f"{0:020d}.json").write_text("{}")
+    durability = Durability()
+    durability.log(str(tmp_path / "matches"))
+    assert str(log / f"{0:020d}.json") in forced
+    forced.clear()
+    (log / f"{1:020d}.json").write_text("{}")
+    durability.log(str(tmp_path / "matches"))
+    assert forced == [str(log / f"{1:020d}.json"), str(log)]  # what was forced once is not forced again
+    forced.clear()
+    Durability(durable=False).log(str(tmp_path / "matches"))
+    assert forced == []
+
+
 def test_nothing_where_it_is_not_asked_for_or_of_no_use(tmp_path: Path, forced: list[str]) -> None:
     path = written(tmp_path / "offsets" / "0")
     for durability in (Durability(str(tmp_path), durable=False), Durability()):

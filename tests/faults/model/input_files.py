@@ -114,7 +114,8 @@ class Folders:
                 self._disturb(name, world)
 
     def _disturb(self, name: str, world: World) -> None:
-        logged, committed = (_file_at(world.checkpoint, batch, name) for batch in _last(world.checkpoint))
+        taken = 1 if world.schedule.power else 0  # so many of the newest offsets and commits the power may take away
+        logged, committed = (_file_at(world.checkpoint, batch - taken, name) for batch in _last(world.checkpoint))
         what = world.dice.random()
         if logged and what < 0.1 and len(self.late[name]) < 2:
             late = f"{world.dice.randrange(int(logged[:2]) + 1):02d}-late-{len(self.late[name])}.csv"

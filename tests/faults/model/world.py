@@ -255,6 +255,9 @@ class World:
             return []
         cuts = recovered(self.checkpoint.folder, TableSet(self.plan.table_root), self.plan.partitions)
         self.checkpoint.reload()
+        # A batch whose offsets a power cut took is planned anew, and perhaps in another way.
+        newest = max(self.checkpoint.offsets, default=-1)
+        self.planned = {batch: offsets for batch, offsets in self.planned.items() if batch <= newest}
         self.recoveries += len(cuts) > 1
         return cuts
 
