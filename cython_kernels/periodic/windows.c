@@ -1,5 +1,10 @@
 #include "periodic/windows.h"
 
+#include <stdint.h>
+
+/* Results between the one whose event times are fetched and the one that is looked at. */
+#define AHEAD 64
+
 typedef struct {
     int64_t first;
     int64_t last;
@@ -53,34 +58,54 @@ static int in_common(const sj_windows *windows, int64_t result, stretch *found)
     return 0;
 }
 
-int64_t sj_windows_fill(sj_windows *windows, int32_t *out_results, int64_t *out_ids, int64_t capacity)
+/* Fetches the event times of a result: its rows lie anywhere in the windows, mostly outside the cache. */
+static void fetch(const sj_windows *windows, int64_t result)
 {
-    int64_t written = 0;
-    while (written < capacity) {
-        if (windows->first > windows->last) {
-            stretch found;
-            if (windows->next == windows->count) {
-                break;
-            }
-            if (in_common(windows, windows->next, &found)) {
-                return -1;
-            }
-            windows->next++;
-            windows->first = found.first;
-            windows->last = found.last;
-            continue;
-        }
-        out_results[written] = (int32_t)(windows->next - 1);
-        if (out_ids) {
-            out_ids[written] = windows->first;
-        }
-        written++;
-        if (!out_ids || windows->first == windows->last) {
-            windows->first = NONE.first;
-            windows->last = NONE.last;
-        } else {
-            windows->first++;
+    for (int64_t n = 0; n < windows->stream_count; n++) {
+        const sj_window_stream *stream = &windows->streams[n];
+        const sj_selection *of = &stream->selection;
+        const uint64_t run_number = (uint64_t)(of->run_numbers ? of->run_numbers[result] : of->run_number);
+        if (run_number < (uint64_t)stream->columns->run_count) {
+            /* Computed as an integer, because nobody has checked yet that the row exists. */
+            const uintptr_t times = (uintptr_t)stream->columns->addresses[run_number];
+            __builtin_prefetch((const void *)(times + (uintptr_t)((int64_t)of->rows[result] * sizeof(int64_t))));
         }
     }
+}
+
+int64_t sj_windows_fill(sj_windows *windows, int32_t *out_results, int64_t *out_ids, int64_t capacity)
+{
+    const int64_t count = windows->count;
+    int64_t next = windows->next;
+    stretch left = {windows->first, windows->last}; /* of the result before `next` */
+    int64_t written = 0;
+    while (written < capacity) {
+        if (left.first > left.last) {
+            if (next == count) {
+                break;
+            }
+            if (count - next > AHEAD) {
+                fetch(windows, next + AHEAD);
+            }
+            if (in_common(windows, next, &left)) {
+                return -1;
+            }
+            next++;
+            continue;
+        }
+        out_results[written] = (int32_t)(next - 1);
+        if (out_ids) {
+            out_ids[written] = left.first;
+        }
+        written++;
+        if (!out_ids || left.first == left.last) {
+            left = NONE;
+        } else {
+            left.first++;
+        }
+    }
+    windows->next = next;
+    windows->first = left.first;
+    windows->last = left.last;
     return written;
 }

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Sequence
-from contextlib import AbstractContextManager, closing
+from contextlib import AbstractContextManager, closing, nullcontext
 from typing import Any, Generic, TypeVar, cast
 
 from streamjoin_ds.engine.reference.kernel_module import KernelModule
@@ -45,7 +45,8 @@ class Scheduler:
     def __init__(
         self, pool: ThreadPool | None = None, cores: Sequence[int] = (), tuning: ThreadTuning = DEFAULT.threads
     ) -> None:
-        self._pool, self._cores, self._held_chunks = pool, cores, tuning.held_chunks
+        self._pool, self._cores = pool, cores
+        self._held_chunks, self._pieces_ahead = tuning.held_chunks, tuning.pieces_ahead
 
     @classmethod
     def of(
@@ -113,13 +114,9 @@ class Scheduler:
             for piece in pieces:
                 yield from chunks_alone(piece)
             return
-        with closing(run_in_order(self._pool, pieces, self._pool.helpers + 2, self._held_chunks)) as chunks:
-            while True:
-                with staying_on(self._cores):
-                    chunk = next(chunks, None)
-                if chunk is None:
-                    break
-                yield chunk
+        most = self._pool.helpers + self._pieces_ahead
+        with closing(run_in_order(self._pool, pieces, most, self._held_chunks, self.staying)) as chunks:
+            yield from chunks
 
     def one_by_one(self, pieces: Iterable[ChunkCoroutine[_Chunk]]) -> Generator[_Chunk]:
         """Yield the chunks of all pieces, one piece at a time; the pool helps only where a step has several tasks.
@@ -219,7 +216,11 @@ class _Piece(Generic[_Chunk]):
 
 
 def run_in_order(
-    pool: ThreadPool, pieces: Iterable[ChunkCoroutine[_Chunk]], most: int, held_chunks: int
+    pool: ThreadPool,
+    pieces: Iterable[ChunkCoroutine[_Chunk]],
+    most: int,
+    held_chunks: int,
+    staying: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> Generator[_Chunk]:
     """Yield the chunks of all pieces, piece after piece.
 
@@ -232,6 +233,8 @@ def run_in_order(
         How many pieces are run at a time, at most.
     held_chunks : int
         How many chunks of each piece are held at most, besides the one that the reader has.
+    staying : callable
+        Returns a context in which the caller works beside the pool; it is left while the reader has a chunk.
 
     Yields
     ------
@@ -251,23 +254,35 @@ def run_in_order(
             begun.append(_Piece(steps, held_chunks))
             advance(begun[-1], None)
 
-    try:
-        for _ in range(most):
-            begin()
+    def fetch() -> bool:
+        """Work until the first piece has a chunk; return False when there is no piece any more."""
         while begun:
             first = begun[0]
             while not first.chunks and not first.is_ended:
                 piece = waiting.popleft()
                 advance(piece, [pool.wait(task) for task in piece.tasks])
-            if not first.chunks:
-                begun.popleft()
+            if first.chunks:
+                return True
+            begun.popleft()
+            begin()
+        return False
+
+    try:
+        with staying():
+            for _ in range(most):
                 begin()
-                continue
+            is_there = fetch()
+        while is_there:
+            first = begun[0]
             chunk = first.chunks.popleft()
             if first.is_full:  # gives the pool something to do while the reader looks at the chunk
                 first.is_full = False
-                advance(first, None)
+                with staying():
+                    advance(first, None)
             yield chunk
+            if not first.chunks:
+                with staying():
+                    is_there = fetch()
     finally:
         for piece in begun:
             pool.give_up(piece.tasks)

@@ -85,8 +85,8 @@ class GridTuning:
     counted_parts: int = 16
     """Live rows are counted, and the shape is judged, when the grid's rows divided by this have come. Not measured."""
 
-    counted_buckets: int = 2048
-    """Buckets in which live rows are counted, about. Not measured; it bounds what a count costs."""
+    counted_buckets: int = 512
+    """Buckets in which live rows are counted, about. 2 048 took 0.3 ms in a window of 2^18 rows: 3 % of its pushes."""
 
     crowd_sample_rows: int = 256
     """New rows whose buckets are looked at, about, to tell how crowded buckets are. Not measured."""
