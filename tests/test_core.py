@@ -1,4 +1,4 @@
-"""The core without the extra `spark`: engine and command line work where pyspark, delta-spark and pandas are missing."""
+"""The core without the extra `spark`: engine and commands work where pyspark, delta-spark and pandas are missing."""
 
 from __future__ import annotations
 
