@@ -13,10 +13,13 @@ import os
 import platform
 import sys
 import sysconfig
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 from Cython.Build import cythonize
 from setuptools import Extension, find_packages, setup
+from setuptools.command.build_ext import build_ext
 
 KERNELS = "cython_kernels"
 BOUNDS_CHECK = os.environ.get("STREAMJOIN_DS_BOUNDS_CHECK", "") not in ("", "0")
@@ -33,6 +36,23 @@ def generated_with_checks():
     """Whether the last build left kernels that check bounds: Cython compares only times of files, not its options."""
     generated = Path(KERNELS, "kernels.c")
     return generated.exists() and BOUNDS_CHECK_MACRO in generated.read_text(encoding="utf-8")[:4000]
+
+
+class BuildKernels(build_ext):
+    """Compiles the files of the kernels side by side; setuptools does so only for several extensions."""
+
+    def build_extensions(self):
+        """See `build_ext`."""
+        one_by_one = self.compiler.compile
+
+        def side_by_side(sources, **options):
+            with ThreadPoolExecutor(os.cpu_count()) as pool:
+                return [
+                    one for made in pool.map(partial(one_by_one, **options), ([s] for s in sources)) for one in made
+                ]
+
+        self.compiler.compile = side_by_side
+        super().build_extensions()
 
 
 # Typed memoryviews are in the limited API from Python 3.11 on; free-threaded builds have no limited API.
@@ -70,5 +90,6 @@ setup(
             "initializedcheck": BOUNDS_CHECK,
         },
     ),
+    cmdclass={"build_ext": BuildKernels},
     options={"bdist_wheel": {"py_limited_api": "cp311"}} if limited_api else {},
 )
