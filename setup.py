@@ -47,9 +47,8 @@ class BuildKernels(build_ext):
 
         def side_by_side(sources, **options):
             with ThreadPoolExecutor(os.cpu_count()) as pool:
-                return [
-                    one for made in pool.map(partial(one_by_one, **options), ([s] for s in sources)) for one in made
-                ]
+                compiled = pool.map(partial(one_by_one, **options), ([source] for source in sources))
+                return [file for files in compiled for file in files]
 
         self.compiler.compile = side_by_side
         super().build_extensions()
