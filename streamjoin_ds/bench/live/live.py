@@ -77,6 +77,12 @@ class LiveTask:
         Tuples, both streams together, after which the query ends; 0: after `batches`.
     max_delay : str
         As `StreamJoin.start` takes it; "" for no bound.
+    second_rates : str
+        The second stream's rates, in the form of `rates`; "" where they are those of the first.
+    cells : int
+        Number of cells; 0: as many as there are cores.
+    layout : str
+        As `StreamJoin.start` takes it.
     """
 
     folder: str
@@ -94,10 +100,16 @@ class LiveTask:
     rates: str = ""
     rows: int = 0
     max_delay: str = ""
+    second_rates: str = ""
+    cells: int = 0
+    layout: str = "auto"
 
     def join(self) -> StreamJoin:
         """Return the join."""
-        return band2d(self.rates or self.rate, f"{self.window_us}us", select=_SELECT, eps=self.eps)
+        rates = self.rates or self.rate
+        return band2d(
+            rates, f"{self.window_us}us", select=_SELECT, eps=self.eps, second_rate=self.second_rates or rates
+        )
 
     @property
     def table(self) -> Path:
@@ -144,6 +156,8 @@ class _Live:
             task.checkpoint,
             max_rows_per_batch=rows,
             max_delay=task.max_delay or None,
+            layout=task.layout,
+            cells=task.cells or None,
             source_options=options,
         )
 
