@@ -35,6 +35,7 @@ __all__ = ["LiveTask", "main"]
 # The selected columns. With its event time and batch id a result has six columns, as in the papers (and each `seq`).
 _SELECT = ("r.x", "r.y", "s.a", "s.b")
 _PROGRESS_WITHIN_S = 10.0  # seconds in which Spark must report a trigger after its commit
+_PROGRESS_KEPT = 100_000  # triggers that Spark remembers: all
 _WARM_TRIGGERS = 10  # empty triggers that are not measured
 
 
@@ -136,6 +137,7 @@ class _Live:
         """Fill the windows, go on, and tell the parent what happens."""
         task = self._task
         session = spark_session("streamjoin bench stream")
+        session.conf.set("spark.sql.streaming.numRecentProgressUpdates", _PROGRESS_KEPT)
         self._tell({"event": "session", "at_s": time.time()})
         with watch(self._committed):
             if task.fill_rows and task.fill_batch_rows:

@@ -24,6 +24,7 @@ from streamjoin_ds.bench.live.finding import Finding, StreamSettings
 from streamjoin_ds.bench.live.live import LiveTask
 from streamjoin_ds.bench.live.live_process import LiveRun
 from streamjoin_ds.bench.live.query_runs import done, query_folder
+from streamjoin_ds.bench.live.step_load import StepLoad
 from streamjoin_ds.errors import BenchError
 from streamjoin_ds.sink.reader import scanned
 from streamjoin_ds.sink.tables import TableSet
@@ -83,10 +84,7 @@ class RateChange:
         with query_folder() as folder:
             task = self.task(folder, layout)
             run = done(task)
-            metrics = scanned(DeltaTable(TableSet(str(task.table)).metrics)).to_table(
-                columns=["batch_id", "shipped_rows", "layout"]
-            )
-        return RateRun.of(run, metrics.to_pylist())
+            return RateRun.of(run, _metrics(task))
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +159,7 @@ class RateRun:
         return (self.layouts[0], *(self.layouts[number] for number in self.changing))
 
     def changing_over_others(self) -> float:
-        """Return the longest trigger of a changing batch over the median of the others; 1 where none changes.
+        """Return the median trigger of the changing batches over that of the others; 1 where none changes.
 
         The first batches are no others: Java compiles, and workers start.
         """
@@ -171,10 +169,10 @@ class RateRun:
             for number, took in self.trigger_ms.items()
             if number not in self.changing and _WARM <= number < len(self.layouts)
         ]
-        return max(changing) / statistics.median(others) if changing and others else 1.0
+        return statistics.median(changing) / statistics.median(others) if changing and others else 1.0
 
     def changing_over(self, other: RateRun) -> float:
-        """Return the longest trigger of a changing batch over that of the same batch in another run."""
+        """Return the longest trigger of a changing batch, over that of the same batch in another run."""
         shared = [number for number in self.changing if number in self.trigger_ms and number in other.trigger_ms]
         return max((self.trigger_ms[number] / other.trigger_ms[number] for number in shared), default=1.0)
 
@@ -194,6 +192,7 @@ def measure_rates(settings: StreamSettings, say: Callable[[str], None]) -> Itera
     turns = 1 if settings.quick else _TURNS
     for change in changes:
         yield from _compared(change, turns, settings, say)
+    yield from _paused(settings, say)
 
 
 def _compared(
@@ -243,13 +242,43 @@ def _compared(
     yield Finding(workload, "batches_skipped", skipped, "batches", None, settings.bound(0.0))
     if changes:
         yield Finding(workload, "layouts", float(len(follows.epochs)), "layouts")
-        pause = statistics.median(follows.changing_over_others() for follows, _ in pairs)
-        note = "trigger of the batch that changes the layout, over the median trigger of the others in its run"
-        yield Finding(workload, "changing_trigger", pause, "times", None, settings.bound(1.3), note=note)
         pause = statistics.median(follows.changing_over(fixed) for follows, fixed in pairs)
-        note = f"the same trigger over that of the same tuples by {_SQUARE}"
+        note = f"trigger of the batch that changes the layout, over that of the same tuples by {_SQUARE}"
         yield Finding(workload, "changing_over_fixed", pause, "times", note=note)
 
 
+def _paused(settings: StreamSettings, say: Callable[[str], None]) -> Iterator[Finding]:
+    """Measure in real time how long the triggers take that change the layout, beside the others of the same query."""
+    times = (20,) if settings.quick else (20, 1) * 4
+    load = StepLoad(500, times, 15, 15) if settings.quick else StepLoad(500, times, 30, 30)
+    length_s = load.warm_s + load.step_s * len(times)
+    window_s = load.step_s // 5
+    say(f"  {load.rate:,} tuples/s a stream in real time, one of them 20 times that in every other step")
+    with query_folder() as folder:
+        task = LiveTask(
+            folder, load.rate, window_s * _SECOND_US, 10, 0, _MOST_ROWS, pace="1", cells=_CELLS, layout="grid",
+            rows=load.rate * length_s + load.rows, second_rates=load.rates,
+        )  # fmt: skip
+        run = RateRun.of(done(task), _metrics(task))
+    workload = f"band2d, {load.rate:,}/s, one stream up to 20 times, real time"
+    common: dict[str, Any] = {"peak_mib": run.peak_mib, "others_cores": run.others_cores}
+    told = ", ".join(f"{run.trigger_ms[number]:,.0f}" for number in run.changing if number in run.trigger_ms)
+    note = (
+        f"{_CELLS} cells; median of the batches that change the layout ({told} ms), over that of the others; "
+        f"{len(run.read)} batches; {', '.join(run.epochs)}"
+    )
+    pause = run.changing_over_others()
+    yield Finding(workload, "changing_trigger", pause, "times", None, settings.bound(1.3), note=note, **common)
+    yield Finding(workload, "batches_skipped", float(run.skipped), "batches", None, settings.bound(0.0))
+
+
+def _metrics(task: LiveTask) -> list[dict[str, Any]]:
+    """Return what the metrics of a query say of its batches and cells."""
+    table = scanned(DeltaTable(TableSet(str(task.table)).metrics))
+    rows: list[dict[str, Any]] = table.to_table(columns=["batch_id", "shipped_rows", "layout"]).to_pylist()
+    return rows
+
+
+_MOST_ROWS = 1_000_000  # of a batch in real time
 _TURNS = 3  # runs of each query
 _WARM = 5  # first batches of a run that are not measured
