@@ -121,10 +121,12 @@ def test_what_a_query_whose_layout_follows_the_rates_did():
     assert told.matches == tuple(range(7))
     assert told.shipped == tuple(300 + 10 * n for n in range(7))
     assert (told.changing, told.epochs, told.skipped) == ((6,), ("4x4", "1x16"), 0)
-    assert told.changing_over_others() == 400 / 300, "batch 5; the first ones are no others"
+    assert told.changing_over_others() == [400 / 300], "batch 5; the first ones are no others"
+    long = replace(told, layouts=("4x4",) * 20 + ("1x16",) * 30, trigger_ms={n: 10.0 + n for n in range(50)})
+    assert long.changing_over_others() == [30 / 30], "batches 15 to 25"
     fixed = replace(told, layouts=("4x4",) * 7, trigger_ms=dict.fromkeys(range(7), 200.0))
     assert told.changing_over(fixed) == 2.0
-    assert (fixed.changing_over_others(), fixed.changing_over(told)) == (1.0, 1.0)
+    assert (fixed.changing_over_others(), fixed.changing_over(told)) == ([], 1.0)
     del run.batches[3]
     run.batches[3]["read"] = [0, 0]
     assert RateRun.of(run, metrics).skipped == 2
