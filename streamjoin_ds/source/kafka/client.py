@@ -21,7 +21,7 @@ from streamjoin_ds.errors import (
     StreamJoinError,
 )
 
-__all__ = ["ClientErrors", "confluent", "made", "refusal"]
+__all__ = ["ClientErrors", "confluent", "made", "refusal", "refused_setting"]
 
 _QUIET = logging.getLogger("streamjoin_ds.librdkafka")
 _QUIET.addHandler(logging.NullHandler())
@@ -85,16 +85,16 @@ def made(kind: Callable[..., Any], settings: dict[str, str], errors: ClientError
     try:
         return kind({**quiet, **settings})
     except Exception as error:  # KafkaException, or TypeError for a value of a wrong kind
-        name = setting_refused(str(error))
-    msg = f"librdkafka refuses the setting {name}" if name else "librdkafka refuses the settings"
-    # Raised outside of the handler: the first error's text may hold the value.
-    raise ArgumentError(msg, name=name or "settings", hint="its names and values: librdkafka's CONFIGURATION.md")
+        told = str(error)
+    raise refused_setting(told)  # outside of the handler: the first error's text may hold the value
 
 
-def setting_refused(text: str) -> str:
-    """Return the setting that a text of librdkafka names, and nothing else of the text; empty where it names none."""
+def refused_setting(text: str) -> ArgumentError:
+    """Return the error for librdkafka's text about a setting. Of the text it has the setting's name alone."""
     match = _SETTING.search(text)
-    return (match[1] or match[2]) if match else ""
+    name = (match[1] or match[2]) if match else ""
+    msg = f"librdkafka refuses the setting {name}" if name else "librdkafka refuses the settings"
+    return ArgumentError(msg, name=name or "settings", hint="its names and values: librdkafka's CONFIGURATION.md")
 
 
 def refusal(name: str, topic: str) -> StreamJoinError:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from types import TracebackType
 
 from streamjoin_ds.source.kafka.broker import Broker, TopicFacts, check_same
+from streamjoin_ds.source.kafka.native_source import NativeSource, native_messages
 from streamjoin_ds.source.kafka.python_source import PythonSource
 from streamjoin_ds.source.kafka.range_read import MessageSource, RangeRead, RangeReader
 from streamjoin_ds.source.kafka.settings import Settings
@@ -21,12 +22,13 @@ class KafkaTopic:
     ----------
     url : KafkaUrl
     source : callable, optional
-        What makes the source of a partition's messages from ``(servers, settings, topic, partition, headers)``.
+        What makes the source of a partition's messages from ``(servers, settings, topic, partition, headers)``. By
+        default `NativeSource`, or `PythonSource` where the package was not compiled.
     """
 
     def __init__(self, url: KafkaUrl, source: Callable[..., MessageSource] | None = None) -> None:
         self.url = url
-        self._source = source or PythonSource
+        self._source = source
         self._settings: Settings | None = None
         self._broker: Broker | None = None
         self._readers: dict[int, RangeReader] = {}
@@ -66,9 +68,8 @@ class KafkaTopic:
     def read(self, partition: int, begin: int, end: int) -> RangeRead:
         """Return ``[begin, end)`` of a partition: batches of messages, as they come (`RangeRead`)."""
         if partition not in self._readers:
-            made = self._source(
-                self.url.servers, self._read_settings(), self.url.topic, partition, headers=self.url.headers
-            )
+            source = self._source or (PythonSource if native_messages() is None else NativeSource)
+            made = source(self.url.servers, self._read_settings(), self.url.topic, partition, headers=self.url.headers)
             self._readers[partition] = RangeReader(
                 made, self.broker, self.url.topic, partition, on_data_loss=self.url.on_data_loss
             )
