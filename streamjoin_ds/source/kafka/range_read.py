@@ -11,7 +11,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from streamjoin_ds.errors import KafkaDataLostError, KafkaTopicChangedError
-from streamjoin_ds.source.kafka.broker import Broker
+from streamjoin_ds.source.kafka.broker import Broker, TopicFacts, check_same
 from streamjoin_ds.source.kafka.client import refusal
 
 __all__ = ["Fetched", "LostRange", "MessageSource", "RangeRead", "RangeReader"]
@@ -103,9 +103,9 @@ class RangeReader:
         self.clock = clock
         self.next_offset: int | None = None  # where the source stands; None: it has to be told
 
-    def read(self, begin: int, end: int) -> RangeRead:
-        """Return ``[begin, end)``, whose messages come as it is iterated, once."""
-        return RangeRead(self, begin, end)
+    def read(self, begin: int, end: int, known: TopicFacts | None = None) -> RangeRead:
+        """Return ``[begin, end)`` of the topic that is `known`, whose messages come as it is iterated, once."""
+        return RangeRead(self, begin, end, known)
 
     def close(self) -> None:
         """Leave the brokers."""
@@ -123,8 +123,9 @@ class RangeRead:
         What was gone (``on_data_loss="skip"``).
     """
 
-    def __init__(self, reader: RangeReader, begin: int, end: int) -> None:
+    def __init__(self, reader: RangeReader, begin: int, end: int, known: TopicFacts | None = None) -> None:
         self._reader = reader
+        self._known = known
         self._begin, self._end = begin, end
         self.messages = 0
         self.lost: list[LostRange] = []
@@ -146,7 +147,8 @@ class RangeRead:
         KafkaDataLostError
             Offsets of the range are gone, and `on_data_loss` is "stop".
         KafkaTopicChangedError
-            The partition ends before the range does: it was truncated, or the topic made again.
+            The partition ends before the range does, or the topic is not the known one. It is asked when all messages
+            have come: ids never come back, so they were all of the known topic if it is still there.
         KafkaAccessError, KafkaTopicError, KafkaUnreachableError
         """
         reader, at = self._reader, self._begin
@@ -173,6 +175,8 @@ class RangeRead:
             if at < self._end and reader.clock() - heard > reader.silence_seconds:
                 self._check_end(at)
                 raise refusal(told if told in _UNREACHED else "_TIMED_OUT", reader.topic)
+        if self._known is not None:
+            check_same(reader.topic, self._known, reader.broker.topic(reader.topic))
         reader.next_offset = self._end
 
     def _after_loss(self, at: int) -> int:

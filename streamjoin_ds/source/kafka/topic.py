@@ -65,15 +65,25 @@ class KafkaTopic:
         """Return for each partition the first offset whose message is not older than a time."""
         return self.broker.offsets_of_time(self.url.topic, partitions, time_us)
 
-    def read(self, partition: int, begin: int, end: int) -> RangeRead:
-        """Return ``[begin, end)`` of a partition: batches of messages, as they come (`RangeRead`)."""
+    def start_offsets(self, partitions: Iterable[int]) -> dict[int, int]:
+        """Return where a new stream begins in each partition, as the URL says."""
+        partitions = tuple(partitions)
+        if self.url.start_us is not None:
+            return self.offsets_of_time(partitions, self.url.start_us)
+        return self.end_offsets(partitions) if self.url.start == "latest" else self.first_offsets(partitions)
+
+    def read(self, partition: int, begin: int, end: int, known: TopicFacts | None = None) -> RangeRead:
+        """Return ``[begin, end)`` of a partition: batches of messages, as they come (`RangeRead`).
+
+        With `known`, the topic must still be that one when the last of them has come.
+        """
         if partition not in self._readers:
             source = self._source or (PythonSource if native_messages() is None else NativeSource)
             made = source(self.url.servers, self._read_settings(), self.url.topic, partition, headers=self.url.headers)
             self._readers[partition] = RangeReader(
                 made, self.broker, self.url.topic, partition, on_data_loss=self.url.on_data_loss
             )
-        return self._readers[partition].read(begin, end)
+        return self._readers[partition].read(begin, end, known)
 
     def close(self) -> None:
         """Leave the brokers; the topic may be read again."""

@@ -7,7 +7,10 @@ from dataclasses import dataclass, field
 from typing import NoReturn
 from urllib.parse import parse_qsl, unquote
 
+import pyarrow as pa
+
 from streamjoin_ds.errors import ArgumentError
+from streamjoin_ds.source.event_time import event_times
 from streamjoin_ds.source.kafka.settings import SettingsSource
 
 __all__ = ["KAFKA_PREFIX", "MESSAGE_FORMATS", "ON_DATA_LOSS", "KafkaUrl"]
@@ -84,7 +87,7 @@ class KafkaUrl:
         headers = tuple(name for name in said.get("headers", "").split(",") if name)
         if len(set(headers)) != len(headers):
             _refuse("a header is named twice", "headers", "name each header once: headers=trace,device")
-        return cls(
+        url = cls(
             servers=",".join(_server(part) for part in brokers.split(",")),
             topic=topic,
             format=kind,
@@ -93,6 +96,15 @@ class KafkaUrl:
             on_data_loss=loss,
             headers=headers,
         )
+        if url.start not in ("earliest", "latest") and url.start_us is None:
+            _refuse("start is no time", "start", "earliest, latest, or a time as 2026-01-01T00:00:00Z")
+        return url
+
+    @property
+    def start_us(self) -> int | None:
+        """The time of `start` in microseconds UTC; None where it is none."""
+        ts, valid = event_times(pa.array([self.start]), "us")
+        return int(ts[0]) if valid[0] else None
 
 
 def _parameters(query: str) -> dict[str, str]:

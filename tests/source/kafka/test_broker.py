@@ -7,6 +7,7 @@ import time
 from itertools import pairwise
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from streamjoin_ds.errors import (
@@ -19,9 +20,13 @@ from streamjoin_ds.errors import (
     StreamJoinError,
 )
 from streamjoin_ds.source.kafka.broker import Broker, TopicFacts, check_same
-from streamjoin_ds.source.kafka.range_read import LostRange
+from streamjoin_ds.source.kafka.formats.message_format import message_text
+from streamjoin_ds.source.kafka.formats.message_records import MessageRecords
+from streamjoin_ds.source.kafka.range_read import LostRange, RangeReader
 from streamjoin_ds.source.kafka.settings import Settings, SettingsSource
 from streamjoin_ds.source.kafka.topic import KafkaTopic
+from streamjoin_ds.source.kafka.url import KafkaUrl
+from streamjoin_ds.spec.stream import Stream
 from tests.source.kafka.sources import SOURCES, MakeSource, table_of, topic_of
 from tests.support.kafka import KafkaBroker, free_port, new_topic, produce
 
@@ -181,6 +186,11 @@ def test_a_topic_made_again_and_one_with_fewer_partitions_are_refused(broker: Ka
             topic.facts(known)
         with pytest.raises(KafkaTopicChangedError, match="ends at offset 5"):
             table_of(topic, 0, 10, 20)
+        # Offsets that the new topic has too: only its id tells.
+        assert sum(len(batch) for batch in topic.read(0, 0, 5)) == 5
+        with pytest.raises(KafkaTopicChangedError, match="made again"):
+            list(topic.read(0, 0, 5, known))
+        assert sum(len(batch) for batch in topic.read(0, 0, 5, topic.facts())) == 5
         with pytest.raises(KafkaTopicChangedError, match="fewer partitions"):
             check_same(name, TopicFacts(topic.facts().topic_id, (0, 1, 2)), topic.facts())
 
@@ -213,10 +223,41 @@ def test_the_offset_of_a_time(broker: KafkaBroker, source: MakeSource) -> None:
         assert topic.offsets_of_time([0], at + 1_500_000) == {0: 2}
         assert topic.offsets_of_time([0], at + 60_000_000) == {0: 5}
         assert table_of(topic, 0, 0, 5).column("timestamp_us").to_pylist()[4] == at + 4_000_000
+    for start, offset in [("earliest", 0), ("latest", 5), ("2023-11-14T22:13:22Z", 2)]:
+        url = KafkaUrl(broker.servers, name, "raw", start=start)
+        with KafkaTopic(url, source) as topic:
+            assert topic.start_offsets([0]) == {0: offset}
     with topic_of(broker.servers, appended, source) as topic:
         row = table_of(topic, 0, 0, 1).to_pylist()[0]
         assert row["timestamp_type"] == "append"
         assert row["timestamp_us"] > at
+
+
+@pytest.mark.long
+def test_each_poison_message_is_a_reject_and_no_other(broker: KafkaBroker, source: MakeSource) -> None:
+    name = new_topic(broker.servers)
+    poison = [b'{"ts":1', b',"x":2}', b'{"ts":1}{"ts":2}', b"", None, b"\xff", b'{"x":"no","ts":1}']
+    values = [poison[at // 5 % len(poison)] if at % 5 == 3 else b'{"ts":%d,"x":%d}' % (at, at) for at in range(3000)]
+    writer = Transactions(broker.servers, name)
+    for at in range(0, len(values), 500):
+        writer.begin(b'{"ts":0,"x":-1}').abort()
+        writer.begin(*values[at : at + 500]).commit()
+    schema = pa.schema([("ts", pa.int64()), ("x", pa.float64())])
+    records = MessageRecords("json", Stream("e", time="ts", schema=schema), schema, name)
+    with topic_of(broker.servers, name, source) as topic:
+        assert end_within(topic, 3000 + 6 * 3)
+        chunks = [
+            records.chunk(batch, 0, first)
+            for begin, end, first in [(0, 1000, 0), (1000, 3018, 10_000)]
+            for batch in topic.read(0, begin, end)
+        ]
+    assert sum(chunk.count for chunk in chunks) == len(values)
+    found = [x for chunk in chunks for x in chunk.tuples.column("x").to_pylist()]
+    assert found == [at for at in range(3000) if at % 5 != 3]
+    rejects = [reject for chunk in chunks for reject in chunk.rejects]
+    assert [reject.text for reject in rejects] == [message_text(values[at]) for at in range(3, 3000, 5)]
+    # Before each 500 messages: an aborted one and its marker; after them: a marker.
+    assert [reject.line for reject in rejects] == [at + 2 + at // 500 * 3 for at in range(3, 3000, 5)]
 
 
 @pytest.mark.long
@@ -287,8 +328,6 @@ def test_what_is_wrong_is_one_line_that_names_the_setting(
 def test_reading_too_names_what_is_wrong(broker: KafkaBroker, source: MakeSource) -> None:
     right = Settings(dict(line.split("=") for line in f"{LOGIN}sasl.password={SECRET}".splitlines()))
     made = source(broker.sasl_servers, right, "t", 0)
-    from streamjoin_ds.source.kafka.range_read import RangeReader
-
     reader = RangeReader(made, Broker(broker.servers, Settings({})), "t", 0, silence_seconds=5)
     with pytest.raises(KafkaAccessError) as caught:
         list(reader.read(0, 1))
