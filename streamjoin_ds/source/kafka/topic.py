@@ -9,6 +9,7 @@ from streamjoin_ds.source.kafka.broker import Broker, TopicFacts, check_same
 from streamjoin_ds.source.kafka.native_source import NativeSource, native_messages
 from streamjoin_ds.source.kafka.python_source import PythonSource
 from streamjoin_ds.source.kafka.range_read import MessageSource, RangeRead, RangeReader
+from streamjoin_ds.source.kafka.registry import SchemaRegistry
 from streamjoin_ds.source.kafka.settings import Settings
 from streamjoin_ds.source.kafka.url import KafkaUrl
 
@@ -45,6 +46,10 @@ class KafkaTopic:
         if self._broker is None:
             self._broker = Broker(self.url.servers, self._read_settings())
         return self._broker
+
+    def registry(self) -> SchemaRegistry | None:
+        """Return the schema registry that the URL names; None if it names none."""
+        return SchemaRegistry(self.url.registry, self._read_settings()) if self.url.registry else None
 
     def facts(self, known: TopicFacts | None = None) -> TopicFacts:
         """Return the topic's id and partitions; refuse a topic that is not the `known` one (`check_same`)."""

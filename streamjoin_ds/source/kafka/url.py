@@ -16,9 +16,9 @@ from streamjoin_ds.source.kafka.settings import SettingsSource
 __all__ = ["KAFKA_PREFIX", "MESSAGE_FORMATS", "ON_DATA_LOSS", "KafkaUrl"]
 
 KAFKA_PREFIX = "kafka://"
-MESSAGE_FORMATS = ("json", "csv", "fixed", "raw")
+MESSAGE_FORMATS = ("json", "csv", "fixed", "raw", "avro")
 ON_DATA_LOSS = ("stop", "skip")
-_PARAMETERS = ("format", "settings", "settings_env", "start", "on_data_loss", "headers")
+_PARAMETERS = ("format", "settings", "settings_env", "start", "on_data_loss", "headers", "registry")
 _EXAMPLE = "for example kafka://broker:9092/topic?format=json"
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:([0-9]{1,5}))?")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
@@ -35,7 +35,7 @@ class KafkaUrl:
         ``host:port`` of one or more brokers, separated by commas.
     topic : str
         The topic's name.
-    format : {"json", "csv", "fixed", "raw"}
+    format : {"json", "csv", "fixed", "raw", "avro"}
         What a message's value holds.
     settings : SettingsSource
         Where librdkafka's settings come from.
@@ -45,6 +45,8 @@ class KafkaUrl:
         What happens where offsets are gone that were not read yet.
     headers : tuple of str
         Names of the headers to read.
+    registry : str
+        The URL of the schema registry, for "avro".
     """
 
     servers: str
@@ -54,6 +56,7 @@ class KafkaUrl:
     start: str = "earliest"
     on_data_loss: str = "stop"
     headers: tuple[str, ...] = ()
+    registry: str = ""
 
     @classmethod
     def parse(cls, text: str) -> KafkaUrl:
@@ -87,6 +90,9 @@ class KafkaUrl:
         headers = tuple(name for name in said.get("headers", "").split(",") if name)
         if len(set(headers)) != len(headers):
             _refuse("a header is named twice", "headers", "name each header once: headers=trace,device")
+        if (kind == "avro") != ("registry" in said):
+            what = "messages in Avro need a schema registry" if kind == "avro" else "registry= is for Avro alone"
+            _refuse(what, "registry", "format=avro&registry=http://registry:8081")
         url = cls(
             servers=",".join(_server(part) for part in brokers.split(",")),
             topic=topic,
@@ -95,6 +101,7 @@ class KafkaUrl:
             start=said.get("start", "earliest"),
             on_data_loss=loss,
             headers=headers,
+            registry=said.get("registry", ""),
         )
         if url.start not in ("earliest", "latest") and url.start_us is None:
             _refuse("start is no time", "start", "earliest, latest, or a time as 2026-01-01T00:00:00Z")

@@ -62,3 +62,9 @@ def test_a_consumer_reads_committed_messages_whatever_the_user_says() -> None:
     assert {name: made[name] for name in OWN_SETTINGS} == OWN_SETTINGS
     assert made["bootstrap.servers"] == "broker:9092"
     assert made["group.id"] == "ours"
+
+
+def test_the_registrys_settings_are_not_librdkafkas() -> None:
+    settings = Settings({"schema.registry.basic.auth.user.info": f"me:{SECRET}", "client.id": "c"})
+    assert "schema.registry.basic.auth.user.info" in settings
+    assert not [name for name in settings.of_consumer("a:1") if name.startswith("schema.")]

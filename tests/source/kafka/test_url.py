@@ -25,6 +25,11 @@ def test_a_url_says_all() -> None:
     )
 
 
+def test_avro_names_its_registry() -> None:
+    url = KafkaUrl.parse("kafka://a/t?format=avro&registry=http%3A%2F%2Fregistry%3A8081")
+    assert url.registry == "http://registry:8081"
+
+
 def test_a_start_may_be_a_time() -> None:
     assert KafkaUrl.parse("kafka://a/t?format=json&start=2026-01-01T00:00:00Z").start_us == 1_767_225_600_000_000
     assert KafkaUrl.parse("kafka://a/t?format=json&start=latest").start_us is None
@@ -56,6 +61,8 @@ def test_what_is_not_said_has_a_default() -> None:
         ("kafka://a/t?format=json&on_data_loss=ignore", "on_data_loss"),
         ("kafka://a/t?format=json&headers=a,a", "headers"),
         ("kafka://a/t?format=json&start=yesterday", "start"),
+        ("kafka://a/t?format=avro", "registry"),
+        ("kafka://a/t?format=json&registry=http://r", "registry"),
         ("kafka://a/t?format", "url"),
     ],
 )

@@ -2,10 +2,11 @@
 
 ::
 
-    messages ──► message_records ──► json_messages    frames ──► source/files/json_lines   an object a message
-                    columns of the    csv_messages              source/files/csv_lines     a line a message
-                    message itself    fixed_messages            NumPy                      a struct a message
-                    are added         raw_messages                                         the bytes themselves
+    messages ──► message_records ─┬─► line_messages    an object of JSON, by frames and source/files/json_lines;
+                    adds columns  │                    or a line of CSV, by source/files/csv_lines
+                    of the        ├─► fixed_messages   a packed struct, by NumPy
+                    message       ├─► raw_messages     the bytes themselves
+                    itself        └─► avro_messages    a record, by fastavro, with its writer's schema from a registry
                         │
                         └──► a chunk: tuples, and rejects with partition, offset, bytes and reason
 

@@ -8,11 +8,13 @@ import numpy as np
 import pyarrow as pa
 
 from streamjoin_ds.errors import ArgumentError, ColumnError
+from streamjoin_ds.source.kafka.formats.avro_messages import AvroMessages
 from streamjoin_ds.source.kafka.formats.fixed_messages import FixedMessages
 from streamjoin_ds.source.kafka.formats.line_messages import CsvMessages, JsonMessages
 from streamjoin_ds.source.kafka.formats.message_format import MessageFormat, message_text, utf8_values
 from streamjoin_ds.source.kafka.formats.raw_messages import RawMessages, bytes_or_text
 from streamjoin_ds.source.kafka.messages import HEADER_PREFIX
+from streamjoin_ds.source.kafka.registry import SchemaRegistry
 from streamjoin_ds.source.kafka.url import MESSAGE_FORMATS
 from streamjoin_ds.source.records import Chunk, RawRecords, inside_form
 from streamjoin_ds.spec.columns import TIMESTAMP
@@ -41,7 +43,7 @@ class MessageRecords:
 
     Parameters
     ----------
-    format : {"json", "csv", "fixed", "raw"}
+    format : {"json", "csv", "fixed", "raw", "avro"}
         What a value holds.
     stream : Stream
         The stream. Its `schema` declares all columns of a value in their order, and those of `MESSAGE_COLUMNS` that are
@@ -50,6 +52,8 @@ class MessageRecords:
         The columns that travel, with their inside types.
     topic : str
         The topic's name, for rejects.
+    registry : SchemaRegistry, optional
+        Where schemas come from; "avro" needs it.
 
     Raises
     ------
@@ -59,7 +63,9 @@ class MessageRecords:
         The format cannot hold a column.
     """
 
-    def __init__(self, format: str, stream: Stream, schema: pa.Schema, topic: str) -> None:
+    def __init__(
+        self, format: str, stream: Stream, schema: pa.Schema, topic: str, registry: SchemaRegistry | None = None
+    ) -> None:
         if not isinstance(stream.schema, pa.Schema):
             msg = f"stream {stream.name} does not declare its columns"
             raise ArgumentError(msg, name="schema", hint="a topic has no types: declare them with schema")
@@ -69,7 +75,7 @@ class MessageRecords:
             _check_own(field)
         of_value = pa.schema([field for field in schema if not is_message_column(field.name)])
         declared = pa.schema([field for field in stream.schema if not is_message_column(field.name)])
-        self._format = _format(format, stream, declared, of_value)
+        self._format = _format(format, stream, declared, of_value, registry)
 
     def chunk(self, messages: pa.RecordBatch, partition: int, first_seq: int, far: np.ndarray | None = None) -> Chunk:
         """Return messages as tuples and rejects, numbered from `first_seq` in their order.
@@ -118,16 +124,23 @@ class MessageRecords:
         return RawRecords(whole, raw.count, kept if broken else None, sorted(broken))
 
 
-def _format(kind: str, stream: Stream, declared: pa.Schema, wanted: pa.Schema) -> MessageFormat:
+def _format(
+    kind: str, stream: Stream, declared: pa.Schema, wanted: pa.Schema, registry: SchemaRegistry | None
+) -> MessageFormat:
     made: dict[str, Callable[[], MessageFormat]] = {
         "json": lambda: JsonMessages(wanted, stream.time),
         "csv": lambda: CsvMessages(declared.names, wanted, stream),
         "fixed": lambda: FixedMessages(declared, wanted.names),
         "raw": lambda: RawMessages(wanted),
     }
-    if kind not in made:
+    if kind not in MESSAGE_FORMATS:
         msg = f"stream {stream.name} has an unknown format of messages"
         raise ArgumentError(msg, name="format", hint=f"one of {', '.join(MESSAGE_FORMATS)}")
+    if kind == "avro":
+        if registry is None:
+            msg = f"stream {stream.name} has messages in Avro and no schema registry"
+            raise ArgumentError(msg, name="registry", hint="registry=http://registry:8081 in the URL")
+        return AvroMessages(wanted, stream.time, registry)
     return made[kind]()
 
 
