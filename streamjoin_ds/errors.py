@@ -26,6 +26,11 @@ __all__ = [
     "ForeignCheckpointError",
     "JarsMissingError",
     "JavaMissingError",
+    "KafkaAccessError",
+    "KafkaDataLostError",
+    "KafkaTopicChangedError",
+    "KafkaTopicError",
+    "KafkaUnreachableError",
     "KernelError",
     "LayoutError",
     "LedgerError",
@@ -189,6 +194,36 @@ class FileFormatError(StreamJoinError):
     """An input file cannot be read in its declared format."""
 
     code = "FILE_FORMAT"
+
+
+class KafkaUnreachableError(StreamJoinError, OSError):
+    """No broker answers within the time that is given, or a client cannot be made."""
+
+    code = "KAFKA_UNREACHABLE"
+
+
+class KafkaAccessError(StreamJoinError):
+    """A broker refuses the client: its credentials, its way of saying them, or what it is allowed to read."""
+
+    code = "KAFKA_ACCESS"
+
+
+class KafkaTopicError(StreamJoinError):
+    """The brokers have no such topic or partition."""
+
+    code = "KAFKA_TOPIC"
+
+
+class KafkaTopicChangedError(StreamJoinError):
+    """A topic is not the one that was read before: it was made again, or has fewer partitions or offsets."""
+
+    code = "KAFKA_TOPIC_CHANGED"
+
+
+class KafkaDataLostError(StreamJoinError):
+    """Messages that were not read yet are gone: retention or somebody removed them."""
+
+    code = "KAFKA_DATA_LOST"
 
 
 class SchemaDriftError(StreamJoinError):
