@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from streamjoin_ds.blocks.location import local_path
-from streamjoin_ds.errors import FileFormatError, FileMissingError
+from streamjoin_ds.blocks.location import is_local
+from streamjoin_ds.errors import ArgumentError, FileFormatError, FileMissingError
 
 __all__ = ["EXTENSIONS", "FileEntry", "Location", "format_of", "is_gzip"]
 
@@ -118,6 +119,8 @@ class Location:
         ------
         FileMissingError
             Neither a file nor a folder is there.
+        ArgumentError
+            It is no path, but a location that no file system of this machine has.
         """
         try:
             found = os.stat(self.path)
@@ -134,6 +137,10 @@ class Location:
                     self._changed_ns, self._changed_seen_s = found.st_mtime_ns, now
                 self._listed_s = now
         except OSError:
+            if not is_local(self.path):  # the rest of it may hold a secret
+                msg = f"the input of stream {self.stream} is a {self.path.partition(':')[0]} location, and not a path"
+                hint = "give a file or a folder; what Spark can read, join.dataframe() takes as a DataFrame"
+                raise ArgumentError(msg, name="source", hint=hint) from None
             msg = f"the input of stream {self.stream} is not there: {self.path}"
             raise FileMissingError(
                 msg, name=self.path, hint="give a file or a folder that exists and can be read"
