@@ -218,7 +218,7 @@ def test_sub_folders_are_named(tmp_path: Path, caplog: pytest.LogCaptureFixture)
 
 @pytest.mark.parametrize("source", ["kafka://broker:9092/topic?password=secret", "s3://bucket/readings"])
 def test_a_location_elsewhere_is_named_by_its_kind_alone(source: str) -> None:
-    with pytest.raises(ArgumentError, match="is a (kafka|s3) location, and not a path") as caught:
+    with pytest.raises(ArgumentError, match=r"is a (kafka|s3) location, and not a path") as caught:
         infer_schema(Stream("r", source))
     assert caught.value.name == "source"
     assert "secret" not in str(caught.value)

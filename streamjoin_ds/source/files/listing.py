@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from streamjoin_ds.blocks.location import local_path
-from streamjoin_ds.blocks.location import is_local
+from streamjoin_ds.blocks.location import is_local, local_path
 from streamjoin_ds.errors import ArgumentError, FileFormatError, FileMissingError
 
 __all__ = ["EXTENSIONS", "FileEntry", "Location", "format_of", "is_gzip"]
