@@ -46,10 +46,18 @@ def kafka_jars() -> Path:
             copied = Path(scratch) / "jars"
             command = ["mvn", "-q", "-B", _COPY, f"-DoutputDirectory={copied}", "-DincludeScope=runtime"]
             subprocess.run(command, cwd=scratch, check=True, capture_output=True, timeout=600)
-            folder.parent.mkdir(parents=True, exist_ok=True)
-            with contextlib.suppress(FileExistsError):
-                shutil.move(copied, folder)
+            whole = Path(tempfile.mkdtemp(dir=made_folder(folder.parent))) / "jars"
+            shutil.move(copied, whole)
+            with contextlib.suppress(OSError):  # another process was first
+                whole.rename(folder)
+            shutil.rmtree(whole.parent)
     return folder
+
+
+def made_folder(path: Path) -> Path:
+    """Return a folder, and make it if it is not there."""
+    path.mkdir(parents=True, exist_ok=True)
+    return path
 
 
 def free_port() -> int:

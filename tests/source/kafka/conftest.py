@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import shutil
+import subprocess
 from collections.abc import Iterator
 
 import pytest
 
-from tests.support.kafka import KafkaBroker
+from tests.support.kafka import KafkaBroker, kafka_jars
 
 
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
     """One broker for all tests of a process; each takes topics of its own."""
     pytest.importorskip("confluent_kafka")
-    if shutil.which("mvn") is None:
-        pytest.skip("Maven fetches the broker's jars")
+    try:
+        kafka_jars()
+    except (OSError, subprocess.SubprocessError):
+        pytest.skip("the broker's jars are not cached, and Maven could not fetch them")
     broker = KafkaBroker(tmp_path_factory.mktemp("kafka") / "broker")
     yield broker
     broker.stop()

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from importlib import import_module
 
 import numpy as np
 import pyarrow as pa
@@ -10,10 +11,9 @@ from hypothesis import strategies as st
 
 from streamjoin_ds.errors import KernelError
 from streamjoin_ds.source.kafka.formats.frames import FRAMED, byte_ends, frame_objects
-from streamjoin_ds.source.kafka.native_source import native_messages
 from tests.support.examples import examples
 
-native = native_messages().frame_objects
+native = import_module("streamjoin_ds._kernels.messages").frame_objects
 
 PIECES = [b"{", b"}", b"[", b"]", b'"', b"\\", b"\n", b"\r", b" ", b":", b",", b"1", b'"a"', b'{"a":1}', b"\xff", b"\0"]
 MESSAGES = st.lists(st.lists(st.sampled_from(PIECES), max_size=8).map(b"".join), max_size=8)
