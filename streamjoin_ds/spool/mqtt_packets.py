@@ -14,13 +14,14 @@ from streamjoin_ds.errors import IntakeError
 __all__ = [
     "DISCONNECT",
     "PING",
-    "Ack",
+    "V5",
+    "V311",
     "Connected",
     "Disconnected",
     "Login",
     "Packets",
-    "Publish",
     "Subscribed",
+    "Taken",
     "acks",
     "connect",
     "subscribe",
@@ -49,19 +50,6 @@ class Login:
 
 
 @dataclass(frozen=True, slots=True)
-class Publish:
-    """A message that came: `ack` is the packet's two bytes of number at QoS 1, empty at QoS 0."""
-
-    topic: bytes
-    payload: bytes
-    ack: bytes
-    is_again: bool
-
-
-Ack = bytes
-
-
-@dataclass(frozen=True, slots=True)
 class Connected:
     """The broker's answer to `connect`: 0 is yes, else the reason's number in the version's own table."""
 
@@ -86,12 +74,32 @@ class Disconnected:
     reason: int
 
 
-Packet = Publish | Connected | Subscribed | Disconnected
+Packet = Connected | Subscribed | Disconnected
 
 
-def connect(
-    login: Login, version: int, *, keep_alive_s: int, in_flight: int = 65_535, maximum_bytes: int = 0
-) -> bytes:
+@dataclass(slots=True)
+class Taken:
+    """What some bytes of a connection hold.
+
+    Attributes
+    ----------
+    messages : list of (topic, payload)
+        The messages, in their order.
+    acks : list of bytes
+        For each message at QoS 1 the two bytes of its packet's number.
+    repeated : int
+        How many of the messages the broker calls sent again.
+    packets : list
+        The other packets.
+    """
+
+    messages: list[tuple[bytes, bytes]] = field(default_factory=list)
+    acks: list[bytes] = field(default_factory=list)
+    repeated: int = 0
+    packets: list[Packet] = field(default_factory=list)
+
+
+def connect(login: Login, version: int, *, keep_alive_s: int, in_flight: int = 65_535, maximum_bytes: int = 0) -> bytes:
     """Return the packet that begins a connection in a session that stays when the connection ends.
 
     Parameters
@@ -128,8 +136,8 @@ def subscribe(topic: str, version: int) -> bytes:
     return b"\x82" + _length(len(variable)) + variable
 
 
-def acks(numbers: list[Ack]) -> bytes:
-    """Return the packets that acknowledge messages."""
+def acks(numbers: list[bytes]) -> bytes:
+    """Return the packets that acknowledge messages, by `Taken.acks`."""
     return b"".join([b"@\x02" + number for number in numbers])
 
 
@@ -146,8 +154,8 @@ class Packets:
         self._version = version
         self._rest = b""
 
-    def take(self, data: bytes) -> list[Packet]:
-        """Return the packets that are complete now, in their order.
+    def take(self, data: bytes) -> Taken:
+        """Return the messages and packets that are complete now.
 
         Raises
         ------
@@ -159,8 +167,9 @@ class Packets:
         except (IndexError, struct.error, KeyError):
             raise _not_mqtt() from None
 
-    def _take(self, data: bytes) -> list[Packet]:
-        found: list[Packet] = []
+    def _take(self, data: bytes) -> Taken:
+        found = Taken()
+        messages, numbers = found.messages.append, found.acks.append
         at, size, is_v5 = 0, len(data), self._version == V5
         while at + 2 <= size:
             first, length, begin = data[at], data[at + 1], at + 2
@@ -175,7 +184,6 @@ class Packets:
             if first & 0xF0 == _PUBLISH:
                 topic_end = begin + 2 + (data[begin] << 8 | data[begin + 1])
                 payload_at = topic_end + 2 if first & 6 else topic_end
-                ack = data[topic_end:payload_at]
                 if is_v5:
                     properties = data[payload_at]
                     if properties:
@@ -185,10 +193,13 @@ class Packets:
                         payload_at += 1
                 if payload_at > end or first & 6 > 2:
                     raise _not_mqtt()
-                found.append(Publish(data[begin + 2 : topic_end], data[payload_at:end], ack, first & 8 != 0))
+                messages((data[begin + 2 : topic_end], data[payload_at:end]))
+                if first & 6:
+                    numbers(data[topic_end : topic_end + 2])
+                    found.repeated += first >> 3 & 1
             else:
                 packet = self._other(first, data[begin:end])
-                found += [] if packet is None else [packet]
+                found.packets += [] if packet is None else [packet]
             at = end
         self._rest = data[at:]
         return found

@@ -11,7 +11,7 @@ from pathlib import Path
 from streamjoin_ds.errors import SpoolError
 from streamjoin_ds.spool.frame import HEADER_BYTES, SUFFIX, frames_of, header, header_facts, mark, walk
 
-__all__ = ["Segment", "segment_paths"]
+__all__ = ["Segment", "segment_paths", "sync_folder"]
 
 _log = logging.getLogger(__name__)
 _DIGITS = 20  # digits of a segment's name, so that 64 bits sort as texts
@@ -54,7 +54,7 @@ class Segment:
         segment = cls(path, os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o640), salt, 0, first, sync)
         segment._write(header(salt, first))
         os.fsync(segment.descriptor)
-        _sync_folder(folder)
+        sync_folder(folder)
         return segment
 
     @classmethod
@@ -91,7 +91,7 @@ class Segment:
             _log.warning("the last %d bytes of %s are torn: they are cut off", len(data) - end, path.name)
             os.ftruncate(segment.descriptor, end)
         os.fsync(segment.descriptor)
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
         if found.marked_end != found.end:
             segment._write(mark(following, salt))
         return segment
@@ -121,7 +121,8 @@ class Segment:
         self.size_bytes = at
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Force the names in a folder to the device."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
