@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import logging
 import socket
 import ssl
 import time
+from collections import deque
 from collections.abc import Callable
 
 from streamjoin_ds.errors import IntakeError
@@ -20,6 +22,7 @@ from streamjoin_ds.spool.mqtt_packets import (
     Connected,
     Disconnected,
     Login,
+    Packet,
     Packets,
     Subscribed,
     Taken,
@@ -35,6 +38,7 @@ _log = logging.getLogger(__name__)
 _RECEIVE_BYTES = 1 << 20  # bytes that are taken at a time: one group of messages, and one sync
 _TICK_S = 0.2  # the longest wait for messages before the caller is asked whether to stop
 _ANSWER_S = 20.0  # the longest wait for an answer of the broker
+_GOODBYE_S = 2.0  # the longest wait for the broker to end the connection
 _KEEP_ALIVE_S = 60
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 30.0  # between two attempts to connect again
 
@@ -76,6 +80,7 @@ class MqttClient:
         self._keep, self._tick = keep, tick
         self._version = V5
         self._packets = Packets(V5)
+        self._answers: deque[Packet] = deque()  # packets that came together with an earlier answer
         self._keep_alive_s = _KEEP_ALIVE_S
         self.connects = 0
 
@@ -113,6 +118,7 @@ class MqttClient:
             hello = connect(login, self._version, keep_alive_s=_KEEP_ALIVE_S, maximum_bytes=limit)
             connection.sendall(hello)
             self._packets = Packets(self._version)
+            self._answers.clear()
             answer = self._answer(connection, Connected)
             assert isinstance(answer, Connected)
             if answer.reason in _WRONG_VERSION and self._version == V5:
@@ -163,14 +169,16 @@ class MqttClient:
         """Return the broker's next answer of a kind. Messages that come before it are kept and acknowledged."""
         until_s = time.monotonic() + _ANSWER_S
         while time.monotonic() < until_s:
+            while self._answers:
+                packet = self._answers.popleft()
+                if isinstance(packet, kind):
+                    return packet
             data = connection.recv(_RECEIVE_BYTES)
             if not data:
                 break
             taken = self._packets.take(data)
+            self._answers += taken.packets
             self._take(connection, taken)
-            for packet in taken.packets:
-                if isinstance(packet, kind):
-                    return packet
         msg = "the broker closed the connection without an answer"
         raise ConnectionAbortedError(0, msg)
 
@@ -211,7 +219,22 @@ class MqttClient:
             if now_s - said_s > self._keep_alive_s / 2:
                 self._send(connection, PING)
                 said_s = now_s
+        self._say_goodbye(connection)
+
+    def _say_goodbye(self, connection: socket.socket) -> None:
+        """End the connection so that the broker reads every acknowledgement.
+
+        To close a connection with messages that were not read resets it, and the broker then drops what it has not
+        read itself. Messages that still come are not acknowledged: they come again.
+        """
         self._send(connection, DISCONNECT)
+        until_s = time.monotonic() + _GOODBYE_S
+        with contextlib.suppress(OSError):
+            if not isinstance(connection, ssl.SSLSocket):
+                connection.shutdown(socket.SHUT_WR)
+            connection.settimeout(_GOODBYE_S)
+            while connection.recv(_RECEIVE_BYTES) and time.monotonic() < until_s:
+                pass
 
     def _take(self, connection: socket.socket, taken: Taken) -> bool:
         """Keep a group of messages, then acknowledge them. Return whether anything was sent."""

@@ -19,6 +19,7 @@ __all__ = [
     "Connected",
     "Disconnected",
     "Login",
+    "Packet",
     "Packets",
     "Subscribed",
     "Taken",
