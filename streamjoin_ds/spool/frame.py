@@ -92,8 +92,8 @@ class Frames:
     ----------
     starts : list of int
         Where each record begins in the bytes that were walked. It ends where the next one begins.
-    payloads, topics, received_us, numbers : list
-        What each record holds. For bytes that hold no valid frame they are the bytes, empty, 0 and -1.
+    payloads : list of bytes
+        What each record holds; bytes that hold no valid frame as they are.
     damaged : dict of int to str
         What is wrong, by place in these lists, with each stretch of bytes that holds no valid frame.
     end : int
@@ -104,21 +104,37 @@ class Frames:
         The number of the record after the last valid frame; None where there is no frame.
     """
 
+    data: bytes = field(default=b"", repr=False)
     starts: list[int] = field(default_factory=list)
     payloads: list[bytes] = field(default_factory=list)
-    topics: list[bytes] = field(default_factory=list)
-    received_us: list[int] = field(default_factory=list)
-    numbers: list[int] = field(default_factory=list)
     damaged: dict[int, str] = field(default_factory=dict)
     end: int = 0
     marked_end: int = 0
     marked_count: int = 0
     following: int | None = None
 
+    def topics(self) -> list[bytes]:
+        """Return each record's topic; empty for bytes that hold no valid frame."""
+        sizes = enumerate(zip(self.starts, self._column(4), strict=True))
+        data, damaged = self.data, self.damaged
+        return [b"" if k in damaged else data[at + _BODY : at + _BODY + size] for k, (at, size) in sizes]
+
+    def received_us(self) -> list[int]:
+        """Return when each record was received, microseconds since 1970; 0 for bytes that hold no valid frame."""
+        return [0 if k in self.damaged else each for k, each in enumerate(self._column(3))]
+
+    def numbers(self) -> list[int]:
+        """Return each record's number; -1 for bytes that hold no valid frame."""
+        return [-1 if k in self.damaged else each for k, each in enumerate(self._column(2))]
+
+    def _column(self, place: int) -> list[int]:
+        # A damaged stretch may be shorter than a frame, but a valid frame follows it.
+        data, unpack = self.data, _FRAME.unpack_from
+        return [unpack(data, at)[place] for at in self.starts]
+
     def cut_at_mark(self) -> None:
         """Forget what comes after the last mark."""
-        for values in (self.starts, self.payloads, self.topics, self.received_us, self.numbers):
-            del values[self.marked_count :]
+        del self.starts[self.marked_count :], self.payloads[self.marked_count :]
         self.damaged = {place: reason for place, reason in self.damaged.items() if place < self.marked_count}
         self.end = self.marked_end
 
@@ -142,40 +158,45 @@ def walk(data: bytes, salt: int, offset: int, *, ended: bool, limit: int | None 
     limit : int or None, keyword-only
         Where the records end, in `data`; None for all. What comes after only tells where damage ends.
     """
-    found = Frames()
+    found = Frames(data)
     unpack, digest, size = _FRAME.unpack_from, _digest, len(data)
-    starts, payloads, topics = found.starts.append, found.payloads.append, found.topics.append
-    received, numbers = found.received_us.append, found.numbers.append
-    at, count = 0, 0
+    starts, payloads = found.starts.append, found.payloads.append
+    at, count, following = 0, 0, -1
     limit = size if limit is None else limit
-    while at + FRAME_BYTES <= size and at < limit:
-        magic, payload_bytes, number, received_us, topic_bytes, kind = unpack(data, at)
-        begin = at + _BODY + topic_bytes
-        end = begin + payload_bytes
-        plausible = magic == _MAGIC and payload_bytes <= MAX_PAYLOAD_BYTES
-        if plausible and end >= size and not ended:
+    last = min(size - FRAME_BYTES + 1, limit)
+    while at < last:
+        magic, payload_bytes, number, _, topic_bytes, kind = unpack(data, at)
+        end = at + _BODY + topic_bytes + payload_bytes
+        is_plausible = magic == _MAGIC and payload_bytes <= MAX_PAYLOAD_BYTES
+        if is_plausible and end >= size and not ended:
             break
-        topic = data[at + _BODY : begin]
-        payload = data[begin:end]
-        whole = plausible and end < size and data[end] == 10
-        if not whole or digest(data[at : at + _HEAD] + topic + payload, salt) != data[at + _HEAD : at + _BODY]:
-            following = _next_valid(data, at + 1, salt)
-            if following is None or following > limit:
+        body_at = at + _BODY
+        if (
+            not is_plausible
+            or end >= size
+            or data[end] != 10
+            or digest(data[at : body_at - 8] + data[body_at:end], salt) != data[body_at - 8 : body_at]
+        ):
+            valid = _next_valid(data, at + 1, salt)
+            if valid is None or valid > limit:
                 break
-            found.damaged[count] = _damage(offset + at, offset + following, unpack(data, following)[2])
-            starts(at), payloads(data[at:following]), topics(b""), received(0), numbers(-1)
+            found.damaged[count] = _damage(offset + at, offset + valid, unpack(data, valid)[2])
+            starts(at)
+            payloads(data[at:valid])
             count += 1
-            at = following
+            at = valid
             continue
-        at = end + 1
         if kind == _RECORD:
-            starts(at - FRAME_BYTES - topic_bytes - payload_bytes), payloads(payload), topics(topic)
-            received(received_us), numbers(number)
+            starts(at)
+            payloads(data[end - payload_bytes : end])
             count += 1
-            found.following = number + 1
+            following = number + 1
+            at = end + 1
         else:
-            found.marked_end, found.marked_count, found.following = at, count, number
+            at = end + 1
+            found.marked_end, found.marked_count, following = at, count, number
     found.end = at
+    found.following = None if following < 0 else following
     return found
 
 

@@ -47,5 +47,5 @@ def held(folder: Path) -> list[tuple[int, bytes, bytes]]:
         frames = walk(data[HEADER_BYTES:], facts[0], HEADER_BYTES, ended=True)
         assert not frames.damaged
         assert HEADER_BYTES + frames.marked_end == len(data)
-        found += list(zip(frames.numbers, frames.topics, frames.payloads, strict=True))
+        found += list(zip(frames.numbers(), frames.topics(), frames.payloads, strict=True))
     return found

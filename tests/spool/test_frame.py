@@ -29,8 +29,8 @@ def test_what_was_written_is_read(groups: list[list[tuple[bytes, bytes]]]) -> No
     data, ends = written(groups)
     found = walk(data, SALT, 0, ended=True)
     messages = [message for group in groups for message in group]
-    assert list(zip(found.topics, found.payloads, strict=True)) == messages
-    assert found.numbers == list(range(len(messages)))
+    assert list(zip(found.topics(), found.payloads, strict=True)) == messages
+    assert found.numbers() == list(range(len(messages)))
     assert (found.end, found.marked_end, found.marked_count) == (len(data), len(data), len(messages))
     assert found.following == (len(messages) if ends else None)
     assert not found.damaged
@@ -45,7 +45,7 @@ def test_a_prefix_holds_a_prefix(groups: list[list[tuple[bytes, bytes]]], data: 
     messages = [message for group in groups for message in group]
     for ended in (False, True):
         found = walk(whole[:cut], SALT, 0, ended=ended)
-        assert list(zip(found.topics, found.payloads, strict=True)) == messages[: len(found.payloads)]
+        assert list(zip(found.topics(), found.payloads, strict=True)) == messages[: len(found.payloads)]
         assert found.marked_end == max([end for end in ends if end <= cut], default=0)
         assert not found.damaged
         found.cut_at_mark()
@@ -64,9 +64,9 @@ def test_changed_bytes_give_no_record_that_was_not_written(
         changed[at] ^= data.draw(st.integers(1, 255))
     found = walk(bytes(changed), SALT, 0, ended=True)
     messages = dict(enumerate(message for group in groups for message in group))
-    good = [place for place in range(len(found.numbers)) if place not in found.damaged]
-    assert all(messages[found.numbers[p]] == (found.topics[p], found.payloads[p]) for p in good)
-    numbers = [found.numbers[place] for place in good]
+    good = [place for place in range(len(found.numbers())) if place not in found.damaged]
+    assert all(messages[found.numbers()[p]] == (found.topics()[p], found.payloads[p]) for p in good)
+    numbers = [found.numbers()[place] for place in good]
     assert numbers == sorted(set(numbers))
 
 

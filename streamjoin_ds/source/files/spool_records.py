@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import accumulate
 
 import numpy as np
 import pyarrow as pa
@@ -137,7 +136,7 @@ def payload_lines(payloads: list[bytes]) -> Lines:
     if text.count(b"\n") != len(payloads) or b"\r" in text:
         payloads = [payload.replace(b"\n", b"\t").replace(b"\r", b"\t") for payload in payloads]
         text = b"\n".join(payloads) + b"\n"
-    ends = np.fromiter(accumulate(len(payload) + 1 for payload in payloads), np.int64, len(payloads))
+    ends = np.cumsum(np.fromiter(map(len, payloads), np.int64, len(payloads)) + 1)
     starts = np.append(np.zeros(1, np.int64), ends[:-1])[: len(payloads)]
     return Lines(text, starts, ends, np.arange(len(payloads), dtype=np.int64), len(payloads))
 
@@ -208,9 +207,10 @@ def _of_frame(frames: Frames, index: np.ndarray, column: pa.Field) -> pa.Array:
     kind = SPOOL_COLUMNS[column.name]
     places = index.tolist()
     if column.name == "spool_topic":
-        values = pa.array([frames.topics[place].decode("utf-8", "replace") for place in places], kind)
+        topics = frames.topics()
+        values = pa.array([topics[place].decode("utf-8", "replace") for place in places], kind)
     else:
-        numbers = frames.received_us if column.name == "spool_received" else frames.numbers
+        numbers = frames.received_us() if column.name == "spool_received" else frames.numbers()
         values = pa.array([numbers[place] for place in places], pa.int64()).cast(kind)
     try:
         return values.cast(column.type)
