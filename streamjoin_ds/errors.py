@@ -24,6 +24,7 @@ __all__ = [
     "FileOrderError",
     "FingerprintMismatchError",
     "ForeignCheckpointError",
+    "IntakeError",
     "JarsMissingError",
     "JavaMissingError",
     "KafkaAccessError",
@@ -44,6 +45,8 @@ __all__ = [
     "SchemaDriftError",
     "SessionError",
     "SparkStartError",
+    "SpoolError",
+    "SpoolInUseError",
     "StateCorruptError",
     "StateVersionError",
     "StreamJoinError",
@@ -333,6 +336,24 @@ class PunctuationError(StreamJoinError):
     """A punctuation goes back, or a result is older than a punctuation that was given before it."""
 
     code = "PUNCTUATION"
+
+
+class IntakeError(StreamJoinError):
+    """What a source of messages refuses, or cannot do: its address, its user, its topic."""
+
+    code = "INTAKE"
+
+
+class SpoolError(StreamJoinError):
+    """The folder of a spool cannot be used or written."""
+
+    code = "SPOOL"
+
+
+class SpoolInUseError(SpoolError):
+    """Another process writes into the folder of a spool."""
+
+    code = "SPOOL_IN_USE"
 
 
 class BenchError(StreamJoinError):

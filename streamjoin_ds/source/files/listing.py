@@ -13,6 +13,7 @@ from pathlib import Path
 
 from streamjoin_ds.blocks.location import is_local, local_path
 from streamjoin_ds.errors import ArgumentError, FileFormatError, FileMissingError
+from streamjoin_ds.spool.frame import SUFFIX
 
 __all__ = ["EXTENSIONS", "FileEntry", "Location", "format_of", "is_gzip"]
 
@@ -22,6 +23,7 @@ EXTENSIONS = {
     "csv": (".csv", ".txt"),
     "json": (".json", ".jsonl", ".ndjson"),
     "parquet": (".parquet",),
+    "spool": (SUFFIX,),
 }
 
 # Folders that mark a table's folder, with the table's kind and the format by which Spark reads it.
@@ -79,7 +81,7 @@ class Location:
         In a folder, files whose names begin with ``.`` or ``_`` are passed over: they are being written, or are notes
         of a writer. So are files of another format than the one asked for. Sub-folders are not read: a warning names
         one of them.
-    format : {"auto", "csv", "json", "parquet"}
+    format : {"auto", "csv", "json", "parquet", "spool"}
         The format of the files.
     stream : str
         The stream's name, for errors.
