@@ -66,7 +66,7 @@ def test_secrets_come_from_a_file_and_else_from_the_environment(tmp_path: Path) 
     assert secrets_of(None, environment).user == "other"
 
 
-@pytest.mark.parametrize("text", ["user = sEcReT", "pasword = 'sEcReT'", "password = 5", "\xff"])
+@pytest.mark.parametrize("text", ["user = sEcReT", "passwordd = 'sEcReT'", "password = 5", "\xff"])
 def test_a_wrong_file_of_secrets_is_refused_without_showing_it(tmp_path: Path, text: str) -> None:
     file = tmp_path / "secrets.toml"
     file.write_text(text, "latin-1")

@@ -1,4 +1,4 @@
-"""Cuts a text into blocks of whole lines, and reads the lines in the file's format."""
+"""Cuts a text into blocks of whole lines or frames, and reads the records in the file's format."""
 
 from __future__ import annotations
 
