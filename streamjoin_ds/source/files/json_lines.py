@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as arrow_json
@@ -21,6 +22,9 @@ _TIME_TYPES = (pa.string(), pa.int64(), pa.decimal256(76, 38))
 _WHOLE = r"^([+-]?[0-9]+)\.0+$"
 
 _STRAY_NULL = re.compile(rb"^[^{\n]*null|\}[ \t\r]*null", re.MULTILINE)
+
+
+_NEWLINE, _RETURN, _OPEN, _CLOSE = b"\n\r{}"
 
 
 class JsonLines:
@@ -53,6 +57,7 @@ class JsonLines:
             msg = "not UTF-8"
             raise pa.ArrowInvalid(msg) from error
         check_nulls(data)
+        _check_objects(data)
         try:
             table = self._read(data)
         except pa.ArrowInvalid:
@@ -159,4 +164,28 @@ def check_nulls(data: bytes) -> None:
             is_object = False
         if not is_object:  # in an object, the null that was found is inside a text
             msg = "a null outside of an object"
+            raise pa.ArrowInvalid(msg)
+
+
+def _check_objects(data: bytes) -> None:
+    """Raise `pyarrow.ArrowInvalid` where one of several lines does not begin with ``{`` and end with ``}``.
+
+    To Arrow a line end is a blank. A broken line could go on in the next one, and two objects in another line would
+    make up for the lost row. Of lines that begin and end so none can go on in the next: an object cannot follow another
+    without a comma. A line alone has no neighbours, and Arrow decides.
+    """
+    text = np.frombuffer(data, np.uint8)
+    ends = np.flatnonzero(text == _NEWLINE)
+    if not len(ends) or ends[-1] != len(data) - 1:
+        ends = np.append(ends, len(data))
+    if len(ends) == 1:
+        return
+    starts = np.append(np.zeros(1, np.int64), ends[:-1] + 1)
+    last = text[np.maximum(ends - 1, starts)]
+    last = np.where(last == _RETURN, text[np.maximum(ends - 2, starts)], last)
+    first = text[np.minimum(starts, len(data) - 1)]
+    for place in np.flatnonzero((first != _OPEN) | (last != _CLOSE)).tolist():
+        line = data[starts[place] : ends[place]].strip(b" \t\r")
+        if line and not (line.startswith(b"{") and line.endswith(b"}")):
+            msg = "a line is not an object"
             raise pa.ArrowInvalid(msg)
