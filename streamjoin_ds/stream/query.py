@@ -47,6 +47,7 @@ from streamjoin_ds.spark.visibility import seen_by_workers
 from streamjoin_ds.spec import BoundJoin, Join, bind, duration_us
 from streamjoin_ds.stream.commit import BatchCommit, committer_for, forget_committer
 from streamjoin_ds.stream.known_rates import known_rates
+from streamjoin_ds.stream.observed import observed
 from streamjoin_ds.stream.sensor_options import checked_reader_options
 
 if TYPE_CHECKING:
@@ -206,9 +207,11 @@ def _as_driven(plan: Plan) -> Plan:
 def _started(spark: SparkSession, plan: Plan, options: QueryOptions, cuts: list[Any]) -> StreamingQuery:
     committer_for(plan)  # makes the tables, or refuses them, before anything runs
     frame = references(spark, plan, options, cuts)
+    reports = frame.groupBy("cell").applyInPandasWithState(
+        CellFunction(plan), REPORT_DDL, STATE_DDL, "append", "NoTimeout"
+    )
     cells = (
-        frame.groupBy("cell")
-        .applyInPandasWithState(CellFunction(plan), REPORT_DDL, STATE_DDL, "append", "NoTimeout")
+        observed(reports)
         .writeStream.queryName(f"streamjoin-{plan.join_id[:8]}")
         .option("checkpointLocation", plan.spark_root)
         .foreachBatch(BatchCommit(plan))
