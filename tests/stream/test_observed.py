@@ -28,9 +28,7 @@ def test_progress_says_what_the_tables_say(spark: SparkSession, tmp_path: Path) 
         lines = [*map(json.dumps, rows), *broken]
         (tmp_path / f"{name}.json").write_text("".join(line + "\n" for line in lines))
     schema = {"ts": "int64", "x": "int64"}
-    streams = [
-        Stream(name, tmp_path / f"{name}.json", delay="2s", time_unit="s", schema=schema) for name in ("l", "r")
-    ]
+    streams = [Stream(name, tmp_path / f"{name}.json", delay="2s", time_unit="s", schema=schema) for name in ("l", "r")]
     join = StreamJoin(streams, on=band("l.x", "r.x", 0), window="5s")
     query = join.start(
         spark, tmp_path / "m", tmp_path / "c", available_now=True, max_rows_per_batch=150, cells=3, layout="1x3"
