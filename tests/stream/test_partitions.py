@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from streamjoin_ds.errors import ArgumentError, FileMissingError, WindowError
 from streamjoin_ds.plan import Layout
 from streamjoin_ds.source.offset import OFFSET_VERSION
+from streamjoin_ds.source.partitioned_position import PartitionedPosition
 from streamjoin_ds.spec import Join, Stream, band, bind
 from tests.support.examples import examples
 from tests.support.microbatch import MicroBatches
@@ -301,3 +302,18 @@ def test_any_number_of_partitions_any_batches_and_any_restarts(
     while run.step():
         pass
     run.check(run.rows)
+
+
+def test_who_holds_everything_up_is_named(tmp_path: Path) -> None:
+    run = Devices(tmp_path)
+    run.put("a", (0, 1))
+    run.put("b", (1, 1))
+    run.put("", (0, 1))
+    assert run.step()
+    run.put("b", (30, 1))
+    run.put("", (40, 1))
+    assert run.step()
+    metrics = {row["batch_id"]: row for row in run.micro.companion("metrics").to_pylist()}
+    assert (metrics[1]["held_by"], metrics[1]["held_us"]) == ("l/a.csv", 40_000_000)
+    position = PartitionedPosition.from_facts(run.micro.offset["streams"]["l"], "l")
+    assert (position.held_by, position.idle) == ("a.csv", ())
