@@ -19,7 +19,7 @@ ALL := not (campaign or bench)
 
 export PYTHON
 
-.PHONY: help demo check test test-all coverage lint sanitize format bench doctor setup clean
+.PHONY: help demo check test test-all coverage lint sanitize format bench doctor wheel setup clean
 .DEFAULT_GOAL := help
 
 help:
@@ -32,6 +32,7 @@ help:
 	@echo 'make sanitize the kernels under ASAN, UBSAN and bounds checks'
 	@echo 'make bench    measure the fixed workloads'
 	@echo 'make doctor   check this machine'
+	@echo 'make wheel    build the wheel, and try it without a compiler'
 	@echo 'make clean    remove what was built'
 
 setup:
@@ -46,6 +47,9 @@ bench:
 
 doctor: setup
 	@$(BIN)/streamjoin doctor --spark $(ARGS)
+
+wheel:
+	@.ci/wheel
 
 test:
 	@.ci/bootstrap test
@@ -87,4 +91,4 @@ format:
 clean:
 	@rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage demo-output
 	@find cython_kernels streamjoin_ds tests -name '*.so' -delete -o -name '__pycache__' -prune -exec rm -rf {} +
-	@rm -f cython_kernels/kernels.c
+	@rm -f cython_kernels/kernels.c cython_kernels/messages.c

@@ -13,10 +13,13 @@ import os
 import platform
 import sys
 import sysconfig
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 from Cython.Build import cythonize
 from setuptools import Extension, find_packages, setup
+from setuptools.command.build_ext import build_ext
 
 KERNELS = "cython_kernels"
 BOUNDS_CHECK = os.environ.get("STREAMJOIN_DS_BOUNDS_CHECK", "") not in ("", "0")
@@ -24,9 +27,13 @@ BOUNDS_CHECK = os.environ.get("STREAMJOIN_DS_BOUNDS_CHECK", "") not in ("", "0")
 BOUNDS_CHECK_MACRO = "SJ_BOUNDS_CHECK"
 
 
-def files_of_families(*suffixes):
-    """Return the files with these suffixes in the kernels' folders, sorted; each family of kernels has a folder."""
-    return sorted(path.as_posix() for path in Path(KERNELS).glob("*/*") if path.suffix in suffixes)
+def files_of_families(*suffixes, of_kafka=False):
+    """Return the files with these suffixes in the kernels' folders, sorted; each family of kernels has a folder.
+
+    The family ``kafka`` is an extension of its own: a process that reads no topic does not load it.
+    """
+    found = (path for path in Path(KERNELS).glob("*/*") if path.suffix in suffixes)
+    return sorted(path.as_posix() for path in found if (path.parent.name == "kafka") == of_kafka)
 
 
 def generated_with_checks():
@@ -35,23 +42,53 @@ def generated_with_checks():
     return generated.exists() and BOUNDS_CHECK_MACRO in generated.read_text(encoding="utf-8")[:4000]
 
 
+class BuildKernels(build_ext):
+    """Compiles the files of the kernels side by side; setuptools does so only for several extensions."""
+
+    def build_extensions(self):
+        """See `build_ext`."""
+        one_by_one = self.compiler.compile
+
+        def side_by_side(sources, **options):
+            with ThreadPoolExecutor(os.cpu_count()) as pool:
+                compiled = pool.map(partial(one_by_one, **options), ([source] for source in sources))
+                return [file for files in compiled for file in files]
+
+        self.compiler.compile = side_by_side
+        super().build_extensions()
+
+
 # Typed memoryviews are in the limited API from Python 3.11 on; free-threaded builds have no limited API.
 limited_api = sys.version_info >= (3, 11) and not sysconfig.get_config_var("Py_GIL_DISABLED")
 x86 = platform.machine().lower() in {"x86_64", "amd64"}
 
-extension = Extension(
-    "streamjoin_ds._kernels.native",
-    sources=[f"{KERNELS}/kernels.pyx", *files_of_families(".c")],
-    depends=[f"{KERNELS}/joins.pxi", *files_of_families(".h", ".pxi")],
-    include_dirs=[KERNELS],
-    define_macros=[
+common = {
+    "include_dirs": [KERNELS],
+    "define_macros": [
         *([("Py_LIMITED_API", "0x030B0000")] if limited_api else []),
         *([(BOUNDS_CHECK_MACRO, "1")] if BOUNDS_CHECK else []),
     ],
-    py_limited_api=limited_api,
-    extra_compile_args=["-O3", "-ffp-contract=off", *(["-fno-tree-vectorize"] if x86 else [])],
-    libraries=["m", "pthread"],
-)
+    "py_limited_api": limited_api,
+}
+extensions = [
+    Extension(
+        "streamjoin_ds._kernels.native",
+        sources=[f"{KERNELS}/kernels.pyx", *files_of_families(".c")],
+        depends=[f"{KERNELS}/joins.pxi", *files_of_families(".h", ".pxi")],
+        extra_compile_args=["-O3", "-ffp-contract=off", *(["-fno-tree-vectorize"] if x86 else [])],
+        libraries=["m", "pthread"],
+        **common,
+    ),
+    # librdkafka is not linked: its functions are found when a topic is read, in confluent-kafka's own library.
+    Extension(
+        "streamjoin_ds._kernels.messages",
+        sources=[f"{KERNELS}/messages.pyx", *files_of_families(".c", of_kafka=True)],
+        depends=files_of_families(".h", of_kafka=True),
+        extra_compile_args=["-O3"],
+        libraries=["dl"],
+        **common,
+    ),
+]
 
 setup(
     packages=[
@@ -61,7 +98,7 @@ setup(
     ],
     package_dir={"streamjoin_ds._kernels": KERNELS, "streamjoin_ds._sql": "sql"},
     ext_modules=cythonize(
-        [extension],
+        extensions,
         force=generated_with_checks() != BOUNDS_CHECK,
         compiler_directives={
             "boundscheck": BOUNDS_CHECK,
@@ -70,5 +107,6 @@ setup(
             "initializedcheck": BOUNDS_CHECK,
         },
     ),
+    cmdclass={"build_ext": BuildKernels},
     options={"bdist_wheel": {"py_limited_api": "cp311"}} if limited_api else {},
 )

@@ -26,6 +26,9 @@ is right. Only this file reads the variable ``STREAMJOIN_DS_KERNEL``: ``referenc
 `implementations`. It does so when a process first imports the kernels. So each Spark worker goes by its own variable
 (``spark.executorEnv.STREAMJOIN_DS_KERNEL``).
 
+`messages.pyx` with ``kafka/`` is an extension of its own, loaded where a topic is read: a consumer over librdkafka, and
+the frames of JSON messages. Its twins are in ``streamjoin_ds.source.kafka``.
+
 CONTRIBUTING.md says where a new kernel is wired; setup.py finds its files by their folder.
 """
 

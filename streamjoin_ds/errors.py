@@ -24,8 +24,14 @@ __all__ = [
     "FileOrderError",
     "FingerprintMismatchError",
     "ForeignCheckpointError",
+    "IntakeError",
     "JarsMissingError",
     "JavaMissingError",
+    "KafkaAccessError",
+    "KafkaDataLostError",
+    "KafkaTopicChangedError",
+    "KafkaTopicError",
+    "KafkaUnreachableError",
     "KernelError",
     "LayoutError",
     "LedgerError",
@@ -39,6 +45,8 @@ __all__ = [
     "SchemaDriftError",
     "SessionError",
     "SparkStartError",
+    "SpoolError",
+    "SpoolInUseError",
     "StateCorruptError",
     "StateVersionError",
     "StreamJoinError",
@@ -191,6 +199,36 @@ class FileFormatError(StreamJoinError):
     code = "FILE_FORMAT"
 
 
+class KafkaUnreachableError(StreamJoinError, OSError):
+    """No broker answers within the time that is given, or a client cannot be made."""
+
+    code = "KAFKA_UNREACHABLE"
+
+
+class KafkaAccessError(StreamJoinError):
+    """A broker refuses the client: its credentials, its way of saying them, or what it is allowed to read."""
+
+    code = "KAFKA_ACCESS"
+
+
+class KafkaTopicError(StreamJoinError):
+    """The brokers have no such topic or partition."""
+
+    code = "KAFKA_TOPIC"
+
+
+class KafkaTopicChangedError(StreamJoinError):
+    """A topic is not the one that was read before: it was made again, or has fewer partitions or offsets."""
+
+    code = "KAFKA_TOPIC_CHANGED"
+
+
+class KafkaDataLostError(StreamJoinError):
+    """Messages that were not read yet are gone: retention or somebody removed them."""
+
+    code = "KAFKA_DATA_LOST"
+
+
 class SchemaDriftError(StreamJoinError):
     """A file or frame lacks a column, or has the column with another type."""
 
@@ -298,6 +336,24 @@ class PunctuationError(StreamJoinError):
     """A punctuation goes back, or a result is older than a punctuation that was given before it."""
 
     code = "PUNCTUATION"
+
+
+class IntakeError(StreamJoinError):
+    """What a source of messages refuses, or cannot do: its address, its user, its topic."""
+
+    code = "INTAKE"
+
+
+class SpoolError(StreamJoinError):
+    """The folder of a spool cannot be used or written."""
+
+    code = "SPOOL"
+
+
+class SpoolInUseError(SpoolError):
+    """Another process writes into the folder of a spool."""
+
+    code = "SPOOL_IN_USE"
 
 
 class BenchError(StreamJoinError):

@@ -27,6 +27,7 @@ from streamjoin_ds.cli.demo import command as demo
 from streamjoin_ds.cli.doctor import command as doctor
 from streamjoin_ds.cli.explain import command as explain
 from streamjoin_ds.cli.inspect import command as inspect
+from streamjoin_ds.cli.intake import command as intake
 from streamjoin_ds.cli.main import group
 from streamjoin_ds.cli.repair import command as repair
 from streamjoin_ds.cli.request import request_of
@@ -39,6 +40,7 @@ ROOT = Path(__file__).resolve().parents[1]
 TEXT = (ROOT / "README.md").read_text()
 COMMANDS: dict[str, click.Command] = {"run": run, "demo": demo, "explain": explain, "bench": bench, "doctor": doctor}
 COMMANDS |= {"inspect": inspect, "vacuum": vacuum, "repair": repair, "data": data, "schema": schema}
+COMMANDS["intake"] = intake
 TIMEOUT_S = 300
 FENCED = re.findall(r"^```(\w*)\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
 

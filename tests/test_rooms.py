@@ -11,6 +11,7 @@ ROOMS = (
     ("spec",),
     ("plan",),
     ("blocks",),
+    ("spool",),
     ("sink",),
     ("source",),
     ("exchange",),

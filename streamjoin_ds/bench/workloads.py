@@ -88,7 +88,13 @@ def _slices(rows: int) -> int:
 
 
 def band2d(
-    rate: int | str, window: str, *, rows: int = 0, select: tuple[str, ...] | None = None, eps: int = 10
+    rate: int | str,
+    window: str,
+    *,
+    rows: int = 0,
+    select: tuple[str, ...] | None = None,
+    eps: int = 10,
+    second_rate: int | str | None = None,
 ) -> StreamJoin:
     """Return the papers' join of two generated streams, ``abs(x - a) <= eps AND abs(y - b) <= eps``.
 
@@ -104,11 +110,20 @@ def band2d(
         Columns of the result; by default all.
     eps : int
         Half of the bands' width; values are uniform from 1 to 10 000.
+    second_rate : int or str, optional
+        The rate of the second stream; by default that of the first.
     """
-    common = {"rates" if isinstance(rate, str) else "rate": rate, "rows": rows, "seed": 1}
-    streams = [Stream(side, Generator("band2d", {**common, "side": side})) for side in ("r", "s")]
+    rates = {"r": rate, "s": rate if second_rate is None else second_rate}
+    streams = [
+        Stream(side, Generator("band2d", {_rate_key(of): of, "rows": rows, "seed": 1, "side": side}))
+        for side, of in rates.items()
+    ]
     on = f"abs(r.x - s.a) <= {eps} AND abs(r.y - s.b) <= {eps}"
     return StreamJoin(streams, on=on, window=window, select=select)
+
+
+def _rate_key(rate: int | str) -> str:
+    return "rates" if isinstance(rate, str) else "rate"
 
 
 def _band2d_small(data: Path | None, rows: int | None) -> Workload:

@@ -123,6 +123,7 @@ class Cell:
         ]
         self.reports: list[FileReport] = []
         self.keys: list[tuple[int, str]] = []  # samples of keys, on their way to the driver
+        self.shipped_rows = 0  # tuples that were sent here to be joined, guests among them
 
     def run(self, rows: Iterable[Any]) -> tuple[list[FileReport], dict[str, object], bytes]:
         """Join the batch's exchange rows. Return the files written, the cell's facts, and its next state."""
@@ -166,6 +167,7 @@ class Cell:
         duration_ms = (time.monotonic_ns() - began_ns) // 1_000_000
         facts |= {"state_bytes": len(blob), "blocks": self.windows.new_blocks, "duration_ms": duration_ms}
         facts |= {"threads": staff.threads, "epoch": self.epochs.current.number, "epochs_over": over}
+        facts |= {"shipped_rows": self.shipped_rows, "layout": str(self.epochs.current.layout)}
         if self.keys:
             facts["keys"] = sorted(self.keys)
         facts |= {"cells": self.epochs.cells, "has_ended": self.windows.has_ended}
@@ -212,6 +214,7 @@ class Cell:
             if row.kind not in ("tuples", "guests"):
                 asides[row.kind].append((row.stream, row.part, table))
                 continue
+            self.shipped_rows += 0 if table is None else table.num_rows
             part = parts[row.stream][row.part]
             if row.kind == "guests":
                 part.guests.append((int(row.epoch), row.first_seq, table))

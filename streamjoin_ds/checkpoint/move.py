@@ -96,7 +96,7 @@ def moved(checkpoint: Path, identity: CheckpointIdentity, cells: int) -> Checkpo
     for path in kept.glob("*"):
         _write(folder / RECOVERY_FOLDER / "offsets" / path.name, path.read_bytes())
     folder.mkdir(exist_ok=True)
-    for path in (folder, *folder.rglob("*")):
+    for path in (checkpoint, folder, *folder.rglob("*")):
         force(str(path))
     _fence(spark.checkpoint / "offsets" / str(last + 1))
     put(checkpoint / "join.json", new.to_json())

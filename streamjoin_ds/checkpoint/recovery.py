@@ -51,8 +51,9 @@ class Recovery:
         The ends of those tables' logs that end in torn entries.
     aside : list of Path
         Files of the checkpoint that are set aside, in this order.
-    kept : dict of int to str
-        Entries of the offset log that are set aside. They say how the batches that are done again are cut.
+    kept : dict of str to str
+        Entries of the offset log that say how the next batches are cut, by batch or as `INITIAL`: those that are set
+        aside, and those that `repair` derives. They are written first.
     notes : list of str
         What was found, one line each.
     last : int
@@ -69,7 +70,7 @@ class Recovery:
     batch: int = 0
     tails: list[LogTail] = field(default_factory=list)
     aside: list[Path] = field(default_factory=list)
-    kept: dict[int, str] = field(default_factory=dict)
+    kept: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     refusal: str = ""
     torn_offsets: str = ""
@@ -96,8 +97,11 @@ class Recovery:
         for tail in self.tails:
             tail.set_aside()
         folder = self.checkpoint / RECOVERY_FOLDER
-        for number, text in self.kept.items():
-            put(folder / "offsets" / str(number), text)
+        for name, text in self.kept.items():
+            put(folder / "offsets" / name, text)
+        if self.kept:  # these folders may be new, and what is kept is set aside next
+            force(str(folder))
+            force(str(self.checkpoint))
         for path in self.aside:
             self._set_aside(path, folder)
         if self.completed is not None:
@@ -290,7 +294,7 @@ def _go_back(found: Recovery, spark: SparkFiles, torn: list[int], back: int, bat
     later = [number for number in again if number > batch]
     if later:
         found.notes.append(f"batches {batch} to {found.last} are done again, with the same records as before")
-    found.kept = {number: spark.offsets[number] for number in later}
+    found.kept |= {str(number): spark.offsets[number] for number in later}
     # Commits go first, the newest first: at every moment a batch that counts as done must have its offsets.
     found.aside += [folder / "commits" / str(number) for number in reversed(commits)]
     if commits:

@@ -19,7 +19,7 @@ from streamjoin_ds.blocks.location import local_path
 from streamjoin_ds.checkpoint.cut_anew import Ends
 from streamjoin_ds.checkpoint.epochs_over import forget_epochs_over
 from streamjoin_ds.checkpoint.identity import CheckpointIdentity
-from streamjoin_ds.checkpoint.recovery import INITIAL, RECOVERY_FOLDER, planned_recovery, put
+from streamjoin_ds.checkpoint.recovery import INITIAL, planned_recovery, put
 from streamjoin_ds.checkpoint.spark_files import SparkFiles, source_offset
 from streamjoin_ds.checkpoint.table_note import noted_table
 from streamjoin_ds.errors import ArgumentError, ForeignCheckpointError, StreamJoinError
@@ -122,9 +122,8 @@ class _Repair:
             return self._findings
         if not self._dry_run:
             recovery.torn_offsets = ""  # they are put back below
+            recovery.kept = {**recovery.kept, **offsets}
             recovery.carry_out()
-            for name, text in offsets.items():
-                put(self._folder / RECOVERY_FOLDER / "offsets" / name, text)
             if offsets:
                 forget_epochs_over(self._checkpoint)
         return self._findings

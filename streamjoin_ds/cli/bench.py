@@ -161,11 +161,12 @@ def engine(workloads: tuple[str, ...], as_json: bool, runs: int, quick: bool) ->
     help="Tuples a second of each stream, for the measure `rate`.",
 )
 def stream(measures: tuple[str, ...], as_json: bool, quick: bool, peers: tuple[str, ...], rate: int) -> None:
-    """Measure joins whose windows are full (default: all MEASURES but `rate`, which takes many minutes).
+    """Measure joins whose windows are full (default: all MEASURES but `rate` and `rates`, which take many minutes).
 
     Each is a live query in a process of its own, from source to committed table; the matches of its first batches are
     checked against an independent count. `rate` fills 15-minute windows at --rate and deletes matches as it goes; it
-    needs 15 GB of disk in the folder for temporary files.
+    needs 15 GB of disk in the folder for temporary files. `rates` lets the second stream grow to 20 times its rate, on
+    16 cells, by a layout that follows the rates and by a fixed 4x4: tuples shipped, time, triggers that change layouts.
     """
     chosen = tuple(peer for peer in SIDES[1:] if peer in peers) if peers else StreamSettings().peers
     settings = StreamSettings(chosen, quick, rate)

@@ -229,13 +229,13 @@ def _java() -> Check:
 
 
 def _required_ranges() -> dict[str, str]:
-    """Return the version range of each package that this distribution requires, without those of its extras."""
+    """Return the version range of each package that this distribution requires, those for Spark included."""
     try:
         requirements = importlib.metadata.requires(DISTRIBUTION) or []
     except importlib.metadata.PackageNotFoundError:
         return {}
     each = map(Requirement, requirements)
-    plain = (one for one in each if one.marker is None or one.marker.evaluate({"extra": ""}))
+    plain = (one for one in each if one.marker is None or one.marker.evaluate({"extra": "spark"}))
     return {canonicalize_name(one.name): str(one.specifier) for one in plain}
 
 

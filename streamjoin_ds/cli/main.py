@@ -24,6 +24,7 @@ _UNEXPECTED_ERROR_STATUS = 3
 _COMMANDS = {
     "run": "Run a join until it is stopped or its input ends.",
     "demo": "Join two generated sensor streams, live, then show the matches by Spark SQL.",
+    "intake": "Keep messages of MQTT or HTTP in a folder that a join reads.",
     "data": "Put a small recorded data set into a folder, to try joins on.",
     "explain": "Show how a join would be carried out, and why.",
     "schema": "Print the JSON Schema of a join's TOML file, for editors.",

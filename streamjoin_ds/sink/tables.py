@@ -109,6 +109,8 @@ METRICS_SCHEMA = pa.schema(
         pa.field("max_delay_us", pa.int64()),
         pa.field("delay_us", pa.int64()),
         pa.field("waiting_rows", pa.int64()),
+        pa.field("shipped_rows", pa.int64()),
+        pa.field("layout", pa.string()),
     ]
 )
 """One row per batch and cell.
@@ -121,6 +123,9 @@ METRICS_SCHEMA = pa.schema(
 the longest time that a tuple of the batch before may have waited, from when the source could see it to the end of that
 batch; null for the first batch after a start. ``waiting_rows`` counts the records that the source saw and left for
 later batches; there may be more.
+``shipped_rows`` counts the tuples that the exchange sent to the cell to be joined, copies for older layouts among them;
+its sum over the cells is what the layouts ship. ``layout`` is the layout by which the batch's tuples are stored: "4x4",
+or what is said of ranges. Both are null in older rows.
 """
 
 PUNCTUATIONS_SCHEMA = pa.schema(

@@ -12,9 +12,11 @@ from streamjoin_ds.source.event_time import event_times
 from streamjoin_ds.source.files.csv_lines import NULL_TEXTS, csv_header
 from streamjoin_ds.source.files.file_partitions import partition_streams
 from streamjoin_ds.source.files.json_lines import check_nulls
+from streamjoin_ds.source.files.line_blocks import TextFormat
 from streamjoin_ds.source.files.lines import first_line
 from streamjoin_ds.source.files.listing import FileEntry, Location
 from streamjoin_ds.source.files.parquet_rows import parquet_schema
+from streamjoin_ds.source.files.spool_records import SpoolRecords, payload_lines
 from streamjoin_ds.source.files.text import open_text
 from streamjoin_ds.source.generated.generator import generator_schema
 from streamjoin_ds.spec.event_time import fine_times
@@ -85,6 +87,8 @@ def _of_file(entry: FileEntry, kind: str, stream: Stream) -> pa.Schema:
             return _with_time(parquet_schema(entry.path), None, stream)
         except (pa.ArrowInvalid, OSError):
             raise _unreadable(entry) from None
+    if kind == "spool":
+        return _of_segment(entry, stream)
     with open_text(entry.path) as text:
         data = text.read(0, SAMPLE_BYTES)
         whole = len(data) < SAMPLE_BYTES and text.fault is None
@@ -93,6 +97,27 @@ def _of_file(entry: FileEntry, kind: str, stream: Stream) -> pa.Schema:
         raise text.fault
     try:
         table = _csv(data[:end], entry, stream.delimiter) if kind == "csv" else _json(data[:end])
+    except pa.ArrowInvalid:
+        raise _unreadable(entry) from None
+    return _with_time(table.schema, table, stream)
+
+
+def _of_segment(entry: FileEntry, stream: Stream) -> pa.Schema:
+    form = TextFormat("spool", pa.schema([]), stream, entry.path)
+    found: list[bytes] = []
+    with open_text(entry.path) as text:
+        if form.open(text, None, complete=False):
+            blocks = form.blocks(text, form.header_bytes, SAMPLE_BYTES)
+            while data := blocks.next(complete=False):
+                records = blocks.records(data)
+                assert isinstance(records, SpoolRecords)
+                found += [
+                    payload
+                    for place, payload in enumerate(records.frames.payloads)
+                    if place not in records.frames.damaged
+                ]
+    try:
+        table = _json(payload_lines(found).data)
     except pa.ArrowInvalid:
         raise _unreadable(entry) from None
     return _with_time(table.schema, table, stream)

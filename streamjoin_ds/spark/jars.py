@@ -171,7 +171,7 @@ def _installed(distribution: str) -> str:
         return importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError as error:
         message = f"The package {distribution} is not installed."
-        raise DependencyMissingError(message, name=distribution, hint=f"pip install {distribution}") from error
+        raise DependencyMissingError(message, name=distribution, hint="pip install 'streamjoin-ds[spark]'") from error
 
 
 def _minor(version: str) -> str:

@@ -128,7 +128,7 @@ def spark_session(
         from pyspark.sql import SparkSession as Session
     except ImportError as error:
         message = "The package pyspark is not installed, or not whole."
-        raise DependencyMissingError(message, name="pyspark", hint="pip install 'pyspark==4.2.0'") from error
+        raise DependencyMissingError(message, name="pyspark", hint="pip install 'streamjoin-ds[spark]'") from error
 
     request = (master, delta, tuple(sorted((conf or {}).items())), driver_memory, str(jar_cache_path), str(java_home))
     running = _running_session(request)

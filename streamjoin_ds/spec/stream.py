@@ -21,7 +21,7 @@ from streamjoin_ds.spec.rate import checked_rate
 
 __all__ = ["FORMATS", "GENERATOR_PREFIX", "ON_BAD_FILE", "PARTITION_BY", "TIME_UNITS", "Generator", "Stream"]
 
-FORMATS = ("auto", "csv", "json", "parquet")
+FORMATS = ("auto", "csv", "json", "parquet", "spool")
 GENERATOR_PREFIX = "gen:"
 ON_BAD_FILE = ("stop", "quarantine")
 PARTITION_BY = ("file", "folder")
@@ -77,8 +77,8 @@ class Stream:
     name : str
         Letters, digits and underscores; it becomes the prefix of the stream's columns in the result.
     source : str, Generator or None
-        A file, a directory that grows (CSV, JSON lines, Parquet; gz), or a generator. A text ``gen:NAME?...`` is a
-        generator too; a file of such a name is written ``./gen:...``. None if the caller hands over the tuples:
+        A file, a directory that grows (CSV, JSON lines, Parquet; gz; a spool), or a generator. A text ``gen:NAME?...``
+        is a generator too; a file of such a name is written ``./gen:...``. None if the caller hands over the tuples:
         `JoinEngine.push`, `StreamJoin.dataframe`.
     time : str
         The column of the event time. Records without an event time are rejected and counted.
@@ -87,8 +87,10 @@ class Stream:
         (ARCHITECTURE.md, "Late").
     schema : pyarrow.Schema or mapping of column to Arrow type name, optional
         Columns and their types; by default inferred from the first file.
-    format : {"auto", "csv", "json", "parquet"}
-        The format of the files; "auto" goes by their names.
+    format : {"auto", "csv", "json", "parquet", "spool"}
+        The format of the files; "auto" goes by their names. "spool" is what `streamjoin intake` writes: each payload is
+        a JSON object. A declared column ``spool_received`` (timestamp), ``spool_topic`` (string) or ``spool_number``
+        (int64) is when a message came, its topic, and its number in the folder.
     time_unit : {"s", "ms", "us", "ns"}
         The unit of an event time that is a number, also in dicts. Of a whole number, parts of a microsecond are cut off
         (towards the past); a float becomes the nearest microsecond, ties to the even one.

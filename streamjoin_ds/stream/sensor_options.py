@@ -34,7 +34,7 @@ STREAM_OPTIONS = {
     "generator": "instead of path: gen:band2d?side=r&rate=1000",
     "time": "column of the event time (ts)",
     "time_unit": "unit of event times that are integers: s, ms, us or ns (us)",
-    "format": "auto, csv, json or parquet (auto)",
+    "format": "auto, csv, json, parquet or spool (auto)",
     "delimiter": "what separates the fields of CSV files: one character, or tab (,)",
     "columns": 'columns and their types, {"x": "double"}; by default they are inferred from the first file',
     "broken_rows": "fail at a record that cannot be read, or keep it, with the reason in _rejected (fail)",

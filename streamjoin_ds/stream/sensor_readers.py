@@ -26,7 +26,9 @@ from streamjoin_ds.exchange import (
     remove_committed,
 )
 from streamjoin_ds.plan import Epochs, EpochsOver
+from streamjoin_ds.source.batch_marks import batch_marks
 from streamjoin_ds.source.delay_bound import LOOK_AHEAD, DelayBound
+from streamjoin_ds.source.feed import Frontier
 from streamjoin_ds.source.generated.generator import GeneratorFeed
 from streamjoin_ds.source.idleness import Idleness, after_silence, lets_time_go_on
 from streamjoin_ds.source.layout_rule import LayoutRule, Progress
@@ -127,7 +129,7 @@ class SensorsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if sum(rows) or lets_time_go_on(before, clocks) or self._frees(positions, ends, clocks):
             has_time = [feed.has_time(count) for feed, count in zip(feeds, rows, strict=True)]
             clocks = after_silence(before, clocks, has_time)
-            layout = self._laid_out(start, positions, ends)
+            layout = self._laid_out(start, positions, ends, frontiers, rows)
             delay = None if bound is None else bound.begins([at.seq for at in ends], sum(there) - sum(rows))
             self._latest = self._offset(ends, clocks, [feed.held_back_bytes for feed in feeds], layout, delay)
         else:
@@ -240,7 +242,12 @@ class SensorsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
 
     def _laid_out(
-        self, start: Mapping[str, Any], positions: Sequence[Position], ends: Sequence[Position]
+        self,
+        start: Mapping[str, Any],
+        positions: Sequence[Position],
+        ends: Sequence[Position],
+        frontiers: Sequence[Frontier],
+        rows: Sequence[int],
     ) -> LayoutFacts | None:
         """Return what the offset at the end of a batch says of its layout."""
         if self._layout_rule is None or self._options.plan is None:
@@ -250,7 +257,10 @@ class SensorsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         folder = Path(self._options.plan.block_root)
         over = epochs_over(folder, begin.seqs) if before.epochs is not None else EpochsOver()
         keys = key_hint(folder, begin.seqs) if self._layout_rule.asks_for_keys(before, begin, over) else None
-        return self._layout_rule.counted(self._layout_rule.decided(before, begin, over, keys), begin, end)
+        facts = self._layout_rule.decided(before, begin, over, keys)
+        for piece in pairwise(batch_marks(begin, end, frontiers, rows)):
+            facts = self._layout_rule.counted(facts, *piece)
+        return facts
 
     def _progress(self, positions: Sequence[Position]) -> Progress:
         feeds = zip(self._tasks.feeds, positions, strict=True)

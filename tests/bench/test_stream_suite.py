@@ -16,6 +16,7 @@ from rich.console import Console
 from streamjoin_ds.bench.live.finding import Finding, StreamSettings
 from streamjoin_ds.bench.live.live import LiveTask, _delete_rows, _Weight
 from streamjoin_ds.bench.live.live_process import LiveRun
+from streamjoin_ds.bench.live.rate_change import RateChange, RateRun
 from streamjoin_ds.bench.live.report import stream_facts, stream_table
 from streamjoin_ds.bench.live.step_load import StepLoad, tuple_delays
 from streamjoin_ds.bench.live.suite import LONG, MEASURES, measure_streams
@@ -89,6 +90,46 @@ def test_every_tuple_of_a_load_in_steps_has_its_own_delay():
     run.triggers = []
     with pytest.raises(BenchError):
         tuple_delays(run)
+
+
+def test_a_load_whose_rate_grows_has_as_many_tuples_as_it_says():
+    change = RateChange(100, 20, 30, 5, 10)
+    task = change.task("nowhere", "grid")
+    tables = [first_tuples(bound_join(task.join()), stream, 100 * 30 + stream * 100 * 20 * 19 + 1) for stream in (0, 1)]
+    seconds = [(table["ts"].cast(pa.int64()).to_numpy() - tables[0]["ts"][0].value) / 1e6 for table in tables]
+    counts = [int(np.count_nonzero(since_s < 30)) for since_s in seconds]
+    assert counts == [3_000, 1_000 + 2_000 * 20]
+    assert np.count_nonzero(seconds[1] < 10) == 1_000
+    assert sum(counts) == change.rows == task.rows
+    assert (task.batch_rows, task.window_us, task.cells) == (8_800, 3_000_000, 16)
+    assert RateChange(100, 1, 30, 5, 10).rows == 6_000
+
+
+def _metrics(number, shipped, layout):
+    return [{"batch_id": number, "shipped_rows": count, "layout": layout} for count in shipped]
+
+
+def test_what_a_query_whose_layout_follows_the_rates_did():
+    task = replace(_TASK, rows=1_400)
+    run = LiveRun(task, 0.0, cpu_s=7.0, batches=[_batch(n, 10.0 + n, matches=n) for n in range(9)])
+    layouts = ["4x4"] * 6 + ["1x16"] * 3
+    metrics = [row for n, layout in enumerate(layouts) for row in _metrics(n, (300, 10 * n), layout)]
+    run.triggers = [_trigger(n, n, 400 if n == 6 else 100 * (n % 3 + 1)) for n in range(9)]
+    told = RateRun.of(run, metrics)
+    assert told.wall_s == 6.0
+    assert told.read == (200,) * 7, "the query went on until it was stopped"
+    assert told.matches == tuple(range(7))
+    assert told.shipped == tuple(300 + 10 * n for n in range(7))
+    assert (told.changing, told.epochs, told.skipped) == ((6,), ("4x4", "1x16"), 0)
+    assert told.changing_over_others() == [400 / 300], "batch 5; the first ones are no others"
+    long = replace(told, layouts=("4x4",) * 20 + ("1x16",) * 30, trigger_ms={n: 10.0 + n for n in range(50)})
+    assert long.changing_over_others() == [30 / 30], "batches 15 to 25"
+    fixed = replace(told, layouts=("4x4",) * 7, trigger_ms=dict.fromkeys(range(7), 200.0))
+    assert told.changing_over(fixed) == 2.0
+    assert (fixed.changing_over_others(), fixed.changing_over(told)) == ([], 1.0)
+    del run.batches[3]
+    run.batches[3]["read"] = [0, 0]
+    assert RateRun.of(run, metrics).skipped == 2
 
 
 def _true_matches(counts):
@@ -180,7 +221,7 @@ def test_help_names_every_measure_and_the_long_one_is_by_name_only(tmp_path):
     assert done.returncode == 0
     shown = "".join(done.stdout.split())  # the help may be wrapped anywhere
     assert all(name in shown for name in MEASURES)
-    assert LONG == ("rate",)
+    assert LONG == ("rate", "rates")
 
 
 @pytest.mark.long
@@ -204,7 +245,12 @@ def _measured(*names, cwd):
 @pytest.mark.spark
 @pytest.mark.delta
 def test_live_queries_are_measured(tmp_path):
-    values, by_measure = _measured("trigger", "delay", "rate", cwd=tmp_path)
+    values, by_measure = _measured("trigger", "delay", "rate", "rates", cwd=tmp_path)
+    change = "band2d, 1:1 then 1:20"
+    assert values[change, "shipped_share"]["value"] < 100
+    assert values["band2d, 1:1", "shipped_share"]["value"] == 100
+    assert values[change, "layouts"]["value"] == 2
+    assert by_measure["batches_skipped"] == 0
     assert 0 < by_measure["trigger_p50"] <= by_measure["trigger_p99"]
     assert by_measure["trigger_p50"] / 2 < by_measure["due_to_commit_p50"] <= by_measure["due_to_commit_p99"]
     assert by_measure["trigger_over_empty"] * by_measure["empty_trigger_p50"] == pytest.approx(

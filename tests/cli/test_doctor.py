@@ -37,7 +37,7 @@ def test_suffixes_are_passed_over(found: str) -> None:
 
 def test_ranges_are_those_of_this_distribution() -> None:
     ranges = checks._required_ranges()
-    assert ranges["pyspark"] == "==4.2.0"
+    assert ranges["pyspark"] == "==4.2.0"  # of the extra for Spark
     assert set(checks._PACKAGES) <= set(ranges)
     assert "pytest" not in ranges
 
@@ -178,6 +178,7 @@ def test_errors_are_one_line(failing: list[Exception], error: Exception, status:
 
 def test_an_optional_package_is_named_with_its_extra() -> None:
     assert main._install_hint("duckdb").startswith("pip install 'streamjoin-ds[")
+    assert main._install_hint("pyspark") == "pip install 'streamjoin-ds[spark]'"
     assert main._install_hint("no_such_package") == "pip install no_such_package"
 
 

@@ -116,6 +116,7 @@ FIND_ONE = (
     79,
     277,
     800029,
+    800243,
 )  # one of these, or a cut near this step, finds each bug as long as steps stay
 NEAR = 420
 

@@ -75,8 +75,8 @@ def ledger_rows(batch_id: int, **changes: int) -> pa.Table:
 
 
 def metrics_rows(batch_id: int, cells: int = 2) -> pa.Table:
-    names = [field.name for field in METRICS_SCHEMA if field.name not in ("batch_id", "cell", "held_by")]
-    rows = [{"batch_id": batch_id, "cell": cell, **dict.fromkeys(names, cell + 1)} for cell in range(cells)]
+    names = [field.name for field in METRICS_SCHEMA if pa.types.is_integer(field.type)]
+    rows = [{**dict.fromkeys(names, cell + 1), "batch_id": batch_id, "cell": cell} for cell in range(cells)]
     return pa.Table.from_pylist(rows, schema=METRICS_SCHEMA)
 
 

@@ -15,12 +15,13 @@ import pyarrow.parquet as pq
 from streamjoin_ds.source.files.file_feed import FileFeed
 from streamjoin_ds.source.position import FilePosition
 from streamjoin_ds.spec import Stream
+from streamjoin_ds.spool.frame import frames_of, header, mark
 
 SCHEMA = pa.schema(
     [("ts", pa.timestamp("us", tz="UTC")), ("name", pa.string()), ("x", pa.float64()), ("n", pa.int64())]
 )
 START_US = 1_704_067_200_000_000  # 2024-01-01
-FORMATS = ("csv", "csv.gz", "json", "json.gz", "parquet")
+FORMATS = ("csv", "csv.gz", "json", "json.gz", "parquet", "spool")
 
 Row = tuple[int, str, float, int]
 
@@ -47,6 +48,12 @@ def json_text(items: Iterable[Row]) -> str:
     return "".join(json.dumps({"ts": iso(ts), "name": name, "x": x, "n": n}) + "\n" for ts, name, x, n in items)
 
 
+def segment(payloads: Sequence[bytes]) -> bytes:
+    """Return a segment of a spool that holds these payloads, in one group."""
+    frames = frames_of([(b"t", payload) for payload in payloads], 0, 0, salt=1)
+    return header(1, 0) + frames + mark(len(payloads), 1)
+
+
 def write(path: Path, items: Sequence[Row], *, group_rows: int = 7) -> Path:
     """Write rows in the format that the file's name says."""
     if path.name.endswith(".parquet"):
@@ -54,6 +61,9 @@ def write(path: Path, items: Sequence[Row], *, group_rows: int = 7) -> Path:
         pq.write_table(pa.table(columns, schema=SCHEMA), path, row_group_size=group_rows)
         return path
     text = csv_text(items) if ".csv" in path.name else json_text(items)
+    if path.name.endswith(".spool"):
+        path.write_bytes(segment(text.encode().splitlines()))
+        return path
     data = text.encode()
     path.write_bytes(gzip.compress(data, mtime=0) if path.name.endswith(".gz") else data)
     return path

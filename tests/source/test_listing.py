@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from streamjoin_ds.errors import FileChangedError, FileFormatError, FileMissingError, FileOrderError
+from streamjoin_ds.errors import ArgumentError, FileChangedError, FileFormatError, FileMissingError, FileOrderError
 from streamjoin_ds.source.files.listing import Location
 from streamjoin_ds.source.infer import infer_schema
 from streamjoin_ds.source.position import FilePosition
@@ -214,6 +214,14 @@ def test_sub_folders_are_named(tmp_path: Path, caplog: pytest.LogCaptureFixture)
     reader.frontier(at, 2)
     assert reader.passed_over == ["day=1", "day=2.csv", "day=3"]
     assert "day=3" in caplog.text
+
+
+@pytest.mark.parametrize("source", ["kafka://broker:9092/topic?password=secret", "s3://bucket/readings"])
+def test_a_location_elsewhere_is_named_by_its_kind_alone(source: str) -> None:
+    with pytest.raises(ArgumentError, match=r"is a (kafka|s3) location, and not a path") as caught:
+        infer_schema(Stream("r", source))
+    assert caught.value.name == "source"
+    assert "secret" not in str(caught.value)
 
 
 def test_a_generator_is_one_wherever_it_is_written(tmp_path: Path) -> None:

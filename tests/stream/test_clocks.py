@@ -202,6 +202,9 @@ def test_a_table_from_before_there_was_a_column_is_given_it(tmp_path: Path, monk
     assert run.step()
     rows = scanned(DeltaTable(run.micro.plan.table_root + "_metrics")).to_table().to_pylist()
     assert {(row["batch_id"], row["held_by"]) for row in rows} == {(0, None), (1, "r")}
+    told = {(row["batch_id"], row["layout"]) for row in rows}
+    assert told == {(0, None), (1, str(run.micro.layout))}
+    assert sum(row["shipped_rows"] or 0 for row in rows) == run.micro.layout.copies(0)
 
 
 def test_a_bound_of_delays_changes_no_row_and_is_in_the_metrics(tmp_path: Path) -> None:

@@ -32,6 +32,7 @@ from streamjoin_ds.spec import Band, Column, Generator, Join, Stream, TimeWindow
 from streamjoin_ds.spec.expression import columns_of
 from streamjoin_ds.testing import event_time_us, late_rows, oracle_join, shuffled_within
 from tests.engine.scenarios import INT64_MAX, INT64_MIN, Scenario, scenarios
+from tests.source.feeds import segment
 from tests.support.examples import examples
 from tests.support.microbatch import MicroBatches
 
@@ -295,7 +296,7 @@ def test_edges(column: str, lo: float, hi: float, matches: int, tmp_path: Path) 
 @pytest.mark.parametrize(
     "window", ["l=5us,r=2us", "l=last 17,r=last 9", "l=every 2us for 5us,r=every 2us for 3us lag 1"]
 )
-@pytest.mark.parametrize("suffix", ["csv", "json", "csv.gz"])
+@pytest.mark.parametrize("suffix", ["csv", "json", "csv.gz", "spool"])
 def test_text_files_give_the_contracts_rows(suffix: str, window: str, tmp_path: Path) -> None:
     """The files have what text can hold: integers and floats to the last bit, gaps, equal times, and late tuples."""
     chooser = random.Random(suffix)
@@ -313,7 +314,7 @@ def test_text_files_give_the_contracts_rows(suffix: str, window: str, tmp_path: 
         ]
         tables[name] = pa.Table.from_pylist(rows, schema=schema)
         text = _csv(rows) if "csv" in suffix else "".join(json.dumps(row) + "\n" for row in rows)
-        data = text.encode()
+        data = segment(text.encode().splitlines()) if suffix == "spool" else text.encode()
         (tmp_path / f"{name}.{suffix}").write_bytes(gzip.compress(data) if suffix.endswith("gz") else data)
     streams = [Stream(name, tmp_path / f"{name}.{suffix}", "t", "4us", schema) for name in ("l", "r")]
     on = [Band(Column("l", "x"), Column("r", "x"), -0.1, 0.05), Band(Column("l", "n"), Column("r", "n"), -1, 1)]

@@ -17,6 +17,7 @@ _LONGEST = (
     "bench/test_command.py",
     "faults/test_planted.py",
     "faults/test_soak.py",
+    "source/kafka/test_broker.py",
     "test_readme.py",
     "bench/test_stream_suite.py",
     "stream/test_execution.py",

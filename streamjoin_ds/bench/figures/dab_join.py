@@ -39,7 +39,7 @@ def _trial(extent: Extent, kind: str, streams: BandStreams, **options: Any) -> T
 
 
 def _rates(extent: Extent) -> list[Panel]:
-    base, window_s = (20, 20) if extent.is_quick else (2_000, 20)
+    base, window_s = (60, 20) if extent.is_quick else (2_000, 20)
     ratios = (1, 20) if extent.is_quick else (1, 10, 20, 40)
     cells = (4,) if extent.is_quick else (4, 9, 16)
     most = cells[-1]
@@ -47,7 +47,7 @@ def _rates(extent: Extent) -> list[Panel]:
     def moving(ratio: int, count: int, layout: str) -> Trial:
         eps = 200 if extent.is_quick else 10
         streams = BandStreams((base, base * ratio), (window_s, window_s), eps=eps, seed=extent.seed)
-        batch_rows = 2_000 if extent.is_quick else 120_000
+        batch_rows = 6_000 if extent.is_quick else 120_000
         return replace(_trial(extent, "moving", streams, cells=count, size=batch_rows, layout=layout), runs=1)
 
     fixed = tuple((ratio, moving(ratio, most, _SQUARES[most])) for ratio in ratios)

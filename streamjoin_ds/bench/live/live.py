@@ -35,6 +35,7 @@ __all__ = ["LiveTask", "main"]
 # The selected columns. With its event time and batch id a result has six columns, as in the papers (and each `seq`).
 _SELECT = ("r.x", "r.y", "s.a", "s.b")
 _PROGRESS_WITHIN_S = 10.0  # seconds in which Spark must report a trigger after its commit
+_PROGRESS_KEPT = 100_000  # triggers that Spark remembers: all
 _WARM_TRIGGERS = 10  # empty triggers that are not measured
 
 
@@ -77,6 +78,12 @@ class LiveTask:
         Tuples, both streams together, after which the query ends; 0: after `batches`.
     max_delay : str
         As `StreamJoin.start` takes it; "" for no bound.
+    second_rates : str
+        The second stream's rates, in the form of `rates`; "" where they are those of the first.
+    cells : int
+        Number of cells; 0: as many as there are cores.
+    layout : str
+        As `StreamJoin.start` takes it.
     """
 
     folder: str
@@ -94,10 +101,16 @@ class LiveTask:
     rates: str = ""
     rows: int = 0
     max_delay: str = ""
+    second_rates: str = ""
+    cells: int = 0
+    layout: str = "auto"
 
     def join(self) -> StreamJoin:
         """Return the join."""
-        return band2d(self.rates or self.rate, f"{self.window_us}us", select=_SELECT, eps=self.eps)
+        rates = self.rates or self.rate
+        return band2d(
+            rates, f"{self.window_us}us", select=_SELECT, eps=self.eps, second_rate=self.second_rates or rates
+        )
 
     @property
     def table(self) -> Path:
@@ -124,6 +137,7 @@ class _Live:
         """Fill the windows, go on, and tell the parent what happens."""
         task = self._task
         session = spark_session("streamjoin bench stream")
+        session.conf.set("spark.sql.streaming.numRecentProgressUpdates", _PROGRESS_KEPT)
         self._tell({"event": "session", "at_s": time.time()})
         with watch(self._committed):
             if task.fill_rows and task.fill_batch_rows:
@@ -144,6 +158,8 @@ class _Live:
             task.checkpoint,
             max_rows_per_batch=rows,
             max_delay=task.max_delay or None,
+            layout=task.layout,
+            cells=task.cells or None,
             source_options=options,
         )
 

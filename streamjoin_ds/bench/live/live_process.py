@@ -50,8 +50,8 @@ class LiveRun:
         Spark's progress of the last query's triggers: ``batchId, timestamp, durationMs``.
     empty_ms : list of float
         Milliseconds of the empty triggers in the same session, if the task asks for some.
-    peak_mib, others_cores : float
-        As in `SideRun`.
+    peak_mib, cpu_s, others_cores : float
+        As in `SideRun`, where `cpu_s` is `cpu_seconds`.
     """
 
     task: LiveTask
@@ -61,6 +61,7 @@ class LiveRun:
     triggers: list[dict[str, Any]] = field(default_factory=list)
     empty_ms: list[float] = field(default_factory=list)
     peak_mib: float = 0.0
+    cpu_s: float = 0.0
     others_cores: float = 0.0
 
     def full_steps(self) -> list[tuple[float, dict[str, Any]]]:
@@ -210,7 +211,8 @@ class LiveProcess:
     def _note_use(self) -> None:
         if self._use is not None:
             self._use.__exit__()
-            self.run.peak_mib, self.run.others_cores = self._use.peak_bytes / 2**20, self._use.others_cores
+            self.run.peak_mib, self.run.cpu_s = self._use.peak_bytes / 2**20, self._use.cpu_seconds
+            self.run.others_cores = self._use.others_cores
             self._use = None
 
     def _listen(self, stream: IO[str]) -> None:

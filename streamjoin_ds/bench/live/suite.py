@@ -7,9 +7,7 @@ timed from commit to commit, so that it includes everything that a batch costs.
 
 from __future__ import annotations
 
-import contextlib
 import statistics
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +17,8 @@ import numpy as np
 from streamjoin_ds.bench.live.finding import Finding, StreamSettings
 from streamjoin_ds.bench.live.live import LiveTask
 from streamjoin_ds.bench.live.live_process import LiveProcess, LiveRun
+from streamjoin_ds.bench.live.query_runs import LIVE_WITHIN_S, done, query_folder, query_log
+from streamjoin_ds.bench.live.rate_change import measure_rates
 from streamjoin_ds.bench.live.step_load import StepLoad, tuple_delays
 from streamjoin_ds.bench.paths.inputs import slice_input
 from streamjoin_ds.bench.paths.side_process import SideProcess, load_psutil
@@ -26,14 +26,12 @@ from streamjoin_ds.bench.paths.suite import CountCheck, Settings, measure, run_s
 from streamjoin_ds.bench.sides import OURS
 from streamjoin_ds.bench.workloads import make_workload
 from streamjoin_ds.errors import ArgumentError
-from streamjoin_ds.spark.spark_log import new_log
 
 __all__ = ["LONG", "MEASURES", "measure_streams"]
 
 _LLHJ = "band2d-llhj"
 _LLHJ_RATE = 5_117  # tuples a second of each stream
 _SECOND_US = 1_000_000
-_LIVE_WITHIN_S = 1_800.0  # seconds after which a live query has failed
 _PEER_HANG_S = 300.0
 
 
@@ -98,11 +96,11 @@ def _full_windows(settings: StreamSettings, say: Say) -> Iterator[Finding]:
 def _filled_run(settings: StreamSettings, say: Say, rate: int, window_s: int, batch_rows: int) -> LiveRun:
     fill_rows = 2 * rate * window_s
     say(f"  {rate:,} tuples/s a stream, {window_s} s windows: {fill_rows:,} tuples fill them")
-    with _folder() as folder:
+    with query_folder() as folder:
         task = LiveTask(
             folder, rate, window_s * _SECOND_US, 10, settings.batches, batch_rows, fill_rows, keep_rows=False
         )
-        return _done(task)
+        return done(task)
 
 
 def _peer_speeds(settings: StreamSettings, say: Say) -> Iterator[tuple[str, tuple[float | None, str]]]:
@@ -117,7 +115,7 @@ def _peer_speeds(settings: StreamSettings, say: Say) -> Iterator[tuple[str, tupl
     workload = make_workload(_LLHJ, None, rows)
     assert workload is not None, "it is generated"
     limit_s = 5 if settings.quick else settings.limit_s
-    with _folder() as folder, _log() as log:
+    with query_folder() as folder, query_log() as log:
         given = slice_input(workload, Path(folder) / "input")
         check = CountCheck(workload, given)
         for peer in settings.peers:
@@ -163,10 +161,10 @@ def _results(settings: StreamSettings, say: Say) -> Iterator[Finding]:
     window_s, batch_rows = (4, 10_000) if settings.quick else (60, 200_000)
     fill_rows = 2 * _LLHJ_RATE * window_s
     say(f"  bands of 100, {window_s} s windows")
-    with _folder() as folder:
+    with query_folder() as folder:
         batches = settings.batches if settings.quick else 3 * settings.batches
         task = LiveTask(folder, _LLHJ_RATE, window_s * _SECOND_US, 100, batches, batch_rows, fill_rows, keep_rows=False)
-        run = _done(task)
+        run = done(task)
     value = run.rate(lambda batch: batch["matches"])
     a_row = statistics.median(batch["matches"] / sum(batch["read"]) for batch in run.batches if batch["full"])
     note = f"{a_row:,.0f} matches a row, batches of {batch_rows:,} rows"
@@ -217,8 +215,8 @@ def _state(settings: StreamSettings, say: Say) -> Iterator[Finding]:
     for batches in windows:
         window_us = batches * batch_rows * _SECOND_US // (2 * rate)
         say(f"  windows of {batches} batches of {batch_rows:,} rows, weighed over {weighing} batches")
-        with _folder() as folder:
-            run = _done(LiveTask(folder, rate, window_us, 10, weighing, batch_rows, filling * batch_rows, weigh=True))
+        with query_folder() as folder:
+            run = done(LiveTask(folder, rate, window_us, 10, weighing, batch_rows, filling * batch_rows, weigh=True))
         common = {name: max(value, getattr(run, name)) for name, value in common.items()}
         for name, values in found.items():
             values.append(run.bytes_per_row(name))
@@ -242,7 +240,7 @@ def _trigger(settings: StreamSettings, say: Say) -> Iterator[Finding]:
     rate, window_s, batches = 5_000, 3 if settings.quick else 60, 5 if settings.quick else 60
     fill_rows = 2 * rate * window_s
     say(f"  {rate:,} tuples/s a stream in real time, {window_s} s windows, {batches} batches")
-    with _folder() as folder:
+    with query_folder() as folder:
         task = LiveTask(
             folder,
             rate,
@@ -255,7 +253,7 @@ def _trigger(settings: StreamSettings, say: Say) -> Iterator[Finding]:
             pace="1",
             empty_triggers=batches,
         )
-        run = _done(task)
+        run = done(task)
     # The first triggers after the fill are left out: the restart made tuples wait, and Java still compiles code.
     triggers, waits = run.trigger_ms()[_SETTLING_BATCHES:], run.waits_ms()[_SETTLING_BATCHES * 50 :]
     workload = f"band2d, {rate:,}/s, {window_s} s, real time"
@@ -282,12 +280,12 @@ def _delay(settings: StreamSettings, say: Say) -> Iterator[Finding]:
     load = StepLoad(500, times, 2, 4) if settings.quick else StepLoad(20_000, times, 12, 40)
     window_s, max_delay = 2, "500ms"
     say(f"  {load.rate:,} tuples/s a stream and up to {max(times)} times that, {window_s} s windows, {max_delay}")
-    with _folder() as folder:
+    with query_folder() as folder:
         task = LiveTask(
             folder, 0, window_s * _SECOND_US, 10, 0, _DELAY_ROWS, pace="1", rates=load.rates, rows=2 * load.rows,
             max_delay=max_delay,
         )  # fmt: skip
-        run = _done(task)
+        run = done(task)
     due_s, delay_ms = tuple_delays(run)
     steps = load.by_step(due_s, delay_ms)
     workload = f"band2d, {load.rate:,}/s in steps, {window_s} s, max_delay {max_delay}"
@@ -308,7 +306,7 @@ def _restart(settings: StreamSettings, say: Say) -> Iterator[Finding]:
     window_s, batch_rows = (4, 10_000) if settings.quick else (900, 1_000_000)
     fill_rows = 2 * _LLHJ_RATE * window_s
     say(f"  {fill_rows:,} tuples in the windows, then kill -9 and a start")
-    with _folder() as folder, _log() as log:
+    with query_folder() as folder, query_log() as log:
         # After the fill the query runs in real time: a batch has the tuples of a second or two.
         task = LiveTask(
             folder,
@@ -322,11 +320,11 @@ def _restart(settings: StreamSettings, say: Say) -> Iterator[Finding]:
             pace="1",
         )
         with LiveProcess(task, log) as process:
-            process.await_batches(4, _LIVE_WITHIN_S).check()
+            process.await_batches(4, LIVE_WITHIN_S).check()
             process.kill()
         again = LiveTask(folder, _LLHJ_RATE, window_s * _SECOND_US, 10, 2, batch_rows, pace="1")
         with LiveProcess(again, log) as process:
-            run = process.await_end(_LIVE_WITHIN_S)
+            run = process.await_end(LIVE_WITHIN_S)
     first_s, session_s = run.batches[0]["at_s"] - run.started_s, run.session_s - run.started_s
     common: dict[str, Any] = {"peak_mib": run.peak_mib, "others_cores": run.others_cores}
     note = f"{run.batches[0]['state_rows']:,} tuples in the windows; Spark's session is up after {session_s:.1f} s"
@@ -345,9 +343,10 @@ MEASURES: Mapping[str, Callable[[StreamSettings, Say], Iterator[Finding]]] = {
     "delay": _delay,
     "restart": _restart,
     "rate": _rate,
+    "rates": measure_rates,
 }
 # Measures that are done only if they are named: they take many minutes.
-LONG = ("rate",)
+LONG = ("rate", "rates")
 
 _DELAY_ROWS = 4_000_000  # most rows of a batch under a bound of delays: what the bound allows is less
 _SETTLING_BATCHES = 5  # triggers after the fill's restart that are not measured
@@ -356,27 +355,6 @@ _FLAT = 1.1  # most growth of the state rows, in times, as the window grows 16-f
 _ROW_BYTES, _COPIES = 24, 2.1
 
 
-def _done(task: LiveTask) -> LiveRun:
-    with _log() as log, LiveProcess(task, log) as process:
-        run = process.await_end(_LIVE_WITHIN_S)
-        run.check()
-    return run
-
-
 def _quantile(values: Sequence[float], share: float) -> float:
     ordered = sorted(values)
     return ordered[min(int(share * len(ordered)), len(ordered) - 1)]
-
-
-@contextlib.contextmanager
-def _folder() -> Iterator[str]:
-    with tempfile.TemporaryDirectory(prefix="streamjoin-bench-stream-", ignore_cleanup_errors=True) as folder:
-        yield folder
-
-
-@contextlib.contextmanager
-def _log() -> Iterator[Path]:
-    """Give a file for what processes print; it stays if something failed."""
-    log = new_log()
-    yield log
-    log.unlink()

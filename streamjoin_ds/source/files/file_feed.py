@@ -1,4 +1,4 @@
-"""Files as a feed: CSV, JSON lines and Parquet, plain or gz, one file or a folder that grows."""
+"""Files as a feed: CSV, JSON lines and Parquet, plain or gz, and spools; one file or a folder that grows."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from streamjoin_ds.source.event_time import NO_TIME, event_times
 from streamjoin_ds.source.feed import ArrayFrontier, Frontier
 from streamjoin_ds.source.files.file_scan import FileScan
 from streamjoin_ds.source.files.file_watch import changed, late_names, missing, order_error, verify_segment
-from streamjoin_ds.source.files.line_blocks import LineBlocks, TextFormat
-from streamjoin_ds.source.files.lines import Lines
+from streamjoin_ds.source.files.line_blocks import TextFormat
 from streamjoin_ds.source.files.listing import FileEntry, Location
 from streamjoin_ds.source.files.parquet_rows import ParquetRows, content_digest
 from streamjoin_ds.source.files.text import open_text
@@ -275,11 +274,11 @@ class FileFeed:
             at_start = offset == 0 and stream.on_bad_file == "stop"
             if offset == 0 and form.header_bytes:
                 digest.update(text.read(0, form.header_bytes))
-                offset, line = form.header_bytes, 1
-            blocks = LineBlocks(text, offset, limit, entry.path)
+                offset, line = form.header_bytes, form.header_lines
+            blocks = form.blocks(text, offset, limit)
             while data := blocks.next(complete=True):
                 digest.update(data)
-                lines = Lines.of(data)
+                lines = blocks.records(data)
                 if lines.count:
                     raw = form.parse(lines, at_start)
                     far = None if clock is None else clock.far(times.parse(lines, at_start))

@@ -15,10 +15,10 @@ from streamjoin_ds.source.digest import RollingDigest, difference, name_sum, sum
 from streamjoin_ds.source.event_time import event_times
 from streamjoin_ds.source.files.file_watch import BadFile, FileWatch, continued, verify_prefix
 from streamjoin_ds.source.files.line_blocks import LineBlocks, TextFormat
-from streamjoin_ds.source.files.lines import Lines
 from streamjoin_ds.source.files.listing import FileEntry, Location, is_gzip
 from streamjoin_ds.source.files.parquet_rows import ParquetRows, content_digest
 from streamjoin_ds.source.files.scanned_piece import ScannedPiece
+from streamjoin_ds.source.files.spool_records import SpoolBlocks
 from streamjoin_ds.source.files.text import Text, open_text
 from streamjoin_ds.source.position import FilePosition
 from streamjoin_ds.source.set_aside import SetAside, reason_of
@@ -72,7 +72,7 @@ class FileScan:
         self._gone: RollingDigest | None = None
         self._text: Text | None = None
         self._stamp = (0, 0, 0)
-        self._blocks: LineBlocks | None = None
+        self._blocks: LineBlocks | SpoolBlocks | None = None
         self._format: TextFormat | None = None
         self.held_back_bytes = 0
 
@@ -296,7 +296,9 @@ class FileScan:
         return len(running)
 
     def _more_lines(self, entry: FileEntry, superseded: bool) -> int:
-        complete = superseded or is_gzip(entry.name) or self._frozen is not None
+        # A frozen text ends where it is; a segment's end may be torn, as it is still written.
+        is_segment = self._location.format_of(entry) == "spool"
+        complete = superseded or is_gzip(entry.name) or (self._frozen is not None and not is_segment)
         limit = None if is_gzip(entry.name) else entry.size
         self.held_back_bytes = 0
         if entry.stamp != self._stamp:
@@ -315,8 +317,8 @@ class FileScan:
                 return 0
             if self._tail.offset == 0 and self._format.header_bytes:
                 self._digest.update(self._text.read(0, self._format.header_bytes))
-                self._tail = replace(self._tail, offset=self._format.header_bytes, line=1)
-            self._blocks = LineBlocks(self._text, self._tail.offset, limit, entry.path)
+                self._tail = replace(self._tail, offset=self._format.header_bytes, line=self._format.header_lines)
+            self._blocks = self._format.blocks(self._text, self._tail.offset, limit)
         while True:
             data = self._blocks.next(complete)
             ended = self._blocks.ended
@@ -326,7 +328,7 @@ class FileScan:
                 return 0
             if self._tail.open_line and not data.startswith((b"\n", b"\r\n")) and data != b"\r":
                 raise continued(entry.path, self._tail.line + 1)
-            lines = Lines.of(data)
+            lines = self._blocks.records(data)
             start, digest = self._tail, self._digest.copy()
             self._digest.update(data)
             self._tail = replace(

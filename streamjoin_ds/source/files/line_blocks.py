@@ -1,4 +1,4 @@
-"""Cuts a text into blocks of whole lines, and reads the lines in the file's format."""
+"""Cuts a text into blocks of whole lines or frames, and reads the records in the file's format."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from streamjoin_ds.errors import FileFormatError, SchemaDriftError
 from streamjoin_ds.source.files.csv_lines import CsvLines, csv_header
 from streamjoin_ds.source.files.json_lines import JsonLines
 from streamjoin_ds.source.files.lines import LineFormat, Lines, first_line, parse_lines
+from streamjoin_ds.source.files.spool_records import SPOOL_COLUMNS, SpoolBlocks, SpoolRecords, parse_spooled
 from streamjoin_ds.source.files.text import Text
 from streamjoin_ds.source.records import RawRecords
 from streamjoin_ds.spec.stream import Stream
+from streamjoin_ds.spool.frame import HEADER_BYTES, header_facts
 
 __all__ = ["BLOCK_BYTES", "MAX_LINE_BYTES", "LineBlocks", "TextFormat"]
 
@@ -78,6 +80,10 @@ class LineBlocks:
             if self._fault is not None:
                 raise self._fault
 
+    def records(self, block: bytes) -> Lines:
+        """Return the records of a block."""
+        return Lines.of(block)
+
     def _long_line(self) -> int | None:
         """Return where in the bytes not yet given the first line that is too long begins; None where there is none.
 
@@ -93,11 +99,11 @@ class LineBlocks:
 
 
 class TextFormat:
-    """The format of one file's lines. CSV needs the file's header, which `open` reads.
+    """The format of one file's records. CSV and a spool need the file's header, which `open` reads.
 
     Parameters
     ----------
-    kind : {"csv", "json"}
+    kind : {"csv", "json", "spool"}
         The file's format.
     schema : pyarrow.Schema
         The columns to parse.
@@ -112,13 +118,17 @@ class TextFormat:
         self._schema = schema
         self._time, self._stream, self._delimiter = stream.time, stream.name, stream.delimiter
         self._path = path
-        self.header_bytes = 0
+        self.header_bytes = self.header_lines = 0
         self._form: LineFormat | None = JsonLines(schema, stream.time) if kind == "json" else None
+        self._salt = 0
+        self._payload = JsonLines(pa.schema([c for c in schema if c.name not in SPOOL_COLUMNS]), stream.time)
 
     def open(self, text: Text, limit: int | None, complete: bool) -> bool:
         """Read the header, if the format has one. Return False where there is no whole header yet."""
         if self._form is not None:
             return True
+        if self._kind == "spool":
+            return self._open_segment(text, complete)
         size, head = _HEADER_BYTES, b""
         while True:
             head = text.read(0, size if limit is None else min(size, limit))
@@ -133,14 +143,34 @@ class TextFormat:
         line = head if line is None else line
         header = csv_header(line, self._path, self._delimiter)
         self._form = CsvLines(header, self._schema, self._time, self._stream, self._path, self._delimiter)
-        self.header_bytes = len(line)
+        self.header_bytes, self.header_lines = len(line), 1
         return True
+
+    def _open_segment(self, text: Text, complete: bool) -> bool:
+        head = text.read(0, HEADER_BYTES)
+        facts = header_facts(head)
+        if facts is None:
+            if not head or (len(head) < HEADER_BYTES and not complete):
+                return False
+            msg = f"the file {self._path} of stream {self._stream} is no segment of a spool, or its header is damaged"
+            raise FileFormatError(msg, name=self._path, hint="restore the file, or set the format of the stream")
+        self._salt, self.header_bytes = facts[0], HEADER_BYTES
+        return True
+
+    def blocks(self, text: Text, offset: int, limit: int | None) -> LineBlocks | SpoolBlocks:
+        """Return the blocks of whole records from a byte on; `open` was called and returned True."""
+        if self._kind == "spool":
+            return SpoolBlocks(text, self._salt, offset, limit, self._path)
+        return LineBlocks(text, offset, limit, self._path)
 
     def parse(self, lines: Lines, at_file_start: bool) -> RawRecords:
         """Return the records of these lines; see `lines.parse_lines`."""
-        assert self._form is not None
-        raw = parse_lines(lines, self._form, file=self._path, at_file_start=at_file_start)
-        if self._kind == "json" and at_file_start and lines.count >= _DRIFT_RECORDS:
+        if isinstance(lines, SpoolRecords):
+            raw = parse_spooled(lines, self._payload, self._schema, file=self._path, at_file_start=at_file_start)
+        else:
+            assert self._form is not None
+            raw = parse_lines(lines, self._form, file=self._path, at_file_start=at_file_start)
+        if self._kind != "csv" and self._time not in SPOOL_COLUMNS and at_file_start and lines.count >= _DRIFT_RECORDS:
             times = raw.table.column(self._time)
             if len(times) and times.null_count == len(times) and f'"{self._time}"'.encode() not in lines.data:
                 msg = f"the file {self._path} of stream {self._stream} has no column '{self._time}'"

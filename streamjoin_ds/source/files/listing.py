@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from streamjoin_ds.blocks.location import local_path
-from streamjoin_ds.errors import FileFormatError, FileMissingError
+from streamjoin_ds.blocks.location import is_local, local_path
+from streamjoin_ds.errors import ArgumentError, FileFormatError, FileMissingError
+from streamjoin_ds.spool.frame import SUFFIX
 
 __all__ = ["EXTENSIONS", "FileEntry", "Location", "format_of", "is_gzip"]
 
@@ -22,6 +23,7 @@ EXTENSIONS = {
     "csv": (".csv", ".txt"),
     "json": (".json", ".jsonl", ".ndjson"),
     "parquet": (".parquet",),
+    "spool": (SUFFIX,),
 }
 
 # Folders that mark a table's folder, with the table's kind and the format by which Spark reads it.
@@ -79,7 +81,7 @@ class Location:
         In a folder, files whose names begin with ``.`` or ``_`` are passed over: they are being written, or are notes
         of a writer. So are files of another format than the one asked for. Sub-folders are not read: a warning names
         one of them.
-    format : {"auto", "csv", "json", "parquet"}
+    format : {"auto", "csv", "json", "parquet", "spool"}
         The format of the files.
     stream : str
         The stream's name, for errors.
@@ -118,6 +120,8 @@ class Location:
         ------
         FileMissingError
             Neither a file nor a folder is there.
+        ArgumentError
+            It is no path, but a location that no file system of this machine has.
         """
         try:
             found = os.stat(self.path)
@@ -134,6 +138,10 @@ class Location:
                     self._changed_ns, self._changed_seen_s = found.st_mtime_ns, now
                 self._listed_s = now
         except OSError:
+            if not is_local(self.path):  # the rest of it may hold a secret
+                msg = f"the input of stream {self.stream} is a {self.path.partition(':')[0]} location, and not a path"
+                hint = "give a file or a folder; what Spark can read, join.dataframe() takes as a DataFrame"
+                raise ArgumentError(msg, name="source", hint=hint) from None
             msg = f"the input of stream {self.stream} is not there: {self.path}"
             raise FileMissingError(
                 msg, name=self.path, hint="give a file or a folder that exists and can be read"

@@ -10,15 +10,16 @@ from streamjoin_ds.bench.figures.band_streams import BandStreams
 from streamjoin_ds.bench.figures.query_trials import changing, moving, reading_in_order
 from streamjoin_ds.bench.figures.trial import Trial
 
-STREAMS = BandStreams((20, 400), (20, 20), eps=200, seed=3)
-MOVING = Trial("moving", streams=STREAMS, cells=4, size=2_000, layout="2x2", runs=1)
+# In a half-life of the rates' estimates, a sixteenth of a window, the slower stream must have 100 records.
+STREAMS = BandStreams((60, 1_200), (20, 20), eps=200, seed=3)
+MOVING = Trial("moving", streams=STREAMS, cells=4, size=6_000, layout="2x2", runs=1)
 EQUAL = replace(MOVING, streams=BandStreams((100, 100), (4, 4), eps=300, seed=3), size=200)
 
 
 def test_a_fixed_layout_ships_what_it_costs():
     outcome = moving(MOVING)
     assert outcome.found == outcome.expected > 0
-    read = 3 * 20 * 20 * 2 + 6 * 20 * (20 + 400)
+    read = 3 * 20 * 60 * 2 + 6 * 20 * (60 + 1_200)
     assert outcome.numbers["read"] == [read]
     assert outcome.numbers["predicted_shipped"] == [2.0 * read]
     assert outcome.numbers["shipped"] == pytest.approx(outcome.numbers["predicted_shipped"], rel=0.02)

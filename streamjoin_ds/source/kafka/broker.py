@@ -1,0 +1,136 @@
+"""What the brokers say of a topic: its id and partitions, first and last stable offsets, the offset of a time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from concurrent.futures import wait as wait_for
+from dataclasses import dataclass
+from typing import Any
+
+from streamjoin_ds.errors import KafkaTopicChangedError
+from streamjoin_ds.source.kafka.client import ClientErrors, confluent, made, refusal
+from streamjoin_ds.source.kafka.settings import Settings
+
+__all__ = ["ANSWER_SECONDS", "Broker", "TopicFacts", "check_same"]
+
+# How long an answer may take. A broker that is up answers within milliseconds; one that restarts is away for seconds.
+ANSWER_SECONDS = 15.0
+_LOOK_SECONDS = 0.1  # between looks whether the brokers refuse this client
+
+
+@dataclass(frozen=True, slots=True)
+class TopicFacts:
+    """A topic as it was seen: the id that its maker gave it, and its partitions, ascending.
+
+    The id is empty where the broker is older than ids (Kafka 2.8).
+    """
+
+    topic_id: str
+    partitions: tuple[int, ...]
+
+
+def check_same(topic: str, known: TopicFacts, now: TopicFacts) -> None:
+    """Refuse a topic that is not the one known from before. More partitions are welcome.
+
+    Raises
+    ------
+    KafkaTopicChangedError
+        It has another id, or lacks a partition.
+    """
+    if known.topic_id and now.topic_id != known.topic_id:
+        msg = f"the topic {topic} was deleted and made again since it was read: it has another id"
+        hint = "begin with a new checkpoint and a new table; the old offsets mean nothing in the new topic"
+        raise KafkaTopicChangedError(msg, name=topic, hint=hint)
+    gone = sorted(set(known.partitions) - set(now.partitions))
+    if gone:
+        msg = f"the topic {topic} has fewer partitions than before: {', '.join(map(str, gone))} is gone"
+        raise KafkaTopicChangedError(msg, name=topic, hint="begin with a new checkpoint and a new table")
+
+
+class Broker:
+    """Asks the brokers. It reads no message.
+
+    Parameters
+    ----------
+    servers : str
+        ``host:port`` of one or more brokers, separated by commas.
+    settings : Settings
+    answer_seconds : float
+        How long an answer may take.
+    clock : callable
+        Seconds that only grow.
+    """
+
+    def __init__(
+        self,
+        servers: str,
+        settings: Settings,
+        answer_seconds: float = ANSWER_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._kafka, self._admin_kind = confluent(), confluent("confluent_kafka.admin")
+        self._errors = ClientErrors()
+        self._answer_seconds = answer_seconds
+        self._clock = clock
+        self._admin = made(self._admin_kind.AdminClient, settings.of_client(servers), self._errors)
+
+    def topic(self, topic: str) -> TopicFacts:
+        """Return a topic's id and partitions.
+
+        Raises
+        ------
+        KafkaTopicError, KafkaAccessError, KafkaUnreachableError
+        """
+        asked = self._admin.describe_topics(self._kafka.TopicCollection([topic]), request_timeout=self._answer_seconds)
+        (found,) = self._answers(asked.values(), topic)
+        topic_id = "" if found.topic_id is None else str(found.topic_id)
+        return TopicFacts(topic_id, tuple(sorted(part.id for part in found.partitions)))
+
+    def first_offsets(self, topic: str, partitions: Iterable[int]) -> dict[int, int]:
+        """Return the first offset that each partition still holds."""
+        return self._offsets(topic, partitions, self._admin_kind.OffsetSpec.earliest())
+
+    def end_offsets(self, topic: str, partitions: Iterable[int]) -> dict[int, int]:
+        """Return the last stable offset of each partition: before it, every transaction is committed or aborted."""
+        return self._offsets(topic, partitions, self._admin_kind.OffsetSpec.latest())
+
+    def offsets_of_time(self, topic: str, partitions: Iterable[int], time_us: int) -> dict[int, int]:
+        """Return for each partition the first offset whose message is not older than a time; its end if there is none.
+
+        The times are the messages' own, to the millisecond: a message within the time's millisecond counts.
+        """
+        partitions = tuple(partitions)
+        found = self._offsets(topic, partitions, self._admin_kind.OffsetSpec.for_timestamp(time_us // 1000))
+        ends = self.end_offsets(topic, partitions)
+        return {part: ends[part] if offset < 0 else min(offset, ends[part]) for part, offset in found.items()}
+
+    def _offsets(self, topic: str, partitions: Iterable[int], spec: Any) -> dict[int, int]:
+        wanted = {self._kafka.TopicPartition(topic, part): spec for part in partitions}
+        if not wanted:
+            return {}
+        asked = self._admin.list_offsets(
+            wanted,
+            isolation_level=self._kafka.IsolationLevel.READ_COMMITTED,
+            request_timeout=self._answer_seconds,
+        )
+        answers = self._answers(asked.values(), topic)
+        return {part.partition: answer.offset for part, answer in zip(asked, answers, strict=True)}
+
+    def _answers(self, asked: Iterable[Future[Any]], topic: str) -> list[Any]:
+        futures = list(asked)
+        until = self._clock() + self._answer_seconds
+        while wait_for(futures, _LOOK_SECONDS).not_done:
+            self._admin.poll(0)
+            if self._errors.is_refused or self._clock() > until:
+                raise refusal(self._errors.cause(), topic)
+        return [self._answer(future, topic) for future in futures]
+
+    def _answer(self, future: Future[Any], topic: str) -> Any:
+        try:
+            return future.result()
+        except self._kafka.KafkaException as error:
+            name = str(error.args[0].name())
+        self._admin.poll(0)
+        raise refusal(self._errors.cause(name) if name == "_TIMED_OUT" else name, topic)

@@ -1,0 +1,148 @@
+"""The URL of a topic: ``kafka://broker:9092,broker2:9092/topic?format=json&settings=FILE``."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import NoReturn
+from urllib.parse import parse_qsl, unquote
+
+import pyarrow as pa
+
+from streamjoin_ds.errors import ArgumentError
+from streamjoin_ds.source.event_time import event_times
+from streamjoin_ds.source.kafka.settings import SettingsSource
+
+__all__ = ["KAFKA_PREFIX", "MESSAGE_FORMATS", "ON_DATA_LOSS", "KafkaUrl"]
+
+KAFKA_PREFIX = "kafka://"
+MESSAGE_FORMATS = ("json", "csv", "fixed", "raw", "avro")
+ON_DATA_LOSS = ("stop", "skip")
+_PARAMETERS = ("format", "settings", "settings_env", "start", "on_data_loss", "headers", "registry")
+_EXAMPLE = "for example kafka://broker:9092/topic?format=json"
+_HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:([0-9]{1,5}))?")
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_DEFAULT_PORT = 9092
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaUrl:
+    """A topic, where its brokers are, and how its messages are read.
+
+    Parameters
+    ----------
+    servers : str
+        ``host:port`` of one or more brokers, separated by commas.
+    topic : str
+        The topic's name.
+    format : {"json", "csv", "fixed", "raw", "avro"}
+        What a message's value holds.
+    settings : SettingsSource
+        Where librdkafka's settings come from.
+    start : str
+        "earliest", "latest", or the time of the first message (ISO 8601).
+    on_data_loss : {"stop", "skip"}
+        What happens where offsets are gone that were not read yet.
+    headers : tuple of str
+        Names of the headers to read.
+    registry : str
+        The URL of the schema registry, for "avro".
+    """
+
+    servers: str
+    topic: str
+    format: str
+    settings: SettingsSource = field(default_factory=SettingsSource)
+    start: str = "earliest"
+    on_data_loss: str = "stop"
+    headers: tuple[str, ...] = ()
+    registry: str = ""
+
+    @classmethod
+    def parse(cls, text: str) -> KafkaUrl:
+        """Return what a URL says.
+
+        Raises
+        ------
+        ArgumentError
+            A part is missing, unknown or has no valid form; `name` is the part. No part is repeated in the message but
+            names of parameters, since people write passwords into URLs.
+        """
+        if not text.startswith(KAFKA_PREFIX):
+            _refuse("the URL does not begin with kafka://", "url", _EXAMPLE)
+        place, _, query = text.removeprefix(KAFKA_PREFIX).partition("?")
+        brokers, _, topic = place.partition("/")
+        if "@" in brokers:
+            hint = "write sasl.username and sasl.password into a file, and name the file: settings=FILE"
+            _refuse("the URL of a topic holds credentials", "url", hint)
+        topic = unquote(topic)
+        if not _TOPIC.fullmatch(topic) or topic in (".", ".."):
+            hint = f"letters, digits, points, underscores and dashes; {_EXAMPLE}"
+            _refuse("the URL does not name one topic", "topic", hint)
+        said = _parameters(query)
+        kind = said.get("format", "")
+        if kind not in MESSAGE_FORMATS:
+            what = "does not say what messages hold" if not kind else "has an unknown format"
+            _refuse(f"the URL of the topic {what}", "format", f"one of {', '.join(MESSAGE_FORMATS)}")
+        loss = said.get("on_data_loss", "stop")
+        if loss not in ON_DATA_LOSS:
+            _refuse("on_data_loss is unknown", "on_data_loss", f"one of {', '.join(ON_DATA_LOSS)}")
+        headers = tuple(name for name in said.get("headers", "").split(",") if name)
+        if len(set(headers)) != len(headers):
+            _refuse("a header is named twice", "headers", "name each header once: headers=trace,device")
+        if (kind == "avro") != ("registry" in said):
+            what = "messages in Avro need a schema registry" if kind == "avro" else "registry= is for Avro alone"
+            _refuse(what, "registry", "format=avro&registry=http://registry:8081")
+        url = cls(
+            servers=",".join(_server(part) for part in brokers.split(",")),
+            topic=topic,
+            format=kind,
+            settings=SettingsSource(said.get("settings", ""), said.get("settings_env", "")),
+            start=said.get("start", "earliest"),
+            on_data_loss=loss,
+            headers=headers,
+            registry=said.get("registry", ""),
+        )
+        if url.start not in ("earliest", "latest") and url.start_us is None:
+            _refuse("start is no time", "start", "earliest, latest, or a time as 2026-01-01T00:00:00Z")
+        return url
+
+    @property
+    def start_us(self) -> int | None:
+        """The time of `start` in microseconds UTC; None where it is none."""
+        ts, valid = event_times(pa.array([self.start]), "us")
+        return int(ts[0]) if valid[0] else None
+
+
+def _parameters(query: str) -> dict[str, str]:
+    try:
+        pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query))
+    except ValueError:
+        _refuse("the parameters of the URL cannot be read", "url", "name=value&name=value")
+    found: dict[str, str] = {}
+    for name, value in pairs:
+        if name not in _PARAMETERS:
+            # A password may stand here. A setting's name is shown, as it says what to do; its value is not.
+            hint = f"the parameters are {', '.join(_PARAMETERS)}"
+            if "." in name:
+                hint += "; settings of librdkafka belong into a file or a variable: settings=FILE, settings_env=NAME"
+            _refuse("the URL has an unknown parameter", name, hint)
+        if name in found:
+            _refuse(f"the URL says {name} twice", name, "say it once")
+        if not value:
+            _refuse(f"the URL says nothing after {name}=", name, "give it a value, or leave it out")
+        found[name] = value
+    return found
+
+
+def _server(text: str) -> str:
+    match = _HOST.fullmatch(text)
+    port = int(match[3] or _DEFAULT_PORT) if match else 0
+    if match is None or not 0 < port < 1 << 16:
+        _refuse("the URL does not name its brokers as host:port", "url", _EXAMPLE)
+    return f"{match[1]}:{port}"
+
+
+def _refuse(message: str, name: str, hint: str) -> NoReturn:
+    # From nothing: an error of the parser would show the URL.
+    raise ArgumentError(message, name=name, hint=hint) from None

@@ -1,0 +1,159 @@
+"""One intake: a source, a folder, and what is said of them while it runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from streamjoin_ds.errors import SpoolError
+from streamjoin_ds.spool.address import Address, Secrets
+from streamjoin_ds.spool.http_server import HttpIntake
+from streamjoin_ds.spool.metrics import Counts, line, write_status
+from streamjoin_ds.spool.mqtt_client import MqttClient, client_name
+from streamjoin_ds.spool.mqtt_packets import Taken
+from streamjoin_ds.spool.segment import sync_folder
+from streamjoin_ds.spool.writer import SpoolLimits, SpoolWriter
+
+__all__ = ["Intake"]
+
+_ID_FILE = ".intake.json"
+
+
+class Intake:
+    """Takes messages from an address into a folder until it is told to stop.
+
+    Parameters
+    ----------
+    address : Address
+        Where they come from.
+    folder : Path
+        Where they go.
+    secrets : Secrets
+        What the source asks for.
+    limits : SpoolLimits
+        Sizes and ages of segments.
+    every_s : float
+        Seconds between two lines of counts and two status files.
+    say : callable
+        Takes a line of counts.
+    """
+
+    def __init__(
+        self,
+        address: Address,
+        folder: Path,
+        secrets: Secrets,
+        limits: SpoolLimits,
+        *,
+        every_s: float = 10.0,
+        say: Callable[[str], None] = print,
+    ) -> None:
+        self._address, self._folder, self._secrets, self._limits = address, folder, secrets, limits
+        self._every_s, self._say = every_s, say
+        self._stopped = False
+        self._began_s = self._said_s = time.monotonic()
+        self._before = Counts()
+        self.counts = Counts()
+
+    def stop(self) -> None:
+        """End soon, as from a signal's handler: what was taken is kept and acknowledged first."""
+        self._stopped = True
+
+    def run(self) -> Counts:
+        """Take messages until `stop` is called, and return what was counted.
+
+        Raises
+        ------
+        SpoolInUseError, SpoolError
+            The folder is in use, cannot be written, or is another source's.
+        IntakeError
+            The source refuses, or cannot be reached at the start.
+        """
+        with SpoolWriter(self._folder, self._limits) as writer:
+            state = "failed"
+            try:
+                identity = _identity(self._folder, self._address)
+                writer.remove_old()
+                self._write_status(writer, "running")
+                if self._address.is_mqtt:
+                    self._run_mqtt(writer, identity)
+                else:
+                    HttpIntake(self._address, self._secrets, writer, self.counts, lambda: self._tick(writer)).run()
+                state = "ended"
+            finally:
+                self._write_status(writer, state)
+        self._say(line(self.counts, self._before, time.monotonic() - self._said_s, self._elapsed_s()))
+        return self.counts
+
+    def _run_mqtt(self, writer: SpoolWriter, identity: str) -> None:
+        counts = self.counts
+
+        def keep(taken: Taken) -> None:
+            writer.append(taken.messages)
+            counts.messages += len(taken.messages)
+            counts.payload_bytes += sum([len(payload) for _, payload in taken.messages])
+            counts.syncs += 1
+            counts.repeated += taken.repeated
+            counts.unsafe += len(taken.messages) - len(taken.acks)
+            counts.last_received_us = time.time_ns() // 1000
+
+        def tick() -> bool:
+            counts.connects = client.connects
+            return self._tick(writer)
+
+        name = client_name(identity, self._address.topic)
+        client = MqttClient(self._address, self._secrets, name, keep, tick)
+        client.run()
+
+    def _elapsed_s(self) -> float:
+        return time.monotonic() - self._began_s
+
+    def _tick(self, writer: SpoolWriter) -> bool:
+        now_s = time.monotonic()
+        if now_s - self._said_s >= self._every_s:
+            writer.remove_old()
+            self._write_status(writer, "running")
+            self._say(line(self.counts, self._before, now_s - self._said_s, self._elapsed_s()))
+            self._said_s, self._before = now_s, replace(self.counts)
+        return not self._stopped
+
+    def _write_status(self, writer: SpoolWriter, state: str) -> None:
+        self.counts.removed_segments = writer.removed_segments
+        facts = {"next_number": writer.next_number, "segment": writer.segment_name}
+        write_status(self._folder, state, self.counts, **facts, written_us=time.time_ns() // 1000)
+
+
+def _identity(folder: Path, address: Address) -> str:
+    """Return the folder's own name, which its broker's session has too. A folder has one source.
+
+    Raises
+    ------
+    SpoolError
+        The folder is that of another topic or path.
+    """
+    path, kind = folder / _ID_FILE, "mqtt" if address.is_mqtt else "http"
+    if path.exists():
+        try:
+            facts = json.loads(path.read_text())
+            identity, source = str(facts["id"]), (str(facts["kind"]), str(facts["topic"]))
+        except (ValueError, KeyError, TypeError):
+            msg = f"the file {path} is damaged"
+            raise SpoolError(msg, name=str(path), hint="restore it, or use a new folder") from None
+        if source != (kind, address.topic):
+            msg = f"the folder {folder} takes in another topic or path"
+            raise SpoolError(msg, name=str(folder), hint="use a folder for each: what waits for this one would be lost")
+        return identity
+    identity = uuid.uuid4().hex
+    aside = path.with_suffix(".new")
+    with aside.open("w") as file:
+        json.dump({"id": identity, "kind": kind, "topic": address.topic}, file)
+        file.flush()
+        os.fsync(file.fileno())
+    aside.replace(path)
+    sync_folder(folder)  # before the broker keeps anything for this name
+    return identity

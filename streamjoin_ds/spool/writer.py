@@ -1,0 +1,193 @@
+"""The writer of a spool: it appends messages to segments, begins new segments, and removes old ones if asked to."""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+from streamjoin_ds.errors import SpoolError
+from streamjoin_ds.spool.folder_lock import FolderLock
+from streamjoin_ds.spool.frame import MAX_PAYLOAD_BYTES, MAX_TOPIC_BYTES
+from streamjoin_ds.spool.segment import Segment, segment_paths
+
+__all__ = ["SpoolLimits", "SpoolWriter"]
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class SpoolLimits:
+    """When a segment ends, and how long it is kept.
+
+    Parameters
+    ----------
+    segment_bytes : int
+        A segment of this size or more takes no more messages.
+    segment_s : float
+        A segment whose first message came so many seconds ago takes no more.
+    kept_s : float or None
+        A segment that has not changed for so many seconds is removed; None keeps it. The newest one always stays.
+    kept_bytes : int or None
+        The oldest segments are removed while all together are larger; None keeps them.
+    """
+
+    segment_bytes: int = 128 << 20
+    segment_s: float = 3600.0
+    kept_s: float | None = None
+    kept_bytes: int | None = None
+
+
+class SpoolWriter:
+    """Appends messages to the segments of one folder. It is a context manager; one process has a folder at a time.
+
+    Parameters
+    ----------
+    folder : Path
+        Made where it is not there.
+    limits : SpoolLimits
+        When a segment ends, and how long it is kept.
+    clock : callable
+        Returns seconds since 1970: the time at which messages are received.
+    salts : callable
+        Returns 64 random bits for each new segment.
+    sync : callable
+        Forces the bytes of an open file to the device.
+
+    Raises
+    ------
+    SpoolInUseError
+        Another process writes into the folder.
+    SpoolError
+        The folder cannot be used.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        limits: SpoolLimits | None = None,
+        *,
+        clock: Callable[[], float] = time.time,
+        salts: Callable[[], int] = lambda: secrets.randbits(64),
+        sync: Callable[[int], None] = os.fdatasync,
+    ) -> None:
+        self.folder = folder
+        self._limits = SpoolLimits() if limits is None else limits
+        self._clock, self._salts, self._sync = clock, salts, sync
+        self._failed = False
+        self._segment: Segment | None = None
+        self._next = 0
+        self._began_s: float | None = None  # when the segment's first message of this process came
+        self.removed_segments = 0
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._lock = FolderLock(folder)
+        except OSError as error:
+            raise _unusable(folder, "used", error) from None
+        try:
+            segments = segment_paths(folder)
+            if segments:
+                self._segment = Segment.recover(segments[-1], self._salts(), sync)
+                self._next = self._segment.following
+        except OSError as error:
+            self._lock.release()
+            raise _unusable(folder, "used", error) from None
+        except SpoolError:
+            self._lock.release()
+            raise
+
+    @property
+    def next_number(self) -> int:
+        """The number of the next message; it counts from the folder's first."""
+        return self._next
+
+    @property
+    def segment_name(self) -> str:
+        """The name of the segment that is written; empty before the first message."""
+        return "" if self._segment is None else self._segment.path.name
+
+    def append(self, messages: Sequence[tuple[bytes, bytes]]) -> int:
+        """Write messages, topic and payload of each, and return the number of the first.
+
+        They are on the device when this returns: now they may be acknowledged.
+
+        Raises
+        ------
+        SpoolError
+            They could not be written. Nothing more can be; a new writer cuts off what is torn.
+        """
+        if self._failed:
+            msg = "the spool could not be written before, so nothing more is"
+            raise SpoolError(msg, name=str(self.folder), hint="start again")
+        for topic, payload in messages:
+            if len(payload) > MAX_PAYLOAD_BYTES or len(topic) > MAX_TOPIC_BYTES:
+                msg = f"a message of {len(payload)} bytes is larger than a spool takes"
+                raise SpoolError(msg, name="message", hint=f"{MAX_PAYLOAD_BYTES} bytes at most")
+        first, now = self._next, self._clock()
+        if not messages:
+            return first
+        try:
+            segment = self._current(now)
+            segment.append(list(messages), int(now * 1e6))
+        except OSError as error:
+            self._failed = True
+            raise _unusable(self.folder, "written", error) from None
+        self._next = segment.following
+        return first
+
+    def remove_old(self) -> None:
+        """Remove the segments that are older, or more, than is to be kept; never the newest."""
+        kept_s, kept_bytes = self._limits.kept_s, self._limits.kept_bytes
+        if kept_s is None and kept_bytes is None:
+            return
+        paths = segment_paths(self.folder)
+        facts = [path.stat() for path in paths]
+        total = sum(fact.st_size for fact in facts)
+        for path, fact in list(zip(paths, facts, strict=True))[:-1]:
+            is_old = kept_s is not None and self._clock() - fact.st_mtime > kept_s
+            if not is_old and not (kept_bytes is not None and total > kept_bytes):
+                break
+            path.unlink()
+            total -= fact.st_size
+            self.removed_segments += 1
+            _log.info("the segment %s is removed, as it is older than is kept", path.name)
+
+    def close(self) -> None:
+        """Close the segment and give the folder free."""
+        if self._segment is not None:
+            self._segment.close()
+            self._segment = None
+        self._lock.release()
+
+    def __enter__(self) -> SpoolWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _current(self, now: float) -> Segment:
+        limits, segment = self._limits, self._segment
+        is_full = segment is not None and segment.size_bytes >= limits.segment_bytes
+        is_old = self._began_s is not None and now - self._began_s >= limits.segment_s
+        if segment is None or is_full or is_old:
+            if segment is not None:
+                # The last mark too: whoever sees the next segment reads this one to its end.
+                self._sync(segment.descriptor)
+                segment.close()
+            self._segment = segment = Segment.begin(self.folder, self._next, self._salts(), self._sync)
+            self._began_s = None
+            self.remove_old()
+        self._began_s = now if self._began_s is None else self._began_s
+        return segment
+
+
+def _unusable(folder: Path, what: str, error: OSError) -> SpoolError:
+    msg = f"the spool's folder cannot be {what}: {folder}: {error.strerror}"
+    return SpoolError(msg, name=str(folder), hint="make room, or check the folder and its rights; then start again")

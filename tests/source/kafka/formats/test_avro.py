@@ -1,0 +1,188 @@
+"""Messages in Avro, with a registry that this process serves."""
+
+from __future__ import annotations
+
+import http.server
+import io
+import json
+import threading
+from collections.abc import Iterator
+from datetime import datetime, timezone
+from typing import ClassVar
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamjoin_ds.errors import ArgumentError, KafkaAccessError, KafkaUnreachableError
+from streamjoin_ds.source.kafka.formats.message_records import MessageRecords
+from streamjoin_ds.source.kafka.registry import SchemaRegistry
+from streamjoin_ds.source.records import Chunk
+from streamjoin_ds.spec.stream import Stream
+from tests.source.kafka.formats.messages import messages_of
+from tests.support.examples import examples
+from tests.support.kafka import free_port
+
+fastavro = pytest.importorskip("fastavro")
+
+LOGIN = {"schema.registry.basic.auth.user.info": "me:pa55word"}
+RECORD = {"type": "record", "name": "r"}
+FIRST = {**RECORD, "fields": [{"name": "ts", "type": "long"}, {"name": "x", "type": ["null", "double"]}]}
+SECOND = {
+    **RECORD,
+    "fields": [
+        {"name": "ts", "type": {"type": "long", "logicalType": "timestamp-micros"}},
+        {"name": "name", "type": "string"},
+        {"name": "more", "type": {"type": "array", "items": "int"}},
+    ],
+}
+WRONG = {**RECORD, "fields": [{"name": "ts", "type": "long"}, {"name": "x", "type": "string"}]}
+SCHEMAS = {
+    1: {"schema": json.dumps(FIRST)},
+    2: {"schema": json.dumps(SECOND), "schemaType": "AVRO"},
+    3: {"schema": json.dumps(WRONG)},
+    4: {"schema": 'syntax = "proto3";', "schemaType": "PROTOBUF"},
+    5: {"schema": '"long"'},
+    6: {"schema": "{"},
+}
+DECLARED = pa.schema([("ts", pa.int64()), ("x", pa.float64()), ("name", pa.string())])
+
+
+class Registry(http.server.BaseHTTPRequestHandler):
+    """Confluent's ``GET /schemas/ids/ID``."""
+
+    asked: ClassVar[list[str]] = []
+
+    def do_GET(self) -> None:
+        self.asked.append(self.path)
+        number = int(self.path.rpartition("/")[2])
+        answer: dict[str, object] = SCHEMAS.get(number, {"error_code": 40403})
+        code = 200 if number in SCHEMAS else 404
+        if self.headers.get("Authorization") == "Basic bWU6d3Jvbmc=":  # me:wrong
+            code, answer = 401, {}
+        if number == 500:
+            code = 500
+        body = json.dumps(answer).encode()
+        self.send_response(code)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Registry)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_address[1]}"
+    server.shutdown()
+
+
+def avro(number: int, schema: object, value: object) -> bytes:
+    data = io.BytesIO()
+    fastavro.schemaless_writer(data, fastavro.parse_schema(schema), value)
+    return b"\0" + number.to_bytes(4, "big") + data.getvalue()
+
+
+def records_of(url: str) -> MessageRecords:
+    stream = Stream("e", time="ts", schema=DECLARED)
+    return MessageRecords("avro", stream, DECLARED, "t", SchemaRegistry(url, LOGIN))
+
+
+def rows(chunk: Chunk) -> list[dict[str, object]]:
+    return chunk.tuples.to_pylist()
+
+
+def test_each_message_goes_by_the_schema_of_its_writer(url: str) -> None:
+    at = datetime(2026, 1, 1, tzinfo=timezone.utc)
+    values = [
+        avro(1, FIRST, {"ts": 5, "x": 1.5}),
+        avro(2, SECOND, {"ts": at, "name": "n", "more": [1, 2]}),
+        avro(1, FIRST, {"ts": 6, "x": None}),
+    ]
+    Registry.asked.clear()
+    chunk = records_of(url).chunk(messages_of(values), 0, 0)
+    assert rows(chunk) == [
+        {"_ts": 5, "_seq": 0, "x": 1.5, "name": None},
+        {"_ts": 1_767_225_600_000_000, "_seq": 1, "x": None, "name": "n"},
+        {"_ts": 6, "_seq": 2, "x": None, "name": None},
+    ]
+    assert sorted(Registry.asked) == ["/schemas/ids/1", "/schemas/ids/2"]  # each once
+
+
+def test_what_cannot_be_read_is_a_reject(url: str) -> None:
+    good = avro(1, FIRST, {"ts": 5, "x": 1.5})
+    values = [
+        good,
+        None,
+        b"",
+        b'{"ts": 5}',
+        good[:-1],
+        good + b"\0",
+        avro(3, WRONG, {"ts": 5, "x": "no"}),
+        b"\0" + (4).to_bytes(4, "big"),
+        b"\0" + (5).to_bytes(4, "big") + b"\2",
+        b"\0" + (6).to_bytes(4, "big"),
+        b"\0" + (77).to_bytes(4, "big"),
+        good,
+    ]
+    chunk = records_of(url).chunk(messages_of(values), 0, 0)
+    assert [row["_seq"] for row in rows(chunk)] == [0, 11]
+    assert [(reject.seq, reject.column, reject.reason) for reject in chunk.rejects] == [
+        (1, "", "a message without a value"),
+        (2, "", "no schema's id before the value"),
+        (3, "", "no schema's id before the value"),
+        (4, "", "not a value of schema 1"),
+        (5, "", "more bytes than a value of schema 1"),
+        (6, "x", "the value is not of type double"),
+        (7, "", "schema 4 is not Avro"),
+        (8, "", "schema 5 is not a record"),
+        (9, "", "schema 6 cannot be read"),
+        (10, "", "the registry has no schema 77"),
+    ]
+
+
+@examples(60)
+@given(st.lists(st.sampled_from(["first", "second", "wrong", "torn"]) | st.binary(max_size=12), max_size=8))
+def test_a_message_is_what_it_is_alone(url: str, drawn: list[str | bytes]) -> None:
+    at = datetime(2026, 1, 1, tzinfo=timezone.utc)
+    said = {
+        "first": avro(1, FIRST, {"ts": 5, "x": 1.5}),
+        "second": avro(2, SECOND, {"ts": at, "name": "n", "more": []}),
+        "wrong": avro(3, WRONG, {"ts": 5, "x": "no"}),
+        "torn": avro(1, FIRST, {"ts": 5, "x": 1.5})[:-2],
+    }
+    values = [said[value] if isinstance(value, str) else value for value in drawn]
+    records = records_of(url)
+    whole = records.chunk(messages_of(values), 0, 0)
+    alone = [records.chunk(messages_of([value]), 0, 0) for value in values]
+    assert [{**row, "_seq": 0} for row in rows(whole)] == [row for chunk in alone for row in rows(chunk)]
+    assert [reject.seq for reject in whole.rejects] == [place for place, chunk in enumerate(alone) if chunk.rejects]
+
+
+def test_a_registry_that_does_not_answer_rejects_nothing(url: str) -> None:
+    values = [avro(1, FIRST, {"ts": 5, "x": 1.5})]
+    with pytest.raises(KafkaUnreachableError) as caught:
+        records_of(f"http://127.0.0.1:{free_port()}").chunk(messages_of(values), 0, 0)
+    assert caught.value.name == "registry"
+    with pytest.raises(KafkaUnreachableError, match="HTTP 500"):
+        records_of(url).chunk(messages_of([b"\0" + (500).to_bytes(4, "big")]), 0, 0)
+
+
+def test_a_wrong_login_is_named_and_not_shown(url: str) -> None:
+    registry = SchemaRegistry(url, {"schema.registry.basic.auth.user.info": "me:wrong"})
+    with pytest.raises(KafkaAccessError) as caught:
+        registry.schema(1)
+    assert caught.value.name == "schema.registry.basic.auth.user.info"
+    assert "wrong" not in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["registry:8081", "ftp://registry", "http://me:pa55word@registry", "http://"])
+def test_a_url_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(ArgumentError) as caught:
+        SchemaRegistry(text, {})
+    assert caught.value.name == "registry"
+    assert "pa55word" not in str(caught.value)

@@ -1,0 +1,84 @@
+"""Reading from librdkafka's mock cluster, which speaks Kafka's protocol; by each source of messages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+import pyarrow as pa
+import pytest
+
+from tests.source.kafka.sources import SOURCES, MakeSource, table_of, topic_of
+from tests.support.kafka import mock_cluster, produce
+
+pytest.importorskip("confluent_kafka")
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[str]:
+    with mock_cluster("plain", "mixed", "empty", "large") as servers:
+        produce(servers, "plain", [b"%d" % number for number in range(20_000)])
+        yield servers
+
+
+@pytest.fixture(params=SOURCES.values(), ids=SOURCES)
+def source(request: pytest.FixtureRequest) -> MakeSource:
+    made: MakeSource = request.param
+    return made
+
+
+def test_offsets_are_told_by_partition(servers: str) -> None:
+    with topic_of(servers, "plain") as topic:
+        assert topic.first_offsets([0, 1]) == {0: 0, 1: 0}
+        assert topic.end_offsets([1, 0]) == {0: 20_000, 1: 0}
+
+
+@pytest.mark.parametrize("cuts", [[0, 20_000], [0, 1, 2, 9_999, 10_000, 20_000], [5, 15, 12_345]])
+def test_any_cut_gives_each_message_once(servers: str, source: MakeSource, cuts: list[int]) -> None:
+    with topic_of(servers, "plain", source) as topic:
+        parts = [table_of(topic, 0, begin, end) for begin, end in pairwise(cuts)]
+    offsets = pa.concat_tables(parts).column("offset").to_pylist()
+    assert offsets == list(range(cuts[0], cuts[-1]))
+    assert pa.concat_tables(parts).column("value").to_pylist() == [b"%d" % offset for offset in offsets]
+
+
+def test_a_reader_may_go_back_and_ahead(servers: str, source: MakeSource) -> None:
+    with topic_of(servers, "plain", source) as topic:
+        for begin, end in [(100, 200), (50, 120), (19_990, 20_000), (0, 3)]:
+            assert table_of(topic, 0, begin, end).column("offset").to_pylist() == list(range(begin, end))
+
+
+def test_null_is_not_empty(servers: str, source: MakeSource) -> None:
+    begin = topic_of(servers, "mixed").end_offsets([2])[2]
+    sent = [(b"k", b"v"), (None, b""), (b"", None), (None, None), (b"\0\xff", b"\n\0{")]
+    for at, (key, value) in enumerate(sent):
+        produce(servers, "mixed", [value], key=key, partition=2, timestamp=1_700_000_000_123 + at)
+    with topic_of(servers, "mixed", source) as topic:
+        table = table_of(topic, 2, begin, begin + len(sent))
+    assert table.column("key").to_pylist() == [key for key, _ in sent]
+    assert table.column("value").to_pylist() == [value for _, value in sent]
+    assert table.column("timestamp_us").to_pylist() == [1_700_000_000_123_000 + at * 1000 for at in range(len(sent))]
+    assert set(table.column("timestamp_type").to_pylist()) == {"create"}
+
+
+def test_headers_come_as_asked(servers: str, source: MakeSource) -> None:
+    begin = topic_of(servers, "mixed").end_offsets([3])[3]
+    for headers in ([("a", b"1"), ("b", b"2"), ("a", b"3")], [("b", b"")], None, [("a", None)]):
+        produce(servers, "mixed", [b"x"], partition=3, **({} if headers is None else {"headers": headers}))
+    with topic_of(servers, "mixed", source, headers=["a", "b"]) as topic:
+        table = table_of(topic, 3, begin, begin + 4)
+    assert table.column("header_a").to_pylist() == [b"3", None, None, None]
+    assert table.column("header_b").to_pylist() == [b"2", b"", None, None]
+
+
+def test_large_and_small_messages_stand_side_by_side(servers: str, source: MakeSource) -> None:
+    sent = [bytes([number]) * size for number, size in enumerate((1, 900_000, 0, 3, 700_000, 700_000, 2))]
+    begin = topic_of(servers, "large").end_offsets([0])[0]
+    produce(servers, "large", list(sent))
+    with topic_of(servers, "large", source) as topic:
+        assert table_of(topic, 0, begin, begin + len(sent)).column("value").to_pylist() == sent
+
+
+def test_an_empty_partition_gives_an_empty_range(servers: str, source: MakeSource) -> None:
+    with topic_of(servers, "empty", source) as topic:
+        assert table_of(topic, 0, 0, 0).num_rows == 0

@@ -1,0 +1,47 @@
+"""A line of JSON is what it is alone, whatever its neighbours hold."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamjoin_ds.source.files.json_lines import JsonLines
+from streamjoin_ds.source.files.lines import Lines, parse_lines
+from streamjoin_ds.source.records import RawRecords
+
+SCHEMA = pa.schema([("ts", pa.timestamp("us", tz="UTC")), ("x", pa.int64())])
+GOOD = b'{"ts": "2024-01-01T00:00:00Z", "x": 1}'
+LINES = (
+    GOOD, b'  {"ts": "2024-01-01T00:00:01Z", "x": 2} ', GOOD + b"\r", b'{"x": 3}', b"{}", b'{"ts": "a"', b',"x": 1}',
+    b'{"ts": {', b'"y": 1}, "x": 5}', GOOD + GOOD, GOOD + b" null", b"null", b"[", b"]", b"[{}]", b'{"x": [{"y": 1}',
+    b'{"y": 2}]}', b'"x"', b"{", b"}", b'{"ts": "a}', b'{b", "x": 2}', b"\xff", b"", b" ", b'{"x": "no number"}',
+)  # fmt: skip
+
+
+def read(lines: list[bytes], newline: bytes = b"\n") -> RawRecords:
+    data = newline.join(lines) + newline
+    return parse_lines(Lines.of(data), JsonLines(SCHEMA, "ts"), file="f.jsonl", at_file_start=False)
+
+
+@given(st.lists(st.sampled_from(LINES), max_size=12), st.booleans())
+def test_a_line_is_what_it_is_alone(lines: list[bytes], ends: bool) -> None:
+    newline = b"\r\n" if ends else b"\n"
+    rows, broken, count = [], [], 0
+    for line in lines:
+        alone = read([line], newline)
+        rows += alone.table.to_pylist()
+        broken += [(count + place, column) for place, column, *_ in alone.broken]
+        count += alone.count
+    found = read(lines, newline)
+    assert found.count == count
+    assert found.table.to_pylist() == rows
+    assert sorted((place, column) for place, column, *_ in found.broken) == broken
+
+
+@pytest.mark.parametrize("lines", [[b'{"ts": "a"', b',"x": 1}', GOOD + GOOD], [b"[", GOOD, b"]", GOOD + GOOD]])
+def test_neighbours_do_not_make_up_for_broken_lines(lines: list[bytes]) -> None:
+    found = read(lines)
+    assert found.table.num_rows == lines.count(GOOD)
+    assert len(found.broken) == len(lines) - lines.count(GOOD)

@@ -1,0 +1,156 @@
+"""Messages that are posted: answered once they are on the device, refused by status and reason."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streamjoin_ds.errors import IntakeError
+from streamjoin_ds.spool.address import Address, Secrets
+from streamjoin_ds.spool.http_server import HttpIntake
+from streamjoin_ds.spool.metrics import Counts
+from streamjoin_ds.spool.writer import SpoolWriter
+from tests.spool.spools import held
+
+
+class Serving:
+    """A server in a thread, and what it counts."""
+
+    def __init__(self, folder: Path, secrets: Secrets, scheme: str = "http") -> None:
+        self.counts, self.is_on = Counts(), True
+        self.writer = SpoolWriter(folder)
+        address = Address(scheme, "127.0.0.1", 0, "/in")
+        self.intake = HttpIntake(address, secrets, self.writer, self.counts, lambda: self.is_on)
+        self.thread = threading.Thread(target=self._run)
+        self.error: BaseException | None = None
+
+    def _run(self) -> None:
+        try:
+            self.intake.run()
+        except BaseException as error:
+            self.error = error
+
+    def post(self, body: bytes, path: str = "/in", **headers: str) -> tuple[int, dict[str, Any]]:
+        connection = http.client.HTTPConnection("127.0.0.1", self.intake.port, timeout=30)
+        connection.request("POST", path, body, {name.replace("_", "-"): value for name, value in headers.items()})
+        answer = connection.getresponse()
+        return answer.status, json.loads(answer.read())
+
+
+@contextlib.contextmanager
+def serving(folder: Path, secrets: Secrets | None = None, scheme: str = "http") -> Iterator[Serving]:
+    server = Serving(folder, secrets or Secrets(), scheme)
+    server.thread.start()
+    try:
+        yield server
+    finally:
+        server.is_on = False
+        server.thread.join()
+        server.writer.close()
+
+
+def test_lines_are_messages_and_one_json_is_one(tmp_path: Path) -> None:
+    with serving(tmp_path) as server:
+        assert server.post(b'{"a": 1}\n\n{"a": 2}\r\n{"a": 3}') == (200, {"messages": 3, "first": 0})
+        many = b'{\n "a": 4\n}'
+        assert server.post(many, "/in?x=1", Content_Type="application/json; charset=utf-8")[1]["first"] == 3
+    assert held(tmp_path) == [(k, b"/in", b'{"a": %d}' % (k + 1)) for k in range(3)] + [(3, b"/in", many)]
+    assert (server.counts.messages, server.counts.refused) == (4, 0)
+
+
+def test_requests_that_come_together_are_all_kept_and_share_syncs(tmp_path: Path) -> None:
+    answers: list[dict[str, Any]] = []
+    with serving(tmp_path) as server:
+
+        def send(sender: int) -> None:
+            connection = http.client.HTTPConnection("127.0.0.1", server.intake.port, timeout=60)
+            for number in range(20):
+                connection.request("POST", "/in", b'{"s": %d, "n": %d}' % (sender, number))
+                answer = connection.getresponse()
+                assert answer.status == 200
+                answers.append(json.loads(answer.read()))
+
+        threads = [threading.Thread(target=send, args=(sender,)) for sender in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert server.counts.syncs <= 160
+    assert sorted(answer["first"] for answer in answers) == [*range(160)]
+    found = [json.loads(payload) for _, _, payload in held(tmp_path)]
+    for sender in range(8):
+        assert [each["n"] for each in found if each["s"] == sender] == [*range(20)]
+
+
+def test_what_cannot_be_taken_is_refused_by_status(tmp_path: Path) -> None:
+    with serving(tmp_path, Secrets(token="sEcReT")) as server:
+        right = {"Authorization": "Bearer sEcReT"}
+        assert server.post(b"{}")[0] == 401
+        assert server.post(b"{}", Authorization="Bearer no")[0] == 401
+        assert server.post(b"{}", "/other", **right)[0] == 404
+        assert server.post(b"\n \n", **right)[0] == 400
+        assert server.post(b"", **right, Content_Length=str(1 << 40))[0] == 413
+        assert server.post(b"", **right, Content_Length="x")[0] == 411
+        connection = http.client.HTTPConnection("127.0.0.1", server.intake.port, timeout=30)
+        connection.request("GET", "/in")
+        assert connection.getresponse().status == 405
+        assert server.post(b"{}", **right)[0] == 200
+    assert server.counts.refused == 7
+    assert len(held(tmp_path)) == 1
+
+
+def test_a_spool_that_cannot_be_written_is_answered_as_such_and_ends_the_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serving(tmp_path) as server:
+
+        def fails(messages: object) -> int:
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr(server.writer, "append", fails)
+        assert server.post(b"{}")[0] == 503
+        server.thread.join(30)
+        assert isinstance(server.error, OSError)
+
+
+def test_https_needs_its_certificate_and_a_port_in_use_is_named(tmp_path: Path) -> None:
+    with SpoolWriter(tmp_path / "a") as writer:
+        with pytest.raises(IntakeError, match="https:// needs a certificate"):
+            HttpIntake(Address("https", "127.0.0.1", 0, "/"), Secrets(), writer, Counts(), lambda: False)
+        secrets = Secrets(certificate_file=str(tmp_path / "none"))
+        with pytest.raises(IntakeError, match="cannot be read"):
+            HttpIntake(Address("https", "127.0.0.1", 0, "/"), secrets, writer, Counts(), lambda: False)
+        with serving(tmp_path / "b") as server, pytest.raises(IntakeError, match="cannot be listened at"):
+            HttpIntake(Address("http", "127.0.0.1", server.intake.port, "/"), Secrets(), writer, Counts(), bool)
+
+
+def test_https_takes_messages(tmp_path: Path) -> None:
+    import ssl
+
+    certificate, key = certificate_of(tmp_path)
+    with serving(tmp_path / "s", Secrets(certificate_file=certificate, key_file=key), "https") as server:
+        context = ssl.create_default_context(cafile=certificate)
+        connection = http.client.HTTPSConnection("localhost", server.intake.port, timeout=30, context=context)
+        connection.request("POST", "/in", b"{}")
+        assert connection.getresponse().status == 200
+    assert len(held(tmp_path / "s")) == 1
+
+
+def certificate_of(folder: Path) -> tuple[str, str]:
+    """Return the paths of a certificate for localhost and its key; skip the test without the program openssl."""
+    certificate, key = str(folder / "certificate.pem"), str(folder / "key.pem")
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
+    command += ["-addext", "subjectAltName=DNS:localhost", "-keyout", key, "-out", certificate]
+    try:
+        subprocess.run(command, check=True, capture_output=True)
+    except FileNotFoundError:
+        pytest.skip("no openssl here")
+    return certificate, key

@@ -1,0 +1,206 @@
+"""The connection to a broker: a real one, and a scripted one for what a real one seldom says."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import socket
+import struct
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from streamjoin_ds.errors import IntakeError
+from streamjoin_ds.spool.address import Address, Secrets
+from streamjoin_ds.spool.mqtt_client import MqttClient, client_name
+from streamjoin_ds.spool.mqtt_packets import Taken
+from tests.spool.test_http_server import certificate_of
+from tests.support.broker import free_port, mosquitto, publisher
+
+
+class Kept:
+    """What a client kept, until so many messages have come."""
+
+    def __init__(self, wanted: int) -> None:
+        self.wanted, self.messages, self.ticks = wanted, list[tuple[bytes, bytes]](), itertools.count()
+
+    def keep(self, taken: Taken) -> None:
+        self.messages += taken.messages
+
+    def tick(self) -> bool:
+        assert next(self.ticks) < 100
+        return len(self.messages) < self.wanted
+
+
+def client_of(address: Address, kept: Kept, secrets: Secrets | None = None, name: str = "me") -> MqttClient:
+    return MqttClient(address, secrets or Secrets(), name, kept.keep, kept.tick)
+
+
+def begin_session(address: Address, name: str = "me") -> None:
+    """Subscribe once, so that the broker keeps what comes from now on."""
+    ticks = itertools.count()
+    client = MqttClient(address, Secrets(), name, lambda _: None, lambda: next(ticks) < 1)
+    client.run()
+
+
+def test_a_sessions_messages_come_once_each_and_in_order(tmp_path: Path) -> None:
+    with mosquitto(tmp_path) as port:
+        address = Address("mqtt", "127.0.0.1", port, "a/+/x")
+        begin_session(address)
+        sender = publisher(port)
+        for number in range(500):
+            sent = sender.publish(f"a/{number % 3}/x", str(number), qos=1)
+        sender.publish("a/1/y", "of another topic", qos=1)
+        sent.wait_for_publish(30)
+        first = Kept(500)
+        client_of(address, first).run()
+        assert [int(payload) for _, payload in first.messages] == [*range(500)]
+        assert {topic for topic, _ in first.messages} == {b"a/0/x", b"a/1/x", b"a/2/x"}
+        sender.publish("a/1/x", "last", qos=1).wait_for_publish(30)
+        second = Kept(1)
+        client_of(address, second).run()
+        assert [payload for _, payload in second.messages] == [b"last"]
+        sender.disconnect()
+
+
+def test_what_was_not_kept_is_not_acknowledged_and_comes_again(tmp_path: Path) -> None:
+    with mosquitto(tmp_path) as port:
+        address = Address("mqtt", "127.0.0.1", port, "a")
+        begin_session(address)
+        sender = publisher(port)
+        sender.publish("a", "1", qos=1).wait_for_publish(30)
+
+        def fails(taken: Taken) -> None:
+            raise RuntimeError(taken.messages)
+
+        with pytest.raises(RuntimeError):
+            MqttClient(address, Secrets(), "me", fails, lambda: True).run()
+        again = Kept(1)
+        client_of(address, again).run()
+        assert again.messages == [(b"a", b"1")]
+        sender.disconnect()
+
+
+def test_wrong_secrets_are_named(tmp_path: Path) -> None:
+    passwords = tmp_path / "passwords"
+    passwords.write_text("")
+    tool = "/usr/bin/mosquitto_passwd"
+    if not Path(tool).exists():
+        pytest.skip("no mosquitto_passwd here")
+    subprocess.run([tool, "-b", str(passwords), "me", "sEcReT"], check=True, capture_output=True)
+    passwords.chmod(0o644)
+    settings = (f"password_file {passwords}", "user root")
+    with mosquitto(tmp_path, *settings, access="allow_anonymous false") as port:
+        address = Address("mqtt", "127.0.0.1", port, "a")
+        for wrong in (Secrets(), Secrets(user="me", password="sEcReT2"), Secrets(user="you", password="sEcReT")):
+            with pytest.raises(IntakeError, match="refuses the user") as refused:
+                client_of(address, Kept(1), wrong).run()
+            assert refused.value.name == "user"
+            assert "sEcReT" not in str(refused.value)
+        right = Secrets(user="me", password="sEcReT")
+        client_of(address, Kept(0), right).run()
+
+
+def test_a_broker_that_is_not_there_is_named(tmp_path: Path) -> None:
+    port = free_port()
+    with pytest.raises(IntakeError, match=f"the broker at 127.0.0.1:{port} cannot be reached"):
+        client_of(Address("mqtt", "127.0.0.1", port, "a"), Kept(1)).run()
+
+
+def test_tls_is_checked(tmp_path: Path) -> None:
+    certificate, key = certificate_of(tmp_path)
+    settings = (f"certfile {certificate}", f"keyfile {key}", "user root")
+    with mosquitto(tmp_path, *settings) as port:
+        address = Address("mqtts", "localhost", port, "a")
+        with pytest.raises(IntakeError, match="certificate is not trusted"):
+            client_of(address, Kept(1)).run()
+        client_of(address, Kept(0), Secrets(ca_file=certificate)).run()
+        with pytest.raises(IntakeError, match=r"does not speak MQTT|cannot be reached"):
+            client_of(Address("mqtt", "localhost", port, "a"), Kept(1)).run()
+
+
+def packet(kind: int, body: bytes) -> bytes:
+    return bytes([kind, len(body)]) + body
+
+
+CONNACK, SUBACK, SUBACK5 = packet(0x20, b"\0\0"), packet(0x90, b"\0\1\1"), packet(0x90, b"\0\1\0\1")
+CONNACK5 = packet(0x20, b"\0\0\0")
+
+
+@contextlib.contextmanager
+def scripted(*connections: list[Callable[[bytes], bytes]]) -> Iterator[tuple[Address, list[bytes]]]:
+    """Serve connections one after another. Each answers what comes by its next function, and then closes."""
+    heard: list[bytes] = []
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            for answers in connections:
+                connection, _ = server.accept()
+                with connection:
+                    for answer in answers:
+                        heard.append(connection.recv(65_536))
+                        connection.sendall(answer(heard[-1]))
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield Address("mqtt", "127.0.0.1", server.getsockname()[1], "a"), heard
+        thread.join(30)
+        assert not thread.is_alive()
+
+
+def publish(number: int, version: int) -> bytes:
+    return packet(0x32, b"\0\1a" + struct.pack(">H", number) + (b"\0" if version == 5 else b"") + b"m%d" % number)
+
+
+def test_a_broker_without_version_5_is_spoken_to_in_3_1_1_and_a_lost_connection_is_made_again() -> None:
+    old = [lambda _: CONNACK, lambda _: SUBACK + publish(1, 4)]
+    with scripted(
+        [lambda _: packet(0x20, b"\0\1")],  # the version is refused
+        [*old, lambda heard: b""],  # closed after the acknowledgement
+        [lambda _: CONNACK, lambda _: SUBACK + publish(2, 4), lambda heard: b"", lambda heard: b""],
+    ) as (address, heard):
+        kept = Kept(2)
+        client = client_of(address, kept)
+        client.run()
+    assert [payload for _, payload in kept.messages] == [b"m1", b"m2"]
+    assert client.connects == 2
+    assert b"MQTT\x05" in heard[0]
+    assert b"MQTT\x04" in heard[1]
+    assert heard[3] == b"\x40\x02\0\1"
+    assert b"".join(heard[6:]).startswith(b"\x40\x02\0\2")
+
+
+def test_messages_before_the_answer_to_subscribe_are_kept_too() -> None:
+    with scripted([lambda _: CONNACK5 + publish(7, 5), lambda _: SUBACK5, lambda _: b"", lambda _: b""]) as (
+        address,
+        _,
+    ):
+        kept = Kept(1)
+        client_of(address, kept).run()
+    assert kept.messages == [(b"a", b"m7")]
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (packet(0x20, b"\0\x85\0"), "refuses the session's name"),
+        (packet(0x20, b"\0\0\2\x24\0"), "allows QoS 0 only"),
+        (CONNACK5 + packet(0x90, b"\0\1\0\0"), "grants only QoS 0"),
+        (CONNACK5 + packet(0x90, b"\0\1\0\x8f"), "refuses the topic"),
+        (CONNACK5 + SUBACK5 + packet(0xE0, b"\x8e"), "has taken over"),
+        (packet(0x20, b"\0\x97\0"), "reason 151"),
+        (b"", "without an answer"),
+    ],
+)
+def test_what_a_broker_refuses_is_named(answer: bytes, words: str) -> None:
+    with scripted([lambda _: answer]) as (address, _), pytest.raises(IntakeError, match=words):
+        client_of(address, Kept(1)).run()
+
+
+def test_a_sessions_name_is_short_and_its_own() -> None:
+    names = {client_name(folder, topic) for folder in ("a", "b") for topic in ("x", "y")}
+    assert len(names) == 4
+    assert all(len(name) == 23 and name.isalnum() for name in names)

@@ -1,0 +1,69 @@
+"""The core without the extra `spark`: engine and commands work where pyspark, delta-spark and pandas are missing."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+WITHOUT = """
+import sys
+
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {"pyspark", "delta", "pandas", "py4j"}:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Missing())
+"""
+JOIN = """
+import pyarrow as pa
+from streamjoin_ds import Join, JoinEngine, Stream
+
+schema = pa.schema([("ts", pa.timestamp("us", tz="UTC")), ("x", pa.int64())])
+join = Join([Stream(name, schema=schema) for name in "rs"], "abs(r.x - s.x) <= 1", "1 minute")
+engine = JoinEngine(join)
+engine.push({"r": [{"ts": 1_000_000, "x": 5}]})
+print(engine.push({"s": [{"ts": 2_000_000, "x": 6}]}).num_rows)
+"""
+COMMAND = """
+from streamjoin_ds.cli.main import main
+
+sys.argv = ["streamjoin", *{arguments!r}]
+main()
+"""
+
+
+def without_spark(program: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", WITHOUT + program]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
+
+
+def test_the_engine_joins(tmp_path: Path) -> None:
+    finished = without_spark(JOIN, tmp_path)
+    assert (finished.stdout, finished.returncode) == ("1\n", 0), finished.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--version"],
+        ["schema"],
+        ["data", "flights", "flights"],
+        ["explain", "--stream", "r=gen:band2d?side=r", "--stream", "s=gen:band2d?side=s", "--on", "|r.x - s.a| <= 10",
+         "--window", "15 minutes"],
+    ],
+    ids=lambda arguments: arguments[0],
+)  # fmt: skip
+def test_commands_that_start_no_spark(arguments: list[str], tmp_path: Path) -> None:
+    finished = without_spark(COMMAND.format(arguments=arguments), tmp_path)
+    assert finished.returncode == 0, finished.stderr
+
+
+def test_a_command_that_needs_spark_says_what_to_install(tmp_path: Path) -> None:
+    finished = without_spark(COMMAND.format(arguments=["demo"]), tmp_path)
+    assert finished.returncode == 2
+    assert "DEPENDENCY_MISSING" in finished.stderr
+    assert "pip install 'streamjoin-ds[spark]'" in finished.stderr
