@@ -105,7 +105,10 @@ class Cell:
         self.windows = CellWindows(plan, cell, state)
         self.state = self.windows.state
         self.epochs = Epochs.first(plan.layout)
-        self.clocks = [StreamClock(stream.delay_us) for stream in self.bound.join.streams]
+        self.clocks = [
+            StreamClock(stream.delay_us, by_partition=stream.partition_by is not None)
+            for stream in self.bound.join.streams
+        ]
         for clock, largest in zip(self.clocks, self.state.largest_us, strict=True):
             clock.largest, clock.floor = largest, self.state.watermark_us
         # For each stream the stored tuples that this cell counts, where it is also given some that other cells count.
@@ -195,6 +198,9 @@ class Cell:
             if row.kind == "idle":
                 self.clocks[row.stream].idle = True
                 continue
+            if row.kind == "clock":
+                self.clocks[row.stream].low = None if row.largest_ts == NO_TIME else int(row.largest_ts)
+                continue
             if row.kind == "epochs":
                 self.epochs = Epochs.from_facts(json.loads(bytes(row.payload)), self.streams)
                 continue
@@ -235,7 +241,9 @@ class Cell:
         for stream, by_number in enumerate(parts):
             clock = self.clocks[stream]
             for number, part in sorted(by_number.items()):
-                self.largest_before[stream, number] = NO_TIME if clock.largest is None else clock.largest
+                # A partition's own order has judged at the source. The parts before say nothing about it.
+                largest = None if clock.by_partition else clock.largest
+                self.largest_before[stream, number] = NO_TIME if largest is None else largest
                 for table in part.in_order():
                     received = layout.received(self.bound, self.number, stream, table)
                     mask = clock.late_in_part(table[TS].to_numpy())

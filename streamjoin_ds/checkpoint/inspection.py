@@ -26,6 +26,7 @@ __all__ = [
     "CellFacts",
     "Checkpoint",
     "Leftover",
+    "PartitionFacts",
     "RunFacts",
     "WindowFacts",
     "inspected",
@@ -73,6 +74,19 @@ class CellFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class PartitionFacts:
+    """The partitions of a stream: how many were seen, those that are idle, and the one that holds the stream up.
+
+    `low_us` is its largest event time.
+    """
+
+    count: int
+    idle: tuple[str, ...]
+    held_by: str | None
+    low_us: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class Checkpoint:
     """A join's checkpoint as of its last committed batch.
 
@@ -80,6 +94,7 @@ class Checkpoint:
     streams and cells are numbered, `layout` is empty where an older version wrote the checkpoint, and `prefix` is the
     beginning of the names of its blocks. `files_set_aside` (so far) and `held_back_bytes` (when that batch was planned)
     list only streams that have any.
+    `partitions` lists the streams that have any.
     `layout` is the layout of new tuples; `older_layouts` are those of tuples that came before it changed.
     """
 
@@ -93,6 +108,7 @@ class Checkpoint:
     older_layouts: tuple[str, ...] = ()
     files_set_aside: dict[str, int] = field(default_factory=dict)
     held_back_bytes: dict[str, int] = field(default_factory=dict)
+    partitions: dict[str, PartitionFacts] = field(default_factory=dict)
 
     @property
     def blocks(self) -> dict[str, int | None]:
@@ -178,7 +194,9 @@ def inspected(spark: SparkSession, checkpoint: str, blocks: str | None = None) -
         )
     aside = {name: end.set_aside_so_far for name, end in ends.items() if end.set_aside_so_far}
     held = {name: end.held_back_bytes for name, end in ends.items() if end.held_back_bytes}
-    return replace(found, files_set_aside=aside, held_back_bytes=held)
+    positions = {name: position for name, end in ends.items() if (position := end.partitions) is not None}
+    partitions = {name: PartitionFacts(len(p.partitions), p.idle, p.held_by, p.low_us) for name, p in positions.items()}
+    return replace(found, files_set_aside=aside, held_back_bytes=held, partitions=partitions)
 
 
 def leftovers(found: Checkpoint, blocks: str | None = None, *, now_s: float, older_than_s: float) -> list[Leftover]:

@@ -24,6 +24,7 @@ _METAVARS = {
     "max_ahead": "DURATION",
     "delimiter": "CHARACTER",
     "on_bad_file": "stop|quarantine",
+    "partition_by": "file|folder",
     "rate": "NUMBER",
     "layout": "KIND|LxL",
     "cells": "N",
@@ -43,9 +44,9 @@ _SWITCHES = {"pin": "--pin/--no-pin", "durable": "--durable/--no-durable"}
 
 _SEVERAL = ("on", "where", "delimiter", "conf")
 _SHARED = (
-    "time", "on", "where", "window", "select", "delay", "idle_timeout", "max_ahead", "delimiter", "on_bad_file", "rate",
-    "layout", "cells", "exchange", "kernel", "threads", "pin", "index", "order", "merge_runs", "durable",
-    "max_delay", *READING_KEYS,
+    "time", "on", "where", "window", "select", "delay", "idle_timeout", "max_ahead", "delimiter", "on_bad_file",
+    "partition_by", "rate", "layout", "cells", "exchange", "kernel", "threads", "pin", "index", "order", "merge_runs",
+    "durable", "max_delay", *READING_KEYS,
 )  # fmt: skip
 
 

@@ -120,7 +120,7 @@ def _stream(name: str, facts: dict[str, Any], wheres: Sequence[Expression]) -> S
 def _of_streams(facts: Mapping[str, Any], streams: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Return what keys for several streams say of each one."""
     found: dict[str, dict[str, Any]] = _delimiters(facts.get("delimiter", ()), streams)
-    for key in ("time", "delay", "idle_timeout", "max_ahead", "on_bad_file", "rate"):
+    for key in ("time", "delay", "idle_timeout", "max_ahead", "on_bad_file", "partition_by", "rate"):
         for name, value in _per_stream(facts.get(key), key, streams).items():
             found[name][key] = _rate(value, name) if key == "rate" else value
     return found

@@ -9,7 +9,9 @@ import pyarrow as pa
 from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.source.feed import Feed
 from streamjoin_ds.source.files.file_feed import FileFeed
+from streamjoin_ds.source.files.file_partitions import FilePartitions
 from streamjoin_ds.source.generated.generator import GeneratorFeed
+from streamjoin_ds.source.partitioned_feed import PartitionedFeed
 from streamjoin_ds.spec import Generator, Stream
 
 __all__ = ["open_feed"]
@@ -28,4 +30,6 @@ def open_feed(stream: Stream, schema: pa.Schema, *, ignore_missing: bool = False
         raise ArgumentError(msg, name=stream.name, hint="give it a path or a generator")
     if isinstance(stream.source, Generator):
         return GeneratorFeed(stream, schema)
+    if stream.partition_by is not None:
+        return PartitionedFeed(stream, FilePartitions(stream, schema, ignore_missing=ignore_missing))
     return FileFeed(stream, schema, ignore_missing=ignore_missing)

@@ -19,11 +19,12 @@ from streamjoin_ds.spec.expression import Call, Expression, Literal, expression_
 from streamjoin_ds.spec.predicate import Column, stream_name
 from streamjoin_ds.spec.rate import checked_rate
 
-__all__ = ["FORMATS", "GENERATOR_PREFIX", "ON_BAD_FILE", "TIME_UNITS", "Generator", "Stream"]
+__all__ = ["FORMATS", "GENERATOR_PREFIX", "ON_BAD_FILE", "PARTITION_BY", "TIME_UNITS", "Generator", "Stream"]
 
 FORMATS = ("auto", "csv", "json", "parquet", "spool")
 GENERATOR_PREFIX = "gen:"
 ON_BAD_FILE = ("stop", "quarantine")
+PARTITION_BY = ("file", "folder")
 TIME_UNITS = ("s", "ms", "us", "ns")
 _DELIMITER_NAMES = {"tab": "\t", "\\t": "\t", "space": " "}
 _DELIMITERS = frozenset(" \t!#$%&'()*+,-./:;<=>?@[\\]^_`{|}~")
@@ -117,6 +118,10 @@ class Stream:
         Tuples a second that the stream brings, greater than 0. The layout of a new checkpoint is chosen by it. Only the
         proportions of the streams' rates count, and no result depends on them. By default the rate at which the input
         begins.
+    partition_by : {"file", "folder"}, optional
+        The stream has many partitions, each with an order of its own, and no order among them: each file of the folder
+        is one, or each sub-folder. Lateness is judged in each partition, and the stream's watermark is the smallest of
+        its partitions' that are not idle (ARCHITECTURE.md, "Partitions"). By default the stream has one order.
     """
 
     name: str
@@ -132,6 +137,7 @@ class Stream:
     max_ahead: Duration | None = None
     on_bad_file: str = "stop"
     rate: float | None = None
+    partition_by: str | None = None
 
     def __post_init__(self) -> None:
         stream_name(self.name)
@@ -163,6 +169,8 @@ class Stream:
         if self.where is not None:
             object.__setattr__(self, "where", _condition(self.where, self.name))
         object.__setattr__(self, "rate", checked_rate(self.rate, self.name))
+        if self.partition_by is not None:
+            _check_partitions(self)
 
     @property
     def delay_us(self) -> int:
@@ -186,6 +194,7 @@ class Stream:
         return {
             **{name: us for name, us in clocks.items() if us is not None},
             **({} if self.rate is None else {"rate": self.rate}),
+            **({} if self.partition_by is None else {"partition_by": self.partition_by}),
             "name": self.name,
             "source": source,
             "time": self.time,
@@ -216,8 +225,23 @@ class Stream:
             on_bad_file=facts.get("on_bad_file", "stop"),  # nor this
             where=None if facts.get("where") is None else expression_from(facts["where"]),
             rate=facts.get("rate"),
+            partition_by=facts.get("partition_by"),
             **{name: f"{facts[f'{name}_us']}us" for name in ("idle_timeout", "max_ahead") if f"{name}_us" in facts},
         )
+
+
+def _check_partitions(stream: Stream) -> None:
+    """Refuse what a stream of several partitions cannot have."""
+    if stream.partition_by not in PARTITION_BY:
+        msg = f"stream {stream.name} has an unknown partition_by"
+        raise ArgumentError(msg, name="partition_by", hint=f"one of {', '.join(PARTITION_BY)}, or leave it out")
+    if isinstance(stream.source, Generator):
+        msg = f"stream {stream.name} is generated, so it has no partitions"
+        raise ArgumentError(msg, name="partition_by", hint="leave it out: it is for folders of files")
+    for option, given in (("max_ahead", stream.max_ahead), ("on_bad_file", stream.on_bad_file != "stop" or None)):
+        if given is not None:
+            msg = f"stream {stream.name} has partitions, so it cannot have {option} yet"
+            raise ArgumentError(msg, name=option, hint=f"leave out {option}, or partition_by")
 
 
 def check_time_column(schema: pa.Schema, stream: Stream) -> None:

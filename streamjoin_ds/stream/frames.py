@@ -60,7 +60,7 @@ def joined(
             raise ArgumentError(
                 msg, name="rate", hint="leave the rate out and give a layout, or use start() on sources"
             )
-        for option in ("idle_timeout", "max_ahead"):
+        for option in ("idle_timeout", "max_ahead", "partition_by"):
             if getattr(stream, option) is not None:
                 msg = (
                     f"stream {stream.name} has {option}, which needs an order of the records, and DataFrames have none"

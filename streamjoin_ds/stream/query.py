@@ -35,6 +35,7 @@ from streamjoin_ds.plan import (
     Plan,
     attributes_of,
     best_ranges,
+    check_exchange,
     choose_layout,
     is_of_ranges,
 )
@@ -238,6 +239,7 @@ def _located(join: Join) -> Join:
 def _plan(join: Join, spark: SparkSession, table_root: str, checkpoint: Path, options: QueryOptions) -> Plan:
     from streamjoin_ds.spark.worker_check import check_workers
 
+    check_exchange(join.streams, options.exchange)
     identity = CheckpointIdentity.load(checkpoint)
     asked = AskedLayout.parse(options.layout, len(join.streams))
     given = asked.grid

@@ -39,6 +39,7 @@ STREAM_OPTIONS = {
     "columns": 'columns and their types, {"x": "double"}; by default they are inferred from the first file',
     "broken_rows": "fail at a record that cannot be read, or keep it, with the reason in _rejected (fail)",
     "on_bad_file": "stop, or quarantine: set aside the rest of a file from where it cannot be read (stop)",
+    "partition_by": "file or folder: each file, or each sub-folder, has an order of its own (one order for all)",
     "delay": "accepted, but not used outside a join",
 }
 
@@ -194,6 +195,7 @@ def _stream(given: Mapping[str, str]) -> Stream:
         time_unit=given.get("time_unit", "us"),
         delimiter=given.get("delimiter", ","),
         on_bad_file=given.get("on_bad_file", "stop").lower(),
+        partition_by=given.get("partition_by", "").lower() or None,
     )
 
 
