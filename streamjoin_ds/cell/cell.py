@@ -106,7 +106,8 @@ class Cell:
         self.state = self.windows.state
         self.epochs = Epochs.first(plan.layout)
         self.clocks = [
-            StreamClock(stream.delay_us, by_partition=stream.partition_by is not None)
+            # Rows of DataFrames have no order either: the watermark at the batch's start alone tells which are late.
+            StreamClock(stream.delay_us, by_partition=stream.partition_by is not None or plan.foreign)
             for stream in self.bound.join.streams
         ]
         for clock, largest in zip(self.clocks, self.state.largest_us, strict=True):
@@ -253,7 +254,7 @@ class Cell:
                         judge = pa.array(clock.judges(gone[TS].to_numpy()))
                         late.append((stream, number, gone.append_column(LARGEST_TS, judge)))
                         self.ledger[stream]["late"] += gone.num_rows
-                        self.overtaken[stream] += clock.overtaken(gone[TS].to_numpy())
+                        self.overtaken[stream] += 0 if self.plan.foreign else clock.overtaken(gone[TS].to_numpy())
                     is_stored = ~mask & received.is_counted
                     self.ledger[stream]["stored"] += int(np.count_nonzero(is_stored))
                     if not isinstance(received.is_counted, bool):
@@ -266,6 +267,8 @@ class Cell:
                     mask = clock.late_in_part(table[TS].to_numpy())
                     guests[epoch][stream].append(table.filter(pa.array(~mask)) if mask.any() else table)
                 clock.advance(part.largest_us)
+            if self.plan.foreign:
+                clock.low = clock.largest
         return accepted, guests, late
 
     def _set_aside(self, late: list[_Aside], asides: dict[str, list[_Aside]]) -> None:

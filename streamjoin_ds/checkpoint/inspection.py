@@ -184,7 +184,7 @@ def inspected(spark: SparkSession, checkpoint: str, blocks: str | None = None) -
     cells = [_cell(sizes, names, blob, numbers[label], partition) for label, partition, blob in rows]
     cells.sort(key=lambda cell: cell.cell)
     found = Checkpoint(str(folder), join_id, names, layout, batch_id, tuple(cells), prefix)
-    if identity is None or batch_id is None:
+    if identity is None or batch_id is None or identity.order_by is not None:
         return found
     ends = batch_end(sparks, batch_id, identity.bound.join.streams)
     epochs = batch_layouts(sparks, batch_id, names)

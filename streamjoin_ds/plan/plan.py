@@ -55,6 +55,9 @@ class Plan:
     foreign : bool
         Whether the tuples come from DataFrames, which have no order. Lateness is then judged by the watermark at each
         batch's start.
+    order_by : tuple of tuple of str
+        For each stream of DataFrames the one or two columns that number its rows; empty where a row has none, and its
+        number is a hash of its values.
     execution : Execution
         Options of each cell's engine.
     state_root : str
@@ -98,6 +101,7 @@ class Plan:
     spark_root: str = ""
     layout_kind: str = "grid"
     costs: tuple[tuple[str, float], ...] = ()
+    order_by: tuple[tuple[str, ...], ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "spark_root", self.spark_root or self.block_root)
@@ -165,6 +169,7 @@ class Plan:
             "layout_kind": self.layout_kind,
             "wanted": None if self.wanted is None else self.wanted.to_facts(),
             "costs": dict(self.costs),
+            "order_by": self.order_by,
         }
         return json.dumps(facts, sort_keys=True, separators=(",", ":"))
 
@@ -180,6 +185,7 @@ class Plan:
         facts["layout_schedule"] = tuple((rows, layout_from_facts(layout, streams)) for rows, layout in schedule)
         facts["wanted"] = None if wanted is None else layout_from_facts(wanted, streams)
         facts["costs"] = tuple(facts.get("costs", {}).items())
+        facts["order_by"] = tuple(map(tuple, facts.get("order_by", ())))
         facts["execution"] = Execution.from_facts(facts["execution"])
         return cls(**facts)
 
