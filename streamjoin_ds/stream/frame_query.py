@@ -7,7 +7,7 @@
     frame r ── mapInArrow(pack_frame) ─┘
 
 Spark plans the batches and logs its own offsets. Rows of DataFrames have no order, so lateness is judged by the
-watermark at the batch's start (ARCHITECTURE.md, "Lateness").
+watermark at the batch's start (ARCHITECTURE.md, "Late").
 """
 
 from __future__ import annotations
