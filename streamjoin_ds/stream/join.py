@@ -244,7 +244,22 @@ class StreamJoin(Join):
         *Numbers and order.* DataFrames have no ``seq``: ``<stream>_seq`` is a hash of the tuple. Without an order there
         are no count windows: they are refused.
 
-        *Speed.* Tuples cross the JVM as rows (about 1.3 M/s on two cores); `start` is the fast way.
+        *What it cannot have.* ``start(frames=...)`` takes the same streaming frames, and has what this lacks:
+
+        ====================  ===================================  ==================================
+        \                     `dataframe`                          ``start(frames=...)``
+        ====================  ===================================  ==================================
+        results               a DataFrame, to be written anywhere  Delta tables, each batch once
+        late tuples           a count in the workers' log          rows of the late table
+        rows that are broken  a count in the workers' log          rows of the rejects table
+        ledger, metrics       none                                 tables, and Spark's own progress
+        punctuation           none                                 in the commit of the results
+        delay                 that of the frame's watermark        the stream's own
+        numbers               a hash of the row                    that, or columns (``order_by``)
+        static frames         yes                                  no
+        ====================  ===================================  ==================================
+
+        *Speed.* Tuples cross the JVM as rows (about 1.3 M/s on two cores); sources of this package are the fast way.
         """
         from streamjoin_ds.stream.frames import joined
 

@@ -143,7 +143,7 @@ class Location:
         except OSError:
             if not is_local(self.path):  # the rest of it may hold a secret
                 msg = f"the input of stream {self.stream} is a {self.path.partition(':')[0]} location, and not a path"
-                hint = "give a file or a folder; what Spark can read, join.dataframe() takes as a DataFrame"
+                hint = "give a file or a folder; what Spark can read, join.start(frames=...) takes as DataFrames"
                 raise ArgumentError(msg, name="source", hint=hint) from None
             msg = f"the input of stream {self.stream} is not there: {self.path}"
             raise FileMissingError(
