@@ -247,7 +247,7 @@ class StreamJoin(Join):
         *What it cannot have.* ``start(frames=...)`` takes the same streaming frames, and has what this lacks:
 
         ====================  ===================================  ==================================
-        \                     `dataframe`                          ``start(frames=...)``
+        what                  `dataframe`                          ``start(frames=...)``
         ====================  ===================================  ==================================
         results               a DataFrame, to be written anywhere  Delta tables, each batch once
         late tuples           a count in the workers' log          rows of the late table
