@@ -221,7 +221,8 @@ def leftovers(found: Checkpoint, blocks: str | None = None, *, now_s: float, old
     kept = set(found.blocks) | {name for cell in found.cells for name in cell.retired}
     identity = CheckpointIdentity.load(folder) if not found.prefix else None
     sparks = folder if identity is None else identity.spark_folder(folder)
-    seqs = _committed_seqs(sparks, found) if not found.prefix else []
+    # A join over DataFrames leaves nothing in the exchange.
+    seqs = [] if identity is None or identity.order_by is not None else _committed_seqs(sparks, found)
     store, exchange = _block_store(folder, not found.prefix, blocks), BlockStore(exchange_folder(folder))
     own = found.prefix.rstrip("/")
     gone = [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,8 +14,16 @@ from deltalake import DeltaTable
 from pyspark.errors import StreamingQueryException
 
 from streamjoin_ds import Stream, StreamJoin, band, equal
-from streamjoin_ds.checkpoint.inspection import inspected
-from streamjoin_ds.errors import ArgumentError, ColumnError, FingerprintMismatchError, LayoutError, WindowError
+from streamjoin_ds.checkpoint.inspection import inspected, leftovers
+from streamjoin_ds.checkpoint.repair import repaired
+from streamjoin_ds.errors import (
+    ArgumentError,
+    ColumnError,
+    FingerprintMismatchError,
+    ForeignCheckpointError,
+    LayoutError,
+    WindowError,
+)
 from streamjoin_ds.sink.commit import Committer
 from streamjoin_ds.sink.reader import scanned
 
@@ -151,6 +160,9 @@ def test_rows_late_rows_and_rejects_over_restarts(spark: SparkSession, tmp_path:
     check(tmp_path, batches)
     found = inspected(spark, str(tmp_path / "c"))
     assert (found.batch_id, len(found.cells)) == (5, 2)
+    assert leftovers(found, now_s=time.time() + 3600, older_than_s=60) == []
+    with pytest.raises(ForeignCheckpointError, match="over DataFrames"):
+        repaired(lambda: spark, str(tmp_path / "c"), dry_run=True)
 
 
 @pytest.mark.parametrize("point", ["before", "between", "after"])
