@@ -106,7 +106,7 @@ class Cell:
         self.state = self.windows.state
         self.epochs = Epochs.first(plan.layout)
         self.clocks = [
-            StreamClock(stream.delay_us, by_partition=stream.partition_by is not None)
+            StreamClock(stream.delay_us, by_partition=stream.partition_kind is not None)
             for stream in self.bound.join.streams
         ]
         for clock, largest in zip(self.clocks, self.state.largest_us, strict=True):

@@ -60,6 +60,9 @@ def joined(
             raise ArgumentError(
                 msg, name="rate", hint="leave the rate out and give a layout, or use start() on sources"
             )
+        if stream.is_topic:
+            msg = f"stream {stream.name} is a topic, but dataframe() is given the rows"
+            raise ArgumentError(msg, name=stream.name, hint="leave the source out, or use start(), which reads topics")
         for option in ("idle_timeout", "max_ahead", "partition_by"):
             if getattr(stream, option) is not None:
                 msg = (
