@@ -139,13 +139,20 @@ class TopicFeed:
         """Scan the offsets up to `until`."""
         asked = self._plan.topic.read(self._partition, scan.at, until)
         told = 0
+        offsets, times = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+
+        def note_lost() -> None:
+            # One record stands for each stretch of lost offsets. It ends with the last of them.
+            offsets.append(np.array([lost.end - 1 for lost in asked.lost[told:]], np.int64))
+            times.append(np.full(len(asked.lost) - told, NO_TIME, np.int64))
+
         for messages in asked:
-            for lost in asked.lost[told:]:
-                scan.lose(lost)
+            note_lost()
             told = len(asked.lost)
-            scan.add(messages.column("offset").to_numpy(), self._event_times(messages))
-        for lost in asked.lost[told:]:
-            scan.lose(lost)
+            offsets.append(messages.column("offset").to_numpy())
+            times.append(self._event_times(messages))
+        note_lost()
+        scan.add(np.concatenate(offsets), np.concatenate(times))
         scan.at = until
 
     def _event_times(self, messages: pa.RecordBatch) -> np.ndarray:
@@ -299,13 +306,9 @@ class _Scan:
         return replace(self.start, seq=self.start.seq + rows, offset=offset, time=time)
 
     def add(self, offsets: np.ndarray, times_us: np.ndarray) -> None:
-        """Add messages of these offsets."""
+        """Add records that end with these offsets."""
         largest = int(self.running[-1]) if self.rows else self.start.time
         running = np.maximum(np.maximum.accumulate(times_us), largest)
         self._next = np.concatenate([self._next, offsets + 1])
         self.running = np.concatenate([self.running, running])
         self.has_time = np.concatenate([self.has_time, times_us != NO_TIME])
-
-    def lose(self, lost: LostRange) -> None:
-        """Add the one record that stands for lost offsets."""
-        self.add(np.array([lost.end - 1], np.int64), np.array([NO_TIME], np.int64))
