@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from streamjoin_ds.errors import ArgumentError, StreamJoinError
 from streamjoin_ds.source.event_time import NO_TIME
-from streamjoin_ds.source.feed import ArrayFrontier, Feed, Frontier
+from streamjoin_ds.source.feed import ArrayFrontier, Feed, Frontier, first_cut
 from streamjoin_ds.source.offset import ClockFacts
 from streamjoin_ds.source.partitioned_position import (
     MOST_PARTITIONS,
@@ -128,7 +128,10 @@ class PartitionedFeed:
             wanting = self._wanting(looks, limit)
         arrays = [frontier.running_max for frontier in self._frontiers.values()]
         self._merged = np.sort(np.concatenate(arrays), kind="stable")[:limit] if arrays else np.empty(0, np.int64)
-        return ArrayFrontier(self._merged)
+        cut = first_cut(self._frontiers.values())
+        if cut is not None:  # what comes after is not known
+            self._merged = self._merged[: np.searchsorted(self._merged, cut, side="right")]
+        return ArrayFrontier(self._merged, is_cut=cut is not None)
 
     def _wanting(self, looks: dict[str, int], limit: int) -> list[str]:
         """Return the partitions of which more must be looked at; raise their `looks`.
@@ -143,6 +146,9 @@ class PartitionedFeed:
         if not lasts:
             return []
         known_to = min(lasts.values())
+        cut = first_cut(self._frontiers.values())
+        if cut is not None and cut < known_to:
+            return []
         if sum(frontier.rows_until(known_to - 1) for frontier in self._frontiers.values()) >= limit:
             return []
         wanting = [name for name, last in lasts.items() if last == known_to]

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from streamjoin_ds.errors import ArgumentError, KafkaDataLostError, KafkaTopicChangedError, OffsetError
 from streamjoin_ds.plan import Layout
 from streamjoin_ds.source.feeds import open_feed
+from streamjoin_ds.source.kafka import topic_feed
 from streamjoin_ds.source.kafka.kafka_position import KafkaPosition
 from streamjoin_ds.source.partitioned_position import first_seq_of
 from streamjoin_ds.spec import Join, Stream, band, bind
@@ -58,13 +59,14 @@ class Topics(Partitioned):
     def send(self, stream: str, partition: int, second: float, x: int) -> int:
         """Send a record of a second and a key; return its offset."""
         row = {"ts": START_US + int(second * 1_000_000), "x": x}
-        return self._sent(stream, partition, json.dumps(row).encode(), row)
+        return self.sent(stream, partition, json.dumps(row).encode(), row)
 
     def poison(self, stream: str, partition: int, value: bytes = BROKEN) -> int:
         """Send what cannot be read; return its offset."""
-        return self._sent(stream, partition, value, {"ts": None, "x": None})
+        return self.sent(stream, partition, value, {"ts": None, "x": None})
 
-    def _sent(self, stream: str, partition: int, value: bytes, row: dict[str, Any]) -> int:
+    def sent(self, stream: str, partition: int, value: bytes, row: dict[str, Any]) -> int:
+        """Send a message that holds this record; return its offset."""
         offset = self.topics.logs[stream][partition].append(value)
         self.rows[stream].setdefault(str(partition), []).append(row)
         self.places[stream].setdefault(str(partition), []).append(offset)
@@ -247,6 +249,27 @@ def test_a_planner_reads_each_message_once(tmp_path: Path, topics: type[FakeTopi
     assert planned == {("l", 0): 1, ("r", 0): 1}
 
 
+def test_batches_are_bounded_in_bytes_and_cut_by_time(
+    tmp_path: Path, topics: type[FakeTopic], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Large messages make small batches, in which the other partitions and streams are not ahead."""
+    monkeypatch.setattr(topic_feed, "MOST_BYTES", 2_000)
+    monkeypatch.setattr(topic_feed, "_LEAST_OFFSETS", 2)
+    run = Topics(tmp_path, topics)
+    for second in range(30):
+        run.send("l", 0, second, 1)
+        row = {"ts": START_US + second * 1_000_000, "x": 1}
+        text = json.dumps({**row, "rest": "x" * (5_000 if second == 7 else 300)}).encode()
+        run.sent("l", 1, text, row)
+        run.send("r", 0, second, 1)
+    while run.step():
+        seqs = [position["seq"] for position in run.offsets[-1]["streams"].values()]
+        assert seqs[0] <= 2 * (seqs[1] + 1) + 1
+        assert seqs[1] <= seqs[0] / 2 + 2
+    assert 15 <= len(run.offsets) <= 17  # two large messages fit into half of the bytes
+    run.finish()
+
+
 @pytest.mark.parametrize(
     ("facts", "name"),
     [
@@ -301,6 +324,8 @@ def test_any_batches_growth_silence_poison_gaps_and_restarts(
     with pytest.MonkeyPatch.context() as patch:
         topics = fake_topics(patch, l=dice.choice((1, 2, 4)), r=dice.choice((1, 3)))
         patch.setattr(FakeTopic, "batch", dice.choice((1, 3, 100)))
+        patch.setattr(topic_feed, "MOST_BYTES", dice.choice((1, 300, 1 << 20)))
+        patch.setattr(topic_feed, "_LEAST_OFFSETS", dice.choice((1, 5, 1000)))
         way = dice.choice(("reference", "packed"))
         run = Topics(tmp_path_factory.mktemp("topics"), topics, window, layout, way, options=options, **facts)
         run.micro.max_rows_per_batch = dice.choice((1, 3, 10, 1000))

@@ -23,6 +23,7 @@ from streamjoin_ds.errors import KafkaDataLostError, KafkaTopicChangedError
 from streamjoin_ds.source.event_time import NO_TIME
 from streamjoin_ds.source.feed import ArrayFrontier, Frontier
 from streamjoin_ds.source.kafka.broker import TopicFacts, check_same
+from streamjoin_ds.source.kafka.formats.frames import byte_ends
 from streamjoin_ds.source.kafka.formats.message_records import MessageRecords
 from streamjoin_ds.source.kafka.kafka_position import KafkaPosition
 from streamjoin_ds.source.kafka.range_read import LostRange
@@ -38,6 +39,8 @@ __all__ = ["TopicFeed", "TopicPlan", "shared_topic"]
 
 # Offsets of one read by the planner, at least; twice as many with each read that brings too few messages.
 _LEAST_OFFSETS = 1 << 10
+# Bytes of a batch's messages of one topic, at most, or a message of each partition: a task holds its part in memory.
+MOST_BYTES = 256 << 20
 
 
 @lru_cache(maxsize=32)
@@ -128,31 +131,39 @@ class TopicFeed:
             raise self._shorter(end, start.offset)
         if self._scan is None or not self._scan.begin_at(start):
             self._scan = _Scan(start)
-        scan = self._scan
-        step = max(limit - scan.rows, _LEAST_OFFSETS)
-        while scan.rows < limit and scan.at < end:
+        scan, most = self._scan, MOST_BYTES // max(len(self._plan.ends), 1)
+        step = _LEAST_OFFSETS
+        while scan.rows < limit and scan.size_bytes <= most and scan.at < end:
+            before = scan.rows
             self._look(scan, min(end, scan.at + step))
-            step *= 2
-        return ArrayFrontier(scan.running[:limit])
+            if scan.rows - before < step // 2:
+                step *= 2  # most offsets have no message
+            else:
+                fitting = (most - scan.size_bytes) * scan.rows // max(scan.size_bytes, 1)
+                step = max(min(limit - scan.rows, fitting), _LEAST_OFFSETS)
+        rows = min(scan.rows_within(most), limit)
+        return ArrayFrontier(scan.running[:rows], is_cut=rows < limit and (rows < scan.rows or scan.at < end))
 
     def _look(self, scan: _Scan, until: int) -> None:
         """Scan the offsets up to `until`."""
         asked = self._plan.topic.read(self._partition, scan.at, until)
         told = 0
-        offsets, times = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+        offsets, times, sizes = ([np.empty(0, np.int64)] for _ in range(3))
 
         def note_lost() -> None:
             # One record stands for each stretch of lost offsets. It ends with the last of them.
             offsets.append(np.array([lost.end - 1 for lost in asked.lost[told:]], np.int64))
             times.append(np.full(len(asked.lost) - told, NO_TIME, np.int64))
+            sizes.append(np.zeros(len(asked.lost) - told, np.int64))
 
         for messages in asked:
             note_lost()
             told = len(asked.lost)
             offsets.append(messages.column("offset").to_numpy())
             times.append(self._event_times(messages))
+            sizes.append(np.diff(byte_ends(messages.column("value"))[1]).astype(np.int64))
         note_lost()
-        scan.add(np.concatenate(offsets), np.concatenate(times))
+        scan.add(np.concatenate(offsets), np.concatenate(times), np.concatenate(sizes))
         scan.at = until
 
     def _event_times(self, messages: pa.RecordBatch) -> np.ndarray:
@@ -284,11 +295,21 @@ class _Scan:
         self._next = np.empty(0, np.int64)  # of each record the offset after it
         self.running = np.empty(0, np.int64)
         self.has_time = np.empty(0, np.bool_)
+        self._sizes = np.empty(0, np.int64)  # bytes of the messages up to each record and with it
 
     @property
     def rows(self) -> int:
         """The number of records."""
         return len(self.running)
+
+    @property
+    def size_bytes(self) -> int:
+        """The bytes of the messages' values."""
+        return int(self._sizes[-1]) if self.rows else 0
+
+    def rows_within(self, most_bytes: int) -> int:
+        """Return how many records have so many bytes together; one where the first has more."""
+        return max(int(np.searchsorted(self._sizes, most_bytes, side="right")), min(self.rows, 1))
 
     def begin_at(self, start: KafkaPosition) -> bool:
         """Forget the records before a position. Return whether it is one of this scan."""
@@ -297,6 +318,7 @@ class _Scan:
             return False
         self.start = start
         self._next, self.running, self.has_time = self._next[gone:], self.running[gone:], self.has_time[gone:]
+        self._sizes = self._sizes[gone:] - (self._sizes[gone - 1] if gone else 0)
         return True
 
     def after(self, rows: int) -> KafkaPosition:
@@ -305,8 +327,9 @@ class _Scan:
         offset, time = int(self._next[last]), int(self.running[last])
         return replace(self.start, seq=self.start.seq + rows, offset=offset, time=time)
 
-    def add(self, offsets: np.ndarray, times_us: np.ndarray) -> None:
-        """Add records that end with these offsets."""
+    def add(self, offsets: np.ndarray, times_us: np.ndarray, sizes: np.ndarray) -> None:
+        """Add records that end with these offsets, and have these event times and bytes."""
+        self._sizes = np.concatenate([self._sizes, self.size_bytes + np.cumsum(sizes)])
         largest = int(self.running[-1]) if self.rows else self.start.time
         running = np.maximum(np.maximum.accumulate(times_us), largest)
         self._next = np.concatenate([self._next, offsets + 1])
