@@ -167,7 +167,9 @@ def _exchange(plan: Plan, reading: Mapping[str, str]) -> Iterator[str]:
     if plan.foreign:
         yield "  lateness    judged by the watermark at each batch's start, because DataFrames have no order"
     else:
-        yield "  lateness    by each stream's own order: the same rows are late whatever the batching"
+        has_parts = any(stream.partition_kind for stream in plan.bound.join.streams)
+        whose = "each partition's" if has_parts else "each stream's"
+        yield f"  lateness    by {whose} own order: the same rows are late whatever the batching"
 
 
 def _engine(plan: Plan) -> Iterator[str]:

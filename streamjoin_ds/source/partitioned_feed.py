@@ -351,7 +351,8 @@ class _Before:
             before, self._largest = running[:-1], int(running[-1])
         place = tuples.schema.get_field_index(SEQ)
         numbered = tuples.set_column(place, tuples.schema.field(place), pa.array(seqs + base))
-        return replace(chunk, first_seq=chunk.first_seq + base, tuples=numbered, before=before)
+        rejects = [replace(reject, seq=reject.seq + base) for reject in chunk.rejects]
+        return replace(chunk, first_seq=chunk.first_seq + base, tuples=numbered, rejects=rejects, before=before)
 
     def _planned(self) -> np.ndarray:
         """Return the largest event time before each record of the batch, and after the last, as the planner saw it."""

@@ -132,6 +132,17 @@ def test_each_message_that_cannot_be_read_is_a_reject_with_partition_offset_and_
     assert (sum(row["read"] for row in ledger), sum(row["rejected"] for row in ledger)) == (15, 3)
 
 
+def test_rejects_are_numbered_as_tuples_are(tmp_path: Path, topics: type[FakeTopic]) -> None:
+    run = Topics(tmp_path, topics)
+    run.send("l", 1, 1, 1)
+    where = run.poison("l", 1)
+    feed = open_feed(run.join.streams[0], SCHEMA)
+    start = feed.initial()
+    (chunk,) = feed.read(start, feed.advance(start, feed.frontier(start, 10).rows))
+    assert [reject.seq for reject in chunk.rejects] == [first_seq_of(1) + where]
+    assert chunk.tuples.column("_seq").to_pylist() == [first_seq_of(1)]
+
+
 def test_what_retention_took_stops_the_stream_or_is_counted(tmp_path: Path, topics: type[FakeTopic]) -> None:
     for name, query in (("stop", ""), ("skip", "&on_data_loss=skip")):
         topics.logs.update({name: [type(log)() for log in logs] for name, logs in topics.logs.items()})
