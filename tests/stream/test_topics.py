@@ -14,7 +14,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamjoin_ds.errors import ArgumentError, KafkaDataLostError, KafkaTopicChangedError, OffsetError
+from streamjoin_ds.errors import (
+    ArgumentError,
+    KafkaDataLostError,
+    KafkaTopicChangedError,
+    KafkaUnreachableError,
+    OffsetError,
+)
 from streamjoin_ds.plan import Layout
 from streamjoin_ds.source.feeds import open_feed
 from streamjoin_ds.source.kafka import topic_feed
@@ -205,6 +211,28 @@ def test_a_topic_that_was_made_again_is_refused_and_one_with_more_partitions_goe
     topics.logs["l"].pop()
     with pytest.raises(KafkaTopicChangedError, match="fewer partitions than before: 2 is gone"):
         run.step()
+
+
+def test_a_planner_waits_for_brokers_that_have_answered_before(
+    tmp_path: Path, topics: type[FakeTopic], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topic_feed, "_PAUSE_SECONDS", 0)
+    run = Topics(tmp_path, topics)
+    run.send("l", 0, 1, 1)
+    run.send("r", 0, 1, 1)
+    topics.down = 1
+    with pytest.raises(KafkaUnreachableError):  # a wrong address is told at once
+        run.step()
+    assert run.step()
+    run.send("l", 0, 2, 1)
+    topics.down = 3
+    assert run.step()
+    assert not topics.down
+    monkeypatch.setattr(topic_feed, "PATIENCE_SECONDS", 0)
+    topics.down = 1
+    with pytest.raises(KafkaUnreachableError):
+        run.step()
+    run.finish()
 
 
 def test_a_stream_may_begin_with_what_comes(tmp_path: Path, topics: type[FakeTopic]) -> None:

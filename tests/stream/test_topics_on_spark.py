@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import time
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -156,3 +157,35 @@ def test_from_messages_to_tables_and_on_after_a_restart(
     new_topic(broker.servers, 3, topics["r"])
     with pytest.raises(StreamingQueryException, match=r"KAFKA_TOPIC_CHANGED: the topic .* was deleted and made again"):
         run()
+
+
+def test_a_broker_that_restarts_ends_nothing(spark: SparkSession, broker: KafkaBroker, tmp_path: Path) -> None:
+    dice = random.Random(3)
+    topics = {"l": new_topic(broker.servers, 2), "r": new_topic(broker.servers, 1)}
+
+    def send(seconds: range) -> None:
+        for name, topic in topics.items():
+            for partition in range(2 if name == "l" else 1):
+                produce(broker.servers, topic, messages(seconds, 3 * partition, dice), partition=partition)
+
+    def read() -> int:
+        return sum(row["read"] for row in table(tmp_path, "_ledger"))
+
+    def wait_for(count: int) -> None:
+        until = time.monotonic() + 240
+        while read() < count and query.isActive and time.monotonic() < until:
+            time.sleep(0.5)
+        assert (read(), query.exception()) == (count, None)
+
+    send(range(60))
+    streams = [Stream(name, f"kafka://{broker.servers}/{topics[name]}?format=json", delay="2s") for name in ("l", "r")]
+    join = StreamJoin(streams, on=band("l.x", "r.x", 1), window="10s", select=["l.x", "r.x"])
+    query = join.start(spark, tmp_path / "matches", tmp_path / "checkpoint", trigger="1s", layout="1x1")
+    try:
+        wait_for(3 * 62)
+        broker.restart()
+        send(range(60, 90))
+        wait_for(3 * (62 + 32))
+    finally:
+        query.stop()
+    check(join, tmp_path, broker.servers, topics)

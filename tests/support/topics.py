@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pytest
 
-from streamjoin_ds.errors import KafkaDataLostError
+from streamjoin_ds.errors import KafkaDataLostError, KafkaUnreachableError
 from streamjoin_ds.source.kafka import topic_feed, topic_partitions
 from streamjoin_ds.source.kafka.broker import TopicFacts, check_same
 from streamjoin_ds.source.kafka.messages import HEADER_PREFIX, message_schema
@@ -59,6 +59,7 @@ class FakeTopic:
     logs: ClassVar[dict[str, list[Log]]] = {}
     ids: ClassVar[dict[str, str]] = {}
     batch: ClassVar[int] = 3
+    down: ClassVar[int] = 0  # how often nobody will answer
     reads: ClassVar[list[tuple[str, int, int, int]]] = []
 
     def __init__(self, url: KafkaUrl) -> None:
@@ -69,6 +70,10 @@ class FakeTopic:
 
     def facts(self, known: TopicFacts | None = None) -> TopicFacts:
         name = self.url.topic
+        if self.down:
+            type(self).down -= 1
+            msg = "no broker answers"
+            raise KafkaUnreachableError(msg, name="bootstrap.servers")
         return TopicFacts(self.ids.get(name, "id"), tuple(range(len(self.logs[name]))))
 
     def first_offsets(self, partitions: Iterable[int]) -> dict[int, int]:
@@ -130,5 +135,6 @@ def fake_topics(patch: pytest.MonkeyPatch, **partitions: int) -> type[FakeTopic]
     topic_feed.shared_topic.cache_clear()
     patch.setattr(FakeTopic, "logs", {name: [Log() for _ in range(count)] for name, count in partitions.items()})
     patch.setattr(FakeTopic, "ids", {})
+    patch.setattr(FakeTopic, "down", 0)
     patch.setattr(FakeTopic, "reads", [])
     return FakeTopic

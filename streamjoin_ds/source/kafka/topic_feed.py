@@ -12,14 +12,17 @@ what was planned. That is told by the number of messages.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
 
-from streamjoin_ds.errors import KafkaDataLostError, KafkaTopicChangedError
+from streamjoin_ds.errors import KafkaDataLostError, KafkaTopicChangedError, KafkaUnreachableError
 from streamjoin_ds.source.event_time import NO_TIME
 from streamjoin_ds.source.feed import ArrayFrontier, Frontier
 from streamjoin_ds.source.kafka.broker import TopicFacts, check_same
@@ -35,12 +38,19 @@ from streamjoin_ds.spec.columns import SEQ, TS
 from streamjoin_ds.spec.inside import inside_schema
 from streamjoin_ds.spec.stream import Stream
 
-__all__ = ["TopicFeed", "TopicPlan", "shared_topic"]
+__all__ = ["MOST_BYTES", "PATIENCE_SECONDS", "TopicFeed", "TopicPlan", "shared_topic"]
+
+_log = logging.getLogger(__name__)
 
 # Offsets of one read by the planner, at least; twice as many with each read that brings too few messages.
 _LEAST_OFFSETS = 1 << 10
 # Bytes of a batch's messages of one topic, at most, or a message of each partition: a task holds its part in memory.
 MOST_BYTES = 256 << 20
+# How long a plan waits for brokers that do not answer any more. After that the query ends, and its restart goes on.
+PATIENCE_SECONDS = 120.0
+_PAUSE_SECONDS = 1.0
+
+AnswerT = TypeVar("AnswerT")
 
 
 @lru_cache(maxsize=32)
@@ -53,6 +63,8 @@ def shared_topic(url: KafkaUrl) -> KafkaTopic:
 class TopicPlan:
     """What the planner knows of a topic: all of its partitions' feeds share it.
 
+    It is patient with brokers that have answered before: one that restarts is away for some seconds.
+
     Attributes
     ----------
     facts : TopicFacts
@@ -64,11 +76,34 @@ class TopicPlan:
     topic: KafkaTopic
     facts: TopicFacts = field(default_factory=lambda: TopicFacts("", ()))
     ends: dict[int, int] = field(default_factory=dict)
+    clock: Callable[[], float] = time.monotonic
+    wait: Callable[[float], None] = time.sleep
 
     def ask(self) -> None:
         """Ask the brokers for the topic's partitions and how far they can be read now."""
-        self.facts = self.topic.facts()
-        self.ends = self.topic.end_offsets(self.facts.partitions)
+
+        def ask() -> tuple[TopicFacts, dict[int, int]]:
+            facts = self.topic.facts()
+            return facts, self.topic.end_offsets(facts.partitions)
+
+        self.facts, self.ends = self.patiently(ask)
+
+    def patiently(self, ask: Callable[[], AnswerT]) -> AnswerT:
+        """Return an answer of the brokers; ask again for `PATIENCE_SECONDS` if they have answered before.
+
+        Raises
+        ------
+        KafkaUnreachableError
+        """
+        until = self.clock() + PATIENCE_SECONDS
+        while True:
+            try:
+                return ask()
+            except KafkaUnreachableError as error:
+                if not self.ends or self.clock() >= until:
+                    raise
+                _log.warning("%s; asked again", error)
+            self.wait(_PAUSE_SECONDS)
 
 
 class TopicFeed:
@@ -135,7 +170,8 @@ class TopicFeed:
         step = _LEAST_OFFSETS
         while scan.rows < limit and scan.size_bytes <= most and scan.at < end:
             before = scan.rows
-            self._look(scan, min(end, scan.at + step))
+            until = min(end, scan.at + step)
+            self._plan.patiently(partial(self._look, scan, until))
             if scan.rows - before < step // 2:
                 step *= 2  # most offsets have no message
             else:
