@@ -286,7 +286,9 @@ JOIN_KEYS: dict[str, Key] = {
 
 STREAM_KEYS: dict[str, Key] = {
     "source": Key(
-        "A file, a folder that grows, or gen:NAME?KEY=VALUE&...", note="[required]", example="flights.csv.gz"
+        "A file, a folder that grows, kafka://BROKER/TOPIC?format=json, or gen:NAME?KEY=VALUE&...",
+        note="[required]",
+        example="flights.csv.gz",
     ),
     "time": Key("Column of the event time.", note="[default: ts]", example="ts"),
     "delay": Key("How late a tuple may be.", note="[default: 0s]", example="30s"),

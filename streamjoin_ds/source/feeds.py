@@ -1,4 +1,4 @@
-"""The choice of a stream's feed by its source: a path or a generator."""
+"""The choice of a stream's feed by its source: a path, a topic or a generator."""
 
 from __future__ import annotations
 
@@ -30,6 +30,11 @@ def open_feed(stream: Stream, schema: pa.Schema, *, ignore_missing: bool = False
         raise ArgumentError(msg, name=stream.name, hint="give it a path or a generator")
     if isinstance(stream.source, Generator):
         return GeneratorFeed(stream, schema)
+    if stream.is_topic:
+        # Imported here: its formats are many, and few joins read a topic.
+        from streamjoin_ds.source.kafka.topic_partitions import TopicPartitions
+
+        return PartitionedFeed(stream, TopicPartitions(stream, schema))
     if stream.partition_by is not None:
         return PartitionedFeed(stream, FilePartitions(stream, schema, ignore_missing=ignore_missing))
     return FileFeed(stream, schema, ignore_missing=ignore_missing)
