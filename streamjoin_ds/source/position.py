@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Any
+from typing import Any, Protocol
 
 from streamjoin_ds.errors import OffsetError
 from streamjoin_ds.source.digest import EMPTY_DIGEST, RollingDigest
@@ -114,7 +114,16 @@ class FilePosition:
         return position
 
 
-Position = RowPosition | FilePosition
+class Position(Protocol):
+    """How far a stream, or one of its partitions, has been read."""
+
+    @property
+    def seq(self) -> int:
+        """The number of records before the position."""
+
+    def to_facts(self) -> dict[str, Any]:
+        """Return the position as plain JSON values, in a fixed order."""
+
 
 # Facts that older offsets do not have, with the value that their absence means.
 _LATER_FACTS: Mapping[str, Any] = {"aside": (), "closed": False, "kept": (), "open_line": False, "set_aside": 0}
@@ -122,6 +131,8 @@ _LATER_FACTS: Mapping[str, Any] = {"aside": (), "closed": False, "kept": (), "op
 
 def is_told_by_count(facts: Mapping[str, Any]) -> bool:
     """Whether a position can be found again from its number of records alone, as long as all files are there."""
+    if "version" in facts:  # at which version of a table the stream begins was decided with the first batch
+        return False
     return not _LATER_FACTS.keys() & facts.keys()
 
 

@@ -40,6 +40,7 @@ from streamjoin_ds.plan import (
 )
 from streamjoin_ds.sink.tables import TableSet
 from streamjoin_ds.source.delay_bound import max_delay_us
+from streamjoin_ds.source.delta.tables import with_table_format
 from streamjoin_ds.source.infer import infer_schema
 from streamjoin_ds.source.sampled_keys import sampled_keys
 from streamjoin_ds.spark.session import note_join
@@ -222,13 +223,17 @@ def _started(spark: SparkSession, plan: Plan, options: QueryOptions, cuts: list[
 
 
 def _located(join: Join) -> Join:
-    """Return the join with absolute paths: Spark's Java process and its workers may have another current folder."""
+    """Return the join with absolute paths, and with the formats of tables.
+
+    Spark's Java process and its workers may have another current folder.
+    """
     streams = [
         replace(stream, source=os.path.abspath(stream.source))
         if isinstance(stream.source, str) and is_local(stream.source) and not stream.source.startswith("file:")
         else stream
         for stream in join.streams
     ]
+    streams = [with_table_format(stream) for stream in streams]
     return Join(streams, join.predicates, join.window, join.select, include_self_pairs=join.include_self_pairs)
 
 
