@@ -235,9 +235,17 @@ class FileRows:
 
 def _filtered(raw: RawRecords, mask: np.ndarray) -> RawRecords:
     """Return the records of a mask."""
+    raw = replace(raw, table=raw.table.cast(pa.schema([_without_views(column) for column in raw.table.schema])))
     places = np.cumsum(mask) - 1  # where a record that stays will be
     if raw.index is None:
         return RawRecords(raw.table.filter(pa.array(mask)), int(mask.sum()))
     stays = mask[raw.index]
     broken = [(int(places[at]), name, reason, text) for at, name, reason, text in raw.broken if mask[at]]
     return RawRecords(raw.table.filter(pa.array(stays)), int(mask.sum()), places[raw.index[stays]], broken)
+
+
+def _without_views(column: pa.Field) -> pa.Field:
+    """Return a column with a type that Arrow can filter: delta-rs writes texts as views."""
+    if pa.types.is_string_view(column.type):
+        return column.with_type(pa.string())
+    return column.with_type(pa.binary()) if pa.types.is_binary_view(column.type) else column

@@ -88,7 +88,7 @@ class ResultsPosition:
     time : int
         Largest event time so far that counts: `at`, but for records that are too far ahead.
     digest : str
-        A digest of the event times that were read.
+        A digest of the results that were read: their event times and the numbers of their tuples.
     table : str
         The table's id; empty at the beginning.
     """

@@ -12,7 +12,7 @@ from streamjoin_ds.delta.table_state import TableState, file_path
 from streamjoin_ds.errors import FileFormatError, FileMissingError, TableError
 from streamjoin_ds.source.delta.change_log import stated_bounds, stated_rows
 
-__all__ = ["ResultFiles", "read_results"]
+__all__ = ["ResultFiles", "mixed", "read_results", "row_hashes", "times_of"]
 
 _TIMESTAMP = pa.timestamp("us", tz="UTC")
 _STATED_US = 1000  # what the log states of a time may be cut off to milliseconds
@@ -89,6 +89,8 @@ class ResultFiles:
 def read_results(table: str, names: list[str], low_us: int, high_us: int, columns: list[str]) -> pa.Table:
     """Return columns of the results with ``low_us <= event_time <= high_us``, in the results' order.
 
+    The columns by which they are ordered come too.
+
     Parameters
     ----------
     table : str
@@ -96,7 +98,7 @@ def read_results(table: str, names: list[str], low_us: int, high_us: int, column
     names : list of str
         The files that may hold such results, as the log writes their paths.
     columns : list of str
-        The columns; ``event_time`` is one of them. If it is the only one, equal times are in no order.
+        The columns.
 
     Raises
     ------
@@ -108,7 +110,7 @@ def read_results(table: str, names: list[str], low_us: int, high_us: int, column
         path = file_path(table, name)
         try:
             with pq.ParquetFile(path, memory_map=True) as file:
-                orders = order_columns(file.schema_arrow.names) if len(columns) > 1 else [EVENT_TIME]
+                orders = order_columns(file.schema_arrow.names)
                 wanted = [*columns, *(order for order in orders if order not in columns)]
                 all_groups = ((number, file.metadata.row_group(number)) for number in range(file.num_row_groups))
                 groups = [number for number, group in all_groups if _overlaps(group, low_us, high_us)]
@@ -120,7 +122,7 @@ def read_results(table: str, names: list[str], low_us: int, high_us: int, column
         except (pa.ArrowInvalid, OSError, KeyError):
             msg = f"the file {path} of a table of results cannot be read"
             raise FileFormatError(msg, name=path, hint="restore it from a copy of the table") from None
-        times = np.asarray(part.column(EVENT_TIME).cast(pa.int64()))
+        times = times_of(part)
         inside = (times >= low_us) & (times <= high_us)
         parts.append(part if inside.all() else part.filter(pa.array(inside)))
     if not parts:
@@ -128,6 +130,32 @@ def read_results(table: str, names: list[str], low_us: int, high_us: int, column
     found = pa.concat_tables(parts)
     keys = [(name, "ascending") for name in order_columns(found.column_names)]
     return found.take(pc.sort_indices(found, sort_keys=keys)).combine_chunks()
+
+
+def times_of(results: pa.Table) -> np.ndarray:
+    """Return the event times of results, in microseconds UTC."""
+    times: np.ndarray = results.column(EVENT_TIME).cast(pa.int64()).to_numpy()
+    return times
+
+
+def row_hashes(results: pa.Table) -> np.ndarray:
+    """Return a hash of each result, uint64, from its event time, its tuples' numbers and its window."""
+    hashes = np.zeros(results.num_rows, np.uint64)
+    for name in order_columns(results.column_names):
+        column = results.column(name)
+        if name == EVENT_TIME or pa.types.is_integer(column.type):
+            numbers = pc.fill_null(column.cast(pa.int64()), 0).to_numpy()
+            hashes = mixed(hashes ^ numbers.view(np.uint64))
+    return hashes
+
+
+def mixed(numbers: np.ndarray) -> np.ndarray:
+    """Return numbers (uint64) with their bits mixed: Stafford's mix 13 after a step of SplitMix64."""
+    found = numbers + np.uint64(0x9E3779B97F4A7C15)
+    found = (found ^ (found >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    found = (found ^ (found >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    last: np.ndarray = found ^ (found >> np.uint64(31))
+    return last
 
 
 def _overlaps(group: pq.RowGroupMetaData, low_us: int, high_us: int) -> bool:

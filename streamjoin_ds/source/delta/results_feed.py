@@ -11,13 +11,12 @@ from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
-import xxhash
 
 from streamjoin_ds.delta.results import EVENT_TIME
 from streamjoin_ds.errors import FileChangedError, TableChangedError
 from streamjoin_ds.source.ahead_clock import AheadClock
 from streamjoin_ds.source.delta.positions import ResultsPosition
-from streamjoin_ds.source.delta.result_files import ResultFiles, read_results
+from streamjoin_ds.source.delta.result_files import ResultFiles, mixed, read_results, row_hashes, times_of
 from streamjoin_ds.source.event_time import NO_TIME
 from streamjoin_ds.source.feed import ArrayFrontier, Frontier
 from streamjoin_ds.source.records import Chunk, RawRecords, inside_form
@@ -56,6 +55,7 @@ class ResultsFeed:
         self._head: ResultsPosition | None = None  # where `_times` begins
         self._next: ResultsPosition | None = None  # the position that `advance` returned last
         self._times = np.empty(0, np.int64)  # event times that were read ahead
+        self._hashes = np.empty(0, np.uint64)  # of these results
         self._loaded_us = NO_TIME  # all results before this time are read ahead
         self._taken = 0  # rows between `_head` and `_next`
         self._running = np.empty(0, np.int64)  # as `frontier` gave it
@@ -80,16 +80,21 @@ class ResultsFeed:
         if not self._is_frozen:
             files.forward()
         if start == self._next and start != self._head:
-            self._times, self._head, self._next = self._times[self._taken :], start, None
+            self._times, self._hashes = self._times[self._taken :], self._hashes[self._taken :]
+            self._head, self._next = start, None
         elif start != self._head:
-            self._times, self._head, self._next, self._loaded_us = np.empty(0, np.int64), start, None, start.at
+            self._times, self._hashes = np.empty(0, np.int64), np.empty(0, np.uint64)
+            self._head, self._next, self._loaded_us = start, None, start.at
         complete_us = files.complete_us
         while complete_us is not None and len(self._times) < limit and self._loaded_us < complete_us:
             end_us = files.horizon(self._loaded_us, limit - len(self._times))
-            found = self._read_times(files.names(self._loaded_us, end_us - 1), self._loaded_us, end_us - 1)
+            names = files.names(self._loaded_us, end_us - 1)
+            found = read_results(self._path, names, self._loaded_us, end_us - 1, [EVENT_TIME])
             if self._loaded_us == start.at:
                 found = self._without_ties(found, start)
-            self._times, self._loaded_us = np.concatenate([self._times, found]), end_us
+            self._times = np.concatenate([self._times, times_of(found)])
+            self._hashes = np.concatenate([self._hashes, row_hashes(found)])
+            self._loaded_us = end_us
         self._running = self._running_max(self._times[:limit], start, ahead)
         return ArrayFrontier(self._running)
 
@@ -102,7 +107,7 @@ class ResultsFeed:
             times = self._times[:rows]
             at = int(times[-1])
             ties = rows - int(np.searchsorted(times, at)) + (start.ties if at == start.at else 0)
-            digest = _folded(start.digest, times)
+            digest = _folded(start.digest, self._hashes[:rows], start.seq)
             table, time = self._files.table_id, int(self._running[rows - 1])
             self._next = replace(start, at=at, ties=ties, seq=start.seq + rows, time=time, digest=digest, table=table)
         return self._next
@@ -135,8 +140,9 @@ class ResultsFeed:
     ) -> np.ndarray:
         """See `Feed.running_max`."""
         names = self.files_between(start, end) if files is None else files
-        times = self._without_ties(self._read_times(names, start.at, end.at), start)[: end.seq - start.seq]
-        return self._running_max(times, start, ahead)
+        found = read_results(self._path, list(names), start.at, end.at, [EVENT_TIME])
+        times = times_of(self._without_ties(found, start))
+        return self._running_max(times[: end.seq - start.seq], start, ahead)
 
     def split(
         self, start: ResultsPosition, end: ResultsPosition, parts: int
@@ -168,11 +174,11 @@ class ResultsFeed:
             return
         names = self.files_between(start, end) if files is None else files
         found = read_results(self._path, list(names), start.at, end.at, self._schema.names)
-        times = self._without_ties(np.asarray(found.column(EVENT_TIME).cast(pa.int64())), start)
         count = end.seq - start.seq
-        if _folded(start.digest, times[:count]) != end.digest:
+        found = self._without_ties(found, start).slice(0, count)
+        if _folded(start.digest, row_hashes(found), start.seq) != end.digest:
             raise self._changed()
-        found = found.select(self._schema.names).slice(found.num_rows - len(times), count)
+        found = found.select(self._schema.names)
         clock = None if ahead is None else AheadClock(self._stream, start.time, ahead)
         for first in range(0, count, _PIECE_ROWS):
             piece = found.slice(first, _PIECE_ROWS).combine_chunks()
@@ -190,15 +196,11 @@ class ResultsFeed:
             raise TableChangedError(msg, name=self._path, hint=hint)
         return self._files
 
-    def _read_times(self, names: Sequence[str], low_us: int, high_us: int) -> np.ndarray:
-        found = read_results(self._path, list(names), low_us, high_us, [EVENT_TIME])
-        return np.asarray(found.column(EVENT_TIME).cast(pa.int64()))
-
-    def _without_ties(self, times: np.ndarray, start: ResultsPosition) -> np.ndarray:
-        """Return times from `start` on: those that were read have its event time, and come first."""
-        if start.ties > int(np.searchsorted(times, start.at, side="right")):
+    def _without_ties(self, found: pa.Table, start: ResultsPosition) -> pa.Table:
+        """Return the results from `start` on: those that were read have its event time, and come first."""
+        if start.ties > int(np.searchsorted(times_of(found), start.at, side="right")):
             raise self._changed()
-        return times[start.ties :]
+        return found.slice(start.ties)
 
     def _running_max(self, times: np.ndarray, start: ResultsPosition, ahead: AheadLimit | None) -> np.ndarray:
         valid = None if ahead is None else ~too_far_ahead(times, None, start.time, ahead)
@@ -209,6 +211,8 @@ class ResultsFeed:
         return FileChangedError(msg, name=self._path, hint="restore it (RESTORE TABLE) to before they were changed")
 
 
-def _folded(digest: str, times: np.ndarray) -> str:
-    """Return the digest of some event times and of those after them."""
-    return xxhash.xxh3_64_hexdigest(digest.encode() + np.ascontiguousarray(times).tobytes())
+def _folded(digest: str, hashes: np.ndarray, first_seq: int) -> str:
+    """Return the digest of some results and of those after them; it does not depend on where they are cut."""
+    numbers = np.arange(first_seq, first_seq + len(hashes), dtype=np.uint64)
+    total = int(mixed(hashes ^ mixed(numbers)).sum(dtype=np.uint64))
+    return f"{(int(digest, 16) + total) % (1 << 64):016x}"
