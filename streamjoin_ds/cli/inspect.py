@@ -42,6 +42,8 @@ def command(checkpoint: str, with_blocks: bool, blocks_in: str | None, as_json: 
         )
     for name, size in found.held_back_bytes.items():
         click.echo(f"stream {name}: {size:,} bytes of an unfinished last line were not read")
+    for name, version in found.next_versions.items():
+        click.echo(f"stream {name}: its table was read up to version {version}, which is not done")
     sizes = found.blocks.values()
     missing = sum(size is None for size in sizes)
     total = f"batch {found.batch_id}; {len(found.blocks)} blocks, {decimal(sum(size or 0 for size in sizes))}"

@@ -129,7 +129,13 @@ def bound_join(join: Join) -> BoundJoin:
             raise ArgumentError(
                 msg, name=stream.name, hint="give a file, a folder or a generator; or use dataframe() or JoinEngine"
             )
+    join = _with_table_formats(join)
     return bind(join, {stream.name: infer_schema(stream) for stream in join.streams})
+
+
+def _with_table_formats(join: Join) -> Join:
+    streams = [with_table_format(stream) for stream in join.streams]
+    return Join(streams, join.predicates, join.window, join.select, include_self_pairs=join.include_self_pairs)
 
 
 def planned(
@@ -233,8 +239,8 @@ def _located(join: Join) -> Join:
         else stream
         for stream in join.streams
     ]
-    streams = [with_table_format(stream) for stream in streams]
-    return Join(streams, join.predicates, join.window, join.select, include_self_pairs=join.include_self_pairs)
+    located = Join(streams, join.predicates, join.window, join.select, include_self_pairs=join.include_self_pairs)
+    return _with_table_formats(located)
 
 
 def _plan(join: Join, spark: SparkSession, table_root: str, checkpoint: Path, options: QueryOptions) -> Plan:

@@ -11,6 +11,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from streamjoin_ds import Stream, StreamJoin
+from streamjoin_ds.checkpoint.inspection import inspected
 from streamjoin_ds.plan import Layout
 from streamjoin_ds.sink.reader import complete, ordered, scanned
 from streamjoin_ds.source.infer import infer_schema
@@ -146,6 +147,14 @@ def test_results_are_the_next_joins_input(tmp_path: Path, first_rows: int, secon
     assert {row["stream"] for row in late} <= {"q"}
 
 
+def test_what_explain_says_of_tables(tmp_path: Path) -> None:
+    grow(tmp_path, 0, 5)
+    said = near(tmp_path).explain()
+    assert "table       l: begins with the rows that it has, then by version; deletes and updates stop" in said
+    said = near(tmp_path, starting_version="latest", on_change="ignore").explain()
+    assert "table       r: begins after its newest version, then by version; deletes and updates are ignored" in said
+
+
 def test_options_of_tables_are_delta_s(tmp_path: Path) -> None:
     grow(tmp_path, 0, 5)
     path = str(tmp_path / "l")
@@ -190,5 +199,7 @@ def test_a_chain_of_joins_over_a_table_that_spark_writes(spark: SparkSession, tm
     assert rows_of(matches) == by_oracle(near(tmp_path), whole(120))
     second = scanned(DeltaTable(str(tmp_path / "second"))).to_table()
     assert rows_of(second) == chained_rows(tmp_path, 120)
+    told = inspected(spark, str(tmp_path / "matches-ckpt")).next_versions
+    assert told == {name: DeltaTable(str(tmp_path / name)).version() + 1 for name in ("l", "r")}
     rows = spark.read.format("sensors").option("time", "ts").load(str(tmp_path / "l")).collect()
     assert len(rows) == 120
