@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 
 from streamjoin_ds.delta.results import EVENT_TIME, order_columns, punctuation_us
 from streamjoin_ds.delta.table_state import TableState, file_path
-from streamjoin_ds.errors import FileFormatError, FileMissingError, TableError
+from streamjoin_ds.errors import FileFormatError, FileMissingError, LogCleanedError, TableError
 from streamjoin_ds.source.delta.change_log import stated_bounds, stated_rows
 
 __all__ = ["ResultFiles", "mixed", "read_results", "row_hashes", "times_of"]
@@ -46,10 +46,21 @@ class ResultFiles:
         return self._state.table_id
 
     def forward(self) -> None:
-        """Take in the entries that are new; errors as `TableState.forward`."""
+        """Take in what is new.
+
+        Raises
+        ------
+        TableChangedError
+            The table was deleted, or replaced by another.
+        TableError
+            An entry cannot be read.
+        """
         before = self._state.version
-        for _ in self._state.forward():
-            pass
+        try:
+            for _ in self._state.forward():
+                pass
+        except LogCleanedError:  # the results are in the table all the same
+            self._state, self._bounds = TableState(self._path, with_files=True), {}
         if self._state.version != before:
             self._note()
 

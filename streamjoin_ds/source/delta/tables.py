@@ -45,9 +45,15 @@ def with_table_format(stream: Stream) -> Stream:
     Raises
     ------
     ArgumentError
-        The table holds the matches of a join, and the stream has options that do not fit them.
+        The stream has options that a table's rows cannot have, or the table holds the matches of a join, and the stream
+        has options that do not fit them.
     """
     path = table_path(stream)
+    if path is not None and stream.on_bad_file == "quarantine":
+        msg = f"stream {stream.name} is over a Delta table, whose files cannot be set aside"
+        raise ArgumentError(
+            msg, name="on_bad_file", hint="set on_bad_file=stop for it: a damaged table is to be restored"
+        )
     if path is None or stream.format != "auto":
         return stream
     state = TableState(path)

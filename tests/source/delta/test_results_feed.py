@@ -180,6 +180,21 @@ def test_results_that_were_deleted_are_missed(tmp_path: Path) -> None:
     assert read_on(tmp_path, ends[-1], 3)[1] == []
 
 
+def test_a_log_that_was_cleaned_takes_no_results_away(tmp_path: Path) -> None:
+    commit(tmp_path, SOME[:2], 3, 0)
+    reader = feed(tmp_path, time="event_time")
+    start = reader.initial()
+    assert reader.frontier(start, 9).rows == 0
+    commit(tmp_path, SOME[2:4], 8, 1)
+    commit(tmp_path, SOME[4:], 9, 2)
+    DeltaTable(str(tmp_path)).create_checkpoint()
+    for entry in sorted((tmp_path / "_delta_log").glob("*.json"))[:-1]:
+        entry.unlink()
+    count = reader.frontier(start, 9).rows
+    found = tuples(feed(tmp_path, time="event_time").read(start, reader.advance(start, count)))
+    assert [row[:-1] for row in found] == ordered(SOME, 9)
+
+
 def test_a_table_made_again_is_refused(tmp_path: Path) -> None:
     commit(tmp_path / "a", SOME, 10, 0)
     commit(tmp_path / "b", SOME, 10, 0)
@@ -208,3 +223,6 @@ def test_other_tables_hold_no_results(tmp_path: Path) -> None:
     with pytest.raises(FileFormatError, match="does not hold the matches"):
         infer_schema(Stream("m", str(tmp_path), format="results"))
     assert with_table_format(stream_of(tmp_path, time="event_time")).format == "delta"
+    with pytest.raises(ArgumentError) as caught:
+        with_table_format(stream_of(tmp_path, time="event_time", on_bad_file="quarantine"))
+    assert caught.value.name == "on_bad_file"
