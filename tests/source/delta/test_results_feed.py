@@ -181,7 +181,7 @@ def test_results_that_were_deleted_are_missed(tmp_path: Path) -> None:
 
 
 def test_a_log_that_was_cleaned_takes_no_results_away(tmp_path: Path) -> None:
-    commit(tmp_path, SOME[:2], 3, 0)
+    commit(tmp_path, SOME[:2], 2, 0)
     reader = feed(tmp_path, time="event_time")
     start = reader.initial()
     assert reader.frontier(start, 9).rows == 0
