@@ -1,12 +1,21 @@
-"""What this process may use of its machine: memory and mapped files, as the system and its control groups allow."""
+"""What this process may use of its machine, as the system and its control groups allow, and how a process is named."""
 
 from __future__ import annotations
 
+import json
 import os
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["control_group_folders", "map_limit", "memory_limit_bytes", "worker_count"]
+__all__ = [
+    "control_group_folders",
+    "map_limit",
+    "memory_limit_bytes",
+    "process_facts",
+    "process_told",
+    "worker_count",
+]
 
 _PROC = Path("/proc")
 _UNKNOWN_MEMORY_BYTES = 8 << 30  # 8 GiB, assumed where the system does not tell the machine's memory
@@ -95,3 +104,17 @@ def _number(path: Path) -> int | None:
         return int(path.read_text(encoding="ascii"))
     except (OSError, ValueError):
         return None
+
+
+def process_facts() -> dict[str, object]:
+    """Return by which facts others find this process, as plain JSON values."""
+    return {"pid": os.getpid(), "host": socket.gethostname()}
+
+
+def process_told(facts: bytes) -> str:
+    """Return which process it is, for messages, from the JSON text of its `process_facts`."""
+    try:
+        known = json.loads(facts)
+        return f"process {int(known['pid'])} on {known['host']}"
+    except (KeyError, TypeError, ValueError):
+        return "another process"

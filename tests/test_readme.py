@@ -226,7 +226,7 @@ def test_every_block_of_the_shell_runs_as_pasted(folder: Path, environment: dict
 def test_every_block_of_python_runs_as_pasted_and_finds_the_same(folder: Path, environment: dict[str, str]) -> None:
     done = pasted(["streamjoin", "data", "flights", "./"], "", folder, environment)
     done = pasted(["python", "-"], "\n".join(blocks("python")), folder, environment)
-    assert done.stdout.split() == [str(known_pairs())] * 3
+    assert done.stdout.split() == [str(known_pairs())] * 4
     assert done.stderr == ""
 
 

@@ -105,7 +105,11 @@ class Cell:
         self.windows = CellWindows(plan, cell, state)
         self.state = self.windows.state
         self.epochs = Epochs.first(plan.layout)
-        self.clocks = [StreamClock(stream.delay_us) for stream in self.bound.join.streams]
+        self.clocks = [
+            # Rows of DataFrames have no order either: the watermark at the batch's start alone tells which are late.
+            StreamClock(stream.delay_us, by_partition=stream.partition_by is not None or plan.foreign)
+            for stream in self.bound.join.streams
+        ]
         for clock, largest in zip(self.clocks, self.state.largest_us, strict=True):
             clock.largest, clock.floor = largest, self.state.watermark_us
         # For each stream the stored tuples that this cell counts, where it is also given some that other cells count.
@@ -195,6 +199,9 @@ class Cell:
             if row.kind == "idle":
                 self.clocks[row.stream].idle = True
                 continue
+            if row.kind == "clock":
+                self.clocks[row.stream].low = None if row.largest_ts == NO_TIME else int(row.largest_ts)
+                continue
             if row.kind == "epochs":
                 self.epochs = Epochs.from_facts(json.loads(bytes(row.payload)), self.streams)
                 continue
@@ -235,7 +242,9 @@ class Cell:
         for stream, by_number in enumerate(parts):
             clock = self.clocks[stream]
             for number, part in sorted(by_number.items()):
-                self.largest_before[stream, number] = NO_TIME if clock.largest is None else clock.largest
+                # A partition's own order has judged at the source. The parts before say nothing about it.
+                largest = None if clock.by_partition else clock.largest
+                self.largest_before[stream, number] = NO_TIME if largest is None else largest
                 for table in part.in_order():
                     received = layout.received(self.bound, self.number, stream, table)
                     mask = clock.late_in_part(table[TS].to_numpy())
@@ -245,7 +254,7 @@ class Cell:
                         judge = pa.array(clock.judges(gone[TS].to_numpy()))
                         late.append((stream, number, gone.append_column(LARGEST_TS, judge)))
                         self.ledger[stream]["late"] += gone.num_rows
-                        self.overtaken[stream] += clock.overtaken(gone[TS].to_numpy())
+                        self.overtaken[stream] += 0 if self.plan.foreign else clock.overtaken(gone[TS].to_numpy())
                     is_stored = ~mask & received.is_counted
                     self.ledger[stream]["stored"] += int(np.count_nonzero(is_stored))
                     if not isinstance(received.is_counted, bool):
@@ -258,6 +267,8 @@ class Cell:
                     mask = clock.late_in_part(table[TS].to_numpy())
                     guests[epoch][stream].append(table.filter(pa.array(~mask)) if mask.any() else table)
                 clock.advance(part.largest_us)
+            if self.plan.foreign:
+                clock.low = clock.largest
         return accepted, guests, late
 
     def _set_aside(self, late: list[_Aside], asides: dict[str, list[_Aside]]) -> None:

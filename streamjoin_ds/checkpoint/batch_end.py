@@ -19,6 +19,7 @@ from streamjoin_ds.source.offset import (
     decode_layout,
     decode_offset,
 )
+from streamjoin_ds.source.partitioned_position import PartitionedPosition
 from streamjoin_ds.source.position import is_told_by_count
 from streamjoin_ds.source.set_aside import asides_from
 from streamjoin_ds.spec import Stream
@@ -52,6 +53,11 @@ class StreamEnd:
     is_counted: bool
     epochs: Sequence[Mapping[str, Any]] = ()
     delay: DelayFacts | None = None
+
+    @property
+    def partitions(self) -> PartitionedPosition | None:
+        """How far each partition has been read; None for a stream of one order."""
+        return PartitionedPosition.from_facts(self.position, "") if "partitions" in self.position else None
 
     @property
     def set_aside_so_far(self) -> int:

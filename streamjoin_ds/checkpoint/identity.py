@@ -30,8 +30,8 @@ from streamjoin_ds.spec.columns import schema_facts
 __all__ = ["CheckpointIdentity"]
 
 _FILE = "join.json"
-# 1: a grid, and the first generation; 2: a later generation; 3: the first layout is of ranges.
-_VERSION = 3
+# 1: a grid, and the first generation; 2: a later generation; 3: the first layout is of ranges; 4: over DataFrames.
+_VERSION = 4
 _SPARK_FILES = ("metadata", "offsets", "commits", "state")
 
 
@@ -51,6 +51,8 @@ class CheckpointIdentity:
         Number of Spark's state partitions, and of the cells that new tuples have.
     generation : int
         How often the number of cells was changed (`streamjoin_ds.checkpoint.move`).
+    order_by : tuple of tuple of str, or None
+        For each stream the columns that number its rows, where the join is over DataFrames; None where it is not.
     """
 
     join_id: str
@@ -58,6 +60,7 @@ class CheckpointIdentity:
     layout: CellLayout
     partitions: int
     generation: int = 0
+    order_by: tuple[tuple[str, ...], ...] | None = None
 
     def spark_folder(self, checkpoint: Path) -> Path:
         """Return the folder of Spark's own files in this checkpoint: offsets, commits, state."""
@@ -107,9 +110,16 @@ class CheckpointIdentity:
             raise StateCorruptError(msg, name=_FILE, hint="restore the checkpoint from a spare copy") from error
 
     @classmethod
-    def create(cls, checkpoint: Path, bound: BoundJoin, layout: CellLayout, partitions: int) -> CheckpointIdentity:
+    def create(
+        cls,
+        checkpoint: Path,
+        bound: BoundJoin,
+        layout: CellLayout,
+        partitions: int,
+        order_by: tuple[tuple[str, ...], ...] | None = None,
+    ) -> CheckpointIdentity:
         """Write and return a new checkpoint's identity. Of two starts at once one wins, and both get its identity."""
-        identity = cls(uuid.uuid4().hex, bound, layout, partitions)
+        identity = cls(uuid.uuid4().hex, bound, layout, partitions, order_by=order_by)
         checkpoint.mkdir(parents=True, exist_ok=True)
         aside = checkpoint / f".{_FILE}.{identity.join_id}"
         with aside.open("w") as file:
@@ -121,7 +131,7 @@ class CheckpointIdentity:
         except FileExistsError:
             winner = cls.load(checkpoint)
             assert winner is not None, "what exists can be loaded"
-            winner.check(bound)
+            winner.check(bound, order_by)
             return winner
         finally:
             aside.unlink()
@@ -132,7 +142,7 @@ class CheckpointIdentity:
     def to_json(self) -> str:
         """Return the text of ``join.json``."""
         facts = {
-            "version": 3 if is_of_ranges(self.layout) else 2 if self.generation else 1,
+            "version": self._version,
             "join_id": self.join_id,
             "fingerprint": self.bound.fingerprint,
             "bound": self.bound.to_facts(),
@@ -141,7 +151,15 @@ class CheckpointIdentity:
         }
         if self.generation:
             facts["generation"] = self.generation
+        if self.order_by is not None:
+            facts["order_by"] = self.order_by
         return json.dumps({**facts, "checksum": _checksum(facts)}, indent=1)
+
+    @property
+    def _version(self) -> int:
+        if self.order_by is not None:
+            return 4
+        return 3 if is_of_ranges(self.layout) else 2 if self.generation else 1
 
     @classmethod
     def _from_facts(cls, facts: dict[str, Any]) -> CheckpointIdentity:
@@ -157,15 +175,25 @@ class CheckpointIdentity:
             hint = "use the version that wrote it, or a new checkpoint and a new table"
             raise FingerprintMismatchError(msg, name="contract", hint=hint)
         layout = layout_from_facts(facts["layout"], len(bound.names))
-        return cls(facts["join_id"], bound, layout, facts["partitions"], facts.get("generation", 0))
+        order_by = tuple(map(tuple, facts["order_by"])) if "order_by" in facts else None
+        return cls(facts["join_id"], bound, layout, facts["partitions"], facts.get("generation", 0), order_by)
 
-    def check(self, bound: BoundJoin) -> None:
+    def check(self, bound: BoundJoin, order_by: tuple[tuple[str, ...], ...] | None = None) -> None:
         """Refuse a join that is not the checkpoint's, naming what changed.
 
         Raises
         ------
         FingerprintMismatchError
         """
+        is_over_frames, was_over_frames = order_by is not None, self.order_by is not None
+        if is_over_frames != was_over_frames:
+            msg = f"this checkpoint belongs to a join over {'DataFrames' if was_over_frames else 'sources of its own'}"
+            hint = "start it as it was, with frames= or without, or use a new checkpoint and a new table"
+            raise FingerprintMismatchError(msg, name="frames", hint=hint)
+        if bound.fingerprint == self.bound.fingerprint and order_by != self.order_by:
+            msg = "this checkpoint belongs to a join whose rows are numbered by other columns"
+            hint = "give order_by as it was, or use a new checkpoint and a new table"
+            raise FingerprintMismatchError(msg, name="order_by", hint=hint)
         if bound.fingerprint != self.bound.fingerprint:
             changed = ", ".join(_changes(self.bound, bound))
             msg = f"this checkpoint belongs to another join; changed: {changed}"
@@ -184,6 +212,7 @@ def _changes(old: BoundJoin, new: BoundJoin) -> list[str]:
         before, after = old.join.streams[stream], new.join.streams[stream]
         facts = {
             "time column": (before.time != after.time or before.time_unit != after.time_unit),
+            "partitions": before.partition_by != after.partition_by,
             "delay": before.delay_us != after.delay_us,
             "generator": _generator(before) != _generator(after),
             "columns": schema_facts(old.schemas[stream]) != schema_facts(new.schemas[stream]),

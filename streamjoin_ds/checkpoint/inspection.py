@@ -26,6 +26,7 @@ __all__ = [
     "CellFacts",
     "Checkpoint",
     "Leftover",
+    "PartitionFacts",
     "RunFacts",
     "WindowFacts",
     "inspected",
@@ -73,6 +74,19 @@ class CellFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class PartitionFacts:
+    """The partitions of a stream: how many were seen, those that are idle, and the one that holds the stream up.
+
+    `low_us` is its largest event time.
+    """
+
+    count: int
+    idle: tuple[str, ...]
+    held_by: str | None
+    low_us: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class Checkpoint:
     """A join's checkpoint as of its last committed batch.
 
@@ -81,6 +95,7 @@ class Checkpoint:
     beginning of the names of its blocks. `files_set_aside` (so far) and `held_back_bytes` (when that batch was planned)
     list only streams that have any. `next_versions` lists the streams over Delta tables: the version to which the next
     row belongs.
+    `partitions` lists the streams that have any.
     `layout` is the layout of new tuples; `older_layouts` are those of tuples that came before it changed.
     """
 
@@ -95,6 +110,7 @@ class Checkpoint:
     files_set_aside: dict[str, int] = field(default_factory=dict)
     held_back_bytes: dict[str, int] = field(default_factory=dict)
     next_versions: dict[str, int] = field(default_factory=dict)
+    partitions: dict[str, PartitionFacts] = field(default_factory=dict)
 
     @property
     def blocks(self) -> dict[str, int | None]:
@@ -170,7 +186,7 @@ def inspected(spark: SparkSession, checkpoint: str, blocks: str | None = None) -
     cells = [_cell(sizes, names, blob, numbers[label], partition) for label, partition, blob in rows]
     cells.sort(key=lambda cell: cell.cell)
     found = Checkpoint(str(folder), join_id, names, layout, batch_id, tuple(cells), prefix)
-    if identity is None or batch_id is None:
+    if identity is None or batch_id is None or identity.order_by is not None:
         return found
     ends = batch_end(sparks, batch_id, identity.bound.join.streams)
     epochs = batch_layouts(sparks, batch_id, names)
@@ -181,7 +197,9 @@ def inspected(spark: SparkSession, checkpoint: str, blocks: str | None = None) -
     aside = {name: end.set_aside_so_far for name, end in ends.items() if end.set_aside_so_far}
     held = {name: end.held_back_bytes for name, end in ends.items() if end.held_back_bytes}
     versions = {name: end.next_version for name, end in ends.items() if end.next_version is not None}
-    return replace(found, files_set_aside=aside, held_back_bytes=held, next_versions=versions)
+    positions = {name: position for name, end in ends.items() if (position := end.partitions) is not None}
+    partitions = {name: PartitionFacts(len(p.partitions), p.idle, p.held_by, p.low_us) for name, p in positions.items()}
+    return replace(found, files_set_aside=aside, held_back_bytes=held, partitions=partitions, next_versions=versions)
 
 
 def leftovers(found: Checkpoint, blocks: str | None = None, *, now_s: float, older_than_s: float) -> list[Leftover]:
@@ -206,7 +224,8 @@ def leftovers(found: Checkpoint, blocks: str | None = None, *, now_s: float, old
     kept = set(found.blocks) | {name for cell in found.cells for name in cell.retired}
     identity = CheckpointIdentity.load(folder) if not found.prefix else None
     sparks = folder if identity is None else identity.spark_folder(folder)
-    seqs = _committed_seqs(sparks, found) if not found.prefix else []
+    # A join over DataFrames leaves nothing in the exchange.
+    seqs = [] if identity is None or identity.order_by is not None else _committed_seqs(sparks, found)
     store, exchange = _block_store(folder, not found.prefix, blocks), BlockStore(exchange_folder(folder))
     own = found.prefix.rstrip("/")
     gone = [

@@ -12,7 +12,6 @@ import fcntl
 import json
 import logging
 import os
-import socket
 import threading
 import time
 import uuid
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import Protocol
 
 from streamjoin_ds.errors import CheckpointInUseError
+from streamjoin_ds.machine import process_facts, process_told
 
 __all__ = ["LOCK_FILE", "CheckpointLock", "driving", "held"]
 
@@ -160,7 +160,7 @@ def _locked(path: Path, take_over: bool, briefly: bool) -> int | None:
                 continue
             if not take_over:
                 raise _in_use(holder) from None
-            _log.warning("the checkpoint is taken over from %s", _who(holder))
+            _log.warning("the checkpoint is taken over from %s", process_told(holder))
             _replace(path)
             continue
         except OSError as error:
@@ -171,7 +171,7 @@ def _locked(path: Path, take_over: bool, briefly: bool) -> int | None:
             return None
         if _is_there(path, descriptor):
             os.ftruncate(descriptor, 0)
-            facts = {"pid": os.getpid(), "host": socket.gethostname(), "briefly": briefly}
+            facts = {**process_facts(), "briefly": briefly}
             os.pwrite(descriptor, json.dumps(facts).encode(), 0)
             return descriptor
         os.close(descriptor)  # another process replaced the file between `open` and `flock`
@@ -198,16 +198,8 @@ def _is_brief(holder: bytes) -> bool:
         return False
 
 
-def _who(holder: bytes) -> str:
-    try:
-        facts = json.loads(holder)
-        return f"process {int(facts['pid'])} on {facts['host']}"
-    except (KeyError, TypeError, ValueError):
-        return "another process"
-
-
 def _in_use(holder: bytes) -> CheckpointInUseError:
-    msg = f"the checkpoint is in use by {_who(holder)}"
+    msg = f"the checkpoint is in use by {process_told(holder)}"
     hint = "end that process first; if it hangs or is cut off and cannot be ended, use --take-over (take_over=True)"
     return CheckpointInUseError(msg, name="checkpoint", hint=hint)
 

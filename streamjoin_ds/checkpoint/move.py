@@ -45,7 +45,13 @@ _log = logging.getLogger(__name__)
 
 
 def is_movable(checkpoint: Path, identity: CheckpointIdentity) -> bool:
-    """Whether the state of a query can be moved: Spark's own provider keeps it, compressed with LZ4."""
+    """Whether the state of a query can be moved: Spark's own provider keeps it, compressed with LZ4.
+
+    That of three streams or more cannot be moved where one of them has many partitions (see `LayoutRule`).
+    """
+    streams = identity.bound.join.streams
+    if len(streams) > 2 and any(stream.partition_by is not None for stream in streams):
+        return False
     spark = SparkFiles.of(identity.spark_folder(checkpoint), identity.partitions)
     codec = spark.setting("spark.sql.streaming.stateStore.compression.codec")
     own = not spark.provider or spark.provider.endswith("HDFSBackedStateStoreProvider")

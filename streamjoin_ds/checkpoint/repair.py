@@ -64,7 +64,7 @@ def repaired(
     Raises
     ------
     ForeignCheckpointError
-        There is no join's checkpoint in the folder.
+        There is no join's checkpoint in the folder, or it is of a join over DataFrames.
     ArgumentError
         It is not known where the tables lie.
     """
@@ -73,6 +73,10 @@ def repaired(
     if folder is None or identity is None:
         msg = "the given folder holds no checkpoint of a join"
         hint = "give the folder of `streamjoin run --checkpoint`"
+        raise ForeignCheckpointError(msg, name="checkpoint", hint=hint)
+    if identity.order_by is not None:
+        msg = "the checkpoint is of a join over DataFrames, whose offsets are those of their sources"
+        hint = "restore it from a copy, together with the tables; or use a new checkpoint and a new table"
         raise ForeignCheckpointError(msg, name="checkpoint", hint=hint)
     folder = folder.resolve()
     return _Repair(folder, identity, TableSet(to or _table(folder)), session, dry_run=dry_run).run()

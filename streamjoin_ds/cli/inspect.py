@@ -44,6 +44,11 @@ def command(checkpoint: str, with_blocks: bool, blocks_in: str | None, as_json: 
         click.echo(f"stream {name}: {size:,} bytes of an unfinished last line were not read")
     for name, version in found.next_versions.items():
         click.echo(f"stream {name}: its table was read up to version {version}, which is not done")
+    for name, partitions in found.partitions.items():
+        held = (
+            f"held by {partitions.held_by} at {moment(partitions.low_us) or '-'}" if partitions.held_by else "all idle"
+        )
+        click.echo(f"stream {name}: {partitions.count} partitions, {len(partitions.idle)} of them idle, {held}")
     sizes = found.blocks.values()
     missing = sum(size is None for size in sizes)
     total = f"batch {found.batch_id}; {len(found.blocks)} blocks, {decimal(sum(size or 0 for size in sizes))}"

@@ -25,7 +25,7 @@ import msgspec
 
 from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.plan import EXCHANGES, KERNELS
-from streamjoin_ds.spec.stream import FORMATS, ON_BAD_FILE, ON_CHANGE, TIME_UNITS
+from streamjoin_ds.spec.stream import FORMATS, ON_BAD_FILE, ON_CHANGE, PARTITION_BY, TIME_UNITS
 from streamjoin_ds.stream.sensor_options import READER_OPTIONS
 
 if sys.version_info >= (3, 11):
@@ -286,6 +286,14 @@ JOIN_KEYS: dict[str, Key] = {
         "[default: begin with the rows that the table has]",
         example="2026-01-31T12:00:00Z",
     ),
+    "partition_by": Key(
+        "A stream has many partitions, each with an order of its own: each file of its folder (file) or each "
+        "sub-folder (folder); or e=folder for one stream.",
+        (str, _TABLE),
+        "[default: one order]",
+        one_of=PARTITION_BY,
+        example="file",
+    ),
     "rate": Key(
         "Tuples a second, by which the layout is chosen at first: 1000, or e=1000,w=20000.",
         (float, _NUMBERS),
@@ -351,6 +359,12 @@ STREAM_KEYS: dict[str, Key] = {
         "A Delta table is read from the first version on that was committed then or later.",
         note="[default: begin with the rows that the table has]",
         example="2026-01-31T12:00:00Z",
+    ),
+    "partition_by": Key(
+        "The stream has many partitions, each with an order of its own: each file of the folder (file) or each "
+        "sub-folder (folder).",
+        note="[default: one order]",
+        one_of=PARTITION_BY,
     ),
     "rate": Key(
         "Tuples a second, by which the layout is chosen at first.",

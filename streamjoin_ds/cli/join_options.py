@@ -27,6 +27,7 @@ _METAVARS = {
     "on_change": "stop|ignore",
     "starting_version": "VERSION",
     "starting_timestamp": "TIME",
+    "partition_by": "file|folder",
     "rate": "NUMBER",
     "layout": "KIND|LxL",
     "cells": "N",
@@ -46,10 +47,9 @@ _SWITCHES = {"pin": "--pin/--no-pin", "durable": "--durable/--no-durable"}
 
 _SEVERAL = ("on", "where", "delimiter", "conf")
 _SHARED = (
-    "time", "on", "where", "window", "select", "delay", "idle_timeout", "max_ahead", "delimiter", "on_bad_file", "rate",
-    "on_change", "starting_version", "starting_timestamp",
-    "layout", "cells", "exchange", "kernel", "threads", "pin", "index", "order", "merge_runs", "durable",
-    "max_delay", *READING_KEYS,
+    "time", "on", "where", "window", "select", "delay", "idle_timeout", "max_ahead", "delimiter", "on_bad_file",
+    "partition_by", "on_change", "starting_version", "starting_timestamp", "rate", "layout", "cells", "exchange",
+    "kernel", "threads", "pin", "index", "order", "merge_runs", "durable", "max_delay", *READING_KEYS,
 )  # fmt: skip
 
 

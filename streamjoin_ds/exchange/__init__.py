@@ -5,18 +5,20 @@
     reference   task ── block files ──► cell      a row is a name                     (`outbox`)
     packed      task ── rows that carry a block's bytes ──► cell                      (`outbox`)
     rows        task ── one row a tuple ── mapInArrow(pack_rows) ──► as packed        (`row_packing`)
-    foreign     any DataFrame ── mapInArrow(pack_foreign) ──► as packed               (`row_packing`)
+    foreign     any DataFrame ── mapInArrow(pack_frame) ──► as packed                 (`frame_packing`)
 
 One exchange row is one block for one cell. Every cell gets at least one row of kind "tuples" for every stream and part
 of a batch, without tuples if there are none. Such a row is the heartbeat: it tells the cell how far time is.
 """
 
+from streamjoin_ds.exchange.frame_packing import Packer, foreign_columns, pack_foreign, pack_frame
 from streamjoin_ds.exchange.outbox import (
     EXCHANGE_DDL,
     EXCHANGE_SCHEMA,
     LARGEST_TS,
     LAYOUT_KEY,
     Outbox,
+    clock_rows,
     epoch_rows,
     exchange_folder,
     heartbeats,
@@ -26,8 +28,6 @@ from streamjoin_ds.exchange.outbox import (
     remove_committed,
 )
 from streamjoin_ds.exchange.row_packing import (
-    foreign_columns,
-    pack_foreign,
     pack_rows,
     rows_schema,
     silence,
@@ -41,6 +41,8 @@ __all__ = [
     "LARGEST_TS",
     "LAYOUT_KEY",
     "Outbox",
+    "Packer",
+    "clock_rows",
     "epoch_rows",
     "exchange_folder",
     "foreign_columns",
@@ -49,6 +51,7 @@ __all__ = [
     "late_schema",
     "open_block",
     "pack_foreign",
+    "pack_frame",
     "pack_rows",
     "remove_committed",
     "rows_schema",

@@ -27,6 +27,7 @@ __all__ = [
     "LARGEST_TS",
     "LAYOUT_KEY",
     "Outbox",
+    "clock_rows",
     "epoch_rows",
     "exchange_folder",
     "heartbeats",
@@ -164,6 +165,8 @@ class Outbox:
         if self.largest_ts > before[1]:
             np.maximum(before, self.largest_ts, out=before)
         self.largest_ts = int(before[-1])
+        if chunk.before is not None:  # of several partitions, each with an order of its own
+            before[:-1] = chunk.before
         # A tuple is late iff it is older than the largest time before it minus the delay. The first one is not late.
         late = (before[:-1] > ts + self._delay_us) if self._judge else np.zeros(len(ts), bool)
         kept = self._plan.bound.let_through(self._stream, tuples)
@@ -319,6 +322,24 @@ def heartbeats(
     rows = [
         (label, kind, stream, 0, 0, 0, 0, 0, NO_TIME, 0, 0, 0, 0, "", b"")
         for stream in streams
+        for label in plan.labels_of(cells)
+    ]
+    if rows:
+        yield _exchange_batch(rows)
+
+
+def clock_rows(
+    plan: Plan, lows_us: Iterable[tuple[int, int | None]], epochs: Epochs | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Yield, for every cell, a row for each of these streams, which have many partitions.
+
+    It tells the smallest time of the stream's partitions that are not idle (`PartitionedPosition.low_us`), as
+    `largest_ts`; the smallest int64 where it is not known.
+    """
+    cells = plan.layout.cells if epochs is None else epochs.cells
+    rows = [
+        (label, "clock", stream, 0, 0, 0, 0, 0, NO_TIME if low_us is None else low_us, 0, 0, 0, 0, "", b"")
+        for stream, low_us in lows_us
         for label in plan.labels_of(cells)
     ]
     if rows:

@@ -1,32 +1,23 @@
-"""Packs Spark rows of one tuple each into blocks: for the way "rows" of the exchange, and for foreign DataFrames."""
+"""Packs Spark rows of one tuple each into blocks: the way "rows" of the exchange."""
 
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
 
 from streamjoin_ds.blocks import pack, unpack
-from streamjoin_ds.exchange.content_hash import content_hash
-from streamjoin_ds.exchange.outbox import Outbox, epoch_rows, heartbeats, layout_row
+from streamjoin_ds.exchange.outbox import Outbox, epoch_rows, heartbeats
 from streamjoin_ds.plan.epochs import Epochs
 from streamjoin_ds.plan.plan import Plan
-from streamjoin_ds.source.event_time import event_times, event_times_ns
 from streamjoin_ds.source.records import Chunk, Reject, rejects_table
 from streamjoin_ds.spec.bound import SEQ, TS
-from streamjoin_ds.spec.inside import to_inside
 
-__all__ = ["foreign_columns", "pack_foreign", "pack_rows", "rows_schema", "silence", "told_epochs", "tuple_rows"]
+__all__ = ["pack_rows", "rows_schema", "silence", "told_epochs", "tuple_rows"]
 
 Packer = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-
-# Foreign DataFrames may have their event times as text.
-_TIMES = (event_times, event_times_ns)
-
-_log = logging.getLogger(__name__)
 
 # Kinds of rows: a tuple; the end of a part, whose `seq` and `ts` are the part's range of records and whose payload has
 # its rejects; a silent stream that holds the watermark; an idle stream, which does not; the batch's epochs as JSON.
@@ -133,75 +124,6 @@ def pack_rows(plan: Plan) -> Packer:
                 begin = mark + 1
 
     return packed
-
-
-def foreign_columns(plan: Plan, stream: int) -> list[str]:
-    """Return the columns of a DataFrame that `pack_foreign` needs: those that are read, and those that are hashed."""
-    names = plan.bound.read_schemas[stream].names
-    return [*names, *(field.name for field in _identity(plan, stream) if field.name not in names)]
-
-
-def pack_foreign(placed: Callable[[], Plan], stream: int, *, keeps_grid: bool = False) -> Packer:
-    """Return a function for ``mapInArrow`` over a DataFrame's `foreign_columns` (by place), which makes exchange rows.
-
-    The rows of a DataFrame have no order, so none is late here. ``_seq`` is a hash of a row's values, which equal rows
-    share, and it deals the rows to groups. Where several streams read one DataFrame the hash is over all columns that
-    any of them reads, so that a tuple has the same ``_seq`` in each. A row without an event time, or with another time
-    out of range, is counted in `rejected`, logged, and goes no further.
-
-    Parameters
-    ----------
-    placed : callable
-        Returns the plan, as the task sees it.
-    keeps_grid : bool
-        Whether to make a row for `LAYOUT_KEY` too.
-    """
-
-    def packed(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        plan = placed()
-        outbox = Outbox(plan, stream, 0, judge_lateness=False)
-        read = 0
-        for batch in batches:
-            chunk, rejected = _foreign_chunk(plan, stream, batch)
-            read += batch.num_rows
-            outbox.add(chunk)
-            outbox.rejected += rejected
-        if not read:
-            return
-        if outbox.rejected:
-            name = plan.bound.names[stream]
-            _log.warning("%d rows of stream %s have no event time, or a time out of range", outbox.rejected, name)
-        yield from outbox.rows(0, read)
-        if keeps_grid:
-            yield layout_row(stream)
-
-    return packed
-
-
-def _foreign_chunk(plan: Plan, stream: int, batch: pa.RecordBatch) -> tuple[Chunk, int]:
-    schema = plan.bound.read_schema(stream)
-    batch = batch.rename_columns(foreign_columns(plan, stream))
-    read = plan.bound.read_schemas[stream]
-    brought = to_inside(lambda wanted: batch.column(wanted.name), read, plan.bound.join.streams[stream], _TIMES)
-    ts, valid, own = brought.ts, brought.is_kept, [brought.columns[field.name] for field in _own(plan, stream)]
-    if not valid.all():
-        kept = np.flatnonzero(valid)
-        batch, own, ts = batch.take(pa.array(kept)), [values.take(pa.array(kept)) for values in own], ts[kept]
-    telling = [batch.column(field.name).cast(field.type, safe=False) for field in _identity(plan, stream)]
-    arrays = [pa.array(ts), pa.array(content_hash(telling or [pa.array(ts), *own])), *own]
-    tuples = pa.RecordBatch.from_arrays(arrays, schema=schema)
-    return Chunk(0, len(valid), tuples), int(np.count_nonzero(~valid))
-
-
-def _identity(plan: Plan, stream: int) -> list[pa.Field]:
-    """Return the columns whose hash is a tuple's ``_seq`` where several streams read one DataFrame; else none."""
-    bound = plan.bound
-    inputs = bound.same_inputs
-    sharing = [other for other, first in enumerate(inputs) if first == inputs[stream]]
-    if len(sharing) == 1:
-        return []
-    fields = {field.name: field for other in reversed(sharing) for field in bound.read_schemas[other]}
-    return [fields[name] for name in sorted(fields)]
 
 
 def _chunk(plan: Plan, stream: int, batch: pa.RecordBatch) -> Chunk:

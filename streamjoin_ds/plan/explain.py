@@ -88,7 +88,8 @@ def _join(bound: BoundJoin) -> Iterator[str]:
         columns = f"{len(schema)} columns travel ({', '.join(schema.names)})"
         idle = f", idle after {stream.idle_timeout} of silence" if stream.idle_timeout else ""
         ahead = f", records more than {stream.max_ahead} ahead are rejected" if stream.max_ahead else ""
-        yield f"  stream      {stream.name}: time {stream.time}{delay}{idle}{ahead}, {columns}"
+        parts = f", each {stream.partition_by} a partition" if stream.partition_by else ""
+        yield f"  stream      {stream.name}: time {stream.time}{delay}{idle}{ahead}{parts}, {columns}"
         yield from _table(stream)
     for condition in bound.conditions:
         yield f"  find        {condition.text}   {_bounds(bound, condition)} by {_COMPARISONS[condition.kind]}"

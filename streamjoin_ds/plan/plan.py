@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
@@ -14,9 +15,9 @@ from streamjoin_ds.plan.labels import cell_labels, cell_of_label
 from streamjoin_ds.plan.layout_facts import layout_from_facts
 from streamjoin_ds.plan.reach import Reach
 from streamjoin_ds.plan.sampled_rows import attributes_of
-from streamjoin_ds.spec import BoundJoin, bound_from_facts
+from streamjoin_ds.spec import BoundJoin, Stream, bound_from_facts
 
-__all__ = ["CHOICE_CELLS", "EXCHANGES", "LAYOUT_KINDS", "Plan"]
+__all__ = ["CHOICE_CELLS", "EXCHANGES", "LAYOUT_KINDS", "Plan", "check_exchange"]
 
 # Runs of at least this many bytes are blocks. A file costs 0.5 ms with its fsync, once. A MB in the state row costs
 # about 15 ms, in every batch.
@@ -54,6 +55,9 @@ class Plan:
     foreign : bool
         Whether the tuples come from DataFrames, which have no order. Lateness is then judged by the watermark at each
         batch's start.
+    order_by : tuple of tuple of str
+        For each stream of DataFrames the one or two columns that number its rows; empty where a row has none, and its
+        number is a hash of its values.
     execution : Execution
         Options of each cell's engine.
     state_root : str
@@ -97,12 +101,15 @@ class Plan:
     spark_root: str = ""
     layout_kind: str = "grid"
     costs: tuple[tuple[str, float], ...] = ()
+    order_by: tuple[tuple[str, ...], ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "spark_root", self.spark_root or self.block_root)
         if self.exchange not in EXCHANGES:
             msg = "there is no exchange of this name"
             raise ArgumentError(msg, name="exchange", hint=f"one of {', '.join(EXCHANGES)}, or auto")
+        if not self.foreign:
+            check_exchange(self.bound.join.streams, self.exchange)
         if self.layout.streams != len(self.bound.names):
             streams = len(self.bound.names)
             msg = f"the layout has {self.layout.streams} group counts, but the join has {streams} streams"
@@ -162,6 +169,7 @@ class Plan:
             "layout_kind": self.layout_kind,
             "wanted": None if self.wanted is None else self.wanted.to_facts(),
             "costs": dict(self.costs),
+            "order_by": self.order_by,
         }
         return json.dumps(facts, sort_keys=True, separators=(",", ":"))
 
@@ -177,8 +185,21 @@ class Plan:
         facts["layout_schedule"] = tuple((rows, layout_from_facts(layout, streams)) for rows, layout in schedule)
         facts["wanted"] = None if wanted is None else layout_from_facts(wanted, streams)
         facts["costs"] = tuple(facts.get("costs", {}).items())
+        facts["order_by"] = tuple(map(tuple, facts.get("order_by", ())))
         facts["execution"] = Execution.from_facts(facts["execution"])
         return cls(**facts)
+
+
+def check_exchange(streams: Sequence[Stream], exchange: str) -> None:
+    """Refuse a way of the exchange that these streams cannot have.
+
+    Raises
+    ------
+    ArgumentError
+    """
+    if exchange == "rows" and any(stream.partition_by for stream in streams):
+        msg = "the exchange by rows does not carry what decides which tuples of a partition are late"
+        raise ArgumentError(msg, name="exchange", hint="use reference, packed or auto, or leave out partition_by")
 
 
 @lru_cache(maxsize=64)

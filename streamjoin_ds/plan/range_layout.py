@@ -21,6 +21,7 @@ import math
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -214,8 +215,9 @@ class RangeLayout:
         dealt = self.deal(stream, keys, tuples.column(SEQ).to_numpy(), has_key)
         order = np.argsort(dealt.groups.astype(np.int16), kind="stable")  # NumPy sorts 16 bits without comparisons
         groups, begins = np.unique(dealt.groups[order], return_index=True)
-        for group, rows in zip(groups.tolist(), np.split(dealt.rows[order], begins[1:]), strict=True):
-            yield group, tuples.take(pa.array(rows))
+        in_order = tuples.take(pa.array(dealt.rows[order]))
+        for group, (begin, end) in zip(groups.tolist(), pairwise([*begins.tolist(), len(order)]), strict=True):
+            yield group, in_order.slice(begin, end - begin)
 
     def received(self, bound: BoundJoin, cell: int, stream: int, tuples: pa.Table) -> Received:
         """Return that tuples with a finite key are kept, and which tuples this cell counts.

@@ -13,7 +13,9 @@ from streamjoin_ds.source.delta.results_feed import ResultsFeed
 from streamjoin_ds.source.delta.tables import table_path, with_table_format
 from streamjoin_ds.source.feed import Feed
 from streamjoin_ds.source.files.file_feed import FileFeed
+from streamjoin_ds.source.files.file_partitions import FilePartitions
 from streamjoin_ds.source.generated.generator import GeneratorFeed
+from streamjoin_ds.source.partitioned_feed import PartitionedFeed
 from streamjoin_ds.spec import Generator, Stream
 
 __all__ = ["begin_alike", "open_feed"]
@@ -37,6 +39,8 @@ def open_feed(stream: Stream, schema: pa.Schema, *, ignore_missing: bool = False
     if table is not None:
         feed = ResultsFeed if stream.format == "results" else DeltaFeed
         return feed(stream, table, schema)
+    if stream.partition_by is not None:
+        return PartitionedFeed(stream, FilePartitions(stream, schema, ignore_missing=ignore_missing))
     return FileFeed(stream, schema, ignore_missing=ignore_missing)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from streamjoin_ds.source.offset import ClockFacts
@@ -35,7 +35,7 @@ class Idleness:
     clock: Callable[[], float] = time.monotonic
     wall: Callable[[], float] = time.time
     takes_what_is_there: bool = False
-    _since: list[float] | None = field(default=None, init=False)
+    _since: dict[tuple[int, str], float] = field(default_factory=dict, init=False)
 
     def decided(self, before: Sequence[ClockFacts], arrived: Sequence[bool]) -> list[ClockFacts]:
         """Return what the offset at the end of a batch says of each stream's clock.
@@ -48,23 +48,38 @@ class Idleness:
             Which streams have records that could be read now.
         """
         now, wall_s = self.clock(), int(self.wall())
-        if self._since is None:
-            self._since = [now] * len(self.streams)
-            if self.takes_what_is_there:
-                self._since = [now - max(wall_s - (wall_s if b.seen_s is None else b.seen_s), 0) for b in before]
-        found = []
-        for number, (stream, facts, has_records) in enumerate(zip(self.streams, before, arrived, strict=True)):
-            if has_records:
-                self._since[number] = now
-            timeout_us = stream.idle_timeout_us
-            if timeout_us is None:
-                found.append(ClockFacts(max_ahead_us=stream.max_ahead_us))
-                continue
-            silent_us = (now - self._since[number]) * 1e6
-            idle = not has_records and (facts.idle or silent_us >= timeout_us)
-            seen_s = wall_s if has_records or facts.seen_s is None else facts.seen_s
-            found.append(ClockFacts(idle, seen_s, stream.max_ahead_us))
-        return found
+        pairs = enumerate(zip(before, arrived, strict=True))
+        return [self._of((number, ""), facts, has_records, now, wall_s) for number, (facts, has_records) in pairs]
+
+    def decided_of(
+        self, stream: int, before: Mapping[str, ClockFacts], arrived: Mapping[str, bool]
+    ) -> dict[str, ClockFacts]:
+        """Return what the offset says of the clocks of a stream's partitions, by their names; see `decided`.
+
+        Parameters
+        ----------
+        stream : int
+            The stream's number.
+        before, arrived : mapping
+            For each partition that has joined.
+        """
+        now, wall_s = self.clock(), int(self.wall())
+        return {name: self._of((stream, name), before[name], arrived[name], now, wall_s) for name in before}
+
+    def _of(self, key: tuple[int, str], before: ClockFacts, has_records: bool, now: float, wall_s: int) -> ClockFacts:
+        stream = self.streams[key[0]]
+        if key not in self._since:
+            away_s = wall_s - (wall_s if before.seen_s is None else before.seen_s)
+            self._since[key] = now - max(away_s, 0) * self.takes_what_is_there
+        if has_records:
+            self._since[key] = now
+        timeout_us = stream.idle_timeout_us
+        if timeout_us is None:
+            return ClockFacts(max_ahead_us=stream.max_ahead_us)
+        silent_us = (now - self._since[key]) * 1e6
+        idle = not has_records and (before.idle or silent_us >= timeout_us)
+        seen_s = wall_s if has_records or before.seen_s is None else before.seen_s
+        return ClockFacts(idle, seen_s, stream.max_ahead_us)
 
 
 def after_silence(

@@ -11,6 +11,7 @@ from streamjoin_ds.errors import ArgumentError, FileFormatError, FileMissingErro
 from streamjoin_ds.source.delta.tables import table_path, table_schema, with_table_format
 from streamjoin_ds.source.event_time import event_times
 from streamjoin_ds.source.files.csv_lines import NULL_TEXTS, csv_header
+from streamjoin_ds.source.files.file_partitions import partition_streams
 from streamjoin_ds.source.files.json_lines import check_nulls
 from streamjoin_ds.source.files.line_blocks import TextFormat
 from streamjoin_ds.source.files.lines import first_line
@@ -55,6 +56,8 @@ def infer_schema(stream: Stream) -> pa.Schema:
     if stream.source is not None:
         location = Location(stream.source, stream.format, stream.name)
         location.refuse_table()
+    if stream.partition_by == "folder" and not isinstance(stream.schema, pa.Schema):
+        return _of_first_folder(stream)
     if isinstance(stream.schema, pa.Schema):
         return stream.schema
     if location is None:
@@ -71,6 +74,18 @@ def infer_schema(stream: Stream) -> pa.Schema:
     schema = _of_file(entry, location.format_of(entry), stream)
     check_time_column(schema, stream)
     return schema
+
+
+def _of_first_folder(stream: Stream) -> pa.Schema:
+    """Return the columns of the first sub-folder that has a file with content."""
+    last = None
+    for folder in partition_streams(stream):
+        try:
+            return infer_schema(folder)
+        except FileMissingError as error:  # noqa: PERF203 - a few turns
+            last = error
+    msg = f"the columns of stream {stream.name} cannot be inferred: no sub-folder of {stream.source} has a file"
+    raise last or FileMissingError(msg, name=str(stream.source), hint="put a file there, or declare the schema")
 
 
 def _of_file(entry: FileEntry, kind: str, stream: Stream) -> pa.Schema:

@@ -83,15 +83,18 @@ class LayoutRule:
         self._judged: tuple[int, ...] = ()  # the place of the sample of keys that was looked at last
         self._counts = window.kind == "count"
         self._extent = max(extents)
+        # With three streams an epoch's own tuples are told by their numbers, and those of partitions have no one order.
+        streams = plan.bound.join.streams
+        self._is_fixed = len(streams) > 2 and any(stream.partition_by is not None for stream in streams)
 
     @property
     def follows_rates(self) -> bool:
         """Whether rates decide: no schedule gives the layout, and the plan has more than one cell."""
-        return not self._schedule and self._plan.cells > 1
+        return not self._is_fixed and not self._schedule and self._plan.cells > 1
 
     def asks_for_keys(self, before: LayoutFacts, start: Progress, over: EpochsOver) -> bool:
         """Whether a sample of keys could change the layout of the batch that begins here; arguments as in `decided`."""
-        if not self._plan.attributes:
+        if not self._plan.attributes or self._is_fixed:
             return False
         epochs = self._told(before, over)
         return epochs.current.layout.cells != self._plan.cells or self._may_change(epochs, start)
@@ -149,6 +152,8 @@ class LayoutRule:
         return told.without(over.numbers).heard_by(max(min(kept, told.cells), self._plan.cells))
 
     def _wanted(self, epochs: Epochs, facts: LayoutFacts, start: Progress, keys: KeyHint | None) -> CellLayout | None:
+        if self._is_fixed:
+            return None
         if self._schedule:
             total = sum(start.seqs)
             return next((layout for rows, layout in reversed(self._schedule) if rows <= total), None)

@@ -25,8 +25,9 @@ __all__ = [
 ]
 
 # The newest version. An offset has the lowest version that can hold it: 1 has no decision about a stream's clock, 2 has
-# some, 3 has `unmeasured` or bytes held back, 4 has facts about the layout, 5 about delays, 6 has a layout of ranges.
-OFFSET_VERSION = 6
+# some, 3 has `unmeasured` or bytes held back, 4 has facts about the layout, 5 about delays, 6 has a layout of ranges, 7
+# has a stream of many partitions.
+OFFSET_VERSION = 7
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +168,8 @@ def encode_offset(
     is_new = held or any("unmeasured" in facts for facts in decided.values())
     laid_out = {} if layout is None else layout.to_facts()
     has_ranges = layout is not None and layout.epochs is not None and layout.epochs.has_ranges
-    holds = (bool(decided), bool(is_new), bool(laid_out), delay is not None, has_ranges)  # from version 2 on
+    has_partitions = any("partitions" in facts for facts in streams.values())
+    holds = (bool(decided), bool(is_new), bool(laid_out), delay is not None, has_ranges, has_partitions)  # from 2 on
     version = max((number for number, holds_it in enumerate(holds, 2) if holds_it), default=1)
     delayed = {} if delay is None else delay.to_facts()
     later = {"clocks": decided, "held_back_bytes": held, "layout": laid_out, "delay": delayed}

@@ -80,12 +80,17 @@ class RawRecords:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A stretch of a stream: `count` records from number `first_seq` on. Its tuples have the inside form."""
+    """A stretch of a stream: `count` records from number `first_seq` on. Its tuples have the inside form.
+
+    `before` is given in a stream of many partitions: for each tuple the largest event time before it in its partition,
+    int64; the smallest int64 where there is none.
+    """
 
     first_seq: int
     count: int
     tuples: pa.RecordBatch
     rejects: Sequence[Reject] = field(default=())
+    before: np.ndarray | None = None
 
 
 def inside_form(

@@ -154,6 +154,8 @@ class BoundJoin:
                 "delay_us": stream.delay_us,
                 "generator": stream.source.to_facts() if isinstance(stream.source, Generator) else None,
                 "columns": schema_facts(schema),
+                # left out if there are none, so that older joins keep their fingerprint
+                **({} if stream.partition_by is None else {"partition_by": stream.partition_by}),
             }
             for stream, schema in zip(self.join.streams, self.schemas, strict=True)
         ]

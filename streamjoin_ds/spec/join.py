@@ -6,13 +6,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from streamjoin_ds.errors import ArgumentError, ColumnError
+from streamjoin_ds.errors import ArgumentError, ColumnError, WindowError
 from streamjoin_ds.spec.bound import BoundJoin, bind
 from streamjoin_ds.spec.columns import names_hint
 from streamjoin_ds.spec.expression import Call, Literal, Predicate, streams_of
 from streamjoin_ds.spec.join_parts import JoinParts, predicate_from
 from streamjoin_ds.spec.predicate import Band, Column
 from streamjoin_ds.spec.stream import Stream, schema_from_text
+from streamjoin_ds.spec.window import WindowKind
 from streamjoin_ds.spec.window_text import WindowLike, parse_window, window_from_facts
 
 __all__ = ["MAX_STREAMS", "Join", "bound_from_facts"]
@@ -81,6 +82,7 @@ class Join(JoinParts):
         set_field(self, "streams", streams)
         set_field(self, "predicates", predicates)
         set_field(self, "window", parse_window(window, names))
+        _check_partitions(streams, self.window)
         set_field(self, "select", _selected(select, names))
         set_field(self, "include_self_pairs", bool(include_self_pairs))
         declared = {stream.name: stream.schema for stream in streams if stream.schema is not None}
@@ -124,6 +126,21 @@ def _check_selves(streams: Sequence[Stream]) -> None:
                 msg = f"the input of {stream.name} is read twice, with another {option}: a tuple may get two numbers"
                 hint = f"give both streams the same {option}, or include_self_pairs"
                 raise ArgumentError(msg, name=option, hint=hint)
+
+
+def _check_partitions(streams: Sequence[Stream], window: WindowKind) -> None:
+    """Refuse what a join over a stream of several partitions cannot have."""
+    sources = [stream.source for stream in streams]
+    for stream in streams:
+        if stream.partition_by is None:
+            continue
+        if window.kind == "count":
+            msg = f"a count window needs one order of each stream's tuples, and stream {stream.name} has partitions"
+            raise WindowError(msg, name="window", hint="use a time window (15s) or a periodic one")
+        if stream.source is not None and sources.count(stream.source) > 1:
+            # Two readings may find new partitions in another order, and then a tuple has two numbers.
+            msg = f"the input of {stream.name} is read twice, so it cannot have partitions yet"
+            raise ArgumentError(msg, name="partition_by", hint="leave out partition_by, or join two different inputs")
 
 
 def _check_stream(stream: object) -> None:

@@ -20,12 +20,22 @@ from streamjoin_ds.spec.expression import Call, Expression, Literal, expression_
 from streamjoin_ds.spec.predicate import Column, stream_name
 from streamjoin_ds.spec.rate import checked_rate
 
-__all__ = ["FORMATS", "GENERATOR_PREFIX", "ON_BAD_FILE", "ON_CHANGE", "TIME_UNITS", "Generator", "Stream"]
+__all__ = [
+    "FORMATS",
+    "GENERATOR_PREFIX",
+    "ON_BAD_FILE",
+    "ON_CHANGE",
+    "PARTITION_BY",
+    "TIME_UNITS",
+    "Generator",
+    "Stream",
+]
 
 FORMATS = ("auto", "csv", "json", "parquet", "spool", "delta", "results")
 GENERATOR_PREFIX = "gen:"
 ON_BAD_FILE = ("stop", "quarantine")
 ON_CHANGE = ("stop", "ignore")
+PARTITION_BY = ("file", "folder")
 TIME_UNITS = ("s", "ms", "us", "ns")
 _TABLE_OPTIONS = ("on_change", "starting_version", "starting_timestamp")
 _RESULTS_TIME = "event_time"
@@ -133,6 +143,10 @@ class Stream:
         the stream begins with all rows that the table has when the first batch is planned.
     starting_timestamp : str or datetime, optional
         As `starting_version`: the first version that was committed at this time or later. UTC unless it says otherwise.
+    partition_by : {"file", "folder"}, optional
+        The stream has many partitions, each with an order of its own, and no order among them: each file of the folder
+        is one, or each sub-folder. Lateness is judged in each partition, and the stream's watermark is the smallest of
+        its partitions' that are not idle (ARCHITECTURE.md, "Partitions"). By default the stream has one order.
     """
 
     name: str
@@ -151,6 +165,7 @@ class Stream:
     on_change: str = "stop"
     starting_version: int | str | None = None
     starting_timestamp: str | datetime | None = None
+    partition_by: str | None = None
 
     def __post_init__(self) -> None:
         stream_name(self.name)
@@ -187,6 +202,8 @@ class Stream:
         object.__setattr__(self, "starting_version", _starting_version(self.starting_version, self.name))
         object.__setattr__(self, "starting_timestamp", _starting_timestamp(self.starting_timestamp, self.name))
         _check_table_options(self)
+        if self.partition_by is not None:
+            _check_partitions(self)
 
     @property
     def delay_us(self) -> int:
@@ -211,6 +228,7 @@ class Stream:
             **{name: us for name, us in clocks.items() if us is not None},
             **({} if self.rate is None else {"rate": self.rate}),
             **_table_facts(self),
+            **({} if self.partition_by is None else {"partition_by": self.partition_by}),
             "name": self.name,
             "source": source,
             "time": self.time,
@@ -242,6 +260,7 @@ class Stream:
             where=None if facts.get("where") is None else expression_from(facts["where"]),
             rate=facts.get("rate"),
             **{name: facts[name] for name in _TABLE_OPTIONS if name in facts},
+            partition_by=facts.get("partition_by"),
             **{name: f"{facts[f'{name}_us']}us" for name in ("idle_timeout", "max_ahead") if f"{name}_us" in facts},
         )
 
@@ -299,6 +318,20 @@ def _starting_timestamp(given: object, name: str) -> str | None:
         msg = f"starting_timestamp of stream {name} is no time"
         raise ArgumentError(msg, name="starting_timestamp", hint="for example 2026-01-31T12:00:00Z, or 2026-01-31")
     return (moment if moment.tzinfo is not None else moment.replace(tzinfo=timezone.utc)).isoformat()
+
+
+def _check_partitions(stream: Stream) -> None:
+    """Refuse what a stream of several partitions cannot have."""
+    if stream.partition_by not in PARTITION_BY:
+        msg = f"stream {stream.name} has an unknown partition_by"
+        raise ArgumentError(msg, name="partition_by", hint=f"one of {', '.join(PARTITION_BY)}, or leave it out")
+    if isinstance(stream.source, Generator):
+        msg = f"stream {stream.name} is generated, so it has no partitions"
+        raise ArgumentError(msg, name="partition_by", hint="leave it out: it is for folders of files")
+    for option, given in (("max_ahead", stream.max_ahead), ("on_bad_file", stream.on_bad_file != "stop" or None)):
+        if given is not None:
+            msg = f"stream {stream.name} has partitions, so it cannot have {option} yet"
+            raise ArgumentError(msg, name=option, hint=f"leave out {option}, or partition_by")
 
 
 def check_time_column(schema: pa.Schema, stream: Stream) -> None:

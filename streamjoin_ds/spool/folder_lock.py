@@ -5,10 +5,10 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import socket
 from pathlib import Path
 
 from streamjoin_ds.errors import SpoolInUseError
+from streamjoin_ds.machine import process_facts, process_told
 
 __all__ = ["LOCK_FILE", "FolderLock"]
 
@@ -31,23 +31,15 @@ class FolderLock:
         except BlockingIOError:
             holder = os.read(self._descriptor, 4096)
             self.release()
-            msg = f"the spool {folder} is in use by {_who(holder)}"
+            msg = f"the spool {folder} is in use by {process_told(holder)}"
             raise SpoolInUseError(
                 msg, name=str(folder), hint="end that process first, or give another folder"
             ) from None
         os.ftruncate(self._descriptor, 0)
-        os.pwrite(self._descriptor, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode(), 0)
+        os.pwrite(self._descriptor, json.dumps(process_facts()).encode(), 0)
 
     def release(self) -> None:
         """Let go of the lock."""
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
             os.close(descriptor)
-
-
-def _who(holder: bytes) -> str:
-    try:
-        facts = json.loads(holder)
-        return f"process {int(facts['pid'])} on {facts['host']}"
-    except (KeyError, TypeError, ValueError):
-        return "another process"

@@ -84,6 +84,11 @@ class Segment:
             return cls.begin(path.parent, int(path.stem), salt, sync)
         salt, first = facts
         found = walk(data[HEADER_BYTES:], salt, HEADER_BYTES, ended=True)
+        torn = next((place for place in sorted(found.damaged) if place >= found.marked_count), None)
+        if torn is not None:
+            # Damage after the last mark is of a group that was never synced, or of the mark before it: a later page of
+            # the group came to the device before an earlier one. Nothing from there on was acknowledged.
+            found = walk(data[HEADER_BYTES : HEADER_BYTES + found.starts[torn]], salt, HEADER_BYTES, ended=True)
         end = HEADER_BYTES + found.end
         following = first if found.following is None else found.following
         segment = cls(path, os.open(path, os.O_RDWR), salt, end, following, sync)

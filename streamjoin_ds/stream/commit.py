@@ -32,7 +32,13 @@ from streamjoin_ds.sink.tables import LEDGER_SCHEMA, METRICS_SCHEMA, TableSet
 from streamjoin_ds.source.offset import DelayFacts
 from streamjoin_ds.stream.delay_log import DelayLog
 from streamjoin_ds.stream.key_log import KeyLog
-from streamjoin_ds.stream.silence import SilenceLog, WatermarkHolder, holder
+from streamjoin_ds.stream.silence import (
+    PartitionClock,
+    SilenceLog,
+    WatermarkHolder,
+    holder,
+    partition_clocks,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -134,13 +140,15 @@ class BatchCommit:
             msg = f"{len(missing)} of the {cells} cells have not reported batch {batch_id}"
             raise LedgerError(msg, name="cells", hint="nothing was committed; this is a defect, please report it")
         _check_seen(plan, files, [name for fact in facts.values() for name in fact["blocks"]])
-        ends = batch_end(Path(plan.spark_root), batch_id, plan.bound.join.streams)
+        # Of DataFrames the offset log tells nothing that can be read here.
+        ends = {} if plan.foreign else batch_end(Path(plan.spark_root), batch_id, plan.bound.join.streams)
         ledger = _ledger(plan, batch_id, facts, ends)
         watermark_us = _least([fact["watermark_us"] for fact in facts.values()])
         of_cell = next(iter(facts.values()))  # every cell hears of every stream
         idle = tuple(plan.bound.names[stream] for stream in of_cell["idle"])
         largest_us = {row["stream"]: row["largest_ts"] for row in ledger}
-        held = holder(plan.bound.join.streams, largest_us, {row["stream"]: row["read"] for row in ledger}, idle)
+        read = {row["stream"]: row["read"] for row in ledger}
+        held = holder(plan.bound.join.streams, largest_us, read, idle, _partitions(plan, batch_id, ends))
         committer, maintenance = committer_for(plan)
         outcome = committer.commit(
             batch_id,
@@ -169,6 +177,18 @@ class BatchCommit:
         _log.debug("batch %d: %d matches", batch_id, summary.matches)
         for watcher in _watchers:
             watcher(summary)
+
+
+def _partitions(plan: Plan, batch_id: int, ends: Mapping[str, StreamEnd]) -> dict[str, list[PartitionClock]]:
+    """Return the clocks of the partitions of each stream that has any."""
+    found = {name: position for name, end in ends.items() if (position := end.partitions) is not None}
+    if not found:
+        return {}
+    before = batch_end(Path(plan.spark_root), batch_id - 1, plan.bound.join.streams) if batch_id else {}
+    return {
+        name: partition_clocks(before[name].partitions if name in before else None, position)
+        for name, position in found.items()
+    }
 
 
 def _note_epochs_over(plan: Plan, facts: Mapping[int, Mapping[str, Any]], ends: Mapping[str, StreamEnd]) -> None:

@@ -23,7 +23,7 @@ from streamjoin_ds.cell.cell_windows import (
 )
 from streamjoin_ds.engine.intake.lateness import StreamClock, low_watermark
 from streamjoin_ds.errors import ArgumentError, LayoutError, WatermarkMissingError, WindowError
-from streamjoin_ds.exchange import EXCHANGE_DDL, LAYOUT_KEY, foreign_columns, open_block, pack_foreign
+from streamjoin_ds.exchange import EXCHANGE_DDL, LAYOUT_KEY, Packer, foreign_columns, open_block, pack_foreign
 from streamjoin_ds.exchange.content_hash import content_hash
 from streamjoin_ds.plan import AskedLayout, Execution, Plan
 from streamjoin_ds.source.event_time import NO_TIME
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.state import GroupState
 
-__all__ = ["joined"]
+__all__ = ["check_frames", "joined", "over_frames", "packed_frame"]
 
 _log = logging.getLogger(__name__)
 
@@ -51,32 +51,20 @@ def joined(
 
     from streamjoin_ds.spark.worker_check import check_workers
 
-    if join.window.kind == "count":
-        msg = "a count window needs an order of the tuples, and DataFrames have none"
-        raise WindowError(msg, name="window", hint="use a time window (15s) or a periodic one, or start() on sources")
     for stream in join.streams:
         if stream.rate is not None:
             msg = f"stream {stream.name} has a rate, which dataframe() does not use"
             raise ArgumentError(
                 msg, name="rate", hint="leave the rate out and give a layout, or use start() on sources"
             )
-        for option in ("idle_timeout", "max_ahead"):
-            if getattr(stream, option) is not None:
-                msg = (
-                    f"stream {stream.name} has {option}, which needs an order of the records, and DataFrames have none"
-                )
-                raise ArgumentError(msg, name=option, hint="leave it out, or use start() on sources")
-    if set(frames) != set(join.names):
-        odd = ", ".join(sorted(set(frames) ^ set(join.names)))
-        msg = f"the frames and the join's streams have different names: {odd}"
-        raise ArgumentError(msg, name=odd, hint=f"give one frame for each of {', '.join(join.names)}")
+    check_frames(join, frames)
     streaming = {name: frame.isStreaming for name, frame in frames.items()}
     if len(set(streaming.values())) > 1:
         static = ", ".join(name for name, moving in streaming.items() if not moving)
         msg = f"some frames are streaming and some are static ({static})"
         raise ArgumentError(msg, name=static, hint="read all of them with spark.readStream, or all with spark.read")
     schemas = {name: to_arrow_schema(frame.schema, timezone="UTC") for name, frame in frames.items()}
-    bound = bind(_over_frames(join, frames), schemas)
+    bound = bind(over_frames(join, frames), schemas)
     check_execution(bound, execution)
     session = next(iter(frames.values())).sparkSession
     check_workers(session)
@@ -102,7 +90,10 @@ def joined(
     placed = FrameLayout(plan.to_json(), asked.grid is not None) if moving else _Fixed(plan.to_json())
     packed = reduce(
         lambda left, right: left.union(right),
-        (_packed(plan, placed, number, frames[name], moving) for number, name in enumerate(bound.names)),
+        (
+            packed_frame(plan, number, frames[name], pack_foreign(placed, number, keeps_grid=moving))
+            for number, name in enumerate(bound.names)
+        ),
     )
     result = from_arrow_schema(_schema(bound))
     if not moving:
@@ -110,6 +101,29 @@ def joined(
     delays_us = tuple(_delay_us(stream, frames[stream.name]) for stream in bound.join.streams)
     cell = _ForeignCell(placed, delays_us)
     return packed.groupBy("cell").applyInPandasWithState(cell, result, STATE_DDL, "append", "NoTimeout")
+
+
+def check_frames(join: Join, frames: Mapping[str, DataFrame]) -> None:
+    """Refuse what no join over DataFrames can have, and frames that are not those of the join's streams.
+
+    Raises
+    ------
+    ArgumentError, WindowError
+    """
+    if join.window.kind == "count":
+        msg = "a count window needs an order of the tuples, and DataFrames have none"
+        raise WindowError(msg, name="window", hint="use a time window (15s) or a periodic one, or start() on sources")
+    for stream in join.streams:
+        for option in ("idle_timeout", "max_ahead", "partition_by"):
+            if getattr(stream, option) is not None:
+                msg = (
+                    f"stream {stream.name} has {option}, which needs an order of the records, and DataFrames have none"
+                )
+                raise ArgumentError(msg, name=option, hint="leave it out, or use start() on sources")
+    if set(frames) != set(join.names):
+        odd = ", ".join(sorted(set(frames) ^ set(join.names)))
+        msg = f"the frames and the join's streams have different names: {odd}"
+        raise ArgumentError(msg, name=odd, hint=f"give one frame for each of {', '.join(join.names)}")
 
 
 @dataclass(frozen=True)
@@ -122,7 +136,7 @@ class _Fixed:
         return Plan.from_json(self.plan_text)
 
 
-def _over_frames(join: Join, frames: Mapping[str, DataFrame]) -> Join:
+def over_frames(join: Join, frames: Mapping[str, DataFrame]) -> Join:
     """Return the join with those streams over one input that are over one DataFrame, and only those.
 
     Streaming frames that mean the same share the node of their watermark, and so one source. That source gives both the
@@ -177,11 +191,12 @@ def _checked_root(blocks: str) -> str:
     return root
 
 
-def _packed(plan: Plan, placed: Callable[[], Plan], stream: int, frame: DataFrame, keeps_grid: bool) -> DataFrame:
+def packed_frame(plan: Plan, stream: int, frame: DataFrame, pack: Packer) -> DataFrame:
+    """Return exchange rows of a stream's frame, which `pack` makes of its `foreign_columns`."""
     names = foreign_columns(plan, stream)
     # Columns get their places as names: mapInArrow cannot take columns whose names hold a dot.
     chosen = frame.select(*(frame[_quoted(name)].alias(f"c{place}") for place, name in enumerate(names)))
-    return chosen.mapInArrow(pack_foreign(placed, stream, keeps_grid=keeps_grid), EXCHANGE_DDL)
+    return chosen.mapInArrow(pack, EXCHANGE_DDL)
 
 
 def _quoted(name: str) -> str:

@@ -6,12 +6,15 @@ from collections.abc import Mapping, Sequence
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, TypeAlias
 
+from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.plan import Execution
 from streamjoin_ds.spec import Join
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+
+    from streamjoin_ds.stream.frame_query import OrderBy
 
 __all__ = ["StreamJoin"]
 
@@ -55,6 +58,8 @@ class StreamJoin(Join):
         source_options: Mapping[str, str] | None = None,
         durable: bool = True,
         take_over: bool = False,
+        frames: Mapping[str, DataFrame] | None = None,
+        order_by: OrderBy | None = None,
     ) -> StreamingQuery:
         """Start the join as a streaming query into Delta tables.
 
@@ -120,6 +125,14 @@ class StreamJoin(Join):
             Whether to take a checkpoint from a driver that still holds it but no longer works: it is stopped, or cut
             off. If that driver wakes up, it is refused by name. False: a checkpoint that another driver holds is
             refused.
+        frames : mapping of stream name to DataFrame, optional
+            Streaming DataFrames in place of sources: one for each stream, whose streams have no source. See the notes.
+        order_by : str, sequence of str, or mapping of stream name to them, optional
+            With `frames`: the columns of whole numbers, at least 0, that number a stream's rows. One is the row's
+            number in the stream. Of two the first is a partition's number and the second the row's in it
+            (``("partition", "offset")`` of Kafka). ``<stream>_seq`` is that number; of two it is the first times 2^40
+            and the second. No two rows may have one number. A row without is a reject. By default ``<stream>_seq`` is a
+            hash of the row's values, and equal rows have the same.
 
         Returns
         -------
@@ -136,6 +149,16 @@ class StreamJoin(Join):
             Another process runs the join with this checkpoint.
         RecoveryError
             A power cut or a restored copy left files that do not fit together; ``streamjoin repair`` says more.
+
+        Notes
+        -----
+        *DataFrames.* Spark plans the batches of `frames`, so their sources' own options bound them. Rows of DataFrames
+        have no order. So a tuple is late iff it is older than the watermark at the start of its batch, which is the
+        smallest, over the streams, of the largest event time in the batches before minus the stream's `delay`. Spark's
+        own watermark is not needed and not used. Tables, punctuations, late rows, rejects and the ledger are those of
+        `start`, each batch once. What needs an order, or plans batches, is refused by name: count windows,
+        `idle_timeout`, `max_ahead`, `partition_by`, `max_rows_per_batch`, `max_delay`, `source_options`. The layout and
+        the number of cells stay those of the first start, and ``streamjoin repair`` does not mend such a checkpoint.
         """
         from streamjoin_ds.stream.query import QueryOptions, start
 
@@ -152,6 +175,13 @@ class StreamJoin(Join):
             take_over,
             cells,
         )
+        if frames is not None:
+            from streamjoin_ds.stream.frame_query import start_over_frames
+
+            return start_over_frames(self, spark, frames, order_by, fspath(to), fspath(checkpoint), options)
+        if order_by is not None:
+            msg = "order_by is for frames, and there are none"
+            raise ArgumentError(msg, name="order_by", hint="leave it out, or give frames")
         return start(self, spark, fspath(to), fspath(checkpoint), options)
 
     def dataframe(
@@ -214,7 +244,22 @@ class StreamJoin(Join):
         *Numbers and order.* DataFrames have no ``seq``: ``<stream>_seq`` is a hash of the tuple. Without an order there
         are no count windows: they are refused.
 
-        *Speed.* Tuples cross the JVM as rows (about 1.3 M/s on two cores); `start` is the fast way.
+        *What it cannot have.* ``start(frames=...)`` takes the same streaming frames, and has what this lacks:
+
+        ====================  ===================================  ==================================
+        what                  `dataframe`                          ``start(frames=...)``
+        ====================  ===================================  ==================================
+        results               a DataFrame, to be written anywhere  Delta tables, each batch once
+        late tuples           a count in the workers' log          rows of the late table
+        rows that are broken  a count in the workers' log          rows of the rejects table
+        ledger, metrics       none                                 tables, and Spark's own progress
+        punctuation           none                                 in the commit of the results
+        delay                 that of the frame's watermark        the stream's own
+        numbers               a hash of the row                    that, or columns (``order_by``)
+        static frames         yes                                  no
+        ====================  ===================================  ==================================
+
+        *Speed.* Tuples cross the JVM as rows (about 1.3 M/s on two cores); sources of this package are the fast way.
         """
         from streamjoin_ds.stream.frames import joined
 

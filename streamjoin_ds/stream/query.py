@@ -35,6 +35,7 @@ from streamjoin_ds.plan import (
     Plan,
     attributes_of,
     best_ranges,
+    check_exchange,
     choose_layout,
     is_of_ranges,
 )
@@ -48,13 +49,23 @@ from streamjoin_ds.spark.visibility import seen_by_workers
 from streamjoin_ds.spec import BoundJoin, Join, bind, duration_us
 from streamjoin_ds.stream.commit import BatchCommit, committer_for, forget_committer
 from streamjoin_ds.stream.known_rates import known_rates
+from streamjoin_ds.stream.observed import observed
 from streamjoin_ds.stream.sensor_options import checked_reader_options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-__all__ = ["QueryOptions", "bound_join", "planned", "start"]
+__all__ = [
+    "QueryOptions",
+    "bound_join",
+    "cells_of",
+    "first_layout",
+    "planned",
+    "query_over",
+    "start",
+    "ways_of",
+]
 
 _log = logging.getLogger(__name__)
 
@@ -127,7 +138,9 @@ def bound_join(join: Join) -> BoundJoin:
         if stream.source is None:
             msg = f"stream {stream.name} has no source"
             raise ArgumentError(
-                msg, name=stream.name, hint="give a file, a folder or a generator; or use dataframe() or JoinEngine"
+                msg,
+                name=stream.name,
+                hint="give a file, a folder or a generator; or use frames=, dataframe() or JoinEngine",
             )
     join = _with_table_formats(join)
     return bind(join, {stream.name: infer_schema(stream) for stream in join.streams})
@@ -152,7 +165,7 @@ def planned(
     check_execution(bound, execution)
     asked = AskedLayout.parse(layout, len(bound.names))
     asked.check(bound)
-    chosen = asked.grid or _layout(bound, cells or _DEFAULT_CELLS, asked.kind, load)
+    chosen = asked.grid or first_layout(bound, cells or _DEFAULT_CELLS, asked.kind, load)
     way = "reference" if exchange == "auto" else exchange
     return Plan(
         bound, chosen, chosen.cells, way, execution=execution, durable=durable, layout_kind=asked.kind,
@@ -212,10 +225,16 @@ def _as_driven(plan: Plan) -> Plan:
 
 def _started(spark: SparkSession, plan: Plan, options: QueryOptions, cuts: list[Any]) -> StreamingQuery:
     committer_for(plan)  # makes the tables, or refuses them, before anything runs
-    frame = references(spark, plan, options, cuts)
+    return query_over(references(spark, plan, options, cuts), plan, options)
+
+
+def query_over(exchanged: DataFrame, plan: Plan, options: QueryOptions) -> StreamingQuery:
+    """Start the query that joins exchange rows and commits what comes of them."""
+    reports = exchanged.groupBy("cell").applyInPandasWithState(
+        CellFunction(plan), REPORT_DDL, STATE_DDL, "append", "NoTimeout"
+    )
     cells = (
-        frame.groupBy("cell")
-        .applyInPandasWithState(CellFunction(plan), REPORT_DDL, STATE_DDL, "append", "NoTimeout")
+        observed(reports)
         .writeStream.queryName(f"streamjoin-{plan.join_id[:8]}")
         .option("checkpointLocation", plan.spark_root)
         .foreachBatch(BatchCommit(plan))
@@ -224,7 +243,7 @@ def _started(spark: SparkSession, plan: Plan, options: QueryOptions, cuts: list[
         cells = cells.trigger(availableNow=True)
     elif options.trigger is not None:
         cells = cells.trigger(processingTime=f"{duration_us(options.trigger, 'trigger') // 1000} milliseconds")
-    with configured(spark, plan.partitions):
+    with configured(exchanged.sparkSession, plan.partitions):
         return cells.start()
 
 
@@ -246,6 +265,7 @@ def _located(join: Join) -> Join:
 def _plan(join: Join, spark: SparkSession, table_root: str, checkpoint: Path, options: QueryOptions) -> Plan:
     from streamjoin_ds.spark.worker_check import check_workers
 
+    check_exchange(join.streams, options.exchange)
     identity = CheckpointIdentity.load(checkpoint)
     asked = AskedLayout.parse(options.layout, len(join.streams))
     given = asked.grid
@@ -257,7 +277,7 @@ def _plan(join: Join, spark: SparkSession, table_root: str, checkpoint: Path, op
         check_execution(bound, options.execution)
         asked.check(bound)
         check_workers(spark)  # before anything is written
-        layout: CellLayout = given or _layout(bound, _cells(spark, options, None), asked.kind)
+        layout: CellLayout = given or first_layout(bound, cells_of(spark, options, None), asked.kind)
         identity = CheckpointIdentity.create(checkpoint, bound, layout, layout.cells)
         cells, wanted = identity.partitions, None
     else:
@@ -267,13 +287,13 @@ def _plan(join: Join, spark: SparkSession, table_root: str, checkpoint: Path, op
         check_execution(bound, options.execution)
         asked.check(bound)
         check_workers(spark)
-        cells = given.cells if given is not None else _cells(spark, options, identity.partitions)
+        cells = given.cells if given is not None else cells_of(spark, options, identity.partitions)
         if cells != identity.partitions and not is_movable(checkpoint, identity):
             cells = _kept_cells(identity.partitions, cells, is_asked=given is not None or options.cells is not None)
         is_kind = asked.may_have_ranges(cells) if is_of_ranges(identity.layout) else asked.kind != "ranges"
         keeps = is_kind and cells == identity.layout.cells
-        wanted = given or (None if keeps else _layout(bound, cells, asked.kind))
-    exchange, state_root = _ways(spark, checkpoint, table_root, options.exchange)
+        wanted = given or (None if keeps else first_layout(bound, cells, asked.kind))
+    exchange, state_root = ways_of(spark, checkpoint, table_root, options.exchange)
     return Plan(
         bound,  # not the recorded join: the same join may find its input in another place now
         identity.layout,
@@ -293,7 +313,7 @@ def _plan(join: Join, spark: SparkSession, table_root: str, checkpoint: Path, op
     )
 
 
-def _cells(spark: SparkSession, options: QueryOptions, kept: int | None) -> int:
+def cells_of(spark: SparkSession, options: QueryOptions, kept: int | None) -> int:
     """Return the number of cells: as asked, else by the cores that there are.
 
     `kept` is the checkpoint's number, which stays where nobody says how many cores there are.
@@ -314,7 +334,7 @@ def _kept_cells(kept: int, wanted: int, *, is_asked: bool) -> int:
     return kept
 
 
-def _ways(spark: SparkSession, checkpoint: Path, table_root: str, exchange: str) -> tuple[str, str]:
+def ways_of(spark: SparkSession, checkpoint: Path, table_root: str, exchange: str) -> tuple[str, str]:
     """Return the way of the exchange, and the folder of the windows' blocks; "" if a worker does not see that folder.
 
     Raises
@@ -353,7 +373,7 @@ def _first_seen(join: Join, identity: CheckpointIdentity) -> Mapping[str, pa.Sch
     return schemas
 
 
-def _layout(bound: BoundJoin, cells: int, kind: str, load: Load | None = None) -> CellLayout:
+def first_layout(bound: BoundJoin, cells: int, kind: str, load: Load | None = None) -> CellLayout:
     """Return the layout that a join begins with: by the load, and ranges by the keys that the inputs begin with.
 
     A join that may choose begins with a grid: a sample of a whole window tells whether ranges are better.

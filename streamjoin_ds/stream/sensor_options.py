@@ -43,6 +43,7 @@ STREAM_OPTIONS = {
     "on_change": "stop, or ignore: what happens at a version of a Delta table that deletes or rewrites rows (stop)",
     "starting_version": "version of a Delta table whose changes come first, or latest (begin with the table's rows)",
     "starting_timestamp": "instead of starting_version: the first version committed then or later",
+    "partition_by": "file or folder: each file, or each sub-folder, has an order of its own (one order for all)",
     "delay": "accepted, but not used outside a join",
 }
 
@@ -205,6 +206,7 @@ def _stream(given: Mapping[str, str]) -> Stream:
         on_change=given.get("on_change", "stop").lower(),
         starting_version=given.get("starting_version"),
         starting_timestamp=given.get("starting_timestamp"),
+        partition_by=given.get("partition_by", "").lower() or None,
     )
     return with_table_format(stream)
 

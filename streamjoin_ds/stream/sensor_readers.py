@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,8 @@ from streamjoin_ds.source.offset import (
     encode_offset,
 )
 from streamjoin_ds.source.pacing import Pacing
+from streamjoin_ds.source.partitioned_feed import PartitionedFeed
+from streamjoin_ds.source.partitioned_position import PartitionedPosition
 from streamjoin_ds.source.position import Position
 from streamjoin_ds.spec.ahead import AheadLimit
 from streamjoin_ds.stream.sensor_options import SourceOptions
@@ -121,10 +124,11 @@ class SensorsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if bound is not None:
             bound.looked([at.seq for at in positions], there, saw_all=all(count < look for count in there))
         clocks = self._idleness.decided(before, [bool(count) for count in there])
-        if sum(rows) or lets_time_go_on(before, clocks):
+        ends = [feed.advance(at, count) for feed, at, count in zip(feeds, positions, rows, strict=True)]
+        ends = [self._clocked(stream, end) for stream, end in enumerate(ends)]
+        if sum(rows) or lets_time_go_on(before, clocks) or self._frees(positions, ends, clocks):
             has_time = [feed.has_time(count) for feed, count in zip(feeds, rows, strict=True)]
             clocks = after_silence(before, clocks, has_time)
-            ends = [feed.advance(at, count) for feed, at, count in zip(feeds, positions, rows, strict=True)]
             layout = self._laid_out(start, positions, ends, frontiers, rows)
             delay = None if bound is None else bound.begins([at.seq for at in ends], sum(there) - sum(rows))
             self._latest = self._offset(ends, clocks, [feed.held_back_bytes for feed in feeds], layout, delay)
@@ -171,7 +175,8 @@ class SensorsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             parts = feed.split(first, last, self._options.parts)
             for part, (low, high) in enumerate(parts):
                 task = SensorsPartition(stream, part, low.to_facts(), high.to_facts(), batch=batch)
-                task.ahead, task.files = (ahead if any(ahead) else ()), files[stream]
+                own = files[stream] if len(parts) == 1 else feed.files_between(low, high)
+                task.ahead, task.files = (ahead if any(ahead) else ()), own
                 planned.append(task)
             if not parts:
                 silent.append(stream)
@@ -190,6 +195,8 @@ class SensorsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             idle = [stream for stream in silent if after[stream].idle]
             planned[0].silent = tuple(stream for stream in silent if stream not in idle)
             planned[0].idle = tuple(idle)
+            ends = enumerate(last for _, last in stretches)
+            planned[0].lows = tuple((n, last.low_us) for n, last in ends if isinstance(last, PartitionedPosition))
         return planned
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -214,6 +221,25 @@ class SensorsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if first == start:
                 return last
         return None
+
+    def _clocked(self, stream: int, end: Position) -> Position:
+        """Return the end of a batch with what is decided about the clocks of a stream's partitions."""
+        feed = self._tasks.feeds[stream]
+        if not isinstance(feed, PartitionedFeed):
+            return end
+        assert isinstance(end, PartitionedPosition)
+        return feed.clocked(end, partial(self._idleness.decided_of, stream))
+
+    @staticmethod
+    def _frees(positions: Sequence[Position], ends: Sequence[Position], clocks: Sequence[ClockFacts]) -> bool:
+        """Whether a batch without records is worth planning: a partition that held its stream up no longer does."""
+        return any(
+            isinstance(first, PartitionedPosition)
+            and isinstance(last, PartitionedPosition)
+            and first.low_us != last.low_us
+            and not clock.idle
+            for first, last, clock in zip(positions, ends, clocks, strict=True)
+        )
 
     def _laid_out(
         self,
@@ -291,7 +317,7 @@ class SensorsBatchReader(DataSourceReader):
         for number, (stream, feed) in enumerate(zip(self._options.streams, self._tasks.feeds, strict=True)):
             start = feed.initial()
             # What is set aside of a bad file must be decided before the task reads it.
-            if isinstance(feed, GeneratorFeed) or stream.on_bad_file == "quarantine":
+            if isinstance(feed, (GeneratorFeed, PartitionedFeed)) or stream.on_bad_file == "quarantine":
                 feed.freeze()
                 end = feed.advance(start, feed.frontier(start, 1 << 62).rows)
                 files = feed.files_between(start, end)

@@ -13,7 +13,7 @@ from pyspark.sql.datasource import InputPartition
 
 from streamjoin_ds.blocks import freeze_imports, reuse_freed_memory
 from streamjoin_ds.errors import ArgumentError
-from streamjoin_ds.exchange import Outbox, epoch_rows, heartbeats, silence, told_epochs, tuple_rows
+from streamjoin_ds.exchange import Outbox, clock_rows, epoch_rows, heartbeats, silence, told_epochs, tuple_rows
 from streamjoin_ds.plan import Epochs
 from streamjoin_ds.source.feed import Feed
 from streamjoin_ds.source.feeds import begin_alike, open_feed
@@ -50,6 +50,8 @@ class SensorsPartition(InputPartition):
         The batch's epochs as JSON; empty while there is only the first.
     tells_epochs : bool
         Whether this task tells the cells of the epochs.
+    lows : tuple of (int, int or None)
+        Streams of many partitions, whose times this task tells the cells (`clock_rows`).
     """
 
     stream: int
@@ -63,6 +65,7 @@ class SensorsPartition(InputPartition):
     files: tuple[str, ...] | None = None
     epochs: str = ""
     tells_epochs: bool = False
+    lows: tuple[tuple[int, int | None], ...] = ()
 
 
 class SensorsTasks:
@@ -145,6 +148,7 @@ class SensorsTasks:
         epochs = self._epochs(partition) if partition.tells_epochs else None
         if epochs is not None:
             yield told_epochs(plan, partition.epochs) if plan.exchange == "rows" else epoch_rows(plan, epochs)
+        yield from clock_rows(plan, partition.lows, epochs)
         send = silence if plan.exchange == "rows" else partial(heartbeats, epochs=epochs)
         yield from send(plan, partition.silent)
         yield from send(plan, partition.idle, idle=True)

@@ -35,7 +35,7 @@ class SensorsDataSource(DataSource):
     path, or generator
         A file, a folder, ``/folder/*.csv.gz``, or a Delta table; a generator such as
         ``gen:band2d?side=r&rate=5117&rows=1000000``.
-    time, time_unit, format, delimiter, columns, delay, on_bad_file
+    time, time_unit, format, delimiter, columns, delay, on_bad_file, partition_by
         Options of the stream; see `streamjoin_ds.spec.Stream`. `columns` is its `schema` as JSON,
         ``{"ts": "timestamp[us, tz=UTC]"}``. `delay` is not used outside a join.
     on_change, startingVersion, startingTimestamp

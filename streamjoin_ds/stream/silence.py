@@ -6,10 +6,13 @@ import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import NamedTuple
 
+from streamjoin_ds.source.partitioned_position import PartitionedPosition
 from streamjoin_ds.spec import Stream, duration_text
 
-__all__ = ["SilenceLog", "WatermarkHolder", "holder"]
+__all__ = ["PartitionClock", "SilenceLog", "WatermarkHolder", "holder", "partition_clocks"]
 
 _log = logging.getLogger(__name__)
 
@@ -21,12 +24,12 @@ _TOLD_BEHIND_US = 60_000_000
 
 @dataclass(frozen=True, slots=True)
 class WatermarkHolder:
-    """A stream that sent nothing and holds the watermark.
+    """A stream, or one of its partitions, that sent nothing and holds the watermark.
 
     Attributes
     ----------
     stream : str
-        The stream's name.
+        The stream's name; of a partition ``stream/partition``.
     behind_us : int or None
         By how many microseconds its clock is behind that of the furthest stream; None: it has had no tuple at all.
     """
@@ -35,10 +38,35 @@ class WatermarkHolder:
     behind_us: int | None
 
 
+class PartitionClock(NamedTuple):
+    """A partition at the end of a batch: its largest event time, its records of the batch, and whether it is idle."""
+
+    name: str
+    largest_us: int | None
+    read: int
+    is_idle: bool
+
+
+def partition_clocks(before: PartitionedPosition | None, end: PartitionedPosition) -> list[PartitionClock]:
+    """Return the clocks of a stream's partitions of which a record was read, given where the batch begins and ends."""
+    firsts = {} if before is None else before.partitions
+    return [
+        PartitionClock(
+            name, at.time_us, at.at.seq - (firsts[name].at.seq if name in firsts else 0), is_idle=at.clock.idle
+        )
+        for name, at in end.partitions.items()
+        if at.has_joined
+    ]
+
+
 def holder(
-    streams: Sequence[Stream], largest_us: Mapping[str, int | None], read: Mapping[str, int], idle: Sequence[str]
+    streams: Sequence[Stream],
+    largest_us: Mapping[str, int | None],
+    read: Mapping[str, int],
+    idle: Sequence[str],
+    partitions: Mapping[str, Sequence[PartitionClock]] = MappingProxyType({}),
 ) -> WatermarkHolder | None:
-    """Return the stream that holds the watermark of a batch and sent nothing in it, or None.
+    """Return the stream or partition that holds the watermark of a batch and sent nothing in it, or None.
 
     Parameters
     ----------
@@ -50,8 +78,18 @@ def holder(
         Number of records in the batch.
     idle : sequence of str
         Names of the streams that are idle and so do not hold the watermark.
+    partitions : mapping of stream name to sequence of PartitionClock
+        The partitions of the streams that have any, but for those of which no record was read.
     """
-    lows = {s.name: None if (us := largest_us[s.name]) is None else us - s.delay_us for s in streams}
+    lows, read, idle = {}, dict(read), [*idle]
+    for stream in streams:
+        own = [PartitionClock(stream.name, largest_us[stream.name], read[stream.name], stream.name in idle)]
+        for clock in partitions.get(stream.name, own):
+            name = f"{stream.name}/{clock.name}" if stream.name in partitions else stream.name
+            lows[name] = None if clock.largest_us is None else clock.largest_us - stream.delay_us
+            read[name] = clock.read
+            if clock.is_idle:
+                idle.append(name)
     known = [low for low in lows.values() if low is not None]
     silent = [name for name in lows if not read[name] and name not in idle]
     if not known or not silent:

@@ -32,11 +32,20 @@ Row: TypeAlias = "Mapping[str, Any]"
 Rows: TypeAlias = "Sequence[Row] | pa.Table"
 Times: TypeAlias = "Sequence[Sequence[int | None]]"  # microseconds of every stream's records
 Ends: TypeAlias = "Sequence[Mapping[str, int]]"
-Idle: TypeAlias = "Sequence[Collection[str]]"
+Idle: TypeAlias = "Sequence[Collection[str | tuple[str, object]]]"
+Partitions: TypeAlias = "Mapping[str, Sequence[object]]"
+
+_NONE: Partitions = {}
 
 
 def oracle_join(
-    join: Join, streams: Mapping[str, Rows], *, lateness: bool = True, ends: Ends = (), idle: Idle = ()
+    join: Join,
+    streams: Mapping[str, Rows],
+    *,
+    lateness: bool = True,
+    ends: Ends = (),
+    idle: Idle = (),
+    partitions: Partitions = _NONE,
 ) -> list[dict[str, Any]]:
     """Return the results of a join over whole streams.
 
@@ -50,8 +59,12 @@ def oracle_join(
     ends : sequence of mapping of name to int
         For each batch, how many records of each stream were read at its end. Needed for count windows over files that
         grow (see `source_order`), and with `idle`.
-    idle : sequence of collection of str
-        For each batch of `ends`, the streams that were idle at its end; none where not given.
+    idle : sequence of collection of str or (str, object)
+        For each batch of `ends`, the streams that were idle at its end, and the partitions, as stream and partition;
+        none where not given.
+    partitions : mapping of name to sequence
+        For each record of a stream with partitions the partition that it is of. The stream's tuples are then in an
+        order in which each batch is a stretch, and each partition's are in the partition's order. With `ends`.
 
     Returns
     -------
@@ -62,7 +75,7 @@ def oracle_join(
     rows = {name: _listed(streams[name]) for name in join.names}
     times, results = _times(join, rows, ends, idle), []
     before, place = None, 0
-    for numbers in oracle_numbers(join, rows, lateness=lateness, ends=ends, idle=idle):
+    for numbers in oracle_numbers(join, rows, lateness=lateness, ends=ends, idle=idle, partitions=partitions):
         result: dict[str, Any] = {}
         for name, number in zip(join.names, numbers, strict=True):
             result.update({f"{name}_{column}": value for column, value in rows[name][number].items()})
@@ -79,7 +92,13 @@ def oracle_join(
 
 
 def oracle_numbers(
-    join: Join, streams: Mapping[str, Rows], *, lateness: bool = True, ends: Ends = (), idle: Idle = ()
+    join: Join,
+    streams: Mapping[str, Rows],
+    *,
+    lateness: bool = True,
+    ends: Ends = (),
+    idle: Idle = (),
+    partitions: Partitions = _NONE,
 ) -> list[tuple[int, ...]]:
     """Return the results as tuples' numbers, one for each stream, sorted.
 
@@ -93,7 +112,8 @@ def oracle_numbers(
             order[name].append(place)
     times, usable = _times(join, rows, ends, idle), []
     for stream, stream_times in zip(join.streams, times, strict=True):
-        late = set(late_rows(join, stream.name, rows, ends=ends, idle=idle)) if lateness else set()
+        known = {"ends": ends, "idle": idle, "partitions": partitions}
+        late = set(late_rows(join, stream.name, rows, **known)) if lateness else set()  # type: ignore[arg-type]
         gone = late | set(filtered_rows(join, stream.name, rows[stream.name]))
         usable.append([n for n, time in enumerate(stream_times) if time is not None and n not in gone])
     places = [order[name] for name in join.names]
@@ -154,42 +174,62 @@ def ahead_rows(join: Join, name: str, rows: Rows, *, ends: Ends = (), idle: Idle
     return ahead
 
 
-def late_rows(join: Join, name: str, rows: Rows | Mapping[str, Rows], *, ends: Ends = (), idle: Idle = ()) -> list[int]:
+def late_rows(
+    join: Join,
+    name: str,
+    rows: Rows | Mapping[str, Rows],
+    *,
+    ends: Ends = (),
+    idle: Idle = (),
+    partitions: Partitions = _NONE,
+) -> list[int]:
     """Return the numbers of a stream's late tuples: older than the largest event time before them minus the delay.
 
     Tuples that are filtered out tell the time, and are not late. Where streams were idle, a tuple is also late if it is
-    older than the watermark at its batch's start. For that `rows` must have the rows of all streams.
+    older than the watermark at its batch's start. For that `rows` must have the rows of all streams. In a stream with
+    partitions the event times before a tuple are those of its partition, and the watermark may be past a partition that
+    is new, or was idle.
     """
     streams = rows if isinstance(rows, Mapping) else {name: rows}
     own = _listed(streams[name])
     gone = {*filtered_rows(join, name, own), *ahead_rows(join, name, own, ends=ends, idle=idle)}
     moving = set(range(len(own))) - set(ahead_rows(join, name, own, ends=ends, idle=idle))
     delay_us = join.streams[join.names.index(name)].delay_us
-    floors = [None, *batch_watermarks(join, streams, ends, idle)] if any(idle) else [None] * (len(ends) + 1)
-    late, largest = [], None
+    has_floors = any(idle) or bool(partitions)
+    floors = [None, *batch_watermarks(join, streams, ends, idle, partitions)] if has_floors else [None]
+    late = []
+    before: dict[object, int] = {}  # the largest event time so far of each partition
+    of = partitions.get(name)
     for number, row in enumerate(own):
         time = _time(join, name, row)
         if time is None or number not in moving:
             continue
         floor = floors[min(sum(end[name] <= number for end in ends), len(floors) - 1)]
-        behind = largest is not None and time < largest - delay_us
+        partition = None if of is None else of[number]
+        behind = partition in before and time < before[partition] - delay_us
         if (behind or (floor is not None and time < floor)) and number not in gone:
             late.append(number)
-        largest = time if largest is None else max(largest, time)
+        before[partition] = max(before.get(partition, time), time)
     return late
 
 
-def batch_watermarks(join: Join, streams: Mapping[str, Rows], ends: Ends, idle: Idle = ()) -> list[int | None]:
+def batch_watermarks(
+    join: Join, streams: Mapping[str, Rows], ends: Ends, idle: Idle = (), partitions: Partitions = _NONE
+) -> list[int | None]:
     """Return the watermark at the end of each batch; None until it is known. It never falls.
 
-    It is the smallest, over the streams that are not idle, of the largest event time minus the delay.
+    It is the smallest, over the streams that are not idle, of the largest event time minus the delay. In a stream with
+    partitions that is the smallest of those of its partitions that are not idle and of which a record was read; where
+    all of them are idle, the largest.
 
     Parameters
     ----------
     ends : sequence of mapping of name to int
         For each batch, how many records of each stream were read at its end.
-    idle : sequence of collection of str
-        For each batch, the streams that were idle at its end; none where not given.
+    idle : sequence of collection of str or (str, object)
+        For each batch, the streams and the partitions that were idle at its end; none where not given.
+    partitions : mapping of name to sequence
+        See `oracle_join`.
     """
     listed = {name: _listed(streams[name]) for name in join.names}
     times = dict(zip(join.names, _times(join, listed, ends, idle), strict=True))
@@ -199,14 +239,34 @@ def batch_watermarks(join: Join, streams: Mapping[str, Rows], ends: Ends, idle: 
         asleep = idle[batch] if idle else ()
         lows = []
         for stream in join.streams:
-            known = [time for time in times[stream.name][: end[stream.name]] if time is not None]
             if stream.name not in asleep:
-                lows.append(max(known) - stream.delay_us if known else None)
+                read = times[stream.name][: end[stream.name]]
+                asleep_here = {one[1] for one in asleep if isinstance(one, tuple) and one[0] == stream.name}
+                largest = _low(read, partitions.get(stream.name), asleep_here)
+                lows.append(None if largest is None else largest - stream.delay_us)
         known_lows = [low for low in lows if low is not None]
         if known_lows and len(known_lows) == len(lows):
             before = min(known_lows) if before is None else max(before, min(known_lows))
         watermarks.append(before)
     return watermarks
+
+
+def _low(times: Sequence[int | None], of: Sequence[object] | None, asleep: Collection[object]) -> int | None:
+    """Return the largest time; of a stream with partitions the smallest of the largest times of those that are active.
+
+    None where there is no time, or where an active partition has none.
+    """
+    largest: dict[object, int | None] = {}
+    for number, time in enumerate(times):
+        partition = None if of is None else of[number]
+        before = largest.setdefault(partition, None)
+        if time is not None:
+            largest[partition] = time if before is None else max(before, time)
+    active = [time for partition, time in largest.items() if of is None or partition not in asleep]
+    known = [time for time in active if time is not None]
+    if not active:
+        return max((time for time in largest.values() if time is not None), default=None)
+    return min(known) if len(known) == len(active) else None
 
 
 def source_order(join: Join, streams: Mapping[str, Rows], ends: Ends = (), idle: Idle = ()) -> list[tuple[str, int]]:

@@ -170,6 +170,19 @@ schema = {ts = "int64", a = "double"}
 """
 
 
+def test_partitions_are_asked_for_by_file_and_by_flag(asked: Callable[..., Asked], tmp_path: Path) -> None:
+    path = tmp_path / "join.toml"
+    said = ("to = 't'", "checkpoint = 'c'", "window = '1s'", "on = ['abs(r.x - s.a) <= 1']")
+    path.write_text(
+        "\n".join((*said, "[streams.r]", "source = 'r/'", "partition_by = 'folder'", "[streams.s]", "source = 's/'"))
+    )
+    assert [stream.partition_by for stream in asked("--config", str(path))[0].streams] == ["folder", None]
+    told = asked("--config", str(path), "--partition-by", "file")[0].streams
+    assert [stream.partition_by for stream in told] == ["file", "file"]
+    told = asked("--config", str(path), "--partition-by", "s=file")[0].streams
+    assert [stream.partition_by for stream in told] == ["folder", "file"]
+
+
 def test_a_file_says_it_all_and_flags_win(asked: Callable[..., Asked], tmp_path: Path) -> None:
     path = tmp_path / "join.toml"
     path.write_text(CONFIG)

@@ -3,10 +3,10 @@
 Each round is one checkpoint. Its driver and JVM are killed with SIGKILL at points drawn for the batches, some of them
 again while the batch is done anew. Or its Python workers are killed in every batch, until the input ends. Or its
 driver sleeps in a batch drawn for it, between the commits of its tables, while another takes the checkpoint over; it
-wakes up when that one has finished. In every second round each life has a layout of its own, with more or fewer
-cells. Then every table is compared, row for row, with an undisturbed run's. A round is a function of the seed and its
-number. Each is a line of the log, with its kills and its outcome; started again with the same log, the campaign goes
-on after the rounds in it.
+wakes up when that one has finished. In every second round each life has a layout of its own, of either kind, with more
+or fewer cells. Then every table is compared, row for row, with an undisturbed run's. A round is a function of the seed
+and its number. Each is a line of the log, with its kills and its outcome; started again with the same log, the campaign
+goes on after the rounds in it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _TIMEOUT_S = 900  # long, since other work may have the machine
 # like a driver that dies at its start, and is started again.
 _STARVED = "Python worker failed to connect back"
 _MOST_STARVED = 20
-_LAYOUTS = ("1x2", "2x1", "2x2", "1x1", "3x1", "1x4")
+_LAYOUTS = ("1x2", "2x1", "2x2", "ranges", "1x1", "3x1", "1x4")
 _TEXT = 3_000  # characters of an error that are kept
 
 

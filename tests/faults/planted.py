@@ -481,6 +481,41 @@ BUGS = (
         ("exchange.outbox:Outbox._dealt", "if epoch is self._epochs.current", "if False"),
         asks=("ranges",),
     ),
+    # --- streams of many partitions
+    _bug(
+        "what is late is judged across partitions",
+        ("exchange.outbox:Outbox.add", "if chunk.before is not None:", "if False:"),
+        asks=("parted",),
+    ),
+    _bug(
+        "the partition that is furthest tells the time",
+        ("stream.sensor_readers:SensorsStreamReader.partitions", "(n, last.low_us)", "(n, last.largest_us)"),
+        asks=("parted",),
+    ),
+    _bug(
+        "a partition's largest time is forgotten between batches",
+        ("source.partitioned_feed:PartitionedFeed.advance", "time_us=feed.time_before(at)", "time_us=None"),
+        asks=("parted",),
+    ),
+    _bug(
+        "what comes from a partition that was idle is never late",
+        (
+            "engine.intake.lateness:StreamClock.late_in_part",
+            "< self._limit",
+            "< (INT64_MIN if self.by_partition else self._limit)",
+        ),
+        asks=("idle", "parted"),
+    ),
+    _bug(
+        "partitions are numbered anew by their names",
+        (
+            "source.partitioned_feed:PartitionedFeed._with_new",
+            "return PartitionedPosition(start.seq, {**start.partitions, **found})",
+            "return PartitionedPosition(start.seq, {name: replace(at, number=place) for place, (name, at) in"
+            " enumerate(sorted({**start.partitions, **found}.items()))})",
+        ),
+        asks=("parted",),
+    ),
 )
 
 # The code once was like this. One schedule in some thousands meets the bug (`test_regressions` has one).

@@ -18,7 +18,7 @@ SEEDS = 1_000
 CHUNK = 100
 REST = 225
 # For each ask, how many schedules `make test` runs, and how many it runs with the campaign: self-joins, silence and
-# futures, bad files, other settings, upkeep, ranges of a band attribute.
+# futures, bad files, other settings, upkeep, ranges of a band attribute, streams of many partitions.
 MORE = {
     "self": (30, 125),
     "idle": (20, 80),
@@ -27,6 +27,7 @@ MORE = {
     "settings": (20, 60),
     "upkeep": (5, 12),
     "ranges": (20, 80),
+    "parted": (20, 80),
 }
 
 

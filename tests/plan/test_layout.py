@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,6 +13,11 @@ from hypothesis import strategies as st
 from streamjoin_ds.errors import LayoutError
 from streamjoin_ds.plan import Layout
 from streamjoin_ds.plan.layout import group_of
+from streamjoin_ds.spec import Join, Stream, bind
+from streamjoin_ds.spec.bound import SEQ
+
+SCHEMA = pa.schema([("ts", pa.timestamp("us")), ("x", pa.int64())])
+JOIN = Join([Stream(name, time="ts") for name in "lr"], "abs(l.x - r.x) <= 1", "5s")
 
 layouts = st.integers(2, 4).flatmap(lambda n: st.tuples(*[st.integers(1, 5)] * n)).map(Layout)
 
@@ -56,6 +62,17 @@ def test_home_cells_count_every_row_once(layout: Layout, numbers: list[int]) -> 
                 for row in np.flatnonzero(groups == layout.group_in_cell(cell, stream)):
                     counted[row] += 1
         assert counted == [1] * len(numbers)
+
+
+@given(st.sampled_from([2, 7, 8, 16, 300]), st.lists(st.integers(0, 10**12), unique=True, max_size=60))
+def test_each_tuple_is_in_its_group_and_in_its_place(count: int, seqs: list[int]) -> None:
+    seq = np.array(sorted(seqs), np.int64)
+    tuples = pa.table({SEQ: seq, "text": [str(number) for number in seq.tolist()]})
+    bound = bind(JOIN, {name: SCHEMA for name in "lr"})
+    found = dict(Layout((count, 1)).shares(bound, 0, tuples))
+    assert set(found) == set(range(count))
+    for group, share in found.items():
+        assert share == tuples.filter(pa.array(seq % count == group))
 
 
 def test_tuples_are_dealt_in_turn() -> None:

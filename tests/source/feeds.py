@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from streamjoin_ds.source.files.file_feed import FileFeed
+from streamjoin_ds.source.files.listing import COMPRESSIONS
 from streamjoin_ds.source.position import FilePosition
 from streamjoin_ds.spec import Stream
 from streamjoin_ds.spool.frame import frames_of, header, mark
@@ -21,7 +22,7 @@ SCHEMA = pa.schema(
     [("ts", pa.timestamp("us", tz="UTC")), ("name", pa.string()), ("x", pa.float64()), ("n", pa.int64())]
 )
 START_US = 1_704_067_200_000_000  # 2024-01-01
-FORMATS = ("csv", "csv.gz", "json", "json.gz", "parquet", "spool")
+FORMATS = ("csv", "csv.gz", "csv.zst", "csv.bz2", "json", "json.gz", "json.lz4", "parquet", "spool")
 
 Row = tuple[int, str, float, int]
 
@@ -65,8 +66,21 @@ def write(path: Path, items: Sequence[Row], *, group_rows: int = 7) -> Path:
         path.write_bytes(segment(text.encode().splitlines()))
         return path
     data = text.encode()
-    path.write_bytes(gzip.compress(data, mtime=0) if path.name.endswith(".gz") else data)
+    path.write_bytes(compressed(data, path.suffix))
     return path
+
+
+def compressed(data: bytes, ending: str) -> bytes:
+    """Return the bytes as a file with this ending has them."""
+    kind = COMPRESSIONS.get(ending)
+    if kind is None:
+        return data
+    if kind == "gzip":
+        return gzip.compress(data, mtime=0)
+    made = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(made, kind) as stream:
+        stream.write(data)
+    return made.getvalue().to_pybytes()
 
 
 def feed(path: Path, *, schema: pa.Schema = SCHEMA, ignore_missing: bool = False, **stream: Any) -> FileFeed:

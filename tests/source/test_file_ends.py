@@ -11,7 +11,7 @@ import pytest
 from streamjoin_ds.errors import FileChangedError
 from streamjoin_ds.source.files.file_feed import FileFeed
 from streamjoin_ds.source.position import FilePosition
-from tests.source.feeds import csv_text, expected, feed, json_text, read_all, rows, steps, tuples, write
+from tests.source.feeds import compressed, csv_text, expected, feed, json_text, read_all, rows, steps, tuples, write
 
 NOTHING = gzip.compress(b"", mtime=0)
 TEXTS = {"csv": csv_text, "json": json_text}
@@ -27,6 +27,16 @@ def frozen(path: Path) -> FileFeed:
 @pytest.mark.parametrize("nothing", [b"", NOTHING, NOTHING * 2, b"\0" * 5], ids=["empty", "member", "members", "zeros"])
 @pytest.mark.parametrize("ending", ["csv.gz", "json.gz"])
 def test_a_gz_file_of_nothing_holds_nothing_up(tmp_path: Path, ending: str, nothing: bytes) -> None:
+    nothing_held_up(tmp_path, ending, nothing)
+
+
+@pytest.mark.parametrize("frames", [0, 1, 2])
+@pytest.mark.parametrize("ending", ["csv.zst", "json.lz4", "csv.bz2"])
+def test_a_compressed_file_of_nothing_holds_nothing_up(tmp_path: Path, ending: str, frames: int) -> None:
+    nothing_held_up(tmp_path, ending, compressed(b"", f".{ending.partition('.')[2]}") * frames)
+
+
+def nothing_held_up(tmp_path: Path, ending: str, nothing: bytes) -> None:
     write(tmp_path / f"a.{ending}", rows(5))
     for name in "bc":
         (tmp_path / f"{name}.{ending}").write_bytes(nothing)

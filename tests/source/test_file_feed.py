@@ -16,6 +16,7 @@ from streamjoin_ds.source.position import FilePosition
 from tests.source.feeds import (
     FORMATS,
     SCHEMA,
+    compressed,
     csv_text,
     expected,
     feed,
@@ -99,8 +100,8 @@ def test_a_growing_file_is_read_as_it_grows(tmp_path: Path, ending: str) -> None
     assert found == expected(ROWS[:12])
 
 
-@pytest.mark.parametrize("ending", ["csv.gz", "json.gz"])
-def test_a_gz_file_cut_at_every_byte_is_refused(tmp_path: Path, ending: str) -> None:
+@pytest.mark.parametrize("ending", ["csv.gz", "json.gz", "csv.zst", "csv.lz4", "csv.bz2"])
+def test_a_compressed_file_cut_at_every_byte_is_refused(tmp_path: Path, ending: str) -> None:
     path = write(tmp_path / f"a.{ending}", ROWS[:6])
     data = path.read_bytes()
     for cut in range(1, len(data)):
@@ -123,6 +124,17 @@ def test_gz_members_follow_one_another_and_padding_is_passed_over(tmp_path: Path
         read_all(path, 9)
 
 
+@pytest.mark.parametrize("ending", [".zst", ".lz4", ".bz2"])
+def test_frames_follow_one_another(tmp_path: Path, ending: str) -> None:
+    text = csv_text(ROWS).encode()
+    path = tmp_path / f"a.csv{ending}"
+    path.write_bytes(compressed(text[:100], ending) + compressed(text[100:], ending))
+    assert read_all(path, 9) == expected(ROWS)
+    path.write_bytes(compressed(text, ending) + b"rubbish")
+    with pytest.raises(FileFormatError):
+        read_all(path, 9)
+
+
 def test_an_unfinished_last_line_is_a_record_where_no_more_can_come(tmp_path: Path) -> None:
     text = csv_text(ROWS[:3]).rstrip("\n").encode()
     gz, plain = tmp_path / "a.csv.gz", tmp_path / "b.csv"
@@ -141,7 +153,7 @@ def test_an_unfinished_last_line_is_a_record_where_no_more_can_come(tmp_path: Pa
 @pytest.mark.slow
 def test_large_files_cross_segments(tmp_path: Path) -> None:
     many = rows(60_000)
-    for name in ("a.csv", "a.csv.gz"):
+    for name in ("a.csv", "a.csv.gz", "a.csv.zst"):
         path = write(tmp_path / name, many)
         positions = steps(feed(path), FilePosition(), 13_001)
         assert positions[-1].offset > 2 * SEGMENT_BYTES

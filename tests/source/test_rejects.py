@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from streamjoin_ds.errors import ColumnError, FileFormatError, SchemaDriftError
+from streamjoin_ds.source.feeds import open_feed
 from streamjoin_ds.source.infer import infer_schema
 from streamjoin_ds.source.position import FilePosition
 from streamjoin_ds.spec import Stream
@@ -61,6 +62,20 @@ def test_a_quote_that_is_not_closed_swallows_nothing(tmp_path: Path) -> None:
     (chunk,) = feed(path).read(FilePosition(), None)
     assert chunk.tuples.num_rows == 6 + 1  # a quote inside an unquoted field is a character
     assert [r.line for r in chunk.rejects] == [5]
+
+
+@pytest.mark.parametrize("ending", ["\n", "\r\n"])
+@pytest.mark.parametrize("after", [0, 3])
+def test_a_last_field_whose_quote_is_not_closed_is_no_text(tmp_path: Path, ending: str, after: int) -> None:
+    path = tmp_path / "a.csv"
+    good = '2024-01-01,"a, ""b""",1'
+    lines = ["ts,name,x", good, '2024-01-01,2,"3', '2024-01-01,"open', *[good] * after]
+    path.write_bytes("".join(line + ending for line in lines).encode())
+    schema = pa.schema([("ts", pa.timestamp("us", tz="UTC")), ("x", pa.string())])
+    (chunk,) = open_feed(Stream("s", path, time="ts"), schema).read(FilePosition(), None)
+    assert chunk.tuples.num_rows == 1 + after
+    reasons = ["quotes that do not match", "2 fields instead of 3"]
+    assert [(r.line, r.reason) for r in chunk.rejects] == list(zip([3, 4], reasons, strict=True))
 
 
 def test_bytes_that_are_no_text(tmp_path: Path) -> None:

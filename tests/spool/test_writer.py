@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
 import os
 import shutil
@@ -88,13 +89,17 @@ def test_whatever_a_power_cut_leaves_acknowledged_messages_and_readers_positions
     sizes = data.draw(st.lists(st.integers(1, 4), min_size=1, max_size=4))
     payloads = [payload(row) for row in rows(40)]
     synced: dict[str, int] = {}
+    loses_power = False
 
     def sync(descriptor: int) -> None:
+        if loses_power:
+            raise OSError(errno.EIO, "no power")
         synced[os.readlink(f"/proc/self/fd/{descriptor}")] = os.fstat(descriptor).st_size
 
     limits = SpoolLimits(segment_bytes=data.draw(st.sampled_from([400, 1 << 20])))
     reader, at, acknowledged = feed(folder), FilePosition(), 0
     for _ in range(3):
+        loses_power = False
         with SpoolWriter(folder, limits, clock=Clock(), sync=sync) as writer:
             assert acknowledged <= writer.next_number
             acknowledged = writer.next_number
@@ -103,15 +108,24 @@ def test_whatever_a_power_cut_leaves_acknowledged_messages_and_readers_positions
                 acknowledged = writer.next_number
                 if data.draw(st.booleans()):
                     at = steps(reader, at, data.draw(st.integers(1, 5)))[-1]
+            if data.draw(st.booleans()):  # a group is being written
+                loses_power = True
+                with pytest.raises(SpoolError):
+                    writer.append(
+                        [(b"t", each) for each in payloads[writer.next_number :][: data.draw(st.integers(1, 4))]]
+                    )
         newest = segment_paths(folder)[-1]
         safe = max(synced.get(str(newest), 0), HEADER_BYTES)
         lost = newest.read_bytes()[safe:]
-        if data.draw(st.booleans()):  # a group was being written
+        if data.draw(st.booleans()):
             lost += data.draw(st.binary(max_size=50))
         kept = bytearray(lost[: data.draw(st.integers(0, len(lost)))])
         for place in data.draw(st.lists(st.integers(0, max(len(kept) - 1, 0)), max_size=3)):
             if kept:
                 kept[place] = data.draw(st.integers(0, 255))
+        if data.draw(st.booleans()):  # what was written first is not there, and what came after it is
+            gone = data.draw(st.integers(0, len(kept)))
+            kept[:gone] = bytes(gone)
         newest.write_bytes(newest.read_bytes()[:safe] + kept)
         reader = feed(folder)  # the reader's process died too
     with SpoolWriter(folder, limits) as writer:

@@ -38,13 +38,29 @@ class StreamClock:
         None: not known.
     idle : bool
         Whether the stream is idle, and so does not hold the watermark.
+    by_partition : bool
+        Whether the stream has many partitions, whose own clocks judge at the source. Then `floor` alone decides here,
+        and `low` takes the place of `largest` in the watermark.
+
+    Attributes
+    ----------
+    low : int or None
+        The smallest of the times of the stream's partitions, in microseconds, where `by_partition`. It may go back.
     """
 
-    __slots__ = ("delay_us", "floor", "idle", "largest")
+    __slots__ = ("by_partition", "delay_us", "floor", "idle", "largest", "low")
 
     def __init__(
-        self, delay_us: int, largest: int | None = None, floor: int | None = None, *, idle: bool = False
+        self,
+        delay_us: int,
+        largest: int | None = None,
+        floor: int | None = None,
+        *,
+        idle: bool = False,
+        by_partition: bool = False,
     ) -> None:
+        self.by_partition = by_partition
+        self.low: int | None = None
         self.delay_us = delay_us
         self.largest = largest
         self.floor = floor
@@ -53,7 +69,8 @@ class StreamClock:
     @property
     def watermark(self) -> int | None:
         """The stream's watermark in microseconds: a later tuple that is older is late. None before the first tuple."""
-        return None if self.largest is None else max(self.largest - self.delay_us, INT64_MIN)
+        largest = self.low if self.by_partition else self.largest
+        return None if largest is None else max(largest - self.delay_us, INT64_MIN)
 
     def split(self, times_us: Int64) -> Mask:
         """Tell which of the next tuples are late, and advance the clock past them.
@@ -100,7 +117,8 @@ class StreamClock:
     @property
     def _limit(self) -> int:
         """The event time, in microseconds, below which the next tuple is late."""
-        low = INT64_MIN if self.largest is None else max(self.largest - self.delay_us, INT64_MIN)
+        judge = None if self.by_partition else self.largest
+        low = INT64_MIN if judge is None else max(judge - self.delay_us, INT64_MIN)
         return low if self.floor is None else max(low, self.floor)
 
     def overtaken(self, late_us: Int64) -> int:
@@ -118,6 +136,8 @@ class StreamClock:
         return times
 
     def _overtaken(self, late_us: Int64) -> Mask:
+        if self.by_partition:
+            return np.ones(len(late_us), np.bool_)
         own = INT64_MIN if self.watermark is None else self.watermark
         mask: Mask = np.asarray(late_us, dtype=np.int64) >= own
         return mask

@@ -54,6 +54,9 @@ def with_table_format(stream: Stream) -> Stream:
         raise ArgumentError(
             msg, name="on_bad_file", hint="set on_bad_file=stop for it: a damaged table is to be restored"
         )
+    if path is not None and stream.partition_by is not None:
+        msg = f"stream {stream.name} is over a Delta table, which has one order, so it cannot have partition_by"
+        raise ArgumentError(msg, name="partition_by", hint="leave it out; partition columns of the table are columns")
     if path is None or stream.format != "auto":
         return stream
     state = TableState(path)

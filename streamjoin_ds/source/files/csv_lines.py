@@ -7,6 +7,7 @@ import io
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv as arrow_csv
 
 from streamjoin_ds.errors import FileFormatError
@@ -18,6 +19,8 @@ __all__ = ["NULL_TEXTS", "CsvLines", "csv_header"]
 
 # These texts are null in columns that are not text (NaN stays NaN). In columns of text only an empty field is null.
 NULL_TEXTS = ("", " ", "null", "NULL", "NA", "N/A", "None")
+
+_OPEN_QUOTE = "quotes that do not match"
 
 
 def csv_header(line: bytes, file: str, delimiter: str = ",") -> list[str]:
@@ -71,6 +74,9 @@ class CsvLines:
     def parse(self, data: bytes) -> pa.Table:
         """See `LineFormat.parse`."""
         table = self._read(data, self._types) if data else _empty(self._types)
+        if b'"' in data and any(_has_line_end(column) for column in table.columns):
+            # The last line's quote is not closed: Arrow gives a text with the line end in it.
+            raise pa.ArrowInvalid(_OPEN_QUOTE)
         for number, column in enumerate(self._schema):
             values = table.column(number)
             if column.name == self._time:
@@ -95,7 +101,7 @@ class CsvLines:
                 self._convert(line, column, alone=False)
             except pa.ArrowInvalid:  # noqa: PERF203 - one line, already known to be broken
                 return column.name, self._not_valid(column)
-        return "", "the line cannot be read"
+        return "", _OPEN_QUOTE if b'"' in line else "the line cannot be read"
 
     def sift(self, lines: Lines) -> dict[int, tuple[str, str]]:
         """See `LineFormat.sift`: finds wrong numbers of fields, then values that cannot be converted.
@@ -162,7 +168,7 @@ class CsvLines:
         except csv.Error:
             return "a field that is too long"
         wanted = len(self._names)
-        return "quotes that do not match" if fields == wanted else f"{fields} fields instead of {wanted}"
+        return _OPEN_QUOTE if fields == wanted else f"{fields} fields instead of {wanted}"
 
     def _read(self, data: bytes, types: dict[str, pa.DataType], names: list[str] | None = None) -> pa.Table:
         return arrow_csv.read_csv(
@@ -173,6 +179,13 @@ class CsvLines:
                 include_columns=list(types), column_types=types, null_values=NULL_TEXTS, strings_can_be_null=False
             ),
         )
+
+
+def _has_line_end(column: pa.ChunkedArray) -> bool:
+    kind = column.type
+    if not (pa.types.is_string(kind) or pa.types.is_binary(kind)):
+        return False
+    return bool(pc.any(pc.match_substring(column, "\n")).as_py())
 
 
 def _empty(types: dict[str, pa.DataType]) -> pa.Table:

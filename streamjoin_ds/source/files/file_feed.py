@@ -1,4 +1,4 @@
-"""Files as a feed: CSV, JSON lines and Parquet, plain or gz, and spools; one file or a folder that grows."""
+"""Files as a feed: CSV, JSON lines and Parquet, plain or compressed, and spools; one file or a folder that grows."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from streamjoin_ds.source.digest import RollingDigest, difference, name_sum, sum
 from streamjoin_ds.source.event_time import event_times
 from streamjoin_ds.source.files.file_watch import BadFile, FileWatch, continued, verify_prefix
 from streamjoin_ds.source.files.line_blocks import LineBlocks, TextFormat
-from streamjoin_ds.source.files.listing import FileEntry, Location, is_gzip
+from streamjoin_ds.source.files.listing import FileEntry, Location, compression_of
 from streamjoin_ds.source.files.parquet_rows import ParquetRows, content_digest
 from streamjoin_ds.source.files.scanned_piece import ScannedPiece
 from streamjoin_ds.source.files.spool_records import SpoolBlocks
@@ -298,8 +298,8 @@ class FileScan:
     def _more_lines(self, entry: FileEntry, superseded: bool) -> int:
         # A frozen text ends where it is; a segment's end may be torn, as it is still written.
         is_segment = self._location.format_of(entry) == "spool"
-        complete = superseded or is_gzip(entry.name) or (self._frozen is not None and not is_segment)
-        limit = None if is_gzip(entry.name) else entry.size
+        complete = superseded or compression_of(entry.name) is not None or (self._frozen is not None and not is_segment)
+        limit = entry.size if compression_of(entry.name) is None else None
         self.held_back_bytes = 0
         if entry.stamp != self._stamp:
             self._close()  # the file grew or was replaced; what is open shows neither

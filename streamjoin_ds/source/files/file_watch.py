@@ -10,7 +10,7 @@ from itertools import islice
 
 from streamjoin_ds.errors import FileChangedError, FileMissingError, FileOrderError, StreamJoinError
 from streamjoin_ds.source.digest import SEGMENT_BYTES, RollingDigest, difference, name_sum
-from streamjoin_ds.source.files.listing import FileEntry, Location, is_gzip
+from streamjoin_ds.source.files.listing import FileEntry, Location, compression_of
 from streamjoin_ds.source.files.parquet_rows import content_digest
 from streamjoin_ds.source.files.text import open_text
 from streamjoin_ds.source.position import FilePosition
@@ -337,7 +337,7 @@ class FileWatch:
         if tail.offset == 0:
             return
         text = self._location.format_of(entry) != "parquet"
-        if text and not is_gzip(entry.name):
+        if text and compression_of(entry.name) is None:
             if entry.size < tail.offset:
                 raise changed(entry.path, f"has shrunk to {entry.size} bytes, but {tail.offset} bytes of it were read")
             size, _, inode = before

@@ -118,8 +118,18 @@ def parse_lines(lines: Lines, form: LineFormat, *, file: str, at_file_start: boo
         _search(rest, form, 0, rest.count, good, found)
     broken += [(int(kept[place]), column, reason, text) for place, column, reason, text in found]
     index = np.concatenate([np.empty(0, np.int64), *(kept[first:last] for first, last, _ in good)])
-    table = pa.concat_tables([table for _, _, table in good]) if good else form.parse(b"")
+    table = _joined([table for _, _, table in good]) if good else form.parse(b"")
     return RawRecords(table, lines.count, index, broken)
+
+
+def _joined(tables: list[pa.Table]) -> pa.Table:
+    """Return the rows of all tables. A column that is a text in one of them is a text in all."""
+    texts = {field.name for table in tables for field in table.schema if pa.types.is_string(field.type)}
+    alike = []
+    for table in tables:
+        fields = [pa.field(f.name, pa.string()) if f.name in texts else f for f in table.schema]
+        alike.append(table.cast(pa.schema(fields)))
+    return pa.concat_tables(alike)
 
 
 def _parsed(lines: Lines, form: LineFormat, first: int, last: int) -> pa.Table:

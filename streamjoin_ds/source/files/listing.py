@@ -15,7 +15,7 @@ from streamjoin_ds.blocks.location import is_local, local_path
 from streamjoin_ds.errors import ArgumentError, FileFormatError, FileMissingError
 from streamjoin_ds.spool.frame import SUFFIX
 
-__all__ = ["EXTENSIONS", "FileEntry", "Location", "format_of", "is_gzip"]
+__all__ = ["COMPRESSIONS", "EXTENSIONS", "FileEntry", "Location", "compression_of", "format_of"]
 
 _log = logging.getLogger(__name__)
 
@@ -25,6 +25,9 @@ EXTENSIONS = {
     "parquet": (".parquet",),
     "spool": (SUFFIX,),
 }
+
+# Endings of compressed texts, with the compression's name.
+COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".lz4": "lz4", ".bz2": "bz2"}
 
 # Folders that mark a table's folder, with the table's kind and the format by which Spark reads it.
 _TABLE_MARKS = {
@@ -59,16 +62,16 @@ class FileEntry:
         return self.size, self.mtime_ns, self.inode
 
 
-def is_gzip(name: str) -> bool:
-    """Whether a file of this name is compressed."""
-    return name.endswith(".gz")
+def compression_of(name: str) -> str | None:
+    """Return how a file of this name is compressed, one of `COMPRESSIONS`; None: not at all."""
+    return COMPRESSIONS.get(os.path.splitext(name)[1])
 
 
 def format_of(name: str, declared: str) -> str | None:
     """Return the declared format, or for "auto" the format by the name's extension; None where that does not tell."""
     if declared != "auto":
         return declared
-    plain = name.removesuffix(".gz")
+    plain = name if compression_of(name) is None else os.path.splitext(name)[0]
     return next((kind for kind, ends in EXTENSIONS.items() if plain.endswith(ends)), None)
 
 
@@ -140,7 +143,7 @@ class Location:
         except OSError:
             if not is_local(self.path):  # the rest of it may hold a secret
                 msg = f"the input of stream {self.stream} is a {self.path.partition(':')[0]} location, and not a path"
-                hint = "give a file or a folder; what Spark can read, join.dataframe() takes as a DataFrame"
+                hint = "give a file or a folder; what Spark can read, join.start(frames=...) takes as DataFrames"
                 raise ArgumentError(msg, name="source", hint=hint) from None
             msg = f"the input of stream {self.stream} is not there: {self.path}"
             raise FileMissingError(
@@ -257,8 +260,9 @@ class Location:
         kind = format_of(entry.name, self.format)
         if kind is None:
             endings = ", ".join(end for ends in EXTENSIONS.values() for end in ends)
+            compressed = ", ".join(COMPRESSIONS)
             msg = f"the name of {entry.path} does not tell its format"
-            hint = f"set format, for example to csv, or end the name with one of {endings} (and .gz)"
+            hint = f"set format, for example to csv, or end the name with one of {endings} (and {compressed})"
             raise FileFormatError(msg, name=entry.path, hint=hint)
         return kind
 

@@ -1,4 +1,4 @@
-"""The text of a file, plain or gzip, decompressed and read from any byte."""
+"""The text of a file, plain or compressed, read from any byte of it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Protocol
 
 from streamjoin_ds.errors import FileFormatError, FileMissingError
 from streamjoin_ds.source.digest import SEGMENT_BYTES
-from streamjoin_ds.source.files.listing import is_gzip
+from streamjoin_ds.source.files.compressed_text import CompressedText
+from streamjoin_ds.source.files.listing import compression_of
 
 __all__ = ["Text", "open_text"]
 
@@ -30,7 +31,7 @@ class Text(Protocol):
 
 
 def open_text(path: str) -> Text:
-    """Open a file as gzip or plain text, by its name's ending.
+    """Open a file as compressed or plain text, by its name's ending.
 
     Raises
     ------
@@ -38,7 +39,10 @@ def open_text(path: str) -> Text:
         The file is not there.
     """
     try:
-        return _GzipText(path) if is_gzip(path) else _PlainText(path)
+        compression = compression_of(path)
+        if compression is None:
+            return _PlainText(path)
+        return _GzipText(path) if compression == "gzip" else CompressedText(path, compression)
     except FileNotFoundError:
         msg = f"the file {path} is not there any more"
         hint = "put it back as it was, because it must be read again"

@@ -85,10 +85,16 @@ def asked_of(schedule: Schedule) -> Asked:
     clocks = random.Random(f"clocks {schedule.seed}")
     timeouts = {name: clocks.choice((None, "3s", "3s", "8s")) if "idle" in schedule.asks else None for name in names}
     aheads = {name: clocks.choice((None, "20s", "20s")) if "future" in schedule.asks else None for name in names}
+    parted = random.Random(f"parted streams {schedule.seed}")
+    ways = {name: parted.choice(("file", "file", "folder", None)) for name in names}
+    if "parted" not in schedule.asks:
+        ways = dict.fromkeys(names)
+    elif not any(ways.values()):
+        ways["l"] = "file"
     streams = [
         Stream(
             name, sources[name], delay=f"{delay}us", where=wheres.get(name),
-            idle_timeout=timeouts[name], max_ahead=aheads[name],
+            idle_timeout=timeouts[name], max_ahead=aheads[name], partition_by=ways[name],
         )
         for name, delay in zip(names, delays, strict=False)
     ]  # fmt: skip

@@ -20,8 +20,10 @@ from streamjoin_ds.source.generated.synthetic import Parameters
 from streamjoin_ds.spec import BoundJoin, Generator, Join, Stream, bind
 from streamjoin_ds.testing import ahead_rows, batch_watermarks, filtered_rows, late_rows, oracle_join
 from tests.faults.model.asks import asked_of
+from tests.faults.model.devices import Device, devices_of
 from tests.faults.model.poison import HEADER, InputFile, files_of, line_of
 from tests.faults.model.schedule import Schedule
+from tests.support.partitioned import arrival
 
 __all__ = ["Case", "allow_listed", "case_of", "facts_text"]
 
@@ -57,6 +59,11 @@ class Case:
         The files of each input that is a folder.
     places : dict of str to list of (str, int)
         For each record the name of its file and its line there.
+    devices : dict of str to tuple of Device
+        The partitions of each stream that has any. The order of its records is known with the batches alone
+        (`arrived`).
+    of, seqs : dict of str to list
+        Of such a stream: for each record its partition, and the number that it has in the tables.
     """
 
     join: Join
@@ -71,6 +78,9 @@ class Case:
     watermarks: tuple[int | None, ...] = ()
     files: dict[str, tuple[InputFile, ...]] = field(default_factory=dict)
     places: dict[str, list[tuple[str, int]]] = field(default_factory=dict)
+    devices: dict[str, tuple[Device, ...]] = field(default_factory=dict)
+    of: dict[str, list[str]] = field(default_factory=dict)
+    seqs: dict[str, list[int]] = field(default_factory=dict)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -88,10 +98,12 @@ class Case:
             number = self.names.index(self.inputs[name])
             facts = {"stream": number, "rows": len(self.rows[name]), "key": _keep(self.rows[name])}
             path = folder / (f"input-{self.inputs[name]}" if self.files else f"{self.inputs[name]}.csv")
+            path = folder / f"devices-{name}" if name in self.devices else path
             where = str(path) if source == "csv" else Generator("listed", facts)
             columns = schema if source == "csv" else None
             clocks = {"idle_timeout": stream.idle_timeout, "max_ahead": stream.max_ahead if source == "csv" else None}
             clocks["on_bad_file"] = "quarantine" if self.files and not stops else "stop"
+            clocks["partition_by"] = stream.partition_by if source == "csv" else None
             streams.append(Stream(name, where, delay=stream.delay, schema=columns, where=stream.where, **clocks))
         asked = self.join
         join = Join(streams, asked.predicates, asked.window, asked.select, include_self_pairs=asked.include_self_pairs)
@@ -121,15 +133,35 @@ class Case:
         """
         of_batches = [dict(zip(self.names, end, strict=True)) for end in ends]
         known = {"ends": of_batches, "idle": idle}
+        parted = {**known, "partitions": self.of}
         ahead = {name: ahead_rows(self.join, name, self.rows[name], **known) for name in self.names}
         return replace(
             self,
-            results=oracle_join(self.join, self.rows, **known),
-            late={name: late_rows(self.join, name, self.rows, **known) for name in self.names},
+            results=oracle_join(self.join, self.rows, **parted),
+            late={name: late_rows(self.join, name, self.rows, **parted) for name in self.names},
             ahead=ahead,
             ends=tuple(map(tuple, ends)),
-            watermarks=tuple(batch_watermarks(self.join, self.rows, **known)),
+            watermarks=tuple(batch_watermarks(self.join, self.rows, **parted)),
         )
+
+    def arrived(self, offsets: Sequence[Mapping[str, Any]]) -> Case:
+        """Return the case in which the batches had these ends, where streams have partitions."""
+        records: dict[str, dict[str, list[Any]]] = {}
+        for name in self.names:
+            whole = zip(self.rows[name], self.places[name], strict=True)
+            devices = self.devices.get(name)
+            of_device = {d.name: list(zip(d.rows, d.places, strict=True)) for d in devices} if devices else {}
+            records[name] = of_device or {"": list(whole)}
+        listed, seqs, known = arrival(self.join, offsets, records)
+        rows = {name: [row for row, _ in found] for name, found in listed.items()}
+        places = {name: [place for _, place in found] for name, found in listed.items()}
+        filtered = {name: filtered_rows(self.join, name, rows[name]) for name in self.names}
+        case = replace(self, rows=rows, places=places, seqs=seqs, of=known["partitions"], filtered=filtered)
+        return case.given([[end[name] for name in self.names] for end in known["ends"]], known["idle"])
+
+    def seq(self, name: str, number: int) -> int:
+        """Return the number that a record has in the tables."""
+        return self.seqs[name][number] if name in self.seqs else number
 
     # ------------------------------------------------------------------ what each batch must say
 
@@ -182,13 +214,21 @@ class Case:
         found: Counter[tuple[str, int, int, int]] = Counter()
         for name in self.names:
             for number in self.late[name]:
-                largest, time = self.largest_us(name, 0, number), self.rows[name][number]["ts"]
+                largest, time = self._largest_before(name, number), self.rows[name][number]["ts"]
                 delay_us = self.join.streams[self.names.index(name)].delay_us
                 if largest is None or time >= largest - delay_us:  # it is late by the watermark alone
                     largest = self.floor_us(name, number)
                 assert largest is not None
-                found[name, number, time, largest] += 1
+                found[name, self.seq(name, number), time, largest] += 1
         return found
+
+    def _largest_before(self, name: str, number: int) -> int | None:
+        """Return the largest event time before a record, in its partition."""
+        if name not in self.of:
+            return self.largest_us(name, 0, number)
+        of, rows = self.of[name], self.rows[name]
+        times = [rows[n]["ts"] for n in range(number) if of[n] == of[number] and rows[n]["ts"] is not None]
+        return max(times, default=None)
 
     def result_facts(self, ends: Sequence[Sequence[int]] = ()) -> Counter[tuple[str, ...]]:
         """Return the results as counts of their columns' names and values, without the batch id.
@@ -207,6 +247,7 @@ class Case:
             columns += [f"{stream}_{one}" for one in (_COLUMNS if column == "*" else (column,))]
         for result in results:
             facts = {name: result[name] for name in columns} | {"event_time": result["event_time_us"]}
+            facts |= {f"{name}_seq": self.seq(name, result[f"{name}_seq"]) for name in self.names}
             if "window_id" in result:
                 facts["window_id"] = result["window_id"]
             found[facts_text(facts)] += 1
@@ -240,15 +281,28 @@ def case_of(schedule: Schedule) -> Case:
         else [(f"{source}.csv", number + 2) for number in range(len(rows[name]))]
         for name, source in asked.inputs.items()
     }
-    return _judged(Case(join, rows, [], {}, {}, asked.compared, asked.inputs, {}, files=files, places=places))
+    devices = {
+        stream.name: devices_of(stream.name, rows[stream.name], stream.partition_by, schedule.seed)
+        for stream in join.streams
+        if stream.partition_by
+    }
+    of = {name: [device.name for device in listed for _ in device.rows] for name, listed in devices.items()}
+    for name, listed in devices.items():
+        rows[name] = [row for device in listed for row in device.rows]
+        places[name] = [place for device in listed for place in device.places]
+    case = Case(join, rows, [], {}, {}, asked.compared, asked.inputs, {}, files=files, places=places)
+    return _judged(replace(case, devices=devices, of=of))
 
 
 def _judged(case: Case) -> Case:
     join, rows = case.join, case.rows
+    known: dict[str, Any] = {}
+    if case.of:  # as if all of it were one batch
+        known = {"partitions": case.of, "ends": [{name: len(rows[name]) for name in join.names}]}
     return replace(
         case,
-        results=oracle_join(join, rows),
-        late={name: late_rows(join, name, rows[name]) for name in join.names},
+        results=oracle_join(join, rows, **known),
+        late={name: late_rows(join, name, rows, **known) for name in join.names},
         filtered={name: filtered_rows(join, name, rows[name]) for name in join.names},
         ahead={name: ahead_rows(join, name, rows[name]) for name in join.names},
     )

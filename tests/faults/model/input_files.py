@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.faults.model.case import Case
+from tests.faults.model.devices import DeviceFiles
 from tests.faults.model.poison import HEADER
 
 if TYPE_CHECKING:
@@ -18,11 +19,13 @@ __all__ = ["Folders", "GrowingFiles"]
 
 
 class GrowingFiles:
-    """One file for each stream; none where the source is a generator."""
+    """One file for each stream, or one or more for each of its devices; none where the source is a generator."""
 
     def __init__(self, case: Case, folder: Path, *, is_read: bool) -> None:
         self._folder = folder
-        self._files = {name: case.text(name) for name in dict.fromkeys(case.inputs.values())} if is_read else {}
+        inputs = [name for name in dict.fromkeys(case.inputs.values()) if name not in case.devices]
+        self._files = {name: case.text(name) for name in inputs} if is_read else {}
+        self._devices = DeviceFiles(case.devices, folder)
         self._written = dict.fromkeys(self._files, 0)
         for name in self._files:
             (folder / f"{name}.csv").touch()
@@ -39,6 +42,7 @@ class GrowingFiles:
                 with open(self._folder / f"{name}.csv", "ab") as file:
                     file.write(text[self._written[name] : self._written[name] + size])
                 self._written[name] += size
+        self._devices.feed(world, everything=everything)
 
     def disturb(self, world: World) -> None:
         """See `Folders.disturb`."""
@@ -46,7 +50,7 @@ class GrowingFiles:
     @property
     def whole(self) -> bool:
         """Whether all of the input is there."""
-        return all(self._written[name] == len(text) for name, text in self._files.items())
+        return all(self._written[name] == len(text) for name, text in self._files.items()) and self._devices.whole
 
     def told(self, found: dict[str, list[tuple[str, str]]]) -> list[str]:
         """See `Folders.told`."""

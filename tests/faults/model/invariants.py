@@ -53,7 +53,9 @@ class _Tables:
         if self.case.files and world.schedule.grows:
             unforeseen = {name: [(n, file) for n, kind, file in self.asides[name] if kind != "rest"] for name in names}
             self.case = self.case.with_aside(unforeseen)
-        if "idle" in world.schedule.asks:
+        if self.case.devices:
+            self.case = self.case.arrived(planned)
+        elif "idle" in world.schedule.asks:
             ends = [[offset["streams"][name]["seq"] for name in names] for offset in planned]
             clocks = [offset.get("clocks", {}) for offset in planned]
             idle = [[name for name in names if clock.get(name, {}).get("idle")] for clock in clocks]

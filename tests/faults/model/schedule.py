@@ -14,6 +14,7 @@ __all__ = [
     "CRASH_POINTS",
     "KINDS",
     "LAYOUTS_FROM",
+    "PARTS_FROM",
     "RANGES_FROM",
     "SELVES_FROM",
     "UPKEEP_POINTS",
@@ -83,6 +84,7 @@ ASKS = {
     "relaid": "layouts that change while the query runs",
     "cores": "restarts with more and with fewer cells",
     "ranges": "layouts of ranges of a band attribute: at the start, among those that change, or by the keys",
+    "parted": "streams of many partitions, files or folders, that come and fall silent when they like",
 }
 # Steps of the upkeep, for the tables that have files in every batch.
 _UPKEEP = ("compact", "replace", "replace done", "compact done", "summary", "summary done", "clean", "vacuum", "remove")
@@ -177,6 +179,8 @@ class Schedule:
 
 
 _OTHERS = ("three", "where", "residual")
+# What is refused for streams of many partitions.
+_NOT_PARTED = ("count", "self", "future", "quarantine")
 SELVES_FROM = 20_000
 """Seeds before this one are what they were before schedules had self-joins."""
 CLOCKS_FROM = 40_000
@@ -189,6 +193,8 @@ CORES_FROM = 700_000
 """Seeds before this one are what they were before restarts had more or fewer cells."""
 RANGES_FROM = 800_000
 """Seeds before this one are what they were before there were layouts of ranges."""
+PARTS_FROM = 900_000
+"""Seeds before this one are what they were before streams could have partitions."""
 
 
 def random_schedule(seed: int) -> Schedule:
@@ -199,7 +205,7 @@ def random_schedule(seed: int) -> Schedule:
     `CHANGES_FROM` on every fourth has folders with bad files, four in ten restart under other settings, and one in
     twelve has its tables looked after. From `LAYOUTS_FROM` on the layout of seven in ten changes while they run. From
     `CORES_FROM` on six in ten restart with more and fewer cells. From `RANGES_FROM` on six in ten have layouts of
-    ranges.
+    ranges. From `PARTS_FROM` on half have streams of many partitions, but for those that ask what these cannot have.
     """
     dice = random.Random(f"schedule {seed}")
     asks = () if dice.random() < 0.4 else _random_asks(dice)
@@ -216,6 +222,8 @@ def random_schedule(seed: int) -> Schedule:
         asks = (*asks, "cores")
     if seed >= RANGES_FROM and dice.random() < 0.6:
         asks = (*asks, "ranges")
+    if seed >= PARTS_FROM and dice.random() < 0.5:
+        asks = (*asks, "parted")
     return asking(plain_schedule(seed), asks) if asks else plain_schedule(seed)
 
 
@@ -232,6 +240,13 @@ def power_schedule(seed: int, cuts: int = 0) -> Schedule:
 
 def asking(schedule: Schedule, asks: tuple[str, ...]) -> Schedule:
     """Return the schedule of a plain join with these asks added."""
+    if "parted" in asks:
+        asks = tuple(name for name in asks if name not in _NOT_PARTED)
+        if "three" in asks:  # such a join keeps its layout
+            asks = tuple(name for name in asks if name not in ("relaid", "cores", "ranges"))
+        more = random.Random(f"parted {schedule.seed}")
+        exchange = schedule.exchange if schedule.exchange != "rows" else "packed"
+        schedule = replace(schedule, source="csv", exchange=exchange, grows=schedule.grows or more.random() < 0.6)
     if "three" in asks:
         dice = random.Random(f"three {schedule.seed}")
         layout = dice.choice(("1x1x1", "1x2x1", "2x1x1", "1x1x2", "2x1x2"))

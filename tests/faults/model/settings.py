@@ -128,7 +128,7 @@ def settings_of(world: World, life: int) -> Settings:
         layout=identity.layout,
         partitions=kept_partitions(plan.partitions, session_partitions),
         execution=execution,
-        exchange=dice.choice(EXCHANGES),
+        exchange=dice.choice([way for way in EXCHANGES if way != "rows" or not world.case.devices]),
         block_bytes=dice.choice((plan.block_bytes, 0, 1500)),
         retain_batches=_retained(world, dice.choice((schedule.retain, 1, 3))),
         durable=schedule.power or dice.random() < 0.5,

@@ -223,6 +223,7 @@ def test_other_tables_hold_no_results(tmp_path: Path) -> None:
     with pytest.raises(FileFormatError, match="does not hold the matches"):
         infer_schema(Stream("m", str(tmp_path), format="results"))
     assert with_table_format(stream_of(tmp_path, time="event_time")).format == "delta"
-    with pytest.raises(ArgumentError) as caught:
-        with_table_format(stream_of(tmp_path, time="event_time", on_bad_file="quarantine"))
-    assert caught.value.name == "on_bad_file"
+    for option, value in (("on_bad_file", "quarantine"), ("partition_by", "folder")):
+        with pytest.raises(ArgumentError) as caught:
+            with_table_format(stream_of(tmp_path, time="event_time", **{option: value}))
+        assert caught.value.name == option

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from streamjoin_ds.source.files.csv_lines import CsvLines
 from streamjoin_ds.source.files.json_lines import JsonLines
@@ -17,8 +16,6 @@ from streamjoin_ds.source.records import RawRecords
 from streamjoin_ds.spec.stream import Stream
 
 __all__ = ["CsvMessages", "JsonMessages"]
-
-_OPEN_QUOTE = "quotes that do not match"
 
 
 class JsonMessages:
@@ -35,7 +32,7 @@ class JsonMessages:
     def __init__(self, schema: pa.Schema, time: str) -> None:
         self._schema, self._time = schema, time
         # It remembers how the times were written last, which spares a try and changes no result.
-        self._whole = JsonLines(schema, time, keeps_integers=True)
+        self._whole = JsonLines(schema, time)
 
     def read(self, values: pa.BinaryArray) -> RawRecords:
         """See `MessageFormat.read`."""
@@ -52,27 +49,6 @@ class JsonMessages:
         return _records(data, np.flatnonzero(found == FRAMED), broken, JsonLines(self._schema, self._time), values)
 
 
-class _WholeLines(CsvLines):
-    """Lines in which a quote that is not closed is an error, and not a text with the line's end in it."""
-
-    def parse(self, data: bytes) -> pa.Table:
-        table = super().parse(data)
-        if b'"' in data and any(_has_line_end(column) for column in table.columns):
-            raise pa.ArrowInvalid(_OPEN_QUOTE)
-        return table
-
-    def reason(self, line: bytes) -> tuple[str, str]:
-        column, reason = super().reason(line)
-        return ("", _OPEN_QUOTE) if line.count(b'"') % 2 else (column, reason)
-
-
-def _has_line_end(column: pa.ChunkedArray) -> bool:
-    kind = column.type
-    if not (pa.types.is_string(kind) or pa.types.is_binary(kind)):
-        return False
-    return bool(pc.any(pc.match_substring(column, "\n")).as_py())
-
-
 class CsvMessages:
     """Messages that are lines of CSV, as `CsvLines` reads them, without a header. A line end may follow.
 
@@ -87,7 +63,7 @@ class CsvMessages:
     """
 
     def __init__(self, header: Sequence[str], schema: pa.Schema, stream: Stream) -> None:
-        self._form = _WholeLines(list(header), schema, stream.time, stream.name, "a message", stream.delimiter)
+        self._form = CsvLines(list(header), schema, stream.time, stream.name, "a message", stream.delimiter)
 
     def read(self, values: pa.BinaryArray) -> RawRecords:
         """See `MessageFormat.read`."""

@@ -1,0 +1,121 @@
+"""The partitions of a folder: each file, or each sub-folder, is one, with an order of its own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+
+from streamjoin_ds.blocks.location import local_path
+from streamjoin_ds.errors import FileMissingError, OffsetError, StreamJoinError
+from streamjoin_ds.source.files.file_feed import FileFeed
+from streamjoin_ds.source.files.listing import Location
+from streamjoin_ds.source.position import FilePosition, Position
+from streamjoin_ds.spec.stream import Stream
+
+__all__ = ["FilePartitions", "partition_streams"]
+
+
+class FilePartitions:
+    """The files, or the sub-folders, of a stream's folder (see `partitioned_feed.Inputs`).
+
+    A file is read as it grows. The files of a sub-folder are read in the order of their names, as those of a stream of
+    one order are. Names that begin with a point or an underscore are left out.
+
+    Parameters
+    ----------
+    stream : Stream
+        A stream with `partition_by`.
+    schema : pyarrow.Schema
+        See `FileFeed`.
+    ignore_missing : bool
+        Whether a partition that was read to its end may vanish.
+    """
+
+    def __init__(self, stream: Stream, schema: pa.Schema, *, ignore_missing: bool = False) -> None:
+        self._stream = stream
+        self._schema = schema
+        self._ignore_missing = ignore_missing
+        self._folder: _SubFolders | Location
+        if stream.partition_by == "folder":
+            self._folder = _SubFolders(stream)
+        else:
+            self._folder = Location(str(stream.source), stream.format, stream.name)
+
+    @property
+    def passed_over(self) -> Sequence[str]:
+        """The sub-folders beside files; the files beside sub-folders."""
+        return self._folder.folders if isinstance(self._folder, Location) else self._folder.files
+
+    def names(self, *, fresh: bool = False) -> Sequence[str]:
+        """See `partitioned_feed.Inputs.names`.
+
+        Raises
+        ------
+        FileMissingError
+            The folder is not there.
+        """
+        return self._folder.names(fresh=fresh)
+
+    def feed(self, name: str) -> FileFeed:
+        """See `partitioned_feed.Inputs.feed`.
+
+        Raises
+        ------
+        OffsetError
+            The name leads elsewhere: the offset was edited.
+        """
+        if not name or "/" in name or "\0" in name or name in (".", ".."):
+            msg = f"the logged offset of stream {self._stream.name} is malformed: partitions"
+            hint = "restore the checkpoint's offsets folder from a copy, and never edit offsets by hand"
+            raise OffsetError(msg, name="partitions", hint=hint)
+        own = replace(self._stream, source=self._folder.path_of(name), partition_by=None)
+        return FileFeed(own, self._schema, ignore_missing=self._ignore_missing)
+
+    def may_be_gone(self, at: Position) -> bool:
+        """See `partitioned_feed.Inputs.may_be_gone`."""
+        return self._ignore_missing and isinstance(at, FilePosition) and at.whole
+
+    def gone(self, name: str) -> StreamJoinError:
+        """See `partitioned_feed.Inputs.gone`."""
+        path = self._folder.path_of(name)
+        msg = f"the partition {path} of stream {self._stream.name} is not there any more"
+        hint = "put it back as it was; with missing_files=ignore, one that was read to its end may be removed"
+        return FileMissingError(msg, name=path, hint=hint)
+
+
+class _SubFolders:
+    """The sub-folders of a folder, by name; ``/folder/*.csv`` means the files of that ending in each of them."""
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream.name
+        source = str(stream.source)
+        path = str(local_path(source) or source) if source.startswith("file:") else source
+        folder, last = os.path.split(path)
+        self._pattern = last if last.startswith("*.") else ""
+        self.path = (folder or ".") if self._pattern else path
+        self.files: list[str] = []
+
+    def names(self, *, fresh: bool = False) -> Sequence[str]:
+        del fresh  # each call lists
+        try:
+            with os.scandir(self.path) as walk:
+                found = [(one.name, one.is_dir()) for one in walk if not one.name.startswith((".", "_"))]
+        except OSError:
+            msg = f"the input of stream {self._stream} is not there: {self.path}"
+            hint = "give a folder that exists and can be read, with a sub-folder for each partition"
+            raise FileMissingError(msg, name=self.path, hint=hint) from None
+        self.files = sorted(name for name, is_folder in found if not is_folder)
+        return sorted(name for name, is_folder in found if is_folder)
+
+    def path_of(self, name: str) -> str:
+        return os.path.join(self.path, name, self._pattern) if self._pattern else os.path.join(self.path, name)
+
+
+def partition_streams(stream: Stream) -> Iterator[Stream]:
+    """Yield a stream of one order for each sub-folder of a stream with ``partition_by="folder"``."""
+    folders = _SubFolders(stream)
+    for name in folders.names():
+        yield replace(stream, source=folders.path_of(name), partition_by=None)

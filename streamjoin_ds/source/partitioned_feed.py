@@ -1,0 +1,348 @@
+"""The feed of a stream of many partitions: a feed for each, merged by event time (ARCHITECTURE.md, "Partitions").
+
+::
+
+    partitions   ┌ feed 0 ─ frontier ─┐
+    (`Inputs`) ──┼ feed 1 ─ frontier ─┼─► merge ─► a position a partition ─► offset ─► tasks read them one by one
+                 └ feed 2 ─ frontier ─┘            (number, place, clock)               (number, place) ─► _seq
+
+A batch is a prefix of the order by the running maximum of each partition, so a partition that is far ahead waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from streamjoin_ds.errors import ArgumentError, StreamJoinError
+from streamjoin_ds.source.event_time import NO_TIME
+from streamjoin_ds.source.feed import ArrayFrontier, Feed, Frontier
+from streamjoin_ds.source.offset import ClockFacts
+from streamjoin_ds.source.partitioned_position import (
+    MOST_PARTITIONS,
+    PartitionAt,
+    PartitionedPosition,
+    first_seq_of,
+)
+from streamjoin_ds.source.position import Position
+from streamjoin_ds.source.records import Chunk
+from streamjoin_ds.spec.ahead import AheadLimit
+from streamjoin_ds.spec.columns import SEQ, TS
+from streamjoin_ds.spec.stream import Stream
+
+__all__ = ["Inputs", "PartitionedFeed"]
+
+# So many records of each partition are looked at first; more of those that are not far enough ahead.
+_LEAST_LOOK = 1 << 10
+
+
+class Inputs(Protocol):
+    """The partitions of a stream as they are now. Files are one kind (`files.file_partitions`)."""
+
+    @property
+    def passed_over(self) -> Sequence[str]:
+        """Names that lie where the partitions do and are none."""
+
+    def names(self, *, fresh: bool = False) -> Sequence[str]:
+        """Return the names of the partitions that are there, sorted."""
+
+    def feed(self, name: str) -> Feed[Any]:
+        """Return the feed of one partition."""
+
+    def may_be_gone(self, at: Position) -> bool:
+        """Whether a partition that was read up to here may have vanished."""
+
+    def gone(self, name: str) -> StreamJoinError:
+        """Return the error for a partition that has vanished."""
+
+
+class PartitionedFeed:
+    """The feed of a stream of many partitions.
+
+    Parameters
+    ----------
+    stream : Stream
+    inputs : Inputs
+        The partitions.
+    """
+
+    endless = False
+
+    def __init__(self, stream: Stream, inputs: Inputs) -> None:
+        self._stream = stream
+        self._inputs = inputs
+        self._feeds: dict[str, Feed[Any]] = {}
+        self._frozen: Sequence[str] | None = None
+        # What `frontier` saw: where it began, with the partitions that are new, and what each can give.
+        self._seen = PartitionedPosition()
+        self._frontiers: dict[str, Frontier] = {}
+        self._merged = np.empty(0, np.int64)
+        self._gone: set[str] = set()
+
+    @property
+    def held_back_bytes(self) -> int:
+        """See `Feed.held_back_bytes`."""
+        return sum(feed.held_back_bytes for feed in self._feeds.values())
+
+    @property
+    def passed_over(self) -> Sequence[str]:
+        """See `Feed.passed_over`."""
+        return self._inputs.passed_over
+
+    def initial(self) -> PartitionedPosition:
+        """See `Feed.initial`."""
+        return PartitionedPosition()
+
+    def position(self, facts: object) -> PartitionedPosition:
+        """See `Feed.position`."""
+        return PartitionedPosition.from_facts(facts, self._stream.name, lambda name, at: self._feed(name).position(at))
+
+    def frontier(self, start: PartitionedPosition, limit: int, ahead: AheadLimit | None = None) -> Frontier:
+        """See `Feed.frontier`. Of each partition only so much is looked at as the order by event time needs.
+
+        Raises
+        ------
+        ArgumentError
+            There are too many partitions.
+        FileMissingError
+            One has vanished. What else is wrong with one, its feed says.
+        """
+        self._seen = self._with_new(start)
+        there = [name for name in self._seen.partitions if name not in self._gone]
+        looks = dict.fromkeys(there, min(limit, max(_LEAST_LOOK, 2 * limit // max(len(there), 1))))
+        self._frontiers, wanting = {}, there
+        while wanting:
+            for name in wanting:
+                at = self._seen.partitions[name].at
+                self._frontiers[name] = self._feed(name).frontier(at, looks[name], ahead)
+            wanting = self._wanting(looks, limit)
+        arrays = [frontier.running_max for frontier in self._frontiers.values()]
+        self._merged = np.sort(np.concatenate(arrays), kind="stable")[:limit] if arrays else np.empty(0, np.int64)
+        return ArrayFrontier(self._merged)
+
+    def _wanting(self, looks: dict[str, int], limit: int) -> list[str]:
+        """Return the partitions of which more must be looked at; raise their `looks`.
+
+        The first `limit` records of the order are known once so many are older than what is not known.
+        """
+        lasts = {
+            name: last
+            for name, frontier in self._frontiers.items()
+            if looks[name] < limit and frontier.rows >= looks[name] and (last := frontier.last_time()) is not None
+        }
+        if not lasts:
+            return []
+        known_to = min(lasts.values())
+        if sum(frontier.rows_until(known_to - 1) for frontier in self._frontiers.values()) >= limit:
+            return []
+        wanting = [name for name, last in lasts.items() if last == known_to]
+        looks.update({name: min(2 * looks[name], limit) for name in wanting})
+        return wanting
+
+    def _with_new(self, start: PartitionedPosition) -> PartitionedPosition:
+        """Return `start` with the partitions that are new: they get the next numbers, in the order of their names."""
+        there = self._inputs.names() if self._frozen is None else self._frozen
+        missing = start.partitions.keys() - set(there)
+        for name in sorted(missing):
+            at = start.partitions[name]
+            if at.has_joined and not self._inputs.may_be_gone(at.at):
+                raise self._inputs.gone(name)
+        self._gone = missing
+        new = [name for name in there if name not in start.partitions]
+        if not new:
+            return start
+        first = 1 + max((at.number for at in start.partitions.values()), default=-1)
+        if first + len(new) > MOST_PARTITIONS:
+            msg = f"stream {self._stream.name} has more than {MOST_PARTITIONS} partitions"
+            raise ArgumentError(msg, name=self._stream.name, hint="use partition_by=folder, or a new checkpoint")
+        found = {name: PartitionAt(first + i, self._feed(name).initial()) for i, name in enumerate(new)}
+        return PartitionedPosition(start.seq, {**start.partitions, **found})
+
+    def advance(self, start: PartitionedPosition, rows: int) -> PartitionedPosition:
+        """See `Feed.advance`. The position has the partitions that are new, also those without a record yet."""
+        counts = self._counts(rows)
+        partitions = {}
+        for name, before in self._seen.partitions.items():
+            count = counts.get(name, 0)
+            if count:
+                feed = self._feed(name)
+                at = feed.advance(before.at, count)
+                before = replace(before, at=at, time_us=feed.time_before(at))
+            partitions[name] = before
+        return PartitionedPosition(start.seq + rows, partitions)
+
+    def _counts(self, rows: int) -> dict[str, int]:
+        """Return how many of the next `rows` records each partition has.
+
+        The order is by running maximum, then by the partition's number, then by the record's.
+        """
+        if not rows:
+            return {}
+        last_us = int(self._merged[rows - 1])
+        counts = {name: frontier.rows_until(last_us - 1) for name, frontier in self._frontiers.items()}
+        left = rows - sum(counts.values())
+        for name, frontier in self._frontiers.items():
+            more = min(left, frontier.rows_until(last_us) - counts[name])
+            counts[name], left = counts[name] + more, left - more
+        return counts
+
+    def clocked(
+        self,
+        end: PartitionedPosition,
+        decide: Callable[[Mapping[str, ClockFacts], Mapping[str, bool]], Mapping[str, ClockFacts]],
+    ) -> PartitionedPosition:
+        """Return the end of a batch with what is decided about the partitions' clocks. `advance` has returned it.
+
+        A partition that has vanished, as it may, is idle at once.
+
+        Parameters
+        ----------
+        decide : callable
+            Returns the clocks of the partitions that have joined, given the clocks before and which of the partitions
+            have records now.
+        """
+        joined = {name: at.clock for name, at in end.partitions.items() if at.has_joined}
+        arrived = {name: name in self._frontiers and self._frontiers[name].rows > 0 for name in joined}
+        clocks = dict(decide(joined, arrived))
+        clocks.update({name: replace(clocks[name], idle=True) for name in joined if name in self._gone})
+        found = {name: replace(at, clock=clocks.get(name, at.clock)) for name, at in end.partitions.items()}
+        return PartitionedPosition(end.seq, found)
+
+    def time_before(self, position: PartitionedPosition) -> int | None:
+        """See `Feed.time_before`: the largest of all partitions."""
+        return position.largest_us
+
+    def has_time(self, rows: int) -> bool:
+        """See `Feed.has_time`."""
+        return any(self._feed(name).has_time(count) for name, count in self._counts(rows).items() if count)
+
+    def freeze(self) -> None:
+        """See `Feed.freeze`."""
+        self._frozen = tuple(self._inputs.names(fresh=True))
+        for name in self._frozen:
+            self._feed(name).freeze()
+
+    def files_between(self, start: PartitionedPosition, end: PartitionedPosition) -> tuple[str, ...]:
+        """See `Feed.files_between`: each name is that of the partition and of the file, with a slash between them."""
+        found = []
+        for name, first, last in self._stretches(start, end):
+            found += [f"{name}/{file}" for file in self._feed(name).files_between(first.at, last.at)]
+        return tuple(found)
+
+    def running_max(
+        self,
+        start: PartitionedPosition,
+        end: PartitionedPosition,
+        ahead: AheadLimit | None = None,
+        files: Sequence[str] | None = None,
+    ) -> np.ndarray:
+        """Refuse: the records have no one order. A count window over partitions is refused before anything is read."""
+        raise NotImplementedError
+
+    def split(
+        self, start: PartitionedPosition, end: PartitionedPosition, parts: int
+    ) -> list[tuple[PartitionedPosition, PartitionedPosition]]:
+        """See `Feed.split`: each partition is in one range, because its order decides what is late."""
+        stretches = list(self._stretches(start, end))
+        most = max(-(-(end.seq - start.seq) // max(parts, 1)), 1)
+        ranges, first, seq = [], 0, start.seq
+        rows = 0
+        for place, (_, before, after) in enumerate(stretches):
+            rows += after.at.seq - before.at.seq
+            if rows >= most or place == len(stretches) - 1:
+                taken = stretches[first : place + 1]
+                low = PartitionedPosition(seq, {name: at for name, at, _ in taken})
+                ranges.append((low, PartitionedPosition(seq + rows, {name: at for name, _, at in taken})))
+                first, seq, rows = place + 1, seq + rows, 0
+        return ranges
+
+    def read(
+        self,
+        start: PartitionedPosition,
+        end: PartitionedPosition | None,
+        ahead: AheadLimit | None = None,
+        files: Sequence[str] | None = None,
+    ) -> Iterator[Chunk]:
+        """See `Feed.read`: one partition after the other, in the order of their numbers.
+
+        ``_seq`` is the partition's number and the record's number in the partition, so it does not depend on how the
+        stream was cut into batches, nor on partitions that come later. A chunk has `Chunk.before`.
+        """
+        if end is None:
+            end = self.advance(start, self.frontier(start, 1 << 62).rows)
+        of_partition: dict[str, list[str]] | None = None
+        if files is not None:
+            of_partition = {}
+            for file in files:
+                name, _, own = file.rpartition("/")
+                of_partition.setdefault(name, []).append(own)
+        for name, first, last in self._stretches(start, end):
+            feed, names = self._feed(name), None if of_partition is None else of_partition.get(name, [])
+            before = _Before(feed, first, last, ahead, names)
+            for chunk in feed.read(first.at, last.at, ahead, names):
+                yield before.numbered(chunk)
+
+    def _stretches(
+        self, start: PartitionedPosition, end: PartitionedPosition
+    ) -> Iterator[tuple[str, PartitionAt, PartitionAt]]:
+        """Yield the partitions with records between two positions: name, where they begin and where they end."""
+        for name, last in end.partitions.items():
+            first = start.partitions.get(name)
+            if first is None:
+                first = PartitionAt(last.number, self._feed(name).initial())
+            if last.at.seq > first.at.seq:
+                yield name, first, last
+
+    def _feed(self, name: str) -> Feed[Any]:
+        if name not in self._feeds:
+            self._feeds[name] = self._inputs.feed(name)
+        return self._feeds[name]
+
+
+class _Before:
+    """Tells for the tuples of one partition the largest event time before each, chunk after chunk.
+
+    A record that is broken in another column is no tuple, but its event time counts: the planner reads only the times.
+    """
+
+    def __init__(
+        self,
+        feed: Feed[Any],
+        first: PartitionAt,
+        last: PartitionAt,
+        ahead: AheadLimit | None,
+        files: Sequence[str] | None,
+    ) -> None:
+        self._feed, self._ahead, self._files = feed, ahead, files
+        self._first, self._last = first, last
+        self._largest = NO_TIME if first.time_us is None else first.time_us
+        self._running: np.ndarray | None = None
+
+    def numbered(self, chunk: Chunk) -> Chunk:
+        """Return the next chunk of the partition with the stream's numbers, and with `Chunk.before`."""
+        tuples = chunk.tuples
+        base, seqs = first_seq_of(self._first.number), tuples.column(SEQ).to_numpy()
+        if chunk.rejects or self._running is not None:
+            before = self._planned()[seqs - self._first.at.seq]
+            self._largest = int(self._planned()[chunk.first_seq + chunk.count - self._first.at.seq])
+        else:
+            running = np.empty(len(seqs) + 1, np.int64)
+            running[0], running[1:] = self._largest, tuples.column(TS).to_numpy()
+            np.maximum.accumulate(running, out=running)
+            before, self._largest = running[:-1], int(running[-1])
+        place = tuples.schema.get_field_index(SEQ)
+        numbered = tuples.set_column(place, tuples.schema.field(place), pa.array(seqs + base))
+        return replace(chunk, first_seq=chunk.first_seq + base, tuples=numbered, before=before)
+
+    def _planned(self) -> np.ndarray:
+        """Return the largest event time before each record of the batch, and after the last, as the planner saw it."""
+        if self._running is None:
+            first, last = self._first.at, self._last.at
+            found = self._feed.running_max(first, last, self._ahead, self._files)
+            start = NO_TIME if self._first.time_us is None else self._first.time_us
+            self._running = np.concatenate([np.array([start], np.int64), found])
+        return self._running

@@ -1,0 +1,221 @@
+"""`StreamJoin.start` over DataFrames: any source that Spark can read, with the tables and commits of `start`.
+
+::
+
+    frame l ── mapInArrow(pack_frame) ─┐
+                                       ├─ union ─ groupBy(cell) ─► cells ─► BatchCommit, as for sources of our own
+    frame r ── mapInArrow(pack_frame) ─┘
+
+Spark plans the batches and logs its own offsets. Rows of DataFrames have no order, so lateness is judged by the
+watermark at the batch's start (ARCHITECTURE.md, "Late").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+from streamjoin_ds.blocks.location import local_path
+from streamjoin_ds.cell.cell_costs import measured_costs
+from streamjoin_ds.cell.cell_windows import RETAIN_KEY, check_execution
+from streamjoin_ds.checkpoint.identity import CheckpointIdentity
+from streamjoin_ds.checkpoint.lock import driving
+from streamjoin_ds.checkpoint.table_note import note_table
+from streamjoin_ds.errors import ArgumentError, ColumnError, LayoutError
+from streamjoin_ds.exchange import pack_frame
+from streamjoin_ds.plan import AskedLayout, Plan
+from streamjoin_ds.sink.tables import TableSet
+from streamjoin_ds.spark.session import note_join
+from streamjoin_ds.spec import Join, bind
+from streamjoin_ds.spec.columns import names_hint
+from streamjoin_ds.stream.commit import committer_for, forget_committer
+from streamjoin_ds.stream.frames import check_frames, over_frames, packed_frame
+from streamjoin_ds.stream.query import QueryOptions, cells_of, first_layout, query_over, ways_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+__all__ = ["OrderBy", "start_over_frames"]
+
+OrderBy: TypeAlias = str | Sequence[str] | Mapping[str, str | Sequence[str]]
+
+_WHOLE = ("tinyint", "smallint", "int", "bigint")
+
+
+def start_over_frames(
+    join: Join,
+    spark: SparkSession,
+    frames: Mapping[str, DataFrame],
+    order_by: OrderBy | None,
+    to: str,
+    checkpoint: str,
+    options: QueryOptions,
+) -> StreamingQuery:
+    """Start the join over DataFrames as a streaming query; see `StreamJoin.start`."""
+    folder = local_path(checkpoint)
+    if folder is None:
+        msg = "the checkpoint is not on a local or shared file system"
+        raise ArgumentError(msg, name="checkpoint", hint="give a folder that the driver and every worker see")
+    folder = folder.resolve()
+    _check_options(join, options)
+    check_frames(join, frames)
+    static = [name for name, frame in frames.items() if not frame.isStreaming]
+    if static:
+        msg = f"the frame of {static[0]} is static, and start() needs streaming ones"
+        raise ArgumentError(msg, name=static[0], hint="read it with spark.readStream, or use dataframe()")
+    numbered = _order_by(join, frames, order_by)
+    over = over_frames(join, frames)
+    _check_selves(over, numbered)
+    plan = _plan(over, spark, frames, numbered, TableSet(to).root, folder, options)
+    lock = driving(folder, take_over=options.take_over)
+    try:
+        if not lock.is_driven:
+            note_table(folder, plan.table_root)
+            forget_committer(plan)
+        committer_for(plan)  # makes the tables, or refuses them, before anything runs
+        exchanged = reduce(
+            lambda left, right: left.union(right),
+            (
+                packed_frame(plan, number, frames[name], pack_frame(plan, number))
+                for number, name in enumerate(plan.bound.names)
+            ),
+        )
+        query = query_over(exchanged, plan, options)
+    except BaseException:
+        lock.give_up()
+        raise
+    lock.hold_while(query)
+    note_join()
+    return query
+
+
+def _check_options(join: Join, options: QueryOptions) -> None:
+    """Refuse what only sources of our own can do."""
+    asked = {
+        "max_rows_per_batch": options.max_rows_per_batch,
+        "max_delay": options.max_delay,
+        "source_options": options.source_options or None,
+    }
+    for name, value in asked.items():
+        if value is not None:
+            msg = f"{name} is for sources of this package, and DataFrames bring their own batches"
+            hint = "set what the DataFrame's source has, such as maxOffsetsPerTrigger or maxFilesPerTrigger"
+            raise ArgumentError(msg, name=name, hint=hint)
+    if options.exchange not in ("auto", "packed"):
+        msg = "the exchange of DataFrames is packed"
+        raise ArgumentError(msg, name="exchange", hint="leave it out, or give packed")
+    for stream in join.streams:
+        if stream.source is not None:
+            msg = f"stream {stream.name} has a source, and a frame is given for it"
+            raise ArgumentError(msg, name=stream.name, hint="leave the source out, or the frames")
+        if stream.on_bad_file != "stop":
+            msg = f"stream {stream.name} has on_bad_file, and a DataFrame's source reads its files itself"
+            raise ArgumentError(
+                msg, name="on_bad_file", hint="leave it out; see Spark's spark.sql.files.ignoreCorruptFiles"
+            )
+
+
+def _order_by(join: Join, frames: Mapping[str, DataFrame], given: OrderBy | None) -> tuple[tuple[str, ...], ...]:
+    """Return for each stream the columns that number its rows; none where it has none."""
+    if given is None:
+        return ((),) * len(join.names)
+    by_stream = given if isinstance(given, Mapping) else dict.fromkeys(join.names, given)
+    odd = set(by_stream) - set(join.names)
+    if odd:
+        name = min(odd)
+        msg = f"order_by names {name}, which is not a stream of the join"
+        raise ArgumentError(msg, name="order_by", hint=names_hint(name, join.names, "its streams are"))
+    found = []
+    for name in join.names:
+        asked = by_stream.get(name, ())
+        columns = (asked,) if isinstance(asked, str) else tuple(asked)
+        if len(columns) > 2:
+            msg = f"order_by has {len(columns)} columns for stream {name}"
+            hint = "one that numbers all rows, or two: a partition's number, and the row's in it"
+            raise ArgumentError(msg, name="order_by", hint=hint)
+        types = dict(frames[name].dtypes)
+        for column in columns:
+            if types.get(column) not in _WHOLE:
+                known = [one for one, kind in types.items() if kind in _WHOLE]
+                msg = f"the frame of {name} has no column '{column}' of whole numbers, by which to order it"
+                raise ColumnError(msg, name=column, hint=names_hint(column, known, "such columns are"))
+        found.append(columns)
+    return tuple(found)
+
+
+def _check_selves(join: Join, order_by: Sequence[tuple[str, ...]]) -> None:
+    """Refuse one DataFrame under two names where its rows have no numbers of their own."""
+    sources = [stream.source for stream in join.streams]
+    for stream, columns in zip(join.streams, order_by, strict=True):
+        if stream.source is not None and sources.count(stream.source) > 1 and not columns:
+            msg = f"the frame of {stream.name} is another stream's too, and equal rows of it cannot be told apart"
+            hint = "give order_by, the columns that number its rows"
+            raise ArgumentError(msg, name="order_by", hint=hint)
+    twice = {
+        source
+        for source in sources
+        if source is not None
+        and len({columns for columns, other in zip(order_by, sources, strict=True) if other == source}) > 1
+    }
+    if twice:
+        msg = "one frame is given under two names, with two ways to number its rows"
+        raise ArgumentError(msg, name="order_by", hint="give the same order_by for both")
+
+
+def _plan(
+    join: Join,
+    spark: SparkSession,
+    frames: Mapping[str, DataFrame],
+    order_by: tuple[tuple[str, ...], ...],
+    table_root: str,
+    checkpoint: Path,
+    options: QueryOptions,
+) -> Plan:
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    from streamjoin_ds.spark.worker_check import check_workers
+
+    bound = bind(join, {name: to_arrow_schema(frame.schema, timezone="UTC") for name, frame in frames.items()})
+    identity = CheckpointIdentity.load(checkpoint)
+    if identity is not None:
+        identity.check(bound, order_by)
+    check_execution(bound, options.execution)
+    asked = AskedLayout.parse(options.layout, len(bound.names))
+    if asked.kind == "ranges":
+        msg = "a join over DataFrames has no layouts of ranges: its layout does not change"
+        raise LayoutError(msg, name="layout", hint="use auto, grid or group counts, or sources of this package")
+    check_workers(spark)  # before anything is written
+    if identity is None:
+        layout = asked.grid or first_layout(bound, cells_of(spark, options, None), "grid")
+        identity = CheckpointIdentity.create(checkpoint, bound, layout, layout.cells, order_by)
+    _check_kept(identity, asked, options)
+    _, state_root = ways_of(spark, checkpoint, table_root, "packed")
+    return Plan(
+        bound,
+        identity.layout,
+        identity.partitions,
+        "packed",
+        str(checkpoint),
+        table_root,
+        identity.join_id,
+        foreign=True,
+        execution=options.execution,
+        state_root=state_root,
+        retain_batches=int(spark.conf.get(RETAIN_KEY) or 100),
+        durable=options.durable,
+        costs=measured_costs(bound, options.execution, state_root),
+        order_by=order_by,
+    )
+
+
+def _check_kept(identity: CheckpointIdentity, asked: AskedLayout, options: QueryOptions) -> None:
+    """Refuse another layout, or another number of cells, than the checkpoint has."""
+    if asked.grid is not None and asked.grid != identity.layout:
+        msg = f"the checkpoint has the layout {identity.layout}, which a join over DataFrames keeps"
+        raise LayoutError(msg, name="layout", hint="leave it out, or use a new checkpoint and a new table")
+    if options.cells not in (None, identity.partitions):
+        msg = f"the checkpoint has {identity.partitions} cells, which a join over DataFrames keeps"
+        raise LayoutError(msg, name="cells", hint="leave it out, or use a new checkpoint and a new table")

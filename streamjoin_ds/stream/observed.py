@@ -1,0 +1,69 @@
+"""Metrics of a join in Spark's own progress: ``observedMetrics`` of a `StreamingQueryProgress`, and of its listeners.
+
+Spark counts the rows that it moves itself. Those of this query stand for blocks, so its ``numInputRows`` says how many
+blocks there were for cells, and not how many records were read.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+__all__ = ["OBSERVED", "OBSERVED_METRICS", "observed"]
+
+OBSERVED = "streamjoin"
+"""The name under which the metrics stand in ``observedMetrics``."""
+
+OBSERVED_METRICS = (
+    "input_rows",
+    "stored_rows",
+    "late_rows",
+    "rejected_rows",
+    "filtered_rows",
+    "matches",
+    "candidates",
+    "state_rows",
+    "state_bytes",
+    "watermark",
+    "watermark_lag_s",
+)
+"""Names of the metrics of a batch, all streams and cells together; input = stored + late + rejected + filtered.
+
+``watermark`` is a timestamp, null where there is none yet. ``watermark_lag_s`` is how far the furthest stream's largest
+event time is ahead of it, in seconds.
+"""
+
+_COUNTS = ("read", "stored", "late", "rejected", "filtered")
+_FACTS_DDL = (
+    f"ledger ARRAY<STRUCT<{', '.join(f'{name}: BIGINT' for name in _COUNTS)}>>, largest_us ARRAY<BIGINT>, "
+    "watermark_us BIGINT, matches BIGINT, candidates BIGINT, state_rows BIGINT, state_bytes BIGINT"
+)
+
+
+def observed(reports: DataFrame) -> DataFrame:
+    """Return the cells' reports, of which Spark observes `OBSERVED_METRICS` as they pass.
+
+    Parameters
+    ----------
+    reports : pyspark.sql.DataFrame
+        What the cells report, with the columns of `streamjoin_ds.cell.cell.REPORT_DDL`.
+    """
+    from pyspark.sql import functions as f
+
+    facts = f.from_json(f.when(f.col("kind") == "cell", f.col("facts")), _FACTS_DDL)
+
+    def summed(name: str) -> Column:
+        of_streams = facts["ledger"][name]
+        return f.sum(f.aggregate(of_streams, f.lit(0).cast("bigint"), lambda total, count: total + count))
+
+    watermark_us = f.min(facts["watermark_us"])
+    largest_us = f.max(f.array_max(facts["largest_us"]))
+    metrics = [
+        *(summed(name) for name in _COUNTS),
+        *(f.sum(facts[name]) for name in ("matches", "candidates", "state_rows", "state_bytes")),
+        f.timestamp_micros(watermark_us),
+        (largest_us - watermark_us) / 1e6,
+    ]
+    return reports.observe(OBSERVED, *(m.alias(name) for m, name in zip(metrics, OBSERVED_METRICS, strict=True)))

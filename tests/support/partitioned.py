@@ -1,0 +1,108 @@
+"""A join over streams of many partitions, whose order of arrival is read off the offsets, compared with the oracle."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from streamjoin_ds.source.idleness import Idleness
+from streamjoin_ds.source.partitioned_position import PartitionedPosition, first_seq_of
+from streamjoin_ds.spec import Join
+from streamjoin_ds.testing import batch_watermarks, late_rows, oracle_join
+from tests.support.microbatch import MicroBatches
+
+__all__ = ["Partitioned", "arrival"]
+
+Rows = Mapping[str, Any]
+
+
+def arrival(
+    join: Join, offsets: Sequence[Mapping[str, Any]], rows: Mapping[str, Mapping[str, Sequence[Rows]]]
+) -> tuple[dict[str, list[Rows]], dict[str, list[int]], dict[str, Any]]:
+    """Return each stream's records in the order of the plans, their ``_seq``, and what the oracle must be told.
+
+    Parameters
+    ----------
+    offsets : sequence of dict
+        The ends of the batches.
+    rows : mapping
+        For each stream and partition the records in the partition's order. A stream of one order has the partition "".
+    """
+    listed: dict[str, list[Rows]] = {name: [] for name in join.names}
+    seqs: dict[str, list[int]] = {name: [] for name in join.names}
+    of: dict[str, list[str]] = {stream.name: [] for stream in join.streams if stream.partition_by}
+    ends, idle = [], []
+    read = {(name, partition): 0 for name in join.names for partition in rows[name]}
+    for offset in offsets:
+        asleep: list[Any] = [n for n in join.names if offset.get("clocks", {}).get(n, {}).get("idle")]
+        for name in join.names:
+            facts = offset["streams"][name]
+            if name not in of:
+                listed[name], seqs[name] = list(rows[name][""][: facts["seq"]]), list(range(facts["seq"]))
+                continue
+            position = PartitionedPosition.from_facts(facts, name)
+            for partition, at in position.partitions.items():
+                first, read[name, partition] = read[name, partition], at.at.seq
+                found = rows[name][partition][first : at.at.seq]
+                listed[name] += found
+                of[name] += [partition] * len(found)
+                seqs[name] += [first_seq_of(at.number) + number for number in range(first, at.at.seq)]
+                if at.clock.idle:
+                    asleep.append((name, partition))
+            assert position.seq == len(listed[name])
+        ends.append({name: len(listed[name]) for name in join.names})
+        idle.append(asleep)
+    return listed, seqs, {"ends": ends, "idle": idle, "partitions": of}
+
+
+class Partitioned:
+    """Runs the batches of a join, whose clock the test sets, and notes the offsets."""
+
+    def __init__(self, join: Join, micro: MicroBatches) -> None:
+        self.join, self.micro, self.now_s = join, micro, 0.0
+        self.offsets: list[dict[str, Any]] = []
+        self.restart()
+
+    def restart(self) -> None:
+        """Make a new source over the same offsets and states."""
+        self.micro.reader = self.micro.source.streamReader(self.micro.source.schema())
+        self.micro.reader._idleness = Idleness(self.join.streams, lambda: self.now_s, lambda: self.now_s + 1e9)
+
+    def step(self) -> bool:
+        """Run a batch, if there is one; return whether there was one."""
+        if not self.micro.step():
+            return False
+        self.offsets.append(self.micro.offset)
+        return True
+
+    def check(self, rows: Mapping[str, Mapping[str, Sequence[Rows]]]) -> None:
+        """Assert that results, late tuples, punctuations and the ledger are the oracle's, and that all was read."""
+        names = self.join.names
+        listed, seqs, known = arrival(self.join, self.offsets, rows)
+        assert {n: len(listed[n]) for n in names} == {n: sum(map(len, rows[n].values())) for n in names}
+        columns = [f"{name}_seq" for name in names] + ["window_id"] * (self.join.window.kind == "periodic")
+        found = Counter(tuple(row[name] for name in columns) for row in self.micro.matches().to_pylist())
+        right: Counter[Any] = Counter()
+        for row in oracle_join(self.join, listed, **known):
+            numbers = {f"{name}_seq": seqs[name][row[f"{name}_seq"]] for name in names}
+            right[tuple(numbers.get(name, row.get(name)) for name in columns)] += 1
+        assert found == right
+        late = Counter((row["stream"], row["seq"]) for row in self.micro.companion("late").to_pylist())
+        expected = {n: late_rows(self.join, n, listed, **known) for n in names}
+        assert late == Counter((n, seqs[n][k]) for n in names for k in expected[n])
+        given = self.micro.companion("punctuations").sort_by("batch_id")["punctuation"].cast(pa.int64()).to_pylist()
+        assert given == batch_watermarks(self.join, listed, known["ends"], known["idle"], known["partitions"])
+        self._ledger(expected, known["ends"])
+
+    def _ledger(self, late: Mapping[str, Sequence[int]], ends: Sequence[Mapping[str, int]]) -> None:
+        rows = {(row["batch_id"], row["stream"]): row for row in self.micro.companion("ledger").to_pylist()}
+        before = dict.fromkeys(self.join.names, 0)
+        for batch, end in enumerate(ends):
+            for name in self.join.names:
+                row = rows[batch, name]
+                gone = sum(before[name] <= number < end[name] for number in late[name])
+                assert (row["read"], row["late"]) == (end[name] - before[name], gone)
+            before = dict(end)
