@@ -50,6 +50,7 @@ __all__ = [
     "StateCorruptError",
     "StateVersionError",
     "StreamJoinError",
+    "TableChangedError",
     "TableError",
     "TableWriteError",
     "WatermarkMissingError",
@@ -245,6 +246,12 @@ class TableError(StreamJoinError):
     """A target table cannot be written by this join."""
 
     code = "TABLE"
+
+
+class TableChangedError(TableError):
+    """A table that a stream reads was changed in a way that a stream cannot follow: rows were deleted or rewritten."""
+
+    code = "TABLE_CHANGED"
 
 
 class LogCleanedError(TableError):

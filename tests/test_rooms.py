@@ -11,6 +11,7 @@ ROOMS = (
     ("spec",),
     ("plan",),
     ("blocks",),
+    ("delta",),
     ("spool",),
     ("sink",),
     ("source",),

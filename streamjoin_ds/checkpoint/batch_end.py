@@ -64,6 +64,12 @@ class StreamEnd:
         """How often this batch and those before it set something aside: a file, a file's rest or a change."""
         return int(self.position.get("set_aside", 0))
 
+    @property
+    def next_version(self) -> int | None:
+        """The version of the stream's table to which the next row belongs; None for a stream over something else."""
+        version = self.position.get("version")
+        return None if version is None else int(version)
+
     def to_row(self, read: int) -> dict[str, Any]:
         """Return the stream's columns of the ledger for this batch, which read `read` records of it."""
         seq = self.position["seq"]

@@ -93,7 +93,8 @@ class Checkpoint:
     The checkpoint of a query over `StreamJoin.dataframe` does not have the names. `join_id` is then the query's id,
     streams and cells are numbered, `layout` is empty where an older version wrote the checkpoint, and `prefix` is the
     beginning of the names of its blocks. `files_set_aside` (so far) and `held_back_bytes` (when that batch was planned)
-    list only streams that have any.
+    list only streams that have any. `next_versions` lists the streams over Delta tables: the version to which the next
+    row belongs.
     `partitions` lists the streams that have any.
     `layout` is the layout of new tuples; `older_layouts` are those of tuples that came before it changed.
     """
@@ -108,6 +109,7 @@ class Checkpoint:
     older_layouts: tuple[str, ...] = ()
     files_set_aside: dict[str, int] = field(default_factory=dict)
     held_back_bytes: dict[str, int] = field(default_factory=dict)
+    next_versions: dict[str, int] = field(default_factory=dict)
     partitions: dict[str, PartitionFacts] = field(default_factory=dict)
 
     @property
@@ -194,9 +196,10 @@ def inspected(spark: SparkSession, checkpoint: str, blocks: str | None = None) -
         )
     aside = {name: end.set_aside_so_far for name, end in ends.items() if end.set_aside_so_far}
     held = {name: end.held_back_bytes for name, end in ends.items() if end.held_back_bytes}
+    versions = {name: end.next_version for name, end in ends.items() if end.next_version is not None}
     positions = {name: position for name, end in ends.items() if (position := end.partitions) is not None}
     partitions = {name: PartitionFacts(len(p.partitions), p.idle, p.held_by, p.low_us) for name, p in positions.items()}
-    return replace(found, files_set_aside=aside, held_back_bytes=held, partitions=partitions)
+    return replace(found, files_set_aside=aside, held_back_bytes=held, partitions=partitions, next_versions=versions)
 
 
 def leftovers(found: Checkpoint, blocks: str | None = None, *, now_s: float, older_than_s: float) -> list[Leftover]:

@@ -42,6 +42,8 @@ def command(checkpoint: str, with_blocks: bool, blocks_in: str | None, as_json: 
         )
     for name, size in found.held_back_bytes.items():
         click.echo(f"stream {name}: {size:,} bytes of an unfinished last line were not read")
+    for name, version in found.next_versions.items():
+        click.echo(f"stream {name}: its table was read up to version {version}, which is not done")
     for name, partitions in found.partitions.items():
         held = (
             f"held by {partitions.held_by} at {moment(partitions.low_us) or '-'}" if partitions.held_by else "all idle"

@@ -25,7 +25,7 @@ import msgspec
 
 from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.plan import EXCHANGES, KERNELS
-from streamjoin_ds.spec.stream import FORMATS, ON_BAD_FILE, PARTITION_BY, TIME_UNITS
+from streamjoin_ds.spec.stream import FORMATS, ON_BAD_FILE, ON_CHANGE, PARTITION_BY, TIME_UNITS
 from streamjoin_ds.stream.sensor_options import READER_OPTIONS
 
 if sys.version_info >= (3, 11):
@@ -37,6 +37,7 @@ __all__ = ["JOIN_KEYS", "READING_KEYS", "STREAM_KEYS", "Key", "json_schema", "re
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _LIST, _TABLE, _LISTS, _NUMBERS = list[str], dict[str, str], dict[str, str | list[str]], dict[str, float]
+_VERSIONS = dict[str, int | str]
 _WORDS = {
     str: "a text",
     int: "a whole number",
@@ -46,6 +47,7 @@ _WORDS = {
     _TABLE: "a table of texts",
     _LISTS: "a table of texts and lists",
     _NUMBERS: "a table of numbers",
+    _VERSIONS: "a table of numbers and texts",
 }
 
 
@@ -263,6 +265,27 @@ JOIN_KEYS: dict[str, Key] = {
         one_of=ON_BAD_FILE,
         example="quarantine",
     ),
+    "on_change": Key(
+        "What happens at a version of a Delta table that deletes or rewrites rows: stop (the join stops) or ignore "
+        "(only what it inserted is read, where the table has a change feed); or e=ignore for one stream.",
+        (str, _TABLE),
+        "[default: stop]",
+        one_of=ON_CHANGE,
+        example="ignore",
+    ),
+    "starting_version": Key(
+        "A Delta table is read from the changes of this version on, or after its newest (latest): 12, or e=12.",
+        (int, str, _VERSIONS),
+        "[default: begin with the rows that the table has]",
+        example=12,
+    ),
+    "starting_timestamp": Key(
+        "A Delta table is read from the first version on that was committed then or later: 2026-01-31T12:00:00Z, or "
+        "e=2026-01-31.",
+        (str, _TABLE),
+        "[default: begin with the rows that the table has]",
+        example="2026-01-31T12:00:00Z",
+    ),
     "partition_by": Key(
         "A stream has many partitions, each with an order of its own: each file of its folder (file) or each "
         "sub-folder (folder); or e=folder for one stream.",
@@ -286,7 +309,7 @@ JOIN_KEYS: dict[str, Key] = {
 
 STREAM_KEYS: dict[str, Key] = {
     "source": Key(
-        "A file, a folder that grows, kafka://BROKER/TOPIC?format=json, or gen:NAME?KEY=VALUE&...",
+        "A file, a folder that grows, a Delta table, kafka://BROKER/TOPIC?format=json, or gen:NAME?KEY=VALUE&...",
         note="[required]",
         example="flights.csv.gz",
     ),
@@ -319,6 +342,23 @@ STREAM_KEYS: dict[str, Key] = {
         "row of the rejects).",
         note="[default: stop]",
         one_of=ON_BAD_FILE,
+    ),
+    "on_change": Key(
+        "What happens at a version of a Delta table that deletes or rewrites rows: stop (the join stops) or ignore "
+        "(only what it inserted is read, where the table has a change feed).",
+        note="[default: stop]",
+        one_of=ON_CHANGE,
+    ),
+    "starting_version": Key(
+        "A Delta table is read from the changes of this version on, or after its newest (latest).",
+        (int, str),
+        "[default: begin with the rows that the table has]",
+        example=12,
+    ),
+    "starting_timestamp": Key(
+        "A Delta table is read from the first version on that was committed then or later.",
+        note="[default: begin with the rows that the table has]",
+        example="2026-01-31T12:00:00Z",
     ),
     "partition_by": Key(
         "The stream has many partitions, each with an order of its own: each file of the folder (file) or each "

@@ -24,6 +24,9 @@ _METAVARS = {
     "max_ahead": "DURATION",
     "delimiter": "CHARACTER",
     "on_bad_file": "stop|quarantine",
+    "on_change": "stop|ignore",
+    "starting_version": "VERSION",
+    "starting_timestamp": "TIME",
     "partition_by": "file|folder",
     "rate": "NUMBER",
     "layout": "KIND|LxL",
@@ -45,8 +48,8 @@ _SWITCHES = {"pin": "--pin/--no-pin", "durable": "--durable/--no-durable"}
 _SEVERAL = ("on", "where", "delimiter", "conf")
 _SHARED = (
     "time", "on", "where", "window", "select", "delay", "idle_timeout", "max_ahead", "delimiter", "on_bad_file",
-    "partition_by", "rate", "layout", "cells", "exchange", "kernel", "threads", "pin", "index", "order", "merge_runs",
-    "durable", "max_delay", *READING_KEYS,
+    "partition_by", "on_change", "starting_version", "starting_timestamp", "rate", "layout", "cells", "exchange",
+    "kernel", "threads", "pin", "index", "order", "merge_runs", "durable", "max_delay", *READING_KEYS,
 )  # fmt: skip
 
 
@@ -100,7 +103,8 @@ def join_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "streams",
             multiple=True,
             metavar="NAME=SOURCE",
-            help="A stream: a file, a folder that grows, kafka://BROKER/TOPIC?format=json, or gen:NAME?KEY=VALUE&...",
+            help="A stream: a file, a folder that grows, a Delta table, kafka://BROKER/TOPIC?format=json, or "
+            "gen:NAME?KEY=VALUE&...",
         ),
         *map(flag, _SHARED),
     ]

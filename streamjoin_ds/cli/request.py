@@ -19,6 +19,10 @@ from streamjoin_ds.stream.sensor_options import checked_reader_options
 
 __all__ = ["EXPLAINED", "Request", "request_of", "required"]
 
+# The keys that a flag gives to all streams or to some.
+_OF_STREAMS = ("time", "delay", "idle_timeout", "max_ahead", "on_bad_file", "partition_by", "rate")
+_OF_TABLES = ("on_change", "starting_version", "starting_timestamp")
+
 # The arguments that `StreamJoin.explain` shares with `StreamJoin.start`.
 EXPLAINED = (
     "layout", "cells", "exchange", "kernel", "threads", "pin", "index", "order", "merge_runs", "durable", "max_delay",
@@ -120,7 +124,7 @@ def _stream(name: str, facts: dict[str, Any], wheres: Sequence[Expression]) -> S
 def _of_streams(facts: Mapping[str, Any], streams: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Return what keys for several streams say of each one."""
     found: dict[str, dict[str, Any]] = _delimiters(facts.get("delimiter", ()), streams)
-    for key in ("time", "delay", "idle_timeout", "max_ahead", "on_bad_file", "partition_by", "rate"):
+    for key in (*_OF_STREAMS, *_OF_TABLES):
         for name, value in _per_stream(facts.get(key), key, streams).items():
             found[name][key] = _rate(value, name) if key == "rate" else value
     return found

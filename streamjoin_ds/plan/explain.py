@@ -16,7 +16,7 @@ from streamjoin_ds.plan.load import Load
 from streamjoin_ds.plan.plan import CHOICE_CELLS, Plan
 from streamjoin_ds.plan.range_layout import RangeLayout
 from streamjoin_ds.plan.sampled_rows import KeyHint, attributes_of
-from streamjoin_ds.spec import Band, BoundJoin, Condition, duration_text
+from streamjoin_ds.spec import Band, BoundJoin, Condition, Stream, duration_text
 
 __all__ = ["explain"]
 
@@ -91,6 +91,7 @@ def _join(bound: BoundJoin) -> Iterator[str]:
         what = "partition of the topic" if stream.is_topic else stream.partition_kind
         parts = f", each {what} a partition" if what else ""
         yield f"  stream      {stream.name}: time {stream.time}{delay}{idle}{ahead}{parts}, {columns}"
+        yield from _table(stream)
     for condition in bound.conditions:
         yield f"  find        {condition.text}   {_bounds(bound, condition)} by {_COMPARISONS[condition.kind]}"
     for name, filters in zip(join.names, bound.filters, strict=True):
@@ -102,6 +103,22 @@ def _join(bound: BoundJoin) -> Iterator[str]:
         yield "  find        no band and no equality: every combination inside the window is tested"
     yield f"  result      {', '.join(bound.result_schema.names)}"
     yield f"  fingerprint {bound.fingerprint}"
+
+
+def _table(stream: Stream) -> Iterator[str]:
+    """Yield a line about a stream over a Delta table."""
+    if stream.format == "results":
+        yield f"  table       {stream.name}: the results of a join that are complete, by event time and numbers"
+    if stream.format != "delta":
+        return
+    begin = "with the rows that it has"
+    if stream.starting_version is not None:
+        latest = stream.starting_version == "latest"
+        begin = "after its newest version" if latest else f"with the changes of version {stream.starting_version}"
+    elif stream.starting_timestamp is not None:
+        begin = f"with the first version since {stream.starting_timestamp}"
+    changes = "are ignored" if stream.on_change == "ignore" else "stop the stream"
+    yield f"  table       {stream.name}: begins {begin}, then by version; deletes and updates {changes}"
 
 
 def _by_keys(plan: Plan, keys: KeyHint | None) -> Iterator[str]:

@@ -14,12 +14,14 @@ import time
 from pyarrow import fs
 
 from streamjoin_ds.blocks.location import loggable
+from streamjoin_ds.delta.entries import filesystem_of
+from streamjoin_ds.delta.log_files import list_log
+from streamjoin_ds.delta.results import JOIN_ID_KEY
 from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.sink.durability import Durability
-from streamjoin_ds.sink.guard import JOIN_ID_KEY, TableIdentity
+from streamjoin_ds.sink.guard import TableIdentity
 from streamjoin_ds.sink.retention import deleted_file_retention_s, log_retention_s
-from streamjoin_ds.sink.snapshot import LogSnapshot, list_log
-from streamjoin_ds.sink.tables import filesystem_of
+from streamjoin_ds.sink.snapshot import LogSnapshot
 from streamjoin_ds.sink.writer import WRITING_FOLDER
 
 __all__ = ["KEPT_ENTRIES", "RETENTION_HOURS", "clean_log", "remove_leftovers", "remove_replaced", "vacuum"]

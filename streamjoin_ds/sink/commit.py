@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import parquet
 
+from streamjoin_ds.delta.entries import filesystem_of
 from streamjoin_ds.errors import ForeignCheckpointError, PunctuationError, TableError
 from streamjoin_ds.sink.durability import Durability
 from streamjoin_ds.sink.guard import TableIdentity
@@ -35,7 +36,6 @@ from streamjoin_ds.sink.tables import (
     REJECTS_SCHEMA,
     TableSet,
     check_match_schema,
-    filesystem_of,
 )
 from streamjoin_ds.sink.target import Batch, CommitTarget, now_us
 from streamjoin_ds.sink.writer import TableWriter

@@ -17,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 from deltalake import Schema
 
+from streamjoin_ds.delta.results import JOIN_ID_KEY, punctuation_app
 from streamjoin_ds.errors import (
     ArgumentError,
     FingerprintMismatchError,
@@ -25,9 +26,8 @@ from streamjoin_ds.errors import (
 )
 from streamjoin_ds.sink.snapshot import LogSnapshot
 
-__all__ = ["FINGERPRINT_KEY", "JOIN_ID_KEY", "TableIdentity", "batch_is_there", "check_table", "schema_text"]
+__all__ = ["FINGERPRINT_KEY", "TableIdentity", "batch_is_there", "check_table", "schema_text"]
 
-JOIN_ID_KEY = "streamjoin.joinId"
 FINGERPRINT_KEY = "streamjoin.fingerprint"
 _PLAIN_HINT = "use a new path, or write the results of dataframe() with delta-spark"
 # Table features that change neither what a data file must look like nor what a reader must know.
@@ -72,7 +72,7 @@ class TableIdentity:
     @property
     def punctuation_app(self) -> str:
         """Application id whose version is the last punctuation, in microseconds."""
-        return f"streamjoin/{self.join_id}#punctuation"
+        return punctuation_app(self.join_id)
 
     def query_app(self, query_id: str) -> str:
         """Return the application id of the join with one checkpoint: ``query_id`` is born and lost with that."""

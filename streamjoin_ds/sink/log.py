@@ -21,14 +21,13 @@ from urllib.parse import unquote
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction, RemoveAction
-from pyarrow import fs
 
 from streamjoin_ds.blocks.location import is_local, loggable
+from streamjoin_ds.delta.entries import entry_name, filesystem_of, read_actions
 from streamjoin_ds.errors import LogCleanedError, TableError
 from streamjoin_ds.sink.opening import open_table
-from streamjoin_ds.sink.tables import filesystem_of
 
-__all__ = ["NO_HOOKS", "LogCommit", "LogEntry", "entry_name", "put_entry", "read_actions", "read_commit"]
+__all__ = ["NO_HOOKS", "LogCommit", "LogEntry", "put_entry", "read_commit"]
 
 NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 _APP_PREFIX = "streamjoin/"
@@ -105,11 +104,6 @@ def _remove(action: RemoveAction) -> dict[str, Any]:
         "partitionValues": {},
         "size": action.size,
     }
-
-
-def entry_name(version: int) -> str:
-    """Return the file name of an entry in the folder ``_delta_log``."""
-    return f"{version:020d}.json"
 
 
 def put_entry(table_path: str, version: int, entry: LogEntry) -> bool:
@@ -190,33 +184,6 @@ def _put_remotely(table_path: str, version: int, entry: LogEntry) -> bool:
         _remote_table.cache_clear()
         raise
     return True
-
-
-def read_actions(filesystem: fs.FileSystem, table_folder: str, version: int) -> list[dict[str, Any]] | None:
-    """Return the actions of a version's entry; None if there is no entry.
-
-    Raises
-    ------
-    TableError
-        The entry cannot be read: it is not lines of JSON.
-    """
-    path = f"{table_folder}/_delta_log/{entry_name(version)}"
-    try:
-        if isinstance(filesystem, fs.LocalFileSystem):
-            with open(path, "rb") as file:
-                data = file.read()
-        else:
-            with filesystem.open_input_stream(path) as stream:
-                data = stream.read()
-    except FileNotFoundError:
-        return None
-    try:
-        return [json.loads(line) for line in data.splitlines() if line.strip()]
-    except ValueError as error:
-        message = f"the log entry of version {version} of {table_folder} cannot be read"
-        raise TableError(
-            message, name=table_folder, hint="if it was changed by hand, restore it from a copy of the table"
-        ) from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,11 +16,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from streamjoin_ds.blocks.location import loggable
+from streamjoin_ds.delta.results import JOIN_ID_KEY
 from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.sink.cleaning import KEPT_ENTRIES, clean_log, remove_replaced, vacuum
 from streamjoin_ds.sink.compaction import compact
 from streamjoin_ds.sink.durability import Durability
-from streamjoin_ds.sink.guard import JOIN_ID_KEY
 from streamjoin_ds.sink.log import LogEntry, put_entry
 from streamjoin_ds.sink.opening import open_table
 from streamjoin_ds.sink.retention import deleted_file_retention_s

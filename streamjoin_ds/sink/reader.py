@@ -17,13 +17,14 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 from pyarrow import compute, dataset, fs, parquet
 
+from streamjoin_ds.delta.entries import entry_name, filesystem_of
+from streamjoin_ds.delta.results import JOIN_ID_KEY, order_columns
 from streamjoin_ds.errors import ArgumentError, LogCleanedError, PunctuationError, TableError
-from streamjoin_ds.sink.guard import JOIN_ID_KEY, TableIdentity
-from streamjoin_ds.sink.log import LogCommit, cleaned, entry_name, read_commit
+from streamjoin_ds.sink.guard import TableIdentity
+from streamjoin_ds.sink.log import LogCommit, cleaned, read_commit
 from streamjoin_ds.sink.opening import open_table
 from streamjoin_ds.sink.snapshot import LogSnapshot
-from streamjoin_ds.sink.tables import EVENT_TIME, TIMESTAMP, TableSet, filesystem_of
-from streamjoin_ds.spec.periodic_window import WINDOW_ID
+from streamjoin_ds.sink.tables import EVENT_TIME, TIMESTAMP, TableSet
 
 __all__ = ["Follower", "between", "complete", "follow", "last_punctuation", "scanned"]
 
@@ -82,9 +83,7 @@ def between(root: str, begin: int | datetime, end: int | datetime) -> pa.Table:
 
 def ordered(table: pa.Table) -> pa.Table:
     """Return results sorted by ``event_time``, then every ``*_seq`` column in the table's order, then ``window_id``."""
-    keys = [EVENT_TIME, *(name for name in table.column_names if name.endswith("_seq"))]
-    keys += [name for name in table.column_names if name == WINDOW_ID]
-    return table.sort_by([(name, "ascending") for name in keys])
+    return table.sort_by([(name, "ascending") for name in order_columns(table.column_names)])
 
 
 def _microseconds(name: str, value: int | datetime) -> int:

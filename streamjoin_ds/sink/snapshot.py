@@ -8,48 +8,23 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 from collections.abc import Iterable
 from typing import Any
 from urllib.parse import unquote
 
-from pyarrow import fs, parquet
+from pyarrow import fs
 
 from streamjoin_ds.blocks.location import is_local, loggable
+from streamjoin_ds.delta.entries import entry_name, filesystem_of, read_actions
+from streamjoin_ds.delta.log_files import checkpointed, list_log, newest_checkpoint
 from streamjoin_ds.errors import TableError
-from streamjoin_ds.sink.log import entry_name, read_actions
-from streamjoin_ds.sink.tables import filesystem_of
 
-__all__ = ["LogFile", "LogSnapshot", "list_log"]
+__all__ = ["LogSnapshot"]
 
-_NAME = re.compile(r"\.?(\d{20})\.(.+)")
-_CHECKPOINT = re.compile(r"checkpoint\.(?:(\d{10})\.(\d{10})\.)?parquet")
+# What is read of a checkpoint: by kind of action the fields, or all (None).
+_FACTS = {"txn": ("appId", "version"), "metaData": None, "protocol": None}
+_FILES = {"add": ("path", "size"), "remove": ("path", "deletionTimestamp")}
 _log = logging.getLogger(__name__)
-
-
-class LogFile:
-    """A file of a table's log: its version, name, size and when it was written."""
-
-    __slots__ = ("info", "kind", "version")
-
-    def __init__(self, info: fs.FileInfo, version: int, kind: str) -> None:
-        self.info, self.version, self.kind = info, version, kind
-
-    @property
-    def is_checkpoint(self) -> bool:
-        """Whether this is a checkpoint, or a part of one."""
-        return _CHECKPOINT.fullmatch(self.kind) is not None and not self.info.base_name.startswith(".")
-
-
-def list_log(filesystem: fs.FileSystem, folder: str) -> list[LogFile]:
-    """Return all files of a log that belong to a version, sorted by version; an empty list if there is no table."""
-    selector = fs.FileSelector(f"{folder}/_delta_log", allow_not_found=True)
-    files = []
-    for info in filesystem.get_file_info(selector):
-        match = _NAME.fullmatch(info.base_name)
-        if match and info.type == fs.FileType.File:
-            files.append(LogFile(info, int(match[1]), match[2]))
-    return sorted(files, key=lambda file: (file.version, file.info.base_name))
 
 
 class LogSnapshot:
@@ -194,11 +169,12 @@ class LogSnapshot:
         entries = [file.version for file in files if file.kind == "json" and not file.info.base_name.startswith(".")]
         if not entries:
             raise self._gone()
-        self.version, parts = _newest_checkpoint(files)
+        self.version, parts = newest_checkpoint(files)
         self.transactions, self.live, self.removed = {}, {}, {}
         self._metadata, self._protocol = {}, {}
+        kinds = {**_FACTS, **_FILES} if self._with_files else _FACTS
         for part in parts:
-            self._apply(self._checkpointed(part.info.path))
+            self._apply(checkpointed(self.filesystem, part.info.path, kinds))
         for version in range(self.version + 1, max(entries) + 1):
             actions = read_actions(self.filesystem, self.folder, version)
             if actions is None:
@@ -206,21 +182,6 @@ class LogSnapshot:
                 raise TableError(message, name=self.path, hint="restore the entry, or the table from a backup")
             self._apply(actions)
             self.version = version
-
-    def _checkpointed(self, path: str) -> list[dict[str, Any]]:
-        """Return the actions in a file of a checkpoint; only the columns that are needed are read."""
-        kinds = ["txn", "metaData", "protocol", *(["add", "remove"] if self._with_files else [])]
-        fields = {"txn": ("appId", "version"), "add": ("path", "size"), "remove": ("path", "deletionTimestamp")}
-        actions = []
-        with self.filesystem.open_input_file(path) as stream, parquet.ParquetFile(stream) as file:
-            there = set(file.schema_arrow.names)
-            for kind in kinds:
-                if kind not in there:
-                    continue
-                columns = [f"{kind}.{name}" for name in fields[kind]] if kind in fields else [kind]
-                column = file.read(columns=columns).column(kind)
-                actions += [{kind: _plain(value)} for value in column.drop_null().to_pylist()]
-        return actions
 
     def _apply(self, actions: Iterable[dict[str, Any]]) -> None:
         for action in actions:
@@ -238,27 +199,3 @@ class LogSnapshot:
                 path = unquote(value["path"])
                 self.live.pop(path, None)
                 self.removed[path] = value.get("deletionTimestamp") or 0
-
-
-def _newest_checkpoint(files: list[LogFile]) -> tuple[int, list[LogFile]]:
-    """Return the version and the files of the newest complete checkpoint; -1 and no files if there is none."""
-    by_version: dict[int, list[LogFile]] = {}
-    for file in files:
-        if file.is_checkpoint:
-            by_version.setdefault(file.version, []).append(file)
-    for version in sorted(by_version, reverse=True):
-        parts = by_version[version]
-        whole = [part for part in parts if part.kind == "checkpoint.parquet"]
-        if whole:
-            return version, whole
-        counts = {match[2] for part in parts if (match := _CHECKPOINT.fullmatch(part.kind))}
-        if len(counts) == 1 and len(parts) == int(counts.pop()):
-            return version, parts
-    return -1, []
-
-
-def _plain(value: dict[str, Any]) -> dict[str, Any]:
-    """Return a value read from Parquet with its map as a dict: Arrow gives a list of pairs."""
-    if isinstance(value.get("configuration"), list):
-        value["configuration"] = dict(value["configuration"])
-    return value

@@ -10,9 +10,9 @@ import re
 from dataclasses import dataclass, field
 
 import pyarrow as pa
-from pyarrow import fs
 
 from streamjoin_ds.blocks.location import absolute_location, is_local
+from streamjoin_ds.delta.results import EVENT_TIME
 from streamjoin_ds.errors import ArgumentError, ColumnError
 
 __all__ = [
@@ -26,11 +26,9 @@ __all__ = [
     "TIMESTAMP",
     "TableSet",
     "check_match_schema",
-    "filesystem_of",
 ]
 
 TIMESTAMP = pa.timestamp("us", "UTC")
-EVENT_TIME = "event_time"
 BATCH_ID = "batch_id"
 
 
@@ -206,17 +204,6 @@ def _normal_path(root: str) -> str:
         message = "a table cannot be the root folder"
         raise ArgumentError(message, name="root", hint="give a folder, such as /data/matches")
     return root
-
-
-_LOCAL = fs.LocalFileSystem()
-
-
-def filesystem_of(table_path: str) -> tuple[fs.FileSystem, str]:
-    """Return the file system of a table's path, and the table's folder in it."""
-    if is_local(table_path):
-        return _LOCAL, table_path
-    filesystem, folder = fs.FileSystem.from_uri(table_path)
-    return filesystem, folder
 
 
 _FORBIDDEN = re.compile(r"[ ,;{}()\n\t=]")  # Delta and Spark's Parquet refuse these in a name

@@ -19,6 +19,7 @@ from deltalake.transaction import AddAction
 from pyarrow import fs
 
 from streamjoin_ds.blocks.location import is_local, loggable
+from streamjoin_ds.delta.entries import filesystem_of
 from streamjoin_ds.errors import CommitConflictError, FileMissingError, TableError, TableWriteError
 from streamjoin_ds.sink.durability import Durability
 from streamjoin_ds.sink.guard import TableIdentity, batch_is_there, check_table, schema_text
@@ -27,7 +28,7 @@ from streamjoin_ds.sink.opening import open_table
 from streamjoin_ds.sink.report import FileReport
 from streamjoin_ds.sink.retention import missing_properties, new_properties
 from streamjoin_ds.sink.snapshot import LogSnapshot
-from streamjoin_ds.sink.tables import BATCH_ID, EVENT_TIME, filesystem_of
+from streamjoin_ds.sink.tables import BATCH_ID, EVENT_TIME
 
 __all__ = ["Batch", "CommitTarget", "now_us"]
 

@@ -33,11 +33,12 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from streamjoin_ds.blocks.location import is_local
+from streamjoin_ds.delta.entries import filesystem_of
 from streamjoin_ds.errors import ArgumentError, ColumnError, TableWriteError
 from streamjoin_ds.sink.durability import force
 from streamjoin_ds.sink.report import REPORT_TABLES, FileReport
 from streamjoin_ds.sink.statistics import FileStatistics
-from streamjoin_ds.sink.tables import BATCH_ID, EVENT_TIME, filesystem_of
+from streamjoin_ds.sink.tables import BATCH_ID, EVENT_TIME
 
 if TYPE_CHECKING:
     from pyarrow import fs

@@ -1,12 +1,16 @@
-"""The choice of a stream's feed by its source: a path, a topic or a generator."""
+"""The choice of a stream's feed by its source: files, a Delta table, a topic or a generator."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from streamjoin_ds.errors import ArgumentError
+from streamjoin_ds.source.delta.delta_feed import DeltaFeed
+from streamjoin_ds.source.delta.results_feed import ResultsFeed
+from streamjoin_ds.source.delta.tables import table_path, with_table_format
 from streamjoin_ds.source.feed import Feed
 from streamjoin_ds.source.files.file_feed import FileFeed
 from streamjoin_ds.source.files.file_partitions import FilePartitions
@@ -14,7 +18,7 @@ from streamjoin_ds.source.generated.generator import GeneratorFeed
 from streamjoin_ds.source.partitioned_feed import PartitionedFeed
 from streamjoin_ds.spec import Generator, Stream
 
-__all__ = ["open_feed"]
+__all__ = ["begin_alike", "open_feed"]
 
 
 def open_feed(stream: Stream, schema: pa.Schema, *, ignore_missing: bool = False) -> Feed[Any]:
@@ -35,6 +39,19 @@ def open_feed(stream: Stream, schema: pa.Schema, *, ignore_missing: bool = False
         from streamjoin_ds.source.kafka.topic_partitions import TopicPartitions
 
         return PartitionedFeed(stream, TopicPartitions(stream, schema))
+    stream = with_table_format(stream)
+    table = table_path(stream)
+    if table is not None:
+        feed = ResultsFeed if stream.format == "results" else DeltaFeed
+        return feed(stream, table, schema)
     if stream.partition_by is not None:
         return PartitionedFeed(stream, FilePartitions(stream, schema, ignore_missing=ignore_missing))
     return FileFeed(stream, schema, ignore_missing=ignore_missing)
+
+
+def begin_alike(feeds: Sequence[Feed[Any]]) -> None:
+    """Let feeds over one table begin at the same version, so that they number its rows alike."""
+    first: dict[str, DeltaFeed] = {}
+    for feed in feeds:
+        if isinstance(feed, DeltaFeed):
+            feed.beginning = first.setdefault(feed.path, feed).beginning

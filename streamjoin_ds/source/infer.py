@@ -10,6 +10,7 @@ import pyarrow.csv as arrow_csv
 import pyarrow.json as arrow_json
 
 from streamjoin_ds.errors import ArgumentError, FileFormatError, FileMissingError
+from streamjoin_ds.source.delta.tables import table_path, table_schema, with_table_format
 from streamjoin_ds.source.event_time import event_times
 from streamjoin_ds.source.files.csv_lines import NULL_TEXTS, csv_header
 from streamjoin_ds.source.files.file_partitions import partition_streams
@@ -45,10 +46,16 @@ def infer_schema(stream: Stream) -> pa.Schema:
     ColumnError
         The time column is missing or cannot be an event time.
     """
+    stream = with_table_format(stream)
     if isinstance(stream.source, Generator):
         return generator_schema(stream)
     if stream.is_topic:
         return _of_topic(stream)
+    table = table_path(stream)
+    if table is not None:
+        schema = table_schema(stream, table)
+        check_time_column(schema, stream)
+        return schema
     location = None
     if stream.source is not None:
         location = Location(stream.source, stream.format, stream.name)

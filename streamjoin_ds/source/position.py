@@ -131,6 +131,8 @@ _LATER_FACTS: Mapping[str, Any] = {"aside": (), "closed": False, "kept": (), "op
 
 def is_told_by_count(facts: Mapping[str, Any]) -> bool:
     """Whether a position can be found again from its number of records alone, as long as all files are there."""
+    if "version" in facts:  # at which version of a table the stream begins was decided with the first batch
+        return False
     return "partitions" not in facts and not _LATER_FACTS.keys() & facts.keys()
 
 

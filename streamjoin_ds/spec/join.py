@@ -119,6 +119,13 @@ def _check_selves(streams: Sequence[Stream]) -> None:
             msg = f"the input of {stream.name} is read twice, and quarantine might set a file aside in one reading only"
             hint = "set on_bad_file=stop, or include_self_pairs with a condition that leaves out self-pairs"
             raise ArgumentError(msg, name="on_bad_file", hint=hint)
+        others = [one for one in streams if stream.source is not None and one.source == stream.source]
+        for option in ("format", "on_change", "starting_version", "starting_timestamp"):
+            given = {getattr(one, option) for one in others}
+            if len(given) > 1 and (option != "format" or given & {"delta", "results"}):
+                msg = f"the input of {stream.name} is read twice, with another {option}: a tuple may get two numbers"
+                hint = f"give both streams the same {option}, or include_self_pairs"
+                raise ArgumentError(msg, name=option, hint=hint)
 
 
 def _check_partitions(streams: Sequence[Stream], window: WindowKind) -> None:

@@ -6,6 +6,7 @@ import base64
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime, timezone
 from functools import lru_cache
 from typing import Any
 from urllib.parse import parse_qsl
@@ -24,18 +25,22 @@ __all__ = [
     "GENERATOR_PREFIX",
     "KAFKA_PREFIX",
     "ON_BAD_FILE",
+    "ON_CHANGE",
     "PARTITION_BY",
     "TIME_UNITS",
     "Generator",
     "Stream",
 ]
 
-FORMATS = ("auto", "csv", "json", "parquet", "spool")
+FORMATS = ("auto", "csv", "json", "parquet", "spool", "delta", "results")
 GENERATOR_PREFIX = "gen:"
 KAFKA_PREFIX = "kafka://"
 ON_BAD_FILE = ("stop", "quarantine")
+ON_CHANGE = ("stop", "ignore")
 PARTITION_BY = ("file", "folder")
 TIME_UNITS = ("s", "ms", "us", "ns")
+_TABLE_OPTIONS = ("on_change", "starting_version", "starting_timestamp")
+_RESULTS_TIME = "event_time"
 _DELIMITER_NAMES = {"tab": "\t", "\\t": "\t", "space": " "}
 _DELIMITERS = frozenset(" \t!#$%&'()*+,-./:;<=>?@[\\]^_`{|}~")
 
@@ -87,10 +92,11 @@ class Stream:
     name : str
         Letters, digits and underscores; it becomes the prefix of the stream's columns in the result.
     source : str, Generator or None
-        A file, a directory that grows (CSV, JSON lines, Parquet; gz; a spool), a topic of Kafka, or a generator. A
-        text ``gen:NAME?...`` is a generator too; a file of such a name is written ``./gen:...``. A topic is
-        ``kafka://broker:9092/topic?format=json`` (README, "Kafka"): each of its partitions is a partition of the
-        stream. None if the caller hands over the tuples: `JoinEngine.push`, `StreamJoin.dataframe`.
+        A file, a directory that grows (CSV, JSON lines, Parquet; compressed; a spool), a Delta table, a topic of Kafka,
+        or a generator. A text ``gen:NAME?...`` is a generator too; a file of such a name is written ``./gen:...``. A
+        topic is ``kafka://broker:9092/topic?format=json`` (README, "Kafka"): each of its partitions is a partition of
+        the stream. None if the caller hands over the tuples: `JoinEngine.push`, `StreamJoin.dataframe`,
+        ``StreamJoin.start(frames=...)``.
     time : str
         The column of the event time. Records without an event time are rejected and counted.
     delay : str or timedelta
@@ -98,10 +104,13 @@ class Stream:
         (ARCHITECTURE.md, "Late").
     schema : pyarrow.Schema or mapping of column to Arrow type name, optional
         Columns and their types; by default inferred from the first file, or from a topic's messages in JSON.
-    format : {"auto", "csv", "json", "parquet", "spool"}
-        The format of the files; "auto" goes by their names. "spool" is what `streamjoin intake` writes: each payload is
-        a JSON object. A declared column ``spool_received`` (timestamp), ``spool_topic`` (string) or ``spool_number``
-        (int64) is when a message came, its topic, and its number in the folder.
+    format : {"auto", "csv", "json", "parquet", "spool", "delta", "results"}
+        The format of the files; "auto" goes by their names, and knows a Delta table by its folder. "spool" is what
+        `streamjoin intake` writes: each payload is a JSON object. A declared column ``spool_received`` (timestamp),
+        ``spool_topic`` (string) or ``spool_number`` (int64) is when a message came, its topic, and its number in the
+        folder. "results" are the matches of another join: those that are complete, in the order of their event times;
+        `time` is then ``event_time``. "delta" are the rows of any Delta table, in the order in which its versions added
+        them. A table of matches is read as "results" where nothing is said.
     time_unit : {"s", "ms", "us", "ns"}
         The unit of an event time that is a number, also in dicts. Of a whole number, parts of a microsecond are cut off
         (towards the past); a float becomes the nearest microsecond, ties to the even one.
@@ -129,6 +138,15 @@ class Stream:
         Tuples a second that the stream brings, greater than 0. The layout of a new checkpoint is chosen by it. Only the
         proportions of the streams' rates count, and no result depends on them. By default the rate at which the input
         begins.
+    on_change : {"stop", "ignore"}
+        What happens at a version of a Delta table that deletes or rewrites rows (DELETE, UPDATE, MERGE, overwrite).
+        "stop" stops the stream. "ignore" reads nothing of such a version but the rows that it inserted, and these only
+        where the table has a change feed. It may differ at each restart.
+    starting_version : int or "latest", optional
+        A Delta table is read from the changes of this version on, or from those after its newest version. By default
+        the stream begins with all rows that the table has when the first batch is planned.
+    starting_timestamp : str or datetime, optional
+        As `starting_version`: the first version that was committed at this time or later. UTC unless it says otherwise.
     partition_by : {"file", "folder"}, optional
         The stream has many partitions, each with an order of its own, and no order among them: each file of the folder
         is one, or each sub-folder. Lateness is judged in each partition, and the stream's watermark is the smallest of
@@ -148,6 +166,9 @@ class Stream:
     max_ahead: Duration | None = None
     on_bad_file: str = "stop"
     rate: float | None = None
+    on_change: str = "stop"
+    starting_version: int | str | None = None
+    starting_timestamp: str | datetime | None = None
     partition_by: str | None = None
 
     def __post_init__(self) -> None:
@@ -161,6 +182,7 @@ class Stream:
             (self.format, FORMATS, "format"),
             (self.time_unit, TIME_UNITS, "time_unit"),
             (self.on_bad_file, ON_BAD_FILE, "on_bad_file"),
+            (self.on_change, ON_CHANGE, "on_change"),
         )
         for value, valid, what in choices:
             if value not in valid:
@@ -180,6 +202,10 @@ class Stream:
         if self.where is not None:
             object.__setattr__(self, "where", _condition(self.where, self.name))
         object.__setattr__(self, "rate", checked_rate(self.rate, self.name))
+        object.__setattr__(self, "time", _time_of_results(self))
+        object.__setattr__(self, "starting_version", _starting_version(self.starting_version, self.name))
+        object.__setattr__(self, "starting_timestamp", _starting_timestamp(self.starting_timestamp, self.name))
+        _check_table_options(self)
         if self.partition_kind is not None:
             _check_partitions(self)
 
@@ -215,6 +241,7 @@ class Stream:
         return {
             **{name: us for name, us in clocks.items() if us is not None},
             **({} if self.rate is None else {"rate": self.rate}),
+            **_table_facts(self),
             **({} if self.partition_by is None else {"partition_by": self.partition_by}),
             "name": self.name,
             "source": source,
@@ -246,9 +273,65 @@ class Stream:
             on_bad_file=facts.get("on_bad_file", "stop"),  # nor this
             where=None if facts.get("where") is None else expression_from(facts["where"]),
             rate=facts.get("rate"),
+            **{name: facts[name] for name in _TABLE_OPTIONS if name in facts},
             partition_by=facts.get("partition_by"),
             **{name: f"{facts[f'{name}_us']}us" for name in ("idle_timeout", "max_ahead") if f"{name}_us" in facts},
         )
+
+
+def _table_facts(stream: Stream) -> dict[str, object]:
+    """Return the options of tables that are not at their defaults."""
+    facts = {name: getattr(stream, name) for name in _TABLE_OPTIONS}
+    return {name: value for name, value in facts.items() if value not in (None, "stop")}
+
+
+def _check_table_options(stream: Stream) -> None:
+    given = _table_facts(stream)
+    if stream.starting_version is not None and stream.starting_timestamp is not None:
+        msg = f"stream {stream.name} has both starting_version and starting_timestamp"
+        raise ArgumentError(msg, name="starting_version", hint="leave one of the two out")
+    for name in given:
+        is_results = stream.format == "results"
+        if not isinstance(stream.source, str) or stream.format not in ("auto", "delta"):
+            what = "reads the results of a join in their order" if is_results else "reads no Delta table"
+            msg = f"stream {stream.name} {what}, so it cannot have {name}"
+            raise ArgumentError(msg, name=name, hint=f"leave {name} out" + ", or set format=delta" * is_results)
+
+
+def _time_of_results(stream: Stream) -> str:
+    """Return the time column: results have but one."""
+    if stream.format != "results" or stream.time == _RESULTS_TIME:
+        return stream.time
+    if stream.time != "ts":  # the default stands for theirs
+        msg = f"stream {stream.name} reads the results of a join, whose event time is {_RESULTS_TIME}"
+        raise ArgumentError(msg, name="time", hint="leave time out; with format=delta any column can be the event time")
+    return _RESULTS_TIME
+
+
+def _starting_version(given: object, name: str) -> int | str | None:
+    if given is None or given == "latest":
+        return given
+    version = int(given) if isinstance(given, str) and given.isdecimal() and len(given) < 19 else given
+    if not isinstance(version, int) or isinstance(version, bool) or version < 0:
+        msg = f"starting_version of stream {name} is neither a version nor latest"
+        raise ArgumentError(msg, name="starting_version", hint="a whole number from 0 on, or latest")
+    return version
+
+
+def _starting_timestamp(given: object, name: str) -> str | None:
+    """Return the moment in ISO 8601, with its offset."""
+    if given is None:
+        return None
+    moment = given
+    if isinstance(given, str):
+        try:
+            moment = datetime.fromisoformat(given.strip().removesuffix("Z"))
+        except ValueError:
+            moment = None
+    if not isinstance(moment, datetime):
+        msg = f"starting_timestamp of stream {name} is no time"
+        raise ArgumentError(msg, name="starting_timestamp", hint="for example 2026-01-31T12:00:00Z, or 2026-01-31")
+    return (moment if moment.tzinfo is not None else moment.replace(tzinfo=timezone.utc)).isoformat()
 
 
 def _check_partitions(stream: Stream) -> None:

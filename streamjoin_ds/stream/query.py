@@ -41,6 +41,7 @@ from streamjoin_ds.plan import (
 )
 from streamjoin_ds.sink.tables import TableSet
 from streamjoin_ds.source.delay_bound import max_delay_us
+from streamjoin_ds.source.delta.tables import with_table_format
 from streamjoin_ds.source.infer import infer_schema
 from streamjoin_ds.source.sampled_keys import sampled_keys
 from streamjoin_ds.spark.session import note_join
@@ -141,7 +142,13 @@ def bound_join(join: Join) -> BoundJoin:
                 name=stream.name,
                 hint="give a file, a folder or a generator; or use frames=, dataframe() or JoinEngine",
             )
+    join = _with_table_formats(join)
     return bind(join, {stream.name: infer_schema(stream) for stream in join.streams})
+
+
+def _with_table_formats(join: Join) -> Join:
+    streams = [with_table_format(stream) for stream in join.streams]
+    return Join(streams, join.predicates, join.window, join.select, include_self_pairs=join.include_self_pairs)
 
 
 def planned(
@@ -241,14 +248,18 @@ def query_over(exchanged: DataFrame, plan: Plan, options: QueryOptions) -> Strea
 
 
 def _located(join: Join) -> Join:
-    """Return the join with absolute paths: Spark's Java process and its workers may have another current folder."""
+    """Return the join with absolute paths, and with the formats of tables.
+
+    Spark's Java process and its workers may have another current folder.
+    """
     streams = [
         replace(stream, source=os.path.abspath(stream.source))
         if isinstance(stream.source, str) and is_local(stream.source) and not stream.source.startswith("file:")
         else stream
         for stream in join.streams
     ]
-    return Join(streams, join.predicates, join.window, join.select, include_self_pairs=join.include_self_pairs)
+    located = Join(streams, join.predicates, join.window, join.select, include_self_pairs=join.include_self_pairs)
+    return _with_table_formats(located)
 
 
 def _plan(join: Join, spark: SparkSession, table_root: str, checkpoint: Path, options: QueryOptions) -> Plan:

@@ -12,6 +12,7 @@ import pyarrow as pa
 from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.plan.plan import Plan
 from streamjoin_ds.source.delay_bound import max_delay_us
+from streamjoin_ds.source.delta.tables import with_table_format
 from streamjoin_ds.source.generated.generator import parse_generator
 from streamjoin_ds.source.infer import infer_schema
 from streamjoin_ds.source.pacing import parse_pace
@@ -30,18 +31,24 @@ READER_OPTIONS = {
     "max_block_rows": "most tuples of one block of the exchange (262144)",
 }
 STREAM_OPTIONS = {
-    "path": "a file, a folder, or /folder/*.extension",
+    "path": "a file, a folder, /folder/*.extension, or a Delta table",
     "generator": "instead of path: gen:band2d?side=r&rate=1000",
     "time": "column of the event time (ts)",
     "time_unit": "unit of event times that are integers: s, ms, us or ns (us)",
-    "format": "auto, csv, json, parquet or spool (auto)",
+    "format": "auto, csv, json, parquet, spool, delta or results (auto)",
     "delimiter": "what separates the fields of CSV files: one character, or tab (,)",
     "columns": 'columns and their types, {"x": "double"}; by default they are inferred from the first file',
     "broken_rows": "fail at a record that cannot be read, or keep it, with the reason in _rejected (fail)",
     "on_bad_file": "stop, or quarantine: set aside the rest of a file from where it cannot be read (stop)",
+    "on_change": "stop, or ignore: what happens at a version of a Delta table that deletes or rewrites rows (stop)",
+    "starting_version": "version of a Delta table whose changes come first, or latest (begin with the table's rows)",
+    "starting_timestamp": "instead of starting_version: the first version committed then or later",
     "partition_by": "file or folder: each file, or each sub-folder, has an order of its own (one order for all)",
     "delay": "accepted, but not used outside a join",
 }
+
+# Delta's names of options, in small letters.
+_DELTA_NAMES = {"startingversion": "starting_version", "startingtimestamp": "starting_timestamp"}
 
 DEFAULT_MAX_ROWS = 1_000_000  # records of a batch, where `max_rows_per_batch` is not given
 _MAX_ROWS = 100_000_000  # the largest value of an option that counts rows
@@ -105,6 +112,7 @@ class SourceOptions:
             An option is unknown, or its value cannot be read; the error names it.
         """
         given = {name.lower(): str(value) for name, value in options.items()}
+        given = {_DELTA_NAMES.get(name, name): value for name, value in given.items()}
         joined = "plan" in given
         valid = {"plan", "cuts", "trigger", *READER_OPTIONS} if joined else {*READER_OPTIONS, *STREAM_OPTIONS}
         for name in given:
@@ -185,7 +193,7 @@ def _stream(given: Mapping[str, str]) -> Stream:
         if not usable:
             msg = "the option columns is not a JSON object of column names and type names"
             raise ArgumentError(msg, name="columns", hint='for example {"ts": "timestamp[us, tz=UTC]", "x": "double"}')
-    return Stream(
+    stream = Stream(
         name="sensors",
         source=source,
         time=given.get("time", "ts"),
@@ -195,8 +203,12 @@ def _stream(given: Mapping[str, str]) -> Stream:
         time_unit=given.get("time_unit", "us"),
         delimiter=given.get("delimiter", ","),
         on_bad_file=given.get("on_bad_file", "stop").lower(),
+        on_change=given.get("on_change", "stop").lower(),
+        starting_version=given.get("starting_version"),
+        starting_timestamp=given.get("starting_timestamp"),
         partition_by=given.get("partition_by", "").lower() or None,
     )
+    return with_table_format(stream)
 
 
 def _all_columns(stream: Stream) -> pa.Schema:

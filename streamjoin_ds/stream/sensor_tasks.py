@@ -16,7 +16,7 @@ from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.exchange import Outbox, clock_rows, epoch_rows, heartbeats, silence, told_epochs, tuple_rows
 from streamjoin_ds.plan import Epochs
 from streamjoin_ds.source.feed import Feed
-from streamjoin_ds.source.feeds import open_feed
+from streamjoin_ds.source.feeds import begin_alike, open_feed
 from streamjoin_ds.source.stamps import precedents, stamped
 from streamjoin_ds.spec.ahead import AheadLimit
 from streamjoin_ds.stream.sensor_options import SourceOptions
@@ -91,6 +91,7 @@ class SensorsTasks:
         if self._opened is None:
             pairs = zip(self._options.streams, self._options.schemas, strict=True)
             self._opened = [open_feed(*pair, ignore_missing=self._options.ignore_missing) for pair in pairs]
+            begin_alike(self._opened)
         return self._opened
 
     def refuse_endless(self, why: str) -> None:

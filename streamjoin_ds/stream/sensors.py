@@ -33,10 +33,13 @@ class SensorsDataSource(DataSource):
     Options
     -------
     path, or generator
-        A file, a folder, or ``/folder/*.csv.gz``; a generator such as ``gen:band2d?side=r&rate=5117&rows=1000000``.
+        A file, a folder, ``/folder/*.csv.gz``, or a Delta table; a generator such as
+        ``gen:band2d?side=r&rate=5117&rows=1000000``.
     time, time_unit, format, delimiter, columns, delay, on_bad_file, partition_by
         Options of the stream; see `streamjoin_ds.spec.Stream`. `columns` is its `schema` as JSON,
         ``{"ts": "timestamp[us, tz=UTC]"}``. `delay` is not used outside a join.
+    on_change, startingVersion, startingTimestamp
+        Options of a Delta table; see `streamjoin_ds.spec.Stream`.
     broken_rows
         ``fail`` (default), or ``keep``: a broken record is a row of nulls with the reason in ``_rejected``.
     max_rows_per_batch, max_delay, pace, parts, missing_files, max_block_rows

@@ -87,6 +87,25 @@ def test_every_flag_reaches_the_join(asked: Callable[..., Asked]) -> None:
     assert [stream.rate for stream in join.streams] == [100, 2000]
 
 
+def test_options_of_tables_reach_their_streams(asked: Callable[..., Asked], tmp_path: Path) -> None:
+    streams = ("--stream", "e=lake/e", "--stream", "w=lake/w", "--window", "1s", *TARGET)
+    join, *_ = asked(*streams, "--on-change", "e=ignore", "--starting-version", "w=12")
+    assert [(s.on_change, s.starting_version) for s in join.streams] == [("ignore", None), ("stop", 12)]
+    join, *_ = asked(*streams, "--starting-timestamp", "2026-01-31")
+    assert {s.starting_timestamp for s in join.streams} == {"2026-01-31T00:00:00+00:00"}
+    path = tmp_path / "join.toml"
+    path.write_text(
+        "starting_version = 7\n[streams.e]\nsource = 'lake/e'\n[streams.w]\nsource = 'm'\nformat = 'results'\n"
+        "starting_version = 'latest'\n"
+    )
+    refused = invoke("run", "--config", str(path), "--window", "1s", *TARGET)
+    assert refused.exit_code != 0
+    assert "reads the results of a join" in refused.output
+    path.write_text(path.read_text().replace("'results'", "'delta'"))
+    join, *_ = asked("--config", str(path), "--window", "1s", *TARGET)
+    assert [s.starting_version for s in join.streams] == [7, "latest"]
+
+
 def test_the_session_is_the_one_that_was_asked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     seen: list[Mapping[str, Any]] = []
     monkeypatch.setattr(run_module, "run_join", lambda *_: True)

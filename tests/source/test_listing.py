@@ -175,6 +175,8 @@ def test_offsets_without_the_files_kept_are_read(tmp_path: Path) -> None:
 def test_a_table_is_no_folder_of_files(tmp_path: Path, mark: str, source: str, declared: bool) -> None:
     inner = tmp_path / "table" / "day=1"
     inner.mkdir(parents=True)
+    if mark.startswith("_delta_log") and source == "table":
+        pytest.skip("a Delta table is a source")
     for folder in (inner, inner.parent):
         write(folder / "a.parquet", rows(3))
     sign = tmp_path / "table" / mark

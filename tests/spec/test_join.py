@@ -158,3 +158,16 @@ def test_a_self_join_sets_no_files_aside() -> None:
     assert caught.value.name == "on_bad_file"
     assert Join(streams, "abs(a.x - b.x) <= 1", "1s", include_self_pairs=True).streams[1].on_bad_file == "quarantine"
     Join([streams[0], Stream("b", source="others/", on_bad_file="quarantine")], "abs(a.x - b.x) <= 1", "1s")
+
+
+@pytest.mark.parametrize(
+    ("option", "one", "other"),
+    [("format", "delta", "results"), ("on_change", "stop", "ignore"), ("starting_version", None, 3)],
+)
+def test_a_self_join_reads_its_table_in_one_way(option: str, one: object, other: object) -> None:
+    streams = [Stream(name, "table/", **{option: value}) for name, value in (("a", one), ("b", other))]  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match="is read twice") as caught:
+        Join(streams, "abs(a.x - b.x) <= 1", "1s")
+    assert caught.value.name == option
+    Join(streams, "abs(a.x - b.x) <= 1", "1s", include_self_pairs=True)
+    Join([Stream("a", "t.csv"), Stream("b", "t.csv", format="csv")], "abs(a.x - b.x) <= 1", "1s")

@@ -228,3 +228,42 @@ def test_windows_are_checked(window: Any) -> None:
 def test_a_windows_extent_is_whole_microseconds(extent: Any) -> None:
     with pytest.raises(WindowError):
         TimeWindow((0, extent))
+
+
+def test_options_of_tables_come_back_from_their_facts() -> None:
+    for options in (
+        {"starting_version": 12, "on_change": "ignore"},
+        {"starting_version": "latest", "format": "delta"},
+        {"starting_timestamp": "2026-01-31T12:00:00+02:00"},
+    ):
+        stream = Stream("e", "table/", **options)  # type: ignore[arg-type]
+        assert Stream.from_facts(stream.to_facts()) == stream
+    assert Stream("e", "table/", starting_version="12").starting_version == 12
+    assert Stream("e", "table/", starting_timestamp="2026-01-31T12:00:00Z").starting_timestamp == (
+        "2026-01-31T12:00:00+00:00"
+    )
+    assert "on_change" not in Stream("e", "table/").to_facts()
+    results = Stream("e", "matches/", format="results")
+    assert results.time == "event_time"
+    assert Stream.from_facts(results.to_facts()) == results
+
+
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        ({"starting_version": -1}, "starting_version"),
+        ({"starting_version": True}, "starting_version"),
+        ({"starting_version": "newest"}, "starting_version"),
+        ({"starting_timestamp": "soon"}, "starting_timestamp"),
+        ({"starting_timestamp": "2026-01-31", "starting_version": 1}, "starting_version"),
+        ({"on_change": "skip"}, "on_change"),
+        ({"on_change": "ignore", "format": "csv"}, "on_change"),
+        ({"starting_version": 1, "format": "results"}, "starting_version"),
+        ({"starting_version": 1, "source": None}, "starting_version"),
+        ({"time": "at", "format": "results"}, "time"),
+    ],
+)
+def test_options_of_tables_that_mean_nothing_are_refused(options: dict[str, Any], name: str) -> None:
+    with pytest.raises(ArgumentError) as caught:
+        Stream("e", **{"source": "table/", **options})
+    assert caught.value.name == name

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from streamjoin_ds.source.ahead_clock import AheadClock
 from streamjoin_ds.source.digest import RollingDigest, difference, name_sum
-from streamjoin_ds.source.event_time import NO_TIME, event_times
+from streamjoin_ds.source.event_time import NO_TIME
 from streamjoin_ds.source.feed import ArrayFrontier, Frontier
 from streamjoin_ds.source.files.file_scan import FileScan
 from streamjoin_ds.source.files.file_watch import changed, late_names, missing, order_error, verify_segment
@@ -20,7 +21,7 @@ from streamjoin_ds.source.files.listing import FileEntry, Location
 from streamjoin_ds.source.files.parquet_rows import ParquetRows, content_digest
 from streamjoin_ds.source.files.text import open_text
 from streamjoin_ds.source.position import FilePosition
-from streamjoin_ds.source.records import Chunk, RawRecords, inside_form
+from streamjoin_ds.source.records import Chunk, inside_form
 from streamjoin_ds.source.set_aside import SetAside, aside_chunk, asides_from
 from streamjoin_ds.spec.ahead import AheadLimit, too_far_ahead
 from streamjoin_ds.spec.bound import SEQ, TS
@@ -156,7 +157,7 @@ class FileFeed:
         entries = self._entries(start, end, files)
         asides = [] if end is None else asides_from(end.aside, start.seq, end.seq)
         seq, state = start.seq, start.digest
-        clock = None if ahead is None else _AheadClock(self._stream, start.time, ahead)
+        clock = None if ahead is None else AheadClock(self._stream, start.time, ahead)
         for entry in entries:
             if entry.name == start.file:
                 reading = _Reading(seq, start.offset, start.line, state, start)
@@ -184,7 +185,7 @@ class FileFeed:
             raise changed(path, "or another file of the same batch has changed since the batch was planned")
 
     def _read_to(
-        self, entry: FileEntry, reading: _Reading, limit: int | None, clock: _AheadClock | None
+        self, entry: FileEntry, reading: _Reading, limit: int | None, clock: AheadClock | None
     ) -> Iterator[Chunk]:
         if limit is not None and limit <= reading.offset:
             return
@@ -257,7 +258,7 @@ class FileFeed:
         return entries
 
     def _lines(
-        self, entry: FileEntry, reading: _Reading, digest: RollingDigest, limit: int | None, clock: _AheadClock | None
+        self, entry: FileEntry, reading: _Reading, digest: RollingDigest, limit: int | None, clock: AheadClock | None
     ) -> Iterator[Chunk]:
         offset, line, seq = reading.offset, reading.line, reading.seq
         stream = self._stream
@@ -289,7 +290,7 @@ class FileFeed:
                 line += lines.lines
 
     def _rows(
-        self, entry: FileEntry, reading: _Reading, digest: RollingDigest, limit: int | None, clock: _AheadClock | None
+        self, entry: FileEntry, reading: _Reading, digest: RollingDigest, limit: int | None, clock: AheadClock | None
     ) -> Iterator[Chunk]:
         offset, seq = reading.offset, reading.seq
         if entry.size == 0:
@@ -303,23 +304,3 @@ class FileFeed:
             far = None if clock is None else clock.far(raw)
             yield inside_form(raw, self._stream, self._schema, seq, entry.path, numbers, far=far)
             seq += raw.count
-
-
-class _AheadClock:
-    """Tells, chunk after chunk, which records are too far ahead of their stream."""
-
-    def __init__(self, stream: Stream, before: int, limit: AheadLimit) -> None:
-        self._stream, self._largest, self._limit = stream, before, limit
-
-    def far(self, raw: RawRecords) -> np.ndarray:
-        """Return which of the chunk's records are too far ahead, and move on past the chunk."""
-        ts, valid = event_times(raw.table.column(self._stream.time).combine_chunks(), self._stream.time_unit)
-        if raw.index is not None:
-            all_ts, all_valid = np.zeros(raw.count, np.int64), np.zeros(raw.count, bool)
-            all_ts[raw.index], all_valid[raw.index] = ts, valid
-            ts, valid = all_ts, all_valid
-        far = too_far_ahead(ts, valid, self._largest, self._limit)
-        if valid.any():
-            self._largest = int(running_maximum(ts, valid & ~far, self._largest)[-1])
-            self._limit = AheadLimit(self._limit.max_us)
-        return far

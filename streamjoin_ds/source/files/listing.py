@@ -245,6 +245,8 @@ class Location:
                     msg = f"the input of stream {self.stream} {where} {kind} table, not plain files: {folder}"
                     read = f"spark.readStream.format('{spark_format}').load(...)"
                     hint = f"read the table with StreamJoin.dataframe and {read}, or give a folder of plain files"
+                    if spark_format == "delta":
+                        hint = f"give the table's folder as it is, with format auto or delta; or {hint}"
                     raise FileFormatError(msg, name=str(folder), hint=hint)
 
     def format_of(self, entry: FileEntry) -> str:

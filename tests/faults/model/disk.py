@@ -135,7 +135,7 @@ def _hooked(function: Callable[..., None], step: str) -> Callable[..., None]:
 
 
 def filesystem_of(table_path: str) -> tuple[Any, str]:
-    """Return the file system for the writer of Parquet files, in place of `streamjoin_ds.sink.tables.filesystem_of`."""
+    """Return the file system for the writer of Parquet files, in place of the product's `filesystem_of`."""
     return _TableFiles(), table_path
 
 

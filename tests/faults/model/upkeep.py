@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from streamjoin_ds.delta.entries import filesystem_of
 from streamjoin_ds.sink import cleaning, compaction, maintenance
 from streamjoin_ds.sink.maintenance import Maintenance
-from streamjoin_ds.sink.tables import TableSet, filesystem_of
+from streamjoin_ds.sink.tables import TableSet
 from tests.faults.model import disk
 
 if TYPE_CHECKING:

@@ -1,0 +1,136 @@
+"""The files of a table's log: which there are, which of them is the newest checkpoint, and what a checkpoint says."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from pyarrow import fs, parquet
+
+__all__ = ["LogFile", "checkpoint_actions", "checkpointed", "list_log", "newest_checkpoint"]
+
+_NAME = re.compile(r"\.?(\d{20})\.(.+)")
+_CHECKPOINT = re.compile(r"checkpoint\.(?:(\d{10})\.(\d{10})\.)?parquet")
+_UUID_CHECKPOINT = re.compile(r"checkpoint\.[0-9a-f-]{36}\.(?:parquet|json)")
+
+
+class LogFile:
+    """A file of a table's log: its version, name, size and when it was written."""
+
+    __slots__ = ("info", "kind", "version")
+
+    def __init__(self, info: fs.FileInfo, version: int, kind: str) -> None:
+        self.info, self.version, self.kind = info, version, kind
+
+    @property
+    def is_entry(self) -> bool:
+        """Whether this is the entry of its version."""
+        return self.kind == "json" and not self.info.base_name.startswith(".")
+
+    @property
+    def is_checkpoint(self) -> bool:
+        """Whether this is a checkpoint, or a part of one."""
+        return _CHECKPOINT.fullmatch(self.kind) is not None and not self.info.base_name.startswith(".")
+
+    @property
+    def is_uuid_checkpoint(self) -> bool:
+        """Whether this is a checkpoint of the V2 specification, whose name holds a UUID."""
+        return _UUID_CHECKPOINT.fullmatch(self.kind) is not None and not self.info.base_name.startswith(".")
+
+
+def list_log(filesystem: fs.FileSystem, folder: str) -> list[LogFile]:
+    """Return all files of a log that belong to a version, sorted by version; an empty list if there is no table."""
+    selector = fs.FileSelector(f"{folder}/_delta_log", allow_not_found=True)
+    files = []
+    for info in filesystem.get_file_info(selector):
+        match = _NAME.fullmatch(info.base_name)
+        if match and info.type == fs.FileType.File:
+            files.append(LogFile(info, int(match[1]), match[2]))
+    return sorted(files, key=lambda file: (file.version, file.info.base_name))
+
+
+def newest_checkpoint(
+    files: Sequence[LogFile], last: int | None = None, *, with_uuid: bool = False
+) -> tuple[int, list[LogFile]]:
+    """Return the version and the files of the newest complete checkpoint; -1 and no files if there is none.
+
+    Parameters
+    ----------
+    last : int, optional
+        Newer checkpoints do not count.
+    with_uuid : bool, keyword-only
+        Whether checkpoints whose names hold a UUID count (see `checkpoint_actions`).
+    """
+    by_version: dict[int, list[LogFile]] = {}
+    for file in files:
+        if (file.is_checkpoint or (with_uuid and file.is_uuid_checkpoint)) and (last is None or file.version <= last):
+            by_version.setdefault(file.version, []).append(file)
+    for version in sorted(by_version, reverse=True):
+        parts = by_version[version]
+        whole = [part for part in parts if part.kind == "checkpoint.parquet" or part.is_uuid_checkpoint]
+        if whole:
+            return version, whole[:1]
+        counts = {match[2] for part in parts if (match := _CHECKPOINT.fullmatch(part.kind))}
+        if len(counts) == 1 and len(parts) == int(counts.pop()):
+            return version, parts
+    return -1, []
+
+
+def checkpointed(
+    filesystem: fs.FileSystem, path: str, kinds: Mapping[str, Sequence[str] | None]
+) -> list[dict[str, Any]]:
+    """Return the actions in a Parquet file of a checkpoint.
+
+    Parameters
+    ----------
+    kinds : mapping of str to sequence of str, or None
+        The kinds of action that are read, each with the fields that are read; None: all of them.
+    """
+    actions = []
+    with filesystem.open_input_file(path) as stream, parquet.ParquetFile(stream) as file:
+        schema = file.schema_arrow
+        for kind, fields in kinds.items():
+            if kind not in schema.names:
+                continue
+            there = {field.name for field in schema.field(kind).type}
+            columns = [kind] if fields is None else [f"{kind}.{name}" for name in fields if name in there]
+            column = file.read(columns=columns).column(kind)
+            actions += [{kind: _plain(value)} for value in column.drop_null().to_pylist()]
+    return actions
+
+
+def checkpoint_actions(
+    filesystem: fs.FileSystem, folder: str, parts: Sequence[LogFile], kinds: Mapping[str, Sequence[str] | None]
+) -> Iterator[dict[str, Any]]:
+    """Yield the actions of a checkpoint of any form, those in its sidecars included; `kinds` as for `checkpointed`."""
+    for part in parts:
+        sidecars = []
+        for action in _part_actions(filesystem, part, {**kinds, "sidecar": ("path",)}):
+            if "sidecar" in action:
+                sidecars.append(action["sidecar"]["path"])
+            else:
+                yield action
+        for name in sidecars:
+            path = name if "/" in name else f"{folder}/_delta_log/_sidecars/{name}"
+            yield from checkpointed(filesystem, path, kinds)
+
+
+def _part_actions(
+    filesystem: fs.FileSystem, part: LogFile, kinds: Mapping[str, Sequence[str] | None]
+) -> list[dict[str, Any]]:
+    if not part.kind.endswith(".json"):
+        return checkpointed(filesystem, part.info.path, kinds)
+    with filesystem.open_input_stream(part.info.path) as stream:
+        lines = stream.read().splitlines()
+    actions = (json.loads(line) for line in lines if line.strip())
+    return [action for action in actions if action.keys() & kinds.keys()]
+
+
+def _plain(value: dict[str, Any]) -> dict[str, Any]:
+    """Return a value read from Parquet with its maps as dicts: Arrow gives lists of pairs."""
+    for name in ("configuration", "partitionValues"):
+        if isinstance(value.get(name), list):
+            value[name] = dict(value[name])
+    return value

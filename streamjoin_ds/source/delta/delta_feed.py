@@ -1,0 +1,330 @@
+"""A Delta table as a feed: the rows that its versions add, in the order of the versions, files and rows."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+import xxhash
+
+from streamjoin_ds.delta.table_state import TableState
+from streamjoin_ds.errors import FileChangedError
+from streamjoin_ds.source.ahead_clock import AheadClock
+from streamjoin_ds.source.delta.change_log import Beginning, ChangeLog
+from streamjoin_ds.source.delta.data_file import DataFile, FileRows, place_of
+from streamjoin_ds.source.delta.positions import VersionPosition
+from streamjoin_ds.source.event_time import NO_TIME, event_times
+from streamjoin_ds.source.feed import ArrayFrontier, Frontier
+from streamjoin_ds.source.records import Chunk, RawRecords, inside_form
+from streamjoin_ds.spec.ahead import AheadLimit, too_far_ahead
+from streamjoin_ds.spec.order import running_maximum
+from streamjoin_ds.spec.stream import Stream
+
+__all__ = ["DeltaFeed"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """Rows of a file that were read ahead: the position before them, and their event times."""
+
+    start: VersionPosition
+    ts: np.ndarray
+    valid: np.ndarray
+    mark: str  # of the file
+    file_ends: bool
+
+    def position(self, rows: int) -> VersionPosition:
+        """Return the position after the first `rows` rows, but for its `time`."""
+        at, row, seq = self.start, self.start.row + rows, self.start.seq + rows
+        if not (self.file_ends and rows == len(self.ts)):
+            return replace(at, row=row, seq=seq, mark=self.mark)
+        return replace(at, file=at.file + 1, row=0, seq=seq, mark="", digest=_folded(at.digest, self.mark))
+
+
+class DeltaFeed:
+    """The feed of a Delta table.
+
+    A stream begins with the rows of the table when the first batch is planned, or with the changes of a version that
+    the stream names. Then it follows the table's versions. A replay reads files that the table has removed since, as
+    long as VACUUM leaves them.
+
+    Parameters
+    ----------
+    stream : Stream
+        A stream whose source is a table.
+    path : str
+        The table's folder.
+    schema : pyarrow.Schema
+        The columns that travel, with their inside types, and the time column as a timestamp.
+    """
+
+    endless = False
+    held_back_bytes = 0
+    passed_over: Sequence[str] = ()
+
+    def __init__(self, stream: Stream, path: str, schema: pa.Schema) -> None:
+        self._stream = stream
+        self._schema = schema
+        self._time_schema = pa.schema([schema.field(stream.time)])
+        self.path = path
+        self.beginning = Beginning()
+        self._log: ChangeLog | None = None
+        self._last: int | None = None  # the version beyond which nothing is read
+        self._head: VersionPosition | None = None  # where the pieces begin
+        self._next: VersionPosition | None = None  # the position that `advance` returned last
+        self._tail = VersionPosition()  # where they end
+        self._pieces: deque[_Piece] = deque()
+        self._reading: Iterator[_Piece] = iter(())
+        self._skipped = 0  # rows of the first piece that lie before the head
+        self._taken = 0  # rows between `_head` and `_next`
+        self._running = np.empty(0, np.int64)  # as `frontier` gave it
+
+    def initial(self) -> VersionPosition:
+        """See `Feed.initial`."""
+        return VersionPosition()
+
+    def position(self, facts: object) -> VersionPosition:
+        """See `Feed.position`."""
+        return VersionPosition.from_facts(facts, self._stream.name)
+
+    def frontier(self, start: VersionPosition, limit: int, ahead: AheadLimit | None = None) -> Frontier:
+        """See `Feed.frontier`.
+
+        Raises
+        ------
+        StreamJoinError
+            There are no more rows, and the table's next version is refused (see `ChangeLog`).
+        """
+        if start == self._next and self._log is not None:
+            self._drop()
+        elif start != self._head or self._log is None:
+            self._resume(start)
+        assert self._log is not None
+        if self._last is None:
+            self._log.forward()
+        ready = sum(len(piece.ts) for piece in self._pieces) - self._skipped
+        while ready < limit and (piece := self._read_on()) is not None:
+            self._pieces.append(piece)
+            ready += len(piece.ts)
+        if not ready and self._log.refusal is not None:
+            raise self._log.refusal
+        ts, valid = self._times(limit)
+        if ahead is not None:
+            valid = valid & ~too_far_ahead(ts, valid, start.time, ahead)
+        self._running = running_maximum(ts, valid, start.time)
+        return ArrayFrontier(self._running)
+
+    def advance(self, start: VersionPosition, rows: int) -> VersionPosition:
+        """See `Feed.advance`. The position tells too at which version the stream begins."""
+        assert self._log is not None
+        assert start == self._head
+        left, at = rows + self._skipped, self._tail
+        if left < sum(len(piece.ts) for piece in self._pieces):
+            for piece in self._pieces:
+                if left < len(piece.ts):
+                    break
+                left -= len(piece.ts)
+            at = piece.position(left) if left else piece.start
+        elif not self._log.files or self._log.files[-1].place < at.place:  # all that is known was read
+            at = replace(at, version=self._log.next_version, file=0)
+        time = int(self._running[rows - 1]) if rows else start.time
+        self._taken, self._next = rows, replace(at, time=time)
+        return self._next
+
+    def time_before(self, position: VersionPosition) -> int | None:
+        """See `Feed.time_before`."""
+        return None if position.time == NO_TIME else position.time
+
+    def has_time(self, rows: int) -> bool:
+        """See `Feed.has_time`."""
+        return bool(self._times(rows)[1].any())
+
+    def freeze(self) -> None:
+        """See `Feed.freeze`."""
+        self._last = TableState(self.path).version
+        self._log = self._head = self._next = None
+
+    def files_between(self, start: VersionPosition, end: VersionPosition) -> tuple[str, ...]:
+        """See `Feed.files_between`: each text is a `DataFile`."""
+        return tuple(file.to_text() for file in self._files(start, end))
+
+    def running_max(
+        self,
+        start: VersionPosition,
+        end: VersionPosition,
+        ahead: AheadLimit | None = None,
+        files: Sequence[str] | None = None,
+    ) -> np.ndarray:
+        """See `Feed.running_max`."""
+        found = [self._event_times(raw) for _, _, raw in self._records(start, end, files, self._time_schema)]
+        ts = np.concatenate([np.empty(0, np.int64), *(times for times, _ in found)])
+        valid = np.concatenate([np.empty(0, np.bool_), *(is_time for _, is_time in found)])
+        if ahead is not None:
+            valid = valid & ~too_far_ahead(ts, valid, start.time, ahead)
+        return running_maximum(ts, valid, start.time)
+
+    def split(
+        self, start: VersionPosition, end: VersionPosition, parts: int
+    ) -> list[tuple[VersionPosition, VersionPosition]]:
+        """See `Feed.split`: one task reads the whole range."""
+        del parts
+        return [(start, end)] if end.seq > start.seq else []
+
+    def read(
+        self,
+        start: VersionPosition,
+        end: VersionPosition | None,
+        ahead: AheadLimit | None = None,
+        files: Sequence[str] | None = None,
+    ) -> Iterator[Chunk]:
+        """See `Feed.read`.
+
+        Raises
+        ------
+        FileMissingError
+            VACUUM has removed a file.
+        FileChangedError, FileFormatError
+            A file is not what it was when the batch was planned, or cannot be read.
+        SchemaDriftError
+            A column has another type.
+        """
+        clock = None if ahead is None else AheadClock(self._stream, start.time, ahead)
+        seq = start.seq
+        for path, numbers, raw in self._records(start, end, files, self._schema):
+            far = None if clock is None else clock.far(raw)
+            yield inside_form(raw, self._stream, self._schema, seq, path, numbers, far=far)
+            seq += raw.count
+
+    # ------------------------------------------------------------------ what a task reads
+
+    def _records(
+        self, start: VersionPosition, end: VersionPosition | None, files: Sequence[str] | None, schema: pa.Schema
+    ) -> Iterator[tuple[str, np.ndarray, RawRecords]]:
+        """Yield the records of a range in pieces: the file, the rows' numbers in it, and the records."""
+        if files is not None:
+            found = [DataFile.from_text(text) for text in files]
+        elif end is not None:
+            found = self._files(start, end)
+        else:
+            found = self._log_from(start).files
+        digest, mark, seq = start.digest, start.mark, start.seq
+        path = self.path
+        for file in found:
+            rows = FileRows(self.path, file, schema, self._stream.time, self._stream.name)
+            path = rows.path
+            first = start.row if start.is_decided and file.place == start.place else 0
+            if first and mark != rows.mark:
+                raise self._changed(path)
+            is_last = end is not None and file.place == end.place
+            last = end.row if end is not None and is_last else rows.count
+            for numbers, raw in rows.chunks(first, last):
+                yield path, numbers, raw
+                seq += raw.count
+            mark = rows.mark if is_last else ""
+            digest = digest if is_last else _folded(digest, rows.mark)
+        if end is not None and end.seq > start.seq and (digest, mark, seq) != (end.digest, end.mark, end.seq):
+            raise self._changed(path)
+
+    def _files(self, start: VersionPosition, end: VersionPosition) -> list[DataFile]:
+        if not start.is_decided:
+            start = replace(start, begin=end.begin, snapshot=end.snapshot, table=end.table, version=end.begin)
+        if not end.is_decided or end.seq == start.seq:
+            return []
+        log = self._log
+        if log is None or log.begin != start.begin or log.first > start.place or end.version > log.next_version:
+            log = ChangeLog(self._stream, self.path, self._schema, start, Beginning())
+        return log.between(start, end)
+
+    def _log_from(self, start: VersionPosition) -> ChangeLog:
+        log = ChangeLog(self._stream, self.path, self._schema, start, self.beginning, self._last)
+        if log.refusal is not None:
+            raise log.refusal
+        return log
+
+    def _changed(self, path: str) -> FileChangedError:
+        msg = f"the file {path} of a table, or another one of the same batch, is not what it was when it was planned"
+        return FileChangedError(msg, name=path, hint="restore the table's files from a copy: nothing may rewrite them")
+
+    # ------------------------------------------------------------------ what the planner reads ahead
+
+    def _drop(self) -> None:
+        """Move the head to where the last batch ended."""
+        assert self._next is not None
+        assert self._log is not None
+        self._head, self._skipped = self._next, self._skipped + self._taken
+        while self._pieces and self._skipped >= len(self._pieces[0].ts):
+            self._skipped -= len(self._pieces.popleft().ts)
+        self._next, self._taken = None, 0
+        if not self._pieces:
+            self._tail = self._head if self._tail.place <= self._head.place else self._tail
+        self._log.drop_before(self._head.place)
+
+    def _resume(self, start: VersionPosition) -> None:
+        """Forget what was read ahead, and begin again at `start`."""
+        self._log = ChangeLog(self._stream, self.path, self._schema, start, self.beginning, self._last)
+        self._pieces.clear()
+        self._reading = iter(())
+        self._head, self._next, self._skipped, self._taken = start, None, 0, 0
+        self._tail = start
+        if not start.is_decided:
+            begin, snapshot = self._log.begin, self._log.has_snapshot
+            self._tail = replace(start, begin=begin, snapshot=snapshot, table=self._log.table_id, version=begin)
+
+    def _read_on(self) -> _Piece | None:
+        """Return the next rows; None where there are none now."""
+        assert self._log is not None
+        while True:
+            piece = next(self._reading, None)
+            if piece is not None:
+                self._tail = piece.position(len(piece.ts))
+                return piece
+            files = self._log.files
+            number = bisect_left(files, self._tail.place, key=place_of)
+            if number == len(files):
+                return None
+            self._begin(files[number])
+
+    def _begin(self, file: DataFile) -> None:
+        """Begin to read the times of a file; the tail moves past one without rows."""
+        rows = FileRows(self.path, file, self._time_schema, self._stream.time, self._stream.name)
+        first = self._tail.row if file.place == self._tail.place else 0
+        if first and rows.mark != self._tail.mark:
+            raise self._changed(rows.path)
+        start = replace(self._tail, version=file.version, file=file.number, row=first, mark="")
+        if first >= rows.count:
+            self._tail = replace(start, file=file.number + 1, row=0, digest=_folded(start.digest, rows.mark))
+        else:
+            self._reading = self._pieces_of(rows, start)
+
+    def _pieces_of(self, rows: FileRows, start: VersionPosition) -> Iterator[_Piece]:
+        at = start.row
+        for _, raw in rows.chunks(start.row, rows.count):
+            ts, valid = self._event_times(raw)
+            place = replace(start, row=at, seq=start.seq + at - start.row, mark=rows.mark if at else "")
+            at += raw.count
+            yield _Piece(place, ts, valid, rows.mark, at == rows.count)
+
+    def _times(self, limit: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the event times of the next rows that were read ahead, and which of them have one."""
+        if not self._pieces:
+            return np.empty(0, np.int64), np.empty(0, np.bool_)
+        ts = np.concatenate([piece.ts for piece in self._pieces])
+        valid = np.concatenate([piece.valid for piece in self._pieces])
+        return ts[self._skipped : self._skipped + limit], valid[self._skipped : self._skipped + limit]
+
+    def _event_times(self, raw: RawRecords) -> tuple[np.ndarray, np.ndarray]:
+        ts, valid = event_times(raw.table.column(self._stream.time), self._stream.time_unit)
+        if raw.index is None:
+            return ts, valid
+        all_ts, all_valid = np.zeros(raw.count, np.int64), np.zeros(raw.count, np.bool_)
+        all_ts[raw.index], all_valid[raw.index] = ts, valid
+        return all_ts, all_valid
+
+
+def _folded(digest: str, mark: str) -> str:
+    """Return the digest of some files' marks and of one more."""
+    return xxhash.xxh3_64_hexdigest(f"{digest}.{mark}".encode())
