@@ -165,31 +165,40 @@ def test_rows_late_rows_and_rejects_over_restarts(spark: SparkSession, tmp_path:
         repaired(lambda: spark, str(tmp_path / "c"), dry_run=True)
 
 
-@pytest.mark.parametrize("point", ["before", "between", "after"])
 def test_a_batch_that_breaks_off_is_in_the_tables_once(
-    spark: SparkSession, tmp_path: Path, point: str, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """One batch breaks off before its commit, the next between the tables, the third after the last of them."""
     batches = {name: made(name, 3, 40) for name in ("l", "r")}
     write(tmp_path / "in", batches)
-    name = "commit_before" if point == "between" else "commit"
-    original = getattr(Committer, name)
-    broken = []
+    whole, before = Committer.commit, Committer.commit_before
+    broken: list[int] = []
 
-    def breaking(self: Committer, batch: int, *arguments: Any, **options: Any) -> Any:
-        if point == "before" and batch == 1 and not broken:
+    def breaks(batch: int) -> None:
+        if batch not in broken:
             broken.append(batch)
             raise OSError(5, "the driver dies")
-        outcome = original(self, batch, *arguments, **options)
-        if batch == 1 and not broken:
-            broken.append(batch)
-            raise OSError(5, "the driver dies")
+
+    def commit(self: Committer, batch: int, *arguments: Any, **options: Any) -> Any:
+        if batch == 0:
+            breaks(batch)
+        outcome = whole(self, batch, *arguments, **options)
+        if batch == 2:
+            breaks(batch)
         return outcome
 
-    monkeypatch.setattr(Committer, name, breaking)
-    with pytest.raises(StreamingQueryException):
-        run(spark, tmp_path, cells=2)
+    def commit_before(self: Committer, batch: int, *arguments: Any, **options: Any) -> Any:
+        before(self, batch, *arguments, **options)
+        if batch == 1:
+            breaks(batch)
+
+    monkeypatch.setattr(Committer, "commit", commit)
+    monkeypatch.setattr(Committer, "commit_before", commit_before)
+    for _ in range(3):
+        with pytest.raises(StreamingQueryException):
+            run(spark, tmp_path, cells=2)
     run(spark, tmp_path, cells=2)
-    assert broken == [1]
+    assert broken == [0, 1, 2]
     check(tmp_path, batches)
 
 
