@@ -34,7 +34,8 @@ VALUES = (
     f'"{CANARY}"', '""', "0", "1", "-1", "3", "1.5", "true", "false", "2024-01-01", "[]", f'["{CANARY}"]', "[1]",
     "{}", f'{{r = "{CANARY}"}}', "{r = 1}", "[[1]]", '"5s"', '{r = "5s", s = "0s"}', '"tab"', '"2"', '"1x1"', '"auto"',
     '["r.x", "s.a"]', '{r = "scan", s = ["a"]}', '["s", "r"]', '"rows"', '"stop"', '{s = "quarantine"}', '"max"',
-    '"us"', '"csv"', '"folder"', '{ts = "int64", a = "double"}', '{"spark.ui.enabled" = "true"}', '["spark.a=b"]', '"ignore"',
+    '"us"', '"csv"', '"folder"', '{ts = "int64", a = "double"}', '{"spark.ui.enabled" = "true"}', '["spark.a=b"]',
+    '"ignore"',
 )  # fmt: skip
 
 
