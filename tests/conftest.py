@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,6 +11,7 @@ import pytest
 
 from tests.support.examples import register_profiles
 from tests.support.java import quick_to_start
+from tests.support.kafka import KafkaBroker, kafka_jars
 from tests.support.longest import by_length
 
 if TYPE_CHECKING:
@@ -36,3 +39,16 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> SparkSession:
 
     log_path: Path = tmp_path_factory.mktemp("spark") / "spark.log"
     return spark_session("tests", master="local[2,4]", log_path=log_path)
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
+    """One broker for the tests of a process that need what the mock lacks; each takes topics of its own."""
+    pytest.importorskip("confluent_kafka")
+    try:
+        kafka_jars()
+    except (OSError, subprocess.SubprocessError):
+        pytest.skip("the broker's jars are not cached, and Maven could not fetch them")
+    broker = KafkaBroker(tmp_path_factory.mktemp("kafka") / "broker")
+    yield broker
+    broker.stop()

@@ -107,7 +107,7 @@ class Cell:
         self.epochs = Epochs.first(plan.layout)
         self.clocks = [
             # Rows of DataFrames have no order either: the watermark at the batch's start alone tells which are late.
-            StreamClock(stream.delay_us, by_partition=stream.partition_by is not None or plan.foreign)
+            StreamClock(stream.delay_us, by_partition=stream.partition_kind is not None or plan.foreign)
             for stream in self.bound.join.streams
         ]
         for clock, largest in zip(self.clocks, self.state.largest_us, strict=True):

@@ -212,7 +212,7 @@ def _changes(old: BoundJoin, new: BoundJoin) -> list[str]:
         before, after = old.join.streams[stream], new.join.streams[stream]
         facts = {
             "time column": (before.time != after.time or before.time_unit != after.time_unit),
-            "partitions": before.partition_by != after.partition_by,
+            "partitions": before.partition_kind != after.partition_kind,
             "delay": before.delay_us != after.delay_us,
             "generator": _generator(before) != _generator(after),
             "columns": schema_facts(old.schemas[stream]) != schema_facts(new.schemas[stream]),

@@ -50,7 +50,7 @@ def is_movable(checkpoint: Path, identity: CheckpointIdentity) -> bool:
     That of three streams or more cannot be moved where one of them has many partitions (see `LayoutRule`).
     """
     streams = identity.bound.join.streams
-    if len(streams) > 2 and any(stream.partition_by is not None for stream in streams):
+    if len(streams) > 2 and any(stream.partition_kind is not None for stream in streams):
         return False
     spark = SparkFiles.of(identity.spark_folder(checkpoint), identity.partitions)
     codec = spark.setting("spark.sql.streaming.stateStore.compression.codec")

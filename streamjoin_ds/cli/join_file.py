@@ -309,7 +309,7 @@ JOIN_KEYS: dict[str, Key] = {
 
 STREAM_KEYS: dict[str, Key] = {
     "source": Key(
-        "A file, a folder that grows, a Delta table, or gen:NAME?KEY=VALUE&...",
+        "A file, a folder that grows, a Delta table, kafka://BROKER/TOPIC?format=json, or gen:NAME?KEY=VALUE&...",
         note="[required]",
         example="flights.csv.gz",
     ),

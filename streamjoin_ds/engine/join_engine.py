@@ -116,7 +116,7 @@ class JoinEngine:
                 msg = f"stream {stream.name} has an idle_timeout, but a JoinEngine has no clock"
                 hint = f"leave it out, and call set_idle('{stream.name}') when you know that it is silent"
                 raise ArgumentError(msg, name="idle_timeout", hint=hint)
-            if stream.partition_by is not None:
+            if stream.partition_kind is not None:
                 msg = f"stream {stream.name} has partitions, but a JoinEngine takes each stream in one order"
                 raise ArgumentError(msg, name="partition_by", hint="leave it out, or use StreamJoin.start on folders")
             if stream.rate is not None:

@@ -88,7 +88,8 @@ def _join(bound: BoundJoin) -> Iterator[str]:
         columns = f"{len(schema)} columns travel ({', '.join(schema.names)})"
         idle = f", idle after {stream.idle_timeout} of silence" if stream.idle_timeout else ""
         ahead = f", records more than {stream.max_ahead} ahead are rejected" if stream.max_ahead else ""
-        parts = f", each {stream.partition_by} a partition" if stream.partition_by else ""
+        what = "partition of the topic" if stream.is_topic else stream.partition_kind
+        parts = f", each {what} a partition" if what else ""
         yield f"  stream      {stream.name}: time {stream.time}{delay}{idle}{ahead}{parts}, {columns}"
         yield from _table(stream)
     for condition in bound.conditions:
@@ -183,7 +184,9 @@ def _exchange(plan: Plan, reading: Mapping[str, str]) -> Iterator[str]:
     if plan.foreign:
         yield "  lateness    judged by the watermark at each batch's start, because DataFrames have no order"
     else:
-        yield "  lateness    by each stream's own order: the same rows are late whatever the batching"
+        has_parts = any(stream.partition_kind for stream in plan.bound.join.streams)
+        whose = "each partition's" if has_parts else "each stream's"
+        yield f"  lateness    by {whose} own order: the same rows are late whatever the batching"
 
 
 def _engine(plan: Plan) -> Iterator[str]:

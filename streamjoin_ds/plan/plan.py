@@ -197,9 +197,9 @@ def check_exchange(streams: Sequence[Stream], exchange: str) -> None:
     ------
     ArgumentError
     """
-    if exchange == "rows" and any(stream.partition_by for stream in streams):
+    if exchange == "rows" and any(stream.partition_kind for stream in streams):
         msg = "the exchange by rows does not carry what decides which tuples of a partition are late"
-        raise ArgumentError(msg, name="exchange", hint="use reference, packed or auto, or leave out partition_by")
+        raise ArgumentError(msg, name="exchange", hint="use reference, packed or auto")
 
 
 @lru_cache(maxsize=64)

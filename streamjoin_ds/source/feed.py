@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -12,7 +12,7 @@ from streamjoin_ds.source.position import Position
 from streamjoin_ds.source.records import Chunk
 from streamjoin_ds.spec.ahead import AheadLimit
 
-__all__ = ["ArrayFrontier", "Feed", "Frontier"]
+__all__ = ["ArrayFrontier", "Feed", "Frontier", "first_cut"]
 
 PositionT = TypeVar("PositionT", bound=Position)
 
@@ -44,9 +44,13 @@ class Frontier(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ArrayFrontier:
-    """A frontier with its running maxima in an array (int64, ascending)."""
+    """A frontier with its running maxima in an array (int64, ascending).
+
+    With `is_cut` there are more records than these, fewer than were asked for though these are: they have many bytes.
+    """
 
     running_max: np.ndarray
+    is_cut: bool = False
 
     @property
     def rows(self) -> int:
@@ -64,6 +68,12 @@ class ArrayFrontier:
     def last_time(self) -> int | None:
         """See `Frontier.last_time`."""
         return int(self.running_max[-1]) if self.rows else None
+
+
+def first_cut(frontiers: Iterable[Frontier]) -> int | None:
+    """Return the time up to which frontiers know all records; None where no frontier is cut (`ArrayFrontier`)."""
+    cuts = [frontier.last_time() for frontier in frontiers if isinstance(frontier, ArrayFrontier) and frontier.is_cut]
+    return min((cut for cut in cuts if cut is not None), default=None)
 
 
 class Feed(Protocol[PositionT]):

@@ -1,4 +1,4 @@
-"""The choice of a stream's feed by its source: files, a Delta table or a generator."""
+"""The choice of a stream's feed by its source: files, a Delta table, a topic or a generator."""
 
 from __future__ import annotations
 
@@ -34,6 +34,11 @@ def open_feed(stream: Stream, schema: pa.Schema, *, ignore_missing: bool = False
         raise ArgumentError(msg, name=stream.name, hint="give it a path or a generator")
     if isinstance(stream.source, Generator):
         return GeneratorFeed(stream, schema)
+    if stream.is_topic:
+        # Imported here: its formats are many, and few joins read a topic.
+        from streamjoin_ds.source.kafka.topic_partitions import TopicPartitions
+
+        return PartitionedFeed(stream, TopicPartitions(stream, schema))
     stream = with_table_format(stream)
     table = table_path(stream)
     if table is not None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv as arrow_csv
@@ -29,7 +31,7 @@ SAMPLE_BYTES = 64 << 20  # bytes of a file's decompressed text from which types 
 
 
 def infer_schema(stream: Stream) -> pa.Schema:
-    """Return the columns of a stream: those declared, or those of its generator or of its first file.
+    """Return the columns of a stream: those declared, or those of its generator, its topic or its first file.
 
     The first file is the first one that is not empty. The types are what Arrow infers from up to `SAMPLE_BYTES` of
     text, but a column of times of day stays text, and timestamps are in microseconds unless one of them needs
@@ -47,6 +49,8 @@ def infer_schema(stream: Stream) -> pa.Schema:
     stream = with_table_format(stream)
     if isinstance(stream.source, Generator):
         return generator_schema(stream)
+    if stream.is_topic:
+        return _of_topic(stream)
     table = table_path(stream)
     if table is not None:
         schema = table_schema(stream, table)
@@ -74,6 +78,43 @@ def infer_schema(stream: Stream) -> pa.Schema:
     schema = _of_file(entry, location.format_of(entry), stream)
     check_time_column(schema, stream)
     return schema
+
+
+def _of_topic(stream: Stream) -> pa.Schema:
+    """Return the columns of a topic: those declared, or what its newest messages in JSON hold."""
+    # Imported here: its formats are many, and few joins read a topic.
+    from streamjoin_ds.source.kafka.stream_topic import newest_values, stream_url, with_message_time
+
+    if isinstance(stream.schema, pa.Schema):
+        stream_url(stream)  # a wrong one is refused before anything begins
+        return stream.schema
+    values = newest_values(stream)
+    table = _json_of_messages(values)
+    if table is None:
+        msg = f"the columns of stream {stream.name} cannot be inferred: none of its newest messages is a JSON object"
+        raise FileFormatError(msg, name=stream.name, hint="check format= in the URL, or declare the schema")
+    schema = with_message_time(_with_time(table.schema, table, stream), stream)
+    check_time_column(schema, stream)
+    return schema
+
+
+def _json_of_messages(values: list[bytes]) -> pa.Table | None:
+    """Return messages as a table, those left out that are broken; None where all are."""
+    try:
+        return _json(payload_lines(values).data)
+    except pa.ArrowInvalid:
+        kept = [value for value in values if _is_json(value)]
+    try:
+        return _json(payload_lines(kept).data)
+    except pa.ArrowInvalid:  # none is left, or they contradict each other
+        return None
+
+
+def _is_json(value: bytes) -> bool:
+    try:
+        return isinstance(json.loads(value), dict)
+    except ValueError:
+        return False
 
 
 def _of_first_folder(stream: Stream) -> pa.Schema:

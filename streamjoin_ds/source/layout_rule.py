@@ -85,7 +85,7 @@ class LayoutRule:
         self._extent = max(extents)
         # With three streams an epoch's own tuples are told by their numbers, and those of partitions have no one order.
         streams = plan.bound.join.streams
-        self._is_fixed = len(streams) > 2 and any(stream.partition_by is not None for stream in streams)
+        self._is_fixed = len(streams) > 2 and any(stream.partition_kind is not None for stream in streams)
 
     @property
     def follows_rates(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from streamjoin_ds.source.feed import Frontier
+from streamjoin_ds.source.feed import Frontier, first_cut
 
 __all__ = ["rows_of_prefix"]
 
@@ -19,8 +19,8 @@ def rows_of_prefix(frontiers: Sequence[Frontier], limit: int, horizon_us: int | 
     Parameters
     ----------
     frontiers : sequence of Frontier
-        One for each stream. Each knows at least `limit` records, or all there are. A stream without records now does
-        not hold the others back.
+        One for each stream. Each knows at least `limit` records, or all there are, or is cut: then the batch ends
+        there. A stream without records now does not hold the others back.
     limit : int
         Number of records in the batch: exactly so many, or all there are.
     horizon_us : int, optional
@@ -31,6 +31,9 @@ def rows_of_prefix(frontiers: Sequence[Frontier], limit: int, horizon_us: int | 
     list of int
         One number for each stream. Their sum is at most `limit`.
     """
+    cut = first_cut(frontiers)
+    if cut is not None:
+        horizon_us = cut if horizon_us is None else min(horizon_us, cut)
     if horizon_us is not None:
         available = [frontier.rows_until(horizon_us) for frontier in frontiers]
     else:

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from streamjoin_ds.errors import ArgumentError, StreamJoinError
 from streamjoin_ds.source.event_time import NO_TIME
-from streamjoin_ds.source.feed import ArrayFrontier, Feed, Frontier
+from streamjoin_ds.source.feed import ArrayFrontier, Feed, Frontier, first_cut
 from streamjoin_ds.source.offset import ClockFacts
 from streamjoin_ds.source.partitioned_position import (
     MOST_PARTITIONS,
@@ -52,6 +52,12 @@ class Inputs(Protocol):
 
     def feed(self, name: str) -> Feed[Any]:
         """Return the feed of one partition."""
+
+    def begins(self, names: Sequence[str], *, at_start: bool) -> Mapping[str, Position]:
+        """Return where partitions that are new begin; `at_start`: nothing of the stream has been read."""
+
+    def begin_of(self, name: str, at: Position) -> Position:
+        """Return where a partition began that has been read up to here."""
 
     def may_be_gone(self, at: Position) -> bool:
         """Whether a partition that was read up to here may have vanished."""
@@ -122,7 +128,10 @@ class PartitionedFeed:
             wanting = self._wanting(looks, limit)
         arrays = [frontier.running_max for frontier in self._frontiers.values()]
         self._merged = np.sort(np.concatenate(arrays), kind="stable")[:limit] if arrays else np.empty(0, np.int64)
-        return ArrayFrontier(self._merged)
+        cut = first_cut(self._frontiers.values())
+        if cut is not None:  # what comes after is not known
+            self._merged = self._merged[: np.searchsorted(self._merged, cut, side="right")]
+        return ArrayFrontier(self._merged, is_cut=cut is not None)
 
     def _wanting(self, looks: dict[str, int], limit: int) -> list[str]:
         """Return the partitions of which more must be looked at; raise their `looks`.
@@ -137,6 +146,9 @@ class PartitionedFeed:
         if not lasts:
             return []
         known_to = min(lasts.values())
+        cut = first_cut(self._frontiers.values())
+        if cut is not None and cut < known_to:
+            return []
         if sum(frontier.rows_until(known_to - 1) for frontier in self._frontiers.values()) >= limit:
             return []
         wanting = [name for name, last in lasts.items() if last == known_to]
@@ -159,7 +171,8 @@ class PartitionedFeed:
         if first + len(new) > MOST_PARTITIONS:
             msg = f"stream {self._stream.name} has more than {MOST_PARTITIONS} partitions"
             raise ArgumentError(msg, name=self._stream.name, hint="use partition_by=folder, or a new checkpoint")
-        found = {name: PartitionAt(first + i, self._feed(name).initial()) for i, name in enumerate(new)}
+        begins = self._inputs.begins(new, at_start=not start.partitions)
+        found = {name: PartitionAt(first + i, begins[name]) for i, name in enumerate(new)}
         return PartitionedPosition(start.seq, {**start.partitions, **found})
 
     def advance(self, start: PartitionedPosition, rows: int) -> PartitionedPosition:
@@ -269,8 +282,8 @@ class PartitionedFeed:
     ) -> Iterator[Chunk]:
         """See `Feed.read`: one partition after the other, in the order of their numbers.
 
-        ``_seq`` is the partition's number and the record's number in the partition, so it does not depend on how the
-        stream was cut into batches, nor on partitions that come later. A chunk has `Chunk.before`.
+        ``_seq`` is the partition's number and what the partition's feed calls the record, so it does not depend on how
+        the stream was cut into batches, nor on partitions that come later. A chunk has `Chunk.before`.
         """
         if end is None:
             end = self.advance(start, self.frontier(start, 1 << 62).rows)
@@ -293,7 +306,7 @@ class PartitionedFeed:
         for name, last in end.partitions.items():
             first = start.partitions.get(name)
             if first is None:
-                first = PartitionAt(last.number, self._feed(name).initial())
+                first = PartitionAt(last.number, self._inputs.begin_of(name, last.at))
             if last.at.seq > first.at.seq:
                 yield name, first, last
 
@@ -326,7 +339,9 @@ class _Before:
         """Return the next chunk of the partition with the stream's numbers, and with `Chunk.before`."""
         tuples = chunk.tuples
         base, seqs = first_seq_of(self._first.number), tuples.column(SEQ).to_numpy()
-        if chunk.rejects or self._running is not None:
+        if chunk.before is not None:
+            before = chunk.before
+        elif chunk.rejects or self._running is not None:
             before = self._planned()[seqs - self._first.at.seq]
             self._largest = int(self._planned()[chunk.first_seq + chunk.count - self._first.at.seq])
         else:
@@ -336,7 +351,8 @@ class _Before:
             before, self._largest = running[:-1], int(running[-1])
         place = tuples.schema.get_field_index(SEQ)
         numbered = tuples.set_column(place, tuples.schema.field(place), pa.array(seqs + base))
-        return replace(chunk, first_seq=chunk.first_seq + base, tuples=numbered, before=before)
+        rejects = [replace(reject, seq=reject.seq + base) for reject in chunk.rejects]
+        return replace(chunk, first_seq=chunk.first_seq + base, tuples=numbered, rejects=rejects, before=before)
 
     def _planned(self) -> np.ndarray:
         """Return the largest event time before each record of the batch, and after the last, as the planner saw it."""

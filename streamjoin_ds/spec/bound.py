@@ -155,7 +155,7 @@ class BoundJoin:
                 "generator": stream.source.to_facts() if isinstance(stream.source, Generator) else None,
                 "columns": schema_facts(schema),
                 # left out if there are none, so that older joins keep their fingerprint
-                **({} if stream.partition_by is None else {"partition_by": stream.partition_by}),
+                **({} if stream.partition_kind is None else {"partition_by": stream.partition_kind}),
             }
             for stream, schema in zip(self.join.streams, self.schemas, strict=True)
         ]

@@ -132,7 +132,7 @@ def _check_partitions(streams: Sequence[Stream], window: WindowKind) -> None:
     """Refuse what a join over a stream of several partitions cannot have."""
     sources = [stream.source for stream in streams]
     for stream in streams:
-        if stream.partition_by is None:
+        if stream.partition_kind is None:
             continue
         if window.kind == "count":
             msg = f"a count window needs one order of each stream's tuples, and stream {stream.name} has partitions"
@@ -140,7 +140,9 @@ def _check_partitions(streams: Sequence[Stream], window: WindowKind) -> None:
         if stream.source is not None and sources.count(stream.source) > 1:
             # Two readings may find new partitions in another order, and then a tuple has two numbers.
             msg = f"the input of {stream.name} is read twice, so it cannot have partitions yet"
-            raise ArgumentError(msg, name="partition_by", hint="leave out partition_by, or join two different inputs")
+            raise ArgumentError(
+                msg, name="partition_by", hint="join two different inputs, each of one order or of its own partitions"
+            )
 
 
 def _check_stream(stream: object) -> None:

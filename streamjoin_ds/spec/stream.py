@@ -23,6 +23,7 @@ from streamjoin_ds.spec.rate import checked_rate
 __all__ = [
     "FORMATS",
     "GENERATOR_PREFIX",
+    "KAFKA_PREFIX",
     "ON_BAD_FILE",
     "ON_CHANGE",
     "PARTITION_BY",
@@ -33,6 +34,7 @@ __all__ = [
 
 FORMATS = ("auto", "csv", "json", "parquet", "spool", "delta", "results")
 GENERATOR_PREFIX = "gen:"
+KAFKA_PREFIX = "kafka://"
 ON_BAD_FILE = ("stop", "quarantine")
 ON_CHANGE = ("stop", "ignore")
 PARTITION_BY = ("file", "folder")
@@ -90,16 +92,18 @@ class Stream:
     name : str
         Letters, digits and underscores; it becomes the prefix of the stream's columns in the result.
     source : str, Generator or None
-        A file, a directory that grows (CSV, JSON lines, Parquet; gz; a spool), a Delta table, or a generator. A text
-        ``gen:NAME?...`` is a generator too; a file of such a name is written ``./gen:...``. None if the caller hands
-        over the tuples: `JoinEngine.push`, `StreamJoin.dataframe`.
+        A file, a directory that grows (CSV, JSON lines, Parquet; compressed; a spool), a Delta table, a topic of Kafka,
+        or a generator. A text ``gen:NAME?...`` is a generator too; a file of such a name is written ``./gen:...``. A
+        topic is ``kafka://broker:9092/topic?format=json`` (README, "Kafka"): each of its partitions is a partition of
+        the stream. None if the caller hands over the tuples: `JoinEngine.push`, `StreamJoin.dataframe`,
+        ``StreamJoin.start(frames=...)``.
     time : str
         The column of the event time. Records without an event time are rejected and counted.
     delay : str or timedelta
         How far a tuple may be behind the largest time before it in its own stream; an older tuple is late
         (ARCHITECTURE.md, "Late").
     schema : pyarrow.Schema or mapping of column to Arrow type name, optional
-        Columns and their types; by default inferred from the first file.
+        Columns and their types; by default inferred from the first file, or from a topic's messages in JSON.
     format : {"auto", "csv", "json", "parquet", "spool", "delta", "results"}
         The format of the files; "auto" goes by their names, and knows a Delta table by its folder. "spool" is what
         `streamjoin intake` writes: each payload is a JSON object. A declared column ``spool_received`` (timestamp),
@@ -202,13 +206,23 @@ class Stream:
         object.__setattr__(self, "starting_version", _starting_version(self.starting_version, self.name))
         object.__setattr__(self, "starting_timestamp", _starting_timestamp(self.starting_timestamp, self.name))
         _check_table_options(self)
-        if self.partition_by is not None:
+        if self.partition_kind is not None:
             _check_partitions(self)
 
     @property
     def delay_us(self) -> int:
         """The allowed delay in microseconds."""
         return _delay_us(self.delay, self.name)
+
+    @property
+    def is_topic(self) -> bool:
+        """Whether the source is a topic of Kafka."""
+        return isinstance(self.source, str) and self.source.startswith(KAFKA_PREFIX)
+
+    @property
+    def partition_kind(self) -> str | None:
+        """What a partition of the stream is: a "file", a "folder", a partition of a "topic"; None: it has one order."""
+        return "topic" if self.is_topic else self.partition_by
 
     @property
     def idle_timeout_us(self) -> int | None:
@@ -322,16 +336,30 @@ def _starting_timestamp(given: object, name: str) -> str | None:
 
 def _check_partitions(stream: Stream) -> None:
     """Refuse what a stream of several partitions cannot have."""
-    if stream.partition_by not in PARTITION_BY:
+    if stream.is_topic:
+        for option, is_given in (
+            ("partition_by", stream.partition_by is not None),
+            ("format", stream.format != "auto"),
+        ):
+            if is_given:
+                msg = f"stream {stream.name} is a topic, so it cannot have {option}"
+                hint = "its partitions are the topic's, and its format stands in the URL: ?format=json"
+                raise ArgumentError(msg, name=option, hint=hint)
+    elif stream.partition_by not in PARTITION_BY:
         msg = f"stream {stream.name} has an unknown partition_by"
         raise ArgumentError(msg, name="partition_by", hint=f"one of {', '.join(PARTITION_BY)}, or leave it out")
     if isinstance(stream.source, Generator):
         msg = f"stream {stream.name} is generated, so it has no partitions"
         raise ArgumentError(msg, name="partition_by", hint="leave it out: it is for folders of files")
-    for option, given in (("max_ahead", stream.max_ahead), ("on_bad_file", stream.on_bad_file != "stop" or None)):
-        if given is not None:
+    for option, is_given in (
+        ("max_ahead", stream.max_ahead is not None),
+        ("on_bad_file", stream.on_bad_file != "stop"),
+    ):
+        if is_given:
             msg = f"stream {stream.name} has partitions, so it cannot have {option} yet"
-            raise ArgumentError(msg, name=option, hint=f"leave out {option}, or partition_by")
+            raise ArgumentError(
+                msg, name=option, hint=f"leave it out{'' if stream.is_topic else ', or leave out partition_by'}"
+            )
 
 
 def check_time_column(schema: pa.Schema, stream: Stream) -> None:

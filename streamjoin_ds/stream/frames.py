@@ -57,6 +57,9 @@ def joined(
             raise ArgumentError(
                 msg, name="rate", hint="leave the rate out and give a layout, or use start() on sources"
             )
+        if stream.is_topic:
+            msg = f"stream {stream.name} is a topic, but dataframe() is given the rows"
+            raise ArgumentError(msg, name=stream.name, hint="leave the source out, or use start(), which reads topics")
     check_frames(join, frames)
     streaming = {name: frame.isStreaming for name, frame in frames.items()}
     if len(set(streaming.values())) > 1:

@@ -368,7 +368,8 @@ def _first_seen(join: Join, identity: CheckpointIdentity) -> Mapping[str, pa.Sch
     schemas = {}
     for stream in join.streams:
         known = recorded.get(stream.name, pa.schema([]))
-        found = infer_schema(stream)
+        # A topic's newest messages may have other columns by now, or be gone.
+        found = known if stream.is_topic and stream.schema is None and known.names else infer_schema(stream)
         schemas[stream.name] = pa.schema([known.field(f.name) if f.name in known.names else f for f in found])
     return schemas
 

@@ -28,7 +28,7 @@ from streamjoin_ds.exchange import (
 from streamjoin_ds.plan import Epochs, EpochsOver
 from streamjoin_ds.source.batch_marks import batch_marks
 from streamjoin_ds.source.delay_bound import LOOK_AHEAD, DelayBound
-from streamjoin_ds.source.feed import Frontier
+from streamjoin_ds.source.feed import Frontier, first_cut
 from streamjoin_ds.source.generated.generator import GeneratorFeed
 from streamjoin_ds.source.idleness import Idleness, after_silence, lets_time_go_on
 from streamjoin_ds.source.layout_rule import LayoutRule, Progress
@@ -122,7 +122,8 @@ class SensorsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             rows = [0] * len(rows)
         there = [frontier.rows if horizon is None else frontier.rows_until(horizon) for frontier in frontiers]
         if bound is not None:
-            bound.looked([at.seq for at in positions], there, saw_all=all(count < look for count in there))
+            saw_all = all(count < look for count in there) and first_cut(frontiers) is None
+            bound.looked([at.seq for at in positions], there, saw_all=saw_all)
         clocks = self._idleness.decided(before, [bool(count) for count in there])
         ends = [feed.advance(at, count) for feed, at, count in zip(feeds, positions, rows, strict=True)]
         ends = [self._clocked(stream, end) for stream, end in enumerate(ends)]

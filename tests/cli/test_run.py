@@ -183,6 +183,20 @@ def test_partitions_are_asked_for_by_file_and_by_flag(asked: Callable[..., Asked
     assert [stream.partition_by for stream in told] == ["folder", "file"]
 
 
+def test_a_topic_is_a_stream_by_flag_and_by_file(asked: Callable[..., Asked], tmp_path: Path) -> None:
+    sources = [
+        "kafka://b:9092,c/readings?format=json&start=latest",
+        "kafka://b/u?format=json&settings=login.properties",
+    ]
+    flags = [flag for name, source in zip("rs", sources, strict=True) for flag in ("--stream", f"{name}={source}")]
+    streams = asked(*flags, *TARGET, "--on", "abs(r.x - s.a) <= 1", "--window", "1s")[0].streams
+    assert [(stream.source, stream.partition_kind) for stream in streams] == [(source, "topic") for source in sources]
+    path = tmp_path / "join.toml"
+    said = ("to = 't'", "checkpoint = 'c'", "window = '1s'", "on = ['abs(r.x - s.a) <= 1']")
+    path.write_text("\n".join((*said, *(f"[streams.{n}]\nsource = '{s}'" for n, s in zip("rs", sources, strict=True)))))
+    assert [stream.source for stream in asked("--config", str(path))[0].streams] == sources
+
+
 def test_a_file_says_it_all_and_flags_win(asked: Callable[..., Asked], tmp_path: Path) -> None:
     path = tmp_path / "join.toml"
     path.write_text(CONFIG)

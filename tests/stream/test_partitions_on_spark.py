@@ -110,6 +110,7 @@ def test_devices_come_the_query_starts_again_and_one_vanishes(spark: SparkSessio
     assert "stream l: 3 partitions, 0 of them idle, held by" in shown.output
     assert json.loads(facts.stdout)["partitions"]["r"]["count"] == 3
     assert "each file a partition" in str(join.explain())
+    assert "by each partition's own order" in str(join.explain())
 
     with pytest.raises(FingerprintMismatchError):
         run(joined(tmp_path, None))

@@ -20,7 +20,10 @@ Rows = Mapping[str, Any]
 
 
 def arrival(
-    join: Join, offsets: Sequence[Mapping[str, Any]], rows: Mapping[str, Mapping[str, Sequence[Rows]]]
+    join: Join,
+    offsets: Sequence[Mapping[str, Any]],
+    rows: Mapping[str, Mapping[str, Sequence[Rows]]],
+    places: Mapping[str, Mapping[str, Sequence[int]]] | None = None,
 ) -> tuple[dict[str, list[Rows]], dict[str, list[int]], dict[str, Any]]:
     """Return each stream's records in the order of the plans, their ``_seq``, and what the oracle must be told.
 
@@ -30,12 +33,14 @@ def arrival(
         The ends of the batches.
     rows : mapping
         For each stream and partition the records in the partition's order. A stream of one order has the partition "".
+    places : mapping, optional
+        For each stream and partition what the records are called there: a topic's offsets. By default their numbers.
     """
     listed: dict[str, list[Rows]] = {name: [] for name in join.names}
     seqs: dict[str, list[int]] = {name: [] for name in join.names}
-    of: dict[str, list[str]] = {stream.name: [] for stream in join.streams if stream.partition_by}
+    of: dict[str, list[str]] = {stream.name: [] for stream in join.streams if stream.partition_kind}
     ends, idle = [], []
-    read = {(name, partition): 0 for name in join.names for partition in rows[name]}
+    read: dict[tuple[str, str], int] = {}
     for offset in offsets:
         asleep: list[Any] = [n for n in join.names if offset.get("clocks", {}).get(n, {}).get("idle")]
         for name in join.names:
@@ -45,11 +50,12 @@ def arrival(
                 continue
             position = PartitionedPosition.from_facts(facts, name)
             for partition, at in position.partitions.items():
-                first, read[name, partition] = read[name, partition], at.at.seq
-                found = rows[name][partition][first : at.at.seq]
+                first, read[name, partition] = read.get((name, partition), 0), at.at.seq
+                found = rows[name].get(partition, ())[first : at.at.seq]
                 listed[name] += found
                 of[name] += [partition] * len(found)
-                seqs[name] += [first_seq_of(at.number) + number for number in range(first, at.at.seq)]
+                called = range(at.at.seq) if places is None else places[name].get(partition, ())
+                seqs[name] += [first_seq_of(at.number) + place for place in called[first : at.at.seq]]
                 if at.clock.idle:
                     asleep.append((name, partition))
             assert position.seq == len(listed[name])
@@ -78,10 +84,14 @@ class Partitioned:
         self.offsets.append(self.micro.offset)
         return True
 
-    def check(self, rows: Mapping[str, Mapping[str, Sequence[Rows]]]) -> None:
+    def check(
+        self,
+        rows: Mapping[str, Mapping[str, Sequence[Rows]]],
+        places: Mapping[str, Mapping[str, Sequence[int]]] | None = None,
+    ) -> None:
         """Assert that results, late tuples, punctuations and the ledger are the oracle's, and that all was read."""
         names = self.join.names
-        listed, seqs, known = arrival(self.join, self.offsets, rows)
+        listed, seqs, known = arrival(self.join, self.offsets, rows, places)
         assert {n: len(listed[n]) for n in names} == {n: sum(map(len, rows[n].values())) for n in names}
         columns = [f"{name}_seq" for name in names] + ["window_id"] * (self.join.window.kind == "periodic")
         found = Counter(tuple(row[name] for name in columns) for row in self.micro.matches().to_pylist())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -73,6 +73,16 @@ class FilePartitions:
             raise OffsetError(msg, name="partitions", hint=hint)
         own = replace(self._stream, source=self._folder.path_of(name), partition_by=None)
         return FileFeed(own, self._schema, ignore_missing=self._ignore_missing)
+
+    def begins(self, names: Sequence[str], *, at_start: bool) -> Mapping[str, Position]:
+        """See `partitioned_feed.Inputs.begins`: at their first record."""
+        del at_start
+        return dict.fromkeys(names, FilePosition())
+
+    def begin_of(self, name: str, at: Position) -> Position:
+        """See `partitioned_feed.Inputs.begin_of`."""
+        del name, at
+        return FilePosition()
 
     def may_be_gone(self, at: Position) -> bool:
         """See `partitioned_feed.Inputs.may_be_gone`."""

@@ -8,6 +8,8 @@
                                   │    └───► native_source    librdkafka's batch call from C, no object a message
                                   ▼
                    messages: offset, timestamp, key, value, headers ──► formats: each a record or a reject
+                                                                          │
+    stream ──► stream_topic ──► topic_partitions ──► topic_feed ◄──────────┘    a partition as a feed, with positions
 
 A range ``[begin, end)`` of one partition is finished when the *position* reaches its end, not when the last offset
 came: markers of transactions, aborted messages and compaction leave offsets without a message. librdkafka's settings

@@ -33,6 +33,8 @@ _CONSUMER_DEFAULTS = {
     # A reader that is slower than its brokers finds the queue full, and librdkafka then pauses for 1 s. The queue is
     # bounded by its bytes alone: 16 MiB a partition took the same CPU time as 64, with messages of 83 bytes.
     "fetch.queue.backoff.ms": "10",
+    # A reader that goes to another offset waits for the fetch that is under way, 500 ms by librdkafka's own value.
+    "fetch.wait.max.ms": "100",
     "queued.min.messages": "1000000",
     "queued.max.messages.kbytes": "16384",
 }

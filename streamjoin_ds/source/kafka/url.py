@@ -12,10 +12,10 @@ import pyarrow as pa
 from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.source.event_time import event_times
 from streamjoin_ds.source.kafka.settings import SettingsSource
+from streamjoin_ds.spec.stream import KAFKA_PREFIX
 
-__all__ = ["KAFKA_PREFIX", "MESSAGE_FORMATS", "ON_DATA_LOSS", "KafkaUrl"]
+__all__ = ["MESSAGE_FORMATS", "ON_DATA_LOSS", "KafkaUrl"]
 
-KAFKA_PREFIX = "kafka://"
 MESSAGE_FORMATS = ("json", "csv", "fixed", "raw", "avro")
 ON_DATA_LOSS = ("stop", "skip")
 _PARAMETERS = ("format", "settings", "settings_env", "start", "on_data_loss", "headers", "registry")

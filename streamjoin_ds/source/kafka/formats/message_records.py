@@ -20,7 +20,7 @@ from streamjoin_ds.source.records import Chunk, RawRecords, inside_form
 from streamjoin_ds.spec.columns import TIMESTAMP
 from streamjoin_ds.spec.stream import Stream
 
-__all__ = ["MESSAGE_COLUMNS", "MessageRecords", "is_message_column"]
+__all__ = ["MESSAGE_COLUMNS", "MessageRecords", "header_of", "is_message_column"]
 
 _PREFIX = "kafka_"
 # Columns of the message itself, which a schema may name; and kafka_header_<name>, bytes or text.
@@ -36,6 +36,12 @@ MESSAGE_COLUMNS = {
 def is_message_column(name: str) -> bool:
     """Whether a column is one of the message itself, and not of its value."""
     return name in MESSAGE_COLUMNS or name.startswith(_PREFIX + HEADER_PREFIX)
+
+
+def header_of(name: str) -> str | None:
+    """Return the name of the header that a column holds; None where it holds none."""
+    prefix = _PREFIX + HEADER_PREFIX
+    return name.removeprefix(prefix) if name.startswith(prefix) else None
 
 
 class MessageRecords:

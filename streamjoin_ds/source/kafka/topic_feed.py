@@ -1,0 +1,373 @@
+"""The feed of one partition of a topic, for `source.partitioned_feed`.
+
+::
+
+    planner: end offsets ─► messages ─► event times alone ─► frontier ─► position: count, next offset, largest time
+    task:    [offset, offset) of the topic of this id ─► messages ─► records ─► tuples, rejects, lost offsets
+
+The planner reads messages for their event times, and a task reads them again: what came of a plan is a function of the
+two positions. Kafka's messages do not change, so a position needs no digest, but compaction and retention may remove
+what was planned. That is told by the number of messages.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache, partial
+from typing import TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from streamjoin_ds.errors import KafkaDataLostError, KafkaTopicChangedError, KafkaUnreachableError
+from streamjoin_ds.source.event_time import NO_TIME
+from streamjoin_ds.source.feed import ArrayFrontier, Frontier
+from streamjoin_ds.source.kafka.broker import TopicFacts, check_same
+from streamjoin_ds.source.kafka.formats.frames import byte_ends
+from streamjoin_ds.source.kafka.formats.message_records import MessageRecords
+from streamjoin_ds.source.kafka.kafka_position import KafkaPosition
+from streamjoin_ds.source.kafka.range_read import LostRange
+from streamjoin_ds.source.kafka.topic import KafkaTopic
+from streamjoin_ds.source.kafka.url import KafkaUrl
+from streamjoin_ds.source.records import Chunk, Reject
+from streamjoin_ds.spec.ahead import AheadLimit
+from streamjoin_ds.spec.columns import SEQ, TS
+from streamjoin_ds.spec.inside import inside_schema
+from streamjoin_ds.spec.stream import Stream
+
+__all__ = ["MOST_BYTES", "PATIENCE_SECONDS", "TopicFeed", "TopicPlan", "shared_topic"]
+
+_log = logging.getLogger(__name__)
+
+# Offsets of one read by the planner, at least; twice as many with each read that brings too few messages.
+_LEAST_OFFSETS = 1 << 10
+# Bytes of a batch's messages of one topic, at most, or a message of each partition: a task holds its part in memory.
+MOST_BYTES = 256 << 20
+# How long a plan waits for brokers that do not answer any more. After that the query ends, and its restart goes on.
+PATIENCE_SECONDS = 120.0
+_PAUSE_SECONDS = 1.0
+
+AnswerT = TypeVar("AnswerT")
+
+
+@lru_cache(maxsize=32)
+def shared_topic(url: KafkaUrl) -> KafkaTopic:
+    """Return the topic as this process reads it: a worker keeps its consumers from one task to the next."""
+    return KafkaTopic(url)
+
+
+@dataclass
+class TopicPlan:
+    """What the planner knows of a topic: all of its partitions' feeds share it.
+
+    It is patient with brokers that have answered before: one that restarts is away for some seconds.
+
+    Attributes
+    ----------
+    facts : TopicFacts
+        The topic's id and partitions, as they were asked last.
+    ends : dict of int to int
+        The last stable offset of each partition.
+    """
+
+    topic: KafkaTopic
+    facts: TopicFacts = field(default_factory=lambda: TopicFacts("", ()))
+    ends: dict[int, int] = field(default_factory=dict)
+    clock: Callable[[], float] = time.monotonic
+    wait: Callable[[float], None] = time.sleep
+
+    def ask(self) -> None:
+        """Ask the brokers for the topic's partitions and how far they can be read now."""
+
+        def ask() -> tuple[TopicFacts, dict[int, int]]:
+            facts = self.topic.facts()
+            return facts, self.topic.end_offsets(facts.partitions)
+
+        self.facts, self.ends = self.patiently(ask)
+
+    def patiently(self, ask: Callable[[], AnswerT]) -> AnswerT:
+        """Return an answer of the brokers; ask again for `PATIENCE_SECONDS` if they have answered before.
+
+        Raises
+        ------
+        KafkaUnreachableError
+        """
+        until = self.clock() + PATIENCE_SECONDS
+        while True:
+            try:
+                return ask()
+            except KafkaUnreachableError as error:
+                if not self.ends or self.clock() >= until:
+                    raise
+                _log.warning("%s; asked again", error)
+            self.wait(_PAUSE_SECONDS)
+
+
+class TopicFeed:
+    """One partition of a topic as a feed.
+
+    Parameters
+    ----------
+    stream : Stream
+        Declares its columns.
+    schema : pyarrow.Schema
+        The columns that travel.
+    partition : int
+        The partition's number in the topic.
+    plan : TopicPlan
+        Is used by the planner alone.
+    """
+
+    endless = False
+    held_back_bytes = 0
+    passed_over: Sequence[str] = ()
+
+    def __init__(self, stream: Stream, schema: pa.Schema, partition: int, plan: TopicPlan) -> None:
+        self._stream, self._schema, self._partition = stream, schema, partition
+        self._plan = plan
+        self._url = plan.topic.url
+        registry = plan.topic.registry()
+        assert isinstance(stream.schema, pa.Schema)
+        of_time = pa.schema([stream.schema.field(stream.time)])
+        # The type that travels is the one that was seen first.
+        if stream.time in schema.names:
+            of_time = pa.schema([schema.field(stream.time)])
+        self._times = MessageRecords(self._url.format, stream, of_time, self._url.topic, registry)
+        self._records = MessageRecords(self._url.format, stream, schema, self._url.topic, registry)
+        self._scan: _Scan | None = None
+
+    def initial(self) -> KafkaPosition:
+        """Return the position at the first offset that there can be. Where a stream begins, `Inputs.begins` says."""
+        return KafkaPosition()
+
+    def position(self, facts: object) -> KafkaPosition:
+        """See `Feed.position`."""
+        return KafkaPosition.from_facts(facts, self._stream.name)
+
+    # ------------------------------------------------------------------ the planner
+
+    def frontier(self, start: KafkaPosition, limit: int, ahead: AheadLimit | None = None) -> Frontier:
+        """See `Feed.frontier`: up to the last stable offset, as it was asked last.
+
+        Raises
+        ------
+        KafkaTopicChangedError
+            The topic is another one, or ends before `start`.
+        KafkaDataLostError
+            Messages are gone that were not read, and ``on_data_loss`` is "stop".
+        """
+        assert ahead is None, "max_ahead is refused for streams of many partitions"
+        check_same(self._url.topic, TopicFacts(start.topic, (self._partition,)), self._plan.facts)
+        end = self._plan.ends[self._partition]
+        if end < start.offset:
+            raise self._shorter(end, start.offset)
+        if self._scan is None or not self._scan.begin_at(start):
+            self._scan = _Scan(start)
+        scan, most = self._scan, MOST_BYTES // max(len(self._plan.ends), 1)
+        step = _LEAST_OFFSETS
+        while scan.rows < limit and scan.size_bytes <= most and scan.at < end:
+            before = scan.rows
+            until = min(end, scan.at + step)
+            self._plan.patiently(partial(self._look, scan, until))
+            if scan.rows - before < step // 2:
+                step *= 2  # most offsets have no message
+            else:
+                fitting = (most - scan.size_bytes) * scan.rows // max(scan.size_bytes, 1)
+                step = max(min(limit - scan.rows, fitting), _LEAST_OFFSETS)
+        rows = min(scan.rows_within(most), limit)
+        return ArrayFrontier(scan.running[:rows], is_cut=rows < limit and (rows < scan.rows or scan.at < end))
+
+    def _look(self, scan: _Scan, until: int) -> None:
+        """Scan the offsets up to `until`."""
+        asked = self._plan.topic.read(self._partition, scan.at, until)
+        told = 0
+        offsets, times, sizes = ([np.empty(0, np.int64)] for _ in range(3))
+
+        def note_lost() -> None:
+            # One record stands for each stretch of lost offsets. It ends with the last of them.
+            offsets.append(np.array([lost.end - 1 for lost in asked.lost[told:]], np.int64))
+            times.append(np.full(len(asked.lost) - told, NO_TIME, np.int64))
+            sizes.append(np.zeros(len(asked.lost) - told, np.int64))
+
+        for messages in asked:
+            note_lost()
+            told = len(asked.lost)
+            offsets.append(messages.column("offset").to_numpy())
+            times.append(self._event_times(messages))
+            sizes.append(np.diff(byte_ends(messages.column("value"))[1]).astype(np.int64))
+        note_lost()
+        scan.add(np.concatenate(offsets), np.concatenate(times), np.concatenate(sizes))
+        scan.at = until
+
+    def _event_times(self, messages: pa.RecordBatch) -> np.ndarray:
+        """Return the event time of each message, and the smallest int64 where it has none."""
+        chunk = self._times.chunk(messages, self._partition, 0)
+        times = np.full(len(messages), NO_TIME, np.int64)
+        times[chunk.tuples.column(SEQ).to_numpy()] = chunk.tuples.column(TS).to_numpy()
+        return times
+
+    def _shorter(self, end: int, offset: int) -> KafkaTopicChangedError:
+        msg = (
+            f"partition {self._partition} of topic {self._url.topic} ends at offset {end}, and was read up to {offset}"
+        )
+        hint = "the topic was truncated or made again: begin with a new checkpoint and a new table"
+        return KafkaTopicChangedError(msg, name=self._url.topic, hint=hint)
+
+    def advance(self, start: KafkaPosition, rows: int) -> KafkaPosition:
+        """See `Feed.advance`."""
+        if not rows:
+            return start
+        assert self._scan is not None
+        return self._scan.after(rows)
+
+    def time_before(self, position: KafkaPosition) -> int | None:
+        """See `Feed.time_before`."""
+        return position.time_us
+
+    def has_time(self, rows: int) -> bool:
+        """See `Feed.has_time`."""
+        assert self._scan is not None
+        return bool(self._scan.has_time[:rows].any())
+
+    def freeze(self) -> None:
+        """See `Feed.freeze`: the end offsets are asked with the partitions, which are frozen."""
+
+    def files_between(self, start: KafkaPosition, end: KafkaPosition) -> tuple[str, ...]:
+        """See `Feed.files_between`: none."""
+        del start, end
+        return ()
+
+    def split(self, start: KafkaPosition, end: KafkaPosition, parts: int) -> list[tuple[KafkaPosition, KafkaPosition]]:
+        """See `Feed.split`: a partition is one range."""
+        del parts
+        return [(start, end)] if end.seq > start.seq else []
+
+    # ------------------------------------------------------------------ tasks
+
+    def running_max(
+        self,
+        start: KafkaPosition,
+        end: KafkaPosition,
+        ahead: AheadLimit | None = None,
+        files: Sequence[str] | None = None,
+    ) -> np.ndarray:
+        """Refuse: `read` tells the largest time before each tuple itself, with the messages at hand."""
+        raise NotImplementedError
+
+    def read(
+        self,
+        start: KafkaPosition,
+        end: KafkaPosition | None,
+        ahead: AheadLimit | None = None,
+        files: Sequence[str] | None = None,
+    ) -> Iterator[Chunk]:
+        """See `Feed.read`. ``_seq`` is the message's offset. Each chunk has `Chunk.before`.
+
+        Raises
+        ------
+        KafkaDataLostError
+            There are fewer messages than were planned, and ``on_data_loss`` is "stop".
+        KafkaTopicChangedError
+            The topic is another one, or there are more messages than were planned.
+        """
+        assert end is not None, "a batch has an end"
+        known = TopicFacts(end.topic, (self._partition,))
+        asked = shared_topic(self._url).read(self._partition, start.offset, end.offset, known)
+        largest = start.time
+        for messages in asked:
+            chunk, largest = self._chunk(messages, largest)
+            yield chunk
+        gone = end.seq - start.seq - asked.messages
+        if gone < 0:
+            msg = f"partition {self._partition} of topic {self._url.topic} holds more messages than were planned"
+            hint = "the topic was made again, or its brokers lost what they had acknowledged: begin anew"
+            raise KafkaTopicChangedError(msg, name=self._url.topic, hint=hint)
+        if gone:
+            yield self._lost(start, end, asked.lost, gone)
+
+    def _chunk(self, messages: pa.RecordBatch, largest: int) -> tuple[Chunk, int]:
+        """Return messages as a chunk, and the largest event time after them."""
+        offsets = messages.column("offset").to_numpy()
+        chunk = self._records.chunk(messages, self._partition, 0)
+        places = chunk.tuples.column(SEQ).to_numpy()
+        # A record that is broken in another column is no tuple, but its event time counts.
+        times = self._event_times(messages) if chunk.rejects else chunk.tuples.column(TS).to_numpy()
+        running = np.empty(len(times) + 1, np.int64)
+        running[0], running[1:] = largest, times
+        np.maximum.accumulate(running, out=running)
+        before = running[:-1][places] if chunk.rejects else running[:-1]
+        field_of = chunk.tuples.schema.get_field_index(SEQ)
+        tuples = chunk.tuples.set_column(field_of, chunk.tuples.schema.field(field_of), pa.array(offsets[places]))
+        rejects = [replace(reject, seq=int(offsets[reject.seq])) for reject in chunk.rejects]
+        return Chunk(int(offsets[0]), chunk.count, tuples, rejects, before), int(running[-1])
+
+    def _lost(self, start: KafkaPosition, end: KafkaPosition, lost: Sequence[LostRange], gone: int) -> Chunk:
+        """Return the records that stand for messages that are gone: a reject for each that was planned."""
+        if self._url.on_data_loss != "skip":
+            msg = (
+                f"{gone} messages of partition {self._partition} of topic {self._url.topic} are gone since they were "
+                f"planned, between the offsets {start.offset} and {end.offset - 1}"
+            )
+            hint = "compaction removed them, or retention; to go on without them: on_data_loss=skip"
+            raise KafkaDataLostError(msg, name=self._url.topic, hint=hint)
+        places = [(one.begin, f"offsets {one.begin} to {one.end - 1} were gone before they were read") for one in lost]
+        stretch = f"one of {gone} messages that were gone between offsets {start.offset} and {end.offset - 1}"
+        places = (places + [(start.offset, stretch)] * gone)[:gone]
+        file = f"kafka:{self._url.topic}/{self._partition}"
+        rejects = [Reject(file, offset, "", reason, "", offset) for offset, reason in places]
+        nothing = pa.RecordBatch.from_pylist([], schema=inside_schema(self._schema, self._stream.time))
+        return Chunk(start.offset, gone, nothing, rejects, np.empty(0, np.int64))
+
+
+class _Scan:
+    """The event times of a partition's records from a position on, as far as the planner has looked."""
+
+    def __init__(self, start: KafkaPosition) -> None:
+        self.start = start
+        self.at = start.offset  # all before this offset has been looked at
+        self._next = np.empty(0, np.int64)  # of each record the offset after it
+        self.running = np.empty(0, np.int64)
+        self.has_time = np.empty(0, np.bool_)
+        self._sizes = np.empty(0, np.int64)  # bytes of the messages up to each record and with it
+
+    @property
+    def rows(self) -> int:
+        """The number of records."""
+        return len(self.running)
+
+    @property
+    def size_bytes(self) -> int:
+        """The bytes of the messages' values."""
+        return int(self._sizes[-1]) if self.rows else 0
+
+    def rows_within(self, most_bytes: int) -> int:
+        """Return how many records have so many bytes together; one where the first has more."""
+        return max(int(np.searchsorted(self._sizes, most_bytes, side="right")), min(self.rows, 1))
+
+    def begin_at(self, start: KafkaPosition) -> bool:
+        """Forget the records before a position. Return whether it is one of this scan."""
+        gone = start.seq - self.start.seq
+        if not 0 <= gone <= self.rows or start != (self.after(gone) if gone else self.start):
+            return False
+        self.start = start
+        self._next, self.running, self.has_time = self._next[gone:], self.running[gone:], self.has_time[gone:]
+        self._sizes = self._sizes[gone:] - (self._sizes[gone - 1] if gone else 0)
+        return True
+
+    def after(self, rows: int) -> KafkaPosition:
+        """Return the position after so many records, of which there is one."""
+        last = rows - 1
+        offset, time = int(self._next[last]), int(self.running[last])
+        return replace(self.start, seq=self.start.seq + rows, offset=offset, time=time)
+
+    def add(self, offsets: np.ndarray, times_us: np.ndarray, sizes: np.ndarray) -> None:
+        """Add records that end with these offsets, and have these event times and bytes."""
+        self._sizes = np.concatenate([self._sizes, self.size_bytes + np.cumsum(sizes)])
+        largest = int(self.running[-1]) if self.rows else self.start.time
+        running = np.maximum(np.maximum.accumulate(times_us), largest)
+        self._next = np.concatenate([self._next, offsets + 1])
+        self.running = np.concatenate([self.running, running])
+        self.has_time = np.concatenate([self.has_time, times_us != NO_TIME])
