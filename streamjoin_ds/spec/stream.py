@@ -292,7 +292,7 @@ def _check_table_options(stream: Stream) -> None:
         raise ArgumentError(msg, name="starting_version", hint="leave one of the two out")
     for name in given:
         is_results = stream.format == "results"
-        if not isinstance(stream.source, str) or stream.format not in ("auto", "delta"):
+        if not isinstance(stream.source, str) or stream.is_topic or stream.format not in ("auto", "delta"):
             what = "reads the results of a join in their order" if is_results else "reads no Delta table"
             msg = f"stream {stream.name} {what}, so it cannot have {name}"
             raise ArgumentError(msg, name=name, hint=f"leave {name} out" + ", or set format=delta" * is_results)

@@ -260,6 +260,7 @@ def test_options_of_tables_come_back_from_their_facts() -> None:
         ({"on_change": "ignore", "format": "csv"}, "on_change"),
         ({"starting_version": 1, "format": "results"}, "starting_version"),
         ({"starting_version": 1, "source": None}, "starting_version"),
+        ({"on_change": "ignore", "source": "kafka://broker:9092/topic?format=json"}, "on_change"),
         ({"time": "at", "format": "results"}, "time"),
     ],
 )
