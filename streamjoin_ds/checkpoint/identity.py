@@ -27,11 +27,12 @@ from streamjoin_ds.sink.durability import force
 from streamjoin_ds.spec import BoundJoin, Generator, Stream, bound_from_facts
 from streamjoin_ds.spec.columns import schema_facts
 
-__all__ = ["CheckpointIdentity"]
+__all__ = ["VERSION", "CheckpointIdentity"]
 
 _FILE = "join.json"
 # 1: a grid, and the first generation; 2: a later generation; 3: the first layout is of ranges; 4: over DataFrames.
-_VERSION = 4
+VERSION = 4
+"""The newest form of `join.json` that this version writes and reads."""
 _SPARK_FILES = ("metadata", "offsets", "commits", "state")
 
 
@@ -163,7 +164,7 @@ class CheckpointIdentity:
 
     @classmethod
     def _from_facts(cls, facts: dict[str, Any]) -> CheckpointIdentity:
-        if facts["version"] > _VERSION:
+        if facts["version"] > VERSION:
             msg = f"the checkpoint's {_FILE} was written by a newer version"
             raise StateVersionError(msg, name=_FILE, hint="update streamjoin-ds to the version that wrote it")
         if facts.pop("checksum") != _checksum(facts):

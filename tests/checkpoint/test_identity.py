@@ -13,7 +13,7 @@ import pytest
 import xxhash
 
 from streamjoin_ds.blocks.location import local_path
-from streamjoin_ds.checkpoint.identity import CheckpointIdentity
+from streamjoin_ds.checkpoint.identity import VERSION, CheckpointIdentity
 from streamjoin_ds.errors import (
     FingerprintMismatchError,
     ForeignCheckpointError,
@@ -201,7 +201,7 @@ def test_an_edited_file_is_named(tmp_path: Path, change: str) -> None:
 def test_a_newer_version(tmp_path: Path) -> None:
     CheckpointIdentity.create(tmp_path, made(), LAYOUT, 2)
     path = tmp_path / "join.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "version": 4, "more": 1}))
+    path.write_text(json.dumps({**json.loads(path.read_text()), "version": VERSION + 1, "more": 1}))
     with pytest.raises(StateVersionError, match="newer") as caught:
         CheckpointIdentity.load(tmp_path)
     assert "update" in caught.value.hint

@@ -31,7 +31,7 @@ def test_a_rounds_kills_are_a_function_of_seed_and_number() -> None:
             assert (point, following) != ("after_batch", "planning")  # the next batch was planned before that kill
 
 
-def test_every_second_round_changes_its_cells() -> None:
+def test_every_second_round_changes_its_cells_and_their_kind() -> None:
     rounds = [Round(1, number, "drivers") for number in range(100)]
     assert {layout_of(one) for one in rounds if one.number % 2 or not one.number} == {"1x2"}
     changed = rounds[2]
@@ -39,7 +39,8 @@ def test_every_second_round_changes_its_cells() -> None:
     for batch in range(50):
         changed.kills.append(("planning", batch))
         seen.add(layout_of(changed))
-    assert {Layout.parse(layout, 2).cells for layout in seen} == {1, 2, 3, 4}
+    assert "ranges" in seen
+    assert {Layout.parse(layout, 2).cells for layout in seen - {"ranges"}} == {1, 2, 3, 4}
 
 
 def ran(
