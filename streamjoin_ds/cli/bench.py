@@ -6,6 +6,7 @@ import functools
 import json
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from streamjoin_ds.bench.scale.case import KEYS, ScaleCase
 from streamjoin_ds.bench.scale.moving import measure_drift, measure_rates
 from streamjoin_ds.bench.scale.suite import fixed_cases, measure_scale
 from streamjoin_ds.bench.sides import SIDES
+from streamjoin_ds.bench.topics.suite import FORMATS, TopicSettings, measure_topics
 from streamjoin_ds.bench.workloads import WORKLOADS
 from streamjoin_ds.errors import ArgumentError
 
@@ -177,6 +179,45 @@ def stream(measures: tuple[str, ...], as_json: bool, quick: bool, peers: tuple[s
 
     names = measures or tuple(name for name in MEASURES if name not in LONG)
     findings = measure_streams(names, settings, say)
+    if as_json:
+        click.echo(json.dumps(stream_facts(findings), indent=1))
+    else:
+        Console(width=None if sys.stdout.isatty() else _REPORT_WIDTH).print(stream_table(findings))
+
+
+@command.command("kafka", context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("formats", nargs=-1, metavar=f"[{'|'.join(FORMATS)}]...")
+@click.option("--servers", required=True, help="Brokers, as host:port. The topics are made there, and removed.")
+@click.option(
+    "--messages", type=click.IntRange(min=100), default=4_000_000, show_default=True, help="Messages of each topic."
+)
+@click.option(
+    "--partitions", type=click.IntRange(1, 1000), default=4, show_default=True, help="Partitions of each topic."
+)
+@click.option("--runs", type=click.IntRange(min=1), default=5, show_default=True, help="Runs of each format.")
+@click.option("--json", "as_json", is_flag=True, help="Print the measurements as a list of JSON objects.")
+@click.option("--quick", is_flag=True, help="Only look whether all works: one run over 20,000 messages.")
+def kafka(
+    formats: tuple[str, ...], servers: str, messages: int, partitions: int, runs: int, as_json: bool, quick: bool
+) -> None:
+    """Measure messages a second, from two topics of a broker to committed matches (default: all FORMATS).
+
+    The messages are sent first. The matches of every run are checked against an independent count. The time until the
+    first commit, in which Java and the workers start, is not counted.
+    """
+    unknown = next((name for name in formats if name not in FORMATS), None)
+    if unknown is not None:
+        msg = "there is no benchmark of this format of messages"
+        raise ArgumentError(msg, name=unknown, hint=f"one of {', '.join(FORMATS)}")
+    settings = TopicSettings(servers, formats or tuple(FORMATS), messages, partitions, runs=runs)
+    if quick:
+        settings = replace(settings, messages=10_000, batch_rows=5_000, runs=1, quick=True)
+    progress = Console(stderr=True)
+
+    def say(line: str) -> None:
+        progress.print(line, style="dim", highlight=False, soft_wrap=True)
+
+    findings = list(measure_topics(settings, say))
     if as_json:
         click.echo(json.dumps(stream_facts(findings), indent=1))
     else:

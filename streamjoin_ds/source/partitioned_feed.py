@@ -12,6 +12,7 @@ A batch is a prefix of the order by the running maximum of each partition, so a 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -42,6 +43,10 @@ _LEAST_LOOK = 1 << 10
 
 class Inputs(Protocol):
     """The partitions of a stream as they are now. Files are one kind (`files.file_partitions`)."""
+
+    @property
+    def threads(self) -> int:
+        """How many partitions the planner may look at side by side."""
 
     @property
     def passed_over(self) -> Sequence[str]:
@@ -122,9 +127,7 @@ class PartitionedFeed:
         looks = dict.fromkeys(there, min(limit, max(_LEAST_LOOK, 2 * limit // max(len(there), 1))))
         self._frontiers, wanting = {}, there
         while wanting:
-            for name in wanting:
-                at = self._seen.partitions[name].at
-                self._frontiers[name] = self._feed(name).frontier(at, looks[name], ahead)
+            self._frontiers.update(self._looked(wanting, looks, ahead))
             wanting = self._wanting(looks, limit)
         arrays = [frontier.running_max for frontier in self._frontiers.values()]
         self._merged = np.sort(np.concatenate(arrays), kind="stable")[:limit] if arrays else np.empty(0, np.int64)
@@ -132,6 +135,22 @@ class PartitionedFeed:
         if cut is not None:  # what comes after is not known
             self._merged = self._merged[: np.searchsorted(self._merged, cut, side="right")]
         return ArrayFrontier(self._merged, is_cut=cut is not None)
+
+    def _looked(
+        self, names: Sequence[str], looks: Mapping[str, int], ahead: AheadLimit | None
+    ) -> Iterator[tuple[str, Frontier]]:
+        """Yield what each of these partitions can give: several at once where they are apart (`Inputs.threads`)."""
+
+        def ask(name: str) -> Frontier:
+            return self._feeds[name].frontier(self._seen.partitions[name].at, looks[name], ahead)
+
+        for name in names:
+            self._feed(name)  # opens it
+        if len(names) < 2 or self._inputs.threads < 2:
+            yield from ((name, ask(name)) for name in names)
+            return
+        with ThreadPoolExecutor(self._inputs.threads) as pool:
+            yield from zip(names, pool.map(ask, names), strict=True)
 
     def _wanting(self, looks: dict[str, int], limit: int) -> list[str]:
         """Return the partitions of which more must be looked at; raise their `looks`.

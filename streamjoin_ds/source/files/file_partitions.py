@@ -34,6 +34,8 @@ class FilePartitions:
         Whether a partition that was read to its end may vanish.
     """
 
+    threads = 1
+
     def __init__(self, stream: Stream, schema: pa.Schema, *, ignore_missing: bool = False) -> None:
         self._stream = stream
         self._schema = schema

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -17,6 +18,8 @@ from streamjoin_ds.spec.stream import Stream
 
 __all__ = ["TopicPartitions"]
 
+_MOST_THREADS = 4  # reading and parsing of JSON let others run meanwhile
+
 
 class TopicPartitions:
     """The partitions of a topic (see `partitioned_feed.Inputs`). A partition's name is its number.
@@ -30,6 +33,7 @@ class TopicPartitions:
     """
 
     passed_over: Sequence[str] = ()
+    threads = min(_MOST_THREADS, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1)
 
     def __init__(self, stream: Stream, schema: pa.Schema) -> None:
         if not isinstance(stream.schema, pa.Schema):  # inferred: what travels is all that there is

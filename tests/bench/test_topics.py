@@ -1,0 +1,78 @@
+"""The benchmark over topics: its messages are its tuples, and one real run."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from streamjoin_ds.bench.topics.suite import FORMATS, TopicSettings, measure_topics
+from streamjoin_ds.bench.topics.topic_load import TopicLoad
+from streamjoin_ds.errors import BenchError
+
+if TYPE_CHECKING:
+    from tests.support.kafka import KafkaBroker
+
+
+@pytest.mark.parametrize("side", [0, 1])
+def test_messages_hold_the_tuples(side: int) -> None:
+    load = TopicLoad("nowhere:1", "t", "json", 50)
+    columns = load.columns(side)
+    rows = [json.loads(value) for value in load.values(side)]
+    assert rows == [dict(zip(columns, row, strict=True)) for row in zip(*map(np.ndarray.tolist, columns.values()))]
+    packed = b"".join(TopicLoad("nowhere:1", "t", "fixed", 50).values(side))
+    records = np.frombuffer(packed, np.dtype([("ts", "<i8"), ("number", "<i8"), ("x", "<i4"), ("y", "<i4")]))
+    assert all((records[name] == values).all() for name, values in columns.items())
+
+
+def test_the_count_is_that_of_every_pair() -> None:
+    load = TopicLoad("nowhere:1", "t", "json", 20_000)  # all of them are in one window
+    left, right = (load.columns(side) for side in (0, 1))
+    found = 0
+    for at in range(0, 20_000, 1_000):
+        near = [abs(left[name][at : at + 1_000, None] - right[name][None, :]) <= 10 for name in ("x", "y")]
+        found += np.count_nonzero(near[0] & near[1])
+    assert load.matches() == found > 0
+
+
+def bench(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "streamjoin_ds.cli.main", "bench", "kafka", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=300)
+
+
+def test_an_unknown_format_is_named(tmp_path: Path) -> None:
+    done = bench("xml", "--servers", "127.0.0.1:1", cwd=tmp_path)
+    assert done.returncode != 0
+    assert "xml" in done.stderr
+    assert "json, fixed" in done.stderr
+
+
+@pytest.mark.long
+@pytest.mark.spark
+@pytest.mark.delta
+def test_a_quick_run(broker: KafkaBroker, tmp_path: Path) -> None:
+    done = bench("--servers", broker.servers, "--quick", "--json", "--messages", "9000", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr[-2000:]
+    found = json.loads(done.stdout)
+    assert [row["workload"] for row in found[::2]] == [f"kafka, {kind}, 4 partitions a topic" for kind in FORMATS]
+    assert all(row["value"] > 0 for row in found)
+    assert not any("at_least" in row for row in found), "a quick look has no bounds"
+    from confluent_kafka.admin import AdminClient
+
+    left = AdminClient({"bootstrap.servers": broker.servers}).list_topics(timeout=10).topics
+    assert not [name for name in left if name.startswith("streamjoin-bench")]
+
+
+@pytest.mark.long
+@pytest.mark.spark
+@pytest.mark.delta
+def test_a_wrong_count_is_no_measurement(broker: KafkaBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TopicLoad, "matches", lambda load: 7)
+    settings = TopicSettings(broker.servers, ("fixed",), messages=1_000, batch_rows=1_000, runs=1, quick=True)
+    with pytest.raises(BenchError, match="gave 0 matches, but an independent count 7"):
+        list(measure_topics(settings, lambda line: None))
