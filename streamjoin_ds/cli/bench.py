@@ -207,7 +207,7 @@ def kafka(
     """
     unknown = next((name for name in formats if name not in FORMATS), None)
     if unknown is not None:
-        msg = "there is no benchmark of this format of messages"
+        msg = f"there is no benchmark of messages in '{unknown}'"
         raise ArgumentError(msg, name=unknown, hint=f"one of {', '.join(FORMATS)}")
     settings = TopicSettings(servers, formats or tuple(FORMATS), messages, partitions, runs=runs)
     if quick:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from streamjoin_ds.bench.topics.suite import FORMATS, TopicSettings, measure_topics
@@ -24,7 +25,7 @@ def test_messages_hold_the_tuples(side: int) -> None:
     load = TopicLoad("nowhere:1", "t", "json", 50)
     columns = load.columns(side)
     rows = [json.loads(value) for value in load.values(side)]
-    assert rows == [dict(zip(columns, row, strict=True)) for row in zip(*map(np.ndarray.tolist, columns.values()))]
+    assert rows == pa.table(columns).to_pylist()
     packed = b"".join(TopicLoad("nowhere:1", "t", "fixed", 50).values(side))
     records = np.frombuffer(packed, np.dtype([("ts", "<i8"), ("number", "<i8"), ("x", "<i4"), ("y", "<i4")]))
     assert all((records[name] == values).all() for name, values in columns.items())
