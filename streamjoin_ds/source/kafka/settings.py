@@ -30,12 +30,14 @@ _CLIENT_DEFAULTS = {
 _CONSUMER_DEFAULTS = {
     # A consumer needs a group's name even where it joins none; brokers with access lists may want another.
     "group.id": "streamjoin",
-    # A reader that is slower than its brokers finds the queue full, and librdkafka then pauses for 1 s. The queue is
-    # bounded by its bytes alone: 16 MiB a partition took the same CPU time as 64, with messages of 83 bytes.
+    # A reader that is slower than its brokers finds the queue full, and librdkafka then pauses for 1 s. What is in the
+    # queue is fetched in vain if another worker reads the partition's next range. A message takes some 300 bytes of
+    # heap beside its own: with messages of 24 bytes and a queue that only 16 MiB of them bounded, a join took 7.4 GiB
+    # and read 0.41 M messages/s; with 50 000 messages 2.6 to 3.3 GiB and 0.8 M (`streamjoin bench kafka fixed`).
     "fetch.queue.backoff.ms": "10",
     # A reader that goes to another offset waits for the fetch that is under way, 500 ms by librdkafka's own value.
     "fetch.wait.max.ms": "100",
-    "queued.min.messages": "1000000",
+    "queued.min.messages": "50000",
     "queued.max.messages.kbytes": "16384",
 }
 _NAME = re.compile(r"[a-z][a-z0-9._-]*")
