@@ -30,10 +30,10 @@ from streamjoin_ds.cli.inspect import command as inspect
 from streamjoin_ds.cli.intake import command as intake
 from streamjoin_ds.cli.main import group
 from streamjoin_ds.cli.repair import command as repair
-from streamjoin_ds.cli.request import request_of
 from streamjoin_ds.cli.run import command as run
 from streamjoin_ds.cli.schema import command as schema
 from streamjoin_ds.cli.vacuum import command as vacuum
+from streamjoin_ds.request.request import request_of
 from streamjoin_ds.sink.tables import TableSet
 
 ROOT = Path(__file__).resolve().parents[1]

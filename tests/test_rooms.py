@@ -21,6 +21,7 @@ ROOMS = (
     ("spark",),
     ("checkpoint",),
     ("stream",),
+    ("request",),
     ("testing",),
     ("bench",),
     ("cli",),

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from streamjoin_ds.cli.join_options import join_options
-from streamjoin_ds.cli.request import EXPLAINED, request_of
+from streamjoin_ds.request.request import EXPLAINED, request_of
 
 __all__ = ["command"]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from streamjoin_ds.cli.join_file import JOIN_KEYS, READING_KEYS
+from streamjoin_ds.request.join_file import JOIN_KEYS, READING_KEYS
 
 __all__ = ["OneOf", "Whole", "flag", "join_options"]
 

@@ -11,8 +11,8 @@ from rich.console import Console
 
 from streamjoin_ds.cli.display import Display, complete_before, ledger_table
 from streamjoin_ds.cli.join_options import flag, join_options
-from streamjoin_ds.cli.request import request_of, required
 from streamjoin_ds.cli.runner import run_join
+from streamjoin_ds.request.request import request_of, required
 
 __all__ = ["command"]
 

@@ -6,7 +6,7 @@ import json
 
 import click
 
-from streamjoin_ds.cli.join_file import json_schema
+from streamjoin_ds.request.join_file import json_schema
 
 __all__ = ["command"]
 

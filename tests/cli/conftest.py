@@ -10,8 +10,8 @@ import jsonschema
 import pytest
 
 from streamjoin_ds.cli import explain, run
-from streamjoin_ds.cli.join_file import json_schema, tomllib
-from streamjoin_ds.cli.request import Request, request_of
+from streamjoin_ds.request.join_file import json_schema, tomllib
+from streamjoin_ds.request.request import Request, request_of
 
 
 @pytest.fixture(autouse=True)

@@ -15,12 +15,12 @@ import pytest
 from click.testing import CliRunner
 
 from streamjoin_ds.cli.explain import command as explain
-from streamjoin_ds.cli.join_file import JOIN_KEYS, STREAM_KEYS, json_schema, read_join_file, tomllib
 from streamjoin_ds.cli.main import group
-from streamjoin_ds.cli.request import EXPLAINED, request_of
 from streamjoin_ds.cli.run import command as run
 from streamjoin_ds.errors import ArgumentError, StreamJoinError
 from streamjoin_ds.plan import Execution
+from streamjoin_ds.request.join_file import JOIN_KEYS, STREAM_KEYS, json_schema, read_join_file, tomllib
+from streamjoin_ds.request.request import EXPLAINED, request_of
 from streamjoin_ds.spec import Stream
 from streamjoin_ds.stream.query import QueryOptions
 from tests.cli.test_run import CONFIG

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from streamjoin_ds.cli.request import request_of
+from streamjoin_ds.request.request import request_of
 from streamjoin_ds.sink.reader import scanned
 from tests.support.kafka import KafkaBroker
 

@@ -15,7 +15,7 @@ import pytest
 from deltalake import DeltaTable
 
 from streamjoin_ds.cli.intake import command as intake
-from streamjoin_ds.cli.request import request_of
+from streamjoin_ds.request.request import request_of
 from streamjoin_ds.sink.reader import scanned
 from tests.examples.test_examples import READINGS, expected_pairs, reading
 from tests.spool.test_intake import Process

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from streamjoin_ds.cli.join_file import JOIN_KEYS, READING_KEYS, read_join_file
 from streamjoin_ds.errors import ArgumentError
+from streamjoin_ds.request.join_file import JOIN_KEYS, READING_KEYS, read_join_file
 from streamjoin_ds.source.generated.generator import synthetic_rows
 from streamjoin_ds.spec import Call, Expression, Generator, Stream
 from streamjoin_ds.spec.expression import streams_of
