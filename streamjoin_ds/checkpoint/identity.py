@@ -223,7 +223,9 @@ def _changes(old: BoundJoin, new: BoundJoin) -> list[str]:
         changed.append("window")
     if _predicates(old) != _predicates(new):
         changed.append("predicates")
-    if old.result != new.result:
+    if old.how != new.how:
+        changed.append("how")
+    if old.result != new.result and "how" not in changed:
         changed.append("select")
     return changed or ["self-pairs"]
 
@@ -237,7 +239,7 @@ def _predicates(bound: BoundJoin) -> tuple[object, ...]:
         (bound.keys[c.left_stream][c.left_key], bound.keys[c.right_stream][c.right_key], c.lo, c.hi)
         for c in bound.conditions[bound.window_conditions :]
     ]
-    return (conditions, [term.facts for term in bound.terms], bound.filters)
+    return (conditions, [term.facts for term in bound.terms], bound.filters, bound.bars)
 
 
 def _checksum(facts: Mapping[str, Any]) -> str:

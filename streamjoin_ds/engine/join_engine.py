@@ -295,6 +295,40 @@ class JoinEngine:
         self._check_bound(rows)
         return Chunks(self._chunks(rows), self._step, self._alone)
 
+    def finish(self) -> pa.Table:
+        """Return the rows of all tuples that still wait, and empty the windows: no stream has anything more to give.
+
+        Only a join with `how` has such rows; of an inner join the table is empty. Every row that is pushed afterwards
+        is late. A second call returns nothing.
+
+        Raises
+        ------
+        ArgumentError
+            A push is running, or a stream has no schema.
+
+        Examples
+        --------
+        >>> from streamjoin_ds import Join, JoinEngine, Stream
+        >>> schema = {"ts": "int64", "x": "float64"}
+        >>> streams = [Stream("e", schema=schema), Stream("w", schema=schema)]
+        >>> engine = JoinEngine(Join(streams, "abs(e.x - w.x) <= 0.5", "10s", how="left"))
+        >>> engine.push({"e": [{"ts": 1, "x": 1.0}, {"ts": 2, "x": 7.0}], "w": {"ts": 3, "x": 1.5}}).num_rows
+        1
+        >>> engine.finish().select(["e_x", "w_x"]).to_pylist()
+        [{'e_x': 7.0, 'w_x': None}]
+        """
+        self._check_bound({})
+        self._check_idle("finish")
+        chunks = self._alone(self._read_whole, self._ending())
+        return pa.concat_tables(chunks) if chunks else self._nothing
+
+    def _ending(self) -> Generator[pa.Table]:
+        state = self._join.state
+        before = self._first if state.beside is None else state.beside
+        end_us = self.bound.end_us
+        ledger = before if before.watermark is not None and before.watermark >= end_us else before.ended(end_us)
+        yield from self._join.push({}, end_us, ledger.read, beside=ledger, since=state)
+
     def _check_bound(self, rows: Mapping[str, Rows]) -> None:
         """Learn the types from the first rows; raise ArgumentError if a type stays unknown, or a stream is unknown."""
         if self._bound is None and not isinstance(self._asked, BoundJoin):

@@ -25,6 +25,7 @@ from streamjoin_ds.engine.arrays.keys import NullKeyMask
 from streamjoin_ds.engine.costs.sizing import Costs, sizing_of
 from streamjoin_ds.engine.explained import explained
 from streamjoin_ds.engine.join_options import JoinOptions, check_ranges
+from streamjoin_ds.engine.probe.horizons import DecidingPush, Horizons
 from streamjoin_ds.engine.probe.join_order import JoinOrder
 from streamjoin_ds.engine.probe.pipeline import JoinPipeline, ProbeBatch
 from streamjoin_ds.engine.probe.progress import Progress
@@ -145,7 +146,9 @@ class WindowJoin:
         self.progress = Progress()  # of the push that is being read, or of the last one
         self._order = JoinOrder(bound, order, tuning.order)
         self._joining = JoinPipeline(bound, self.kernels, self._scheduler, chunk_rows, tuning)
+        self._horizons = Horizons(bound, self.forms, self._joining, tuning)
         empty = JoinState([Window(form) for form in self.forms], 0, 0, [0] * count, [0] * count)
+        empty.waiting = self._horizons.none_waiting()
         goes_on = bucket_rows is not None
         alone_rows = tuning.threads.sorted_alone_rows
         self._kept = WindowSet(
@@ -199,7 +202,8 @@ class WindowJoin:
             In the inside form, ``bound.tuple_schema(stream)``. Streams may be missing, tables may be empty.
         low_watermark_us : int or None
             In microseconds; no later tuple is older than this. A tuple of stream i may be dropped when ``ts`` plus the
-            extent of its window (``W_i`` of a time window) is older. None: nothing is dropped.
+            extent of its window (``W_i`` of a time window) is older (`BoundJoin.lowest_kept`); where the join decides
+            the stream's tuples at their horizon, it is decided then. None: nothing is dropped or decided.
         next_seqs : sequence of int or None, optional
             One number for each stream: all later tuples of the stream have this number or a higher one. A count window
             keeps the ``k`` numbers before it; with None, nothing is dropped from it. Windows of other kinds use the
@@ -230,10 +234,9 @@ class WindowJoin:
         """
         before = self._kept.state if since is None else since
         fresh = checked_batches(self.forms, batches)
-        window = self.bound.join.window
         seqs = next_seqs or [None] * len(self.forms)
-        lowest_kept = [window.lowest_kept(n, low_watermark_us, seq) for n, seq in enumerate(seqs)]
-        return self._push(before, fresh, lowest_kept, beside)
+        lowest_kept = [self.bound.lowest_kept(n, low_watermark_us, seq) for n, seq in enumerate(seqs)]
+        return self._push(before, fresh, lowest_kept, beside, low_watermark_us)
 
     def probe(self, batches: Mapping[int, Tuples | Sequence[Tuples]]) -> Iterator[pa.Table]:
         """Join tuples with what is kept; they do not meet each other, and are not kept.
@@ -258,32 +261,50 @@ class WindowJoin:
         mask = self._joinable[stream].mask(tuples)
         return tuples if mask is None else self.forms[stream].tuple_columns(filtered(tuples.batch, mask))
 
+    def _with_null_keys(self, stream: int, tuples: BatchColumns) -> pa.RecordBatch:
+        mask = self._joinable[stream].mask(tuples)
+        assert mask is not None, "some tuples can have no partner"
+        return filtered(tuples.batch, ~mask)
+
     def null_keys(self, stream: int, tables: Sequence[Tuples]) -> int:
-        """Return how many of a stream's tuples have a null or NaN in a compared column, and so match nothing."""
+        """Return how many of a stream's tuples can have no partner (`NullKeyMask`)."""
         mask = self._joinable[stream].mask(self.forms[stream].checked(tables))
         return 0 if mask is None else int(np.count_nonzero(~mask))
 
     def _push(
-        self, before: JoinState, fresh: Mapping[int, BatchColumns], lowest_kept: Sequence[int | None], beside: Any
+        self,
+        before: JoinState,
+        fresh: Mapping[int, BatchColumns],
+        lowest_kept: Sequence[int | None],
+        beside: Any,
+        watermark_us: int | None,
     ) -> Iterator[pa.Table]:
         matches, streams = 0, len(self.forms)
         arrived = [fresh[stream].rows if stream in fresh else 0 for stream in range(streams)]
         null_keys = [0] * streams
-        ready = {}
+        ready, new, alone = {}, {}, {}
         for stream in sorted(fresh):
             tuples = self._without_null_keys(stream, fresh[stream])
             null_keys[stream] = arrived[stream] - tuples.rows
+            if stream in self.bound.decided and null_keys[stream]:
+                alone[stream] = self._with_null_keys(stream, fresh[stream])
             if tuples.rows:
-                ready[stream] = tuples
+                new[stream] = tuples.batch
+                if stream in self._horizons.probed_windows:
+                    ready[stream] = tuples
         windows, runs = self._kept.sealed(before, ready, sum(arrived))
         arrivals = []
         for (stream, tuples), run in zip(ready.items(), runs, strict=True):
             window, selection = windows[stream].taking(tuples, run)
-            order = self._order.chosen(stream, windows, selection)
-            arrivals.append(ProbeBatch(stream, selection, order, tuple(windows)))
+            if self._horizons.has_pairs:
+                order = self._order.chosen(stream, windows, selection)
+                arrivals.append(ProbeBatch(stream, selection, order, tuple(windows)))
             windows[stream] = window
-        self.progress, results = self._joining.results(arrivals)
-        progress = self.progress
+        self.progress, pairs = self._joining.results(arrivals)
+        progress, deciding, results = self.progress, None, pairs
+        if self.bound.decided:
+            deciding = DecidingPush(self._horizons, before.waiting, new, alone, windows, watermark_us)
+            results = deciding.rows(pairs)
         self._reading.append(results)
         try:
             for chunk in results:
@@ -310,7 +331,8 @@ class WindowJoin:
         null_keys = list(map(operator.add, before.null_keys, null_keys))
         totals = before.matches + matches, before.pushes + 1, stored, null_keys
         self._end_readings(results)
-        self._kept.state = JoinState(windows, *totals, beside, not is_due)
+        waiting = () if deciding is None else deciding.waiting
+        self._kept.state = JoinState(windows, *totals, beside, not is_due, waiting)
         if is_due:
             self._kept.take_in(sum(arrived), waits=not self._scheduler.helpers)
 
@@ -327,7 +349,7 @@ class WindowJoin:
     @property
     def state_rows(self) -> int:
         """How many tuples the windows hold, all streams together."""
-        return sum(window.rows for window in self._kept.windows)
+        return self._horizons.kept_rows(self._kept.state.waiting) + sum(window.rows for window in self._kept.windows)
 
     @property
     def state(self) -> JoinState:
@@ -340,14 +362,16 @@ class WindowJoin:
 
         ``matches`` and ``expired_rows`` are totals of the join, ``stored_rows`` and ``null_keys`` totals of each
         stream. ``state_rows`` and ``runs`` are of now. ``candidates`` (pairs tested) and ``partials`` (partial results
-        that other streams had still to join) count since this object was made or restored.
+        that other streams had still to join) count since this object was made or restored. ``waiting_rows`` is how many
+        tuples wait for their horizon; those whose stream has no window count in ``state_rows`` too.
         """
         return self.counted(self._kept.state)
 
     def counted(self, state: JoinState) -> dict[str, Any]:
         """Return `counters` for a given state of this join."""
-        names, windows = self.bound.names, self._kept.settled(state)
-        state_rows = sum(window.rows for window in windows)
+        names = self.bound.names
+        windows = self._kept.settled(state)
+        state_rows = self._horizons.kept_rows(state.waiting) + sum(window.rows for window in windows)
         return {
             "matches": state.matches,
             "expired_rows": state.expired_rows(state_rows),
@@ -357,6 +381,7 @@ class WindowJoin:
             "null_keys": dict(zip(names, state.null_keys, strict=True)),
             "state_rows": state_rows,
             "runs": sum(len(window.runs) for window in windows),
+            "waiting_rows": sum(of_stream.rows for of_stream in state.waiting),
         }
 
     @property
@@ -366,8 +391,13 @@ class WindowJoin:
 
     @property
     def blocks(self) -> frozenset[str]:
-        """Names of the blocks that hold the windows' runs; a run that was never saved with a store is in none."""
-        return frozenset(run.block for window in self._kept.windows for run in window.runs if run.block is not None)
+        """Names of the blocks that hold the windows' runs, and tuples that wait.
+
+        What was never saved with a store is in none.
+        """
+        waiting = (name for of_stream in self._kept.state.waiting for name in of_stream.blocks)
+        runs = (run.block for window in self._kept.windows for run in window.runs)
+        return frozenset((*waiting, *(name for name in runs if name is not None)))
 
     def save(self, store: RunStore | None = None) -> bytes:
         """Return all windows and totals as bytes: a function of the pushes and of `costs` alone (see `snapshot`).

@@ -29,9 +29,11 @@ from streamjoin_ds.errors import ColumnError
 from streamjoin_ds.spec.bound_columns import ResultColumn, column_type_compared, result_columns, travelling_columns
 from streamjoin_ds.spec.columns import NANOSECONDS, SEQ, TIMESTAMP, TS, result_type, schema_facts
 from streamjoin_ds.spec.evaluation import Mask, holds
+from streamjoin_ds.spec.event_time import MAX_TS_US, MIN_TS_US
 from streamjoin_ds.spec.exact import exact_bounds
 from streamjoin_ds.spec.expression import Expression
 from streamjoin_ds.spec.fingerprint import fingerprint
+from streamjoin_ds.spec.how import absent_streams, decided_streams, has_lonely_rows, has_pairs
 from streamjoin_ds.spec.inside import inside_schema, nanoseconds_name
 from streamjoin_ds.spec.join_parts import JoinParts
 from streamjoin_ds.spec.periodic_window import WINDOW_ID, PeriodicWindow
@@ -103,6 +105,9 @@ class BoundJoin:
         The columns that are read from the source: those of `schemas`, and those that only filters need.
     result : tuple of ResultColumn
         The selected columns, in the order of the streams; `result_schema` adds the other columns of a result.
+    bars : tuple of tuple of Term
+        For each stream the conditions on it alone that keep a tuple from having partners, and are no filters: those
+        of the predicates, where a tuple without a partner makes a row (`how`).
     """
 
     join: JoinParts
@@ -113,6 +118,54 @@ class BoundJoin:
     filters: tuple[tuple[Term, ...], ...]
     read_schemas: tuple[pa.Schema, ...]
     result: tuple[ResultColumn, ...]
+    bars: tuple[tuple[Term, ...], ...] = ()
+
+    @property
+    def how(self) -> str:
+        """The kind of the join: "inner", "left", "right", "full", "semi" or "anti"."""
+        return self.join.how
+
+    @property
+    def decided(self) -> tuple[int, ...]:
+        """The streams whose tuples are decided at their horizon; none of an inner join."""
+        return decided_streams(self.how)
+
+    def horizon(self, stream: int, watermark_us: int | None) -> int | None:
+        """Return the event time below which a decided stream's tuples can meet nothing new: ``watermark - W``."""
+        return self.join.window.lowest_kept(stream, watermark_us, None)
+
+    def kept_extent(self, stream: int) -> int:
+        """Return how long a stream's tuples are kept, in the unit of its window's positions.
+
+        It is the window's extent, and where the other stream's tuples are decided at their horizon, theirs besides.
+        """
+        return self.join.window.extent(stream) + max(
+            (self.join.window.extent(other) for other in self.decided if other != stream), default=0
+        )
+
+    def lowest_kept(self, stream: int, watermark_us: int | None, next_seq: int | None) -> int | None:
+        """Return the position below which no tuple of this stream can be met; arguments of `WindowKind.lowest_kept`.
+
+        A tuple may be met by tuples to come, and by those that wait for their horizon.
+        """
+        lowest = self.join.window.lowest_kept(stream, watermark_us, next_seq)
+        return None if lowest is None else lowest - (self.kept_extent(stream) - self.join.window.extent(stream))
+
+    @property
+    def end_us(self) -> int:
+        """The watermark, in microseconds, when all streams have ended: every window is empty, and no tuple waits."""
+        extents = [self.join.window.extent(stream) for stream in range(len(self.names))]
+        return MAX_TS_US + 1 + (sum(extents) if self.join.window.kind != "count" else 0)
+
+    def punctuation_us(self, watermark_us: int | None) -> int | None:
+        """Return the event time before which all results are there at a watermark; None: it is not known yet.
+
+        It is the watermark, and where tuples are decided at their horizon the smallest of the horizons.
+        """
+        if watermark_us is None or not self.decided:
+            return watermark_us
+        lowest = watermark_us - max(self.join.window.extent(stream) for stream in self.decided)
+        return None if lowest < MIN_TS_US else lowest
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -170,6 +223,9 @@ class BoundJoin:
             facts["window"] = self.join.window.to_facts()  # the conditions alone are wider than a periodic window
         if any(self.filters):  # left out if empty, so that joins from before there were filters keep their fingerprint
             facts["filters"] = [[term.facts for term in terms] for terms in self.filters]
+        if self.how != "inner":  # likewise
+            facts["how"] = self.how
+            facts["bars"] = [[term.facts for term in terms] for terms in self.bars]
         return fingerprint(facts)
 
     def _condition_facts(self, condition: Condition) -> list[object]:
@@ -188,19 +244,27 @@ class BoundJoin:
     def result_schema(self) -> pa.Schema:
         """Selected columns, ``<stream>_seq`` of each stream, ``window_id`` if periodic, ``event_time``, ``batch_id``.
 
-        Selected columns that are compared are never null, nor are the other columns of a result.
+        Selected columns that are compared are never null, nor are the other columns of a result. With `how` (`HOWS`) a
+        row may lack one of the streams: all its columns are null there, its number too. A tuple without a partner may
+        have nulls in compared columns. A row of "semi" and "anti" has the columns of the first stream alone.
         """
-        compared = {(number, key.column) for number, keys in enumerate(self.keys) for key in keys}
-        terms = [*self.terms, *(term for filters in self.filters for term in filters)]
-        compared |= {(self.names.index(c.stream), c.name) for term in terms for c in term.rejecting}
+        shown = range(len(self.names)) if has_pairs(self.how) else range(1)
+        absent = absent_streams(self.how)
+        lonely = self.decided if has_lonely_rows(self.how) else ()
+        compared = {(n, key.column) for n, keys in enumerate(self.keys) for key in keys if n not in lonely}
+        filtering = [term for filters in self.filters for term in filters]
+        rejecting = {(self.names.index(c.stream), c.name) for term in self.terms for c in term.rejecting}
+        compared |= {(stream, name) for stream, name in rejecting if stream not in lonely}
+        compared |= {(self.names.index(c.stream), c.name) for term in filtering for c in term.rejecting}
         fields = []
         for column in self.result:
             field = self.schemas[column.stream].field(column.column)
             is_time = column.column == self.join.streams[column.stream].time
             never_null = is_time or (column.stream, column.column) in compared
             kind = TIMESTAMP if field.type == NANOSECONDS else field.type
-            fields.append(pa.field(column.name, kind, nullable=field.nullable and not never_null))
-        fields += [pa.field(f"{name}_seq", pa.int64(), nullable=False) for name in self.names]
+            is_nullable = column.stream in absent or (field.nullable and not never_null)
+            fields.append(pa.field(column.name, kind, nullable=is_nullable))
+        fields += [pa.field(f"{self.names[n]}_seq", pa.int64(), nullable=n in absent) for n in shown]
         if self.has_window_ids:
             fields.append(pa.field(WINDOW_ID, pa.int64(), nullable=False))
         fields.append(pa.field("event_time", TIMESTAMP, nullable=False))
@@ -281,7 +345,8 @@ def bind(join: JoinParts, schemas: Mapping[str, pa.Schema]) -> BoundJoin:
         _check_schema(stream.name, schemas.get(stream.name))
         check_time_column(schemas[stream.name], stream)
     found: list[tuple[Any, ...]] = []  # stream, column, stream, column, kind, lo, hi, text
-    asked: list[Expression] = [stream.where for stream in join.streams if stream.where is not None]  # type: ignore[misc]
+    wheres: list[Expression] = [stream.where for stream in join.streams if stream.where is not None]  # type: ignore[misc]
+    asked: list[Expression] = []
     for predicate in join.predicates:
         if not isinstance(predicate, Band):
             asked.append(predicate)
@@ -305,12 +370,19 @@ def bind(join: JoinParts, schemas: Mapping[str, pa.Schema]) -> BoundJoin:
         right_key = _key(keys[right_stream], Key(right_name, kind))
         conditions.append(Condition(left_stream, right_stream, left_key, right_key, kind, lo, hi, written[entry]))
     result = result_columns(join, schemas)
-    terms = terms_of(join, schemas, asked)
+    terms = terms_of(join, schemas, [*wheres, *asked])
     deciding = tuple(term for term in terms if len(term.streams) > 1)
-    filters = tuple(tuple(term for term in terms if term.streams == (n,)) for n in range(len(join.streams)))
+    of_streams = [[term for term in terms if term.streams == (n,)] for n in range(len(join.streams))]
+    barred = decided_streams(join.how) if has_lonely_rows(join.how) else ()
+    always = {term.facts for term in terms_of(join, schemas, wheres)} if barred else set()
+    bars = tuple(
+        tuple(term for term in own if n in barred and term.facts not in always) for n, own in enumerate(of_streams)
+    )
+    filters = tuple(tuple(term for term in own if term not in bars[n]) for n, own in enumerate(of_streams))
     selected = {(join.names[column.stream], column.column) for column in result}
     compared = {(c.stream, c.name) for p in join.predicates if isinstance(p, Band) for c in (p.left, p.right)}
-    compared |= {(column.stream, column.name) for term in deciding for column in term.columns}
+    kept = [*deciding, *(term for own in bars for term in own)]
+    compared |= {(column.stream, column.name) for term in kept for column in term.columns}
     read = compared | {(column.stream, column.name) for term in terms for column in term.columns}
     return BoundJoin(
         join,
@@ -321,6 +393,7 @@ def bind(join: JoinParts, schemas: Mapping[str, pa.Schema]) -> BoundJoin:
         filters,
         travelling_columns(join, schemas, selected, read),
         result,
+        bars,
     )
 
 

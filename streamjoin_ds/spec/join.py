@@ -10,6 +10,7 @@ from streamjoin_ds.errors import ArgumentError, ColumnError, WindowError
 from streamjoin_ds.spec.bound import BoundJoin, bind
 from streamjoin_ds.spec.columns import names_hint
 from streamjoin_ds.spec.expression import Call, Literal, Predicate, streams_of
+from streamjoin_ds.spec.how import check_how, has_pairs
 from streamjoin_ds.spec.join_parts import JoinParts, predicate_from
 from streamjoin_ds.spec.predicate import Band, Column
 from streamjoin_ds.spec.stream import Stream, schema_from_text
@@ -41,6 +42,13 @@ class Join(JoinParts):
         The columns of a result: ``"e.icao24"`` or ``"w.*"``; by default all columns.
     include_self_pairs : bool
         Whether a self-join also pairs a tuple with itself.
+    how : {"inner", "left", "right", "full", "semi", "anti"}
+        Which rows the join has. "inner": all combinations. "left", "right", "full": also the tuples of the first, the
+        second, or either stream that have no partner, with nulls in the other's columns. "semi" and "anti": the tuples
+        of the first stream that have a partner, or none; a row has the first stream's columns alone. Rows other than
+        combinations come once, when the watermark has passed the tuple's time plus its stream's window; until then a
+        partner may come. All but "inner" need two streams and a time window. A condition on one stream in `on` keeps
+        a tuple from having partners, as in SQL's ``ON``; a stream's `where` leaves the tuple out.
 
     Raises
     ------
@@ -56,6 +64,7 @@ class Join(JoinParts):
         select: Sequence[str] | None = None,
         *,
         include_self_pairs: bool = False,
+        how: str = "inner",
     ) -> None:
         streams = tuple(streams)
         for stream in streams:
@@ -83,7 +92,8 @@ class Join(JoinParts):
         set_field(self, "predicates", predicates)
         set_field(self, "window", parse_window(window, names))
         _check_partitions(streams, self.window)
-        set_field(self, "select", _selected(select, names))
+        set_field(self, "how", check_how(how, len(streams), self.window))
+        set_field(self, "select", _selected(select, names, self.how))
         set_field(self, "include_self_pairs", bool(include_self_pairs))
         declared = {stream.name: stream.schema for stream in streams if stream.schema is not None}
         if len(declared) == len(streams):
@@ -98,7 +108,13 @@ class Join(JoinParts):
             window_from_facts(facts["window"]),
             facts["select"],
             include_self_pairs=facts["include_self_pairs"],
+            how=facts.get("how", "inner"),
         )
+
+    def with_streams(self, streams: Sequence[Stream]) -> Join:
+        """Return this join over other streams, which have the same names in the same order."""
+        parts = self.predicates, self.window, self.select
+        return Join(streams, *parts, include_self_pairs=self.include_self_pairs, how=self.how)
 
 
 def bound_from_facts(facts: Mapping[str, Any]) -> BoundJoin:
@@ -173,9 +189,10 @@ def _predicates(on: object) -> tuple[Predicate, ...]:
     return tuple(predicates)
 
 
-def _selected(select: Sequence[str] | None, names: list[str]) -> tuple[str, ...]:
+def _selected(select: Sequence[str] | None, names: list[str], how: str) -> tuple[str, ...]:
+    shown = names if has_pairs(how) else names[:1]
     if select is None:
-        return tuple(f"{name}.*" for name in names)
+        return tuple(f"{name}.*" for name in shown)
     if isinstance(select, str):
         select = [part.strip() for part in select.split(",")]
     for text in select:
@@ -183,4 +200,7 @@ def _selected(select: Sequence[str] | None, names: list[str]) -> tuple[str, ...]
         if column.stream not in names:
             msg = f"select names the stream '{column.stream}', which is not in the join"
             raise ColumnError(msg, name=text, hint=names_hint(column.stream, names, "the streams are"))
+        if column.stream not in shown:
+            msg = f"select names the stream '{column.stream}', but a row of how={how} has a tuple of {names[0]} alone"
+            raise ColumnError(msg, name=text, hint=f"select columns of {names[0]}, or use inner or left")
     return tuple(select)

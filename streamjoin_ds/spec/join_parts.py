@@ -26,6 +26,7 @@ class JoinParts:
     window: WindowKind
     select: tuple[str, ...]
     include_self_pairs: bool
+    how: str
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -40,6 +41,8 @@ class JoinParts:
             "window": self.window.to_facts(),
             "select": list(self.select),
             "include_self_pairs": self.include_self_pairs,
+            # left out at its default, so that older joins keep their text
+            **({} if self.how == "inner" else {"how": self.how}),
         }
 
 

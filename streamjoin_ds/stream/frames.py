@@ -154,7 +154,7 @@ def over_frames(join: Join, frames: Mapping[str, DataFrame]) -> Join:
         replace(stream, source=f"frame {first}" if firsts.count(first) > 1 else None)
         for stream, first in zip(join.streams, firsts, strict=True)
     ]
-    return Join(streams, join.predicates, join.window, join.select, include_self_pairs=join.include_self_pairs)
+    return join.with_streams(streams)
 
 
 def _is_same(frame: DataFrame, other: DataFrame) -> bool:

@@ -148,7 +148,7 @@ def bound_join(join: Join) -> BoundJoin:
 
 def _with_table_formats(join: Join) -> Join:
     streams = [with_table_format(stream) for stream in join.streams]
-    return Join(streams, join.predicates, join.window, join.select, include_self_pairs=join.include_self_pairs)
+    return join.with_streams(streams)
 
 
 def planned(
@@ -258,7 +258,7 @@ def _located(join: Join) -> Join:
         else stream
         for stream in join.streams
     ]
-    located = Join(streams, join.predicates, join.window, join.select, include_self_pairs=join.include_self_pairs)
+    located = join.with_streams(streams)
     return _with_table_formats(located)
 
 

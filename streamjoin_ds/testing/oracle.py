@@ -46,6 +46,7 @@ def oracle_join(
     ends: Ends = (),
     idle: Idle = (),
     partitions: Partitions = _NONE,
+    until_us: int | None = None,
 ) -> list[dict[str, Any]]:
     """Return the results of a join over whole streams.
 
@@ -65,22 +66,29 @@ def oracle_join(
     partitions : mapping of name to sequence
         For each record of a stream with partitions the partition that it is of. The stream's tuples are then in an
         order in which each batch is a stretch, and each partition's are in the partition's order. With `ends`.
+    until_us : int, optional
+        With `how`: the last watermark. Tuples whose horizon it has not passed are not decided. None: all are, as at the
+        end of the streams.
 
     Returns
     -------
     list of dict
         ``<stream>_<column>`` of every stream and column, ``<stream>_seq`` and ``event_time_us``; for periodic windows
-        also ``window_id``. Sorted by the numbers and the window.
+        also ``window_id``. All are None for a stream that lacks (`how`); a semi or anti join has the first stream's
+        alone. Sorted by the numbers and the window, None last.
     """
     rows = {name: _listed(streams[name]) for name in join.names}
     times, results = _times(join, rows, ends, idle), []
     before, place = None, 0
-    for numbers in oracle_numbers(join, rows, lateness=lateness, ends=ends, idle=idle, partitions=partitions):
+    known: dict[str, Any] = {"lateness": lateness, "ends": ends, "idle": idle, "partitions": partitions}
+    for numbers in oracle_numbers(join, rows, until_us=until_us, **known):
         result: dict[str, Any] = {}
-        for name, number in zip(join.names, numbers, strict=True):
-            result.update({f"{name}_{column}": value for column, value in rows[name][number].items()})
+        for name, number in zip(join.names, numbers, strict=False):
+            columns = _columns(join, name, streams[name])
+            values = dict.fromkeys(columns) if number is None else rows[name][number]
+            result.update({f"{name}_{column}": value for column, value in values.items()})
             result[f"{name}_seq"] = number
-        found = (times[stream][number] for stream, number in enumerate(numbers))
+        found = (times[stream][number] for stream, number in enumerate(numbers) if number is not None)
         result["event_time_us"] = max(time for time in found if time is not None)
         if isinstance(join.window, PeriodicWindow):
             # `oracle_numbers` repeats a result for each window, one after the other.
@@ -99,11 +107,13 @@ def oracle_numbers(
     ends: Ends = (),
     idle: Idle = (),
     partitions: Partitions = _NONE,
-) -> list[tuple[int, ...]]:
-    """Return the results as tuples' numbers, one for each stream, sorted.
+    until_us: int | None = None,
+) -> list[tuple[Any, ...]]:
+    """Return the results as tuples' numbers, one for each stream, sorted; None for a stream that lacks comes last.
 
     For periodic windows a result is there once for each window that its tuples share. Count windows go by the order of
-    `source_order`, in which late and broken records have their places.
+    `source_order`, in which late and broken records have their places. A semi or anti join's results are one number.
+    Arguments as for `oracle_join`.
     """
     rows = {name: _listed(streams[name]) for name in join.names}
     order: dict[str, list[int]] = {name: [] for name in join.names}
@@ -127,16 +137,56 @@ def oracle_numbers(
         ]
     if isinstance(join.window, PeriodicWindow):
         partial = [numbers for numbers in partial for _ in _common_windows(join, times, numbers)]
-    return sorted(partial)
+    return sorted(partial) if join.how == "inner" else _of_kind(join, times, usable, partial, until_us)
+
+
+def _of_kind(
+    join: Join,
+    times: Times,
+    usable: Sequence[Sequence[int]],
+    pairs: Sequence[tuple[int, ...]],
+    until_us: int | None,
+) -> list[tuple[Any, ...]]:
+    """Return the results of a join of another kind than inner, from its pairs."""
+    lonely: list[list[int]] = []
+    for stream, numbers in enumerate(usable):
+        found = {pair[stream] for pair in pairs}
+        wanted = [number for number in numbers if (number in found) == (join.how == "semi")]
+        lonely.append([n for n in wanted if _is_decided(join, stream, times[stream][n], until_us)])
+    if join.how in ("semi", "anti"):
+        return sorted((number,) for number in lonely[0])
+    rows: list[tuple[Any, ...]] = list(pairs)
+    if join.how in ("left", "full"):
+        rows += [(number, None) for number in lonely[0]]
+    if join.how in ("right", "full"):
+        rows += [(None, number) for number in lonely[1]]
+    return sorted(rows, key=lambda numbers: [(number is None, number or 0) for number in numbers])
+
+
+def _is_decided(join: Join, stream: int, time: int | None, until_us: int | None) -> bool:
+    """Whether the watermark has passed a tuple's horizon: nothing that it could meet can come any more."""
+    assert time is not None
+    return until_us is None or time + join.window.extent(stream) < until_us
+
+
+def _columns(join: Join, name: str, rows: Rows) -> list[str]:
+    if isinstance(rows, pa.Table):
+        return list(rows.column_names)
+    schema = join.streams[join.names.index(name)].schema
+    return list(rows[0] if rows else schema.names if isinstance(schema, pa.Schema) else ())
 
 
 def filtered_rows(join: Join, name: str, rows: Rows) -> list[int]:
-    """Return the numbers of a stream's tuples that a condition on this stream alone leaves out."""
+    """Return the numbers of a stream's tuples that a condition on this stream alone leaves out.
+
+    Where a tuple without a partner makes a row, a condition of the predicates leaves none out: it takes its partners.
+    """
     stream = join.streams[join.names.index(name)]
+    lonely = {"left": [0], "right": [1], "full": [0, 1], "anti": [0]}.get(join.how, [])
     conditions = [
         part
         for predicate in join.predicates
-        if not isinstance(predicate, Band)
+        if not isinstance(predicate, Band) and join.names.index(name) not in lonely
         for part in conjuncts(normalised(predicate))
         if streams_of(part) == (name,)
     ]

@@ -10,7 +10,7 @@
     ns      timestamps (ns), from a column beside them   int64
     hash    strings, binary                              xxh3 of the bytes, as int64
 
-A tuple with a null or NaN in any compared column is in no result. Such tuples are counted and not kept.
+A tuple with a null or NaN in any compared column has no partner. Such tuples are counted and no window keeps them.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ import pyarrow as pa
 from streamjoin_ds.engine.arrays.columns import not_null
 from streamjoin_ds.engine.reference.kernel_objects import BatchColumns
 from streamjoin_ds.spec.bound import BoundJoin
+from streamjoin_ds.spec.evaluation import holds
 from streamjoin_ds.spec.key_values import key_dtype, key_values
 
 __all__ = [
@@ -52,7 +53,11 @@ def compared_columns(bound: BoundJoin, stream: int) -> tuple[str, ...]:
 
 
 class NullKeyMask:
-    """Tells which tuples of one stream have a value in every compared column and no NaN in a float key."""
+    """Tells which tuples of one stream may have partners.
+
+    They have a value in every compared column and no NaN in a float key, and the stream's bars are TRUE for them
+    (`BoundJoin.bars`).
+    """
 
     def __init__(self, bound: BoundJoin, stream: int) -> None:
         names = bound.tuple_schema(stream).names
@@ -60,6 +65,10 @@ class NullKeyMask:
         floats = [bound.key_name(stream, key) for key in bound.keys[stream] if key.kind == "float"]
         kinds = bound.tuple_schema(stream)
         self._floats = tuple(names.index(name) for name in floats if pa.types.is_floating(kinds.field(name).type))
+        self._bars = bound.bars[stream] if bound.bars else ()
+        self._places = {
+            column: names.index(bound.compared_name(stream, column.name)) for term in self._bars for column in term.columns
+        }
 
     def mask(self, arrived: BatchColumns) -> npt.NDArray[np.bool_] | None:
         """Return which tuples do; None: all of them.
@@ -69,14 +78,16 @@ class NullKeyMask:
         arrived : BatchColumns
             Of the stream's tuple schema.
         """
-        if not arrived.has_null(self._compared) and not arrived.has_nan(self._floats):
+        if not self._bars and not arrived.has_null(self._compared) and not arrived.has_nan(self._floats):
             return None
         mask = np.ones(arrived.rows, dtype=np.bool_)
         for place in self._compared:
             mask &= not_null(arrived.batch.column(place))
         for place in self._floats:
             mask &= ~np.isnan(arrived.batch.column(place).to_numpy(zero_copy_only=False))
-        return mask
+        for term in self._bars:
+            mask &= holds(term.condition, arrived.rows, lambda column: arrived.batch.column(self._places[column]))
+        return None if mask.all() else mask
 
 
 def is_stored(kind: str) -> bool:

@@ -56,6 +56,11 @@ class EngineCounters:
         clocks[stream].idle = True
         return replace(self, clocks=clocks)
 
+    def ended(self, watermark_us: int) -> EngineCounters:
+        """Return the ledger with a later watermark, whatever the streams' times are: tuples before it are late."""
+        clocks = [StreamClock(clock.delay_us, clock.largest, watermark_us, idle=clock.idle) for clock in self.clocks]
+        return replace(self, clocks=clocks, late={}, rejected={})
+
     def counters(self, names: Sequence[str]) -> dict[str, dict[str, int]]:
         """Return the numbers of the ledger by their names, each for every stream."""
         counted = {

@@ -18,7 +18,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -40,7 +40,7 @@ from streamjoin_ds.engine.tuning import DEFAULT, Tuning
 from streamjoin_ds.spec.bound import BoundJoin
 from streamjoin_ds.spec.periodic_window import PeriodicWindow
 
-__all__ = ["JoinPipeline", "ProbeBatch"]
+__all__ = ["JoinPipeline", "ProbeBatch", "Reduction"]
 
 _Tables: TypeAlias = "ChunkCoroutine[pa.Table]"
 
@@ -73,6 +73,13 @@ class ProbeBatch:
     def count_pairs(self) -> int:
         """Return how many pairs the tuples could form with those of the window that they meet first."""
         return len(self.selection) * self.windows[self.order[0]].rows
+
+
+class Reduction(Protocol):
+    """What becomes of the partners of tuples that are decided at their horizon."""
+
+    def add(self, positions: npt.NDArray[np.int32], found: Selection, /) -> None:
+        """Take some pairs: positions of decided tuples, in no order, and a partner of each. Copy what is to stay."""
 
 
 class JoinPipeline:
@@ -143,6 +150,34 @@ class JoinPipeline:
             return Progress(done), self._found_at_once(arrivals, done)
         begun = self._pieces(arrivals, count)
         return Progress([mark for mark, _ in begun]), self._found([piece for _, piece in begun], count)
+
+    def reducing(self, arrived: ProbeBatch, reduction: Reduction) -> TaskCoroutine[None]:
+        """Give a reduction all partners that tuples have in the window they meet, step by step; two streams only."""
+        (stream,) = arrived.order
+        step = self._step((arrived.stream,), stream)
+        probing = yield from self._beginning({arrived.stream: arrived.selection}, step, arrived.windows[stream])
+        while (task := probing.filling()) is not None:
+            (written,) = yield [task]
+            if (matched := probing.took(written)) is not None:
+                reduction.add(*step.standing_pairs(arrived, *matched))
+        if probing.used:
+            reduction.add(*step.standing_pairs(arrived, *probing.rest()))
+        self._finder.end(probing)
+
+    def reduced(self, made: Sequence[ChunkCoroutine[pa.Table]]) -> Generator[pa.Table]:
+        """Yield the tables of several coroutines that use `reducing`, in their order."""
+        yield from self._scheduler.in_order(made)
+
+    def cut(self, table: pa.Table) -> Generator[pa.Table]:
+        """Yield a table in tables of at most ``chunk_rows`` rows."""
+        for begin in range(0, table.num_rows, self._chunk_rows):
+            yield table.slice(begin, self._chunk_rows)
+
+    def shares(self, arrived: ProbeBatch) -> list[ProbeBatch]:
+        """Return tuples that are to be reduced, cut for the threads."""
+        count = len(arrived.selection)
+        edges = even_edges(count, max(min(self._threads, count // self._slice_probes), 1))
+        return [arrived.part(begin, end) for begin, end in pairwise(edges)]
 
     def _found(self, pieces: Sequence[_Tables], count: int) -> Generator[pa.Table]:
         rows = 0
@@ -396,3 +431,15 @@ class _JoinStep:
             return block
         kept = np.flatnonzero(mask).astype(np.int32)
         return {stream: selection.take(kept) for stream, selection in block.items()}
+
+    def standing_pairs(
+        self, arrived: ProbeBatch, positions: npt.NDArray[np.int32], found: Selection
+    ) -> tuple[npt.NDArray[np.int32], Selection]:
+        """Return those of the pairs for which everything holds that no kernel tests."""
+        if self._decision.is_empty:
+            return positions, found
+        mask = self._decision.mask({arrived.stream: arrived.selection.take(positions), self.stream: found})
+        if mask.all():
+            return positions, found
+        kept = np.flatnonzero(mask).astype(np.int32)
+        return positions[kept], found.take(kept)

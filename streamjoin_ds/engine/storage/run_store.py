@@ -21,6 +21,7 @@ from streamjoin_ds.engine.storage.layout import SortLayout
 from streamjoin_ds.engine.storage.run import Run
 from streamjoin_ds.engine.storage.run_form import RunForm
 from streamjoin_ds.engine.storage.sealed_run import SealedRun
+from streamjoin_ds.engine.storage.waiting import WaitingPiece
 from streamjoin_ds.engine.threads.cores import usable_core_count
 from streamjoin_ds.engine.tuning import DEFAULT, CacheTuning
 from streamjoin_ds.errors import BlockCorruptError, MapLimitError
@@ -125,6 +126,32 @@ class RunStore:
             run.block = self.blocks.write(stem, pa.Table.from_batches([run.tuples]), facts).name
         return run.block
 
+    def keep_waiting(self, stream: int, piece: WaitingPiece) -> str | None:
+        """Write waiting tuples as a block, once, and return the block's name; None: they are to stay inline."""
+        if piece.block is None and piece.size_bytes >= self._least_bytes:
+            text = json.dumps(piece.to_facts(), separators=(",", ":"))
+            facts = {"version": _VERSION, "stream": str(stream), "waiting": text}
+            stem = f"{self._stems[stream]}-{piece.rows:010d}"
+            piece.block = self.blocks.write(stem, pa.Table.from_batches([piece.tuples]), facts).name
+        return piece.block
+
+    def waiting(self, stream: int, form: RunForm, name: str, expected: Mapping[str, Any]) -> WaitingPiece:
+        """Return the waiting tuples in a block; errors as for `run`."""
+        key = _Key(self.blocks.root, self._owner, stream, name)
+        piece = worker_cache.get(key)
+        if piece is None:
+            batch, facts = self._opened(stream, name, form.tuple_schema)
+            try:
+                piece = WaitingPiece.restored(batch, json.loads(facts["waiting"]))
+            except (KeyError, TypeError, ValueError) as error:
+                raise _foreign(name) from error
+            piece.block = name
+            worker_cache.put(key, piece, piece.size_bytes)
+        if not isinstance(piece, WaitingPiece) or piece.to_facts() != {n: v for n, v in expected.items() if n != "block"}:
+            worker_cache.discard(key, "it holds other tuples than the state says")
+            raise _foreign(name)
+        return piece
+
     def run(self, stream: int, form: RunForm, name: str, expected: Mapping[str, Any]) -> SealedRun:
         """Return the run in a block: from the process's cache, or mapped and verified.
 
@@ -141,14 +168,10 @@ class RunStore:
         key = _Key(self.blocks.root, self._owner, stream, name)
         run = worker_cache.get(key)
         if run is None:
-            try:
-                run = self._mapped(stream, form, name)
-            except MapLimitError:
-                worker_cache.clear()  # unmaps the runs that this task does not use
-                run = self._mapped(stream, form, name)
+            run = self._mapped(stream, form, name)
             # Keys that are not a view of their column are made at the first probe. They are counted as if made already.
             worker_cache.put(key, run, run.size_bytes + _KEY_BYTES * run.rows * (len(form.keys) - 1))
-        if _text(run_facts(run)) != _text(expected):
+        if not isinstance(run, SealedRun) or _text(run_facts(run)) != _text(expected):
             worker_cache.discard(key, "it is another run than the state says")
             raise _foreign(name)
         return run
@@ -157,16 +180,25 @@ class RunStore:
         """Return the runs in several blocks, in this order, each as `run` does; remote blocks are read side by side."""
         return self.blocks.together(lambda arguments: self.run(*arguments), wanted)
 
-    def _mapped(self, stream: int, form: RunForm, name: str) -> SealedRun:
-        table = self.blocks.read(name)
+    def _opened(self, stream: int, name: str, schema: pa.Schema) -> tuple[pa.RecordBatch, dict[str, str]]:
+        """Return the tuples in a block, and what its header says of them."""
+        try:
+            table = self.blocks.read(name)
+        except MapLimitError:
+            worker_cache.clear()  # unmaps the blocks that this task does not use
+            table = self.blocks.read(name)
         facts = {key.decode(): value.decode() for key, value in (table.schema.metadata or {}).items()}
         if facts.get("version") != _VERSION or facts.get("stream") != str(stream):
             raise _foreign(name)
         batches = table.replace_schema_metadata(None).to_batches()
-        if len(batches) != 1 or not batches[0].schema.equals(form.run_schema):
+        if len(batches) != 1 or not batches[0].schema.equals(schema):
             raise _foreign(name)
+        return batches[0], facts
+
+    def _mapped(self, stream: int, form: RunForm, name: str) -> SealedRun:
+        batch, facts = self._opened(stream, name, form.run_schema)
         try:
-            run = restored_run(form, batches[0], json.loads(facts["run"]))
+            run = restored_run(form, batch, json.loads(facts["run"]))
         except (KeyError, TypeError, ValueError) as error:
             raise _foreign(name) from error
         run.block = name
@@ -224,4 +256,4 @@ def _machine() -> tuple[int, int, int]:
     return memory_limit_bytes(), map_limit(), usable_core_count()
 
 
-worker_cache: Cache[SealedRun] = Cache(*_limits(DEFAULT.cache))
+worker_cache: Cache[SealedRun | WaitingPiece] = Cache(*_limits(DEFAULT.cache))

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,7 @@ import xxhash
 from streamjoin_ds.engine.storage.run_form import RunForm
 from streamjoin_ds.engine.storage.run_store import RunStore, restored_run, run_facts
 from streamjoin_ds.engine.storage.sealed_run import SealedRun
+from streamjoin_ds.engine.storage.waiting import StreamWaiting, Waiting, WaitingPiece
 from streamjoin_ds.engine.storage.window import Window, WindowForm, corrupt_state_error
 from streamjoin_ds.errors import BlockMissingError, FingerprintMismatchError, StateCorruptError, StateVersionError
 
@@ -40,7 +41,11 @@ Blob = bytes | bytearray | memoryview
 
 
 def encoded(
-    fingerprint: str, facts: Mapping[str, Any], windows: Sequence[Window], store: RunStore | None = None
+    fingerprint: str,
+    facts: Mapping[str, Any],
+    windows: Sequence[Window],
+    store: RunStore | None = None,
+    waiting: Sequence[StreamWaiting] = (),
 ) -> bytes:
     """Return windows as a state blob.
 
@@ -54,6 +59,8 @@ def encoded(
         One for each stream.
     store : RunStore, optional
         Where large runs are put; without one all are inline.
+    waiting : sequence of StreamWaiting
+        The tuples that wait for their horizon; without any the blob says nothing of them.
     """
     parts: list[pa.Buffer] = []
     streams = []
@@ -71,13 +78,37 @@ def encoded(
                 parts.append(run.encoded)
             runs.append(entry)
         streams.append(runs)
-    return sealed(fingerprint, {**facts, "runs": streams}, parts)
+    facts = {**facts, "runs": streams}
+    if waiting:
+        facts["waiting"] = [_waiting_facts(of_stream, store, parts) for of_stream in waiting]
+    return sealed(fingerprint, facts, parts)
+
+
+def _waiting_facts(of_stream: StreamWaiting, store: RunStore | None, parts: list[pa.Buffer]) -> dict[str, Any]:
+    """Return what a state blob says of a stream's waiting tuples; add those that are inline to `parts`."""
+    stream, kinds = of_stream.stream, {}
+    for kind, waiting in (("probing", of_stream.probing), ("alone", of_stream.alone)):
+        pieces = []
+        for piece in waiting.pieces:
+            entry = piece.to_facts()
+            name = None if store is None else store.keep_waiting(stream, piece)
+            if name is not None:
+                entry["block"] = name
+            else:
+                if piece.encoded is None:
+                    piece.encoded = piece.tuples.serialize()
+                parts.append(piece.encoded)
+            pieces.append(entry)
+        kinds[kind] = {"horizon_us": waiting.horizon_us, "pieces": pieces}
+    return {"stream": stream, **kinds}
 
 
 def decoded(
     fingerprint: str, blob: Blob, forms: Sequence[WindowForm], store: RunStore | None = None
-) -> tuple[dict[str, Any], list[Window]]:
-    """Return the facts and windows of a state blob; the windows' columns are views of it, or of the blocks it names.
+) -> tuple[dict[str, Any], list[Window], list[StreamWaiting]]:
+    """Return the facts of a state blob, its windows, and what waits.
+
+    The columns of all tuples are views of the blob, or of the blocks that it names.
 
     Raises
     ------
@@ -112,24 +143,67 @@ def decoded(
                 runs.append(_run(form, body.slice(position, size), entry))
                 position += _padded(size)
             windows.append(Window(form, runs))
+        inline = _Inline(body, sizes, position)
+        waiting = [_waiting(entry, forms, inline, store) for entry in facts.get("waiting", ())]
     except (pa.ArrowException, KeyError, TypeError, ValueError, IndexError, StopIteration) as error:
         raise corrupt_state_error() from error
-    return facts, windows
+    return facts, windows, waiting
+
+
+class _Inline:
+    """The parts of a blob that come next."""
+
+    def __init__(self, body: pa.Buffer, sizes: Iterator[int], position: int) -> None:
+        self._body, self._sizes, self._position = body, sizes, position
+
+    def next(self) -> pa.Buffer:
+        size = next(self._sizes)
+        piece = self._body.slice(self._position, size)
+        self._position += _padded(size)
+        return piece
+
+
+def _waiting(
+    facts: Mapping[str, Any], forms: Sequence[WindowForm], inline: _Inline, store: RunStore | None
+) -> StreamWaiting:
+    stream = facts["stream"]
+    form = forms[stream]
+    kinds = {}
+    for kind in ("probing", "alone"):
+        pieces = []
+        for entry in facts[kind]["pieces"]:
+            if "block" in entry:
+                pieces.append(_stored(store).waiting(stream, form, entry["block"], entry))
+                continue
+            encoded = inline.next()
+            piece = WaitingPiece.restored(_batch(encoded, form.tuple_schema), entry)
+            piece.encoded = encoded
+            pieces.append(piece)
+        horizon_us = facts[kind]["horizon_us"]
+        kinds[kind] = Waiting(pieces, None if horizon_us is None else int(horizon_us))
+    return StreamWaiting(stream, kinds["probing"], kinds["alone"])
 
 
 def described(blob: Blob) -> list[list[dict[str, Any]]]:
     """Return what a state blob says of its runs, a list for each stream, without opening a run: for people to read.
 
     Each entry has ``rows``, ``grid``, ``zone``, perhaps ``level``, and ``block`` or, of an inline run, ``size_bytes``.
+    Tuples that wait for their horizon follow the runs of their stream: entries without ``grid``.
     The blob may be of any join; other errors as for `decoded`.
     """
     facts, _ = opened(None, blob)
     try:
         sizes = iter(facts["sizes"])
-        return [
+        told = [
             [run if "block" in run else {**run, "size_bytes": next(sizes)} for run in stream]
             for stream in facts["runs"]
         ]
+        for of_stream in facts.get("waiting", ()):
+            pieces = [*of_stream["probing"]["pieces"], *of_stream["alone"]["pieces"]]
+            told[of_stream["stream"]] += [
+                piece if "block" in piece else {**piece, "size_bytes": next(sizes)} for piece in pieces
+            ]
+        return told
     except (KeyError, TypeError, StopIteration):  # the blob is whole, but not of windows
         raise corrupt_state_error() from None
 
@@ -182,14 +256,18 @@ def opened(fingerprint: str | None, blob: Blob) -> tuple[dict[str, Any], pa.Buff
 
 
 def _run(form: RunForm, piece: pa.Buffer, entry: Mapping[str, Any]) -> SealedRun:
+    run = restored_run(form, _batch(piece, form.run_schema), entry)
+    run.encoded = piece
+    return run
+
+
+def _batch(piece: pa.Buffer, schema: pa.Schema) -> pa.RecordBatch:
     try:
-        tuples = pa.ipc.read_record_batch(pa.BufferReader(piece), form.run_schema)
+        tuples = pa.ipc.read_record_batch(pa.BufferReader(piece), schema)
     except OSError as error:  # Arrow raises this for a message that is cut off
         raise pa.ArrowInvalid(str(error)) from error
     tuples.validate()
-    run = restored_run(form, tuples, entry)
-    run.encoded = piece
-    return run
+    return tuples
 
 
 def _stored(store: RunStore | None) -> RunStore:

@@ -8,7 +8,7 @@ from typing import Any
 from streamjoin_ds.engine.storage import snapshot
 from streamjoin_ds.engine.storage.bucket_grid.policy import bucketed
 from streamjoin_ds.engine.storage.run_store import RunStore
-from streamjoin_ds.engine.storage.window import Window, WindowForm
+from streamjoin_ds.engine.storage.window import Window, WindowForm, corrupt_state_error
 from streamjoin_ds.engine.storage.window_set import JoinState
 from streamjoin_ds.spec.bound import BoundJoin
 
@@ -28,16 +28,19 @@ def state_blob(
     }
     if any(form.bucket_policy is not None for form in forms):
         facts["buckets"] = [window.to_facts() for window in windows]
-    return snapshot.encoded(bound.fingerprint, facts, [window.in_runs() for window in windows], store)
+    return snapshot.encoded(bound.fingerprint, facts, [window.in_runs() for window in windows], store, state.waiting)
 
 
 def opened_state(
     bound: BoundJoin, forms: Sequence[WindowForm], blob: bytes | bytearray | memoryview, store: RunStore | None
 ) -> JoinState:
     """Return the state that `state_blob` was given; errors as for `WindowJoin.restored`."""
-    facts, windows = snapshot.decoded(bound.fingerprint, blob, forms, store)
+    facts, windows, waiting = snapshot.decoded(bound.fingerprint, blob, forms, store)
     count = len(forms)
     stored, null_keys, tails = (snapshot.numbers(facts, name, count) for name in ("stored", "null_keys", "tails"))
     matches, _, pushes = snapshot.numbers(facts, "totals", 3)
     windows = [window.reopened(rows) for window, rows in zip(windows, tails, strict=True)]
-    return JoinState(bucketed(forms, windows, facts.get("buckets")), matches, pushes, stored, null_keys)
+    if tuple(of_stream.stream for of_stream in waiting) != bound.decided:
+        raise corrupt_state_error()
+    windows = bucketed(forms, windows, facts.get("buckets"))
+    return JoinState(windows, matches, pushes, stored, null_keys, waiting=waiting)

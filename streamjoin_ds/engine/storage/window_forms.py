@@ -42,7 +42,7 @@ def window_forms(
     """
     forms = []
     for stream, layout in enumerate(forced_index(bound, index)):
-        extent = bound.join.window.extent(stream)
+        extent = bound.kept_extent(stream)
         merging = chosen_merge_policy(merge_runs, block_bytes, extent, tuning.merging)
         grid = None
         if bucket_rows is not None and layout == "auto":

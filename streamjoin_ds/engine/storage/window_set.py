@@ -20,6 +20,7 @@ from typing import Any
 from streamjoin_ds.engine.reference.kernel_module import KernelModule
 from streamjoin_ds.engine.reference.kernel_objects import BatchColumns
 from streamjoin_ds.engine.storage.sealed_run import SealedRun
+from streamjoin_ds.engine.storage.waiting import StreamWaiting
 from streamjoin_ds.engine.storage.window import Window
 from streamjoin_ds.engine.threads.scheduler import Scheduler
 from streamjoin_ds.engine.threads.tasks import run_alone
@@ -38,6 +39,8 @@ class JoinState:
         Totals since the join began.
     stored, null_keys : sequence of int
         Totals since the join began, one for each stream: tuples that came in, and those of them with a null key.
+    waiting : sequence of StreamWaiting
+        The tuples that wait for their horizon, of each stream whose tuples are decided there.
     beside : object
         The caller's own counts; they change together with the windows.
     is_settled : bool
@@ -47,7 +50,7 @@ class JoinState:
         Waits for the work that was begun on these windows, and returns the windows that it makes.
     """
 
-    __slots__ = ("beside", "ending", "is_settled", "matches", "null_keys", "pushes", "stored", "windows")
+    __slots__ = ("beside", "ending", "is_settled", "matches", "null_keys", "pushes", "stored", "waiting", "windows")
 
     def __init__(
         self,
@@ -58,8 +61,10 @@ class JoinState:
         null_keys: Sequence[int],
         beside: Any = None,
         is_settled: bool = True,
+        waiting: Sequence[StreamWaiting] = (),
     ) -> None:
         self.windows, self.matches, self.pushes = windows, matches, pushes
+        self.waiting = tuple(waiting)
         self.stored, self.null_keys = stored, null_keys
         self.beside, self.is_settled = beside, is_settled
         self.ending: Callable[[], list[Window]] | None = None

@@ -19,7 +19,14 @@ from dataclasses import dataclass, field
 
 from streamjoin_ds.engine.tuning.grids import GridTuning, PayloadTuning, RebuildTuning
 from streamjoin_ds.engine.tuning.probes import OrderTuning, ProbeTuning, ThreadTuning
-from streamjoin_ds.engine.tuning.windows import CacheTuning, ExpiryTuning, LayoutTuning, MergeTuning, TailTuning
+from streamjoin_ds.engine.tuning.windows import (
+    CacheTuning,
+    ExpiryTuning,
+    LayoutTuning,
+    MergeTuning,
+    TailTuning,
+    WaitingTuning,
+)
 
 __all__ = [
     "DEFAULT",
@@ -35,6 +42,7 @@ __all__ = [
     "TailTuning",
     "ThreadTuning",
     "Tuning",
+    "WaitingTuning",
 ]
 
 
@@ -49,6 +57,7 @@ class Tuning:
     grid: GridTuning = field(default_factory=GridTuning)
     rebuild: RebuildTuning = field(default_factory=RebuildTuning)
     payload: PayloadTuning = field(default_factory=PayloadTuning)
+    waiting: WaitingTuning = field(default_factory=WaitingTuning)
     cache: CacheTuning = field(default_factory=CacheTuning)
     probe: ProbeTuning = field(default_factory=ProbeTuning)
     order: OrderTuning = field(default_factory=OrderTuning)

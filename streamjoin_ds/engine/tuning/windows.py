@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["CacheTuning", "ExpiryTuning", "LayoutTuning", "MergeTuning", "TailTuning"]
+__all__ = ["CacheTuning", "ExpiryTuning", "LayoutTuning", "MergeTuning", "TailTuning", "WaitingTuning"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +149,19 @@ class ExpiryTuning:
     thinning_points: int = 16
     """Points at equal distances along a run's span. At those in its second half the live rows are counted. Not
     measured; it bounds how often a run is counted, and makes the answer a function of the run and the time alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingTuning:
+    """How tuples that wait for their horizon are put together in larger pieces (`storage/waiting.py`)."""
+
+    ratio: int = 16
+    """So many pieces of one level become one of the next. Not measured; a tuple is copied once for each level, and a
+    push looks at about 16 pieces for each level."""
+
+    most_merged_rows: int = 1 << 18
+    """Rows of a piece that is put together, at most. Not measured; it bounds how long one push takes for it, and how
+    much longer than it must a piece is kept."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,287 @@
+"""The rows of tuples that are decided at their horizon: once, when all partners that they can ever have are known.
+
+::
+
+    new tuples ──► waiting ──► horizon ──► probe ──► reduction ──► result rows
+                   (storage)   passed      windows    partners     nulls for the stream that lacks
+
+A reduction says what becomes of a tuple's partners (`Reduction`). Here it is whether there is any: `HasPartner`. What
+is known of a waiting tuple's partners is not kept: they are found when it is decided. Only a tuple that is in a pair of
+the very push that brings it does not begin to wait, where no row of it alone can follow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from streamjoin_ds.engine.arrays.columns import filtered, one_batch
+from streamjoin_ds.engine.probe.pipeline import JoinPipeline, ProbeBatch
+from streamjoin_ds.engine.storage.selection import Selection
+from streamjoin_ds.engine.storage.waiting import StreamWaiting, Waiting
+from streamjoin_ds.engine.storage.window import Window, WindowForm
+from streamjoin_ds.engine.threads.tasks import ChunkCoroutine
+from streamjoin_ds.engine.tuning import DEFAULT, Tuning
+from streamjoin_ds.spec.bound import SEQ, TS, BoundJoin
+from streamjoin_ds.spec.how import has_lonely_rows, has_pairs
+
+__all__ = ["HasPartner", "Horizons", "NewPartners"]
+
+Int32 = npt.NDArray[np.int32]
+Mask = npt.NDArray[np.bool_]
+
+
+class HasPartner:
+    """The reduction that tells which of some tuples have a partner: `mask`, one bool for each."""
+
+    def __init__(self, count: int) -> None:
+        self.mask: Mask = np.zeros(count, np.bool_)
+
+    def add(self, positions: Int32, found: Selection) -> None:
+        """Take some pairs; see `Reduction`."""
+        del found
+        self.mask[positions] = True
+
+
+class NewPartners:
+    """Tells which new tuples of a push are in a pair of the same push.
+
+    Parameters
+    ----------
+    numbers : ndarray, shape (n,), int64
+        The new tuples' numbers.
+    column : str
+        The column of result rows that holds them.
+
+    Attributes
+    ----------
+    mask : ndarray, shape (n,), bool
+    """
+
+    def __init__(self, numbers: npt.NDArray[np.int64], column: str) -> None:
+        self._numbers, self._column = numbers, column
+        self.mask: Mask = np.zeros(len(numbers), np.bool_)
+        self._lowest = int(numbers.min())
+        span = int(numbers.max()) - self._lowest + 1
+        # Numbers of one stream mostly follow each other: then a table of them is quicker than a search.
+        self._flags = np.zeros(span, np.bool_) if span <= 8 * len(numbers) + 1024 else None
+
+    def add(self, rows: pa.Table) -> None:
+        """Take some pairs as result rows."""
+        found = rows.column(self._column).to_numpy()
+        if self._flags is None:
+            self.mask |= np.isin(self._numbers, found)
+            return
+        places = found - self._lowest
+        self._flags[places[(places >= 0) & (places < len(self._flags))]] = True
+
+    def alone(self) -> Mask:
+        """Return which of the new tuples are in no pair so far."""
+        if self._flags is not None:
+            self.mask = self._flags[self._numbers - self._lowest]
+        return ~self.mask
+
+
+class Horizons:
+    """The decided streams of a join: which tuples wait, and the rows of those whose horizon has passed.
+
+    Parameters
+    ----------
+    bound : BoundJoin
+    forms : sequence of WindowForm
+    joining : JoinPipeline
+    tuning : Tuning
+
+    Attributes
+    ----------
+    streams : tuple of int
+        The decided streams.
+    has_pairs : bool
+        Whether new tuples are joined as they come.
+    probed_windows : list of int
+        The streams whose windows are probed.
+    """
+
+    def __init__(
+        self, bound: BoundJoin, forms: Sequence[WindowForm], joining: JoinPipeline, tuning: Tuning = DEFAULT
+    ) -> None:
+        self._bound, self._forms, self._joining, self._tuning = bound, forms, joining, tuning.waiting
+        self.streams = bound.decided
+        # A semi join's row says that there is a partner, any other row of one tuple that there is none.
+        self._wants_partner, self._has_lonely = bound.how == "semi", has_lonely_rows(bound.how)
+        self.has_pairs = has_pairs(bound.how)
+        # Nobody probes the windows of the others, so they need not be kept.
+        self.probed_windows = [n for n in range(len(forms)) if self.has_pairs or n not in self.streams]
+        self._rows = {stream: _RowsOfOne(bound, stream) for stream in self.streams}
+
+    def none_waiting(self) -> tuple[StreamWaiting, ...]:
+        """Return what waits before the first push."""
+        return tuple(StreamWaiting(stream, Waiting(), Waiting()) for stream in self.streams)
+
+    def kept_rows(self, waiting: Sequence[StreamWaiting]) -> int:
+        """Return how many waiting tuples are in no window and might be met by none but those that they meet."""
+        return sum(of_stream.probing.rows for of_stream in waiting if of_stream.stream not in self.probed_windows)
+
+    def new_partners(self, ready: Mapping[int, pa.RecordBatch]) -> dict[int, NewPartners]:
+        """Return what notes the pairs of a push's new tuples, for each decided stream that may be in pairs."""
+        if not self.has_pairs:
+            return {}
+        return {
+            stream: NewPartners(ready[stream].column(SEQ).to_numpy(), f"{self._bound.names[stream]}_seq")
+            for stream in self.streams
+            if stream in ready
+        }
+
+    def joined_by(
+        self,
+        waiting: Sequence[StreamWaiting],
+        ready: Mapping[int, pa.RecordBatch],
+        alone: Mapping[int, pa.RecordBatch],
+        partners: Mapping[int, NewPartners],
+    ) -> tuple[StreamWaiting, ...]:
+        """Return what waits when the new tuples of a push have come.
+
+        Parameters
+        ----------
+        waiting : sequence of StreamWaiting
+        ready, alone : mapping of stream number to record batch
+            The new tuples that may have partners, and those that cannot.
+        partners : mapping of stream number to NewPartners
+            As `new_partners` returned, with all pairs of the push.
+        """
+        made = []
+        for of_stream in waiting:
+            stream, probing, lonely = of_stream.stream, of_stream.probing, of_stream.alone
+            if stream in ready:
+                new = ready[stream]
+                new = filtered(new, partners[stream].alone()) if stream in partners else new
+                probing = probing.joined_by(new, self._tuning)
+            if stream in alone and self._has_lonely:
+                lonely = lonely.joined_by(alone[stream], self._tuning)
+            made.append(StreamWaiting(stream, probing, lonely))
+        return tuple(made)
+
+    def passed(
+        self, waiting: Sequence[StreamWaiting], windows: Sequence[Window], watermark_us: int | None
+    ) -> tuple[tuple[StreamWaiting, ...], Iterator[pa.Table]]:
+        """Return what goes on waiting at a watermark, and the rows of the tuples whose horizon it has passed.
+
+        Parameters
+        ----------
+        waiting : sequence of StreamWaiting
+        windows : sequence of Window
+            The windows of all streams. They hold every tuple that one of these can meet.
+        watermark_us : int or None
+            None: not known, so no horizon has passed.
+        """
+        left, due = [], []
+        for of_stream in waiting:
+            horizon_us = self._bound.horizon(of_stream.stream, watermark_us)
+            if horizon_us is None:
+                left.append(of_stream)
+                continue
+            probing, still_probing = of_stream.probing.passed(int(horizon_us))
+            lonely, still_lonely = of_stream.alone.passed(int(horizon_us))
+            left.append(replace(of_stream, probing=still_probing, alone=still_lonely))
+            due.append((of_stream.stream, probing, lonely))
+        return tuple(left), self._decided(due, windows)
+
+    def _decided(
+        self, due: Sequence[tuple[int, list[pa.RecordBatch], list[pa.RecordBatch]]], windows: Sequence[Window]
+    ) -> Iterator[pa.Table]:
+        for stream, probing, lonely in due:
+            form = self._forms[stream]
+            if probing:
+                tuples = one_batch(probing, form.tuple_schema)
+                # As with new tuples, it does not pay to sort a few.
+                run = form.sealed(tuples) if tuples.num_rows > form.tailed_rows else form.arrived(tuples)
+                selection = Selection.whole(run)
+                arrived = ProbeBatch(stream, selection, (1 - stream,), tuple(windows))
+                pieces = [self._piece(part) for part in self._joining.shares(arrived)]
+                yield from self._joining.reduced(pieces)
+            for batch in lonely:
+                yield from self._joining.cut(self._rows[stream].table(batch))
+
+    def _piece(self, arrived: ProbeBatch) -> ChunkCoroutine[pa.Table]:
+        """Yield the rows of some decided tuples, after all their partners were found."""
+        selection = arrived.selection
+        reduction = HasPartner(len(selection))
+        yield from self._joining.reducing(arrived, reduction)
+        mask = reduction.mask if self._wants_partner else ~reduction.mask
+        if mask.any():
+            tuples = selection.run_set.runs[0].tuples.slice(selection.begin, len(selection))
+            yield from self._joining.cut(self._rows[arrived.stream].table(filtered(tuples, mask)))
+
+
+class DecidingPush:
+    """One push of a join that decides tuples at their horizon.
+
+    Parameters
+    ----------
+    horizons : Horizons
+    waiting : sequence of StreamWaiting
+        What waited before the push.
+    ready, alone, windows, watermark_us
+        As for `Horizons.joined_by` and `Horizons.passed`; the windows with the new tuples in them.
+
+    Attributes
+    ----------
+    waiting : sequence of StreamWaiting
+        What goes on waiting, once `rows` has been read to its end.
+    """
+
+    def __init__(
+        self,
+        horizons: Horizons,
+        waiting: Sequence[StreamWaiting],
+        ready: Mapping[int, pa.RecordBatch],
+        alone: Mapping[int, pa.RecordBatch],
+        windows: Sequence[Window],
+        watermark_us: int | None,
+    ) -> None:
+        self._horizons, self.waiting = horizons, waiting
+        self._ready, self._alone = ready, alone
+        self._windows, self._watermark_us = tuple(windows), watermark_us
+
+    def rows(self, pairs: Generator[pa.Table]) -> Generator[pa.Table]:
+        """Yield the pairs of the push, then the rows of the tuples that are decided in it."""
+        partners = self._horizons.new_partners(self._ready)
+        with closing(pairs):
+            for chunk in pairs:
+                for of_stream in partners.values():
+                    of_stream.add(chunk)
+                yield chunk
+        waiting = self._horizons.joined_by(self.waiting, self._ready, self._alone, partners)
+        waiting, decided = self._horizons.passed(waiting, self._windows, self._watermark_us)
+        yield from decided
+        self.waiting = waiting
+
+
+class _RowsOfOne:
+    """Result rows that have a tuple of one stream, and nulls for the other."""
+
+    def __init__(self, bound: BoundJoin, stream: int) -> None:
+        self._schema = pa.schema([field for field in bound.result_schema if field.name != "batch_id"])
+        inside = {
+            column.name: bound.inside_name(stream, column.column)
+            for column in bound.result
+            if column.stream == stream
+        }
+        inside |= {f"{bound.names[stream]}_seq": SEQ, "event_time": TS}
+        self._inside = [inside.get(field.name) for field in self._schema]
+
+    def table(self, tuples: pa.RecordBatch) -> pa.Table:
+        """Return a row for each tuple, in their order."""
+        columns = []
+        for field, name in zip(self._schema, self._inside, strict=True):
+            if name is None:
+                columns.append(pa.nulls(tuples.num_rows, field.type))
+                continue
+            column = tuples.column(name)
+            columns.append(column if column.type == field.type else column.view(field.type))
+        return pa.Table.from_arrays(columns, schema=self._schema)

@@ -1,0 +1,260 @@
+"""Rows of one tuple alone (`how`): against the contract in plain Python, and what they must not depend on."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamjoin_ds.blocks import BlockStore
+from streamjoin_ds.engine import JoinEngine, WindowJoin, kernel_names
+from streamjoin_ds.engine.storage.run_store import RunStore
+from streamjoin_ds.engine.tuning import DEFAULT, Tuning, WaitingTuning
+from streamjoin_ds.errors import ArgumentError, ColumnError, StateCorruptError, WindowError
+from streamjoin_ds.spec import BoundJoin, Join, Stream, bind
+from streamjoin_ds.spec.how import HOWS
+from streamjoin_ds.testing import filtered_rows, oracle_join, oracle_numbers
+from tests.engine.scenarios import Scenario, cuts_of, scenarios
+from tests.engine.test_oracle import SMALL
+from tests.support.examples import examples
+
+KERNELS = [name for name in kernel_names() if name != "auto"]
+KINDS = [how for how in HOWS if how != "inner"]
+FEW_WAITING = dataclasses.replace(SMALL, waiting=WaitingTuning(ratio=2, most_merged_rows=9))
+SCHEMA = {"ts": "int64", "x": "float64", "y": "int64"}
+
+
+def of_kind(scenario: Scenario, how: str, bar: str = "") -> Scenario:
+    join = scenario.join
+    predicates = [*join.predicates] if not bar else [*join.predicates, *Join(join.streams, bar, "1s").predicates]
+    select = [text for text in join.select if how not in ("semi", "anti") or text.startswith(join.names[0] + ".")]
+    return Scenario(Join(join.streams, predicates, join.window, select, how=how), scenario.tables)
+
+
+def numbers_of(join: Join, *results: pa.Table) -> list[tuple[int | None, ...]]:
+    shown = join.names if join.how not in ("semi", "anti") else join.names[:1]
+    rows = [row for r in results for row in zip(*(r[f"{name}_seq"].to_pylist() for name in shown), strict=True)]
+    return sorted(rows, key=lambda row: [(number is None, number or 0) for number in row])
+
+
+@examples(60)
+@given(
+    scenario=scenarios(streams=(2, 2), kinds=("time",)),
+    how=st.sampled_from(KINDS),
+    bar=st.sampled_from(["", "s0.note <> 'n'", "s1.note = 'n' AND s0.note IS NOT NULL"]),
+    seed=st.integers(0, 1000),
+    kernel=st.sampled_from(KERNELS),
+    threads=st.sampled_from([1, 1, 2]),
+    tuning=st.sampled_from([DEFAULT, FEW_WAITING]),
+    bucket_rows=st.sampled_from([None, 4]),
+)
+def test_rows_are_the_contracts_after_every_push(
+    scenario: Scenario,
+    how: str,
+    bar: str,
+    seed: int,
+    kernel: str,
+    threads: int,
+    tuning: Tuning,
+    bucket_rows: int | None,
+) -> None:
+    scenario = of_kind(scenario, how, bar)
+    join, chooser = scenario.join, random.Random(seed)
+    options: dict[str, Any] = {"kernel": kernel, "threads": threads, "cores": (), "chunk_rows": 64, "tuning": tuning}
+    engine, found = JoinEngine(join, bucket_rows=bucket_rows, **options), []
+    cuts = cuts_of(scenario, seed)
+    pushes = max(len(pieces) for pieces in cuts.values())
+    done = dict.fromkeys(join.names, 0)
+    for push in range(pushes):
+        given_now = {name: pieces[push] for name, pieces in cuts.items() if push < len(pieces)}
+        for name, table in given_now.items():
+            done[name] += table.num_rows
+        found.append(engine.push(given_now))
+        if chooser.random() < 0.3:
+            blob, engine = engine.save(), JoinEngine(join, bucket_rows=bucket_rows, **options)
+            engine.restore(blob)
+    so_far = {name: table.slice(0, done[name]) for name, table in scenario.tables.items()}
+    decided_us = engine.watermark
+    if decided_us is not None:
+        assert numbers_of(join, *found) == oracle_numbers(join, so_far, until_us=decided_us)
+    else:
+        assert not [row for row in numbers_of(join, *found) if None in row]
+    counters = engine.counters
+    for name, table in so_far.items():
+        assert counters["filtered_rows"][name] == len(filtered_rows(join, name, table))
+        gone = sum(counters[f"{what}_rows"][name] for what in ("late", "rejected", "filtered"))
+        assert counters["read_rows"][name] == counters["stored_rows"][name] + gone
+    found.append(engine.finish())
+    assert numbers_of(join, *found) == oracle_numbers(join, so_far)
+    assert engine.counters["waiting_rows"] == engine.counters["state_rows"] == 0
+    assert engine.finish().num_rows == 0
+    assert_rows(scenario, pa.concat_tables(found))
+
+
+def assert_rows(scenario: Scenario, result: pa.Table) -> None:
+    """Assert that rows have the values of their tuples, nulls for the stream that lacks, and the event time."""
+    join = scenario.join
+    shown = join.names if join.how not in ("semi", "anti") else join.names[:1]
+    assert [field.name for field in result.schema if field.name.endswith("_seq")] == [f"{name}_seq" for name in shown]
+    expected = {}
+    for row in oracle_join(join, scenario.tables):
+        expected[tuple(row[f"{name}_seq"] for name in shown)] = row["event_time_us"]
+    keys = list(zip(*(result[f"{name}_seq"].to_pylist() for name in shown), strict=True))
+    times = result["event_time"].cast(pa.int64()).to_pylist()
+    assert dict(zip(keys, times, strict=True)) == expected
+    for name in shown:
+        rows = scenario.tables[name].take(result[f"{name}_seq"])
+        for column in rows.schema.names:
+            values, wanted = result[f"{name}_{column}"], rows[column]
+            if pa.types.is_timestamp(wanted.type) and wanted.type.unit == "ns":
+                wanted = pa.chunked_array(
+                    [pa.array([None if ns is None else ns // 1000 for ns in wanted.cast(pa.int64()).to_pylist()])]
+                )
+            if pa.types.is_timestamp(values.type):
+                values, wanted = values.cast(pa.int64()), wanted.cast(pa.int64())
+            assert repr(values.to_pylist()) == repr(wanted.to_pylist()), (name, column)
+
+
+def streams(*names: str, **options: Any) -> list[Stream]:
+    return [Stream(name, schema=SCHEMA, **options) for name in names]
+
+
+def row(ts: int, x: float | None, y: int = 0) -> dict[str, Any]:
+    return {"ts": ts, "x": x, "y": y}
+
+
+def test_a_lonely_row_comes_in_the_push_that_passes_its_horizon_and_once() -> None:
+    engine = JoinEngine(Join(streams("e", "w"), "abs(e.x - w.x) <= 1", {"e": "10us", "w": "3us"}, how="left"))
+    assert engine.push({"e": row(100, 5.0), "w": row(90, 5.0)}).num_rows == 0
+    assert engine.push({"e": row(200, 50.0), "w": row(110, 9.0)}).num_rows == 0  # a partner may still come
+    assert engine.push({"w": row(111, 9.0)})["e_seq"].to_pylist() == [0]
+    assert engine.push({"w": row(112, 9.0)}).num_rows == 0
+    assert engine.push({"w": row(197, 50.0)})["w_seq"].to_pylist() == [4]
+    assert engine.finish().num_rows == 0
+
+
+def test_a_partner_that_comes_later_but_is_older_is_found() -> None:
+    """The other's tuples are kept beyond their own window: one that waits may have met them alone."""
+    engine = JoinEngine(Join(streams("e", "w"), "e.x = w.x", {"e": "10us", "w": "5us"}, how="anti"))
+    engine.push({"e": row(100, 1.0), "w": row(100, 7.0)})
+    engine.push({"w": row(105, 1.0)})
+    engine.push({"e": row(300, 2.0), "w": row(109, 8.0)})
+    assert engine.push({"w": row(200, 8.0)}).num_rows == 0
+
+
+def test_a_window_of_nothing_after_a_tuple_decides_as_soon_as_its_own_moment_has_passed() -> None:
+    engine = JoinEngine(Join(streams("e", "w"), "e.x = w.x", {"e": "0us", "w": "5us"}, how="anti"))
+    engine.push({"w": row(9, 1.0), "e": row(10, 1.0)})
+    assert engine.push({"e": row(11, 2.0), "w": row(11, 3.0)}).num_rows == 0
+    assert engine.push({"e": row(12, 2.0), "w": row(12, 3.0)})["e_seq"].to_pylist() == [1]
+
+
+def test_an_idle_streams_silence_counts_as_its_watermark() -> None:
+    engine = JoinEngine(Join(streams("e", "w"), "e.x = w.x", "5us", how="anti"))
+    engine.push({"e": row(10, 1.0), "w": row(8, 1.0)})
+    assert engine.push({"e": [row(11, 4.0), row(100, 2.0)]}).num_rows == 0
+    engine.set_idle("w")
+    assert engine.push({"e": row(100, 2.0)})["e_seq"].to_pylist() == [1]
+    engine.push({"w": row(11, 4.0)})
+    assert engine.counters["late_rows"]["w"] == 1
+
+
+def test_a_condition_on_one_stream_takes_its_partners_and_where_takes_the_row() -> None:
+    on = "e.x = w.x AND e.y > 3 AND w.y > 3"
+    rows = {"e": [row(1, 1.0, 5), row(2, 1.0, 1), row(3, None, 9)], "w": [row(4, 1.0, 5), row(5, 2.0, 1)]}
+    joined = JoinEngine(Join(streams("e", "w"), on, "10us", how="full"))
+    found = pa.concat_tables([joined.push(rows), joined.finish()])
+    pairs = list(zip(found["e_seq"].to_pylist(), found["w_seq"].to_pylist(), strict=True))
+    assert sorted(pairs, key=str) == sorted([(0, 0), (1, None), (2, None), (None, 1)], key=str)
+    assert joined.counters["filtered_rows"] == {"e": 0, "w": 0}
+    left = JoinEngine(Join(streams("e", "w", where="y > 3"), "e.x = w.x", "10us", how="full"))
+    found = pa.concat_tables([left.push(rows), left.finish()])
+    assert left.counters["filtered_rows"] == {"e": 1, "w": 1}
+    assert sorted(zip(found["e_seq"].to_pylist(), found["w_seq"].to_pylist(), strict=True), key=str) == [
+        (0, 0),
+        (2, None),
+    ]
+
+
+def test_no_tuple_is_its_own_partner() -> None:
+    pair = [Stream(name, "one.csv", schema=SCHEMA) for name in "ab"]
+    rows = [row(1, 1.0), row(2, 2.0), row(3, 2.0)]
+    engine = JoinEngine(Join(pair, "a.x = b.x", "10us", how="anti"))
+    engine.push({"a": rows, "b": rows})
+    assert engine.finish()["a_seq"].to_pylist() == [0]
+
+
+def test_a_push_that_is_given_up_decides_nothing() -> None:
+    engine = JoinEngine(Join(streams("e", "w"), "e.x = w.x", "5us", how="anti"), chunk_rows=64)
+    engine.push({"e": [row(n, float(n)) for n in range(80)], "w": row(0, -1.0)})
+    chunks = engine.push_chunks({"e": row(100, 0.0), "w": row(100, 0.0)})
+    assert next(chunks).num_rows == 64
+    chunks.close()
+    assert engine.counters["waiting_rows"] == 80
+    assert engine.push({"e": row(100, 0.0), "w": row(100, 0.0)})["e_seq"].to_pylist() == list(range(80))
+
+
+@pytest.mark.parametrize("how", KINDS)
+def test_a_state_in_blocks_names_what_waits_and_is_restored(tmp_path: Path, how: str) -> None:
+    schema = pa.schema([("ts", pa.timestamp("us", tz="UTC")), ("x", pa.float64())])
+    bound = bind(Join([Stream("e"), Stream("w")], "abs(e.x - w.x) <= 0.02", "20us", how=how), {"e": schema, "w": schema})
+    store = RunStore(BlockStore(str(tmp_path)), ["e", "w"], "test")
+    whole, pieces, saved = WindowJoin(bound), [], WindowJoin(bound)
+    expected: list[pa.Table] = []
+    for n in range(40):
+        batch = {s: tuples(bound, s, n * 3, 3) for s in (0, 1)}
+        expected += whole.push(batch, 3 * n)
+        pieces += saved.push(batch, 3 * n)
+        blob = saved.save(store)
+        assert {ref for ref in saved.blocks if not (tmp_path / ref).exists()} == set()
+        saved = WindowJoin.restored(bound, blob, store)
+    assert numbers_of(bound.join, *pieces) == numbers_of(bound.join, *expected)  # type: ignore[arg-type]
+    assert saved.counters["waiting_rows"] == whole.counters["waiting_rows"] > 0
+
+
+def tuples(bound: BoundJoin, stream: int, first: int, count: int) -> pa.Table:
+    chooser = random.Random(first * 2 + stream)
+    columns = [range(first, first + count), range(first, first + count), [chooser.random() for _ in range(count)]]
+    arrays = [pa.array(list(values), field.type) for values, field in zip(columns, bound.tuple_schema(stream))]
+    return pa.Table.from_arrays(arrays, schema=bound.tuple_schema(stream))
+
+
+def test_a_state_without_what_waits_is_refused() -> None:
+    schema = pa.schema([("ts", pa.timestamp("us", tz="UTC")), ("x", pa.float64())])
+    streams = [Stream("e"), Stream("w")]
+    inner = bind(Join(streams, (), "1s"), {"e": schema, "w": schema})
+    left = bind(Join(streams, (), "1s", how="left"), {"e": schema, "w": schema})
+    from streamjoin_ds.engine.storage import snapshot
+
+    facts, body = snapshot.opened(inner.fingerprint, WindowJoin(inner).save())
+    facts.pop("sizes")
+    with pytest.raises(StateCorruptError):
+        WindowJoin.restored(left, snapshot.sealed(left.fingerprint, facts, []))
+
+
+def test_what_has_no_meaning_is_refused_by_name() -> None:
+    with pytest.raises(ArgumentError, match="how is not the name") as refused:
+        Join(streams("e", "w"), (), "1s", how="outer")
+    assert refused.value.name == "how"
+    with pytest.raises(ArgumentError, match="needs two streams"):
+        Join(streams("e", "w", "x"), (), "1s", how="semi")
+    for window in ("last 5", "every 1s for 2s"):
+        with pytest.raises(WindowError, match="needs a time window"):
+            Join(streams("e", "w"), (), window, how="left")
+    with pytest.raises(ColumnError, match="a tuple of e alone"):
+        Join(streams("e", "w"), (), "1s", ["e.x", "w.x"], how="anti")
+    assert Join(streams("e", "w"), (), "1s", how="anti").select == ("e.*",)
+
+
+def test_a_joins_text_and_fingerprint_say_how_and_are_what_they_were_without() -> None:
+    inner, left = (Join(streams("e", "w"), "e.x = w.x", "1s", how=how) for how in ("inner", "left"))
+    assert "how" not in inner.to_facts()
+    assert Join.from_facts(left.to_facts()).how == "left"
+    schemas = {stream.name: stream.schema for stream in left.streams}
+    assert bind(inner, schemas).fingerprint != bind(left, schemas).fingerprint
