@@ -203,9 +203,12 @@ def test_a_push_that_is_given_up_decides_nothing() -> None:
 @pytest.mark.parametrize("how", KINDS)
 def test_a_state_in_blocks_names_what_waits_and_is_restored(tmp_path: Path, how: str) -> None:
     schema = pa.schema([("ts", pa.timestamp("us", tz="UTC")), ("x", pa.float64())])
-    bound = bind(Join([Stream("e"), Stream("w")], "abs(e.x - w.x) <= 0.02", "20us", how=how), {"e": schema, "w": schema})
+    bound = bind(
+        Join([Stream("e"), Stream("w")], "abs(e.x - w.x) <= 0.02", "20us", how=how), {"e": schema, "w": schema}
+    )
     store = RunStore(BlockStore(str(tmp_path)), ["e", "w"], "test")
-    whole, pieces, saved = WindowJoin(bound), [], WindowJoin(bound)
+    whole, saved = WindowJoin(bound), WindowJoin(bound)
+    pieces: list[pa.Table] = []
     expected: list[pa.Table] = []
     for n in range(40):
         batch = {s: tuples(bound, s, n * 3, 3) for s in (0, 1)}
@@ -221,7 +224,9 @@ def test_a_state_in_blocks_names_what_waits_and_is_restored(tmp_path: Path, how:
 def tuples(bound: BoundJoin, stream: int, first: int, count: int) -> pa.Table:
     chooser = random.Random(first * 2 + stream)
     columns = [range(first, first + count), range(first, first + count), [chooser.random() for _ in range(count)]]
-    arrays = [pa.array(list(values), field.type) for values, field in zip(columns, bound.tuple_schema(stream))]
+    arrays = [
+        pa.array(list(values), field.type) for values, field in zip(columns, bound.tuple_schema(stream), strict=True)
+    ]
     return pa.Table.from_arrays(arrays, schema=bound.tuple_schema(stream))
 
 
@@ -232,7 +237,7 @@ def test_a_state_without_what_waits_is_refused() -> None:
     left = bind(Join(streams, (), "1s", how="left"), {"e": schema, "w": schema})
     from streamjoin_ds.engine.storage import snapshot
 
-    facts, body = snapshot.opened(inner.fingerprint, WindowJoin(inner).save())
+    facts, _ = snapshot.opened(inner.fingerprint, WindowJoin(inner).save())
     facts.pop("sizes")
     with pytest.raises(StateCorruptError):
         WindowJoin.restored(left, snapshot.sealed(left.fingerprint, facts, []))

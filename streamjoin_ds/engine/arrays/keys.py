@@ -67,7 +67,9 @@ class NullKeyMask:
         self._floats = tuple(names.index(name) for name in floats if pa.types.is_floating(kinds.field(name).type))
         self._bars = bound.bars[stream] if bound.bars else ()
         self._places = {
-            column: names.index(bound.compared_name(stream, column.name)) for term in self._bars for column in term.columns
+            column: names.index(bound.compared_name(stream, column.name))
+            for term in self._bars
+            for column in term.columns
         }
 
     def mask(self, arrived: BatchColumns) -> npt.NDArray[np.bool_] | None:

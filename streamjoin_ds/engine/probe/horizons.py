@@ -268,9 +268,7 @@ class _RowsOfOne:
     def __init__(self, bound: BoundJoin, stream: int) -> None:
         self._schema = pa.schema([field for field in bound.result_schema if field.name != "batch_id"])
         inside = {
-            column.name: bound.inside_name(stream, column.column)
-            for column in bound.result
-            if column.stream == stream
+            column.name: bound.inside_name(stream, column.column) for column in bound.result if column.stream == stream
         }
         inside |= {f"{bound.names[stream]}_seq": SEQ, "event_time": TS}
         self._inside = [inside.get(field.name) for field in self._schema]

@@ -147,7 +147,9 @@ class RunStore:
                 raise _foreign(name) from error
             piece.block = name
             worker_cache.put(key, piece, piece.size_bytes)
-        if not isinstance(piece, WaitingPiece) or piece.to_facts() != {n: v for n, v in expected.items() if n != "block"}:
+        if not isinstance(piece, WaitingPiece) or piece.to_facts() != {
+            n: v for n, v in expected.items() if n != "block"
+        }:
             worker_cache.discard(key, "it holds other tuples than the state says")
             raise _foreign(name)
         return piece
