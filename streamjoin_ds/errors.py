@@ -22,6 +22,7 @@ __all__ = [
     "FileFormatError",
     "FileMissingError",
     "FileOrderError",
+    "FileRotatedError",
     "FingerprintMismatchError",
     "ForeignCheckpointError",
     "IntakeError",
@@ -186,6 +187,12 @@ class FileChangedError(StreamJoinError):
     """An input file no longer holds what was read from it."""
 
     code = "FILE_CHANGED"
+
+
+class FileRotatedError(FileChangedError):
+    """An input file was cut off or put away under another name while it was read, and begins anew."""
+
+    code = "FILE_ROTATED"
 
 
 class FileOrderError(StreamJoinError):

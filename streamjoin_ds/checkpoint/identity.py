@@ -214,6 +214,8 @@ def _changes(old: BoundJoin, new: BoundJoin) -> list[str]:
         facts = {
             "time column": (before.time != after.time or before.time_unit != after.time_unit),
             "partitions": before.partition_kind != after.partition_kind,
+            "sub-folders": before.sub_folders != after.sub_folders,
+            "order of files": before.file_order != after.file_order,
             "delay": before.delay_us != after.delay_us,
             "generator": _generator(before) != _generator(after),
             "columns": schema_facts(old.schemas[stream]) != schema_facts(new.schemas[stream]),

@@ -28,6 +28,9 @@ _METAVARS = {
     "starting_version": "VERSION",
     "starting_timestamp": "TIME",
     "partition_by": "file|folder",
+    "sub_folders": "skip|read",
+    "file_order": "name|modified",
+    "finished_after": "DURATION",
     "rate": "NUMBER",
     "layout": "KIND|LxL",
     "cells": "N",
@@ -48,7 +51,7 @@ _SWITCHES = {"pin": "--pin/--no-pin", "durable": "--durable/--no-durable"}
 _SEVERAL = ("on", "where", "delimiter", "conf")
 _SHARED = (
     "time", "on", "where", "window", "select", "delay", "idle_timeout", "max_ahead", "delimiter", "on_bad_file",
-    "partition_by", "on_change", "starting_version", "starting_timestamp", "rate", "layout", "cells", "exchange",
+    "partition_by", "sub_folders", "file_order", "finished_after", "on_change", "starting_version", "starting_timestamp", "rate", "layout", "cells", "exchange",
     "kernel", "threads", "pin", "index", "order", "merge_runs", "durable", "max_delay", *READING_KEYS,
 )  # fmt: skip
 

@@ -92,6 +92,7 @@ def _join(bound: BoundJoin) -> Iterator[str]:
         parts = f", each {what} a partition" if what else ""
         yield f"  stream      {stream.name}: time {stream.time}{delay}{idle}{ahead}{parts}, {columns}"
         yield from _table(stream)
+        yield from _folder(stream)
     for condition in bound.conditions:
         yield f"  find        {condition.text}   {_bounds(bound, condition)} by {_COMPARISONS[condition.kind]}"
     for name, filters in zip(join.names, bound.filters, strict=True):
@@ -119,6 +120,19 @@ def _table(stream: Stream) -> Iterator[str]:
         begin = f"with the first version since {stream.starting_timestamp}"
     changes = "are ignored" if stream.on_change == "ignore" else "stop the stream"
     yield f"  table       {stream.name}: begins {begin}, then by version; deletes and updates {changes}"
+
+
+def _folder(stream: Stream) -> Iterator[str]:
+    """Yield a line about a stream whose folder is not read in the usual way."""
+    said = []
+    if stream.sub_folders == "read":
+        said.append("sub-folders are read, by their paths")
+    if stream.file_order == "modified":
+        said.append("files are read whole, by time of change, then name")
+    if stream.finished_after is not None:
+        said.append(f"a file is finished {stream.finished_after} after its last change")
+    if said:
+        yield f"  folder      {stream.name}: {'; '.join(said)}"
 
 
 def _by_keys(plan: Plan, keys: KeyHint | None) -> Iterator[str]:

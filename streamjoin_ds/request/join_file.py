@@ -25,6 +25,7 @@ import msgspec
 
 from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.plan import EXCHANGES, KERNELS
+from streamjoin_ds.spec.folder_options import FILE_ORDER, SUB_FOLDERS
 from streamjoin_ds.spec.stream import FORMATS, ON_BAD_FILE, ON_CHANGE, PARTITION_BY, TIME_UNITS
 from streamjoin_ds.stream.sensor_options import READER_OPTIONS
 
@@ -294,6 +295,27 @@ JOIN_KEYS: dict[str, Key] = {
         one_of=PARTITION_BY,
         example="file",
     ),
+    "sub_folders": Key(
+        "Whether the files of sub-folders are read too, their names such as date=2024-01-01 as columns (read), or passed "
+        "over (skip); or e=read for one stream.",
+        (str, _TABLE),
+        "[default: skip]",
+        one_of=SUB_FOLDERS,
+        example="read",
+    ),
+    "file_order": Key(
+        "The order of a folder's files: by their names (name), or by their times of change (modified); or e=modified.",
+        (str, _TABLE),
+        "[default: name]",
+        one_of=FILE_ORDER,
+        example="modified",
+    ),
+    "finished_after": Key(
+        "Time without a change after which a file is finished, and the next one may be begun: 30s, or e=30s.",
+        (str, _TABLE),
+        "[default: once a later file is there]",
+        example="30s",
+    ),
     "rate": Key(
         "Tuples a second, by which the layout is chosen at first: 1000, or e=1000,w=20000.",
         (float, _NUMBERS),
@@ -365,6 +387,22 @@ STREAM_KEYS: dict[str, Key] = {
         "sub-folder (folder).",
         note="[default: one order]",
         one_of=PARTITION_BY,
+    ),
+    "sub_folders": Key(
+        "Whether the files of sub-folders are read too, their names such as date=2024-01-01 as columns (read), or passed "
+        "over (skip).",
+        note="[default: skip]",
+        one_of=SUB_FOLDERS,
+    ),
+    "file_order": Key(
+        "The order of the folder's files: by their names (name), or by their times of change (modified).",
+        note="[default: name]",
+        one_of=FILE_ORDER,
+    ),
+    "finished_after": Key(
+        "Time without a change after which a file is finished, and the next one may be begun.",
+        note="[default: once a later file is there]",
+        example="30s",
     ),
     "rate": Key(
         "Tuples a second, by which the layout is chosen at first.",

@@ -20,7 +20,10 @@ from streamjoin_ds.stream.sensor_options import checked_reader_options
 __all__ = ["EXPLAINED", "Request", "request_of", "required"]
 
 # The keys that a flag gives to all streams or to some.
-_OF_STREAMS = ("time", "delay", "idle_timeout", "max_ahead", "on_bad_file", "partition_by", "rate")
+_OF_STREAMS = (
+    "time", "delay", "idle_timeout", "max_ahead", "on_bad_file", "partition_by", "sub_folders", "file_order",
+    "finished_after", "rate",
+)  # fmt: skip
 _OF_TABLES = ("on_change", "starting_version", "starting_timestamp")
 
 # The arguments that `StreamJoin.explain` shares with `StreamJoin.start`.

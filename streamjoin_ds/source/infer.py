@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 
 import numpy as np
 import pyarrow as pa
@@ -14,10 +15,11 @@ from streamjoin_ds.source.delta.tables import table_path, table_schema, with_tab
 from streamjoin_ds.source.event_time import event_times
 from streamjoin_ds.source.files.csv_lines import NULL_TEXTS, csv_header
 from streamjoin_ds.source.files.file_partitions import partition_streams
+from streamjoin_ds.source.files.folder_columns import folder_types, folder_values
 from streamjoin_ds.source.files.json_lines import check_nulls
 from streamjoin_ds.source.files.line_blocks import TextFormat
 from streamjoin_ds.source.files.lines import first_line
-from streamjoin_ds.source.files.listing import FileEntry, Location
+from streamjoin_ds.source.files.listing import FileEntry, Location, location_of
 from streamjoin_ds.source.files.parquet_rows import parquet_schema
 from streamjoin_ds.source.files.spool_records import SpoolRecords, payload_lines
 from streamjoin_ds.source.files.text import open_text
@@ -58,7 +60,7 @@ def infer_schema(stream: Stream) -> pa.Schema:
         return schema
     location = None
     if stream.source is not None:
-        location = Location(stream.source, stream.format, stream.name)
+        location = location_of(stream)
         location.refuse_table()
     if stream.partition_by == "folder" and not isinstance(stream.schema, pa.Schema):
         return _of_first_folder(stream)
@@ -67,17 +69,29 @@ def infer_schema(stream: Stream) -> pa.Schema:
     if location is None:
         msg = f"stream {stream.name} has neither a source nor a schema"
         raise ArgumentError(msg, name=stream.name, hint="give it a path or a generator, or declare its columns")
-    found = (location.entry(name) for name in location.names())
+    found = (location.entry(name) for name in tuple(location.names()))
     entry = next((entry for entry in found if entry is not None and entry.size), None)
     if entry is None:
         msg = f"the columns of stream {stream.name} cannot be inferred: {location.path} has no file with content"
         hint = "put a file there, or declare the schema"
         if location.folders:
             hint += f"; sub-folders are not read: name one of them, for example {location.folders[0]}"
+            hint += ", or set sub_folders=read"
         raise FileMissingError(msg, name=location.path, hint=hint)
-    schema = _of_file(entry, location.format_of(entry), stream)
+    schema = _with_folders(_of_file(entry, location.format_of(entry), stream), entry, location, stream)
     check_time_column(schema, stream)
     return schema
+
+
+def _with_folders(schema: pa.Schema, entry: FileEntry, location: Location, stream: Stream) -> pa.Schema:
+    """Return the columns of a file, and those that its folders name. These come last, and win over the file's."""
+    named = location.columns_of(entry.path, stream.time).values
+    if not named:
+        return schema
+    paths = (location.path_of(name) for name in location.names_listed)
+    types = folder_types(location.columns_of(path, stream.time).values for path in paths)
+    fields = [column for column in schema if column.name not in named]
+    return pa.schema([*fields, *(pa.field(name, types[name]) for name in named)])
 
 
 def _of_topic(stream: Stream) -> pa.Schema:
@@ -120,13 +134,25 @@ def _is_json(value: bytes) -> bool:
 def _of_first_folder(stream: Stream) -> pa.Schema:
     """Return the columns of the first sub-folder that has a file with content."""
     last = None
-    for folder in partition_streams(stream):
+    streams = partition_streams(stream)
+    for folder in streams.values():
         try:
-            return infer_schema(folder)
+            schema = infer_schema(folder)
         except FileMissingError as error:  # noqa: PERF203 - a few turns
             last = error
+        else:
+            return _with_folder_names(schema, streams, stream)
     msg = f"the columns of stream {stream.name} cannot be inferred: no sub-folder of {stream.source} has a file"
     raise last or FileMissingError(msg, name=str(stream.source), hint="put a file there, or declare the schema")
+
+
+def _with_folder_names(schema: pa.Schema, names: Iterable[str], stream: Stream) -> pa.Schema:
+    """Return the columns of a partition, and those that the names of all partitions name, where these are read."""
+    if stream.sub_folders != "read":
+        return schema
+    types = folder_types(folder_values([name], stream.time) for name in names)
+    fields = [column for column in schema if column.name not in types]
+    return pa.schema([*fields, *(pa.field(name, kind) for name, kind in types.items())])
 
 
 def _of_file(entry: FileEntry, kind: str, stream: Stream) -> pa.Schema:

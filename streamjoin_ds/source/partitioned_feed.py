@@ -40,6 +40,9 @@ __all__ = ["Inputs", "PartitionedFeed"]
 # So many records of each partition are looked at first; more of those that are not far enough ahead.
 _LEAST_LOOK = 1 << 10
 
+# Between the names of a partition and of its file; both may hold one slash after the other only alone.
+_BETWEEN = "//"
+
 
 class Inputs(Protocol):
     """The partitions of a stream as they are now. Files are one kind (`files.file_partitions`)."""
@@ -259,10 +262,10 @@ class PartitionedFeed:
             self._feed(name).freeze()
 
     def files_between(self, start: PartitionedPosition, end: PartitionedPosition) -> tuple[str, ...]:
-        """See `Feed.files_between`: each name is that of the partition and of the file, with a slash between them."""
+        """See `Feed.files_between`: each name is that of the partition and of the file, with `_BETWEEN` between them."""
         found = []
         for name, first, last in self._stretches(start, end):
-            found += [f"{name}/{file}" for file in self._feed(name).files_between(first.at, last.at)]
+            found += [f"{name}{_BETWEEN}{file}" for file in self._feed(name).files_between(first.at, last.at)]
         return tuple(found)
 
     def running_max(
@@ -310,7 +313,7 @@ class PartitionedFeed:
         if files is not None:
             of_partition = {}
             for file in files:
-                name, _, own = file.rpartition("/")
+                name, _, own = file.partition(_BETWEEN)
                 of_partition.setdefault(name, []).append(own)
         for name, first, last in self._stretches(start, end):
             feed, names = self._feed(name), None if of_partition is None else of_partition.get(name, [])

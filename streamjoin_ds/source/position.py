@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from streamjoin_ds.errors import OffsetError
 from streamjoin_ds.source.digest import EMPTY_DIGEST, RollingDigest
 from streamjoin_ds.source.event_time import NO_TIME
+from streamjoin_ds.source.files.file_order import is_label
 from streamjoin_ds.source.set_aside import well_formed
 
 __all__ = ["FilePosition", "Position", "RowPosition", "is_told_by_count"]
@@ -42,7 +43,8 @@ class FilePosition:
     Parameters
     ----------
     file : str
-        Name of the file that holds the last record read; empty at the beginning.
+        Label of the file that holds the last record read (`files.file_order`): its name, where nothing else is said;
+        empty at the beginning.
     offset : int
         Bytes of the file's decompressed text (rows of a Parquet file) before the next record.
     line : int
@@ -103,7 +105,7 @@ class FilePosition:
         checks: dict[str, Callable[[Any], bool]] = {
             "aside": well_formed,
             "digest": RollingDigest.well_formed,
-            "file": _file_name,
+            "file": is_label,
             "kept": lambda value: all(_is_kept(group) for group in value),
             "names": _hexadecimal,
             "sizes": _hexadecimal,
@@ -141,14 +143,10 @@ def _fields_of(kind: type[RowPosition] | type[FilePosition]) -> dict[str, type]:
     return {field.name: plain.get(str(field.type), tuple) for field in fields(kind)}
 
 
-def _file_name(text: str) -> bool:
-    return "/" not in text and "\0" not in text and text not in (".", "..")
-
-
 def _is_kept(group: object) -> bool:
     if not isinstance(group, tuple) or [type(part) for part in group] != [str, int, str]:
         return False
-    return _file_name(group[0]) and 0 <= group[1] <= _MAX and _hexadecimal(group[2])
+    return is_label(group[0]) and 0 <= group[1] <= _MAX and _hexadecimal(group[2])
 
 
 def _hexadecimal(text: str) -> bool:

@@ -16,6 +16,7 @@ from dataclasses import astuple, dataclass
 import pyarrow as pa
 
 from streamjoin_ds.errors import StreamJoinError
+from streamjoin_ds.source.files.file_order import is_label
 from streamjoin_ds.source.records import Chunk, Reject
 from streamjoin_ds.spec.inside import inside_schema
 
@@ -76,7 +77,8 @@ def well_formed(facts: object) -> bool:
         isinstance(part, tuple)
         and [type(value) for value in part] == types
         and all(0 <= part[place] < 1 << 63 for place in (0, 2, 3))
-        and "/" not in part[1] + part[4]
+        and is_label(part[1])
+        and is_label(part[4])
         and part[5] in _KINDS
         for part in facts
     )

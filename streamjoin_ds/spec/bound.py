@@ -209,6 +209,8 @@ class BoundJoin:
                 "columns": schema_facts(schema),
                 # left out if there are none, so that older joins keep their fingerprint
                 **({} if stream.partition_kind is None else {"partition_by": stream.partition_kind}),
+                **({} if stream.sub_folders == "skip" else {"sub_folders": stream.sub_folders}),
+                **({} if stream.file_order == "name" else {"file_order": stream.file_order}),
             }
             for stream, schema in zip(self.join.streams, self.schemas, strict=True)
         ]

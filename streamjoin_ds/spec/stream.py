@@ -17,6 +17,7 @@ from streamjoin_ds.errors import ArgumentError, ColumnError
 from streamjoin_ds.spec.columns import names_hint
 from streamjoin_ds.spec.duration import Duration, duration_text, duration_us
 from streamjoin_ds.spec.expression import Call, Expression, Literal, expression_facts, expression_from, streams_of
+from streamjoin_ds.spec.folder_options import FOLDER_OPTIONS, check_folder_options, finished_after_text, folder_facts
 from streamjoin_ds.spec.predicate import Column, stream_name
 from streamjoin_ds.spec.rate import checked_rate
 
@@ -151,6 +152,19 @@ class Stream:
         The stream has many partitions, each with an order of its own, and no order among them: each file of the folder
         is one, or each sub-folder. Lateness is judged in each partition, and the stream's watermark is the smallest of
         its partitions' that are not idle (ARCHITECTURE.md, "Partitions"). By default the stream has one order.
+    sub_folders : {"skip", "read"}
+        "read" reads the files of all sub-folders too, in the order of their paths (ARCHITECTURE.md, "Folders"). Names
+        such as ``date=2024-01-01`` are columns, which may be declared in `schema`. By default sub-folders are passed
+        over, and a warning names one.
+    file_order : {"name", "modified"}
+        The order of a folder's files: by their names, or by the times of their last changes and, where these are equal,
+        by their names. By "modified" each file must be whole: it is read once `finished_after` has passed (10 s by
+        default) and must not change any more; one that is written again is a new file. Files without any order among
+        them are partitions: ``partition_by="file"``.
+    finished_after : str or timedelta, optional
+        A file is finished once it has not been changed for so long, by the machine's clock. Until then no file after it
+        is begun, and a Parquet or compressed file is not begun. By default a file is finished as soon as one after it
+        is there. It moves the ends of batches and may differ at each restart.
     """
 
     name: str
@@ -170,6 +184,9 @@ class Stream:
     starting_version: int | str | None = None
     starting_timestamp: str | datetime | None = None
     partition_by: str | None = None
+    sub_folders: str = "skip"
+    file_order: str = "name"
+    finished_after: Duration | None = None
 
     def __post_init__(self) -> None:
         stream_name(self.name)
@@ -206,6 +223,8 @@ class Stream:
         object.__setattr__(self, "starting_version", _starting_version(self.starting_version, self.name))
         object.__setattr__(self, "starting_timestamp", _starting_timestamp(self.starting_timestamp, self.name))
         _check_table_options(self)
+        object.__setattr__(self, "finished_after", finished_after_text(self.finished_after, self.name))
+        check_folder_options(self)
         if self.partition_kind is not None:
             _check_partitions(self)
 
@@ -234,6 +253,11 @@ class Stream:
         """How many microseconds a record may be ahead of those before it; None: there is no limit."""
         return None if self.max_ahead is None else _delay_us(self.max_ahead, self.name)
 
+    @property
+    def finished_after_us(self) -> int | None:
+        """After how many microseconds without a change a file is finished; None: where nothing is said."""
+        return None if self.finished_after is None else _delay_us(self.finished_after, self.name)
+
     def to_facts(self) -> dict[str, object]:
         """Return the stream as plain JSON values; `Stream.from_facts` makes the stream of them again."""
         source = self.source.to_facts() if isinstance(self.source, Generator) else self.source
@@ -243,6 +267,7 @@ class Stream:
             **({} if self.rate is None else {"rate": self.rate}),
             **_table_facts(self),
             **({} if self.partition_by is None else {"partition_by": self.partition_by}),
+            **folder_facts(self),
             "name": self.name,
             "source": source,
             "time": self.time,
@@ -275,6 +300,7 @@ class Stream:
             rate=facts.get("rate"),
             **{name: facts[name] for name in _TABLE_OPTIONS if name in facts},
             partition_by=facts.get("partition_by"),
+            **{name: facts[name] for name in FOLDER_OPTIONS if name in facts},
             **{name: f"{facts[f'{name}_us']}us" for name in ("idle_timeout", "max_ahead") if f"{name}_us" in facts},
         )
 

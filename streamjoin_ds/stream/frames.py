@@ -29,6 +29,7 @@ from streamjoin_ds.plan import AskedLayout, Execution, Plan
 from streamjoin_ds.source.event_time import NO_TIME
 from streamjoin_ds.spec import BoundJoin, Join, Stream, bind, duration_text
 from streamjoin_ds.spec.bound import SEQ, TS
+from streamjoin_ds.spec.folder_options import folder_facts, refused_option
 from streamjoin_ds.stream.frame_grid import FrameLayout, check_kept_layout, default_layout
 
 if TYPE_CHECKING:
@@ -123,6 +124,8 @@ def check_frames(join: Join, frames: Mapping[str, DataFrame]) -> None:
                     f"stream {stream.name} has {option}, which needs an order of the records, and DataFrames have none"
                 )
                 raise ArgumentError(msg, name=option, hint="leave it out, or use start() on sources")
+        for option in folder_facts(stream):
+            raise refused_option(stream.name, option, "is a DataFrame, which has no files")
     if set(frames) != set(join.names):
         odd = ", ".join(sorted(set(frames) ^ set(join.names)))
         msg = f"the frames and the join's streams have different names: {odd}"

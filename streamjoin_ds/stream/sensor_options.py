@@ -44,6 +44,9 @@ STREAM_OPTIONS = {
     "starting_version": "version of a Delta table whose changes come first, or latest (begin with the table's rows)",
     "starting_timestamp": "instead of starting_version: the first version committed then or later",
     "partition_by": "file or folder: each file, or each sub-folder, has an order of its own (one order for all)",
+    "sub_folders": "skip, or read: read the files of sub-folders too, names like date=2024-01-01 as columns (skip)",
+    "file_order": "name, or modified: the order of a folder's files (name)",
+    "finished_after": "how long a finished file has not been changed, such as 30s (a later file finishes one)",
     "delay": "accepted, but not used outside a join",
 }
 
@@ -207,6 +210,9 @@ def _stream(given: Mapping[str, str]) -> Stream:
         starting_version=given.get("starting_version"),
         starting_timestamp=given.get("starting_timestamp"),
         partition_by=given.get("partition_by", "").lower() or None,
+        sub_folders=given.get("sub_folders", "skip").lower(),
+        file_order=given.get("file_order", "name").lower(),
+        finished_after=given.get("finished_after"),
     )
     return with_table_format(stream)
 

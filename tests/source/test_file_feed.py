@@ -209,7 +209,7 @@ def test_formats_and_paths(tmp_path: Path) -> None:
         with pytest.raises(error):
             read_all(path, 2)
     with pytest.raises(FileFormatError):
-        feed(tmp_path / "a*b.csv")
+        feed(tmp_path / "a*b*.csv")
 
 
 def test_freeze_sees_nothing_new(tmp_path: Path) -> None:

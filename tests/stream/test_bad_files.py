@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 import random
 from collections import Counter
 from pathlib import Path
@@ -19,6 +20,12 @@ from tests.support.microbatch import MicroBatches
 START_US = 1_704_067_200_000_000
 SCHEMA = pa.schema([("ts", pa.int64()), ("x", pa.int64())])
 BAD = {"ts": None, "x": None}  # one record that has no time
+READING: tuple[dict[str, str], ...] = (
+    {},
+    {"sub_folders": "read"},
+    {"file_order": "modified", "finished_after": "0s"},
+    {"sub_folders": "read", "file_order": "modified", "finished_after": "0s"},
+)
 
 
 class Folders(Clocked):
@@ -38,22 +45,35 @@ class Folders(Clocked):
 
     def put(self, name: str, kind: str, *rows: tuple[int, int]) -> None:
         """Write a file: `good`, `cut` after its rows, `foreign`, or `late`, which sorts before one that was read."""
-        path = self.home / name / f"{self.files[name]:04d}.csv"
+        facts, number = self.join.streams[self.join.names.index(name)], self.files[name]
+        if kind == "late":
+            number = self.newest[name]
+        by_time = facts.file_order == "modified"
+        folder = self.home / name
+        if facts.sub_folders == "read":  # numbers of one digit and of two
+            folder = folder / f"part={99 - number if by_time else number + 5}"
+            folder.mkdir(exist_ok=True)
+        path = folder / (f"{9999 - self.files[name]:04d}.csv" if by_time else f"{self.files[name]:04d}.csv")
         found = [{"ts": START_US + second * 1_000_000, "x": x} for second, x in rows]
         text = "ts,x\n" + "".join(f"{row['ts']},{row['x']}\n" for row in found)
         if kind == "cut":
             packed = bytearray(gzip.compress(text.encode(), mtime=0))
             packed[-6] ^= 0xFF
-            path.with_suffix(".csv.gz").write_bytes(packed)
+            path = path.with_suffix(".csv.gz")
+            path.write_bytes(packed)
             found = [*found[:-1], BAD]  # zlib does not give the last byte
         elif kind == "foreign":
             path.write_text("what,is,this\n" + text)
             found = [BAD]
         elif kind == "late":
-            path.with_name(f"{self.newest[name]:04d}-{path.name}").write_text(text)  # "-" sorts before "."
+            path = path if by_time else path.with_name(f"{number:04d}-{path.name}")  # "-" sorts before "."
+            path.write_text(text)
             found = [BAD]
         else:
             path.write_text(text)
+        if by_time:
+            changed_s = 1000 * (number + 1) - (1000 - self.files[name] if kind == "late" else 0)
+            os.utime(path, (changed_s, changed_s))
         if kind != "late":
             self.newest[name] = self.files[name]
         self.files[name] += 1
@@ -97,6 +117,7 @@ def test_any_schedule_of_bad_files_silence_and_futures(tmp_path: Path, seed: int
             delay=dice.choice(("0s", "2s")),
             idle_timeout=dice.choice((None, "3s", "7s")),
             max_ahead=dice.choice((None, "9s")),
+            **READING[seed % 4],  # type: ignore[arg-type]
         )
         for name in names
     ]

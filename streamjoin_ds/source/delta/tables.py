@@ -11,6 +11,7 @@ from streamjoin_ds.blocks.location import is_local, local_path
 from streamjoin_ds.delta.results import EVENT_TIME, JOIN_ID_KEY
 from streamjoin_ds.delta.table_state import TableState
 from streamjoin_ds.errors import ArgumentError, FileFormatError
+from streamjoin_ds.spec.folder_options import folder_facts, refused_option
 from streamjoin_ds.spec.stream import Stream
 
 __all__ = ["table_path", "table_schema", "with_table_format"]
@@ -57,6 +58,9 @@ def with_table_format(stream: Stream) -> Stream:
     if path is not None and stream.partition_by is not None:
         msg = f"stream {stream.name} is over a Delta table, which has one order, so it cannot have partition_by"
         raise ArgumentError(msg, name="partition_by", hint="leave it out; partition columns of the table are columns")
+    if path is not None:
+        for name in folder_facts(stream):
+            raise refused_option(stream.name, name, "is over a Delta table, whose log says what is read")
     if path is None or stream.format != "auto":
         return stream
     state = TableState(path)

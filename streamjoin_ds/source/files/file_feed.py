@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import time
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,8 +17,9 @@ from streamjoin_ds.source.event_time import NO_TIME
 from streamjoin_ds.source.feed import ArrayFrontier, Frontier
 from streamjoin_ds.source.files.file_scan import FileScan
 from streamjoin_ds.source.files.file_watch import changed, late_names, missing, order_error, verify_segment
+from streamjoin_ds.source.files.folder_columns import with_row
 from streamjoin_ds.source.files.line_blocks import TextFormat
-from streamjoin_ds.source.files.listing import FileEntry, Location
+from streamjoin_ds.source.files.listing import FileEntry, location_of
 from streamjoin_ds.source.files.parquet_rows import ParquetRows, content_digest
 from streamjoin_ds.source.files.text import open_text
 from streamjoin_ds.source.position import FilePosition
@@ -46,7 +48,7 @@ class _Reading:
 
 
 class FileFeed:
-    """The feed of a stream's files, in the order of their names, each from its beginning to its end.
+    """The feed of a stream's files in the stream's order (`file_order.FileOrder`), each from beginning to end.
 
     A file may grow at its end as long as no later file exists. Once one exists, the file counts as complete. Records
     are lines (rows of Parquet). They are numbered in their order, the broken ones too, so a tuple's number depends only
@@ -61,18 +63,30 @@ class FileFeed:
         The columns that travel, with their inside types, and the time column as a timestamp.
     ignore_missing : bool
         See `FileScan`.
+    root : str, optional
+        See `Location`.
+    clock : callable
+        See `FileScan`.
     """
 
     endless = False
 
-    def __init__(self, stream: Stream, schema: pa.Schema, *, ignore_missing: bool = False) -> None:
+    def __init__(
+        self,
+        stream: Stream,
+        schema: pa.Schema,
+        *,
+        ignore_missing: bool = False,
+        root: str | None = None,
+        clock: Callable[[], int] = time.time_ns,
+    ) -> None:
         assert isinstance(stream.source, str)
         self._stream = stream
         self._schema = schema
         self._time_schema = pa.schema([_TIME.with_name(stream.time)])
-        self._location = Location(stream.source, stream.format, stream.name)
+        self._location = location_of(stream, root)
         self._ignore_missing = ignore_missing
-        self._scan = FileScan(stream, self._location, ignore_missing, schema)
+        self._scan = FileScan(stream, self._location, ignore_missing, schema, clock)
 
     @property
     def held_back_bytes(self) -> int:
@@ -262,7 +276,8 @@ class FileFeed:
     ) -> Iterator[Chunk]:
         offset, line, seq = reading.offset, reading.line, reading.seq
         stream = self._stream
-        form = TextFormat(self._location.format_of(entry), self._schema, stream, entry.path)
+        folders = self._location.columns_of(entry.path, stream.time)
+        form = TextFormat(self._location.format_of(entry), self._schema, stream, entry.path, folders)
         # Only the times, as the planner reads them: a record that is broken in another column has its time here.
         times = TextFormat(self._location.format_of(entry), self._time_schema, stream, entry.path)
         with open_text(entry.path) as text:
@@ -297,9 +312,12 @@ class FileFeed:
             return
         if offset == 0:
             digest.update(content_digest(entry))
-        rows = ParquetRows(entry, self._schema, self._stream.time, self._stream.name)
+        folders = self._location.columns_of(entry.path, self._stream.time)
+        row, schema = folders.row(self._schema, self._stream.name, entry.path), folders.rest(self._schema)
+        rows = ParquetRows(entry, schema, self._stream.time, self._stream.name)
         last = rows.count if limit is None else limit
-        for first, raw in rows.chunks(offset, last, self._schema.names):
+        for first, found in rows.chunks(offset, last, schema.names):
+            raw = with_row(found, row)
             numbers = np.arange(first + 1, first + raw.count + 1, dtype=np.int64)
             far = None if clock is None else clock.far(raw)
             yield inside_form(raw, self._stream, self._schema, seq, entry.path, numbers, far=far)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -11,7 +11,8 @@ import pyarrow as pa
 from streamjoin_ds.blocks.location import local_path
 from streamjoin_ds.errors import FileMissingError, OffsetError, StreamJoinError
 from streamjoin_ds.source.files.file_feed import FileFeed
-from streamjoin_ds.source.files.listing import Location
+from streamjoin_ds.source.files.file_order import is_label
+from streamjoin_ds.source.files.listing import Location, location_of
 from streamjoin_ds.source.position import FilePosition, Position
 from streamjoin_ds.spec.stream import Stream
 
@@ -21,8 +22,9 @@ __all__ = ["FilePartitions", "partition_streams"]
 class FilePartitions:
     """The files, or the sub-folders, of a stream's folder (see `partitioned_feed.Inputs`).
 
-    A file is read as it grows. The files of a sub-folder are read in the order of their names, as those of a stream of
-    one order are. Names that begin with a point or an underscore are left out.
+    A file is read as it grows. The files of a sub-folder are read in the stream's order of files, as those of a stream
+    of one order are. With ``sub_folders="read"`` a file may lie in any sub-folder, and the name of a sub-folder that is a
+    partition may be a column. Names that begin with a point or an underscore are left out.
 
     Parameters
     ----------
@@ -44,7 +46,7 @@ class FilePartitions:
         if stream.partition_by == "folder":
             self._folder = _SubFolders(stream)
         else:
-            self._folder = Location(str(stream.source), stream.format, stream.name)
+            self._folder = location_of(stream)
 
     @property
     def passed_over(self) -> Sequence[str]:
@@ -69,12 +71,14 @@ class FilePartitions:
         OffsetError
             The name leads elsewhere: the offset was edited.
         """
-        if not name or "/" in name or "\0" in name or name in (".", ".."):
+        reads_sub_folders = self._stream.sub_folders == "read"
+        if not name or not is_label(name) or ("/" in name and not reads_sub_folders):
             msg = f"the logged offset of stream {self._stream.name} is malformed: partitions"
             hint = "restore the checkpoint's offsets folder from a copy, and never edit offsets by hand"
             raise OffsetError(msg, name="partitions", hint=hint)
         own = replace(self._stream, source=self._folder.path_of(name), partition_by=None)
-        return FileFeed(own, self._schema, ignore_missing=self._ignore_missing)
+        root = self._folder.path if reads_sub_folders else None
+        return FileFeed(own, self._schema, ignore_missing=self._ignore_missing, root=root)
 
     def begins(self, names: Sequence[str], *, at_start: bool) -> Mapping[str, Position]:
         """See `partitioned_feed.Inputs.begins`: at their first record."""
@@ -106,7 +110,7 @@ class _SubFolders:
         source = str(stream.source)
         path = str(local_path(source) or source) if source.startswith("file:") else source
         folder, last = os.path.split(path)
-        self._pattern = last if last.startswith("*.") else ""
+        self._pattern = last if "*" in last else ""
         self.path = (folder or ".") if self._pattern else path
         self.files: list[str] = []
 
@@ -126,8 +130,7 @@ class _SubFolders:
         return os.path.join(self.path, name, self._pattern) if self._pattern else os.path.join(self.path, name)
 
 
-def partition_streams(stream: Stream) -> Iterator[Stream]:
-    """Yield a stream of one order for each sub-folder of a stream with ``partition_by="folder"``."""
+def partition_streams(stream: Stream) -> Mapping[str, Stream]:
+    """Return a stream of one order for each sub-folder of a stream with ``partition_by="folder"``, by its name."""
     folders = _SubFolders(stream)
-    for name in folders.names():
-        yield replace(stream, source=folders.path_of(name), partition_by=None)
+    return {name: replace(stream, source=folders.path_of(name), partition_by=None) for name in folders.names()}

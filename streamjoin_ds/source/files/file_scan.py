@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import logging
+import os
+import time
 from bisect import bisect_right
 from collections import deque
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -14,9 +17,11 @@ from streamjoin_ds.errors import FileChangedError, FileFormatError, SchemaDriftE
 from streamjoin_ds.source.digest import RollingDigest, difference, name_sum, sum_of
 from streamjoin_ds.source.event_time import event_times
 from streamjoin_ds.source.files.file_watch import BadFile, FileWatch, continued, verify_prefix
+from streamjoin_ds.source.files.finish_rule import FinishRule
 from streamjoin_ds.source.files.line_blocks import LineBlocks, TextFormat
 from streamjoin_ds.source.files.listing import FileEntry, Location, compression_of
 from streamjoin_ds.source.files.parquet_rows import ParquetRows, content_digest
+from streamjoin_ds.source.files.rotation import holds, is_copy, read_twice
 from streamjoin_ds.source.files.scanned_piece import ScannedPiece
 from streamjoin_ds.source.files.spool_records import SpoolBlocks
 from streamjoin_ds.source.files.text import Text, open_text
@@ -44,10 +49,20 @@ class FileScan:
     ignore_missing : bool
         Whether files that were read to their end, and whose batches are done, may be removed.
     columns : pyarrow.Schema
-        The columns that travel. A file must have them all.
+        The columns that travel. A file must have them all, or the folders that it lies in name them.
+    clock : callable
+        Returns the time in nanoseconds since 1970, by which a file is found to be finished. Only where a batch ends
+        depends on it.
     """
 
-    def __init__(self, stream: Stream, location: Location, ignore_missing: bool, columns: pa.Schema) -> None:
+    def __init__(
+        self,
+        stream: Stream,
+        location: Location,
+        ignore_missing: bool,
+        columns: pa.Schema,
+        clock: Callable[[], int] = time.time_ns,
+    ) -> None:
         self._stream = stream
         self._columns = columns
         self._quarantine = stream.on_bad_file == "quarantine"
@@ -56,6 +71,7 @@ class FileScan:
         self._ignore_missing = ignore_missing
         self._watch = FileWatch(stream, location, ignore_missing)
         self._frozen: tuple[frozenset[str], FileEntry | None] | None = None
+        self._finish = FinishRule(stream, clock)
         self._file: FileEntry | None = None  # the tail's file as it is now
         self._schema = pa.schema([pa.field(stream.time, pa.timestamp("us", tz="UTC"))])
         self._head: FilePosition | None = None  # where the pieces begin
@@ -84,6 +100,7 @@ class FileScan:
         names = self._location.names(fresh=True)
         last = self._location.entry(names[-1]) if names else None
         self._frozen = (frozenset(names), last)
+        self._finish.freeze()
 
     def running_max(self, start: FilePosition, limit: int, ahead: AheadLimit | None = None) -> np.ndarray:
         """Return the running maxima of the next records after `start`, at most `limit`."""
@@ -198,24 +215,46 @@ class FileScan:
             if self._frozen is None or name in self._frozen[0]:
                 entry = self._location.entry(name)
                 if entry is not None:
-                    return self._cut(entry)
+                    return self._cut(entry) if self._may_begin(entry) else None
         return None
+
+    def _may_begin(self, entry: FileEntry) -> bool:
+        """Whether a file may be read from its beginning: one that must be whole only once it is finished."""
+        must_be_whole = (
+            self._location.order.by_modification
+            or compression_of(entry.name) is not None
+            or self._location.format_of(entry) == "parquet"
+        )
+        return not must_be_whole or self._finish.is_finished(entry.mtime_ns)
 
     def _extend(self) -> int:
         """Read one more piece. Return its number of records; 0 where there are no more now."""
         while True:
             later = self._later()
+            is_finished = self._file is None or self._finish.is_finished(self._file.mtime_ns)
             try:
                 records = 0
                 if self._file is not None and not self._tail.closed:
-                    records = self._more_of(self._file, later is not None)
+                    records = self._more_of(self._file, later is not None and is_finished)
             except (FileFormatError, SchemaDriftError, FileChangedError) as error:
                 records = self._close_file(error)
             if records:
                 return records
-            if later is None or (self._tail.file and self.held_back_bytes):
+            if later is None or not is_finished or (self._tail.file and self.held_back_bytes):
                 return 0
+            self._refuse_twice(later)
             self._go_on(later)
+
+    def _refuse_twice(self, later: FileEntry) -> None:
+        """Refuse a file that is the tail's file under another name: it was renamed, or compressed."""
+        tail = self._tail
+        if not tail.offset or self._location.format_of(later) == "parquet":
+            return
+        path = self._location.path_of(tail.file)
+        if self._file is None or is_copy(os.path.basename(later.path), os.path.basename(path)):
+            digest = self._digest if self._gone is None else None
+            if holds(later, tail.digest if digest is None else digest.text, tail.offset):
+                raise read_twice(later, path)
 
     def _go_on(self, entry: FileEntry) -> None:
         """Begin the file `entry`: the file before it was read to its end."""
@@ -269,10 +308,13 @@ class FileScan:
     def _more_rows(self, entry: FileEntry) -> int:
         if entry.size == 0:
             return 0
-        schema = self._columns if self._quarantine else self._schema
+        folders = self._location.columns_of(entry.path, self._stream.time)
+        folders.row(self._columns, self._stream.name, entry.path)  # what no column can hold is found now
+        columns = folders.rest(self._columns)
+        schema = columns if self._quarantine else self._schema
         # The file must have all columns, as a text must. Their values are read here only for quarantine: a task reads
         # them again.
-        rows = ParquetRows(entry, self._columns, self._stream.time, self._stream.name)
+        rows = ParquetRows(entry, columns, self._stream.time, self._stream.name)
         first = self._tail.offset
         if first >= rows.count:
             if rows.count == 0 and self._digest.offset == 0:
@@ -298,7 +340,9 @@ class FileScan:
     def _more_lines(self, entry: FileEntry, superseded: bool) -> int:
         # A frozen text ends where it is; a segment's end may be torn, as it is still written.
         is_segment = self._location.format_of(entry) == "spool"
-        complete = superseded or compression_of(entry.name) is not None or (self._frozen is not None and not is_segment)
+        ends_here = self._frozen is not None and not is_segment and self._finish.is_finished(entry.mtime_ns)
+        must_be_whole = compression_of(entry.name) is not None or self._location.order.by_modification
+        complete = superseded or must_be_whole or ends_here
         limit = entry.size if compression_of(entry.name) is None else None
         self.held_back_bytes = 0
         if entry.stamp != self._stamp:
@@ -307,9 +351,10 @@ class FileScan:
             self._text, self._stamp = open_text(entry.path), entry.stamp
         if self._format is None:
             kind = self._location.format_of(entry)
+            folders = self._location.columns_of(entry.path, self._stream.time)
             self._format = TextFormat(kind, self._schema, self._stream, entry.path)
             # Find now what a task would find: once a batch with this file is logged, quarantine comes too late.
-            TextFormat(kind, self._columns, self._stream, entry.path).open(self._text, limit, complete)
+            TextFormat(kind, self._columns, self._stream, entry.path, folders).open(self._text, limit, complete)
         if self._blocks is None:
             if not self._format.open(self._text, limit, complete):
                 self.held_back_bytes = 0 if complete else entry.size

@@ -12,7 +12,8 @@ from streamjoin_ds.errors import FileChangedError, FileMissingError, FileOrderEr
 from streamjoin_ds.source.digest import SEGMENT_BYTES, RollingDigest, difference, name_sum
 from streamjoin_ds.source.files.listing import FileEntry, Location, compression_of
 from streamjoin_ds.source.files.parquet_rows import content_digest
-from streamjoin_ds.source.files.text import open_text
+from streamjoin_ds.source.files.rotation import cut_off, moved_to
+from streamjoin_ds.source.files.text import open_text, prefix_digest
 from streamjoin_ds.source.position import FilePosition
 from streamjoin_ds.spec.stream import Stream
 
@@ -32,7 +33,6 @@ _log = logging.getLogger(__name__)
 
 Stamp = tuple[int, int, int]
 
-_READ_BYTES = 4 << 20  # bytes of text that are verified at a time
 _FILES_A_TURN = 32  # read files that one look checks
 _GROUPS_A_SIZE = 4  # groups of one size in `FilePosition.kept`, at most
 _MANY_LATE = 64  # newest files that are tried as late ones, at most
@@ -46,10 +46,23 @@ def changed(path: str, how: str) -> FileChangedError:
     return FileChangedError(msg, name=path, hint=hint)
 
 
+def written_on(path: str) -> FileChangedError:
+    """Return the error for a file that is written to although one after it was begun."""
+    msg = f"the input {path} was read to its end, since a later file is there, and has changed since"
+    hint = (
+        "put it back as it was; where several files are written at once, finished_after=30s makes the later ones wait, "
+        "and partition_by=file reads them side by side"
+    )
+    return FileChangedError(msg, name=path, hint=hint)
+
+
 def continued(path: str, line: int) -> FileChangedError:
     """Return the error for a file whose last line was taken without a newline, and which now goes on with that line."""
     msg = f"the file {path} goes on in line {line}, which was read as its last, complete line"
-    hint = "put the file back as it was, and what follows into a new file; end each complete line with a newline"
+    hint = (
+        "put the file back as it was, and what follows into a new file; end each complete line with a newline; where "
+        "several files are written at once, set finished_after or partition_by=file"
+    )
     return FileChangedError(msg, name=path, hint=hint)
 
 
@@ -57,13 +70,24 @@ def missing(path: str, stream: Stream) -> FileMissingError:
     """Return the error for a file that is gone, though it was read or is being read."""
     msg = f"the file {path} of stream {stream.name} is not there any more"
     hint = "put it back as it was; with missing_files=ignore, files may be removed once their batch is done"
+    if stream.file_order == "modified":
+        msg = f"the file {path} of stream {stream.name} is not there any more as it was read"
+        hint += ", or written again: they are then new files"
     return FileMissingError(msg, name=path, hint=hint)
 
 
 def order_error(path: str, stream: Stream) -> FileOrderError:
     """Return the error for a new file whose name sorts before a file that was read already."""
+    if stream.file_order == "modified":
+        msg = f"the file {path} came late: stream {stream.name} has already read files that were changed after it"
+        hint = "touch it; files are read by the times of their changes, so they must be there within finished_after"
+        return FileOrderError(msg, name=path, hint=hint)
     msg = f"the file {path} came late: stream {stream.name} has already read files whose names sort after it"
-    return FileOrderError(msg, name=path, hint="files are read in the order of their names: give new ones later names")
+    hint = (
+        "files are read in the order of their names: give new ones later names; names that do not sort in time need "
+        "file_order=modified, and files without an order partition_by=file, with a new checkpoint"
+    )
+    return FileOrderError(msg, name=path, hint=hint)
 
 
 def late_names(names: Sequence[str], expected: str, location: Location) -> Sequence[str] | None:
@@ -106,19 +130,18 @@ def verify_prefix(location: Location, entry: FileEntry, position: FilePosition) 
     digest = RollingDigest.at_start_of(position.digest)
     if position.offset == 0:
         return digest
-    if location.format_of(entry) == "parquet":
-        digest.update(content_digest(entry))
+    is_text = location.format_of(entry) != "parquet"
+    if is_text:
+        digest = prefix_digest(entry.path, position.digest, position.offset)
     else:
-        with open_text(entry.path) as text:
-            while digest.offset < position.offset:
-                data = text.read(digest.offset, min(_READ_BYTES, position.offset - digest.offset))
-                if not data:
-                    raise changed(
-                        entry.path, f"is shorter than the {position.offset} bytes of text that were read from it"
-                    )
-                digest.update(data)
+        digest.update(content_digest(entry))
     if digest.text != position.digest:
+        rotated = moved_to(entry, position.digest, position.offset) if is_text else None
+        if rotated is not None:
+            raise rotated
         how = f"has changed in its first {position.offset} bytes or rows, which were read already"
+        if is_text and digest.offset < position.offset:
+            how = f"is shorter than the {position.offset} bytes of text that were read from it"
         raise changed(entry.path, how)
     return digest
 
@@ -131,7 +154,7 @@ def verify_segment(entry: FileEntry, position: FilePosition) -> RollingDigest:
         data = text.read(begin, position.offset - begin)
     digest.update(data)
     if digest.text != position.digest:
-        raise changed(
+        raise moved_to(entry, position.digest, position.offset) or changed(
             entry.path, f"has changed in bytes {begin} to {position.offset} of its text, which were read already"
         )
     return digest
@@ -226,9 +249,10 @@ class FileWatch:
         folder = self._location.path
         if len(done) < start.files:
             msg = f"{start.files} files of {folder} were read, but only {len(done)} of them are there"
-            raise FileMissingError(
-                msg, name=folder, hint="put the others back, or allow this with missing_files=ignore"
-            )
+            hint = "put the others back, or allow this with missing_files=ignore"
+            if self._location.order.by_modification:
+                msg, hint = f"{msg} as they were", f"{hint}: a file that was changed is then read again"
+            raise FileMissingError(msg, name=folder, hint=hint)
         late = set(self._check_names([entry.name for entry in done], start.names))
         known = [f"{entry.name}/{entry.size}" for entry in done if entry.name not in late]
         if name_sum(known) != start.sizes:
@@ -250,6 +274,8 @@ class FileWatch:
 
     def _late(self, name: str) -> None:
         entry = self._location.entry(name)
+        if entry is None and self._location.order.by_modification:
+            return  # it has been changed meanwhile: it is listed as a later file
         error = order_error(self._location.path_of(name), self._stream)
         if not self._quarantine:
             raise error
@@ -325,7 +351,7 @@ class FileWatch:
         for name in list(islice(self._seen, self._turn, self._turn + _FILES_A_TURN)):
             entry = self._location.entry(name)
             if name != tail.file and entry is not None and entry.stamp != self._seen[name]:
-                error = changed(entry.path, "was read to its end and has changed since")
+                error = written_on(entry.path)
                 if not self._quarantine:
                     raise error
                 sizes = tuple(name_sum([f"{name}/{size}"]) for size in (entry.size, self._seen[name][0]))
@@ -338,9 +364,12 @@ class FileWatch:
             return
         text = self._location.format_of(entry) != "parquet"
         if text and compression_of(entry.name) is None:
-            if entry.size < tail.offset:
-                raise changed(entry.path, f"has shrunk to {entry.size} bytes, but {tail.offset} bytes of it were read")
             size, _, inode = before
+            if entry.size < tail.offset:
+                how = f"has shrunk to {entry.size} bytes, but {tail.offset} bytes of it were read"
+                rotated = moved_to(entry, tail.digest, tail.offset)
+                is_cut = entry.inode == inode
+                raise rotated or (cut_off(entry, tail.offset) if is_cut else changed(entry.path, how))
             if entry.inode == inode and entry.size > size:
                 verify_segment(entry, tail)
                 return

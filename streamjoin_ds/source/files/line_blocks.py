@@ -6,6 +6,7 @@ import pyarrow as pa
 
 from streamjoin_ds.errors import FileFormatError, SchemaDriftError
 from streamjoin_ds.source.files.csv_lines import CsvLines, csv_header
+from streamjoin_ds.source.files.folder_columns import NO_COLUMNS, FolderColumns, with_row
 from streamjoin_ds.source.files.json_lines import JsonLines
 from streamjoin_ds.source.files.lines import LineFormat, Lines, first_line, parse_lines
 from streamjoin_ds.source.files.spool_records import SPOOL_COLUMNS, SpoolBlocks, SpoolRecords, parse_spooled
@@ -111,10 +112,21 @@ class TextFormat:
         The stream: its time column and its delimiter.
     path : str
         The file's path, for errors.
+    folders : FolderColumns
+        The columns that the file's folders name: the file need not have them.
+
+    Raises
+    ------
+    SchemaDriftError
+        A folder names a value that its column cannot have.
     """
 
-    def __init__(self, kind: str, schema: pa.Schema, stream: Stream, path: str) -> None:
+    def __init__(
+        self, kind: str, schema: pa.Schema, stream: Stream, path: str, folders: FolderColumns = NO_COLUMNS
+    ) -> None:
         self._kind = kind
+        self._row = folders.row(schema, stream.name, path)
+        schema = folders.rest(schema)
         self._schema = schema
         self._time, self._stream, self._delimiter = stream.time, stream.name, stream.delimiter
         self._path = path
@@ -177,4 +189,4 @@ class TextFormat:
                 raise SchemaDriftError(
                     msg, name=self._time, hint="name the column of the event time with time; every record needs it"
                 )
-        return raw
+        return with_row(raw, self._row)

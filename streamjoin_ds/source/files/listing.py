@@ -7,15 +7,19 @@ import os
 import stat
 import time
 from bisect import insort
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from streamjoin_ds.blocks.location import is_local, local_path
 from streamjoin_ds.errors import ArgumentError, FileFormatError, FileMissingError
+from streamjoin_ds.source.files.file_order import BY_NAME, FileOrder
+from streamjoin_ds.source.files.folder_columns import NO_COLUMNS, FolderColumns, folder_values
+from streamjoin_ds.source.files.folder_names import FolderNames
+from streamjoin_ds.spec.stream import Stream
 from streamjoin_ds.spool.frame import SUFFIX
 
-__all__ = ["COMPRESSIONS", "EXTENSIONS", "FileEntry", "Location", "compression_of", "format_of"]
+__all__ = ["COMPRESSIONS", "EXTENSIONS", "FileEntry", "Location", "compression_of", "format_of", "location_of"]
 
 _log = logging.getLogger(__name__)
 
@@ -36,14 +40,14 @@ _TABLE_MARKS = {
     ".hoodie": ("a Hudi", "hudi"),
 }
 
-# A listing is kept while the folder's time of change stands still. It is kept only after so many seconds without a
-# change, because file systems round their times.
-_SETTLED_S = 3.0
-# A listing is kept for so many seconds at most.
-_KEPT_S = 10.0
-
 # Up to so many new names are looked at one by one, more of them in one walk through the folder.
 _FEW_NAMES = 64
+
+# Of many sub-folders the last ones are looked at each time, since new files come there, and some of the others by turns;
+# all of them after so many seconds.
+_LAST_FOLDERS = 64
+_FOLDERS_A_TURN = 64
+_ALL_FOLDERS_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,44 +80,68 @@ def format_of(name: str, declared: str) -> str | None:
 
 
 class Location:
-    """A file, a folder, or a folder and an extension (``/data/*.csv.gz``).
+    """A file, a folder, or the files of a folder with a pattern of one star (``/data/*.csv.gz``, ``/log/app.log-*``).
+
+    Its files are known by labels (see `file_order.FileOrder`): the names, where nothing else is said.
 
     Parameters
     ----------
     path : str
         In a folder, files whose names begin with ``.`` or ``_`` are passed over: they are being written, or are notes
-        of a writer. So are files of another format than the one asked for. Sub-folders are not read: a warning names
-        one of them.
+        of a writer. So are files of another format than the one asked for.
     format : {"auto", "csv", "json", "parquet", "spool"}
         The format of the files.
     stream : str
         The stream's name, for errors.
     clock : callable
         Returns seconds and never goes back. It says how old a listing is.
+    order : FileOrder
+        How the files are sorted.
+    sub_folders : bool
+        Whether the files of sub-folders at any depth are files of the folder too. Otherwise sub-folders are passed
+        over: a warning names one of them.
+    root : str, optional
+        The folder below which names of folders are columns; by default `path`, where it is a folder.
     """
 
-    def __init__(self, path: str, format: str, stream: str, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        path: str,
+        format: str,
+        stream: str,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        order: FileOrder = BY_NAME,
+        sub_folders: bool = False,
+        root: str | None = None,
+    ) -> None:
         if path.startswith("file:"):  # another text stays as it is: a position names files as they were listed
             path = str(local_path(path) or path)
         folder, last = os.path.split(path)
-        self._ending = last[1:] if last.startswith("*.") and "*" not in last[1:] else ""
-        self.path = folder or "." if self._ending else path
+        self._pattern = last.partition("*")[::2] if last.count("*") == 1 else None  # what names begin and end with
+        self.path = path if self._pattern is None else folder or "."
         self.format = format
         self.stream = stream
-        if not self._ending and "*" in last:
+        self.order = order
+        if self._pattern is None and "*" in last:
             msg = f"the path of stream {stream} holds a pattern that is not supported"
-            raise FileFormatError(msg, name=last, hint="a file, a folder, or /folder/*.extension")
+            raise FileFormatError(msg, name=last, hint="a file, a folder, /folder/*.extension or /folder/name*")
         self._clock = clock
+        self._reads_sub_folders = sub_folders
+        self._root = root
         self.names_listed: list[str] = []  # what `names` returned last
-        self._all: set[str] = set()  # what the folder held, unwanted names included
-        self._changed_ns: int | None = None  # the folder's time of change when it was listed last
-        self._changed_seen_s = self._listed_s = 0.0
-        self._settled = self._tells = False  # `_tells`: the time of change was seen to move with the names
+        self._labels: dict[str, str] = {}  # the label of each file, by its path in the folder
+        self._names: dict[str, FolderNames] = {}  # what each folder holds, by its path in the folder; "" is the folder
+        self._sorted_folders: list[str] = []
+        self._seen_all_s = 0.0  # when all sub-folders were looked at last
+        self._turn = 0
+        self._tells = False  # whether a folder's time of change was seen to move with its names
+        self._columns: dict[str, FolderColumns] = {}  # by folder
         self.generation = 0  # goes up when the folder's names change
         self.folders: list[str] = []  # sub-folders, which are passed over
 
     def names(self, *, fresh: bool = False) -> Sequence[str]:
-        """Return the names of the files that are there now, in the order of their code points.
+        """Return the labels of the files that are there now, sorted: by default their names, by code points.
 
         A folder is listed again where its time of change has moved. It is also listed again where that time cannot be
         trusted: it was never seen to move with the names, or it moved less than three seconds ago. And it is listed
@@ -125,21 +153,22 @@ class Location:
             Neither a file nor a folder is there.
         ArgumentError
             It is no path, but a location that no file system of this machine has.
+        FileFormatError
+            A sub-folder is a table.
         """
         try:
             found = os.stat(self.path)
             if not stat.S_ISDIR(found.st_mode):
-                self.names_listed = [Path(self.path).name]
+                self.names_listed = [self.order.label(Path(self.path).name, found.st_mtime_ns)]
                 return self.names_listed
-            now = self._clock()
-            same = found.st_mtime_ns == self._changed_ns
-            if fresh or not (same and self._settled and now - self._listed_s < _KEPT_S):
-                self._settled = same and self._tells and now - self._changed_seen_s >= _SETTLED_S
-                changed = self._list()
-                if not same:
-                    self._tells = self._tells or (changed and self._changed_ns is not None)
-                    self._changed_ns, self._changed_seen_s = found.st_mtime_ns, now
-                self._listed_s = now
+            now_s = self._clock()
+            known = self._names.setdefault("", FolderNames((found.st_dev, found.st_ino)))
+            has_changed = self._look("", known, found.st_mtime_ns, now_s, fresh=fresh)
+            for folder in self._due(now_s, fresh=fresh):
+                has_changed |= self._look_again(folder, now_s, fresh=fresh)
+            self.generation += has_changed
+            if fresh and self.order.by_modification and not has_changed:
+                self._look_at_times()
         except OSError:
             if not is_local(self.path):  # the rest of it may hold a secret
                 msg = f"the input of stream {self.stream} is a {self.path.partition(':')[0]} location, and not a path"
@@ -151,83 +180,204 @@ class Location:
             ) from None
         return self.names_listed
 
-    def _list(self) -> bool:
-        found = set(os.listdir(self.path))
-        new, gone = found - self._all, self._all - found
+    def _look_at_times(self) -> None:
+        """Give each file that was changed its new label."""
+        for label in tuple(self.names_listed):
+            self.entry(label)
+
+    def _due(self, now_s: float, *, fresh: bool) -> Iterable[str]:
+        """Return the sub-folders that are to be looked at now."""
+        if len(self._names) == 1:
+            return ()
+        if len(self._sorted_folders) != len(self._names) - 1:
+            self._sorted_folders = sorted(filter(None, self._names), key=lambda one: self.order.label(f"{one}/", 0))
+        folders = self._sorted_folders
+        few = len(folders) <= _LAST_FOLDERS + _FOLDERS_A_TURN
+        if few or fresh or self.order.by_modification or now_s - self._seen_all_s >= _ALL_FOLDERS_S:
+            self._seen_all_s = now_s
+            return tuple(folders)
+        last = {folder for known in folders[-_LAST_FOLDERS:] for folder in _upwards(known)}
+        by_turns = folders[self._turn : self._turn + _FOLDERS_A_TURN]
+        self._turn = self._turn + _FOLDERS_A_TURN if self._turn + _FOLDERS_A_TURN < len(folders) else 0
+        return last.union(by_turns)
+
+    def _look_again(self, folder: str, now_s: float, *, fresh: bool) -> bool:
+        known = self._names.get(folder)
+        if known is None:  # it went with a folder above it
+            return False
+        try:
+            found = os.stat(os.path.join(self.path, folder))
+            return self._look(folder, known, found.st_mtime_ns, now_s, fresh=fresh)
+        except OSError:
+            return self._forget(folder)
+
+    def _look(self, folder: str, known: FolderNames, changed_ns: int, now_s: float, *, fresh: bool) -> bool:
+        """List one folder, if its listing may be old. Return whether its files have changed, or those below it."""
+        if not known.may_be_old(changed_ns, now_s, fresh=fresh):
+            return False
+        found = set(os.listdir(os.path.join(self.path, folder)))
+        same, new, gone = known.listed(found, changed_ns, now_s, tells=self._tells)
+        self._tells = self._tells or (not same and known.is_known and bool(new or gone))
+        known.is_known = True
         if not (new or gone):
             return False
-        if gone:
-            self.names_listed = [name for name in self.names_listed if name not in gone]
+        if folder:
+            at = Path(self.path, folder)
+            self._refuse_marked(at, "has a sub-folder that is", [mark for mark in _TABLE_MARKS if mark in new])
+        for name in gone:
+            if _below(folder, name) in self._names:
+                self._forget(_below(folder, name))
+        gone_files = [_below(folder, name) for name in gone]
+        self._without(gone_files)
+        if not folder and not self._reads_sub_folders:
             self.folders = [name for name in self.folders if name not in gone]
-        self._all = found
-        files, folders = self._sorted_out(new)
-        if len(files) > _FEW_NAMES:
-            self.names_listed = sorted(self.names_listed + files)
-        else:
-            for name in files:
-                insort(self.names_listed, name)
-        if folders:
-            self.folders = sorted(self.folders + folders)
-            _log.warning(
-                "stream %s: sub-folders are not read: %d in %s, for example %s",
-                *(self.stream, len(self.folders), self.path, folders[0]),
-            )
-        self.generation += 1
+        files, folders = self._sorted_out(folder, known, new)
+        self._with(files)
+        if self._reads_sub_folders:
+            for below, identity in folders:
+                self._begin_folder(below, identity, now_s)
+        elif folders:
+            self._pass_over([name for name, _ in folders])
         return True
 
-    def _sorted_out(self, new: set[str]) -> tuple[list[str], list[str]]:
-        """Return which of these names are files that are wanted, and which are sub-folders."""
+    def _pass_over(self, folders: Sequence[str]) -> None:
+        self.folders = sorted([*self.folders, *folders])
+        _log.warning(
+            "stream %s: sub-folders are not read: %d in %s, for example %s (sub_folders=read reads them)",
+            *(self.stream, len(self.folders), self.path, min(folders)),
+        )
+
+    def _begin_folder(self, folder: str, identity: tuple[int, int], now_s: float) -> None:
+        above = [self._names[one].identity for one in ("", *_upwards(folder)) if one in self._names]
+        if identity in above:  # a link back to a folder above
+            _log.warning("stream %s: a link leads back to a folder above it: %s", self.stream, folder)
+            return
+        self._names[folder] = FolderNames(identity)
+        self._sorted_folders = []
+        self._look_again(folder, now_s, fresh=True)
+
+    def _forget(self, folder: str) -> bool:
+        """Forget a folder that is gone, and all below it."""
+        gone = [one for one in self._names if one == folder or one.startswith(f"{folder}/")]
+        self._sorted_folders = []
+        files = [_below(one, name) for one in gone for name in self._names.pop(one).names]
+        self._without(files)
+        return True
+
+    def _without(self, files: Iterable[str]) -> None:
+        labels = {self._labels.pop(file) for file in files if file in self._labels}
+        if labels:
+            self.names_listed = [label for label in self.names_listed if label not in labels]
+
+    def _with(self, files: Sequence[tuple[str, int]]) -> None:
+        labels = [self.order.label(file, mtime_ns) for file, mtime_ns in files]
+        self._labels.update(zip((file for file, _ in files), labels, strict=True))
+        if len(labels) > _FEW_NAMES:
+            self.names_listed = sorted([*self.names_listed, *labels])
+        else:
+            for label in labels:
+                insort(self.names_listed, label)
+
+    def _sorted_out(
+        self, folder: str, known: FolderNames, new: set[str]
+    ) -> tuple[list[tuple[str, int]], list[tuple[str, tuple[int, int]]]]:
+        """Return which of a folder's new names are files that are wanted, and which are sub-folders.
+
+        A file has the time of its last change, where the order asks for it; a folder has its device and inode.
+        """
         files, folders = [], []
-        for name, mode in self._modes({name for name in new if not name.startswith((".", "_"))}):
-            if mode is None:
-                self._all.discard(name)  # gone again; if it comes back it is new
-            elif stat.S_ISDIR(mode):
-                folders.append(name)
-            elif stat.S_ISREG(mode) and self._wanted(name):
-                files.append(name)
+        for name, found in self._looked_at(folder, {name for name in new if not name.startswith((".", "_"))}):
+            below = _below(folder, name)
+            if found is None:
+                known.names.discard(name)  # gone again; if it comes back it is new
+            elif stat.S_ISDIR(found.st_mode):
+                folders.append((below, (found.st_dev, found.st_ino)))
+            elif stat.S_ISREG(found.st_mode) and self._wanted(name):
+                files.append((below, found.st_mtime_ns if self.order.by_modification else 0))
         return files, folders
 
-    def _modes(self, names: set[str]) -> Iterable[tuple[str, int | None]]:
+    def _looked_at(self, folder: str, names: set[str]) -> Iterator[tuple[str, os.stat_result | None]]:
+        path = os.path.join(self.path, folder)
         if len(names) > _FEW_NAMES:
-            with os.scandir(self.path) as walk:
+            with os.scandir(path) as walk:
                 for file in walk:
                     if file.name in names:
                         names.discard(file.name)
-                        if file.is_file() or file.is_dir():
-                            yield file.name, stat.S_IFREG if file.is_file() else stat.S_IFDIR
-                        elif file.is_symlink():
-                            yield file.name, None  # a link to nothing, as yet
+                        if file.is_file() and not self.order.by_modification:
+                            yield file.name, _PLAIN_FILE
+                        elif file.is_file() or file.is_dir() or file.is_symlink():
+                            yield file.name, _found(os.path.join(path, file.name))
         for name in names:
-            yield name, _mode(self.path_of(name))
+            yield name, _found(os.path.join(path, name) if folder else self._path_of(name))
 
     def _wanted(self, name: str) -> bool:
-        if not name.endswith(self._ending):
-            return False
-        if self._ending and self.format != "auto":
-            return True
+        if self._pattern is not None:
+            begin, end = self._pattern
+            if len(name) < len(begin) + len(end) or not (name.startswith(begin) and name.endswith(end)):
+                return False
+            if self.format != "auto":
+                return True
         kind = format_of(name, "auto")
         return kind is not None and self.format in ("auto", kind)
 
-    def path_of(self, name: str) -> str:
-        """Return the path of the file of this name."""
+    def path_of(self, label: str) -> str:
+        """Return the path of the file of this label."""
+        return self._path_of(self.order.path(label))
+
+    def _path_of(self, name: str) -> str:
         path = self.path
         return path if os.path.basename(path) == name and not os.path.isdir(path) else os.path.join(path, name)
 
-    def entry(self, name: str) -> FileEntry | None:
-        """Return the file of this name as it looks now; None where it is not there, or is no file any more."""
-        path = self.path_of(name)
+    def entry(self, label: str) -> FileEntry | None:
+        """Return the file of this label as it looks now; None where it is not there, or is no file any more.
+
+        By modification a file that was changed since has another label, by which `names` lists it from now on.
+        """
+        path = self.path_of(label)
         try:
             found = os.stat(path)
         except OSError:
             return None
         if not stat.S_ISREG(found.st_mode):
             return None
-        return FileEntry(name, path, found.st_size, found.st_mtime_ns, found.st_ino)
+        if self.order.by_modification and self.order.mtime_ns(label) != max(found.st_mtime_ns, 0):
+            self._changed(label, found.st_mtime_ns)
+            return None
+        return FileEntry(label, path, found.st_size, found.st_mtime_ns, found.st_ino)
+
+    def _changed(self, label: str, mtime_ns: int) -> None:
+        file = self.order.path(label)
+        if self._labels.get(file) == label:
+            self._without([file])
+            self._with([(file, mtime_ns)])
+            self.generation += 1
 
     def entries(self) -> tuple[FileEntry, ...]:
-        """Return the files that are there now as they look now, in the order of their names; see `names`."""
-        found = (self.entry(name) for name in self.names())
+        """Return the files that are there now as they look now, in the order of their labels; see `names`."""
+        found = (self.entry(name) for name in tuple(self.names()))
         return tuple(entry for entry in found if entry is not None)
+
+    def columns_of(self, path: str, time: str) -> FolderColumns:
+        """Return the columns that the folders of a file name; none where sub-folders are not read.
+
+        Parameters
+        ----------
+        path : str
+            The file's path.
+        time : str
+            The column of the event time.
+        """
+        root = self._root
+        if root is None:
+            root = self.path if self._reads_sub_folders else None
+        if root is None:
+            return NO_COLUMNS
+        folder = os.path.dirname(path)
+        if folder not in self._columns:
+            below = os.path.relpath(folder, root)
+            parts = [] if below == "." or below.startswith("..") else below.split(os.sep)
+            self._columns[folder] = FolderColumns(folder_values(parts, time))
+        return self._columns[folder]
 
     def refuse_table(self) -> None:
         """Refuse a path that is a table, or lies inside one: some of the files there may no longer be the table's.
@@ -239,15 +389,18 @@ class Location:
         """
         place = Path(os.path.abspath(self.path))
         for folder in (place, *place.parents):
-            for mark, (kind, spark_format) in _TABLE_MARKS.items():
-                if _is_marked(folder / mark):
-                    where = "is" if folder == place else "lies in"
-                    msg = f"the input of stream {self.stream} {where} {kind} table, not plain files: {folder}"
-                    read = f"spark.readStream.format('{spark_format}').load(...)"
-                    hint = f"read the table with StreamJoin.dataframe and {read}, or give a folder of plain files"
-                    if spark_format == "delta":
-                        hint = f"give the table's folder as it is, with format auto or delta; or {hint}"
-                    raise FileFormatError(msg, name=str(folder), hint=hint)
+            self._refuse_marked(folder, "is" if folder == place else "lies in", _TABLE_MARKS)
+
+    def _refuse_marked(self, folder: Path, where: str, marks: Iterable[str]) -> None:
+        for mark in marks:
+            kind, spark_format = _TABLE_MARKS[mark]
+            if _is_marked(folder / mark):
+                msg = f"the input of stream {self.stream} {where} {kind} table, not plain files: {folder}"
+                read = f"spark.readStream.format('{spark_format}').load(...)"
+                hint = f"read the table with StreamJoin.dataframe and {read}, or give a folder of plain files"
+                if spark_format == "delta":
+                    hint = f"give the table's folder as it is, with format auto or delta; or {hint}"
+                raise FileFormatError(msg, name=str(folder), hint=hint)
 
     def format_of(self, entry: FileEntry) -> str:
         """Return the format of one file.
@@ -266,10 +419,36 @@ class Location:
             raise FileFormatError(msg, name=entry.path, hint=hint)
         return kind
 
+# Stands for a file of which no more is asked than that it is one.
+_PLAIN_FILE = os.stat_result((stat.S_IFREG, *(0,) * 9))
 
-def _mode(path: str) -> int | None:
+
+def location_of(stream: Stream, root: str | None = None) -> Location:
+    """Return where the files of a stream are, sorted as it asks; `root` is that of `Location`."""
+    return Location(
+        str(stream.source),
+        stream.format,
+        stream.name,
+        order=FileOrder(by_modification=stream.file_order == "modified"),
+        sub_folders=stream.sub_folders == "read",
+        root=root,
+    )
+
+
+def _below(folder: str, name: str) -> str:
+    return f"{folder}/{name}" if folder else name
+
+
+def _upwards(folder: str) -> Iterator[str]:
+    """Yield a folder's path, then those of the folders above it, without the last one."""
+    while folder:
+        yield folder
+        folder = folder.rpartition("/")[0]
+
+
+def _found(path: str) -> os.stat_result | None:
     try:
-        return os.stat(path).st_mode
+        return os.stat(path)
     except OSError:
         return None
 

@@ -8,13 +8,14 @@ from collections import OrderedDict
 from typing import Protocol
 
 from streamjoin_ds.errors import FileFormatError, FileMissingError
-from streamjoin_ds.source.digest import SEGMENT_BYTES
+from streamjoin_ds.source.digest import SEGMENT_BYTES, RollingDigest
 from streamjoin_ds.source.files.compressed_text import CompressedText
 from streamjoin_ds.source.files.listing import compression_of
 
-__all__ = ["Text", "open_text"]
+__all__ = ["Text", "open_text", "prefix_digest"]
 
 _RAW_BYTES = 1 << 16  # compressed bytes that are read at a time
+_VERIFIED_BYTES = 4 << 20  # bytes of text that are digested at a time
 
 
 class Text(Protocol):
@@ -47,6 +48,21 @@ def open_text(path: str) -> Text:
         msg = f"the file {path} is not there any more"
         hint = "put it back as it was, because it must be read again"
         raise FileMissingError(msg, name=path, hint=hint) from None
+
+
+def prefix_digest(path: str, digest: str, offset: int) -> RollingDigest:
+    """Return the digest of the first `offset` bytes of a text, or of all its bytes where it has fewer.
+
+    `digest` was taken in this file: it tells what the files before it were.
+    """
+    found = RollingDigest.at_start_of(digest)
+    with open_text(path) as text:
+        while found.offset < offset:
+            data = text.read(found.offset, min(_VERIFIED_BYTES, offset - found.offset))
+            if not data:
+                break
+            found.update(data)
+    return found
 
 
 class _PlainText:

@@ -104,6 +104,8 @@ class Case:
             clocks = {"idle_timeout": stream.idle_timeout, "max_ahead": stream.max_ahead if source == "csv" else None}
             clocks["on_bad_file"] = "quarantine" if self.files and not stops else "stop"
             clocks["partition_by"] = stream.partition_by if source == "csv" else None
+            if name in self.devices and source == "csv":
+                clocks |= self.devices[name][0].reading
             streams.append(Stream(name, where, delay=stream.delay, schema=columns, where=stream.where, **clocks))
         asked = self.join
         join = Join(streams, asked.predicates, asked.window, asked.select, include_self_pairs=asked.include_self_pairs)
