@@ -296,8 +296,8 @@ JOIN_KEYS: dict[str, Key] = {
         example="file",
     ),
     "sub_folders": Key(
-        "Whether the files of sub-folders are read too, their names such as date=2024-01-01 as columns (read), or passed "
-        "over (skip); or e=read for one stream.",
+        "Whether the files of sub-folders are read too, their names such as date=2024-01-01 as columns (read), or "
+        "passed over (skip); or e=read for one stream.",
         (str, _TABLE),
         "[default: skip]",
         one_of=SUB_FOLDERS,
@@ -389,8 +389,8 @@ STREAM_KEYS: dict[str, Key] = {
         one_of=PARTITION_BY,
     ),
     "sub_folders": Key(
-        "Whether the files of sub-folders are read too, their names such as date=2024-01-01 as columns (read), or passed "
-        "over (skip).",
+        "Whether the files of sub-folders are read too, their names such as date=2024-01-01 as columns (read), or "
+        "passed over (skip).",
         note="[default: skip]",
         one_of=SUB_FOLDERS,
     ),

@@ -262,7 +262,7 @@ class PartitionedFeed:
             self._feed(name).freeze()
 
     def files_between(self, start: PartitionedPosition, end: PartitionedPosition) -> tuple[str, ...]:
-        """See `Feed.files_between`: each name is that of the partition and of the file, with `_BETWEEN` between them."""
+        """See `Feed.files_between`: the names of the partition and of the file, with `_BETWEEN` between them."""
         found = []
         for name, first, last in self._stretches(start, end):
             found += [f"{name}{_BETWEEN}{file}" for file in self._feed(name).files_between(first.at, last.at)]

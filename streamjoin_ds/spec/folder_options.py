@@ -7,7 +7,14 @@ from typing import Protocol
 from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.spec.duration import Duration, duration_text, duration_us
 
-__all__ = ["FILE_ORDER", "FOLDER_OPTIONS", "SUB_FOLDERS", "FolderStream", "check_folder_options", "finished_after_text", "folder_facts",
+__all__ = [
+    "FILE_ORDER",
+    "FOLDER_OPTIONS",
+    "SUB_FOLDERS",
+    "FolderStream",
+    "check_folder_options",
+    "finished_after_text",
+    "folder_facts",
     "refused_option",
 ]
 

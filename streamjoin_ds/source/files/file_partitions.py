@@ -23,8 +23,8 @@ class FilePartitions:
     """The files, or the sub-folders, of a stream's folder (see `partitioned_feed.Inputs`).
 
     A file is read as it grows. The files of a sub-folder are read in the stream's order of files, as those of a stream
-    of one order are. With ``sub_folders="read"`` a file may lie in any sub-folder, and the name of a sub-folder that is a
-    partition may be a column. Names that begin with a point or an underscore are left out.
+    of one order are. With ``sub_folders="read"`` a file may lie in any sub-folder, and the name of a sub-folder that is
+    a partition may be a column. Names that begin with a point or an underscore are left out.
 
     Parameters
     ----------

@@ -43,8 +43,8 @@ _TABLE_MARKS = {
 # Up to so many new names are looked at one by one, more of them in one walk through the folder.
 _FEW_NAMES = 64
 
-# Of many sub-folders the last ones are looked at each time, since new files come there, and some of the others by turns;
-# all of them after so many seconds.
+# Of many sub-folders the last ones are looked at each time, since new files come there, and some of the others by
+# turns; all of them after so many seconds.
 _LAST_FOLDERS = 64
 _FOLDERS_A_TURN = 64
 _ALL_FOLDERS_S = 10.0
@@ -418,6 +418,7 @@ class Location:
             hint = f"set format, for example to csv, or end the name with one of {endings} (and {compressed})"
             raise FileFormatError(msg, name=entry.path, hint=hint)
         return kind
+
 
 # Stands for a file of which no more is asked than that it is one.
 _PLAIN_FILE = os.stat_result((stat.S_IFREG, *(0,) * 9))

@@ -16,8 +16,9 @@ __all__ = ["cut_off", "holds", "is_copy", "moved_to", "read_twice"]
 _MOST_TRIED = 16  # files that are read in search of what was read, at most
 
 _HINT = (
-    "read files that nobody writes to any more, by a pattern such as /var/log/app.log-* (logrotate: dateext, nocompress)"
-    ", or let the writer begin files under later names; to go on with this checkpoint, put the file back as it was"
+    "read files that nobody writes to any more, by a pattern such as /var/log/app.log-* (logrotate: dateext, "
+    "nocompress), or let the writer begin files under later names; to go on with this checkpoint, put the file back as "
+    "it was"
 )
 
 
