@@ -92,7 +92,7 @@ def test_so_are_facts_that_came_later_and_are_not_theirs(name: str, value: Any) 
         FilePosition.from_facts({**GOOD, name: value}, "e")
 
 
-@pytest.mark.parametrize("file", ["../../etc/passwd", "a/b", "..", ".", "a\0b"])
+@pytest.mark.parametrize("file", ["../../etc/passwd", "a//b", "..", ".", "a\0b"])
 def test_a_file_name_leads_nowhere_else(file: str) -> None:
     with pytest.raises(OffsetError):
         FilePosition.from_facts({**GOOD, "file": file}, "e")
