@@ -203,6 +203,7 @@ def pasted(
 
 @pytest.mark.spark
 @pytest.mark.delta
+@pytest.mark.long
 def test_every_block_of_the_shell_runs_as_pasted(folder: Path, environment: dict[str, str]) -> None:
     ran = 0
     for body in blocks("sh"):

@@ -8,6 +8,7 @@ import pytest
 
 from tests.faults.model.schedule import ASKS, CRASH_POINTS
 from tests.faults.simulate import exhaustive, outcome_of
+from tests.support.further import further
 
 # Schedules: one without faults, one for each place, one for each pair. A place twice is a fault during recovery.
 PLACES = 3 * len(CRASH_POINTS)
@@ -40,7 +41,7 @@ def test_crashes_at_every_pair_of_places() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "kind",
-    ["crash", "kill", *(pytest.param(kind, marks=pytest.mark.long) for kind in ("freeze", "back", "stall"))],
+    ["crash", "kill", *further("freeze", "back", "stall")],
 )
 @pytest.mark.parametrize("layout", [pytest.param("1x1", marks=pytest.mark.campaign), "2x2"])
 def test_one_fault_of_each_kind_at_every_place(kind: str, layout: str) -> None:
@@ -51,6 +52,7 @@ def test_one_fault_of_each_kind_at_every_place(kind: str, layout: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("ask", ASKS)
 def test_a_crash_at_every_place_of_every_kind_of_join(ask: str) -> None:
     runs, fired = run_all(("crash",), "1x2", most_faults=1, asks=(ask,))

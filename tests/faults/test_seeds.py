@@ -1,6 +1,7 @@
 """A thousand schedules: whatever dies, stops or fills up, the tables are the contract's.
 
-`make test` runs the first tenth, in which every kind of fault fires; ``pytest -m campaign`` the others.
+`make test` runs the first tenth, in which every kind of fault fires, and `make test-all` some for each thing that a
+schedule may ask for; ``pytest -m campaign`` the others.
 `python -m tests.faults.simulate --seeds 100000` runs more of the same, and shrinks what fails.
 """
 
@@ -17,8 +18,8 @@ from tests.faults.simulate import minimal, outcome_of
 SEEDS = 1_000
 CHUNK = 100
 REST = 225
-# For each ask, how many schedules `make test` runs, and how many it runs with the campaign: self-joins, silence and
-# futures, bad files, other settings, upkeep, ranges of a band attribute, streams of many partitions.
+# For each ask, how many schedules `make test-all` runs, and how many there are with the campaign's: self-joins, silence
+# and futures, bad files, other settings, upkeep, ranges of a band attribute, streams of many partitions.
 MORE = {
     "self": (30, 125),
     "idle": (20, 80),
@@ -43,6 +44,7 @@ def test_every_further_schedule_is_exact(first: int) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("ask", MORE)
 def test_schedules_that_ask_for_more_are_exact(ask: str) -> None:
     check(0, lambda seed: also(seed, ask), MORE[ask][0])

@@ -16,6 +16,7 @@ from streamjoin_ds.sink.reader import between, complete, follow, scanned
 from streamjoin_ds.sink.sql import sql_names, sql_statements, sql_text
 from streamjoin_ds.sink.tables import TIMESTAMP
 from tests.sink.conftest import MATCH_SCHEMA, QUERY_ID, ROWS, STEP_US, Join, ledger_rows, match_rows, metrics_rows
+from tests.support.further import further
 
 pytestmark = [pytest.mark.spark, pytest.mark.delta]
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -184,6 +185,7 @@ def test_verify_finds_missing_and_surplus_pairs(spark, join):
     assert verified(right) == []
 
 
+@pytest.mark.long
 def test_maintenance_beside_the_join(spark, join):
     committer = join.committer()
     for batch_id in range(3):
@@ -233,11 +235,13 @@ def test_the_plain_path_is_exactly_once_too(spark, join):
     "change",
     [
         "ALTER TABLE {t} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')",
-        "ALTER TABLE {t} SET TBLPROPERTIES ('delta.enableRowTracking' = 'true')",
-        "ALTER TABLE {t} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')",
-        "ALTER TABLE {t} ADD CONSTRAINT positive CHECK (r_x >= 0)",
-        "ALTER TABLE {t} CLUSTER BY (event_time)",
-        "ALTER TABLE {t} ADD COLUMNS (more STRING)",
+        *further(
+            "ALTER TABLE {t} SET TBLPROPERTIES ('delta.enableRowTracking' = 'true')",
+            "ALTER TABLE {t} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')",
+            "ALTER TABLE {t} ADD CONSTRAINT positive CHECK (r_x >= 0)",
+            "ALTER TABLE {t} CLUSTER BY (event_time)",
+            "ALTER TABLE {t} ADD COLUMNS (more STRING)",
+        ),
     ],
 )
 def test_tables_changed_by_spark_beyond_this_writer_are_refused(spark, join, change):
@@ -255,10 +259,12 @@ def test_tables_changed_by_spark_beyond_this_writer_are_refused(spark, join, cha
     "change",
     [
         "ALTER TABLE {t} SET TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true')",
-        "ALTER TABLE {t} SET TBLPROPERTIES ('delta.appendOnly' = 'true')",
-        "ALTER TABLE {t} ALTER COLUMN r_x COMMENT 'the x of r'",
-        "ALTER TABLE {t} ALTER COLUMN r_x DROP NOT NULL",
-        "COMMENT ON TABLE {t} IS 'pairs'",
+        *further(
+            "ALTER TABLE {t} SET TBLPROPERTIES ('delta.appendOnly' = 'true')",
+            "ALTER TABLE {t} ALTER COLUMN r_x COMMENT 'the x of r'",
+            "ALTER TABLE {t} ALTER COLUMN r_x DROP NOT NULL",
+            "COMMENT ON TABLE {t} IS 'pairs'",
+        ),
     ],
 )
 def test_harmless_changes_by_spark_are_accepted(spark, join, change):

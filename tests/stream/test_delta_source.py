@@ -166,6 +166,7 @@ def test_options_of_tables_are_delta_s(tmp_path: Path) -> None:
 
 
 @pytest.mark.delta
+@pytest.mark.long
 def test_a_chain_of_joins_over_a_table_that_spark_writes(spark: SparkSession, tmp_path: Path) -> None:
     """Spark appends, deletes before the start, optimizes and appends again; each start goes on where the last ended."""
 

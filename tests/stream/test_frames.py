@@ -21,6 +21,7 @@ from streamjoin_ds import Stream, StreamJoin, band, equal
 from streamjoin_ds.errors import ArgumentError, ColumnError, LayoutError, WatermarkMissingError
 from streamjoin_ds.sink.reader import scanned
 from streamjoin_ds.testing import oracle_join
+from tests.support.further import further
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -154,7 +155,7 @@ def test_static_frames_give_the_contracts_rows(name: str, spark: SparkSession, i
     assert found == expected(join)
 
 
-@pytest.mark.parametrize("name", ["floats", "large", "dotted", "decimals", "filters"])
+@pytest.mark.parametrize("name", ["floats", "large", *further("dotted", "decimals", "filters")])
 def test_streaming_frames_give_the_contracts_rows(
     name: str, spark: SparkSession, inputs: dict[str, Path], tmp_path: Path
 ) -> None:

@@ -267,7 +267,7 @@ def test_the_exchange_by_rows_is_refused_by_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@examples(30)
+@examples(12)
 @given(st.integers(0, 1 << 32))
 def test_any_number_of_partitions_any_batches_and_any_restarts(
     tmp_path_factory: pytest.TempPathFactory, seed: int

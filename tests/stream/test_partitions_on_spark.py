@@ -84,6 +84,7 @@ def check(join: StreamJoin, folder: Path, records: Records) -> None:
     assert all(missed.values())
 
 
+@pytest.mark.long
 def test_devices_come_the_query_starts_again_and_one_vanishes(spark: SparkSession, tmp_path: Path) -> None:
     records: Records = {"l": {}, "r": {}}
     dice, join = random.Random(1), joined(tmp_path)

@@ -350,7 +350,7 @@ def test_a_partition_of_another_name_is_refused(topics: type[FakeTopic]) -> None
 
 
 @pytest.mark.slow
-@examples(30)
+@examples(12)
 @given(st.integers(0, 1 << 32))
 def test_any_batches_growth_silence_poison_gaps_and_restarts(
     tmp_path_factory: pytest.TempPathFactory, seed: int

@@ -271,7 +271,7 @@ def test_what_a_stream_brings_behind_the_others_comes_after_them(
 @pytest.mark.parametrize(
     ("window", "exchange", "layout"),
     [
-        ("l=last 40,r=last 70", "rows", "1x2"),
+        pytest.param("l=last 40,r=last 70", "rows", "1x2", marks=pytest.mark.long),
         pytest.param("last 50", "reference", "2x1", marks=pytest.mark.long),
         ("every 1s for 2s lag 1", "packed", "1x2"),
     ],

@@ -27,6 +27,7 @@ PROPERTIES = {
 }
 
 
+@pytest.mark.long
 def test_a_table_with_every_feature_is_read_as_spark_reads_it(spark: SparkSession, tmp_path: Path) -> None:
     table = f"features_{abs(hash(tmp_path))}"
     path = tmp_path / "table"
