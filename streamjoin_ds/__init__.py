@@ -21,6 +21,7 @@ from streamjoin_ds.version import version
 if TYPE_CHECKING:
     from streamjoin_ds.engine.join_engine import JoinEngine
     from streamjoin_ds.errors import StreamJoinError
+    from streamjoin_ds.script.started import sql
     from streamjoin_ds.spark.session import spark_session
     from streamjoin_ds.spec import (
         CountWindow,
@@ -52,6 +53,7 @@ _HOMES = {
     "equal": "spec",
     "not_equal": "spec",
     "spark_session": "spark.session",
+    "sql": "script.started",
 }
 
 __all__ = [
@@ -69,6 +71,7 @@ __all__ = [
     "equal",
     "not_equal",
     "spark_session",
+    "sql",
 ]
 
 

@@ -48,6 +48,7 @@ __all__ = [
     "SparkStartError",
     "SpoolError",
     "SpoolInUseError",
+    "SqlSyntaxError",
     "StateCorruptError",
     "StateVersionError",
     "StreamJoinError",
@@ -115,6 +116,12 @@ class PredicateSyntaxError(PredicateError):
     """The text of a predicate has none of the accepted forms."""
 
     code = "PREDICATE_SYNTAX"
+
+
+class SqlSyntaxError(StreamJoinError, ValueError):
+    """A text of SQL statements is not understood, or asks for what a join cannot do; the message says where it is."""
+
+    code = "SQL_SYNTAX"
 
 
 class WindowError(StreamJoinError, ValueError):

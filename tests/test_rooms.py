@@ -22,6 +22,7 @@ ROOMS = (
     ("checkpoint",),
     ("stream",),
     ("request",),
+    ("script",),
     ("testing",),
     ("bench",),
     ("cli",),

@@ -31,14 +31,17 @@ class Display:
         Returns monotonic seconds.
     quiet : bool
         True: show nothing, only count.
+    name : str
+        What is shown before each line, where several joins run; there is no live table then.
     """
 
-    def __init__(self, console: Console, *, clock: Callable[[], float] = time.monotonic, quiet: bool = False) -> None:
-        self.console, self.clock, self.quiet = console, clock, quiet
+    def __init__(
+        self, console: Console, *, clock: Callable[[], float] = time.monotonic, quiet: bool = False, name: str = ""
+    ) -> None:
+        self.console, self.clock, self.quiet, self.name = console, clock, quiet, name
         self.totals = Totals(clock())
-        self._live = (
-            Live(console=console, refresh_per_second=8, transient=True) if console.is_terminal and not quiet else None
-        )
+        is_live = console.is_terminal and not quiet and not name
+        self._live = Live(console=console, refresh_per_second=8, transient=True) if is_live else None
         self._said_s = float("-inf")
         self._before = (self.totals.began_s, 0, 0)  # when the last batch came, and the rows and matches by then
         self._rates = (0.0, 0.0)
@@ -70,8 +73,10 @@ class Display:
 
     def _line(self, batch: BatchSummary, now: float) -> str:
         totals = self.totals
+        named = f"{self.name}: " if self.name else ""
         return (
-            f"{totals.seconds(now):6.1f} s  batch {batch.batch_id}: {totals.rows:,} rows ({self._rates[0]:,.0f}/s), "
+            f"{named}{totals.seconds(now):6.1f} s  batch {batch.batch_id}: "
+            f"{totals.rows:,} rows ({self._rates[0]:,.0f}/s), "
             f"{totals.matches:,} matches ({self._rates[1]:,.0f}/s), "
             f"punctuation {moment(totals.watermark_us) or '-'}, lag {self._lag()}"
         )

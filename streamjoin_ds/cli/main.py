@@ -23,6 +23,7 @@ _UNEXPECTED_ERROR_STATUS = 3
 # The help lines stand here, so that `streamjoin --help` imports no command.
 _COMMANDS = {
     "run": "Run a join until it is stopped or its input ends.",
+    "sql": "Run the joins that a text of SQL statements asks for.",
     "demo": "Join two generated sensor streams, live, then show the matches by Spark SQL.",
     "intake": "Keep messages of MQTT or HTTP in a folder that a join reads.",
     "data": "Put a small recorded data set into a folder, to try joins on.",

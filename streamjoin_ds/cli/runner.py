@@ -1,10 +1,11 @@
-"""Runs a join to its end, or until it is interrupted, with a display beside it."""
+"""Runs joins to their end, or until they are interrupted, with a display beside them."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from streamjoin_ds.cli.display import Display
@@ -13,8 +14,9 @@ from streamjoin_ds.stream.join import StreamJoin
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
-__all__ = ["run_join"]
+__all__ = ["run_join", "run_queries"]
 
 _POLL_S = 1  # seconds between two looks for Ctrl-C or SIGTERM
 
@@ -38,6 +40,26 @@ def run_join(
 
     Ctrl-C and SIGTERM stop the query; a restart with the same checkpoint goes on from there.
     """
+
+    def start() -> list[StreamingQuery]:
+        return [join.start(spark, to, checkpoint, **options)]
+
+    with watch(display.batch):
+        return run_queries(start, [display])
+
+
+def run_queries(start: Callable[[], Sequence[StreamingQuery]], displays: Sequence[Display]) -> bool:
+    """Start queries and wait for the end of all; return False if they were interrupted, else True.
+
+    Ctrl-C and SIGTERM stop them all, and so does the error of one of them, which is raised.
+
+    Parameters
+    ----------
+    start : callable
+        Starts the queries.
+    displays : sequence of Display
+        One for each query.
+    """
     interrupted = False
 
     def interrupt(number: int, frame: object) -> None:
@@ -45,15 +67,32 @@ def run_join(
         interrupted = True
 
     previous = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
+    queries: Sequence[StreamingQuery] = []
     try:
-        with watch(display.batch), display:
-            query = join.start(spark, to, checkpoint, **options)
-            while not query.awaitTermination(_POLL_S):
+        with contextlib.ExitStack() as shown:
+            for display in displays:
+                shown.enter_context(display)
+            queries = start()
+            while not _all_ended(queries):
                 if interrupted:
-                    query.stop()
                     break
-            display.totals.held_back_bytes = _held_back(query.lastProgress)
+            for query, display in zip(queries, displays, strict=True):
+                query.stop()
+                display.totals.held_back_bytes = _held_back(query.lastProgress)
         return not interrupted
     finally:
+        for query in queries:
+            query.stop()
         for number, handler in previous.items():
             signal.signal(number, handler)
+
+
+def _all_ended(queries: Sequence[StreamingQuery]) -> bool:
+    """Whether all queries have ended; wait a moment where one has not, and raise the error of one that failed."""
+    for query in queries:
+        if not query.isActive:
+            query.awaitTermination()
+    running = [query for query in queries if query.isActive]
+    if running:
+        running[0].awaitTermination(_POLL_S)
+    return not running

@@ -17,7 +17,16 @@ from streamjoin_ds.spec.rate import rate_from_text
 from streamjoin_ds.stream.join import StreamJoin
 from streamjoin_ds.stream.sensor_options import checked_reader_options
 
-__all__ = ["EXPLAINED", "Request", "request_of", "required"]
+__all__ = [
+    "EXPLAINED",
+    "Request",
+    "described_streams",
+    "given_flags",
+    "request_of",
+    "requested",
+    "required",
+    "settings_of_spark",
+]
 
 # The keys that a flag gives to all streams or to some.
 _OF_STREAMS = (
@@ -71,7 +80,7 @@ def request_of(config: Path | None, given: Mapping[str, Any]) -> Request:
     for text in given.get("streams", ()):
         name, source = _assigned(text, "stream", "NAME=SOURCE, for example e=eastbound.csv.gz")
         streams.setdefault(name, {})["source"] = source
-    flags = {key: value for key, value in given.items() if key in JOIN_KEYS and not _is_absent(key, value)}
+    flags = given_flags(given)
     in_file, facts = facts, facts | flags
     if not streams:
         msg = "no streams were given"
@@ -81,18 +90,50 @@ def request_of(config: Path | None, given: Mapping[str, Any]) -> Request:
         raise ArgumentError(
             msg, name="window", hint="give --window 15s, 'last 1000', 'every 10s for 60s', or e=6h,w=0s"
         )
-    of_all, of_flags = _of_streams(in_file, streams), _of_streams(flags, streams)
-    wheres = _wheres(facts.get("where", ()), streams)
     join = StreamJoin(
-        [_stream(name, of_all[name] | table | of_flags[name], wheres[name]) for name, table in streams.items()],
+        described_streams(streams, in_file, flags),
         on=facts.get("on", ()),
         window=facts["window"],
         select=facts.get("select"),
     )
+    return requested(join, facts)
+
+
+def given_flags(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those flags that were given, as keys of the file."""
+    return {key: value for key, value in given.items() if key in JOIN_KEYS and not _is_absent(key, value)}
+
+
+def described_streams(
+    tables: Mapping[str, Mapping[str, Any]], facts: Mapping[str, Any], flags: Mapping[str, Any]
+) -> list[Stream]:
+    """Return the streams of a join, in the order of their tables.
+
+    Parameters
+    ----------
+    tables : mapping of stream name to mapping
+        For each stream the keys that are its own (`STREAM_KEYS`). A key wins over that of `facts`.
+    facts : mapping
+        Keys for all streams or for some (`JOIN_KEYS`): ``"30s"`` is for all, ``"e=30s"`` for one.
+    flags : mapping
+        The same keys, as flags gave them; they win over the tables. The conditions of `where` add up.
+
+    Raises
+    ------
+    ArgumentError
+        A key names a stream that is not there, or a value cannot be understood.
+    """
+    of_all, of_flags = _of_streams(facts, tables), _of_streams(flags, tables)
+    wheres = _wheres(flags.get("where", facts.get("where", ())), tables)
+    return [_stream(name, of_all[name] | dict(table) | of_flags[name], wheres[name]) for name, table in tables.items()]
+
+
+def requested(join: StreamJoin, facts: Mapping[str, Any]) -> Request:
+    """Return the request for a join, with what the keys that are not about its streams say of how to run it."""
     keys = ("available_now", "trigger", "max_rows_per_batch", "take_over", *EXPLAINED)
     run = {key: facts[key] for key in keys if key in facts}
     reading = checked_reader_options({name: facts[name] for name in READING_KEYS if name in facts})
-    session = {"master": facts.get("master"), "conf": _conf(facts.get("conf", ()))}
+    session = {"master": facts.get("master"), "conf": settings_of_spark(facts.get("conf", ()))}
     return Request(
         join,
         facts.get("to"),
@@ -102,7 +143,7 @@ def request_of(config: Path | None, given: Mapping[str, Any]) -> Request:
     )
 
 
-def _conf(given: Mapping[str, str] | Sequence[str]) -> dict[str, str]:
+def settings_of_spark(given: Mapping[str, str] | Sequence[str]) -> dict[str, str]:
     """Return Spark's settings, given as a table of texts, or as texts ``KEY=VALUE``."""
     if isinstance(given, Mapping):
         return dict(given)

@@ -21,7 +21,7 @@ from streamjoin_ds.spec.columns import (
 from streamjoin_ds.spec.inside import nanoseconds_name
 from streamjoin_ds.spec.join_parts import JoinParts
 from streamjoin_ds.spec.periodic_window import WINDOW_ID, PeriodicWindow
-from streamjoin_ds.spec.predicate import Column
+from streamjoin_ds.spec.predicate import Column, renamed
 
 __all__ = ["ResultColumn", "column_type", "column_type_compared", "result_columns", "travelling_columns"]
 
@@ -76,11 +76,12 @@ def result_columns(join: JoinParts, schemas: Mapping[str, pa.Schema]) -> tuple[R
     """
     found: dict[ResultColumn, None] = {}
     for text in join.select:
-        stream, _, name = text.partition(".")
-        names = schemas[stream].names if name == "*" else [Column.of(text).name]
+        written, given = renamed(text)
+        stream, _, name = written.partition(".")
+        names = schemas[stream].names if name == "*" else [Column.of(written).name]
         for column in names:
             column_type(join, schemas, Column(stream, column))
-            found[ResultColumn(f"{stream}_{column}", join.names.index(stream), column)] = None
+            found[ResultColumn(given or f"{stream}_{column}", join.names.index(stream), column)] = None
     columns = sorted(found, key=lambda column: column.stream)
     taken = ["event_time", "batch_id", *(f"{name}_seq" for name in join.names)]
     taken += [WINDOW_ID] if isinstance(join.window, PeriodicWindow) else []

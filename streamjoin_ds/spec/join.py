@@ -12,7 +12,7 @@ from streamjoin_ds.spec.columns import names_hint
 from streamjoin_ds.spec.expression import Call, Literal, Predicate, streams_of
 from streamjoin_ds.spec.how import check_how, has_pairs
 from streamjoin_ds.spec.join_parts import JoinParts, predicate_from
-from streamjoin_ds.spec.predicate import Band, Column
+from streamjoin_ds.spec.predicate import Band, Column, renamed
 from streamjoin_ds.spec.stream import Stream, schema_from_text
 from streamjoin_ds.spec.window import WindowKind
 from streamjoin_ds.spec.window_text import WindowLike, parse_window, window_from_facts
@@ -39,7 +39,8 @@ class Join(JoinParts):
         ``"15s"`` for every stream, or ``{"e": "6h", "w": "0s"}``: how long a tuple of that stream waits for others.
         ``"last 1000"``: the last 1000 tuples of each stream. ``"every 10s for 60s"``: once in each common window.
     select : sequence of str, optional
-        The columns of a result: ``"e.icao24"`` or ``"w.*"``; by default all columns.
+        The columns of a result: ``"e.icao24"``, which is named ``e_icao24``, ``"e.icao24 AS aircraft"`` or ``"w.*"``.
+        By default all columns.
     include_self_pairs : bool
         Whether a self-join also pairs a tuple with itself.
     how : {"inner", "left", "right", "full", "semi", "anti"}
@@ -196,7 +197,7 @@ def _selected(select: Sequence[str] | None, names: list[str], how: str) -> tuple
     if isinstance(select, str):
         select = [part.strip() for part in select.split(",")]
     for text in select:
-        column = Column.of(text)
+        column = Column.of(_column_text(text))
         if column.stream not in names:
             msg = f"select names the stream '{column.stream}', which is not in the join"
             raise ColumnError(msg, name=text, hint=names_hint(column.stream, names, "the streams are"))
@@ -204,3 +205,11 @@ def _selected(select: Sequence[str] | None, names: list[str], how: str) -> tuple
             msg = f"select names the stream '{column.stream}', but a row of how={how} has a tuple of {names[0]} alone"
             raise ColumnError(msg, name=text, hint=f"select columns of {names[0]}, or use inner or left")
     return tuple(select)
+
+
+def _column_text(text: str) -> str:
+    column, name = renamed(text)
+    if name is not None and column.endswith(".*"):
+        msg = f"'{text[:64]}' gives one name to all columns of a stream"
+        raise ColumnError(msg, name=name, hint="select each column that gets a name of its own")
+    return column

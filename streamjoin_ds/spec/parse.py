@@ -17,10 +17,19 @@ from sqlglot.errors import SqlglotError
 
 from streamjoin_ds.errors import ArgumentError, PredicateSyntaxError
 from streamjoin_ds.spec.duration import signed_duration
-from streamjoin_ds.spec.expression import CONDITIONS, MAX_DEPTH, Call, Expression, Literal, Predicate, call
+from streamjoin_ds.spec.expression import (
+    CONDITIONS,
+    MAX_DEPTH,
+    Call,
+    Expression,
+    Literal,
+    Predicate,
+    call,
+    conjuncts,
+)
 from streamjoin_ds.spec.predicate import MAX_EXPONENT, Band, Bound, Column, negated
 
-__all__ = ["UNDERSTOOD", "parse_condition", "parse_predicates"]
+__all__ = ["UNDERSTOOD", "parse_condition", "parse_predicates", "predicates_of"]
 
 
 UNDERSTOOD = (
@@ -78,6 +87,11 @@ def parse_predicates(texts: str | Iterable[str]) -> tuple[Predicate, ...]:
         for node in _conjuncts(_tree(text)):
             predicates.extend(_term(_Reader(text).condition(node)))
     return tuple(predicates)
+
+
+def predicates_of(condition: Expression) -> tuple[Predicate, ...]:
+    """Return the predicates that a condition stands for, as `parse_predicates` reads them in a text."""
+    return tuple(predicate for term in conjuncts(condition) for predicate in _term(term))
 
 
 def parse_condition(text: str, stream: str | None = None) -> Expression:

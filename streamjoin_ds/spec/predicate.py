@@ -15,11 +15,12 @@ import numpy as np
 from streamjoin_ds.errors import ArgumentError, PredicateError
 from streamjoin_ds.spec.duration import MAX_DURATION_US, duration_text, signed_duration
 
-__all__ = ["MAX_EXPONENT", "Band", "Bound", "Column", "band", "equal", "negated", "stream_name"]
+__all__ = ["MAX_EXPONENT", "Band", "Bound", "Column", "band", "equal", "negated", "renamed", "stream_name"]
 
 Bound = int | float | Decimal | timedelta
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_RENAMED = re.compile(r"(.*\S)\s+AS\s+(`(?:[^`]|``)+`|[^`\s]+)\s*", re.IGNORECASE | re.DOTALL)
 # A bound's most bits (whole numbers) and largest decimal exponent: the range of float64 and a little more. A larger
 # one is never needed, but its digits could fill the memory.
 _MAX_BITS, MAX_EXPONENT = 1024, 400
@@ -62,6 +63,15 @@ class Column:
     def __str__(self) -> str:
         name = self.name if _NAME.fullmatch(self.name) else f"`{self.name.replace('`', '``')}`"
         return f"{self.stream}.{name}"
+
+
+def renamed(text: str) -> tuple[str, str | None]:
+    """Return a selected column's text and the name that it gets: ``e.x AS y`` gives ``e.x`` and ``y``, ``e.x`` None."""
+    found = _RENAMED.fullmatch(text) if isinstance(text, str) else None
+    if found is None:
+        return text, None
+    name = found.group(2)
+    return found.group(1), name[1:-1].replace("``", "`") if name[0] == "`" else name
 
 
 @dataclass(frozen=True, slots=True)

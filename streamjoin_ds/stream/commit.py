@@ -76,6 +76,7 @@ class BatchSummary:
     held_by: str | None = None
     idle: tuple[str, ...] = ()
     files_set_aside: dict[str, int] = field(default_factory=dict)
+    table: str = ""  # the root of the query's tables
 
 
 def committer_for(plan: Plan) -> tuple[Committer, Maintenance]:
@@ -167,7 +168,7 @@ class BatchCommit:
         summary = _summary(batch_id, ledger, facts, watermark_us, not outcome.committed)
         aside = {row["stream"]: row["files_set_aside"] or 0 for row in ledger}
         held_by = None if held is None else held.stream
-        summary = replace(summary, held_by=held_by, idle=idle, files_set_aside=aside)
+        summary = replace(summary, held_by=held_by, idle=idle, files_set_aside=aside, table=plan.table_root)
         overtaken = zip(*(fact["overtaken"] for fact in facts.values()), strict=True)
         counts = dict(zip(plan.bound.names, map(sum, overtaken), strict=True))
         _silences.setdefault((plan.join_id, plan.table_root), SilenceLog()).tell(

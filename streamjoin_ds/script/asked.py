@@ -1,0 +1,413 @@
+"""A query of a text, as a join and how to run it.
+
+::
+
+    streams of CREATE STREAM ─┐
+    tables and views ─────────┼─► streams ─► names, event times ─► ON, WHERE ─► predicates, window ─► Request
+    options of SET and WITH ──┘
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+
+import pyarrow as pa
+
+from streamjoin_ds.errors import ColumnError, PredicateError, SqlSyntaxError, StreamJoinError
+from streamjoin_ds.request.request import Request, described_streams, requested
+from streamjoin_ds.script.catalog import Catalog, table_name, watermark_of
+from streamjoin_ds.script.conditions import Conditions, Names, Term, column_of
+from streamjoin_ds.script.options import TABLE_KEYS, facts_of, stream_facts
+from streamjoin_ds.script.sql_text import Span, SqlText, Token
+from streamjoin_ds.script.statements import Input, Item, Statement, StreamStatement
+from streamjoin_ds.script.time_bounds import Contradiction, TimeBound, Unbounded, window_of
+from streamjoin_ds.source.infer import infer_schema
+from streamjoin_ds.spec import Predicate, Stream
+from streamjoin_ds.spec.columns import names_hint
+from streamjoin_ds.spec.parse import predicates_of
+from streamjoin_ds.spec.window_text import WindowLike
+from streamjoin_ds.stream.join import StreamJoin
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["Asked", "AskedJoin"]
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class AskedJoin:
+    """A join, how to run it, and the DataFrames that it is over, if it is over any.
+
+    Parameters
+    ----------
+    request : Request
+        The join, its table and checkpoint, and the options of `StreamJoin.start`.
+    frames : mapping of stream name to DataFrame
+        Empty: the streams have sources.
+    order_by : mapping of stream name to list of str
+        The columns that number the rows of frames.
+    columns : tuple of str
+        The result's columns, in the order of the SELECT list.
+    """
+
+    request: Request
+    frames: Mapping[str, DataFrame] = field(default_factory=dict)
+    order_by: Mapping[str, list[str]] = field(default_factory=dict)
+    columns: tuple[str, ...] = ()
+
+
+class Asked:
+    """One query of a text.
+
+    Parameters
+    ----------
+    text : SqlText
+        The text.
+    statement : Statement
+        The query in it.
+    streams : mapping of str to StreamStatement
+        The streams that were created before it, by their names in lower case.
+    flags : mapping
+        Options of the command line; they win over the text's.
+    """
+
+    def __init__(
+        self,
+        text: SqlText,
+        statement: Statement,
+        streams: Mapping[str, StreamStatement],
+        flags: Mapping[str, Any],
+    ) -> None:
+        self.statement = statement
+        self._text = text
+        inputs = [_named_as_created(one, streams) for one in statement.query.inputs]
+        self._query = replace(statement.query, inputs=tuple(inputs))
+        self._flags = flags
+        self._facts = facts_of(text, statement.options, is_with=statement.own_options)
+        self._made = {
+            one.alias: streams.get(one.source[0].casefold()) if len(one.source) == 1 else None
+            for one in self._query.inputs
+        }
+        self._stream_facts = {
+            alias: {} if made is None else stream_facts(text, made) for alias, made in self._made.items()
+        }
+        self._check_inputs()
+
+    @property
+    def needs_catalog(self) -> bool:
+        """Whether a stream of the query is a table or view of Spark."""
+        return any(self._table(one) is not None for one in self._query.inputs)
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """The options as keys of the TOML file; flags win."""
+        return self._facts | dict(self._flags)
+
+    def joined(self, catalog: Catalog | None = None) -> AskedJoin:
+        """Return the join that is asked for.
+
+        Parameters
+        ----------
+        catalog : Catalog, optional
+            Spark's, where a stream `needs_catalog`.
+
+        Raises
+        ------
+        StreamJoinError
+            It cannot be done; the error says where in the text it is asked for.
+        """
+        frames = {} if catalog is None or not self.needs_catalog else self._frames(catalog)
+        streams = self._streams(frames)
+        schemas = _Schemas(streams, frames)
+        names = Names([stream.name for stream in streams], schemas.names, schemas.declared)
+        predicates, window = self._conditions(streams, names, schemas)
+        selected, columns = self._selected(names, schemas)
+        sources = [stream.source for stream in streams if stream.source is not None]
+        join = self._located(
+            lambda: StreamJoin(
+                streams,
+                predicates,
+                window,
+                selected,
+                # SQL leaves no pair out: a tuple meets itself unless a condition says otherwise.
+                include_self_pairs=len(sources) > len({*map(str, sources)}) or _has_same(frames),
+            )
+        )
+        facts = self.facts
+        if "to" not in facts and self.statement.table is not None:
+            facts["to"] = self.statement.table
+        order_by = {
+            alias: [column.strip() for column in given["order_by"].split(",")]
+            for alias, given in self._stream_facts.items()
+            if "order_by" in given
+        }
+        return AskedJoin(self._located(lambda: requested(join, facts)), frames, order_by, columns)
+
+    def refused(self, why: str, hint: str, name: str = "") -> SqlSyntaxError:
+        """Return the error that refuses the query where it begins: at its table, or at SELECT."""
+        return self._text.refused(self.statement.span, why, hint, name)
+
+    def named(self, error: StreamJoinError) -> StreamJoinError:
+        """Return an error that says where in the query stands what it names; the error itself if it stands nowhere."""
+        span = self._named(error)
+        return error if span is None else self._text.located(error, span)
+
+    def _located(self, make: Callable[[], Result], span: Span | None = None) -> Result:
+        try:
+            return make()
+        except StreamJoinError as error:
+            raise self._text.located(error, span or self._named(error) or self.statement.span) from None
+
+    def _named(self, error: StreamJoinError) -> Span | None:
+        """Return where the option or the column stands that an error names."""
+        begins = error.message.split()[:2]
+        for option in (error.name.partition(" of ")[0], *begins):
+            if option in self.statement.options:
+                return self.statement.options[option].span
+        return _mentioned(self._query.tokens, error.name)
+
+    def _check_stream(self, one: Input, given: Mapping[str, Any]) -> None:
+        """Refuse options of a stream where they were written."""
+        made = self._made[one.alias]
+        try:
+            described_streams({one.alias: given}, {}, {})
+        except StreamJoinError as error:
+            options = {} if made is None else made.options
+            option = error.name.partition(" of ")[0]
+            option = "where" if isinstance(error, PredicateError) and "where" in options else option
+            span = options[option].span if option in options else one.span if made is None else made.span
+            raise self._text.located(error, span) from None
+
+    # Streams
+
+    def _check_inputs(self) -> None:
+        query, text = self._query, self._text
+        taken: dict[str, Input] = {}
+        for one in query.inputs:
+            if one.how != "inner":
+                words = " ".join(text.slice(one.how_span).upper().split())
+                hint = "an inner join is: JOIN ... ON ..."
+                raise text.refused(one.how_span, f"{words} is not possible yet", hint, one.how)
+            if one.alias.casefold() in taken:
+                why = f"two streams of this query are named '{one.alias}'"
+                raise text.refused(one.span, why, "give each its own name: FROM e JOIN e AS f", one.alias)
+            taken[one.alias.casefold()] = one
+        if len(query.inputs) == 1:
+            hint = "a query joins two streams or more: FROM e JOIN w ON ..."
+            raise text.refused(query.inputs[0].span, "this query has one stream", hint)
+        for one in query.inputs:
+            given, made = self._stream_facts[one.alias], self._made[one.alias]
+            if made is None:
+                continue
+            if ("source" in given) == ("table" in given):
+                why = f"the stream {made.name} has {'both' if 'source' in given else 'neither'} source and table"
+                why = why if "source" in given else f"the stream {made.name} has neither source nor table"
+                hint = "WITH (source = 'a/path') reads files, WITH (table = 'name') a table or view of Spark"
+                raise text.refused(made.span, why, hint, made.name)
+            if "order_by" in given and "source" in given:
+                hint = "leave it out: the records of a source have an order"
+                raise text.refused(made.options["order_by"].span, "order_by is for tables and views", hint, "order_by")
+        tables = [one for one in query.inputs if self._table(one) is not None]
+        if tables and len(tables) < len(query.inputs):
+            other = next(one for one in query.inputs if one not in tables)
+            why = f"{tables[0].alias} is a table or view of Spark, and {other.alias} has a source"
+            hint = "all streams of a query come from sources, or all from Spark"
+            if self._made[tables[0].alias] is None:
+                why = f"there is no stream named '{'.'.join(tables[0].source)}', and {other.alias} has a source"
+                hint = f"write CREATE STREAM {tables[0].source[-1]} WITH (source = ...) before; {hint}"
+            raise text.refused(tables[0].span, why, hint, tables[0].alias)
+
+    def _table(self, one: Input) -> str | None:
+        """Return the name of the table or view that a stream is; None if it has a source."""
+        if self._made[one.alias] is None:
+            return table_name(one.source)
+        table: str | None = self._stream_facts[one.alias].get("table")
+        return table
+
+    def _frames(self, catalog: Catalog) -> dict[str, DataFrame]:
+        frames: dict[str, DataFrame] = {}
+        is_moving = self.statement.table is not None
+        known: dict[str, DataFrame] = {}
+        for one in self._query.inputs:
+            name = self._table(one)
+            assert name is not None, "all streams are tables, or none"
+            if name not in known:
+                known[name] = self._located(lambda name=name: catalog.frame(name, is_moving=is_moving), one.span)  # type: ignore[misc]
+            frames[one.alias] = known[name]
+        return frames
+
+    def _streams(self, frames: dict[str, DataFrame]) -> list[Stream]:
+        """Return the streams; a frame's watermark tells its event time and delay, where nothing else does."""
+        tables: dict[str, dict[str, Any]] = {}
+        for one in self._query.inputs:
+            given = {key: value for key, value in self._stream_facts[one.alias].items() if key not in TABLE_KEYS}
+            marked = watermark_of(frames[one.alias]) if one.alias in frames else None
+            if marked is not None:
+                given = {"time": marked[0], "delay": marked[1]} | given
+            tables[one.alias] = given
+            self._check_stream(one, given)
+        streams = self._located(lambda: described_streams(tables, self._facts, self._flags))
+        for stream, one in zip(streams, self._query.inputs, strict=True):
+            frame = frames.get(stream.name)
+            if frame is None:
+                continue
+            if stream.time not in frame.columns:
+                why = f"which column of {stream.name} is its event time is not known"
+                name = one.source[-1]
+                hint = f"write CREATE STREAM {name} WITH (table = '{name}', time = ...) before; " + names_hint(
+                    stream.time, frame.columns, "its columns are"
+                )
+                raise self._text.located(ColumnError(why, name=stream.time, hint=hint), one.span)
+            if frame.isStreaming and self.statement.table is None and watermark_of(frame) is None:
+                delay = f"{stream.delay_us // 1000} milliseconds"
+                frames[stream.name] = frame.withWatermark(stream.time, delay)
+        return streams
+
+    # ON, WHERE and SELECT
+
+    def _conditions(
+        self, streams: Sequence[Stream], names: Names, schemas: _Schemas
+    ) -> tuple[list[Predicate], WindowLike]:
+        times = {stream.name: stream.time for stream in streams}
+        written = [one.on for one in self._query.inputs if one.on] + [self._query.where] * bool(self._query.where)
+        reader = Conditions(self._text, names, times)
+        bounds, terms, bounding = _read(reader, written)
+        window: WindowLike | None = self.facts.get("window")
+        if bounds and window is None and schemas.has_fine_times():
+            bounds, terms, bounding = _read(Conditions(self._text, names, times, is_fine=True), written)
+            terms = [*terms, *bounding]
+        predicates = [predicate for term in terms for predicate in self._predicates(term)]
+        if window is not None:
+            return [*predicates, *(p for term in bounding for p in self._predicates(term))], window
+        found = self._located(lambda: window_of(names.streams, times, bounds), bounds[-1].span if bounds else None)
+        if isinstance(found, Contradiction):
+            why = "no tuples can satisfy this bound on event times beside those before it"
+            raise self._text.refused(found.span, why, "the lower end of a bound is not above its upper end")
+        if isinstance(found, Unbounded):
+            self._unbounded(found, times, bounds)
+        return [*predicates, *found[1]], found[0]
+
+    def _predicates(self, term: Term) -> tuple[Predicate, ...]:
+        return self._located(lambda: predicates_of(term.expression), term.span)
+
+    def _unbounded(self, found: Unbounded, times: Mapping[str, str], bounds: Sequence[TimeBound]) -> NoReturn:
+        later, earlier = (f"{name}.{times[name]}" for name in (found.later, found.earlier))
+        is_half = any({bound.later, bound.earlier} == {found.later, found.earlier} for bound in bounds)
+        joined = next(one for one in self._query.inputs[::-1] if one.alias in (found.later, found.earlier))
+        if is_half:
+            why = f"nothing bounds how much later than {earlier} a {later} may be, so nothing could ever be forgotten"
+            hint = f"write AND {later} <= {earlier} + INTERVAL 15 SECONDS"
+        else:
+            why = f"nothing bounds how far apart {later} and {earlier} may be, so nothing could ever be forgotten"
+            hint = (
+                f"write AND {later} BETWEEN {earlier} - INTERVAL 15 SECONDS AND {earlier} + INTERVAL 15 SECONDS; "
+                "or a window of another kind, INSERT INTO table WITH (window = 'last 1000')"
+            )
+        raise self._text.refused(joined.span, why, hint, "window")
+
+    def _selected(self, names: Names, schemas: _Schemas) -> tuple[list[str], tuple[str, ...]]:
+        """Return the columns of the result as `Join` takes them, and their names in the order of the SELECT list."""
+        found: list[str] = []
+        columns: list[str] = []
+        for item in self._query.items:
+            if item.column is None:
+                chosen = names.streams if item.stream is None else [self._stream_of(item, names)]
+                found += [f"{stream}.*" for stream in chosen]
+                if schemas.frames:
+                    columns += [f"{stream}_{name}" for stream in chosen for name in schemas.names(stream)]
+                continue
+            stream, column = self._column_of(item, names)
+            quoted = "`" + column.replace("`", "``") + "`"
+            name = "" if item.name is None else " AS `" + item.name.replace("`", "``") + "`"
+            found.append(f"{stream}.{quoted}{name}")
+            columns.append(item.name or f"{stream}_{column}")
+        return found, tuple(columns)
+
+    def _stream_of(self, item: Item, names: Names) -> str:
+        stream = names.stream(item.stream or "")
+        if stream is None:
+            hint = names_hint(item.stream or "", list(names.streams), "the streams of this query are")
+            why = f"'{item.stream}' is not a stream of this query"
+            raise self._text.refused(item.span, why, hint, item.stream or "")
+        return stream
+
+    def _column_of(self, item: Item, names: Names) -> tuple[str, str]:
+        column = item.column or ""
+        if item.stream is None:
+            return column_of(self._text, names, Token("", column, "name", item.span))
+        stream = self._stream_of(item, names)
+        return stream, names.column(stream, column)
+
+
+class _Schemas:
+    """The columns of a query's streams; a source is looked at only when it is asked for."""
+
+    def __init__(self, streams: Sequence[Stream], frames: Mapping[str, DataFrame]) -> None:
+        self._streams = {stream.name: stream for stream in streams}
+        self.frames = frames
+
+    @cached_property
+    def declared(self) -> dict[str, list[str]]:
+        """The columns of the streams over frames, and of those whose columns were declared."""
+        known = {name: list(frame.columns) for name, frame in self.frames.items()}
+        return known | {
+            name: list(stream.schema.names)
+            for name, stream in self._streams.items()
+            if isinstance(stream.schema, pa.Schema)
+        }
+
+    def names(self, stream: str) -> list[str]:
+        """Return the columns of a stream."""
+        return self.declared[stream] if stream in self.declared else list(self._inferred(stream).names)
+
+    def has_fine_times(self) -> bool:
+        """Whether an event time has parts of a microsecond. DataFrames of Spark have none."""
+        for stream in self._streams.values():
+            if stream.name in self.frames or stream.is_topic:
+                continue
+            kind = self._inferred(stream.name).field(stream.time).type
+            if pa.types.is_timestamp(kind) and kind.unit == "ns":
+                return True
+            if pa.types.is_integer(kind) and stream.time_unit == "ns":
+                return True
+        return False
+
+    def _inferred(self, stream: str) -> pa.Schema:
+        return infer_schema(self._streams[stream])
+
+
+def _read(reader: Conditions, written: Sequence[Sequence[Token]]) -> tuple[list[TimeBound], list[Term], list[Term]]:
+    bounds: list[TimeBound] = []
+    terms: list[Term] = []
+    bounding: list[Term] = []
+    for tokens in written:
+        more = reader.read(tokens)
+        bounds, terms, bounding = bounds + more[0], terms + more[1], bounding + more[2]
+    return bounds, terms, bounding
+
+
+def _named_as_created(one: Input, streams: Mapping[str, StreamStatement]) -> Input:
+    """Return a stream of a query; without another name there it has the name of its CREATE STREAM, as that was written."""
+    made = streams.get(one.source[0].casefold()) if one.source == (one.alias,) else None
+    return one if made is None else replace(one, alias=made.name)
+
+
+def _has_same(frames: Mapping[str, DataFrame]) -> bool:
+    given = list(frames.values())
+    return any(one is other for place, one in enumerate(given) for other in given[place + 1 :])
+
+
+def _mentioned(tokens: Sequence[Token], name: str) -> Span | None:
+    """Return where a column ``stream.column``, or else a name, stands in a query; None if nowhere."""
+    stream, _, column = name.partition(".")
+    for place, token in enumerate(tokens):
+        parts = tokens[place : place + 3]
+        if column and len(parts) == 3 and parts[1].word == "." and (token.value, parts[2].value) == (stream, column):
+            return token.span.to(parts[2].span)
+    found = next((token for token in tokens if name and token.is_name and token.value == name), None)
+    return None if found is None else found.span

@@ -1,0 +1,112 @@
+"""The options of SET and WITH: which there are, and what each may hold; they are those of the TOML file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from streamjoin_ds.errors import StreamJoinError
+from streamjoin_ds.request.join_file import JOIN_KEYS, STREAM_KEYS, Key
+from streamjoin_ds.script.sql_text import SqlText
+from streamjoin_ds.script.statements import Option, StreamStatement
+from streamjoin_ds.spec.columns import names_hint
+
+__all__ = ["TABLE_KEYS", "checked_setting", "facts_of", "spark_text", "stream_facts"]
+
+# What a stream may have only here, where it is a table or a view of Spark's catalog.
+TABLE_KEYS = {
+    "table": Key("A table or a view of Spark's catalog.", example="readings"),
+    "order_by": Key("Columns that number the rows of a table or view: partition,offset.", example="partition,offset"),
+}
+
+_WRITTEN = {
+    "on": "write the condition after ON",
+    "where": "write the condition after WHERE",
+    "select": "write the columns after SELECT",
+    "conf": "write SET spark.ui.enabled = false, for example",
+}
+_OF_SESSION = ("master",)
+_SPARK = "spark."
+
+
+def checked_setting(text: SqlText, option: Option) -> None:
+    """Refuse an option of SET that there is not, or whose value is of another kind.
+
+    Raises
+    ------
+    SqlSyntaxError, ArgumentError
+        The error says where it stands.
+    """
+    if not option.name.startswith(_SPARK):
+        _checked(text, option)
+
+
+def facts_of(text: SqlText, options: Mapping[str, Option], *, is_with: Mapping[str, Option]) -> dict[str, Any]:
+    """Return the options of a query as the keys of the TOML file, with Spark's settings under ``conf``.
+
+    Parameters
+    ----------
+    text : SqlText
+    options : mapping
+        All of them.
+    is_with : mapping
+        Those that stand after WITH, among which those of the session are refused.
+    """
+    for name in is_with:
+        if name in _OF_SESSION or name.startswith(_SPARK):
+            hint = f"write SET {name} = ... before the statement"
+            why = f"{name} is for all queries of a text"
+            raise text.refused(is_with[name].span, why, hint, name)
+        _checked(text, is_with[name])
+    conf = {name: spark_text(option.value) for name, option in options.items() if name.startswith(_SPARK)}
+    facts = {name: option.value for name, option in options.items() if not name.startswith(_SPARK)}
+    return facts | ({"conf": conf} if conf else {})
+
+
+def stream_facts(text: SqlText, statement: StreamStatement) -> dict[str, Any]:
+    """Return the options of a stream as the keys of its table in the TOML file, and those of `TABLE_KEYS`.
+
+    Raises
+    ------
+    SqlSyntaxError, ArgumentError
+        An option is unknown, or of another kind; the error says where it stands.
+    """
+    facts: dict[str, Any] = {}
+    for name, option in statement.options.items():
+        if name == "schema":
+            hint = "write the columns after the stream's name: CREATE STREAM e (ts TIMESTAMP, x DOUBLE) WITH (...)"
+            raise text.refused(option.span, "schema is no option here", hint, name)
+        key = STREAM_KEYS.get(name) or TABLE_KEYS.get(name)
+        if key is None:
+            hint = names_hint(name, [*STREAM_KEYS, *TABLE_KEYS], "a stream's options are")
+            raise text.refused(option.span, f"'{name}' is not an option of a stream", hint, name)
+        _check(text, option, key, f"{name} of stream {statement.name}")
+        facts[name] = option.value
+    if statement.columns is not None:
+        facts["schema"] = statement.columns
+    return facts
+
+
+def _checked(text: SqlText, option: Option) -> None:
+    if option.name in _WRITTEN:
+        raise text.refused(option.span, f"{option.name} is no option here", _WRITTEN[option.name], option.name)
+    key = JOIN_KEYS.get(option.name)
+    if key is None:
+        valid = [name for name in JOIN_KEYS if name not in _WRITTEN]
+        hint = names_hint(option.name, valid, "an option is a setting of Spark (spark...), or one of")
+        raise text.refused(option.span, f"'{option.name}' is not an option", hint, option.name)
+    is_table = isinstance(option.value, str) and any(kind is not bool and kind is not int for kind in key.kinds)
+    if not is_table:  # a text may stand for a table: e=30s,w=0s, as in a flag
+        _check(text, option, key, option.name)
+
+
+def _check(text: SqlText, option: Option, key: Key, what: str) -> None:
+    try:
+        key.check(option.value, what, option.name)
+    except StreamJoinError as error:
+        raise text.located(error, option.span) from None
+
+
+def spark_text(value: object) -> str:
+    """Return the value of a setting of Spark as Spark writes it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)

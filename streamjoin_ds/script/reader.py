@@ -1,0 +1,386 @@
+"""Reads the statements of a text, word by word.
+
+::
+
+    CREATE STREAM name [(column TYPE, ...)] [WITH (option = value, ...)]
+    SET option = value
+    [EXPLAIN] INSERT INTO table [WITH (option = value, ...)] query
+    [EXPLAIN] query
+
+    query:  SELECT * | stream.* | stream.column [AS name], ...
+            FROM stream [alias] {[INNER | LEFT | RIGHT | FULL | SEMI | ANTI | CROSS] JOIN stream [alias] [ON condition]}
+            [WHERE condition]
+"""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+import pyarrow as pa
+
+from streamjoin_ds.script.column_types import column_type
+from streamjoin_ds.script.cursor import Cursor
+from streamjoin_ds.script.sql_text import Span, SqlText, Token
+from streamjoin_ds.script.statements import Explained, Input, Item, Option, Query, Statement, StreamStatement, Value
+
+__all__ = ["AnyStatement", "statements"]
+
+AnyStatement = StreamStatement | Option | Statement | Explained
+
+_STATEMENTS = "CREATE STREAM, SET, INSERT INTO, SELECT or EXPLAIN"
+_VALUE = "a value: 'text', a number, TRUE or FALSE"
+_JOIN_WORDS = ("JOIN", "INNER", "LEFT", "RIGHT", "FULL", "CROSS", "SEMI", "ANTI", "NATURAL", "ASOF", "LATERAL")
+_AFTER_QUERY = "JOIN, WHERE, or ; and the next statement"
+
+# What SQL has and a join has not: what to say, by the word with which it begins.
+_NOT_HERE = {
+    "ASOF": ("ASOF JOIN is not possible yet", "an inner join of all partners within a window is: JOIN ... ON ..."),
+    "NATURAL": ("NATURAL JOIN is not possible", "name the columns: JOIN w ON e.id = w.id"),
+    "LATERAL": ("LATERAL is not possible", "join streams by their names"),
+    "USING": ("USING is not possible", "write ON e.id = w.id"),
+    "GROUP BY": (
+        "GROUP BY is not possible yet",
+        "insert the pairs, and sum over the table of results up to its punctuation",
+    ),
+    "HAVING": ("HAVING is not possible", "write the condition after WHERE"),
+    "QUALIFY": ("QUALIFY is not possible", "write the condition after WHERE"),
+    "ORDER BY": (
+        "ORDER BY is not possible: results of streams have no last row",
+        "order the table when you read it; its punctuations say up to which event time it is complete",
+    ),
+    "SORT BY": ("SORT BY is not possible: results of streams have no last row", "order the table when you read it"),
+    "LIMIT": ("LIMIT is not possible: results of streams have no last row", "limit the rows when you read the table"),
+    "OFFSET": ("OFFSET is not possible: results of streams have no order", "pass over rows when you read the table"),
+    "DISTINCT": ("DISTINCT is not possible", "each result is there once; its numbers tell rows apart"),
+    "UNION": ("UNION is not possible", "write two INSERT statements, each with a table and a checkpoint of its own"),
+    "EXCEPT": ("EXCEPT is not possible", "write the condition after WHERE"),
+    "INTERSECT": ("INTERSECT is not possible", "write the condition after ON"),
+    "CLUSTER BY": ("CLUSTER BY is not possible", "leave it out: the layout option says how tuples are dealt"),
+    "DISTRIBUTE BY": ("DISTRIBUTE BY is not possible", "leave it out: the layout option says how tuples are dealt"),
+    "TABLESAMPLE": ("TABLESAMPLE is not possible", "leave it out"),
+    "WINDOW": (
+        "WINDOW is not possible here",
+        "bound the event times after ON, or write INSERT INTO table WITH (window = 'last 1000')",
+    ),
+    "VALUES": ("VALUES is not possible", "select from a join of streams"),
+    "OVERWRITE": ("OVERWRITE is not possible: results are only ever added", "write INSERT INTO"),
+    "NEAREST": ("NEAREST BY is not possible yet", "an inner join of all partners within a window is"),
+}
+
+
+def statements(text: SqlText) -> list[AnyStatement]:
+    """Return the statements of a text.
+
+    The options of SET are in each statement of a query that follows them; an option of its WITH wins.
+
+    Raises
+    ------
+    SqlSyntaxError
+        The text is not understood; the error says where, and what is valid there.
+    """
+    return _Reader(text).statements()
+
+
+class _Reader:
+    def __init__(self, text: SqlText) -> None:
+        self._text = text
+        self._cursor = Cursor(text)
+        self._set: dict[str, Option] = {}
+
+    def statements(self) -> list[AnyStatement]:
+        found: list[AnyStatement] = []
+        while self._cursor.next is not None:
+            if self._cursor.took(";"):
+                continue
+            found.append(self._statement())
+            if self._cursor.next is not None and self._cursor.word != ";":
+                self._not_here(_AFTER_QUERY if isinstance(found[-1], (Statement, Explained)) else ";")
+        return found
+
+    def _statement(self) -> AnyStatement:
+        cursor = self._cursor
+        if cursor.word == "CREATE":
+            return self._stream()
+        if cursor.word == "SET":
+            option = self._setting()
+            self._set[option.name] = option
+            return option
+        if cursor.took("EXPLAIN"):
+            if cursor.word not in ("INSERT", "SELECT"):
+                cursor.refuse("INSERT INTO or SELECT")
+            return Explained(self._asked())
+        if cursor.word in ("INSERT", "SELECT"):
+            return self._asked()
+        if cursor.word == "WITH":
+            cursor.refuse(f"{_STATEMENTS}; a query has no tables of its own, so join streams by their names")
+        cursor.refuse(_STATEMENTS)
+
+    # CREATE STREAM and SET
+
+    def _stream(self) -> StreamStatement:
+        cursor = self._cursor
+        cursor.expect("CREATE")
+        cursor.expect("STREAM", "STREAM: a table of results is made by INSERT INTO")
+        name = cursor.name("the stream's name")
+        columns = self._columns() if cursor.word == "(" else None
+        options: dict[str, Option] = {}
+        if cursor.took("WITH"):
+            options = self._options()
+        elif cursor.next is not None and cursor.word != ";":
+            cursor.refuse(("(, " if columns is None else "") + "WITH or ;")
+        return StreamStatement(name.value, columns, options, name.span)
+
+    def _columns(self) -> pa.Schema:
+        cursor = self._cursor
+        cursor.expect("(")
+        fields: list[pa.Field] = []
+        while True:
+            name = cursor.name("a column's name")
+            if any(field.name == name.value for field in fields):
+                why = f"the column '{name.value}' is there twice"
+                raise self._text.refused(name.span, why, "give each column its own name", name.value)
+            fields.append(pa.field(name.value, column_type(cursor)))
+            if not cursor.took(","):
+                break
+        cursor.expect(")", ", or )")
+        return pa.schema(fields)
+
+    def _options(self) -> dict[str, Option]:
+        cursor = self._cursor
+        cursor.expect("(")
+        found: dict[str, Option] = {}
+        while True:
+            name = cursor.name("an option's name")
+            key = name.value.lower()
+            if key in found:
+                raise self._text.refused(name.span, f"the option {key} is there twice", "give it once", key)
+            cursor.expect("=")
+            found[key] = Option(key, self._value(), name.span)
+            if not cursor.took(","):
+                break
+        cursor.expect(")", ", or )")
+        return found
+
+    def _value(self) -> Value:
+        cursor = self._cursor
+        sign = -1 if cursor.took("-") else 1
+        token = cursor.next
+        if token is not None and _is_number(token):
+            return sign * _number(cursor.take().value)
+        if sign == 1 and token is not None and token.kind == "text":
+            return cursor.take().value
+        if sign == 1 and token is not None and token.word in ("TRUE", "FALSE"):
+            return cursor.take().word == "TRUE"
+        # What stands here may be a secret without its quotes, so it is not shown.
+        raise self._text.refused(cursor.span, "this is no value", f"valid here is {_VALUE}")
+
+    def _setting(self) -> Option:
+        cursor = self._cursor
+        cursor.expect("SET")
+        first = cursor.name("an option's name")
+        name, span = first.value, first.span
+        while cursor.took("."):
+            part = cursor.name("the rest of the name")
+            name, span = f"{name}.{part.value}", span.to(part.span)
+        key = name if "." in name else name.lower()
+        cursor.expect("=")
+        if cursor.next is None or cursor.word == ";":
+            cursor.refuse(_VALUE)
+        is_literal = cursor.next.kind == "text" or cursor.word in ("TRUE", "FALSE") or _is_number(cursor.next)
+        if is_literal and cursor.ends_after():
+            return Option(key, self._value(), span)
+        begin, end = cursor.span.begin, cursor.span.end
+        while cursor.next is not None and cursor.word != ";":  # as in Spark: all up to the semicolon is the value
+            end = cursor.take().span.end
+        return Option(key, self._text.slice(Span(begin, end)), span)
+
+    # INSERT and SELECT
+
+    def _asked(self) -> Statement:
+        cursor = self._cursor
+        if cursor.word == "SELECT":
+            span = cursor.span
+            return Statement(self._query(), None, False, span, dict(self._set))
+        cursor.expect("INSERT")
+        if cursor.word == "OVERWRITE":
+            self._not_here("INTO")
+        cursor.expect("INTO")
+        if cursor.word == "TABLE" and cursor.after() != "WITH":
+            cursor.take()
+        span = cursor.span
+        table, is_path = self._table()
+        options: dict[str, Option] = {}
+        if cursor.took("WITH"):
+            options = self._options()
+        if cursor.word == "(":
+            hint = "name the columns of the results after SELECT: SELECT e.x AS a"
+            raise self._text.refused(cursor.span, "a list of columns is not possible here", hint)
+        if cursor.word != "SELECT":
+            self._not_here("WITH (option = value) or SELECT" if not options else "SELECT")
+        return Statement(self._query(), table, is_path, span, self._set | options, options)
+
+    def _table(self) -> tuple[str, bool]:
+        cursor = self._cursor
+        if cursor.next is not None and cursor.next.kind == "text":
+            return cursor.take().value, True
+        first = cursor.name("a table: a name, 'a/path', or delta.`a/path`")
+        if cursor.word != ".":
+            return first.value, False
+        if first.word == "DELTA":
+            cursor.take()
+            return cursor.name("a path in back-ticks").value, True
+        hint = "a name without dots is a folder; write delta.`a/path` for a table elsewhere"
+        raise self._text.refused(first.span.to(cursor.span), "results go to a folder, not to a catalog", hint)
+
+    def _query(self) -> Query:
+        cursor = self._cursor
+        begin = cursor.place
+        cursor.expect("SELECT")
+        if cursor.word in ("DISTINCT", "ALL"):
+            self._not_here("a column")
+        items = [self._item()]
+        while cursor.took(","):
+            items.append(self._item())
+        cursor.expect("FROM", ", or FROM: of an expression only a column and its name, stream.column AS name,")
+        inputs = [self._input("inner", cursor.span)]
+        while (joined := self._joined()) is not None:
+            inputs.append(joined)
+        where = self._condition() if cursor.took("WHERE") else ()
+        return Query(tuple(items), tuple(inputs), where, self._text.tokens[begin : cursor.place])
+
+    def _item(self) -> Item:
+        cursor = self._cursor
+        if cursor.word == "*":
+            span = cursor.take().span
+            if cursor.word in ("EXCEPT", "REPLACE"):
+                cursor.refuse(", or FROM; name the columns that are wanted")
+            return Item(None, None, None, span)
+        what = "a column: stream.column, stream.* or *"
+        if cursor.next is None or not cursor.next.is_name or cursor.after() == "(" or cursor.word in ("CASE", "CAST"):
+            self._expression(what)
+        first = cursor.take()
+        stream, column, span = None, first.value, first.span
+        if cursor.took("."):
+            if cursor.word == "*":
+                return Item(first.value, None, None, span.to(cursor.take().span))
+            second = cursor.name("a column's name or *")
+            stream, column, span = first.value, second.value, span.to(second.span)
+        name = None
+        if cursor.took("AS"):
+            name = cursor.name("the column's name in the results")
+        elif cursor.next is not None and cursor.next.is_name and cursor.word not in ("FROM", "INTO"):
+            name = cursor.take()
+        if cursor.word not in (",", "FROM"):
+            if name is not None:
+                cursor.refuse(", or FROM")
+            self._expression(", or FROM")
+        return Item(stream, column, None if name is None else name.value, span)
+
+    def _expression(self, valid: str) -> NoReturn:
+        if self._cursor.next is None or self._cursor.word in (";", ",", "FROM"):
+            self._cursor.refuse(valid)
+        raise self._text.refused(
+            self._cursor.span,
+            "an expression is not possible in a SELECT list yet",
+            f"valid here is {valid}; compute it when you read the table",
+        )
+
+    def _joined(self) -> Input | None:
+        """Read ``, stream`` or ``JOIN stream ON condition``; None if no stream follows."""
+        cursor = self._cursor
+        begin = cursor.span
+        if cursor.took(","):
+            return self._input("inner", begin)
+        if cursor.word in ("NATURAL", "ASOF", "LATERAL"):
+            self._not_here("JOIN")
+        if cursor.word not in _JOIN_WORDS:
+            return None
+        how, last = self._how(), cursor.expect("JOIN")
+        joined = self._input(how, begin.to(last.span))
+        return joined
+
+    def _how(self) -> str:
+        cursor = self._cursor
+        if cursor.took("INNER") or cursor.took("CROSS"):
+            return "inner"
+        left = cursor.took("LEFT")
+        for word in ("SEMI", "ANTI"):
+            if cursor.took(word):
+                return word.lower()
+        if cursor.word == "ASOF":
+            self._not_here("JOIN")
+        if left:
+            cursor.took("OUTER")
+            return "left"
+        for word in ("RIGHT", "FULL"):
+            if cursor.took(word):
+                cursor.took("OUTER")
+                return word.lower()
+        return "inner"
+
+    def _input(self, how: str, how_span: Span) -> Input:
+        cursor = self._cursor
+        if cursor.word == "(":
+            cursor.refuse("a stream's name; a query inside a query is not possible")
+        if cursor.word == "LATERAL":
+            self._not_here("a stream's name")
+        first = cursor.name("a stream's name")
+        source, span = [first.value], first.span
+        while cursor.took("."):
+            part = cursor.name("the rest of a table's name")
+            source, span = [*source, part.value], span.to(part.span)
+            first = part
+        alias = first
+        if cursor.took("AS"):
+            alias = cursor.name("the stream's name in this query")
+        elif cursor.next is not None and cursor.next.is_name and not self._ends_input():
+            alias = cursor.take()
+        on: tuple[Token, ...] = ()
+        if cursor.word == "USING":
+            self._not_here("ON")
+        if cursor.took("ON"):
+            on = self._condition()
+        return Input(tuple(source), alias.value, how, on, span.to(alias.span), how_span)
+
+    def _ends_input(self) -> bool:
+        return self._cursor.word in ("ON", "WHERE", "SELECT", *_JOIN_WORDS, *_NOT_HERE)
+
+    def _condition(self) -> tuple[Token, ...]:
+        """Return the tokens up to what ends a condition outside of all brackets: a JOIN, WHERE, a comma, the end."""
+        cursor, depth = self._cursor, 0
+        found: list[Token] = []
+        while cursor.next is not None and cursor.word != ";":
+            word = cursor.word
+            is_column = bool(found) and found[-1].word == "."
+            if depth == 0 and not is_column and self._ends_condition(word):
+                break
+            depth += (word == "(") - (word == ")")
+            if depth < 0:
+                cursor.refuse("AND, OR, JOIN, WHERE or ;")
+            found.append(cursor.take())
+        if not found:
+            cursor.refuse("a condition, such as abs(e.x - w.x) <= 0.1")
+        if depth:
+            cursor.refuse(")")
+        return tuple(found)
+
+    def _ends_condition(self, word: str) -> bool:
+        if word in ("LEFT", "RIGHT"):  # they are functions too
+            return self._cursor.after() != "("
+        return word in (",", "WHERE", "ON", "SELECT", "INSERT", *_JOIN_WORDS, *_NOT_HERE)
+
+    def _not_here(self, valid: str) -> NoReturn:
+        """Refuse the next token: by what is said of it in `_NOT_HERE`, or as not understood."""
+        if self._cursor.word in _NOT_HERE:
+            why, hint = _NOT_HERE[self._cursor.word]
+            raise self._text.refused(self._cursor.span, why, hint, self._cursor.word)
+        self._cursor.refuse(valid)
+
+
+def _is_number(token: Token) -> bool:
+    """Whether a token is a plain number: not 1s, which is a duration here, and in Spark a number of 16 bits."""
+    return token.kind == "number" and len(token.value) == token.span.end - token.span.begin
+
+
+def _number(text: str) -> int | float:
+    return int(text) if text.isdecimal() else float(text)

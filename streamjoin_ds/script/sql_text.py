@@ -1,0 +1,200 @@
+"""A text of SQL statements: its tokens, and errors that say where in the text they are."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from sqlglot import TokenType
+from sqlglot.dialects.spark import Spark
+from sqlglot.errors import SqlglotError
+
+from streamjoin_ds.errors import SqlSyntaxError, StreamJoinError
+
+__all__ = ["MAX_TEXT", "Span", "SqlText", "Token"]
+
+MAX_TEXT = 1_000_000  # most characters of a text
+
+_WORD = re.compile(r"[^\W\d]\w*(?:\s+BY)?", re.IGNORECASE)
+_QUOTED = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`(?:[^`]|``)*`|--[^\n]*|/\*.*?\*/""", re.DOTALL)
+_OPENED = re.compile(r"['\"`]|/\*")
+_SHOWN = 100  # most characters of a line that an error shows
+_STRINGS = (TokenType.STRING, TokenType.RAW_STRING)
+
+ErrorT = TypeVar("ErrorT", bound=StreamJoinError)
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A stretch of the text: from the character `begin` to the one before `end`."""
+
+    begin: int
+    end: int
+
+    def to(self, other: Span) -> Span:
+        """Return the stretch from the beginning of this one to the end of the other."""
+        return Span(self.begin, max(self.end, other.end))
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A word, a name, a literal or a sign of the text.
+
+    Parameters
+    ----------
+    word : str
+        In upper case, with one space inside ``GROUP BY``; of a name or text in quotes, "".
+    value : str
+        What it says: a name or text without its quotes.
+    kind : {"word", "name", "text", "number", "sign"}
+        A "name" is in back-ticks. A "word" may be a name too.
+    span : Span
+        Where it stands.
+    """
+
+    word: str
+    value: str
+    kind: str
+    span: Span
+
+    @property
+    def is_name(self) -> bool:
+        """Whether it can name something."""
+        return self.kind in ("word", "name")
+
+
+class _SparkSql(Spark):
+    """Spark's SQL with every statement split into tokens: sqlglot's own dialect takes some statements as one text."""
+
+    class Tokenizer(Spark.Tokenizer):
+        COMMANDS = set()  # noqa: RUF012
+
+
+class SqlText:
+    """A text and its tokens.
+
+    Parameters
+    ----------
+    text : str
+        The statements.
+
+    Raises
+    ------
+    SqlSyntaxError
+        The text is too long, or a quote in it is not closed.
+    """
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.tokens: tuple[Token, ...] = ()
+        if len(text) > MAX_TEXT:
+            raise self.refused(Span(0, 0), f"the text is longer than {MAX_TEXT} characters", "give several texts")
+        try:
+            self.tokens = tuple(_tokens(text))
+        except SqlglotError:
+            at = _unclosed(text)
+            why = "a quote or a comment is not closed"
+            raise self.refused(Span(at, at + 1), why, "close it: '...', `...` or /* ... */") from None
+
+    def slice(self, span: Span) -> str:
+        """Return what stands there."""
+        return self.text[span.begin : span.end]
+
+    def place(self, span: Span) -> str:
+        """Return the line and the column where it begins, both counted from 1."""
+        before = self.text[: span.begin]
+        return f"line {before.count(chr(10)) + 1}, column {len(before) - (before.rfind(chr(10)) + 1) + 1}"
+
+    def refused(self, span: Span, why: str, hint: str, name: str = "") -> SqlSyntaxError:
+        """Return the error that says why something is not understood, where it stands, and what is valid there."""
+        return self.located(SqlSyntaxError(why, name=name, hint=hint), span)
+
+    def located(self, error: ErrorT, span: Span) -> ErrorT:
+        """Return an error of the same class that also says where in the text it arose."""
+        return type(error)(
+            f"{self.place(span)}: {error.message}",
+            name=error.name,
+            hint=f"{error.hint}\n{self._excerpt(span)}".lstrip("\n"),
+        )
+
+    def _excerpt(self, span: Span) -> str:
+        """Return the line with carets below the stretch; values of options are not shown, since they may be secrets."""
+        begin = self.text.rfind("\n", 0, span.begin) + 1
+        end = self.text.find("\n", span.begin)
+        end = len(self.text) if end < 0 else end
+        if not self.tokens:  # the text cannot be read any further
+            end = min(end, span.end)
+        secrets = _secrets(self.tokens)
+        line, columns = "", []  # the columns at which the line's characters are shown
+        for place in range(begin, end):
+            hidden = next((secret for secret in secrets if secret.begin <= place < secret.end), None)
+            columns.append(len(line))
+            if hidden is None:
+                line += self.text[place] if self.text[place].isprintable() else " "
+            elif place == max(hidden.begin, begin):
+                line += "'...'"
+        columns.append(len(line))
+        at, after = columns[span.begin - begin], columns[min(max(span.end, span.begin), end) - begin]
+        cut = max(0, min(at - _SHOWN // 2, len(line) - _SHOWN))
+        line, at, after = line[cut : cut + _SHOWN], at - cut, min(after - cut, _SHOWN)
+        return f"  {line.rstrip()}\n  {' ' * at}{'^' * max(1, after - at)}"
+
+
+def _tokens(text: str) -> list[Token]:
+    found: list[Token] = []
+    for token in _SparkSql().tokenize(text):
+        written = text[token.start : token.end + 1]
+        span = Span(token.start, token.end + 1)
+        if token.token_type is TokenType.HINT:
+            continue  # Spark may pass over a hint, and so does a join
+        if found and found[-1].span == span:
+            continue  # 10L is read as a number, a cast and a type, all at one place
+        if token.token_type is TokenType.IDENTIFIER:
+            found.append(Token("", token.text, "name", span))
+        elif token.token_type in _STRINGS:
+            if found and found[-1].kind == "text":  # Spark takes texts that follow each other as one
+                found[-1] = Token("", found[-1].value + token.text, "text", found[-1].span.to(span))
+            else:
+                found.append(Token("", token.text, "text", span))
+        elif token.token_type is TokenType.NUMBER:
+            found.append(Token(token.text, token.text, "number", span))
+        else:
+            kind = "word" if _WORD.fullmatch(written) else "sign"
+            found.append(Token(" ".join(written.upper().split()), written, kind, span))
+    return found
+
+
+def _secrets(tokens: Sequence[Token]) -> list[Span]:
+    """Return where values of options stand: in ``WITH (name = value, ...)``, and all that follows ``SET name =``."""
+    found: list[Span] = []
+    ends: tuple[str, ...] = ()  # the signs that end a value; none outside of options
+    is_value = False
+    for place, token in enumerate(tokens):
+        before = tokens[place - 1].word if place else ";"
+        if before == ";":
+            ends = (";",) if token.word == "SET" else ()
+            is_value = False
+        elif before == "WITH" and token.word == "(":
+            ends = (",", ")")
+        if token.word in ends:
+            is_value = False
+            ends = () if token.word == ")" else ends
+        elif is_value:
+            found[-1] = found[-1].to(token.span) if found[-1].end else token.span
+        elif ends and token.word == "=":
+            is_value = True
+            found.append(Span(0, 0))
+    return [span for span in found if span.end]
+
+
+def _unclosed(text: str) -> int:
+    """Return where a quote or a comment begins that does not end."""
+    place = 0
+    while (opened := _OPENED.search(text, place)) is not None:
+        whole = _QUOTED.search(text, place)
+        if whole is None or whole.start() > opened.start():
+            return opened.start()
+        place = whole.end()
+    return max(0, len(text) - 1)

@@ -1,0 +1,126 @@
+"""The statements of a text, as they were written: nothing is looked up, and no type is known yet."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from streamjoin_ds.script.sql_text import Span, Token
+
+__all__ = ["Explained", "Input", "Item", "Option", "Query", "Statement", "StreamStatement", "Value"]
+
+Value = str | int | float | bool
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """``name = value``, after SET or in WITH; `span` is where the name stands."""
+
+    name: str
+    value: Value
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class StreamStatement:
+    """``CREATE STREAM name (columns) WITH (options)``; `columns` is None where they are left to the source."""
+
+    name: str
+    columns: pa.Schema | None
+    options: Mapping[str, Option]
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One entry of a SELECT list: ``*``, ``e.*``, or a column and the name it gets.
+
+    Parameters
+    ----------
+    stream : str or None
+        None: ``*``, or a column without its stream.
+    column : str or None
+        None: all columns.
+    name : str or None
+        What stands after AS.
+    span : Span
+        Where the entry stands.
+    """
+
+    stream: str | None
+    column: str | None
+    name: str | None
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """A stream in FROM or JOIN.
+
+    Parameters
+    ----------
+    source : tuple of str
+        The name of a stream, a table or a view, part by part.
+    alias : str
+        Its name in this query.
+    how : str
+        How it is joined: "inner", "left", "right", "full", "semi" or "anti".
+    on : tuple of Token
+        The condition after ON.
+    span, how_span : Span
+        Where the name stands, and the words of the join.
+    """
+
+    source: tuple[str, ...]
+    alias: str
+    how: str
+    on: tuple[Token, ...]
+    span: Span
+    how_span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """``SELECT items FROM inputs WHERE where``, and all its tokens."""
+
+    items: tuple[Item, ...]
+    inputs: tuple[Input, ...]
+    where: tuple[Token, ...]
+    tokens: tuple[Token, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """A query: ``INSERT INTO table WITH (options) SELECT ...``, or a SELECT alone.
+
+    Parameters
+    ----------
+    query : Query
+        What is selected.
+    table : str or None
+        The table's name or path; None: a SELECT alone.
+    is_path : bool
+        Whether `table` was written as a path.
+    span : Span
+        Where the table stands, or the word SELECT.
+    options : mapping of str to Option
+        The options of WITH, and those set before the statement.
+    own_options : mapping of str to Option
+        Those of WITH.
+    """
+
+    query: Query
+    table: str | None
+    is_path: bool
+    span: Span
+    options: Mapping[str, Option] = field(default_factory=dict)
+    own_options: Mapping[str, Option] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """``EXPLAIN`` and a statement."""
+
+    statement: Statement
