@@ -27,6 +27,7 @@ from streamjoin_ds.script.time_bounds import Contradiction, TimeBound, Unbounded
 from streamjoin_ds.source.infer import infer_schema
 from streamjoin_ds.spec import Predicate, Stream
 from streamjoin_ds.spec.columns import names_hint
+from streamjoin_ds.spec.expression import Call, streams_of
 from streamjoin_ds.spec.parse import predicates_of
 from streamjoin_ds.spec.window_text import WindowLike
 from streamjoin_ds.stream.join import StreamJoin
@@ -126,6 +127,8 @@ class Asked:
         schemas = _Schemas(streams, frames)
         names = Names([stream.name for stream in streams], schemas.names, schemas.declared)
         predicates, window = self._conditions(streams, names, schemas)
+        if self._how != "inner":
+            streams = self._filtered(streams, names)
         selected, columns = self._selected(names, schemas)
         sources = [stream.source for stream in streams if stream.source is not None]
         join = self._located(
@@ -136,6 +139,7 @@ class Asked:
                 selected,
                 # SQL leaves no pair out: a tuple meets itself unless a condition says otherwise.
                 include_self_pairs=len(sources) > len({*map(str, sources)}) or _has_same(frames),
+                how=self._how,
             )
         )
         facts = self.facts
@@ -189,10 +193,10 @@ class Asked:
         query, text = self._query, self._text
         taken: dict[str, Input] = {}
         for one in query.inputs:
-            if one.how != "inner":
+            if one.how != "inner" and len(query.inputs) > 2:
                 words = " ".join(text.slice(one.how_span).upper().split())
-                hint = "an inner join is: JOIN ... ON ..."
-                raise text.refused(one.how_span, f"{words} is not possible yet", hint, one.how)
+                hint = "write JOIN, or two queries: the results of the first are a stream for the second"
+                raise text.refused(one.how_span, f"{words} needs two streams, and this query has more", hint, one.how)
             if one.alias.casefold() in taken:
                 why = f"two streams of this query are named '{one.alias}'"
                 raise text.refused(one.span, why, "give each its own name: FROM e JOIN e AS f", one.alias)
@@ -274,7 +278,8 @@ class Asked:
         self, streams: Sequence[Stream], names: Names, schemas: _Schemas
     ) -> tuple[list[Predicate], WindowLike]:
         times = {stream.name: stream.time for stream in streams}
-        written = [one.on for one in self._query.inputs if one.on] + [self._query.where] * bool(self._query.where)
+        written = [one.on for one in self._query.inputs if one.on]
+        written += [self._query.where] if self._query.where and self._how == "inner" else []
         reader = Conditions(self._text, names, times)
         bounds, terms, bounding = _read(reader, written)
         window: WindowLike | None = self.facts.get("window")
@@ -291,6 +296,33 @@ class Asked:
         if isinstance(found, Unbounded):
             self._unbounded(found, times, bounds)
         return [*predicates, *found[1]], found[0]
+
+    def _filtered(self, streams: Sequence[Stream], names: Names) -> list[Stream]:
+        """Return the streams with what WHERE leaves out of them: with the rows of tuples without partners it filters.
+
+        A condition of ON only says who is a partner. One of WHERE on the other stream would leave those rows out.
+        """
+        shown = {"left": [0], "semi": [0], "anti": [0], "right": [1], "full": []}[self._how]
+        found = list(streams)
+        _, terms, _ = Conditions(self._text, names, {}).read(self._query.where) if self._query.where else ([], [], [])
+        for term in terms:
+            of = streams_of(term.expression)
+            place = names.streams.index(of[0]) if len(of) == 1 else -1
+            if place not in shown:
+                words = " ".join(self._text.slice(self._query.inputs[1].how_span).upper().split())
+                about = "no stream" if not shown else f"a stream other than {names.streams[shown[0]]}"
+                why = f"with {words}, WHERE cannot be about {about}" if shown else f"WHERE is not possible with {words}"
+                hint = "write the condition after ON; tuples without a partner are those of LEFT ANTI JOIN"
+                raise self._text.refused(term.span, why, hint)
+            stream = found[place]
+            both = [part for part in (stream.where, term.expression) if part is not None]
+            where = term.expression if len(both) == 1 else Call("and", tuple(both))  # type: ignore[arg-type]
+            found[place] = self._located(lambda stream=stream, where=where: replace(stream, where=where), term.span)  # type: ignore[misc]
+        return found
+
+    @property
+    def _how(self) -> str:
+        return next((one.how for one in self._query.inputs if one.how != "inner"), "inner")
 
     def _predicates(self, term: Term) -> tuple[Predicate, ...]:
         return self._located(lambda: predicates_of(term.expression), term.span)
@@ -316,7 +348,8 @@ class Asked:
         columns: list[str] = []
         for item in self._query.items:
             if item.column is None:
-                chosen = names.streams if item.stream is None else [self._stream_of(item, names)]
+                all_streams = names.streams[:1] if self._how in ("semi", "anti") else names.streams
+                chosen = all_streams if item.stream is None else [self._stream_of(item, names)]
                 found += [f"{stream}.*" for stream in chosen]
                 if schemas.frames:
                     columns += [f"{stream}_{name}" for stream in chosen for name in schemas.names(stream)]
@@ -392,7 +425,7 @@ def _read(reader: Conditions, written: Sequence[Sequence[Token]]) -> tuple[list[
 
 
 def _named_as_created(one: Input, streams: Mapping[str, StreamStatement]) -> Input:
-    """Return a stream of a query; without another name there it has the name of its CREATE STREAM, as that was written."""
+    """Return a stream of a query; without another name there it is named as its CREATE STREAM wrote it."""
     made = streams.get(one.source[0].casefold()) if one.source == (one.alias,) else None
     return one if made is None else replace(one, alias=made.name)
 
@@ -404,7 +437,7 @@ def _has_same(frames: Mapping[str, DataFrame]) -> bool:
 
 def _mentioned(tokens: Sequence[Token], name: str) -> Span | None:
     """Return where a column ``stream.column``, or else a name, stands in a query; None if nowhere."""
-    stream, _, column = name.partition(".")
+    stream, _, column = name.replace("`", "").partition(".")
     for place, token in enumerate(tokens):
         parts = tokens[place : place + 3]
         if column and len(parts) == 3 and parts[1].word == "." and (token.value, parts[2].value) == (stream, column):

@@ -23,6 +23,7 @@ _WRITTEN = {
     "on": "write the condition after ON",
     "where": "write the condition after WHERE",
     "select": "write the columns after SELECT",
+    "how": "write LEFT JOIN, RIGHT JOIN, FULL JOIN, LEFT SEMI JOIN or LEFT ANTI JOIN",
     "conf": "write SET spark.ui.enabled = false, for example",
 }
 _OF_SESSION = ("master",)

@@ -54,7 +54,8 @@ def ours(text: str) -> Counter[tuple[Any, ...]]:
     names = {stream.name: "e" if stream.name == "f" else stream.name for stream in found.request.join.streams}
     sorted_ = {name: TABLES[source].sort_by("ts") for name, source in names.items()}
     pushed = {name: table.set_column(0, "ts", table["ts"].cast(utc)) for name, table in sorted_.items()}
-    results = engine.push(pushed).select(list(found.columns))
+    results = pa.concat_tables([engine.push(pushed), engine.finish()])
+    results = results.select(list(found.columns or [f"e_{name}" for name in TABLES["e"].column_names]))
     return Counter(zip(*([plain(value) for value in column.to_pylist()] for column in results.columns), strict=True))
 
 
@@ -62,6 +63,7 @@ def theirs(text: str) -> Counter[tuple[Any, ...]]:
     with duckdb.connect() as connection:
         for name, table in TABLES.items():
             connection.register(name, table)
+        text = text.replace("LEFT SEMI", "SEMI").replace("LEFT ANTI", "ANTI")
         return Counter(tuple(map(plain, row)) for row in connection.execute(text).fetchall())
 
 
@@ -89,6 +91,12 @@ NEAR = "e.ts BETWEEN w.ts - INTERVAL 2 SECONDS AND w.ts + INTERVAL 5 SECONDS"
         "SELECT e.ts, w.ts AS b, v.ts AS c FROM e JOIN w ON e.n = w.n "
         "AND e.ts BETWEEN w.ts - INTERVAL 4 SECONDS AND w.ts "
         "JOIN v ON abs(w.x - v.x) <= 1 AND v.ts >= w.ts AND v.ts < w.ts + INTERVAL 2 SECONDS WHERE e.s <> v.s",
+        f"SELECT e.ts, e.n, w.ts AS other FROM e LEFT JOIN w ON e.n = w.n AND {NEAR} AND e.s <> 'a' WHERE e.x > 1",
+        f"SELECT e.n AS a, w.n, w.ts FROM e RIGHT JOIN w ON e.n = w.n AND {NEAR} AND w.s <> 'a' WHERE w.x > 1",
+        f"SELECT e.n, w.n AS m, w.ts FROM e FULL OUTER JOIN w ON e.n = w.n AND e.x > w.x AND {NEAR}",
+        f"SELECT e.ts, e.n FROM e LEFT SEMI JOIN w ON e.n = w.n AND {NEAR} WHERE e.x > 1",
+        f"SELECT e.* FROM e LEFT ANTI JOIN w ON e.n = w.n AND {NEAR} AND e.s <> 'b'",
+        f"SELECT * FROM e LEFT ANTI JOIN w ON abs(e.x - w.x) <= 1 AND {NEAR}",
     ],
 )  # fmt: skip
 def test_a_text_gives_the_rows_of_duckdb(text: str) -> None:
@@ -211,8 +219,13 @@ Q = "SELECT * FROM q JOIN w ON q.ts = w.ts"
         (f"{ON}{NEAR} AND |e.x - w.x| <= 1", "|", SqlSyntaxError, "write abs(e.x - w.x)"),
         ("SELECT * FROM e", "e", SqlSyntaxError, "a query joins two streams"),
         (f"SELECT * FROM e JOIN e ON {NEAR}", "e ON", SqlSyntaxError, "FROM e JOIN e AS f"),
-        (f"SELECT * FROM e LEFT OUTER JOIN w ON {NEAR}", "LEFT",
-         SqlSyntaxError, "LEFT OUTER JOIN is not possible yet"),
+        (f"SELECT * FROM e LEFT OUTER JOIN w ON {NEAR} JOIN v ON e.ts = v.ts", "LEFT",
+         SqlSyntaxError, "LEFT OUTER JOIN needs two"),
+        (f"SELECT * FROM e LEFT JOIN w ON {NEAR} WHERE e.n = 1 AND w.n = 1", "w.n",
+         SqlSyntaxError, "a stream other than e"),
+        (f"SELECT * FROM e RIGHT JOIN w ON {NEAR} WHERE e.n = w.n", "e.n", SqlSyntaxError, "a stream other than w"),
+        (f"SELECT * FROM e FULL JOIN w ON {NEAR} WHERE e.n = 1", "e.n", SqlSyntaxError, "not possible with FULL JOIN"),
+        (f"SELECT w.x FROM e ANTI JOIN w ON {NEAR}", "w.x", ColumnError, "has a tuple of e alone"),
         (f"SELECT * FROM e JOIN nosuch w ON {NEAR}", "nosuch", SqlSyntaxError, "CREATE STREAM nosuch"),
         (f"INSERT INTO t WITH (cells = 'x') {ON}{NEAR}", "cells", ArgumentError, "cells is not a whole number"),
         (f"INSERT INTO t WITH (cell = 3) {ON}{NEAR}", "cell", SqlSyntaxError, "did you mean 'cells'"),

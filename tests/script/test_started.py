@@ -1,0 +1,149 @@
+"""SQL on Spark: tables and views are streams by their names, and a text gives the rows that Spark's own SQL gives."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from deltalake import DeltaTable
+
+from streamjoin_ds import sql
+from streamjoin_ds.errors import ArgumentError, ColumnError, SqlSyntaxError, StreamJoinError, TableError
+from streamjoin_ds.sink.reader import scanned
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.spark
+
+START = datetime(2024, 1, 1, tzinfo=timezone.utc)
+DDL = "ts TIMESTAMP, x DOUBLE, n BIGINT, s STRING"
+NEAR = "l.ts BETWEEN r.ts - INTERVAL 2 SECONDS AND r.ts + INTERVAL 5 SECONDS"
+
+
+def rows(step: int) -> list[tuple[Any, ...]]:
+    return [
+        (
+            START + timedelta(microseconds=n * 250_001 + step),
+            None if n % 13 == 5 else n * step % 17 / 4,
+            n * step % 7,
+            None if n % 9 == 2 else "abc"[n * step % 3],
+        )
+        for n in range(60)
+    ]
+
+
+@pytest.fixture(scope="module")
+def static(spark: SparkSession) -> Iterator[None]:
+    """The static views l and r, and `Odd name` whose event time has another name."""
+    for name, step in (("l", 3), ("r", 7)):
+        spark.createDataFrame(rows(step), DDL).createOrReplaceTempView(name)
+    spark.table("r").withColumnRenamed("ts", "at").createOrReplaceTempView("`Odd name`")
+    yield
+    for name in ("l", "r", "Odd name"):
+        spark.catalog.dropTempView(name)
+
+
+def collected(frame: DataFrame) -> Counter[tuple[Any, ...]]:
+    return Counter(tuple(row) for row in frame.collect())
+
+
+@pytest.mark.usefixtures("static")
+def test_a_select_gives_the_rows_of_sparks_sql(spark: SparkSession) -> None:
+    text = (
+        f"SELECT r.ts, l.x AS `left`, s2.s, l.n b FROM l JOIN r ON abs(l.x - r.x) <= 0.5D AND {NEAR} "
+        "JOIN r AS s2 ON s2.n = l.n AND s2.ts - l.ts BETWEEN INTERVAL '1' SECOND AND INTERVAL '3' SECONDS "
+        'WHERE r.s <> "c" OR l.n IN (1, 2)'
+    )
+    (found,) = sql(spark, text)
+    expected = spark.sql(text)
+    assert found.columns == ["r_ts", "left", "s2_s", "b"]  # type: ignore[union-attr]
+    assert len(collected(expected)) > 20
+    assert collected(found) == collected(expected)  # type: ignore[arg-type]
+
+
+@pytest.mark.usefixtures("static")
+def test_a_created_stream_says_what_a_view_does_not(spark: SparkSession) -> None:
+    text = "SELECT * FROM l JOIN `Odd name` o ON l.n = o.n AND l.ts BETWEEN o.at AND o.at + INTERVAL 1 SECOND"
+    with pytest.raises(ColumnError, match="which column of o is its event time is not known"):
+        sql(spark, text)
+    made = "CREATE STREAM `Odd name` WITH (table = '`Odd name`', time = 'at', where = 'n > 1');"
+    found, plan = sql(spark, f"{made} {text}; EXPLAIN {text}")
+    assert collected(found) == collected(spark.sql(f"{text} WHERE o.n > 1"))  # type: ignore[arg-type]
+    assert isinstance(plan, str)
+    assert "window      l=1s, o=0s" in plan or "window      l=0s, o=1s" in plan
+    assert "filter      1 < o.n" in plan
+
+
+@pytest.mark.usefixtures("static")
+@pytest.mark.parametrize(
+    ("text", "kind", "says"),
+    [
+        (f"SELECT * FROM l JOIN nosuch r ON {NEAR}", TableError, "no stream, table or view named"),
+        (f"INSERT INTO t WITH (checkpoint = 'c') SELECT * FROM l JOIN r ON {NEAR}", ArgumentError, "over static data"),
+        (f"SET trigger = 1s; SELECT * FROM l JOIN r ON {NEAR}", ArgumentError, "trigger is an option of INSERT"),
+        (f"SET spark.x = 1; SELECT * FROM l JOIN r ON {NEAR}", SqlSyntaxError, "spark.conf.set('spark.x'"),
+        (f"SET master = 'local'; SELECT * FROM l JOIN r ON {NEAR}", SqlSyntaxError, "start Spark with it"),
+        (f"SELECT * FROM l JOIN r ON {NEAR} AND l.xx = r.x", ColumnError, "column 'xx'"),
+        ("SELECT * FROM l JOIN r ON l.n = r.n WHERE qq > 1", SqlSyntaxError, "no stream of this query has a column"),
+    ],
+)
+def test_what_spark_lacks_is_refused_where_it_stands(
+    spark: SparkSession, text: str, kind: type[StreamJoinError], says: str
+) -> None:
+    with pytest.raises(kind) as caught:
+        sql(spark, text)
+    assert says in str(caught.value)
+    assert "line 1, column " in str(caught.value)
+    assert "^" in str(caught.value)
+
+
+def plain(value: object) -> object:
+    return value.replace(tzinfo=None) if isinstance(value, datetime) else value
+
+
+@pytest.mark.long
+def test_several_queries_run_over_streams_of_spark(spark: SparkSession, tmp_path: Path) -> None:
+    for name, step in (("l", 3), ("r", 7)):
+        spark.createDataFrame(rows(step), DDL).coalesce(1).write.json(str(tmp_path / name))
+        frame = spark.readStream.schema(DDL).json(str(tmp_path / name))
+        frame.withWatermark("ts", "10 seconds").createOrReplaceTempView(f"live_{name}")
+    spark.read.schema(DDL).json(str(tmp_path / "r")).write.format("delta").saveAsTable("kept_r")
+    try:
+        first = f"SELECT l.ts, r.x AS other FROM live_l l JOIN live_r r ON abs(l.x - r.x) <= 0.5 AND {NEAR}"
+        second = f"SELECT l.n, r.s FROM live_l l JOIN kept_r AS r ON l.n = r.n AND {NEAR}"
+        text = (
+            "CREATE STREAM kept_r WITH (table = 'kept_r', time = 'ts', delay = '10s'); SET available_now = true;"
+            f"INSERT INTO '{tmp_path}/first' WITH (checkpoint = '{tmp_path}/first.ckpt') {first};"
+            f"INSERT INTO delta.`{tmp_path}/second` WITH (checkpoint = '{tmp_path}/second.ckpt', cells = 2) {second};"
+        )
+        started = sql(spark, text)
+        for query in started:
+            query.awaitTermination()  # type: ignore[union-attr]
+        for name, step in (("live_l", 3), ("live_r", 7)):
+            spark.createDataFrame(rows(step), DDL).createOrReplaceTempView(name)
+        columns = {"first": ["l_ts", "other"], "second": ["l_n", "r_s"]}
+        for place, query_text in (("first", first), ("second", second)):
+            table = scanned(DeltaTable(str(tmp_path / place))).to_table().select(columns[place])
+            found = Counter(zip(*(column.to_pylist() for column in table.columns), strict=True))
+            expected = collected(spark.sql(query_text))
+            assert len(expected) > 5
+            assert (
+                Counter(
+                    {
+                        tuple(v.replace(tzinfo=None) if isinstance(v, datetime) else v for v in row): n
+                        for row, n in found.items()
+                    }
+                )
+                == expected
+            ), place
+        with pytest.raises(SqlSyntaxError, match="Spark's catalog has a table kept_r"):
+            sql(spark, f"{text.split('SET')[0]} INSERT INTO kept_r WITH (checkpoint = 'c') {second}")
+    finally:
+        spark.sql("DROP TABLE kept_r")
+        for name in ("live_l", "live_r"):
+            spark.catalog.dropTempView(name)
