@@ -32,15 +32,17 @@ from streamjoin_ds.cli.main import group
 from streamjoin_ds.cli.repair import command as repair
 from streamjoin_ds.cli.run import command as run
 from streamjoin_ds.cli.schema import command as schema
+from streamjoin_ds.cli.sql import command as sql
 from streamjoin_ds.cli.vacuum import command as vacuum
 from streamjoin_ds.request.request import request_of
+from streamjoin_ds.script.started import Script
 from streamjoin_ds.sink.tables import TableSet
 
 ROOT = Path(__file__).resolve().parents[1]
 TEXT = (ROOT / "README.md").read_text()
 COMMANDS: dict[str, click.Command] = {"run": run, "demo": demo, "explain": explain, "bench": bench, "doctor": doctor}
 COMMANDS |= {"inspect": inspect, "vacuum": vacuum, "repair": repair, "data": data, "schema": schema}
-COMMANDS["intake"] = intake
+COMMANDS |= {"intake": intake, "sql": sql}
 TIMEOUT_S = 300
 FENCED = re.findall(r"^```(\w*)\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
 
@@ -77,6 +79,14 @@ def test_every_command_named_exists() -> None:
     assert {"run", "explain", "bench", "doctor"} <= named <= set(COMMANDS)
     targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     assert {"demo", "test"} <= set(re.findall(r"^make (\w+)", "\n".join(blocks("sh")), re.MULTILINE)) <= targets
+
+
+def test_every_sql_statement_is_one_that_is_read() -> None:
+    texts = [body for body in blocks("sql") if "CREATE STREAM" in body]
+    assert texts
+    for text in texts:
+        script = Script(text)
+        assert script.checked(script.steps, None)
 
 
 def test_every_folder_and_file_named_exists() -> None:

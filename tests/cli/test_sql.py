@@ -8,11 +8,15 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from rich.console import Console
 
 from streamjoin_ds.cli import sql as sql_module
+from streamjoin_ds.cli.display import Display
 from streamjoin_ds.cli.main import group
+from streamjoin_ds.cli.runner import run_queries
 from streamjoin_ds.request.request import Request
 from streamjoin_ds.spark import session
+from streamjoin_ds.stream.commit import BatchSummary
 
 STREAMS = (
     "CREATE STREAM r WITH (source = 'gen:band2d?side=r&rows=500&rate=50');\n"
@@ -88,3 +92,50 @@ def test_what_is_wrong_is_said_before_spark_starts(arguments: tuple[str, ...], s
     assert done.exit_code == 2
     assert says in done.output
     assert "hunter2" not in done.output
+
+
+class Query:
+    """A query that ends after some looks, with an error or without."""
+
+    def __init__(self, looks: int, error: str = "") -> None:
+        self.looks, self.error, self.stops = looks, error, 0
+        self.lastProgress = None
+
+    @property
+    def isActive(self) -> bool:
+        self.looks -= 1
+        return self.looks > 0 and not self.stops
+
+    def awaitTermination(self, timeout: float | None = None) -> bool:
+        if self.looks <= 0 and self.error:
+            raise ValueError(self.error)
+        return self.looks <= 0
+
+    def stop(self) -> None:
+        self.stops += 1
+
+
+def displays(count: int) -> list[Display]:
+    return [Display(Console(quiet=True), quiet=True) for _ in range(count)]
+
+
+def test_several_queries_run_until_all_have_ended() -> None:
+    queries = [Query(3), Query(9)]
+    assert run_queries(lambda: queries, displays(2))  # type: ignore[arg-type, return-value]
+    assert [query.looks <= 0 for query in queries] == [True, True]
+
+
+def test_the_error_of_one_query_stops_the_others() -> None:
+    queries = [Query(99), Query(4, "torn")]
+    with pytest.raises(ValueError, match="torn"):
+        run_queries(lambda: queries, displays(2))  # type: ignore[arg-type, return-value]
+    assert queries[0].stops
+
+
+def test_a_line_of_progress_names_its_table(capsys: pytest.CaptureFixture[str]) -> None:
+    zeros = dict.fromkeys(("read", "stored", "late", "rejected", "filtered", "null_keys"), {"e": 0})
+    display = Display(Console(), clock=lambda: 1.0, name="near")
+    display.batch(
+        BatchSummary(0, 0, 0, **zeros, watermark_us=None, largest_us={}, state_rows=0, state_bytes=0, replayed=False)
+    )
+    assert capsys.readouterr().out.startswith("near:    0.0 s  batch 0")

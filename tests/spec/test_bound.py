@@ -116,6 +116,22 @@ def test_a_column_that_cannot_be_null_stays_so() -> None:
     assert not bind(two(), {"e": never, "w": never}).result_schema.field("e_x").nullable
 
 
+def test_a_selected_column_gets_the_name_that_is_given() -> None:
+    schemas = {"e": schema(x=pa.float64(), y=pa.int64()), "w": schema(x=pa.float64())}
+    bound = bind(two(select="e.x AS a, e.x, w.`x` as `b``c`"), schemas)
+    assert [(column.name, column.stream, column.column) for column in bound.result] == [
+        ("a", 0, "x"), ("e_x", 0, "x"), ("b`c", 1, "x"),
+    ]  # fmt: skip
+    assert bound.result_schema.field("a").type == pa.float64()
+    assert bound.fingerprint != bind(two(select="e.x AS d, e.x, w.`x` as `b``c`"), schemas).fingerprint
+    with pytest.raises(ColumnError, match="collides"):
+        bind(two(select="e.x AS a, w.x AS A"), schemas)
+    with pytest.raises(ColumnError, match="Delta does not allow"):
+        bind(two(select="e.x AS `a b`"), schemas)
+    with pytest.raises(ColumnError, match="one name to all columns"):
+        two(select="e.* AS a")
+
+
 def test_selection_keeps_the_streams_order_and_each_column_once() -> None:
     schemas = {name: schema(x=pa.int8(), y=pa.int8()) for name in ("e", "w")}
     bound = bind(two(select=["w.y", "e.`y`", "e.x", "e.y", "w.*"]), schemas)
