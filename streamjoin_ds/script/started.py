@@ -62,24 +62,24 @@ class Step:
         SqlSyntaxError
             It has no checkpoint, or its table is one of Spark's catalog.
         """
-        joined = self.asked.joined(catalog)
-        statement, request = self.asked.statement, joined.request
+        statement, facts = self.asked.statement, self.asked.facts
         if statement.table is None:
+            joined = self.asked.joined(catalog)
             if not joined.frames:
                 hint = "write INSERT INTO table SELECT ...; SELECT alone is over tables and views of Spark"
                 why = "this query is over sources, and does not say where its results go"
                 raise self.asked.refused(why, hint)
             return joined
-        if request.checkpoint is None:
+        if "checkpoint" not in facts:
             hint = f"write INSERT INTO {statement.table} WITH (checkpoint = 'a/path'), from which a restart goes on"
             why = "this query has no checkpoint"
             raise self.asked.refused(why, hint, "checkpoint")
-        is_name = not statement.is_path and request.to == statement.table
+        is_name = not statement.is_path and "to" not in facts
         if catalog is not None and is_name and catalog.has(table_name([statement.table])):
             hint = f"write delta.`a/path` or 'a/path': a name alone is a folder, here ./{statement.table}"
             why = f"Spark's catalog has a table {statement.table}, which results do not go to"
             raise self.asked.refused(why, hint, statement.table)
-        return joined
+        return self.asked.joined(catalog)
 
     def start(self, spark: SparkSession, joined: AskedJoin) -> StreamingQuery:
         """Start the query of an INSERT."""

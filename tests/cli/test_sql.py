@@ -133,9 +133,6 @@ def test_the_error_of_one_query_stops_the_others() -> None:
 
 
 def test_a_line_of_progress_names_its_table(capsys: pytest.CaptureFixture[str]) -> None:
-    zeros = dict.fromkeys(("read", "stored", "late", "rejected", "filtered", "null_keys"), {"e": 0})
     display = Display(Console(), clock=lambda: 1.0, name="near")
-    display.batch(
-        BatchSummary(0, 0, 0, **zeros, watermark_us=None, largest_us={}, state_rows=0, state_bytes=0, replayed=False)
-    )
+    display.batch(BatchSummary(0, 0, 0, *({"e": 0} for _ in range(6)), None, {}, 0, 0, replayed=False))
     assert capsys.readouterr().out.startswith("near:    0.0 s  batch 0")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from collections import Counter
 from datetime import datetime
 from pathlib import Path
@@ -21,6 +24,7 @@ from streamjoin_ds.sink.reader import scanned
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "alike.sql"
 TEXT = EXAMPLE.read_text()
 PAIRS = 240
+TIMEOUT_S = 300
 
 
 def invoke(*arguments: str) -> str:
@@ -64,6 +68,9 @@ def test_its_rows_are_those_of_duckdb(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_its_commands_find_the_pairs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     invoke("data", "flights", "./")
-    said = invoke("sql", str(EXAMPLE), "--available-now")
-    assert f"{PAIRS} matches" in said
+    command = [sys.executable, "-m", "streamjoin_ds.cli.main", "sql", str(EXAMPLE), "--available-now", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=TIMEOUT_S)
+    assert done.returncode == 0, done.stderr[-3000:]
+    totals = json.loads(done.stdout)
+    assert (totals["matches"], totals["table"], totals["finished"]) == (PAIRS, "alike", True)
     assert scanned(DeltaTable("alike")).to_table().num_rows == PAIRS
