@@ -51,6 +51,8 @@ __all__ = [
     "SqlSyntaxError",
     "StateCorruptError",
     "StateVersionError",
+    "StoreAccessError",
+    "StoreUnreachableError",
     "StreamJoinError",
     "TableChangedError",
     "TableError",
@@ -254,6 +256,18 @@ class OffsetError(StreamJoinError):
     """A logged offset is malformed or was written by a newer version."""
 
     code = "OFFSET"
+
+
+class StoreUnreachableError(StreamJoinError):
+    """An object store, or another file system of other machines, does not answer, or breaks off."""
+
+    code = "STORE_UNREACHABLE"
+
+
+class StoreAccessError(StreamJoinError):
+    """An object store refuses the request: its credentials, its bucket or its region is wrong."""
+
+    code = "STORE_ACCESS"
 
 
 class TableError(StreamJoinError):

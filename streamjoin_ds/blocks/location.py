@@ -6,7 +6,7 @@ import os
 import re
 from pathlib import Path
 
-__all__ = ["absolute_location", "is_local", "local_path", "loggable"]
+__all__ = ["absolute_location", "folders_above", "is_local", "local_path", "loggable"]
 
 # A location as Hadoop reads it: a scheme needs a slash after its colon, and a host may follow two slashes.
 _LOCATION = re.compile(r"(?:([A-Za-z][A-Za-z0-9+.-]+):(?=/)(?://([^/]*))?)?(.*)", re.DOTALL)
@@ -44,3 +44,13 @@ def absolute_location(location: str) -> str:
     """Return a location for all processes of this machine: an absolute path where it is local, else the URI."""
     path = local_path(location)
     return location if path is None else os.path.abspath(path)
+
+
+def folders_above(location: str) -> list[str]:
+    """Return a location and the folders that it lies in, the nearest first: up to the root, or to the bucket."""
+    if is_local(location):
+        place = Path(absolute_location(location))
+        return [str(folder) for folder in (place, *place.parents)]
+    scheme, _, rest = location.rstrip("/").partition("://")
+    parts = rest.split("/")
+    return [f"{scheme}://{'/'.join(parts[:count])}" for count in range(len(parts), 0, -1)]

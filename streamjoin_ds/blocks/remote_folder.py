@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +15,8 @@ from pyarrow import fs
 
 from streamjoin_ds.blocks.copies import Copies, default_home
 from streamjoin_ds.blocks.folder import FoundFile
-from streamjoin_ds.errors import ArgumentError, BlockMissingError
+from streamjoin_ds.blocks.remote import open_remote
+from streamjoin_ds.errors import ArgumentError, BlockMissingError, StoreUnreachableError
 
 __all__ = ["RemoteFolder"]
 
@@ -25,7 +24,6 @@ __all__ = ["RemoteFolder"]
 _OBJECT_STORES = frozenset({"s3", "gcs", "abfs"})
 # A file younger than this many seconds is not written again to look new: `vacuum` leaves files of up to an hour.
 _YOUNG_S = 600.0
-_DELAYED_OPEN = "allow_delayed_open"  # an option of Arrow's S3 URIs
 
 
 class RemoteFolder:
@@ -66,7 +64,7 @@ class RemoteFolder:
     ) -> None:
         self._files: fs.FileSystem
         self._root: str
-        self._files, self._root = _opened(root, os.getpid()) if filesystem is None else (filesystem, root)
+        self._files, self._root = _opened(root) if filesystem is None else (filesystem, root)
         self._copies = Copies(cache or default_home(), cache_bytes)
         self._prefix = xxhash.xxh3_64_hexdigest(root.encode())
         self._now_s = now_s
@@ -167,34 +165,16 @@ class RemoteFolder:
             raise
 
 
-@lru_cache(maxsize=16)
-def _opened(root: str, process_id: int) -> tuple[fs.FileSystem, str]:
-    """Return the file system of a URI and the path in it.
-
-    Each process opens a URI once, because S3 asks for the bucket's region before it connects.
-    """
-    del process_id  # a connection does not survive a fork
+def _opened(root: str) -> tuple[fs.FileSystem, str]:
     try:
-        if root.startswith("s3://") and _DELAYED_OPEN not in root:
-            with contextlib.suppress(pa.ArrowInvalid):  # an older Arrow lacks the option; a bad URI fails below
-                # With the option a small block is one request, not three.
-                return _at_root(f"{root}{'&' if '?' in root else '?'}{_DELAYED_OPEN}=true")
-        return _at_root(root)
-    except (pa.ArrowException, ValueError, TypeError, ImportError) as error:
-        msg = f"Arrow cannot open the folder of blocks ({type(error).__name__})"
+        return open_remote(root)
+    except ArgumentError as error:
+        msg = error.message.replace("the location", "the folder of blocks")
         hint = "give a path, or a URI such as s3://bucket/folder?region=eu-central-1 (pyarrow.fs.FileSystem.from_uri)"
         raise ArgumentError(msg, name="blocks", hint=hint) from None
-    except OSError:
+    except StoreUnreachableError:
         msg = "the folder of blocks cannot be opened: its file system does not answer"
         raise BlockMissingError(msg, name="blocks", hint="check this machine's connection and credentials") from None
-
-
-def _at_root(uri: str) -> tuple[fs.FileSystem, str]:
-    files, path = fs.FileSystem.from_uri(uri)
-    if not path.strip("/"):
-        msg = "no folder in the URI"
-        raise ValueError(msg)
-    return files, path.rstrip("/")
 
 
 def _changed_s(found: fs.FileInfo) -> float | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import logging
 import os
-import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +17,7 @@ import pyarrow as pa
 from streamjoin_ds.blocks.block import checksum, decode, encode
 from streamjoin_ds.blocks.folder import Folder, FoundFile, LocalFolder
 from streamjoin_ds.blocks.location import local_path
+from streamjoin_ds.blocks.remote import reason_of
 from streamjoin_ds.blocks.remote_folder import RemoteFolder
 from streamjoin_ds.errors import ArgumentError, BlockCorruptError, BlockMissingError, BlockWriteError, MapLimitError
 
@@ -97,7 +97,7 @@ class BlockStore:
             if not is_there:
                 self._folder.write(name, data)
         except _FAILURES as error:
-            msg = f"block {name} cannot be written: {_reason(error)}"
+            msg = f"block {name} cannot be written: {reason_of(error)}"
             raise BlockWriteError(
                 msg, name=name, hint=self._hint("free disk space there, or give this user the right to write")
             ) from error
@@ -203,7 +203,7 @@ class BlockStore:
         try:
             return self._folder.remove(name) if remove is None else remove()
         except _FAILURES as error:
-            msg = f"block {name} cannot be removed: {_reason(error)}"
+            msg = f"block {name} cannot be removed: {reason_of(error)}"
             raise BlockWriteError(msg, name=name, hint=self._hint("give this user the right to remove it")) from error
 
     def _bytes(self, name: str) -> pa.Buffer:
@@ -220,7 +220,7 @@ class BlockStore:
             raise self._unseen(error, name) from error
 
     def _unseen(self, error: Exception, name: str = "") -> BlockMissingError:
-        msg = f"{f'block {name}' if name else 'the folder of blocks'} cannot be opened: {_reason(error)}"
+        msg = f"{f'block {name}' if name else 'the folder of blocks'} cannot be opened: {reason_of(error)}"
         return BlockMissingError(
             msg, name=name or "blocks", hint=self._hint("put the folder of blocks where every worker sees it")
         )
@@ -262,11 +262,3 @@ def _is_map_limit(error: Exception) -> bool:
     return isinstance(error, OSError) and (
         error.errno == errno.ENOMEM or (error.errno is None and os.strerror(errno.ENOMEM) in str(error))
     )
-
-
-def _reason(error: Exception) -> str:
-    """Return the reason in a few words. A file system's whole message may hold secrets, so it is not shown."""
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror
-    found = re.search(r"AWS Error ([A-Z_]+)", str(error))
-    return found[1].lower().replace("_", " ") if found else "the file system refuses"

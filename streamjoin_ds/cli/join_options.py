@@ -107,7 +107,8 @@ def join_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "streams",
             multiple=True,
             metavar="NAME=SOURCE",
-            help="A stream: a file, a folder that grows, a Delta table, kafka://BROKER/TOPIC?format=json, or "
+            help="A stream: a file, a folder that grows (s3://BUCKET/FOLDER too), a Delta table, "
+            "kafka://BROKER/TOPIC?format=json, or "
             "gen:NAME?KEY=VALUE&...",
         ),
         *map(flag, _SHARED),

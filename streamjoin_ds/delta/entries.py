@@ -8,6 +8,7 @@ from typing import Any
 from pyarrow import fs
 
 from streamjoin_ds.blocks.location import is_local
+from streamjoin_ds.blocks.remote import open_remote
 from streamjoin_ds.errors import TableError
 
 __all__ = ["entry_name", "filesystem_of", "read_actions"]
@@ -19,8 +20,7 @@ def filesystem_of(table_path: str) -> tuple[fs.FileSystem, str]:
     """Return the file system of a table's path, and the table's folder in it."""
     if is_local(table_path):
         return _LOCAL, table_path
-    filesystem, folder = fs.FileSystem.from_uri(table_path)
-    return filesystem, folder
+    return open_remote(table_path)
 
 
 def entry_name(version: int) -> str:

@@ -331,7 +331,8 @@ JOIN_KEYS: dict[str, Key] = {
 
 STREAM_KEYS: dict[str, Key] = {
     "source": Key(
-        "A file, a folder that grows, a Delta table, kafka://BROKER/TOPIC?format=json, or gen:NAME?KEY=VALUE&...",
+        "A file, a folder that grows (s3://BUCKET/FOLDER too), a Delta table, kafka://BROKER/TOPIC?format=json, or "
+        "gen:NAME?KEY=VALUE&...",
         note="[required]",
         example="flights.csv.gz",
     ),

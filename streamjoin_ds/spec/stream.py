@@ -36,6 +36,7 @@ __all__ = [
 FORMATS = ("auto", "csv", "json", "parquet", "spool", "delta", "results")
 GENERATOR_PREFIX = "gen:"
 KAFKA_PREFIX = "kafka://"
+STORE_SCHEMES = ("s3", "s3a", "gs", "gcs", "abfs", "abfss", "hdfs", "viewfs")
 ON_BAD_FILE = ("stop", "quarantine")
 ON_CHANGE = ("stop", "ignore")
 PARTITION_BY = ("file", "folder")
@@ -93,10 +94,11 @@ class Stream:
     name : str
         Letters, digits and underscores; it becomes the prefix of the stream's columns in the result.
     source : str, Generator or None
-        A file, a directory that grows (CSV, JSON lines, Parquet; compressed; a spool), a Delta table, a topic of Kafka,
-        or a generator. A text ``gen:NAME?...`` is a generator too; a file of such a name is written ``./gen:...``. A
-        topic is ``kafka://broker:9092/topic?format=json`` (README, "Kafka"): each of its partitions is a partition of
-        the stream. None if the caller hands over the tuples: `JoinEngine.push`, `StreamJoin.dataframe`,
+        A file, a directory that grows (CSV, JSON lines, Parquet; compressed; a spool), here or in an object store
+        (``s3://bucket/folder``; credentials come from the environment), a Delta table, a topic of Kafka, or a
+        generator. A text ``gen:NAME?...`` is a generator too; a file of such a name is written ``./gen:...``. A topic
+        is ``kafka://broker:9092/topic?format=json`` (README, "Kafka"): each of its partitions is a partition of the
+        stream. None if the caller hands over the tuples: `JoinEngine.push`, `StreamJoin.dataframe`,
         ``StreamJoin.start(frames=...)``.
     time : str
         The column of the event time. Records without an event time are rejected and counted.
@@ -471,12 +473,29 @@ def _source(source: object, name: str) -> str | Generator | None:
     if isinstance(source, str) and source.startswith(GENERATOR_PREFIX):
         return Generator.parse(source)
     if source is None or isinstance(source, (str, Generator)):
+        if isinstance(source, str):
+            _check_location(source, name)
         return source
     path = os.fspath(source) if isinstance(source, os.PathLike) else None
     if not isinstance(path, str):
         msg = f"the source of stream {name} is neither a path nor a generator"
         raise ArgumentError(msg, name=name, hint="a file or directory, or Generator(...)")
     return path
+
+
+def _check_location(source: str, name: str) -> None:
+    """Refuse a URI of an object store that holds credentials or options: it stands in plans, offsets and errors."""
+    scheme, separator, rest = source.partition("://")
+    if not separator or scheme not in STORE_SCHEMES:
+        return
+    user = rest.partition("/")[0].rpartition("@")[0]
+    if "?" in rest or (user and (":" in user or scheme.startswith("s3"))):
+        msg = f"the location of stream {name} holds credentials or options, which do not belong there"
+        hint = (
+            "give s3://bucket/folder alone; AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION and AWS_ENDPOINT_URL, "
+            "or AWS_PROFILE, say the rest (README, 'Object stores')"
+        )
+        raise ArgumentError(msg, name="source", hint=hint)
 
 
 def _schema(schema: object, name: str) -> pa.Schema:

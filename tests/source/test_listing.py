@@ -218,9 +218,9 @@ def test_sub_folders_are_named(tmp_path: Path, caplog: pytest.LogCaptureFixture)
     assert "day=3" in caplog.text
 
 
-@pytest.mark.parametrize("source", ["mqtt://me:secret@broker/readings", "s3://bucket/readings"])
+@pytest.mark.parametrize("source", ["mqtt://me:secret@broker/readings", "s4://me:secret@bucket/readings"])
 def test_a_location_elsewhere_is_named_by_its_kind_alone(source: str) -> None:
-    with pytest.raises(ArgumentError, match=r"is a (mqtt|s3) location, and not a path") as caught:
+    with pytest.raises(ArgumentError, match=r"is a (mqtt|s4) location, and not a path") as caught:
         infer_schema(Stream("r", source))
     assert caught.value.name == "source"
     assert "secret" not in str(caught.value)

@@ -103,6 +103,31 @@ class S3:
             retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=1),
         )
 
+    def environment(self) -> dict[str, str]:
+        """Return the variables by which a user names the server and the credentials."""
+        return {
+            "AWS_ENDPOINT_URL": f"http://{_HOST}:{self.line.port}",
+            "AWS_ACCESS_KEY_ID": KEY,
+            "AWS_SECRET_ACCESS_KEY": SECRET,
+            "AWS_REGION": "us-east-1",
+            "AWS_ALLOW_HTTP": "true",
+            "AWS_EC2_METADATA_DISABLED": "true",  # nobody is asked for credentials but this environment
+        }
+
+    def put(self, key: str, data: bytes) -> None:
+        """Put an object as it is: by its name Arrow would compress it."""
+        with self.files().open_output_stream(f"{BUCKET}/{key}", compression=None) as file:
+            file.write(data)
+
+    def put_folder(self, folder: Path, key: str) -> None:
+        """Put all files of a folder under a key."""
+        for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+            self.put(f"{key}/{path.relative_to(folder)}", path.read_bytes())
+
+    def remove(self, key: str) -> None:
+        """Remove an object."""
+        self.files().delete_file(f"{BUCKET}/{key}")
+
     def requests(self) -> list[str]:
         """Return method and path of each request so far."""
         lines = self.log.read_text(errors="replace").splitlines()

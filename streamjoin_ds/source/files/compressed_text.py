@@ -7,11 +7,11 @@ a file that is read in many batches is not decompressed from its beginning each 
 from __future__ import annotations
 
 import contextlib
-import os
 from collections import OrderedDict
 
 import pyarrow as pa
 
+from streamjoin_ds.blocks.files import files_at
 from streamjoin_ds.errors import FileFormatError
 
 __all__ = ["CompressedText"]
@@ -26,7 +26,7 @@ class _Decoder:
     """A decoder that has given `offset` bytes of text."""
 
     def __init__(self, path: str, compression: str) -> None:
-        self._stream = pa.CompressedInputStream(pa.OSFile(path, "rb"), compression)
+        self._stream = pa.CompressedInputStream(files_at(path).input(path, ahead=True), compression)
         self.offset = 0
 
     def read(self, size: int) -> bytes:
@@ -56,9 +56,10 @@ class CompressedText:
     """
 
     def __init__(self, path: str, compression: str) -> None:
-        found = os.stat(path)
         self._path, self._compression = path, compression
-        self._key = (path, found.st_size, found.st_mtime_ns, found.st_ino)
+        file = files_at(path).open(path)
+        self._key = (path, *file.stamp)
+        file.close()
         self._decoder: _Decoder | None = None
         self.fault: FileFormatError | None = None
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
 
-from streamjoin_ds.blocks.location import local_path
+from streamjoin_ds.blocks.files import files_at
+from streamjoin_ds.blocks.location import is_local, local_path
 from streamjoin_ds.errors import FileMissingError, OffsetError, StreamJoinError
 from streamjoin_ds.source.files.file_feed import FileFeed
 from streamjoin_ds.source.files.file_order import is_label
@@ -113,12 +115,18 @@ class _SubFolders:
         self._pattern = last if "*" in last else ""
         self.path = (folder or ".") if self._pattern else path
         self.files: list[str] = []
+        self._disk = files_at(self.path)
 
     def names(self, *, fresh: bool = False) -> Sequence[str]:
-        del fresh  # each call lists
         try:
-            with os.scandir(self.path) as walk:
-                found = [(one.name, one.is_dir()) for one in walk if not one.name.startswith((".", "_"))]
+            if is_local(self.path):  # each call lists
+                with os.scandir(self.path) as walk:
+                    found = [(one.name, one.is_dir()) for one in walk if not one.name.startswith((".", "_"))]
+            else:
+                listed = [
+                    name for name in self._disk.names(self.path, fresh=fresh, new_last=False) if name[0] not in "._"
+                ]
+                found = [(name, stat.S_ISDIR(self._disk.stat(f"{self.path}/{name}").st_mode)) for name in listed]
         except OSError:
             msg = f"the input of stream {self._stream} is not there: {self.path}"
             hint = "give a folder that exists and can be read, with a sub-folder for each partition"

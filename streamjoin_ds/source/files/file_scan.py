@@ -90,6 +90,7 @@ class FileScan:
         self._stamp = (0, 0, 0)
         self._blocks: LineBlocks | SpoolBlocks | None = None
         self._format: TextFormat | None = None
+        self._ended: FileEntry | None = None  # an object that was read to its end: it does not grow
         self.held_back_bytes = 0
 
     def freeze(self) -> None:
@@ -162,7 +163,7 @@ class FileScan:
         self._skipped, self._head, self._next, self._taken = 0, start, None, 0
         self._tail, self._digest = replace(start, aside=()), RollingDigest()
         self._is_measured = self._measures_next = True
-        self.held_back_bytes, self._gone, self._unread = 0, None, None
+        self.held_back_bytes, self._gone, self._unread, self._ended = 0, None, None, None
         self._watch.begin(start)
         if start.closed:
             self._gone = RollingDigest.after(start.digest)
@@ -234,8 +235,10 @@ class FileScan:
             is_finished = self._file is None or self._finish.is_finished(self._file.mtime_ns)
             try:
                 records = 0
-                if self._file is not None and not self._tail.closed:
+                if self._file is not None and not self._tail.closed and self._file != self._ended:
                     records = self._more_of(self._file, later is not None and is_finished)
+                    is_done = self._location.appears_whole and not (records or self.held_back_bytes)
+                    self._ended = self._file if is_done and is_finished else None
             except (FileFormatError, SchemaDriftError, FileChangedError) as error:
                 records = self._close_file(error)
             if records:
@@ -342,7 +345,7 @@ class FileScan:
         is_segment = self._location.format_of(entry) == "spool"
         ends_here = self._frozen is not None and not is_segment and self._finish.is_finished(entry.mtime_ns)
         must_be_whole = compression_of(entry.name) is not None or self._location.order.by_modification
-        complete = superseded or must_be_whole or ends_here
+        complete = superseded or must_be_whole or ends_here or (self._location.appears_whole and not is_segment)
         limit = entry.size if compression_of(entry.name) is None else None
         self.held_back_bytes = 0
         if entry.stamp != self._stamp:

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from streamjoin_ds.blocks.location import is_local, local_path
+from streamjoin_ds.blocks.files import files_at
+from streamjoin_ds.blocks.location import folders_above, is_local, local_path
 from streamjoin_ds.errors import ArgumentError, FileFormatError, FileMissingError
 from streamjoin_ds.source.files.file_order import BY_NAME, FileOrder
 from streamjoin_ds.source.files.folder_columns import NO_COLUMNS, FolderColumns, folder_values
@@ -102,6 +103,9 @@ class Location:
         over: a warning names one of them.
     root : str, optional
         The folder below which names of folders are columns; by default `path`, where it is a folder.
+    new_names_last : bool
+        Whether the names of new files sort after those that are there. Then an object store is asked for those alone,
+        and for all of them now and then.
     """
 
     def __init__(
@@ -114,6 +118,7 @@ class Location:
         order: FileOrder = BY_NAME,
         sub_folders: bool = False,
         root: str | None = None,
+        new_names_last: bool = True,
     ) -> None:
         if path.startswith("file:"):  # another text stays as it is: a position names files as they were listed
             path = str(local_path(path) or path)
@@ -126,6 +131,13 @@ class Location:
         if self._pattern is None and "*" in last:
             msg = f"the path of stream {stream} holds a pattern that is not supported"
             raise FileFormatError(msg, name=last, hint="a file, a folder, /folder/*.extension or /folder/name*")
+        try:
+            self._disk = files_at(self.path)
+        except ArgumentError:  # the rest of it may hold a secret
+            msg = f"the input of stream {stream} is a {self.path.partition(':')[0]} location, and not a path"
+            hint = "give a file, a folder or s3://bucket/folder; what Spark reads, join.start(frames=...) takes"
+            raise ArgumentError(msg, name="source", hint=hint) from None
+        self._new_names_last = new_names_last
         self._clock = clock
         self._reads_sub_folders = sub_folders
         self._root = root
@@ -151,13 +163,13 @@ class Location:
         ------
         FileMissingError
             Neither a file nor a folder is there.
-        ArgumentError
-            It is no path, but a location that no file system of this machine has.
+        StoreUnreachableError, StoreAccessError
+            The file system of another machine does not tell.
         FileFormatError
             A sub-folder is a table.
         """
         try:
-            found = os.stat(self.path)
+            found = self._disk.stat(self.path)
             if not stat.S_ISDIR(found.st_mode):
                 self.names_listed = [self.order.label(Path(self.path).name, found.st_mtime_ns)]
                 return self.names_listed
@@ -170,10 +182,6 @@ class Location:
             if fresh and self.order.by_modification and not has_changed:
                 self._look_at_times()
         except OSError:
-            if not is_local(self.path):  # the rest of it may hold a secret
-                msg = f"the input of stream {self.stream} is a {self.path.partition(':')[0]} location, and not a path"
-                hint = "give a file or a folder; what Spark can read, join.start(frames=...) takes as DataFrames"
-                raise ArgumentError(msg, name="source", hint=hint) from None
             msg = f"the input of stream {self.stream} is not there: {self.path}"
             raise FileMissingError(
                 msg, name=self.path, hint="give a file or a folder that exists and can be read"
@@ -206,7 +214,7 @@ class Location:
         if known is None:  # it went with a folder above it
             return False
         try:
-            found = os.stat(os.path.join(self.path, folder))
+            found = self._disk.stat(os.path.join(self.path, folder))
             return self._look(folder, known, found.st_mtime_ns, now_s, fresh=fresh)
         except OSError:
             return self._forget(folder)
@@ -215,14 +223,15 @@ class Location:
         """List one folder, if its listing may be old. Return whether its files have changed, or those below it."""
         if not known.may_be_old(changed_ns, now_s, fresh=fresh):
             return False
-        found = set(os.listdir(os.path.join(self.path, folder)))
+        path = os.path.join(self.path, folder) if folder else self.path
+        found = set(self._disk.names(path, fresh=fresh, new_last=self._new_names_last))
         same, new, gone = known.listed(found, changed_ns, now_s, tells=self._tells)
         self._tells = self._tells or (not same and known.is_known and bool(new or gone))
         known.is_known = True
         if not (new or gone):
             return False
         if folder:
-            at = Path(self.path, folder)
+            at = os.path.join(self.path, folder)
             self._refuse_marked(at, "has a sub-folder that is", [mark for mark in _TABLE_MARKS if mark in new])
         for name in gone:
             if _below(folder, name) in self._names:
@@ -298,7 +307,7 @@ class Location:
 
     def _looked_at(self, folder: str, names: set[str]) -> Iterator[tuple[str, os.stat_result | None]]:
         path = os.path.join(self.path, folder)
-        if len(names) > _FEW_NAMES:
+        if len(names) > _FEW_NAMES and is_local(path):
             with os.scandir(path) as walk:
                 for file in walk:
                     if file.name in names:
@@ -306,9 +315,9 @@ class Location:
                         if file.is_file() and not self.order.by_modification:
                             yield file.name, _PLAIN_FILE
                         elif file.is_file() or file.is_dir() or file.is_symlink():
-                            yield file.name, _found(os.path.join(path, file.name))
+                            yield file.name, self._found(os.path.join(path, file.name))
         for name in names:
-            yield name, _found(os.path.join(path, name) if folder else self._path_of(name))
+            yield name, self._found(os.path.join(path, name) if folder else self._path_of(name))
 
     def _wanted(self, name: str) -> bool:
         if self._pattern is not None:
@@ -326,7 +335,17 @@ class Location:
 
     def _path_of(self, name: str) -> str:
         path = self.path
-        return path if os.path.basename(path) == name and not os.path.isdir(path) else os.path.join(path, name)
+        if os.path.basename(path) == name:
+            found = self._found(path)
+            if found is None or not stat.S_ISDIR(found.st_mode):
+                return path
+        return os.path.join(path, name)
+
+    def _found(self, path: str) -> os.stat_result | None:
+        try:
+            return self._disk.stat(path)
+        except OSError:
+            return None
 
     def entry(self, label: str) -> FileEntry | None:
         """Return the file of this label as it looks now; None where it is not there, or is no file any more.
@@ -334,11 +353,8 @@ class Location:
         By modification a file that was changed since has another label, by which `names` lists it from now on.
         """
         path = self.path_of(label)
-        try:
-            found = os.stat(path)
-        except OSError:
-            return None
-        if not stat.S_ISREG(found.st_mode):
+        found = self._found(path)
+        if found is None or not stat.S_ISREG(found.st_mode):
             return None
         if self.order.by_modification and self.order.mtime_ns(label) != max(found.st_mtime_ns, 0):
             self._changed(label, found.st_mtime_ns)
@@ -351,6 +367,11 @@ class Location:
             self._without([file])
             self._with([(file, mtime_ns)])
             self.generation += 1
+
+    @property
+    def appears_whole(self) -> bool:
+        """Whether a file is complete when it appears, and does not grow, as in an object store."""
+        return self._disk.appears_whole
 
     def entries(self) -> tuple[FileEntry, ...]:
         """Return the files that are there now as they look now, in the order of their labels; see `names`."""
@@ -387,20 +408,33 @@ class Location:
         FileFormatError
             The path is or lies in a Delta, Iceberg or Hudi table.
         """
-        place = Path(os.path.abspath(self.path))
-        for folder in (place, *place.parents):
+        place, *above = folders_above(self.path)
+        for folder in (place, *above):
             self._refuse_marked(folder, "is" if folder == place else "lies in", _TABLE_MARKS)
 
-    def _refuse_marked(self, folder: Path, where: str, marks: Iterable[str]) -> None:
+    def _is_marked(self, mark: str) -> bool:
+        """Whether `mark` is a folder that marks a table. A folder ``metadata`` must also hold Iceberg's files."""
+        found = self._found(mark)
+        if found is None or not stat.S_ISDIR(found.st_mode):
+            return False
+        if os.path.basename(mark) != "metadata":
+            return True
+        try:
+            names = self._disk.names(mark)
+        except OSError:
+            return False
+        return any(name.endswith(".metadata.json") or name == "version-hint.text" for name in names)
+
+    def _refuse_marked(self, folder: str, where: str, marks: Iterable[str]) -> None:
         for mark in marks:
             kind, spark_format = _TABLE_MARKS[mark]
-            if _is_marked(folder / mark):
+            if self._is_marked(f"{folder.rstrip('/')}/{mark}"):
                 msg = f"the input of stream {self.stream} {where} {kind} table, not plain files: {folder}"
                 read = f"spark.readStream.format('{spark_format}').load(...)"
                 hint = f"read the table with StreamJoin.dataframe and {read}, or give a folder of plain files"
                 if spark_format == "delta":
                     hint = f"give the table's folder as it is, with format auto or delta; or {hint}"
-                raise FileFormatError(msg, name=str(folder), hint=hint)
+                raise FileFormatError(msg, name=folder, hint=hint)
 
     def format_of(self, entry: FileEntry) -> str:
         """Return the format of one file.
@@ -433,6 +467,7 @@ def location_of(stream: Stream, root: str | None = None) -> Location:
         order=FileOrder(by_modification=stream.file_order == "modified"),
         sub_folders=stream.sub_folders == "read",
         root=root,
+        new_names_last=stream.file_order != "modified" and stream.partition_by is None,
     )
 
 
@@ -445,20 +480,3 @@ def _upwards(folder: str) -> Iterator[str]:
     while folder:
         yield folder
         folder = folder.rpartition("/")[0]
-
-
-def _found(path: str) -> os.stat_result | None:
-    try:
-        return os.stat(path)
-    except OSError:
-        return None
-
-
-def _is_marked(mark: Path) -> bool:
-    """Whether `mark` is a folder that marks a table. A folder ``metadata`` must also hold Iceberg's files."""
-    if mark.name != "metadata":
-        return mark.is_dir()
-    try:
-        return any(name.endswith(".metadata.json") or name == "version-hint.text" for name in os.listdir(mark))
-    except OSError:
-        return False

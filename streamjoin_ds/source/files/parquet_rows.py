@@ -13,14 +13,17 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import xxhash
 
+from streamjoin_ds.blocks.files import OpenFile, files_at
+from streamjoin_ds.blocks.location import is_local
 from streamjoin_ds.errors import ColumnError, FileFormatError, FileMissingError, SchemaDriftError
 from streamjoin_ds.source.files.lines import missing_columns
 from streamjoin_ds.source.files.listing import FileEntry
 from streamjoin_ds.source.records import RawRecords, record_text
 from streamjoin_ds.spec.columns import NANOSECONDS, TIMESTAMP, result_type
 
-__all__ = ["ParquetRows", "content_digest", "parquet_schema"]
+__all__ = ["ParquetRows", "content_digest", "footer_of", "parquet_schema"]
 
+_FOOTER_END = 8  # bytes at the end of a file: the length of its footer, and "PAR1"
 _READ_ROWS = 1 << 17  # rows in one piece, at most
 
 # Digests of whole files, by path and stamp. They are a hint, which spares reading the same bytes again.
@@ -29,26 +32,60 @@ _KEPT_DIGESTS = 1024  # files whose digests are kept
 
 
 def content_digest(entry: FileEntry) -> bytes:
-    """Return the XXH3-128 of a whole file, 16 bytes."""
+    """Return the XXH3-128 of a whole file, 16 bytes.
+
+    Of an object in a store it is that of its size, its entity tag and its footer, which says where and what its columns
+    are: the store tells by the tag that the object was replaced, and its bytes need not all be fetched.
+    """
+    if not is_local(entry.path):  # only the file that is open tells the tag; a time is in whole seconds there
+        return _digest_elsewhere(entry)
     key = (entry.path, *entry.stamp)
     if key not in _digests:
-        with _opened(entry) as file:
-            if entry.size:
-                with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-                    _digests[key] = xxhash.xxh3_128_digest(data)
-            else:
-                _digests[key] = xxhash.xxh3_128_digest(b"")
+        _digests[key] = _digest_here(entry)
         while len(_digests) > _KEPT_DIGESTS:
             _digests.popitem(last=False)
     return _digests[key]
+
+
+def _digest_here(entry: FileEntry) -> bytes:
+    with _opened(entry) as file:
+        if not entry.size:
+            return xxhash.xxh3_128_digest(b"")
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            return xxhash.xxh3_128_digest(data)
+
+
+def _digest_elsewhere(entry: FileEntry) -> bytes:
+    try:
+        file = files_at(entry.path).open(entry.path)
+    except FileNotFoundError:
+        raise _gone(entry) from None
+    size, _, tag = file.stamp
+    try:
+        return xxhash.xxh3_128_digest(f"{size}/{tag}/".encode() + footer_of(file))
+    finally:
+        file.close()
+
+
+def footer_of(file: OpenFile) -> bytes:
+    """Return the footer of a Parquet file; fewer bytes, or other ones, of what is no Parquet file."""
+    size = file.stamp[0]
+    told = file.read_at(max(size - _FOOTER_END, 0), _FOOTER_END)
+    length = int.from_bytes(told[:4], "little") if len(told) == _FOOTER_END else 0
+    begin = max(size - _FOOTER_END - length, 0)
+    return file.read_at(begin, size - _FOOTER_END - begin)
 
 
 def _opened(entry: FileEntry) -> BinaryIO:
     try:
         return open(entry.path, "rb")
     except FileNotFoundError:
-        msg = f"the file {entry.path} is not there any more"
-        raise FileMissingError(msg, name=entry.path, hint="put it back as it was") from None
+        raise _gone(entry) from None
+
+
+def _gone(entry: FileEntry) -> FileMissingError:
+    msg = f"the file {entry.path} is not there any more"
+    return FileMissingError(msg, name=entry.path, hint="put it back as it was")
 
 
 def parquet_schema(path: str) -> pa.Schema:
@@ -59,7 +96,7 @@ def parquet_schema(path: str) -> pa.Schema:
 
 def _parquet(path: str, unit: str = "us") -> pq.ParquetFile:
     # INT96, Spark's timestamps, hold days and nanoseconds: Arrow's nanoseconds would wrap outside of 1677 to 2262.
-    return pq.ParquetFile(path, memory_map=True, coerce_int96_timestamp_unit=unit)
+    return pq.ParquetFile(files_at(path).input(path), pre_buffer=not is_local(path), coerce_int96_timestamp_unit=unit)
 
 
 class ParquetRows:
@@ -83,8 +120,7 @@ class ParquetRows:
         try:
             self._file = _parquet(entry.path)
         except FileNotFoundError:
-            _opened(entry)
-            raise
+            raise _gone(entry) from None
         except (pa.ArrowInvalid, OSError):
             msg = f"the file {entry.path} is not Parquet, or is cut off"
             raise FileFormatError(

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import zlib
 from collections import OrderedDict
 from typing import Protocol
 
+from streamjoin_ds.blocks.files import files_at
 from streamjoin_ds.errors import FileFormatError, FileMissingError
 from streamjoin_ds.source.digest import SEGMENT_BYTES, RollingDigest
 from streamjoin_ds.source.files.compressed_text import CompressedText
@@ -69,18 +69,10 @@ class _PlainText:
     fault: FileFormatError | None = None
 
     def __init__(self, path: str) -> None:
-        self._file = open(path, "rb", buffering=0)  # noqa: SIM115 - closed by __exit__
+        self._file = files_at(path).open(path)
 
     def read(self, offset: int, size: int) -> bytes:
-        pieces = []
-        while size > 0:
-            piece = os.pread(self._file.fileno(), size, offset)
-            if not piece:
-                break
-            pieces.append(piece)
-            offset += len(piece)
-            size -= len(piece)
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        return self._file.read_at(offset, size)
 
     def __enter__(self) -> _PlainText:
         return self
@@ -116,9 +108,8 @@ _HINTS_A_FILE = 4  # hints of one file, at most
 class _GzipText:
     def __init__(self, path: str) -> None:
         self._path = path
-        self._file = open(path, "rb", buffering=0)  # noqa: SIM115 - closed by __exit__
-        found = os.fstat(self._file.fileno())
-        self._key = (path, found.st_size, found.st_mtime_ns, found.st_ino)
+        self._file = files_at(path).open(path)
+        self._key = (path, *self._file.stamp)
         self._decoder = _Decoder()
         self.fault: FileFormatError | None = None
 
@@ -204,7 +195,7 @@ class _GzipText:
     def _decompressed(self, decoder: _Decoder, size: int) -> bytes:
         while True:
             if not decoder.pending:
-                decoder.pending = os.pread(self._file.fileno(), _RAW_BYTES, decoder.raw)
+                decoder.pending = self._file.read_at(decoder.raw, _RAW_BYTES)
                 decoder.raw += len(decoder.pending)
             if not decoder.pending:
                 # zlib may still hold output that the last call had no room for.

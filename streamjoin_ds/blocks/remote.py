@@ -1,0 +1,192 @@
+"""File systems of other machines: opened once in a process, with bounded patience; what fails there, in a few words.
+
+Credentials and endpoints come from where the tools of each file system look for them: variables of the environment, or
+their own files. So no location holds a secret, and neither does what holds a location: plans, offsets, logs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from functools import lru_cache
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import pyarrow as pa
+import xxhash
+from pyarrow import fs
+
+from streamjoin_ds.errors import ArgumentError, StoreAccessError, StoreUnreachableError, StreamJoinError
+
+__all__ = ["S3_SCHEMES", "failed", "open_remote", "reason_of", "remote_root", "s3_endpoint", "s3_region", "tag_of"]
+
+S3_SCHEMES = ("s3", "s3a")
+CONNECT_S = 5.0  # seconds in which a connection must be made
+SILENCE_S = 10.0  # seconds in which an answer must begin, or go on
+ATTEMPTS = 4  # tries of a request; the waits between them are the SDK's
+_DELAYED_OPEN = "allow_delayed_open"  # an option of Arrow's S3 URIs: a small file is one request, not three
+# What the SDK says of a failed request, and what that means for the user.
+_ACCESS = (
+    "ACCESS_DENIED", "INVALID_ACCESS_KEY_ID", "INVALID_CLIENT_TOKEN_ID", "SIGNATURE_DOES_NOT_MATCH", "EXPIRED_TOKEN",
+    "INVALID_SIGNATURE", "MISSING_AUTHENTICATION_TOKEN", "UNRECOGNIZED_CLIENT", "REQUEST_TIME_TOO_SKEWED",
+    "AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "HTTP response code: 403", "(403)",
+    "InvalidToken", "INVALID_TOKEN",
+)  # fmt: skip
+_NO_CREDENTIALS = ("Unable to locate credentials", "could not be found")
+_CONNECTION = ("Could not connect", "Connection was closed", "timeout", "Connection broken", "ended early")
+_BUCKET = ("NO_SUCH_BUCKET", "NoSuchBucket")
+_REGION = ("PermanentRedirect", "HTTP response code: 301", "AuthorizationHeaderMalformed", "(301)")
+
+
+def open_remote(location: str) -> tuple[fs.FileSystem, str]:
+    """Return the file system of a URI, and the path in it. Escapes in the URI's path are resolved.
+
+    Raises
+    ------
+    ArgumentError
+        Arrow does not know the file system, or there is no folder in the URI. It may hold a secret, so it is not shown.
+    StoreUnreachableError
+        The file system cannot be reached.
+    """
+    scheme, authority, path = _parts(location)
+    query = ""
+    if "?" in path:
+        path, _, query = path.partition("?")
+    path = unquote(path).rstrip("/")
+    if not path.strip("/"):
+        why = "no folder in the URI"
+        raise _unknown(why)
+    files, prefix = _opened(scheme, authority, query, os.getpid())
+    return files, prefix + path
+
+
+def remote_root(location: str) -> tuple[fs.FileSystem, str, str]:
+    """Return a location's file system, its root as locations have it, and as paths in the file system have it.
+
+    What follows the root is the same in both: percent signs stay as they are, as in Hadoop's paths.
+
+    Raises
+    ------
+    ArgumentError, StoreUnreachableError
+        See `open_remote`.
+    """
+    scheme, authority, _ = _parts(location)
+    files, prefix = _opened(scheme, authority, "", os.getpid())
+    return files, f"{scheme}://{authority}/", prefix
+
+
+def _parts(location: str) -> tuple[str, str, str]:
+    scheme, separator, rest = location.partition("://")
+    authority, _, path = rest.partition("/")
+    if not separator or not (authority or path) or (scheme in S3_SCHEMES and not authority):
+        why = "no URI"
+        raise _unknown(why)
+    return scheme, authority, path
+
+
+@lru_cache(maxsize=32)
+def _opened(scheme: str, authority: str, query: str, process_id: int) -> tuple[fs.FileSystem, str]:
+    """Return a file system, and what a path in it begins with."""
+    del process_id  # a connection does not survive a fork
+    try:
+        if scheme in S3_SCHEMES and not query and "@" not in authority:
+            return _s3(authority), f"{authority}/"
+        scheme = "s3" if scheme in S3_SCHEMES else scheme
+        uri = f"{scheme}://{authority}/x"
+        if scheme == "s3" and _DELAYED_OPEN not in query:
+            with contextlib.suppress(pa.ArrowInvalid):  # an older Arrow lacks the option; a bad URI fails below
+                files, path = fs.FileSystem.from_uri(f"{uri}?{query}{'&' if query else ''}{_DELAYED_OPEN}=true")
+                return files, path.removesuffix("x")
+        files, path = fs.FileSystem.from_uri(f"{uri}?{query}" if query else uri)
+        return files, path.removesuffix("x")
+    except (pa.ArrowException, ValueError, TypeError, ImportError) as error:
+        raise _unknown(type(error).__name__) from None
+    except OSError as error:
+        msg = f"the file system of {scheme}:// does not answer: {reason_of(error)}"
+        hint = "check this machine's connection, its credentials, and the variables that name the file system's address"
+        raise StoreUnreachableError(msg, name=scheme, hint=hint) from None
+
+
+def _s3(bucket: str) -> fs.FileSystem:
+    endpoint = s3_endpoint()
+    options: dict[str, Any] = {}
+    if endpoint:
+        scheme, separator, host = endpoint.rpartition("://")
+        options = {"endpoint_override": host.rstrip("/"), "scheme": scheme if separator else "https"}
+    authorities = os.environ.get("AWS_CA_BUNDLE")
+    if authorities:
+        options["tls_ca_file_path"] = authorities
+    return fs.S3FileSystem(
+        region=s3_region() or ("us-east-1" if endpoint else fs.resolve_s3_region(bucket)),
+        connect_timeout=CONNECT_S,
+        request_timeout=SILENCE_S,
+        retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=ATTEMPTS),
+        allow_delayed_open=True,
+        **options,
+    )
+
+
+def s3_endpoint() -> str:
+    """Return the URL of the S3 service that the environment names; empty: that of Amazon."""
+    return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
+
+
+def s3_region() -> str:
+    """Return the region that the environment names; empty where it names none."""
+    return os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or ""
+
+
+def failed(error: Exception, location: str, what: str) -> StreamJoinError:
+    """Return the error for a request that failed: which setting is wrong, or that the file system does not answer.
+
+    Parameters
+    ----------
+    error : Exception
+        What Arrow or the file system's client raised.
+    location : str
+        Where the request went; it must hold no secret.
+    what : str
+        What was to be done, for example "cannot be listed".
+    """
+    text, parts = str(error), urlsplit(location)
+    place = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+    if any(mark in text for mark in _BUCKET):
+        msg = f"{location} {what}: there is no bucket of this name ({place})"
+        return StoreAccessError(msg, name=place, hint="correct the bucket's name, or AWS_ENDPOINT_URL")
+    if any(mark in text for mark in _REGION):
+        msg = f"{location} {what}: the bucket is in another region"
+        return StoreAccessError(msg, name="AWS_REGION", hint="set the variable AWS_REGION to the bucket's region")
+    if any(mark in text for mark in _NO_CREDENTIALS):
+        msg = f"{location} {what}: there are no credentials"
+        return StoreAccessError(msg, name=place, hint="set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE")
+    if any(mark in text for mark in _ACCESS):
+        msg = f"{location} {what}: the credentials are refused, or lack this right ({reason_of(error)})"
+        hint = "check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, and what they may do in the bucket"
+        return StoreAccessError(msg, name=place, hint=hint)
+    msg = f"{location} {what}: {reason_of(error)}"
+    where = "AWS_ENDPOINT_URL and AWS_REGION" if parts.scheme in S3_SCHEMES else "the location's host"
+    hint = f"check this machine's connection, and {where}; start again when it answers: nothing is lost"
+    return StoreUnreachableError(msg, name=place, hint=hint)
+
+
+def reason_of(error: Exception) -> str:
+    """Return the reason in a few words. A file system's whole message may hold secrets, so it is not shown."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    found = re.search(r"AWS Error ([A-Z_]+)", str(error))
+    if found:
+        return found[1].lower().replace("_", " ")
+    return "network connection" if any(mark in str(error) for mark in _CONNECTION) else "the file system refuses"
+
+
+def tag_of(tag: str | bytes) -> int:
+    """Return a number for an entity tag, 0 for none: the same for the same tag, however it is quoted."""
+    plain = (tag.decode("utf-8", "replace") if isinstance(tag, bytes) else tag).strip('"')
+    return xxhash.xxh3_64_intdigest(plain.encode()) >> 1 if plain else 0
+
+
+def _unknown(why: str) -> ArgumentError:
+    msg = f"Arrow cannot open the location ({why})"
+    hint = "give a path, or a URI such as s3://bucket/folder (README, 'Object stores')"
+    return ArgumentError(msg, name="location", hint=hint)
