@@ -93,8 +93,8 @@ class Files(Protocol):
     def names(self, folder: str, *, fresh: bool = False, new_last: bool = True) -> Collection[str]:
         """Return the names in a folder, files and sub-folders, in any order.
 
-        `fresh`: as they are now. Otherwise those that are gone may be among them for a while. `new_last`: new names sort
-        after the others; one that does not may be found later.
+        `fresh`: as they are now. Otherwise those that are gone may be among them for a while. `new_last`: new names
+        sort after the others; one that does not may be found later.
 
         Raises
         ------

@@ -208,7 +208,9 @@ def test_partitions(s3: S3, tmp_path: Path, kind: str) -> None:
     assert sorted(one) == sorted(other)
 
 
-@pytest.mark.parametrize("options", [{"sub_folders": "read"}, {"sub_folders": "read", "file_order": "modified"}])
+@pytest.mark.parametrize(
+    "options", [{"sub_folders": "read"}, {"sub_folders": "read", "file_order": "modified", "finished_after": "1us"}]
+)
 def test_sub_folders_and_the_order_of_modification(s3: S3, tmp_path: Path, options: dict[str, str]) -> None:
     clock, folder = Clock(), "-".join(options)
     for day in (9, 10):
