@@ -233,9 +233,7 @@ def test_a_bucket_that_is_not_there(server: S3, tmp_path: Path) -> None:
         store.write("e", rows(3))
 
 
-@pytest.mark.parametrize(
-    "uri", ["s4://k:sEcReT@b/p", "s3://k:sEcReT@b u/p", "s3://k:sEcReT@b/p?sEcReT=1", "s3://"]
-)
+@pytest.mark.parametrize("uri", ["s4://k:sEcReT@b/p", "s3://k:sEcReT@b u/p", "s3://k:sEcReT@b/p?sEcReT=1", "s3://"])
 def test_a_uri_that_is_none_is_refused_without_being_shown(uri: str) -> None:
     with pytest.raises(ArgumentError) as caught:
         BlockStore(uri)
