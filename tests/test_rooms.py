@@ -12,6 +12,7 @@ ROOMS = (
     ("plan",),
     ("blocks",),
     ("delta",),
+    ("kafka",),
     ("spool",),
     ("sink",),
     ("source",),

@@ -49,8 +49,10 @@ def command(
     """Take in the messages of ADDRESS until SIGTERM or Ctrl-C, and keep them in a folder.
 
     ADDRESS is mqtt://BROKER:1883/TOPIC/FILTER (mqtts:// with TLS), a subscription at QoS 1 in a session that the broker
-    keeps; or http://0.0.0.0:8080/PATH (https://), to which JSON lines, or one JSON a request, are posted. A message is
-    acknowledged once it is on the device. So none is lost that a broker kept, and after a crash some come twice.
+    keeps; http://0.0.0.0:8080/PATH (https://), to which JSON lines, or one JSON a request, are posted; or
+    kafka://BROKER:9092/TOPIC?settings=FILE, whose offsets are committed for a consumer group of the folder's own. A
+    message is acknowledged once it is on the device. So none is lost that a broker kept, and after a crash some come
+    twice.
 
     The folder is then a stream's source: --stream e=FOLDER. A column spool_received, spool_topic or spool_number of its
     schema is when a message came, its topic, and its number.

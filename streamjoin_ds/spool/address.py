@@ -8,6 +8,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import unquote
 
 from streamjoin_ds.errors import ArgumentError
 
@@ -18,7 +19,13 @@ else:
 
 __all__ = ["SECRET_NAMES", "Address", "Secrets", "secrets_of"]
 
-_PORTS = {"mqtt": 1883, "mqtts": 8883, "http": 80, "https": 443}
+_PORTS = {"mqtt": 1883, "mqtts": 8883, "http": 80, "https": 443, "kafka": 9092}
+_KAFKA_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_KAFKA_SERVER = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?")
+_KAFKA_PARAMETERS = ("settings", "settings_env", "start", "on_data_loss")
+_KAFKA_EXAMPLE = "for example kafka://broker:9092,broker2:9092/topic?settings=FILE"
+STARTS = ("earliest", "latest")
+ON_DATA_LOSS = ("stop", "skip")
 _SCHEMES = ", ".join(f"{scheme}://" for scheme in _PORTS)
 _ADDRESS = re.compile(r"([a-z][a-z0-9+.-]*)://(?:([^/@]*)@)?(\[[^\]/]*\]|[^:/@]*)(?::([^/]*))?(?:/(.*))?", re.DOTALL)
 
@@ -33,18 +40,29 @@ class Address:
 
     Parameters
     ----------
-    scheme : {"mqtt", "mqtts", "http", "https"}
-        How they come; the ones with an s use TLS.
+    scheme : {"mqtt", "mqtts", "http", "https", "kafka"}
+        How they come; the ones with an s use TLS. Kafka's settings say whether it does.
     host, port : str, int
-        The broker's, or what the server listens at.
+        The broker's, or what the server listens at. Of several brokers of Kafka the first one's.
     topic : str
-        The topic filter of MQTT, or the path of HTTP with its slash.
+        The topic filter of MQTT, the path of HTTP with its slash, or the topic of Kafka.
+    servers : str
+        ``host:port`` of Kafka's brokers, separated by commas; empty for others.
+    parameters : mapping of str to str
+        What follows ``?`` in an address of Kafka: "settings", "settings_env", "start", "on_data_loss".
     """
 
     scheme: str
     host: str
     port: int
     topic: str
+    servers: str = ""
+    parameters: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def kind(self) -> str:
+        """What the source is: "mqtt", "http" or "kafka"."""
+        return self.scheme if self.scheme == "kafka" else "mqtt" if self.is_mqtt else "http"
 
     @property
     def is_mqtt(self) -> bool:
@@ -58,24 +76,23 @@ class Address:
 
     @classmethod
     def parse(cls, text: str) -> Address:
-        """Return the address in ``mqtt://HOST:PORT/TOPIC/FILTER`` or ``http://HOST:PORT/PATH``.
+        """Return the address in ``mqtt://HOST:PORT/TOPIC/FILTER``, ``http://HOST:PORT/PATH`` or ``kafka://.../TOPIC``.
 
-        What follows the slash is the topic filter as it stands: ``+``, ``#`` and ``?`` mean nothing else, and nothing
-        is decoded.
+        What follows the slash is MQTT's topic filter as it stands: ``+``, ``#`` and ``?`` mean nothing else, and nothing
+        is decoded. An address of Kafka is ``kafka://HOST:PORT,HOST:PORT/TOPIC?name=value``.
 
         Raises
         ------
         ArgumentError
             The text is no such address, or holds a user: secrets do not belong on a command line.
         """
+        if text.startswith("kafka://"):
+            return _kafka_address(text.removeprefix("kafka://"))
         read = _ADDRESS.fullmatch(text)
         if read is None:
             msg = "the address cannot be read"
             raise ArgumentError(msg, name="address", hint="for example mqtt://broker:1883/site/+/readings")
         scheme, user, host, port, topic = read.groups()
-        if scheme == "kafka":
-            msg = "kafka:// is not taken in yet"
-            raise ArgumentError(msg, name="address", hint=f"one of {_SCHEMES}")
         if scheme not in _PORTS:
             msg = "the address has a scheme that is not known"
             raise ArgumentError(msg, name="address", hint=f"one of {_SCHEMES}")
@@ -94,6 +111,42 @@ class Address:
         return cls(scheme, host.strip("[]"), number, topic or "")
 
 
+def _kafka_address(text: str) -> Address:
+    place, _, query = text.partition("?")
+    brokers, _, topic = place.partition("/")
+    if "@" in brokers:
+        msg = "the address holds a user or password"
+        raise ArgumentError(msg, name="address", hint="name a file of librdkafka's settings in it: ?settings=FILE")
+    servers = []
+    for broker in brokers.split(","):
+        read = _KAFKA_SERVER.fullmatch(broker)
+        port = int(read[2] or _PORTS["kafka"]) if read else 0
+        if read is None or not 0 < port < 65536:
+            msg = "the address does not name its brokers as host:port"
+            raise ArgumentError(msg, name="address", hint=_KAFKA_EXAMPLE)
+        servers.append((read[1], port))
+    if not _KAFKA_TOPIC.fullmatch(topic) or topic in (".", ".."):
+        msg = "the address does not name one topic of Kafka"
+        raise ArgumentError(msg, name="topic", hint=f"letters, digits, points, underscores, dashes; {_KAFKA_EXAMPLE}")
+    said = ",".join(f"{host}:{port}" for host, port in servers)
+    return Address("kafka", servers[0][0].strip("[]"), servers[0][1], topic, said, _kafka_parameters(query))
+
+
+def _kafka_parameters(query: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for part in query.split("&") if query else ():
+        name, _, value = part.partition("=")
+        if name not in _KAFKA_PARAMETERS or name in found or not value:
+            msg = "the address has a parameter that is not known, said twice, or empty"
+            hint = f"the parameters are {', '.join(_KAFKA_PARAMETERS)}; librdkafka's settings belong into settings=FILE"
+            raise ArgumentError(msg, name=name if name in _KAFKA_PARAMETERS else "address", hint=hint)
+        found[name] = unquote(value)
+    for name, valid in (("start", STARTS), ("on_data_loss", ON_DATA_LOSS)):
+        if found.get(name, valid[0]) not in valid:
+            raise ArgumentError(f"{name} of the address is unknown", name=name, hint=f"one of {', '.join(valid)}")
+    return found
+
+
 def _check_filter(topic: str) -> None:
     levels = topic.split("/")
     is_wrong = any(("#" in level and level != "#") or ("+" in level and level != "+") for level in levels)
@@ -109,7 +162,7 @@ class Secrets:
     Parameters
     ----------
     user, password : str or None
-        What the broker asks for.
+        What the broker asks for; of Kafka as a login by SASL, over TLS unless its settings say otherwise.
     token : str or None
         What each POST must send: ``Authorization: Bearer TOKEN``.
     ca_file : str or None

@@ -6,13 +6,14 @@ import json
 import os
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from streamjoin_ds.errors import SpoolError
 from streamjoin_ds.spool.address import Address, Secrets
 from streamjoin_ds.spool.http_server import HttpIntake
+from streamjoin_ds.spool.kafka_client import KafkaClient
 from streamjoin_ds.spool.metrics import Counts, line, write_status
 from streamjoin_ds.spool.mqtt_client import MqttClient, client_name
 from streamjoin_ds.spool.mqtt_packets import Taken
@@ -80,7 +81,9 @@ class Intake:
                 identity = _identity(self._folder, self._address)
                 writer.remove_old()
                 self._write_status(writer, "running")
-                if self._address.is_mqtt:
+                if self._address.kind == "kafka":
+                    self._run_kafka(writer, identity)
+                elif self._address.is_mqtt:
                     self._run_mqtt(writer, identity)
                 else:
                     HttpIntake(self._address, self._secrets, writer, self.counts, lambda: self._tick(writer)).run()
@@ -110,6 +113,23 @@ class Intake:
         client = MqttClient(self._address, self._secrets, name, keep, tick)
         client.run()
 
+    def _run_kafka(self, writer: SpoolWriter, identity: str) -> None:
+        counts = self.counts
+
+        def keep(messages: Sequence[tuple[bytes, bytes]]) -> None:
+            writer.append(messages)
+            counts.messages += len(messages)
+            counts.payload_bytes += sum([len(payload) for _, payload in messages])
+            counts.syncs += 1
+            counts.last_received_us = time.time_ns() // 1000
+
+        def tick() -> bool:
+            counts.connects = client.connects
+            return self._tick(writer)
+
+        client = KafkaClient(self._address, self._secrets, f"streamjoin-intake-{identity}", keep, tick)
+        client.run()
+
     def _elapsed_s(self) -> float:
         return time.monotonic() - self._began_s
 
@@ -136,7 +156,7 @@ def _identity(folder: Path, address: Address) -> str:
     SpoolError
         The folder is that of another topic or path.
     """
-    path, kind = folder / _ID_FILE, "mqtt" if address.is_mqtt else "http"
+    path, kind = folder / _ID_FILE, address.kind
     if path.exists():
         try:
             facts = json.loads(path.read_text())

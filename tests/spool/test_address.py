@@ -27,7 +27,18 @@ ADDRESSES = {
     "mqtt:///a": None,
     "h/a": None,
     "ftp://h/a": None,
-    "kafka://h:9092/a": None,
+    "kafka://h/a": Address("kafka", "h", 9092, "a", "h:9092"),
+    "kafka://h:1,[::1]:2/a.b-c?start=latest&settings=%2Fx": Address(
+        "kafka", "h", 1, "a.b-c", "h:1,[::1]:2", {"start": "latest", "settings": "/x"}
+    ),
+    "kafka://h/": None,
+    "kafka://h/a/b": None,
+    "kafka://h:0/a": None,
+    "kafka:///a": None,
+    "kafka://h/a?x=1": None,
+    "kafka://h/a?settings=a&settings=b": None,
+    "kafka://h/a?start=": None,
+    "kafka://h/a?start=now": None,
 }
 
 
@@ -39,13 +50,8 @@ def test_an_address_is_read_or_refused_by_name(text: str) -> None:
         return
     with pytest.raises(ArgumentError) as refused:
         Address.parse(text)
-    assert refused.value.name in ("address", "topic")
+    assert refused.value.name in ("address", "topic", "settings", "start")
     assert refused.value.hint
-
-
-def test_kafka_is_refused_by_its_name() -> None:
-    with pytest.raises(ArgumentError, match="kafka:// is not taken in yet"):
-        Address.parse("kafka://broker:9092/topic")
 
 
 def test_an_address_with_a_password_is_refused_without_showing_it() -> None:

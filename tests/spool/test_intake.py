@@ -97,7 +97,9 @@ def test_posted_messages_are_kept_and_read_as_a_stream(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("kafka://b:9092/t",), "kafka:// is not taken in yet"),
+        (("kafka://me:sEcReT@b/t",), "holds a user or password"),
+        (("kafka://b/t?password=sEcReT",), "a parameter that is not known"),
+        (("kafka://b/t?settings=/none",), "file of Kafka settings cannot be read"),
         (("mqtt://me:sEcReT@b/t",), "holds a user or password"),
         (("mqtt://b/t", "--segment-size", "0"), "--segment-size is no size"),
         (("mqtt://b/t", "--keep-size", "5 bananas"), "--keep-size is no size"),

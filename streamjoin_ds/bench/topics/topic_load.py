@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from streamjoin_ds.bench.oracle import count_matches
-from streamjoin_ds.source.kafka.client import confluent
+from streamjoin_ds.kafka.client import confluent
 from streamjoin_ds.spec import Stream
 from streamjoin_ds.stream.join import StreamJoin
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from streamjoin_ds.errors import KafkaTopicChangedError
-from streamjoin_ds.source.kafka.client import ClientErrors, confluent, made, refusal
-from streamjoin_ds.source.kafka.settings import Settings
+from streamjoin_ds.kafka.client import ClientErrors, confluent, made, refusal
+from streamjoin_ds.kafka.settings import Settings
 
 __all__ = ["ANSWER_SECONDS", "Broker", "TopicFacts", "check_same"]
 

@@ -12,10 +12,10 @@ import numpy as np
 import pyarrow as pa
 
 from streamjoin_ds.errors import ArgumentError
-from streamjoin_ds.source.kafka.client import ClientErrors, confluent, refused_setting
+from streamjoin_ds.kafka.client import ClientErrors, confluent, refused_setting
+from streamjoin_ds.kafka.settings import Settings
 from streamjoin_ds.source.kafka.messages import TIMESTAMP_TYPES, message_schema
 from streamjoin_ds.source.kafka.range_read import Fetched
-from streamjoin_ds.source.kafka.settings import Settings
 
 __all__ = ["NativeSource", "librdkafka_path", "native_messages"]
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from streamjoin_ds.source.kafka.client import ClientErrors, confluent, made
+from streamjoin_ds.kafka.client import ClientErrors, confluent, made
+from streamjoin_ds.kafka.settings import Settings
 from streamjoin_ds.source.kafka.messages import TIMESTAMP_TYPES, message_schema
 from streamjoin_ds.source.kafka.range_read import Fetched
-from streamjoin_ds.source.kafka.settings import Settings
 
 __all__ = ["PythonSource"]
 

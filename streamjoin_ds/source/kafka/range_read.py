@@ -11,8 +11,8 @@ from typing import Protocol
 import pyarrow as pa
 
 from streamjoin_ds.errors import KafkaDataLostError, KafkaTopicChangedError
+from streamjoin_ds.kafka.client import refusal
 from streamjoin_ds.source.kafka.broker import Broker, TopicFacts, check_same
-from streamjoin_ds.source.kafka.client import refusal
 
 __all__ = ["Fetched", "LostRange", "MessageSource", "RangeRead", "RangeReader"]
 

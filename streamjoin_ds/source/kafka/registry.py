@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from streamjoin_ds.errors import ArgumentError, KafkaAccessError, KafkaUnreachableError
+from streamjoin_ds.kafka.settings import REGISTRY_PREFIX
 
-__all__ = ["REGISTRY_PREFIX", "RegisteredSchema", "SchemaRegistry"]
+__all__ = ["RegisteredSchema", "SchemaRegistry"]
 
-# Settings of the registry stand beside librdkafka's, with this before their names.
-REGISTRY_PREFIX = "schema.registry."
 _LOGIN = f"{REGISTRY_PREFIX}basic.auth.user.info"
 _CA = f"{REGISTRY_PREFIX}ssl.ca.location"
 _ANSWER_SECONDS = 10.0

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from types import TracebackType
 
+from streamjoin_ds.kafka.settings import Settings
 from streamjoin_ds.source.kafka.broker import Broker, TopicFacts, check_same
 from streamjoin_ds.source.kafka.native_source import NativeSource, native_messages
 from streamjoin_ds.source.kafka.python_source import PythonSource
 from streamjoin_ds.source.kafka.range_read import MessageSource, RangeRead, RangeReader
 from streamjoin_ds.source.kafka.registry import SchemaRegistry
-from streamjoin_ds.source.kafka.settings import Settings
 from streamjoin_ds.source.kafka.url import KafkaUrl
 
 __all__ = ["KafkaTopic"]

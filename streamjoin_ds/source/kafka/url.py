@@ -10,8 +10,8 @@ from urllib.parse import parse_qsl, unquote
 import pyarrow as pa
 
 from streamjoin_ds.errors import ArgumentError
+from streamjoin_ds.kafka.settings import SettingsSource
 from streamjoin_ds.source.event_time import event_times
-from streamjoin_ds.source.kafka.settings import SettingsSource
 from streamjoin_ds.spec.stream import KAFKA_PREFIX
 
 __all__ = ["MESSAGE_FORMATS", "ON_DATA_LOSS", "KafkaUrl"]

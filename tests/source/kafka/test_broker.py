@@ -19,11 +19,11 @@ from streamjoin_ds.errors import (
     KafkaUnreachableError,
     StreamJoinError,
 )
+from streamjoin_ds.kafka.settings import Settings, SettingsSource
 from streamjoin_ds.source.kafka.broker import Broker, TopicFacts, check_same
 from streamjoin_ds.source.kafka.formats.message_format import message_text
 from streamjoin_ds.source.kafka.formats.message_records import MessageRecords
 from streamjoin_ds.source.kafka.range_read import LostRange, RangeReader
-from streamjoin_ds.source.kafka.settings import Settings, SettingsSource
 from streamjoin_ds.source.kafka.topic import KafkaTopic
 from streamjoin_ds.source.kafka.url import KafkaUrl
 from streamjoin_ds.spec.stream import Stream

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from streamjoin_ds.errors import ArgumentError
-from streamjoin_ds.source.kafka.settings import SettingsSource
+from streamjoin_ds.kafka.settings import SettingsSource
 from streamjoin_ds.source.kafka.url import KafkaUrl
 
 SECRET = "pa55word"

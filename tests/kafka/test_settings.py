@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from streamjoin_ds.errors import ArgumentError
-from streamjoin_ds.source.kafka.settings import OWN_SETTINGS, Settings, SettingsSource
+from streamjoin_ds.kafka.settings import OWN_SETTINGS, Settings, SettingsSource
 
 SECRET = "pa55word"
 

@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from streamjoin_ds.errors import ArgumentError
-from streamjoin_ds.source.kafka.registry import REGISTRY_PREFIX
 
-__all__ = ["OWN_SETTINGS", "Settings", "SettingsSource"]
+__all__ = ["OWN_SETTINGS", "REGISTRY_PREFIX", "Settings", "SettingsSource"]
+
+# Settings of the schema registry stand beside librdkafka's, with this before their names.
+REGISTRY_PREFIX = "schema.registry."
 
 # What reading ranges exactly needs. A user's value would change which messages are read, so it is refused.
 OWN_SETTINGS = {

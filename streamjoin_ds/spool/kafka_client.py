@@ -1,0 +1,218 @@
+"""The consumer of a topic of Kafka: offsets are committed once their messages are in the spool.
+
+::
+
+    consume ──► keep (fdatasync) ──► commit, in the name of a group of the folder's own ──► consume
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from streamjoin_ds.errors import ArgumentError, IntakeError, KafkaDataLostError
+from streamjoin_ds.kafka.client import ClientErrors, confluent, made, refusal
+from streamjoin_ds.kafka.settings import Settings, SettingsSource
+from streamjoin_ds.spool.address import Address, Secrets
+
+__all__ = ["KafkaClient"]
+
+_log = logging.getLogger(__name__)
+
+_MOST_MESSAGES = 10_000  # messages that are taken at a time: one group, one sync and one commit
+_TICK_S = 0.2  # the longest wait for messages before the caller is asked whether to stop
+_ANSWER_S = 20.0  # the longest wait for the brokers at the start
+_LOOK_S = 30.0  # between two looks for new partitions
+_END, _LOST = "_PARTITION_EOF", "_AUTO_OFFSET_RESET"
+
+# Takes a group of messages, topic and payload of each, and returns when they are on the device.
+Keep = Callable[[Sequence[tuple[bytes, bytes]]], None]
+
+
+class KafkaClient:
+    """Takes the messages of one topic, all its partitions, also those that come later. No consumer group is joined.
+
+    Of a transaction it takes what was committed. The topic of a message is ``topic/partition/offset``, so that a
+    message that comes twice can be told. A message without a value (a tombstone of a compacted topic) has an empty
+    payload.
+
+    Parameters
+    ----------
+    address : Address
+        Brokers, topic and parameters.
+    secrets : Secrets
+        User, password and certificates, where the settings do not say them.
+    group : str
+        The group in whose name offsets are committed, where the settings do not say one. It must be the same at each start, and no other client's.
+    keep : callable
+        Called with each group of messages. Their offsets are committed when it returns.
+    tick : callable
+        Called at least twice a second while nothing comes; returns whether to go on.
+
+    Raises
+    ------
+    ArgumentError
+        A setting cannot be read or is refused.
+    DependencyMissingError
+        confluent-kafka is not installed.
+    """
+
+    def __init__(self, address: Address, secrets: Secrets, group: str, keep: Keep, tick: Callable[[], bool]) -> None:
+        self._address, self._keep, self._tick = address, keep, tick
+        self._errors = ClientErrors()
+        self._kafka = confluent()
+        said = address.parameters
+        given = SettingsSource(said.get("settings", ""), said.get("settings_env", "")).read()
+        settings = {**given.of_consumer(address.servers), **_secret_settings(secrets, given)}
+        settings["group.id"] = given.get("group.id", group)
+        self._consumer = made(self._kafka.Consumer, {**settings, "on_commit": self._committed}, self._errors)
+        self._topic = address.topic
+        self._next: dict[int, int] = {}  # the offset of each partition's next message
+        self._kept: dict[int, int] = {}  # the same, of partitions of which messages were kept
+        self.connects = 0
+
+    def run(self) -> None:
+        """Take messages until `tick` returns False. librdkafka connects again by itself.
+
+        Raises
+        ------
+        IntakeError
+            The brokers are not reached at the start.
+        KafkaAccessError, KafkaTopicError
+            They refuse this client, or have no such topic.
+        KafkaDataLostError
+            Messages that were not taken are gone, and ``on_data_loss`` is "stop".
+        """
+        try:
+            self._begin(self._partitions(_ANSWER_S))
+            self.connects = 1
+            looked_s = time.monotonic()
+            while self._tick():
+                self._take(self._consumer.consume(_MOST_MESSAGES, timeout=_TICK_S))
+                if self._errors.is_refused:
+                    raise refusal(self._errors.cause(), self._topic)
+                if time.monotonic() - looked_s > _LOOK_S:
+                    looked_s = time.monotonic()
+                    self._look_for_new()
+        finally:
+            with contextlib.suppress(self._kafka.KafkaException):
+                self._commit(self._kept, wait=True)
+            self._consumer.close()
+
+    def _partitions(self, answer_s: float) -> list[int]:
+        """Return the topic's partitions. What is wrong with the address, a setting or a right shows here."""
+        until_s = time.monotonic() + answer_s
+        while True:
+            try:
+                found = self._consumer.list_topics(self._topic, timeout=1.0).topics[self._topic]
+                if found.error is None:
+                    return sorted(found.partitions)
+                name, is_passing = str(found.error.name()), bool(found.error.retriable())
+            except self._kafka.KafkaException as error:
+                name, is_passing = str(error.args[0].name()), True
+                self._consumer.poll(0)
+            if self._errors.is_refused or not is_passing or time.monotonic() > until_s or not self._tick():
+                break
+        cause = name if not is_passing else self._errors.cause(name)
+        error = refusal(cause, self._topic)
+        if error.code != "KAFKA_UNREACHABLE":
+            raise error
+        msg = f"no broker of {self._address.servers} can be reached: {cause}"
+        hint = "check host and port, that the broker runs, and security.protocol in the settings"
+        raise IntakeError(msg, name="address", hint=hint)
+
+    def _begin(self, numbers: Sequence[int], *, are_new: bool = False) -> None:
+        """Begin partitions where their messages were kept up to; else where the address says, or at their first."""
+        asked = [self._kafka.TopicPartition(self._topic, number) for number in numbers]
+        is_latest = self._address.parameters.get("start") == "latest" and not are_new
+        begins: dict[int, int] = {}
+        try:
+            for place in self._consumer.committed(asked, timeout=_ANSWER_S):
+                self._next[place.partition] = place.offset
+                if place.offset < 0:
+                    first, end = self._consumer.get_watermark_offsets(place, timeout=_ANSWER_S)
+                    self._next[place.partition] = begins[place.partition] = end if is_latest else first
+            if is_latest:
+                self._commit(begins, wait=True)  # a start that is broken off must not begin later
+        except self._kafka.KafkaException as error:
+            raise refusal(self._errors.cause(str(error.args[0].name())), self._topic) from None
+        self._consumer.assign([self._kafka.TopicPartition(self._topic, *item) for item in self._next.items()])
+
+    def _look_for_new(self) -> None:
+        """Take partitions that were added to the topic, from their first message on."""
+        try:
+            found = self._consumer.list_topics(self._topic, timeout=1.0).topics[self._topic].partitions
+        except self._kafka.KafkaException:  # the brokers are away: librdkafka waits for them
+            return
+        new = sorted(set(found) - set(self._next))
+        if new:
+            _log.info("%d partitions were added to the topic", len(new))
+            self._begin(new, are_new=True)
+
+    def _take(self, messages: Sequence[Any]) -> None:
+        taken, following = [], {}
+        for message in messages:
+            if message.error() is None:
+                place = f"{message.topic()}/{message.partition()}/{message.offset()}"
+                taken.append((place.encode(), message.value() or b""))
+                following[message.partition()] = message.offset() + 1
+        if taken:
+            self._keep(taken)
+            self._next |= following
+            self._kept |= following
+            self._commit(following)
+        for message in messages:
+            if message.error() is not None:
+                self._told(message)
+
+    def _commit(self, offsets: Mapping[int, int], *, wait: bool = False) -> None:
+        if offsets:
+            places = [self._kafka.TopicPartition(self._topic, *item) for item in offsets.items()]
+            self._consumer.commit(offsets=places, asynchronous=not wait)
+
+    def _told(self, message: Any) -> None:
+        """Answer an error that comes in place of a message."""
+        name, number = str(message.error().name()), message.partition()
+        if name == _LOST:
+            if self._address.parameters.get("on_data_loss") != "skip":
+                msg = f"messages of {self._topic}, partition {number}, are gone that were not taken in"
+                hint = "let the topic keep them for longer; on_data_loss=skip in the address goes on after them"
+                raise KafkaDataLostError(msg, name=f"{self._topic}/{number}", hint=hint)
+            place = self._kafka.TopicPartition(self._topic, number)
+            first, _ = self._consumer.get_watermark_offsets(place, timeout=_ANSWER_S)
+            _log.warning("messages of partition %d are gone that were not taken in, up to offset %d", number, first)
+            self._next[number] = first
+            self._consumer.assign([self._kafka.TopicPartition(self._topic, *item) for item in self._next.items()])
+        elif name != _END:
+            self._errors.names.add(name)
+            _log.info("the brokers say %s", name)
+
+    @staticmethod
+    def _committed(error: Any, offsets: Sequence[Any]) -> None:
+        del offsets
+        if error is not None:
+            _log.warning("offsets could not be committed (%s): messages may come twice", error.name())
+
+
+def _secret_settings(secrets: Secrets, given: Settings) -> dict[str, str]:
+    """Return the secrets as librdkafka's settings, where these are not said."""
+    if secrets.token is not None:
+        msg = "Kafka has no token"
+        raise ArgumentError(msg, name="token", hint="leave it out; a login stands in the file of settings")
+    found = {
+        "sasl.username": secrets.user,
+        "sasl.password": secrets.password,
+        "ssl.ca.location": secrets.ca_file,
+        "ssl.certificate.location": secrets.certificate_file,
+        "ssl.key.location": secrets.key_file,
+    }
+    told = {name: value for name, value in found.items() if value is not None}
+    if told:
+        has_user = secrets.user is not None
+        told["security.protocol"] = "sasl_ssl" if has_user else "ssl"
+        if has_user:
+            told["sasl.mechanism"] = "PLAIN"
+    return {name: value for name, value in told.items() if name not in given}

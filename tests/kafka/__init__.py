@@ -1,0 +1,1 @@
+"""Tests of clients of Kafka and of their settings."""

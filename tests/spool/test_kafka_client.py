@@ -1,0 +1,253 @@
+"""Intake of a topic of Kafka: what is not kept comes again, and what is wrong is named."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from streamjoin_ds.errors import (
+    ArgumentError,
+    IntakeError,
+    KafkaAccessError,
+    KafkaDataLostError,
+    KafkaTopicError,
+    SpoolError,
+)
+from streamjoin_ds.source.infer import infer_schema
+from streamjoin_ds.spec import Stream
+from streamjoin_ds.spool.address import Address, Secrets
+from streamjoin_ds.spool.intake import Intake
+from streamjoin_ds.spool.kafka_client import KafkaClient, _secret_settings
+from streamjoin_ds.spool.writer import SpoolLimits
+from tests.source.feeds import expected, read_all, rows
+from tests.spool.spools import held, payload
+from tests.spool.test_intake import Process
+from tests.support.kafka import KafkaBroker, mock_cluster, new_topic, produce
+
+pytest.importorskip("confluent_kafka")
+
+
+def taken(servers: str, topic: str, folder: Path, enough: int, query: str = "", ticks: int = 300) -> Intake:
+    """Take in until so many messages were taken, or so many times nothing came."""
+    address = Address.parse(f"kafka://{servers}/{topic}{query}")
+    intake = Intake(address, folder, Secrets(), SpoolLimits(segment_bytes=4096), say=lambda _: None)
+    left = [ticks]
+    before = intake._tick
+
+    def tick(writer: object) -> bool:
+        left[0] -= 1
+        if intake.counts.messages >= enough or left[0] < 0:
+            intake.stop()
+        return before(writer)  # type: ignore[arg-type]
+
+    intake._tick = tick  # type: ignore[method-assign]
+    intake.run()
+    return intake
+
+
+def test_messages_are_kept_and_a_later_start_goes_on_after_them(tmp_path: Path) -> None:
+    items = rows(60)
+    with mock_cluster("in") as servers:
+        for number, row in enumerate(items[:40]):
+            produce(servers, "in", [payload(row)], partition=number % 4)
+        first = taken(servers, "in", tmp_path / "spool", 40)
+        assert (first.counts.messages, first.counts.connects) == (40, 1)
+        for number, row in enumerate(items[40:]):
+            produce(servers, "in", [payload(row)], partition=number % 4)
+        assert taken(servers, "in", tmp_path / "spool", 20).counts.messages == 20
+        places = [topic.decode() for _, topic, _ in held(tmp_path / "spool")]
+        assert sorted(places) == sorted(f"in/{part}/{offset}" for part in range(4) for offset in range(15))
+        other = Address.parse(f"kafka://{servers}/other")
+        with pytest.raises(SpoolError, match="takes in another topic"):
+            Intake(other, tmp_path / "spool", Secrets(), SpoolLimits()).run()
+    found = read_all(tmp_path / "spool", 7)
+    assert sorted(row[2:] for row in found) == sorted(row[2:] for row in expected(items))
+    assert infer_schema(Stream("e", str(tmp_path / "spool"))).names == ["ts", "name", "x", "n"]
+
+
+def test_offsets_are_committed_once_messages_are_on_the_device(tmp_path: Path) -> None:
+    """A spool that breaks commits nothing of what it did not keep: it comes again."""
+    with mock_cluster("in") as servers:
+        produce(servers, "in", [b'{"n": %d}' % number for number in range(50)])
+        address = Address.parse(f"kafka://{servers}/in")
+        kept: list[bytes] = []
+
+        def keep(messages: object) -> None:
+            raise InterruptedError
+
+        client = KafkaClient(address, Secrets(), "g", keep, lambda: True)
+        with pytest.raises(InterruptedError):
+            client.run()
+
+        def keep_well(messages: list[tuple[bytes, bytes]]) -> None:
+            kept.extend(value for _, value in messages)
+
+        KafkaClient(address, Secrets(), "g", keep_well, lambda: len(kept) < 50).run()  # type: ignore[arg-type]
+    assert kept == [b'{"n": %d}' % number for number in range(50)]
+
+
+def test_a_tombstone_is_kept_without_a_payload(tmp_path: Path) -> None:
+    with mock_cluster("in") as servers:
+        produce(servers, "in", [b"{}", None, b"{}"], key=b"k")
+        taken(servers, "in", tmp_path, 3)
+    assert [data for _, _, data in held(tmp_path)] == [b"{}", b"", b"{}"]
+
+
+def test_latest_begins_after_what_is_there_and_stays_there(tmp_path: Path) -> None:
+    with mock_cluster("in") as servers:
+        produce(servers, "in", [b'{"n": 1}'] * 5)
+        assert taken(servers, "in", tmp_path, 9, "?start=latest", ticks=5).counts.messages == 0
+        produce(servers, "in", [b'{"n": 2}'] * 3)  # while nobody is there
+        assert taken(servers, "in", tmp_path, 3, "?start=latest").counts.messages == 3
+    assert {data for _, _, data in held(tmp_path)} == {b'{"n": 2}'}
+
+
+@pytest.mark.parametrize(
+    ("address", "error", "name"),
+    [
+        ("kafka://127.0.0.1:1/t", IntakeError, "address"),
+        ("kafka://{servers}/in?settings=/none", ArgumentError, "settings"),
+        ("kafka://{servers}/in?settings_env=NOT_THERE", ArgumentError, "settings_env"),
+    ],
+)
+def test_what_is_wrong_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str, error: type[Exception], name: str
+) -> None:
+    monkeypatch.setattr("streamjoin_ds.spool.kafka_client._ANSWER_S", 2.0)
+    with mock_cluster("in") as servers, pytest.raises(error) as caught:
+        Intake(Address.parse(address.format(servers=servers)), tmp_path, Secrets(), SpoolLimits()).run()
+    assert caught.value.name == name  # type: ignore[attr-defined]
+
+
+class _Told:
+    """A message of librdkafka's that tells an error."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def error(self) -> _Told:
+        return self
+
+    def name(self) -> str:
+        return self._name
+
+    def partition(self) -> int:
+        return 3
+
+
+def test_messages_that_are_gone_are_named_or_passed(caplog: pytest.LogCaptureFixture) -> None:
+    with mock_cluster("in") as servers:
+        for query, passes in (("", False), ("?on_data_loss=skip", True)):
+            address = Address.parse(f"kafka://{servers}/in{query}")
+            client = KafkaClient(address, Secrets(), "g", lambda _: None, lambda: True)
+            client._begin(client._partitions(10.0))
+            if passes:
+                client._told(_Told("_AUTO_OFFSET_RESET"))
+                assert "partition 3 are gone" in caplog.text
+            else:
+                with pytest.raises(KafkaDataLostError) as caught:
+                    client._told(_Told("_AUTO_OFFSET_RESET"))
+                assert caught.value.name == "in/3"
+            client._told(_Told("_PARTITION_EOF"))
+            client._consumer.close()
+
+
+def test_a_login_is_taken_from_the_secrets_where_the_settings_say_none() -> None:
+    secrets = Secrets(user="me", password="sEcReT", ca_file="/ca")
+    found = _secret_settings(secrets, {"security.protocol": "sasl_plaintext"})  # type: ignore[arg-type]
+    assert found == {
+        "sasl.username": "me", "sasl.password": "sEcReT", "ssl.ca.location": "/ca", "sasl.mechanism": "PLAIN",
+    }  # fmt: skip
+    assert _secret_settings(Secrets(ca_file="/ca"), {})["security.protocol"] == "ssl"  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError) as caught:
+        _secret_settings(Secrets(token="sEcReT"), {})  # type: ignore[arg-type]
+    assert caught.value.name == "token"
+    assert "sEcReT" not in str(caught.value)
+
+
+@pytest.mark.long
+def test_a_real_broker_keeps_what_it_said_and_what_is_wrong_is_named(
+    broker: KafkaBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A compacted topic, messages that are gone, new partitions, a login, no topic, a broker that restarts."""
+    from confluent_kafka import TopicPartition
+    from confluent_kafka.admin import AdminClient, NewPartitions
+
+    topic = new_topic(broker.servers, 2, cleanup_policy="compact")
+    for part in range(2):
+        produce(broker.servers, topic, [b'{"n": %d}' % number for number in range(20)], partition=part, key=b"k")
+    assert taken(broker.servers, topic, tmp_path / "spool", 40).counts.messages == 40
+    broker.restart()
+    produce(broker.servers, topic, [b'{"n": 20}'], partition=0, key=b"k")
+    assert taken(broker.servers, topic, tmp_path / "spool", 1).counts.messages == 1
+    assert len({place for _, place, _ in held(tmp_path / "spool")}) == 41
+
+    lost = new_topic(broker.servers)
+    produce(broker.servers, lost, [b"{}"] * 10)
+    assert taken(broker.servers, lost, tmp_path / "lost", 10).counts.messages == 10
+    produce(broker.servers, lost, [b"{}"] * 10)
+    admin = AdminClient({"bootstrap.servers": broker.servers})
+    for removed in admin.delete_records([TopicPartition(lost, 0, 15)]).values():
+        removed.result(20)
+    with pytest.raises(KafkaDataLostError, match="partition 0, are gone"):
+        taken(broker.servers, lost, tmp_path / "lost", 1)
+    assert taken(broker.servers, lost, tmp_path / "lost", 5, "?on_data_loss=skip").counts.messages == 5
+
+    monkeypatch.setattr("streamjoin_ds.spool.kafka_client._LOOK_S", 0.2)
+    admin.create_partitions([NewPartitions(lost, 2)])[lost].result(20)
+    produce(broker.servers, lost, [b"{}"] * 3, partition=1)
+    assert taken(broker.servers, lost, tmp_path / "lost", 3).counts.messages == 3
+
+    with pytest.raises(KafkaTopicError):
+        taken(broker.servers, "not-there", tmp_path / "none", 1)
+    (tmp_path / "settings").write_text("security.protocol=SASL_PLAINTEXT\n")
+    query = f"?settings={tmp_path / 'settings'}"
+    for password, counted in (("right", 5), ("wrong", 0)):
+        secrets = Secrets(user="reader", password=password)
+        address = Address.parse(f"kafka://{broker.sasl_servers}/{lost}{query}")
+        kept: list[object] = []
+        client = KafkaClient(address, secrets, f"g-{password}", kept.extend, lambda: len(kept) < 5)
+        if counted:
+            client.run()
+            assert len(kept) == counted
+        else:
+            with pytest.raises(KafkaAccessError) as caught:
+                client.run()
+            assert "wrong" not in str(caught.value)
+
+
+MESSAGES, KILLS = 40_000, 3
+
+
+@pytest.mark.long
+@pytest.mark.slow
+def test_an_intake_of_a_topic_that_is_killed_three_times_loses_nothing(tmp_path: Path) -> None:
+    folder = tmp_path / "spool"
+    with mock_cluster("in") as servers:
+        for part in range(4):
+            values = [json.dumps({"number": 4 * k + part}).encode() for k in range(MESSAGES // 4)]
+            produce(servers, "in", values, partition=part)
+        address = f"kafka://{servers}/in"
+        options = ("--every", "20ms", "--segment-size", "256KiB")
+        settings = tmp_path / "settings"
+        settings.write_text("fetch.message.max.bytes=20000\nqueued.min.messages=1000\n")  # so that it takes a while
+        intake = Process(folder, f"{address}?settings={settings}", *options)
+        for kill in range(1, KILLS + 1):
+            intake.wait_for(lambda status, least=kill * MESSAGES // 5: int(str(status.get("next_number", 0))) >= least)
+            intake.process.send_signal(signal.SIGKILL)
+            intake.process.communicate()
+            intake = Process(folder, f"{address}?settings={settings}", *options)
+        intake.wait_for(lambda status: int(str(status.get("next_number", 0))) >= MESSAGES)
+        intake.end()
+    found = held(folder)
+    assert [number for number, _, _ in found] == [*range(len(found))]
+    counted = Counter(json.loads(data)["number"] for _, _, data in found)
+    lost, twice = MESSAGES - len(counted), len(found) - len(counted)
+    print(f"{MESSAGES} messages, {KILLS} kills: {lost} lost, {twice} twice")
+    assert lost == 0
+    assert len({topic for _, topic, _ in found}) == MESSAGES  # a double is told by its place
+    assert twice < MESSAGES // 2
