@@ -78,7 +78,7 @@ class Address:
     def parse(cls, text: str) -> Address:
         """Return the address in ``mqtt://HOST:PORT/TOPIC/FILTER``, ``http://HOST:PORT/PATH`` or ``kafka://.../TOPIC``.
 
-        What follows the slash is MQTT's topic filter as it stands: ``+``, ``#`` and ``?`` mean nothing else, and nothing
+        What follows the slash is MQTT's topic filter as it stands: ``+``, ``#`` and ``?`` mean nothing else, nothing
         is decoded. An address of Kafka is ``kafka://HOST:PORT,HOST:PORT/TOPIC?name=value``.
 
         Raises
@@ -143,7 +143,8 @@ def _kafka_parameters(query: str) -> dict[str, str]:
         found[name] = unquote(value)
     for name, valid in (("start", STARTS), ("on_data_loss", ON_DATA_LOSS)):
         if found.get(name, valid[0]) not in valid:
-            raise ArgumentError(f"{name} of the address is unknown", name=name, hint=f"one of {', '.join(valid)}")
+            msg = f"{name} of the address is unknown"
+            raise ArgumentError(msg, name=name, hint=f"one of {', '.join(valid)}")
     return found
 
 

@@ -46,7 +46,8 @@ class KafkaClient:
     secrets : Secrets
         User, password and certificates, where the settings do not say them.
     group : str
-        The group in whose name offsets are committed, where the settings do not say one. It must be the same at each start, and no other client's.
+        The group in whose name offsets are committed, where the settings do not say one. It must be the same at each
+        start, and no other client's.
     keep : callable
         Called with each group of messages. Their offsets are committed when it returns.
     tick : callable

@@ -210,7 +210,7 @@ def test_a_real_broker_keeps_what_it_said_and_what_is_wrong_is_named(
         secrets = Secrets(user="reader", password=password)
         address = Address.parse(f"kafka://{broker.sasl_servers}/{lost}{query}")
         kept: list[object] = []
-        client = KafkaClient(address, secrets, f"g-{password}", kept.extend, lambda: len(kept) < 5)
+        client = KafkaClient(address, secrets, f"g-{password}", kept.extend, lambda kept=kept: len(kept) < 5)
         if counted:
             client.run()
             assert len(kept) == counted
