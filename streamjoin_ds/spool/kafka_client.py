@@ -11,6 +11,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from streamjoin_ds.errors import ArgumentError, IntakeError, KafkaDataLostError
@@ -69,7 +70,8 @@ class KafkaClient:
         given = SettingsSource(said.get("settings", ""), said.get("settings_env", "")).read()
         settings = {**given.of_consumer(address.servers), **_secret_settings(secrets, given)}
         settings["group.id"] = given.get("group.id", group)
-        self._consumer = made(self._kafka.Consumer, {**settings, "on_commit": self._committed}, self._errors)
+        consumer = partial(self._kafka.Consumer, on_commit=_committed)
+        self._consumer = made(consumer, settings, self._errors)
         self._topic = address.topic
         self._next: dict[int, int] = {}  # the offset of each partition's next message
         self._kept: dict[int, int] = {}  # the same, of partitions of which messages were kept
@@ -118,9 +120,9 @@ class KafkaClient:
             if self._errors.is_refused or not is_passing or time.monotonic() > until_s or not self._tick():
                 break
         cause = name if not is_passing else self._errors.cause(name)
-        error = refusal(cause, self._topic)
-        if error.code != "KAFKA_UNREACHABLE":
-            raise error
+        refused = refusal(cause, self._topic)
+        if refused.code != "KAFKA_UNREACHABLE":
+            raise refused
         msg = f"no broker of {self._address.servers} can be reached: {cause}"
         hint = "check host and port, that the broker runs, and security.protocol in the settings"
         raise IntakeError(msg, name="address", hint=hint)
@@ -191,11 +193,12 @@ class KafkaClient:
             self._errors.names.add(name)
             _log.info("the brokers say %s", name)
 
-    @staticmethod
-    def _committed(error: Any, offsets: Sequence[Any]) -> None:
-        del offsets
-        if error is not None:
-            _log.warning("offsets could not be committed (%s): messages may come twice", error.name())
+
+def _committed(error: Any, offsets: Sequence[Any]) -> None:
+    """Hear how a commit went; librdkafka calls this."""
+    del offsets
+    if error is not None:
+        _log.warning("offsets could not be committed (%s): messages may come twice", error.name())
 
 
 def _secret_settings(secrets: Secrets, given: Settings) -> dict[str, str]:
