@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+from collections.abc import Iterator
 from typing import Any
 
+import pyarrow as pa
 from pyarrow import fs
 
 from streamjoin_ds.blocks.location import is_local
-from streamjoin_ds.blocks.remote import open_remote
-from streamjoin_ds.errors import TableError
+from streamjoin_ds.blocks.remote import failed, open_remote
+from streamjoin_ds.errors import StreamJoinError, TableError
 
-__all__ = ["entry_name", "filesystem_of", "read_actions"]
+__all__ = ["entry_name", "filesystem_of", "reached", "read_actions"]
 
 _LOCAL = fs.LocalFileSystem()
 
@@ -21,6 +24,19 @@ def filesystem_of(table_path: str) -> tuple[fs.FileSystem, str]:
     if is_local(table_path):
         return _LOCAL, table_path
     return open_remote(table_path)
+
+
+@contextlib.contextmanager
+def reached(table_path: str) -> Iterator[None]:
+    """Raise what a remote file system refuses meanwhile as an error that names the setting (see `remote.failed`)."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except (OSError, pa.ArrowException) as error:
+        if is_local(table_path) or isinstance(error, StreamJoinError):
+            raise
+        raise failed(error, table_path, "cannot be read") from None
 
 
 def entry_name(version: int) -> str:

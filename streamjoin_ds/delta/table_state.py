@@ -9,7 +9,7 @@ from urllib.parse import unquote
 from pyarrow import fs
 
 from streamjoin_ds.delta.columns import TableColumns, check_protocol, table_columns
-from streamjoin_ds.delta.entries import entry_name, filesystem_of, read_actions
+from streamjoin_ds.delta.entries import entry_name, filesystem_of, reached, read_actions
 from streamjoin_ds.delta.log_files import checkpoint_actions, list_log, newest_checkpoint
 from streamjoin_ds.errors import LogCleanedError, TableChangedError, TableError
 
@@ -61,7 +61,8 @@ class TableState:
         self.transactions: dict[str, int] = {}
         self.files: dict[str, dict[str, Any]] = {}
         self._stamp: tuple[int, int | None] | None = None  # of the entry of `version`
-        self._load(version)
+        with reached(path):
+            self._load(version)
 
     @property
     def table_id(self) -> str:
@@ -96,17 +97,24 @@ class TableState:
         TableChangedError
             The table was deleted, or replaced by another.
         """
-        stamp = self._entry_stamp(self.version)
-        if stamp is None or stamp != self._stamp:
-            self._check_same(stamp)
-        while (actions := read_actions(self.filesystem, self.folder, self.version + 1)) is not None:
+        with reached(self.path):
+            stamp = self._entry_stamp(self.version)
+            if stamp is None or stamp != self._stamp:
+                self._check_same(stamp)
+        while (actions := self.actions(self.version + 1)) is not None:
             before = self.table_id
             self.apply(actions)
             self.version += 1
-            self._stamp = self._entry_stamp(self.version)
+            with reached(self.path):
+                self._stamp = self._entry_stamp(self.version)
             if self.table_id != before:
                 raise self._replaced(self.version)
             yield self.version, actions
+
+    def actions(self, version: int) -> list[dict[str, Any]] | None:
+        """Return the actions of a version's entry; None if there is no entry (see `read_actions`)."""
+        with reached(self.path):
+            return read_actions(self.filesystem, self.folder, version)
 
     def apply(self, actions: Iterable[dict[str, Any]]) -> None:
         """Take over what the actions of one version, or of a checkpoint, say."""
@@ -126,7 +134,8 @@ class TableState:
 
     def has_entry(self, version: int) -> bool:
         """Whether the log has the entry of a version."""
-        return self._entry_stamp(version) is not None
+        with reached(self.path):
+            return self._entry_stamp(version) is not None
 
     def _entry_stamp(self, version: int) -> tuple[int, int | None] | None:
         info = self.filesystem.get_file_info(f"{self.folder}/_delta_log/{entry_name(version)}")

@@ -19,7 +19,9 @@ from pathlib import Path
 import pytest
 from pyarrow import fs
 
-__all__ = ["BUCKET", "KEY", "S3", "SECRET", "Line", "needs_s3", "served"]
+from streamjoin_ds.blocks import files, remote
+
+__all__ = ["BUCKET", "KEY", "S3", "SECRET", "Line", "forget", "needs_s3", "served"]
 
 BUCKET = "bucket"
 KEY, SECRET = "AKIDtesting", "sEcReT/of+nobody"
@@ -136,6 +138,12 @@ class S3:
             text[max(text.find(m) for m in ("GET", "PUT", "POST", "HEAD", "DELETE")) :].rsplit(" ", 1)[0]
             for text in texts
         ]
+
+
+def forget() -> None:
+    """Forget what this process has opened, as another process would know nothing of it."""
+    files._remote_files.cache_clear()
+    remote._opened.cache_clear()
 
 
 @contextlib.contextmanager

@@ -22,7 +22,7 @@ from typing import Any
 import pyarrow as pa
 
 from streamjoin_ds.delta.columns import TableColumns, check_protocol, table_columns
-from streamjoin_ds.delta.entries import read_actions
+from streamjoin_ds.delta.entries import reached
 from streamjoin_ds.delta.log_files import list_log
 from streamjoin_ds.delta.table_state import TableState
 from streamjoin_ds.errors import ArgumentError, LogCleanedError, SchemaDriftError, StreamJoinError, TableChangedError
@@ -144,7 +144,7 @@ class ChangeLog:
         if self.has_snapshot and self.next_version == self.begin:
             self.files, self.next_version = self._snapshot(), self.begin + 1
         for version in range(self.next_version, newest + 1):
-            actions = read_actions(self._state.filesystem, self._state.folder, version)
+            actions = self._state.actions(version)
             if actions is None:
                 raise self._state.cleaned(version)
             self._take(version, actions)
@@ -312,9 +312,11 @@ def _version_at(table: TableState, moment: datetime) -> int:
     """Return the first version that was committed at a moment or later; that after the newest if there is none."""
     moment_ms = int(moment.astimezone(timezone.utc).timestamp() * 1000)
     found = table.version + 1
-    for file in reversed(list_log(table.filesystem, table.folder)):
+    with reached(table.path):
+        files = list_log(table.filesystem, table.folder)
+    for file in reversed(files):
         if file.is_entry:
-            actions = read_actions(table.filesystem, table.folder, file.version) or []
+            actions = table.actions(file.version) or []
             info: Mapping[str, Any] = next((one["commitInfo"] for one in actions if one.get("commitInfo")), {})
             committed_ms = info.get("inCommitTimestamp") or info.get("timestamp") or (file.info.mtime_ns or 0) // 10**6
             if committed_ms < moment_ms:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -13,19 +12,19 @@ import numpy as np
 import pyarrow as pa
 import xxhash
 
+from streamjoin_ds.blocks.files import files_at
 from streamjoin_ds.delta.columns import TableColumns, partition_value
 from streamjoin_ds.delta.deletion_vectors import deleted_rows
-from streamjoin_ds.delta.entries import filesystem_of
+from streamjoin_ds.delta.entries import filesystem_of, reached
 from streamjoin_ds.delta.table_state import file_path
 from streamjoin_ds.errors import FileFormatError, FileMissingError, SchemaDriftError
 from streamjoin_ds.source.files.listing import FileEntry
-from streamjoin_ds.source.files.parquet_rows import ParquetRows, parquet_schema
+from streamjoin_ds.source.files.parquet_rows import ParquetRows, footer_of, parquet_schema
 from streamjoin_ds.source.records import RawRecords
 
 __all__ = ["DataFile", "FileRows", "place_of"]
 
 _CHANGE_TYPE = "_change_type"
-_FOOTER_END = 8  # bytes at the end of a Parquet file: the footer's length, and "PAR1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,14 +124,13 @@ class FileRows:
         self.path = file_path(table, file.path)
         self._table = table
         try:
-            size = os.stat(self.path).st_size
+            size, self.mark = self._marked()
             there = parquet_schema(self.path)
-            self.mark = self._marked()
             if size != file.size:
                 raise self._unreadable()
         except FileNotFoundError:
             raise self._gone() from None
-        except (pa.ArrowInvalid, OSError, struct.error):
+        except (pa.ArrowInvalid, OSError):
             raise self._unreadable() from None
         self._physical: dict[str, str] = {}
         for column in schema:
@@ -208,20 +206,21 @@ class FileRows:
             return None
         filesystem, folder = filesystem_of(self._table)
         try:
-            gone = deleted_rows(filesystem, folder, self._file.vector)
+            with reached(self._table):
+                gone = deleted_rows(filesystem, folder, self._file.vector)
         except FileNotFoundError:
             raise self._gone() from None
         return np.setdiff1d(np.arange(self._rows.count), gone, assume_unique=True)
 
-    def _marked(self) -> str:
-        """Return a digest of the file's path, size and footer, which says where and what its columns are."""
-        with open(self.path, "rb") as stream:
-            stream.seek(-_FOOTER_END, os.SEEK_END)
-            (length,) = struct.unpack("<I4x", stream.read(_FOOTER_END))
-            stream.seek(-_FOOTER_END - length, os.SEEK_END)
-            footer = stream.read(length)
+    def _marked(self) -> tuple[int, str]:
+        """Return the file's size; and a digest of path, size and footer, which says where and what its columns are."""
+        stream = files_at(self.path).open(self.path)
+        try:
+            footer = footer_of(stream)
+        finally:
+            stream.close()
         told = f"{self._file.path}/{self._file.size}/{self._file.vector}".encode()
-        return xxhash.xxh3_64_hexdigest(told + footer)
+        return stream.stamp[0], xxhash.xxh3_64_hexdigest(told + footer)
 
     def _gone(self) -> FileMissingError:
         msg = f"the file {self.path} is gone before the stream has read it, although its table had it"

@@ -7,6 +7,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from streamjoin_ds.blocks.files import files_at
+from streamjoin_ds.blocks.location import is_local
 from streamjoin_ds.delta.results import EVENT_TIME, order_columns, punctuation_us
 from streamjoin_ds.delta.table_state import TableState, file_path
 from streamjoin_ds.errors import FileFormatError, FileMissingError, LogCleanedError, TableError
@@ -120,7 +122,7 @@ def read_results(table: str, names: list[str], low_us: int, high_us: int, column
     for name in names:
         path = file_path(table, name)
         try:
-            with pq.ParquetFile(path, memory_map=True) as file:
+            with pq.ParquetFile(files_at(path).input(path), pre_buffer=not is_local(path)) as file:
                 orders = order_columns(file.schema_arrow.names)
                 wanted = [*columns, *(order for order in orders if order not in columns)]
                 all_groups = ((number, file.metadata.row_group(number)) for number in range(file.num_row_groups))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import stat
 from dataclasses import replace
 
 import pyarrow as pa
 
-from streamjoin_ds.blocks.location import is_local, local_path
+from streamjoin_ds.blocks.files import files_at
+from streamjoin_ds.blocks.location import local_path
 from streamjoin_ds.delta.results import EVENT_TIME, JOIN_ID_KEY
 from streamjoin_ds.delta.table_state import TableState
 from streamjoin_ds.errors import ArgumentError, FileFormatError
@@ -27,15 +29,27 @@ def table_path(stream: Stream) -> str | None:
     FileFormatError
         The stream's format is that of a table, and there is none.
     """
-    if not isinstance(stream.source, str) or stream.format not in ("auto", *_FORMATS) or not is_local(stream.source):
+    if not isinstance(stream.source, str) or stream.is_topic or stream.format not in ("auto", *_FORMATS):
         return None
-    path = os.path.normpath(str(local_path(stream.source)))
-    if os.path.isdir(os.path.join(path, "_delta_log")):
+    local = local_path(stream.source)
+    path = stream.source.rstrip("/") if local is None else os.path.normpath(str(local))
+    if _has_log(stream, path):
         return path
     if stream.format in _FORMATS:
         msg = f"the input of stream {stream.name} is no Delta table: {path}"
         raise FileFormatError(msg, name=path, hint="give the folder that holds _delta_log")
     return None
+
+
+def _has_log(stream: Stream, path: str) -> bool:
+    if "*" in path.rpartition("/")[2]:
+        return False
+    try:
+        return stat.S_ISDIR(files_at(path).stat(f"{path}/_delta_log").st_mode)
+    except ArgumentError:  # what reads it refuses it by name
+        return False
+    except OSError:
+        return False
 
 
 def with_table_format(stream: Stream) -> Stream:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from streamjoin_ds.blocks import files, remote
+from streamjoin_ds.blocks import files
 from streamjoin_ds.blocks.files import RemoteFiles, files_at
 from streamjoin_ds.errors import (
     ArgumentError,
@@ -28,31 +28,9 @@ from streamjoin_ds.source.infer import infer_schema
 from streamjoin_ds.source.position import FilePosition
 from streamjoin_ds.spec import Stream
 from tests.source.feeds import FORMATS, SCHEMA, csv_text, expected, rows, steps, tuples, write
-from tests.support.s3 import BUCKET, S3, SECRET, needs_s3, served
+from tests.support.s3 import BUCKET, S3, SECRET, forget, needs_s3, served
 
 pytestmark = needs_s3
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3]:
-    with served(tmp_path_factory.mktemp("s3")) as s3:
-        yield s3
-
-
-def forget() -> None:
-    """Forget what this process has opened, as another process would know nothing of it."""
-    files._remote_files.cache_clear()
-    remote._opened.cache_clear()
-
-
-@pytest.fixture
-def s3(server: S3, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3]:
-    for name, value in server.environment().items():
-        monkeypatch.setenv(name, value)
-    forget()
-    yield server
-    server.line.left_bytes = None
-    forget()
 
 
 class Clock:
