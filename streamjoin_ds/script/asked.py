@@ -124,7 +124,7 @@ class Asked:
         """
         frames = {} if catalog is None or not self.needs_catalog else self._frames(catalog)
         streams = self._streams(frames)
-        schemas = _Schemas(streams, frames)
+        schemas = _Schemas(streams, frames, self._inferred)
         names = Names([stream.name for stream in streams], schemas.names, schemas.declared)
         predicates, window = self._conditions(streams, names, schemas)
         if self._how != "inner":
@@ -169,6 +169,8 @@ class Asked:
 
     def _named(self, error: StreamJoinError) -> Span | None:
         """Return where the option or the column stands that an error names."""
+        if error.name == "how":
+            return next((one.how_span for one in self._query.inputs if one.how != "inner"), None)
         begins = error.message.split()[:2]
         for option in (error.name.partition(" of ")[0], *begins):
             if option in self.statement.options:
@@ -271,6 +273,12 @@ class Asked:
                 delay = f"{stream.delay_us // 1000} milliseconds"
                 frames[stream.name] = frame.withWatermark(stream.time, delay)
         return streams
+
+    def _inferred(self, stream: Stream) -> pa.Schema:
+        """Return the columns of a source, as they are found in it."""
+        made = self._made[stream.name]
+        one = next(one for one in self._query.inputs if one.alias == stream.name)
+        return self._located(lambda: infer_schema(stream), one.span if made is None else made.options["source"].span)
 
     # ON, WHERE and SELECT
 
@@ -380,8 +388,11 @@ class Asked:
 class _Schemas:
     """The columns of a query's streams; a source is looked at only when it is asked for."""
 
-    def __init__(self, streams: Sequence[Stream], frames: Mapping[str, DataFrame]) -> None:
+    def __init__(
+        self, streams: Sequence[Stream], frames: Mapping[str, DataFrame], infer: Callable[[Stream], pa.Schema]
+    ) -> None:
         self._streams = {stream.name: stream for stream in streams}
+        self._infer = infer
         self.frames = frames
 
     @cached_property
@@ -396,22 +407,19 @@ class _Schemas:
 
     def names(self, stream: str) -> list[str]:
         """Return the columns of a stream."""
-        return self.declared[stream] if stream in self.declared else list(self._inferred(stream).names)
+        return self.declared[stream] if stream in self.declared else list(self._infer(self._streams[stream]).names)
 
     def has_fine_times(self) -> bool:
         """Whether an event time has parts of a microsecond. DataFrames of Spark have none."""
         for stream in self._streams.values():
             if stream.name in self.frames or stream.is_topic:
                 continue
-            kind = self._inferred(stream.name).field(stream.time).type
+            kind = self._infer(stream).field(stream.time).type
             if pa.types.is_timestamp(kind) and kind.unit == "ns":
                 return True
             if pa.types.is_integer(kind) and stream.time_unit == "ns":
                 return True
         return False
-
-    def _inferred(self, stream: str) -> pa.Schema:
-        return infer_schema(self._streams[stream])
 
 
 def _read(reader: Conditions, written: Sequence[Sequence[Token]]) -> tuple[list[TimeBound], list[Term], list[Term]]:
