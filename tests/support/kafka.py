@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import shutil
 import signal
 import socket
@@ -35,6 +36,7 @@ _POM = """<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0
 </dependency></dependencies></project>"""
 _COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
 _STARTS_SECONDS = 90
+_PORTS = (15_000, 32_000)
 
 
 def kafka_jars() -> Path:
@@ -61,10 +63,16 @@ def made_folder(path: Path) -> Path:
 
 
 def free_port() -> int:
-    """Return a port of loopback that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """Return a port of loopback that was free a moment ago.
+
+    It is none that Linux gives to connections. Otherwise a client that tries to come back to a broker that is down may
+    be given the very port that it calls: it is then connected with itself, and the broker cannot have its port again.
+    """
+    chooser = random.SystemRandom()
+    while True:
+        with contextlib.suppress(OSError), socket.socket() as probe:
+            probe.bind(("127.0.0.1", chooser.randrange(*_PORTS)))
+            return int(probe.getsockname()[1])
 
 
 class KafkaBroker:
