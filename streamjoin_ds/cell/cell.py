@@ -124,6 +124,7 @@ class Cell:
         ]
         self.reports: list[FileReport] = []
         self.keys: list[tuple[int, str]] = []  # samples of keys, on their way to the driver
+        self.backlog: dict[str, int | None] = {}  # on its way to Spark's progress; the driver reads the offset
         self.shipped_rows = 0  # tuples that were sent here to be joined, guests among them
 
     def run(self, rows: Iterable[Any]) -> tuple[list[FileReport], dict[str, object], bytes]:
@@ -169,6 +170,7 @@ class Cell:
         facts |= {"state_bytes": len(blob), "blocks": self.windows.new_blocks, "duration_ms": duration_ms}
         facts |= {"threads": staff.threads, "epoch": self.epochs.current.number, "epochs_over": over}
         facts |= {"shipped_rows": self.shipped_rows, "layout": str(self.epochs.current.layout)}
+        facts |= self.backlog
         if self.keys:
             facts["keys"] = sorted(self.keys)
         facts |= {"cells": self.epochs.cells, "has_ended": self.windows.has_ended}
@@ -204,6 +206,9 @@ class Cell:
                 continue
             if row.kind == "epochs":
                 self.epochs = Epochs.from_facts(json.loads(bytes(row.payload)), self.streams)
+                continue
+            if row.kind == "backlog":
+                self.backlog = json.loads(bytes(row.payload))
                 continue
             if row.kind == "keys":
                 self.keys.append((row.stream, base64.b64encode(bytes(row.payload)).decode()))

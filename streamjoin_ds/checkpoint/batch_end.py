@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from streamjoin_ds.checkpoint.spark_files import source_offset
 from streamjoin_ds.errors import OffsetError
 from streamjoin_ds.plan import Epochs
+from streamjoin_ds.source.backlog import BacklogFacts
 from streamjoin_ds.source.offset import (
     DelayFacts,
+    decode_backlog,
     decode_clocks,
     decode_delay,
     decode_held_back,
@@ -45,6 +47,8 @@ class StreamEnd:
         The batch's `Epochs` as plain JSON values; empty while there is only the first.
     delay : DelayFacts or None
         What was known of the delays of all streams; None where there is no `max_delay`.
+    backlog : BacklogFacts
+        What was known of the backlogs of all streams.
     """
 
     clock: Mapping[str, Any]
@@ -53,6 +57,7 @@ class StreamEnd:
     is_counted: bool
     epochs: Sequence[Mapping[str, Any]] = ()
     delay: DelayFacts | None = None
+    backlog: BacklogFacts = field(default_factory=BacklogFacts)
 
     @property
     def partitions(self) -> PartitionedPosition | None:
@@ -100,7 +105,8 @@ def batch_end(checkpoint: Path, batch_id: int, streams: Sequence[Stream]) -> dic
     positions: Sequence[Any] = decode_offset(offset, names)
     clocks, held = decode_clocks(offset, names), decode_held_back(offset, names)
     layout = decode_layout(offset, names)
-    of_all = layout.epochs.to_facts() if layout.epochs is not None else [], decode_delay(offset)
+    epochs = layout.epochs.to_facts() if layout.epochs is not None else []
+    of_all = epochs, decode_delay(offset), decode_backlog(offset, names)
     return {
         name: StreamEnd(clock.to_facts(), position, size, name not in decides and is_told_by_count(position), *of_all)
         for name, position, clock, size in zip(names, positions, clocks, held, strict=True)

@@ -17,6 +17,7 @@ from streamjoin_ds.engine.storage.snapshot import described
 from streamjoin_ds.errors import ArgumentError, ForeignCheckpointError, OffsetError
 from streamjoin_ds.exchange import LAYOUT_KEY, exchange_folder, is_committed_block
 from streamjoin_ds.plan import cell_of_label
+from streamjoin_ds.source.backlog import BacklogFacts
 from streamjoin_ds.source.offset import decode_offset
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ class Checkpoint:
     beginning of the names of its blocks. `files_set_aside` (so far) and `held_back_bytes` (when that batch was planned)
     list only streams that have any. `next_versions` lists the streams over Delta tables: the version to which the next
     row belongs.
-    `partitions` lists the streams that have any.
+    `partitions` lists the streams that have any. `backlog` is what was known and not read when that batch was planned.
     `layout` is the layout of new tuples; `older_layouts` are those of tuples that came before it changed.
     """
 
@@ -111,6 +112,7 @@ class Checkpoint:
     held_back_bytes: dict[str, int] = field(default_factory=dict)
     next_versions: dict[str, int] = field(default_factory=dict)
     partitions: dict[str, PartitionFacts] = field(default_factory=dict)
+    backlog: BacklogFacts = field(default_factory=BacklogFacts)
 
     @property
     def blocks(self) -> dict[str, int | None]:
@@ -120,7 +122,7 @@ class Checkpoint:
 
     def to_facts(self) -> dict[str, Any]:
         """Return these facts as plain JSON values."""
-        return asdict(self)
+        return asdict(self) | {"backlog": self.backlog.to_facts()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +201,9 @@ def inspected(spark: SparkSession, checkpoint: str, blocks: str | None = None) -
     versions = {name: end.next_version for name, end in ends.items() if end.next_version is not None}
     positions = {name: position for name, end in ends.items() if (position := end.partitions) is not None}
     partitions = {name: PartitionFacts(len(p.partitions), p.idle, p.held_by, p.low_us) for name, p in positions.items()}
-    return replace(found, files_set_aside=aside, held_back_bytes=held, partitions=partitions, next_versions=versions)
+    waits = next((end.backlog for end in ends.values()), BacklogFacts())
+    found = replace(found, files_set_aside=aside, held_back_bytes=held, backlog=waits)
+    return replace(found, partitions=partitions, next_versions=versions)
 
 
 def leftovers(found: Checkpoint, blocks: str | None = None, *, now_s: float, older_than_s: float) -> list[Leftover]:

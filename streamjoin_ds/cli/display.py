@@ -11,7 +11,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from streamjoin_ds.cli.totals import LEDGER, Totals, moment
+from streamjoin_ds.cli.totals import LEDGER, Totals, backlog_text, moment
 from streamjoin_ds.spec import duration_text
 from streamjoin_ds.stream.commit import BatchSummary
 
@@ -79,11 +79,24 @@ class Display:
             f"{totals.rows:,} rows ({self._rates[0]:,.0f}/s), "
             f"{totals.matches:,} matches ({self._rates[1]:,.0f}/s), "
             f"punctuation {moment(totals.watermark_us) or '-'}, lag {self._lag()}"
+            f"{', backlog ' + self._backlog() if totals.backlog and totals.backlog.streams else ''}"
         )
 
     def _lag(self) -> str:
         lag_us = self.totals.lag_us
         return "-" if lag_us is None else duration_text(lag_us - lag_us % 1000)
+
+    def _backlog(self) -> str:
+        waits = self.totals.backlog
+        return "-" if waits is None or not waits.streams else backlog_text(waits.total)
+
+    def _limit(self) -> str:
+        """Say which streams wait, and why batches hold no more."""
+        waits = self.totals.backlog
+        if waits is None or not waits.streams:
+            return "known and not read"
+        limit = f"; batches are limited by {waits.limited_by}" if waits.limited_by else ""
+        return f"of {', '.join(waits.streams)}{limit}"
 
     def _table(self) -> Table:
         totals = self.totals
@@ -95,6 +108,7 @@ class Display:
             ("in windows", f"{totals.state_rows:,} rows", f"{totals.state_bytes / 1e6:,.1f} MB"),
             ("watermark", moment(totals.watermark_us) or "-", "= punctuation"),
             ("lag", self._lag(), "newest event time - punctuation"),
+            ("backlog", self._backlog(), self._limit()),
         ]
         for name, value, note in rows:
             table.add_row(Text(name, style="bold"), value, Text(note, style="dim"))

@@ -9,7 +9,7 @@ import click
 from rich.filesize import decimal
 
 from streamjoin_ds.checkpoint.inspection import Checkpoint, inspected
-from streamjoin_ds.cli.totals import moment
+from streamjoin_ds.cli.totals import backlog_text, moment
 
 __all__ = ["command"]
 
@@ -49,10 +49,21 @@ def command(checkpoint: str, with_blocks: bool, blocks_in: str | None, as_json: 
             f"held by {partitions.held_by} at {moment(partitions.low_us) or '-'}" if partitions.held_by else "all idle"
         )
         click.echo(f"stream {name}: {partitions.count} partitions, {len(partitions.idle)} of them idle, {held}")
+    for line in _backlog_lines(found):
+        click.echo(line)
     sizes = found.blocks.values()
     missing = sum(size is None for size in sizes)
     total = f"batch {found.batch_id}; {len(found.blocks)} blocks, {decimal(sum(size or 0 for size in sizes))}"
     click.echo(f"{total}; {missing} MISSING: restore them, or a spare copy of the checkpoint" if missing else total)
+
+
+def _backlog_lines(found: Checkpoint) -> Iterator[str]:
+    """Yield what was known and not read when the last batch was planned, by stream and partition."""
+    for name, waits in found.backlog.streams.items():
+        limit = f"; the batch was limited by {found.backlog.limited_by}" if found.backlog.limited_by else ""
+        yield f"stream {name}: {backlog_text(waits)} waited when the batch was planned{limit}"
+        for partition, own in waits.partitions.items():
+            yield f"  partition {partition}: {backlog_text(own)}"
 
 
 def _lines(found: Checkpoint, *, with_blocks: bool) -> Iterator[str]:

@@ -6,9 +6,13 @@ from collections import Counter
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 
+from rich.filesize import decimal
+
+from streamjoin_ds.source.backlog import Backlog, BacklogFacts
+from streamjoin_ds.spec import duration_text
 from streamjoin_ds.stream.commit import BatchSummary
 
-__all__ = ["LEDGER", "Totals", "moment"]
+__all__ = ["LEDGER", "Totals", "backlog_text", "moment"]
 
 LEDGER = ("read", "stored", "late", "rejected", "filtered", "null_keys")
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -19,6 +23,14 @@ def moment(microseconds: int | None) -> str | None:
     if microseconds is None:
         return None
     return (_EPOCH + timedelta(microseconds=microseconds)).isoformat().replace("+00:00", "Z")
+
+
+def backlog_text(waits: Backlog) -> str:
+    """Return a backlog as a text: its records, bytes of files that are not read, and its length in event time."""
+    parts = [f"{waits.rows:,} records"] if waits.rows or not waits.size_bytes else []
+    parts += [decimal(waits.size_bytes)] if waits.size_bytes else []
+    parts += [duration_text(waits.ahead_us - waits.ahead_us % 1000)] if waits.ahead_us is not None else []
+    return ", ".join(parts)
 
 
 @dataclass
@@ -33,6 +45,8 @@ class Totals:
         For each stream, bytes of a last line without its newline, which was not read.
     files_set_aside : Counter
         For each stream, how many bad files, or rests of files, were set aside.
+    backlog : BacklogFacts or None
+        What the source knew and left for later when the last batch was planned; None where Spark planned it.
     """
 
     began_s: float
@@ -47,6 +61,7 @@ class Totals:
     last_batch_s: float | None = None
     held_back_bytes: dict[str, int] = field(default_factory=dict)
     files_set_aside: Counter[str] = field(default_factory=Counter)
+    backlog: BacklogFacts | None = None
 
     def add(self, batch: BatchSummary, now_s: float) -> None:
         """Count a committed batch."""
@@ -55,6 +70,7 @@ class Totals:
         for name in LEDGER:
             self.ledger[name].update(getattr(batch, name))
         self.files_set_aside.update(batch.files_set_aside)
+        self.backlog = batch.backlog
         self.watermark_us = batch.watermark_us
         self.largest_us = batch.largest_us
         self.state_rows, self.state_bytes = batch.state_rows, batch.state_bytes
@@ -85,6 +101,7 @@ class Totals:
             **{name: dict(sorted(self.ledger[name].items())) for name in LEDGER},
             "files_set_aside": {name: count for name, count in sorted(self.files_set_aside.items()) if count},
             "held_back_bytes": dict(sorted(self.held_back_bytes.items())),
+            "backlog": None if self.backlog is None else self.backlog.to_facts(),
             "punctuation": moment(self.watermark_us),
             "seconds": round(seconds, 3),
             "rows_per_second": round(self.rows / seconds, 1),

@@ -27,6 +27,7 @@ __all__ = [
     "LARGEST_TS",
     "LAYOUT_KEY",
     "Outbox",
+    "backlog_row",
     "clock_rows",
     "epoch_rows",
     "exchange_folder",
@@ -354,6 +355,12 @@ def epoch_rows(plan: Plan, epochs: Epochs) -> pa.RecordBatch:
     return _exchange_batch(
         [(label, "epochs", 0, 0, number, 0, 0, 0, NO_TIME, 0, 0, 0, 0, "", payload) for label in labels]
     )
+
+
+def backlog_row(plan: Plan, text: str, epochs: Epochs | None = None) -> pa.RecordBatch:
+    """Return a row for the first cell, which reports what the planner knew of the backlog: JSON, for people."""
+    (label, *_) = plan.labels_of(plan.layout.cells if epochs is None else epochs.cells)
+    return _exchange_batch([(label, "backlog", 0, 0, 0, 0, 0, 0, NO_TIME, 0, 0, 0, 0, "", text.encode())])
 
 
 def layout_row(stream: int) -> pa.RecordBatch:

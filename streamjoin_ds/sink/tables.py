@@ -109,6 +109,11 @@ METRICS_SCHEMA = pa.schema(
         pa.field("waiting_rows", pa.int64()),
         pa.field("shipped_rows", pa.int64()),
         pa.field("layout", pa.string()),
+        pa.field("backlog_rows", pa.int64()),
+        pa.field("backlog_bytes", pa.int64()),
+        pa.field("backlog_us", pa.int64()),
+        pa.field("limited_by", pa.string()),
+        pa.field("backlog", pa.string()),
     ]
 )
 """One row per batch and cell.
@@ -124,6 +129,11 @@ later batches; there may be more.
 ``shipped_rows`` counts the tuples that the exchange sent to the cell to be joined, copies for older layouts among them;
 its sum over the cells is what the layouts ship. ``layout`` is the layout by which the batch's tuples are stored: "4x4",
 or what is said of ranges. Both are null in older rows.
+``backlog_rows`` is how many records the source knew and left for later batches, all streams together, ``backlog_bytes``
+the bytes of files that are not read, and ``backlog_us`` how far the newest of these records is ahead of what is read,
+in event time. ``limited_by`` says why the batch holds no more: "max_rows_per_batch", "max_delay", "bytes" (a topic's of
+a batch) or "pace"; null where it holds all that the source saw. ``backlog`` is JSON: the same of each stream and
+partition that has any. All five are null in older rows, and where Spark plans the batches.
 """
 
 PUNCTUATIONS_SCHEMA = pa.schema(

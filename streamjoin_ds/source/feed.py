@@ -8,6 +8,7 @@ from typing import Protocol, TypeVar
 
 import numpy as np
 
+from streamjoin_ds.source.backlog import Backlog
 from streamjoin_ds.source.position import Position
 from streamjoin_ds.source.records import Chunk
 from streamjoin_ds.spec.ahead import AheadLimit
@@ -113,6 +114,17 @@ class Feed(Protocol[PositionT]):
 
     def has_time(self, rows: int) -> bool:
         """Whether any of the next `rows` records has an event time. `frontier` must have found that many."""
+
+    def backlog(self, end: PositionT, known: Backlog) -> Backlog:
+        """Return what is known of the records after a batch, which `frontier` and `advance` have planned.
+
+        Parameters
+        ----------
+        end : Position
+            The end of the batch.
+        known : Backlog
+            What the frontier says. Most sources know no more.
+        """
 
     def freeze(self) -> None:
         """Ignore all input that appears after this call."""

@@ -9,6 +9,7 @@ from typing import Any
 from streamjoin_ds.errors import OffsetError
 from streamjoin_ds.plan.cell_layout import CellLayout
 from streamjoin_ds.plan.epochs import Epochs
+from streamjoin_ds.source.backlog import BacklogFacts
 from streamjoin_ds.source.position import Position
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "ClockFacts",
     "DelayFacts",
     "LayoutFacts",
+    "decode_backlog",
     "decode_clocks",
     "decode_delay",
     "decode_held_back",
@@ -26,8 +28,9 @@ __all__ = [
 
 # The newest version. An offset has the lowest version that can hold it: 1 has no decision about a stream's clock, 2 has
 # some, 3 has `unmeasured` or bytes held back, 4 has facts about the layout, 5 about delays, 6 has a layout of ranges, 7
-# has a stream of many partitions.
-OFFSET_VERSION = 7
+# has a stream of many partitions, 8 a backlog.
+OFFSET_VERSION = 8
+_LATER = {"clocks", "held_back_bytes", "layout", "delay", "backlog"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,11 +159,13 @@ def encode_offset(
     held_back_bytes: Sequence[int] = (),
     layout: LayoutFacts | None = None,
     delay: DelayFacts | None = None,
+    backlog: BacklogFacts | None = None,
 ) -> dict[str, Any]:
     """Return an offset as plain JSON values: each stream's position, and what was decided about its clock.
 
     The keys have one fixed order, because Spark compares offsets as text. `held_back_bytes` has the bytes of each
-    stream's last line that was unfinished when the batch was planned. It is for people: no batch depends on it.
+    stream's last line that was unfinished when the batch was planned. It is for people, and so is `backlog`: no batch
+    depends on them.
     """
     streams = {name: position.to_facts() for name, position in zip(names, positions, strict=True)}
     decided = {name: facts for name, clock in zip(names, clocks, strict=bool(clocks)) if (facts := clock.to_facts())}
@@ -169,10 +174,13 @@ def encode_offset(
     laid_out = {} if layout is None else layout.to_facts()
     has_ranges = layout is not None and layout.epochs is not None and layout.epochs.has_ranges
     has_partitions = any("partitions" in facts for facts in streams.values())
-    holds = (bool(decided), bool(is_new), bool(laid_out), delay is not None, has_ranges, has_partitions)  # from 2 on
+    waits = {} if backlog is None else backlog.to_facts()
+    is_delayed = delay is not None
+    # From 2 on.
+    holds = (bool(decided), bool(is_new), bool(laid_out), is_delayed, has_ranges, has_partitions, bool(waits))
     version = max((number for number, holds_it in enumerate(holds, 2) if holds_it), default=1)
     delayed = {} if delay is None else delay.to_facts()
-    later = {"clocks": decided, "held_back_bytes": held, "layout": laid_out, "delay": delayed}
+    later = {"clocks": decided, "held_back_bytes": held, "layout": laid_out, "delay": delayed, "backlog": waits}
     return {"version": version, "streams": streams, **{name: facts for name, facts in later.items() if facts}}
 
 
@@ -202,6 +210,11 @@ def decode_delay(offset: Mapping[str, Any]) -> DelayFacts | None:
     return DelayFacts.from_facts(offset["delay"]) if "delay" in offset else None
 
 
+def decode_backlog(offset: Mapping[str, Any], names: Sequence[str]) -> BacklogFacts:
+    """Return what an offset that `decode_offset` has checked says about backlogs."""
+    return BacklogFacts.from_facts(offset.get("backlog", {}), names)
+
+
 def decode_offset(offset: object, names: Sequence[str]) -> list[object]:
     """Return the facts of each stream's position, in the order of `names`. Each feed reads its own facts.
 
@@ -210,7 +223,7 @@ def decode_offset(offset: object, names: Sequence[str]) -> list[object]:
     OffsetError
         `offset` is no offset, is of other streams, or was written by a newer version of this package.
     """
-    if not isinstance(offset, Mapping) or set(offset) - {"clocks", "held_back_bytes", "layout", "delay"} != {
+    if not isinstance(offset, Mapping) or set(offset) - _LATER != {
         "version",
         "streams",
     }:

@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from streamjoin_ds.errors import ArgumentError, StreamJoinError
+from streamjoin_ds.source.backlog import Backlog, known_backlog, total_of
 from streamjoin_ds.source.event_time import NO_TIME
 from streamjoin_ds.source.feed import ArrayFrontier, Feed, Frontier, first_cut
 from streamjoin_ds.source.offset import ClockFacts
@@ -254,6 +255,17 @@ class PartitionedFeed:
     def has_time(self, rows: int) -> bool:
         """See `Feed.has_time`."""
         return any(self._feed(name).has_time(count) for name, count in self._counts(rows).items() if count)
+
+    def backlog(self, end: PartitionedPosition, known: Backlog) -> Backlog:
+        """See `Feed.backlog`: that of the partitions, and their sum."""
+        found = {}
+        for name, frontier in self._frontiers.items():
+            at = end.partitions[name]
+            taken = at.at.seq - self._seen.partitions[name].at.seq
+            own = known_backlog(frontier.rows - taken, frontier.last_time(), at.time_us)
+            if own := self._feeds[name].backlog(at.at, own):
+                found[name] = own
+        return total_of(found.values(), found)
 
     def freeze(self) -> None:
         """See `Feed.freeze`."""

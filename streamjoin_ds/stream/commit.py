@@ -29,7 +29,9 @@ from streamjoin_ds.sink.durability import Durability
 from streamjoin_ds.sink.maintenance import Maintenance
 from streamjoin_ds.sink.report import FileReport
 from streamjoin_ds.sink.tables import LEDGER_SCHEMA, METRICS_SCHEMA, TableSet
+from streamjoin_ds.source.backlog import BacklogFacts
 from streamjoin_ds.source.offset import DelayFacts
+from streamjoin_ds.stream.backlog_log import BacklogLog
 from streamjoin_ds.stream.delay_log import DelayLog
 from streamjoin_ds.stream.key_log import KeyLog
 from streamjoin_ds.stream.silence import (
@@ -52,6 +54,8 @@ _committers: dict[tuple[str, str], tuple[Committer, Maintenance]] = {}
 _silences: dict[tuple[str, str], SilenceLog] = {}  # by join and table: what was logged of silent streams
 _keys: dict[tuple[str, str], KeyLog] = {}  # by join and table: the running sample of the streams' keys
 _delays: dict[tuple[str, str], DelayLog] = {}  # by join and table: what was logged of delays
+_backlogs: dict[tuple[str, str], BacklogLog] = {}  # by join and table: what was logged of backlogs
+_BACKLOG = ("backlog_rows", "backlog_bytes", "backlog_us", "limited_by", "backlog")
 _watchers: list[Callable[[BatchSummary], None]] = []
 
 
@@ -77,6 +81,7 @@ class BatchSummary:
     idle: tuple[str, ...] = ()
     files_set_aside: dict[str, int] = field(default_factory=dict)
     table: str = ""  # the root of the query's tables
+    backlog: BacklogFacts | None = None
 
 
 def committer_for(plan: Plan) -> tuple[Committer, Maintenance]:
@@ -168,13 +173,17 @@ class BatchCommit:
         summary = _summary(batch_id, ledger, facts, watermark_us, not outcome.committed)
         aside = {row["stream"]: row["files_set_aside"] or 0 for row in ledger}
         held_by = None if held is None else held.stream
-        summary = replace(summary, held_by=held_by, idle=idle, files_set_aside=aside, table=plan.table_root)
+        waits = _backlog(ends) if ends else None
+        summary = replace(summary, held_by=held_by, idle=idle, files_set_aside=aside)
+        summary = replace(summary, table=plan.table_root, backlog=waits)
         overtaken = zip(*(fact["overtaken"] for fact in facts.values()), strict=True)
         counts = dict(zip(plan.bound.names, map(sum, overtaken), strict=True))
         _silences.setdefault((plan.join_id, plan.table_root), SilenceLog()).tell(
             held, idle, counts, _told(watermark_us)
         )
         _delays.setdefault((plan.join_id, plan.table_root), DelayLog()).tell(_delay(ends))
+        if waits is not None:
+            _backlogs.setdefault((plan.join_id, plan.table_root), BacklogLog()).tell(waits, sum(read.values()))
         _log.debug("batch %d: %d matches", batch_id, summary.matches)
         for watcher in _watchers:
             watcher(summary)
@@ -257,7 +266,7 @@ def _metrics(
     batch_id: int, facts: dict[int, dict[str, Any]], held: WatermarkHolder | None, ends: dict[str, StreamEnd]
 ) -> list[dict[str, Any]]:
     names = ("held_by", "held_us", "files_set_aside", "held_back_bytes", "max_delay_us", "delay_us", "waiting_rows")
-    of_all: dict[str, Any] = dict.fromkeys(names)
+    of_all: dict[str, Any] = dict.fromkeys((*names, *_BACKLOG))
     if held is not None:
         of_all |= {"held_by": held.stream, "held_us": held.behind_us}
     if ends:
@@ -265,12 +274,24 @@ def _metrics(
         of_all["held_back_bytes"] = sum(end.held_back_bytes for end in ends.values())
         delay = _delay(ends)
         of_all |= {} if delay is None else delay.to_facts()
+        of_all |= _backlog_row(_backlog(ends))
     rows = []
     for cell, fact in sorted(facts.items()):
         row = {name: fact[name] for name in METRICS_SCHEMA.names if name in fact}
         row["stored_rows"] = sum(count["stored"] for count in fact["ledger"])
         rows.append({"batch_id": batch_id, "cell": cell, **row, **of_all})
     return rows
+
+
+def _backlog_row(facts: BacklogFacts) -> dict[str, Any]:
+    total, streams = facts.total, facts.to_facts().get("streams")
+    text = None if streams is None else json.dumps(streams, separators=(",", ":"))
+    return dict(zip(_BACKLOG, (total.rows, total.size_bytes, total.ahead_us, facts.limited_by, text), strict=True))
+
+
+def _backlog(ends: Mapping[str, StreamEnd]) -> BacklogFacts:
+    """Return what was known of backlogs when the batch was planned: each stream's end says the same."""
+    return next((end.backlog for end in ends.values()), BacklogFacts())
 
 
 def _delay(ends: Mapping[str, StreamEnd]) -> DelayFacts | None:

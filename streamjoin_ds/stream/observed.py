@@ -28,17 +28,22 @@ OBSERVED_METRICS = (
     "state_bytes",
     "watermark",
     "watermark_lag_s",
+    "backlog_rows",
+    "backlog_s",
 )
 """Names of the metrics of a batch, all streams and cells together; input = stored + late + rejected + filtered.
 
 ``watermark`` is a timestamp, null where there is none yet. ``watermark_lag_s`` is how far the furthest stream's largest
-event time is ahead of it, in seconds.
+event time is ahead of it, in seconds. ``backlog_rows`` and ``backlog_s`` are what the source knew and left for later
+batches (`streamjoin_ds.source.backlog`): records, and how far the newest is ahead of what is read, in seconds of event
+time. They are null where Spark plans the batches, and with ``exchange="rows"``.
 """
 
 _COUNTS = ("read", "stored", "late", "rejected", "filtered")
 _FACTS_DDL = (
     f"ledger ARRAY<STRUCT<{', '.join(f'{name}: BIGINT' for name in _COUNTS)}>>, largest_us ARRAY<BIGINT>, "
-    "watermark_us BIGINT, matches BIGINT, candidates BIGINT, state_rows BIGINT, state_bytes BIGINT"
+    "watermark_us BIGINT, matches BIGINT, candidates BIGINT, state_rows BIGINT, state_bytes BIGINT, "
+    "backlog_rows BIGINT, backlog_us BIGINT"
 )
 
 
@@ -65,5 +70,7 @@ def observed(reports: DataFrame) -> DataFrame:
         *(f.sum(facts[name]) for name in ("matches", "candidates", "state_rows", "state_bytes")),
         f.timestamp_micros(watermark_us),
         (largest_us - watermark_us) / 1e6,
+        f.max(facts["backlog_rows"]),
+        f.max(facts["backlog_us"]) / 1e6,
     ]
     return reports.observe(OBSERVED, *(m.alias(name) for m, name in zip(metrics, OBSERVED_METRICS, strict=True)))

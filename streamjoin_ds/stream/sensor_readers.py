@@ -26,6 +26,7 @@ from streamjoin_ds.exchange import (
     remove_committed,
 )
 from streamjoin_ds.plan import Epochs, EpochsOver
+from streamjoin_ds.source.backlog import BacklogFacts, known_backlog
 from streamjoin_ds.source.batch_marks import batch_marks
 from streamjoin_ds.source.delay_bound import LOOK_AHEAD, DelayBound
 from streamjoin_ds.source.feed import Frontier, first_cut
@@ -37,6 +38,7 @@ from streamjoin_ds.source.offset import (
     ClockFacts,
     DelayFacts,
     LayoutFacts,
+    decode_backlog,
     decode_clocks,
     decode_layout,
     decode_offset,
@@ -132,7 +134,10 @@ class SensorsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             clocks = after_silence(before, clocks, has_time)
             layout = self._laid_out(start, positions, ends, frontiers, rows)
             delay = None if bound is None else bound.begins([at.seq for at in ends], sum(there) - sum(rows))
-            self._latest = self._offset(ends, clocks, [feed.held_back_bytes for feed in feeds], layout, delay)
+            full = "max_rows_per_batch" if most == self._limit(limit) else "max_delay"
+            backlog = self._backlog(frontiers, there, rows, ends, full if sum(rows) >= most else None)
+            held = [feed.held_back_bytes for feed in feeds]
+            self._latest = self._offset(ends, clocks, held, layout, delay, backlog)
         else:
             self._latest = start
         return self._latest
@@ -140,7 +145,7 @@ class SensorsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """Return what the query's progress shows: the last offset, and what is not read, for each stream.
 
-        That is bytes of an unfinished last line, files set aside, and sub-folders passed over.
+        That is the backlog, bytes of an unfinished last line, files set aside, and sub-folders passed over.
         """
         if self._latest is None:
             return None
@@ -197,6 +202,9 @@ class SensorsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             planned[0].silent = tuple(stream for stream in silent if stream not in idle)
             planned[0].idle = tuple(idle)
             ends = enumerate(last for _, last in stretches)
+            total = decode_backlog(end, self._tasks.names).total
+            if plan is not None:
+                planned[0].backlog = json.dumps({"backlog_rows": total.rows, "backlog_us": total.ahead_us})
             planned[0].lows = tuple((n, last.low_us) for n, last in ends if isinstance(last, PartitionedPosition))
         return planned
 
@@ -222,6 +230,31 @@ class SensorsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if first == start:
                 return last
         return None
+
+    def _backlog(
+        self,
+        frontiers: Sequence[Frontier],
+        there: Sequence[int],
+        rows: Sequence[int],
+        ends: Sequence[Position],
+        limited_by: str | None,
+    ) -> BacklogFacts:
+        """Return what is known of records that the batch does not hold, and why it does not."""
+        found = {}
+        for name, feed, frontier, count, taken, end in zip(
+            self._tasks.names, self._tasks.feeds, frontiers, there, rows, ends, strict=True
+        ):
+            newest_us = None if count <= taken else int(frontier.running_max[count - 1])
+            known = known_backlog(count - taken, newest_us, feed.time_before(end))
+            if own := feed.backlog(end, known):
+                found[name] = own
+        if not found:
+            return BacklogFacts()
+        if limited_by is None and first_cut(frontiers) is not None:
+            limited_by = "bytes"
+        if limited_by is None and any(frontier.rows > count for frontier, count in zip(frontiers, there, strict=True)):
+            limited_by = "pace"
+        return BacklogFacts(found, limited_by)
 
     def _clocked(self, stream: int, end: Position) -> Position:
         """Return the end of a batch with what is decided about the clocks of a stream's partitions."""
@@ -286,8 +319,9 @@ class SensorsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         held_back_bytes: Sequence[int] = (),
         layout: LayoutFacts | None = None,
         delay: DelayFacts | None = None,
+        backlog: BacklogFacts | None = None,
     ) -> dict[str, Any]:
-        offset = encode_offset(self._tasks.names, positions, clocks, held_back_bytes, layout, delay)
+        offset = encode_offset(self._tasks.names, positions, clocks, held_back_bytes, layout, delay, backlog)
         return json.loads(json.dumps(offset))  # type: ignore[no-any-return]
 
 

@@ -13,7 +13,16 @@ from pyspark.sql.datasource import InputPartition
 
 from streamjoin_ds.blocks import freeze_imports, reuse_freed_memory
 from streamjoin_ds.errors import ArgumentError
-from streamjoin_ds.exchange import Outbox, clock_rows, epoch_rows, heartbeats, silence, told_epochs, tuple_rows
+from streamjoin_ds.exchange import (
+    Outbox,
+    backlog_row,
+    clock_rows,
+    epoch_rows,
+    heartbeats,
+    silence,
+    told_epochs,
+    tuple_rows,
+)
 from streamjoin_ds.plan import Epochs
 from streamjoin_ds.source.feed import Feed
 from streamjoin_ds.source.feeds import begin_alike, open_feed
@@ -52,6 +61,8 @@ class SensorsPartition(InputPartition):
         Whether this task tells the cells of the epochs.
     lows : tuple of (int, int or None)
         Streams of many partitions, whose times this task tells the cells (`clock_rows`).
+    backlog : str
+        What this task tells the first cell of the backlog (`backlog_row`); empty: nothing.
     """
 
     stream: int
@@ -66,6 +77,7 @@ class SensorsPartition(InputPartition):
     epochs: str = ""
     tells_epochs: bool = False
     lows: tuple[tuple[int, int | None], ...] = ()
+    backlog: str = ""
 
 
 class SensorsTasks:
@@ -149,6 +161,8 @@ class SensorsTasks:
         if epochs is not None:
             yield told_epochs(plan, partition.epochs) if plan.exchange == "rows" else epoch_rows(plan, epochs)
         yield from clock_rows(plan, partition.lows, epochs)
+        if partition.backlog and plan.exchange != "rows":
+            yield backlog_row(plan, partition.backlog, epochs)
         send = silence if plan.exchange == "rows" else partial(heartbeats, epochs=epochs)
         yield from send(plan, partition.silent)
         yield from send(plan, partition.idle, idle=True)

@@ -85,6 +85,10 @@ class FakeTopic:
     def start_offsets(self, partitions: Iterable[int]) -> dict[int, int]:
         return self.end_offsets(partitions) if self.url.start == "latest" else self.first_offsets(partitions)
 
+    def newest(self, partition: int, end: int) -> list[pa.RecordBatch]:
+        found = [m for m in self.logs[self.url.topic][partition].messages if m.offset < end][-2:]
+        return [_batch(found, self.url.headers)] if found else []
+
     def read(self, partition: int, begin: int, end: int, known: TopicFacts | None = None) -> _Read:
         self.reads.append((self.url.topic, partition, begin, end))
         return _Read(self, partition, begin, end, known)

@@ -14,6 +14,7 @@ import xxhash
 from streamjoin_ds.delta.table_state import TableState
 from streamjoin_ds.errors import FileChangedError
 from streamjoin_ds.source.ahead_clock import AheadClock
+from streamjoin_ds.source.backlog import Backlog
 from streamjoin_ds.source.delta.change_log import Beginning, ChangeLog
 from streamjoin_ds.source.delta.data_file import DataFile, FileRows, place_of
 from streamjoin_ds.source.delta.positions import VersionPosition
@@ -142,6 +143,11 @@ class DeltaFeed:
     def has_time(self, rows: int) -> bool:
         """See `Feed.has_time`."""
         return bool(self._times(rows)[1].any())
+
+    def backlog(self, end: VersionPosition, known: Backlog) -> Backlog:
+        """See `Feed.backlog`: what the frontier says."""
+        del end
+        return known
 
     def freeze(self) -> None:
         """See `Feed.freeze`."""

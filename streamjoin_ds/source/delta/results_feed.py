@@ -15,6 +15,7 @@ import pyarrow as pa
 from streamjoin_ds.delta.results import EVENT_TIME
 from streamjoin_ds.errors import FileChangedError, TableChangedError
 from streamjoin_ds.source.ahead_clock import AheadClock
+from streamjoin_ds.source.backlog import Backlog
 from streamjoin_ds.source.delta.positions import ResultsPosition
 from streamjoin_ds.source.delta.result_files import ResultFiles, mixed, read_results, row_hashes, times_of
 from streamjoin_ds.source.event_time import NO_TIME
@@ -119,6 +120,11 @@ class ResultsFeed:
     def has_time(self, rows: int) -> bool:
         """See `Feed.has_time`: every result has an event time."""
         return rows > 0
+
+    def backlog(self, end: ResultsPosition, known: Backlog) -> Backlog:
+        """See `Feed.backlog`: what the frontier says."""
+        del end
+        return known
 
     def freeze(self) -> None:
         """See `Feed.freeze`."""

@@ -6,12 +6,13 @@ import os
 import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 
 from streamjoin_ds.source.ahead_clock import AheadClock
+from streamjoin_ds.source.backlog import Backlog
 from streamjoin_ds.source.digest import RollingDigest, difference, name_sum
 from streamjoin_ds.source.event_time import NO_TIME
 from streamjoin_ds.source.feed import ArrayFrontier, Frontier
@@ -121,6 +122,10 @@ class FileFeed:
     def has_time(self, rows: int) -> bool:
         """See `Feed.has_time`."""
         return self._scan.has_time(rows)
+
+    def backlog(self, end: FilePosition, known: Backlog) -> Backlog:
+        """See `Feed.backlog`: the bytes of all files that are there."""
+        return replace(known, size_bytes=self._scan.unread_bytes(end))
 
     def freeze(self) -> None:
         """See `Feed.freeze`."""

@@ -92,6 +92,7 @@ class FileScan:
         self._format: TextFormat | None = None
         self._ended: FileEntry | None = None  # an object that was read to its end: it does not grow
         self.held_back_bytes = 0
+        self._sizes: dict[str, int] = {}  # of files that `unread_bytes` has counted
 
     def freeze(self) -> None:
         """See `Feed.freeze`: keep to the files that are there now, and to the present end of the last one.
@@ -146,6 +147,32 @@ class FileScan:
                 return True
             left -= piece.count
         return False
+
+    def unread_bytes(self, end: FilePosition) -> int:
+        """Return the bytes of the files that are there and were not read at a position.
+
+        A compressed file or one of Parquet counts whole until it is read to its end. An unfinished last line does not
+        count. A file's size is asked once, but
+        for the last file, which may grow.
+        """
+        names = self._location.names_listed
+        later = names[bisect_right(names, end.file) :]
+        self._sizes = {name: self._sizes[name] for name in later[:-1] if name in self._sizes}
+        unread = 0
+        for name in later:
+            if self._frozen is not None and name not in self._frozen[0]:
+                continue
+            if name not in self._sizes:
+                entry = self._cut(self._location.entry(name))
+                self._sizes[name] = 0 if entry is None else entry.size
+            unread += self._sizes[name]
+        if end.file and not (end.closed or end.whole):
+            entry = self._cut(self._location.entry(end.file))
+            if entry is not None:
+                is_plain = compression_of(entry.name) is None and self._location.format_of(entry) != "parquet"
+                is_seen = self._location.format_of(entry) == "spool" and end.seq == self._tail.seq
+                unread += 0 if is_seen else max(entry.size - end.offset * is_plain, 0)  # marks may follow
+        return max(unread - self.held_back_bytes, 0)
 
     def _drop(self) -> None:
         """Move the head to where the last batch ended."""

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from streamjoin_ds.errors import ArgumentError
+from streamjoin_ds.source.backlog import Backlog
 from streamjoin_ds.source.feed import Frontier
 from streamjoin_ds.source.generated.band_rows import Band1dRows, Band2dRows
 from streamjoin_ds.source.generated.sensor_rows import SensorRows
@@ -170,6 +171,11 @@ class GeneratorFeed:
     def has_time(self, rows: int) -> bool:
         """See `Feed.has_time`: every record has an event time."""
         return rows > 0
+
+    def backlog(self, end: RowPosition, known: Backlog) -> Backlog:
+        """See `Feed.backlog`: what the frontier says."""
+        del end
+        return known
 
     def freeze(self) -> None:
         """See `Feed.freeze`: does nothing, no row appears later."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from types import TracebackType
 
+import pyarrow as pa
+
 from streamjoin_ds.kafka.settings import Settings
 from streamjoin_ds.source.kafka.broker import Broker, TopicFacts, check_same
 from streamjoin_ds.source.kafka.native_source import NativeSource, native_messages
@@ -14,6 +16,10 @@ from streamjoin_ds.source.kafka.registry import SchemaRegistry
 from streamjoin_ds.source.kafka.url import KafkaUrl
 
 __all__ = ["KafkaTopic"]
+
+# Markers of transactions are the last offsets of some partitions, so more than one is read.
+_NEWEST_OFFSETS = 32
+_NEWEST_LOOKS, _NEWEST_WAIT_SECONDS = 5, 0.1
 
 
 class KafkaTopic:
@@ -83,12 +89,33 @@ class KafkaTopic:
         With `known`, the topic must still be that one when the last of them has come.
         """
         if partition not in self._readers:
-            source = self._source or (PythonSource if native_messages() is None else NativeSource)
-            made = source(self.url.servers, self._read_settings(), self.url.topic, partition, headers=self.url.headers)
             self._readers[partition] = RangeReader(
-                made, self.broker, self.url.topic, partition, on_data_loss=self.url.on_data_loss
+                self._made(partition), self.broker, self.url.topic, partition, on_data_loss=self.url.on_data_loss
             )
         return self._readers[partition].read(begin, end, known)
+
+    def newest(self, partition: int, end: int) -> list[pa.RecordBatch]:
+        """Return some of the last messages before an offset, or none if they do not come at once: it is for people.
+
+        They are read by a consumer of their own, so that the one that reads on keeps what it has fetched.
+        """
+        source = self._made(partition)
+        found: list[pa.RecordBatch] = []
+        try:
+            source.seek(max(end - _NEWEST_OFFSETS, 0))
+            for _ in range(_NEWEST_LOOKS):
+                fetched = source.fetch(end, _NEWEST_WAIT_SECONDS)
+                if fetched.messages is not None:
+                    found.append(fetched.messages)
+                if fetched.position >= end:
+                    break
+        finally:
+            source.close()
+        return found
+
+    def _made(self, partition: int) -> MessageSource:
+        source = self._source or (PythonSource if native_messages() is None else NativeSource)
+        return source(self.url.servers, self._read_settings(), self.url.topic, partition, headers=self.url.headers)
 
     def close(self) -> None:
         """Leave the brokers; the topic may be read again."""

@@ -23,6 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from streamjoin_ds.errors import KafkaDataLostError, KafkaTopicChangedError, KafkaUnreachableError
+from streamjoin_ds.source.backlog import Backlog, known_backlog
 from streamjoin_ds.source.event_time import NO_TIME
 from streamjoin_ds.source.feed import ArrayFrontier, Frontier
 from streamjoin_ds.source.kafka.broker import TopicFacts, check_same
@@ -38,7 +39,7 @@ from streamjoin_ds.spec.columns import SEQ, TS
 from streamjoin_ds.spec.inside import inside_schema
 from streamjoin_ds.spec.stream import Stream
 
-__all__ = ["MOST_BYTES", "PATIENCE_SECONDS", "TopicFeed", "TopicPlan", "shared_topic"]
+__all__ = ["MOST_BYTES", "NEWEST_SECONDS", "PATIENCE_SECONDS", "TopicFeed", "TopicPlan", "shared_topic"]
 
 _log = logging.getLogger(__name__)
 
@@ -49,6 +50,8 @@ MOST_BYTES = 256 << 20
 # How long a plan waits for brokers that do not answer any more. After that the query ends, and its restart goes on.
 PATIENCE_SECONDS = 120.0
 _PAUSE_SECONDS = 1.0
+# How often the newest messages of a partition are read, to tell how far its reading is behind.
+NEWEST_SECONDS = 10.0
 
 AnswerT = TypeVar("AnswerT")
 
@@ -138,6 +141,7 @@ class TopicFeed:
         self._times = MessageRecords(self._url.format, stream, of_time, self._url.topic, registry)
         self._records = MessageRecords(self._url.format, stream, schema, self._url.topic, registry)
         self._scan: _Scan | None = None
+        self._newest, self._asks_again_s = NO_TIME, float("-inf")
 
     def initial(self) -> KafkaPosition:
         """Return the position at the first offset that there can be. Where a stream begins, `Inputs.begins` says."""
@@ -231,6 +235,30 @@ class TopicFeed:
         """See `Feed.has_time`."""
         assert self._scan is not None
         return bool(self._scan.has_time[:rows].any())
+
+    def backlog(self, end: KafkaPosition, known: Backlog) -> Backlog:
+        """See `Feed.backlog`: the offsets up to the last stable one, of which some may hold no message.
+
+        Where the planner has not looked that far, the newest messages are read for their event times, now and then.
+        """
+        rows = self._plan.ends[self._partition] - end.offset
+        if rows <= 0:
+            return Backlog()
+        scan = self._scan
+        newest = NO_TIME if scan is None or not scan.rows else int(scan.running[-1])
+        if scan is None or scan.at < self._plan.ends[self._partition]:
+            newest = max(newest, self._newest_time())
+        return known_backlog(rows, None if newest == NO_TIME else newest, end.time_us)
+
+    def _newest_time(self) -> int:
+        """Return the largest event time among the partition's last messages, as it was not long ago."""
+        now = self._plan.clock()
+        if now >= self._asks_again_s:
+            self._asks_again_s = now + NEWEST_SECONDS
+            messages = self._plan.topic.newest(self._partition, self._plan.ends[self._partition])
+            found = [self._event_times(batch).max() for batch in messages if len(batch)]
+            self._newest = max([self._newest, *map(int, found)])
+        return self._newest
 
     def freeze(self) -> None:
         """See `Feed.freeze`: the end offsets are asked with the partitions, which are frozen."""

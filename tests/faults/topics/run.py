@@ -32,6 +32,7 @@ _HUNGRY_S = 3.0  # a life that waits for a batch is given more messages after th
 _KINDS = {"point": 5, "anywhere": 3, "workers": 3}  # of a life, with weights
 _ROOM = 4  # batches of a kill's messages
 _RESTART_SHARE = 0.15
+_MOST_SHARES = 3  # of the messages, for a life in which many workers were killed
 _STARVED = "Python worker failed to connect back"  # Spark gives a Python process ten seconds to start
 _MOST_STARVED = 20
 _TEXT = 3_000
@@ -124,7 +125,7 @@ class Campaign:
             else:
                 self._workers(facts, sender)
             self._check(sender)
-            sender.allow(self._share * (self.kills.total() - before))
+            sender.allow(self._share * min(self.kills.total() - before, _MOST_SHARES))
             self.tell(f"life {self.lives}, {len(self._offsets)} batches, {sender.sent} sent: {dict(self.kills)}")
         sender.allow(self.rows)
         while not sender.all_sent:

@@ -151,7 +151,9 @@ class Sender(threading.Thread):
         admin = AdminClient({"bootstrap.servers": self._broker.servers, "log_level": 0})
         admin.create_partitions([NewPartitions(self.topics[0], self._partitions[0] + 1)])[self.topics[0]].result(60)
         for producer in (self._plain, self._transactional):
-            while len(producer.list_topics(self.topics[0], 30).topics[self.topics[0]].partitions) == self._partitions[0]:
+            known = self._partitions[0]
+            while known == self._partitions[0]:
                 time.sleep(0.1)  # the brokers tell each other
+                known = len(producer.list_topics(self.topics[0], 30).topics[self.topics[0]].partitions)
         self._partitions[0] += 1
         self.done["partition added"] += 1
