@@ -24,8 +24,8 @@ class Backlog:
     Attributes
     ----------
     rows : int
-        Records. Of a topic the offsets up to its last stable one, of which some may hold no message. Of files, tables
-        and generators those that the planner has looked at; there may be more.
+        Records. Where the planner has not looked at all of a topic, the offsets up to its last stable one, of which
+        some may hold no message. Of files, tables and generators those that it has looked at; there may be more.
     size_bytes : int or None
         Bytes of files that are not read; of a Parquet or compressed file all, until it is read to its end. None for
         sources that do not tell.

@@ -29,7 +29,8 @@ BANDS = ("--on", "abs(r.x - s.a) <= 900", "--on", "abs(r.y - s.b) <= 900")
 TARGET = ("--to", "matches", "--checkpoint", "checkpoint")
 TOTALS = {
     "batches", "matches", "read", "stored", "late", "rejected", "filtered", "null_keys", "punctuation", "seconds",
-    "files_set_aside", "held_back_bytes", "rows_per_second", "results_per_second", "finished", "table", "checkpoint",
+    "backlog", "files_set_aside", "held_back_bytes", "rows_per_second", "results_per_second", "finished", "table",
+    "checkpoint",
 }  # fmt: skip
 
 Asked = tuple[StreamJoin, str, str, Mapping[str, Any]]
@@ -416,6 +417,7 @@ def test_bad_files_are_set_aside_and_the_last_line_is_a_line(tmp_path: Path) -> 
     read, stored = (sum(row[what] for row in ledger if row["stream"] == "r") for what in ("read", "stored"))
     assert read - stored == 2
     assert totals["held_back_bytes"] == {}
+    assert totals["backlog"] == {}
     assert totals["files_set_aside"] == {"r": 2}
     assert sum(row["files_set_aside"] for row in ledger) == 2
     assert max(row["files_set_aside"] for row in table("matches_metrics").to_pylist()) == 2

@@ -48,6 +48,12 @@ def test_progress_says_what_the_tables_say(spark: SparkSession, tmp_path: Path) 
     for name in ("matches", "candidates", "state_rows", "state_bytes"):
         for batch, row in seen.items():
             assert row[name] == sum(line[name] for line in metrics if line["batch_id"] == batch), (batch, name)
+    waits = {line["batch_id"]: (line["backlog_rows"], line["backlog_us"]) for line in metrics}
+    assert {b: (row["backlog_rows"], row["backlog_s"]) for b, row in seen.items()} == {
+        batch: (rows, None if us is None else us / 1e6) for batch, (rows, us) in waits.items()
+    }
+    assert waits[0][0] > 0
+    assert waits[max(seen)] == (0, None)
     last = seen[max(seen)]
     largest = datetime.fromtimestamp(1_704_067_200 + 198, timezone.utc)
     assert datetime.fromisoformat(str(last["watermark"])).replace(tzinfo=timezone.utc).timestamp() == (

@@ -237,17 +237,16 @@ class TopicFeed:
         return bool(self._scan.has_time[:rows].any())
 
     def backlog(self, end: KafkaPosition, known: Backlog) -> Backlog:
-        """See `Feed.backlog`: the offsets up to the last stable one, of which some may hold no message.
+        """See `Feed.backlog`: messages, where the planner has looked at all; else offsets, up to the last stable one.
 
-        Where the planner has not looked that far, the newest messages are read for their event times, now and then.
+        There the newest messages are read for their event times, now and then.
         """
-        rows = self._plan.ends[self._partition] - end.offset
-        if rows <= 0:
-            return Backlog()
-        scan = self._scan
-        newest = NO_TIME if scan is None or not scan.rows else int(scan.running[-1])
-        if scan is None or scan.at < self._plan.ends[self._partition]:
-            newest = max(newest, self._newest_time())
+        scan, last = self._scan, self._plan.ends[self._partition]
+        assert scan is not None, "frontier has planned the batch"
+        rows = scan.start.seq + scan.rows - end.seq
+        newest = int(scan.running[-1]) if scan.rows else NO_TIME
+        if scan.at < last:
+            rows, newest = last - end.offset, max(newest, self._newest_time())
         return known_backlog(rows, None if newest == NO_TIME else newest, end.time_us)
 
     def _newest_time(self) -> int:
