@@ -125,7 +125,7 @@ class FileFeed:
 
     def backlog(self, end: FilePosition, known: Backlog) -> Backlog:
         """See `Feed.backlog`: the bytes of all files that are there."""
-        return replace(known, size_bytes=self._scan.unread_bytes(end))
+        return replace(known, size_bytes=self._scan.unread_bytes(end, known.rows))
 
     def freeze(self) -> None:
         """See `Feed.freeze`."""

@@ -92,6 +92,7 @@ class FileScan:
         self._format: TextFormat | None = None
         self._ended: FileEntry | None = None  # an object that was read to its end: it does not grow
         self.held_back_bytes = 0
+        self._saw_all = False  # whether there were no more records at the last look
         self._sizes: dict[str, int] = {}  # of files that `unread_bytes` has counted
 
     def freeze(self) -> None:
@@ -116,10 +117,10 @@ class FileScan:
         self._ahead = ahead
         self._look(start)
         ready = sum(piece.count for piece in self._pieces) - self._skipped
-        while ready < limit:
+        self._saw_all = False
+        while ready < limit and not self._saw_all:
             found = self._extend()
-            if not found:
-                break
+            self._saw_all = not found
             ready += found
         arrays = [piece.running_max for piece in self._pieces]
         if not arrays:
@@ -148,13 +149,16 @@ class FileScan:
             left -= piece.count
         return False
 
-    def unread_bytes(self, end: FilePosition) -> int:
-        """Return the bytes of the files that are there and were not read at a position.
+    def unread_bytes(self, end: FilePosition, rows: int) -> int:
+        """Return the bytes of the files that are there and were not read at a position, after which so many rows wait.
 
-        A compressed file or one of Parquet counts whole until it is read to its end. An unfinished last line does not
+        Where all was looked at and none waits, there are none: what is left are headers, and marks of a spool. A
+        compressed file or one of Parquet counts whole until it is read to its end. An unfinished last line does not
         count. A file's size is asked once, but
         for the last file, which may grow.
         """
+        if self._saw_all and not rows:
+            return 0
         names = self._location.names_listed
         later = names[bisect_right(names, end.file) :]
         self._sizes = {name: self._sizes[name] for name in later[:-1] if name in self._sizes}
@@ -170,8 +174,7 @@ class FileScan:
             entry = self._cut(self._location.entry(end.file))
             if entry is not None:
                 is_plain = compression_of(entry.name) is None and self._location.format_of(entry) != "parquet"
-                is_seen = self._location.format_of(entry) == "spool" and end.seq == self._tail.seq
-                unread += 0 if is_seen else max(entry.size - end.offset * is_plain, 0)  # marks may follow
+                unread += max(entry.size - end.offset * is_plain, 0)
         return max(unread - self.held_back_bytes, 0)
 
     def _drop(self) -> None:
