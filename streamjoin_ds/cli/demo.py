@@ -72,7 +72,7 @@ def command(seconds: int, to: Path | None) -> None:
     for predicate in join.predicates:
         say(f"  {predicate}")
     say("Starting Spark ...", style="dim")
-    spark = spark_session("streamjoin demo", log_path=folder / "spark.log")
+    spark = spark_session("streamjoin demo", log_path=folder / "spark.log", quick_compiler=True)
     display = Display(console)
     options = {
         "available_now": True,

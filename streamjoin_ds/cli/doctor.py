@@ -38,7 +38,7 @@ def command(as_json: bool, with_spark: bool) -> None:
 def _inside_spark() -> Iterator[Check]:
     from streamjoin_ds.spark.session import spark_session
 
-    return spark_checks(lambda: spark_session("streamjoin doctor"))
+    return spark_checks(lambda: spark_session("streamjoin doctor", quick_compiler=True))
 
 
 def _any_missing(checks: Iterable[Check]) -> bool:

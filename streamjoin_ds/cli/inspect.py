@@ -23,7 +23,7 @@ def command(checkpoint: str, with_blocks: bool, blocks_in: str | None, as_json: 
     """Show the cells of a CHECKPOINT as of its last committed batch: windows, blocks, sizes, watermarks."""
     from streamjoin_ds.spark.session import spark_session
 
-    found = inspected(spark_session("streamjoin inspect", delta=False), checkpoint, blocks_in)
+    found = inspected(spark_session("streamjoin inspect", delta=False, quick_compiler=True), checkpoint, blocks_in)
     if as_json:
         click.echo(json.dumps(found.to_facts()))
         return

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from streamjoin_ds.blocks.location import local_path
 from streamjoin_ds.checkpoint.lock import driving
 from streamjoin_ds.checkpoint.repair import repaired
 from streamjoin_ds.errors import CheckpointInUseError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 __all__ = ["command"]
 
@@ -26,18 +31,19 @@ def command(ctx: click.Context, checkpoint: str, to: str | None, dry_run: bool) 
     """
     from streamjoin_ds.spark.session import spark_session
 
+    def session() -> SparkSession:
+        return spark_session("streamjoin repair", delta=False, quick_compiler=True)
+
     folder = local_path(checkpoint)
     if folder is None or not folder.is_dir():
-        findings = repaired(lambda: spark_session("streamjoin repair", delta=False), checkpoint, to, dry_run=dry_run)
+        findings = repaired(session, checkpoint, to, dry_run=dry_run)
     else:
         lock = driving(folder.resolve(), briefly=True)
         try:
             if lock.is_driven:
                 msg = "a query of this process uses the checkpoint"
                 raise CheckpointInUseError(msg, name="checkpoint", hint="stop that query first")
-            findings = repaired(
-                lambda: spark_session("streamjoin repair", delta=False), checkpoint, to, dry_run=dry_run
-            )
+            findings = repaired(session, checkpoint, to, dry_run=dry_run)
         finally:
             lock.give_up()
     for finding in findings:

@@ -39,7 +39,7 @@ def command(config: Path | None, as_json: bool, **given: Any) -> None:
     from streamjoin_ds.spark.session import session_log_path, spark_session
 
     console = Console(stderr=True)
-    spark = spark_session("streamjoin run", **request.session)
+    spark = spark_session("streamjoin run", **request.session, quick_compiler=True)
     console.print(f"Spark's own log: {session_log_path(spark)}", style="dim", highlight=False, soft_wrap=True)
     display = Display(console, quiet=as_json)
     finished = run_join(spark, request.join, to, checkpoint, request.run, display)

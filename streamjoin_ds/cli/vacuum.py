@@ -37,7 +37,7 @@ def command(checkpoint: str, older_than: str, blocks_in: str | None, dry_run: bo
     older_than_s = duration_us(older_than, "older_than") / 1e6
     from streamjoin_ds.spark.session import spark_session
 
-    spark = spark_session("streamjoin vacuum", delta=False)
+    spark = spark_session("streamjoin vacuum", delta=False, quick_compiler=True)
     path = local_path(checkpoint)
     with contextlib.nullcontext() if path is None or not path.is_dir() else held(path.resolve()):
         found = inspected(spark, checkpoint, blocks_in)

@@ -38,9 +38,10 @@ __all__ = [
 LOG_PATH_KEY = "spark.streamjoin_ds.logPath"
 # Attempts at a task: Spark's default on a cluster. `local[n]` alone means one, so a dead worker would end the query.
 _TASK_FAILURES = 4
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 # By setting: what stands between the value set here and the caller's. For any other setting the caller's value wins.
 _JOINED_BY = {
-    "spark.driver.extraJavaOptions": " ",
+    _JAVA_OPTIONS: " ",
     "spark.jars": ",",
     "spark.sql.extensions": ",",
 }
@@ -68,6 +69,7 @@ def spark_session(
     jar_cache_path: str | os.PathLike[str] | None = None,
     java_home: str | os.PathLike[str] | None = None,
     class_archive: bool = True,
+    quick_compiler: bool = False,
     session: SparkSession | None = None,
 ) -> SparkSession:
     """Start a Spark session set up for this package; Spark itself writes nothing on the terminal.
@@ -97,14 +99,18 @@ def spark_session(
     class_archive : bool
         Whether to start Java with the archive of its classes from the user's cache (3 s sooner). If there is none, and
         this process has started a join, one is made in the background as this process ends. Only with a local master.
+    quick_compiler : bool
+        Whether Java compiles with its quick compiler (C1) alone. A join whose streams the package reads itself gives
+        Java little to do, so the other one costs more than it brings: half of Java's CPU time at the start, and in the
+        first hundred batches. Leave it where rows pass through Java: DataFrames, SQL. The command line has it.
     session : SparkSession, optional
         A session of the caller. It is returned untouched, and all other arguments are ignored.
 
     Returns
     -------
     SparkSession
-        A new session, or the running one of an earlier call with the same arguments (`app_name`, `log_path` and
-        `class_archive` may differ).
+        A new session, or the running one of an earlier call with the same arguments (`app_name`, `log_path`,
+        `class_archive` and `quick_compiler` may differ).
 
     Raises
     ------
@@ -142,6 +148,8 @@ def spark_session(
     if delta:
         cache = Path(jar_cache_path) if jar_cache_path is not None else None
         _add(settings, _delta_settings(delta_jars(cache, java_home=home)))
+    if quick_compiler:
+        _add(settings, {_JAVA_OPTIONS: "-XX:TieredStopAtLevel=1"})
     _add(settings, conf or {})
     if gateway is None and class_archive and settings["spark.master"].startswith("local"):
         _add(settings, _class_archive_settings(home, settings))
@@ -216,7 +224,7 @@ def _settings(app_name: str, master: str | None, driver_memory: str | None, log:
         LOG_PATH_KEY: str(log),
         "spark.driver.memory": driver_memory or _default_driver_memory(),
         # Stopping a query inside a Python foreachBatch recurses deep in Spark's error classifier.
-        "spark.driver.extraJavaOptions": "-Xss64m",
+        _JAVA_OPTIONS: "-Xss64m",
         **(_ON_THIS_MACHINE if local else {}),
         **({f"spark.executorEnv.{LEVEL_VARIABLE}": level} if level else {}),
         # Without this, Python data sources start `python3` from PATH, which may lack our packages.

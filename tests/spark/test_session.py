@@ -89,11 +89,12 @@ def test_terminal_stays_empty_log_has_it_all_and_java_ends(tmp_path: Path) -> No
             yield from frames
 
         log = Path({str(tmp_path / "new" / "spark.log")!r})
-        spark = spark_session(delta=False, log_path=log, conf={{"spark.driver.extraJavaOptions": "-Dours.too=1"}})
+        spark = spark_session(delta=False, log_path=log, conf={{"spark.driver.extraJavaOptions": "-Dours.too=1"}},
+                              quick_compiler=True)
         assert session_log_path(spark) == log
         assert is_held(log)
         options = spark.conf.get("spark.driver.extraJavaOptions")
-        assert "-Xss64m" in options and "-Dours.too=1" in options, options
+        assert options == "-Xss64m -XX:TieredStopAtLevel=1 -Dours.too=1", options
         spark.range(1).mapInPandas(loud, "id long").count()
         spark.stop()
         spark = spark_session(delta=False, log_path="ignored.log",

@@ -32,7 +32,7 @@ def main(text: str) -> None:
         answers.write(json.dumps(facts) + "\n")
         answers.flush()
 
-    session = spark_session("streamjoin bench kafka")
+    session = spark_session("streamjoin bench kafka", quick_compiler=True)
     with watch(tell):
         query = load.join().start(
             session,

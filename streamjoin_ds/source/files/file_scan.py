@@ -154,8 +154,7 @@ class FileScan:
 
         Where all was looked at and none waits, there are none: what is left are headers, and marks of a spool. A
         compressed file or one of Parquet counts whole until it is read to its end. An unfinished last line does not
-        count. A file's size is asked once, but
-        for the last file, which may grow.
+        count. A file's size is asked once, but for the last file, which may grow.
         """
         if self._saw_all and not rows:
             return 0
