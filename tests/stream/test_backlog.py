@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 from pathlib import Path
@@ -9,7 +10,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from rich.console import Console
 
+from streamjoin_ds.cli.display import Display
 from streamjoin_ds.cli.totals import backlog_text
 from streamjoin_ds.errors import OffsetError
 from streamjoin_ds.plan import Layout
@@ -19,6 +22,7 @@ from streamjoin_ds.source.offset import OFFSET_VERSION, decode_backlog, decode_o
 from streamjoin_ds.source.position import RowPosition
 from streamjoin_ds.spec import Join, Stream, band, bind
 from streamjoin_ds.stream.backlog_log import TOLD_BATCHES, BacklogLog
+from streamjoin_ds.stream.commit import BatchSummary
 from tests.stream.test_topics import Topics
 from tests.support.microbatch import MicroBatches
 from tests.support.topics import FakeTopic, fake_topics
@@ -176,3 +180,16 @@ def test_a_backlog_that_is_worked_off_is_not_told(caplog: pytest.LogCaptureFixtu
 )
 def test_a_backlog_as_a_text(waits: Backlog, text: str) -> None:
     assert backlog_text(waits) == text
+
+
+def test_the_terminal_shows_it_with_what_limits_the_batches() -> None:
+    waits = BacklogFacts({"l": Backlog(12_300, None, 3_200_000)}, "max_rows_per_batch")
+    none: dict[str, int] = {"l": 0}
+    batch = BatchSummary(0, 0, 0, none, none, none, none, none, none, 0, {"l": 0}, 0, 0, False, backlog=waits)
+    for is_terminal in (False, True):
+        said = io.StringIO()
+        with Display(Console(file=said, force_terminal=is_terminal, width=120), clock=lambda: 0.0) as display:
+            display.batch(batch)
+        assert "12,300 records, 3s 200ms" in said.getvalue()
+        assert ("of l; batches are limited by max_rows_per_batch" in said.getvalue()) == is_terminal
+    assert display.totals.facts(1.0)["backlog"] == waits.to_facts()
