@@ -119,8 +119,8 @@ def test_the_session_is_the_one_that_was_asked_for(monkeypatch: pytest.MonkeyPat
     more = ("--master", "local[1]", "--conf", "spark.a=b=c", "--conf", "spark.x=y")
     assert invoke(*asked, *more).exit_code == 0
     assert seen == [
-        {"master": "local[3]", "conf": {"spark.ui.enabled": "true"}},
-        {"master": "local[1]", "conf": {"spark.a": "b=c", "spark.x": "y"}},
+        {"master": "local[3]", "conf": {"spark.ui.enabled": "true"}, "quick_compiler": True},
+        {"master": "local[1]", "conf": {"spark.a": "b=c", "spark.x": "y"}, "quick_compiler": True},
     ]
 
 

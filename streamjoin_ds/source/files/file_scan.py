@@ -34,6 +34,9 @@ __all__ = ["FileScan"]
 
 _log = logging.getLogger(__name__)
 
+# Sizes of waiting files that one look asks for, at most: each may be a request to an object store.
+_ASKED_SIZES = 256
+
 
 class FileScan:
     """Reads ahead of a position, as far as is asked for.
@@ -154,18 +157,22 @@ class FileScan:
 
         Where all was looked at and none waits, there are none: what is left are headers, and marks of a spool. A
         compressed file or one of Parquet counts whole until it is read to its end. An unfinished last line does not
-        count. A file's size is asked once, but for the last file, which may grow.
+        count. A file's size is asked once, but for the last file, which may grow; of a thousand files that wait some
+        are asked at the next look.
         """
         if self._saw_all and not rows:
             return 0
         names = self._location.names_listed
         later = names[bisect_right(names, end.file) :]
         self._sizes = {name: self._sizes[name] for name in later[:-1] if name in self._sizes}
-        unread = 0
+        unread = asked = 0
         for name in later:
             if self._frozen is not None and name not in self._frozen[0]:
                 continue
             if name not in self._sizes:
+                if asked == _ASKED_SIZES:
+                    break
+                asked += 1
                 entry = self._cut(self._location.entry(name))
                 self._sizes[name] = 0 if entry is None else entry.size
             unread += self._sizes[name]
