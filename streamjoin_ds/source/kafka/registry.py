@@ -9,12 +9,12 @@ import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from streamjoin_ds.errors import ArgumentError, KafkaAccessError, KafkaUnreachableError
 from streamjoin_ds.kafka.settings import REGISTRY_PREFIX
 
-__all__ = ["RegisteredSchema", "SchemaRegistry"]
+__all__ = ["Reference", "RegisteredSchema", "SchemaRegistry"]
 
 _LOGIN = f"{REGISTRY_PREFIX}basic.auth.user.info"
 _CA = f"{REGISTRY_PREFIX}ssl.ca.location"
@@ -24,11 +24,24 @@ _MAX_BYTES = 8 << 20  # of an answer
 
 
 @dataclass(frozen=True, slots=True)
+class Reference:
+    """Another schema that a schema needs: the name by which it does, and where it is registered."""
+
+    name: str
+    subject: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
 class RegisteredSchema:
-    """A schema as it was registered: its kind (AVRO, PROTOBUF, JSON) and its text."""
+    """A schema as it was registered: its kind (AVRO, PROTOBUF, JSON), its text, and what it needs.
+
+    Where a schema of Protobuf was asked for as serialized, the text is its file's descriptor in base64.
+    """
 
     kind: str
     text: str
+    references: tuple[Reference, ...] = ()
 
 
 class SchemaRegistry:
@@ -57,36 +70,48 @@ class SchemaRegistry:
         self._login = settings.get(_LOGIN, "")
         self._ca = settings.get(_CA)
         self._answer_seconds = answer_seconds
-        self._known: dict[int, RegisteredSchema | None] = {}
+        self._known: dict[str, RegisteredSchema | None] = {}
 
-    def schema(self, number: int) -> RegisteredSchema | None:
+    def schema(self, number: int, *, serialized: bool = False) -> RegisteredSchema | None:
         """Return the schema with an id; None where the registry has none.
 
         Raises
         ------
         KafkaAccessError, KafkaUnreachableError
         """
-        if number not in self._known:
-            self._known[number] = self._asked(number)
-        return self._known[number]
+        return self._schema(f"schemas/ids/{number}", serialized=serialized)
 
-    def _asked(self, number: int) -> RegisteredSchema | None:
+    def version(self, subject: str, version: int) -> RegisteredSchema | None:
+        """Return a version of a subject, serialized; None where the registry has none. Errors are those of `schema`."""
+        return self._schema(f"subjects/{quote(subject, safe='')}/versions/{version}", serialized=True)
+
+    def _schema(self, path: str, *, serialized: bool) -> RegisteredSchema | None:
+        path += "?format=serialized" if serialized else ""
+        if path not in self._known:
+            self._known[path] = self._asked(path)
+        return self._known[path]
+
+    def _asked(self, path: str) -> RegisteredSchema | None:
         headers = {"Accept": "application/vnd.schemaregistry.v1+json"}
         if self._login:
             headers["Authorization"] = "Basic " + base64.b64encode(self._login.encode()).decode()
-        request = urllib.request.Request(f"{self._url}/schemas/ids/{number}", headers=headers)
+        request = urllib.request.Request(f"{self._url}/{path}", headers=headers)
         code = 0
         for _ in range(_TRIES):
             try:
                 context = ssl.create_default_context(cafile=self._ca) if self._url.startswith("https") else None
                 with urllib.request.urlopen(request, timeout=self._answer_seconds, context=context) as answer:
                     facts = json.loads(answer.read(_MAX_BYTES))
-                return RegisteredSchema(str(facts.get("schemaType", "AVRO")), str(facts["schema"]))
+                needed = tuple(
+                    Reference(str(one["name"]), str(one["subject"]), int(one["version"]))
+                    for one in facts.get("references") or ()
+                )
+                return RegisteredSchema(str(facts.get("schemaType", "AVRO")), str(facts["schema"]), needed)
             except urllib.error.HTTPError as error:  # noqa: PERF203 - three turns at most
                 code = error.code
                 if code < 500:
                     break
-            except (OSError, ValueError, KeyError, AttributeError):
+            except (OSError, ValueError, KeyError, AttributeError, TypeError):
                 code = 0
         if code == 404:
             return None

@@ -14,9 +14,10 @@ from streamjoin_ds.kafka.settings import SettingsSource
 from streamjoin_ds.source.event_time import event_times
 from streamjoin_ds.spec.stream import KAFKA_PREFIX
 
-__all__ = ["MESSAGE_FORMATS", "ON_DATA_LOSS", "KafkaUrl"]
+__all__ = ["MESSAGE_FORMATS", "ON_DATA_LOSS", "REGISTERED_FORMATS", "KafkaUrl"]
 
-MESSAGE_FORMATS = ("json", "csv", "fixed", "raw", "avro")
+MESSAGE_FORMATS = ("json", "csv", "fixed", "raw", "avro", "protobuf")
+REGISTERED_FORMATS = ("avro", "protobuf")  # those whose schemas a registry keeps
 ON_DATA_LOSS = ("stop", "skip")
 _PARAMETERS = ("format", "settings", "settings_env", "start", "on_data_loss", "headers", "registry")
 _EXAMPLE = "for example kafka://broker:9092/topic?format=json"
@@ -35,7 +36,7 @@ class KafkaUrl:
         ``host:port`` of one or more brokers, separated by commas.
     topic : str
         The topic's name.
-    format : {"json", "csv", "fixed", "raw", "avro"}
+    format : {"json", "csv", "fixed", "raw", "avro", "protobuf"}
         What a message's value holds.
     settings : SettingsSource
         Where librdkafka's settings come from.
@@ -46,7 +47,7 @@ class KafkaUrl:
     headers : tuple of str
         Names of the headers to read.
     registry : str
-        The URL of the schema registry, for "avro".
+        The URL of the schema registry, for "avro" and "protobuf".
     """
 
     servers: str
@@ -90,8 +91,13 @@ class KafkaUrl:
         headers = tuple(name for name in said.get("headers", "").split(",") if name)
         if len(set(headers)) != len(headers):
             _refuse("a header is named twice", "headers", "name each header once: headers=trace,device")
-        if (kind == "avro") != ("registry" in said):
-            what = "messages in Avro need a schema registry" if kind == "avro" else "registry= is for Avro alone"
+        if (kind in REGISTERED_FORMATS) != ("registry" in said):
+            needs = kind in REGISTERED_FORMATS
+            what = (
+                f"messages of the format {kind} need a schema registry"
+                if needs
+                else "registry= is for Avro and Protobuf"
+            )
             _refuse(what, "registry", "format=avro&registry=http://registry:8081")
         url = cls(
             servers=",".join(_server(part) for part in brokers.split(",")),

@@ -62,6 +62,7 @@ def test_what_is_not_said_has_a_default() -> None:
         ("kafka://a/t?format=json&headers=a,a", "headers"),
         ("kafka://a/t?format=json&start=yesterday", "start"),
         ("kafka://a/t?format=avro", "registry"),
+        ("kafka://a/t?format=protobuf", "registry"),
         ("kafka://a/t?format=json&registry=http://r", "registry"),
         ("kafka://a/t?format", "url"),
     ],

@@ -6,7 +6,8 @@
                     adds columns  │                    or a line of CSV, by source/files/csv_lines
                     of the        ├─► fixed_messages   a packed struct, by NumPy
                     message       ├─► raw_messages     the bytes themselves
-                    itself        └─► avro_messages    a record, by fastavro, with its writer's schema from a registry
+                    itself        └─► registered_messages    a record with its writer's schema from a registry:
+                                        avro_messages (fastavro), protobuf_messages (protobuf)
                         │
                         └──► a chunk: tuples, and rejects with partition, offset, bytes and reason
 

@@ -8,14 +8,16 @@ import numpy as np
 import pyarrow as pa
 
 from streamjoin_ds.errors import ArgumentError, ColumnError
-from streamjoin_ds.source.kafka.formats.avro_messages import AvroMessages
+from streamjoin_ds.source.kafka.formats.avro_messages import AvroCodec
 from streamjoin_ds.source.kafka.formats.fixed_messages import FixedMessages
 from streamjoin_ds.source.kafka.formats.line_messages import CsvMessages, JsonMessages
 from streamjoin_ds.source.kafka.formats.message_format import MessageFormat, message_text, utf8_values
+from streamjoin_ds.source.kafka.formats.protobuf_messages import ProtobufCodec
 from streamjoin_ds.source.kafka.formats.raw_messages import RawMessages, bytes_or_text
+from streamjoin_ds.source.kafka.formats.registered_messages import Codec, RegisteredMessages
 from streamjoin_ds.source.kafka.messages import HEADER_PREFIX
 from streamjoin_ds.source.kafka.registry import SchemaRegistry
-from streamjoin_ds.source.kafka.url import MESSAGE_FORMATS
+from streamjoin_ds.source.kafka.url import MESSAGE_FORMATS, REGISTERED_FORMATS
 from streamjoin_ds.source.records import Chunk, RawRecords, inside_form
 from streamjoin_ds.spec.columns import TIMESTAMP
 from streamjoin_ds.spec.stream import Stream
@@ -49,7 +51,7 @@ class MessageRecords:
 
     Parameters
     ----------
-    format : {"json", "csv", "fixed", "raw", "avro"}
+    format : {"json", "csv", "fixed", "raw", "avro", "protobuf"}
         What a value holds.
     stream : Stream
         The stream. Its `schema` declares all columns of a value in their order, and those of `MESSAGE_COLUMNS` that are
@@ -59,7 +61,7 @@ class MessageRecords:
     topic : str
         The topic's name, for rejects.
     registry : SchemaRegistry, optional
-        Where schemas come from; "avro" needs it.
+        Where schemas come from; "avro" and "protobuf" need it.
 
     Raises
     ------
@@ -142,11 +144,12 @@ def _format(
     if kind not in MESSAGE_FORMATS:
         msg = f"stream {stream.name} has an unknown format of messages"
         raise ArgumentError(msg, name="format", hint=f"one of {', '.join(MESSAGE_FORMATS)}")
-    if kind == "avro":
+    if kind in REGISTERED_FORMATS:
         if registry is None:
-            msg = f"stream {stream.name} has messages in Avro and no schema registry"
+            msg = f"stream {stream.name} has messages of the format {kind} and no schema registry"
             raise ArgumentError(msg, name="registry", hint="registry=http://registry:8081 in the URL")
-        return AvroMessages(wanted, stream.time, registry)
+        codec: Codec = AvroCodec() if kind == "avro" else ProtobufCodec(wanted)
+        return RegisteredMessages(wanted, stream.time, registry, codec)
     return made[kind]()
 
 

@@ -1,0 +1,180 @@
+"""Messages in Protobuf, by protobuf: after the frame the place of the message's type in its file, then the message."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+from datetime import timezone
+from importlib import import_module
+from typing import Any
+
+import pyarrow as pa
+
+from streamjoin_ds.errors import ArgumentError, DependencyMissingError
+from streamjoin_ds.source.kafka.formats.registered_messages import SCHEMA, Reader
+from streamjoin_ds.source.kafka.registry import RegisteredSchema, SchemaRegistry
+
+__all__ = ["ProtobufCodec"]
+
+# Files that every compiler brings, each after those that it needs.
+_KNOWN = ("any", "duration", "empty", "field_mask", "source_context", "struct", "timestamp", "type", "api", "wrappers")
+_MOST_DEPTH = 64  # types within types, and files that files need
+
+
+class ProtobufCodec:
+    """Schemas of Protobuf; see `Codec`.
+
+    A field without presence has its default where the message does not say it; one with presence is then a null. An
+    enumeration is its number, or its name where the column is text. A ``google.protobuf.Timestamp`` is a timestamp, cut
+    to microseconds, and a wrapper such as ``DoubleValue`` is its value. Other messages within a message fit no column.
+
+    Parameters
+    ----------
+    schema : pyarrow.Schema
+        The columns to read.
+
+    Raises
+    ------
+    DependencyMissingError
+        The extra ``protobuf`` is not installed.
+    """
+
+    kind, name = "PROTOBUF", "Protobuf"
+
+    def __init__(self, schema: pa.Schema) -> None:
+        try:
+            self._descriptors: Any = import_module("google.protobuf.descriptor_pb2")
+            self._pools: Any = import_module("google.protobuf.descriptor_pool")
+            self._factory: Any = import_module("google.protobuf.message_factory")
+            self._known = [import_module(f"google.protobuf.{name}_pb2").DESCRIPTOR.serialized_pb for name in _KNOWN]
+        except ImportError as error:
+            msg = "messages in Protobuf need protobuf"
+            raise DependencyMissingError(msg, name="protobuf", hint="pip install 'streamjoin-ds[protobuf]'") from error
+        self._schema = schema
+
+    def schema(self, registry: SchemaRegistry, number: int) -> RegisteredSchema | None:
+        """See `Codec.schema`: the file's descriptor, which the registry makes of the text."""
+        return registry.schema(number, serialized=True)
+
+    def reader(self, found: RegisteredSchema, registry: SchemaRegistry) -> Reader:
+        """See `Codec.reader`."""
+        pool = self._pools.DescriptorPool()
+        for known in self._known:
+            pool.AddSerializedFile(known)
+        file = self._added(pool, found, registry, name="", depth=0)
+        readers: dict[tuple[int, ...], Callable[[bytes], dict[str, Any]]] = {}
+
+        def read(value: bytes) -> dict[str, Any] | str:
+            place, start = _place(value)
+            if place not in readers:
+                kind = self._named(pool, file, place)
+                if kind is None:
+                    return f"{SCHEMA} has no such type of message"
+                readers[place] = self._fields(kind)
+            return readers[place](value[start:])
+
+        return read
+
+    def _added(self, pool: Any, found: RegisteredSchema, registry: SchemaRegistry, *, name: str, depth: int) -> Any:
+        """Add a file to the pool, after those that it needs. Return its descriptor as a message."""
+        if depth > _MOST_DEPTH:
+            msg = "files that need each other"
+            raise ValueError(msg)
+        for needed in found.references:
+            other = registry.version(needed.subject, needed.version)
+            if other is None:
+                msg = "a file that is not there"
+                raise ValueError(msg)
+            self._added(pool, other, registry, name=needed.name, depth=depth + 1)
+        file = self._descriptors.FileDescriptorProto.FromString(_descriptor(found.text))
+        file.name = name or file.name or "schema.proto"
+        pool.AddSerializedFile(file.SerializeToString())
+        return file
+
+    def _named(self, pool: Any, file: Any, place: tuple[int, ...]) -> Any:
+        """Return the class of the message type at a place; None where there is none."""
+        names, types = [file.package] if file.package else [], file.message_type
+        for number in place:
+            if not 0 <= number < len(types):
+                return None
+            names.append(types[number].name)
+            types = types[number].nested_type
+        return self._factory.GetMessageClass(pool.FindMessageTypeByName(".".join(names)))
+
+    def _fields(self, kind: Any) -> Callable[[bytes], dict[str, Any]]:
+        known = kind.DESCRIPTOR.fields_by_name
+        getters = {
+            column.name: _getter(known[column.name], column.type) for column in self._schema if column.name in known
+        }
+
+        def read(value: bytes) -> dict[str, Any]:
+            message = kind.FromString(value)
+            return {name: get(message) for name, get in getters.items()}
+
+        return read
+
+
+def _descriptor(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except ValueError:
+        msg = "the schema registry gives a schema's text alone, and not its descriptor"
+        hint = "use one that knows format=serialized: Confluent's since 5.5, Redpanda's since 25.2"
+        raise ArgumentError(msg, name="registry", hint=hint) from None
+
+
+def _getter(field: Any, kind: pa.DataType) -> Callable[[Any], Any]:
+    """Return what takes a field's value out of a message."""
+    name, repeated = field.name, _is_repeated(field)
+    value = _value_of(field, kind)
+    if repeated:
+        return lambda message: [value(one) for one in getattr(message, name)]
+    if field.has_presence:
+        return lambda message: value(getattr(message, name)) if message.HasField(name) else None
+    return lambda message: value(getattr(message, name))
+
+
+def _is_repeated(field: Any) -> bool:
+    repeated = getattr(field, "is_repeated", None)  # older versions of protobuf have the label alone
+    return bool(field.label == field.LABEL_REPEATED if repeated is None else repeated)
+
+
+def _value_of(field: Any, kind: pa.DataType) -> Callable[[Any], Any]:
+    if field.enum_type is not None and pa.types.is_string(kind):
+        names = {number: one.name for number, one in field.enum_type.values_by_number.items()}
+        return lambda value: names.get(value, value)
+    type_name = field.message_type.full_name if field.message_type is not None else ""
+    if type_name == "google.protobuf.Timestamp":
+        return lambda value: value.ToDatetime(tzinfo=timezone.utc)
+    if type_name.startswith("google.protobuf.") and type_name.endswith("Value") and not type_name.endswith(".Value"):
+        return lambda value: getattr(value, "value", value)
+    return lambda value: value
+
+
+def _place(value: bytes) -> tuple[tuple[int, ...], int]:
+    """Return the place of a message's type in its file, from the outermost type on, and where the message begins."""
+    count, at = _varint(value, 0)
+    if not count:  # the usual one is written short
+        return (0,), at
+    if not 0 < count <= _MOST_DEPTH:
+        msg = "a place that is none"
+        raise ValueError(msg)
+    numbers = []
+    for _ in range(count):
+        number, at = _varint(value, at)
+        numbers.append(number)
+    return tuple(numbers), at
+
+
+def _varint(value: bytes, at: int) -> tuple[int, int]:
+    """Return the signed number at a place, and the place after it."""
+    found = shift = 0
+    while True:
+        byte = value[at]
+        found |= (byte & 0x7F) << shift
+        at, shift = at + 1, shift + 7
+        if byte < 0x80:
+            return (found >> 1) ^ -(found & 1), at
+        if shift > 63:
+            msg = "a number that is too long"
+            raise ValueError(msg)

@@ -1,0 +1,168 @@
+"""Messages with Confluent's frame: a zero byte, the id of the writer's schema in four bytes, and what that describes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from streamjoin_ds.errors import StreamJoinError
+from streamjoin_ds.source.kafka.formats.message_format import NO_VALUE, message_text
+from streamjoin_ds.source.kafka.registry import RegisteredSchema, SchemaRegistry
+from streamjoin_ds.source.records import RawRecords
+
+__all__ = ["SCHEMA", "Codec", "Reader", "RegisteredMessages"]
+
+SCHEMA = "{schema}"  # stands in a codec's reasons for the schema and its id
+_FRAME_BYTES = 5
+
+# Returns the fields of the bytes after the frame, or why they have none.
+Reader: TypeAlias = Callable[[bytes], "dict[str, Any] | str"]
+
+
+class Codec(Protocol):
+    """One kind of schemas, read by a library."""
+
+    @property
+    def kind(self) -> str:
+        """The registry's name of the kind."""
+
+    @property
+    def name(self) -> str:
+        """The kind's name in reasons."""
+
+    def schema(self, registry: SchemaRegistry, number: int) -> RegisteredSchema | None:
+        """Return the schema with an id, in the form that `reader` reads; None where the registry has none."""
+
+    def reader(self, found: RegisteredSchema, registry: SchemaRegistry) -> Reader:
+        """Return what reads the values of a schema. Any exception means that the schema cannot be read.
+
+        An exception of the reader means that the bytes are no value of the schema.
+        """
+
+
+class RegisteredMessages:
+    """Messages that are records, each with the schema that its writer registered.
+
+    A field is found by its name. One that a schema does not have is a null, as an absent key of a JSON object is. A
+    value of another type than the column's makes the message a reject, and so does an id that the registry does not
+    know. A registry that does not answer is an error: nothing is rejected for it.
+
+    Parameters
+    ----------
+    schema : pyarrow.Schema
+        The columns to read, with their inside types.
+    time : str
+        The time column: a number, a text, or a timestamp or date of the kind.
+    registry : SchemaRegistry
+    codec : Codec
+    """
+
+    def __init__(self, schema: pa.Schema, time: str, registry: SchemaRegistry, codec: Codec) -> None:
+        self._schema, self._time = schema, time
+        self._registry, self._codec = registry, codec
+        self._readers: dict[int, Reader | str] = {}
+
+    def read(self, values: pa.BinaryArray) -> RawRecords:
+        """See `MessageFormat.read`."""
+        records: list[dict[str, Any]] = []
+        index: list[int] = []
+        broken: dict[int, tuple[str, str]] = {}
+        for place, value in enumerate(values.to_pylist()):
+            found = self._record(value)
+            if isinstance(found, str):
+                broken[place] = ("", found)
+            else:
+                records.append(found)
+                index.append(place)
+        columns = []
+        for field in self._schema:
+            given = [record.get(field.name) for record in records]
+            column, wrong = _times(given) if field.name == self._time else _typed(given, field.type)
+            columns.append(column)
+            for at in wrong:
+                broken.setdefault(index[at], (field.name, f"the value is not of type {field.type}"))
+        table = pa.table(columns, names=self._schema.names) if columns else pa.table({"": index}).select([])
+        kept = np.array(index, np.int64)
+        is_good = ~np.isin(kept, np.fromiter(broken, np.int64, len(broken)))
+        if not is_good.all():
+            table, kept = table.filter(pa.array(is_good)), kept[is_good]
+        told = [
+            (place, column, reason, message_text(values[place].as_py())) for place, (column, reason) in broken.items()
+        ]
+        return RawRecords(table, len(values), kept if told else None, sorted(told))
+
+    def _record(self, value: bytes | None) -> dict[str, Any] | str:
+        """Return a message's fields, or why it has none."""
+        if value is None:
+            return NO_VALUE
+        if len(value) < _FRAME_BYTES or value[0]:
+            return "no schema's id before the value"
+        number = int.from_bytes(value[1:_FRAME_BYTES], "big")
+        if number not in self._readers:
+            self._readers[number] = self._reader(number)
+        reader = self._readers[number]
+        if isinstance(reader, str):
+            return reader
+        try:
+            return reader(value[_FRAME_BYTES:])
+        except Exception:  # the decoder's errors are of any kind: IndexError, struct.error, UnicodeDecodeError, ...
+            return f"not a value of schema {number}"
+
+    def _reader(self, number: int) -> Reader | str:
+        found = self._codec.schema(self._registry, number)
+        if found is None:
+            return f"the registry has no schema {number}"
+        if found.kind != self._codec.kind:
+            return f"schema {number} is not {self._codec.name}"
+        try:
+            reader = self._codec.reader(found, self._registry)
+        except StreamJoinError:  # the registry's: nothing is rejected for it
+            raise
+        except Exception:  # libraries have several, and a schema that cannot be read is the message's fault
+            return f"schema {number} cannot be read"
+
+        def read(data: bytes) -> dict[str, Any] | str:
+            record = reader(data)
+            return record.replace(SCHEMA, f"schema {number}") if isinstance(record, str) else record
+
+        return read
+
+
+def _typed(values: list[Any], kind: pa.DataType) -> tuple[pa.Array, list[int]]:
+    """Return values as an array, and the places of those that are not of its type."""
+    try:
+        return pa.array(values, kind), []
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        wrong = [place for place, value in enumerate(values) if not _fits(value, kind)]
+    kept: list[Any] = list(values)
+    for place in wrong:
+        kept[place] = None
+    return pa.array(kept, kind), wrong
+
+
+def _fits(value: Any, kind: pa.DataType) -> bool:
+    try:
+        pa.array([value], kind)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        return False
+    return True
+
+
+def _times(values: list[Any]) -> tuple[pa.Array, list[int]]:
+    """Return event times in a form that `event_times` reads: all numbers, or texts where they are mixed."""
+    kinds = {type(value) for value in values if value is not None}
+    if kinds <= {int}:
+        found = _typed(values, pa.int64())
+        if not found[1]:
+            return found
+    if len(kinds) == 1 and kinds <= {datetime}:
+        return pa.array(values, pa.timestamp("us", tz="UTC")), []
+    return pa.array([None if value is None else _time_text(value) for value in values], pa.string()), []
+
+
+def _time_text(value: Any) -> str:
+    return str(value.isoformat() if hasattr(value, "isoformat") else value)
