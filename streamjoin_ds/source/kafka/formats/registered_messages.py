@@ -1,4 +1,4 @@
-"""Messages with Confluent's frame: a zero byte, the id of the writer's schema in four bytes, and what that describes."""
+"""Messages with Confluent's frame: a zero byte, the id of the schema in four bytes, and what that describes."""
 
 from __future__ import annotations
 
