@@ -9,6 +9,21 @@ cdef const sj_implementation *_implementation(name) except NULL:
     return sj_implementation_at(index)
 
 
+cdef list _in_order(int count, leading):
+    """Return the numbers of all conditions, the leading ones first; -1 stands for none."""
+    first = [number for number in leading if number >= 0]
+    return first + [number for number in range(count) if number not in first]
+
+
+cdef int _check_interval(past, second, columns) except -1:
+    """Check the number of the condition that ends the rows of the sorted one; -1: there is none."""
+    if past < 0:
+        return 0
+    if second < 0 or past == second or columns[past].dtype != _FLOAT or columns[second].dtype != _FLOAT:
+        raise _error("past must be another condition on floats than second", "past")
+    return 0
+
+
 cdef class _Join:
     """The base of both joins: the conditions, the chosen implementation, the check of the output."""
 
@@ -20,7 +35,7 @@ cdef class _Join:
         self._chosen = _implementation(implementation)
         return 0
 
-    cdef int _fill_band(self, sj_band *band, list left, list right, list lo, list hi, int leading, left_count,
+    cdef int _fill_band(self, sj_band *band, list left, list right, list lo, list hi, leading, left_count,
                         right_count) except -1:
         cdef int condition
         if not len(left) == len(right) == len(lo) == len(hi):
@@ -30,11 +45,7 @@ cdef class _Join:
         band.probe_count = _common_length(left, "left", left_count)
         band.run_count = _common_length(right, "right", right_count)
         self._kept = [left, right]
-        conditions = list(range(len(left)))
-        if leading >= 0:
-            conditions.remove(leading)
-            conditions.insert(0, leading)
-        for condition in conditions:
+        for condition in _in_order(len(left), leading):
             self._add_condition(band, left[condition], right[condition], lo[condition], hi[condition])
         return 0
 
@@ -118,7 +129,7 @@ cdef class Scan(_Join):
             raise _error("another thread is filling from this object", "fill", "one object per thread")
         memset(&self._scan, 0, sizeof(self._scan))
         self._choose(implementation)
-        self._fill_band(&self._scan.band, list(left), list(right), list(lo), list(hi), -1, left_count, right_count)
+        self._fill_band(&self._scan.band, list(left), list(right), list(lo), list(hi), (), left_count, right_count)
         self._scan.is_rolled = not unrolled
 
     @property
@@ -163,7 +174,8 @@ cdef class GridProbe(_Join):
     cdef sj_grid _grid
 
     def __init__(self, left, right, lo, hi, *, first, second, width, bucket_ids, bucket_starts, probe_order,
-                 fences=None, steps=None, implementation=None, left_count=None, right_count=None):
+                 fences=None, steps=None, implementation=None, left_count=None, right_count=None, past=-1,
+                 interval_lo=0.0):
         cdef bint float_second = False
         cdef const double *second_floats = NULL
         cdef const int64_t *second_ints = NULL
@@ -175,9 +187,11 @@ cdef class GridProbe(_Join):
         self._choose(implementation)
         left, right, lo, hi = list(left), list(right), list(lo), list(hi)
         first, second = _integer(first, "first"), _integer(second, "second")
-        for name, choice in (("first", first), ("second", second)):
+        past = _integer(past, "past")
+        for name, choice in (("first", first), ("second", second), ("past", past)):
             if not -1 <= choice < len(left):
                 raise _error(f"{name} is not the number of a condition", name)
+        _check_interval(past, second, left)
         _check_array(probe_order, "probe_order", _INT32)
         for name, array in (("bucket_ids", bucket_ids), ("bucket_starts", bucket_starts)):
             if array is not None:
@@ -186,7 +200,7 @@ cdef class GridProbe(_Join):
             left_count = len(probe_order)
         if right_count is None and not right and bucket_starts is not None and len(bucket_starts):
             right_count = int(bucket_starts[len(bucket_starts) - 1])
-        self._fill_band(&self._grid.band, left, right, lo, hi, second, left_count, right_count)
+        self._fill_band(&self._grid.band, left, right, lo, hi, (second, past), left_count, right_count)
         if len(probe_order) != self._grid.band.probe_count:
             raise _error("probe_order and left differ in length", "probe_order")
         if first >= 0:
@@ -210,6 +224,9 @@ cdef class GridProbe(_Join):
         if second >= 0:
             float_second = left[second].dtype == _FLOAT
             self._grid.sorted = SJ_SORTED_FLOAT if float_second else SJ_SORTED_INT
+            if past >= 0:
+                self._grid.sorted = SJ_SORTED_INTERVAL
+                self._grid.band.interval_lo = _float_bound(interval_lo, "interval_lo")
             if float_second:
                 second_floats = self._grid.band.float_left[0]
             else:

@@ -29,6 +29,7 @@ cdef extern from "scan/band.h" nogil:
     enum: SJ_SORTED_NONE
     enum: SJ_SORTED_FLOAT
     enum: SJ_SORTED_INT
+    enum: SJ_SORTED_INTERVAL
 
     ctypedef struct sj_wide:
         int64_t high
@@ -45,6 +46,7 @@ cdef extern from "scan/band.h" nogil:
         const int64_t *int_right[SJ_MAX_CONDITIONS]
         sj_wide int_lo[SJ_MAX_CONDITIONS]
         sj_wide int_hi[SJ_MAX_CONDITIONS]
+        double interval_lo
         int64_t probe_count
         int64_t run_count
 

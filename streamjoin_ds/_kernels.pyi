@@ -137,6 +137,8 @@ class GridProbe:
         implementation: str | None = None,
         left_count: int | None = None,
         right_count: int | None = None,
+        past: int = -1,
+        interval_lo: float = 0.0,
     ) -> None: ...
     @property
     def candidates(self) -> int: ...
@@ -161,6 +163,8 @@ class RunIndex:
         steps: Int32 | None = None,
         zone: Sequence[tuple[Bound, Bound]] | None = None,
         right_count: int | None = None,
+        past: int = -1,
+        interval_lo: float = 0.0,
     ) -> None: ...
     @property
     def conditions(self) -> int: ...

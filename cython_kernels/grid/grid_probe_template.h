@@ -91,7 +91,7 @@ SJ_INLINE void enter_bucket(sj_grid *grid, const sj_probe *probe, int sorted, in
 /* Prefetches the row `row` of all columns but the sorted one. */
 SJ_INLINE void prefetch_rows(const sj_band *band, int sorted, int64_t row)
 {
-    for (int c = sorted == SJ_SORTED_FLOAT; c < band->float_count; c++) {
+    for (int c = sorted == SJ_SORTED_FLOAT || sorted == SJ_SORTED_INTERVAL; c < band->float_count; c++) {
         __builtin_prefetch(band->float_right[c] + row);
     }
     for (int c = sorted == SJ_SORTED_INT; c < band->int_count; c++) {
@@ -101,8 +101,8 @@ SJ_INLINE void prefetch_rows(const sj_band *band, int sorted, int64_t row)
 
 SJ_INLINE void prefetch_sorted(const sj_grid *grid, int sorted, int64_t row)
 {
-    const char *from = sorted == SJ_SORTED_FLOAT ? (const char *)(grid->band.float_right[0] + row)
-                                                 : (const char *)(grid->band.int_right[0] + row);
+    const char *from = sorted != SJ_SORTED_INT ? (const char *)(grid->band.float_right[0] + row)
+                                               : (const char *)(grid->band.int_right[0] + row);
     for (int line = 0; line < SJ_FENCE_ROWS * 8 / 64; line++) {
         __builtin_prefetch(from + 64 * line);
     }
@@ -149,7 +149,7 @@ SJ_INLINE void settle_spans(sj_grid *grid, int sorted)
     for (int at = 0; at < grid->span_count; at++) {
         sj_span *span = &grid->span[at];
         if (sorted != SJ_SORTED_NONE && !exact) {
-            if (sorted == SJ_SORTED_FLOAT) {
+            if (sorted != SJ_SORTED_INT) {
                 probe.left[0] = grid->band.float_left[0][span->probe];
             } else {
                 sj_prepare(&grid->band, span->probe, &probe);
@@ -168,7 +168,7 @@ SJ_INLINE int64_t step_row(const sj_grid *grid, const sj_probe *probe, int sorte
 {
     const sj_steps *steps = &grid->steps;
     int64_t step = 0;
-    if (sorted == SJ_SORTED_FLOAT) {
+    if (sorted != SJ_SORTED_INT) {
         const double about = probe->left[0] - next_hi;
         const double smallest = about - __builtin_fabs(about) * 0x1p-52;
         const double at = (smallest - steps->float_origin) * steps->scale;
@@ -185,7 +185,7 @@ SJ_INLINE int64_t step_row(const sj_grid *grid, const sj_probe *probe, int sorte
 SJ_INLINE void next_steps(sj_grid *grid, int sorted)
 {
     const int64_t run_count = grid->band.run_count;
-    const double next_hi = sorted == SJ_SORTED_FLOAT ? nextafter(grid->band.float_hi[0], INFINITY) : 0;
+    const double next_hi = sorted != SJ_SORTED_INT ? nextafter(grid->band.float_hi[0], INFINITY) : 0;
     sj_probe probe;
     grid->span_at = grid->span_count = 0;
     while (!grid->span_count && grid->probe < grid->band.probe_count) {
@@ -195,8 +195,8 @@ SJ_INLINE void next_steps(sj_grid *grid, int sorted)
             const int64_t begin = step_row(grid, &probe, sorted, next_hi);
             /* Even wrong steps must not lead to reading outside the columns. */
             const int64_t row = begin < 0 ? 0 : begin > run_count ? run_count : begin;
-            const char *from = sorted == SJ_SORTED_FLOAT ? (const char *)(grid->band.float_right[0] + row)
-                                                         : (const char *)(grid->band.int_right[0] + row);
+            const char *from = sorted != SJ_SORTED_INT ? (const char *)(grid->band.float_right[0] + row)
+                                                       : (const char *)(grid->band.int_right[0] + row);
             __builtin_prefetch(from);
             __builtin_prefetch(from + 64);
             grid->span[found].probe = grid->probe;
@@ -224,6 +224,8 @@ SJ_INLINE void next_spans(sj_grid *grid)
     if (grid->steps.starts) {
         if (grid->sorted == SJ_SORTED_FLOAT) {
             next_steps(grid, SJ_SORTED_FLOAT);
+        } else if (grid->sorted == SJ_SORTED_INTERVAL) {
+            next_steps(grid, SJ_SORTED_INTERVAL);
         } else {
             next_steps(grid, SJ_SORTED_INT);
         }
@@ -233,6 +235,10 @@ SJ_INLINE void next_spans(sj_grid *grid)
     case SJ_SORTED_FLOAT:
         find_spans(grid, SJ_SORTED_FLOAT);
         settle_spans(grid, SJ_SORTED_FLOAT);
+        break;
+    case SJ_SORTED_INTERVAL:
+        find_spans(grid, SJ_SORTED_INTERVAL);
+        settle_spans(grid, SJ_SORTED_INTERVAL);
         break;
     case SJ_SORTED_INT:
         find_spans(grid, SJ_SORTED_INT);

@@ -55,7 +55,7 @@ cdef class RunIndex:
     cdef list _kept
 
     def __init__(self, right, lo, hi, *, first, second, width, bucket_ids=None, bucket_starts=None, fences=None,
-                 steps=None, zone=None, right_count=None):
+                 steps=None, zone=None, right_count=None, past=-1, interval_lo=0.0):
         cdef int condition, slot
         cdef sj_run_index *index = &self._index
         cdef bint is_float
@@ -65,19 +65,17 @@ cdef class RunIndex:
         if len(right) > SJ_MAX_CONDITIONS:
             raise _error("more than 16 conditions", "right")
         first, second = _integer(first, "first"), _integer(second, "second")
-        for name, choice in (("first", first), ("second", second)):
+        past = _integer(past, "past")
+        for name, choice in (("first", first), ("second", second), ("past", past)):
             if not -1 <= choice < len(right):
                 raise _error(f"{name} is not the number of a condition", name)
+        _check_interval(past, second, right)
         memset(index, 0, sizeof(self._index))
         index.band.run_count = _common_length(right, "right", right_count)
         index.conditions = len(right)
         index.first, index.second = first, second
         self._kept = [right, fences, steps, bucket_ids, bucket_starts]
-        order = list(range(len(right)))
-        if second >= 0:
-            order.remove(second)
-            order.insert(0, second)
-        for condition in order:
+        for condition in _in_order(len(right), (second, past)):
             is_float = right[condition].dtype == _FLOAT
             slot = index.band.float_count if is_float else index.band.int_count
             index.is_float[condition] = is_float
@@ -100,6 +98,9 @@ cdef class RunIndex:
                 index.int_largest[slot] = zone[condition][1]
         index.has_zone = zone is not None
         self._set_layout(right, width, bucket_ids, bucket_starts, fences)
+        if past >= 0:
+            index.sorted = SJ_SORTED_INTERVAL
+            index.band.interval_lo = _float_bound(interval_lo, "interval_lo")
         if steps is not None and first < 0 and second >= 0:
             _set_steps(&index.steps, steps, right[second])
 

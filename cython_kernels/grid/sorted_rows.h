@@ -23,7 +23,7 @@ typedef struct {
 /* Whether a row is before the probe's band of the sorted key. */
 SJ_INLINE int row_is_over(const sj_band *band, const sj_probe *probe, int sorted, sorted_column column, int64_t row)
 {
-    if (sorted == SJ_SORTED_FLOAT) {
+    if (sorted != SJ_SORTED_INT) {
         return probe->left[0] - column.floats[row] > band->float_hi[0];
     }
     return column.ints[row] < probe->smallest[0];
@@ -35,6 +35,9 @@ SJ_INLINE int row_is_past(const sj_band *band, const sj_probe *probe, int sorted
     if (sorted == SJ_SORTED_FLOAT) {
         return probe->left[0] - column.floats[row] < band->float_lo[0];
     }
+    if (sorted == SJ_SORTED_INTERVAL) {
+        return probe->left[1] - column.floats[row] < band->interval_lo;
+    }
     return column.ints[row] > probe->largest[0];
 }
 
@@ -45,7 +48,7 @@ SJ_INLINE int64_t skip_rows(const sj_band *band, const sj_probe *probe, int sort
     const unsigned all = (1u << LANES) - 1;
     for (int step = 0; step < SKIP_STEPS && end - row >= LANES; step++) {
         unsigned over;
-        if (sorted == SJ_SORTED_FLOAT) {
+        if (sorted != SJ_SORTED_INT) {
             const lane_float difference = float_minus(float_all(probe->left[0]), float_load(column.floats + row));
             over = float_over(difference, float_all(band->float_hi[0]));
         } else {
@@ -79,10 +82,11 @@ SJ_INLINE int64_t grid_step(const lane_bounds *bounds, const sj_band *band, int 
                             int64_t *tested)
 {
     unsigned under = 0;
-    if (sorted == SJ_SORTED_FLOAT) {
+    if (sorted == SJ_SORTED_FLOAT || sorted == SJ_SORTED_INTERVAL) {
+        const int ends = sorted == SJ_SORTED_INTERVAL; /* the condition that ends the rows */
         const double *from = band->float_right[0] + row;
         const lane_float right = count >= LANES ? float_load(from) : float_load_some(from, count);
-        under = float_under(float_minus(bounds->left[0], right), bounds->lo[0]);
+        under = float_under(float_minus(bounds->left[ends], right), ends ? float_all(band->interval_lo) : bounds->lo[0]);
     } else if (sorted == SJ_SORTED_INT) {
         const int64_t *from = band->int_right[0] + row;
         const lane_int right = count >= LANES ? int_load(from) : int_load_some(from, count);
@@ -101,7 +105,8 @@ SJ_INLINE int64_t grid_step(const lane_bounds *bounds, const sj_band *band, int 
 SJ_INLINE int64_t grid_rows(const sj_band *band, const sj_probe *probe, int float_count, int int_count, int sorted,
                             int64_t row, int64_t end, int32_t probe_id, row_output *output, int64_t *candidates)
 {
-    if ((sorted == SJ_SORTED_FLOAT && float_count < 1) || (sorted == SJ_SORTED_INT && int_count < 1)) {
+    if ((sorted == SJ_SORTED_FLOAT && float_count < 1) || (sorted == SJ_SORTED_INT && int_count < 1) ||
+        (sorted == SJ_SORTED_INTERVAL && float_count < 2)) {
         __builtin_unreachable(); /* the sorted key is that of a condition */
     }
     lane_bounds bounds;
@@ -135,6 +140,8 @@ SJ_INLINE int64_t grid_rows(const sj_band *band, const sj_probe *probe, int floa
     grid_rows(band, probe, float_count, int_count, SJ_SORTED_NONE, row, end, probe_id, output, candidates)
 #define SJ_CALL_FLOAT(float_count, int_count) \
     grid_rows(band, probe, float_count, int_count, SJ_SORTED_FLOAT, row, end, probe_id, output, candidates)
+#define SJ_CALL_INTERVAL(float_count, int_count) \
+    grid_rows(band, probe, float_count, int_count, SJ_SORTED_INTERVAL, row, end, probe_id, output, candidates)
 #define SJ_CALL_INT(float_count, int_count) \
     grid_rows(band, probe, float_count, int_count, SJ_SORTED_INT, row, end, probe_id, output, candidates)
 
@@ -143,6 +150,9 @@ static int64_t NAME(sj_grid_rows)(const sj_band *band, const sj_probe *probe, in
 {
     if (sorted == SJ_SORTED_FLOAT) {
         SJ_UNROLLED(band->float_count, band->int_count, SJ_CALL_FLOAT)
+    }
+    if (sorted == SJ_SORTED_INTERVAL) {
+        SJ_UNROLLED(band->float_count, band->int_count, SJ_CALL_INTERVAL)
     }
     if (sorted == SJ_SORTED_INT) {
         SJ_UNROLLED(band->float_count, band->int_count, SJ_CALL_INT)

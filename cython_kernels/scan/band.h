@@ -58,6 +58,7 @@ typedef struct {
     const int64_t *int_right[SJ_MAX_CONDITIONS];
     sj_wide int_lo[SJ_MAX_CONDITIONS];
     sj_wide int_hi[SJ_MAX_CONDITIONS];
+    double interval_lo; /* only where rows are sorted as SJ_SORTED_INTERVAL */
     int64_t probe_count;
     int64_t run_count;
 } sj_band;
@@ -88,8 +89,11 @@ typedef struct {
     int shift;
 } sj_steps;
 
-/* The kind of the key that a run is sorted by inside a bucket; its condition is number 0 of its group. */
-enum sj_sorted { SJ_SORTED_NONE = 0, SJ_SORTED_FLOAT = 1, SJ_SORTED_INT = 2 };
+/* The kind of the key that a run is sorted by inside a bucket; its condition is number 0 of its group.
+ *
+ * INTERVAL: a probe has two values, each with a condition. That of condition 0 says where its rows begin, and that of
+ * condition 1 where they end: at the first row where it, less the sorted key, is below interval_lo. */
+enum sj_sorted { SJ_SORTED_NONE = 0, SJ_SORTED_FLOAT = 1, SJ_SORTED_INT = 2, SJ_SORTED_INTERVAL = 3 };
 
 /* Rows row:end of the run that a probe may match: a bucket, or the rest of it. */
 typedef struct {
@@ -157,8 +161,11 @@ SJ_INLINE int64_t sj_saturate(sj_int128 value)
  * match it. */
 SJ_INLINE void sj_prepare_sorted(const sj_band *band, int64_t index, int sorted, sj_probe *probe)
 {
-    if (sorted == SJ_SORTED_FLOAT) {
+    if (sorted != SJ_SORTED_INT) {
         probe->left[0] = band->float_left[0][index];
+        if (sorted == SJ_SORTED_INTERVAL) {
+            probe->left[1] = band->float_left[1][index];
+        }
     } else {
         const sj_int128 left = band->int_left[0][index];
         probe->smallest[0] = sj_saturate(left - sj_widen(band->int_hi[0]));

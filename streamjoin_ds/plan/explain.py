@@ -95,15 +95,29 @@ def _join(bound: BoundJoin) -> Iterator[str]:
         yield from _folder(stream)
     for condition in bound.conditions:
         yield f"  find        {condition.text}   {_bounds(bound, condition)} by {_COMPARISONS[condition.kind]}"
+    yield from _finding(bound)
     for name, filters in zip(join.names, bound.filters, strict=True):
         for term in filters:
             yield f"  filter      {term.text}   at the source of {name}"
     for term in bound.terms:
         yield f"  decide      {term.text}"
-    if not any(isinstance(predicate, Band) for predicate in join.predicates):
+    if not bound.finding and not any(isinstance(predicate, Band) for predicate in join.predicates):
         yield "  find        no band and no equality: every combination inside the window is tested"
     yield f"  result      {', '.join(bound.result_schema.names)}"
     yield f"  fingerprint {bound.fingerprint}"
+
+
+def _finding(bound: BoundJoin) -> Iterator[str]:
+    """Yield how conditions find that decide as well: each is also among the lines that say what decides."""
+    for condition in bound.finding:
+        if condition.kind == "int":
+            text = f"[{_signed(condition.lo)}, {_signed(condition.hi)}] between the event times"
+            yield f"  find        {condition.text}   {text}, with the window"
+    for band in bound.finders.bands:
+        yield f"  find        {band.text}   {band.left.text} within {band.eps:.6g} of {band.right.text}"
+    for one in bound.finders.intervals:
+        ends = " and ".join(f"{bound.low.text} <= {bound.high.text}" for bound in one.bounds)
+        yield f"  find        {' and '.join(one.texts)}   by the interval {ends}"
 
 
 def _table(stream: Stream) -> Iterator[str]:

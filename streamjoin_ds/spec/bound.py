@@ -11,13 +11,15 @@
     boolean, =                      int          0 or 1
     string or binary, =             hash         64-bit hash finds, the values themselves decide
     conditions on several streams   terms        decided on the combinations that were found (`evaluation`)
+    what these say of where         limit        float64, wider than the condition: only to find (`finders`)
     conditions on one stream        filters      decided at the source
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass
 from functools import cached_property
 from typing import Any
@@ -32,10 +34,12 @@ from streamjoin_ds.spec.evaluation import Mask, holds
 from streamjoin_ds.spec.event_time import MAX_TS_US, MIN_TS_US
 from streamjoin_ds.spec.exact import exact_bounds
 from streamjoin_ds.spec.expression import Expression
+from streamjoin_ds.spec.finders import NO_FINDERS, Finders, finders_of
 from streamjoin_ds.spec.fingerprint import fingerprint
 from streamjoin_ds.spec.how import absent_streams, decided_streams, has_lonely_rows, has_pairs
 from streamjoin_ds.spec.inside import inside_schema, nanoseconds_name
 from streamjoin_ds.spec.join_parts import JoinParts
+from streamjoin_ds.spec.limit import Limit
 from streamjoin_ds.spec.periodic_window import WINDOW_ID, PeriodicWindow
 from streamjoin_ds.spec.predicate import Band, Column, negated
 from streamjoin_ds.spec.stream import Generator, check_time_column, schema_text
@@ -46,7 +50,10 @@ __all__ = ["SEQ", "TS", "BoundJoin", "Condition", "Key", "ResultColumn", "Term",
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A column of one stream, and the form in which it is compared: ``kind`` is "float", "int", "ns" or "hash"."""
+    """A column of one stream, and the form in which it is compared: ``kind`` is "float", "int", "ns" or "hash".
+
+    The kind "limit" is of a `Limit`, and `column` is then its text.
+    """
 
     column: str
     kind: str
@@ -65,9 +72,12 @@ class Condition:
     kind : str
         The kind of both keys.
     lo, hi : int or float
-        Floats for the kind "float", integers within int64 for "int" and "ns"; both 0 for "hash".
+        Floats for the kinds "float" and "limit", integers within int64 for "int" and "ns"; both 0 for "hash". A
+        condition that only finds may have an infinite end.
     text : str
         The predicate or rule that the condition stands for.
+    interval_number : int
+        Of a condition that is one end of an interval: the number of the interval. -1: it is none.
     """
 
     left_stream: int
@@ -78,6 +88,7 @@ class Condition:
     lo: int | float
     hi: int | float
     text: str
+    interval_number: int = -1
 
 
 @dataclass(frozen=True)
@@ -108,6 +119,8 @@ class BoundJoin:
     bars : tuple of tuple of Term
         For each stream the conditions on it alone that keep a tuple from having partners, and are no filters: those
         of the predicates, where a tuple without a partner makes a row (`how`).
+    finders : Finders
+        What the terms say of where their pairs can be. It changes no row of the result, and no fingerprint.
     """
 
     join: JoinParts
@@ -119,6 +132,7 @@ class BoundJoin:
     read_schemas: tuple[pa.Schema, ...]
     result: tuple[ResultColumn, ...]
     bars: tuple[tuple[Term, ...], ...] = ()
+    finders: Finders = NO_FINDERS
 
     @property
     def how(self) -> str:
@@ -187,6 +201,45 @@ class BoundJoin:
         """For each stream the key in which its window is measured: the event time; in a count window the number."""
         position = Key(SEQ, "int")
         return tuple(keys.index(position) if self.join.window.kind == "count" else 0 for keys in self.keys)
+
+    @cached_property
+    def limits(self) -> tuple[tuple[Limit, ...], ...]:
+        """For each stream the limits by which it is found; as keys they come behind `keys`."""
+        found: list[list[Limit]] = [[] for _ in self.names]
+        for stream, limit in self.finders.limits:
+            if limit not in found[stream]:
+                found[stream].append(limit)
+        return tuple(map(tuple, found))
+
+    @cached_property
+    def index_keys(self) -> tuple[tuple[Key, ...], ...]:
+        """For each stream its keys, and those by which it is only found: a key for each of `limits`."""
+        return tuple(
+            (*keys, *(Key(limit.text, "limit") for limit in limits))
+            for keys, limits in zip(self.keys, self.limits, strict=True)
+        )
+
+    @cached_property
+    def finding(self) -> tuple[Condition, ...]:
+        """What `finders` say as conditions on `index_keys`: they hold for all results, and for other pairs too."""
+
+        def key(stream: int, limit: Limit) -> int:
+            return len(self.keys[stream]) + self.limits[stream].index(limit)
+
+        found = _tighter_times(self.conditions, self.finders)
+        for band in self.finders.bands:
+            left, right = key(band.left_stream, band.left), key(band.right_stream, band.right)
+            found.append(
+                Condition(band.left_stream, band.right_stream, left, right, "limit", -band.eps, band.eps, band.text)
+            )
+        for number, one in enumerate(self.finders.intervals):
+            for bound in one.bounds:
+                low, high = key(bound.low_stream, bound.low), key(bound.high_stream, bound.high)
+                sides = (bound.low_stream, bound.high_stream, low, high, "limit", -math.inf, 0.0)
+                if bound.low_stream > bound.high_stream:
+                    sides = (bound.high_stream, bound.low_stream, high, low, "limit", 0.0, math.inf)
+                found.append(Condition(*sides, " and ".join(one.texts), number))
+        return tuple(found)
 
     def stamps(self, stream: int) -> tuple[str, ...]:
         """Return the inside columns that the source stamps on a stream's tuples for the window: int64, never null."""
@@ -386,6 +439,8 @@ def bind(join: JoinParts, schemas: Mapping[str, pa.Schema]) -> BoundJoin:
     kept = [*deciding, *(term for own in bars for term in own)]
     compared |= {(column.stream, column.name) for term in kept for column in term.columns}
     read = compared | {(column.stream, column.name) for term in terms for column in term.columns}
+    numbers_of = {name: number for number, name in enumerate(join.names)}
+    finders = finders_of(deciding, numbers_of, {stream.name: stream.time for stream in join.streams})
     return BoundJoin(
         join,
         travelling_columns(join, schemas, selected, compared),
@@ -396,6 +451,9 @@ def bind(join: JoinParts, schemas: Mapping[str, pa.Schema]) -> BoundJoin:
         travelling_columns(join, schemas, selected, read),
         result,
         bars,
+        finders.besides(
+            {frozenset((Column(join.names[n], name), Column(join.names[m], other))) for n, name, m, other, *_ in found}
+        ),
     )
 
 
@@ -420,6 +478,29 @@ def _window_conditions(join: JoinParts, keys: list[list[Key]]) -> list[Condition
             Condition(rule.left_stream, rule.right_stream, numbers[0], numbers[1], "int", rule.lo, rule.hi, text)
         )
     return conditions
+
+
+def _tighter_times(conditions: Sequence[Condition], finders: Finders) -> list[Condition]:
+    """Return what is known of the event times of two streams, where it is more than the conditions on them say."""
+    known: dict[tuple[int, int], tuple[int | float, int | float]] = {}
+    for condition in conditions:
+        if condition.left_key == condition.right_key == 0:
+            pair = (condition.left_stream, condition.right_stream)
+            lo, hi = known.get(pair, (-math.inf, math.inf))
+            known[pair] = (max(lo, condition.lo), min(hi, condition.hi))
+    tighter, texts = dict(known), {}
+    for moment in finders.times:
+        pair = (min(moment.left_stream, moment.right_stream), max(moment.left_stream, moment.right_stream))
+        lo, hi = tighter.get(pair, (-math.inf, math.inf))
+        is_turned = moment.left_stream > moment.right_stream
+        tighter[pair] = (max(lo, -moment.most_us), hi) if is_turned else (lo, min(hi, moment.most_us))
+        texts[pair] = moment.text
+    found = []
+    for pair, (lo, hi) in tighter.items():
+        if known.get(pair) != (lo, hi) and lo <= hi:
+            lo, hi = max(lo, -(1 << 63)), min(hi, (1 << 63) - 1)
+            found.append(Condition(*pair, 0, 0, "int", int(lo), int(hi), texts[pair]))
+    return found
 
 
 def _key(keys: list[Key], key: Key) -> int:

@@ -16,7 +16,7 @@ from streamjoin_ds.spec.event_time import DAY_US
 from streamjoin_ds.spec.predicate import Column
 from streamjoin_ds.spec.typed import EXACT, Typed
 
-__all__ = ["holds"]
+__all__ = ["float_values", "holds"]
 
 Mask: TypeAlias = "npt.NDArray[np.bool_]"
 # An Arrow array with a value for each row, or one Arrow scalar for all rows.
@@ -65,6 +65,28 @@ def holds(condition: Typed, rows: int, column: Callable[[Column], pa.Array]) -> 
     if isinstance(found, pa.Scalar):
         return np.full(rows, found.as_py() is True)
     return np.asarray(found.fill_null(False).to_numpy(zero_copy_only=False), dtype=np.bool_)
+
+
+def float_values(node: Typed, rows: int, column: Callable[[Column], pa.Array]) -> npt.NDArray[np.float64]:
+    """Return an expression's values as float64, NaN for null; times are in microseconds.
+
+    Parameters
+    ----------
+    node : Typed
+        An expression of a number, a time or a duration.
+    rows, column
+        As for `holds`.
+    """
+    if node.op == "column" and node.family in ("float", "number"):
+        assert node.column is not None
+        plain = column(node.column)
+        if not plain.null_count and not pa.types.is_decimal(plain.type):
+            return np.ascontiguousarray(plain.to_numpy(zero_copy_only=False), dtype=np.float64)
+    found = _Rows(rows, column)
+    values = found.as_float(node)
+    if isinstance(values, pa.Scalar):
+        return np.full(rows, np.nan if not values.is_valid else values.as_py())
+    return np.asarray(values.to_numpy(zero_copy_only=False), dtype=np.float64)
 
 
 class _Rows:
@@ -131,6 +153,8 @@ class _Rows:
         sides = [self._as_float(argument) for argument in node.args]
         if node.op in _PLAIN:
             return _PLAIN[node.op](*sides)
+        if node.op == "sqrt":
+            return pc.sqrt(sides[0])
         left, right = sides
         right = pc.if_else(pc.equal(right, 0.0), pa.scalar(None, pa.float64()), right)
         if node.op == "/":
@@ -163,6 +187,15 @@ class _Rows:
             rest = abs(l_value) % abs(r_value)
             found.append(_decimal(-rest if l_value < 0 else rest, node.scale))
         return pa.array(found, pa.decimal256(node.digits, node.scale))
+
+    def as_float(self, node: Typed) -> Values:
+        """Return the values of a node of any family of numbers and times as float64."""
+        if node.family in ("float", "number"):
+            return self._as_float(node)
+        values = self.value(node)
+        if values.type == pa.int64():  # times that are whole numbers of 10**-scale microseconds
+            return pc.divide(pc.cast(values, pa.float64(), safe=False), float(10**node.scale))
+        return self._as_float(node)
 
     def _as_float(self, node: Typed) -> Values:
         values = self.value(node)

@@ -48,6 +48,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MICROSECOND = timedelta(microseconds=1)
 _PLAIN = Context(prec=10_000)  # makes 0.10 the same as 0.1; it has more digits than a text may have, and never rounds
 _OPPOSITE = {"=": "<>", "<>": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
+_FUNCTIONS = ("abs", "sqrt")
 _TURNED = {">": "<", ">=": "<="}
 
 COMPARISONS = tuple(_OPPOSITE)
@@ -84,8 +85,8 @@ class Call:
     Parameters
     ----------
     op : str
-        A comparison (``= <> < <= > >=``), ``+ - * / %``, ``neg``, ``abs``, ``and`` and ``or`` (two or more operands),
-        ``not``, ``is_null``, ``between`` (value, low, high), ``in`` (value, then the list).
+        A comparison (``= <> < <= > >=``), ``+ - * / %``, ``neg``, ``abs``, ``sqrt``, ``and`` and ``or`` (two or more
+        operands), ``not``, ``is_null``, ``between`` (value, low, high), ``in`` (value, then the list).
     args : tuple of Expression
         The operands.
     """
@@ -95,8 +96,8 @@ class Call:
 
     def __str__(self) -> str:
         first, *others = (_operand(argument) for argument in self.args)
-        if self.op == "abs":
-            return f"abs({self.args[0]})"
+        if self.op in _FUNCTIONS:
+            return f"{self.op}({self.args[0]})"
         if self.op == "neg":
             return f"-({self.args[0]})"
         if self.op == "not":
@@ -213,7 +214,7 @@ _READERS: dict[str, Callable[[Any], Value]] = {
 
 
 def _operand(expression: Expression) -> str:
-    return f"({expression})" if isinstance(expression, Call) and expression.op != "abs" else str(expression)
+    return f"({expression})" if isinstance(expression, Call) and expression.op not in _FUNCTIONS else str(expression)
 
 
 def _leaves(expression: Expression) -> Iterator[Expression]:

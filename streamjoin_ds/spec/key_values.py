@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-__all__ = ["item_dtype", "item_values", "key_dtype", "key_values", "nullable_key_values"]
+__all__ = ["is_float", "item_dtype", "item_values", "key_dtype", "key_values", "nullable_key_values"]
 
 _DTYPES: dict[pa.DataType, np.dtype[Any]] = {}
 # By bits. complex128 stands for any 16-byte item: such items are copied, never computed with.
@@ -51,7 +51,7 @@ def key_values(array: pa.Array, kind: str) -> npt.NDArray[Any]:
     Parameters
     ----------
     array : pyarrow.Array, shape (n,)
-    kind : {"float", "int", "ns"}
+    kind : {"float", "int", "ns", "limit"}
         Hashes are the engine's: `streamjoin_ds.engine.arrays.columns.byte_column`.
 
     Returns
@@ -60,7 +60,7 @@ def key_values(array: pa.Array, kind: str) -> npt.NDArray[Any]:
         A view of the column where its items have that form already.
     """
     types = pa.types
-    if kind == "float":
+    if is_float(kind):
         if types.is_float64(array.type):
             return item_values(array)
         return np.ascontiguousarray(array.to_numpy(zero_copy_only=False), dtype=np.float64)
@@ -91,4 +91,9 @@ def nullable_key_values(array: pa.Array, kind: str) -> tuple[npt.NDArray[Any], n
 
 def key_dtype(kind: str) -> np.dtype[Any]:
     """Return the dtype of a key's values."""
-    return np.dtype(np.float64 if kind == "float" else np.int64)
+    return np.dtype(np.float64 if is_float(kind) else np.int64)
+
+
+def is_float(kind: str) -> bool:
+    """Whether a key's values are float64."""
+    return kind in ("float", "limit")

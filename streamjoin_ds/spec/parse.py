@@ -246,7 +246,7 @@ class _Reader:
         if type(node) in _BINARY:
             left, right = (self.expression(side, depth - 1) for side in (node.this, node.expression))
             return _folded(_BINARY[type(node)], left, right)
-        if isinstance(node, (sql.Not, sql.Neg, sql.Abs)):
+        if isinstance(node, (sql.Not, sql.Neg, sql.Abs, sql.Sqrt)):
             return self._unary(node, depth)
         if isinstance(node, sql.Is):
             if not isinstance(node.expression, sql.Null):
@@ -281,8 +281,8 @@ class _Reader:
         inner = self.expression(node.this, depth - 1)
         if isinstance(node, sql.Not):
             return call("not", inner)
-        if isinstance(node, sql.Abs):
-            return call("abs", inner)
+        if isinstance(node, (sql.Abs, sql.Sqrt)):
+            return call("abs" if isinstance(node, sql.Abs) else "sqrt", inner)
         bound = _bound(inner)
         return call("neg", inner) if bound is None else Literal(negated(bound))  # type: ignore[arg-type]
 

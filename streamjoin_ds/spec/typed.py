@@ -15,6 +15,7 @@
   than 76 digits (a product of four 64-bit columns) is refused when it is bound.
 - ``/`` always gives float64, for integers too (as in Spark). ``x / 0`` and ``x % 0`` are null. ``%`` has the sign of
   its left side.
+- ``sqrt`` gives float64, NaN for a number below zero.
 - A literal that needs more than 76 digits before or after the point (``1e100``) is a float64.
 - Beside a float, a number becomes the nearest float64, also an int64 beyond 2^53 (as in Spark and DuckDB).
 - A comparison is within one family, between number and float, or between date and timestamp (a date is its midnight
@@ -131,6 +132,10 @@ def _typed(expression: Expression, type_of: TypeOf) -> Typed:
             _refuse(
                 expression, f"needs a number or a duration, not {families[0]}", "- and abs() take numbers and durations"
             )
+        if op == "sqrt":
+            if families[0] == "interval":
+                _refuse(expression, "needs a number, not interval", "sqrt() takes numbers")
+            return Typed(op, "float", args)
         return Typed(op, families[0], args, args[0].magnitude, args[0].scale)
     return _arithmetic(expression, args, families)
 

@@ -45,6 +45,8 @@ def oracle_value(join: Join, expression: Expression, rows: Mapping[str, Mapping[
         return False if False in ends else None if None in ends else True
     if None in values:
         return None
+    if op == "sqrt":
+        return math.sqrt(float(first)) if not float(first) < 0 else math.nan
     if len(values) == 1:
         return not first if op == "not" else abs(first) if op == "abs" else -first
     return _compared(op, *values) if op in _COMPARED else _computed(op, *values)

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from streamjoin_ds.engine import JoinEngine
 from streamjoin_ds.spec import Column, CountWindow, Join, PeriodicWindow, Stream, TimeWindow, WindowKind, not_equal
 from streamjoin_ds.spec.event_time import MAX_TS_US, MIN_TS_US
+from streamjoin_ds.spec.parse import parse_predicates
 from streamjoin_ds.spec.predicate import Band
 from streamjoin_ds.testing import oracle_join, random_batches, source_order
 
@@ -87,6 +88,38 @@ DOMAINS = {
 }
 
 
+# Conditions that find by intervals, and those that look like such.
+_INTERVALS = (
+    "{lp} BETWEEN {rp} AND {rq}",
+    "{lp} <= {rq} AND {rp} <= {lq}",
+    "{lp} < {rp}",
+    "{lp} = {rp} + ({rq} - {rq})",
+)
+FINDING = {
+    "float": (
+        *_INTERVALS,
+        *("abs({lp} - {rp}) <= {rq}", "abs({lp} - {rp}) <= 0.05 * {rp}", "abs({lp} - {rp}) / 2 < {rq} + {lq}"),
+        "({lp} - {rp}) * ({lp} - {rp}) + ({lq} - {rq}) * ({lq} - {rq}) <= 2.5",
+        "({lp} - {rp}) * ({lp} - {rp}) + ({lq} - 1.5) * ({lq} - 1.5) <= {rq} * {rq}",
+        "sqrt(({lp} - {rp}) * ({lp} - {rp}) + 2 * (({lq} - {rq}) * ({lq} - {rq}))) <= {rq}",
+        "{lp} - {lq} <= {rp} - 0.1 AND 3 * {rq} - {lp} < {rp}",
+    ),
+    "int": (
+        *_INTERVALS,
+        *("abs({lp} - {rp}) <= {rq}", "20 * abs({lp} - {rp}) <= {rp}", "({lp} - {rp}) * ({lp} - {rp}) <= 5"),
+        "{lp} - {rp} BETWEEN {rq} AND {lq}",
+    ),
+    "timestamp": (
+        *_INTERVALS[:3],
+        *("{lp} - {rp} < INTERVAL 2 MICROSECONDS AND {lp} >= {rp}", "abs({lp} - {rp}) <= {lq} - {rq}"),
+        "{l}.t >= {r}.t - INTERVAL 3 MICROSECONDS AND {lp} <= {rp} + INTERVAL 1 MICROSECONDS",
+        "{l}.t < {r}.t AND {r}.t - INTERVAL 9 MICROSECONDS <= {l}.t",
+    ),
+    "date": _INTERVALS[:3],
+    "decimal": (*_INTERVALS, "abs({lp} - {rp}) <= {rq}", "abs({lp} - {rp}) <= 0.05 * {rp}"),
+}
+
+
 @dataclass(frozen=True)
 class Scenario:
     """A join and its streams as tables, in the streams' order."""
@@ -106,10 +139,11 @@ def scenarios(
     extreme_times: bool = True,
     kinds: tuple[str, ...] = ("time", "count", "periodic"),
     note: bool = True,
+    finds: bool = True,
 ) -> Scenario:
     """Draw a join of 2 to 4 streams with up to three predicates between random pairs of them.
 
-    `note` adds a column of text to each stream.
+    `note` adds a column of text to each stream. `finds` adds a condition whose bounds are columns, in two of three.
     """
     # The tables come from a seed: hypothesis by itself draws mostly empty and equal ones.
     chooser = random.Random(draw(st.integers(0, 2**32)))
@@ -139,6 +173,14 @@ def scenarios(
                 math.floor(min(hi, 5.0)) if math.floor(min(hi, 5.0)) >= math.ceil(lo) else math.ceil(lo),
             )
         predicates.append(Band(*columns, lo, hi))
+    if finds and draw(st.integers(0, 2)):
+        left, right = draw(st.permutations(range(count)))[:2]
+        domain = draw(st.sampled_from([name for name in domains if name in FINDING] or ["float"]))
+        for side in (left, right):
+            fields[side] += [(f"{name}{side}", domain, draw(st.sampled_from(DOMAINS[domain].types))) for name in "pq"]
+        places = {"l": names[left], "r": names[right], "lp": f"{names[left]}.p{left}", "lq": f"{names[left]}.q{left}"}
+        places |= {"rp": f"{names[right]}.p{right}", "rq": f"{names[right]}.q{right}"}
+        predicates += parse_predicates(draw(st.sampled_from(FINDING[domain])).format(**places))
     window = window_of(chooser, draw(st.sampled_from(kinds)), count)
     tables, listed = {}, []
     for name, stream_fields in zip(names, fields, strict=True):

@@ -32,6 +32,10 @@ SMALL_OR_USUAL = {
         "least_viewed_rows": (1, 256),
         "rows_per_search": (1, 64),
         "least_searched_rows": (0, 1 << 15),
+        "interval_share": (0.0, 0.02, 1.1),
+        "half_interval_share": (0.0, 0.4),
+        "split_cost": (0.0, 256.0),
+        "most_lengths": (1, 3, 64),
     },
     "merging": {
         "ratio": (2, 3, 4),

@@ -516,6 +516,17 @@ BUGS = (
         ),
         asks=("parted",),
     ),
+    # --- conditions that find
+    _bug(
+        "limits are rounded the wrong way",
+        ("spec.limit:Limit._sum", "if self.is_upper else", "if not self.is_upper else"),
+        asks=("found",),
+    ),
+    _bug(
+        "the event times are found without the end of their bound",
+        ("spec.bound:_tighter_times", "max(lo, -moment.most_us)", "max(lo, 1 - moment.most_us)"),
+        asks=("found",),
+    ),
 )
 
 # The code once was like this. One schedule in some thousands meets the bug (`test_regressions` has one).

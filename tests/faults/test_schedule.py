@@ -15,6 +15,7 @@ from tests.faults.model.schedule import (
     CHANGES_FROM,
     CLOCKS_FROM,
     CORES_FROM,
+    FOUND_FROM,
     LAYOUTS_FROM,
     PARTS_FROM,
     POINTS,
@@ -68,17 +69,18 @@ def test_seeds_draw_every_ask_and_many_together() -> None:
     asked = {seed: random_schedule(seed).asks for seed in seeds}
     clocks = {name for seed in range(CLOCKS_FROM, CLOCKS_FROM + 60) for name in random_schedule(seed).asks}
     changes = {"quarantine", "settings", "upkeep"}
-    before = set(ASKS) - {"relaid", "cores", "ranges", "parted"}
+    before = set(ASKS) - {"relaid", "cores", "ranges", "parted", "found"}
     assert {name for asks in asked.values() for name in asks} == before - {"idle", "future"} - changes
     assert clocks == before - changes
     drawn = {
         first: {name for seed in range(first, first + 100) for name in random_schedule(seed).asks}
-        for first in (CHANGES_FROM, LAYOUTS_FROM, CORES_FROM, RANGES_FROM, PARTS_FROM)
+        for first in (CHANGES_FROM, LAYOUTS_FROM, CORES_FROM, RANGES_FROM, PARTS_FROM, FOUND_FROM)
     }
     relaid, moved = before | {"relaid"}, before | {"relaid", "cores"}
-    ranges = set(ASKS) - {"parted"}
+    parted = set(ASKS) - {"found"}
+    ranges = parted - {"parted"}
     expected = {CHANGES_FROM: before, LAYOUTS_FROM: relaid, CORES_FROM: moved, RANGES_FROM: ranges}
-    assert drawn == {**expected, PARTS_FROM: set(ASKS)}
+    assert drawn == {**expected, PARTS_FROM: parted, FOUND_FROM: set(ASKS)}
     assert max(map(len, asked.values())) >= 3
     assert sum(not asks for asks in asked.values()) > 60
     assert sum("self" in asks for asks in asked.values()) > 20

@@ -19,7 +19,8 @@ SEEDS = 1_000
 CHUNK = 100
 REST = 225
 # For each ask, how many schedules `make test-all` runs, and how many there are with the campaign's: self-joins, silence
-# and futures, bad files, other settings, upkeep, ranges of a band attribute, streams of many partitions.
+# and futures, bad files, other settings, upkeep, ranges of a band attribute, streams of many partitions, and conditions
+# that find.
 MORE = {
     "self": (30, 125),
     "idle": (20, 80),
@@ -29,6 +30,7 @@ MORE = {
     "upkeep": (5, 12),
     "ranges": (20, 80),
     "parted": (20, 80),
+    "found": (20, 80),
 }
 
 

@@ -237,3 +237,64 @@ def test_the_loop_without_unrolling_finds_the_same(kernel):
 def test_the_roof_is_above_the_loop_without_simd():
     assert native.scan_roof(False) > 1e7
     assert native.scan_roof(True, "scalar") > 1e6
+
+
+EDGES = [0.0, -0.0, 1e300, -1e300, 1.7976931348623157e308, -1.7976931348623157e308, 5e-324]
+
+
+@pytest.mark.parametrize("first", [-1, 2])
+@pytest.mark.parametrize("is_own", [True, False], ids=["of points", "of intervals"])
+def test_an_interval_has_its_end_by_another_value_of_the_probe(first, is_own):
+    """Rows are sorted by their upper ends; a probe's lower end begins its rows, its upper end ends them."""
+    rng = np.random.default_rng([first + 1, is_own])
+    lows = np.concatenate([rng.random(60) * 100, EDGES])
+    left = [lows, np.concatenate([lows[:60] + rng.random(60) * 5, EDGES[::-1]]), np.floor(lows / 20).clip(-9, 9)]
+    answers = []
+    for kernel in KERNELS:
+        found, tested = [], 0
+        for rows in (3000, 700):
+            run_rng = np.random.default_rng(rows)
+            uppers = np.concatenate([run_rng.random(rows - len(EDGES)) * 100, EDGES])
+            lengths = np.zeros(rows) if is_own else run_rng.random(rows) * 3
+            right = [uppers, uppers - lengths, np.floor(uppers / 20).clip(-9, 9)]
+            order = kernel.module.grid_order(
+                kernel.module.grid_buckets(right[2], 1.0, 0.0) if first == 2 else None, uppers
+            )
+            right = [np.ascontiguousarray(column[order]) for column in right]
+            lo, hi = [-INF, 0.0, 0.0], [0.0, INF, 0.0]
+            ids, starts = None, None
+            if first == 2:
+                ids, starts = kernel.module.bucket_directory(kernel.module.grid_buckets(right[2], 1.0, 0.0))
+            facts = {"first": first, "second": 0, "past": 1, "width": 1.0, "bucket_ids": ids, "bucket_starts": starts}
+            interval_lo = -float(np.nextafter((right[0] - right[1]).max(), INF))
+            steps = kernel.module.step_starts(right[0]) if first < 0 else None
+            index = kernel.module.RunIndex(right, lo, hi, steps=steps, interval_lo=interval_lo, **facts)
+            pairs, candidates = drained(kernel, left, [index])
+            assert sorted(pair[:2] for pair in pairs) == array_matches(left, right, lo, hi), kernel.name
+            assert candidates < 0.5 * len(lows) * rows
+            buckets = kernel.module.probe_buckets(left[2], 0.0, 0.0, 1.0) if first == 2 else None
+            sorted_by = kernel.module.grid_order(buckets, left[0])
+            probing = kernel.module.GridProbe(
+                [np.ascontiguousarray(column[sorted_by]) for column in left], right, lo, hi,
+                probe_order=sorted_by, interval_lo=interval_lo, implementation=kernel.name, **facts,
+            )  # fmt: skip
+            out = np.empty((2, 64), dtype=np.int32)
+            again = []
+            while written := probing.fill(*out):
+                again += zip(out[0, :written].tolist(), out[1, :written].tolist(), strict=True)
+            assert sorted(again) == sorted(pair[:2] for pair in pairs)
+            found, tested = found + pairs, tested + candidates + probing.candidates
+        answers.append((found, tested))
+    assert len(answers[0][0]) > 500
+    assert all(answer == answers[0] for answer in answers)
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
+def test_an_interval_is_of_two_conditions_on_floats(kernel):
+    floats, ints = np.zeros(9), np.zeros(9, dtype=np.int64)
+    facts = {"first": -1, "second": 0, "width": 1.0}
+    for right, past in (([floats, ints], 1), ([ints, floats], 1), ([floats, floats], 0), ([floats, floats], 2)):
+        with pytest.raises(KernelError, match="past"):
+            kernel.module.RunIndex(right, [0, 0], [0, 0], past=past, **facts)
+    with pytest.raises(KernelError, match="interval_lo"):
+        kernel.module.RunIndex([floats, floats], [0, 0], [0, 0], past=1, interval_lo=float("nan"), **facts)

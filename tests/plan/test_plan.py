@@ -134,3 +134,22 @@ def test_a_column_that_looks_like_an_operator_is_not_a_residual() -> None:
     schema = pa.schema([("ts", pa.timestamp("us", tz="UTC")), ("a<>b", pa.int8())])
     bound = bind(Join([Stream("e"), Stream("w")], "e.`a<>b` = w.`a<>b`"), {"e": schema, "w": schema})
     assert "decide" not in explain(Plan(bound, Layout((1, 1)), 1))
+
+
+@pytest.mark.parametrize(
+    ("on", "told"),
+    [
+        ("e.x BETWEEN w.lo AND w.hi", "by the interval e.x <= w.hi and w.lo <= e.x"),
+        ("abs(e.x - w.lo) <= 0.5 * w.hi", "by the interval e.x <= (w.hi * 0.5) + w.lo and w.lo - (w.hi * 0.5) <= e.x"),
+        ("(e.x - w.lo) * (e.x - w.lo) <= 25", "e.x within 5 of w.lo"),
+        ("e.ts >= w.ts - INTERVAL 3 SECONDS", "[-3s, 1m] between the event times, with the window"),
+    ],
+)
+def test_explain_says_by_what_a_condition_finds(on: str, told: str) -> None:
+    columns = pa.schema([("ts", pa.timestamp("us", tz="UTC")), *((name, pa.float64()) for name in ("x", "lo", "hi"))])
+    text = explain(
+        Plan(bind(Join([Stream("e"), Stream("w")], on, "1m"), {"e": columns, "w": columns}), Layout((1, 1)), 1)
+    )
+    assert told in text
+    assert text.count("decide") == (2 if "BETWEEN" in on else 1)
+    assert "every combination" not in text

@@ -58,12 +58,11 @@ def values(draw: st.DrawFn, family: str, depth: int, streams: Sequence[str]) -> 
         return draw(conditions(depth - 1, streams))
     if depth and kind > 2:
         if family in ("number", "float"):
-            op = draw(
-                st.sampled_from(["+", "-", "*", "%", "neg", "abs"] if family == "number" else ["/", "+", "*", "%"])
-            )
+            of_floats = ["/", "+", "*", "%", "sqrt"]
+            op = draw(st.sampled_from(["+", "-", "*", "%", "neg", "abs"] if family == "number" else of_floats))
             sides = ("number", "number") if family == "number" else draw(st.permutations(["float", "number"]))
             operands = [draw(values(side, depth - 1, streams)) for side in sides]
-            return Call(op, tuple(operands[: 1 if op in ("neg", "abs") else 2]))
+            return Call(op, tuple(operands[: 1 if op in ("neg", "abs", "sqrt") else 2]))
         if family == "interval":
             times = [draw(values(draw(st.sampled_from(["timestamp", "date"])), depth - 1, streams)) for _ in "lr"]
             return draw(

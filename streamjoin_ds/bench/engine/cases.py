@@ -15,6 +15,7 @@ from streamjoin_ds.bench.engine.feeds import (
     band1d,
     band2d,
     equal_keys,
+    intervals,
     outside,
     periodic,
     product,
@@ -93,6 +94,24 @@ def _filled(join: WindowJoin, feed: WorkloadFeed) -> int:
         for _ in join.push(batches, feed.time_us(place), [place] * len(batches)):
             pass
     return place
+
+
+class _AtOnce:
+    """Joins all tuples of a window in one push into an empty join, run after run."""
+
+    def __init__(self, feed: WorkloadFeed, threads: int) -> None:
+        self._feed, self._cores, self._threads = feed, cores_to_lease()[:threads], threads
+        self._batches = feed.batches(0, feed.window_rows)
+
+    def run(self, pushes: int, compared: int) -> Numbers:
+        matches, elapsed_s = 0, 0.0
+        for number in range(pushes):
+            join = WindowJoin(self._feed.bound, bucket_rows=BUCKET_ROWS, threads=self._threads, cores=self._cores)
+            began = time.perf_counter()
+            found = sum(chunk.num_rows for chunk in join.push(self._batches))
+            elapsed_s += time.perf_counter() - began
+            matches += found if number < compared else 0
+        return {"rows_per_second": 2 * pushes * self._feed.window_rows / elapsed_s, "matches": matches}
 
 
 class _Growing:
@@ -278,6 +297,19 @@ def _duckdb(seconds_a_batch: float) -> Callable[[int, int], Case]:
     return make
 
 
+def _duckdb_intervals(window_rows: int, threads: int) -> Case:
+    from streamjoin_ds.bench.engine.duckdb import DuckDBIntervals
+
+    feed = intervals(window_rows)
+    return DuckDBIntervals(feed, 1 << 13, feed.window_rows + warm_pushes(feed, 1 << 13) * (1 << 13), threads)
+
+
+def _duckdb_intervals_at_once(window_rows: int, threads: int) -> Case:
+    from streamjoin_ds.bench.engine.duckdb import DuckDBAtOnce
+
+    return DuckDBAtOnce(intervals(window_rows), threads)
+
+
 # By name: a function that makes a contestant, given the rows of a window and the threads.
 CASES: Mapping[str, Callable[[int, int], Case]] = {
     "band2d-1s": lambda rows, threads: _Batches(band2d(rows), 5_117, threads),
@@ -301,6 +333,10 @@ CASES: Mapping[str, Callable[[int, int], Case]] = {
     "memory": lambda rows, threads: _Memory(band2d(rows)),
     "duckdb-1s": _duckdb(1.0),
     "duckdb-10ms": _duckdb(0.01),
+    "intervals": lambda rows, threads: _Batches(intervals(rows), 1 << 13, threads),
+    "intervals-at-once": lambda rows, threads: _AtOnce(intervals(rows), threads),
+    "duckdb-intervals": _duckdb_intervals,
+    "duckdb-intervals-at-once": _duckdb_intervals_at_once,
 }
 
 

@@ -12,7 +12,17 @@ import pyarrow as pa
 from streamjoin_ds.source.generated.synthetic import words
 from streamjoin_ds.spec import BoundJoin, CountWindow, Join, PeriodicWindow, Stream, TimeWindow, WindowKind, bind
 
-__all__ = ["WorkloadFeed", "band1d", "band2d", "equal_keys", "outside", "periodic", "product", "three_streams"]
+__all__ = [
+    "WorkloadFeed",
+    "band1d",
+    "band2d",
+    "equal_keys",
+    "intervals",
+    "outside",
+    "periodic",
+    "product",
+    "three_streams",
+]
 
 _BLOCK_ROWS = 1 << 16  # values of a column that are made, and cached, at once
 _TIME = pa.timestamp("us", tz="UTC")
@@ -160,6 +170,29 @@ def product(rows: int) -> WorkloadFeed:
     """Return a join with no condition and a window that holds every row: all pairs match."""
     columns = {"x": pa.int64()}, {"a": pa.int64()}
     return _feed(columns, (), 1e6, rows, dict.fromkeys("xa", 1000))
+
+
+@dataclass(frozen=True)
+class _IntervalFeed(WorkloadFeed):
+    """A feed of points ``x``, and of intervals from ``lo`` to ``hi`` whose lengths are of many sizes."""
+
+    def _block(self, stream: int, field: pa.Field, block: int) -> np.ndarray:
+        place = _values(self.seed, f"{stream}.place", block, 1 << 40) * (self.domains["x"] / (1 << 40))
+        if field.name != "hi":
+            return np.asarray(place)
+        share = _values(self.seed, f"{stream}.length", block, 1 << 40) / (1 << 40)
+        return np.asarray(place + 10.0 ** (_LEAST_LENGTH + share * (_MOST_LENGTH - _LEAST_LENGTH)))
+
+
+# Lengths of intervals, as powers of ten: as many of each size. One in five is longer than 100, and these cover most.
+_LEAST_LENGTH, _MOST_LENGTH = -2, 3
+
+
+def intervals(window_rows: int) -> WorkloadFeed:
+    """Return a join of points and intervals of mixed lengths, about nine matches a probe: ``x BETWEEN lo AND hi``."""
+    columns = {"x": pa.float64()}, {"lo": pa.float64(), "hi": pa.float64()}
+    feed = _feed(columns, "r.x BETWEEN s.lo AND s.hi", 1e5, window_rows, {"x": window_rows * 10})
+    return _IntervalFeed(feed.bound, feed.tuples_per_second, feed.window_rows, feed.domains)
 
 
 def outside(batch: pa.RecordBatch) -> pa.Table:

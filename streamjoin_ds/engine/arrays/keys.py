@@ -9,6 +9,7 @@
             decimals (scaled), booleans (0, 1)
     ns      timestamps (ns), from a column beside them   int64
     hash    strings, binary                              xxh3 of the bytes, as int64
+    limit   expressions that only find (`spec.limit`)    float64
 
 A tuple with a null or NaN in any compared column has no partner. Such tuples are counted and no window keeps them.
 """
@@ -93,8 +94,8 @@ class NullKeyMask:
 
 
 def is_stored(kind: str) -> bool:
-    """Whether a key is kept beside its column: hashes are. All other keys are made from the column again."""
-    return kind == "hash"
+    """Whether a key is a column of a run: hashes and limits are. All other keys are made from their column again."""
+    return kind in ("hash", "limit")
 
 
 def is_widened(kind: pa.DataType) -> bool:

@@ -31,7 +31,7 @@ from streamjoin_ds.engine.probe.results import MAX_GATHERED_ROWS, PartialResults
 from streamjoin_ds.engine.probe.shares import even_edges
 from streamjoin_ds.engine.probe.window_ids import WindowIds
 from streamjoin_ds.engine.probe.window_probe import ProbeCursor, WindowProbe
-from streamjoin_ds.engine.storage.conditions import MAX_CONDITIONS, ProbeCondition, oriented
+from streamjoin_ds.engine.storage.conditions import MAX_CONDITIONS, ProbeCondition, finding, oriented
 from streamjoin_ds.engine.storage.selection import Selection, keys_of, taken
 from streamjoin_ds.engine.storage.window import Window
 from streamjoin_ds.engine.threads.scheduler import Scheduler
@@ -419,7 +419,8 @@ class _JoinStep:
     def __init__(self, bound: BoundJoin, joined: frozenset[int], stream: int) -> None:
         conditions = oriented(bound, sorted(joined), stream)
         self.stream = stream
-        self.tested: tuple[ProbeCondition, ...] = conditions[:MAX_CONDITIONS]
+        tested = (*conditions, *finding(bound, sorted(joined), stream))
+        self.tested: tuple[ProbeCondition, ...] = tested[:MAX_CONDITIONS]
         self._decision = Residual(bound, joined, stream, conditions[MAX_CONDITIONS:])
 
     def standing(self, block: dict[int, Selection]) -> dict[int, Selection]:

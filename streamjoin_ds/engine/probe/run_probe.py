@@ -18,7 +18,7 @@ from streamjoin_ds.engine.arrays.kernels import Kernels
 from streamjoin_ds.engine.probe.shares import Stretch
 from streamjoin_ds.engine.reference.arguments import Column, Int32
 from streamjoin_ds.engine.reference.kernel_objects import Probing, RunsProbe, Task
-from streamjoin_ds.engine.storage.conditions import ProbeCondition, serving
+from streamjoin_ds.engine.storage.conditions import ProbeCondition, past_of, serving
 from streamjoin_ds.engine.storage.layout import SortLayout
 from streamjoin_ds.engine.storage.run import Probed
 from streamjoin_ds.engine.storage.zone import Range
@@ -63,7 +63,7 @@ class RunProbe:
         self._conditions = conditions
         self._columns = columns
         self.count = count
-        self._ranges = [(column.min().item(), column.max().item()) for column in columns] if count else []
+        self._intervals = [(column.min().item(), column.max().item()) for column in columns] if count else []
         self._orders: dict[tuple[int, int, int | float], tuple[Int32, list[Column]]] = {}
 
     def against(self, run: Probed, stretch: Stretch) -> tuple[Probing, int] | None:
@@ -79,13 +79,14 @@ class RunProbe:
         sorted_keys = run.in_order
         if self.count * run.rows <= self._tuning.scan_pairs or (first < 0 and second < 0) or sorted_keys is None:
             return self._scan(run, open_conditions, stretch.of(self.count))
+        past = past_of(second, self._conditions)
         order, columns = self._trimmed(*self._ordered(run, first, second), run)
         if not len(order):
             return None
         part = stretch.of(len(order))
         if part.start >= part.stop:
             return None
-        used = [n for n in range(len(self._conditions)) if n in open_conditions or n in (first, second)]
+        used = [n for n in range(len(self._conditions)) if n in open_conditions or n in (first, second, past)]
         ids, starts = sorted_keys.directory if first >= 0 else (None, None)
         kernel = self._kernels.module.GridProbe(
             [columns[n][part] for n in used],
@@ -101,6 +102,8 @@ class RunProbe:
             fences=sorted_keys.fences if second >= 0 else None,
             steps=sorted_keys.steps if second >= 0 else None,
             implementation=self._kernels.implementation,
+            past=used.index(past) if past >= 0 else -1,
+            interval_lo=sorted_keys.interval_lo(second, past, self._conditions),
         )
         return kernel, 0
 
@@ -113,7 +116,7 @@ class RunProbe:
         tuning, count = self._tuning, self.count
         reaches = [
             (condition.run_key, smallest - condition.hi, largest - condition.lo)
-            for condition, (smallest, largest) in zip(self._conditions, self._ranges, strict=True)
+            for condition, (smallest, largest) in zip(self._conditions, self._intervals, strict=True)
         ]
         served: dict[SortLayout, tuple[int, int]] = {}
         for run in runs:
@@ -140,7 +143,7 @@ class RunProbe:
         """Return for each condition the values of the probes, the values of the run, and the bounds."""
         zones = [run.zone[condition.run_key] for condition in self._conditions]
         bounds = [(condition.lo, condition.hi) for condition in self._conditions]
-        return list(zip(self._ranges, zones, bounds, strict=True))
+        return list(zip(self._intervals, zones, bounds, strict=True))
 
     def _scan(self, run: Probed, used: Sequence[int], part: slice) -> tuple[Probing, int] | None:
         if part.start >= part.stop:
@@ -177,7 +180,7 @@ class RunProbe:
             if condition.run_key != 0 or condition.probe_key != 0:
                 continue
             oldest, newest = int(run.zone[0][0] + condition.lo), int(run.zone[0][1] + condition.hi)
-            smallest, largest = self._ranges[number]
+            smallest, largest = self._intervals[number]
             reach = min(newest, largest) - max(oldest, smallest) + 1
             if reach < self._tuning.trim_share * (largest - smallest + 1):
                 times = columns[number]

@@ -5,7 +5,9 @@
     few probes         one kernel over all runs                            no thread is woken for microseconds of work
     a batch            one kernel over all runs                            in parts: groups of runs, pieces of a run
     a large batch,     a kernel for each run, one after the other          in parts: some runs, pieces of a run
-    or runs to scan
+    runs to scan, or
+    intervals with
+    one end
     a bucket grid      one kernel, slice after slice of the probes         in parts: the pipeline cuts the probes
 
 A caller with threads asks for the parts, which are of like cost (`shares`), and gives each to `threads.scheduler` as a
@@ -111,7 +113,7 @@ class ProbeCursor:
     def _first(self, count: int) -> tuple[Int32, Selection]:
         """Return the first `count` pairs of the buffer: positions of probes, and the tuples they found."""
         probes, rows, places = self.pairs.rows[:, :count]
-        return probes, Selection(*self.run_set.resolved(places, rows), places)
+        return probes, Selection(*self.run_set.resolved(places, rows))
 
 
 class WindowProbe:
@@ -170,7 +172,7 @@ class WindowProbe:
 
         A bucket grid is one part, and so are few probes.
         """
-        has_groups = self.has_groups(window, count)
+        has_groups = self.has_groups(window, count) and not _has_one_end(conditions)
         if window.is_grid or (not has_groups and count <= self._tuning.few_probes):
             whole = self.begin(conditions, columns, count, window)
             whole.row_count = window.rows
@@ -186,7 +188,7 @@ class WindowProbe:
             tuning = replace(self._tuning, trim_share=0.0, scan_pairs=self._kernels.module.SCAN_PAIRS)
             probes = RunProbe(self._kernels, conditions, columns, count, tuning)
             cut = self._cut(probes, runs, self._tuning.groups_per_thread)
-            parts = [self._neighbours(part, conditions, columns, count, window) for part in cut]
+            parts = [self._neighbours(part, conditions, columns, count, window, runs) for part in cut]
         kernels = [RunByRunProbe(probes, runs, part) for part in parts]
         return [self._cursor(kernel, run_set, kernel.row_count) for kernel in kernels]
 
@@ -204,6 +206,7 @@ class WindowProbe:
         columns: list[Column],
         count: int,
         window: Window,
+        runs: Sequence[Probed],
     ) -> list[Stretch | Neighbours]:
         """Return a part with one kernel for all runs that it has whole."""
         whole = [stretch.run_number for stretch in part if stretch.is_whole]
@@ -213,9 +216,9 @@ class WindowProbe:
         before = [stretch for stretch in part if stretch.run_number < begin]
         after = [stretch for stretch in part if stretch.run_number >= end]
         run_set = window.run_set.seen_by(conditions)
-        last_rows = window.tail.rows or -1 if end == len(window.runs) else -1
+        last_rows = window.tail.rows or -1 if end == len(runs) else -1
         kernel = self._runs_probe(columns, run_set.indexes(conditions)[begin:end], last_rows, count)
-        group = Neighbours(begin, kernel, sum(run.rows for run in window.runs[begin:end]))
+        group = Neighbours(begin, kernel, sum(run.rows for run in runs[begin:end]))
         return [*before, group, *after]
 
     def matches(self, probing: ProbeCursor, mark: PieceProgress | None = None) -> Iterator[tuple[Int32, Selection]]:
@@ -258,7 +261,9 @@ class WindowProbe:
         if window.is_grid:
             indexes, last_rows = run_set.indexes(conditions), window.tail.rows or -1
             return self._runs_probe(columns, indexes, last_rows, count, self._tuning.slice_probes)
-        if count > self._tuning.few_probes and not self._has_groups(runs[: len(window.before_tail)], count):
+        sealed = runs[: len(runs) - _tails(window)]
+        has_groups = self._has_groups(sealed, count) and not _has_one_end(conditions)
+        if count > self._tuning.few_probes and not has_groups:
             seen = self._seen(window, run_set)
             whole = [Stretch(number) for number in range(len(seen))]
             return RunByRunProbe(self._run_probe(conditions, columns, count), seen, whole)
@@ -267,8 +272,8 @@ class WindowProbe:
     @staticmethod
     def _seen(window: Window, run_set: RunSet | RunSetView) -> Sequence[Probed]:
         """Return the runs as probes see them now; the set may hold the tail with fewer rows than it has now."""
-        sealed = len(window.before_tail)
-        return (*run_set.runs[:sealed], *window.runs[sealed:])
+        tails = _tails(window)
+        return (*run_set.runs[: len(run_set.runs) - tails], *window.runs[len(window.runs) - tails :])
 
     def _run_probe(self, conditions: tuple[ProbeCondition, ...], columns: list[Column], count: int) -> RunProbe:
         return RunProbe(self._kernels, conditions, columns, count, self._tuning)
@@ -289,3 +294,17 @@ class WindowProbe:
             left_count=count,
             slice_probes=slice_probes,
         )
+
+
+def _tails(window: Window) -> int:
+    """Return how many of a window's runs are its tail: one or none."""
+    return len(window.runs) - len(window.before_tail)
+
+
+def _has_one_end(conditions: Sequence[ProbeCondition]) -> bool:
+    """Whether an interval among the conditions has one end.
+
+    It may have half of all pairs. One kernel over several runs would not say how far it is in a run.
+    """
+    numbers = [condition.interval_number for condition in conditions if condition.interval_number >= 0]
+    return any(numbers.count(number) == 1 for number in numbers)

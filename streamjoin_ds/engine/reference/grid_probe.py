@@ -14,6 +14,7 @@ from streamjoin_ds.engine.reference.arguments import (
     Int32,
     Int64,
     check_array,
+    float_bound,
     refuse,
 )
 from streamjoin_ds.engine.reference.layout import bucket_range, step_starts
@@ -47,6 +48,12 @@ class GridProbe:
     steps : ndarray or None
         ``step_starts(right[second])``, for a run that is one bucket. A compiled kernel looks a probe's first row up in
         these, and need not search.
+    past : int
+        The condition whose left ends a probe's rows of a bucket, where a probe has two values: they are read up to the
+        first where ``left[past] - right[second] < interval_lo``. It may compare another column of the run. -1: the
+        condition ``second`` ends them itself.
+    interval_lo : float
+        Ignored without ``past``.
 
     Notes
     -----
@@ -71,6 +78,8 @@ class GridProbe:
         implementation: str | None = None,
         left_count: int | None = None,
         right_count: int | None = None,
+        past: int = -1,
+        interval_lo: float = 0.0,
     ) -> None:
         check_array(probe_order, "probe_order", np.dtype(np.int32))
         if left_count is None and not left:
@@ -78,13 +87,14 @@ class GridProbe:
         if right_count is None and not right and bucket_starts is not None and len(bucket_starts):
             right_count = int(bucket_starts[-1])
         band = CheckedBand(left, right, lo, hi, implementation, left_count, right_count)
-        for name, choice in (("first", first), ("second", second)):
+        for name, choice in (("first", first), ("second", second), ("past", past)):
             if not -1 <= choice < len(band.left):
                 refuse(f"{name} is not the number of a condition", name)
+        check_interval(past, second, band.left)
         if len(probe_order) != band.probe_count:
             refuse("probe_order and left differ in length", "probe_order")
         self._band = band
-        self._second = second
+        self._second, self._past, self._interval_lo = second, past, float_bound(interval_lo, "interval_lo")
         self._probe_order = probe_order
         if first >= 0:
             if bucket_ids is None or bucket_starts is None:
@@ -133,9 +143,16 @@ class GridProbe:
             for slot in range(int(from_slot[probe]), int(to_slot[probe])):
                 begin, end = int(self._starts[slot]), int(self._starts[slot + 1])
                 if self._second >= 0:
-                    begin, end = band.sorted_range(self._second, probe, begin, end)
+                    begin, end = band.sorted_range(self._second, probe, begin, end, self._past, self._interval_lo)
                 self._candidates += end - begin
                 yield int(self._probe_order[probe]), begin + np.flatnonzero(band.matches(probe, slice(begin, end)))
+
+
+def check_interval(past: int, second: int, columns: Sequence[Column]) -> None:
+    if past < 0:
+        return
+    if second < 0 or past == second or any(columns[number].dtype.kind != "f" for number in (past, second)):
+        refuse("past must be another condition on floats than second", "past")
 
 
 def check_steps(steps: Int32, column: Column) -> None:

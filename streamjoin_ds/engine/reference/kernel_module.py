@@ -73,6 +73,8 @@ class KernelModule(Protocol):
         implementation: str | None = None,
         left_count: int | None = None,
         right_count: int | None = None,
+        past: int = -1,
+        interval_lo: float = 0.0,
     ) -> objects.Probing: ...
     def RunIndex(
         self,
@@ -89,6 +91,8 @@ class KernelModule(Protocol):
         steps: Int32 | None = None,
         zone: Sequence[tuple[Bound, Bound]] | None = None,
         right_count: int | None = None,
+        past: int = -1,
+        interval_lo: float = 0.0,
     ) -> objects.RunIndex: ...
     def RunsProbe(
         self,

@@ -16,11 +16,12 @@ from streamjoin_ds.engine.reference.arguments import (
     Int64,
     check_array,
     common_length,
+    float_bound,
     own,
     refuse,
 )
 from streamjoin_ds.engine.reference.bucket_probe import BucketIndex, BucketProbe
-from streamjoin_ds.engine.reference.grid_probe import GridProbe, check_steps
+from streamjoin_ds.engine.reference.grid_probe import GridProbe, check_interval, check_steps
 from streamjoin_ds.engine.reference.layout import FENCE_ROWS, gather, grid_order, probe_buckets
 from streamjoin_ds.engine.reference.scan import Scan
 from streamjoin_ds.engine.reference.thread_pool import Task
@@ -37,7 +38,7 @@ class RunIndex:
 
     Parameters
     ----------
-    right, lo, hi, first, second, width, bucket_ids, bucket_starts, fences, steps, right_count
+    right, lo, hi, first, second, width, bucket_ids, bucket_starts, fences, steps, right_count, past, interval_lo
         As in `GridProbe`. A run without ``first`` and ``second`` is scanned.
     zone : sequence of (smallest, largest), optional
         For each condition's column. Where all probes are out of their reach, the run is passed over.
@@ -58,14 +59,17 @@ class RunIndex:
         steps: Int32 | None = None,
         zone: Sequence[tuple[Bound, Bound]] | None = None,
         right_count: int | None = None,
+        past: int = -1,
+        interval_lo: float = 0.0,
     ) -> None:
         if not len(right) == len(lo) == len(hi):
             refuse("right, lo and hi differ in length", "right")
         if len(right) > MAX_CONDITIONS:
             refuse("more than 16 conditions", "right")
-        for name, choice in (("first", first), ("second", second)):
+        for name, choice in (("first", first), ("second", second), ("past", past)):
             if not -1 <= choice < len(right):
                 refuse(f"{name} is not the number of a condition", name)
+        check_interval(past, second, right)
         self.rows = common_length(right, "right", right_count)
         if first >= 0 and (bucket_ids is None or bucket_starts is None):
             refuse("a bucket attribute needs bucket_ids and bucket_starts", "bucket_ids")
@@ -75,6 +79,7 @@ class RunIndex:
             check_steps(steps, right[second])
         self.right, self.lo, self.hi = list(right), list(lo), list(hi)
         self.first, self.second, self.width = first, second, width
+        self.past, self.interval_lo = past, float_bound(interval_lo, "interval_lo")
         self.bucket_ids, self.bucket_starts, self.zone = bucket_ids, bucket_starts, zone
 
     @property
@@ -149,7 +154,7 @@ class RunsProbe:
     def _begin_slice(self, begin: int) -> None:
         self._begin, end = begin, min(begin + self._slice_probes, self._end)
         self._left, self._count = [column[begin:end] for column in self._all], end - begin
-        self._ranges = [(column.min().item(), column.max().item()) for column in self._left] if self._count else []
+        self._intervals = [(column.min().item(), column.max().item()) for column in self._left] if self._count else []
         self._run = -1
 
     @property
@@ -189,7 +194,7 @@ class RunsProbe:
         if isinstance(index, BucketIndex):
             return BucketProbe(self._left, index, self._count)
         rows = self._last_rows if self._run == len(self._indexes) - 1 and self._last_rows >= 0 else index.rows
-        if not rows or not index.may_match(self._ranges):
+        if not rows or not index.may_match(self._intervals):
             return None
         scanned = SCAN_ROWS_ALONE if self._count == 1 else SCAN_PAIRS // self._count
         if rows <= scanned or (index.first < 0 and index.second < 0):
@@ -212,6 +217,8 @@ class RunsProbe:
             bucket_ids=index.bucket_ids,
             bucket_starts=index.bucket_starts,
             probe_order=order,
+            past=index.past,
+            interval_lo=index.interval_lo,
         )
 
 

@@ -150,9 +150,17 @@ class CheckedBand:
                     mask &= ~np.isnan(self.left[condition][probe] - self.right[condition][rows])
         return mask
 
-    def sorted_range(self, condition: int, probe: int, begin: int, end: int) -> tuple[int, int]:
-        """Narrow ``begin:end``, sorted by the condition's column, to the rows that are not outside the probe's band."""
+    def sorted_range(
+        self, condition: int, probe: int, begin: int, end: int, past: int = -1, interval_lo: float = 0.0
+    ) -> tuple[int, int]:
+        """Narrow ``begin:end``, sorted by the condition's column, to the rows that are not outside the probe's band.
+
+        With `past` the left of that condition says where they end (`GridProbe`).
+        """
         over, under = self._outside(condition, probe, slice(begin, end))
+        if past >= 0:
+            with np.errstate(all="ignore"):
+                under = self.left[past][probe] - self.right[condition][begin:end] < interval_lo
         kept = np.flatnonzero(~over)
         first = int(kept[0]) if len(kept) else end - begin
         below = np.flatnonzero(under[first:])

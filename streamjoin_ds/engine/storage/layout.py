@@ -15,6 +15,7 @@ among them.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -85,13 +86,40 @@ class RunBand:
 def bands_of(bound: BoundJoin, stream: int) -> tuple[RunBand, ...]:
     """Return all bands on the keys of one stream, whichever side of the condition the stream is on."""
     bands = []
-    for condition in bound.conditions:
+    for condition in (*bound.conditions, *bound.finding):
         extent = condition.hi - condition.lo
+        if extent == math.inf:
+            continue
         if condition.left_stream == stream:
             bands.append(RunBand(condition.left_key, condition.right_stream, condition.kind, extent))
         elif condition.right_stream == stream:
             bands.append(RunBand(condition.right_key, condition.left_stream, condition.kind, extent))
     return tuple(bands)
+
+
+@dataclass(frozen=True, slots=True)
+class RunInterval:
+    """An interval by whose key a run can be sorted: the other stream, and whether it has two ends."""
+
+    key: int
+    partner: int
+    has_two_ends: bool
+
+
+def intervals_of(bound: BoundJoin, stream: int) -> tuple[RunInterval, ...]:
+    """Return the intervals on the limits of one stream, each by the limit that tells where a probe's rows begin.
+
+    That is the upper one; of an interval with one end it is the only one.
+    """
+    found: dict[tuple[int, int], list[tuple[bool, int]]] = {}
+    for condition in bound.finding:
+        is_left = condition.left_stream == stream
+        if condition.interval_number >= 0 and (is_left or condition.right_stream == stream):
+            partner = condition.right_stream if is_left else condition.left_stream
+            is_lower = is_left == (condition.lo == -math.inf)
+            own = condition.left_key if is_left else condition.right_key
+            found.setdefault((condition.interval_number, partner), []).append((is_lower, own))
+    return tuple(RunInterval(min(ends)[1], partner, len(ends) > 1) for (_, partner), ends in found.items())
 
 
 def compared_with(bound: BoundJoin, stream: int) -> dict[int, frozenset[int]]:
@@ -101,7 +129,7 @@ def compared_with(bound: BoundJoin, stream: int) -> dict[int, frozenset[int]]:
     """
     found: dict[int, set[int]] = {}
     near: set[int] = set()
-    for number, condition in enumerate(bound.conditions):
+    for number, condition in enumerate((*bound.conditions, *bound.finding)):
         sides = [(condition.left_stream, condition.left_key), (condition.right_stream, condition.right_key)]
         for (own, key), (partner, _) in (sides, sides[::-1]):
             if own == stream:
@@ -131,13 +159,14 @@ class SortLayoutChooser:
         tuning: LayoutTuning = DEFAULT.layout,
     ) -> None:
         self.tuning = tuning
-        self._bands = bands_of(bound, stream)
+        self._bands, self._intervals = bands_of(bound, stream), intervals_of(bound, stream)
+        self._banded = frozenset(band.key for band in self._bands)
         self._forced = forced
         self._compared = compared_with(bound, stream)
         # Whether two neighbours (streams that are compared with this one) ask by different keys. A run's order may then
         # serve one of them and not the other.
         self.has_rival_keys = forced == "auto" and len(set(self._compared.values())) > 1
-        self._names, self._stream_name = tuple(key.column for key in bound.keys[stream]), bound.names[stream]
+        self._names, self._stream_name = tuple(key.column for key in bound.index_keys[stream]), bound.names[stream]
 
     def choose(self, keys: Keys, rows: int | None = None) -> SortLayout:
         """Return the sort layout for a run with these keys. It is a function of the parameters alone.
@@ -152,12 +181,14 @@ class SortLayoutChooser:
         rows = len(keys[0]) if rows is None else rows
         if self._forced == "scan" or (self._forced == "auto" and rows < self.tuning.least_sorted_rows):
             return ARRIVAL_ORDER
-        samples = {band.key: Sample(keys[band.key], self.tuning) for band in self._bands}
+        numbers = {*(band.key for band in self._bands), *(one.key for one in self._intervals)}
+        samples = {number: Sample(keys[number], self.tuning) for number in sorted(numbers)}
         if not isinstance(self._forced, str):
             return self._forced_grid(samples, rows)
         shares = {
             (band.key, band.partner): max(samples[band.key].share(band.extent), 1.0 / rows) for band in self._tightest()
         }
+        self._add_intervals(shares, [(of.key, of.partner, of.has_two_ends) for of in self._intervals], rows)
         narrow = {partner for (_, partner), share in shares.items() if share < self.tuning.narrow_share}
         shares = {place: share for place, share in shares.items() if not narrow or place[1] in narrow}
         best, cost = self._best(samples, shares, rows)
@@ -226,7 +257,18 @@ class SortLayoutChooser:
         samples = {band.key: Sample(keys[band.key], self.tuning) for band in bands}
         extents = {key: min(band.extent for band in bands if band.key == key) for key in samples}
         shares = {(key, 0): max(samples[key].share(extent), 1.0 / rows) for key, extent in extents.items()}
+        intervals = [of for of in self._intervals if of.partner in partners and of.key in keys]
+        samples.update((of.key, Sample(keys[of.key], self.tuning)) for of in intervals if of.key not in samples)
+        self._add_intervals(shares, [(of.key, 0, of.has_two_ends) for of in intervals], rows)
         return samples, shares
+
+    def _add_intervals(
+        self, shares: dict[tuple[int, int], float], intervals: Sequence[tuple[int, int, bool]], rows: int
+    ) -> None:
+        """Add the share that is tested of a run that is sorted by an interval's key, whose length is not known."""
+        for key, partner, has_two_ends in intervals:
+            share = max(self.tuning.interval_share if has_two_ends else self.tuning.half_interval_share, 1.0 / rows)
+            shares[key, partner] = min(share, shares.get((key, partner), 1.0))
 
     def suits_all(self, numbers: Sequence[int], keys: Keys, rows: int) -> bool:
         """Whether grid cells of some keys serve every neighbour whose bands narrow the rows at all.
@@ -260,7 +302,7 @@ class SortLayoutChooser:
         """Return the cheapest layout and its cost; a later candidate wins only below `gain_share` of the best cost."""
         usable = sorted({key for key, _ in shares})
         best, best_cost = ARRIVAL_ORDER, self._cost(-1, -1, shares, rows, samples)
-        for first in (-1, *usable):
+        for first in (-1, *(key for key in usable if key in self._banded)):
             for second in usable:
                 cost = self._cost(first, second, shares, rows, samples) if first != second else best_cost
                 if cost < best_cost * self.tuning.gain_share:
@@ -269,6 +311,15 @@ class SortLayoutChooser:
                     )
                     best, best_cost = SortLayout(first, second, self._width(first, samples, rows, second_rows)), cost
         return best, best_cost
+
+    @property
+    def has_intervals(self) -> bool:
+        """Whether a run may be sorted by a key of an interval."""
+        return bool(self._intervals)
+
+    def is_banded(self, key: int) -> bool:
+        """Whether a band is on this key, so that its values can be put into buckets."""
+        return key in self._banded
 
     def extent(self, key: int) -> int | float:
         """Return how far apart the ends of a key's tightest band are."""

@@ -12,6 +12,7 @@ kind they have.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -126,8 +127,8 @@ class Run(Probed, Protocol):
     def stays(self) -> object:
         """An object that stays the same for as long as this is the same run, even while the run grows."""
 
-    def seen_by(self, conditions: tuple[ProbeCondition, ...], /) -> Probed:
-        """Return the run, or a view of it that serves these conditions better."""
+    def seen_by(self, conditions: tuple[ProbeCondition, ...], /) -> Sequence[Probed]:
+        """Return the run, or a view of it that serves these conditions better, or parts of it that do."""
 
     # Arrays below include the free room behind a tail's rows and in a bucket grid. So they stay valid while these grow.
 

@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -71,7 +72,7 @@ class UnsortedRun(Zoned):
     is_sealed = False
     level = 0
 
-    def seen_by(self, conditions: tuple[ProbeCondition, ...]) -> Self:
+    def seen_by(self, conditions: tuple[ProbeCondition, ...]) -> Sequence[Self]:
         """Return the run itself, whatever the conditions."""
         del conditions
-        return self
+        return [self]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy.typing as npt
@@ -52,13 +53,23 @@ class RunForm:
         self.tail_rows = tuning.tail.rows
         self.stream, self.stream_name = stream, bound.names[stream]
         self.kernels = kernels
-        self.keys = bound.keys[stream]
+        self.keys, self._limits = bound.index_keys[stream], bound.limits[stream]
+        self._compared_name = partial(bound.compared_name, stream)
         self.position_key = bound.position_keys[stream]
-        self.columns = tuple(bound.key_name(stream, key) for key in self.keys)
+        own = len(bound.keys[stream])
+        self.columns = tuple(
+            f"_key_{number}" if key.kind == "limit" else bound.key_name(stream, key)
+            for number, key in enumerate(self.keys)
+        )
         self.tuple_schema = bound.tuple_schema(stream).remove_metadata()
         self.chooser = SortLayoutChooser(bound, stream, index, tuning=tuning.layout)
-        hashes = [pa.field(f"_key_{n}", pa.int64()) for n, key in enumerate(self.keys) if is_stored(key.kind)]
-        self.run_schema = pa.schema([*self.tuple_schema, *hashes])
+        hashes = [pa.field(f"_key_{n}", pa.int64()) for n, key in enumerate(self.keys) if key.kind == "hash"]
+        # What a run is saved as: limits are made of the columns again, and a join may get others in a new version.
+        self.saved_schema = pa.schema([*self.tuple_schema, *hashes])
+        self.saved_keys = own
+        self.run_schema = pa.schema(
+            [*self.saved_schema, *(pa.field(f"_key_{n}", pa.float64()) for n in range(own, len(self.keys)))]
+        )
         self.kinds = {field.name: field.type for field in self.run_schema}
         self._tuple_form = kernels.module.BatchForm(self.tuple_schema)
         self._run_form = kernels.module.BatchForm(self.run_schema)
@@ -68,7 +79,7 @@ class RunForm:
         """Return the values of a key of tuples of `run_schema`, float64 or int64; the key must have no nulls."""
         kind = self.keys[number].kind
         if is_stored(kind):
-            return key_values(tuples.column(f"_key_{number}"), "int")
+            return key_values(tuples.column(f"_key_{number}"), "limit" if kind == "limit" else "int")
         return key_values(tuples.column(self.columns[number]), kind)
 
     def checked(self, tables: Sequence[pa.Table | pa.RecordBatch]) -> BatchColumns:
@@ -106,15 +117,23 @@ class RunForm:
         return self.kernels.module.BatchColumns(self._run_form, tuples)
 
     def with_hashes(self, tuples: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the tuples in `run_schema`; hashes are added where they are still in `tuple_schema`."""
+        """Return the tuples in `run_schema`; hashes and limits are added where they are not in yet."""
         if len(tuples.schema) == len(self.run_schema):
             return tuples
         columns = list(tuples.columns)
-        for number, key in enumerate(self.keys):
-            if is_stored(key.kind):
-                values = byte_column(tuples.column(self.columns[number]), self.kernels)
-                columns.append(array_of(values.hashes(), pa.int64()))
+        if len(tuples.schema) < len(self.saved_schema):
+            for number, key in enumerate(self.keys):
+                if key.kind == "hash":
+                    values = byte_column(tuples.column(self.columns[number]), self.kernels)
+                    columns.append(array_of(values.hashes(), pa.int64()))
+        for limit in self._limits:
+            found = limit.values(tuples.num_rows, lambda wanted: tuples.column(self._compared_name(wanted.name)))
+            columns.append(array_of(found, pa.float64()))
         return pa.RecordBatch.from_arrays(columns, schema=self.run_schema)
+
+    def saved(self, tuples: pa.RecordBatch) -> pa.RecordBatch:
+        """Return tuples of `run_schema` without the limits."""
+        return tuples.select(self.saved_schema.names) if self._limits else tuples
 
     def ordering(self, keys: Sequence[npt.NDArray[Any]], layout: SortLayout) -> Task[Int32]:
         """Return a task that finds the order of rows in a layout."""

@@ -59,12 +59,15 @@ class RunSet(_ProbedRuns):
 
     def seen_by(self, conditions: tuple[ProbeCondition, ...]) -> RunSet | RunSetView:
         """Return the set as probes with these conditions are to see it: this set, or one with views of some runs."""
-        if not self.runs or self.runs[0].is_grid or not self.runs[0].form.chooser.has_rival_keys:
+        if not self.runs or self.runs[0].is_grid:
+            return self
+        chooser = self.runs[0].form.chooser
+        if not (chooser.has_rival_keys or chooser.has_intervals):
             return self
         if conditions not in self._seen:
-            runs = [run.seen_by(conditions) for run in self.runs]
-            is_same = all(mine is seen for mine, seen in zip(self.runs, runs, strict=True))
-            self._seen[conditions] = None if is_same else RunSetView(runs, self)
+            parts = [run.seen_by(conditions) for run in self.runs]
+            is_same = all(len(seen) == 1 and mine is seen[0] for mine, seen in zip(self.runs, parts, strict=True))
+            self._seen[conditions] = None if is_same else RunSetView(parts, self)
         return self._seen[conditions] or self
 
     def fits(self, runs: Sequence[Run]) -> bool:
@@ -74,10 +77,9 @@ class RunSet(_ProbedRuns):
         same = not runs or runs[-1].stays is self._last
         return same and all(mine is theirs for mine, theirs in zip(self.runs[:-1], runs, strict=False))
 
-    def resolved(self, places: Int32, rows: Int32) -> tuple[RunSet, Int32]:
-        """Return the set to gather pairs from, and their rows there; pair i is row ``rows[i]`` of run ``places[i]``."""
-        del places
-        return self, rows
+    def resolved(self, places: Int32, rows: Int32) -> tuple[RunSet, Int32, Int32]:
+        """Return the set to gather pairs from, and their rows and runs there; pair i is row ``rows[i]`` of a run."""
+        return self, rows, places
 
     def columns(self, names: tuple[str, ...]) -> RunColumns:
         """Return columns to gather from (`RunColumns`); all must be `plain`: of a fixed width, without nulls."""
@@ -147,23 +149,25 @@ class RunSet(_ProbedRuns):
 
 
 class RunSetView(_ProbedRuns):
-    """The runs of a set, some of them as views: probed, but not gathered from.
+    """The runs of a set, some of them as views or in parts: probed, but not gathered from.
 
     Parameters
     ----------
-    runs : sequence of Probed
+    parts : sequence of sequence of Probed
+        For each run of the set what is probed instead of it.
     of : RunSet
         The runs themselves.
     """
 
-    def __init__(self, runs: Sequence[Probed], of: RunSet) -> None:
+    def __init__(self, parts: Sequence[Sequence[Probed]], of: RunSet) -> None:
         super().__init__()
-        self.runs = tuple(runs)
+        self.runs = tuple(part for of_run in parts for part in of_run)
         self._of = of
-        self._orders = of.module.RunColumns([[run.row_numbers()] for run in runs])
+        self._orders = of.module.RunColumns([[run.row_numbers()] for run in self.runs])
+        self._numbers = np.repeat(np.arange(len(parts), dtype=np.int32), [len(of_run) for of_run in parts])
 
-    def resolved(self, places: Int32, rows: Int32) -> tuple[RunSet, Int32]:
-        """Return the set of the runs themselves, and these rows as rows of the runs and not of views."""
+    def resolved(self, places: Int32, rows: Int32) -> tuple[RunSet, Int32, Int32]:
+        """Return the set of the runs themselves, and these rows as rows of the runs and not of what was probed."""
         found = np.empty(len(rows), dtype=np.int32)
         self._orders.gather(places, rows, [found])
-        return self._of, found
+        return self._of, found, self._of.module.gather(self._numbers, places)

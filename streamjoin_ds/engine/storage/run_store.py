@@ -22,6 +22,7 @@ from streamjoin_ds.engine.storage.run import Run
 from streamjoin_ds.engine.storage.run_form import RunForm
 from streamjoin_ds.engine.storage.sealed_run import SealedRun
 from streamjoin_ds.engine.storage.waiting import WaitingPiece
+from streamjoin_ds.engine.storage.zone import range_of
 from streamjoin_ds.engine.threads.cores import usable_core_count
 from streamjoin_ds.engine.tuning import DEFAULT, CacheTuning
 from streamjoin_ds.errors import BlockCorruptError, MapLimitError
@@ -49,7 +50,7 @@ def run_facts(run: Run) -> dict[str, Any]:
     return {
         "rows": run.rows,
         "grid": [run.sort_layout.first, run.sort_layout.second, run.sort_layout.width],
-        "zone": [list(ends) for ends in run.zone],
+        "zone": [list(ends) for ends in run.zone[: run.form.saved_keys]],
         **({"level": run.level} if run.level else {}),
     }
 
@@ -123,7 +124,7 @@ class RunStore:
             text = json.dumps(run_facts(run), separators=(",", ":"))
             facts = {"version": _VERSION, "stream": str(stream), "run": text}
             stem = f"{self._stems[stream]}-{run.rows:010d}"
-            run.block = self.blocks.write(stem, pa.Table.from_batches([run.tuples]), facts).name
+            run.block = self.blocks.write(stem, pa.Table.from_batches([run.form.saved(run.tuples)]), facts).name
         return run.block
 
     def keep_waiting(self, stream: int, piece: WaitingPiece) -> str | None:
@@ -198,7 +199,7 @@ class RunStore:
         return batches[0], facts
 
     def _mapped(self, stream: int, form: RunForm, name: str) -> SealedRun:
-        batch, facts = self._opened(stream, name, form.run_schema)
+        batch, facts = self._opened(stream, name, form.saved_schema)
         try:
             run = restored_run(form, batch, json.loads(facts["run"]))
         except (KeyError, TypeError, ValueError) as error:
@@ -218,7 +219,7 @@ def restored_run(form: RunForm, tuples: pa.RecordBatch, facts: Mapping[str, Any]
     first, second, width = facts["grid"]
     layout = SortLayout.restored(first, second, width, len(form.keys))
     zone = tuple((lo, hi) for lo, hi in facts["zone"])
-    if tuples.num_rows != facts["rows"] or len(zone) != len(form.keys):
+    if tuples.num_rows != facts["rows"] or len(zone) != form.saved_keys:
         msg = "the run is not what its facts say"
         raise ValueError(msg)
     if any(not isinstance(end, (int, float)) for ends in zone for end in ends):
@@ -228,6 +229,9 @@ def restored_run(form: RunForm, tuples: pa.RecordBatch, facts: Mapping[str, Any]
     if type(level) is not int or level < 0:
         msg = "the run's level is not a number of merges"
         raise ValueError(msg)
+    tuples = form.with_hashes(tuples)
+    limits = range(form.saved_keys, len(form.keys))
+    zone = (*zone, *(range_of(form.key_of(tuples, number)) for number in limits))
     run = SealedRun(form, tuples, layout, zone)
     run.level = level
     return run

@@ -11,10 +11,11 @@ import pyarrow as pa
 
 from streamjoin_ds.engine.arrays.columns import array_of, byte_column, filtered, fixed_width, item_values
 from streamjoin_ds.engine.reference.kernel_objects import ByteColumn
-from streamjoin_ds.engine.storage.conditions import ProbeCondition
+from streamjoin_ds.engine.storage.conditions import ProbeCondition, past_of, serving
 from streamjoin_ds.engine.storage.layout import SortLayout
 from streamjoin_ds.engine.storage.run_base import ArrowRun
 from streamjoin_ds.engine.storage.run_form import RunForm
+from streamjoin_ds.engine.storage.run_part import parted
 from streamjoin_ds.engine.storage.run_view import RunView
 from streamjoin_ds.engine.storage.sorted_keys import SortedKeys
 from streamjoin_ds.engine.storage.zone import Range, range_of
@@ -64,6 +65,7 @@ class SealedRun(SortedKeys, ArrowRun):
         self._values: dict[str, npt.NDArray[Any] | None] = {}
         self._byte_columns: dict[str, ByteColumn] = {}
         self._views: dict[frozenset[int], RunView | None] = {}
+        self._parts: dict[tuple[int, int, SortLayout], list[SortedKeys]] = {}
         self.block: str | None = None
         self.level = 0
         self.encoded: pa.Buffer | None = None
@@ -119,8 +121,22 @@ class SealedRun(SortedKeys, ArrowRun):
         """The run itself, since it never grows."""
         return self
 
-    def seen_by(self, conditions: tuple[ProbeCondition, ...]) -> SealedRun | RunView:
-        """Return the run, or a view of it that serves the conditions far better; a function of the run's rows."""
+    def seen_by(self, conditions: tuple[ProbeCondition, ...]) -> Sequence[SortedKeys]:
+        """Return the run, or a view of it that serves the conditions far better, perhaps in parts.
+
+        It is a function of the run's rows.
+        """
+        seen = self._viewed(conditions)
+        _, second = serving(seen.sort_layout, conditions)
+        past = past_of(second, conditions)
+        if past < 0:
+            return [seen]
+        place = conditions[second].run_key, conditions[past].run_key, seen.sort_layout
+        if place not in self._parts:
+            self._parts[place] = parted(seen, seen.row_numbers(), *place[:2], self.form.tuning.layout)
+        return self._parts[place]
+
+    def _viewed(self, conditions: tuple[ProbeCondition, ...]) -> SealedRun | RunView:
         chooser = self.form.chooser
         if not chooser.has_rival_keys or self.rows < chooser.tuning.least_viewed_rows:
             return self
@@ -160,7 +176,8 @@ class SealedRun(SortedKeys, ArrowRun):
         ]
         seen = sorted(views, key=lambda found: found[0])
         told = [f"; for {' and '.join(streams[n] for n in who)} {layout.described(keys)}" for who, layout in seen]
-        return self.sort_layout.described(keys) + "".join(told)
+        parts = [f"; in {len(parts)} parts by length" for parts in list(self._parts.values()) if len(parts) > 1]
+        return self.sort_layout.described(keys) + "".join(told + parts)
 
     # ------------------------------------------------------------------ parts of it
 

@@ -7,8 +7,8 @@
 
 A run is written as it lies, in grid order; its layout and zone map are among the facts. So it is used as it is read:
 the columns of a restored window are views of the blob. Hashes are written; other keys are not, since they can be made
-of the columns again. The first 32 bytes mean the same in every version. With a `RunStore` large runs are blocks, and
-the blob is a manifest: it has their names and facts.
+of the columns again. So the zone map has no limits (`spec.limit`). The first 32 bytes mean the same in every version.
+With a `RunStore` large runs are blocks, and the blob is a manifest: it has their names and facts.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def encoded(
                 entry["block"] = name
             else:
                 if run.encoded is None:
-                    run.encoded = run.tuples.serialize()
+                    run.encoded = run.form.saved(run.tuples).serialize()
                 parts.append(run.encoded)
             runs.append(entry)
         streams.append(runs)
@@ -256,7 +256,7 @@ def opened(fingerprint: str | None, blob: Blob) -> tuple[dict[str, Any], pa.Buff
 
 
 def _run(form: RunForm, piece: pa.Buffer, entry: Mapping[str, Any]) -> SealedRun:
-    run = restored_run(form, _batch(piece, form.run_schema), entry)
+    run = restored_run(form, _batch(piece, form.saved_schema), entry)
     run.encoded = piece
     return run
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
@@ -10,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamjoin_ds.engine.reference.kernel_objects import RunIndex
-from streamjoin_ds.engine.storage.conditions import ProbeCondition, serving
+from streamjoin_ds.engine.storage.conditions import ProbeCondition, past_of, serving
 from streamjoin_ds.engine.storage.layout import SortLayout
 from streamjoin_ds.engine.storage.run_form import RunForm
 from streamjoin_ds.engine.storage.zone import Range
@@ -40,6 +41,7 @@ class SortedKeys(Zoned):
         self.rows = rows
         self._indexes: dict[tuple[ProbeCondition, ...], RunIndex] = {}
         self._visits: dict[frozenset[int], tuple[float, float]] = {}
+        self._interval_los: dict[tuple[int, int], float] = {}
 
     @property
     def in_order(self) -> SortedKeys:
@@ -50,12 +52,17 @@ class SortedKeys(Zoned):
         """Return the values of a key, float64 or int64, in the layout's order."""
         raise NotImplementedError
 
+    def row_numbers(self) -> npt.NDArray[np.int32]:
+        """Return, for each row, its number in the run itself."""
+        raise NotImplementedError
+
     def index(self, conditions: tuple[ProbeCondition, ...]) -> RunIndex:
         """Return the run as `RunsProbe` reads it for these conditions; it is made once."""
         found = self._indexes.get(conditions)
         if found is None:
             first, second = serving(self.sort_layout, conditions)
             ids, starts = self.directory if first >= 0 else (None, None)
+            past = past_of(second, conditions)
             found = self._indexes[conditions] = self.form.kernels.module.RunIndex(
                 [self.key(condition.run_key) for condition in conditions],
                 [condition.lo for condition in conditions],
@@ -69,8 +76,35 @@ class SortedKeys(Zoned):
                 steps=self.steps if second >= 0 else None,
                 zone=[self.zone[condition.run_key] for condition in conditions],
                 right_count=self.rows,
+                past=past,
+                interval_lo=self.interval_lo(second, past, conditions),
             )
         return found
+
+    def interval_lo(self, second: int, past: int, conditions: Sequence[ProbeCondition]) -> float:
+        """Return the `interval_lo` of kernels: minus the length of the longest interval of these tuples.
+
+        A tuple's interval is from the limit that ends a probe's rows to the limit that they are sorted by. A tuple
+        matches only where the probe's upper limit is not below the first, so it is not below the second by more than
+        that length.
+
+        Parameters
+        ----------
+        second, past : int
+            Numbers of the conditions; without `past` the answer is 0.
+        """
+        if past < 0:
+            return 0.0
+        place = conditions[second].run_key, conditions[past].run_key
+        if place not in self._interval_los:
+            longest = float(self.lengths(*place).max(initial=0.0))
+            self._interval_los[place] = -math.nextafter(longest, math.inf)
+        return self._interval_los[place]
+
+    def lengths(self, upper: int, lower: int) -> npt.NDArray[np.float64]:
+        """Return the difference of two keys of each tuple; infinite where it is larger than float64 can hold."""
+        with np.errstate(over="ignore"):
+            return np.asarray(self.key(upper) - self.key(lower))
 
     def visits(self, conditions: Sequence[ProbeCondition]) -> tuple[float, float]:
         """Return how many buckets a probe with these conditions visits, and which share of the rows it tests.

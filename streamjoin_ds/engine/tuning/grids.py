@@ -24,9 +24,9 @@ class GridTuning:
 
     rows_per_bucket: float = 14.0
     """Rows of a bucket, on the average; a chunk has 16. More would often need a second chunk, fewer leave memory empty:
-    a full window takes 1.26 times its columns' bytes (measured). Memory decides, so this is not fitted to the machine: 10
-    rows take 0.81 to 0.90 of the time and 1.18 times the memory, 7 rows 0.78 to 0.86 and 1.43 times, 28 rows 1.3 to 1.4
-    times the time (measured, windows of 2^19 rows, one and two bands)."""
+    a full window takes 1.26 times its columns' bytes (measured). Memory decides, so this is not fitted to the machine:
+    10 rows take 0.81 to 0.90 of the time and 1.18 times the memory, 7 rows 0.78 to 0.86 and 1.43 times, 28 rows 1.3 to
+    1.4 times the time (measured, windows of 2^19 rows, one and two bands)."""
 
     most_rows_per_bucket: float = 64.0
     """Rows of a bucket, on the average, at most: buckets have so many where cells must be wide. Not measured: a probe

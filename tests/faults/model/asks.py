@@ -27,6 +27,14 @@ _RESIDUALS = (
     ("NOT ({0}.x = 0 AND {1}.y >= 0.5)", ""),
     ("({0}.y IS NULL OR {1}.x IS NULL OR {0}.y + {1}.y < 1.5)", ""),
 )
+# Conditions whose bounds are columns: they find as well.
+_FINDING = (
+    ("abs({0}.x - {1}.x) <= {0}.y + {1}.y", "xy"),
+    ("{0}.x <= {1}.x + {1}.y AND {1}.x - {0}.y <= {0}.x + 1", "xy"),
+    ("({0}.y - {1}.y) * ({0}.y - {1}.y) + ({0}.x - {1}.x) * ({0}.x - {1}.x) <= 2", "xy"),
+    ("{0}.x < {1}.x", "x"),
+    ("{0}.ts >= {1}.ts - INTERVAL 750 MILLISECONDS", ""),
+)
 _WHERES = ("x <> 1", "y <= 0.5 OR y IS NULL", "y IS NOT NULL", "x + y < 1.5")
 
 
@@ -64,6 +72,11 @@ def asked_of(schedule: Schedule) -> Asked:
         parts.append((more.choice(_RESIDUALS), pair))
         if more.random() < 0.3:
             del parts[0]  # no band between these two: all within the window are candidates
+    if "found" in schedule.asks:
+        finding = random.Random(f"found {schedule.seed}")
+        if finding.random() < 0.6:
+            parts = [part for part in parts if part[0] not in _BANDS]
+        parts.append((finding.choice(_FINDING), finding.choice((("l", "r"), ("r", "l"), (names[-1], "l")))))
     compared = dict.fromkeys(names, "")
     for (_, columns), pair in parts:
         for name in pair:

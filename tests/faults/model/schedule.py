@@ -12,6 +12,7 @@ __all__ = [
     "CHANGES_FROM",
     "CLOCKS_FROM",
     "CRASH_POINTS",
+    "FOUND_FROM",
     "KINDS",
     "LAYOUTS_FROM",
     "PARTS_FROM",
@@ -85,6 +86,7 @@ ASKS = {
     "cores": "restarts with more and with fewer cells",
     "ranges": "layouts of ranges of a band attribute: at the start, among those that change, or by the keys",
     "parted": "streams of many partitions, files or folders, that come and fall silent when they like",
+    "found": "a condition whose bounds are columns, beside a band or in its place",
 }
 # Steps of the upkeep, for the tables that have files in every batch.
 _UPKEEP = ("compact", "replace", "replace done", "compact done", "summary", "summary done", "clean", "vacuum", "remove")
@@ -197,6 +199,10 @@ PARTS_FROM = 900_000
 """Seeds before this one are what they were before streams could have partitions."""
 
 
+FOUND_FROM = 1_000_000
+"""Seeds before this one are what they were before conditions could find."""
+
+
 def random_schedule(seed: int) -> Schedule:
     """Return the schedule of a seed: 0 to 5 faults, mostly 1 to 3; two seeds in five have a plain join.
 
@@ -206,6 +212,7 @@ def random_schedule(seed: int) -> Schedule:
     twelve has its tables looked after. From `LAYOUTS_FROM` on the layout of seven in ten changes while they run. From
     `CORES_FROM` on six in ten restart with more and fewer cells. From `RANGES_FROM` on six in ten have layouts of
     ranges. From `PARTS_FROM` on half have streams of many partitions, but for those that ask what these cannot have.
+    From `FOUND_FROM` on half have a condition whose bounds are columns.
     """
     dice = random.Random(f"schedule {seed}")
     asks = () if dice.random() < 0.4 else _random_asks(dice)
@@ -224,6 +231,8 @@ def random_schedule(seed: int) -> Schedule:
         asks = (*asks, "ranges")
     if seed >= PARTS_FROM and dice.random() < 0.5:
         asks = (*asks, "parted")
+    if seed >= FOUND_FROM and dice.random() < 0.5:
+        asks = (*asks, "found")
     return asking(plain_schedule(seed), asks) if asks else plain_schedule(seed)
 
 

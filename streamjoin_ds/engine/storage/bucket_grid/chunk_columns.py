@@ -19,6 +19,7 @@ from streamjoin_ds.engine.arrays.columns import fixed_width, item_dtype
 from streamjoin_ds.engine.arrays.keys import is_stored, key_dtype
 from streamjoin_ds.engine.arrays.memory import ColumnMemory
 from streamjoin_ds.engine.storage.run_form import RunForm
+from streamjoin_ds.spec.key_values import is_float
 
 __all__ = ["PAYLOAD_NUMBER", "chunk_columns", "key_column_name", "payload_names"]
 
@@ -48,7 +49,7 @@ def chunk_columns(form: RunForm, chunks: int, payload: frozenset[str]) -> dict[s
         name = key_column_name(form, number)
         if name.startswith("="):
             dtypes[name] = key_dtype(key.kind)
-        elif key.kind == "float":
+        elif is_float(key.kind):
             dtypes[name] = np.dtype(np.float64 if pa.types.is_float64(form.run_schema.field(name).type) else np.float32)
     if payload:
         dtypes[PAYLOAD_NUMBER] = np.dtype(np.int32)
@@ -63,4 +64,4 @@ def key_column_name(form: RunForm, number: int) -> str:
     kind, types = form.run_schema.field(name).type, pa.types
     floats = types.is_float64(kind) or types.is_float32(kind)
     ints = types.is_int64(kind) or types.is_int32(kind) or types.is_timestamp(kind) or types.is_date32(kind)
-    return name if (floats if key.kind == "float" else ints) else f"={number}"
+    return name if (floats if is_float(key.kind) else ints) else f"={number}"

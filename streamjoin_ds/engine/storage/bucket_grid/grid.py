@@ -37,6 +37,7 @@ from streamjoin_ds.engine.storage.run_form import RunForm
 from streamjoin_ds.engine.storage.sealed_run import SealedRun
 from streamjoin_ds.engine.storage.zone import Range, spanning
 from streamjoin_ds.engine.threads.tasks import TaskCoroutine, run_alone
+from streamjoin_ds.spec.key_values import is_float
 
 __all__ = ["BucketRun", "in_order"]
 
@@ -185,7 +186,7 @@ class BucketRun(BucketRows, UnsortedRun):
         chunks = shape.buckets * (1 + tuning.spare_chunks_per_bucket) + crowded + tuning.spare_chunks
         chunks = min(chunks, most)
         columns = chunk_columns(form, chunks, payload.names)
-        keys = [(form.keys[n].kind == "float", width) for n, width in zip(shape.keys, shape.widths, strict=True)]
+        keys = [(is_float(form.keys[n].kind), width) for n, width in zip(shape.keys, shape.widths, strict=True)]
         native = form.kernels.module.BucketGrid(
             list(columns.values()),
             position=list(columns).index(key_column_name(form, form.position_key)),

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamjoin_ds.engine.arrays.keys import INT64_MAX, INT64_MIN
+from streamjoin_ds.spec.key_values import is_float
 
 __all__ = ["SAMPLED_KEYS", "GridSample"]
 
@@ -63,9 +64,9 @@ class GridSample:
         ):
             msg = "these are not the facts of a sample"
             raise ValueError(msg)
-        dtypes = (np.float64 if kind == "float" else np.int64 for kind in kinds)
+        dtypes = (np.float64 if is_float(kind) else np.int64 for kind in kinds)
         return cls([np.array(values, dtype=dtype) for values, dtype in zip(keys, dtypes, strict=True)], rows)
 
 
 def _fits(value: Any, kind: str) -> bool:
-    return type(value) is float if kind == "float" else type(value) is int and INT64_MIN <= value <= INT64_MAX
+    return type(value) is float if is_float(kind) else type(value) is int and INT64_MIN <= value <= INT64_MAX

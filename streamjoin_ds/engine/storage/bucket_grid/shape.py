@@ -84,7 +84,8 @@ def chosen_shape(chooser: SortLayoutChooser, keys: Keys, rows: int, tuning: Grid
         Of the window, or of a sample of it.
     """
     grid = chooser.choose(keys, rows)
-    numbers = [number for number in dict.fromkeys((grid.first, grid.second)) if number >= 0]
+    # An interval between columns has no width by which cells could be made: where it is all that narrows, runs serve.
+    numbers = [number for number in dict.fromkeys((grid.first, grid.second)) if chooser.is_banded(number)]
     if not numbers:
         return None
     numbers = chooser.serving_all(numbers, keys, rows)
