@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Mapping
 from types import TracebackType
 
+import click
 from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
@@ -70,6 +72,36 @@ class Display:
         elif not self.quiet and now - self._said_s >= _PLAIN_LINE_EVERY_S:
             self._said_s = now
             self.console.print(self._line(batch, now), highlight=False, soft_wrap=True)
+
+    def end(self, to: str, checkpoint: str, *, finished: bool, as_json: bool) -> None:
+        """Print what was done in all: for people on the console, or as one JSON object on standard output.
+
+        Parameters
+        ----------
+        to, checkpoint : str
+            The join's table of matches and its checkpoint.
+        finished : bool
+            Whether the input has ended; False if the join was interrupted.
+        as_json : bool
+            Whether to print JSON.
+        """
+        totals = self.totals
+        facts = totals.facts(self.clock()) | {"finished": finished, "table": to, "checkpoint": checkpoint}
+        if as_json:
+            click.echo(json.dumps(facts))
+            return
+        self.console.print(ledger_table(totals))
+        for name, count in sorted((+totals.files_set_aside).items()):
+            told = f"stream {name}: {count} bad files, or rests of files, were set aside; {to}_rejects names them"
+            self.console.print(told)
+        for name, size in totals.held_back_bytes.items():
+            self.console.print(f"stream {name}: {size:,} bytes of an unfinished last line are not read yet")
+        self.console.print(
+            f"{facts['matches']:,} matches in {facts['batches']} batches, {facts['seconds']:.1f} s; "
+            f"{complete_before(facts)}; table: {to}",
+            highlight=False,
+            soft_wrap=True,
+        )
 
     def _line(self, batch: BatchSummary, now: float) -> str:
         totals = self.totals

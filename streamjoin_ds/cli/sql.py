@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 from rich.console import Console
 
-from streamjoin_ds.cli.display import Display, complete_before, ledger_table
+from streamjoin_ds.cli.display import Display
 from streamjoin_ds.cli.join_options import flag
 from streamjoin_ds.cli.runner import run_queries
 from streamjoin_ds.errors import ArgumentError
@@ -86,7 +85,7 @@ def _read(file: Path | None, text: str | None) -> str:
 def _session(script: Script, *, quiet: bool) -> SparkSession:
     from streamjoin_ds.spark.session import session_log_path, spark_session
 
-    spark = spark_session("streamjoin sql", **script.session)
+    spark = spark_session("streamjoin sql", **script.session, quick_compiler=True)
     if not quiet:
         text = f"Spark's own log: {session_log_path(spark)}"
         Console(stderr=True).print(text, style="dim", highlight=False, soft_wrap=True)
@@ -108,15 +107,4 @@ def _run(spark: SparkSession, steps: list[Step], joins: list[AskedJoin], *, as_j
         finished = run_queries(lambda: Script.start(spark, steps, joins), displays)
     for joined, display in zip(joins, displays, strict=True):
         request = joined.request
-        about = {"finished": finished, "table": request.to, "checkpoint": request.checkpoint}
-        facts = display.totals.facts(display.clock()) | about
-        if as_json:
-            click.echo(json.dumps(facts))
-            continue
-        console.print(ledger_table(display.totals))
-        console.print(
-            f"{facts['matches']:,} matches in {facts['batches']} batches, {facts['seconds']:.1f} s; "
-            f"{complete_before(facts)}; table: {request.to}",
-            highlight=False,
-            soft_wrap=True,
-        )
+        display.end(str(request.to), str(request.checkpoint), finished=finished, as_json=as_json)

@@ -59,7 +59,7 @@ def test_a_file_or_a_text_is_run_and_flags_win(started: dict[str, Any], tmp_path
         request: Request = started["requests"][0]
         assert (request.to, request.checkpoint) == ("near", "other")
         assert request.run == {"available_now": True, "cells": 3, "source_options": {"pace": "9"}}
-        assert started["session"] == {"conf": {"spark.ui.enabled": "false", "spark.a": "b"}}
+        assert started["session"]["conf"] == {"spark.ui.enabled": "false", "spark.a": "b"}
         assert request.join.select == ("r.`x`", "s.`a` AS `other`")
 
 
