@@ -78,7 +78,7 @@ def test_a_cut_at_every_step(dice: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [36, 112, 119, 150, 157, 229, 275, 318, 336, 507, 746, 766, 787, 800029])
+@pytest.mark.parametrize("seed", [36, 112, 119, 150, 157, 229, 275, 318, 336, 507, 746, 766, 787, 60188, 800029])
 def test_seeds_that_found_a_bug(seed: int) -> None:
     assert not outcome_of(power_schedule(seed)).violations
 

@@ -84,6 +84,7 @@ class World:
         self.planned: dict[int, dict[str, Any]] = {}  # the offsets of each batch
         self.source_done: dict[str, Any] = {}  # the offsets that the source was last told are committed
         self.tasks = 0
+        self._attempts: list[Process] = []  # attempts that may outlive their driver, but not the power
         self.recoveries = 0
         self.moves = 0
         self.is_settling = False
@@ -222,8 +223,9 @@ class World:
         """Cut the power: nothing runs any more, and the disk is what the dice leave of it."""
         assert self.device is not None
         self.fired.append(fault)
-        for driver in self.drivers:
-            driver.dead = True
+        for process in (*self.drivers, *self._attempts):
+            process.dead = True
+        self._attempts.clear()
         self.parked.clear()
         self.workers[:] = [Cache(CACHE_BYTES) for _ in self.workers]
         before, self.current = self.current, None  # no process is to blame for what happens to the disk now
@@ -328,6 +330,7 @@ class World:
         process = Process(f"{actor} task {self.tasks} of {driver.name}", actor, driver.batch, cache, driver)
         if any((f.kind, f.batch, f.actor) == ("stall", driver.batch, actor) for f in self.unfired):
             process.fiber = Fiber(lambda: None)
+            self._attempts.append(process)
         return process
 
     def attempt(self, process: Process, body: Callable[[], Any]) -> Any:
