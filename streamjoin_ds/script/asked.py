@@ -27,7 +27,7 @@ from streamjoin_ds.script.time_bounds import Contradiction, TimeBound, Unbounded
 from streamjoin_ds.source.infer import infer_schema
 from streamjoin_ds.spec import Predicate, Stream
 from streamjoin_ds.spec.columns import names_hint
-from streamjoin_ds.spec.expression import Call, streams_of
+from streamjoin_ds.spec.expression import Call, normalised, streams_of
 from streamjoin_ds.spec.parse import predicates_of
 from streamjoin_ds.spec.window_text import WindowLike
 from streamjoin_ds.stream.join import StreamJoin
@@ -97,6 +97,7 @@ class Asked:
         self._stream_facts = {
             alias: {} if made is None else stream_facts(text, made) for alias, made in self._made.items()
         }
+        self._terms: list[Term] = []  # of the join that was made last
         self._check_inputs()
 
     @property
@@ -169,6 +170,9 @@ class Asked:
 
     def _named(self, error: StreamJoinError) -> Span | None:
         """Return where the option or the column stands that an error names."""
+        for term in self._terms:  # errors show a condition as it was written, or in its one form (`normalised`)
+            if any(str(form) in error.message for form in (term.expression, normalised(term.expression))):
+                return term.span
         if error.name == "how":
             return next((one.how_span for one in self._query.inputs if one.how != "inner"), None)
         begins = error.message.split()[:2]
@@ -290,6 +294,7 @@ class Asked:
         written += [self._query.where] if self._query.where and self._how == "inner" else []
         reader = Conditions(self._text, names, times)
         bounds, terms, bounding = _read(reader, written)
+        self._terms = [*terms, *bounding]
         window: WindowLike | None = self.facts.get("window")
         if bounds and window is None and schemas.has_fine_times():
             bounds, terms, bounding = _read(Conditions(self._text, names, times, is_fine=True), written)

@@ -114,6 +114,10 @@ class Conditions:
 
     def _written(self, tokens: Sequence[Token]) -> str:
         """Return a condition's text as `spec.parse` reads it."""
+        inner = next((token for token in tokens if token.word == "SELECT"), None)
+        if inner is not None:
+            hint = "join the stream that it reads: JOIN w ON ..., or LEFT SEMI JOIN and LEFT ANTI JOIN"
+            raise self._text.refused(inner.span, "a query inside a condition is not possible", hint)
         pieces: list[str] = []
         place = 0
         while place < len(tokens):

@@ -14,7 +14,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from streamjoin_ds import JoinEngine
-from streamjoin_ds.errors import ArgumentError, ColumnError, PredicateSyntaxError, SqlSyntaxError, StreamJoinError
+from streamjoin_ds.errors import (
+    ArgumentError,
+    ColumnError,
+    PredicateError,
+    PredicateSyntaxError,
+    SqlSyntaxError,
+    StreamJoinError,
+)
 from streamjoin_ds.request.request import Request
 from streamjoin_ds.script.asked import AskedJoin
 from streamjoin_ds.script.started import Script
@@ -209,6 +216,8 @@ Q = "SELECT * FROM q JOIN w ON q.ts = w.ts"
         (f"{ON}AND {NEAR}", "AND", SqlSyntaxError, "a condition is missing beside AND"),
         (f"{ON}{NEAR} AND q.x = 3", "q.x", SqlSyntaxError, "the streams of this query are e, w"),
         (f"{ON}{NEAR} AND e. = 3", "= 3", SqlSyntaxError, "write e.column"),
+        (f"{ON}{NEAR} AND e.x IN (SELECT x FROM w)", "SELECT x", SqlSyntaxError, "a query inside a condition"),
+        (f"{ON}{NEAR} AND e.x = w.s", "e.x = w.s", PredicateError, "compares double with string"),
         (f"{ON}{NEAR} AND x = 3", "x = 3", SqlSyntaxError, "write e.x or w.x"),
         (f"{ON}{NEAR} AND zz = 3", "zz", SqlSyntaxError, "no stream of this query has a column 'zz'"),
         (f"{ON}{NEAR} AND e.yy = w.x", "e.yy", ColumnError, "stream e has no column 'yy'"),
