@@ -7,7 +7,7 @@
     float (with float or integer)   float        float64: subtract, compare (the one exact form)
     integer, date, timestamp        int          int64, never overflowing
     timestamp in nanoseconds        ns           int64 nanoseconds (`inside`)
-    decimal, one scale              int          scaled int64
+    decimal, one scale              int          scaled int64; others as conditions, which find by limits
     boolean, =                      int          0 or 1
     string or binary, =             hash         64-bit hash finds, the values themselves decide
     conditions on several streams   terms        decided on the combinations that were found (`evaluation`)
@@ -32,7 +32,7 @@ from streamjoin_ds.spec.bound_columns import ResultColumn, column_type_compared,
 from streamjoin_ds.spec.columns import NANOSECONDS, SEQ, TIMESTAMP, TS, result_type, schema_facts
 from streamjoin_ds.spec.evaluation import Mask, holds
 from streamjoin_ds.spec.event_time import MAX_TS_US, MIN_TS_US
-from streamjoin_ds.spec.exact import exact_bounds
+from streamjoin_ds.spec.exact import exact_bounds, is_decided
 from streamjoin_ds.spec.expression import Expression
 from streamjoin_ds.spec.finders import NO_FINDERS, Finders, finders_of
 from streamjoin_ds.spec.fingerprint import fingerprint
@@ -411,9 +411,12 @@ def bind(join: JoinParts, schemas: Mapping[str, pa.Schema]) -> BoundJoin:
         types = (column_type_compared(join, schemas, left), column_type_compared(join, schemas, right))
         if left != predicate.left:
             predicate = Band(left, right, negated(predicate.hi), negated(predicate.lo))
+        if is_decided(*types):
+            asked.append(band_condition(predicate, of_times=False))
+            continue
         kind, lo, hi = exact_bounds(*types, predicate)
         if kind in ("hash", "near"):
-            asked.append(band_condition(predicate))
+            asked.append(band_condition(predicate, of_times=True))
         kind = "int" if kind == "near" else kind
         found.append((numbers[0], left.name, numbers[1], right.name, kind, lo, hi, str(predicate)))
     keys: list[list[Key]] = [[Key(stream.time, "int")] for stream in join.streams]

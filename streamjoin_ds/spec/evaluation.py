@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from decimal import Context, Decimal
 from functools import reduce
 from typing import Any, TypeAlias
@@ -113,6 +114,8 @@ class _Rows:
             return pc.invert(self.value(node.args[0]))
         if node.op == "is_null":
             return pc.is_null(self.value(node.args[0]))
+        if node.op == "same":
+            return self._same(node)
         if node.op in _COMPARED:
             return self._compared(node)
         return self._exact(node) if node.family in EXACT else self._float(node)
@@ -148,6 +151,17 @@ class _Rows:
             if isinstance(side, pa.Scalar) or pc.any(missing).as_py():
                 result = pc.if_else(missing, pa.scalar(None, pa.bool_()), result)
         return result
+
+    def _same(self, node: Typed) -> Values:
+        """Return where two values are the same: equal, both null, or both NaN; it is never unknown."""
+        left, right = node.args
+        lacks = [pc.is_null(self.value(side)) for side in node.args]
+        if "nothing" in (left.family, right.family):
+            return pc.and_(*lacks)
+        found = pc.or_(pc.and_(*lacks), pc.fill_null(self._compared(replace(node, op="=")), False))
+        if left.family == right.family == "float":
+            return pc.or_(found, pc.and_(*(pc.fill_null(pc.is_nan(self.value(side)), False) for side in node.args)))
+        return found
 
     def _float(self, node: Typed) -> Values:
         sides = [self._as_float(argument) for argument in node.args]

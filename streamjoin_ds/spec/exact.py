@@ -14,12 +14,30 @@ from streamjoin_ds.errors import PredicateError
 from streamjoin_ds.spec.columns import NANOSECONDS
 from streamjoin_ds.spec.predicate import Band, Bound
 
-__all__ = ["exact_bounds"]
+__all__ = ["exact_bounds", "is_decided"]
 
 _INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
 _MICROSECOND, _DAY = timedelta(microseconds=1), timedelta(days=1)
 # Most digits of a decimal that is compared: with 18 a value always fits a 64-bit integer, and so does a difference.
 _MOST_DIGITS = 18
+
+
+def is_decided(left: pa.DataType, right: pa.DataType) -> bool:
+    """Whether a band between columns of these types is decided as a condition, because no key holds it exactly.
+
+    So it is between a decimal and a number of another kind, between decimals of two scales, and between decimals of
+    more than 18 digits.
+    """
+    both = (left, right)
+    decimals = [kind for kind in both if pa.types.is_decimal(kind)]
+    if not decimals or not all(_is_number(kind) for kind in both):
+        return False
+    return len(decimals) < 2 or left.scale != right.scale or max(kind.precision for kind in both) > _MOST_DIGITS
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    types = pa.types
+    return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind))
 
 
 def exact_bounds(left: pa.DataType, right: pa.DataType, predicate: Band) -> tuple[str, int | float, int | float]:
@@ -32,7 +50,7 @@ def exact_bounds(left: pa.DataType, right: pa.DataType, predicate: Band) -> tupl
     Parameters
     ----------
     left, right : pyarrow.DataType
-        Types of the predicate's columns, as they are compared (`compared_type`).
+        Types of the predicate's columns, as they are compared (`compared_type`), which are not `is_decided`.
     predicate : Band
         The band whose bounds are made exact.
 
@@ -55,9 +73,6 @@ def exact_bounds(left: pa.DataType, right: pa.DataType, predicate: Band) -> tupl
     if all(map(types.is_date, both)):
         return ("int", *_integers(_time(lo, _DAY, predicate), _time(hi, _DAY, predicate), predicate))
     if all(map(types.is_decimal, both)):
-        if left.scale != right.scale or max(left.precision, right.precision) > _MOST_DIGITS:
-            why = f"compares decimals of different scales, or of more than {_MOST_DIGITS} digits"
-            _refuse(predicate, why, f"cast both to one decimal(p, s) with p <= {_MOST_DIGITS}")
         unit = 10**left.scale
         return ("int", *_integers(_number(lo, predicate) * unit, _number(hi, predicate) * unit, predicate))
     if predicate.is_equality and all(map(types.is_boolean, both)):
@@ -65,7 +80,7 @@ def exact_bounds(left: pa.DataType, right: pa.DataType, predicate: Band) -> tupl
     if predicate.is_equality and (all(map(types.is_string, both)) or all(map(types.is_binary, both))):
         return "hash", 0, 0
     if left != right or predicate.is_equality:
-        _refuse(predicate, f"compares {left} with {right}", "compare columns of one type; cast one of them first")
+        _refuse(predicate, f"compares {left} with {right}", "cast one of the columns in the input")
     why = f"subtracts {left} values, which have no difference"
     _refuse(predicate, why, "bands are for numbers, dates and timestamps; strings and booleans can only be equal")
 

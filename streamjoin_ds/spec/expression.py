@@ -53,7 +53,7 @@ _TURNED = {">": "<", ">=": "<="}
 
 COMPARISONS = tuple(_OPPOSITE)
 # Operators whose result is TRUE, FALSE or unknown; all others give a value.
-CONDITIONS = (*COMPARISONS, "and", "or", "not", "is_null", "between", "in")
+CONDITIONS = (*COMPARISONS, "same", "and", "or", "not", "is_null", "between", "in")
 
 Value: TypeAlias = "bool | int | Decimal | str | timedelta | date | datetime | None"
 
@@ -86,7 +86,8 @@ class Call:
     ----------
     op : str
         A comparison (``= <> < <= > >=``), ``+ - * / %``, ``neg``, ``abs``, ``sqrt``, ``and`` and ``or`` (two or more
-        operands), ``not``, ``is_null``, ``between`` (value, low, high), ``in`` (value, then the list).
+        operands), ``not``, ``is_null``, ``same`` (IS NOT DISTINCT FROM), ``between`` (value, low, high), ``in`` (value,
+        then the list).
     args : tuple of Expression
         The operands.
     """
@@ -104,9 +105,13 @@ class Call:
             inner = self.args[0]
             if isinstance(inner, Call) and inner.op == "is_null":
                 return f"{_operand(inner.args[0])} IS NOT NULL"
+            if isinstance(inner, Call) and inner.op == "same":
+                return " IS DISTINCT FROM ".join(map(_operand, inner.args))
             return f"NOT ({inner})"
         if self.op == "is_null":
             return f"{first} IS NULL"
+        if self.op == "same":
+            return f"{first} IS NOT DISTINCT FROM {others[0]}"
         if self.op == "between":
             return f"{first} BETWEEN {others[0]} AND {others[1]}"
         if self.op == "in":
@@ -229,7 +234,7 @@ def _nulling_columns(expression: Expression) -> frozenset[Column]:
     """Return the columns any of which, where it is null, makes the whole expression null."""
     if isinstance(expression, Column):
         return frozenset((expression,))
-    if isinstance(expression, Literal) or expression.op == "is_null":
+    if isinstance(expression, Literal) or expression.op in ("is_null", "same"):
         return frozenset()
     found = map(_nulling_columns, expression.args)
     # FALSE AND null is FALSE, TRUE OR null is TRUE: only a null in all operands makes such a condition null.
@@ -241,7 +246,7 @@ def _normal(expression: Expression, *, negated: bool) -> Expression:
         return _normal_condition(expression, negated)
     if isinstance(expression, Call):
         args = tuple(_normal(argument, negated=False) for argument in expression.args)
-        expression = Call(expression.op, _sorted(args) if expression.op in ("+", "*") else args)
+        expression = Call(expression.op, _sorted(args) if expression.op in ("+", "*", "same") else args)
     elif isinstance(expression, Literal) and isinstance(expression.value, bool):
         return Literal(expression.value != negated)
     return call("not", expression) if negated else expression

@@ -9,6 +9,7 @@
     abs(e.x - w.x) <= w.eps, ... <= 0.05 * w.x      an interval: w.x - w.eps <= e.x and e.x <= w.x + w.eps
     (e.x-w.x)*(e.x-w.x) + ... <= w.r * w.r, sqrt    an interval for each square
     the same with a number instead of w.r           a band for each square
+    e.x IS NOT DISTINCT FROM w.y                    a band of no width, in which null meets null
     e.x < w.y                                       one side of an interval
     e.ts >= w.ts - INTERVAL 3 SECONDS               the event times, together with the window
 
@@ -212,6 +213,9 @@ class _Solver:
 
     def solve(self, condition: Typed) -> None:
         """Add what a condition implies."""
+        if condition.op == "same":
+            self._same(condition)
+            return
         if condition.op not in ("<", "<=", "=") or any(side.family not in _NUMBERS for side in condition.args):
             return
         left, right = (self._parts(side) for side in condition.args)
@@ -221,6 +225,21 @@ class _Solver:
         self._not_above_zero(together)
         if condition.op == "=":
             self._not_above_zero(replace(_Parts().and_also(together, -1.0), operations=together.operations))
+
+    def _same(self, condition: Typed) -> None:
+        """Add what IS NOT DISTINCT FROM implies; of decimals nothing, as equal ones may be other float64."""
+        sides = []
+        for node in condition.args:
+            is_plain = node.op == "column" and node.family in ("string", "binary", "boolean")
+            is_number = node.family == "float" or (node.family in _NUMBERS and not node.scale)
+            streams = self._streams_of(node)
+            if len(streams) != 1 or not (is_plain or is_number):
+                return
+            limit = Limit((Part(1.0, node),), 0.0, 0.0, is_upper=True, text=_text(node), meets_nulls=True)
+            sides.append((streams.pop(), limit))
+        (left_stream, left), (right_stream, right) = sorted(sides, key=lambda side: side[0])
+        if left_stream != right_stream:
+            self.bands.append(BandFinder(left_stream, left, right_stream, right, 0.0, ""))
 
     def _streams_of(self, node: Typed) -> set[int]:
         found = {self._streams[node.column.stream]} if node.column is not None else set()

@@ -9,11 +9,12 @@ from typing import Any
 from streamjoin_ds.errors import ArgumentError, ColumnError, WindowError
 from streamjoin_ds.spec.bound import BoundJoin, bind
 from streamjoin_ds.spec.columns import names_hint
-from streamjoin_ds.spec.expression import Call, Literal, Predicate, streams_of
+from streamjoin_ds.spec.expression import Call, Literal, Predicate, columns_of, conjuncts, normalised, streams_of
 from streamjoin_ds.spec.how import check_how, has_pairs
 from streamjoin_ds.spec.join_parts import JoinParts, predicate_from
 from streamjoin_ds.spec.predicate import Band, Column, renamed
 from streamjoin_ds.spec.stream import Stream, schema_from_text
+from streamjoin_ds.spec.terms import constant_truth
 from streamjoin_ds.spec.window import WindowKind
 from streamjoin_ds.spec.window_text import WindowLike, parse_window, window_from_facts
 
@@ -82,7 +83,7 @@ class Join(JoinParts):
                 raise ArgumentError(msg, name=name, hint=hint)
         if not include_self_pairs:
             _check_selves(streams)
-        predicates = _predicates(on)
+        predicates = _without_constants(_predicates(on), streams[0])
         for predicate in predicates:
             for name in _streams(predicate):
                 if name not in names:
@@ -188,6 +189,21 @@ def _predicates(on: object) -> tuple[Predicate, ...]:
             msg = f"a predicate must be a text, band(), equal() or not_equal(), not {type(item).__name__}"
             raise ArgumentError(msg, name="on", hint="for example 'abs(e.x - w.x) <= 10'")
     return tuple(predicates)
+
+
+def _without_constants(predicates: Sequence[Predicate], first: Stream) -> tuple[Predicate, ...]:
+    """Return predicates that all name a column: TRUE is left out, and no tuple of the first stream passes FALSE."""
+    found: list[Predicate] = []
+    for predicate in predicates:
+        parts = [predicate] if isinstance(predicate, Band) else conjuncts(normalised(predicate))
+        constants = [part for part in parts if not isinstance(part, Band) and not columns_of(part)]
+        if not constants:
+            found.append(predicate)
+            continue
+        found += [part for part in parts if part not in constants]
+        if not all(constant_truth(part) for part in constants):
+            found.append(Call("is_null", (Column(first.name, first.time),)))  # an event time is never null
+    return tuple(found)
 
 
 def _selected(select: Sequence[str] | None, names: list[str], how: str) -> tuple[str, ...]:

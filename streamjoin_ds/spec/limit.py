@@ -27,6 +27,8 @@ Float64: TypeAlias = npt.NDArray[np.float64]
 
 EPSILON = 2.0**-52  # twice the relative error of one float64 operation
 _LARGEST = sys.float_info.max
+_MISSING = 1.5e308  # stands for null and NaN where these can meet
+_FACTOR = np.uint64(0x9E3779B97F4A7C15)  # odd, with bits all over: 2^64 by the golden ratio
 TINY = 1e-150  # more than the root of what a square may lose where it underflows
 
 
@@ -52,6 +54,9 @@ class Limit:
         Whether it is rounded up; else down.
     text : str
         The sum for people.
+    meets_nulls : bool
+        Whether it is for IS NOT DISTINCT FROM: its only part is a value of any type that can be equal, and of equal
+        values the limits are equal, of nulls and NaN too.
     """
 
     parts: tuple[Part, ...]
@@ -59,6 +64,7 @@ class Limit:
     slack: float
     is_upper: bool
     text: str
+    meets_nulls: bool = False
 
     @property
     def columns(self) -> frozenset[Column]:
@@ -83,6 +89,8 @@ class Limit:
         upper limit the largest: they rule nothing out. Infinities become the finite numbers next to them. That keeps
         their order, and so whatever was not above another is not above it now.
         """
+        if self.meets_nulls:
+            return _equal_values(self.parts[0].value, rows, column)
         if not self.slack and not self.constant and len(self.parts) == 1 and self.parts[0].factor == 1:
             assert isinstance(self.parts[0].value, Typed)
             total = float_values(self.parts[0].value, rows, column) + 0.0
@@ -107,6 +115,41 @@ class Limit:
                 return total
             room = size * self.slack + sys.float_info.min
             return total + room if self.is_upper else total - room
+
+
+def _equal_values(node: Typed | Limit, rows: int, column: Callable[[Column], pa.Array]) -> Float64:
+    assert isinstance(node, Typed)
+    if node.family in ("string", "binary"):
+        assert node.column is not None
+        return _hashes(column(node.column))
+    if node.family == "boolean":
+        assert node.column is not None
+        values = column(node.column).cast(pa.float64()).to_numpy(zero_copy_only=False)
+    else:
+        values = float_values(node, rows, column)
+    return np.asarray(np.clip(np.where(np.isnan(values), _MISSING, values), -_LARGEST, _LARGEST) + 0.0)
+
+
+def _hashes(texts: pa.Array) -> Float64:
+    """Return for each text a number of 52 bits that is equal for equal texts: a polynomial in its bytes, mixed."""
+    _, ends, data = texts.buffers()
+    count = len(texts)
+    offsets = np.zeros(count + 1, np.int64)
+    if count:
+        offsets[:] = np.frombuffer(ends, np.int32, count + 1, texts.offset * 4)
+    items = np.empty(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)[offsets[0] : offsets[-1]]
+    lengths = np.diff(offsets)
+    starts = offsets[:-1] - offsets[0]
+    places = np.arange(len(items)) - np.repeat(starts, lengths)
+    with np.errstate(over="ignore"):
+        powers = np.cumprod(np.full(int(lengths.max(initial=0)) + 1, _FACTOR, np.uint64))
+        sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum((items.astype(np.uint64) + 1) * powers[places])])
+        mixed = sums[starts + lengths] - sums[starts]
+        mixed = (mixed ^ (mixed >> np.uint64(32))) * _FACTOR
+    found = (mixed >> np.uint64(12)).astype(np.float64)
+    if texts.null_count:
+        found[np.asarray(texts.is_null().to_numpy(zero_copy_only=False))] = _MISSING
+    return np.asarray(found)
 
 
 def _columns(node: Typed) -> set[Column]:

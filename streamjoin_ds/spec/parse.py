@@ -33,9 +33,10 @@ __all__ = ["UNDERSTOOD", "parse_condition", "parse_predicates", "predicates_of"]
 
 
 UNDERSTOOD = (
-    "abs(l.a - r.b) <= c or |l.a - r.b| <= c, l.a - r.b BETWEEN c AND d, l.a BETWEEN r.b - c AND r.b + d, l.a = r.b "
-    "(these find pairs), and conditions with = <> < <= > >=, + - * / %, abs, AND, OR, NOT, IS NULL, BETWEEN, IN (these "
-    "decide which of the pairs stay); quote a column name that holds a dot: u.`PM2.5`"
+    "abs(l.a - r.b) <= c or |l.a - r.b| <= c, l.a - r.b BETWEEN c AND d, l.a BETWEEN r.b - c AND r.b + d, l.a = r.b, "
+    "l.a IS NOT DISTINCT FROM r.b, l.a BETWEEN r.lo AND r.hi (these find pairs), and conditions with = <> < <= > >=, "
+    "+ - * / %, abs, sqrt, AND, OR, NOT, IS NULL, IS DISTINCT FROM, BETWEEN, IN (these decide which of the pairs "
+    "stay); quote a column name that holds a dot: u.`PM2.5`"
 )
 
 _QUOTED = re.compile(r"""('[^']*'|"[^"]*"|`[^`]*`)""")
@@ -248,6 +249,9 @@ class _Reader:
             return _folded(_BINARY[type(node)], left, right)
         if isinstance(node, (sql.Not, sql.Neg, sql.Abs, sql.Sqrt)):
             return self._unary(node, depth)
+        if isinstance(node, (sql.NullSafeEQ, sql.NullSafeNEQ)):
+            same = call("same", *(self.expression(side, depth - 1) for side in (node.this, node.expression)))
+            return same if isinstance(node, sql.NullSafeEQ) else call("not", same)
         if isinstance(node, sql.Is):
             if not isinstance(node.expression, sql.Null):
                 self._refuse("IS may only be followed by NULL or NOT NULL")
@@ -358,8 +362,8 @@ def _folded(op: str, left: Expression, right: Expression) -> Expression:
 
 
 def _named(node: _Node) -> str:
-    name = node.name if isinstance(node, sql.Anonymous) else type(node).__name__
-    return f"'{name[:40]}'"
+    text = node.name if isinstance(node, sql.Anonymous) else node.sql(dialect=_StreamJoinPredicates)
+    return f"'{text[:60]}'"
 
 
 def _refuse(why: str, text: str) -> NoReturn:

@@ -6,11 +6,14 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from decimal import Decimal
+from typing import NoReturn
 
 import pyarrow as pa
 
 from streamjoin_ds.errors import PredicateError
 from streamjoin_ds.spec.bound_columns import column_type_compared
+from streamjoin_ds.spec.evaluation import holds
 from streamjoin_ds.spec.expression import (
     Call,
     Expression,
@@ -25,7 +28,7 @@ from streamjoin_ds.spec.join_parts import JoinParts
 from streamjoin_ds.spec.predicate import Band, Column
 from streamjoin_ds.spec.typed import Typed, typed_condition
 
-__all__ = ["Term", "band_condition", "terms_of"]
+__all__ = ["Term", "band_condition", "constant_truth", "terms_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +59,26 @@ class Term:
     columns: tuple[Column, ...]
 
 
-def band_condition(predicate: Band) -> Expression:
-    """Return a band as a condition; only for equalities, and for bands whose ends are durations."""
+def band_condition(predicate: Band, *, of_times: bool) -> Expression:
+    """Return a band as a condition. Ends that were written as floats are the numbers that their digits say."""
     if predicate.is_equality:
         return Call("=", (predicate.left, predicate.right))
-    ends = [Literal(end if isinstance(end, timedelta) else timedelta(0)) for end in (predicate.lo, predicate.hi)]
+    ends: list[Expression] = []
+    for end in (predicate.lo, predicate.hi):
+        if of_times:
+            ends.append(Literal(end if isinstance(end, timedelta) else timedelta(0)))
+        else:
+            ends.append(Literal(Decimal(repr(end)) if isinstance(end, float) else end))
     return Call("between", (Call("-", (predicate.left, predicate.right)), *ends))
+
+
+def constant_truth(part: Expression) -> bool:
+    """Return whether a condition without columns is TRUE."""
+
+    def none(column: Column) -> NoReturn:
+        raise AssertionError(column)
+
+    return bool(holds(typed_condition(normalised(part), none), 1, none)[0])
 
 
 def terms_of(join: JoinParts, schemas: Mapping[str, pa.Schema], asked: Sequence[Expression]) -> list[Term]:
@@ -77,7 +94,9 @@ def terms_of(join: JoinParts, schemas: Mapping[str, pa.Schema], asked: Sequence[
         for part in conjuncts(normalised(expression)):
             columns = columns_of(part)
             if not columns:
-                msg = f"a part of '{expression}' names no column"
+                if constant_truth(part):
+                    continue
+                msg = f"'{expression}' holds for no tuple"
                 raise PredicateError(msg, name=str(expression)[:200], hint="name a column, for example 'e.altitude'")
             kinds = {column: column_type_compared(join, schemas, column) for column in columns}
             facts = json.dumps([expression_facts(part), [str(kind) for kind in kinds.values()]])

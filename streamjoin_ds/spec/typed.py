@@ -122,10 +122,13 @@ def _typed(expression: Expression, type_of: TypeOf) -> Typed:
                     "compare it with something",
                 )
         return Typed(op, "boolean", args)
-    if any(argument.family == "nothing" for argument in args):
+    has_nothing = any(argument.family == "nothing" for argument in args)
+    if op == "same" and has_nothing:
+        return Typed(op, "boolean", args)
+    if has_nothing:
         return Typed("null", "nothing")
     families = [argument.family for argument in args]
-    if op in COMPARISONS:
+    if op == "same" or op in COMPARISONS:
         return _comparison(expression, args, families)
     if len(args) == 1:
         if families[0] not in ("number", "float", "interval"):
@@ -196,10 +199,10 @@ def _comparison(expression: Call, args: tuple[Typed, ...], families: list[str]) 
         }
         hint = next((text for family, text in hints.items() if family in families), "cast one of them in the input")
         _refuse(expression, f"compares {left} with {right}", hint)
-    if left == "list or struct" or (left == "boolean" and expression.op not in ("=", "<>")):
+    if left == "list or struct" or (left == "boolean" and expression.op not in ("=", "<>", "same")):
         _refuse(
             expression,
-            f"applies {expression.op} to {left} values",
+            f"compares {left} values by '{expression.op}'",
             "compare booleans with = or <>, and no lists or structs",
         )
     if left in EXACT:

@@ -37,6 +37,11 @@ def oracle_value(join: Join, expression: Expression, rows: Mapping[str, Mapping[
         return decisive if decisive in values else None if None in values else not decisive
     if op == "is_null":
         return first is None
+    if op == "same":
+        if None in values:
+            return first is None and values[1] is None
+        both = all(isinstance(value, float) and math.isnan(value) for value in values)
+        return both or _compared("=", *values) is True
     if op == "in":
         found = [_compared("=", first, item) for item in values[1:]]
         return True if True in found else None if None in found else False

@@ -82,6 +82,16 @@ DOMAINS = {
         ((0, 0), (timedelta(days=-1), timedelta(days=2))),
     ),
     "decimal": Domain({pa.decimal128(18, 2): _CENTS}, ((0, 0), (Decimal("-0.01"), Decimal("0.02")))),
+    "mixed": Domain(
+        {
+            pa.decimal128(9, 2): _CENTS[:-2],
+            pa.decimal128(18, 5): [*_CENTS[:-2], Decimal("0.00001"), Decimal(10**12)],
+            pa.decimal128(38, 3): [*(value * 10 for value in _CENTS[:-2]), Decimal(10**30), Decimal(-(10**34))],
+            pa.int64(): _INT64,
+            pa.float64(): [*_FLOATS, 0.02, 1e30],
+        },
+        ((0, 0), (-0.5, 0.5), (-0.02, 0.02), (Decimal("-0.01"), 3)),
+    ),
     "bool": Domain({pa.bool_(): [False, True]}, ((0, 0),)),
     "string": Domain({pa.string(): ["", "a", "b", "\u00e4", "a" * 40]}, ((0, 0),)),
     "binary": Domain({pa.binary(): [b"", b"\0", b"\0\0", b"x"]}, ((0, 0),)),
@@ -94,6 +104,7 @@ _INTERVALS = (
     "{lp} <= {rq} AND {rp} <= {lq}",
     "{lp} < {rp}",
     "{lp} = {rp} + ({rq} - {rq})",
+    "{lp} IS NOT DISTINCT FROM {rp}",
 )
 FINDING = {
     "float": (
@@ -115,7 +126,10 @@ FINDING = {
         "{l}.t >= {r}.t - INTERVAL 3 MICROSECONDS AND {lp} <= {rp} + INTERVAL 1 MICROSECONDS",
         "{l}.t < {r}.t AND {r}.t - INTERVAL 9 MICROSECONDS <= {l}.t",
     ),
-    "date": _INTERVALS[:3],
+    "date": (*_INTERVALS[:3], "{lp} IS NOT DISTINCT FROM {rp}"),
+    "string": ("{lp} IS NOT DISTINCT FROM {rp}", "{lp} IS NOT DISTINCT FROM {rp} AND {lq} IS DISTINCT FROM {rq}"),
+    "bool": ("{lp} IS NOT DISTINCT FROM {rp}",),
+    "mixed": (*_INTERVALS, "abs({lp} - {rp}) <= {rq}", "2 * {lp} - {rp} <= 0.5 AND {rp} - 2 * {lp} < {lq}"),
     "decimal": (*_INTERVALS, "abs({lp} - {rp}) <= {rq}", "abs({lp} - {rp}) <= 0.05 * {rp}"),
 }
 
@@ -162,7 +176,7 @@ def scenarios(
         kind = draw(st.sampled_from(DOMAINS[domain].types))
         fields[right].append((f"c{number}", domain, kind))
         columns = Column(names[left], shared[0][0]), Column(names[right], f"c{number}")
-        comparable = shared[0][2] == kind or domain in ("float", "int", "timestamp")
+        comparable = shared[0][2] == kind or domain in ("float", "int", "timestamp", "mixed")
         if comparable and draw(st.integers(0, 2)) == 2:
             predicates.append(not_equal(*columns))
             continue

@@ -167,3 +167,49 @@ def test_three_streams_and_a_self_join_are_found_too() -> None:
     ]
     assert len(wanted) > 1000
     assert sorted(found) == sorted(wanted)
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.binary(), pa.float64(), pa.int64(), pa.bool_(), pa.date32()])
+def test_null_meets_null_where_values_are_not_distinct(kind: pa.DataType) -> None:
+    """And they are found: of many values few pairs are tested."""
+    rows = 1200
+    chooser = np.random.default_rng(5)
+    numbers = chooser.integers(0, 2 if pa.types.is_boolean(kind) else 300, rows).tolist()
+    texts = {pa.string(): str, pa.binary(): lambda n: str(n).encode()}
+    make: Callable[[int], Any] = texts.get(kind, int)
+    make = bool if pa.types.is_boolean(kind) else float if pa.types.is_floating(kind) else make
+    values = [None if n % 50 == 7 else make(n) for n in numbers]
+    if pa.types.is_floating(kind):
+        values[:40] = [float("nan")] * 20 + [float("inf")] * 10 + [-0.0] * 10
+    cells = pa.array(values, pa.int32()).cast(kind) if pa.types.is_date(kind) else pa.array(values, kind)
+    schema = pa.schema([("ts", TIME), ("k", kind)])
+    table = pa.table({"ts": pa.array(np.arange(rows)).cast(TIME), "k": cells}, schema=schema)
+    streams = [Stream("e", schema=schema), Stream("w", schema=schema)]
+    engine = JoinEngine(Join(streams, "e.k IS NOT DISTINCT FROM w.k", "1h"))
+    found = [engine.push({"e": table}), engine.push({"w": table})]
+    pairs = sorted(pair for one in found for pair in zip(*(one[f"{n}_seq"].to_pylist() for n in "ew"), strict=True))
+    plain = [repr(value + 0.0) if isinstance(value, float) else repr(value) for value in values]
+    wanted = [(i, j) for i in range(rows) for j in range(rows) if plain[i] == plain[j]]
+    assert pairs == wanted
+    assert engine.counters["candidates"] < (1.01 if pa.types.is_boolean(kind) else 0.05) * rows**2
+    assert set(engine.counters["null_keys"].values()) == {0}
+
+
+def test_constants_are_conditions() -> None:
+    table = pa.table({"ts": pa.array([0, 1]).cast(TIME), "x": [1.0, 2.0], "y": [0.0, 0.0]}, schema=POINTS)
+    streams = [Stream("e", schema=POINTS), Stream("w", schema=POINTS)]
+    for on, count in (
+        ("TRUE", 4),
+        ("1 = 1 AND e.x = w.x", 2),
+        ("FALSE", 0),
+        ("NULL", 0),
+        ("e.x = w.x AND 2 < 1", 0),
+        ("1 = 1 OR e.x > w.x", 4),
+    ):
+        join = Join(streams, on, "1h")
+        assert JoinEngine(join).push({"e": table, "w": table}).num_rows == count, on
+        assert Join.from_facts(join.to_facts()) == join
+    lonely = Join(streams, "FALSE", "1h", how="left")
+    engine = JoinEngine(lonely)
+    assert engine.push({"e": table, "w": table}).num_rows == 0
+    assert engine.finish().num_rows == 2

@@ -225,18 +225,14 @@ def test_a_long_list_of_columns_is_cut() -> None:
         ("e.x = w.x", pa.bool_(), pa.int64(), "compares bool with int64"),
         ("e.x = w.x", pa.list_(pa.int8()), pa.list_(pa.int8()), "compares list"),
         ("e.x = w.x", pa.date32(), pa.timestamp("us"), "compares date32"),
-        ("e.x = w.x", pa.decimal128(9, 2), pa.int64(), "compares decimal128(9, 2) with int64"),
-        ("e.x = w.x", pa.decimal128(9, 2), pa.float64(), "compares decimal128(9, 2) with double"),
-        ("e.x = w.x", pa.decimal128(9, 2), pa.decimal128(9, 3), "different scales"),
-        ("e.x = w.x", pa.decimal128(19, 2), pa.decimal128(9, 2), "more than 18 digits"),
         ("abs(e.x - w.x) <= 1", pa.timestamp("us"), pa.timestamp("us"), "no unit"),
         ("abs(e.x - w.x) <= 1", pa.date32(), pa.date32(), "no unit"),
         ("abs(e.x - w.x) <= INTERVAL 1 DAY", pa.int64(), pa.int64(), "with a duration"),
         ("abs(e.x - w.x) <= INTERVAL 1 DAY", pa.float64(), pa.float64(), "with a duration"),
         ("abs(e.x - w.x) <= INTERVAL 1 DAY", pa.decimal128(9, 2), pa.decimal128(9, 2), "with a duration"),
         ("e.x <> w.x", pa.string(), pa.int64(), "compares string with number"),
-        ("e.x <> w.x", pa.list_(pa.int8()), pa.list_(pa.int8()), "applies <> to list or struct values"),
-        ("e.x > w.x", pa.bool_(), pa.bool_(), "to boolean values"),
+        ("e.x <> w.x", pa.list_(pa.int8()), pa.list_(pa.int8()), "compares list or struct values by '<>'"),
+        ("e.x > w.x", pa.bool_(), pa.bool_(), "compares boolean values by '<'"),
         ("e.x > '2024-01-01'", pa.timestamp("us"), pa.int8(), "compares string with timestamp"),
         ("e.x - w.x > 5", pa.timestamp("us"), pa.timestamp("us"), "compares number with interval"),
         ("e.x + w.x > 5", pa.timestamp("us"), pa.timestamp("us"), "timestamp + timestamp, which is not defined"),
@@ -287,3 +283,26 @@ def test_every_error_is_ours() -> None:
     for on in (equal("e.x", "w.y"), band("e.y", "w.x", 10**300), "abs(e.x - w.x) <= 1e300"):
         with pytest.raises(StreamJoinError):
             bound_pair(on, pa.int64(), pa.int64())
+
+
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [
+        (pa.decimal128(9, 2), pa.int64()),
+        (pa.decimal128(9, 2), pa.float64()),
+        (pa.decimal128(9, 2), pa.decimal128(9, 3)),
+        (pa.decimal128(38, 2), pa.decimal128(38, 2)),
+    ],
+)
+def test_decimals_beside_other_numbers_are_found_by_limits_and_decided_exactly(
+    left: pa.DataType, right: pa.DataType
+) -> None:
+    time = ("ts", pa.timestamp("us", tz="UTC"))
+    for on in ("e.x = w.x", "abs(e.x - w.x) <= 0.3"):
+        bound = bind(
+            Join([Stream("e"), Stream("w")], on, "1m"),
+            {"e": pa.schema([time, ("x", left)]), "w": pa.schema([time, ("x", right)])},
+        )
+        assert len(bound.conditions) == bound.window_conditions
+        assert bound.terms
+        assert [len(one.bounds) for one in bound.finders.intervals] == [2]

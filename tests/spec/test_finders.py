@@ -43,7 +43,10 @@ def comparisons(draw: st.DrawFn) -> Expression:
     family = draw(st.sampled_from(["number", "float", "float", "timestamp"]))
     sides = [draw(values(draw(st.sampled_from([family, "number" if family == "float" else family])), 1, (name,)))
              for name in ("e", "w", "e", "w")]  # fmt: skip
-    kind = draw(st.integers(0, 6))
+    kind = draw(st.integers(0, 7))
+    if kind == 7:
+        texts = st.sampled_from(["string", "boolean", family])
+        return call("same", *(draw(values(of, 0, (name,))) for of, name in zip([draw(texts)] * 2, "ew", strict=True)))
     if family == "timestamp" and kind > 2:
         return call("<=", call("-", *sides[:2]), call("-", *sides[2:]))
     gap = call("-", *sides[:2])
@@ -91,6 +94,8 @@ def test_what_finds_a_condition_holds_for_all_its_pairs(expression: Expression, 
         ("abs(e.x - w.x) <= 0.05 * w.x", [2], 0),
         ("e.x - w.x BETWEEN w.lo AND w.hi", [2], 0),
         ("e.x < w.y", [1], 0),
+        ("e.x IS NOT DISTINCT FROM w.y", [], 1),
+        ("e.x IS DISTINCT FROM w.y", [], 0),
         ("e.x + e.y = w.a + w.b", [2], 0),
         ("(e.x-w.x)*(e.x-w.x) + (e.y-w.y)*(e.y-w.y) <= 25", [], 2),
         ("(e.x-w.x)*(e.x-w.x) + (e.y-w.y)*(e.y-w.y) <= w.eps * w.eps", [2, 2], 0),

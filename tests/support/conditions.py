@@ -94,12 +94,12 @@ def conditions(draw: st.DrawFn, depth: int = 3, streams: Sequence[str] = ("e",))
     other = {"float": "number", "timestamp": "date"}.get(family, family) if draw(st.booleans()) else family
     sides = [draw(values(draw(st.sampled_from([family, other])), min(depth, 2), streams)) for _ in range(3)]
     if family == "boolean":
-        return call(draw(st.sampled_from(["=", "<>"])), *sides[:2])
+        return call(draw(st.sampled_from(["=", "<>", "same"])), *sides[:2])
     if kind == 4:
         return Call("between", tuple(sides))
     if kind == 3:
         return Call("in", tuple(sides))
-    return call(draw(st.sampled_from(COMPARISONS)), *sides[:2])
+    return call(draw(st.sampled_from([*COMPARISONS, "same"])), *sides[:2])
 
 
 def table(seed: int, rows: int) -> pa.Table:

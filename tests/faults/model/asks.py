@@ -33,6 +33,7 @@ _FINDING = (
     ("{0}.x <= {1}.x + {1}.y AND {1}.x - {0}.y <= {0}.x + 1", "xy"),
     ("({0}.y - {1}.y) * ({0}.y - {1}.y) + ({0}.x - {1}.x) * ({0}.x - {1}.x) <= 2", "xy"),
     ("{0}.x < {1}.x", "x"),
+    ("{0}.y IS NOT DISTINCT FROM {1}.y", ""),
     ("{0}.ts >= {1}.ts - INTERVAL 750 MILLISECONDS", ""),
 )
 _WHERES = ("x <> 1", "y <= 0.5 OR y IS NULL", "y IS NOT NULL", "x + y < 1.5")
