@@ -11,8 +11,8 @@
     semi     tuples of the first stream with a partner              first
     anti     tuples of the first stream without a partner           first
 
-A tuple of a *decided* stream waits until it can meet no new partner: its *horizon* (ARCHITECTURE.md, "Rows about
-missing, nearest or summed partners"). Then its row is decided, once.
+A tuple of a *decided* stream waits until it can meet no new partner: its *horizon*
+(ARCHITECTURE.md, "Rows about missing, nearest or summed partners"). Then its row is decided, once.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""The tuples of one stream that wait for their horizon (ARCHITECTURE.md, "Rows about missing, nearest or summed...").
+"""The tuples of one stream that wait for their horizon.
+
+The contract is in ARCHITECTURE.md, "Rows about missing, nearest or summed partners".
 
 ::
 
