@@ -30,6 +30,21 @@ AnyStatement = StreamStatement | Option | Statement | Explained
 _STATEMENTS = "CREATE STREAM, SET, INSERT INTO, SELECT or EXPLAIN"
 _VALUE = "a value: 'text', a number, TRUE or FALSE"
 _JOIN_WORDS = ("JOIN", "INNER", "LEFT", "RIGHT", "FULL", "CROSS", "SEMI", "ANTI", "NATURAL", "ASOF", "LATERAL")
+# Words of a condition after which an operand follows.
+_GOES_ON = (
+    "AND",
+    "OR",
+    "NOT",
+    "IS",
+    "BETWEEN",
+    "IN",
+    "LIKE",
+    "CASE",
+    "WHEN",
+    "THEN",
+    "ELSE",
+    "INTERVAL",
+)  # an operand follows
 _AFTER_QUERY = "JOIN, WHERE, or ; and the next statement"
 
 # What SQL has and a join has not: what to say, by the word with which it begins.
@@ -351,8 +366,7 @@ class _Reader:
         found: list[Token] = []
         while cursor.next is not None and cursor.word != ";":
             word = cursor.word
-            is_column = bool(found) and found[-1].word == "."
-            if depth == 0 and not is_column and self._ends_condition(word):
+            if depth == 0 and self._ends_condition(word, found[-1] if found else None):
                 break
             depth += (word == "(") - (word == ")")
             if depth < 0:
@@ -364,10 +378,14 @@ class _Reader:
             cursor.refuse(")")
         return tuple(found)
 
-    def _ends_condition(self, word: str) -> bool:
+    def _ends_condition(self, word: str, before: Token | None) -> bool:
+        if before is not None and before.word == ".":
+            return False  # a column of that name
         if word in ("LEFT", "RIGHT"):  # they are functions too
             return self._cursor.after() != "("
-        return word in (",", "WHERE", "ON", "SELECT", "INSERT", *_JOIN_WORDS, *_NOT_HERE)
+        if word in _NOT_HERE and word not in _JOIN_WORDS:  # after IS, = or AND it is something else
+            return before is None or not (before.word in _GOES_ON or (before.kind == "sign" and before.word != ")"))
+        return word in (",", "WHERE", "ON", "SELECT", "INSERT", *_JOIN_WORDS)
 
     def _not_here(self, valid: str) -> NoReturn:
         """Refuse the next token: by what is said of it in `_NOT_HERE`, or as not understood."""

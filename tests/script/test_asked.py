@@ -98,6 +98,9 @@ NEAR = "e.ts BETWEEN w.ts - INTERVAL 2 SECONDS AND w.ts + INTERVAL 5 SECONDS"
         "SELECT e.ts, w.ts AS b, v.ts AS c FROM e JOIN w ON e.n = w.n "
         "AND e.ts BETWEEN w.ts - INTERVAL 4 SECONDS AND w.ts "
         "JOIN v ON abs(w.x - v.x) <= 1 AND v.ts >= w.ts AND v.ts < w.ts + INTERVAL 2 SECONDS WHERE e.s <> v.s",
+        "SELECT e.n, e.s, w.n AS m FROM e JOIN w ON e.s IS NOT DISTINCT FROM w.s AND e.n IS DISTINCT FROM w.n "
+        f"AND {NEAR}",
+        f"SELECT e.n, w.x FROM e JOIN w ON true AND e.x <= sqrt(w.x) AND {NEAR} WHERE 1 = 1",
         f"SELECT e.ts, e.n, w.ts AS other FROM e LEFT JOIN w ON e.n = w.n AND {NEAR} AND e.s <> 'a' WHERE e.x > 1",
         f"SELECT e.n AS a, w.n, w.ts FROM e RIGHT JOIN w ON e.n = w.n AND {NEAR} AND w.s <> 'a' WHERE w.x > 1",
         f"SELECT e.n, w.n AS m, w.ts FROM e FULL OUTER JOIN w ON e.n = w.n AND e.x > w.x AND {NEAR}",

@@ -68,7 +68,8 @@ def test_an_option_is_set(text: str, name: str, value: object) -> None:
 def test_a_query_is_read() -> None:
     statement = one(
         "INSERT INTO near WITH (cells = 4) SELECT e.*, w.x AS a, w.y b, z, * FROM eastbound AS e JOIN w ON e.left = 1 "
-        "CROSS JOIN cat.`d b`.t u INNER JOIN v ON left(e.s, 3) = v.s AND (a, b) IN (1), x WHERE a.order > 3"
+        "CROSS JOIN cat.`d b`.t u INNER JOIN v ON left(e.s, 3) = v.s AND (a, b) IN (1), x "
+        "WHERE a.order > 3 AND limit < offset"
     )
     assert (statement.table, statement.is_path, statement.options["cells"].value) == ("near", False, 4)
     assert [(item.stream, item.column, item.name) for item in statement.query.items] == [
@@ -79,7 +80,17 @@ def test_a_query_is_read() -> None:
         (("eastbound",), "e", "inner", 0), (("w",), "w", "inner", 5), (("cat", "d b", "t"), "u", "inner", 0),
         (("v",), "v", "inner", 22), (("x",), "x", "inner", 0),
     ]  # fmt: skip
-    assert [token.value for token in statement.query.where] == ["a", ".", "order", ">", "3"]
+    assert " ".join(token.value for token in statement.query.where) == "a . order > 3 AND limit < offset"
+        "a",
+        ".",
+        "order",
+        ">",
+        "3",
+        "AND",
+        "limit",
+        "<",
+        "offset",
+    ]
 
 
 @pytest.mark.parametrize(
