@@ -81,16 +81,6 @@ def test_a_query_is_read() -> None:
         (("v",), "v", "inner", 22), (("x",), "x", "inner", 0),
     ]  # fmt: skip
     assert " ".join(token.value for token in statement.query.where) == "a . order > 3 AND limit < offset"
-        "a",
-        ".",
-        "order",
-        ">",
-        "3",
-        "AND",
-        "limit",
-        "<",
-        "offset",
-    ]
 
 
 @pytest.mark.parametrize(
