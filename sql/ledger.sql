@@ -8,7 +8,7 @@
 -- | stored              | rows that took part in the join                                                       |
 -- | late, rejected      | rows set aside; they are in <root>_late and <root>_rejects                            |
 -- | filtered            | rows left out by a condition on their stream alone (where, --where)                   |
--- | null_keys           | stored rows with a compared column that is null or NaN; they match nothing            |
+-- | null_keys           | stored rows with a compared column that is null or NaN; they have no partner          |
 -- | unaccounted         | read - stored - late - rejected - filtered: 0, or rows were lost                      |
 -- | late_kept           | rows in <root>_late: must be equal to late                                            |
 -- | rejected_kept       | rows in <root>_rejects: must be equal to rejected                                     |

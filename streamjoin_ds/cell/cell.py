@@ -356,6 +356,7 @@ class Cell:
             "candidates": sum(now["candidates"] - before["candidates"] for now, before in counted),
             "expired_rows": sum(now["expired_rows"] - before["expired_rows"] for now, before in counted),
             "state_rows": sum(now["state_rows"] for now, _ in counted),
+            "undecided_rows": sum(now["undecided_rows"] for now, _ in counted),
             "idle": [stream for stream, clock in enumerate(self.clocks) if clock.idle],
             "overtaken": self.overtaken,
         }

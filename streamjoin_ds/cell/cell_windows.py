@@ -26,7 +26,7 @@ from streamjoin_ds.engine.threads.core_lease import leased_threads
 from streamjoin_ds.engine.threads.cores import usable_core_count
 from streamjoin_ds.engine.tuning import DEFAULT, Tuning
 from streamjoin_ds.engine.window_join import WindowJoin
-from streamjoin_ds.errors import ArgumentError, FingerprintMismatchError
+from streamjoin_ds.errors import FingerprintMismatchError
 from streamjoin_ds.plan import Epoch, Epochs, Execution, Plan
 from streamjoin_ds.spec import BoundJoin
 
@@ -63,9 +63,6 @@ def check_execution(bound: BoundJoin, execution: Execution) -> None:
     ------
     ArgumentError, ColumnError
     """
-    if bound.how != "inner":
-        msg = f"how={bound.how} is not possible on Spark yet"
-        raise ArgumentError(msg, name="how", hint="use inner, or JoinEngine")
     WindowJoin(bound, **{**execution.engine_options(), "kernel": "auto"})
 
 

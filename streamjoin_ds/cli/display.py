@@ -110,7 +110,7 @@ class Display:
             f"{named}{totals.seconds(now):6.1f} s  batch {batch.batch_id}: "
             f"{totals.rows:,} rows ({self._rates[0]:,.0f}/s), "
             f"{totals.matches:,} matches ({self._rates[1]:,.0f}/s), "
-            f"punctuation {moment(totals.watermark_us) or '-'}, lag {self._lag()}"
+            f"punctuation {moment(totals.punctuation_us) or '-'}, lag {self._lag()}"
             f"{', backlog ' + self._backlog() if totals.backlog and totals.backlog.streams else ''}"
         )
 
@@ -138,7 +138,7 @@ class Display:
             ("matches", f"{totals.matches:,}", f"{self._rates[1]:,.0f}/s"),
             ("late", f"{totals.ledger['late'].total():,}", ""),
             ("in windows", f"{totals.state_rows:,} rows", f"{totals.state_bytes / 1e6:,.1f} MB"),
-            ("watermark", moment(totals.watermark_us) or "-", "= punctuation"),
+            ("punctuation", moment(totals.punctuation_us) or "-", ""),
             ("lag", self._lag(), "newest event time - punctuation"),
             ("backlog", self._backlog(), self._limit()),
         ]

@@ -50,7 +50,7 @@ _SWITCHES = {"pin": "--pin/--no-pin", "durable": "--durable/--no-durable"}
 
 _SEVERAL = ("on", "where", "delimiter", "conf")
 _SHARED = (
-    "time", "on", "where", "window", "select", "delay", "idle_timeout", "max_ahead", "delimiter", "on_bad_file",
+    "time", "on", "where", "window", "how", "select", "delay", "idle_timeout", "max_ahead", "delimiter", "on_bad_file",
     "partition_by", "sub_folders", "file_order", "finished_after", "on_change", "starting_version",
     "starting_timestamp", "rate", "layout", "cells", "exchange", "kernel", "threads", "pin", "index", "order",
     "merge_runs", "durable", "max_delay", *READING_KEYS,

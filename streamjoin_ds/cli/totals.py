@@ -53,7 +53,7 @@ class Totals:
     batches: int = 0
     matches: int = 0
     ledger: dict[str, Counter[str]] = field(default_factory=lambda: {name: Counter() for name in LEDGER})
-    watermark_us: int | None = None
+    punctuation_us: int | None = None
     largest_us: dict[str, int | None] = field(default_factory=dict)
     state_rows: int = 0
     state_bytes: int = 0
@@ -71,7 +71,7 @@ class Totals:
             self.ledger[name].update(getattr(batch, name))
         self.files_set_aside.update(batch.files_set_aside)
         self.backlog = batch.backlog
-        self.watermark_us = batch.watermark_us
+        self.punctuation_us = batch.punctuation_us
         self.largest_us = batch.largest_us
         self.state_rows, self.state_bytes = batch.state_rows, batch.state_bytes
         self.first_batch_s = now_s if self.first_batch_s is None else self.first_batch_s
@@ -86,7 +86,7 @@ class Totals:
     def lag_us(self) -> int | None:
         """By how many microseconds the punctuation is behind the newest event time; None if one is not known."""
         known = [largest for largest in self.largest_us.values() if largest is not None]
-        return max(known) - self.watermark_us if known and self.watermark_us is not None else None
+        return max(known) - self.punctuation_us if known and self.punctuation_us is not None else None
 
     def seconds(self, now_s: float) -> float:
         """Return how many seconds the run has taken; never zero, so that rates can be computed."""
@@ -102,7 +102,7 @@ class Totals:
             "files_set_aside": {name: count for name, count in sorted(self.files_set_aside.items()) if count},
             "held_back_bytes": dict(sorted(self.held_back_bytes.items())),
             "backlog": None if self.backlog is None else self.backlog.to_facts(),
-            "punctuation": moment(self.watermark_us),
+            "punctuation": moment(self.punctuation_us),
             "seconds": round(seconds, 3),
             "rows_per_second": round(self.rows / seconds, 1),
             "results_per_second": round(self.matches / seconds, 1),

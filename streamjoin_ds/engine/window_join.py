@@ -362,8 +362,8 @@ class WindowJoin:
 
         ``matches`` and ``expired_rows`` are totals of the join, ``stored_rows`` and ``null_keys`` totals of each
         stream. ``state_rows`` and ``runs`` are of now. ``candidates`` (pairs tested) and ``partials`` (partial results
-        that other streams had still to join) count since this object was made or restored. ``waiting_rows`` is how many
-        tuples wait for their horizon; those whose stream has no window count in ``state_rows`` too.
+        that other streams had still to join) count since this object was made or restored. ``undecided_rows`` is how
+        many tuples wait for their horizon; those whose stream has no window count in ``state_rows`` too.
         """
         return self.counted(self._kept.state)
 
@@ -381,7 +381,7 @@ class WindowJoin:
             "null_keys": dict(zip(names, state.null_keys, strict=True)),
             "state_rows": state_rows,
             "runs": sum(len(window.runs) for window in windows),
-            "waiting_rows": sum(of_stream.rows for of_stream in state.waiting),
+            "undecided_rows": sum(of_stream.rows for of_stream in state.waiting),
         }
 
     @property

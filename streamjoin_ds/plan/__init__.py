@@ -17,6 +17,7 @@ grid. The other kind of layout deals tuples by ranges of a band attribute (`Rang
 from streamjoin_ds.plan.asked_layout import AskedLayout
 from streamjoin_ds.plan.cell_layout import CellLayout, Received
 from streamjoin_ds.plan.cell_work import DEFAULT_WORK, CellWork
+from streamjoin_ds.plan.deciding_layout import check_deciding, deciding_cells, deciding_layout
 from streamjoin_ds.plan.epochs import Epoch, Epochs, EpochsOver
 from streamjoin_ds.plan.execution import DEFAULT_EXECUTION, KERNELS, Execution
 from streamjoin_ds.plan.key_decision import best_ranges, layout_by_keys, layout_load
@@ -68,10 +69,13 @@ __all__ = [
     "best_ranges",
     "cell_labels",
     "cell_of_label",
+    "check_deciding",
     "check_exchange",
     "choose_kind",
     "choose_layout",
     "choose_ranges",
+    "deciding_cells",
+    "deciding_layout",
     "is_of_ranges",
     "layout_by_keys",
     "layout_cost",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from streamjoin_ds.errors import LayoutError
+from streamjoin_ds.plan.deciding_layout import check_deciding
 from streamjoin_ds.plan.layout import Layout
 from streamjoin_ds.plan.plan import CHOICE_CELLS, LAYOUT_KINDS
 from streamjoin_ds.plan.reach import band_attributes
@@ -47,12 +48,17 @@ class AskedLayout:
         return self.kind == "ranges" or (self.kind == "auto" and cells >= CHOICE_CELLS)
 
     def check(self, bound: BoundJoin) -> None:
-        """Refuse ranges where the join has no attribute for them.
+        """Refuse ranges where the join has no attribute for them, and a layout that `how` cannot have.
 
         Raises
         ------
         LayoutError
         """
+        if self.kind == "ranges" and bound.decided:
+            msg = f"how={bound.how} has no layouts of ranges: a tuple's partners may lie in several of them"
+            raise LayoutError(msg, name="layout", hint="use auto, grid, or group counts")
+        if self.grid is not None:
+            check_deciding(bound, self.grid)
         if self.kind == "ranges" and not band_attributes(bound):
             msg = "no column of every stream is tied to the others by bands or equalities of numbers or times"
             hint = "use auto or grid: a grid works with any condition"

@@ -42,6 +42,15 @@ _COMPARISONS = {
 }
 
 
+_HOW = {
+    "left": "left: pairs, and tuples of {0} without a partner when none can come any more",
+    "right": "right: pairs, and tuples of {1} without a partner when none can come any more",
+    "full": "full: pairs, and tuples of {0} and {1} without a partner when none can come any more",
+    "semi": "semi: tuples of {0} with a partner, when all partners are known",
+    "anti": "anti: tuples of {0} without a partner, when none can come any more",
+}
+
+
 def explain(
     plan: Plan,
     load: Load | None = None,
@@ -83,6 +92,8 @@ def explain(
 def _join(bound: BoundJoin) -> Iterator[str]:
     join = bound.join
     yield f"  window      {join.window.describe(join.names)}"
+    if bound.decided:
+        yield f"  how         {_HOW[bound.how].format(*join.names)}"
     for stream, schema in zip(join.streams, bound.schemas, strict=True):
         delay = f", delay {stream.delay}" if stream.delay_us else ""
         columns = f"{len(schema)} columns travel ({', '.join(schema.names)})"
@@ -99,6 +110,9 @@ def _join(bound: BoundJoin) -> Iterator[str]:
     for name, filters in zip(join.names, bound.filters, strict=True):
         for term in filters:
             yield f"  filter      {term.text}   at the source of {name}"
+    for name, bars in zip(join.names, bound.bars, strict=True):
+        for term in bars:
+            yield f"  bar         {term.text}   else a tuple of {name} has no partner"
     for term in bound.terms:
         yield f"  decide      {term.text}"
     if not bound.finding and not any(isinstance(predicate, Band) for predicate in join.predicates):
@@ -172,6 +186,9 @@ def _grid(plan: Plan, load: Load, origins: Sequence[str]) -> Iterator[str]:
     labels = f"{plan.partitions} state partitions, labels {list(plan.labels)}"
     yield f"  layout      {layout} = {layout.cells} cells on {labels}"
     yield from _dealing(layout, names)
+    if plan.bound.decided:
+        decided = " and ".join(names[stream] for stream in plan.bound.decided)
+        yield f"  decided     tuples of {decided}, each in one cell, which has all that it can meet; the layout stays"
     if layout.cells > 1 and not plan.foreign:
         yield f"  changes     {'none' if plan.layout_schedule else _CHANGES[plan.layout_kind]}"
     if origins:
@@ -186,6 +203,8 @@ def _grid(plan: Plan, load: Load, origins: Sequence[str]) -> Iterator[str]:
     if not total or not isinstance(layout, Layout):
         return
     yield f"  cost        {layout_cost(layout, load).shipped_rows_per_s / total:.2f} stored rows for each row read"
+    if plan.bound.decided:  # there is no choice
+        return
     near = f"{SHIPPING_SLACK:.0%} of the fewest stored rows"
     yield f"  choices     first those within {near}, by the rows that a tuple meets"
     for cost in best_layouts(layout.cells, load):

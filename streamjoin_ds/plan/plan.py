@@ -10,6 +10,7 @@ from typing import Any
 
 from streamjoin_ds.errors import ArgumentError, LayoutError
 from streamjoin_ds.plan.cell_layout import CellLayout
+from streamjoin_ds.plan.deciding_layout import check_deciding
 from streamjoin_ds.plan.execution import DEFAULT_EXECUTION, Execution
 from streamjoin_ds.plan.labels import cell_labels, cell_of_label
 from streamjoin_ds.plan.layout_facts import layout_from_facts
@@ -115,6 +116,11 @@ class Plan:
             msg = f"the layout has {self.layout.streams} group counts, but the join has {streams} streams"
             hint = f"one group count for each stream, for example {'x'.join(['2'] * streams)}"
             raise LayoutError(msg, name="layout", hint=hint)
+        for layout in (self.layout, *(layout for _, layout in self.layout_schedule)):
+            check_deciding(self.bound, layout)
+        if self.bound.decided and self.wanted not in (None, self.layout):
+            msg = f"a join with how={self.bound.how} keeps its layout, {self.layout}"
+            raise LayoutError(msg, name="layout", hint="leave it out, or use a new checkpoint and a new table")
         if any(layout.cells > self.cells for _, layout in self.layout_schedule):
             msg = f"a layout of the schedule has more cells than the plan, which has {self.cells}"
             raise LayoutError(msg, name="layout", hint=f"group counts whose product is at most {self.cells}")

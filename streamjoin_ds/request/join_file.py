@@ -26,6 +26,7 @@ import msgspec
 from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.plan import EXCHANGES, KERNELS
 from streamjoin_ds.spec.folder_options import FILE_ORDER, SUB_FOLDERS
+from streamjoin_ds.spec.how import HOWS
 from streamjoin_ds.spec.stream import FORMATS, ON_BAD_FILE, ON_CHANGE, PARTITION_BY, TIME_UNITS
 from streamjoin_ds.stream.sensor_options import READER_OPTIONS
 
@@ -171,6 +172,12 @@ JOIN_KEYS: dict[str, Key] = {
         (str, _TABLE),
         "[required]",
         example="15s",
+    ),
+    "how": Key(
+        "Which rows the join has: inner (pairs); left, right, full (also tuples of the first, second or either stream "
+        "without a partner); semi, anti (tuples of the first stream with a partner, or without).",
+        note="[default: inner]",
+        one_of=HOWS,
     ),
     "select": Key("Columns of a result: e.icao24,w.*.", (str, _LIST), "[default: all]", example=["e.icao24", "w.*"]),
     "time": Key("Column of the event time: ts, or e=ts,w=time.", (str, _TABLE), "[default: ts]", example="ts"),

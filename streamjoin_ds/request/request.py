@@ -95,6 +95,7 @@ def request_of(config: Path | None, given: Mapping[str, Any]) -> Request:
         on=facts.get("on", ()),
         window=facts["window"],
         select=facts.get("select"),
+        how=facts.get("how", "inner"),
     )
     return requested(join, facts)
 

@@ -114,6 +114,7 @@ METRICS_SCHEMA = pa.schema(
         pa.field("backlog_us", pa.int64()),
         pa.field("limited_by", pa.string()),
         pa.field("backlog", pa.string()),
+        pa.field("undecided_rows", pa.int64()),
     ]
 )
 """One row per batch and cell.
@@ -134,6 +135,7 @@ the bytes of files that are not read, and ``backlog_us`` how far the newest of t
 in event time. ``limited_by`` says why the batch holds no more: "max_rows_per_batch", "max_delay", "bytes" (a topic's of
 a batch) or "pace"; null where it holds all that the source saw. ``backlog`` is JSON: the same of each stream and
 partition that has any. All five are null in older rows, and where Spark plans the batches.
+``undecided_rows`` counts the tuples in the cell's state that wait for their horizon (`how`); null in older rows.
 """
 
 PUNCTUATIONS_SCHEMA = pa.schema(

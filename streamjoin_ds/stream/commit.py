@@ -82,6 +82,7 @@ class BatchSummary:
     files_set_aside: dict[str, int] = field(default_factory=dict)
     table: str = ""  # the root of the query's tables
     backlog: BacklogFacts | None = None
+    punctuation_us: int | None = None
 
 
 def committer_for(plan: Plan) -> tuple[Committer, Maintenance]:
@@ -155,12 +156,13 @@ class BatchCommit:
         largest_us = {row["stream"]: row["largest_ts"] for row in ledger}
         read = {row["stream"]: row["read"] for row in ledger}
         held = holder(plan.bound.join.streams, largest_us, read, idle, _partitions(plan, batch_id, ends))
+        punctuation_us = plan.bound.punctuation_us(watermark_us)
         committer, maintenance = committer_for(plan)
         outcome = committer.commit(
             batch_id,
             next(iter(facts.values()))["query_id"],
             files,
-            punctuation_us=watermark_us,
+            punctuation_us=punctuation_us,
             watermark_us=watermark_us,
             ledger=pa.Table.from_pylist(ledger, schema=LEDGER_SCHEMA),
             metrics=pa.Table.from_pylist(_metrics(batch_id, facts, held, ends), schema=METRICS_SCHEMA),
@@ -175,7 +177,7 @@ class BatchCommit:
         held_by = None if held is None else held.stream
         waits = _backlog(ends) if ends else None
         summary = replace(summary, held_by=held_by, idle=idle, files_set_aside=aside)
-        summary = replace(summary, table=plan.table_root, backlog=waits)
+        summary = replace(summary, table=plan.table_root, backlog=waits, punctuation_us=punctuation_us)
         overtaken = zip(*(fact["overtaken"] for fact in facts.values()), strict=True)
         counts = dict(zip(plan.bound.names, map(sum, overtaken), strict=True))
         _silences.setdefault((plan.join_id, plan.table_root), SilenceLog()).tell(

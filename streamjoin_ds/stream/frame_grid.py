@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 from streamjoin_ds.cell.cell_state import CellState
 from streamjoin_ds.cell.cell_windows import RETAIN_KEY
 from streamjoin_ds.errors import ArgumentError, FingerprintMismatchError, LayoutError
-from streamjoin_ds.plan import Layout, Load, Plan, choose_layout
+from streamjoin_ds.plan import Layout, Load, Plan, choose_layout, deciding_cells, deciding_layout
+from streamjoin_ds.spec import BoundJoin
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.state import GroupState
@@ -30,9 +31,12 @@ _STATE_PARTITIONS_KEYS = (
 _MOST_CELLS = 64  # most cells of a layout that nobody asked for
 
 
-def default_layout(partitions: int, streams: int) -> Layout:
+def default_layout(partitions: int, bound: BoundJoin) -> Layout:
     """Return the layout that is used if none is asked for: one cell for each partition, at most 64."""
-    return choose_layout(min(partitions, _MOST_CELLS), Load.of_windows([1.0] * streams))
+    cells = min(partitions, _MOST_CELLS)
+    if bound.decided:
+        return deciding_layout(bound, deciding_cells(bound, cells))
+    return choose_layout(cells, Load.of_windows([1.0] * len(bound.names)))
 
 
 @dataclass(frozen=True)
@@ -74,7 +78,7 @@ class FrameLayout:
 @lru_cache(maxsize=8)  # every task asks
 def _laid_out(grid: FrameLayout, partitions: int, retain: str | None) -> Plan:
     plan = Plan.from_json(grid.plan_text)
-    layout = plan.layout if grid.has_layout else default_layout(partitions, len(plan.bound.names))
+    layout = plan.layout if grid.has_layout else default_layout(partitions, plan.bound)
     return replace(
         plan, layout=layout, partitions=partitions, retain_batches=int(retain) if retain else plan.retain_batches
     )

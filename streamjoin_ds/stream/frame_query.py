@@ -187,9 +187,10 @@ def _plan(
     if asked.kind == "ranges":
         msg = "a join over DataFrames has no layouts of ranges: its layout does not change"
         raise LayoutError(msg, name="layout", hint="use auto, grid or group counts, or sources of this package")
+    asked.check(bound)
     check_workers(spark)  # before anything is written
     if identity is None:
-        layout = asked.grid or first_layout(bound, cells_of(spark, options, None), "grid")
+        layout = asked.grid or first_layout(bound, cells_of(spark, options, None, bound), "grid")
         identity = CheckpointIdentity.create(checkpoint, bound, layout, layout.cells, order_by)
     _check_kept(identity, asked, options)
     _, state_root = ways_of(spark, checkpoint, table_root, "packed")

@@ -79,7 +79,8 @@ def joined(
     if asked.kind == "ranges":
         msg = "dataframe() has no layouts of ranges: its layout is kept in the state, and does not change"
         raise LayoutError(msg, name="layout", hint="use auto, grid or group counts, or start() on sources")
-    grid = asked.grid or default_layout(partitions, len(bound.names))
+    asked.check(bound)
+    grid = asked.grid or default_layout(partitions, bound)
     plan = Plan(
         bound,
         grid,
@@ -254,7 +255,8 @@ def _static_cell(plan: Plan) -> Callable[[pa.Table], pa.Table]:
         tuples = _tuples(plan, rows, 0)
         windows = CellWindows(plan, 0, None)
         with windows.staffed(sum(table.num_rows for table in tuples.values())):
-            chunks = list(windows.engine.push(tuples, None))
+            # Nothing can come any more, so what waits for its horizon is decided.
+            chunks = list(windows.engine.push(tuples, plan.bound.end_us if plan.bound.decided else None))
         return pa.concat_tables(chunks) if chunks else _schema(plan.bound).empty_table()
 
     return joined_cell

@@ -37,6 +37,8 @@ from streamjoin_ds.plan import (
     best_ranges,
     check_exchange,
     choose_layout,
+    deciding_cells,
+    deciding_layout,
     is_of_ranges,
 )
 from streamjoin_ds.sink.tables import TableSet
@@ -165,11 +167,13 @@ def planned(
     check_execution(bound, execution)
     asked = AskedLayout.parse(layout, len(bound.names))
     asked.check(bound)
-    chosen = asked.grid or first_layout(bound, cells or _DEFAULT_CELLS, asked.kind, load)
+    chosen = asked.grid or first_layout(bound, cells or deciding_cells(bound, _DEFAULT_CELLS), asked.kind, load)
+    schedule = ((0, chosen),) if asked.grid is not None or bound.decided else ()
     way = "reference" if exchange == "auto" else exchange
     return Plan(
-        bound, chosen, chosen.cells, way, execution=execution, durable=durable, layout_kind=asked.kind,
-        layout_schedule=() if asked.grid is None else ((0, asked.grid),),
+        bound, chosen, chosen.cells, way, execution=execution, durable=durable,
+        layout_kind="grid" if bound.decided else asked.kind,
+        layout_schedule=schedule,
     )  # fmt: skip
 
 
@@ -277,7 +281,7 @@ def _plan(join: Join, spark: SparkSession, table_root: str, checkpoint: Path, op
         check_execution(bound, options.execution)
         asked.check(bound)
         check_workers(spark)  # before anything is written
-        layout: CellLayout = given or first_layout(bound, cells_of(spark, options, None), asked.kind)
+        layout: CellLayout = given or first_layout(bound, cells_of(spark, options, None, bound), asked.kind)
         identity = CheckpointIdentity.create(checkpoint, bound, layout, layout.cells)
         cells, wanted = identity.partitions, None
     else:
@@ -287,12 +291,14 @@ def _plan(join: Join, spark: SparkSession, table_root: str, checkpoint: Path, op
         check_execution(bound, options.execution)
         asked.check(bound)
         check_workers(spark)
-        cells = given.cells if given is not None else cells_of(spark, options, identity.partitions)
-        if cells != identity.partitions and not is_movable(checkpoint, identity):
-            cells = _kept_cells(identity.partitions, cells, is_asked=given is not None or options.cells is not None)
+        cells = given.cells if given is not None else cells_of(spark, options, identity.partitions, bound)
+        if cells != identity.partitions and (bound.decided or not is_movable(checkpoint, identity)):
+            is_asked = given is not None or options.cells is not None
+            cells = _kept_cells(identity.partitions, cells, bound.how, is_asked=is_asked)
         is_kind = asked.may_have_ranges(cells) if is_of_ranges(identity.layout) else asked.kind != "ranges"
         keeps = is_kind and cells == identity.layout.cells
         wanted = given or (None if keeps else first_layout(bound, cells, asked.kind))
+    kept = identity.layout if bound.decided else given
     exchange, state_root = ways_of(spark, checkpoint, table_root, options.exchange)
     return Plan(
         bound,  # not the recorded join: the same join may find its input in another place now
@@ -306,15 +312,15 @@ def _plan(join: Join, spark: SparkSession, table_root: str, checkpoint: Path, op
         state_root=state_root,
         retain_batches=int(spark.conf.get(RETAIN_KEY) or 100),
         durable=options.durable,
-        layout_schedule=() if given is None else ((0, given),),
+        layout_schedule=() if kept is None else ((0, kept),),
         wanted=wanted,
-        layout_kind=asked.kind,
+        layout_kind="grid" if bound.decided else asked.kind,
         costs=measured_costs(bound, options.execution, state_root),
     )
 
 
-def cells_of(spark: SparkSession, options: QueryOptions, kept: int | None) -> int:
-    """Return the number of cells: as asked, else by the cores that there are.
+def cells_of(spark: SparkSession, options: QueryOptions, kept: int | None, bound: BoundJoin) -> int:
+    """Return the number of cells: as asked, else by the cores that there are, if the join can use so many.
 
     `kept` is the checkpoint's number, which stays where nobody says how many cores there are.
     """
@@ -322,10 +328,16 @@ def cells_of(spark: SparkSession, options: QueryOptions, kept: int | None) -> in
         return options.cells
     if kept is not None and not _tells_cores(spark):
         return kept
-    return min(MAX_CELLS, max(1, cores(spark) // options.execution.threads))
+    return deciding_cells(bound, min(MAX_CELLS, max(1, cores(spark) // options.execution.threads)))
 
 
-def _kept_cells(kept: int, wanted: int, *, is_asked: bool) -> int:
+def _kept_cells(kept: int, wanted: int, how: str, *, is_asked: bool) -> int:
+    if how != "inner":
+        if is_asked:
+            msg = f"the checkpoint has {kept} cells, which a join with how={how} keeps"
+            raise LayoutError(msg, name="cells", hint="leave it out, or use a new checkpoint and a new table")
+        _log.warning("the checkpoint keeps its %d cells, and not %d: a join with how=%s does", kept, wanted, how)
+        return kept
     if is_asked:
         msg = f"the checkpoint has {kept} cells, and its state cannot be moved to {wanted}"
         hint = f"keep {kept} cells; only state of HDFSBackedStateStoreProvider, compressed with lz4, can be moved"
@@ -379,6 +391,8 @@ def first_layout(bound: BoundJoin, cells: int, kind: str, load: Load | None = No
 
     A join that may choose begins with a grid: a sample of a whole window tells whether ranges are better.
     """
+    if bound.decided:
+        return deciding_layout(bound, cells)
     attributes = attributes_of(bound) if kind == "ranges" and cells > 1 else []
     keys = sampled_keys(bound, attributes, cells) if attributes else None
     choice = None if keys is None else best_ranges(keys, attributes, cells)

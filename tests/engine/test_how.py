@@ -92,7 +92,7 @@ def test_rows_are_the_contracts_after_every_push(
         assert counters["read_rows"][name] == counters["stored_rows"][name] + gone
     found.append(engine.finish())
     assert numbers_of(join, *found) == oracle_numbers(join, so_far)
-    assert engine.counters["waiting_rows"] == engine.counters["state_rows"] == 0
+    assert engine.counters["undecided_rows"] == engine.counters["state_rows"] == 0
     assert engine.finish().num_rows == 0
     assert_rows(scenario, pa.concat_tables(found))
 
@@ -196,7 +196,7 @@ def test_a_push_that_is_given_up_decides_nothing() -> None:
     chunks = engine.push_chunks({"e": row(100, 0.0), "w": row(100, 0.0)})
     assert next(chunks).num_rows == 64
     chunks.close()
-    assert engine.counters["waiting_rows"] == 80
+    assert engine.counters["undecided_rows"] == 80
     assert engine.push({"e": row(100, 0.0), "w": row(100, 0.0)})["e_seq"].to_pylist() == list(range(80))
 
 
@@ -218,7 +218,7 @@ def test_a_state_in_blocks_names_what_waits_and_is_restored(tmp_path: Path, how:
         assert {ref for ref in saved.blocks if not (tmp_path / ref).exists()} == set()
         saved = WindowJoin.restored(bound, blob, store)
     assert numbers_of(bound.join, *pieces) == numbers_of(bound.join, *expected)  # type: ignore[arg-type]
-    assert saved.counters["waiting_rows"] == whole.counters["waiting_rows"] > 0
+    assert saved.counters["undecided_rows"] == whole.counters["undecided_rows"] > 0
 
 
 def tuples(bound: BoundJoin, stream: int, first: int, count: int) -> pa.Table:

@@ -16,6 +16,7 @@ from tests.faults.model.schedule import (
     CLOCKS_FROM,
     CORES_FROM,
     FOUND_FROM,
+    HOWS_FROM,
     LAYOUTS_FROM,
     PARTS_FROM,
     POINTS,
@@ -69,18 +70,19 @@ def test_seeds_draw_every_ask_and_many_together() -> None:
     asked = {seed: random_schedule(seed).asks for seed in seeds}
     clocks = {name for seed in range(CLOCKS_FROM, CLOCKS_FROM + 60) for name in random_schedule(seed).asks}
     changes = {"quarantine", "settings", "upkeep"}
-    before = set(ASKS) - {"relaid", "cores", "ranges", "parted", "found"}
+    before = set(ASKS) - {"relaid", "cores", "ranges", "parted", "found", "how"}
     assert {name for asks in asked.values() for name in asks} == before - {"idle", "future"} - changes
     assert clocks == before - changes
     drawn = {
         first: {name for seed in range(first, first + 100) for name in random_schedule(seed).asks}
-        for first in (CHANGES_FROM, LAYOUTS_FROM, CORES_FROM, RANGES_FROM, PARTS_FROM, FOUND_FROM)
+        for first in (CHANGES_FROM, LAYOUTS_FROM, CORES_FROM, RANGES_FROM, PARTS_FROM, FOUND_FROM, HOWS_FROM)
     }
     relaid, moved = before | {"relaid"}, before | {"relaid", "cores"}
-    parted = set(ASKS) - {"found"}
+    found = set(ASKS) - {"how"}
+    parted = found - {"found"}
     ranges = parted - {"parted"}
     expected = {CHANGES_FROM: before, LAYOUTS_FROM: relaid, CORES_FROM: moved, RANGES_FROM: ranges}
-    assert drawn == {**expected, PARTS_FROM: parted, FOUND_FROM: set(ASKS)}
+    assert drawn == {**expected, PARTS_FROM: parted, FOUND_FROM: found, HOWS_FROM: set(ASKS)}
     assert max(map(len, asked.values())) >= 3
     assert sum(not asks for asks in asked.values()) > 60
     assert sum("self" in asks for asks in asked.values()) > 20

@@ -157,7 +157,7 @@ def row_hashes(results: pa.Table) -> np.ndarray:
     for name in order_columns(results.column_names):
         column = results.column(name)
         if name == EVENT_TIME or pa.types.is_integer(column.type):
-            numbers = pc.fill_null(column.cast(pa.int64()), 0).to_numpy()
+            numbers = pc.fill_null(column.cast(pa.int64()), -1).to_numpy()
             hashes = mixed(hashes ^ numbers.view(np.uint64))
     return hashes
 

@@ -6,6 +6,7 @@ import random
 from dataclasses import dataclass
 
 from streamjoin_ds.spec import CountWindow, Join, PeriodicWindow, Stream, TimeWindow, WindowKind
+from streamjoin_ds.spec.how import HOWS, has_pairs
 from tests.faults.model.schedule import Schedule
 
 __all__ = ["Asked", "asked_of"]
@@ -112,8 +113,12 @@ def asked_of(schedule: Schedule) -> Asked:
         )
         for name, delay in zip(names, delays, strict=False)
     ]  # fmt: skip
-    select = [f"{name}.{column}" for name in names for column in ("ts", "x")] if wheres else None
-    join = Join(streams, on, _window(schedule, names, extents, more), select, include_self_pairs=include)
+    # A stream that no row shows reads few columns, and then a file with another header may be a good one.
+    hows = HOWS[1:4] if "quarantine" in schedule.asks else HOWS[1:]
+    how = random.Random(f"how {schedule.seed}").choice(hows) if "how" in schedule.asks else "inner"
+    shown = names if has_pairs(how) else names[:1]
+    select = [f"{name}.{column}" for name in shown for column in ("ts", "x")] if wheres else None
+    join = Join(streams, on, _window(schedule, names, extents, more), select, include_self_pairs=include, how=how)
     return Asked(join, compared, inputs)
 
 

@@ -107,9 +107,7 @@ class Case:
             if name in self.devices and source == "csv":
                 clocks |= self.devices[name][0].reading
             streams.append(Stream(name, where, delay=stream.delay, schema=columns, where=stream.where, **clocks))
-        asked = self.join
-        join = Join(streams, asked.predicates, asked.window, asked.select, include_self_pairs=asked.include_self_pairs)
-        return bind(join, dict.fromkeys(self.names, schema))
+        return bind(self.join.with_streams(streams), dict.fromkeys(self.names, schema))
 
     def text(self, name: str) -> bytes:
         """Return a stream as CSV."""
@@ -137,13 +135,14 @@ class Case:
         known = {"ends": of_batches, "idle": idle}
         parted = {**known, "partitions": self.of}
         ahead = {name: ahead_rows(self.join, name, self.rows[name], **known) for name in self.names}
+        watermarks = batch_watermarks(self.join, self.rows, **parted)
         return replace(
             self,
-            results=oracle_join(self.join, self.rows, **parted),
+            results=oracle_join(self.join, self.rows, until_us=_until(watermarks[-1:]), **parted),
             late={name: late_rows(self.join, name, self.rows, **parted) for name in self.names},
             ahead=ahead,
             ends=tuple(map(tuple, ends)),
-            watermarks=tuple(batch_watermarks(self.join, self.rows, **parted)),
+            watermarks=tuple(watermarks),
         )
 
     def arrived(self, offsets: Sequence[Mapping[str, Any]]) -> Case:
@@ -196,8 +195,11 @@ class Case:
         rejected = sum(row["ts"] is None for row in self.rows[name][first:last]) + len(ahead)
         filtered = sum(first <= number < last and number not in ahead for number in self.filtered[name])
         gone = {*self.late[name], *self.filtered[name], *ahead}
+        barred = self._barred(name)
         nulls = sum(
-            row["ts"] is not None and number not in gone and any(row[column] is None for column in self.compared[name])
+            row["ts"] is not None
+            and number not in gone
+            and (number in barred or any(row[column] is None for column in self.compared[name]))
             for number, row in enumerate(self.rows[name])
             if first <= number < last
         )
@@ -210,6 +212,20 @@ class Case:
             "filtered": filtered,
             "null_keys": nulls,
         }
+
+    def _barred(self, name: str) -> set[int]:
+        """Return the numbers of the tuples whose partners a condition on their stream alone takes."""
+        join = self.join
+        if join.how == "inner":
+            return set()
+        inner = Join(join.streams, join.predicates, join.window)
+        return {*filtered_rows(inner, name, self.rows[name])} - {*self.filtered[name]}
+
+    def punctuation_us(self, watermark_us: int | None) -> int | None:
+        """Return the punctuation at a watermark: tuples wait for it, for as long as a partner may come."""
+        waits = {"left": [0], "right": [1], "full": [0, 1], "semi": [0], "anti": [0]}.get(self.join.how, [])
+        lag_us = max((self.join.window.extent(stream) for stream in waits), default=0)
+        return None if watermark_us is None else watermark_us - lag_us
 
     def late_facts(self) -> Counter[tuple[str, int, int, int]]:
         """Return the late tuples: stream, number, time, largest time before it."""
@@ -243,13 +259,15 @@ class Case:
             of_batches = [dict(zip(self.names, end, strict=True)) for end in ends]
             results = oracle_join(self.join, self.rows, ends=of_batches)
         found: Counter[tuple[str, ...]] = Counter()
-        columns = [f"{name}_seq" for name in self.names]
+        shown = self.names[:1] if self.join.how in ("semi", "anti") else self.names
+        columns = [f"{name}_seq" for name in shown]
         for name in self.join.select:
             stream, column = name.split(".")
             columns += [f"{stream}_{one}" for one in (_COLUMNS if column == "*" else (column,))]
         for result in results:
             facts = {name: result[name] for name in columns} | {"event_time": result["event_time_us"]}
-            facts |= {f"{name}_seq": self.seq(name, result[f"{name}_seq"]) for name in self.names}
+            numbers = {name: result[f"{name}_seq"] for name in shown}
+            facts |= {f"{name}_seq": None if n is None else self.seq(name, n) for name, n in numbers.items()}
             if "window_id" in result:
                 facts["window_id"] = result["window_id"]
             found[facts_text(facts)] += 1
@@ -301,13 +319,21 @@ def _judged(case: Case) -> Case:
     known: dict[str, Any] = {}
     if case.of:  # as if all of it were one batch
         known = {"partitions": case.of, "ends": [{name: len(rows[name]) for name in join.names}]}
+    ends = known.get("ends", [{name: len(rows[name]) for name in join.names}])
+    watermarks = batch_watermarks(join, rows, ends, partitions=case.of)
     return replace(
         case,
-        results=oracle_join(join, rows, **known),
+        results=oracle_join(join, rows, until_us=_until(watermarks), **known),
         late={name: late_rows(join, name, rows, **known) for name in join.names},
         filtered={name: filtered_rows(join, name, rows[name]) for name in join.names},
         ahead={name: ahead_rows(join, name, rows[name]) for name in join.names},
     )
+
+
+def _until(watermarks: Sequence[int | None]) -> int:
+    """Return the last watermark; before all times where none is known, so that no tuple is decided."""
+    known = [watermark for watermark in watermarks if watermark is not None]
+    return known[-1] if known else -(1 << 62)
 
 
 def _rows(dice: random.Random, delay_us: int, schedule: Schedule) -> list[dict[str, Any]]:

@@ -185,6 +185,7 @@ def _punctuations(world: World, tables: _Tables) -> list[str]:
         expected = tables.case.watermark_us(ends if len(ends) == len(none) else none)
         if tables.case.ends:
             expected = tables.case.watermarks[number]
+        expected = tables.case.punctuation_us(expected)
         if commit.punctuation_us != expected:
             texts.append(f"batch {number} gives {commit.punctuation_us}, not {expected}")
         if promised is not None and (commit.punctuation_us is None or commit.punctuation_us < promised):

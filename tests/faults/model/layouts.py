@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 
+from streamjoin_ds import plan
 from streamjoin_ds.plan import CellLayout, Layout, Load, RangeLayout, band_attributes, best_layouts
 from streamjoin_ds.spec import BoundJoin
 from tests.faults.model.schedule import Schedule
@@ -18,6 +19,8 @@ _PLACES = {True: [-1, 0, 1, 2, 3, 4, 5, 6], False: [-0.25, 0.0, 0.25, 0.5, 0.6, 
 def first_layout(schedule: Schedule, bound: BoundJoin) -> CellLayout:
     """Return the layout that a run begins with."""
     layout = grid(schedule, len(bound.names))
+    if bound.decided:
+        return plan.deciding_layout(bound, plan.deciding_cells(bound, layout.cells))
     dice = random.Random(f"first ranges {schedule.seed}")
     if "ranges" in schedule.asks and dice.random() < 0.6:
         return _ranges(dice, bound, layout.cells) or layout

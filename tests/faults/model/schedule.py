@@ -13,6 +13,7 @@ __all__ = [
     "CLOCKS_FROM",
     "CRASH_POINTS",
     "FOUND_FROM",
+    "HOWS_FROM",
     "KINDS",
     "LAYOUTS_FROM",
     "PARTS_FROM",
@@ -87,6 +88,7 @@ ASKS = {
     "ranges": "layouts of ranges of a band attribute: at the start, among those that change, or by the keys",
     "parted": "streams of many partitions, files or folders, that come and fall silent when they like",
     "found": "a condition whose bounds are columns, beside a band or in its place",
+    "how": "rows of tuples without a partner, or with one: left, right, full, semi and anti joins",
 }
 # Steps of the upkeep, for the tables that have files in every batch.
 _UPKEEP = ("compact", "replace", "replace done", "compact done", "summary", "summary done", "clean", "vacuum", "remove")
@@ -183,6 +185,8 @@ class Schedule:
 _OTHERS = ("three", "where", "residual")
 # What is refused for streams of many partitions.
 _NOT_PARTED = ("count", "self", "future", "quarantine")
+# What a join that decides tuples at their horizon cannot have: other windows, more streams, another layout.
+_NOT_DECIDED = ("count", "periodic", "three", "relaid", "cores", "ranges")
 SELVES_FROM = 20_000
 """Seeds before this one are what they were before schedules had self-joins."""
 CLOCKS_FROM = 40_000
@@ -197,10 +201,10 @@ RANGES_FROM = 800_000
 """Seeds before this one are what they were before there were layouts of ranges."""
 PARTS_FROM = 900_000
 """Seeds before this one are what they were before streams could have partitions."""
-
-
 FOUND_FROM = 1_000_000
 """Seeds before this one are what they were before conditions could find."""
+HOWS_FROM = 1_100_000
+"""Seeds before this one are what they were before joins had rows of one tuple alone."""
 
 
 def random_schedule(seed: int) -> Schedule:
@@ -213,6 +217,7 @@ def random_schedule(seed: int) -> Schedule:
     `CORES_FROM` on six in ten restart with more and fewer cells. From `RANGES_FROM` on six in ten have layouts of
     ranges. From `PARTS_FROM` on half have streams of many partitions, but for those that ask what these cannot have.
     From `FOUND_FROM` on half have a condition whose bounds are columns.
+    From `HOWS_FROM` on half have rows of one tuple alone, and then nothing that these cannot have.
     """
     dice = random.Random(f"schedule {seed}")
     asks = () if dice.random() < 0.4 else _random_asks(dice)
@@ -233,6 +238,8 @@ def random_schedule(seed: int) -> Schedule:
         asks = (*asks, "parted")
     if seed >= FOUND_FROM and dice.random() < 0.5:
         asks = (*asks, "found")
+    if seed >= HOWS_FROM and dice.random() < 0.5:
+        asks = (*asks, "how")
     return asking(plain_schedule(seed), asks) if asks else plain_schedule(seed)
 
 
@@ -249,6 +256,8 @@ def power_schedule(seed: int, cuts: int = 0) -> Schedule:
 
 def asking(schedule: Schedule, asks: tuple[str, ...]) -> Schedule:
     """Return the schedule of a plain join with these asks added."""
+    if "how" in asks:
+        asks = tuple(name for name in asks if name not in _NOT_DECIDED)
     if "parted" in asks:
         asks = tuple(name for name in asks if name not in _NOT_PARTED)
         if "three" in asks:  # such a join keeps its layout

@@ -21,7 +21,7 @@ from streamjoin_ds.errors import (
 )
 from streamjoin_ds.plan import EXCHANGES, Execution, Plan
 from streamjoin_ds.sink.tables import TableSet
-from streamjoin_ds.spec import BoundJoin, Join
+from streamjoin_ds.spec import BoundJoin
 from tests.faults.model.case import Case
 from tests.faults.model.layouts import first_layout, grids, layout_kind, relaid
 from tests.faults.model.schedule import Schedule
@@ -175,5 +175,4 @@ def _bound(world: World, dice: random.Random, *, stops: bool = False, delay_us: 
         )
         for stream in join.streams
     ]
-    other = Join(streams, join.predicates, join.window, join.select, include_self_pairs=join.include_self_pairs)
-    return replace(world.case, join=other).bound(schedule.source, world.folder, stops=stops)
+    return replace(world.case, join=join.with_streams(streams)).bound(schedule.source, world.folder, stops=stops)
