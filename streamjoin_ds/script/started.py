@@ -268,7 +268,8 @@ def _plan_over_frames(joined: AskedJoin, options: Mapping[str, Any]) -> str:
     schemas = {name: to_arrow_schema(frame.schema, timezone="UTC") for name, frame in joined.frames.items()}
     bound = bind(over_frames(joined.request.join, joined.frames), schemas)
     asked = AskedLayout.parse(options.get("layout", "auto"), len(bound.names))
-    layout = asked.grid or default_layout(options.get("cells", 2), len(bound.names))
+    asked.check(bound)
+    layout = asked.grid or default_layout(options.get("cells", 2), bound)
     execution = Execution(
         **{
             name: options[name]
