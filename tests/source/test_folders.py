@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -364,3 +365,29 @@ def test_order_and_sub_folders_are_part_of_what_a_join_means() -> None:
     plain = printed()
     assert plain == printed(finished_after="30s")
     assert len({plain, printed(sub_folders="read"), printed(file_order="modified")}) == 3
+
+
+@pytest.mark.parametrize("order", ["name", "modified"])
+@pytest.mark.parametrize("restarted", [False, True])
+def test_old_folders_may_go_as_a_whole(tmp_path: Path, order: str, restarted: bool) -> None:
+    """Retention removes days that were read; one that was not read may not go."""
+    facts: dict[str, Any] = {"sub_folders": "read", "file_order": order, "finished_after": "0s"}
+    for day in range(8, 12):
+        for half in range(2):
+            first = 4 * (day - 8) + 2 * half
+            put(tmp_path / f"day={day}" / f"{half}.csv", rows(2, first), at_s=1000 + 2 * day + half)
+    reader = feed(tmp_path, ignore_missing=True, **facts)
+    at = FilePosition()
+    for _ in range(2):
+        reader.frontier(at, 5)
+        at = reader.advance(at, 5)
+    assert at.seq == 10
+    shutil.rmtree(tmp_path / "day=8")
+    reader = feed(tmp_path, ignore_missing=True, **facts) if restarted else reader
+    assert reader.frontier(at, 99).rows == 6
+    end = reader.advance(at, 6)
+    assert tuples(feed(tmp_path, ignore_missing=True, **facts).read(at, end)) == expected(rows(16))[10:]
+    shutil.rmtree(tmp_path / "day=10")
+    if not restarted:  # a new process cannot know that there was more
+        with pytest.raises(FileMissingError, match="day=10"):
+            reader.frontier(at, 99)

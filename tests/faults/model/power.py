@@ -85,7 +85,7 @@ class Device:
         """Cut the power, and leave on the disk what the dice say."""
         stays = dice.choice((0.0, 0.3, 0.7, 0.9, 1.0))  # all new names are lost, none, or some in any order
         for entry in sorted(os.scandir(self.root), key=lambda entry: entry.name):
-            if not entry.is_dir(follow_symlinks=False) or entry.name.startswith("input-"):
+            if not entry.is_dir(follow_symlinks=False) or entry.name.startswith(("input-", "devices-")):
                 continue  # the input of streams is not ours to force
             if entry.path != str(self._attic):
                 self._cut(Path(entry.path), dice, stays)
