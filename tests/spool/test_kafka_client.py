@@ -258,4 +258,4 @@ def test_an_intake_of_a_topic_that_is_killed_three_times_loses_nothing(tmp_path:
     print(f"{MESSAGES} messages, {KILLS} kills: {lost} lost, {twice} twice")
     assert lost == 0
     assert len({topic for _, topic, _ in found}) == MESSAGES  # a double is told by its place
-    assert twice < MESSAGES // 2
+    assert twice <= KILLS * 10_000  # the messages of one group
