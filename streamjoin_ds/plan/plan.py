@@ -17,6 +17,7 @@ from streamjoin_ds.plan.layout_facts import layout_from_facts
 from streamjoin_ds.plan.reach import Reach
 from streamjoin_ds.plan.sampled_rows import attributes_of
 from streamjoin_ds.spec import BoundJoin, Stream, bound_from_facts
+from streamjoin_ds.spec.columns import result_type
 
 __all__ = ["CHOICE_CELLS", "EXCHANGES", "LAYOUT_KINDS", "Plan", "check_exchange"]
 
@@ -109,6 +110,9 @@ class Plan:
         if self.exchange not in EXCHANGES:
             msg = "there is no exchange of this name"
             raise ArgumentError(msg, name="exchange", hint=f"one of {', '.join(EXCHANGES)}, or auto")
+        for stream, schema in zip(self.bound.names, self.bound.read_schemas, strict=True):
+            for field in schema:  # Spark has these types as little as Delta
+                result_type(field.type, f"{stream}.{field.name}")
         if not self.foreign:
             check_exchange(self.bound.join.streams, self.exchange)
         if self.layout.streams != len(self.bound.names):

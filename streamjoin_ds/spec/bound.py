@@ -412,7 +412,7 @@ def bind(join: JoinParts, schemas: Mapping[str, pa.Schema]) -> BoundJoin:
         if left != predicate.left:
             predicate = Band(left, right, negated(predicate.hi), negated(predicate.lo))
         if is_decided(*types):
-            asked.append(band_condition(predicate, of_times=False))
+            asked.append(band_condition(predicate, of_times=pa.types.is_duration(types[0])))
             continue
         kind, lo, hi = exact_bounds(*types, predicate)
         if kind in ("hash", "near"):

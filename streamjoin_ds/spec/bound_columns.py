@@ -13,10 +13,10 @@ from streamjoin_ds.spec.columns import (
     SEQ,
     TIMESTAMP,
     TS,
+    carried_type,
     check_result_name,
     compared_type,
     names_hint,
-    result_type,
 )
 from streamjoin_ds.spec.inside import nanoseconds_name
 from streamjoin_ds.spec.join_parts import JoinParts
@@ -38,7 +38,7 @@ class ResultColumn:
 def column_type(join: JoinParts, schemas: Mapping[str, pa.Schema], column: Column) -> pa.DataType:
     """Return the type of a column in a result; an event time is a timestamp there, whatever it was in the file."""
     kind = _given_type(schemas, column)
-    return TIMESTAMP if _is_time(join, column) else result_type(kind, str(column))
+    return TIMESTAMP if _is_time(join, column) else carried_type(kind, str(column))
 
 
 def column_type_compared(join: JoinParts, schemas: Mapping[str, pa.Schema], column: Column) -> pa.DataType:

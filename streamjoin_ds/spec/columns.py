@@ -14,6 +14,7 @@ __all__ = [
     "SEQ",
     "TIMESTAMP",
     "TS",
+    "carried_type",
     "check_result_name",
     "compared_type",
     "names_hint",
@@ -98,11 +99,34 @@ def result_type(kind: pa.DataType, name: str) -> pa.DataType:
     raise ColumnError(msg, name=name, hint="leave it out with select, or cast it first")
 
 
+def carried_type(kind: pa.DataType, name: str) -> pa.DataType:
+    """Return the type that a column has inside this package: its `result_type`, or one that no Delta table has.
+
+    These are uint64, and durations and times of day in microseconds. `JoinEngine` carries and compares them; where
+    there are tables, the plan refuses them.
+
+    Raises
+    ------
+    ColumnError
+        It is none of these types.
+    """
+    types = pa.types
+    if types.is_dictionary(kind):
+        return carried_type(kind.value_type, name)
+    if types.is_uint64(kind):
+        return kind
+    if types.is_duration(kind) and kind.unit != "ns":
+        return pa.duration("us")
+    if types.is_time(kind) and kind.unit != "ns":
+        return pa.time64("us")
+    return result_type(kind, name)
+
+
 def compared_type(kind: pa.DataType, name: str) -> pa.DataType:
-    """Return the type in which a column is compared: its `result_type`, but nanoseconds stay nanoseconds."""
+    """Return the type in which a column is compared: its `carried_type`, but nanoseconds stay nanoseconds."""
     if pa.types.is_dictionary(kind):
         return compared_type(kind.value_type, name)
-    return NANOSECONDS if pa.types.is_timestamp(kind) and kind.unit == "ns" else result_type(kind, name)
+    return NANOSECONDS if pa.types.is_timestamp(kind) and kind.unit == "ns" else carried_type(kind, name)
 
 
 def schema_facts(schema: pa.Schema) -> list[list[str]]:

@@ -125,15 +125,14 @@ class _Rows:
         values = self._column(node.column)
         if node.family == "float":
             return values.cast(pa.float64())
-        if node.family == "timestamp":
+        if node.family in ("timestamp", "interval", "time"):
             return values.cast(pa.int64())
         if node.family == "date":
             days = values.cast(pa.int32()).cast(pa.int64())
             return _exactly(_DATE, [days, pa.scalar(DAY_US)], _DATE.args)
         if node.family == "number":
-            return values.cast(
-                pa.decimal256(node.digits, node.scale) if pa.types.is_decimal(values.type) else pa.int64()
-            )
+            is_wide = pa.types.is_decimal(values.type) or pa.types.is_uint64(values.type)
+            return values.cast(pa.decimal256(node.digits, node.scale) if is_wide else pa.int64())
         return values
 
     def _compared(self, node: Typed) -> Values:

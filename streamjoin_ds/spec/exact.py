@@ -25,10 +25,15 @@ _MOST_DIGITS = 18
 def is_decided(left: pa.DataType, right: pa.DataType) -> bool:
     """Whether a band between columns of these types is decided as a condition, because no key holds it exactly.
 
-    So it is between a decimal and a number of another kind, between decimals of two scales, and between decimals of
-    more than 18 digits.
+    So it is between a decimal and a number of another kind, between decimals of two scales or of more than 18 digits,
+    and where one of the columns is of 64 bits without a sign, a duration, or a time of day.
     """
     both = (left, right)
+    types = pa.types
+    if all(map(types.is_duration, both)) or all(map(types.is_time, both)):
+        return True
+    if any(map(types.is_uint64, both)):
+        return all(map(_is_number, both))
     decimals = [kind for kind in both if pa.types.is_decimal(kind)]
     if not decimals or not all(_is_number(kind) for kind in both):
         return False

@@ -34,7 +34,7 @@ from streamjoin_ds.spec.typed import Typed
 
 __all__ = ["NO_FINDERS", "BandFinder", "Finders", "IntervalFinder", "TimeFinder", "finders_of"]
 
-_NUMBERS = ("number", "float", "timestamp", "date", "interval")
+_NUMBERS = ("number", "float", "timestamp", "date", "interval", "time")
 _MOST_PARTS = 32  # summands of a comparison; one with more only decides
 _MOST_BOUNDS = 16  # bounds that are made of one term
 _EXACT = 1 << 53  # whole numbers up to this are exact in float64

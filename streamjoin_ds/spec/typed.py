@@ -7,7 +7,8 @@
     number               integers, decimals                    exact, of any size: int64, decimal256 where larger
     float                float32, float64                      float64
     timestamp, date,     timestamps, dates; differences of     microseconds, exact, of any size; of columns of
-    interval             two of them, INTERVAL literals          nanoseconds with three decimal places (`Typed.scale`)
+    interval             two of them, durations, INTERVALs       nanoseconds with three decimal places (`Typed.scale`)
+    time                 times of day, only compared             microseconds
     boolean, string,     as they are                           as they are; text and bytes compare byte by byte
     binary
 
@@ -40,7 +41,7 @@ from streamjoin_ds.spec.predicate import Column
 
 __all__ = ["EXACT", "Typed", "typed_condition"]
 
-EXACT = ("number", "timestamp", "date", "interval")
+EXACT = ("number", "timestamp", "date", "interval", "time")
 
 _MOST_DIGITS = 76  # most digits of an exact number: those of decimal256
 _TIMES = ("timestamp", "date")
@@ -146,13 +147,18 @@ def _typed(expression: Expression, type_of: TypeOf) -> Typed:
 def _column(column: Column, kind: pa.DataType) -> Typed:
     types = pa.types
     if types.is_integer(kind):
-        return Typed("column", "number", magnitude=1 << (kind.bit_width - 1), column=column)
+        bits = kind.bit_width - (not types.is_uint64(kind))  # smaller ones without a sign have become signed ones
+        return Typed("column", "number", magnitude=1 << bits, column=column)
     if types.is_decimal(kind):
         return Typed("column", "number", magnitude=10**kind.precision - 1, scale=kind.scale, column=column)
     if types.is_timestamp(kind):
         return Typed("column", "timestamp", magnitude=1 << 63, scale=3 if kind == NANOSECONDS else 0, column=column)
     if types.is_date(kind):
         return Typed("column", "date", magnitude=DAY_US << 31, column=column)
+    if types.is_duration(kind):
+        return Typed("column", "interval", magnitude=1 << 63, column=column)
+    if types.is_time(kind):
+        return Typed("column", "time", magnitude=DAY_US, column=column)
     plain = {
         "float": types.is_floating,
         "boolean": types.is_boolean,

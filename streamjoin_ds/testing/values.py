@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Mapping
-from datetime import date, timedelta
+from datetime import date, time, timedelta
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
@@ -105,6 +105,8 @@ def plain_value(value: Any) -> Any:
     """Return a value in the form in which it is computed: exact numbers and times as fractions."""
     if isinstance(value, timedelta):
         return Fraction(value // timedelta(microseconds=1))
+    if isinstance(value, time):
+        return Fraction(((value.hour * 60 + value.minute) * 60 + value.second) * 1_000_000 + value.microsecond)
     if isinstance(value, date):  # a datetime is a date, too
         return instant_us(value)
     if isinstance(value, Decimal) and (value.adjusted() >= _MOST_DIGITS or value.as_tuple().exponent < -_MOST_DIGITS):  # type: ignore[operator]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta, timezone
+from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from typing import Any
 
@@ -82,6 +82,25 @@ DOMAINS = {
         ((0, 0), (timedelta(days=-1), timedelta(days=2))),
     ),
     "decimal": Domain({pa.decimal128(18, 2): _CENTS}, ((0, 0), (Decimal("-0.01"), Decimal("0.02")))),
+    "unsigned": Domain(
+        {
+            pa.uint64(): [0, 1, 2, 3, 3, 4, 2**63, 2**64 - 1, 2**64 - 2],
+            pa.int64(): _INT64,
+            pa.float64(): [*_FLOATS, 2.0**63],
+        },
+        ((0, 0), (-1, 1), (0, 2**62)),
+    ),
+    "duration": Domain(
+        {pa.duration("us"): [n * _US for n in (*range(-3, 4), 10**15)], pa.duration("s"): [0 * _US, 10**6 * _US]},
+        ((0, 0), (-_US, _US), (0 * _US, 300 * _YEARS)),
+    ),
+    "time of day": Domain(
+        {
+            pa.time64("us"): [time(0), time(0, 0, 1), time(0, 0, 1, 1), time(23, 59, 59, 999_999)],
+            pa.time32("s"): [time(0), time(0, 0, 1), time(12)],
+        },
+        ((0, 0),),
+    ),
     "mixed": Domain(
         {
             pa.decimal128(9, 2): _CENTS[:-2],
@@ -129,6 +148,9 @@ FINDING = {
     "date": (*_INTERVALS[:3], "{lp} IS NOT DISTINCT FROM {rp}"),
     "string": ("{lp} IS NOT DISTINCT FROM {rp}", "{lp} IS NOT DISTINCT FROM {rp} AND {lq} IS DISTINCT FROM {rq}"),
     "bool": ("{lp} IS NOT DISTINCT FROM {rp}",),
+    "unsigned": (*_INTERVALS, "abs({lp} - {rp}) <= {rq}", "{lp} - 1 <= {rp}"),
+    "duration": (*_INTERVALS[:3], "abs({lp} - {rp}) <= {lq}", "{lp} + {lq} < {rp}", "{lp} IS NOT DISTINCT FROM {rp}"),
+    "time of day": (*_INTERVALS[:3], "{lp} IS NOT DISTINCT FROM {rp}"),
     "mixed": (*_INTERVALS, "abs({lp} - {rp}) <= {rq}", "2 * {lp} - {rp} <= 0.5 AND {rp} - 2 * {lp} < {lq}"),
     "decimal": (*_INTERVALS, "abs({lp} - {rp}) <= {rq}", "abs({lp} - {rp}) <= 0.05 * {rp}"),
 }
@@ -176,7 +198,15 @@ def scenarios(
         kind = draw(st.sampled_from(DOMAINS[domain].types))
         fields[right].append((f"c{number}", domain, kind))
         columns = Column(names[left], shared[0][0]), Column(names[right], f"c{number}")
-        comparable = shared[0][2] == kind or domain in ("float", "int", "timestamp", "mixed")
+        comparable = shared[0][2] == kind or domain in (
+            "float",
+            "int",
+            "timestamp",
+            "mixed",
+            "unsigned",
+            "duration",
+            "time of day",
+        )
         if comparable and draw(st.integers(0, 2)) == 2:
             predicates.append(not_equal(*columns))
             continue

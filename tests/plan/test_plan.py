@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from streamjoin_ds.errors import ArgumentError, LayoutError
+from streamjoin_ds.errors import ArgumentError, ColumnError, LayoutError
 from streamjoin_ds.plan import EXCHANGES, Execution, Layout, Load, Plan
 from streamjoin_ds.plan.explain import explain
 from streamjoin_ds.spec import BoundJoin, Generator, Join, Stream, bind
@@ -153,3 +153,14 @@ def test_explain_says_by_what_a_condition_finds(on: str, told: str) -> None:
     assert told in text
     assert text.count("decide") == (2 if "BETWEEN" in on else 1)
     assert "every combination" not in text
+
+
+@pytest.mark.parametrize("kind", [pa.uint64(), pa.duration("us"), pa.time64("us")], ids=str)
+@pytest.mark.parametrize("select", [["e.x"], ["e.ts"]])
+def test_what_no_table_holds_is_refused_where_there_are_tables(kind: pa.DataType, select: list[str]) -> None:
+    """`JoinEngine` has such columns, whether they are selected or only compared."""
+    columns = pa.schema([("ts", pa.timestamp("us", tz="UTC")), ("x", kind)])
+    bound = bind(Join([Stream("e"), Stream("w")], "e.x = w.x", "1m", select), {"e": columns, "w": columns})
+    with pytest.raises(ColumnError, match="a Delta table cannot hold") as caught:
+        Plan(bound, Layout((1, 1)), 1)
+    assert caught.value.name == "e.x"

@@ -261,9 +261,9 @@ class WindowProbe:
         if window.is_grid:
             indexes, last_rows = run_set.indexes(conditions), window.tail.rows or -1
             return self._runs_probe(columns, indexes, last_rows, count, self._tuning.slice_probes)
-        sealed = runs[: len(runs) - _tails(window)]
-        has_groups = self._has_groups(sealed, count) and not _has_one_end(conditions)
-        if count > self._tuning.few_probes and not has_groups:
+        if count > self._tuning.few_probes and not (
+            self._has_groups(runs[: len(runs) - _tails(window)], count) and not _has_one_end(conditions)
+        ):
             seen = self._seen(window, run_set)
             whole = [Stretch(number) for number in range(len(seen))]
             return RunByRunProbe(self._run_probe(conditions, columns, count), seen, whole)
