@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from datetime import datetime, timedelta
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -66,12 +67,22 @@ def ours(text: str) -> Counter[tuple[Any, ...]]:
     return Counter(zip(*([plain(value) for value in column.to_pylist()] for column in results.columns), strict=True))
 
 
+@cache
+def duck() -> duckdb.DuckDBPyConnection:
+    """Return a database with the tables."""
+    connection = duckdb.connect()
+    for name, table in TABLES.items():
+        connection.register("given", table)
+        connection.execute(f"CREATE TABLE {name} AS SELECT * FROM given")
+    return connection
+
+
 def theirs(text: str) -> Counter[tuple[Any, ...]]:
-    with duckdb.connect() as connection:
-        for name, table in TABLES.items():
-            connection.register(name, table)
-        text = text.replace("LEFT SEMI", "SEMI").replace("LEFT ANTI", "ANTI")
-        return Counter(tuple(map(plain, row)) for row in connection.execute(text).fetchall())
+    found = re.fullmatch(r"(.* FROM e) LEFT (SEMI|ANTI) JOIN w ON (.*?)(?: WHERE (.*))?", text)
+    if found is not None:  # DuckDB's SEMI JOIN loses nulls and garbles texts; EXISTS means the same
+        negation = "NOT " if found[2] == "ANTI" else ""
+        text = f"{found[1]} WHERE {negation}EXISTS (SELECT 1 FROM w WHERE {found[3]}) AND ({found[4] or 'true'})"
+    return Counter(tuple(map(plain, row)) for row in duck().execute(text).fetchall())
 
 
 def plain(value: Any) -> Any:
