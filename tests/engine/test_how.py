@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import random
 from pathlib import Path
 from typing import Any
@@ -241,6 +242,38 @@ def test_a_state_without_what_waits_is_refused() -> None:
     facts.pop("sizes")
     with pytest.raises(StateCorruptError):
         WindowJoin.restored(left, snapshot.sealed(left.fingerprint, facts, []))
+
+
+FINDING = (
+    "e.x IS NOT DISTINCT FROM w.x",
+    "e.s IS NOT DISTINCT FROM w.s AND abs(e.x - w.x) <= w.hi",
+    "e.x BETWEEN w.lo AND w.hi",
+    "e.lo <= w.hi AND w.lo <= e.hi",
+    "abs(e.x - w.x) <= 0.5 * w.x",
+)
+
+
+@pytest.mark.parametrize("how", KINDS)
+@pytest.mark.parametrize("on", FINDING)
+def test_conditions_that_find_by_columns_and_nulls_that_meet_decide_too(on: str, how: str) -> None:
+    numbers = [("x", [None, math.nan, 1.0, 2.0, 3.0]), ("lo", [None, 0.0, 1.0, 2.0]), ("hi", [None, 1.0, 2.0, 3.0])]
+    kinds = {"ts": "int64", **dict.fromkeys(("x", "lo", "hi"), "float64"), "s": "string"}
+    chooser = random.Random(f"{on} {how}")
+    for _ in range(4):
+        rows = {
+            name: [
+                {"ts": n + chooser.randint(6, 10), **{column: chooser.choice(values) for column, values in numbers}}
+                | {"s": chooser.choice([None, "a", "b"])}
+                for n in range(14)
+            ]
+            for name in "ew"
+        }
+        given = [Stream(name, schema=kinds, delay="5us") for name in "ew"]
+        join = Join(given, on, {"e": "9us", "w": "4us"}, how=how)
+        engine = JoinEngine(join)
+        pushes = [engine.push({name: rows[name][n : n + 5] for name in "ew"}) for n in range(0, 14, 5)]
+        expected = oracle_numbers(join, rows)
+        assert numbers_of(join, *pushes, engine.finish()) == expected
 
 
 def test_what_has_no_meaning_is_refused_by_name() -> None:

@@ -86,9 +86,10 @@ def warm_pushes(feed: WorkloadFeed, batch_rows: int) -> int:
 
 def _filled(join: WindowJoin, feed: WorkloadFeed) -> int:
     """Fill all windows completely, and return the number of the next row."""
-    place = 0
-    while place < feed.window_rows:
-        count = min(_FILL_ROWS, feed.window_rows - place)
+    # Where tuples wait for their horizon, what they may meet is kept for twice as long.
+    place, rows = 0, feed.window_rows * (2 if feed.bound.decided else 1)
+    while place < rows:
+        count = min(_FILL_ROWS, rows - place)
         batches = feed.batches(place, count)
         place += count
         for _ in join.push(batches, feed.time_us(place), [place] * len(batches)):
@@ -315,6 +316,9 @@ CASES: Mapping[str, Callable[[int, int], Case]] = {
     "band2d-1s": lambda rows, threads: _Batches(band2d(rows), 5_117, threads),
     "band2d-10s": lambda rows, threads: _Batches(band2d(rows), 51_170, threads),
     "band2d-10ms": lambda rows, threads: _Batches(band2d(rows), 51, threads),
+    "band2d-left": lambda rows, threads: _Batches(band2d(rows, how="left"), 5_117, threads),
+    "band2d-full": lambda rows, threads: _Batches(band2d(rows, how="full"), 5_117, threads),
+    "band2d-anti": lambda rows, threads: _Batches(band2d(rows, how="anti"), 5_117, threads),
     "growing": lambda rows, threads: _Growing(band2d(rows), 1 << 13),
     "band1d": lambda rows, threads: _Batches(band1d(rows), 1 << 13, threads),
     "band1d-large": lambda rows, threads: _Batches(band1d(rows), 1 << 16, threads),

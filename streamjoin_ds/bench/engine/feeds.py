@@ -106,6 +106,7 @@ def _feed(
     domains: Mapping[str, int],
     *,
     window: WindowKind | None = None,
+    how: str = "inner",
 ) -> WorkloadFeed:
     if window is None:
         window = TimeWindow((int(window_rows * 1e6 / tuples_per_second),) * len(columns))
@@ -114,15 +115,17 @@ def _feed(
         for name, fields in zip("rst", columns, strict=False)
     ]
     schemas = {stream.name: stream.schema for stream in streams}
-    bound = bind(Join(streams, on, window), schemas)
+    bound = bind(Join(streams, on, window, how=how), schemas)
     return WorkloadFeed(bound, tuples_per_second, window_rows, domains)
 
 
-def band2d(window_rows: int, tuples_per_second: float = 5_117.0, domain: int = 10_000) -> WorkloadFeed:
+def band2d(
+    window_rows: int, tuples_per_second: float = 5_117.0, domain: int = 10_000, how: str = "inner"
+) -> WorkloadFeed:
     """Return CellJoin's and LLHJ's join (LLHJ, section 7.1), join attributes only: two bands of 10 on 10 000 values."""
     columns = {"x": pa.int32(), "y": pa.float32()}, {"a": pa.int32(), "b": pa.float32()}
     on = "abs(r.x - s.a) <= 10 AND abs(r.y - s.b) <= 10"
-    return _feed(columns, on, tuples_per_second, window_rows, dict.fromkeys("xyab", domain))
+    return _feed(columns, on, tuples_per_second, window_rows, dict.fromkeys("xyab", domain), how=how)
 
 
 def band1d(window_rows: int, *, counted: bool = False) -> WorkloadFeed:

@@ -132,6 +132,13 @@ MEASURES = (
     Measure("intervals", "at_once", "rows/s", Contestant("intervals-at-once", 1_000_000, 2, 3), "rows_per_second",
             "duckdb, IEJoin", Contestant("duckdb-intervals-at-once", 1_000_000, 2, 3), "rows_per_second", True,
             compared_pushes=3),
+    # Four partners a tuple in a window.
+    *(
+        Measure("outer", f"{how}_over_inner", "us/row", Contestant(f"band2d-{how}", 1_000_000, 1, 60), "us_per_row",
+                "inner", Contestant("band2d-1s", 1_000_000, 1, 60), "us_per_row", True,
+                at_most=1.5 if how == "left" else None)
+        for how in ("left", "full", "anti")
+    ),
     Measure("memory", "bytes_per_row", "B", Contestant("memory", 1_000_000, 1, 1), "bytes_per_row", "columns", None,
             "column_bytes_per_row", True),
     Measure("memory-llhj", "bytes_per_row", "B", Contestant("memory", _LLHJ_ROWS, 1, 1), "bytes_per_row", "columns",
