@@ -13,10 +13,10 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import ClassVar
 
 from streamjoin_ds.blocks import BlockStore
+from streamjoin_ds.blocks.place import below
 from streamjoin_ds.cell.cell_costs import costs_of
 from streamjoin_ds.cell.cell_state import CellState, KeptEpoch
 from streamjoin_ds.cell.cell_threads import Staff, demand_of
@@ -44,9 +44,9 @@ RETAIN_KEY = "spark.sql.streaming.minBatchesToRetain"
 _LARGE_INLINE_BYTES = 16 << 20  # bytes of a state row without blocks from which on a warning is logged
 
 
-def blocks_folder(checkpoint: str | Path) -> str:
+def blocks_folder(checkpoint: object) -> str:
     """Return the folder of the blocks of a checkpoint's windows."""
-    return str(Path(checkpoint) / "blocks")
+    return below(checkpoint, "blocks")
 
 
 def blocks_prefix(query_id: str) -> str:

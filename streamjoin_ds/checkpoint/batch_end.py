@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
+from streamjoin_ds.blocks.place import Place
 from streamjoin_ds.checkpoint.spark_files import source_offset
 from streamjoin_ds.errors import OffsetError
 from streamjoin_ds.plan import Epochs
@@ -85,7 +85,7 @@ class StreamEnd:
         return {"files_set_aside": aside, "held_back_bytes": self.held_back_bytes, "decided": text}
 
 
-def batch_end(checkpoint: Path, batch_id: int, streams: Sequence[Stream]) -> dict[str, StreamEnd]:
+def batch_end(checkpoint: Place, batch_id: int, streams: Sequence[Stream]) -> dict[str, StreamEnd]:
     """Return each stream's end of a batch, by the stream's name; empty where the offset log has no entry of the batch.
 
     Raises
@@ -113,13 +113,13 @@ def batch_end(checkpoint: Path, batch_id: int, streams: Sequence[Stream]) -> dic
     }
 
 
-def batch_layouts(checkpoint: Path, batch_id: int, names: Sequence[str]) -> Epochs | None:
+def batch_layouts(checkpoint: Place, batch_id: int, names: Sequence[str]) -> Epochs | None:
     """Return the epochs of a batch; None where there is only the first, or no such entry. Errors as `batch_end`."""
     offset = _offset(checkpoint, batch_id)
     return None if offset is None else decode_layout(offset, names).epochs
 
 
-def _offset(checkpoint: Path, batch_id: int) -> dict[str, Any] | None:
+def _offset(checkpoint: Place, batch_id: int) -> dict[str, Any] | None:
     try:
         text = (checkpoint / "offsets" / str(batch_id)).read_text(encoding="utf-8")
     except FileNotFoundError:

@@ -10,8 +10,8 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
-from pathlib import Path
 
+from streamjoin_ds.blocks.place import Place
 from streamjoin_ds.plan import EpochsOver
 
 __all__ = ["epochs_over", "forget_epochs_over", "note_epochs_over"]
@@ -19,15 +19,15 @@ __all__ = ["epochs_over", "forget_epochs_over", "note_epochs_over"]
 _NAME = "epochs_over.json"
 
 
-def note_epochs_over(checkpoint: Path, seqs: Sequence[int], over: EpochsOver) -> None:
+def note_epochs_over(checkpoint: Place, seqs: Sequence[int], over: EpochsOver) -> None:
     """Write what is over for all batches that begin at these records or later ones."""
     path, aside = checkpoint / _NAME, checkpoint / f".{_NAME}.{os.getpid()}"
     facts = {"over": sorted(over.numbers), "epoch": over.epoch, "cells": over.cells, "seqs": list(seqs)}
     aside.write_text(json.dumps(facts))
-    os.replace(aside, path)
+    aside.replace(path)
 
 
-def epochs_over(checkpoint: Path, seqs: Sequence[int]) -> EpochsOver:
+def epochs_over(checkpoint: Place, seqs: Sequence[int]) -> EpochsOver:
     """Return what is over for a batch that begins at these records.
 
     Nothing is over for a batch that begins before the records of the file: the checkpoint was taken back.
@@ -43,6 +43,6 @@ def epochs_over(checkpoint: Path, seqs: Sequence[int]) -> EpochsOver:
     return over
 
 
-def forget_epochs_over(checkpoint: Path) -> None:
+def forget_epochs_over(checkpoint: Place) -> None:
     """Remove the file: the batches to come may number their epochs otherwise than those that are given up."""
     (checkpoint / _NAME).unlink(missing_ok=True)

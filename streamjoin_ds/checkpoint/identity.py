@@ -16,6 +16,8 @@ from typing import Any
 
 import xxhash
 
+from streamjoin_ds.blocks.conditional import Conditional
+from streamjoin_ds.blocks.place import Place, StorePath
 from streamjoin_ds.errors import (
     FingerprintMismatchError,
     ForeignCheckpointError,
@@ -63,17 +65,17 @@ class CheckpointIdentity:
     generation: int = 0
     order_by: tuple[tuple[str, ...], ...] | None = None
 
-    def spark_folder(self, checkpoint: Path) -> Path:
+    def spark_folder(self, checkpoint: Place) -> Place:
         """Return the folder of Spark's own files in this checkpoint: offsets, commits, state."""
         return checkpoint / f"generation-{self.generation}" if self.generation else checkpoint
 
     @staticmethod
-    def is_in(checkpoint: Path) -> bool:
+    def is_in(checkpoint: Place) -> bool:
         """Whether a folder has a ``join.json``, readable or not."""
         return (checkpoint / _FILE).exists()
 
     @classmethod
-    def load(cls, checkpoint: Path) -> CheckpointIdentity | None:
+    def load(cls, checkpoint: Place) -> CheckpointIdentity | None:
         """Return the identity of an existing checkpoint, or None where there is no checkpoint yet.
 
         Raises
@@ -113,7 +115,7 @@ class CheckpointIdentity:
     @classmethod
     def create(
         cls,
-        checkpoint: Path,
+        checkpoint: Place,
         bound: BoundJoin,
         layout: CellLayout,
         partitions: int,
@@ -122,6 +124,10 @@ class CheckpointIdentity:
         """Write and return a new checkpoint's identity. Of two starts at once one wins, and both get its identity."""
         identity = cls(uuid.uuid4().hex, bound, layout, partitions, order_by=order_by)
         checkpoint.mkdir(parents=True, exist_ok=True)
+        if isinstance(checkpoint, StorePath):
+            put = Conditional(str(checkpoint / _FILE)).put(identity.to_json().encode(), if_none=True)
+            return identity if put is not None else cls._of_winner(checkpoint, bound, order_by)
+        assert isinstance(checkpoint, Path)
         aside = checkpoint / f".{_FILE}.{identity.join_id}"
         with aside.open("w") as file:
             file.write(identity.to_json())
@@ -130,15 +136,21 @@ class CheckpointIdentity:
         try:
             os.link(aside, checkpoint / _FILE)  # unlike a rename, a link does not replace what is there
         except FileExistsError:
-            winner = cls.load(checkpoint)
-            assert winner is not None, "what exists can be loaded"
-            winner.check(bound, order_by)
-            return winner
+            return cls._of_winner(checkpoint, bound, order_by)
         finally:
             aside.unlink()
         for folder in (checkpoint, *checkpoint.absolute().parents[:1]):
             force(str(folder))
         return identity
+
+    @classmethod
+    def _of_winner(
+        cls, checkpoint: Place, bound: BoundJoin, order_by: tuple[tuple[str, ...], ...] | None
+    ) -> CheckpointIdentity:
+        winner = cls.load(checkpoint)
+        assert winner is not None, "what exists can be loaded"
+        winner.check(bound, order_by)
+        return winner
 
     def to_json(self) -> str:
         """Return the text of ``join.json``."""

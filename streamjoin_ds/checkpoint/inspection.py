@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from streamjoin_ds.blocks import BlockStore, FoundFile
-from streamjoin_ds.blocks.location import absolute_location, is_local, local_path
+from streamjoin_ds.blocks.location import absolute_location, is_local
+from streamjoin_ds.blocks.place import Place, place_of
 from streamjoin_ds.cell.cell_state import CellState
 from streamjoin_ds.cell.cell_windows import blocks_folder, blocks_prefix
 from streamjoin_ds.checkpoint.batch_end import batch_end, batch_layouts
 from streamjoin_ds.checkpoint.identity import CheckpointIdentity
+from streamjoin_ds.checkpoint.location import checkpoint_place
 from streamjoin_ds.engine.storage.snapshot import described
 from streamjoin_ds.errors import ArgumentError, ForeignCheckpointError, OffsetError
 from streamjoin_ds.exchange import LAYOUT_KEY, exchange_folder, is_committed_block
@@ -224,7 +226,7 @@ def leftovers(found: Checkpoint, blocks: str | None = None, *, now_s: float, old
         Only files that have not changed for so many seconds are returned. A younger one may belong to the batch that is
         running.
     """
-    folder = Path(found.path)
+    folder = place_of(found.path)
     kept = set(found.blocks) | {name for cell in found.cells for name in cell.retired}
     identity = CheckpointIdentity.load(folder) if not found.prefix else None
     sparks = folder if identity is None else identity.spark_folder(folder)
@@ -250,7 +252,7 @@ def _is_older(file: FoundFile, than_s: float) -> bool:
     return file.changed_s is not None and file.changed_s < than_s
 
 
-def _block_store(folder: Path, is_own: bool, blocks: str | None) -> BlockStore | None:
+def _block_store(folder: Place, is_own: bool, blocks: str | None) -> BlockStore | None:
     """Return the store of a checkpoint's windows; None where it is not known."""
     if blocks is None:
         return BlockStore(blocks_folder(folder)) if is_own else None
@@ -274,13 +276,13 @@ class _Sizes:
         return self._found.get(block)
 
 
-def _opened(checkpoint: str) -> tuple[Path, CheckpointIdentity | None]:
+def _opened(checkpoint: str) -> tuple[Place, CheckpointIdentity | None]:
     """Return the checkpoint's folder and identity. The identity is None for a query that is not `StreamJoin.start`'s.
 
     Such a query may be one over `StreamJoin.dataframe`.
     """
-    folder = local_path(checkpoint)
-    if folder is None or not folder.exists():
+    folder = checkpoint_place(checkpoint)
+    if not folder.exists():
         raise _no_join()
     if (folder / "metadata").is_file() and (folder / "state").is_dir() and not CheckpointIdentity.is_in(folder):
         return folder.resolve(), None
@@ -296,14 +298,14 @@ def _no_join() -> ForeignCheckpointError:
     return ForeignCheckpointError(msg, name="checkpoint", hint=hint)
 
 
-def last_commit(folder: Path) -> int | None:
+def last_commit(folder: Place) -> int | None:
     """Return the number of the last batch that Spark has committed in a checkpoint; None: there is none."""
     commits = folder / "commits"
     numbers = [int(path.name) for path in commits.iterdir() if path.name.isdigit()] if commits.is_dir() else []
     return max(numbers, default=None)
 
 
-def state_rows(spark: SparkSession, folder: Path, batch: int | None = None) -> list[tuple[int, int, bytes]]:
+def state_rows(spark: SparkSession, folder: Place, batch: int | None = None) -> list[tuple[int, int, bytes]]:
     """Return label, partition and state row of each cell, as `batch` left them; by default the last committed batch."""
     _ = spark.streams.active  # starts the coordinator that Spark's state reader reports to
     reader = spark.read.format("statestore")
@@ -331,7 +333,7 @@ def _run(sizes: _Sizes, run: dict[str, Any]) -> RunFacts:
     return RunFacts(run["rows"], oldest_us, newest_us, block, sizes.of(block) if block else run["size_bytes"])
 
 
-def _committed_seqs(folder: Path, found: Checkpoint) -> list[int]:
+def _committed_seqs(folder: Place, found: Checkpoint) -> list[int]:
     """Return the number of records of each stream in committed batches; zeros where no batch is committed."""
     if found.batch_id is None:
         return [0] * len(found.streams)

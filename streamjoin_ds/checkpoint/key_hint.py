@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from pathlib import Path
 
 import pyarrow as pa
 
 from streamjoin_ds.blocks import pack, unpack
+from streamjoin_ds.blocks.place import Place
 from streamjoin_ds.errors import BlockCorruptError
 from streamjoin_ds.plan import KeyHint
 
@@ -21,15 +21,15 @@ __all__ = ["key_hint", "note_key_hint"]
 _NAME = "key_sample.arrow"
 
 
-def note_key_hint(checkpoint: Path, keys: KeyHint) -> None:
+def note_key_hint(checkpoint: Place, keys: KeyHint) -> None:
     """Write the sample, in place of the one before."""
     path, aside = checkpoint / _NAME, checkpoint / f".{_NAME}.{os.getpid()}"
     table, facts = keys.to_table()
     aside.write_bytes(pack(table, facts))
-    os.replace(aside, path)
+    aside.replace(path)
 
 
-def key_hint(checkpoint: Path, seqs: Sequence[int] | None = None) -> KeyHint | None:
+def key_hint(checkpoint: Place, seqs: Sequence[int] | None = None) -> KeyHint | None:
     """Return the sample for a batch that begins at these records, or that which is there; None where there is none.
 
     A sample of later records says nothing of a batch: the checkpoint was taken back.

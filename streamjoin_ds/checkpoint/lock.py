@@ -19,6 +19,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
+from streamjoin_ds.blocks.place import Place
+from streamjoin_ds.checkpoint.lease import Lease, leased
 from streamjoin_ds.errors import CheckpointInUseError
 from streamjoin_ds.machine import process_facts, process_told
 
@@ -41,6 +43,9 @@ class Query(Protocol):
     def awaitTermination(self) -> object:
         """Return when the query has ended."""
 
+    def stop(self) -> object:
+        """End the query."""
+
 
 class CheckpointLock:
     """The lock of one checkpoint that this process holds.
@@ -48,16 +53,17 @@ class CheckpointLock:
     It does not exclude a second query of the same process: Spark itself stops the first one.
     """
 
-    def __init__(self, checkpoint: Path, descriptor: int | None) -> None:
+    def __init__(self, checkpoint: Place, descriptor: int | None, lease: Lease | None = None) -> None:
         self.checkpoint = str(checkpoint)
         self._descriptor = descriptor
+        self._lease = lease
         self._query: Query | None = None
         self.starting = 1  # callers that have the lock and have not started their query yet
 
     @property
     def is_held(self) -> bool:
         """Whether no other process can hold the lock. False where the file system has no locks."""
-        return self._descriptor is not None
+        return self._descriptor is not None or (self._lease is not None and not self._lease.is_lost)
 
     @property
     def is_driven(self) -> bool:
@@ -69,6 +75,8 @@ class CheckpointLock:
         with _guard:
             self._query = query
             self.starting -= 1
+        if self._lease is not None:
+            self._lease.when_lost = query.stop
 
         def wait() -> None:
             with contextlib.suppress(Exception):  # the caller of the query sees its error; and Java may be gone
@@ -89,6 +97,8 @@ class CheckpointLock:
     def _release(self) -> None:
         if _held.get(self.checkpoint) is self:
             del _held[self.checkpoint]
+        if self._lease is not None:
+            self._lease.release()
         self.forget()
 
     def forget(self) -> None:
@@ -98,7 +108,7 @@ class CheckpointLock:
             os.close(descriptor)
 
 
-def driving(checkpoint: Path, *, take_over: bool = False, briefly: bool = False) -> CheckpointLock:
+def driving(checkpoint: Place, *, take_over: bool = False, briefly: bool = False) -> CheckpointLock:
     """Take the lock of a checkpoint for this process and return it. Make the checkpoint's folder where there is none.
 
     Parameters
@@ -122,13 +132,17 @@ def driving(checkpoint: Path, *, take_over: bool = False, briefly: bool = False)
             there.starting += 1
             return there
         checkpoint.mkdir(parents=True, exist_ok=True)
-        lock = CheckpointLock(checkpoint, _locked(checkpoint / LOCK_FILE, take_over, briefly))
+        if isinstance(checkpoint, Path):
+            lock = CheckpointLock(checkpoint, _locked(checkpoint / LOCK_FILE, take_over, briefly))
+        else:
+            lease = leased(str(checkpoint / LOCK_FILE), take_over=take_over, briefly=briefly)
+            lock = CheckpointLock(checkpoint, None, lease)
         _held[str(checkpoint)] = lock
         return lock
 
 
 @contextlib.contextmanager
-def held(checkpoint: Path) -> Iterator[bool]:
+def held(checkpoint: Place) -> Iterator[bool]:
     """Hold a checkpoint's lock briefly, while the context is open. Yield whether nothing else uses the checkpoint.
 
     Yields False where another process holds the lock, where a query of this process runs under it, and where the file

@@ -26,6 +26,7 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+from streamjoin_ds.blocks.place import Place
 from streamjoin_ds.cell.cell_change import states_of_cells
 from streamjoin_ds.checkpoint.identity import CheckpointIdentity
 from streamjoin_ds.checkpoint.recovery import RECOVERY_FOLDER, put
@@ -44,13 +45,15 @@ _PARTITIONS = "spark.sql.shuffle.partitions"
 _log = logging.getLogger(__name__)
 
 
-def is_movable(checkpoint: Path, identity: CheckpointIdentity) -> bool:
+def is_movable(checkpoint: Place, identity: CheckpointIdentity) -> bool:
     """Whether the state of a query can be moved: Spark's own provider keeps it, compressed with LZ4.
 
     That of three streams or more cannot be moved where one of them has many partitions (see `LayoutRule`).
     """
     streams = identity.bound.join.streams
     if len(streams) > 2 and any(stream.partition_kind is not None for stream in streams):
+        return False
+    if not isinstance(checkpoint, Path):
         return False
     spark = SparkFiles.of(identity.spark_folder(checkpoint), identity.partitions)
     codec = spark.setting("spark.sql.streaming.stateStore.compression.codec")
@@ -77,9 +80,9 @@ def moved(checkpoint: Path, identity: CheckpointIdentity, cells: int) -> Checkpo
     CheckpointInUseError
         A driver that was believed dead has planned a batch meanwhile. Nothing was changed.
     """
-    spark = SparkFiles.of(identity.spark_folder(checkpoint), identity.partitions)
+    spark = SparkFiles.of(Path(str(identity.spark_folder(checkpoint))), identity.partitions)
     new = replace(identity, partitions=cells, generation=identity.generation + 1)
-    folder = new.spark_folder(checkpoint)
+    folder = Path(str(new.spark_folder(checkpoint)))
     shutil.rmtree(folder, ignore_errors=True)
     last = max(spark.offsets, default=-1)
     batch = last + 1 if last in spark.commits else max(last, 0)
@@ -92,16 +95,18 @@ def moved(checkpoint: Path, identity: CheckpointIdentity, cells: int) -> Checkpo
         _write(folder / "commits" / str(number), (spark.checkpoint / "commits" / str(number)).read_bytes())
     if spark.query_id is not None:
         _write(folder / "metadata", (spark.checkpoint / "metadata").read_bytes())
-    kept = spark.checkpoint / RECOVERY_FOLDER / "offsets"  # how batches that are done again were cut
+    kept = Path(str(spark.checkpoint)) / RECOVERY_FOLDER / "offsets"  # how batches that are done again were cut
     for path in kept.glob("*"):
         _write(folder / RECOVERY_FOLDER / "offsets" / path.name, path.read_bytes())
     folder.mkdir(exist_ok=True)
     for path in (checkpoint, folder, *folder.rglob("*")):
         force(str(path))
-    _fence(spark.checkpoint / "offsets" / str(last + 1))
+    _fence(Path(str(spark.checkpoint)) / "offsets" / str(last + 1))
     put(checkpoint / "join.json", new.to_json())
     if identity.generation:
-        shutil.rmtree(replace(identity, generation=identity.generation - 1).spark_folder(checkpoint) / "state", True)
+        shutil.rmtree(
+            str(replace(identity, generation=identity.generation - 1).spark_folder(checkpoint) / "state"), True
+        )
     _log.info("the checkpoint changes from %d cells to %d, from batch %d on", identity.partitions, cells, batch)
     return new
 
@@ -145,7 +150,7 @@ def _write_state(
     spark: SparkFiles, version: int, folder: Path, dealt: dict[int, dict[bytes, bytes]], cells: int
 ) -> None:
     """Write a state as Spark keeps it: the operator's metadata, and a snapshot for each partition."""
-    operator, new = spark.checkpoint / "state" / "0", folder / "0"
+    operator, new = Path(str(spark.checkpoint)) / "state" / "0", folder / "0"
     # Hadoop's checksums are not written: it reads a file without them.
     for path in (path for path in operator.glob("_metadata/**/*") if path.is_file() and path.suffix != ".crc"):
         _write(new / path.relative_to(operator), _told_partitions(path.read_bytes(), cells))

@@ -17,12 +17,11 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
+from streamjoin_ds.blocks.place import Place
 from streamjoin_ds.checkpoint.spark_files import SparkFiles, source_offset
 from streamjoin_ds.errors import RecoveryError
 from streamjoin_ds.sink.durability import force
@@ -44,12 +43,12 @@ class Recovery:
 
     Attributes
     ----------
-    checkpoint : Path
+    checkpoint : Place
     batch : int
         The batch that the query does next.
     tails : list of LogTail
         The ends of those tables' logs that end in torn entries.
-    aside : list of Path
+    aside : list of Place
         Files of the checkpoint that are set aside, in this order.
     kept : dict of str to str
         Entries of the offset log that say how the next batches are cut, by batch or as `INITIAL`: those that are set
@@ -66,10 +65,10 @@ class Recovery:
         Why a restart alone cannot go on: offsets are lost of batches that the tables hold, and `repair` derives them.
     """
 
-    checkpoint: Path
+    checkpoint: Place
     batch: int = 0
     tails: list[LogTail] = field(default_factory=list)
-    aside: list[Path] = field(default_factory=list)
+    aside: list[Place] = field(default_factory=list)
     kept: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     refusal: str = ""
@@ -109,7 +108,7 @@ class Recovery:
             path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
             put(path, _COMMIT)
 
-    def _set_aside(self, path: Path, folder: Path) -> None:
+    def _set_aside(self, path: Place, folder: Place) -> None:
         if not path.exists():  # it was in a folder that was set aside before
             return
         inside = path.relative_to(self.checkpoint)
@@ -144,12 +143,12 @@ class Recovery:
         return [source_offset(first.read_text()), *found] if found and first.exists() else []
 
 
-def recovered(checkpoint: Path, tables: TableSet, partitions: int) -> list[Any]:
+def recovered(checkpoint: Place, tables: TableSet, partitions: int) -> list[Any]:
     """Mend a checkpoint and its tables so that the query can go on. Return how the source has to cut the next batches.
 
     Parameters
     ----------
-    checkpoint : Path
+    checkpoint : Place
         The checkpoint of a query that is not running.
     tables : TableSet
     partitions : int
@@ -171,7 +170,7 @@ def recovered(checkpoint: Path, tables: TableSet, partitions: int) -> list[Any]:
 
 
 def planned_recovery(
-    checkpoint: Path,
+    checkpoint: Place,
     tables: TableSet,
     partitions: int,
     *,
@@ -323,17 +322,17 @@ def _without_metadata(found: Recovery, spark: SparkFiles, newest_held: int) -> N
     found.aside = there
 
 
-def _entries(folder: Path) -> list[Path]:
+def _entries(folder: Place) -> list[Place]:
     return [path for path in folder.iterdir() if path.name.isdigit()] if folder.is_dir() else []
 
 
-def put(path: Path, text: str) -> None:
+def put(path: Place, text: str) -> None:
     """Write a file under another name, force it to the device, and rename it to `path`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_name(f".{path.name}.tmp")
     aside.write_text(text)
     force(str(aside))
-    os.replace(aside, path)
+    aside.replace(path)
     force(str(path.parent))
 
 

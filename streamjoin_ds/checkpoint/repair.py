@@ -19,6 +19,7 @@ from streamjoin_ds.blocks.location import local_path
 from streamjoin_ds.checkpoint.cut_anew import Ends
 from streamjoin_ds.checkpoint.epochs_over import forget_epochs_over
 from streamjoin_ds.checkpoint.identity import CheckpointIdentity
+from streamjoin_ds.checkpoint.location import refuse_store
 from streamjoin_ds.checkpoint.recovery import INITIAL, planned_recovery, put
 from streamjoin_ds.checkpoint.spark_files import SparkFiles, source_offset
 from streamjoin_ds.checkpoint.table_note import noted_table
@@ -68,6 +69,7 @@ def repaired(
     ArgumentError
         It is not known where the tables lie.
     """
+    refuse_store(checkpoint)
     folder = local_path(checkpoint)
     identity = None if folder is None or not folder.exists() else CheckpointIdentity.load(folder)
     if folder is None or identity is None:

@@ -17,9 +17,9 @@ import json
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
+from streamjoin_ds.blocks.place import Place
 from streamjoin_ds.checkpoint.state_files import is_lz4, plain_of, state_pairs
 
 __all__ = ["SparkFiles", "source_offset"]
@@ -38,7 +38,7 @@ class SparkFiles:
 
     Attributes
     ----------
-    checkpoint : Path
+    checkpoint : Place
     partitions : int
         Number of state partitions.
     offsets : dict of int to str
@@ -51,11 +51,11 @@ class SparkFiles:
         None where ``metadata`` is not there, or not whole.
     has_metadata : bool
         Whether ``metadata`` is there, whole or not.
-    torn_checksums : list of Path
+    torn_checksums : list of Place
         Checksums that do not fit their file, though the file is whole.
     """
 
-    checkpoint: Path
+    checkpoint: Place
     partitions: int
     offsets: dict[int, str] = field(default_factory=dict)
     torn_offsets: set[int] = field(default_factory=set)
@@ -63,11 +63,11 @@ class SparkFiles:
     torn_commits: set[int] = field(default_factory=set)
     query_id: str | None = None
     has_metadata: bool = False
-    torn_checksums: list[Path] = field(default_factory=list)
-    _state: dict[Path, bool] = field(default_factory=dict, repr=False)
+    torn_checksums: list[Place] = field(default_factory=list)
+    _state: dict[Place, bool] = field(default_factory=dict, repr=False)
 
     @classmethod
-    def of(cls, checkpoint: Path, partitions: int) -> SparkFiles:
+    def of(cls, checkpoint: Place, partitions: int) -> SparkFiles:
         """Return Spark's files in a checkpoint. Change nothing."""
         found = cls(checkpoint, partitions)
         for number, path in _numbered(checkpoint / "offsets"):
@@ -125,7 +125,7 @@ class SparkFiles:
                         found[key] = value
         return found
 
-    def torn_state(self, version: int) -> list[Path]:
+    def torn_state(self, version: int) -> list[Place]:
         """Return the state's files that are not whole, among those after a version and those `has_state` looked at."""
         for partition in range(self.partitions):
             for suffix in ("delta", "snapshot"):
@@ -134,7 +134,7 @@ class SparkFiles:
                         self._is_state(path)
         return sorted(path for path, whole in self._state.items() if not whole)
 
-    def later_state(self, version: int) -> list[Path]:
+    def later_state(self, version: int) -> list[Place]:
         """Return the state's files after a version."""
         return [
             path
@@ -156,20 +156,20 @@ class SparkFiles:
             version -= 1
         return True
 
-    def _folder(self, partition: int) -> Path:
+    def _folder(self, partition: int) -> Place:
         return self.checkpoint / "state" / "0" / str(partition)
 
-    def _schemas(self) -> Iterator[Path]:
+    def _schemas(self) -> Iterator[Place]:
         paths = [self.checkpoint / "state" / "0" / "_metadata" / "metadata"]
         paths += [self._folder(partition) / "_metadata" / "schema" for partition in range(self.partitions)]
         return (path for path in paths if path.exists())
 
-    def _is_state(self, path: Path) -> bool:
+    def _is_state(self, path: Place) -> bool:
         if path not in self._state:
             self._state[path] = self._is_whole(path, _is_state if path.suffix else bool)
         return self._state[path]
 
-    def _is_whole(self, path: Path, is_right: Callable[[bytes], bool]) -> bool:
+    def _is_whole(self, path: Place, is_right: Callable[[bytes], bool]) -> bool:
         """Whether a file is whole: its checksums fit, or `is_right` accepts its bytes.
 
         In the second case checksums that do not fit are noted as torn: Hadoop refuses a file that does not fit its
@@ -187,7 +187,7 @@ class SparkFiles:
         return True
 
 
-def _numbered(folder: Path, suffix: str = "") -> Iterator[tuple[int, Path]]:
+def _numbered(folder: Place, suffix: str = "") -> Iterator[tuple[int, Place]]:
     if folder.is_dir():
         for path in folder.iterdir():
             stem = path.name.removesuffix(suffix) if suffix else path.name
@@ -195,7 +195,7 @@ def _numbered(folder: Path, suffix: str = "") -> Iterator[tuple[int, Path]]:
                 yield int(stem), path
 
 
-def _fits(data: bytes, sums: Path) -> bool | None:
+def _fits(data: bytes, sums: Place) -> bool | None:
     """Whether a file fits its checksums; None where there are none."""
     try:
         text = sums.read_bytes()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
+from streamjoin_ds.blocks.place import Place
 from streamjoin_ds.checkpoint.recovery import put
 
 __all__ = ["note_table", "noted_table"]
@@ -12,14 +12,14 @@ __all__ = ["note_table", "noted_table"]
 _NAME = "table.json"
 
 
-def note_table(checkpoint: Path, root: str) -> None:
+def note_table(checkpoint: Place, root: str) -> None:
     """Write into the checkpoint where its tables lie."""
     path, text = checkpoint / _NAME, json.dumps({"table": root})
     if not path.exists() or path.read_text() != text:
         put(path, text)
 
 
-def noted_table(checkpoint: Path) -> str:
+def noted_table(checkpoint: Place) -> str:
     """Return where the tables of a checkpoint lie, by its note.
 
     Raises

@@ -9,7 +9,9 @@ import click
 from rich.filesize import decimal
 
 from streamjoin_ds.checkpoint.inspection import Checkpoint, inspected
+from streamjoin_ds.cli.join_options import flag
 from streamjoin_ds.cli.totals import backlog_text, moment
+from streamjoin_ds.request.request import settings_of_spark
 
 __all__ = ["command"]
 
@@ -19,11 +21,13 @@ __all__ = ["command"]
 @click.option("--blocks", "with_blocks", is_flag=True, help="List every run and its block.")
 @click.option("--blocks-in", metavar="FOLDER", help="Folder of its blocks, if dataframe(blocks=...) was given one.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def command(checkpoint: str, with_blocks: bool, blocks_in: str | None, as_json: bool) -> None:
+@flag("conf")
+def command(checkpoint: str, with_blocks: bool, blocks_in: str | None, as_json: bool, conf: tuple[str, ...]) -> None:
     """Show the cells of a CHECKPOINT as of its last committed batch: windows, blocks, sizes, watermarks."""
     from streamjoin_ds.spark.session import spark_session
 
-    found = inspected(spark_session("streamjoin inspect", delta=False, quick_compiler=True), checkpoint, blocks_in)
+    session = spark_session("streamjoin inspect", delta=False, conf=settings_of_spark(conf), quick_compiler=True)
+    found = inspected(session, checkpoint, blocks_in)
     if as_json:
         click.echo(json.dumps(found.to_facts()))
         return

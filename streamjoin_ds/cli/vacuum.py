@@ -8,9 +8,11 @@ import time
 import click
 from rich.filesize import decimal
 
-from streamjoin_ds.blocks.location import local_path
 from streamjoin_ds.checkpoint.inspection import inspected, leftovers
+from streamjoin_ds.checkpoint.location import checkpoint_place
 from streamjoin_ds.checkpoint.lock import held
+from streamjoin_ds.cli.join_options import flag
+from streamjoin_ds.request.request import settings_of_spark
 from streamjoin_ds.spec import duration_us
 
 __all__ = ["command"]
@@ -27,7 +29,8 @@ __all__ = ["command"]
 )
 @click.option("--blocks-in", metavar="FOLDER", help="Folder of its blocks, if dataframe(blocks=...) was given one.")
 @click.option("--dry-run", is_flag=True, help="Only list the files; remove nothing.")
-def command(checkpoint: str, older_than: str, blocks_in: str | None, dry_run: bool) -> None:
+@flag("conf")
+def command(checkpoint: str, older_than: str, blocks_in: str | None, dry_run: bool, conf: tuple[str, ...]) -> None:
     """Remove what crashes left in a CHECKPOINT: blocks that no state names, exchange files of batches that are done.
 
     While a join runs, it removes such files itself. The command may run beside the join: files that a batch needs again
@@ -37,9 +40,9 @@ def command(checkpoint: str, older_than: str, blocks_in: str | None, dry_run: bo
     older_than_s = duration_us(older_than, "older_than") / 1e6
     from streamjoin_ds.spark.session import spark_session
 
-    spark = spark_session("streamjoin vacuum", delta=False, quick_compiler=True)
-    path = local_path(checkpoint)
-    with contextlib.nullcontext() if path is None or not path.is_dir() else held(path.resolve()):
+    spark = spark_session("streamjoin vacuum", delta=False, conf=settings_of_spark(conf), quick_compiler=True)
+    path = checkpoint_place(checkpoint)
+    with held(path) if path.is_dir() else contextlib.nullcontext():
         found = inspected(spark, checkpoint, blocks_in)
         gone = leftovers(found, blocks_in, now_s=time.time(), older_than_s=older_than_s)
         if not dry_run:

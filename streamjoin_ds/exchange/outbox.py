@@ -7,13 +7,13 @@ import re
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from streamjoin_ds.blocks import BlockStore, pack, unpack
+from streamjoin_ds.blocks.place import below
 from streamjoin_ds.plan.epochs import Epoch, Epochs
 from streamjoin_ds.plan.plan import Plan
 from streamjoin_ds.plan.sampled_rows import SampledRows, sample_rows
@@ -296,9 +296,9 @@ class Outbox:
         ]
 
 
-def exchange_folder(checkpoint: str | Path) -> str:
+def exchange_folder(checkpoint: object) -> str:
     """Return the folder of the blocks of a checkpoint's exchange."""
-    return str(Path(checkpoint) / "exchange")
+    return below(checkpoint, "exchange")
 
 
 def _store(plan: Plan) -> BlockStore:

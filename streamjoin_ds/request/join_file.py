@@ -190,7 +190,9 @@ JOIN_KEYS: dict[str, Key] = {
     ),
     "to": Key("Table of matches; the join's other tables lie beside it.", note="[required]", example="./matches"),
     "checkpoint": Key(
-        "Folder of the checkpoint, from which a restart goes on.", note="[required]", example="./matches.ckpt"
+        "Folder of the checkpoint (s3a://BUCKET/FOLDER too), from which a restart goes on.",
+        note="[required]",
+        example="./matches.ckpt",
     ),
     "available_now": Key("Read what is there, then stop.", (bool,)),
     "trigger": Key("Least time from the start of one batch to the next.", example="1s"),

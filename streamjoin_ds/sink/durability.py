@@ -54,7 +54,7 @@ class Durability:
 
         Files that Spark is still writing are left out; their names tell them apart.
         """
-        if self._durable and self._checkpoint:
+        if self._durable and self._checkpoint and is_local(self._checkpoint):
             known, self._known = {} if anew else self._known, {}
             self._collect(self._checkpoint, known, _NOT_SPARKS)
 
@@ -174,7 +174,9 @@ def _forced(paths: list[str]) -> None:
 
 
 def force(path: str) -> None:
-    """Force a file's bytes, or the names in a folder, to the device; do nothing if the path is gone."""
+    """Force a file's bytes, or the names in a folder, to the device; do nothing if the path is gone, or no path."""
+    if not is_local(path):
+        return
     with ExitStack() as opened:
         descriptor = _opened(path, opened)
         if descriptor is not None:

@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from streamjoin_ds.blocks import BlockStore
 from streamjoin_ds.blocks.location import is_local, local_path
+from streamjoin_ds.blocks.place import place_of
 from streamjoin_ds.checkpoint.batch_end import StreamEnd, batch_end
 from streamjoin_ds.checkpoint.epochs_over import note_epochs_over
 from streamjoin_ds.errors import BlockMissingError, LedgerError, TableError
@@ -148,7 +149,7 @@ class BatchCommit:
             raise LedgerError(msg, name="cells", hint="nothing was committed; this is a defect, please report it")
         _check_seen(plan, files, [name for fact in facts.values() for name in fact["blocks"]])
         # Of DataFrames the offset log tells nothing that can be read here.
-        ends = {} if plan.foreign else batch_end(Path(plan.spark_root), batch_id, plan.bound.join.streams)
+        ends = {} if plan.foreign else batch_end(place_of(plan.spark_root), batch_id, plan.bound.join.streams)
         ledger = _ledger(plan, batch_id, facts, ends)
         watermark_us = _least([fact["watermark_us"] for fact in facts.values()])
         of_cell = next(iter(facts.values()))  # every cell hears of every stream
@@ -196,7 +197,7 @@ def _partitions(plan: Plan, batch_id: int, ends: Mapping[str, StreamEnd]) -> dic
     found = {name: position for name, end in ends.items() if (position := end.partitions) is not None}
     if not found:
         return {}
-    before = batch_end(Path(plan.spark_root), batch_id - 1, plan.bound.join.streams) if batch_id else {}
+    before = batch_end(place_of(plan.spark_root), batch_id - 1, plan.bound.join.streams) if batch_id else {}
     return {
         name: partition_clocks(before[name].partitions if name in before else None, position)
         for name, position in found.items()
@@ -210,7 +211,7 @@ def _note_epochs_over(plan: Plan, facts: Mapping[int, Mapping[str, Any]], ends: 
     if ends and (over or kept < len(facts)):
         seqs = [ends[name].position["seq"] for name in plan.bound.names]
         epoch = max(fact["epoch"] for fact in facts.values())
-        note_epochs_over(Path(plan.block_root), seqs, EpochsOver(tuple(sorted(over)), epoch, kept))
+        note_epochs_over(place_of(plan.block_root), seqs, EpochsOver(tuple(sorted(over)), epoch, kept))
 
 
 def _check_seen(plan: Plan, files: list[FileReport], blocks: list[str]) -> None:

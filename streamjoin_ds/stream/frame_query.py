@@ -14,13 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import reduce
-from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from streamjoin_ds.blocks.location import local_path
+from streamjoin_ds.blocks.place import Place
 from streamjoin_ds.cell.cell_costs import measured_costs
 from streamjoin_ds.cell.cell_windows import RETAIN_KEY, check_execution
 from streamjoin_ds.checkpoint.identity import CheckpointIdentity
+from streamjoin_ds.checkpoint.location import checkpoint_place
 from streamjoin_ds.checkpoint.lock import driving
 from streamjoin_ds.checkpoint.table_note import note_table
 from streamjoin_ds.errors import ArgumentError, ColumnError, LayoutError
@@ -55,11 +55,7 @@ def start_over_frames(
     options: QueryOptions,
 ) -> StreamingQuery:
     """Start the join over DataFrames as a streaming query; see `StreamJoin.start`."""
-    folder = local_path(checkpoint)
-    if folder is None:
-        msg = "the checkpoint is not on a local or shared file system"
-        raise ArgumentError(msg, name="checkpoint", hint="give a folder that the driver and every worker see")
-    folder = folder.resolve()
+    folder = checkpoint_place(checkpoint)
     _check_options(join, options)
     check_frames(join, frames)
     static = [name for name, frame in frames.items() if not frame.isStreaming]
@@ -171,7 +167,7 @@ def _plan(
     frames: Mapping[str, DataFrame],
     order_by: tuple[tuple[str, ...], ...],
     table_root: str,
-    checkpoint: Path,
+    checkpoint: Place,
     options: QueryOptions,
 ) -> Plan:
     from pyspark.sql.pandas.types import to_arrow_schema

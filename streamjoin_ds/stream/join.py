@@ -71,7 +71,8 @@ class StreamJoin(Join):
             The table of matches; ``<to>_punctuations``, ``_late``, ``_rejects``, ``_ledger``, ``_metrics`` lie beside
             it.
         checkpoint : path
-            Folder for Spark's checkpoint and this join's own files; a restart with it goes on exactly where it was.
+            Folder for Spark's checkpoint and this join's own files, here or in a bucket (``s3a://bucket/folder``); a
+            restart with it goes on exactly where it was.
         available_now : bool
             Whether to read what is there, in batches, and then stop.
         trigger : str, optional

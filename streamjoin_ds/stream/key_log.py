@@ -5,10 +5,10 @@ from __future__ import annotations
 import base64
 import logging
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from streamjoin_ds.blocks import unpack
+from streamjoin_ds.blocks.place import place_of
 from streamjoin_ds.checkpoint.key_hint import key_hint, note_key_hint
 from streamjoin_ds.plan import KeyHint, Plan, SampledRows, sample_rows
 
@@ -34,7 +34,7 @@ class KeyLog:
 
     def __init__(self, plan: Plan) -> None:
         self._attributes = plan.attributes
-        self._folder, self._most = Path(plan.block_root), sample_rows(plan.cells)
+        self._folder, self._most = place_of(plan.block_root), sample_rows(plan.cells)
         self._streams, window = len(plan.bound.names), plan.bound.join.window
         self._counts = window.kind == "count"
         extent = max(window.extent(stream) for stream in range(len(plan.bound.names)))

@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from streamjoin_ds.blocks.location import is_local, local_path
+from streamjoin_ds.blocks.place import Place, place_of
 from streamjoin_ds.cell.cell import REPORT_DDL, STATE_DDL, CellFunction
 from streamjoin_ds.cell.cell_costs import measured_costs
 from streamjoin_ds.cell.cell_windows import RETAIN_KEY, blocks_folder, check_execution
 from streamjoin_ds.checkpoint.identity import CheckpointIdentity
+from streamjoin_ds.checkpoint.location import checkpoint_place
 from streamjoin_ds.checkpoint.lock import driving
 from streamjoin_ds.checkpoint.move import is_movable, moved
 from streamjoin_ds.checkpoint.recovery import cuts_option, recovered
@@ -179,11 +181,7 @@ def planned(
 
 def start(join: Join, spark: SparkSession, to: str, checkpoint: str, options: QueryOptions) -> StreamingQuery:
     """Start the join as a streaming query; see `StreamJoin.start`."""
-    folder = local_path(checkpoint)
-    if folder is None:
-        msg = "the checkpoint is not on a local or shared file system"
-        raise ArgumentError(msg, name="checkpoint", hint="give a folder that the driver and every worker see")
-    folder = folder.resolve()
+    folder = checkpoint_place(checkpoint)
     plan = _plan(_located(join), spark, TableSet(to).root, folder, options)
     lock = driving(folder, take_over=options.take_over)
     try:
@@ -202,18 +200,18 @@ def _recovered(plan: Plan) -> tuple[Plan, list[Any]]:
 
     Return the plan, and the offsets at which the source is to cut the next batches.
     """
-    checkpoint = Path(plan.block_root)
+    checkpoint = place_of(plan.block_root)
     note_table(checkpoint, plan.table_root)
     identity = _identity(plan)
     cuts = recovered(identity.spark_folder(checkpoint), TableSet(plan.table_root), identity.partitions)
     if identity.partitions != plan.partitions:
-        identity = moved(checkpoint, identity, plan.partitions)
+        identity = moved(Path(plan.block_root), identity, plan.partitions)
     forget_committer(plan)
     return replace(plan, spark_root=str(identity.spark_folder(checkpoint))), cuts
 
 
 def _identity(plan: Plan) -> CheckpointIdentity:
-    identity = CheckpointIdentity.load(Path(plan.block_root))
+    identity = CheckpointIdentity.load(place_of(plan.block_root))
     assert identity is not None, "the plan is of this checkpoint"
     return identity
 
@@ -222,7 +220,7 @@ def _as_driven(plan: Plan) -> Plan:
     """Return the plan for a checkpoint that a query of this process still runs on; refuse another number of cells."""
     identity = _identity(plan)
     if identity.partitions == plan.partitions:
-        return replace(plan, spark_root=str(identity.spark_folder(Path(plan.block_root))))
+        return replace(plan, spark_root=str(identity.spark_folder(place_of(plan.block_root))))
     msg = f"the running query has {identity.partitions} cells, and this start asks for {plan.partitions}"
     raise LayoutError(msg, name="cells", hint="stop the running query first: query.stop()")
 
@@ -266,7 +264,7 @@ def _located(join: Join) -> Join:
     return _with_table_formats(located)
 
 
-def _plan(join: Join, spark: SparkSession, table_root: str, checkpoint: Path, options: QueryOptions) -> Plan:
+def _plan(join: Join, spark: SparkSession, table_root: str, checkpoint: Place, options: QueryOptions) -> Plan:
     from streamjoin_ds.spark.worker_check import check_workers
 
     check_exchange(join.streams, options.exchange)
@@ -346,7 +344,7 @@ def _kept_cells(kept: int, wanted: int, how: str, *, is_asked: bool) -> int:
     return kept
 
 
-def ways_of(spark: SparkSession, checkpoint: Path, table_root: str, exchange: str) -> tuple[str, str]:
+def ways_of(spark: SparkSession, checkpoint: Place, table_root: str, exchange: str) -> tuple[str, str]:
     """Return the way of the exchange, and the folder of the windows' blocks; "" if a worker does not see that folder.
 
     Raises
@@ -357,12 +355,16 @@ def ways_of(spark: SparkSession, checkpoint: Path, table_root: str, exchange: st
         The exchange by reference is asked for, but a worker does not see its folder.
     """
     blocks = blocks_folder(checkpoint)
+    is_here = is_local(blocks)
+    if not is_here and exchange == "auto":
+        exchange = "packed"  # a request for each block takes longer than its bytes
     master = spark.conf.get("spark.master", None) or ""
     if re.fullmatch(r"local(\[.*\])?", master):  # the workers run on this machine, as this user: they see all
         return ("reference" if exchange == "auto" else exchange), blocks
     table = local_path(table_root)
-    folders: list[str | Path] = [blocks, exchange_folder(checkpoint), *([] if table is None else [table])]
-    sees_blocks, sees_exchange, *sees_table = seen_by_workers(spark, folders, cores(spark))
+    own: list[str | Path] = [blocks, exchange_folder(checkpoint)] if is_here else []
+    seen = seen_by_workers(spark, [*own, *([] if table is None else [table])], cores(spark))
+    sees_blocks, sees_exchange, *sees_table = seen if is_here else [True, True, *seen]
     if not all(sees_table):
         msg = "a worker does not see the folder of the table, or may not write there"
         raise TableError(msg, name="to", hint="give a folder on a file system that the driver and all workers share")

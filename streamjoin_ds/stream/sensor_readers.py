@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -20,6 +19,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from streamjoin_ds.blocks.place import place_of
 from streamjoin_ds.checkpoint.epochs_over import epochs_over
 from streamjoin_ds.checkpoint.key_hint import key_hint
 from streamjoin_ds.exchange import (
@@ -288,7 +288,7 @@ class SensorsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return None
         before = decode_layout(start, self._tasks.names)
         begin, end = self._progress(positions), self._progress(ends)
-        folder = Path(self._options.plan.block_root)
+        folder = place_of(self._options.plan.block_root)
         over = epochs_over(folder, begin.seqs) if before.epochs is not None else EpochsOver()
         keys = key_hint(folder, begin.seqs) if self._layout_rule.asks_for_keys(before, begin, over) else None
         facts = self._layout_rule.decided(before, begin, over, keys)

@@ -1,0 +1,243 @@
+"""A path here or in an object store: what a checkpoint's small files need of `pathlib.Path`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path, PurePath, PurePosixPath
+from typing import Any, Protocol
+
+import pyarrow as pa
+from pyarrow import fs
+
+from streamjoin_ds.blocks.location import is_local, local_path
+from streamjoin_ds.blocks.remote import failed, open_remote
+
+__all__ = ["Place", "StorePath", "below", "place_of"]
+
+_FAILURES = (OSError, pa.ArrowException)
+
+
+class Place(Protocol):
+    """What `pathlib.Path` and `StorePath` have in common; see there."""
+
+    @property
+    def name(self) -> str:
+        """See `pathlib.Path`."""
+
+    @property
+    def suffix(self) -> str:
+        """See `pathlib.Path`."""
+
+    @property
+    def parent(self) -> Place:
+        """See `pathlib.Path`."""
+
+    def __truediv__(self, key: Any, /) -> Place:
+        """See `pathlib.Path`."""
+
+    def with_name(self, name: str) -> Place:
+        """See `pathlib.Path`."""
+
+    def with_suffix(self, suffix: str) -> Place:
+        """See `pathlib.Path`."""
+
+    def relative_to(self, other: Any, /) -> PurePath:
+        """See `pathlib.Path`."""
+
+    def resolve(self) -> Place:
+        """See `pathlib.Path`."""
+
+    def exists(self) -> bool:
+        """See `pathlib.Path`."""
+
+    def is_dir(self) -> bool:
+        """See `pathlib.Path`."""
+
+    def is_file(self) -> bool:
+        """See `pathlib.Path`."""
+
+    def iterdir(self) -> Iterator[Place]:
+        """See `pathlib.Path`."""
+
+    def read_bytes(self) -> bytes:
+        """See `pathlib.Path`."""
+
+    def read_text(self, encoding: str | None = None) -> str:
+        """See `pathlib.Path`."""
+
+    def write_bytes(self, data: bytes, /) -> int:
+        """See `pathlib.Path`."""
+
+    def write_text(self, data: str, /) -> int:
+        """See `pathlib.Path`."""
+
+    def unlink(self, missing_ok: bool = False) -> None:
+        """See `pathlib.Path`."""
+
+    def replace(self, target: Any) -> Any:
+        """See `pathlib.Path`."""
+
+    def mkdir(self, mode: int = 0o777, parents: bool = False, exist_ok: bool = False) -> None:
+        """See `pathlib.Path`."""
+
+    def __lt__(self, other: Any, /) -> bool:
+        """See `pathlib.Path`."""
+
+
+class StorePath:
+    """A location in an object store, with the methods of `pathlib.Path` that a checkpoint needs.
+
+    An object is there as a whole or not at all, and is on a device once it is there. A folder is no object: it is there
+    while something lies in it.
+
+    Parameters
+    ----------
+    location : str
+        ``s3a://bucket/folder``, without credentials.
+
+    Notes
+    -----
+    Methods raise FileNotFoundError as those of `Path` do, and StoreUnreachableError or StoreAccessError where the store
+    does not do what is asked.
+    """
+
+    def __init__(self, location: str) -> None:
+        self._location = location.rstrip("/")
+
+    def __truediv__(self, key: str | PurePath) -> StorePath:
+        return StorePath(f"{self._location}/{key}")
+
+    def __str__(self) -> str:
+        return self._location
+
+    def __repr__(self) -> str:
+        return f"StorePath({self._location!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, StorePath) and other._location == self._location
+
+    def __lt__(self, other: StorePath) -> bool:
+        return self._location < other._location
+
+    def __hash__(self) -> int:
+        return hash(self._location)
+
+    @property
+    def name(self) -> str:
+        """The last part."""
+        return self._location.rpartition("/")[2]
+
+    @property
+    def suffix(self) -> str:
+        """The last ending of the name, with its point."""
+        return PurePosixPath(self.name).suffix
+
+    @property
+    def parent(self) -> StorePath:
+        """The folder that it lies in."""
+        return StorePath(self._location.rpartition("/")[0])
+
+    def with_name(self, name: str) -> StorePath:
+        """Return the path of this name in the same folder."""
+        return self.parent / name
+
+    def with_suffix(self, suffix: str) -> StorePath:
+        """Return the path with another ending."""
+        return self.with_name(str(PurePosixPath(self.name).with_suffix(suffix)))
+
+    def relative_to(self, other: StorePath) -> PurePath:
+        """Return the path as it is below a folder."""
+        return PurePosixPath(self._location.removeprefix(f"{other}/"))
+
+    def resolve(self) -> StorePath:
+        """Return the path: there are no links."""
+        return self
+
+    def exists(self) -> bool:
+        """Whether an object or a folder is there."""
+        return bool(self._type() != fs.FileType.NotFound)
+
+    def is_dir(self) -> bool:
+        """Whether something lies below it."""
+        return bool(self._type() == fs.FileType.Directory)
+
+    def is_file(self) -> bool:
+        """Whether an object is there."""
+        return bool(self._type() == fs.FileType.File)
+
+    def iterdir(self) -> Iterator[StorePath]:
+        """Yield what lies in the folder."""
+        files, inside = open_remote(self._location)
+        try:
+            found = files.get_file_info(fs.FileSelector(inside, allow_not_found=True))
+        except _FAILURES as error:
+            raise failed(error, self._location, "cannot be listed") from None
+        return (self / one.base_name for one in found if one.base_name)
+
+    def read_bytes(self) -> bytes:
+        """Return what the object holds."""
+        files, inside = open_remote(self._location)
+        try:
+            with files.open_input_file(inside) as file:
+                data: bytes = file.read()
+                return data
+        except FileNotFoundError:
+            raise
+        except _FAILURES as error:
+            raise failed(error, self._location, "cannot be read") from None
+
+    def read_text(self, encoding: str | None = None) -> str:
+        """Return the text that the object holds."""
+        return self.read_bytes().decode(encoding or "utf-8")
+
+    def write_bytes(self, data: bytes) -> int:
+        """Put the object, in place of another one too; return its bytes."""
+        files, inside = open_remote(self._location)
+        try:
+            with files.open_output_stream(inside, compression=None) as file:
+                file.write(data)
+            return len(data)
+        except _FAILURES as error:
+            raise failed(error, self._location, "cannot be written") from None
+
+    def write_text(self, data: str) -> int:
+        """Put a text as the object; return its bytes."""
+        return self.write_bytes(data.encode())
+
+    def unlink(self, missing_ok: bool = False) -> None:
+        """Remove the object."""
+        files, inside = open_remote(self._location)
+        try:
+            files.delete_file(inside)
+        except FileNotFoundError:
+            if not missing_ok:
+                raise
+        except _FAILURES as error:
+            raise failed(error, self._location, "cannot be removed") from None
+
+    def replace(self, target: StorePath) -> None:
+        """Give the object another name: it is copied, then removed."""
+        target.write_bytes(self.read_bytes())
+        self.unlink()
+
+    def mkdir(self, mode: int = 0o777, parents: bool = False, exist_ok: bool = False) -> None:
+        """Do nothing: folders need not be made."""
+
+    def _type(self) -> fs.FileType:
+        files, inside = open_remote(self._location)
+        try:
+            return files.get_file_info(inside).type
+        except _FAILURES as error:
+            raise failed(error, self._location, "cannot be looked at") from None
+
+
+def place_of(location: str) -> Place:
+    """Return the path of a location, here or elsewhere."""
+    path = local_path(location)
+    return StorePath(location) if path is None else path
+
+
+def below(location: object, name: str) -> str:
+    """Return the location of a name in a folder, here or elsewhere."""
+    text = str(location)
+    return str(Path(text) / name) if is_local(text) else f"{text.rstrip('/')}/{name}"

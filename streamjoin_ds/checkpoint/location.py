@@ -1,0 +1,49 @@
+"""Where a checkpoint may lie: in a folder that all see, or in a bucket."""
+
+from __future__ import annotations
+
+from streamjoin_ds.blocks.location import is_local
+from streamjoin_ds.blocks.place import Place, place_of
+from streamjoin_ds.blocks.remote import S3_SCHEMES
+from streamjoin_ds.errors import ArgumentError
+
+__all__ = ["checkpoint_place", "refuse_store"]
+
+
+def checkpoint_place(checkpoint: str) -> Place:
+    """Return the path of a checkpoint: a folder, or a location that Spark knows as ``s3a://``.
+
+    Raises
+    ------
+    ArgumentError
+        It is neither, or the location holds credentials.
+    """
+    if is_local(checkpoint):
+        return place_of(checkpoint).resolve()
+    scheme, _, rest = checkpoint.partition("://")
+    if scheme not in S3_SCHEMES:
+        msg = "the checkpoint is neither a folder nor in S3"
+        raise ArgumentError(
+            msg, name="checkpoint", hint="give a folder that the driver and every worker see, or s3a://"
+        )
+    if "?" in rest or "@" in rest.partition("/")[0] or not rest.partition("/")[2].strip("/"):
+        msg = "the location of the checkpoint holds credentials or options, or no folder"
+        hint = "give s3a://bucket/folder; credentials come from the environment (README, 'Object stores')"
+        raise ArgumentError(msg, name="checkpoint", hint=hint)
+    return place_of(f"s3a://{rest.rstrip('/')}")
+
+
+def refuse_store(checkpoint: str) -> None:
+    """Refuse a checkpoint in a bucket, where repair does not reach.
+
+    Raises
+    ------
+    ArgumentError
+        It lies in a bucket.
+    """
+    if not is_local(checkpoint):
+        msg = "a checkpoint in an object store cannot be repaired"
+        hint = (
+            "copy it to a disk and repair it there, then copy it back; or begin with a new checkpoint and a new table"
+        )
+        raise ArgumentError(msg, name="checkpoint", hint=hint)
