@@ -17,6 +17,7 @@ from streamjoin_ds.bench.engine import report as engine_report
 from streamjoin_ds.bench.engine import suite as engine_suite
 from streamjoin_ds.bench.figures import page as figures_page
 from streamjoin_ds.bench.figures import suite as figures_suite
+from streamjoin_ds.bench.frames.suite import FrameSettings, measure_frames
 from streamjoin_ds.bench.live.finding import StreamSettings
 from streamjoin_ds.bench.live.report import stream_facts, stream_table
 from streamjoin_ds.bench.live.suite import LONG, MEASURES, measure_streams
@@ -218,6 +219,36 @@ def kafka(
         progress.print(line, style="dim", highlight=False, soft_wrap=True)
 
     findings = list(measure_topics(settings, say))
+    if as_json:
+        click.echo(json.dumps(stream_facts(findings), indent=1))
+    else:
+        Console(width=None if sys.stdout.isatty() else _REPORT_WIDTH).print(stream_table(findings))
+
+
+@command.command("frames", context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--rows", type=click.IntRange(min=100), default=4_000_000, show_default=True, help="Rows of each stream.")
+@click.option("--batches", type=click.IntRange(2, 10_000), default=16, show_default=True, help="Files of each stream.")
+@click.option(
+    "--keys", type=click.IntRange(min=1), default=50_000, show_default=True, help="Fewer keys make more matches."
+)
+@click.option("--runs", type=click.IntRange(min=1), default=3, show_default=True, help="Runs of each way.")
+@click.option("--json", "as_json", is_flag=True, help="Print the measurements as a list of JSON objects.")
+@click.option("--quick", is_flag=True, help="Only look whether all works: one run over 4,000 rows.")
+def frames(rows: int, batches: int, keys: int, runs: int, as_json: bool, quick: bool) -> None:
+    """Measure rows a second from streaming DataFrames to committed matches: start(frames=...) and dataframe().
+
+    Each batch is a Parquet file of each stream. dataframe() writes to a Delta table. The matches of every run are
+    checked against an independent count. The time until the first commit is not counted.
+    """
+    settings = FrameSettings(rows, batches, keys, runs)
+    if quick:
+        settings = FrameSettings(2_000, 2, 500, 1, quick=True)
+    progress = Console(stderr=True)
+
+    def say(line: str) -> None:
+        progress.print(line, style="dim", highlight=False, soft_wrap=True)
+
+    findings = list(measure_frames(settings, say))
     if as_json:
         click.echo(json.dumps(stream_facts(findings), indent=1))
     else:
