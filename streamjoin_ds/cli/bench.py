@@ -196,10 +196,20 @@ def stream(measures: tuple[str, ...], as_json: bool, quick: bool, peers: tuple[s
     "--partitions", type=click.IntRange(1, 1000), default=4, show_default=True, help="Partitions of each topic."
 )
 @click.option("--runs", type=click.IntRange(min=1), default=5, show_default=True, help="Runs of each format.")
+@click.option(
+    "--peer", type=click.Choice(["spark"]), help="Also Spark's own join over its Kafka source, of JSON; Maven has it."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the measurements as a list of JSON objects.")
 @click.option("--quick", is_flag=True, help="Only look whether all works: one run over 20,000 messages.")
 def kafka(
-    formats: tuple[str, ...], servers: str, messages: int, partitions: int, runs: int, as_json: bool, quick: bool
+    formats: tuple[str, ...],
+    servers: str,
+    messages: int,
+    partitions: int,
+    runs: int,
+    peer: str | None,
+    as_json: bool,
+    quick: bool,
 ) -> None:
     """Measure messages a second, from two topics of a broker to committed matches (default: all FORMATS).
 
@@ -210,7 +220,7 @@ def kafka(
     if unknown is not None:
         msg = f"there is no benchmark of messages in '{unknown}'"
         raise ArgumentError(msg, name=unknown, hint=f"one of {', '.join(FORMATS)}")
-    settings = TopicSettings(servers, formats or tuple(FORMATS), messages, partitions, runs=runs)
+    settings = TopicSettings(servers, formats or tuple(FORMATS), messages, partitions, runs=runs, peer=peer)
     if quick:
         settings = replace(settings, messages=10_000, batch_rows=5_000, runs=1, quick=True)
     progress = Console(stderr=True)

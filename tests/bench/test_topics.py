@@ -69,6 +69,17 @@ def test_a_quick_run(broker: KafkaBroker, tmp_path: Path) -> None:
     assert not [name for name in left if name.startswith("streamjoin-bench")]
 
 
+@pytest.mark.campaign
+@pytest.mark.spark
+def test_sparks_own_source_and_join_give_as_many_matches(broker: KafkaBroker, tmp_path: Path) -> None:
+    """The suite compares the peer's matches with the independent count, too."""
+    done = bench("json", "--servers", broker.servers, "--quick", "--json", "--peer", "spark", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr[-2000:]
+    *_, peer = json.loads(done.stdout)
+    assert peer["workload"] == "kafka, json, 4 partitions a topic: spark"
+    assert peer["value"] > 0
+
+
 @pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.delta

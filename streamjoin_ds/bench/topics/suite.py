@@ -44,6 +44,8 @@ class TopicSettings:
         Measured runs of each format; the first reads what the broker still has in memory, as the others do.
     quick : bool
         Whether this only shows that all works. There are then no bounds.
+    peer : str or None
+        "spark": measure Spark's own join over its own Kafka source too, of JSON, once.
     """
 
     servers: str
@@ -53,6 +55,7 @@ class TopicSettings:
     batch_rows: int = 1_000_000
     runs: int = 5
     quick: bool = False
+    peer: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +87,13 @@ def measure_topics(settings: TopicSettings, say: Callable[[str], None]) -> Itera
             load.send()
             expected = load.matches()
             say(f"  {kind}: {2 * settings.messages:,} messages sent; {expected:,} matches")
-            runs = []
+            runs, peers = [], []
             for _ in range(settings.runs):
                 runs.append(_run(load, settings.batch_rows, expected))
                 say(f"  {kind}: {runs[-1].per_second:,.0f} messages/s, {runs[-1].per_cpu_second:,.0f} a CPU second")
+            if settings.peer is not None and kind == "json":
+                peers.append(_run(load, settings.batch_rows, expected, "spark_query"))
+                say(f"  {kind}, {settings.peer}: {peers[-1].per_second:,.0f} messages/s")
         finally:
             load.remove()
         workload = f"kafka, {kind}, {settings.partitions} partitions a topic"
@@ -108,12 +114,16 @@ def measure_topics(settings: TopicSettings, say: Callable[[str], None]) -> Itera
         )
         per_cpu = statistics.median(run.per_cpu_second for run in runs)
         yield Finding(workload, "messages_per_cpu_second", per_cpu, "messages/s", note="without the broker's CPU time")
+        for run in peers:
+            note = f"its own Kafka source and join, {run.batches} commits, Parquet files, state in RocksDB"
+            of_peer = f"{workload}: {settings.peer}"
+            yield Finding(of_peer, "messages_per_second", run.per_second, "messages/s", note=note)
 
 
-def _run(load: TopicLoad, batch_rows: int, expected: int) -> _TopicRun:
+def _run(load: TopicLoad, batch_rows: int, expected: int, module: str = "topic_query") -> _TopicRun:
     with query_log() as log, query_folder() as folder:
         given = json.dumps({"folder": folder, "load": asdict(load), "batch_rows": batch_rows})
-        command = [sys.executable, "-m", "streamjoin_ds.bench.topics.topic_query", given]
+        command = [sys.executable, "-m", f"streamjoin_ds.bench.topics.{module}", given]
         with log.open("ab") as errors:
             hold(errors)
             process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
