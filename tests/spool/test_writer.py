@@ -87,7 +87,7 @@ def test_whatever_a_power_cut_leaves_acknowledged_messages_and_readers_positions
     """Bytes that were not synced are lost, zero, or anything; a reader that read before goes on after."""
     folder = tmp_path_factory.mktemp("cut")
     sizes = data.draw(st.lists(st.integers(1, 4), min_size=1, max_size=4))
-    payloads = [payload(row) for row in rows(40)]
+    payloads = [payload(row) for row in rows(64)]  # more than three rounds of four groups take
     synced: dict[str, int] = {}
     loses_power = False
 
