@@ -53,7 +53,7 @@ def begun(s3: S3, folder: Path, jars: str, *more: str) -> subprocess.Popen[str]:
         "--available-now", "--cells", "2", *more,
     ]  # fmt: skip
     command += [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
-    environment = os.environ | s3.environment() | {"TMPDIR": str(folder)}
+    environment = os.environ | s3.environment()
     return subprocess.Popen(
         command, env=environment, text=True, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )
