@@ -79,7 +79,7 @@ class LayoutTuning:
 
     split_cost: float = 256.0
     """What a probe of one more part of a run costs, in tested pairs, where a run of intervals is parted by their
-    lengths. Measured: 60 to 90 ns for a probe that finds nothing, at 0.3 ns a tested pair."""
+    lengths. Estimated, not measured: 60 to 90 ns for a probe that finds nothing, at 0.3 ns a tested pair."""
 
     most_lengths: int = 64
     """Lengths, by powers of two, among which the parts of a run of intervals are chosen; shorter ones count as the
