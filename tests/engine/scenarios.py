@@ -115,6 +115,8 @@ DOMAINS = {
     "string": Domain({pa.string(): ["", "a", "b", "\u00e4", "a" * 40]}, ((0, 0),)),
     "binary": Domain({pa.binary(): [b"", b"\0", b"\0\0", b"x"]}, ((0, 0),)),
 }
+# Those of columns that a Delta table can hold.
+TABLE_DOMAINS = tuple(name for name in DOMAINS if name not in {"unsigned", "duration", "time of day"})
 
 
 # Conditions that find by intervals, and those that look like such.

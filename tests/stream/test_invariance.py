@@ -31,7 +31,7 @@ from streamjoin_ds.source.infer import infer_schema
 from streamjoin_ds.spec import Band, Column, Generator, Join, Stream, TimeWindow, bind
 from streamjoin_ds.spec.expression import columns_of
 from streamjoin_ds.testing import event_time_us, late_rows, oracle_join, shuffled_within
-from tests.engine.scenarios import INT64_MAX, INT64_MIN, Scenario, scenarios
+from tests.engine.scenarios import INT64_MAX, INT64_MIN, TABLE_DOMAINS, Scenario, scenarios
 from tests.source.feeds import segment
 from tests.support.examples import examples
 from tests.support.microbatch import MicroBatches
@@ -216,7 +216,9 @@ def with_missing_times(draw: st.DrawFn, base: st.SearchStrategy[Scenario]) -> Sc
 @few(8)
 @given(data=st.data())
 def test_two_streams_in_any_way_give_the_contracts_rows(data: st.DataObject) -> None:
-    scenario = data.draw(with_missing_times(scenarios(streams=(2, 2), rows=20, extreme_times=False)))
+    scenario = data.draw(
+        with_missing_times(scenarios(streams=(2, 2), rows=20, domains=TABLE_DOMAINS, extreme_times=False))
+    )
     for way in data.draw(st.lists(ways(TWO_STREAMS), min_size=1, max_size=2)):
         with tempfile.TemporaryDirectory() as folder:
             assert_contract(run(scenario, way, Path(folder)), scenario)
@@ -226,14 +228,23 @@ def test_two_streams_in_any_way_give_the_contracts_rows(data: st.DataObject) -> 
 @few(5)
 @given(data=st.data())
 def test_three_streams_in_any_way_give_the_contracts_rows(data: st.DataObject) -> None:
-    scenario = data.draw(with_missing_times(scenarios(streams=(3, 3), rows=15, extreme_times=False)))
+    scenario = data.draw(
+        with_missing_times(scenarios(streams=(3, 3), rows=15, domains=TABLE_DOMAINS, extreme_times=False))
+    )
     with tempfile.TemporaryDirectory() as folder:
         assert_contract(run(scenario, data.draw(ways(THREE_STREAMS)), Path(folder)), scenario)
 
 
 @few(6)
 @given(
-    scenario=scenarios(streams=(2, 2), rows=20, delays=(10, 40), extreme_times=False, kinds=("time", "periodic")),
+    scenario=scenarios(
+        streams=(2, 2),
+        rows=20,
+        domains=TABLE_DOMAINS,
+        delays=(10, 40),
+        extreme_times=False,
+        kinds=("time", "periodic"),
+    ),
     way=ways(TWO_STREAMS),
     seed=st.integers(0, 2**32),
 )
