@@ -57,6 +57,7 @@ test:
 	@$(PYTEST) $(BY_FILE) $(ARGS)
 
 test-all:
+	@.ci/bootstrap test s3-test
 	@$(MAKE) --no-print-directory test ARGS="-m '$(ALL)' $(ARGS)"
 
 # No Spark session is shared, so each test goes to the worker that is free. A fifth of Hypothesis' examples.

@@ -16,7 +16,7 @@ from streamjoin_ds.blocks import BlockStore, RemoteFolder, encode
 from streamjoin_ds.errors import ArgumentError, BlockCorruptError, BlockMissingError, BlockWriteError, StreamJoinError
 from tests.support.s3 import BUCKET, S3, SECRET, needs_s3, served
 
-pytestmark = needs_s3
+pytestmark = [needs_s3, pytest.mark.slow]
 
 LARGE_ROWS = 2_000_000  # 16 MB: an upload of two parts
 

@@ -30,7 +30,7 @@ from streamjoin_ds.spec import Stream
 from tests.source.feeds import FORMATS, SCHEMA, csv_text, expected, rows, steps, tuples, write
 from tests.support.s3 import BUCKET, S3, SECRET, forget, needs_s3, served
 
-pytestmark = needs_s3
+pytestmark = [needs_s3, pytest.mark.slow]
 
 
 class Clock:

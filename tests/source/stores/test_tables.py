@@ -16,7 +16,7 @@ from tests.source.delta.tables import append, feed, optimize, read_all, rows, st
 from tests.source.feeds import expected, tuples
 from tests.support.s3 import BUCKET, S3, needs_s3
 
-pytestmark = needs_s3
+pytestmark = [needs_s3, pytest.mark.slow]
 
 
 def place(name: str) -> Any:
