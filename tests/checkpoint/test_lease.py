@@ -20,7 +20,7 @@ from streamjoin_ds.checkpoint.spark_files import SparkFiles
 from streamjoin_ds.errors import ArgumentError, CheckpointInUseError, StoreUnreachableError
 from tests.support.s3 import BUCKET, S3, forget, needs_s3, served
 
-pytestmark = needs_s3
+pytestmark = [needs_s3, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")
