@@ -190,11 +190,16 @@ def sleep_through(
             os.kill(pid, signal.SIGCONT)
     sleeper.send_signal(signal.SIGCONT)
     output, errors = sleeper.communicate(timeout=timeout_s)
-    assert sleeper.returncode not in (0, -signal.SIGKILL)
+    ended = subprocess.CompletedProcess(command, sleeper.returncode, output, errors)
+    if batch == BATCHES - 1 and (checkpoint / "generation-1").exists() and not sleeper.returncode:
+        # The tables have its last batch, and what it writes then lies where nobody reads. The fence would stop the next
+        # batch, and there is none.
+        return ended
+    assert sleeper.returncode not in (0, -signal.SIGKILL), sleeper.returncode
     # The error is ours if the driver comes to a commit of its own. It is Spark's if our check finds the batch done and
     # leaves it at that.
     assert any(name in errors for name in ("COMMIT_CONFLICT", "CONCURRENT_STREAM_LOG_UPDATE")), errors[-2000:]
-    return subprocess.CompletedProcess(command, sleeper.returncode, output, errors)
+    return ended
 
 
 def test_a_driver_that_slept_while_another_went_on_changes_nothing(undisturbed: Path, tmp_path: Path) -> None:
