@@ -17,9 +17,9 @@ from __future__ import annotations
 import json
 import logging
 import threading
-import time
 import uuid
 from collections.abc import Callable
+from time import sleep
 
 from streamjoin_ds.blocks.conditional import Conditional
 from streamjoin_ds.errors import ArgumentError, CheckpointInUseError, StreamJoinError
@@ -118,7 +118,7 @@ def leased(location: str, *, take_over: bool = False, briefly: bool = False) -> 
     if not take_over:
         _log.warning("the checkpoint was held by %s: looking whether it still is", process_told(holder))
         for _ in range(round(_STILL_S / _LOOK_S)):
-            time.sleep(_LOOK_S)
+            sleep(_LOOK_S)
             now, found = objects.get()
             if found is None:  # it was released
                 return leased(location, take_over=take_over, briefly=briefly)

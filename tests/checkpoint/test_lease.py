@@ -48,7 +48,7 @@ class Waits:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.count = 0
         self.between = lambda: None
-        monkeypatch.setattr(lease.time, "sleep", self._wait)
+        monkeypatch.setattr(lease, "sleep", self._wait)  # of that module alone: other threads sleep too
 
     def _wait(self, seconds: float) -> None:
         assert seconds == lease._LOOK_S

@@ -29,7 +29,7 @@ from streamjoin_ds.plan import DEFAULT_EXECUTION, EXCHANGES, Execution, Layout
 from streamjoin_ds.source.feeds import open_feed
 from streamjoin_ds.source.infer import infer_schema
 from streamjoin_ds.spec import Band, Column, Generator, Join, Stream, TimeWindow, bind
-from streamjoin_ds.spec.expression import columns_of
+from streamjoin_ds.spec.expression import Call, columns_of
 from streamjoin_ds.testing import event_time_us, late_rows, oracle_join, shuffled_within
 from tests.engine.scenarios import INT64_MAX, INT64_MIN, TABLE_DOMAINS, Scenario, scenarios
 from tests.source.feeds import segment
@@ -126,11 +126,21 @@ def expected_late(scenario: Scenario) -> Counter[tuple[str, int, int, int]]:
     return late
 
 
+def _is_about_nulls(condition: Call) -> bool:
+    """Whether a condition is IS [NOT] DISTINCT FROM."""
+    (inner, *_) = condition.args
+    negated = condition.op == "not" and isinstance(inner, Call) and inner.op == "same"
+    return negated or condition.op == "same"
+
+
 def expected_ledger(scenario: Scenario) -> dict[str, dict[str, int]]:
     sums = {}
-    # Compared columns. A null in one of them, or a NaN in one of a band, keeps the tuple out of every result.
+    # Compared columns. A null in one of them, or a NaN in one of a band, keeps the tuple out of every result. A null of
+    # IS [NOT] DISTINCT FROM does not: it is not distinct from a null, and distinct from a value.
     compared: dict[str, list[tuple[str, bool]]] = {name: [] for name in scenario.join.names}
     for predicate in scenario.join.predicates:
+        if isinstance(predicate, Call) and _is_about_nulls(predicate):
+            continue
         columns = (predicate.left, predicate.right) if isinstance(predicate, Band) else columns_of(predicate)
         for column in columns:
             compared[column.stream].append((column.name, isinstance(predicate, Band)))
