@@ -199,6 +199,18 @@ def test_null_and_nan_keys_are_counted_and_not_kept() -> None:
     assert join.state_rows == 2
 
 
+def test_a_nan_counts_in_a_band_that_a_residual_decides_too() -> None:
+    columns = {"r": [("ts", TIME), ("x", pa.float64())], "s": [("ts", TIME), ("a", pa.decimal128(18, 5))]}
+    join = Join([Stream("r"), Stream("s")], "abs(r.x - s.a) <= 10", "1s")
+    bound = bind(join, {name: pa.schema(fields) for name, fields in columns.items()})
+    assert not any(key.kind == "float" for key in bound.keys[0])
+    table = tuples(bound, 0, 3).set_column(2, bound.tuple_schema(0).field("x"), [[1.0, None, float("nan")]])
+    counted = WindowJoin(bound)
+    assert list(counted.push({0: table})) == []
+    assert counted.counters["null_keys"] == {"r": 2, "s": 0}
+    assert counted.state_rows == 1
+
+
 def test_an_abandoned_push_changes_nothing() -> None:
     bound = band_join(on=())  # type: ignore[arg-type]
     join = filled(bound, pushes=1, rows=50)

@@ -27,6 +27,7 @@ from streamjoin_ds.engine.reference.kernel_objects import BatchColumns
 from streamjoin_ds.spec.bound import BoundJoin
 from streamjoin_ds.spec.evaluation import holds
 from streamjoin_ds.spec.key_values import key_dtype, key_values
+from streamjoin_ds.spec.predicate import Band
 
 __all__ = [
     "INT64_MAX",
@@ -56,14 +57,16 @@ def compared_columns(bound: BoundJoin, stream: int) -> tuple[str, ...]:
 class NullKeyMask:
     """Tells which tuples of one stream may have partners.
 
-    They have a value in every compared column and no NaN in a float key, and the stream's bars are TRUE for them
-    (`BoundJoin.bars`).
+    They have a value in every compared column, no NaN in a column of a band, also of one that a residual decides, and
+    the stream's bars are TRUE for them (`BoundJoin.bars`).
     """
 
     def __init__(self, bound: BoundJoin, stream: int) -> None:
         names = bound.tuple_schema(stream).names
         self._compared = tuple(names.index(name) for name in compared_columns(bound, stream))
-        floats = [bound.key_name(stream, key) for key in bound.keys[stream] if key.kind == "float"]
+        bands = [predicate for predicate in bound.join.predicates if isinstance(predicate, Band)]
+        ends = [column for band in bands for column in (band.left, band.right) if column.stream == bound.names[stream]]
+        floats = dict.fromkeys(bound.compared_name(stream, column.name) for column in ends)
         kinds = bound.tuple_schema(stream)
         self._floats = tuple(names.index(name) for name in floats if pa.types.is_floating(kinds.field(name).type))
         self._bars = bound.bars[stream] if bound.bars else ()
