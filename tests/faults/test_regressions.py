@@ -155,3 +155,8 @@ def test_a_driver_that_slept_till_its_offsets_were_purged_adds_no_late_tuples() 
 def test_a_checkpoint_that_was_taken_back_is_not_told_to_retain_less_at_once() -> None:
     """A flaw of the model: Spark counts back from the newest version of the state, which may be of before."""
     assert not outcome_of(random_schedule(402394)).violations
+
+
+def test_a_driver_that_stops_on_a_full_disk_leaves_room_for_the_next() -> None:
+    """A flaw of the model: the disk stayed full until the sleeper went on, and 40 drivers failed on it."""
+    assert not outcome_of(random_schedule(910459)).violations

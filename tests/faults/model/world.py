@@ -299,6 +299,8 @@ class World:
 
     def _stop(self, process: Process, running: Process, delay: int) -> None:
         assert running.fiber is not None
+        if process is self.full:
+            self.full = None  # somebody makes room for the driver that takes its place
         self.parked.append((self.ticks + delay, process))
         running.fiber.stop()
 
