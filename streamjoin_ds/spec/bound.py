@@ -36,7 +36,7 @@ from streamjoin_ds.spec.exact import exact_bounds, is_decided
 from streamjoin_ds.spec.expression import Expression
 from streamjoin_ds.spec.finders import NO_FINDERS, Finders, finders_of
 from streamjoin_ds.spec.fingerprint import fingerprint
-from streamjoin_ds.spec.how import absent_streams, decided_streams, has_lonely_rows, has_pairs
+from streamjoin_ds.spec.how import RowKind
 from streamjoin_ds.spec.inside import inside_schema, nanoseconds_name
 from streamjoin_ds.spec.join_parts import JoinParts
 from streamjoin_ds.spec.limit import Limit
@@ -140,9 +140,14 @@ class BoundJoin:
         return self.join.how
 
     @property
+    def row_kind(self) -> RowKind:
+        """What the rows of the join are about."""
+        return self.join.row_kind
+
+    @property
     def decided(self) -> tuple[int, ...]:
         """The streams whose tuples are decided at their horizon; none of an inner join."""
-        return decided_streams(self.how)
+        return self.row_kind.decided
 
     def horizon(self, stream: int, watermark_us: int | None) -> int | None:
         """Return the event time below which a decided stream's tuples can meet nothing new: ``watermark - W``."""
@@ -303,9 +308,7 @@ class BoundJoin:
         row may lack one of the streams: all its columns are null there, its number too. A tuple without a partner may
         have nulls in compared columns. A row of "semi" and "anti" has the columns of the first stream alone.
         """
-        shown = range(len(self.names)) if has_pairs(self.how) else range(1)
-        absent = absent_streams(self.how)
-        lonely = self.decided if has_lonely_rows(self.how) else ()
+        absent, lonely = self.row_kind.absent, self.row_kind.lonely
         compared = {(n, key.column) for n, keys in enumerate(self.keys) for key in keys if n not in lonely}
         filtering = [term for filters in self.filters for term in filters]
         rejecting = {(self.names.index(c.stream), c.name) for term in self.terms for c in term.rejecting}
@@ -319,7 +322,7 @@ class BoundJoin:
             kind = TIMESTAMP if field.type == NANOSECONDS else field.type
             is_nullable = column.stream in absent or (field.nullable and not never_null)
             fields.append(pa.field(column.name, kind, nullable=is_nullable))
-        fields += [pa.field(f"{self.names[n]}_seq", pa.int64(), nullable=n in absent) for n in shown]
+        fields += [pa.field(f"{self.names[n]}_seq", pa.int64(), nullable=n in absent) for n in self.row_kind.shown]
         if self.has_window_ids:
             fields.append(pa.field(WINDOW_ID, pa.int64(), nullable=False))
         fields.append(pa.field("event_time", TIMESTAMP, nullable=False))
@@ -431,7 +434,7 @@ def bind(join: JoinParts, schemas: Mapping[str, pa.Schema]) -> BoundJoin:
     terms = terms_of(join, schemas, [*wheres, *asked])
     deciding = tuple(term for term in terms if len(term.streams) > 1)
     of_streams = [[term for term in terms if term.streams == (n,)] for n in range(len(join.streams))]
-    barred = decided_streams(join.how) if has_lonely_rows(join.how) else ()
+    barred = join.row_kind.lonely
     always = {term.facts for term in terms_of(join, schemas, wheres)} if barred else set()
     bars = tuple(
         tuple(term for term in own if n in barred and term.facts not in always) for n, own in enumerate(of_streams)

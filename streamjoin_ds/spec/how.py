@@ -17,41 +17,60 @@ A tuple of a *decided* stream waits until it can meet no new partner: its *horiz
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from streamjoin_ds.errors import ArgumentError, WindowError
 from streamjoin_ds.spec.window import WindowKind
 
-__all__ = ["HOWS", "absent_streams", "check_how", "decided_streams", "has_lonely_rows", "has_pairs"]
+__all__ = ["HOWS", "RowKind", "check_how", "has_pairs", "row_kind"]
 
 HOWS = ("inner", "left", "right", "full", "semi", "anti")
 
-_DECIDED: dict[str, tuple[int, ...]] = {
-    "inner": (),
-    "left": (0,),
-    "right": (1,),
-    "full": (0, 1),
-    "semi": (0,),
-    "anti": (0,),
+
+@dataclass(frozen=True, slots=True)
+class RowKind:
+    """What the rows of a join are about.
+
+    Attributes
+    ----------
+    decided : tuple of int
+        The streams whose tuples are decided at their horizon.
+    lonely : tuple of int
+        Those of them whose tuples make a row without a partner.
+    shown : tuple of int
+        The streams whose columns and numbers a row has.
+    has_pairs : bool
+        Whether new tuples are joined as they come, and each of their combinations is a row.
+    """
+
+    decided: tuple[int, ...]
+    lonely: tuple[int, ...]
+    shown: tuple[int, ...]
+    has_pairs: bool
+
+    @property
+    def absent(self) -> tuple[int, ...]:
+        """The streams that have no tuple in some rows: their columns may be null there."""
+        return tuple(1 - stream for stream in self.lonely if 1 - stream in self.shown)
+
+
+_KINDS = {
+    "left": RowKind((0,), (0,), (0, 1), has_pairs=True),
+    "right": RowKind((1,), (1,), (0, 1), has_pairs=True),
+    "full": RowKind((0, 1), (0, 1), (0, 1), has_pairs=True),
+    "semi": RowKind((0,), (), (0,), has_pairs=False),
+    "anti": RowKind((0,), (0,), (0,), has_pairs=False),
 }
 
 
-def decided_streams(how: str) -> tuple[int, ...]:
-    """Return the numbers of the streams whose tuples are decided at their horizon."""
-    return _DECIDED[how]
+def row_kind(how: str, streams: int) -> RowKind:
+    """Return what the rows of a join of so many streams are about."""
+    return RowKind((), (), tuple(range(streams)), has_pairs=True) if how == "inner" else _KINDS[how]
 
 
 def has_pairs(how: str) -> bool:
     """Whether a row is a tuple of each stream; otherwise it is a tuple of the first stream alone."""
     return how not in ("semi", "anti")
-
-
-def has_lonely_rows(how: str) -> bool:
-    """Whether a decided tuple without a partner makes a row."""
-    return how not in ("inner", "semi")
-
-
-def absent_streams(how: str) -> tuple[int, ...]:
-    """Return the numbers of the streams that have no tuple in some rows: their columns may be null there."""
-    return tuple(1 - stream for stream in _DECIDED[how]) if has_pairs(how) else ()
 
 
 def check_how(how: object, streams: int, window: WindowKind) -> str:

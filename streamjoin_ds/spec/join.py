@@ -10,7 +10,7 @@ from streamjoin_ds.errors import ArgumentError, ColumnError, WindowError
 from streamjoin_ds.spec.bound import BoundJoin, bind
 from streamjoin_ds.spec.columns import names_hint
 from streamjoin_ds.spec.expression import Call, Literal, Predicate, columns_of, conjuncts, normalised, streams_of
-from streamjoin_ds.spec.how import check_how, has_pairs
+from streamjoin_ds.spec.how import check_how
 from streamjoin_ds.spec.join_parts import JoinParts, predicate_from
 from streamjoin_ds.spec.predicate import Band, Column, renamed
 from streamjoin_ds.spec.stream import Stream, schema_from_text
@@ -95,7 +95,7 @@ class Join(JoinParts):
         set_field(self, "window", parse_window(window, names))
         _check_partitions(streams, self.window)
         set_field(self, "how", check_how(how, len(streams), self.window))
-        set_field(self, "select", _selected(select, names, self.how))
+        set_field(self, "select", _selected(select, names, self.row_kind.shown, self.how))
         set_field(self, "include_self_pairs", bool(include_self_pairs))
         declared = {stream.name: stream.schema for stream in streams if stream.schema is not None}
         if len(declared) == len(streams):
@@ -206,8 +206,8 @@ def _without_constants(predicates: Sequence[Predicate], first: Stream) -> tuple[
     return tuple(found)
 
 
-def _selected(select: Sequence[str] | None, names: list[str], how: str) -> tuple[str, ...]:
-    shown = names if has_pairs(how) else names[:1]
+def _selected(select: Sequence[str] | None, names: list[str], streams: Sequence[int], how: str) -> tuple[str, ...]:
+    shown = [names[stream] for stream in streams]
     if select is None:
         return tuple(f"{name}.*" for name in shown)
     if isinstance(select, str):

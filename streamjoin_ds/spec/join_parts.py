@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import Any
 
 from streamjoin_ds.spec.expression import Predicate, expression_facts, expression_from
+from streamjoin_ds.spec.how import RowKind, row_kind
 from streamjoin_ds.spec.predicate import Band, Bound, Column
 from streamjoin_ds.spec.stream import Stream
 from streamjoin_ds.spec.window import WindowKind
@@ -32,6 +33,11 @@ class JoinParts:
     def names(self) -> tuple[str, ...]:
         """The streams' names, in order."""
         return tuple(stream.name for stream in self.streams)
+
+    @cached_property
+    def row_kind(self) -> RowKind:
+        """What the rows of the join are about."""
+        return row_kind(self.how, len(self.streams))
 
     def to_facts(self) -> dict[str, object]:
         """Return the join as plain JSON values; `Join.from_facts` makes the join of them again."""

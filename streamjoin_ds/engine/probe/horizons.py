@@ -28,7 +28,6 @@ from streamjoin_ds.engine.storage.window import Window, WindowForm
 from streamjoin_ds.engine.threads.tasks import ChunkCoroutine
 from streamjoin_ds.engine.tuning import DEFAULT, Tuning
 from streamjoin_ds.spec.bound import SEQ, TS, BoundJoin
-from streamjoin_ds.spec.how import has_lonely_rows, has_pairs
 
 __all__ = ["HasPartner", "Horizons", "NewPartners"]
 
@@ -113,8 +112,8 @@ class Horizons:
         self._bound, self._forms, self._joining, self._tuning = bound, forms, joining, tuning.waiting
         self.streams = bound.decided
         # A semi join's row says that there is a partner, any other row of one tuple that there is none.
-        self._wants_partner, self._has_lonely = bound.how == "semi", has_lonely_rows(bound.how)
-        self.has_pairs = has_pairs(bound.how)
+        self._lonely = bound.row_kind.lonely
+        self.has_pairs = bound.row_kind.has_pairs
         # Nobody probes the windows of the others, so they need not be kept.
         self.probed_windows = [n for n in range(len(forms)) if self.has_pairs or n not in self.streams]
         self._rows = {stream: _RowsOfOne(bound, stream) for stream in self.streams}
@@ -161,7 +160,7 @@ class Horizons:
                 new = ready[stream]
                 new = filtered(new, partners[stream].alone()) if stream in partners else new
                 probing = probing.joined_by(new, self._tuning)
-            if stream in alone and self._has_lonely:
+            if stream in alone and stream in self._lonely:
                 lonely = lonely.joined_by(alone[stream], self._tuning)
             made.append(StreamWaiting(stream, probing, lonely))
         return tuple(made)
@@ -212,7 +211,7 @@ class Horizons:
         selection = arrived.selection
         reduction = HasPartner(len(selection))
         yield from self._joining.reducing(arrived, reduction)
-        mask = reduction.mask if self._wants_partner else ~reduction.mask
+        mask = ~reduction.mask if arrived.stream in self._lonely else reduction.mask
         if mask.any():
             tuples = selection.run_set.runs[0].tuples.slice(selection.begin, len(selection))
             yield from self._joining.cut(self._rows[arrived.stream].table(filtered(tuples, mask)))
