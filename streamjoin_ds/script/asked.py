@@ -26,9 +26,9 @@ from streamjoin_ds.script.statements import Input, Item, Statement, StreamStatem
 from streamjoin_ds.script.time_bounds import Contradiction, TimeBound, Unbounded, window_of
 from streamjoin_ds.source.infer import infer_schema
 from streamjoin_ds.spec import Predicate, Stream
+from streamjoin_ds.spec.band_terms import predicates_of
 from streamjoin_ds.spec.columns import names_hint
 from streamjoin_ds.spec.expression import Call, normalised, streams_of
-from streamjoin_ds.spec.parse import predicates_of
 from streamjoin_ds.spec.window_text import WindowLike
 from streamjoin_ds.stream.join import StreamJoin
 

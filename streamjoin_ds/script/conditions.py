@@ -125,9 +125,8 @@ class Conditions:
             word = tokens[place + 1].word if place + 1 < len(tokens) else ""
             if place and token.span.begin > tokens[place - 1].span.end:
                 pieces.append(" ")
-            if token.word in ("|", "||"):
-                hint = "write abs(e.x - w.x)" if token.word == "|" else "compare the columns one by one"
-                raise self._text.refused(token.span, f"'{token.word}' is not possible here", hint)
+            if token.word == "|":
+                raise self._text.refused(token.span, "'|' is not possible here", "write abs(e.x - w.x)")
             if token.is_name and word == ".":
                 stream, column, place = self._qualified(tokens, place)
                 pieces.append(f"{stream}.{column}")

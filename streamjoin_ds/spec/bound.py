@@ -30,9 +30,10 @@ import pyarrow as pa
 from streamjoin_ds.errors import ColumnError
 from streamjoin_ds.spec.bound_columns import ResultColumn, column_type_compared, result_columns, travelling_columns
 from streamjoin_ds.spec.columns import NANOSECONDS, SEQ, TIMESTAMP, TS, result_type, schema_facts
-from streamjoin_ds.spec.evaluation import Mask, holds
+from streamjoin_ds.spec.evaluation import holds
 from streamjoin_ds.spec.event_time import MAX_TS_US, MIN_TS_US
 from streamjoin_ds.spec.exact import exact_bounds, is_decided
+from streamjoin_ds.spec.exact_values import Mask
 from streamjoin_ds.spec.expression import Expression
 from streamjoin_ds.spec.finders import NO_FINDERS, Finders, finders_of
 from streamjoin_ds.spec.fingerprint import fingerprint

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from decimal import Context, Decimal
+from decimal import Decimal
 from functools import reduce
-from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -14,27 +13,27 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamjoin_ds.spec.event_time import DAY_US
+from streamjoin_ds.spec.exact_values import (
+    INT64_MAX,
+    INT64_MIN,
+    PLAIN,
+    Mask,
+    Values,
+    decimal,
+    exactly,
+    in_one_scale,
+    nulls,
+    unscaled,
+    wide,
+)
+from streamjoin_ds.spec.functions import FUNCTIONS
+from streamjoin_ds.spec.node import EXACT, Typed, is_null
 from streamjoin_ds.spec.predicate import Column
-from streamjoin_ds.spec.typed import EXACT, Typed
 
-__all__ = ["float_values", "holds"]
-
-Mask: TypeAlias = "npt.NDArray[np.bool_]"
-# An Arrow array with a value for each row, or one Arrow scalar for all rows.
-Values: TypeAlias = Any
+__all__ = ["Rows", "float_values", "holds"]
 
 _COMPARED = {"=": pc.equal, "<>": pc.not_equal, "<": pc.less, "<=": pc.less_equal}
-_PLAIN = {"+": pc.add, "-": pc.subtract, "*": pc.multiply, "neg": pc.negate, "abs": pc.abs}
-_CHECKED = {
-    "+": pc.add_checked,
-    "-": pc.subtract_checked,
-    "*": pc.multiply_checked,
-    "neg": pc.negate_checked,
-    "abs": pc.abs_checked,
-}
-_INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
 _EXACT_FLOAT = 1 << 53  # whole numbers up to this are exact in float64
-_DIGITS = Context(prec=10_000)  # more digits than any constant can have: nothing is rounded
 # The product "days since 1970 times microseconds of a day", for any date32.
 _DATE = Typed(
     "*",
@@ -62,7 +61,7 @@ def holds(condition: Typed, rows: int, column: Callable[[Column], pa.Array]) -> 
     ndarray of bool, shape (rows,)
         True where the condition is TRUE.
     """
-    found = _Rows(rows, column).value(condition)
+    found = Rows(rows, column).value(condition)
     if isinstance(found, pa.Scalar):
         return np.full(rows, found.as_py() is True)
     return np.asarray(found.fill_null(False).to_numpy(zero_copy_only=False), dtype=np.bool_)
@@ -83,18 +82,26 @@ def float_values(node: Typed, rows: int, column: Callable[[Column], pa.Array]) -
         plain = column(node.column)
         if not plain.null_count and not pa.types.is_decimal(plain.type):
             return np.ascontiguousarray(plain.to_numpy(zero_copy_only=False), dtype=np.float64)
-    found = _Rows(rows, column)
+    found = Rows(rows, column)
     values = found.as_float(node)
     if isinstance(values, pa.Scalar):
         return np.full(rows, np.nan if not values.is_valid else values.as_py())
     return np.asarray(values.to_numpy(zero_copy_only=False), dtype=np.float64)
 
 
-class _Rows:
-    """The rows for which a condition is decided."""
+class Rows:
+    """The rows for which expressions are calculated.
 
-    def __init__(self, rows: int, column: Callable[[Column], pa.Array]) -> None:
-        self._rows = rows
+    Parameters
+    ----------
+    count : int
+        How many there are.
+    column : callable
+        As for `holds`.
+    """
+
+    def __init__(self, count: int, column: Callable[[Column], pa.Array]) -> None:
+        self.count = count
         self._column = column
 
     def value(self, node: Typed) -> Values:
@@ -118,6 +125,8 @@ class _Rows:
             return self._same(node)
         if node.op in _COMPARED:
             return self._compared(node)
+        if node.op in FUNCTIONS:
+            return FUNCTIONS[node.op].values(node, self)
         return self._exact(node) if node.family in EXACT else self._float(node)
 
     def _of_column(self, node: Typed) -> Values:
@@ -129,7 +138,7 @@ class _Rows:
             return values.cast(pa.int64())
         if node.family == "date":
             days = values.cast(pa.int32()).cast(pa.int64())
-            return _exactly(_DATE, [days, pa.scalar(DAY_US)], _DATE.args)
+            return exactly(_DATE, [days, pa.scalar(DAY_US)], _DATE.args)
         if node.family == "number":
             is_wide = pa.types.is_decimal(values.type) or pa.types.is_uint64(values.type)
             return values.cast(pa.decimal256(node.digits, node.scale) if is_wide else pa.int64())
@@ -140,7 +149,7 @@ class _Rows:
         compare = _COMPARED[node.op]
         if left.family in EXACT and right.family in EXACT:
             sides = [self.value(left), self.value(right)]
-            return compare(*(_in_one_scale(sides, node.args) or map(_wide, sides, node.args)))
+            return compare(*(in_one_scale(sides, node.args) or map(wide, sides, node.args)))
         if "float" not in (left.family, right.family):
             return compare(self.value(left), self.value(right))
         sides = [self._as_float(left), self._as_float(right)]
@@ -164,41 +173,39 @@ class _Rows:
 
     def _float(self, node: Typed) -> Values:
         sides = [self._as_float(argument) for argument in node.args]
-        if node.op in _PLAIN:
-            return _PLAIN[node.op](*sides)
-        if node.op == "sqrt":
-            return pc.sqrt(sides[0])
+        if node.op in PLAIN:
+            return PLAIN[node.op](*sides)
         left, right = sides
         right = pc.if_else(pc.equal(right, 0.0), pa.scalar(None, pa.float64()), right)
         if node.op == "/":
             return pc.divide(left, right)
-        left, right = self._array(left), self._array(right)
+        left, right = self.array(left), self.array(right)
         with np.errstate(invalid="ignore"):
             rest = np.fmod(left.fill_null(0.0).to_numpy(), right.fill_null(1.0).to_numpy())
-        return pa.array(rest, mask=_nulls(left) | _nulls(right))
+        return pa.array(rest, mask=nulls(left) | nulls(right))
 
     def _exact(self, node: Typed) -> Values:
         values = [self.value(argument) for argument in node.args]
         if node.op == "%":
             return self._remainder(node, *values)
-        return _exactly(node, values, node.args)
+        return exactly(node, values, node.args)
 
     def _remainder(self, node: Typed, left: Values, right: Values) -> Values:
-        left, right = self._array(left), self._array(right)
+        left, right = self.array(left), self.array(right)
         if left.type == right.type == pa.int64():
             divisor = right.fill_null(0).to_numpy()
             divisor = np.where(divisor == -1, 1, divisor)  # the remainder is 0 for both, but INT64_MIN / -1 overflows
             usable = np.where(divisor == 0, 1, divisor)
             rest = np.fmod(left.fill_null(0).to_numpy(), usable)
-            return pa.array(rest, mask=_nulls(left) | _nulls(right) | (divisor == 0))
+            return pa.array(rest, mask=nulls(left) | nulls(right) | (divisor == 0))
         found: list[Decimal | None] = []
         for dividend, divisor in zip(left.to_pylist(), right.to_pylist(), strict=True):
             if dividend is None or not divisor:
                 found.append(None)
                 continue
-            l_value, r_value = (_unscaled(value, node.scale) for value in (dividend, divisor))
+            l_value, r_value = (unscaled(value, node.scale) for value in (dividend, divisor))
             rest = abs(l_value) % abs(r_value)
-            found.append(_decimal(-rest if l_value < 0 else rest, node.scale))
+            found.append(decimal(-rest if l_value < 0 else rest, node.scale))
         return pa.array(found, pa.decimal256(node.digits, node.scale))
 
     def as_float(self, node: Typed) -> Values:
@@ -209,6 +216,25 @@ class _Rows:
         if values.type == pa.int64():  # times that are whole numbers of 10**-scale microseconds
             return pc.divide(pc.cast(values, pa.float64(), safe=False), float(10**node.scale))
         return self._as_float(node)
+
+    def floats(self, node: Typed) -> pa.Array:
+        """Return the values of a number or a float as an array of float64."""
+        return self.array(self._as_float(node))
+
+    def alike(self, nodes: Sequence[Typed], result: Typed) -> list[Values]:
+        """Return the values of several nodes in the form of `result`, which holds all of them."""
+        known = [node for node in nodes if not is_null(node)]
+        if result.family == "float":
+            found = [self._as_float(node) for node in known]
+        elif result.family in EXACT:
+            values = [self.value(node) for node in known]
+            kind = pa.decimal256(result.digits, result.scale)
+            found = in_one_scale(values, known) or [wide(*one).cast(kind) for one in zip(values, known, strict=True)]
+        else:
+            found = [self.value(node) for node in known]
+        missing = pa.scalar(None, found[0].type)
+        places = iter(found)
+        return [missing if is_null(node) else next(places) for node in nodes]
 
     def _as_float(self, node: Typed) -> Values:
         values = self.value(node)
@@ -221,65 +247,19 @@ class _Rows:
         # Arrow rounds long decimals twice; Python rounds them once.
         return pa.array([None if value is None else float(value) for value in values.to_pylist()], pa.float64())
 
-    def _array(self, values: Values) -> pa.Array:
-        return pa.repeat(values, self._rows) if isinstance(values, pa.Scalar) else values
+    def array(self, values: Values) -> pa.Array:
+        """Return values as an array with one for each row."""
+        return pa.repeat(values, self.count) if isinstance(values, pa.Scalar) else values
 
 
 def _of_literal(node: Typed) -> pa.Scalar:
     if node.family in EXACT:
-        if node.scale == 0 and _INT64_MIN <= int(node.value) <= _INT64_MAX:
+        if node.scale == 0 and INT64_MIN <= int(node.value) <= INT64_MAX:
             return pa.scalar(node.value, pa.int64())
-        return pa.scalar(_decimal(int(node.value), node.scale), pa.decimal256(node.digits, node.scale))
+        return pa.scalar(decimal(int(node.value), node.scale), pa.decimal256(node.digits, node.scale))
     return pa.scalar(node.value, pa.float64() if node.family == "float" else None)
-
-
-def _exactly(node: Typed, values: Sequence[Values], args: Sequence[Typed]) -> Values:
-    """Return the result of an exact operation: int64, or decimal256 if the result of any row does not fit int64."""
-    sides = _in_one_scale(values, args) if node.op != "*" else values
-    if sides and all(side.type == pa.int64() for side in sides):
-        try:
-            return _CHECKED[node.op](*sides)
-        except pa.ArrowInvalid:  # an overflow of int64: compute in decimal256 instead
-            pass
-    return _PLAIN[node.op](*map(_wide, values, args)).cast(pa.decimal256(node.digits, node.scale))
-
-
-def _in_one_scale(values: Sequence[Values], args: Sequence[Typed]) -> list[Values] | None:
-    """Return int64 values brought to the largest of their scales; None if some are not int64, or do not fit it."""
-    if any(value.type != pa.int64() for value in values):
-        return None
-    scale = max(argument.scale for argument in args)
-    try:
-        return [
-            value if argument.scale == scale else pc.multiply_checked(value, 10 ** (scale - argument.scale))
-            for value, argument in zip(values, args, strict=True)
-        ]
-    except pa.ArrowInvalid:
-        return None
-
-
-def _wide(values: Values, node: Typed) -> Values:
-    kind = pa.decimal256(node.digits, node.scale)
-    if not node.scale or values.type != pa.int64():
-        return values.cast(kind)
-    if isinstance(values, pa.Scalar):
-        return pa.scalar(None if not values.is_valid else _decimal(values.as_py(), node.scale), kind)
-    whole = values.cast(pa.decimal256(node.digits, 0))  # the digits are right; the type below only moves the point
-    return pa.Array.from_buffers(kind, len(whole), whole.buffers(), whole.null_count, whole.offset)
-
-
-def _nulls(array: pa.Array) -> Mask:
-    return np.asarray(array.is_null().to_numpy(zero_copy_only=False))
 
 
 def _float_scalar(value: pa.Scalar) -> pa.Scalar:
     plain = value.as_py()
     return pa.scalar(None if plain is None else float(plain), pa.float64())
-
-
-def _decimal(unscaled: int, scale: int) -> Decimal:
-    return Decimal(unscaled).scaleb(-scale, _DIGITS)
-
-
-def _unscaled(value: int | Decimal, scale: int) -> int:
-    return int(Decimal(value).scaleb(scale, _DIGITS))

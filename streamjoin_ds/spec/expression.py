@@ -38,7 +38,6 @@ __all__ = [
     "expression_from",
     "normalised",
     "not_equal",
-    "rejecting_columns",
     "streams_of",
 ]
 
@@ -48,12 +47,12 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MICROSECOND = timedelta(microseconds=1)
 _PLAIN = Context(prec=10_000)  # makes 0.10 the same as 0.1; it has more digits than a text may have, and never rounds
 _OPPOSITE = {"=": "<>", "<>": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
-_FUNCTIONS = ("abs", "sqrt")
 _TURNED = {">": "<", ">=": "<="}
 
 COMPARISONS = tuple(_OPPOSITE)
 # Operators whose result is TRUE, FALSE or unknown; all others give a value.
 CONDITIONS = (*COMPARISONS, "same", "and", "or", "not", "is_null", "between", "in")
+_OPERATORS = (*CONDITIONS, "+", "-", "*", "/", "%", "neg")  # all others are functions
 
 Value: TypeAlias = "bool | int | Decimal | str | timedelta | date | datetime | None"
 
@@ -85,9 +84,9 @@ class Call:
     Parameters
     ----------
     op : str
-        A comparison (``= <> < <= > >=``), ``+ - * / %``, ``neg``, ``abs``, ``sqrt``, ``and`` and ``or`` (two or more
-        operands), ``not``, ``is_null``, ``same`` (IS NOT DISTINCT FROM), ``between`` (value, low, high), ``in`` (value,
-        then the list).
+        A comparison (``= <> < <= > >=``), ``+ - * / %``, ``neg``, ``and`` and ``or`` (two or more operands), ``not``,
+        ``is_null``, ``same`` (IS NOT DISTINCT FROM), ``between`` (value, low, high), ``in`` (value, then the list), or
+        the name of a function (`functions`).
     args : tuple of Expression
         The operands.
     """
@@ -96,9 +95,9 @@ class Call:
     args: tuple[Expression, ...]
 
     def __str__(self) -> str:
+        if self.op not in _OPERATORS:
+            return _function_text(self.op, self.args)
         first, *others = (_operand(argument) for argument in self.args)
-        if self.op in _FUNCTIONS:
-            return f"{self.op}({self.args[0]})"
         if self.op == "neg":
             return f"-({self.args[0]})"
         if self.op == "not":
@@ -165,19 +164,6 @@ def normalised(expression: Expression) -> Expression:
     return _normal(expression, negated=False)
 
 
-def rejecting_columns(expression: Expression) -> frozenset[Column]:
-    """Return the columns of a normalised condition that is not TRUE where one of them is null."""
-    if not isinstance(expression, Call):
-        return _nulling_columns(expression)
-    if expression.op == "and":
-        return frozenset().union(*map(rejecting_columns, expression.args))
-    if expression.op == "or":
-        return frozenset.intersection(*map(rejecting_columns, expression.args))
-    if expression.op == "not" and isinstance(expression.args[0], Call) and expression.args[0].op == "is_null":
-        return _nulling_columns(expression.args[0].args[0])
-    return _nulling_columns(expression)
-
-
 def expression_facts(expression: Expression) -> list[object]:
     """Return the expression as plain JSON values; `expression_from` makes the expression of them again."""
     if isinstance(expression, Column):
@@ -219,7 +205,24 @@ _READERS: dict[str, Callable[[Any], Value]] = {
 
 
 def _operand(expression: Expression) -> str:
-    return f"({expression})" if isinstance(expression, Call) and expression.op not in _FUNCTIONS else str(expression)
+    is_open = isinstance(expression, Call) and expression.op in (*_OPERATORS, "like")
+    return f"({expression})" if is_open else str(expression)
+
+
+def _function_text(op: str, args: Sequence[Expression]) -> str:
+    """Return a function as it is written."""
+    if op == "like":
+        escape = f" ESCAPE {args[2]}" if len(args) == 3 else ""
+        return f"{_operand(args[0])} LIKE {_operand(args[1])}{escape}"
+    if op == "case":
+        pairs = [f"WHEN {args[place]} THEN {args[place + 1]}" for place in range(0, len(args) // 2 * 2, 2)]
+        return " ".join(["CASE", *pairs, *([f"ELSE {args[-1]}"] if len(args) % 2 else []), "END"])
+    if op in ("cast", "extract") and len(args) == 2:
+        word = next((str(one.value) for one in args if isinstance(one, Literal)), "")
+        if op == "cast" and isinstance(args[1], Literal):
+            return f"CAST({args[0]} AS {str(args[1].value).upper()})"
+        return f"extract({word.upper()} FROM {args[1]})"
+    return f"{op}({', '.join(map(str, args))})"
 
 
 def _leaves(expression: Expression) -> Iterator[Expression]:
@@ -228,17 +231,6 @@ def _leaves(expression: Expression) -> Iterator[Expression]:
             yield from _leaves(argument)
     else:
         yield expression
-
-
-def _nulling_columns(expression: Expression) -> frozenset[Column]:
-    """Return the columns any of which, where it is null, makes the whole expression null."""
-    if isinstance(expression, Column):
-        return frozenset((expression,))
-    if isinstance(expression, Literal) or expression.op in ("is_null", "same"):
-        return frozenset()
-    found = map(_nulling_columns, expression.args)
-    # FALSE AND null is FALSE, TRUE OR null is TRUE: only a null in all operands makes such a condition null.
-    return frozenset.intersection(*found) if expression.op in ("and", "or") else frozenset().union(*found)
 
 
 def _normal(expression: Expression, *, negated: bool) -> Expression:

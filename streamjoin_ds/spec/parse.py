@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator
-from datetime import date, datetime, timedelta, timezone
-from decimal import Decimal, InvalidOperation
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import timedelta
 from typing import Any, NoReturn
 
 from sqlglot import expressions as sql
-from sqlglot import tokens
+from sqlglot import parser, tokens
 from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import SqlglotError
 
-from streamjoin_ds.errors import ArgumentError, PredicateSyntaxError
-from streamjoin_ds.spec.duration import signed_duration
+from streamjoin_ds.errors import PredicateSyntaxError
+from streamjoin_ds.spec.band_terms import band_and_term, bound_of
 from streamjoin_ds.spec.expression import (
     CONDITIONS,
     MAX_DEPTH,
@@ -25,27 +25,25 @@ from streamjoin_ds.spec.expression import (
     Literal,
     Predicate,
     call,
-    conjuncts,
 )
-from streamjoin_ds.spec.predicate import MAX_EXPONENT, Band, Bound, Column, negated
+from streamjoin_ds.spec.functions import FUNCTION_NAMES, FUNCTIONS
+from streamjoin_ds.spec.parse_literals import Node, is_moment, literal_value, type_name
+from streamjoin_ds.spec.predicate import Column, negated
 
-__all__ = ["UNDERSTOOD", "parse_condition", "parse_predicates", "predicates_of"]
+__all__ = ["UNDERSTOOD", "parse_condition", "parse_predicates", "parse_value"]
 
 
 UNDERSTOOD = (
     "abs(l.a - r.b) <= c or |l.a - r.b| <= c, l.a - r.b BETWEEN c AND d, l.a BETWEEN r.b - c AND r.b + d, l.a = r.b, "
     "l.a IS NOT DISTINCT FROM r.b, l.a BETWEEN r.lo AND r.hi (these find pairs), and conditions with = <> < <= > >=, "
-    "+ - * / %, abs, sqrt, AND, OR, NOT, IS NULL, IS DISTINCT FROM, BETWEEN, IN (these decide which of the pairs "
+    "+ - * / %, AND, OR, NOT, IS NULL, IS DISTINCT FROM, BETWEEN, IN and functions (these decide which of the pairs "
     "stay); quote a column name that holds a dot: u.`PM2.5`"
 )
+_FUNCTIONS_HINT = f"functions are {', '.join(function.written for function in FUNCTIONS.values())}"
 
 _QUOTED = re.compile(r"""('[^']*'|"[^"]*"|`[^`]*`)""")
 _MAX_TEXT = 10_000  # most characters of a predicate
 _SHOWN = 200  # characters of it that an error shows
-
-_NO_INTERVAL = "an INTERVAL in it must be a number and a unit, such as INTERVAL 5 SECONDS"
-
-_Node = Any  # a node of sqlglot's tree: sqlglot renamed its classes between versions
 
 _BINARY = {
     sql.EQ: "=",
@@ -60,6 +58,7 @@ _BINARY = {
     sql.Div: "/",
     sql.Mod: "%",
 }
+_WITH_A_FORM = ("case", "cast", "like", "extract")  # functions that are not written name(x, y)
 
 
 class _StreamJoinPredicates(Dialect):
@@ -68,6 +67,15 @@ class _StreamJoinPredicates(Dialect):
     class Tokenizer(tokens.Tokenizer):
         IDENTIFIERS = ['"', "`"]  # noqa: RUF012
         QUOTES = ["'"]  # noqa: RUF012
+
+    class Parser(parser.Parser):
+        # The table of functions says which there are: sqlglot is to know none but those with a form of their own.
+        FUNCTIONS = {}  # noqa: RUF012
+        FUNCTION_PARSERS = {  # noqa: RUF012
+            name: read
+            for name, read in parser.Parser.FUNCTION_PARSERS.items()
+            if name in ("CAST", "TRY_CAST", "EXTRACT")
+        }
 
 
 def parse_predicates(texts: str | Iterable[str]) -> tuple[Predicate, ...]:
@@ -86,13 +94,8 @@ def parse_predicates(texts: str | Iterable[str]) -> tuple[Predicate, ...]:
     predicates: list[Predicate] = []
     for text in [texts] if isinstance(texts, str) else texts:
         for node in _conjuncts(_tree(text)):
-            predicates.extend(_term(_Reader(text).condition(node)))
+            predicates.extend(band_and_term(_Reader(text).condition(node)))
     return tuple(predicates)
-
-
-def predicates_of(condition: Expression) -> tuple[Predicate, ...]:
-    """Return the predicates that a condition stands for, as `parse_predicates` reads them in a text."""
-    return tuple(predicate for term in conjuncts(condition) for predicate in _term(term))
 
 
 def parse_condition(text: str, stream: str | None = None) -> Expression:
@@ -108,72 +111,12 @@ def parse_condition(text: str, stream: str | None = None) -> Expression:
     return _Reader(text, stream).condition(_tree(text))
 
 
-def _term(expression: Expression) -> Iterator[Predicate]:
-    """Give the band that a term is, or the term if it is none; for a strict comparison give both."""
-    found = _band(expression)
-    if found is not None:
-        yield found
-    if found is None or (isinstance(expression, Call) and expression.op in ("<", ">")):
-        yield expression
+def parse_value(text: str, stream: str | None = None) -> Expression:
+    """Return the expression in a text, of any type; arguments and errors as for `parse_condition`."""
+    return _Reader(text, stream).expression(_tree(text), MAX_DEPTH)
 
 
-def _band(expression: Expression) -> Band | None:
-    if not isinstance(expression, Call):
-        return None
-    op, args = expression.op, expression.args
-    if op == "=":
-        return _between(args[0], args[1], 0, 0)
-    if op in ("<=", "<", ">=", ">"):
-        absolute, width = args if op[0] == "<" else args[::-1]
-        eps = _bound(width)
-        if eps is None or not isinstance(absolute, Call) or absolute.op != "abs":
-            return None
-        return _of_difference(absolute.args[0], negated(eps), eps)
-    if op != "between":
-        return None
-    lo, hi = _bound(args[1]), _bound(args[2])
-    if lo is not None and hi is not None:
-        return _of_difference(args[0], lo, hi)
-    low, high = _shifted(args[1]), _shifted(args[2])
-    if low is None or high is None or low[0] != high[0]:
-        return None
-    return _between(args[0], low[0], low[1], high[1])
-
-
-def _of_difference(difference: Expression, lo: Bound, hi: Bound) -> Band | None:
-    if not isinstance(difference, Call) or difference.op != "-":
-        return None
-    left, right = difference.args
-    return _between(left, right, lo, hi)
-
-
-def _between(left: Expression, right: Expression, lo: Bound, hi: Bound) -> Band | None:
-    """Return the band between two columns of different streams; None if these are not such columns."""
-    columns = isinstance(left, Column) and isinstance(right, Column)
-    return Band(left, right, lo, hi) if columns and left.stream != right.stream else None  # type: ignore[union-attr, arg-type]
-
-
-def _shifted(expression: Expression) -> tuple[Column, Bound] | None:
-    """Return ``r.b``, ``r.b - c``, ``r.b + c`` or ``c + r.b`` as the column and the signed shift; None for others."""
-    if isinstance(expression, Column):
-        return expression, 0
-    if not isinstance(expression, Call) or expression.op not in ("+", "-"):
-        return None
-    column, shift = expression.args
-    if expression.op == "+" and not isinstance(column, Column):
-        column, shift = shift, column
-    bound = _bound(shift)
-    if bound is None or not isinstance(column, Column):
-        return None
-    return column, negated(bound) if expression.op == "-" else bound
-
-
-def _bound(expression: Expression) -> Bound | None:
-    value = expression.value if isinstance(expression, Literal) else None
-    return value if isinstance(value, (int, Decimal, timedelta)) and not isinstance(value, bool) else None
-
-
-def _tree(text: str) -> _Node:
+def _tree(text: str) -> Node:
     if len(text) > _MAX_TEXT:
         _refuse(f"it is longer than {_MAX_TEXT} characters", text)
     if any(unicodedata.category(character) in ("Cc", "Cf", "Cs") and not character.isspace() for character in text):
@@ -203,7 +146,7 @@ def _without_bars(text: str) -> str:
     return text if bars % 2 or "||" in text else "".join(parts)
 
 
-def _conjuncts(node: _Node) -> list[_Node]:
+def _conjuncts(node: Node) -> list[Node]:
     found, open_nodes = [], [node]
     while open_nodes:
         node = open_nodes.pop().unnest()
@@ -229,15 +172,15 @@ class _Reader:
         self._text = text
         self._stream = stream
 
-    def condition(self, node: _Node) -> Expression:
+    def condition(self, node: Node) -> Expression:
         """Return the expression of a node, which must be a condition: one that can be TRUE."""
         found = self.expression(node, MAX_DEPTH)
-        is_value = found.op not in CONDITIONS if isinstance(found, Call) else not _may_be_true(found)
+        is_value = not _is_condition(found.op) if isinstance(found, Call) else not _may_be_true(found)
         if is_value:
             self._refuse("a part of it is a value, not a condition: it is not compared with anything")
         return found
 
-    def expression(self, node: _Node, depth: int) -> Expression:
+    def expression(self, node: Node, depth: int) -> Expression:
         """Return the expression of any node, which may have `depth` levels."""
         node = node.unnest()
         if depth == 0:
@@ -247,7 +190,7 @@ class _Reader:
         if type(node) in _BINARY:
             left, right = (self.expression(side, depth - 1) for side in (node.this, node.expression))
             return _folded(_BINARY[type(node)], left, right)
-        if isinstance(node, (sql.Not, sql.Neg, sql.Abs, sql.Sqrt)):
+        if isinstance(node, (sql.Not, sql.Neg)):
             return self._unary(node, depth)
         if isinstance(node, (sql.NullSafeEQ, sql.NullSafeNEQ)):
             same = call("same", *(self.expression(side, depth - 1) for side in (node.this, node.expression)))
@@ -268,9 +211,70 @@ class _Reader:
             return call("in", *(self.expression(part, depth - 1) for part in (node.this, *items)))
         if isinstance(node, sql.Column):
             return self._column(node)
-        return self._literal(node)
+        return self._function(node, depth)
 
-    def _flat(self, node: _Node, depth: int) -> Call:
+    def _function(self, node: Node, depth: int) -> Expression:
+        """Return a function as its entry in the table has it, or a literal."""
+        args: tuple[Expression, ...]
+        if isinstance(node, sql.Anonymous):
+            name = FUNCTION_NAMES.get(node.name.lower())
+            if name is None or name in _WITH_A_FORM:
+                self._refuse_function(node.name)
+            args = tuple(self.expression(argument, depth - 1) for argument in node.expressions)
+            return self._called(name, args)
+        if isinstance(node, (sql.Case, sql.If)):
+            return self._called("case", self._case(node, depth))
+        if isinstance(node, sql.DPipe):
+            sides = [self.expression(side, depth - 1) for side in (node.this, node.expression)]
+            return self._called("concat", tuple(_flat_concat(sides)))
+        if isinstance(node, sql.Extract) and isinstance(node.this, sql.Var):
+            return self._called("extract", (Literal(node.name.lower()), self.expression(node.expression, depth - 1)))
+        if isinstance(node, sql.Like):
+            return self._like(node, (), depth)
+        if isinstance(node, sql.Escape) and isinstance(node.this, sql.Like):
+            return self._like(node.this, (self.expression(node.expression, depth - 1),), depth)
+        if isinstance(node, sql.Cast) and not is_moment(node):
+            if any(node.args.get(name) for name in ("format", "default", "action")):
+                self._refuse("CAST has only a value and a type")
+            return self._called(
+                "cast", (self.expression(node.this, depth - 1), Literal(type_name(node.args["to"], self._refuse)))
+            )
+        return Literal(literal_value(node, self._refuse))
+
+    def _like(self, node: Node, escape: tuple[Expression, ...], depth: int) -> Expression:
+        sides = (self.expression(side, depth - 1) for side in (node.this, node.expression))
+        like = self._called("like", (*sides, *escape))
+        # Newer versions of sqlglot have NOT LIKE in one node, where older ones put a Not around it.
+        return call("not", like) if node.args.get("negate") else like
+
+    def _called(self, name: str, args: tuple[Expression, ...]) -> Call:
+        function = FUNCTIONS[name]
+        if not function.least <= len(args) <= function.most:
+            self._refuse(f"{name} has {len(args)} operands; it is written {function.written}")
+        return Call(name, args)
+
+    def _case(self, node: Node, depth: int) -> tuple[Expression, ...]:
+        """Return conditions and results in turn, then what stands after ELSE; ``CASE x WHEN y`` compares x with y."""
+        branches = node.args["ifs"] if isinstance(node, sql.Case) else [node]
+        default = node.args.get("default" if isinstance(node, sql.Case) else "false")
+        subject = node.this if isinstance(node, sql.Case) else None
+        found: list[Expression] = []
+        for branch in branches:
+            when = self.expression(branch.this, depth - 1)
+            if subject is not None:
+                when = call("=", self.expression(subject, depth - 1), when)
+            found += [when, self.expression(branch.args["true"], depth - 1)]
+        return (*found, *(() if default is None else (self.expression(default, depth - 1),)))
+
+    def _refuse_function(self, name: str) -> NoReturn:
+        bare = _QUOTED.sub(lambda quoted: " " * len(quoted[0]), self._text)
+        found = re.search(rf"\b{re.escape(name)}\s*\(", bare, re.IGNORECASE)
+        place = f" at character {found.start() + 1}" if found else ""
+        near = difflib.get_close_matches(name.lower(), FUNCTION_NAMES, 1)
+        meant = f"did you mean {near[0]}? " if near else ""
+        _refuse(f"the function '{name[:60]}'{place} is not supported", self._text, f"{meant}{_FUNCTIONS_HINT}")
+
+    def _flat(self, node: Node, depth: int) -> Call:
         """Return a chain such as ``a AND b AND c`` as one AND, which counts as one level."""
         kind, operands, open_nodes = type(node), [], [node]
         while open_nodes:
@@ -281,16 +285,14 @@ class _Reader:
                 operands.append(self.expression(inner, depth - 1))
         return Call("and" if kind is sql.And else "or", tuple(operands))
 
-    def _unary(self, node: _Node, depth: int) -> Expression:
+    def _unary(self, node: Node, depth: int) -> Expression:
         inner = self.expression(node.this, depth - 1)
         if isinstance(node, sql.Not):
             return call("not", inner)
-        if isinstance(node, (sql.Abs, sql.Sqrt)):
-            return call("abs" if isinstance(node, sql.Abs) else "sqrt", inner)
-        bound = _bound(inner)
+        bound = bound_of(inner)
         return call("neg", inner) if bound is None else Literal(negated(bound))  # type: ignore[arg-type]
 
-    def _column(self, node: _Node) -> Column:
+    def _column(self, node: Node) -> Column:
         plain = isinstance(node.this, sql.Identifier) and node.name and node.args.get("db") is None
         if not plain or not (node.table or self._stream):
             self._refuse("a column in it is not written as stream.column")
@@ -298,53 +300,20 @@ class _Reader:
             self._refuse(f"it names the stream '{node.table}', but may only name {self._stream}")
         return Column(node.table or self._stream or "", node.name)
 
-    def _literal(self, node: _Node) -> Literal:
-        if isinstance(node, sql.Null):
-            return Literal(None)
-        if isinstance(node, sql.Boolean):
-            return Literal(bool(node.this))
-        if isinstance(node, sql.Literal):
-            return Literal(node.name if node.is_string else self._number(node.name))
-        if isinstance(node, sql.Interval):
-            return Literal(self._interval(node))
-        if type(node) is sql.Cast and isinstance(node.this, sql.Literal) and node.this.is_string:
-            return Literal(self._moment(node))
-        self._refuse(f"{_named(node)} in it is not supported")
-
-    def _moment(self, node: _Node) -> date | datetime:
-        kind, written = node.args["to"].this, node.this.name
-        try:
-            if kind == sql.DataType.Type.DATE:
-                return date.fromisoformat(written)
-            if kind in (sql.DataType.Type.TIMESTAMP, sql.DataType.Type.TIMESTAMPTZ):
-                moment = datetime.fromisoformat(f"{written[:-1]}+00:00" if written[-1:] in ("Z", "z") else written)
-                return moment.astimezone(timezone.utc) if moment.tzinfo else moment.replace(tzinfo=timezone.utc)
-        except (ValueError, OverflowError):
-            self._refuse("a DATE or TIMESTAMP in it is not valid; write it like TIMESTAMP '2024-01-31 12:00:00' (UTC)")
-        self._refuse("of the values with a type name only DATE '...' and TIMESTAMP '...' are supported")
-
-    def _interval(self, node: _Node) -> timedelta:
-        unit = node.args.get("unit")
-        if not isinstance(node.this, sql.Literal) or not (unit is None or isinstance(unit, sql.Var)):
-            self._refuse(_NO_INTERVAL)
-        try:
-            return signed_duration(f"{node.this.name} {unit.name if unit else ''}", "an interval")
-        except ArgumentError:
-            self._refuse(_NO_INTERVAL)
-
-    def _number(self, literal: str) -> int | Decimal:
-        # A Decimal keeps what was written. The number is made exact for the column's type when the join is bound.
-        try:
-            value = Decimal(literal)
-        except InvalidOperation:
-            self._refuse("a number in it cannot be read")
-        if value and abs(value.adjusted()) > MAX_EXPONENT:
-            self._refuse("a number in it is too large or too close to zero")
-        small = -(1 << 80) < value < 1 << 80
-        return int(value) if small and value == value.to_integral_value() else value
-
     def _refuse(self, why: str) -> NoReturn:
         _refuse(why, self._text)
+
+
+def _flat_concat(sides: Sequence[Expression]) -> Iterator[Expression]:
+    for side in sides:
+        if isinstance(side, Call) and side.op == "concat":
+            yield from side.args
+        else:
+            yield side
+
+
+def _is_condition(op: str) -> bool:
+    return op in CONDITIONS or (op in FUNCTIONS and FUNCTIONS[op].is_condition)
 
 
 def _may_be_true(leaf: Expression) -> bool:
@@ -353,21 +322,16 @@ def _may_be_true(leaf: Expression) -> bool:
 
 def _folded(op: str, left: Expression, right: Expression) -> Expression:
     """Return a sum or difference of two whole numbers or two durations as one literal, anything else as a call."""
-    one: Any = _bound(left)
-    other: Any = _bound(right)
+    one: Any = bound_of(left)
+    other: Any = bound_of(right)
     if type(one) is type(other) and isinstance(one, (int, timedelta)) and op in ("+", "-"):
         with contextlib.suppress(OverflowError):
             return Literal(one + other if op == "+" else one - other)
     return call(op, left, right)
 
 
-def _named(node: _Node) -> str:
-    text = node.name if isinstance(node, sql.Anonymous) else node.sql(dialect=_StreamJoinPredicates)
-    return f"'{text[:60]}'"
-
-
-def _refuse(why: str, text: str) -> NoReturn:
+def _refuse(why: str, text: str, hint: str = "") -> NoReturn:
     shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
     shown = "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in shown)
     msg = f"cannot read the predicate '{shown}': {why}"
-    raise PredicateSyntaxError(msg, name=shown, hint=f"valid are {UNDERSTOOD}") from None
+    raise PredicateSyntaxError(msg, name=shown, hint=hint or f"valid are {UNDERSTOOD}") from None

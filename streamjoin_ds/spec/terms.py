@@ -22,10 +22,10 @@ from streamjoin_ds.spec.expression import (
     conjuncts,
     expression_facts,
     normalised,
-    rejecting_columns,
 )
 from streamjoin_ds.spec.join_parts import JoinParts
 from streamjoin_ds.spec.predicate import Band, Column
+from streamjoin_ds.spec.rejecting import rejecting_columns
 from streamjoin_ds.spec.typed import Typed, typed_condition
 
 __all__ = ["Term", "band_condition", "constant_truth", "terms_of"]

@@ -16,7 +16,7 @@
   than 76 digits (a product of four 64-bit columns) is refused when it is bound.
 - ``/`` always gives float64, for integers too (as in Spark). ``x / 0`` and ``x % 0`` are null. ``%`` has the sign of
   its left side.
-- ``sqrt`` gives float64, NaN for a number below zero.
+- Functions are in a table of their own (`functions`).
 - A literal that needs more than 76 digits before or after the point (``1e100``) is a float64.
 - Beside a float, a number becomes the nearest float64, also an int64 beyond 2^53 (as in Spark and DuckDB).
 - A comparison is within one family, between number and float, or between date and timestamp (a date is its midnight
@@ -26,63 +26,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import date, datetime, timedelta, timezone
 from fractions import Fraction
-from typing import NoReturn, TypeAlias
+from typing import TypeAlias
 
 import pyarrow as pa
 
-from streamjoin_ds.errors import PredicateError
 from streamjoin_ds.spec.columns import NANOSECONDS
 from streamjoin_ds.spec.event_time import DAY_US
-from streamjoin_ds.spec.expression import COMPARISONS, Call, Expression, Literal, columns_of
+from streamjoin_ds.spec.expression import COMPARISONS, Call, Expression, Literal
+from streamjoin_ds.spec.functions import FUNCTIONS, signed
+from streamjoin_ds.spec.node import EXACT, MOST_DIGITS, TIMES, Typed, common_digits, is_null, refuse, refuse_size
 from streamjoin_ds.spec.predicate import Column
 
-__all__ = ["EXACT", "Typed", "typed_condition"]
+__all__ = ["EXACT", "Typed", "typed_condition", "typed_value"]
 
-EXACT = ("number", "timestamp", "date", "interval", "time")
-
-_MOST_DIGITS = 76  # most digits of an exact number: those of decimal256
-_TIMES = ("timestamp", "date")
 _MICROSECOND = timedelta(microseconds=1)
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 TypeOf: TypeAlias = Callable[[Column], pa.DataType]
-
-
-@dataclass(frozen=True, slots=True)
-class Typed:
-    """A node of an expression with its type.
-
-    Attributes
-    ----------
-    op : str
-        An operator of `Call`, or "column", "literal", "null" (a null of any type).
-    family : str
-        The family of its values (see the module); "nothing" for a null.
-    args : tuple of Typed
-        The operands.
-    magnitude, scale : int
-        For exact families: ``abs(value) * 10**scale <= magnitude``, and that product is a whole number.
-    column : Column or None
-        The column of the operator "column".
-    value : bool, int, float or str
-        The value of a literal; an exact one as the whole number ``value * 10**scale``.
-    """
-
-    op: str
-    family: str
-    args: tuple[Typed, ...] = ()
-    magnitude: int = 0
-    scale: int = 0
-    column: Column | None = None
-    value: bool | int | float | str = False
-
-    @property
-    def digits(self) -> int:
-        """Decimal digits that hold every value of an exact node; if its scale is 0, at least 19, as any int64 needs."""
-        return max(len(str(self.magnitude)), self.scale, 1 if self.scale else 19)
 
 
 def typed_condition(expression: Expression, type_of: TypeOf) -> Typed:
@@ -100,30 +62,36 @@ def typed_condition(expression: Expression, type_of: TypeOf) -> Typed:
     PredicateError
         An operator does not take these types, a number could have more than 76 digits, or it is no condition.
     """
-    root = _typed(expression, type_of)
+    root = typed_value(expression, type_of)
     if root.family not in ("boolean", "nothing"):
-        _refuse(expression, f"is of type {root.family}, not a condition", "compare it with something")
+        refuse(expression, f"is of type {root.family}, not a condition", "compare it with something")
     return root
 
 
-def _typed(expression: Expression, type_of: TypeOf) -> Typed:
+def typed_value(expression: Expression, type_of: TypeOf) -> Typed:
+    """Return a normalised expression with types; arguments and errors as for `typed_condition`."""
     if isinstance(expression, Column):
         return _column(expression, type_of(expression))
     if isinstance(expression, Literal):
         return _literal(expression)
-    op, args = expression.op, tuple(_typed(argument, type_of) for argument in expression.args)
+    op, args = expression.op, tuple(typed_value(argument, type_of) for argument in expression.args)
     if op == "is_null":
         return Typed(op, "boolean", args)
     if op in ("and", "or", "not"):
         for argument in args:
             if argument.family not in ("boolean", "nothing"):
-                _refuse(
+                refuse(
                     expression,
                     f"has a value of type {argument.family} where a condition belongs",
                     "compare it with something",
                 )
         return Typed(op, "boolean", args)
-    has_nothing = any(argument.family == "nothing" for argument in args)
+    function = FUNCTIONS.get(op)
+    if function is not None:
+        if function.nulls == "any" and any(map(is_null, args)):
+            return Typed("null", "nothing")
+        return function.typed(expression, args)
+    has_nothing = any(map(is_null, args))
     if op == "same" and has_nothing:
         return Typed(op, "boolean", args)
     if has_nothing:
@@ -131,16 +99,8 @@ def _typed(expression: Expression, type_of: TypeOf) -> Typed:
     families = [argument.family for argument in args]
     if op == "same" or op in COMPARISONS:
         return _comparison(expression, args, families)
-    if len(args) == 1:
-        if families[0] not in ("number", "float", "interval"):
-            _refuse(
-                expression, f"needs a number or a duration, not {families[0]}", "- and abs() take numbers and durations"
-            )
-        if op == "sqrt":
-            if families[0] == "interval":
-                _refuse(expression, "needs a number, not interval", "sqrt() takes numbers")
-            return Typed(op, "float", args)
-        return Typed(op, families[0], args, args[0].magnitude, args[0].scale)
+    if op == "neg":
+        return signed(expression, args)
     return _arithmetic(expression, args, families)
 
 
@@ -184,7 +144,7 @@ def _literal(literal: Literal) -> Typed:
     if isinstance(value, int):
         return _exact_literal("number", value, 0)
     exponent = int(value.as_tuple().exponent)
-    if value.adjusted() >= _MOST_DIGITS or exponent < -_MOST_DIGITS:  # it does not fit an exact number
+    if value.adjusted() >= MOST_DIGITS or exponent < -MOST_DIGITS:  # it does not fit an exact number
         return Typed("literal", "float", value=float(value))
     scale = max(-exponent, 0)
     return _exact_literal("number", int(Fraction(value) * 10**scale), scale)
@@ -198,21 +158,21 @@ def _comparison(expression: Call, args: tuple[Typed, ...], families: list[str]) 
     left, right = families
     if set(families) == {"number", "float"}:
         return Typed(expression.op, "boolean", args)
-    if left != right and not (left in _TIMES and right in _TIMES):
+    if left != right and not (left in TIMES and right in TIMES):
         hints = {
             "string": "write TIMESTAMP '2024-01-31 12:00:00' or DATE '2024-01-31' for a time",
             "interval": "write INTERVAL 5 SECONDS for a duration",
         }
         hint = next((text for family, text in hints.items() if family in families), "cast one of them in the input")
-        _refuse(expression, f"compares {left} with {right}", hint)
+        refuse(expression, f"compares {left} with {right}", hint)
     if left == "list or struct" or (left == "boolean" and expression.op not in ("=", "<>", "same")):
-        _refuse(
+        refuse(
             expression,
             f"compares {left} values by '{expression.op}'",
             "compare booleans with = or <>, and no lists or structs",
         )
     if left in EXACT:
-        _common(expression, args)
+        common_digits(expression, args)
     return Typed(expression.op, "boolean", args)
 
 
@@ -223,16 +183,16 @@ def _arithmetic(expression: Call, args: tuple[Typed, ...], families: list[str]) 
         return Typed(op, "float", args)
     if numbers:
         return _exact(expression, "number", args)
-    if op == "-" and left in _TIMES and right in _TIMES:
+    if op == "-" and left in TIMES and right in TIMES:
         return _exact(expression, "interval", args)
-    if op in ("+", "-") and right == "interval" and left in (*_TIMES, "interval"):
+    if op in ("+", "-") and right == "interval" and left in (*TIMES, "interval"):
         return _exact(expression, "interval" if left == "interval" else "timestamp", args)
-    if op == "+" and left == "interval" and right in _TIMES:
+    if op == "+" and left == "interval" and right in TIMES:
         return _exact(expression, "timestamp", args)
     if op == "*" and {left, right} == {"number", "interval"} and not args[left == "interval"].scale:
         return _exact(expression, "interval", args)
     hint = "calculate with numbers, add and subtract times and durations, multiply durations by whole numbers"
-    _refuse(expression, f"calculates {left} {op} {right}, which is not defined", hint)
+    refuse(expression, f"calculates {left} {op} {right}, which is not defined", hint)
 
 
 def _exact(expression: Call, family: str, args: tuple[Typed, ...]) -> Typed:
@@ -241,31 +201,10 @@ def _exact(expression: Call, family: str, args: tuple[Typed, ...]) -> Typed:
         magnitude, scale = left.magnitude * right.magnitude, left.scale + right.scale
         needed = left.digits + right.digits + 1
     else:
-        needed, scale = _common(expression, args), max(left.scale, right.scale)
+        needed, scale = common_digits(expression, args), max(left.scale, right.scale)
         l_size, r_size = (side.magnitude * 10 ** (scale - side.scale) for side in args)
         magnitude = l_size + r_size if expression.op in ("+", "-") else min(l_size, r_size)
     node = Typed(expression.op, family, args, magnitude, scale)
-    if max(needed, node.digits) > _MOST_DIGITS:
-        _refuse_size(expression)
+    if max(needed, node.digits) > MOST_DIGITS:
+        refuse_size(expression)
     return node
-
-
-def _common(expression: Call, args: tuple[Typed, ...]) -> int:
-    """Return how many digits both sides need in one scale, and one more; refuse an expression that needs too many."""
-    scale = max(side.scale for side in args)
-    needed = max(side.digits - side.scale for side in args) + scale + 1
-    if needed > _MOST_DIGITS:
-        _refuse_size(expression)
-    return needed
-
-
-def _refuse_size(expression: Expression) -> NoReturn:
-    why = f"could need a number of more than {_MOST_DIGITS} digits"
-    _refuse(expression, why, "divide, which calculates in float64, or move a factor to the other side")
-
-
-def _refuse(expression: Expression, why: str, hint: str) -> NoReturn:
-    text = str(expression)
-    msg = f"'{text if len(text) <= 200 else text[:200] + '...'}' {why}"
-    name = str((*columns_of(expression), text[:200])[0])
-    raise PredicateError(msg, name=name, hint=hint)

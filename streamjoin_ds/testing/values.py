@@ -13,6 +13,7 @@ from typing import Any
 from streamjoin_ds.spec.expression import Expression, Literal
 from streamjoin_ds.spec.join import Join
 from streamjoin_ds.spec.predicate import Column
+from streamjoin_ds.testing.functions import CHOOSING, PLAIN, chosen
 from streamjoin_ds.testing.times import event_time_ns, event_time_us, instant_us
 
 __all__ = ["column_value", "event_time_us", "oracle_value", "plain_value"]
@@ -48,12 +49,14 @@ def oracle_value(join: Join, expression: Expression, rows: Mapping[str, Mapping[
     if op == "between":
         ends = [_compared("<=", values[1], first), _compared("<=", first, values[2])]
         return False if False in ends else None if None in ends else True
+    if op in CHOOSING:
+        return chosen(op, values)
     if None in values:
         return None
-    if op == "sqrt":
-        return math.sqrt(float(first)) if not float(first) < 0 else math.nan
+    if op in PLAIN:
+        return PLAIN[op](*values)
     if len(values) == 1:
-        return not first if op == "not" else abs(first) if op == "abs" else -first
+        return not first if op == "not" else -first
     return _compared(op, *values) if op in _COMPARED else _computed(op, *values)
 
 

@@ -24,9 +24,9 @@ from streamjoin_ds.spec.expression import (
     expression_facts,
     expression_from,
     normalised,
-    rejecting_columns,
 )
 from streamjoin_ds.spec.parse import parse_condition
+from streamjoin_ds.spec.rejecting import rejecting_columns
 from streamjoin_ds.spec.typed import typed_condition
 from streamjoin_ds.testing import oracle_value
 from tests.support.conditions import EPOCH, NUMBERS, SCHEMA, conditions, table

@@ -16,6 +16,7 @@ from streamjoin_ds.spec.parse import parse_condition, parse_predicates
 from streamjoin_ds.spec.predicate import Bound
 
 X, Y = Column("e", "x"), Column("w", "x")
+S = Column("e", "s")
 SECOND = timedelta(seconds=1)
 
 
@@ -91,6 +92,14 @@ SECOND = timedelta(seconds=1)
         ),
         ("e.x > DATE '2024-02-29'", call(">", X, Literal(date(2024, 2, 29)))),
         ("e.x - w.x > INTERVAL 1 MINUTE", call(">", call("-", X, Y), Literal(60 * SECOND))),
+        ("e.s LIKE 'a%' ESCAPE '!'", call("like", Column("e", "s"), Literal("a%"), Literal("!"))),
+        ("e.s NOT LIKE w.s", call("not", call("like", Column("e", "s"), Column("w", "s")))),
+        ("e.s || w.s || 'x' = 'a'", call("=", call("concat", S, Column("w", "s"), Literal("x")), Literal("a"))),
+        ("e.x::int = Ceiling(w.x)", call("=", call("cast", X, Literal("int")), call("ceil", Y))),
+        ("e.x = CAST('3' AS DECIMAL)", call("=", X, call("cast", Literal("3"), Literal("decimal(10, 0)")))),
+        ("CASE e.x WHEN 1 THEN w.x > 1 END", call("case", call("=", X, Literal(1)), call(">", Y, Literal(1)))),
+        ("IF(e.x > 1, TRUE, e.x = 0)", call("case", call(">", X, Literal(1)), Literal(True), call("=", X, Literal(0)))),
+        ("extract(Hour FROM e.x) = 1", call("=", call("extract", Literal("hour"), X), Literal(1))),
         ("e.x", X),
         ("true", Literal(True)),
     ],
@@ -178,8 +187,6 @@ def test_what_is_printed_is_read_again(left: Column, right: Column, one: Bound, 
         ("e.x > TIMESTAMP 'yesterday'", "TIMESTAMP '2024-01-31 12:00:00'"),
         ("e.x > DATE '2024-02-30'", "DATE or TIMESTAMP"),
         ("e.x > TIMESTAMP '0001-01-01T00:00:00+23:00'", "DATE or TIMESTAMP"),
-        ("e.x = CAST('3' AS INT)", "values with a type name"),
-        ("e.x = CAST(w.x AS DATE)", "'CAST(w.x AS DATE)' in it is not supported"),
         ("e.x = x", "not written as stream.column"),
         ("e.x = w.x.y", "not written as stream.column"),
         ("u.PM2.5 = w.x", "not written as stream.column"),
@@ -188,12 +195,8 @@ def test_what_is_printed_is_read_again(left: Column, right: Column, one: Bound, 
         ("e.x IS TRUE", "only be followed by NULL or NOT NULL"),
         ("e.x IN (SELECT x FROM w)", "a list in parentheses"),
         ("e.x IN w.x", "a list in parentheses"),
-        ("e.x LIKE w.x", "'e.x LIKE w.x' in it is not supported"),
-        ("e.x || w.x = 'a'", "'e.x || w.x' in it is not supported"),
         ("e.x ^ w.x = 1", "'e.x ^ w.x' in it is not supported"),
-        ("sin(e.x) = 1", "in it is not supported"),
-        ("my_function(e.x) = 1", "'my_function' in it is not supported"),
-        ("CASE WHEN e.x > 1 THEN w.x > 1 END", "'CASE WHEN e.x > 1 THEN w.x > 1 END' in it is not supported"),
+        ("my_function(e.x) = 1", "the function 'my_function' at character 1 is not supported"),
         ("e.x = ANY (w.x)", "in it is not supported"),
         ("e.x BETWEEN SYMMETRIC w.x + 1 AND w.x", "SYMMETRIC"),
         ("e.x = (SELECT max(x) FROM w)", "'SELECT MAX(x) FROM w' in it is not supported"),
@@ -209,8 +212,8 @@ def test_refused_with_what_would_be_understood(text: str, why: str) -> None:
     with pytest.raises(PredicateSyntaxError) as caught:
         parse_predicates(text)
     assert why in caught.value.message
-    assert "abs(l.a - r.b) <= c" in caught.value.hint
-    assert "`PM2.5`" in caught.value.hint
+    assert "abs(l.a - r.b) <= c" in caught.value.hint or "the function" in why
+    assert "`PM2.5`" in caught.value.hint or "functions are abs(x), sqrt(x)" in caught.value.hint
 
 
 @pytest.mark.parametrize(
@@ -258,8 +261,6 @@ HOSTILE = [
     "e.x = @@version",
     "e.x = :parameter",
     "e.x = ?",
-    "e.x = CAST(w.x AS int)",
-    "e.x::int = w.x",
     "sleep(10) = w.x",
     "e.x = pg_sleep(10)",
     "COPY e TO PROGRAM 'id'",
@@ -313,9 +314,7 @@ def test_bars_are_an_absolute_value(bars: str, plain: str) -> None:
     assert parse_predicates(bars) == parse_predicates(plain)
 
 
-@pytest.mark.parametrize(
-    "text", ["|r.x - s.a <= 1", "r.x | s.a", "r.x | s.a | 1", "r.x || s.a = 'b'", "||r.x| - s.a| <= 1"]
-)
+@pytest.mark.parametrize("text", ["|r.x - s.a <= 1", "r.x | s.a", "r.x | s.a | 1", "||r.x| - s.a| <= 1"])
 def test_other_bars_are_refused(text: str) -> None:
     with pytest.raises(PredicateSyntaxError):
         parse_predicates(text)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any
@@ -49,6 +49,9 @@ LITERALS: dict[str, list[Any]] = {
     "boolean": [True, False],
 }
 
+UNITS = ["year", "quarter", "month", "week", "day", "hour", "minute", "second", "millisecond"]
+FIELDS = ["year", "quarter", "month", "week", "day", "dayofweek", "doy", "hour", "minute", "second"]
+
 
 @st.composite
 def values(draw: st.DrawFn, family: str, depth: int, streams: Sequence[str]) -> Expression:
@@ -58,11 +61,15 @@ def values(draw: st.DrawFn, family: str, depth: int, streams: Sequence[str]) -> 
         return draw(conditions(depth - 1, streams))
     if depth and kind > 2:
         if family in ("number", "float"):
+            if draw(st.booleans()):
+                return draw(functions(family, depth - 1, streams))
             of_floats = ["/", "+", "*", "%", "sqrt"]
             op = draw(st.sampled_from(["+", "-", "*", "%", "neg", "abs"] if family == "number" else of_floats))
             sides = ("number", "number") if family == "number" else draw(st.permutations(["float", "number"]))
             operands = [draw(values(side, depth - 1, streams)) for side in sides]
             return Call(op, tuple(operands[: 1 if op in ("neg", "abs", "sqrt") else 2]))
+        if family == "string" or (family == "timestamp" and kind == 5):
+            return draw(functions(family, depth - 1, streams))
         if family == "interval":
             times = [draw(values(draw(st.sampled_from(["timestamp", "date"])), depth - 1, streams)) for _ in "lr"]
             return draw(
@@ -77,6 +84,64 @@ def values(draw: st.DrawFn, family: str, depth: int, streams: Sequence[str]) -> 
     if kind == 0 or family == "interval":
         return Literal(draw(st.sampled_from([*LITERALS[family], None] if kind == 0 else LITERALS[family])))
     return Column(draw(st.sampled_from(streams)), draw(st.sampled_from(sorted(COLUMNS[family]))))
+
+
+@st.composite
+def functions(draw: st.DrawFn, family: str, depth: int, streams: Sequence[str]) -> Expression:
+    """Draw a function whose values are of this family."""
+
+    def one(of: str = family) -> Expression:
+        return draw(values(of, depth, streams))
+
+    def choice() -> Expression:
+        op = draw(st.sampled_from(["coalesce", "nullif", "greatest", "least", "case"]))
+        if op != "case":
+            return call(op, *(one() for _ in range(2)))
+        parts = [draw(conditions(0, streams)), one(), draw(conditions(0, streams)), one()][
+            : 2 * draw(st.integers(1, 2))
+        ]
+        return Call(op, (*parts, one()) if draw(st.booleans()) else tuple(parts))
+
+    def number() -> Expression:
+        return one(draw(st.sampled_from(["number", "float"])))
+
+    def rounded(of: str) -> Expression:
+        return call("round", one(of), Literal(draw(st.integers(-2, 3))))
+
+    def cast(kinds: Sequence[str], of: Sequence[str]) -> Expression:
+        return call("cast", one(draw(st.sampled_from(of))), Literal(draw(st.sampled_from(kinds))))
+
+    made: dict[str, list[Callable[[], Expression]]] = {
+        "number": [
+            choice,
+            lambda: call(draw(st.sampled_from(["floor", "ceil"])), number()),
+            lambda: rounded("number"),
+            lambda: cast(
+                ["tinyint", "int", "bigint", "decimal(12, 2)", "decimal(38, 4)"], ["number", "float", "boolean"]
+            ),
+            lambda: call("extract", Literal(draw(st.sampled_from(FIELDS))), one("timestamp")),
+        ],
+        "float": [
+            choice,
+            lambda: call(
+                draw(st.sampled_from(["exp", "ln", "sin", "cos", "tan", "radians", "degrees"])),
+                call("*", number(), Literal(Decimal("1e100"))),
+            ),
+            lambda: call(draw(st.sampled_from(["exp", "ln", "sin", "cos", "tan", "radians", "degrees"])), number()),
+            lambda: call(draw(st.sampled_from(["power", "atan2"])), number(), number()),
+            lambda: rounded("float"),
+            lambda: cast(["double"], ["number", "float"]),
+        ],
+        "string": [
+            choice,
+            lambda: call(draw(st.sampled_from(["upper", "lower"])), one()),
+            lambda: Call("concat", tuple(one() for _ in range(draw(st.integers(1, 3))))),
+            lambda: call("substr", one(), *(Literal(draw(st.integers(-3, 3))) for _ in range(draw(st.integers(1, 2))))),
+            lambda: cast(["string"], ["boolean"]),
+        ],
+        "timestamp": [choice, lambda: call("date_trunc", Literal(draw(st.sampled_from(UNITS))), one())],
+    }
+    return draw(st.sampled_from(made[family]))()
 
 
 @st.composite
@@ -95,6 +160,9 @@ def conditions(draw: st.DrawFn, depth: int = 3, streams: Sequence[str] = ("e",))
     sides = [draw(values(draw(st.sampled_from([family, other])), min(depth, 2), streams)) for _ in range(3)]
     if family == "boolean":
         return call(draw(st.sampled_from(["=", "<>", "same"])), *sides[:2])
+    if family == "string" and draw(st.booleans()):
+        pattern = Literal(draw(st.sampled_from(["%", "_", "a%", "%'%", "", "\\%"])))
+        return call("like", sides[0], draw(st.sampled_from([pattern, sides[1]])))
     if kind == 4:
         return Call("between", tuple(sides))
     if kind == 3:
