@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from streamjoin_ds.source.backlog import BacklogFacts
 from streamjoin_ds.spec import duration_text
+from streamjoin_ds.stream.lasting import TOLD_BATCHES, Lasting
 
-__all__ = ["TOLD_BATCHES", "BacklogLog"]
+__all__ = ["BacklogLog"]
 
 _log = logging.getLogger(__name__)
-
-# So many batches in a row must leave more than the one before, or less than they read, before that is logged. A join
-# that works off what was there at its start leaves less with each batch.
-TOLD_BATCHES = 20
 
 
 @dataclass(slots=True)
 class BacklogLog:
-    """Whether a driver has logged that its join falls behind."""
+    """Whether a driver has logged that its join falls behind.
 
-    _is_told: bool = False
-    _batches: int = 0  # batches in a row that contradict what was logged last
+    It does when batch after batch leaves more than the one before: a join that works off what was there at its start
+    leaves less with each. It has caught up when they leave no more than they read.
+    """
+
+    _behind: Lasting = field(default_factory=Lasting)
     _before: int = 0  # rows that the batch before left
 
     def tell(self, facts: BacklogFacts, read: int) -> None:
@@ -36,13 +36,13 @@ class BacklogLog:
             How many records the batch had.
         """
         total = facts.total
-        is_behind = total.rows <= read if self._is_told else total.rows > max(self._before, read)
+        turns = self._behind.turns(
+            total.rows <= read if self._behind.is_told else total.rows > max(self._before, read)
+        )
         self._before = total.rows
-        self._batches = self._batches + 1 if is_behind else 0
-        if self._batches < TOLD_BATCHES:
+        if not turns:
             return
-        self._is_told, self._batches = not self._is_told, 0
-        if not self._is_told:
+        if not self._behind.is_told:
             _log.warning("the join has caught up with its input")
             return
         stream = max(facts.streams, key=lambda name: facts.streams[name].rows)

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from streamjoin_ds.source.offset import DelayFacts
 from streamjoin_ds.spec import duration_text
+from streamjoin_ds.stream.lasting import TOLD_BATCHES, Lasting
 
-__all__ = ["TOLD_BATCHES", "DelayLog"]
+__all__ = ["DelayLog"]
 
 _log = logging.getLogger(__name__)
-
-# So many batches in a row must miss the bound, or keep it again, before that is logged: one slow batch does not count.
-TOLD_BATCHES = 20
 
 
 @dataclass(slots=True)
 class DelayLog:
     """Whether a driver has logged that the bound of delays is not kept."""
 
-    _is_told: bool = False
-    _batches: int = 0  # batches in a row that contradict what was logged last
+    _missed: Lasting = field(default_factory=Lasting)
 
     def tell(self, facts: DelayFacts | None) -> None:
         """Log what is new after a batch: the bound is no longer kept, or is kept again.
@@ -34,10 +31,8 @@ class DelayLog:
         if facts is None or facts.delay_us is None:
             return
         is_missed = facts.delay_us > facts.max_delay_us
-        self._batches = self._batches + 1 if is_missed != self._is_told else 0
-        if self._batches < TOLD_BATCHES:
+        if not self._missed.turns(is_missed != self._missed.is_told):
             return
-        self._is_told, self._batches = is_missed, 0
         bound = duration_text(facts.max_delay_us)
         if not is_missed:
             _log.warning("max_delay %s is kept again: in the last %d batches", bound, TOLD_BATCHES)

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 from pyspark.sql import SparkSession
 
+from streamjoin_ds.checkpoint.inspection import inspected
+from streamjoin_ds.cli import inspect
 from streamjoin_ds.cli.main import group
+from streamjoin_ds.source.backlog import Backlog, BacklogFacts
 from streamjoin_ds.spec import Generator, Stream
 from streamjoin_ds.stream.join import StreamJoin
 
@@ -63,6 +67,19 @@ def test_what_a_checkpoint_holds(checkpoint: Path, typed) -> None:  # type: igno
     assert "window of r" in text
     assert all(name in text for name in blocks)
     assert f"{len(blocks)} blocks" in text
+
+
+def test_what_was_left_for_later_is_shown(checkpoint: Path, typed, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
+    waits = Backlog(12_300, None, 3_200_000, {"0": Backlog(12_000, None, 3_200_000), "1": Backlog(300)})
+    left = BacklogFacts({"r": waits}, "max_rows_per_batch")
+    monkeypatch.setattr(inspect, "inspected", lambda *asked: replace(inspected(*asked), backlog=left))
+    lines = typed("inspect", str(checkpoint)).output.splitlines()
+    begin = lines.index(
+        "stream r: 12,300 records, 3s 200ms waited when the batch was planned; the batch was limited by "
+        "max_rows_per_batch"
+    )
+    assert lines[begin + 1 : begin + 3] == ["  partition 0: 12,000 records, 3s 200ms", "  partition 1: 300 records"]
+    assert json.loads(typed("inspect", str(checkpoint), "--json").stdout)["backlog"] == left.to_facts()
 
 
 def test_a_missing_block_is_shown(checkpoint: Path, typed) -> None:  # type: ignore[no-untyped-def]

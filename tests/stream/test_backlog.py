@@ -21,7 +21,8 @@ from streamjoin_ds.source.kafka import topic_feed
 from streamjoin_ds.source.offset import OFFSET_VERSION, decode_backlog, decode_offset, encode_offset
 from streamjoin_ds.source.position import RowPosition
 from streamjoin_ds.spec import Join, Stream, band, bind
-from streamjoin_ds.stream.backlog_log import TOLD_BATCHES, BacklogLog
+from streamjoin_ds.stream.backlog_log import BacklogLog
+from streamjoin_ds.stream.lasting import TOLD_BATCHES
 from streamjoin_ds.stream.commit import BatchSummary
 from tests.stream.test_topics import Topics
 from tests.support.microbatch import MicroBatches

@@ -7,7 +7,8 @@ import logging
 import pytest
 
 from streamjoin_ds.source.offset import DelayFacts
-from streamjoin_ds.stream.delay_log import TOLD_BATCHES, DelayLog
+from streamjoin_ds.stream.delay_log import DelayLog
+from streamjoin_ds.stream.lasting import TOLD_BATCHES
 
 KEPT, MISSED = DelayFacts(500_000, 400_000, 0), DelayFacts(500_000, 812_345, 77)
 
