@@ -36,9 +36,7 @@ class BacklogLog:
             How many records the batch had.
         """
         total = facts.total
-        turns = self._behind.turns(
-            total.rows <= read if self._behind.is_told else total.rows > max(self._before, read)
-        )
+        turns = self._behind.turns(total.rows <= read if self._behind.is_told else total.rows > max(self._before, read))
         self._before = total.rows
         if not turns:
             return

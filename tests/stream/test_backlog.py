@@ -22,8 +22,8 @@ from streamjoin_ds.source.offset import OFFSET_VERSION, decode_backlog, decode_o
 from streamjoin_ds.source.position import RowPosition
 from streamjoin_ds.spec import Join, Stream, band, bind
 from streamjoin_ds.stream.backlog_log import BacklogLog
-from streamjoin_ds.stream.lasting import TOLD_BATCHES
 from streamjoin_ds.stream.commit import BatchSummary
+from streamjoin_ds.stream.lasting import TOLD_BATCHES
 from tests.stream.test_topics import Topics
 from tests.support.microbatch import MicroBatches
 from tests.support.topics import FakeTopic, fake_topics
