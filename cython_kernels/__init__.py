@@ -11,6 +11,7 @@
        ├──────────► threads/thread_pool.c                     threads that do kernels' tasks without Python's lock
        ├──────────► gather/arrow_rows.c                       small batches in, results out, by Arrow's C data interface
        ├──────────► gather/gather_bytes.c, hash_bytes.c       strings and binary values
+       ├──────────► nearest/nearest.c                         the nearest partners of each probe, kept while pairs come
        ├──────────► periodic/windows.c                        periodic windows that the tuples of a result share
        └──────────► grid/grid_buckets.c, grid_order.c, gather/gather.c                      laying runs out
 
@@ -18,7 +19,8 @@
 
 A folder holds one family: its C, its headers, and the ``.pxi`` that `kernels.pyx` includes for it. ``scan/`` has the
 conditions (`band.h`) and the nested loop; ``grid/`` lays runs out in order and probes them; ``bucket/`` is the bucket
-grid; ``gather/`` copies rows and columns; ``periodic/`` knows periodic windows; ``threads/`` runs tasks; ``simd/`` has
+grid; ``gather/`` copies rows and columns; ``nearest/`` keeps the nearest pairs; ``periodic/`` knows
+periodic windows; ``threads/`` runs tasks; ``simd/`` has
 the registers and asks the CPU. Includes name the folder.
 
 Every name has a readable twin in ``streamjoin_ds.engine.reference``, which documents it; where the two differ, the twin
@@ -39,6 +41,7 @@ from . import native
 __all__ = [
     "FENCE_ROWS",
     "GRID_CHUNK_ROWS",
+    "NEAREST_TIES",
     "SCAN_PAIRS",
     "SCAN_ROWS_ALONE",
     "SCAN_TILE_PROBES",
@@ -52,6 +55,7 @@ __all__ = [
     "CommonWindows",
     "Gate",
     "GridProbe",
+    "NearestPairs",
     "RoomColumns",
     "RowsForm",
     "RunColumns",

@@ -17,6 +17,7 @@ from streamjoin_ds.engine.reference.arguments import Bound, Bytes, Column, Int32
 __all__ = [
     "FENCE_ROWS",
     "GRID_CHUNK_ROWS",
+    "NEAREST_TIES",
     "SCAN_PAIRS",
     "SCAN_ROWS_ALONE",
     "SCAN_TILE_PROBES",
@@ -30,6 +31,7 @@ __all__ = [
     "CommonWindows",
     "Gate",
     "GridProbe",
+    "NearestPairs",
     "RoomColumns",
     "RowsForm",
     "RunColumns",
@@ -58,6 +60,7 @@ _Made = TypeVar("_Made")
 _MadeCo = TypeVar("_MadeCo", covariant=True)
 
 GRID_CHUNK_ROWS: int
+NEAREST_TIES: int
 FENCE_ROWS: int
 SCAN_PAIRS: int
 SCAN_ROWS_ALONE: int
@@ -213,6 +216,14 @@ class CommonWindows:
     @property
     def is_done(self) -> bool: ...
     def filling(self, out_results: Int32, out_ids: Int64 | None = None) -> Task[int]: ...
+
+class NearestPairs:
+    def __init__(self, count: int, k: int) -> None: ...
+    def select(self, positions: Int32, distances: Column) -> Int32: ...
+    def keep(
+        self, positions: Int32, distances: Column, ties: Sequence[Int64], run_numbers: Int32, rows: Int32
+    ) -> None: ...
+    def ranked(self) -> tuple[Int32, Int32, Int32]: ...
 
 class ByteColumn:
     def __init__(self, offsets: Int32, data: Bytes, valid: Bytes | None = None, valid_from: int = 0) -> None: ...

@@ -239,9 +239,16 @@ def _changes(old: BoundJoin, new: BoundJoin) -> list[str]:
         changed.append("predicates")
     if old.how != new.how:
         changed.append("how")
+    if _nearest(old) != _nearest(new):
+        changed.append("nearest")
     if old.result != new.result and "how" not in changed:
         changed.append("select")
     return changed or ["self-pairs"]
+
+
+def _nearest(bound: BoundJoin) -> object:
+    """Return what decides which partners are the nearest; the direction is in the window."""
+    return bound.join.nearest and (bound.join.nearest.k, bound.distance and bound.distance.facts)
 
 
 def _generator(stream: Stream) -> object:

@@ -35,6 +35,8 @@ _METAVARS = {
     "layout": "KIND|LxL",
     "cells": "N",
     "threads": "K",
+    "nearest": "K",
+    "nearest_by": "EXPRESSION",
     "index": "COLUMNS",
     "order": "STREAMS",
     "merge_runs": "N",
@@ -50,10 +52,10 @@ _SWITCHES = {"pin": "--pin/--no-pin", "durable": "--durable/--no-durable"}
 
 _SEVERAL = ("on", "where", "delimiter", "conf")
 _SHARED = (
-    "time", "on", "where", "window", "how", "select", "delay", "idle_timeout", "max_ahead", "delimiter", "on_bad_file",
-    "partition_by", "sub_folders", "file_order", "finished_after", "on_change", "starting_version",
-    "starting_timestamp", "rate", "layout", "cells", "exchange", "kernel", "threads", "pin", "index", "order",
-    "merge_runs", "durable", "max_delay", *READING_KEYS,
+    "time", "on", "where", "window", "how", "nearest", "nearest_by", "nearest_direction", "select", "delay",
+    "idle_timeout", "max_ahead", "delimiter", "on_bad_file", "partition_by", "sub_folders", "file_order",
+    "finished_after", "on_change", "starting_version", "starting_timestamp", "rate", "layout", "cells", "exchange",
+    "kernel", "threads", "pin", "index", "order", "merge_runs", "durable", "max_delay", *READING_KEYS,
 )  # fmt: skip
 
 

@@ -55,7 +55,7 @@ class AskedLayout:
         LayoutError
         """
         if self.kind == "ranges" and bound.decided:
-            msg = f"how={bound.how} has no layouts of ranges: a tuple's partners may lie in several of them"
+            msg = f"{bound.join.asked} has no layouts of ranges: a tuple's partners may lie in several of them"
             raise LayoutError(msg, name="layout", hint="use auto, grid, or group counts")
         if self.grid is not None:
             check_deciding(bound, self.grid)

@@ -33,7 +33,7 @@ def deciding_layout(bound: BoundJoin, cells: int) -> Layout:
         There can be no more than one.
     """
     if len(bound.decided) > 1 and cells > 1:
-        msg = f"how={bound.how} works in one cell: only there it meets all partners of both streams' tuples"
+        msg = f"{bound.join.asked} works in one cell: only there it meets all partners of both streams' tuples"
         raise LayoutError(msg, name="cells", hint="leave it out, or give 1; threads= uses several cores in it")
     return Layout(tuple(cells if stream in bound.decided else 1 for stream in range(len(bound.names))))
 
@@ -50,5 +50,7 @@ def check_deciding(bound: BoundJoin, layout: CellLayout) -> None:
     counts = layout.counts if isinstance(layout, Layout) else None
     if counts is None or any(counts[1 - stream] > 1 for stream in bound.decided):
         shown = "1x1" if len(bound.decided) > 1 else deciding_layout(bound, max(layout.cells, 2))
-        msg = f"how={bound.how} needs a layout in which one cell has all partners of a tuple, and {layout} is another"
+        msg = (
+            f"{bound.join.asked} needs a layout in which one cell has all partners of a tuple, and {layout} is another"
+        )
         raise LayoutError(msg, name="layout", hint=f"use auto, or for example {shown}")

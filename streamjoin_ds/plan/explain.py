@@ -51,6 +51,12 @@ _HOW = {
 }
 
 
+_NEAREST = {
+    "inner": "inner: tuples of {0}, each with its nearest of {1}, when all partners are known",
+    "left": "left: tuples of {0}, each with its nearest of {1} or alone, when all partners are known",
+}
+
+
 def explain(
     plan: Plan,
     load: Load | None = None,
@@ -93,7 +99,10 @@ def _join(bound: BoundJoin) -> Iterator[str]:
     join = bound.join
     yield f"  window      {join.window.describe(join.names)}"
     if bound.decided:
-        yield f"  how         {_HOW[bound.how].format(*join.names)}"
+        kinds = _HOW if join.nearest is None else _NEAREST
+        yield f"  how         {kinds[bound.how].format(*join.names)}"
+    if join.nearest is not None and bound.distance is not None:
+        yield f"  nearest     the {join.nearest.k} of {join.names[1]} with the smallest {bound.distance.text}"
     for stream, schema in zip(join.streams, bound.schemas, strict=True):
         delay = f", delay {stream.delay}" if stream.delay_us else ""
         columns = f"{len(schema)} columns travel ({', '.join(schema.names)})"

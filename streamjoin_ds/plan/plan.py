@@ -123,7 +123,7 @@ class Plan:
         for layout in (self.layout, *(layout for _, layout in self.layout_schedule)):
             check_deciding(self.bound, layout)
         if self.bound.decided and self.wanted not in (None, self.layout):
-            msg = f"a join with how={self.bound.how} keeps its layout, {self.layout}"
+            msg = f"a join with {self.bound.join.asked} keeps its layout, {self.layout}"
             raise LayoutError(msg, name="layout", hint="leave it out, or use a new checkpoint and a new table")
         if any(layout.cells > self.cells for _, layout in self.layout_schedule):
             msg = f"a layout of the schedule has more cells than the plan, which has {self.cells}"

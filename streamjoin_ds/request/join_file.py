@@ -12,12 +12,8 @@ is parsed, for flags, files and Python alike. No message shows a value: it may b
 
 from __future__ import annotations
 
-import functools
-import operator
-import re
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -25,8 +21,10 @@ import msgspec
 
 from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.plan import EXCHANGES, KERNELS
+from streamjoin_ds.request.key import LIST, LISTS, NUMBERS, TABLE, VERSIONS, Key
 from streamjoin_ds.spec.folder_options import FILE_ORDER, SUB_FOLDERS
 from streamjoin_ds.spec.how import HOWS
+from streamjoin_ds.spec.nearest import DIRECTIONS, MAX_NEAREST
 from streamjoin_ds.spec.stream import FORMATS, ON_BAD_FILE, ON_CHANGE, PARTITION_BY, TIME_UNITS
 from streamjoin_ds.stream.sensor_options import READER_OPTIONS
 
@@ -35,103 +33,9 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-__all__ = ["JOIN_KEYS", "READING_KEYS", "STREAM_KEYS", "Key", "json_schema", "read_join_file"]
+__all__ = ["JOIN_KEYS", "READING_KEYS", "STREAM_KEYS", "json_schema", "read_join_file"]
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
-_LIST, _TABLE, _LISTS, _NUMBERS = list[str], dict[str, str], dict[str, str | list[str]], dict[str, float]
-_VERSIONS = dict[str, int | str]
-_WORDS = {
-    str: "a text",
-    int: "a whole number",
-    float: "a number",
-    bool: "true or false",
-    _LIST: "a list of texts",
-    _TABLE: "a table of texts",
-    _LISTS: "a table of texts and lists",
-    _NUMBERS: "a table of numbers",
-    _VERSIONS: "a table of numbers and texts",
-}
-
-
-@dataclass(frozen=True)
-class Key:
-    """A key of the file, or of the table of one of its streams.
-
-    Parameters
-    ----------
-    help : str
-        What the key is for: one or two sentences.
-    kinds : tuple of type
-        The types that its value may have; they are keys of `_WORDS`.
-    note : str
-        In brackets: its default, or that it is required.
-    one_of : tuple of str
-        The texts that are valid, if they are few.
-    example : object
-        A value of one of the kinds.
-    limits : mapping
-        Limits of a number, in JSON Schema's words.
-    """
-
-    help: str
-    kinds: tuple[Any, ...] = (str,)
-    note: str = ""
-    one_of: tuple[str, ...] = ()
-    example: object = None
-    limits: Mapping[str, int] | None = None
-
-    @property
-    def type(self) -> Any:
-        """The type by which msgspec checks a value, with what the JSON Schema says about the key."""
-        extra: dict[str, Any] = {"enum": list(self.one_of)} if self.one_of and self.kinds == (str,) else {}
-        about = msgspec.Meta(
-            description=f"{self.help}  {self.note}".strip(),
-            examples=None if self.example is None else [self.example],
-            extra_json_schema=extra | dict(self.limits or {}),
-        )
-        return Annotated[functools.reduce(operator.or_, self.kinds), about]
-
-    @property
-    def words(self) -> str:
-        """What a message says of a refused value: ``not a text``, ``neither a text nor a list of texts``."""
-        words = [_WORDS[kind] for kind in self.kinds]
-        return f"not {words[0]}" if len(words) == 1 else f"neither {' nor '.join(words)}"
-
-    @property
-    def hint(self) -> str:
-        """What a message says that is valid."""
-        if self.one_of:
-            return f"one of {', '.join(self.one_of)}"
-        if self.example is not None:
-            return f"for example {_toml_text(self.example)}"
-        return f"give {' or '.join(_WORDS[kind] for kind in self.kinds)}, or leave it out"
-
-    def check(self, value: object, what: str, name: str) -> None:
-        """Refuse a value of another kind.
-
-        Raises
-        ------
-        ArgumentError
-            The value is of another kind; the message names `what` was refused, the error has the key's `name`.
-        """
-        try:
-            msgspec.convert(value, self.type)
-        except msgspec.ValidationError:  # its message may show the value
-            msg = f"{what} is {self.words}"
-            raise ArgumentError(msg, name=name, hint=self.hint) from None
-
-
-def _toml_text(value: object) -> str:
-    """Return a text, a number, a list of texts or a table as TOML writes it."""
-    if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{_toml_name(name)} = {_toml_text(each)}" for name, each in value.items()) + "}"
-    if isinstance(value, list):
-        return "[" + ", ".join(map(_toml_text, value)) + "]"
-    return f'"{value}"' if isinstance(value, str) else str(value)
-
-
-def _toml_name(name: str) -> str:
-    return name if re.fullmatch(r"[\w-]+", name, re.ASCII) else f'"{name}"'
 
 
 def _reading(name: str) -> Key:
@@ -157,19 +61,19 @@ JOIN_KEYS: dict[str, Key] = {
     "on": Key(
         'A condition on results, for example "abs(e.x - w.x) <= 0.1 AND e.y > w.y". If there are '
         "several, all must hold.",
-        (str, _LIST),
+        (str, LIST),
         example=["abs(e.x - w.x) <= 0.1"],
     ),
     "where": Key(
         'A condition on the tuples of one stream: "e.altitude > 1000", or "e: altitude > 1000". Others are left out.',
-        (str, _LIST),
+        (str, LIST),
         example="e.altitude > 1000",
     ),
     "window": Key(
         "Which tuples may meet. 15s: those whose event times are at most so far apart, or e=6h,w=0s for each stream. "
         "'last 1000': a tuple meets the last 1000 of each other stream. 'every 10s for 60s': those that share a window "
         "of 60s, one of which ends every 10s; with 'lag 3' those in windows that are 3 apart.",
-        (str, _TABLE),
+        (str, TABLE),
         "[required]",
         example="15s",
     ),
@@ -179,12 +83,28 @@ JOIN_KEYS: dict[str, Key] = {
         note="[default: inner]",
         one_of=HOWS,
     ),
-    "select": Key("Columns of a result: e.icao24,w.*.", (str, _LIST), "[default: all]", example=["e.icao24", "w.*"]),
-    "time": Key("Column of the event time: ts, or e=ts,w=time.", (str, _TABLE), "[default: ts]", example="ts"),
-    "delay": Key("How late a tuple may be: 30s, or e=30s,w=0s.", (str, _TABLE), "[default: 0s]", example="30s"),
+    "nearest": Key(
+        "Of the partners of a tuple of the first stream only so many make rows, the nearest.",
+        (int,),
+        "[default: all]",
+        limits={"minimum": 1, "maximum": MAX_NEAREST},
+    ),
+    "nearest_by": Key(
+        "The distance by which partners are the nearest, such as abs(e.x - w.x).",
+        note="[default: the time between the two]",
+        example="abs(e.x - w.x)",
+    ),
+    "nearest_direction": Key(
+        "Which partners may be the nearest: both, backward (not after the tuple), forward (not before it).",
+        note="[default: both]",
+        one_of=DIRECTIONS,
+    ),
+    "select": Key("Columns of a result: e.icao24,w.*.", (str, LIST), "[default: all]", example=["e.icao24", "w.*"]),
+    "time": Key("Column of the event time: ts, or e=ts,w=time.", (str, TABLE), "[default: ts]", example="ts"),
+    "delay": Key("How late a tuple may be: 30s, or e=30s,w=0s.", (str, TABLE), "[default: 0s]", example="30s"),
     "delimiter": Key(
         "What separates the fields of CSV files: ';' or tab, or e=';' for one stream alone.",
-        (str, _LIST),
+        (str, LIST),
         "[default: ,]",
         example=";",
     ),
@@ -231,13 +151,13 @@ JOIN_KEYS: dict[str, Key] = {
     ),
     "index": Key(
         "Columns by which windows are laid out: e.latitude,e.longitude,w.latitude; or scan.",
-        (str, _LIST, _LISTS),
+        (str, LIST, LISTS),
         "[default: auto, chosen for each run]",
         example={"e": ["latitude", "longitude"], "w": "scan"},
     ),
     "order": Key(
         "Order in which the streams join: e,w,x.",
-        (str, _LIST),
+        (str, LIST),
         "[default: auto, by selectivity]",
         example=["e", "w", "x"],
     ),
@@ -257,20 +177,20 @@ JOIN_KEYS: dict[str, Key] = {
     ),
     "idle_timeout": Key(
         "Time without a record after which a stream no longer holds up the others: 10m, or e=10m.",
-        (str, _TABLE),
+        (str, TABLE),
         "[default: never]",
         example="10m",
     ),
     "max_ahead": Key(
         "A record that is further ahead of its stream than this is rejected: 1h, or e=1h.",
-        (str, _TABLE),
+        (str, TABLE),
         "[default: no limit]",
         example="1h",
     ),
     "on_bad_file": Key(
         "What happens at a file that cannot be read: stop (the join stops) or quarantine (the file is set aside, as a "
         "row of the rejects); or e=quarantine for one stream.",
-        (str, _TABLE),
+        (str, TABLE),
         "[default: stop]",
         one_of=ON_BAD_FILE,
         example="quarantine",
@@ -278,28 +198,28 @@ JOIN_KEYS: dict[str, Key] = {
     "on_change": Key(
         "What happens at a version of a Delta table that deletes or rewrites rows: stop (the join stops) or ignore "
         "(only what it inserted is read, where the table has a change feed); or e=ignore for one stream.",
-        (str, _TABLE),
+        (str, TABLE),
         "[default: stop]",
         one_of=ON_CHANGE,
         example="ignore",
     ),
     "starting_version": Key(
         "A Delta table is read from the changes of this version on, or after its newest (latest): 12, or e=12.",
-        (int, str, _VERSIONS),
+        (int, str, VERSIONS),
         "[default: begin with the rows that the table has]",
         example=12,
     ),
     "starting_timestamp": Key(
         "A Delta table is read from the first version on that was committed then or later: 2026-01-31T12:00:00Z, or "
         "e=2026-01-31.",
-        (str, _TABLE),
+        (str, TABLE),
         "[default: begin with the rows that the table has]",
         example="2026-01-31T12:00:00Z",
     ),
     "partition_by": Key(
         "A stream has many partitions, each with an order of its own: each file of its folder (file) or each "
         "sub-folder (folder); or e=folder for one stream.",
-        (str, _TABLE),
+        (str, TABLE),
         "[default: one order]",
         one_of=PARTITION_BY,
         example="file",
@@ -307,33 +227,33 @@ JOIN_KEYS: dict[str, Key] = {
     "sub_folders": Key(
         "Whether the files of sub-folders are read too, their names such as date=2024-01-01 as columns (read), or "
         "passed over (skip); or e=read for one stream.",
-        (str, _TABLE),
+        (str, TABLE),
         "[default: skip]",
         one_of=SUB_FOLDERS,
         example="read",
     ),
     "file_order": Key(
         "The order of a folder's files: by their names (name), or by their times of change (modified); or e=modified.",
-        (str, _TABLE),
+        (str, TABLE),
         "[default: name]",
         one_of=FILE_ORDER,
         example="modified",
     ),
     "finished_after": Key(
         "Time without a change after which a file is finished, and the next one may be begun: 30s, or e=30s.",
-        (str, _TABLE),
+        (str, TABLE),
         "[default: once a later file is there]",
         example="30s",
     ),
     "rate": Key(
         "Tuples a second, by which the layout is chosen at first: 1000, or e=1000,w=20000.",
-        (float, _NUMBERS),
+        (float, NUMBERS),
         "[default: the rate at which the input begins]",
         example={"e": 1000, "w": 20_000},
     ),
     "master": Key("Spark's master.", note="[default: local, on all cores]", example="local[2]"),
     "conf": Key(
-        "A setting of the Spark session; there may be several.", (_TABLE, _LIST), example={"spark.ui.enabled": "true"}
+        "A setting of the Spark session; there may be several.", (TABLE, LIST), example={"spark.ui.enabled": "true"}
     ),
     **{name: _reading(name) for name in READING_KEYS},
 }
@@ -349,7 +269,7 @@ STREAM_KEYS: dict[str, Key] = {
     "delay": Key("How late a tuple may be.", note="[default: 0s]", example="30s"),
     "schema": Key(
         "Columns and their Arrow types.",
-        (_TABLE,),
+        (TABLE,),
         "[default: inferred from the first file]",
         example={"ts": "timestamp[us, tz=UTC]", "x": "double"},
     ),
@@ -359,7 +279,7 @@ STREAM_KEYS: dict[str, Key] = {
         "What separates the fields of CSV files: one character, or tab.", note="[default: ,]", example=";"
     ),
     "where": Key(
-        "A condition on the tuples; others are left out.", (str, _LIST), "[default: all]", example="altitude > 1000"
+        "A condition on the tuples; others are left out.", (str, LIST), "[default: all]", example="altitude > 1000"
     ),
     "idle_timeout": Key(
         "Time without a record after which the stream no longer holds up the others.",

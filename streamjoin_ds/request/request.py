@@ -10,7 +10,7 @@ from typing import Any
 from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.request.join_file import JOIN_KEYS, READING_KEYS, read_join_file
 from streamjoin_ds.source.generated.generator import synthetic_rows
-from streamjoin_ds.spec import Call, Expression, Generator, Stream
+from streamjoin_ds.spec import Call, Expression, Generator, Nearest, Stream
 from streamjoin_ds.spec.expression import streams_of
 from streamjoin_ds.spec.parse import parse_condition
 from streamjoin_ds.spec.rate import rate_from_text
@@ -96,8 +96,26 @@ def request_of(config: Path | None, given: Mapping[str, Any]) -> Request:
         window=facts["window"],
         select=facts.get("select"),
         how=facts.get("how", "inner"),
+        nearest=_nearest(facts),
     )
     return requested(join, facts)
+
+
+def _nearest(facts: Mapping[str, Any]) -> Nearest | None:
+    """Return the nearest partners that are asked for.
+
+    Raises
+    ------
+    ArgumentError
+        A distance or a direction is given, and nobody asks for the nearest.
+    """
+    given = {key.partition("_")[2]: facts[key] for key in ("nearest_by", "nearest_direction") if key in facts}
+    if "nearest" in facts:
+        return Nearest(facts["nearest"], **given)
+    for part in given:
+        msg = f"nearest_{part} is given without nearest"
+        raise ArgumentError(msg, name=f"nearest_{part}", hint="say how many partners of a tuple make rows: nearest = 1")
+    return None
 
 
 def given_flags(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import pyarrow as pa
@@ -20,7 +19,9 @@ from streamjoin_ds.errors import ColumnError, PredicateError, SqlSyntaxError, St
 from streamjoin_ds.request.request import Request, described_streams, requested
 from streamjoin_ds.script.catalog import Catalog, table_name, watermark_of
 from streamjoin_ds.script.conditions import Conditions, Names, Term, column_of
+from streamjoin_ds.script.nearest import nearest_of, ranked_input, written_join
 from streamjoin_ds.script.options import TABLE_KEYS, facts_of, stream_facts
+from streamjoin_ds.script.schemas import Schemas
 from streamjoin_ds.script.sql_text import Span, SqlText, Token
 from streamjoin_ds.script.statements import Input, Item, Statement, StreamStatement
 from streamjoin_ds.script.time_bounds import Contradiction, TimeBound, Unbounded, window_of
@@ -125,10 +126,11 @@ class Asked:
         """
         frames = {} if catalog is None or not self.needs_catalog else self._frames(catalog)
         streams = self._streams(frames)
-        schemas = _Schemas(streams, frames, self._inferred)
+        schemas = Schemas(streams, frames, self._inferred)
         names = Names([stream.name for stream in streams], schemas.names, schemas.declared)
         predicates, window = self._conditions(streams, names, schemas)
-        if self._how != "inner":
+        nearest = nearest_of(self._text, self._query, Conditions(self._text, names, {}), names.streams)
+        if not self._has_pairs:
             streams = self._filtered(streams, names)
         selected, columns = self._selected(names, schemas)
         sources = [stream.source for stream in streams if stream.source is not None]
@@ -141,6 +143,7 @@ class Asked:
                 # SQL leaves no pair out: a tuple meets itself unless a condition says otherwise.
                 include_self_pairs=len(sources) > len({*map(str, sources)}) or _has_same(frames),
                 how=self._how,
+                nearest=nearest,
             )
         )
         facts = self.facts
@@ -175,6 +178,9 @@ class Asked:
                 return term.span
         if error.name == "how":
             return next((one.how_span for one in self._query.inputs if one.how != "inner"), None)
+        if error.name.startswith("nearest"):
+            ranked = ranked_input(self._query)
+            return None if ranked is None or ranked.ranking is None else ranked.ranking.span
         begins = error.message.split()[:2]
         for option in (error.name.partition(" of ")[0], *begins):
             if option in self.statement.options:
@@ -199,10 +205,10 @@ class Asked:
         query, text = self._query, self._text
         taken: dict[str, Input] = {}
         for one in query.inputs:
-            if one.how != "inner" and len(query.inputs) > 2:
-                words = " ".join(text.slice(one.how_span).upper().split())
+            if (one.how != "inner" or one.ranking is not None) and len(query.inputs) > 2:
+                words, span = written_join(text, one)
                 hint = "write JOIN, or two queries: the results of the first are a stream for the second"
-                raise text.refused(one.how_span, f"{words} needs two streams, and this query has more", hint, one.how)
+                raise text.refused(span, f"{words} needs two streams, and this query has more", hint, one.how)
             if one.alias.casefold() in taken:
                 why = f"two streams of this query are named '{one.alias}'"
                 raise text.refused(one.span, why, "give each its own name: FROM e JOIN e AS f", one.alias)
@@ -287,11 +293,12 @@ class Asked:
     # ON, WHERE and SELECT
 
     def _conditions(
-        self, streams: Sequence[Stream], names: Names, schemas: _Schemas
+        self, streams: Sequence[Stream], names: Names, schemas: Schemas
     ) -> tuple[list[Predicate], WindowLike]:
         times = {stream.name: stream.time for stream in streams}
         written = [one.on for one in self._query.inputs if one.on]
-        written += [self._query.where] if self._query.where and self._how == "inner" else []
+        written += [one.ranking.tokens for one in self._query.inputs if one.ranking and one.ranking.is_match]
+        written += [self._query.where] if self._query.where and self._has_pairs else []
         reader = Conditions(self._text, names, times)
         bounds, terms, bounding = _read(reader, written)
         self._terms = [*terms, *bounding]
@@ -315,14 +322,14 @@ class Asked:
 
         A condition of ON only says who is a partner. One of WHERE on the other stream would leave those rows out.
         """
-        shown = {"left": [0], "semi": [0], "anti": [0], "right": [1], "full": []}[self._how]
+        shown = {"inner": [0], "left": [0], "semi": [0], "anti": [0], "right": [1], "full": []}[self._how]
         found = list(streams)
         _, terms, _ = Conditions(self._text, names, {}).read(self._query.where) if self._query.where else ([], [], [])
         for term in terms:
             of = streams_of(term.expression)
             place = names.streams.index(of[0]) if len(of) == 1 else -1
             if place not in shown:
-                words = " ".join(self._text.slice(self._query.inputs[1].how_span).upper().split())
+                words, _ = written_join(self._text, self._query.inputs[1])
                 about = "no stream" if not shown else f"a stream other than {names.streams[shown[0]]}"
                 why = f"with {words}, WHERE cannot be about {about}" if shown else f"WHERE is not possible with {words}"
                 hint = "write the condition after ON; tuples without a partner are those of LEFT ANTI JOIN"
@@ -336,6 +343,11 @@ class Asked:
     @property
     def _how(self) -> str:
         return next((one.how for one in self._query.inputs if one.how != "inner"), "inner")
+
+    @property
+    def _has_pairs(self) -> bool:
+        """Whether a row is all partners of a tuple, so that WHERE is one with ON."""
+        return self._how == "inner" and ranked_input(self._query) is None
 
     def _predicates(self, term: Term) -> tuple[Predicate, ...]:
         return self._located(lambda: predicates_of(term.expression), term.span)
@@ -355,7 +367,7 @@ class Asked:
             )
         raise self._text.refused(joined.span, why, hint, "window")
 
-    def _selected(self, names: Names, schemas: _Schemas) -> tuple[list[str], tuple[str, ...]]:
+    def _selected(self, names: Names, schemas: Schemas) -> tuple[list[str], tuple[str, ...]]:
         """Return the columns of the result as `Join` takes them, and their names in the order of the SELECT list."""
         found: list[str] = []
         columns: list[str] = []
@@ -388,43 +400,6 @@ class Asked:
             return column_of(self._text, names, Token("", column, "name", item.span))
         stream = self._stream_of(item, names)
         return stream, names.column(stream, column)
-
-
-class _Schemas:
-    """The columns of a query's streams; a source is looked at only when it is asked for."""
-
-    def __init__(
-        self, streams: Sequence[Stream], frames: Mapping[str, DataFrame], infer: Callable[[Stream], pa.Schema]
-    ) -> None:
-        self._streams = {stream.name: stream for stream in streams}
-        self._infer = infer
-        self.frames = frames
-
-    @cached_property
-    def declared(self) -> dict[str, list[str]]:
-        """The columns of the streams over frames, and of those whose columns were declared."""
-        known = {name: list(frame.columns) for name, frame in self.frames.items()}
-        return known | {
-            name: list(stream.schema.names)
-            for name, stream in self._streams.items()
-            if isinstance(stream.schema, pa.Schema)
-        }
-
-    def names(self, stream: str) -> list[str]:
-        """Return the columns of a stream."""
-        return self.declared[stream] if stream in self.declared else list(self._infer(self._streams[stream]).names)
-
-    def has_fine_times(self) -> bool:
-        """Whether an event time has parts of a microsecond. DataFrames of Spark have none."""
-        for stream in self._streams.values():
-            if stream.name in self.frames or stream.is_topic:
-                continue
-            kind = self._infer(stream).field(stream.time).type
-            if pa.types.is_timestamp(kind) and kind.unit == "ns":
-                return True
-            if pa.types.is_integer(kind) and stream.time_unit == "ns":
-                return True
-        return False
 
 
 def _read(reader: Conditions, written: Sequence[Sequence[Token]]) -> tuple[list[TimeBound], list[Term], list[Term]]:

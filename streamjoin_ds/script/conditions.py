@@ -15,7 +15,7 @@ from streamjoin_ds.script.sql_text import Span, SqlText, Token
 from streamjoin_ds.script.time_bounds import TimeBound, time_bounds
 from streamjoin_ds.spec.columns import names_hint
 from streamjoin_ds.spec.expression import Expression, conjuncts
-from streamjoin_ds.spec.parse import parse_condition
+from streamjoin_ds.spec.parse import parse_condition, parse_value
 
 __all__ = ["Conditions", "Names", "Term", "column_of"]
 
@@ -111,6 +111,19 @@ class Conditions:
                 bounds += found or ()
                 (terms if found is None else bounding).append(Term(conjunct, span))
         return bounds, terms, bounding
+
+    def value(self, tokens: Sequence[Token]) -> Expression:
+        """Return the expression that some tokens are: a value of any type.
+
+        Raises
+        ------
+        SqlSyntaxError, PredicateSyntaxError
+            It is not understood; the error says where it stands.
+        """
+        try:
+            return parse_value(self._written(tokens))
+        except StreamJoinError as error:
+            raise self._text.located(error, tokens[0].span.to(tokens[-1].span)) from None
 
     def _written(self, tokens: Sequence[Token]) -> str:
         """Return a condition's text as `spec.parse` reads it."""

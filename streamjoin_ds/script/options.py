@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from streamjoin_ds.errors import StreamJoinError
-from streamjoin_ds.request.join_file import JOIN_KEYS, STREAM_KEYS, Key
+from streamjoin_ds.request.join_file import JOIN_KEYS, STREAM_KEYS
+from streamjoin_ds.request.key import Key
 from streamjoin_ds.script.sql_text import SqlText
 from streamjoin_ds.script.statements import Option, StreamStatement
 from streamjoin_ds.spec.columns import names_hint
@@ -24,6 +25,10 @@ _WRITTEN = {
     "where": "write the condition after WHERE",
     "select": "write the columns after SELECT",
     "how": "write LEFT JOIN, RIGHT JOIN, FULL JOIN, LEFT SEMI JOIN or LEFT ANTI JOIN",
+    **dict.fromkeys(
+        ("nearest", "nearest_by", "nearest_direction"),
+        "write ASOF JOIN w MATCH_CONDITION (e.ts >= w.ts) ON ..., or JOIN w EXACT NEAREST 3 BY DISTANCE ... ON ...",
+    ),
     "conf": "write SET spark.ui.enabled = false, for example",
 }
 _OF_SESSION = ("master",)

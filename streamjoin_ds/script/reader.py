@@ -10,6 +10,10 @@
     query:  SELECT * | stream.* | stream.column [AS name], ...
             FROM stream [alias] {[INNER | LEFT | RIGHT | FULL | SEMI | ANTI | CROSS] JOIN stream [alias] [ON condition]}
             [WHERE condition]
+
+    of two streams also:
+            FROM stream [alias] [INNER | LEFT] ASOF JOIN stream [alias] MATCH_CONDITION (one >= other) [ON condition]
+            FROM stream [alias] [INNER | LEFT] JOIN stream [alias] EXACT NEAREST [k] BY DISTANCE value [ON condition]
 """
 
 from __future__ import annotations
@@ -20,8 +24,19 @@ import pyarrow as pa
 
 from streamjoin_ds.script.column_types import column_type
 from streamjoin_ds.script.cursor import Cursor
+from streamjoin_ds.script.not_here import NOT_HERE
 from streamjoin_ds.script.sql_text import Span, SqlText, Token
-from streamjoin_ds.script.statements import Explained, Input, Item, Option, Query, Statement, StreamStatement, Value
+from streamjoin_ds.script.statements import (
+    Explained,
+    Input,
+    Item,
+    Option,
+    Query,
+    Ranking,
+    Statement,
+    StreamStatement,
+    Value,
+)
 
 __all__ = ["AnyStatement", "statements"]
 
@@ -31,56 +46,8 @@ _STATEMENTS = "CREATE STREAM, SET, INSERT INTO, SELECT or EXPLAIN"
 _VALUE = "a value: 'text', a number, TRUE or FALSE"
 _JOIN_WORDS = ("JOIN", "INNER", "LEFT", "RIGHT", "FULL", "CROSS", "SEMI", "ANTI", "NATURAL", "ASOF", "LATERAL")
 # Words of a condition after which an operand follows.
-_GOES_ON = (
-    "AND",
-    "OR",
-    "NOT",
-    "IS",
-    "BETWEEN",
-    "IN",
-    "LIKE",
-    "CASE",
-    "WHEN",
-    "THEN",
-    "ELSE",
-    "INTERVAL",
-)  # an operand follows
+_GOES_ON = ("AND", "OR", "NOT", "IS", "BETWEEN", "IN", "LIKE", "CASE", "WHEN", "THEN", "ELSE", "INTERVAL")
 _AFTER_QUERY = "JOIN, WHERE, or ; and the next statement"
-
-# What SQL has and a join has not: what to say, by the word with which it begins.
-_NOT_HERE = {
-    "ASOF": ("ASOF JOIN is not possible yet", "an inner join of all partners within a window is: JOIN ... ON ..."),
-    "NATURAL": ("NATURAL JOIN is not possible", "name the columns: JOIN w ON e.id = w.id"),
-    "LATERAL": ("LATERAL is not possible", "join streams by their names"),
-    "USING": ("USING is not possible", "write ON e.id = w.id"),
-    "GROUP BY": (
-        "GROUP BY is not possible yet",
-        "insert the pairs, and sum over the table of results up to its punctuation",
-    ),
-    "HAVING": ("HAVING is not possible", "write the condition after WHERE"),
-    "QUALIFY": ("QUALIFY is not possible", "write the condition after WHERE"),
-    "ORDER BY": (
-        "ORDER BY is not possible: results of streams have no last row",
-        "order the table when you read it; its punctuations say up to which event time it is complete",
-    ),
-    "SORT BY": ("SORT BY is not possible: results of streams have no last row", "order the table when you read it"),
-    "LIMIT": ("LIMIT is not possible: results of streams have no last row", "limit the rows when you read the table"),
-    "OFFSET": ("OFFSET is not possible: results of streams have no order", "pass over rows when you read the table"),
-    "DISTINCT": ("DISTINCT is not possible", "each result is there once; its numbers tell rows apart"),
-    "UNION": ("UNION is not possible", "write two INSERT statements, each with a table and a checkpoint of its own"),
-    "EXCEPT": ("EXCEPT is not possible", "write the condition after WHERE"),
-    "INTERSECT": ("INTERSECT is not possible", "write the condition after ON"),
-    "CLUSTER BY": ("CLUSTER BY is not possible", "leave it out: the layout option says how tuples are dealt"),
-    "DISTRIBUTE BY": ("DISTRIBUTE BY is not possible", "leave it out: the layout option says how tuples are dealt"),
-    "TABLESAMPLE": ("TABLESAMPLE is not possible", "leave it out"),
-    "WINDOW": (
-        "WINDOW is not possible here",
-        "bound the event times after ON, or write INSERT INTO table WITH (window = 'last 1000')",
-    ),
-    "VALUES": ("VALUES is not possible", "select from a join of streams"),
-    "OVERWRITE": ("OVERWRITE is not possible: results are only ever added", "write INSERT INTO"),
-    "NEAREST": ("NEAREST BY is not possible yet", "an inner join of all partners within a window is"),
-}
 
 
 def statements(text: SqlText) -> list[AnyStatement]:
@@ -306,13 +273,17 @@ class _Reader:
         begin = cursor.span
         if cursor.took(","):
             return self._input("inner", begin)
-        if cursor.word in ("NATURAL", "ASOF", "LATERAL"):
+        if cursor.word in ("NATURAL", "LATERAL"):
             self._not_here("JOIN")
         if cursor.word not in _JOIN_WORDS:
             return None
-        how, last = self._how(), cursor.expect("JOIN")
-        joined = self._input(how, begin.to(last.span))
-        return joined
+        is_cross, how, is_as_of = cursor.word == "CROSS", self._how(), cursor.took("ASOF")
+        last = cursor.expect("JOIN")
+        span = begin.to(last.span)
+        if is_as_of and (is_cross or how not in ("inner", "left")):
+            words = " ".join(self._text.slice(span).upper().split())
+            raise self._text.refused(span, f"{words} is not possible", "write ASOF JOIN or LEFT ASOF JOIN", "how")
+        return self._input(how, span, is_as_of=is_as_of)
 
     def _how(self) -> str:
         cursor = self._cursor
@@ -322,8 +293,6 @@ class _Reader:
         for word in ("SEMI", "ANTI"):
             if cursor.took(word):
                 return word.lower()
-        if cursor.word == "ASOF":
-            self._not_here("JOIN")
         if left:
             cursor.took("OUTER")
             return "left"
@@ -333,7 +302,7 @@ class _Reader:
                 return word.lower()
         return "inner"
 
-    def _input(self, how: str, how_span: Span) -> Input:
+    def _input(self, how: str, how_span: Span, *, is_as_of: bool = False) -> Input:
         cursor = self._cursor
         if cursor.word == "(":
             cursor.refuse("a stream's name; a query inside a query is not possible")
@@ -350,23 +319,54 @@ class _Reader:
             alias = cursor.name("the stream's name in this query")
         elif cursor.next is not None and cursor.next.is_name and not self._ends_input():
             alias = cursor.take()
+        ranking = self._matched() if is_as_of else self._nearest() if self._is_nearest() else None
         on: tuple[Token, ...] = ()
         if cursor.word == "USING":
             self._not_here("ON")
         if cursor.took("ON"):
             on = self._condition()
-        return Input(tuple(source), alias.value, how, on, span.to(alias.span), how_span)
+            if self._is_nearest():
+                hint = "write it before ON: JOIN w EXACT NEAREST 1 BY DISTANCE abs(e.x - w.x) ON ..."
+                raise self._text.refused(cursor.span, "NEAREST BY is not possible after ON", hint, "NEAREST")
+        return Input(tuple(source), alias.value, how, on, span.to(alias.span), how_span, ranking)
+
+    def _is_nearest(self) -> bool:
+        return self._cursor.word in ("EXACT", "APPROX") and self._cursor.after() == "NEAREST"
+
+    def _matched(self) -> Ranking:
+        """Read ``MATCH_CONDITION (left >= right)``."""
+        cursor = self._cursor
+        begin = cursor.expect("MATCH_CONDITION", "MATCH_CONDITION (e.ts >= w.ts)").span
+        cursor.expect("(")
+        condition = self._condition(closes=True)
+        return Ranking(1, condition, begin.to(cursor.expect(")").span), is_match=True)
+
+    def _nearest(self) -> Ranking:
+        """Read ``EXACT NEAREST k BY DISTANCE value``; an exact answer is an approximate one too."""
+        cursor = self._cursor
+        begin = cursor.take().span
+        cursor.expect("NEAREST")
+        k = 1 if cursor.word == "BY" else cursor.whole_number()
+        cursor.expect("BY")
+        if cursor.word not in ("DISTANCE", "SIMILARITY"):
+            cursor.refuse("DISTANCE or SIMILARITY")
+        is_similarity = cursor.take().word == "SIMILARITY"
+        value = self._condition()
+        return Ranking(k, value, begin.to(value[-1].span), is_similarity=is_similarity)
 
     def _ends_input(self) -> bool:
-        return self._cursor.word in ("ON", "WHERE", "SELECT", *_JOIN_WORDS, *_NOT_HERE)
+        return self._is_nearest() or self._cursor.word in ("ON", "WHERE", "SELECT", *_JOIN_WORDS, *NOT_HERE)
 
-    def _condition(self) -> tuple[Token, ...]:
-        """Return the tokens up to what ends a condition outside of all brackets: a JOIN, WHERE, a comma, the end."""
+    def _condition(self, *, closes: bool = False) -> tuple[Token, ...]:
+        """Return the tokens up to what ends a condition outside of all brackets: a JOIN, WHERE, a comma, the end.
+
+        If it `closes`, a closing bracket ends it too.
+        """
         cursor, depth = self._cursor, 0
         found: list[Token] = []
         while cursor.next is not None and cursor.word != ";":
             word = cursor.word
-            if depth == 0 and self._ends_condition(word, found[-1] if found else None):
+            if depth == 0 and (self._ends_condition(word, found[-1] if found else None) or (closes and word == ")")):
                 break
             depth += (word == "(") - (word == ")")
             if depth < 0:
@@ -381,16 +381,18 @@ class _Reader:
     def _ends_condition(self, word: str, before: Token | None) -> bool:
         if before is not None and before.word == ".":
             return False  # a column of that name
+        if self._is_nearest():
+            return True
         if word in ("LEFT", "RIGHT"):  # they are functions too
             return self._cursor.after() != "("
-        if word in _NOT_HERE and word not in _JOIN_WORDS:  # after IS, = or AND it is something else
+        if word in NOT_HERE and word not in _JOIN_WORDS:  # after IS, = or AND it is something else
             return before is None or not (before.word in _GOES_ON or (before.kind == "sign" and before.word != ")"))
         return word in (",", "WHERE", "ON", "SELECT", "INSERT", *_JOIN_WORDS)
 
     def _not_here(self, valid: str) -> NoReturn:
-        """Refuse the next token: by what is said of it in `_NOT_HERE`, or as not understood."""
-        if self._cursor.word in _NOT_HERE:
-            why, hint = _NOT_HERE[self._cursor.word]
+        """Refuse the next token: by what is said of it in `NOT_HERE`, or as not understood."""
+        if self._cursor.word in NOT_HERE:
+            why, hint = NOT_HERE[self._cursor.word]
             raise self._text.refused(self._cursor.span, why, hint, self._cursor.word)
         self._cursor.refuse(valid)
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from streamjoin_ds.script.sql_text import Span, Token
 
-__all__ = ["Explained", "Input", "Item", "Option", "Query", "Statement", "StreamStatement", "Value"]
+__all__ = ["Explained", "Input", "Item", "Option", "Query", "Ranking", "Statement", "StreamStatement", "Value"]
 
 Value = str | int | float | bool
 
@@ -56,6 +56,31 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True)
+class Ranking:
+    """Which partners are the nearest: ``EXACT NEAREST k BY DISTANCE value``, or ``MATCH_CONDITION (left >= right)``.
+
+    Parameters
+    ----------
+    k : int
+        How many partners a row is made of.
+    tokens : tuple of Token
+        The distance, or the condition of an ASOF JOIN.
+    span : Span
+        Where it stands.
+    is_match : bool
+        Whether it is the condition of an ASOF JOIN.
+    is_similarity : bool
+        Whether the largest value is the nearest.
+    """
+
+    k: int
+    tokens: tuple[Token, ...]
+    span: Span
+    is_match: bool = False
+    is_similarity: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Input:
     """A stream in FROM or JOIN.
 
@@ -71,6 +96,8 @@ class Input:
         The condition after ON.
     span, how_span : Span
         Where the name stands, and the words of the join.
+    ranking : Ranking or None
+        Which partners of a tuple make rows, if not all.
     """
 
     source: tuple[str, ...]
@@ -79,6 +106,7 @@ class Input:
     on: tuple[Token, ...]
     span: Span
     how_span: Span
+    ranking: Ranking | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from streamjoin_ds.spec.count_window import CountWindow
 from streamjoin_ds.spec.duration import duration_text, duration_us
 from streamjoin_ds.spec.expression import Call, Expression, Literal, Predicate, not_equal
 from streamjoin_ds.spec.join import Join, bound_from_facts
+from streamjoin_ds.spec.nearest import Nearest
 from streamjoin_ds.spec.periodic_window import PeriodicWindow
 from streamjoin_ds.spec.predicate import Band, Column, band, equal
 from streamjoin_ds.spec.stream import Generator, Stream
@@ -35,6 +36,7 @@ __all__ = [
     "Join",
     "Key",
     "Literal",
+    "Nearest",
     "PeriodicWindow",
     "Predicate",
     "ResultColumn",

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import astuple, dataclass
 from functools import cached_property
 from typing import Any
@@ -30,6 +30,8 @@ import pyarrow as pa
 from streamjoin_ds.errors import ColumnError
 from streamjoin_ds.spec.bound_columns import ResultColumn, column_type_compared, result_columns, travelling_columns
 from streamjoin_ds.spec.columns import NANOSECONDS, SEQ, TIMESTAMP, TS, result_type, schema_facts
+from streamjoin_ds.spec.condition import Condition, Key, key_number, tighter_times, window_conditions
+from streamjoin_ds.spec.distance import Distance, distance_of
 from streamjoin_ds.spec.evaluation import holds
 from streamjoin_ds.spec.event_time import MAX_TS_US, MIN_TS_US
 from streamjoin_ds.spec.exact import exact_bounds, is_decided
@@ -41,55 +43,13 @@ from streamjoin_ds.spec.how import RowKind
 from streamjoin_ds.spec.inside import inside_schema, nanoseconds_name
 from streamjoin_ds.spec.join_parts import JoinParts
 from streamjoin_ds.spec.limit import Limit
+from streamjoin_ds.spec.nearest import RANK
 from streamjoin_ds.spec.periodic_window import WINDOW_ID, PeriodicWindow
 from streamjoin_ds.spec.predicate import Band, Column, negated
 from streamjoin_ds.spec.stream import Generator, check_time_column, schema_text
 from streamjoin_ds.spec.terms import Term, band_condition, terms_of
 
 __all__ = ["SEQ", "TS", "BoundJoin", "Condition", "Key", "ResultColumn", "Term", "bind", "result_type"]
-
-
-@dataclass(frozen=True, slots=True)
-class Key:
-    """A column of one stream, and the form in which it is compared: ``kind`` is "float", "int", "ns" or "hash".
-
-    The kind "limit" is of a `Limit`, and `column` is then its text.
-    """
-
-    column: str
-    kind: str
-
-
-@dataclass(frozen=True, slots=True)
-class Condition:
-    """``lo <= left key - right key <= hi``, both ends included; the left stream has the lower number.
-
-    Parameters
-    ----------
-    left_stream, right_stream : int
-        Numbers of the streams, ``left_stream < right_stream``.
-    left_key, right_key : int
-        Numbers of the keys among their stream's keys.
-    kind : str
-        The kind of both keys.
-    lo, hi : int or float
-        Floats for the kinds "float" and "limit", integers within int64 for "int" and "ns"; both 0 for "hash". A
-        condition that only finds may have an infinite end.
-    text : str
-        The predicate or rule that the condition stands for.
-    interval_number : int
-        Of a condition that is one end of an interval: the number of the interval. -1: it is none.
-    """
-
-    left_stream: int
-    right_stream: int
-    left_key: int
-    right_key: int
-    kind: str
-    lo: int | float
-    hi: int | float
-    text: str
-    interval_number: int = -1
 
 
 @dataclass(frozen=True)
@@ -122,6 +82,8 @@ class BoundJoin:
         of the predicates, where a tuple without a partner makes a row (`how`).
     finders : Finders
         What the terms say of where their pairs can be. It changes no row of the result, and no fingerprint.
+    distance : Distance or None
+        What puts a tuple's partners in order, where only the nearest of them make rows.
     """
 
     join: JoinParts
@@ -134,6 +96,7 @@ class BoundJoin:
     result: tuple[ResultColumn, ...]
     bars: tuple[tuple[Term, ...], ...] = ()
     finders: Finders = NO_FINDERS
+    distance: Distance | None = None
 
     @property
     def how(self) -> str:
@@ -147,8 +110,13 @@ class BoundJoin:
 
     @property
     def decided(self) -> tuple[int, ...]:
-        """The streams whose tuples are decided at their horizon; none of an inner join."""
+        """The streams whose tuples are decided at their horizon; none of an inner join of all partners."""
         return self.row_kind.decided
+
+    @property
+    def has_ranks(self) -> bool:
+        """Whether a tuple may have several of its nearest partners in the result, which a column numbers."""
+        return self.join.nearest is not None and self.join.nearest.k > 1
 
     def horizon(self, stream: int, watermark_us: int | None) -> int | None:
         """Return the event time below which a decided stream's tuples can meet nothing new: ``watermark - W``."""
@@ -232,7 +200,7 @@ class BoundJoin:
         def key(stream: int, limit: Limit) -> int:
             return len(self.keys[stream]) + self.limits[stream].index(limit)
 
-        found = _tighter_times(self.conditions, self.finders)
+        found = tighter_times(self.conditions, self.finders)
         for band in self.finders.bands:
             left, right = key(band.left_stream, band.left), key(band.right_stream, band.right)
             found.append(
@@ -287,6 +255,8 @@ class BoundJoin:
         if self.how != "inner":  # likewise
             facts["how"] = self.how
             facts["bars"] = [[term.facts for term in terms] for terms in self.bars]
+        if self.join.nearest is not None and self.distance is not None:  # the window has the direction
+            facts["nearest"] = [self.join.nearest.k, self.distance.facts]
         return fingerprint(facts)
 
     def _condition_facts(self, condition: Condition) -> list[object]:
@@ -307,7 +277,8 @@ class BoundJoin:
 
         Selected columns that are compared are never null, nor are the other columns of a result. With `how` (`HOWS`) a
         row may lack one of the streams: all its columns are null there, its number too. A tuple without a partner may
-        have nulls in compared columns. A row of "semi" and "anti" has the columns of the first stream alone.
+        have nulls in compared columns. A row of "semi" and "anti" has the columns of the first stream alone. With
+        `nearest` and several partners ``rank`` numbers them, from 1; a tuple without a partner has none.
         """
         absent, lonely = self.row_kind.absent, self.row_kind.lonely
         compared = {(n, key.column) for n, keys in enumerate(self.keys) for key in keys if n not in lonely}
@@ -326,6 +297,8 @@ class BoundJoin:
         fields += [pa.field(f"{self.names[n]}_seq", pa.int64(), nullable=n in absent) for n in self.row_kind.shown]
         if self.has_window_ids:
             fields.append(pa.field(WINDOW_ID, pa.int64(), nullable=False))
+        if self.has_ranks:
+            fields.append(pa.field(RANK, pa.int64(), nullable=bool(absent)))
         fields.append(pa.field("event_time", TIMESTAMP, nullable=False))
         fields.append(pa.field("batch_id", pa.int64(), nullable=False))
         return pa.schema(fields)
@@ -424,12 +397,12 @@ def bind(join: JoinParts, schemas: Mapping[str, pa.Schema]) -> BoundJoin:
         kind = "int" if kind == "near" else kind
         found.append((numbers[0], left.name, numbers[1], right.name, kind, lo, hi, str(predicate)))
     keys: list[list[Key]] = [[Key(stream.time, "int")] for stream in join.streams]
-    conditions = _window_conditions(join, keys)
+    conditions = window_conditions(join, keys)
     written = {entry[:-1]: entry[-1] for entry in sorted(found, reverse=True)}
     for entry in sorted(written):
         left_stream, left_name, right_stream, right_name, kind, lo, hi = entry
-        left_key = _key(keys[left_stream], Key(left_name, kind))
-        right_key = _key(keys[right_stream], Key(right_name, kind))
+        left_key = key_number(keys[left_stream], Key(left_name, kind))
+        right_key = key_number(keys[right_stream], Key(right_name, kind))
         conditions.append(Condition(left_stream, right_stream, left_key, right_key, kind, lo, hi, written[entry]))
     result = result_columns(join, schemas)
     terms = terms_of(join, schemas, [*wheres, *asked])
@@ -443,6 +416,8 @@ def bind(join: JoinParts, schemas: Mapping[str, pa.Schema]) -> BoundJoin:
     filters = tuple(tuple(term for term in own if term not in bars[n]) for n, own in enumerate(of_streams))
     selected = {(join.names[column.stream], column.column) for column in result}
     compared = {(c.stream, c.name) for p in join.predicates if isinstance(p, Band) for c in (p.left, p.right)}
+    distance = distance_of(join, schemas)
+    compared |= {(column.stream, column.name) for column in (() if distance is None else distance.columns)}
     kept = [*deciding, *(term for own in bars for term in own)]
     compared |= {(column.stream, column.name) for term in kept for column in term.columns}
     read = compared | {(column.stream, column.name) for term in terms for column in term.columns}
@@ -461,6 +436,7 @@ def bind(join: JoinParts, schemas: Mapping[str, pa.Schema]) -> BoundJoin:
         finders.besides(
             {frozenset((Column(join.names[n], name), Column(join.names[m], other))) for n, name, m, other, *_ in found}
         ),
+        distance,
     )
 
 
@@ -472,45 +448,3 @@ def _check_schema(stream: str, schema: pa.Schema | None) -> None:
         if count > 1:
             msg = f"stream {stream} has more than one column '{name}'"
             raise ColumnError(msg, name=f"{stream}.{name}", hint="rename one of them in the input")
-
-
-def _window_conditions(join: JoinParts, keys: list[list[Key]]) -> list[Condition]:
-    """Return the window's rules as conditions: ``pos_i - pos_j <= W_j`` and ``pos_j - pos_i <= W_i`` for each pair."""
-    conditions = []
-    for rule in join.window.rules(join.names):
-        sides = ((rule.left_stream, rule.left_column), (rule.right_stream, rule.right_column))
-        numbers = [0 if column is None else _key(keys[stream], Key(column, "int")) for stream, column in sides]
-        text = f"window of {join.names[rule.left_stream]} and {join.names[rule.right_stream]}"
-        conditions.append(
-            Condition(rule.left_stream, rule.right_stream, numbers[0], numbers[1], "int", rule.lo, rule.hi, text)
-        )
-    return conditions
-
-
-def _tighter_times(conditions: Sequence[Condition], finders: Finders) -> list[Condition]:
-    """Return what is known of the event times of two streams, where it is more than the conditions on them say."""
-    known: dict[tuple[int, int], tuple[int | float, int | float]] = {}
-    for condition in conditions:
-        if condition.left_key == condition.right_key == 0:
-            pair = (condition.left_stream, condition.right_stream)
-            lo, hi = known.get(pair, (-math.inf, math.inf))
-            known[pair] = (max(lo, condition.lo), min(hi, condition.hi))
-    tighter, texts = dict(known), {}
-    for moment in finders.times:
-        pair = (min(moment.left_stream, moment.right_stream), max(moment.left_stream, moment.right_stream))
-        lo, hi = tighter.get(pair, (-math.inf, math.inf))
-        is_turned = moment.left_stream > moment.right_stream
-        tighter[pair] = (max(lo, -moment.most_us), hi) if is_turned else (lo, min(hi, moment.most_us))
-        texts[pair] = moment.text
-    found = []
-    for pair, (lo, hi) in tighter.items():
-        if known.get(pair) != (lo, hi) and lo <= hi:
-            lo, hi = max(lo, -(1 << 63)), min(hi, (1 << 63) - 1)
-            found.append(Condition(*pair, 0, 0, "int", int(lo), int(hi), texts[pair]))
-    return found
-
-
-def _key(keys: list[Key], key: Key) -> int:
-    if key not in keys:
-        keys.append(key)
-    return keys.index(key)

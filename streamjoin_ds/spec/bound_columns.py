@@ -20,6 +20,7 @@ from streamjoin_ds.spec.columns import (
 )
 from streamjoin_ds.spec.inside import nanoseconds_name
 from streamjoin_ds.spec.join_parts import JoinParts
+from streamjoin_ds.spec.nearest import RANK
 from streamjoin_ds.spec.periodic_window import WINDOW_ID, PeriodicWindow
 from streamjoin_ds.spec.predicate import Column, renamed
 
@@ -85,6 +86,7 @@ def result_columns(join: JoinParts, schemas: Mapping[str, pa.Schema]) -> tuple[R
     columns = sorted(found, key=lambda column: column.stream)
     taken = ["event_time", "batch_id", *(f"{name}_seq" for name in join.names)]
     taken += [WINDOW_ID] if isinstance(join.window, PeriodicWindow) else []
+    taken += [RANK] if join.nearest is not None and join.nearest.k > 1 else []
     folded = {name.lower(): "a column that every result has" for name in taken}
     for result in columns:
         source = f"{join.names[result.stream]}.{result.column}"

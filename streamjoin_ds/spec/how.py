@@ -11,6 +11,10 @@
     semi     tuples of the first stream with a partner              first
     anti     tuples of the first stream without a partner           first
 
+    with `nearest` a row is a tuple of the first stream and one of its nearest partners:
+    inner    tuples of the first stream with a partner              first
+    left     tuples of the first stream                             first
+
 A tuple of a *decided* stream waits until it can meet no new partner: its *horizon*
 (ARCHITECTURE.md, "Rows about missing, nearest or summed partners"). Then its row is decided, once.
 """
@@ -63,8 +67,16 @@ _KINDS = {
 }
 
 
-def row_kind(how: str, streams: int) -> RowKind:
-    """Return what the rows of a join of so many streams are about."""
+_OF_NEAREST = {
+    "inner": RowKind((0,), (), (0, 1), has_pairs=False),
+    "left": RowKind((0,), (0,), (0, 1), has_pairs=False),
+}
+
+
+def row_kind(how: str, streams: int, *, of_nearest: bool = False) -> RowKind:
+    """Return what the rows of a join of so many streams are about; `of_nearest`: a tuple and a nearest partner."""
+    if of_nearest:
+        return _OF_NEAREST[how]
     return RowKind((), (), tuple(range(streams)), has_pairs=True) if how == "inner" else _KINDS[how]
 
 

@@ -12,6 +12,7 @@ from streamjoin_ds.spec.columns import names_hint
 from streamjoin_ds.spec.expression import Call, Literal, Predicate, columns_of, conjuncts, normalised, streams_of
 from streamjoin_ds.spec.how import check_how
 from streamjoin_ds.spec.join_parts import JoinParts, predicate_from
+from streamjoin_ds.spec.nearest import Nearest, check_nearest
 from streamjoin_ds.spec.predicate import Band, Column, renamed
 from streamjoin_ds.spec.stream import Stream, schema_from_text
 from streamjoin_ds.spec.terms import constant_truth
@@ -51,6 +52,10 @@ class Join(JoinParts):
         combinations come once, when the watermark has passed the tuple's time plus its stream's window; until then a
         partner may come. All but "inner" need two streams and a time window. A condition on one stream in `on` keeps
         a tuple from having partners, as in SQL's ``ON``; a stream's `where` leaves the tuple out.
+    nearest : Nearest, optional
+        Of the partners of a tuple of the first stream only the nearest make rows, which come as those of `how` do:
+        ``Nearest(k=1, by="abs(e.x - w.x)", direction="backward")``. With `how` "inner" a tuple without a partner makes
+        no row, with "left" one with nulls. It needs two streams and a time window.
 
     Raises
     ------
@@ -67,6 +72,7 @@ class Join(JoinParts):
         *,
         include_self_pairs: bool = False,
         how: str = "inner",
+        nearest: Nearest | None = None,
     ) -> None:
         streams = tuple(streams)
         for stream in streams:
@@ -92,9 +98,13 @@ class Join(JoinParts):
         set_field = object.__setattr__
         set_field(self, "streams", streams)
         set_field(self, "predicates", predicates)
-        set_field(self, "window", parse_window(window, names))
+        window = parse_window(window, names)
+        how = check_how(how, len(streams), window)
+        nearest = check_nearest(nearest, how, len(streams), window)
+        set_field(self, "nearest", nearest)
+        set_field(self, "window", window if nearest is None else nearest.narrowed(window))
         _check_partitions(streams, self.window)
-        set_field(self, "how", check_how(how, len(streams), self.window))
+        set_field(self, "how", how)
         set_field(self, "select", _selected(select, names, self.row_kind.shown, self.how))
         set_field(self, "include_self_pairs", bool(include_self_pairs))
         declared = {stream.name: stream.schema for stream in streams if stream.schema is not None}
@@ -111,12 +121,13 @@ class Join(JoinParts):
             facts["select"],
             include_self_pairs=facts["include_self_pairs"],
             how=facts.get("how", "inner"),
+            nearest=Nearest.from_facts(facts["nearest"]) if "nearest" in facts else None,
         )
 
     def with_streams(self, streams: Sequence[Stream]) -> Join:
         """Return this join over other streams, which have the same names in the same order."""
         parts = self.predicates, self.window, self.select
-        return Join(streams, *parts, include_self_pairs=self.include_self_pairs, how=self.how)
+        return Join(streams, *parts, include_self_pairs=self.include_self_pairs, how=self.how, nearest=self.nearest)
 
 
 def bound_from_facts(facts: Mapping[str, Any]) -> BoundJoin:

@@ -11,6 +11,7 @@ from typing import Any
 
 from streamjoin_ds.spec.expression import Predicate, expression_facts, expression_from
 from streamjoin_ds.spec.how import RowKind, row_kind
+from streamjoin_ds.spec.nearest import Nearest
 from streamjoin_ds.spec.predicate import Band, Bound, Column
 from streamjoin_ds.spec.stream import Stream
 from streamjoin_ds.spec.window import WindowKind
@@ -28,6 +29,7 @@ class JoinParts:
     select: tuple[str, ...]
     include_self_pairs: bool
     how: str
+    nearest: Nearest | None
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -37,7 +39,12 @@ class JoinParts:
     @cached_property
     def row_kind(self) -> RowKind:
         """What the rows of the join are about."""
-        return row_kind(self.how, len(self.streams))
+        return row_kind(self.how, len(self.streams), of_nearest=self.nearest is not None)
+
+    @property
+    def asked(self) -> str:
+        """What of the join has its tuples decided at their horizon, as a user wrote it: "how=left" or "nearest"."""
+        return f"how={self.how}" if self.nearest is None else "nearest"
 
     def to_facts(self) -> dict[str, object]:
         """Return the join as plain JSON values; `Join.from_facts` makes the join of them again."""
@@ -49,6 +56,7 @@ class JoinParts:
             "include_self_pairs": self.include_self_pairs,
             # left out at its default, so that older joins keep their text
             **({} if self.how == "inner" else {"how": self.how}),
+            **({} if self.nearest is None else {"nearest": self.nearest.to_facts()}),
         }
 
 

@@ -292,7 +292,8 @@ def _plan(join: Join, spark: SparkSession, table_root: str, checkpoint: Place, o
         cells = given.cells if given is not None else cells_of(spark, options, identity.partitions, bound)
         if cells != identity.partitions and (bound.decided or not is_movable(checkpoint, identity)):
             is_asked = given is not None or options.cells is not None
-            cells = _kept_cells(identity.partitions, cells, bound.how, is_asked=is_asked)
+            asked_rows = join.asked if bound.decided else None
+            cells = _kept_cells(identity.partitions, cells, asked_rows, is_asked=is_asked)
         is_kind = asked.may_have_ranges(cells) if is_of_ranges(identity.layout) else asked.kind != "ranges"
         keeps = is_kind and cells == identity.layout.cells
         wanted = given or (None if keeps else first_layout(bound, cells, asked.kind))
@@ -329,12 +330,12 @@ def cells_of(spark: SparkSession, options: QueryOptions, kept: int | None, bound
     return deciding_cells(bound, min(MAX_CELLS, max(1, cores(spark) // options.execution.threads)))
 
 
-def _kept_cells(kept: int, wanted: int, how: str, *, is_asked: bool) -> int:
-    if how != "inner":
+def _kept_cells(kept: int, wanted: int, asked_rows: str | None, *, is_asked: bool) -> int:
+    if asked_rows is not None:
         if is_asked:
-            msg = f"the checkpoint has {kept} cells, which a join with how={how} keeps"
+            msg = f"the checkpoint has {kept} cells, which a join with {asked_rows} keeps"
             raise LayoutError(msg, name="cells", hint="leave it out, or use a new checkpoint and a new table")
-        _log.warning("the checkpoint keeps its %d cells, and not %d: a join with how=%s does", kept, wanted, how)
+        _log.warning("the checkpoint keeps its %d cells, and not %d: a join with %s does", kept, wanted, asked_rows)
         return kept
     if is_asked:
         msg = f"the checkpoint has {kept} cells, and its state cannot be moved to {wanted}"

@@ -3,6 +3,7 @@
 ::
 
     times ──► values ──► oracle       which results a join has, which records are late, filtered or too far ahead
+                         partners     rows about a tuple's partners: none, the nearest
                          arrivals     batches and orders of arrival that must not change a result
 
 `oracle_join` gives the results of a join over whole streams. Every engine, every cut into batches and every order of

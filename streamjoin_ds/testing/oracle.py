@@ -16,6 +16,7 @@ from streamjoin_ds.spec.expression import conjuncts, normalised, streams_of
 from streamjoin_ds.spec.join import Join
 from streamjoin_ds.spec.periodic_window import PeriodicWindow
 from streamjoin_ds.spec.predicate import Band
+from streamjoin_ds.testing.partners import Times, nearest_rows, rows_of_kind
 from streamjoin_ds.testing.values import column_value, event_time_us, oracle_value, plain_value
 
 __all__ = [
@@ -30,12 +31,14 @@ __all__ = [
 
 Row: TypeAlias = "Mapping[str, Any]"
 Rows: TypeAlias = "Sequence[Row] | pa.Table"
-Times: TypeAlias = "Sequence[Sequence[int | None]]"  # microseconds of every stream's records
 Ends: TypeAlias = "Sequence[Mapping[str, int]]"
 Idle: TypeAlias = "Sequence[Collection[str | tuple[str, object]]]"
 Partitions: TypeAlias = "Mapping[str, Sequence[object]]"
 
+Seqs: TypeAlias = "Mapping[str, Sequence[int]]"
+
 _NONE: Partitions = {}
+_IN_ORDER: Seqs = {}
 
 
 def oracle_join(
@@ -47,6 +50,7 @@ def oracle_join(
     idle: Idle = (),
     partitions: Partitions = _NONE,
     until_us: int | None = None,
+    seqs: Seqs = _IN_ORDER,
 ) -> list[dict[str, Any]]:
     """Return the results of a join over whole streams.
 
@@ -69,27 +73,36 @@ def oracle_join(
     until_us : int, optional
         With `how`: the last watermark. Tuples whose horizon it has not passed are not decided. None: all are, as at the
         end of the streams.
+    seqs : mapping of name to sequence of int
+        With nearest partners, of which the smaller number is the nearer: the numbers of a stream's records where they
+        are not their places, as in a stream with partitions.
 
     Returns
     -------
     list of dict
         ``<stream>_<column>`` of every stream and column, ``<stream>_seq`` and ``event_time_us``; for periodic windows
-        also ``window_id``. All are None for a stream that lacks (`how`); a semi or anti join has the first stream's
-        alone. Sorted by the numbers and the window, None last.
+        also ``window_id``, and ``rank`` where a tuple may have several nearest partners. All are None for a stream that
+        lacks (`how`); a semi or anti join has the first stream's alone. Sorted by the numbers and the window, None
+        last; nearest partners by their rank.
     """
     rows = {name: _listed(streams[name]) for name in join.names}
     times, results = _times(join, rows, ends, idle), []
+    ranks: dict[int, int] = {}
     before, place = None, 0
     known: dict[str, Any] = {"lateness": lateness, "ends": ends, "idle": idle, "partitions": partitions}
-    for numbers in oracle_numbers(join, rows, until_us=until_us, **known):
+    for numbers in oracle_numbers(join, rows, until_us=until_us, seqs=seqs, **known):
         result: dict[str, Any] = {}
         for name, number in zip(join.names, numbers, strict=False):
             columns = _columns(join, name, streams[name])
             values = dict.fromkeys(columns) if number is None else rows[name][number]
             result.update({f"{name}_{column}": value for column, value in values.items()})
             result[f"{name}_seq"] = number
-        found = (times[stream][number] for stream, number in enumerate(numbers) if number is not None)
+        found = [times[stream][number] for stream, number in enumerate(numbers) if number is not None]
+        found = found if join.nearest is None else found[:1]
         result["event_time_us"] = max(time for time in found if time is not None)
+        if join.nearest is not None and join.nearest.k > 1:
+            ranks[numbers[0]] = ranks.get(numbers[0], 0) + 1
+            result["rank"] = None if numbers[1] is None else ranks[numbers[0]]
         if isinstance(join.window, PeriodicWindow):
             # `oracle_numbers` repeats a result for each window, one after the other.
             place = place + 1 if numbers == before else 0
@@ -108,10 +121,12 @@ def oracle_numbers(
     idle: Idle = (),
     partitions: Partitions = _NONE,
     until_us: int | None = None,
+    seqs: Seqs = _IN_ORDER,
 ) -> list[tuple[Any, ...]]:
     """Return the results as tuples' numbers, one for each stream, sorted; None for a stream that lacks comes last.
 
-    For periodic windows a result is there once for each window that its tuples share. Count windows go by the order of
+    Nearest partners are sorted by the tuple's number, then by rank. For periodic windows a result is there once for
+    each window that its tuples share. Count windows go by the order of
     `source_order`, in which late and broken records have their places. A semi or anti join's results are one number.
     Arguments as for `oracle_join`.
     """
@@ -137,36 +152,9 @@ def oracle_numbers(
         ]
     if isinstance(join.window, PeriodicWindow):
         partial = [numbers for numbers in partial for _ in _common_windows(join, times, numbers)]
-    return sorted(partial) if join.how == "inner" else _of_kind(join, times, usable, partial, until_us)
-
-
-def _of_kind(
-    join: Join,
-    times: Times,
-    usable: Sequence[Sequence[int]],
-    pairs: Sequence[tuple[int, ...]],
-    until_us: int | None,
-) -> list[tuple[Any, ...]]:
-    """Return the results of a join of another kind than inner, from its pairs."""
-    lonely: list[list[int]] = []
-    for stream, numbers in enumerate(usable):
-        found = {pair[stream] for pair in pairs}
-        wanted = [number for number in numbers if (number in found) == (join.how == "semi")]
-        lonely.append([n for n in wanted if _is_decided(join, stream, times[stream][n], until_us)])
-    if join.how in ("semi", "anti"):
-        return sorted((number,) for number in lonely[0])
-    rows: list[tuple[Any, ...]] = list(pairs)
-    if join.how in ("left", "full"):
-        rows += [(number, None) for number in lonely[0]]
-    if join.how in ("right", "full"):
-        rows += [(None, number) for number in lonely[1]]
-    return sorted(rows, key=lambda numbers: [(number is None, number or 0) for number in numbers])
-
-
-def _is_decided(join: Join, stream: int, time: int | None, until_us: int | None) -> bool:
-    """Whether the watermark has passed a tuple's horizon: nothing that it could meet can come any more."""
-    assert time is not None
-    return until_us is None or time + join.window.extent(stream) < until_us
+    if join.nearest is not None:
+        return nearest_rows(join, rows, times, usable, partial, until_us, seqs.get(join.names[1]))
+    return sorted(partial) if join.how == "inner" else rows_of_kind(join, times, usable, partial, until_us)
 
 
 def _columns(join: Join, name: str, rows: Rows) -> list[str]:

@@ -45,6 +45,7 @@ SMALL_OR_USUAL = {
         "span_growth": (1.0, 1.5),
     },
     "waiting": {"ratio": (2, 16), "most_merged_rows": (9, 1 << 18)},
+    "nearest": {"most_kept": (1, 5, 1 << 18)},
     "expiry": {"least_live_share": (0.1, 0.5, 1.0), "thinning_points": (2, 16)},
     "grid": {
         "foreseen_times": (1, 8),

@@ -529,7 +529,7 @@ BUGS = (
     ),
     _bug(
         "the event times are found without the end of their bound",
-        ("spec.bound:_tighter_times", "max(lo, -moment.most_us)", "max(lo, 1 - moment.most_us)"),
+        ("spec.condition:tighter_times", "max(lo, -moment.most_us)", "max(lo, 1 - moment.most_us)"),
         asks=("found",),
     ),
     # --- tuples that are decided at their horizon
@@ -567,6 +567,26 @@ BUGS = (
             "1 if stream in bound.decided else cells",
         ),
         asks=("how",),
+    ),
+    # --- nearest partners
+    _bug(
+        "the first partner that is found is the nearest of its distance",
+        (
+            "engine.probe.nearest:NearestPartners.add",
+            "ties = [rests, near.times_us(), sequence_numbers(near)]",
+            "ties = [rests, 0 * near.times_us(), 0 * sequence_numbers(near)]",
+        ),
+        asks=("nearest",),
+    ),
+    _bug(
+        "a direction narrows the other stream's window",
+        ("spec.nearest:Nearest.narrowed", 'self.direction == "backward"', 'self.direction == "forward"'),
+        asks=("nearest",),
+    ),
+    _bug(
+        "each part of the tuples keeps a partner less",
+        ("engine.probe.nearest:NearestPartners.__init__", "bound.join.nearest.k)", "max(bound.join.nearest.k - 1, 1))"),
+        asks=("nearest",),
     ),
 )
 

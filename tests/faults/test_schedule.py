@@ -18,6 +18,7 @@ from tests.faults.model.schedule import (
     FOUND_FROM,
     HOWS_FROM,
     LAYOUTS_FROM,
+    NEAREST_FROM,
     PARTS_FROM,
     POINTS,
     RANGES_FROM,
@@ -70,19 +71,29 @@ def test_seeds_draw_every_ask_and_many_together() -> None:
     asked = {seed: random_schedule(seed).asks for seed in seeds}
     clocks = {name for seed in range(CLOCKS_FROM, CLOCKS_FROM + 60) for name in random_schedule(seed).asks}
     changes = {"quarantine", "settings", "upkeep"}
-    before = set(ASKS) - {"relaid", "cores", "ranges", "parted", "found", "how"}
+    before = set(ASKS) - {"relaid", "cores", "ranges", "parted", "found", "how", "nearest"}
     assert {name for asks in asked.values() for name in asks} == before - {"idle", "future"} - changes
     assert clocks == before - changes
     drawn = {
         first: {name for seed in range(first, first + 100) for name in random_schedule(seed).asks}
-        for first in (CHANGES_FROM, LAYOUTS_FROM, CORES_FROM, RANGES_FROM, PARTS_FROM, FOUND_FROM, HOWS_FROM)
-    }
+        for first in (
+            CHANGES_FROM,
+            LAYOUTS_FROM,
+            CORES_FROM,
+            RANGES_FROM,
+            PARTS_FROM,
+            FOUND_FROM,
+            HOWS_FROM,
+            NEAREST_FROM,
+        )
+    }  # fmt: skip
     relaid, moved = before | {"relaid"}, before | {"relaid", "cores"}
-    found = set(ASKS) - {"how"}
+    decided = set(ASKS) - {"nearest"}
+    found = decided - {"how"}
     parted = found - {"found"}
     ranges = parted - {"parted"}
     expected = {CHANGES_FROM: before, LAYOUTS_FROM: relaid, CORES_FROM: moved, RANGES_FROM: ranges}
-    assert drawn == {**expected, PARTS_FROM: parted, FOUND_FROM: found, HOWS_FROM: set(ASKS)}
+    assert drawn == {**expected, PARTS_FROM: parted, FOUND_FROM: found, HOWS_FROM: decided, NEAREST_FROM: set(ASKS)}
     assert max(map(len, asked.values())) >= 3
     assert sum(not asks for asks in asked.values()) > 60
     assert sum("self" in asks for asks in asked.values()) > 20

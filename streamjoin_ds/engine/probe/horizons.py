@@ -21,6 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streamjoin_ds.engine.arrays.columns import filtered, one_batch
+from streamjoin_ds.engine.probe.nearest import NearestPartners, NearestRows
 from streamjoin_ds.engine.probe.pipeline import JoinPipeline, ProbeBatch
 from streamjoin_ds.engine.storage.selection import Selection
 from streamjoin_ds.engine.storage.waiting import StreamWaiting, Waiting
@@ -32,6 +33,7 @@ from streamjoin_ds.spec.bound import SEQ, TS, BoundJoin
 __all__ = ["HasPartner", "Horizons", "NewPartners"]
 
 Int32 = npt.NDArray[np.int32]
+Int64 = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 
@@ -117,6 +119,7 @@ class Horizons:
         # Nobody probes the windows of the others, so they need not be kept.
         self.probed_windows = [n for n in range(len(forms)) if self.has_pairs or n not in self.streams]
         self._rows = {stream: _RowsOfOne(bound, stream) for stream in self.streams}
+        self._nearest = NearestRows(bound, joining, tuning.nearest) if bound.distance is not None else None
 
     def none_waiting(self) -> tuple[StreamWaiting, ...]:
         """Return what waits before the first push."""
@@ -201,7 +204,8 @@ class Horizons:
                 run = form.sealed(tuples) if tuples.num_rows > form.tailed_rows else form.arrived(tuples)
                 selection = Selection.whole(run)
                 arrived = ProbeBatch(stream, selection, (1 - stream,), tuple(windows))
-                pieces = [self._piece(part) for part in self._joining.shares(arrived)]
+                decided = self._piece if self._nearest is None else self._nearest_piece
+                pieces = [decided(part) for part in self._joining.shares(arrived)]
                 yield from self._joining.reduced(pieces)
             for batch in lonely:
                 yield from self._joining.cut(self._rows[stream].table(batch))
@@ -215,6 +219,31 @@ class Horizons:
         if mask.any():
             tuples = selection.run_set.runs[0].tuples.slice(selection.begin, len(selection))
             yield from self._joining.cut(self._rows[arrived.stream].table(filtered(tuples, mask)))
+
+    def _nearest_piece(self, arrived: ProbeBatch) -> ChunkCoroutine[pa.Table]:
+        """Yield the rows of some decided tuples with their nearest partners, and of those without one, in order."""
+        assert self._nearest is not None, "the join has nearest partners"
+        for part in self._nearest.slices(arrived):
+            reduction = NearestPartners(self._bound, part)
+            yield from self._joining.reducing(part, reduction)
+            counts, partners = reduction.ranked()
+            lonely = np.flatnonzero(counts == 0) if part.stream in self._lonely else np.empty(0, np.int64)
+            rows = [] if partners is None else self._nearest.cut(part, counts, partners)
+            if not len(lonely):
+                for one in rows:
+                    yield (yield from one)
+                continue
+            tables = []
+            for one in rows:
+                tables.append((yield from one))  # noqa: PERF401 - a comprehension cannot wait for tasks
+            yield from self._joining.cut(self._with_lonely(part, counts, lonely, tables))
+
+    def _with_lonely(self, arrived: ProbeBatch, counts: Int32, lonely: Int64, tables: list[pa.Table]) -> pa.Table:
+        """Return the rows of tuples with their partners, and of the `lonely` among them, in the order of the tuples."""
+        tuples = arrived.selection.run_set.runs[0].tuples.slice(arrived.selection.begin, len(counts))
+        alone = self._rows[arrived.stream].table(tuples.take(pa.array(lonely)))
+        places = np.concatenate([np.repeat(np.arange(len(counts)), counts), lonely])
+        return pa.concat_tables([*tables, alone]).take(pa.array(np.argsort(places, kind="stable")))
 
 
 class DecidingPush:

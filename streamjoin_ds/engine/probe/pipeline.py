@@ -13,7 +13,7 @@ another.
 from __future__ import annotations
 
 import operator
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -168,10 +168,18 @@ class JoinPipeline:
         """Yield the tables of several coroutines that use `reducing`, in their order."""
         yield from self._scheduler.in_order(made)
 
+    def rows(self, block: PartialResults, numbers: npt.NDArray[np.int64] | None = None) -> TaskCoroutine[pa.Table]:
+        """Return the result rows of a few chunks' tuples, step by step; arguments as for `ResultBuilder.table`."""
+        return self._results.table(block, numbers)
+
+    def cuts(self, count: int) -> Iterator[tuple[int, int]]:
+        """Yield where so many rows are cut into chunks: the first row of each, and the one after its last."""
+        return pairwise([*range(0, count, self._chunk_rows), count] if count else [])
+
     def cut(self, table: pa.Table) -> Generator[pa.Table]:
         """Yield a table in tables of at most ``chunk_rows`` rows."""
-        for begin in range(0, table.num_rows, self._chunk_rows):
-            yield table.slice(begin, self._chunk_rows)
+        for begin, end in self.cuts(table.num_rows):
+            yield table.slice(begin, end - begin)
 
     def shares(self, arrived: ProbeBatch) -> list[ProbeBatch]:
         """Return tuples that are to be reduced, cut for the threads."""

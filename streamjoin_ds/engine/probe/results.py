@@ -40,6 +40,8 @@ class ResultBuilder:
     def __init__(self, bound: BoundJoin, gathered_rows: int = MAX_GATHERED_ROWS) -> None:
         self._piece_rows = gathered_rows
         self.schema = pa.schema([field for field in bound.result_schema if field.name != "batch_id"])
+        # The event time of a result of all partners is the largest of its tuples'; of nearest ones the decided tuple's.
+        self._decided = bound.decided[0] if bound.distance is not None else None
         names = [[TS, SEQ] for _ in bound.names]
         self._placed = []
         for column in bound.result:
@@ -52,18 +54,18 @@ class ResultBuilder:
         self._gathered = [tuple(wanted) for wanted in names]
         self._kernel_parts: dict[tuple[tuple[str, ...], ...], _KernelPart] = {}
 
-    def table(self, block: PartialResults, window_ids: npt.NDArray[np.int64] | None = None) -> TaskCoroutine[pa.Table]:
+    def table(self, block: PartialResults, numbers: npt.NDArray[np.int64] | None = None) -> TaskCoroutine[pa.Table]:
         """Return results as a table, step by step.
 
         Parameters
         ----------
         block : mapping of int to Selection
             The tuples of each result, of all streams.
-        window_ids : ndarray, shape (n,), int64, optional
-            The window each result was found in, where windows are periodic.
+        numbers : ndarray, shape (n,), int64, optional
+            The window each result was found in, where windows are periodic, or the rank of its partner.
         """
         part = self._kernel_part(block)
-        return self._completed(block, part, (yield from part.filling([block])), window_ids)
+        return self._completed(block, part, (yield from part.filling([block])), numbers)
 
     def table_at_once(self, block: PartialResults) -> pa.Table:
         """Return what `table` does, without tasks: for few results, gathering takes less time than a task does."""
@@ -75,17 +77,17 @@ class ResultBuilder:
         block: PartialResults,
         part: _KernelPart,
         batch: pa.RecordBatch,
-        window_ids: npt.NDArray[np.int64] | None,
+        numbers: npt.NDArray[np.int64] | None,
     ) -> pa.Table:
         """Return the whole table, of which a kernel gathered the columns in `batch`; Arrow gathers the others."""
-        if part.is_whole and window_ids is None:
+        if part.is_whole and numbers is None:
             return pa.Table.from_batches([batch])
         made = dict(zip(part.places, batch.columns, strict=True))
         for place, (stream, name) in enumerate(self._placed):
             if place not in made:
                 made[place] = block[stream].column(name)
-        if window_ids is not None:
-            made[len(self._placed)] = array_of(window_ids, pa.int64())
+        if numbers is not None:
+            made[len(self._placed)] = array_of(numbers, pa.int64())
         return pa.Table.from_arrays([made[place] for place in range(len(self.schema))], schema=self.schema)
 
     def gathered(self, blocks: Sequence[PartialResults]) -> TaskCoroutine[list[pa.Table]]:
@@ -122,9 +124,10 @@ class _KernelPart:
         for stream, names in enumerate(plain):
             numbers |= {(stream, name): len(numbers) + place for place, name in enumerate(names)}
         found = {place: numbers[inside] for place, inside in enumerate(results._placed) if inside in numbers}
-        found[len(results.schema) - 1] = len(numbers)
+        decided = results._decided
+        found[len(results.schema) - 1] = len(numbers) if decided is None else numbers[decided, TS]
         module = run_sets[0].module
-        self._module, self._form = module, module.RowsForm(widths, list(found.values()), greatest=True)
+        self._module, self._form = module, module.RowsForm(widths, list(found.values()), greatest=decided is None)
         self._schema = pa.schema([results.schema.field(place) for place in found])
         self.places, self._plain = list(found), tuple(plain)
         self.is_whole = len(found) == len(results.schema)

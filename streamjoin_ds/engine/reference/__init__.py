@@ -18,6 +18,7 @@ and ``inf - inf`` never match. Integers are exact: a difference that does not fi
           bytes                         strings and binary values: hashed, gathered
           sealing                       a small batch put in order
           windows                       which periodic windows a result is in
+          nearest                       the nearest partners of each probe
           pool                          several of these at once
           gate                          one thread at a time
 
@@ -44,6 +45,7 @@ from streamjoin_ds.engine.reference.layout import (
     probe_buckets,
     step_starts,
 )
+from streamjoin_ds.engine.reference.nearest import NEAREST_TIES, NearestPairs
 from streamjoin_ds.engine.reference.runs import SCAN_PAIRS, SCAN_ROWS_ALONE, RunColumns, RunIndex, RunsProbe
 from streamjoin_ds.engine.reference.scan import SCAN_TILE_PROBES, SCAN_TILE_ROWS, Scan
 from streamjoin_ds.engine.reference.sealing import SealForm
@@ -53,6 +55,7 @@ from streamjoin_ds.engine.reference.windows import CommonWindows
 __all__ = [
     "FENCE_ROWS",
     "GRID_CHUNK_ROWS",
+    "NEAREST_TIES",
     "SCAN_PAIRS",
     "SCAN_ROWS_ALONE",
     "SCAN_TILE_PROBES",
@@ -66,6 +69,7 @@ __all__ = [
     "CommonWindows",
     "Gate",
     "GridProbe",
+    "NearestPairs",
     "RoomColumns",
     "RowsForm",
     "RunColumns",

@@ -21,6 +21,7 @@ class KernelModule(Protocol):
     """Every name that the engine may ask a kernel module for; classes stand as functions that make their objects."""
 
     GRID_CHUNK_ROWS: int
+    NEAREST_TIES: int
     FENCE_ROWS: int
     SCAN_PAIRS: int
     SCAN_ROWS_ALONE: int
@@ -108,6 +109,8 @@ class KernelModule(Protocol):
     def CommonWindows(
         self, every: int, windows: Sequence[tuple[int, int]], parts: Sequence[objects.Part]
     ) -> objects.CommonWindows: ...
+
+    def NearestPairs(self, count: int, k: int) -> objects.NearestPairs: ...
 
     # ---- the bucket grid
     def BucketGrid(

@@ -20,6 +20,7 @@ __all__ = [
     "BucketGrid",
     "ByteColumn",
     "Gate",
+    "NearestPairs",
     "Part",
     "Probing",
     "RoomColumns",
@@ -108,6 +109,16 @@ class CommonWindows(Protocol):
     @property
     def is_done(self) -> bool: ...
     def filling(self, out_results: Int32, out_ids: Int64 | None = None) -> Task[int]: ...
+
+
+class NearestPairs(Protocol):
+    """The nearest pairs of each of some probes."""
+
+    def select(self, positions: Int32, distances: Column) -> Int32: ...
+    def keep(
+        self, positions: Int32, distances: Column, ties: Sequence[Int64], run_numbers: Int32, rows: Int32
+    ) -> None: ...
+    def ranked(self) -> tuple[Int32, Int32, Int32]: ...
 
 
 class ByteColumn(Protocol):

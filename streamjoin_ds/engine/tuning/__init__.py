@@ -24,6 +24,7 @@ from streamjoin_ds.engine.tuning.windows import (
     ExpiryTuning,
     LayoutTuning,
     MergeTuning,
+    NearestTuning,
     TailTuning,
     WaitingTuning,
 )
@@ -35,6 +36,7 @@ __all__ = [
     "GridTuning",
     "LayoutTuning",
     "MergeTuning",
+    "NearestTuning",
     "OrderTuning",
     "PayloadTuning",
     "ProbeTuning",
@@ -58,6 +60,7 @@ class Tuning:
     rebuild: RebuildTuning = field(default_factory=RebuildTuning)
     payload: PayloadTuning = field(default_factory=PayloadTuning)
     waiting: WaitingTuning = field(default_factory=WaitingTuning)
+    nearest: NearestTuning = field(default_factory=NearestTuning)
     cache: CacheTuning = field(default_factory=CacheTuning)
     probe: ProbeTuning = field(default_factory=ProbeTuning)
     order: OrderTuning = field(default_factory=OrderTuning)

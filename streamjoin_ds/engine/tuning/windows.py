@@ -182,6 +182,15 @@ class WaitingTuning:
 
 
 @dataclass(frozen=True, slots=True)
+class NearestTuning:
+    """How many partners are kept while the nearest of tuples are looked for (`probe/nearest.py`)."""
+
+    most_kept: int = 1 << 18
+    """Partners that are kept at a time, at most: 48 bytes each. Not measured; the tuples are cut accordingly, and each
+    part probes the window anew."""
+
+
+@dataclass(frozen=True, slots=True)
 class CacheTuning:
     """What a worker process keeps of runs in blocks (`storage/run_store.py`); the last task's numbers hold for it."""
 

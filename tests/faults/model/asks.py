@@ -5,8 +5,9 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from streamjoin_ds.spec import CountWindow, Join, PeriodicWindow, Stream, TimeWindow, WindowKind
+from streamjoin_ds.spec import CountWindow, Join, Nearest, PeriodicWindow, Stream, TimeWindow, WindowKind
 from streamjoin_ds.spec.how import HOWS, has_pairs
+from streamjoin_ds.spec.nearest import DIRECTIONS
 from tests.faults.model.schedule import Schedule
 
 __all__ = ["Asked", "asked_of"]
@@ -28,6 +29,8 @@ _RESIDUALS = (
     ("NOT ({0}.x = 0 AND {1}.y >= 0.5)", ""),
     ("({0}.y IS NULL OR {1}.x IS NULL OR {0}.y + {1}.y < 1.5)", ""),
 )
+# Distances of nearest partners; most of them tie, and some are null.
+_DISTANCES = ("abs({0}.ts - {1}.ts)", "abs({0}.y - {1}.y)", "{0}.x - {1}.x", "{0}.y * {1}.y", "{0}.x")
 # Conditions whose bounds are columns: they find as well.
 _FINDING = (
     ("abs({0}.x - {1}.x) <= {0}.y + {1}.y", "xy"),
@@ -116,9 +119,15 @@ def asked_of(schedule: Schedule) -> Asked:
     # A stream that no row shows reads few columns, and then a file with another header may be a good one.
     hows = HOWS[1:4] if "quarantine" in schedule.asks else HOWS[1:]
     how = random.Random(f"how {schedule.seed}").choice(hows) if "how" in schedule.asks else "inner"
+    nearest = None
+    if "nearest" in schedule.asks:
+        near = random.Random(f"nearest {schedule.seed}")
+        by = near.choice(_DISTANCES).format(*near.choice((names, names[::-1])))
+        how, nearest = near.choice(("inner", "left")), Nearest(near.choice((1, 1, 2, 3)), by, near.choice(DIRECTIONS))
     shown = names if has_pairs(how) else names[:1]
     select = [f"{name}.{column}" for name in shown for column in ("ts", "x")] if wheres else None
-    join = Join(streams, on, _window(schedule, names, extents, more), select, include_self_pairs=include, how=how)
+    kept = {"include_self_pairs": include, "how": how, "nearest": nearest}
+    join = Join(streams, on, _window(schedule, names, extents, more), select, **kept)  # type: ignore[arg-type]
     return Asked(join, compared, inputs)
 
 

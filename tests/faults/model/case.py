@@ -138,7 +138,7 @@ class Case:
         watermarks = batch_watermarks(self.join, self.rows, **parted)
         return replace(
             self,
-            results=oracle_join(self.join, self.rows, until_us=_until(watermarks[-1:]), **parted),
+            results=oracle_join(self.join, self.rows, until_us=_until(watermarks[-1:]), seqs=self.seqs, **parted),
             late={name: late_rows(self.join, name, self.rows, **parted) for name in self.names},
             ahead=ahead,
             ends=tuple(map(tuple, ends)),
@@ -216,7 +216,7 @@ class Case:
     def _barred(self, name: str) -> set[int]:
         """Return the numbers of the tuples whose partners a condition on their stream alone takes."""
         join = self.join
-        if join.how == "inner":
+        if not join.row_kind.lonely:
             return set()
         inner = Join(join.streams, join.predicates, join.window)
         return {*filtered_rows(inner, name, self.rows[name])} - {*self.filtered[name]}
@@ -224,6 +224,7 @@ class Case:
     def punctuation_us(self, watermark_us: int | None) -> int | None:
         """Return the punctuation at a watermark: tuples wait for it, for as long as a partner may come."""
         waits = {"left": [0], "right": [1], "full": [0, 1], "semi": [0], "anti": [0]}.get(self.join.how, [])
+        waits = waits if self.join.nearest is None else [0]
         lag_us = max((self.join.window.extent(stream) for stream in waits), default=0)
         return None if watermark_us is None else watermark_us - lag_us
 
@@ -268,8 +269,7 @@ class Case:
             facts = {name: result[name] for name in columns} | {"event_time": result["event_time_us"]}
             numbers = {name: result[f"{name}_seq"] for name in shown}
             facts |= {f"{name}_seq": None if n is None else self.seq(name, n) for name, n in numbers.items()}
-            if "window_id" in result:
-                facts["window_id"] = result["window_id"]
+            facts |= {name: result[name] for name in ("window_id", "rank") if name in result}
             found[facts_text(facts)] += 1
         return found
 

@@ -16,6 +16,7 @@ __all__ = [
     "HOWS_FROM",
     "KINDS",
     "LAYOUTS_FROM",
+    "NEAREST_FROM",
     "PARTS_FROM",
     "RANGES_FROM",
     "SELVES_FROM",
@@ -89,6 +90,7 @@ ASKS = {
     "parted": "streams of many partitions, files or folders, that come and fall silent when they like",
     "found": "a condition whose bounds are columns, beside a band or in its place",
     "how": "rows of tuples without a partner, or with one: left, right, full, semi and anti joins",
+    "nearest": "rows of tuples with their nearest partners alone",
 }
 # Steps of the upkeep, for the tables that have files in every batch.
 _UPKEEP = ("compact", "replace", "replace done", "compact done", "summary", "summary done", "clean", "vacuum", "remove")
@@ -205,6 +207,8 @@ FOUND_FROM = 1_000_000
 """Seeds before this one are what they were before conditions could find."""
 HOWS_FROM = 1_100_000
 """Seeds before this one are what they were before joins had rows of one tuple alone."""
+NEAREST_FROM = 1_200_000
+"""Seeds before this one are what they were before joins had nearest partners."""
 
 
 def random_schedule(seed: int) -> Schedule:
@@ -217,7 +221,8 @@ def random_schedule(seed: int) -> Schedule:
     `CORES_FROM` on six in ten restart with more and fewer cells. From `RANGES_FROM` on six in ten have layouts of
     ranges. From `PARTS_FROM` on half have streams of many partitions, but for those that ask what these cannot have.
     From `FOUND_FROM` on half have a condition whose bounds are columns.
-    From `HOWS_FROM` on half have rows of one tuple alone, and then nothing that these cannot have.
+    From `HOWS_FROM` on half have rows of one tuple alone, and then nothing that these cannot have. From `NEAREST_FROM`
+    on a third have nearest partners.
     """
     dice = random.Random(f"schedule {seed}")
     asks = () if dice.random() < 0.4 else _random_asks(dice)
@@ -240,6 +245,8 @@ def random_schedule(seed: int) -> Schedule:
         asks = (*asks, "found")
     if seed >= HOWS_FROM and dice.random() < 0.5:
         asks = (*asks, "how")
+    if seed >= NEAREST_FROM and "how" not in asks and dice.random() < 0.7:
+        asks = (*asks, "nearest")
     return asking(plain_schedule(seed), asks) if asks else plain_schedule(seed)
 
 
@@ -256,7 +263,7 @@ def power_schedule(seed: int, cuts: int = 0) -> Schedule:
 
 def asking(schedule: Schedule, asks: tuple[str, ...]) -> Schedule:
     """Return the schedule of a plain join with these asks added."""
-    if "how" in asks:
+    if {"how", "nearest"} & {*asks}:
         asks = tuple(name for name in asks if name not in _NOT_DECIDED)
     if "parted" in asks:
         asks = tuple(name for name in asks if name not in _NOT_PARTED)

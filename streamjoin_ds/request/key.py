@@ -1,0 +1,111 @@
+"""A key of the TOML file: what it is for, which values it may have, and how a refusal says so."""
+
+from __future__ import annotations
+
+import functools
+import operator
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import msgspec
+
+from streamjoin_ds.errors import ArgumentError
+
+__all__ = ["LIST", "LISTS", "NUMBERS", "TABLE", "VERSIONS", "Key"]
+
+LIST, TABLE, LISTS, NUMBERS = list[str], dict[str, str], dict[str, str | list[str]], dict[str, float]
+VERSIONS = dict[str, int | str]
+_WORDS = {
+    str: "a text",
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    LIST: "a list of texts",
+    TABLE: "a table of texts",
+    LISTS: "a table of texts and lists",
+    NUMBERS: "a table of numbers",
+    VERSIONS: "a table of numbers and texts",
+}
+
+
+@dataclass(frozen=True)
+class Key:
+    """A key of the file, or of the table of one of its streams.
+
+    Parameters
+    ----------
+    help : str
+        What the key is for: one or two sentences.
+    kinds : tuple of type
+        The types that its value may have; they are keys of `_WORDS`.
+    note : str
+        In brackets: its default, or that it is required.
+    one_of : tuple of str
+        The texts that are valid, if they are few.
+    example : object
+        A value of one of the kinds.
+    limits : mapping
+        Limits of a number, in JSON Schema's words.
+    """
+
+    help: str
+    kinds: tuple[Any, ...] = (str,)
+    note: str = ""
+    one_of: tuple[str, ...] = ()
+    example: object = None
+    limits: Mapping[str, int] | None = None
+
+    @property
+    def type(self) -> Any:
+        """The type by which msgspec checks a value, with what the JSON Schema says about the key."""
+        extra: dict[str, Any] = {"enum": list(self.one_of)} if self.one_of and self.kinds == (str,) else {}
+        about = msgspec.Meta(
+            description=f"{self.help}  {self.note}".strip(),
+            examples=None if self.example is None else [self.example],
+            extra_json_schema=extra | dict(self.limits or {}),
+        )
+        return Annotated[functools.reduce(operator.or_, self.kinds), about]
+
+    @property
+    def words(self) -> str:
+        """What a message says of a refused value: ``not a text``, ``neither a text nor a list of texts``."""
+        words = [_WORDS[kind] for kind in self.kinds]
+        return f"not {words[0]}" if len(words) == 1 else f"neither {' nor '.join(words)}"
+
+    @property
+    def hint(self) -> str:
+        """What a message says that is valid."""
+        if self.one_of:
+            return f"one of {', '.join(self.one_of)}"
+        if self.example is not None:
+            return f"for example {_toml_text(self.example)}"
+        return f"give {' or '.join(_WORDS[kind] for kind in self.kinds)}, or leave it out"
+
+    def check(self, value: object, what: str, name: str) -> None:
+        """Refuse a value of another kind.
+
+        Raises
+        ------
+        ArgumentError
+            The value is of another kind; the message names `what` was refused, the error has the key's `name`.
+        """
+        try:
+            msgspec.convert(value, self.type)
+        except msgspec.ValidationError:  # its message may show the value
+            msg = f"{what} is {self.words}"
+            raise ArgumentError(msg, name=name, hint=self.hint) from None
+
+
+def _toml_text(value: object) -> str:
+    """Return a text, a number, a list of texts or a table as TOML writes it."""
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{_toml_name(name)} = {_toml_text(each)}" for name, each in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_toml_text, value)) + "]"
+    return f'"{value}"' if isinstance(value, str) else str(value)
+
+
+def _toml_name(name: str) -> str:
+    return name if re.fullmatch(r"[\w-]+", name, re.ASCII) else f'"{name}"'

@@ -1,0 +1,53 @@
+"""The columns of a query's streams."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from streamjoin_ds.spec import Stream
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["Schemas"]
+
+
+class Schemas:
+    """The columns of a query's streams; a source is looked at only when it is asked for."""
+
+    def __init__(
+        self, streams: Sequence[Stream], frames: Mapping[str, DataFrame], infer: Callable[[Stream], pa.Schema]
+    ) -> None:
+        self._streams = {stream.name: stream for stream in streams}
+        self._infer = infer
+        self.frames = frames
+
+    @cached_property
+    def declared(self) -> dict[str, list[str]]:
+        """The columns of the streams over frames, and of those whose columns were declared."""
+        known = {name: list(frame.columns) for name, frame in self.frames.items()}
+        return known | {
+            name: list(stream.schema.names)
+            for name, stream in self._streams.items()
+            if isinstance(stream.schema, pa.Schema)
+        }
+
+    def names(self, stream: str) -> list[str]:
+        """Return the columns of a stream."""
+        return self.declared[stream] if stream in self.declared else list(self._infer(self._streams[stream]).names)
+
+    def has_fine_times(self) -> bool:
+        """Whether an event time has parts of a microsecond. DataFrames of Spark have none."""
+        for stream in self._streams.values():
+            if stream.name in self.frames or stream.is_topic:
+                continue
+            kind = self._infer(stream).field(stream.time).type
+            if pa.types.is_timestamp(kind) and kind.unit == "ns":
+                return True
+            if pa.types.is_integer(kind) and stream.time_unit == "ns":
+                return True
+        return False
