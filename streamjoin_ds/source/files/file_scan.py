@@ -16,10 +16,11 @@ import pyarrow as pa
 from streamjoin_ds.errors import FileChangedError, FileFormatError, SchemaDriftError, StreamJoinError
 from streamjoin_ds.source.digest import RollingDigest, difference, name_sum, sum_of
 from streamjoin_ds.source.event_time import event_times
+from streamjoin_ds.source.files.file_format import compression_of
 from streamjoin_ds.source.files.file_watch import BadFile, FileWatch, continued, verify_prefix
 from streamjoin_ds.source.files.finish_rule import FinishRule
 from streamjoin_ds.source.files.line_blocks import LineBlocks, TextFormat
-from streamjoin_ds.source.files.listing import FileEntry, Location, compression_of
+from streamjoin_ds.source.files.listing import FileEntry, Location
 from streamjoin_ds.source.files.parquet_rows import ParquetRows, content_digest
 from streamjoin_ds.source.files.rotation import holds, is_copy, read_twice
 from streamjoin_ds.source.files.scanned_piece import ScannedPiece

@@ -10,7 +10,8 @@ from itertools import islice
 
 from streamjoin_ds.errors import FileChangedError, FileMissingError, FileOrderError, StreamJoinError
 from streamjoin_ds.source.digest import SEGMENT_BYTES, RollingDigest, difference, name_sum
-from streamjoin_ds.source.files.listing import FileEntry, Location, compression_of
+from streamjoin_ds.source.files.file_format import compression_of
+from streamjoin_ds.source.files.listing import FileEntry, Location
 from streamjoin_ds.source.files.parquet_rows import content_digest
 from streamjoin_ds.source.files.rotation import cut_off, moved_to
 from streamjoin_ds.source.files.text import open_text, prefix_digest

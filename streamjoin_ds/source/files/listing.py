@@ -1,4 +1,4 @@
-"""The files of a stream's path: their names in order, the size and stamp of each, and its format by its name."""
+"""The files of a stream's path: their names in order, and the size and stamp of each."""
 
 from __future__ import annotations
 
@@ -12,43 +12,22 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from streamjoin_ds.blocks.files import files_at
-from streamjoin_ds.blocks.location import folders_above, is_local, local_path
+from streamjoin_ds.blocks.location import is_local, local_path
 from streamjoin_ds.errors import ArgumentError, FileFormatError, FileMissingError
+from streamjoin_ds.source.files.file_format import format_of, format_told
 from streamjoin_ds.source.files.file_order import BY_NAME, FileOrder
 from streamjoin_ds.source.files.folder_columns import NO_COLUMNS, FolderColumns, folder_values
 from streamjoin_ds.source.files.folder_names import FolderNames
+from streamjoin_ds.source.files.folder_turns import FolderTurns, upwards
+from streamjoin_ds.source.files.table_marks import TableMarks
 from streamjoin_ds.spec.stream import Stream
-from streamjoin_ds.spool.frame import SUFFIX
 
-__all__ = ["COMPRESSIONS", "EXTENSIONS", "FileEntry", "Location", "compression_of", "format_of", "location_of"]
+__all__ = ["FileEntry", "Location", "location_of"]
 
 _log = logging.getLogger(__name__)
 
-EXTENSIONS = {
-    "csv": (".csv", ".txt"),
-    "json": (".json", ".jsonl", ".ndjson"),
-    "parquet": (".parquet",),
-    "spool": (SUFFIX,),
-}
-
-# Endings of compressed texts, with the compression's name.
-COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".lz4": "lz4", ".bz2": "bz2"}
-
-# Folders that mark a table's folder, with the table's kind and the format by which Spark reads it.
-_TABLE_MARKS = {
-    "_delta_log": ("a Delta", "delta"),
-    "metadata": ("an Iceberg", "iceberg"),
-    ".hoodie": ("a Hudi", "hudi"),
-}
-
 # Up to so many new names are looked at one by one, more of them in one walk through the folder.
 _FEW_NAMES = 64
-
-# Of many sub-folders the last ones are looked at each time, since new files come there, and some of the others by
-# turns; all of them after so many seconds.
-_LAST_FOLDERS = 64
-_FOLDERS_A_TURN = 64
-_ALL_FOLDERS_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,19 +44,6 @@ class FileEntry:
     def stamp(self) -> tuple[int, int, int]:
         """Size, time of the last change and inode."""
         return self.size, self.mtime_ns, self.inode
-
-
-def compression_of(name: str) -> str | None:
-    """Return how a file of this name is compressed, one of `COMPRESSIONS`; None: not at all."""
-    return COMPRESSIONS.get(os.path.splitext(name)[1])
-
-
-def format_of(name: str, declared: str) -> str | None:
-    """Return the declared format, or for "auto" the format by the name's extension; None where that does not tell."""
-    if declared != "auto":
-        return declared
-    plain = name if compression_of(name) is None else os.path.splitext(name)[0]
-    return next((kind for kind, ends in EXTENSIONS.items() if plain.endswith(ends)), None)
 
 
 class Location:
@@ -137,6 +103,7 @@ class Location:
             msg = f"the input of stream {stream} is a {self.path.partition(':')[0]} location, and not a path"
             hint = "give a file, a folder or s3://bucket/folder; what Spark reads, join.start(frames=...) takes"
             raise ArgumentError(msg, name="source", hint=hint) from None
+        self._marks = TableMarks(self._disk, stream)
         self._new_names_last = new_names_last
         self._clock = clock
         self._reads_sub_folders = sub_folders
@@ -144,9 +111,7 @@ class Location:
         self.names_listed: list[str] = []  # what `names` returned last
         self._labels: dict[str, str] = {}  # the label of each file, by its path in the folder
         self._names: dict[str, FolderNames] = {}  # what each folder holds, by its path in the folder; "" is the folder
-        self._sorted_folders: list[str] = []
-        self._seen_all_s = 0.0  # when all sub-folders were looked at last
-        self._turn = 0
+        self._turns = FolderTurns(lambda folder: self.order.label(f"{folder}/", 0))
         self._tells = False  # whether a folder's time of change was seen to move with its names
         self._columns: dict[str, FolderColumns] = {}  # by folder
         self.generation = 0  # goes up when the folder's names change
@@ -176,7 +141,7 @@ class Location:
             now_s = self._clock()
             known = self._names.setdefault("", FolderNames((found.st_dev, found.st_ino)))
             has_changed = self._look("", known, found.st_mtime_ns, now_s, fresh=fresh)
-            for folder in self._due(now_s, fresh=fresh):
+            for folder in self._turns.due(self._names, now_s, is_each=fresh or self.order.by_modification):
                 has_changed |= self._look_again(folder, now_s, fresh=fresh)
             self.generation += has_changed
             if fresh and self.order.by_modification and not has_changed:
@@ -192,22 +157,6 @@ class Location:
         """Give each file that was changed its new label."""
         for label in tuple(self.names_listed):
             self.entry(label)
-
-    def _due(self, now_s: float, *, fresh: bool) -> Iterable[str]:
-        """Return the sub-folders that are to be looked at now."""
-        if len(self._names) == 1:
-            return ()
-        if len(self._sorted_folders) != len(self._names) - 1:
-            self._sorted_folders = sorted(filter(None, self._names), key=lambda one: self.order.label(f"{one}/", 0))
-        folders = self._sorted_folders
-        few = len(folders) <= _LAST_FOLDERS + _FOLDERS_A_TURN
-        if few or fresh or self.order.by_modification or now_s - self._seen_all_s >= _ALL_FOLDERS_S:
-            self._seen_all_s = now_s
-            return tuple(folders)
-        last = {folder for known in folders[-_LAST_FOLDERS:] for folder in _upwards(known)}
-        by_turns = folders[self._turn : self._turn + _FOLDERS_A_TURN]
-        self._turn = self._turn + _FOLDERS_A_TURN if self._turn + _FOLDERS_A_TURN < len(folders) else 0
-        return last.union(by_turns)
 
     def _look_again(self, folder: str, now_s: float, *, fresh: bool) -> bool:
         known = self._names.get(folder)
@@ -231,8 +180,7 @@ class Location:
         if not (new or gone):
             return False
         if folder:
-            at = os.path.join(self.path, folder)
-            self._refuse_marked(at, "has a sub-folder that is", [mark for mark in _TABLE_MARKS if mark in new])
+            self._marks.refuse_below(os.path.join(self.path, folder), new)
         for name in gone:
             if _below(folder, name) in self._names:
                 self._forget(_below(folder, name))
@@ -257,18 +205,18 @@ class Location:
         )
 
     def _begin_folder(self, folder: str, identity: tuple[int, int], now_s: float) -> None:
-        above = [self._names[one].identity for one in ("", *_upwards(folder)) if one in self._names]
+        above = [self._names[one].identity for one in ("", *upwards(folder)) if one in self._names]
         if identity in above:  # a link back to a folder above
             _log.warning("stream %s: a link leads back to a folder above it: %s", self.stream, folder)
             return
         self._names[folder] = FolderNames(identity)
-        self._sorted_folders = []
+        self._turns.change()
         self._look_again(folder, now_s, fresh=True)
 
     def _forget(self, folder: str) -> bool:
         """Forget a folder that is gone, and all below it."""
         gone = [one for one in self._names if one == folder or one.startswith(f"{folder}/")]
-        self._sorted_folders = []
+        self._turns.change()
         files = [_below(one, name) for one in gone for name in self._names.pop(one).names]
         self._without(files)
         return True
@@ -400,42 +348,6 @@ class Location:
             self._columns[folder] = FolderColumns(folder_values(parts, time))
         return self._columns[folder]
 
-    def refuse_table(self) -> None:
-        """Refuse a path that is a table, or lies inside one: some of the files there may no longer be the table's.
-
-        Raises
-        ------
-        FileFormatError
-            The path is or lies in a Delta, Iceberg or Hudi table.
-        """
-        place, *above = folders_above(self.path)
-        for folder in (place, *above):
-            self._refuse_marked(folder, "is" if folder == place else "lies in", _TABLE_MARKS)
-
-    def _is_marked(self, mark: str) -> bool:
-        """Whether `mark` is a folder that marks a table. A folder ``metadata`` must also hold Iceberg's files."""
-        found = self._found(mark)
-        if found is None or not stat.S_ISDIR(found.st_mode):
-            return False
-        if os.path.basename(mark) != "metadata":
-            return True
-        try:
-            names = self._disk.names(mark)
-        except OSError:
-            return False
-        return any(name.endswith(".metadata.json") or name == "version-hint.text" for name in names)
-
-    def _refuse_marked(self, folder: str, where: str, marks: Iterable[str]) -> None:
-        for mark in marks:
-            kind, spark_format = _TABLE_MARKS[mark]
-            if self._is_marked(f"{folder.rstrip('/')}/{mark}"):
-                msg = f"the input of stream {self.stream} {where} {kind} table, not plain files: {folder}"
-                read = f"spark.readStream.format('{spark_format}').load(...)"
-                hint = f"read the table with StreamJoin.dataframe and {read}, or give a folder of plain files"
-                if spark_format == "delta":
-                    hint = f"give the table's folder as it is, with format auto or delta; or {hint}"
-                raise FileFormatError(msg, name=folder, hint=hint)
-
     def format_of(self, entry: FileEntry) -> str:
         """Return the format of one file.
 
@@ -444,14 +356,17 @@ class Location:
         FileFormatError
             The file's name does not tell its format, and none was declared.
         """
-        kind = format_of(entry.name, self.format)
-        if kind is None:
-            endings = ", ".join(end for ends in EXTENSIONS.values() for end in ends)
-            compressed = ", ".join(COMPRESSIONS)
-            msg = f"the name of {entry.path} does not tell its format"
-            hint = f"set format, for example to csv, or end the name with one of {endings} (and {compressed})"
-            raise FileFormatError(msg, name=entry.path, hint=hint)
-        return kind
+        return format_told(entry.name, entry.path, self.format)
+
+    def refuse_table(self) -> None:
+        """Refuse a path that is a table, or lies inside one: some of the files there may no longer be the table's.
+
+        Raises
+        ------
+        FileFormatError
+            The path is or lies in a Delta, Iceberg or Hudi table.
+        """
+        self._marks.refuse_around(self.path)
 
 
 # Stands for a file of which no more is asked than that it is one.
@@ -473,10 +388,3 @@ def location_of(stream: Stream, root: str | None = None) -> Location:
 
 def _below(folder: str, name: str) -> str:
     return f"{folder}/{name}" if folder else name
-
-
-def _upwards(folder: str) -> Iterator[str]:
-    """Yield a folder's path, then those of the folders above it, without the last one."""
-    while folder:
-        yield folder
-        folder = folder.rpartition("/")[0]

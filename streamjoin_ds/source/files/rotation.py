@@ -8,7 +8,8 @@ from __future__ import annotations
 import os
 
 from streamjoin_ds.errors import FileChangedError, FileRotatedError
-from streamjoin_ds.source.files.listing import COMPRESSIONS, FileEntry, compression_of
+from streamjoin_ds.source.files.file_format import COMPRESSIONS, compression_of
+from streamjoin_ds.source.files.listing import FileEntry
 from streamjoin_ds.source.files.text import prefix_digest
 
 __all__ = ["cut_off", "holds", "is_copy", "moved_to", "read_twice"]

@@ -10,7 +10,7 @@ from streamjoin_ds.blocks.files import files_at
 from streamjoin_ds.errors import FileFormatError, FileMissingError
 from streamjoin_ds.source.digest import SEGMENT_BYTES, RollingDigest
 from streamjoin_ds.source.files.compressed_text import CompressedText
-from streamjoin_ds.source.files.listing import compression_of
+from streamjoin_ds.source.files.file_format import compression_of
 
 __all__ = ["Text", "open_text", "prefix_digest"]
 
