@@ -8,7 +8,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import stat
 import threading
@@ -24,11 +23,10 @@ from pyarrow import fs
 from streamjoin_ds.blocks.key_listing import S3Keys, keys_of
 from streamjoin_ds.blocks.location import is_local
 from streamjoin_ds.blocks.remote import failed, remote_root, tag_of
+from streamjoin_ds.blocks.remote_file import FAILURES, RemoteFile
 
 __all__ = ["Files", "LocalFiles", "OpenFile", "RemoteFiles", "files_at"]
 
-# What Arrow raises for a request that failed.
-_FAILURES = (OSError, pa.ArrowException)
 # A folder of another machine is looked at once in so many seconds, however often it is asked for.
 _LOOK_S = 1.0
 # It is listed as a whole once in so many seconds, or once in so many times as long as that took: a listing after the
@@ -37,7 +35,6 @@ _WHOLE_S, _WHOLE_SHARE = 60.0, 50.0
 # Without listings after a name each look is a whole one: once in so many times as long as the last one took.
 _LOOK_SHARE = 20.0
 _READ_AHEAD_BYTES = 4 << 20  # a request for a few bytes takes as long as one for some megabytes
-_NOTHING = b""
 
 
 class OpenFile(Protocol):
@@ -229,7 +226,7 @@ class RemoteFiles:
             return listing.files[name].stat(path)
         try:
             found = self._files.get_file_info(self._inside(path))
-        except _FAILURES as error:
+        except FAILURES as error:
             raise failed(error, path, "cannot be looked at") from None
         if found.type == fs.FileType.NotFound:
             self._check_bucket(path)
@@ -277,7 +274,7 @@ class RemoteFiles:
             return {one[0]: _Found(*one[1:]) for one in self._keys.listed(folder.removeprefix(self._root), after)}
         try:
             found: Any = self._files.get_file_info(fs.FileSelector(self._inside(folder), allow_not_found=True))
-        except _FAILURES as error:
+        except FAILURES as error:
             raise failed(error, folder, "cannot be listed") from None
         return {one.base_name: _told(one) for one in found if one.base_name}
 
@@ -294,90 +291,11 @@ class RemoteFiles:
             return self._files.open_input_file(self._inside(path))
         except FileNotFoundError:
             raise
-        except _FAILURES as error:
+        except FAILURES as error:
             raise failed(error, path, "cannot be opened") from None
 
     def _inside(self, path: str) -> str:
         return (self._prefix + path.removeprefix(self._root)).rstrip("/")
-
-
-class RemoteFile(io.RawIOBase):
-    """A file of another machine: see `OpenFile`, and a file object that Arrow reads.
-
-    Parameters
-    ----------
-    file : pyarrow.NativeFile
-        The file.
-    path : str
-        Its location, for errors.
-    ahead_bytes : int
-        Bytes that are read at once, at least.
-    """
-
-    def __init__(self, file: pa.NativeFile, path: str, ahead_bytes: int) -> None:
-        self._file, self._path, self._ahead_bytes = file, path, ahead_bytes
-        facts = file.metadata() or {}
-        tag = facts.get(b"ETag") or facts.get("ETag") or b""
-        self.stamp = (file.size(), 0, tag_of(tag))
-        self._size = file.size()
-        self._at = 0
-        self._kept, self._kept_at = _NOTHING, 0
-
-    def read_at(self, offset: int, size: int) -> bytes:
-        """See `OpenFile`."""
-        size = min(size, self._size - offset)
-        if size <= 0:
-            return b""
-        if not self._kept_at <= offset <= offset + size <= self._kept_at + len(self._kept):
-            wanted = min(max(size, self._ahead_bytes), self._size - offset)
-            try:
-                data: bytes = self._file.read_at(wanted, offset)
-            except _FAILURES as error:
-                raise failed(error, self._path, "cannot be read") from None
-            if len(data) < wanted:
-                raise failed(OSError("the file ended early"), self._path, "cannot be read")
-            if size > self._ahead_bytes:
-                return data
-            self._kept, self._kept_at = data, offset
-        begin = offset - self._kept_at
-        return self._kept[begin : begin + size]
-
-    def read(self, size: int | None = -1) -> bytes:
-        """Return the next bytes, at most `size`; all that are left where it is negative."""
-        left = max(self._size - self._at, 0)
-        data = self.read_at(self._at, left if size is None or size < 0 else min(size, left))
-        self._at += len(data)
-        return data
-
-    def readinto(self, buffer: Any) -> int:
-        """Fill a buffer with the next bytes; return how many."""
-        data = self.read(len(buffer))
-        buffer[: len(data)] = data
-        return len(data)
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """Go to a byte; return which it is."""
-        self._at = offset + (0, self._at, self._size)[whence]
-        return self._at
-
-    def tell(self) -> int:
-        """Return the byte that is read next."""
-        return self._at
-
-    def readable(self) -> bool:
-        """Whether it can be read: yes."""
-        return True
-
-    def seekable(self) -> bool:
-        """Whether `seek` works: yes."""
-        return True
-
-    def close(self) -> None:
-        """Let go of the file."""
-        if not self.closed:
-            self._file.close()
-            self._kept = _NOTHING
-        super().close()
 
 
 def _told(found: fs.FileInfo) -> _Found:

@@ -8,8 +8,8 @@
     backward     those not after the tuple                 0 for the first stream
     forward      those not before the tuple                0 for the second stream
 
-The tuples of the first stream are decided at their horizon, as those of `how` are (ARCHITECTURE.md, "Rows about
-missing, nearest or summed partners").
+The tuples of the first stream are decided at their horizon, as those of `how` are
+(ARCHITECTURE.md, "Rows about missing, nearest or summed partners").
 """
 
 from __future__ import annotations

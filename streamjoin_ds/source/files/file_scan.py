@@ -26,6 +26,7 @@ from streamjoin_ds.source.files.rotation import holds, is_copy, read_twice
 from streamjoin_ds.source.files.scanned_piece import ScannedPiece
 from streamjoin_ds.source.files.spool_records import SpoolBlocks
 from streamjoin_ds.source.files.text import Text, open_text
+from streamjoin_ds.source.files.unread_files import UnreadFiles
 from streamjoin_ds.source.position import FilePosition
 from streamjoin_ds.source.set_aside import SetAside, reason_of
 from streamjoin_ds.spec.ahead import AheadLimit, too_far_ahead
@@ -34,9 +35,6 @@ from streamjoin_ds.spec.stream import Stream
 __all__ = ["FileScan"]
 
 _log = logging.getLogger(__name__)
-
-# Sizes of waiting files that one look asks for, at most: each may be a request to an object store.
-_ASKED_SIZES = 256
 
 
 class FileScan:
@@ -97,7 +95,7 @@ class FileScan:
         self._ended: FileEntry | None = None  # an object that was read to its end: it does not grow
         self.held_back_bytes = 0
         self._saw_all = False  # whether there were no more records at the last look
-        self._sizes: dict[str, int] = {}  # of files that `unread_bytes` has counted
+        self._unread_files = UnreadFiles(location, self._cut)
 
     def freeze(self) -> None:
         """See `Feed.freeze`: keep to the files that are there now, and to the present end of the last one.
@@ -156,33 +154,13 @@ class FileScan:
     def unread_bytes(self, end: FilePosition, rows: int) -> int:
         """Return the bytes of the files that are there and were not read at a position, after which so many rows wait.
 
-        Where all was looked at and none waits, there are none: what is left are headers, and marks of a spool. A
-        compressed file or one of Parquet counts whole until it is read to its end. An unfinished last line does not
-        count. A file's size is asked once, but for the last file, which may grow; of a thousand files that wait some
-        are asked at the next look.
+        Where all was looked at and none waits, there are none: what is left are headers, and marks of a spool. An
+        unfinished last line does not count. See `UnreadFiles`.
         """
         if self._saw_all and not rows:
             return 0
-        names = self._location.names_listed
-        later = names[bisect_right(names, end.file) :]
-        self._sizes = {name: self._sizes[name] for name in later[:-1] if name in self._sizes}
-        unread = asked = 0
-        for name in later:
-            if self._frozen is not None and name not in self._frozen[0]:
-                continue
-            if name not in self._sizes:
-                if asked == _ASKED_SIZES:
-                    break
-                asked += 1
-                entry = self._cut(self._location.entry(name))
-                self._sizes[name] = 0 if entry is None else entry.size
-            unread += self._sizes[name]
-        if end.file and not (end.closed or end.whole):
-            entry = self._cut(self._location.entry(end.file))
-            if entry is not None:
-                is_plain = compression_of(entry.name) is None and self._location.format_of(entry) != "parquet"
-                unread += max(entry.size - end.offset * is_plain, 0)
-        return max(unread - self.held_back_bytes, 0)
+        names = None if self._frozen is None else self._frozen[0]
+        return max(self._unread_files.size_bytes(end, names) - self.held_back_bytes, 0)
 
     def _drop(self) -> None:
         """Move the head to where the last batch ended."""
