@@ -241,7 +241,7 @@ def _changes(old: BoundJoin, new: BoundJoin) -> list[str]:
         changed.append("how")
     if _nearest(old) != _nearest(new):
         changed.append("nearest")
-    if old.result != new.result and "how" not in changed:
+    if (old.result, _outputs(old)) != (new.result, _outputs(new)) and "how" not in changed:
         changed.append("select")
     return changed or ["self-pairs"]
 
@@ -261,6 +261,10 @@ def _predicates(bound: BoundJoin) -> tuple[object, ...]:
         for c in bound.conditions[bound.window_conditions :]
     ]
     return (conditions, [term.facts for term in bound.terms], bound.filters, bound.bars)
+
+
+def _outputs(bound: BoundJoin) -> list[str]:
+    return [output.facts for output in bound.outputs]
 
 
 def _checksum(facts: Mapping[str, Any]) -> str:

@@ -24,7 +24,8 @@ from streamjoin_ds.engine.threads.core_lease import leased_cores
 from streamjoin_ds.engine.tuning import DEFAULT, Tuning
 from streamjoin_ds.engine.window_join import WindowJoin
 from streamjoin_ds.errors import ArgumentError
-from streamjoin_ds.spec.bound import BoundJoin, bind
+from streamjoin_ds.spec.binding import bind
+from streamjoin_ds.spec.bound import BoundJoin
 from streamjoin_ds.spec.join import Join
 
 __all__ = ["JoinEngine"]

@@ -126,6 +126,8 @@ def _join(bound: BoundJoin) -> Iterator[str]:
         yield f"  decide      {term.text}"
     if not bound.finding and not any(isinstance(predicate, Band) for predicate in join.predicates):
         yield "  find        no band and no equality: every combination inside the window is tested"
+    for output in bound.outputs:
+        yield f"  calculate   {output.name} = {output.text}   {output.kind}"
     yield f"  result      {', '.join(bound.result_schema.names)}"
     yield f"  fingerprint {bound.fingerprint}"
 

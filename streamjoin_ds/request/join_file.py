@@ -99,7 +99,7 @@ JOIN_KEYS: dict[str, Key] = {
         note="[default: both]",
         one_of=DIRECTIONS,
     ),
-    "select": Key("Columns of a result: e.icao24,w.*.", (str, LIST), "[default: all]", example=["e.icao24", "w.*"]),
+    "select": Key("Columns: e.icao24, w.*, e.x - w.x AS gap.", (str, LIST), "[default: all]", example=["e.id", "w.*"]),
     "time": Key("Column of the event time: ts, or e=ts,w=time.", (str, TABLE), "[default: ts]", example="ts"),
     "delay": Key("How late a tuple may be: 30s, or e=30s,w=0s.", (str, TABLE), "[default: 0s]", example="30s"),
     "delimiter": Key(

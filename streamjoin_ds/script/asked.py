@@ -30,6 +30,7 @@ from streamjoin_ds.spec import Predicate, Stream
 from streamjoin_ds.spec.band_terms import predicates_of
 from streamjoin_ds.spec.columns import names_hint
 from streamjoin_ds.spec.expression import Call, normalised, streams_of
+from streamjoin_ds.spec.selected import Calculated, Selected
 from streamjoin_ds.spec.window_text import WindowLike
 from streamjoin_ds.stream.join import StreamJoin
 
@@ -367,11 +368,17 @@ class Asked:
             )
         raise self._text.refused(joined.span, why, hint, "window")
 
-    def _selected(self, names: Names, schemas: Schemas) -> tuple[list[str], tuple[str, ...]]:
+    def _selected(self, names: Names, schemas: Schemas) -> tuple[list[Selected], tuple[str, ...]]:
         """Return the columns of the result as `Join` takes them, and their names in the order of the SELECT list."""
-        found: list[str] = []
+        found: list[Selected] = []
         columns: list[str] = []
         for item in self._query.items:
+            if item.tokens:
+                expression = Conditions(self._text, names, {}).value(item.tokens)
+                self._terms.append(Term(expression, item.span))
+                found.append(Calculated(item.name or "", expression))
+                columns.append(item.name or "")
+                continue
             if item.column is None:
                 all_streams = names.streams[:1] if self._how in ("semi", "anti") else names.streams
                 chosen = all_streams if item.stream is None else [self._stream_of(item, names)]

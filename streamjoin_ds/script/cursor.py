@@ -46,6 +46,11 @@ class Cursor:
         place = self.place + places
         return self.text.tokens[place].word if place < len(self.text.tokens) else ""
 
+    def peek(self, places: int) -> Token | None:
+        """Return the token so many places after the next one; None where there is none."""
+        place = self.place + places
+        return self.text.tokens[place] if place < len(self.text.tokens) else None
+
     def ends_after(self) -> bool:
         """Whether the statement ends after the next token."""
         return self.place + 1 >= len(self.text.tokens) or self.after() == ";"

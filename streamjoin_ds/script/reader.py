@@ -7,7 +7,7 @@
     [EXPLAIN] INSERT INTO table [WITH (option = value, ...)] query
     [EXPLAIN] query
 
-    query:  SELECT * | stream.* | stream.column [AS name], ...
+    query:  SELECT * | stream.* | stream.column [AS name] | expression AS name, ...
             FROM stream [alias] {[INNER | LEFT | RIGHT | FULL | SEMI | ANTI | CROSS] JOIN stream [alias] [ON condition]}
             [WHERE condition]
 
@@ -25,11 +25,11 @@ import pyarrow as pa
 from streamjoin_ds.script.column_types import column_type
 from streamjoin_ds.script.cursor import Cursor
 from streamjoin_ds.script.not_here import NOT_HERE
+from streamjoin_ds.script.select_list import select_item
 from streamjoin_ds.script.sql_text import Span, SqlText, Token
 from streamjoin_ds.script.statements import (
     Explained,
     Input,
-    Item,
     Option,
     Query,
     Ranking,
@@ -220,52 +220,15 @@ class _Reader:
         cursor.expect("SELECT")
         if cursor.word in ("DISTINCT", "ALL"):
             self._not_here("a column")
-        items = [self._item()]
+        items = [select_item(self._text, cursor)]
         while cursor.took(","):
-            items.append(self._item())
-        cursor.expect("FROM", ", or FROM: of an expression only a column and its name, stream.column AS name,")
+            items.append(select_item(self._text, cursor))
+        cursor.expect("FROM", ", or FROM")
         inputs = [self._input("inner", cursor.span)]
         while (joined := self._joined()) is not None:
             inputs.append(joined)
         where = self._condition() if cursor.took("WHERE") else ()
         return Query(tuple(items), tuple(inputs), where, self._text.tokens[begin : cursor.place])
-
-    def _item(self) -> Item:
-        cursor = self._cursor
-        if cursor.word == "*":
-            span = cursor.take().span
-            if cursor.word in ("EXCEPT", "REPLACE"):
-                cursor.refuse(", or FROM; name the columns that are wanted")
-            return Item(None, None, None, span)
-        what = "a column: stream.column, stream.* or *"
-        if cursor.next is None or not cursor.next.is_name or cursor.after() == "(" or cursor.word in ("CASE", "CAST"):
-            self._expression(what)
-        first = cursor.take()
-        stream, column, span = None, first.value, first.span
-        if cursor.took("."):
-            if cursor.word == "*":
-                return Item(first.value, None, None, span.to(cursor.take().span))
-            second = cursor.name("a column's name or *")
-            stream, column, span = first.value, second.value, span.to(second.span)
-        name = None
-        if cursor.took("AS"):
-            name = cursor.name("the column's name in the results")
-        elif cursor.next is not None and cursor.next.is_name and cursor.word not in ("FROM", "INTO"):
-            name = cursor.take()
-        if cursor.word not in (",", "FROM"):
-            if name is not None:
-                cursor.refuse(", or FROM")
-            self._expression(", or FROM")
-        return Item(stream, column, None if name is None else name.value, span)
-
-    def _expression(self, valid: str) -> NoReturn:
-        if self._cursor.next is None or self._cursor.word in (";", ",", "FROM"):
-            self._cursor.refuse(valid)
-        raise self._text.refused(
-            self._cursor.span,
-            "an expression is not possible in a SELECT list yet",
-            f"valid here is {valid}; compute it when you read the table",
-        )
 
     def _joined(self) -> Input | None:
         """Read ``, stream`` or ``JOIN stream ON condition``; None if no stream follows."""

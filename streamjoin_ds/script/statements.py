@@ -35,24 +35,27 @@ class StreamStatement:
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One entry of a SELECT list: ``*``, ``e.*``, or a column and the name it gets.
+    """One entry of a SELECT list: ``*``, ``e.*``, or a column or an expression and the name it gets.
 
     Parameters
     ----------
     stream : str or None
         None: ``*``, or a column without its stream.
     column : str or None
-        None: all columns.
+        None: all columns, or an expression.
     name : str or None
         What stands after AS.
     span : Span
         Where the entry stands.
+    tokens : tuple of Token
+        Those of an expression.
     """
 
     stream: str | None
     column: str | None
     name: str | None
     span: Span
+    tokens: tuple[Token, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,8 @@ Nothing here knows Spark, files or kernels. `Join` is what a user wrote; `BoundJ
 columns' types are known, with every bound made exact for its type (ARCHITECTURE.md, "The contract").
 """
 
-from streamjoin_ds.spec.bound import BoundJoin, Condition, Key, ResultColumn, Term, bind
+from streamjoin_ds.spec.binding import bind
+from streamjoin_ds.spec.bound import BoundJoin, Condition, Key, ResultColumn, Term
 from streamjoin_ds.spec.count_window import CountWindow
 from streamjoin_ds.spec.duration import duration_text, duration_us
 from streamjoin_ds.spec.expression import Call, Expression, Literal, Predicate, not_equal

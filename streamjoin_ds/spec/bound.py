@@ -18,43 +18,38 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Mapping
 from dataclasses import astuple, dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from streamjoin_ds.errors import ColumnError
-from streamjoin_ds.spec.bound_columns import ResultColumn, column_type_compared, result_columns, travelling_columns
+from streamjoin_ds.spec.bound_columns import ResultColumn
 from streamjoin_ds.spec.columns import NANOSECONDS, SEQ, TIMESTAMP, TS, result_type, schema_facts
-from streamjoin_ds.spec.condition import Condition, Key, key_number, tighter_times, window_conditions
-from streamjoin_ds.spec.distance import Distance, distance_of
+from streamjoin_ds.spec.condition import Condition, Key, tighter_times
+from streamjoin_ds.spec.distance import Distance
 from streamjoin_ds.spec.evaluation import holds
 from streamjoin_ds.spec.event_time import MAX_TS_US, MIN_TS_US
-from streamjoin_ds.spec.exact import exact_bounds, is_decided
 from streamjoin_ds.spec.exact_values import Mask
-from streamjoin_ds.spec.expression import Expression
-from streamjoin_ds.spec.finders import NO_FINDERS, Finders, finders_of
+from streamjoin_ds.spec.finders import NO_FINDERS, Finders
 from streamjoin_ds.spec.fingerprint import fingerprint
 from streamjoin_ds.spec.how import RowKind
 from streamjoin_ds.spec.inside import inside_schema, nanoseconds_name
 from streamjoin_ds.spec.join_parts import JoinParts
 from streamjoin_ds.spec.limit import Limit
 from streamjoin_ds.spec.nearest import RANK
+from streamjoin_ds.spec.output import Output
 from streamjoin_ds.spec.periodic_window import WINDOW_ID, PeriodicWindow
-from streamjoin_ds.spec.predicate import Band, Column, negated
-from streamjoin_ds.spec.stream import Generator, check_time_column, schema_text
-from streamjoin_ds.spec.terms import Term, band_condition, terms_of
+from streamjoin_ds.spec.predicate import Column
+from streamjoin_ds.spec.stream import Generator, schema_text
+from streamjoin_ds.spec.terms import Term
 
-__all__ = ["SEQ", "TS", "BoundJoin", "Condition", "Key", "ResultColumn", "Term", "bind", "result_type"]
+__all__ = ["SEQ", "TS", "BoundJoin", "Condition", "Key", "ResultColumn", "Term", "result_type"]
 
 
 @dataclass(frozen=True)
 class BoundJoin:
-    """A join as the engine, the source and the sink need it; made by `bind`.
+    """A join as the engine, the source and the sink need it; made by `binding.bind`.
 
     Attributes
     ----------
@@ -84,6 +79,8 @@ class BoundJoin:
         What the terms say of where their pairs can be. It changes no row of the result, and no fingerprint.
     distance : Distance or None
         What puts a tuple's partners in order, where only the nearest of them make rows.
+    outputs : tuple of Output
+        The calculated columns of the result, behind those of `result`.
     """
 
     join: JoinParts
@@ -97,6 +94,7 @@ class BoundJoin:
     bars: tuple[tuple[Term, ...], ...] = ()
     finders: Finders = NO_FINDERS
     distance: Distance | None = None
+    outputs: tuple[Output, ...] = ()
 
     @property
     def how(self) -> str:
@@ -252,6 +250,8 @@ class BoundJoin:
             facts["window"] = self.join.window.to_facts()  # the conditions alone are wider than a periodic window
         if any(self.filters):  # left out if empty, so that joins from before there were filters keep their fingerprint
             facts["filters"] = [[term.facts for term in terms] for terms in self.filters]
+        if self.outputs:  # likewise
+            facts["outputs"] = [output.facts for output in self.outputs]
         if self.how != "inner":  # likewise
             facts["how"] = self.how
             facts["bars"] = [[term.facts for term in terms] for terms in self.bars]
@@ -273,12 +273,13 @@ class BoundJoin:
 
     @cached_property
     def result_schema(self) -> pa.Schema:
-        """Selected columns, ``<stream>_seq`` of each stream, ``window_id`` if periodic, ``event_time``, ``batch_id``.
+        """Selected and calculated columns, ``<stream>_seq``, ``window_id`` if periodic, ``event_time``, ``batch_id``.
 
-        Selected columns that are compared are never null, nor are the other columns of a result. With `how` (`HOWS`) a
-        row may lack one of the streams: all its columns are null there, its number too. A tuple without a partner may
-        have nulls in compared columns. A row of "semi" and "anti" has the columns of the first stream alone. With
-        `nearest` and several partners ``rank`` numbers them, from 1; a tuple without a partner has none.
+        Calculated columns may be null. Selected ones that are compared are never null, nor are the other columns of a
+        result. With `how` (`HOWS`) a row may lack one of the streams: all its columns are null there, its number too. A
+        tuple without a partner may have nulls in compared columns. A row of "semi" and "anti" has the columns of the
+        first stream alone. With `nearest` and several partners ``rank`` numbers them, from 1; a tuple without a partner
+        has none.
         """
         absent, lonely = self.row_kind.absent, self.row_kind.lonely
         compared = {(n, key.column) for n, keys in enumerate(self.keys) for key in keys if n not in lonely}
@@ -294,6 +295,7 @@ class BoundJoin:
             kind = TIMESTAMP if field.type == NANOSECONDS else field.type
             is_nullable = column.stream in absent or (field.nullable and not never_null)
             fields.append(pa.field(column.name, kind, nullable=is_nullable))
+        fields += [pa.field(output.name, output.kind) for output in self.outputs]
         fields += [pa.field(f"{self.names[n]}_seq", pa.int64(), nullable=n in absent) for n in self.row_kind.shown]
         if self.has_window_ids:
             fields.append(pa.field(WINDOW_ID, pa.int64(), nullable=False))
@@ -361,90 +363,3 @@ class BoundJoin:
     def to_facts(self) -> dict[str, object]:
         """Return the bound join as plain JSON values; `bound_from_facts` makes the join of them again."""
         return {"join": self.join.to_facts(), "schemas": [schema_text(schema) for schema in self.read_schemas]}
-
-
-def bind(join: JoinParts, schemas: Mapping[str, pa.Schema]) -> BoundJoin:
-    """Check a join against the schemas of its streams, and return it with bounds that are exact for the columns' types.
-
-    Raises
-    ------
-    ColumnError
-        A column is not there (the error has the nearest names), its type cannot be used, or a result name collides.
-    PredicateError
-        Types cannot be compared, or a bound has no meaning for them.
-    """
-    for stream in join.streams:
-        _check_schema(stream.name, schemas.get(stream.name))
-        check_time_column(schemas[stream.name], stream)
-    found: list[tuple[Any, ...]] = []  # stream, column, stream, column, kind, lo, hi, text
-    wheres: list[Expression] = [stream.where for stream in join.streams if stream.where is not None]  # type: ignore[misc]
-    asked: list[Expression] = []
-    for predicate in join.predicates:
-        if not isinstance(predicate, Band):
-            asked.append(predicate)
-            continue
-        left, right = sorted((predicate.left, predicate.right), key=lambda column: join.names.index(column.stream))
-        numbers = (join.names.index(left.stream), join.names.index(right.stream))
-        types = (column_type_compared(join, schemas, left), column_type_compared(join, schemas, right))
-        if left != predicate.left:
-            predicate = Band(left, right, negated(predicate.hi), negated(predicate.lo))
-        if is_decided(*types):
-            asked.append(band_condition(predicate, of_times=pa.types.is_duration(types[0])))
-            continue
-        kind, lo, hi = exact_bounds(*types, predicate)
-        if kind in ("hash", "near"):
-            asked.append(band_condition(predicate, of_times=True))
-        kind = "int" if kind == "near" else kind
-        found.append((numbers[0], left.name, numbers[1], right.name, kind, lo, hi, str(predicate)))
-    keys: list[list[Key]] = [[Key(stream.time, "int")] for stream in join.streams]
-    conditions = window_conditions(join, keys)
-    written = {entry[:-1]: entry[-1] for entry in sorted(found, reverse=True)}
-    for entry in sorted(written):
-        left_stream, left_name, right_stream, right_name, kind, lo, hi = entry
-        left_key = key_number(keys[left_stream], Key(left_name, kind))
-        right_key = key_number(keys[right_stream], Key(right_name, kind))
-        conditions.append(Condition(left_stream, right_stream, left_key, right_key, kind, lo, hi, written[entry]))
-    result = result_columns(join, schemas)
-    terms = terms_of(join, schemas, [*wheres, *asked])
-    deciding = tuple(term for term in terms if len(term.streams) > 1)
-    of_streams = [[term for term in terms if term.streams == (n,)] for n in range(len(join.streams))]
-    barred = join.row_kind.lonely
-    always = {term.facts for term in terms_of(join, schemas, wheres)} if barred else set()
-    bars = tuple(
-        tuple(term for term in own if n in barred and term.facts not in always) for n, own in enumerate(of_streams)
-    )
-    filters = tuple(tuple(term for term in own if term not in bars[n]) for n, own in enumerate(of_streams))
-    selected = {(join.names[column.stream], column.column) for column in result}
-    compared = {(c.stream, c.name) for p in join.predicates if isinstance(p, Band) for c in (p.left, p.right)}
-    distance = distance_of(join, schemas)
-    compared |= {(column.stream, column.name) for column in (() if distance is None else distance.columns)}
-    kept = [*deciding, *(term for own in bars for term in own)]
-    compared |= {(column.stream, column.name) for term in kept for column in term.columns}
-    read = compared | {(column.stream, column.name) for term in terms for column in term.columns}
-    numbers_of = {name: number for number, name in enumerate(join.names)}
-    finders = finders_of(deciding, numbers_of, {stream.name: stream.time for stream in join.streams})
-    return BoundJoin(
-        join,
-        travelling_columns(join, schemas, selected, compared),
-        tuple(map(tuple, keys)),
-        tuple(conditions),
-        deciding,
-        filters,
-        travelling_columns(join, schemas, selected, read),
-        result,
-        bars,
-        finders.besides(
-            {frozenset((Column(join.names[n], name), Column(join.names[m], other))) for n, name, m, other, *_ in found}
-        ),
-        distance,
-    )
-
-
-def _check_schema(stream: str, schema: pa.Schema | None) -> None:
-    if schema is None:
-        msg = f"no schema is given for stream {stream}"
-        raise ColumnError(msg, name=stream, hint="give the columns and types of every stream")
-    for name, count in Counter(schema.names).items():
-        if count > 1:
-            msg = f"stream {stream} has more than one column '{name}'"
-            raise ColumnError(msg, name=f"{stream}.{name}", hint="rename one of them in the input")

@@ -23,6 +23,7 @@ from streamjoin_ds.spec.join_parts import JoinParts
 from streamjoin_ds.spec.nearest import RANK
 from streamjoin_ds.spec.periodic_window import WINDOW_ID, PeriodicWindow
 from streamjoin_ds.spec.predicate import Column, renamed
+from streamjoin_ds.spec.selected import Calculated
 
 __all__ = ["ResultColumn", "column_type", "column_type_compared", "result_columns", "travelling_columns"]
 
@@ -68,7 +69,7 @@ def _given_type(schemas: Mapping[str, pa.Schema], column: Column) -> pa.DataType
 
 
 def result_columns(join: JoinParts, schemas: Mapping[str, pa.Schema]) -> tuple[ResultColumn, ...]:
-    """Return the selected columns, in the order of the streams.
+    """Return the selected columns of streams, in the order of the streams; names of calculated ones are checked too.
 
     Raises
     ------
@@ -77,6 +78,8 @@ def result_columns(join: JoinParts, schemas: Mapping[str, pa.Schema]) -> tuple[R
     """
     found: dict[ResultColumn, None] = {}
     for text in join.select:
+        if isinstance(text, Calculated):
+            continue
         written, given = renamed(text)
         stream, _, name = written.partition(".")
         names = schemas[stream].names if name == "*" else [Column.of(written).name]
@@ -88,14 +91,15 @@ def result_columns(join: JoinParts, schemas: Mapping[str, pa.Schema]) -> tuple[R
     taken += [WINDOW_ID] if isinstance(join.window, PeriodicWindow) else []
     taken += [RANK] if join.nearest is not None and join.nearest.k > 1 else []
     folded = {name.lower(): "a column that every result has" for name in taken}
-    for result in columns:
-        source = f"{join.names[result.stream]}.{result.column}"
-        check_result_name(result.name, source)
-        if result.name.lower() in folded:
-            msg = f"the result column '{result.name}' of {source} collides with {folded[result.name.lower()]}"
+    named = [(result.name, f"{join.names[result.stream]}.{result.column}") for result in columns]
+    named += [(one.name, str(one.expression)) for one in dict.fromkeys(join.select) if isinstance(one, Calculated)]
+    for name, source in named:
+        check_result_name(name, source)
+        if name.lower() in folded:
+            msg = f"the result column '{name}' of {source} collides with {folded[name.lower()]}"
             hint = "leave it out with select, or rename the column or the stream (Delta ignores case)"
-            raise ColumnError(msg, name=result.name, hint=hint)
-        folded[result.name.lower()] = source
+            raise ColumnError(msg, name=name, hint=hint)
+        folded[name.lower()] = source
     return tuple(columns)
 
 

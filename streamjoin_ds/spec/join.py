@@ -6,14 +6,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from streamjoin_ds.errors import ArgumentError, ColumnError, WindowError
-from streamjoin_ds.spec.bound import BoundJoin, bind
+from streamjoin_ds.errors import ArgumentError, WindowError
+from streamjoin_ds.spec.binding import bind
+from streamjoin_ds.spec.bound import BoundJoin
 from streamjoin_ds.spec.columns import names_hint
 from streamjoin_ds.spec.expression import Call, Literal, Predicate, columns_of, conjuncts, normalised, streams_of
 from streamjoin_ds.spec.how import check_how
 from streamjoin_ds.spec.join_parts import JoinParts, predicate_from
 from streamjoin_ds.spec.nearest import Nearest, check_nearest
-from streamjoin_ds.spec.predicate import Band, Column, renamed
+from streamjoin_ds.spec.predicate import Band, Column
+from streamjoin_ds.spec.selected import Selected, selected, selected_from
 from streamjoin_ds.spec.stream import Stream, schema_from_text
 from streamjoin_ds.spec.terms import constant_truth
 from streamjoin_ds.spec.window import WindowKind
@@ -41,8 +43,9 @@ class Join(JoinParts):
         ``"15s"`` for every stream, or ``{"e": "6h", "w": "0s"}``: how long a tuple of that stream waits for others.
         ``"last 1000"``: the last 1000 tuples of each stream. ``"every 10s for 60s"``: once in each common window.
     select : sequence of str, optional
-        The columns of a result: ``"e.icao24"``, which is named ``e_icao24``, ``"e.icao24 AS aircraft"`` or ``"w.*"``.
-        By default all columns.
+        The columns of a result: ``"e.icao24"``, which is named ``e_icao24``, ``"e.icao24 AS aircraft"``, ``"w.*"``, or
+        an expression with a name, ``"abs(e.x - w.x) AS gap"``. Durations are whole microseconds. Columns come first, in
+        the order of the streams, then expressions. By default all columns.
     include_self_pairs : bool
         Whether a self-join also pairs a tuple with itself.
     how : {"inner", "left", "right", "full", "semi", "anti"}
@@ -68,7 +71,7 @@ class Join(JoinParts):
         streams: Sequence[Stream],
         on: str | Iterable[str] | Iterable[Predicate] = (),
         window: WindowLike = "0s",
-        select: Sequence[str] | None = None,
+        select: str | Iterable[Selected] | None = None,
         *,
         include_self_pairs: bool = False,
         how: str = "inner",
@@ -105,7 +108,7 @@ class Join(JoinParts):
         set_field(self, "window", window if nearest is None else nearest.narrowed(window))
         _check_partitions(streams, self.window)
         set_field(self, "how", how)
-        set_field(self, "select", _selected(select, names, self.row_kind.shown, self.how))
+        set_field(self, "select", selected(select, names, [names[n] for n in self.row_kind.shown], self.how))
         set_field(self, "include_self_pairs", bool(include_self_pairs))
         declared = {stream.name: stream.schema for stream in streams if stream.schema is not None}
         if len(declared) == len(streams):
@@ -118,7 +121,7 @@ class Join(JoinParts):
             [Stream.from_facts(stream) for stream in facts["streams"]],
             [predicate_from(predicate) for predicate in facts["predicates"]],
             window_from_facts(facts["window"]),
-            facts["select"],
+            [selected_from(one) for one in facts["select"]],
             include_self_pairs=facts["include_self_pairs"],
             how=facts.get("how", "inner"),
             nearest=Nearest.from_facts(facts["nearest"]) if "nearest" in facts else None,
@@ -215,28 +218,3 @@ def _without_constants(predicates: Sequence[Predicate], first: Stream) -> tuple[
         if not all(constant_truth(part) for part in constants):
             found.append(Call("is_null", (Column(first.name, first.time),)))  # an event time is never null
     return tuple(found)
-
-
-def _selected(select: Sequence[str] | None, names: list[str], streams: Sequence[int], how: str) -> tuple[str, ...]:
-    shown = [names[stream] for stream in streams]
-    if select is None:
-        return tuple(f"{name}.*" for name in shown)
-    if isinstance(select, str):
-        select = [part.strip() for part in select.split(",")]
-    for text in select:
-        column = Column.of(_column_text(text))
-        if column.stream not in names:
-            msg = f"select names the stream '{column.stream}', which is not in the join"
-            raise ColumnError(msg, name=text, hint=names_hint(column.stream, names, "the streams are"))
-        if column.stream not in shown:
-            msg = f"select names the stream '{column.stream}', but a row of how={how} has a tuple of {names[0]} alone"
-            raise ColumnError(msg, name=text, hint=f"select columns of {names[0]}, or use inner or left")
-    return tuple(select)
-
-
-def _column_text(text: str) -> str:
-    column, name = renamed(text)
-    if name is not None and column.endswith(".*"):
-        msg = f"'{text[:64]}' gives one name to all columns of a stream"
-        raise ColumnError(msg, name=name, hint="select each column that gets a name of its own")
-    return column

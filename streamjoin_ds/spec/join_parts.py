@@ -13,6 +13,7 @@ from streamjoin_ds.spec.expression import Predicate, expression_facts, expressio
 from streamjoin_ds.spec.how import RowKind, row_kind
 from streamjoin_ds.spec.nearest import Nearest
 from streamjoin_ds.spec.predicate import Band, Bound, Column
+from streamjoin_ds.spec.selected import Selected, selected_facts
 from streamjoin_ds.spec.stream import Stream
 from streamjoin_ds.spec.window import WindowKind
 
@@ -26,7 +27,7 @@ class JoinParts:
     streams: tuple[Stream, ...]
     predicates: tuple[Predicate, ...]
     window: WindowKind
-    select: tuple[str, ...]
+    select: tuple[Selected, ...]
     include_self_pairs: bool
     how: str
     nearest: Nearest | None
@@ -52,7 +53,7 @@ class JoinParts:
             "streams": [stream.to_facts() for stream in self.streams],
             "predicates": [_predicate_facts(predicate) for predicate in self.predicates],
             "window": self.window.to_facts(),
-            "select": list(self.select),
+            "select": [selected_facts(one) for one in self.select],
             "include_self_pairs": self.include_self_pairs,
             # left out at its default, so that older joins keep their text
             **({} if self.how == "inner" else {"how": self.how}),

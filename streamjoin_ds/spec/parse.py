@@ -113,7 +113,11 @@ def parse_condition(text: str, stream: str | None = None) -> Expression:
 
 def parse_value(text: str, stream: str | None = None) -> Expression:
     """Return the expression in a text, of any type; arguments and errors as for `parse_condition`."""
-    return _Reader(text, stream).expression(_tree(text), MAX_DEPTH)
+    try:
+        return _Reader(text, stream).expression(_tree(text), MAX_DEPTH)
+    except PredicateSyntaxError as error:
+        message = error.message.replace("read the predicate", "read the expression", 1)
+        raise PredicateSyntaxError(message, name=error.name, hint=error.hint) from None
 
 
 def _tree(text: str) -> Node:

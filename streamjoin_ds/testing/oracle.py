@@ -17,7 +17,8 @@ from streamjoin_ds.spec.join import Join
 from streamjoin_ds.spec.periodic_window import PeriodicWindow
 from streamjoin_ds.spec.predicate import Band
 from streamjoin_ds.testing.partners import Times, nearest_rows, rows_of_kind
-from streamjoin_ds.testing.values import column_value, event_time_us, oracle_value, plain_value
+from streamjoin_ds.testing.values import column_value, event_time_us, oracle_outputs, oracle_value, plain_value
+from streamjoin_ds.testing.windows import in_count_window, windows_of
 
 __all__ = [
     "ahead_rows",
@@ -80,10 +81,10 @@ def oracle_join(
     Returns
     -------
     list of dict
-        ``<stream>_<column>`` of every stream and column, ``<stream>_seq`` and ``event_time_us``; for periodic windows
-        also ``window_id``, and ``rank`` where a tuple may have several nearest partners. All are None for a stream that
-        lacks (`how`); a semi or anti join has the first stream's alone. Sorted by the numbers and the window, None
-        last; nearest partners by their rank.
+        ``<stream>_<column>`` of every stream and column, ``<stream>_seq``, what is calculated by its name, and
+        ``event_time_us``; for periodic windows also ``window_id``, and ``rank`` where a tuple may have several nearest
+        partners. All are None for a stream that lacks (`how`); a semi or anti join has the first stream's alone. Sorted
+        by the numbers and the window, None last; nearest partners by their rank.
     """
     rows = {name: _listed(streams[name]) for name in join.names}
     times, results = _times(join, rows, ends, idle), []
@@ -97,6 +98,8 @@ def oracle_join(
             values = dict.fromkeys(columns) if number is None else rows[name][number]
             result.update({f"{name}_{column}": value for column, value in values.items()})
             result[f"{name}_seq"] = number
+        chosen = {n: None if m is None else rows[n][m] for n, m in zip(join.names, numbers, strict=False)}
+        result.update(oracle_outputs(join, chosen))
         found = [times[stream][number] for stream, number in enumerate(numbers) if number is not None]
         found = found if join.nearest is None else found[:1]
         result["event_time_us"] = max(time for time in found if time is not None)
@@ -326,37 +329,13 @@ def source_order(join: Join, streams: Mapping[str, Rows], ends: Ends = (), idle:
     return [(join.names[stream], number) for _, _, stream, number in sorted(keys)]
 
 
-def _in_count_window(
-    window: CountWindow, order: Sequence[Sequence[int]], left: tuple[int, int], right: tuple[int, int]
-) -> bool:
-    """Whether the earlier of two tuples is among the last k of its stream that precede the later one.
-
-    A tuple is given as stream and number.
-    """
-    places = {stream: order[stream][number] for stream, number in (left, right)}
-    (stream, number), (later, _) = (left, right) if places[left[0]] < places[right[0]] else (right, left)
-    preceding = [n for n, place in enumerate(order[stream]) if place < places[later]]
-    return number in preceding[max(len(preceding) - window.counts[stream], 0) :]
-
-
-def _windows_of(window: PeriodicWindow, stream: int, time: int) -> set[int]:
-    """Return the ids of the windows ``(i*T - W, i*T]`` that hold a time, as the first stream counts them.
-
-    Ids that an int64 cannot hold are left out.
-    """
-    every_us, window_us = window.every_us, window.windows_us[stream]
-    near = range(time // every_us - 1, (time + window_us) // every_us + 2)
-    ids = {i - window.lags[stream] for i in near if i * every_us - window_us < time <= i * every_us}
-    return {i for i in ids if -(1 << 63) <= i < 1 << 63}
-
-
 def _common_windows(join: Join, times: Times, numbers: Sequence[int]) -> list[int]:
     assert isinstance(join.window, PeriodicWindow)
     common: set[int] | None = None
     for stream, number in enumerate(numbers):
         time = times[stream][number]
         assert time is not None
-        windows = _windows_of(join.window, stream, time)
+        windows = windows_of(join.window, stream, time)
         common = windows if common is None else common & windows
     return sorted(common or ())
 
@@ -367,7 +346,7 @@ def _in_windows(join: Join, times: Times, order: Sequence[Sequence[int]], number
     if isinstance(join.window, PeriodicWindow):
         return bool(_common_windows(join, times, [*numbers, number]))
     if isinstance(join.window, CountWindow):
-        return all(_in_count_window(join.window, order, (n, numbers[n]), (place, number)) for n in range(place))
+        return all(in_count_window(join.window, order, (n, numbers[n]), (place, number)) for n in range(place))
     time = times[place][number]
     assert time is not None
     for n in range(place):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+from collections import defaultdict
 from collections.abc import Mapping
 from datetime import date, time, timedelta
 from decimal import Decimal
@@ -13,12 +14,20 @@ from typing import Any
 from streamjoin_ds.spec.expression import Expression, Literal
 from streamjoin_ds.spec.join import Join
 from streamjoin_ds.spec.predicate import Column
+from streamjoin_ds.spec.selected import Calculated
 from streamjoin_ds.testing.functions import CHOOSING, PLAIN, chosen
 from streamjoin_ds.testing.times import event_time_ns, event_time_us, instant_us
 
-__all__ = ["column_value", "event_time_us", "oracle_value", "plain_value"]
+__all__ = ["column_value", "event_time_us", "oracle_outputs", "oracle_value", "plain_value"]
 
+_ABSENT: Mapping[str, Any] = defaultdict(lambda: None)
 _MOST_DIGITS = 76  # digits before or after the point of an exact number, at most
+
+
+def oracle_outputs(join: Join, rows: Mapping[str, Mapping[str, Any] | None]) -> dict[str, Any]:
+    """Return what a join calculates for a result, by name; a stream that lacks is None in `rows`."""
+    known = {name: row if row is not None else _ABSENT for name, row in rows.items()}
+    return {one.name: oracle_value(join, one.expression, known) for one in join.select if isinstance(one, Calculated)}
 
 
 def oracle_value(join: Join, expression: Expression, rows: Mapping[str, Mapping[str, Any]]) -> Any:

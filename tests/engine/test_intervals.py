@@ -12,7 +12,8 @@ import pytest
 
 from streamjoin_ds.engine import JoinEngine, WindowJoin
 from streamjoin_ds.spec import Join, Stream
-from streamjoin_ds.spec.bound import BoundJoin, bind
+from streamjoin_ds.spec.binding import bind
+from streamjoin_ds.spec.bound import BoundJoin
 
 TIME = pa.timestamp("us", tz="UTC")
 POINTS = pa.schema([("ts", TIME), ("x", pa.float64()), ("y", pa.float64())])

@@ -55,13 +55,16 @@ def collected(frame: DataFrame) -> Counter[tuple[Any, ...]]:
 @pytest.mark.usefixtures("static")
 def test_a_select_gives_the_rows_of_sparks_sql(spark: SparkSession) -> None:
     text = (
-        f"SELECT r.ts, l.x AS `left`, s2.s, l.n b FROM l JOIN r ON abs(l.x - r.x) <= 0.5D AND {NEAR} "
+        "SELECT r.ts, l.x AS `left`, s2.s, l.n b, abs(l.x - r.x) AS gap, "
+        "upper(s2.s) || '-' || CAST(s2.n AS STRING) AS tag, "
+        "CASE WHEN l.n > r.n THEN 'more' ELSE coalesce(r.s, 'none') END AS kind, date_trunc('SECOND', l.ts) AS at "
+        f"FROM l JOIN r ON abs(l.x - r.x) <= 0.5D AND {NEAR} "
         "JOIN r AS s2 ON s2.n = l.n AND s2.ts - l.ts BETWEEN INTERVAL '1' SECOND AND INTERVAL '3' SECONDS "
         'WHERE r.s <> "c" OR l.n IN (1, 2)'
     )
     (found,) = sql(spark, text)
     expected = spark.sql(text)
-    assert found.columns == ["r_ts", "left", "s2_s", "b"]  # type: ignore[union-attr]
+    assert found.columns == ["r_ts", "left", "s2_s", "b", "gap", "tag", "kind", "at"]  # type: ignore[union-attr]
     assert len(collected(expected)) > 20
     assert collected(found) == collected(expected)  # type: ignore[arg-type]
 
@@ -115,7 +118,10 @@ def test_several_queries_run_over_streams_of_spark(spark: SparkSession, tmp_path
         frame.withWatermark("ts", "10 seconds").createOrReplaceTempView(f"live_{name}")
     spark.read.parquet(str(tmp_path / "r")).write.format("delta").saveAsTable("kept_r")
     try:
-        first = f"SELECT l.ts, r.x AS other FROM live_l l JOIN live_r r ON abs(l.x - r.x) <= 0.5 AND {NEAR}"
+        first = (
+            "SELECT l.ts, r.x AS other, abs(l.x - r.x) AS gap, l.n * 2 - r.n AS more "
+            f"FROM live_l l JOIN live_r r ON abs(l.x - r.x) <= 0.5 AND {NEAR}"
+        )
         second = f"SELECT l.n, r.s FROM live_l l JOIN kept_r AS r ON l.n = r.n AND {NEAR}"
         text = (
             "CREATE STREAM kept_r WITH (table = 'kept_r', time = 'ts', delay = '10s'); SET available_now = true;"
@@ -127,7 +133,7 @@ def test_several_queries_run_over_streams_of_spark(spark: SparkSession, tmp_path
             query.awaitTermination()  # type: ignore[union-attr]
         for name, step in (("live_l", 3), ("live_r", 7)):
             spark.createDataFrame(rows(step), DDL).createOrReplaceTempView(name)
-        columns = {"first": ["l_ts", "other"], "second": ["l_n", "r_s"]}
+        columns = {"first": ["l_ts", "other", "gap", "more"], "second": ["l_n", "r_s"]}
         for place, query_text in (("first", first), ("second", second)):
             table = scanned(DeltaTable(str(tmp_path / place))).to_table().select(columns[place])
             found = Counter(zip(*(map(plain, column.to_pylist()) for column in table.columns), strict=True))

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from streamjoin_ds.engine.probe.residual import _within
 from streamjoin_ds.errors import PredicateError
 from streamjoin_ds.spec import Call, Expression, Join, Stream
-from streamjoin_ds.spec.bound import BoundJoin, bind
+from streamjoin_ds.spec.binding import bind
+from streamjoin_ds.spec.bound import BoundJoin
 from streamjoin_ds.spec.expression import call
 from streamjoin_ds.spec.parse import parse_condition
 from streamjoin_ds.testing import oracle_value

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -23,12 +24,14 @@ import pyarrow as pa
 from streamjoin_ds.engine.arrays.columns import filtered, one_batch
 from streamjoin_ds.engine.probe.nearest import NearestPartners, NearestRows
 from streamjoin_ds.engine.probe.pipeline import JoinPipeline, ProbeBatch
+from streamjoin_ds.engine.probe.results import inside_columns
 from streamjoin_ds.engine.storage.selection import Selection
 from streamjoin_ds.engine.storage.waiting import StreamWaiting, Waiting
 from streamjoin_ds.engine.storage.window import Window, WindowForm
 from streamjoin_ds.engine.threads.tasks import ChunkCoroutine
 from streamjoin_ds.engine.tuning import DEFAULT, Tuning
 from streamjoin_ds.spec.bound import SEQ, TS, BoundJoin
+from streamjoin_ds.spec.predicate import Column
 
 __all__ = ["HasPartner", "Horizons", "NewPartners"]
 
@@ -300,14 +303,27 @@ class _RowsOfOne:
         }
         inside |= {f"{bound.names[stream]}_seq": SEQ, "event_time": TS}
         self._inside = [inside.get(field.name) for field in self._schema]
+        self._outputs = {output.name: output for output in bound.outputs}
+        # Of a column of the stream that lacks only the type is needed.
+        self._calculated_of = {
+            column: name if of == stream else bound.tuple_schema(of).field(name).type
+            for column, (of, name) in inside_columns(bound).items()
+        }
 
     def table(self, tuples: pa.RecordBatch) -> pa.Table:
         """Return a row for each tuple, in their order."""
         columns = []
         for field, name in zip(self._schema, self._inside, strict=True):
+            if field.name in self._outputs:
+                columns.append(self._outputs[field.name].values(tuples.num_rows, partial(self._column, tuples)))
+                continue
             if name is None:
                 columns.append(pa.nulls(tuples.num_rows, field.type))
                 continue
             column = tuples.column(name)
             columns.append(column if column.type == field.type else column.view(field.type))
         return pa.Table.from_arrays(columns, schema=self._schema)
+
+    def _column(self, tuples: pa.RecordBatch, wanted: Column) -> pa.Array:
+        of = self._calculated_of[wanted]
+        return tuples.column(of) if isinstance(of, str) else pa.nulls(tuples.num_rows, of)

@@ -14,12 +14,24 @@ from streamjoin_ds.engine.reference.kernel_objects import Part
 from streamjoin_ds.engine.storage.selection import Selection
 from streamjoin_ds.engine.threads.tasks import TaskCoroutine
 from streamjoin_ds.spec.bound import SEQ, TS, BoundJoin
+from streamjoin_ds.spec.output import Output
+from streamjoin_ds.spec.predicate import Column
 
-__all__ = ["MAX_GATHERED_ROWS", "PartialResults", "ResultBuilder"]
+__all__ = ["MAX_GATHERED_ROWS", "PartialResults", "ResultBuilder", "inside_columns"]
 
 MAX_GATHERED_ROWS = 2**31 - 1  # kernels number rows in int32
 
 PartialResults: TypeAlias = Mapping[int, Selection]
+
+
+def inside_columns(bound: BoundJoin) -> dict[Column, tuple[int, str]]:
+    """Return, for each column of a calculated one, its stream's number and its name inside."""
+    return {
+        column: (stream, bound.compared_name(stream, column.name))
+        for output in bound.outputs
+        for column in output.columns
+        for stream in (bound.names.index(column.stream),)
+    }
 
 
 class ResultBuilder:
@@ -43,13 +55,15 @@ class ResultBuilder:
         # The event time of a result of all partners is the largest of its tuples'; of nearest ones the decided tuple's.
         self._decided = bound.decided[0] if bound.distance is not None else None
         names = [[TS, SEQ] for _ in bound.names]
-        self._placed = []
+        self._placed: list[tuple[int, str] | Output] = []
+        self._inside = inside_columns(bound)
         for column in bound.result:
             wanted = names[column.stream]
             inside = bound.inside_name(column.stream, column.column)
             if inside not in wanted:
                 wanted.append(inside)
             self._placed.append((column.stream, inside))
+        self._placed += bound.outputs
         self._placed += [(stream, SEQ) for stream in range(len(names))]
         self._gathered = [tuple(wanted) for wanted in names]
         self._kernel_parts: dict[tuple[tuple[str, ...], ...], _KernelPart] = {}
@@ -83,12 +97,18 @@ class ResultBuilder:
         if part.is_whole and numbers is None:
             return pa.Table.from_batches([batch])
         made = dict(zip(part.places, batch.columns, strict=True))
-        for place, (stream, name) in enumerate(self._placed):
-            if place not in made:
-                made[place] = block[stream].column(name)
+        for place, placed in enumerate(self._placed):
+            if isinstance(placed, Output):
+                made[place] = placed.values(len(block[0]), lambda wanted: self._column(block, wanted))
+            elif place not in made:
+                made[place] = block[placed[0]].column(placed[1])
         if numbers is not None:
             made[len(self._placed)] = array_of(numbers, pa.int64())
         return pa.Table.from_arrays([made[place] for place in range(len(self.schema))], schema=self.schema)
+
+    def _column(self, block: PartialResults, wanted: Column) -> pa.Array:
+        stream, name = self._inside[wanted]
+        return block[stream].column(name)
 
     def gathered(self, blocks: Sequence[PartialResults]) -> TaskCoroutine[list[pa.Table]]:
         """Return the results of several blocks, step by step: one table where kernels gather all, else one a block."""
@@ -123,7 +143,11 @@ class _KernelPart:
         numbers: dict[tuple[int, str], int] = {}
         for stream, names in enumerate(plain):
             numbers |= {(stream, name): len(numbers) + place for place, name in enumerate(names)}
-        found = {place: numbers[inside] for place, inside in enumerate(results._placed) if inside in numbers}
+        found = {
+            place: numbers[placed]
+            for place, placed in enumerate(results._placed)
+            if not isinstance(placed, Output) and placed in numbers
+        }
         decided = results._decided
         found[len(results.schema) - 1] = len(numbers) if decided is None else numbers[decided, TS]
         module = run_sets[0].module

@@ -1,0 +1,86 @@
+"""Reads the entries of a SELECT list: columns, all columns, and expressions with a name."""
+
+from __future__ import annotations
+
+from streamjoin_ds.script.cursor import Cursor
+from streamjoin_ds.script.sql_text import SqlText, Token
+from streamjoin_ds.script.statements import Item
+
+__all__ = ["select_item"]
+
+_FORMS = ("CASE", "CAST", "TRY_CAST", "INTERVAL", "DATE", "TIMESTAMP", "NOT", "NULL", "TRUE", "FALSE")
+_ENDS = ("", ";", ",", "FROM")
+
+
+def select_item(text: SqlText, cursor: Cursor) -> Item:
+    """Read one entry.
+
+    Raises
+    ------
+    SqlSyntaxError
+        It is none, or an expression has no name.
+    """
+    if cursor.word == "*":
+        span = cursor.take().span
+        if cursor.word in ("EXCEPT", "REPLACE"):
+            cursor.refuse(", or FROM; name the columns that are wanted")
+        return Item(None, None, None, span)
+    if cursor.next is None or cursor.word in (";", ",", "FROM"):
+        cursor.refuse("a column: stream.column, stream.* or *, or an expression AS name")
+    return _column(cursor) if _is_column(cursor) else _expression(text, cursor)
+
+
+def _is_column(cursor: Cursor) -> bool:
+    """Whether the entry is ``column``, ``stream.column`` or ``stream.*``, with or without a name for it."""
+    if cursor.next is None or not cursor.next.is_name:
+        return False
+    if cursor.after() == ".":
+        end = 3
+        if cursor.after(2) == "*":
+            return True
+    elif cursor.word in _FORMS and cursor.after() not in (",", "FROM", "AS"):
+        return False
+    else:
+        end = 1
+    after = cursor.peek(end)
+    return after is None or after.word in (*_ENDS[1:], "AS") or after.is_name
+
+
+def _column(cursor: Cursor) -> Item:
+    first = cursor.take()
+    stream, column, span = None, first.value, first.span
+    if cursor.took("."):
+        if cursor.word == "*":
+            return Item(first.value, None, None, span.to(cursor.take().span))
+        second = cursor.name("a column's name or *")
+        stream, column, span = first.value, second.value, span.to(second.span)
+    name = None
+    if cursor.took("AS"):
+        name = cursor.name("the column's name in the results")
+    elif cursor.next is not None and cursor.next.is_name and cursor.word not in ("FROM", "INTO"):
+        name = cursor.take()
+    if cursor.word not in (",", "FROM"):
+        cursor.refuse(", or FROM")
+    return Item(stream, column, None if name is None else name.value, span)
+
+
+def _expression(text: SqlText, cursor: Cursor) -> Item:
+    found: list[Token] = []
+    depth = 0
+    while cursor.next is not None and (depth or cursor.word not in (";", ",", "FROM", "AS")):
+        if cursor.word == ";":
+            break
+        depth += (cursor.word == "(") - (cursor.word == ")")
+        if depth < 0:
+            cursor.refuse(", or FROM")
+        found.append(cursor.take())
+    if depth:
+        cursor.refuse(")")
+    span = found[0].span.to(found[-1].span) if found else cursor.span
+    if not cursor.took("AS"):
+        why = "this expression has no name in the results"
+        raise text.refused(span, why, f"write {text.slice(span)[:60]} AS name")
+    name = cursor.name("the expression's name in the results")
+    if cursor.word not in (",", "FROM"):
+        cursor.refuse(", or FROM")
+    return Item(None, None, name.value, span, tuple(found))

@@ -1,0 +1,114 @@
+"""Binds a join to the schemas of its streams: which predicate finds, which decides, and which columns travel."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from streamjoin_ds.errors import ColumnError
+from streamjoin_ds.spec.bound import BoundJoin
+from streamjoin_ds.spec.bound_columns import column_type_compared, result_columns, travelling_columns
+from streamjoin_ds.spec.condition import Condition, Key, key_number, window_conditions
+from streamjoin_ds.spec.distance import distance_of
+from streamjoin_ds.spec.exact import exact_bounds, is_decided
+from streamjoin_ds.spec.expression import Expression
+from streamjoin_ds.spec.finders import finders_of
+from streamjoin_ds.spec.join_parts import JoinParts
+from streamjoin_ds.spec.output import Output, outputs_of
+from streamjoin_ds.spec.predicate import Band, Column, negated
+from streamjoin_ds.spec.stream import check_time_column
+from streamjoin_ds.spec.terms import Term, band_condition, terms_of
+
+__all__ = ["bind"]
+
+
+def bind(join: JoinParts, schemas: Mapping[str, pa.Schema]) -> BoundJoin:
+    """Check a join against the schemas of its streams, and return it with bounds that are exact for the columns' types.
+
+    Raises
+    ------
+    ColumnError
+        A column is not there (the error has the nearest names), its type cannot be used, or a result name collides.
+    PredicateError
+        Types cannot be compared, or a bound has no meaning for them.
+    """
+    for stream in join.streams:
+        _check_schema(stream.name, schemas.get(stream.name))
+        check_time_column(schemas[stream.name], stream)
+    found: list[tuple[Any, ...]] = []  # stream, column, stream, column, kind, lo, hi, text
+    wheres: list[Expression] = [stream.where for stream in join.streams if stream.where is not None]  # type: ignore[misc]
+    asked: list[Expression] = []
+    for predicate in join.predicates:
+        if not isinstance(predicate, Band):
+            asked.append(predicate)
+            continue
+        left, right = sorted((predicate.left, predicate.right), key=lambda column: join.names.index(column.stream))
+        numbers = (join.names.index(left.stream), join.names.index(right.stream))
+        types = (column_type_compared(join, schemas, left), column_type_compared(join, schemas, right))
+        if left != predicate.left:
+            predicate = Band(left, right, negated(predicate.hi), negated(predicate.lo))
+        if is_decided(*types):
+            asked.append(band_condition(predicate, of_times=pa.types.is_duration(types[0])))
+            continue
+        kind, lo, hi = exact_bounds(*types, predicate)
+        if kind in ("hash", "near"):
+            asked.append(band_condition(predicate, of_times=True))
+        kind = "int" if kind == "near" else kind
+        found.append((numbers[0], left.name, numbers[1], right.name, kind, lo, hi, str(predicate)))
+    keys: list[list[Key]] = [[Key(stream.time, "int")] for stream in join.streams]
+    conditions = window_conditions(join, keys)
+    written = {entry[:-1]: entry[-1] for entry in sorted(found, reverse=True)}
+    for entry in sorted(written):
+        left_stream, left_name, right_stream, right_name, kind, lo, hi = entry
+        left_key = key_number(keys[left_stream], Key(left_name, kind))
+        right_key = key_number(keys[right_stream], Key(right_name, kind))
+        conditions.append(Condition(left_stream, right_stream, left_key, right_key, kind, lo, hi, written[entry]))
+    result = result_columns(join, schemas)
+    terms = terms_of(join, schemas, [*wheres, *asked])
+    deciding = tuple(term for term in terms if len(term.streams) > 1)
+    of_streams = [[term for term in terms if term.streams == (n,)] for n in range(len(join.streams))]
+    barred = join.row_kind.lonely
+    always = {term.facts for term in terms_of(join, schemas, wheres)} if barred else set()
+    bars = tuple(
+        tuple(term for term in own if n in barred and term.facts not in always) for n, own in enumerate(of_streams)
+    )
+    filters = tuple(tuple(term for term in own if term not in bars[n]) for n, own in enumerate(of_streams))
+    outputs = outputs_of(join, schemas)
+    distance = distance_of(join, schemas)
+    selected = {(join.names[column.stream], column.column) for column in result}
+    compared = {(c.stream, c.name) for p in join.predicates if isinstance(p, Band) for c in (p.left, p.right)}
+    kept: list[Term | Output] = [*deciding, *(term for own in bars for term in own), *outputs]
+    compared |= {(column.stream, column.name) for column in (() if distance is None else distance.columns)}
+    compared |= {(column.stream, column.name) for term in kept for column in term.columns}
+    read = compared | {(column.stream, column.name) for term in terms for column in term.columns}
+    numbers_of = {name: number for number, name in enumerate(join.names)}
+    finders = finders_of(deciding, numbers_of, {stream.name: stream.time for stream in join.streams})
+    return BoundJoin(
+        join,
+        travelling_columns(join, schemas, selected, compared),
+        tuple(map(tuple, keys)),
+        tuple(conditions),
+        deciding,
+        filters,
+        travelling_columns(join, schemas, selected, read),
+        result,
+        bars,
+        finders.besides(
+            {frozenset((Column(join.names[n], name), Column(join.names[m], other))) for n, name, m, other, *_ in found}
+        ),
+        distance,
+        outputs,
+    )
+
+
+def _check_schema(stream: str, schema: pa.Schema | None) -> None:
+    if schema is None:
+        msg = f"no schema is given for stream {stream}"
+        raise ColumnError(msg, name=stream, hint="give the columns and types of every stream")
+    for name, count in Counter(schema.names).items():
+        if count > 1:
+            msg = f"stream {stream} has more than one column '{name}'"
+            raise ColumnError(msg, name=f"{stream}.{name}", hint="rename one of them in the input")
