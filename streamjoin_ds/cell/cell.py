@@ -11,7 +11,6 @@ from __future__ import annotations
 import base64
 import json
 import logging
-import math
 import operator
 import time
 from collections import defaultdict
@@ -24,6 +23,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamjoin_ds.blocks import freeze_imports, reuse_freed_memory
+from streamjoin_ds.cell.aside_rows import AsideRows
+from streamjoin_ds.cell.cell_tables import give_tables
 from streamjoin_ds.cell.cell_windows import CellWindows
 from streamjoin_ds.engine.intake.lateness import StreamClock, low_watermark
 from streamjoin_ds.engine.window_join import WindowJoin
@@ -34,7 +35,8 @@ from streamjoin_ds.sink.report import FileReport
 from streamjoin_ds.sink.tables import LATE_SCHEMA, REJECTS_SCHEMA, TableSet
 from streamjoin_ds.sink.writer import TableWriter
 from streamjoin_ds.source.event_time import NO_TIME
-from streamjoin_ds.spec.bound import SEQ, TS
+from streamjoin_ds.source.table_version import TableVersion, versions_from
+from streamjoin_ds.spec.bound import TS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -123,6 +125,7 @@ class Cell:
             for _ in range(self.streams)
         ]
         self.reports: list[FileReport] = []
+        self.versions: dict[str, TableVersion] = {}
         self.keys: list[tuple[int, str]] = []  # samples of keys, on their way to the driver
         self.backlog: dict[str, int | None] = {}  # on its way to Spark's progress; the driver reads the offset
         self.shipped_rows = 0  # tuples that were sent here to be joined, guests among them
@@ -136,6 +139,7 @@ class Cell:
         next_seqs = [max((part.end_seq for part in of_stream.values()), default=0) or None for of_stream in parts]
         self._set_aside(late, asides)
         engines = self.windows.engines
+        give_tables(self.plan, engines, self.versions)
         before = {engine: dict(engine.counters) for engine in engines}
         # The watermark is the batch's punctuation too, for every kind of window: a result of a later batch has a tuple
         # of that batch, which is not late and so not older than this watermark.
@@ -171,6 +175,8 @@ class Cell:
         facts |= {"threads": staff.threads, "epoch": self.epochs.current.number, "epochs_over": over}
         facts |= {"shipped_rows": self.shipped_rows, "layout": str(self.epochs.current.layout)}
         facts |= self.backlog
+        joined = {name: version.version for name, version in self.versions.items()}
+        facts |= {"table_versions": json.dumps(joined, separators=(",", ":"))} if joined else {}
         if self.keys:
             facts["keys"] = sorted(self.keys)
         facts |= {"cells": self.epochs.cells, "has_ended": self.windows.has_ended}
@@ -206,6 +212,9 @@ class Cell:
                 continue
             if row.kind == "epochs":
                 self.epochs = Epochs.from_facts(json.loads(bytes(row.payload)), self.streams)
+                continue
+            if row.kind == "tables":
+                self.versions = versions_from(json.loads(bytes(row.payload)))
                 continue
             if row.kind == "backlog":
                 self.backlog = json.loads(bytes(row.payload))
@@ -284,8 +293,9 @@ class Cell:
             for stream, part, table in asides["late"]
             for i in [table.schema.get_field_index(LARGEST_TS)]
         ]
-        late_tables = [self._late_rows(*aside) for aside in [*found, *((s, table) for s, _, table in late)]]
-        reject_tables = [self._reject_rows(stream, table) for stream, _, table in asides["rejects"]]
+        rows = AsideRows(self.bound, self.task.batch_id)
+        late_tables = [rows.late(*aside) for aside in [*found, *((s, table) for s, _, table in late)]]
+        reject_tables = [rows.rejected(stream, table) for stream, _, table in asides["rejects"]]
         for kind, path, schema, tables in (
             ("late", self.tables.late, LATE_SCHEMA, late_tables),
             ("rejects", self.tables.rejects, REJECTS_SCHEMA, reject_tables),
@@ -302,34 +312,6 @@ class Cell:
                     for table in tables:
                         writer.write(table)
                     self.reports += writer.close()
-
-    def _late_rows(self, stream: int, table: pa.Table) -> pa.Table:
-        """Return late tuples as rows of the late table. The tuple is JSON there, because streams differ in columns."""
-        moments = pa.timestamp("us", tz="UTC")
-        inside = (TS, SEQ, LARGEST_TS, *self.bound.stamps(stream))
-        columns = [name for name in table.column_names if name not in inside]
-        texts = [_json_text(row) for row in table.select(columns).to_pylist()]
-        return self._fixed(
-            LATE_SCHEMA,
-            stream,
-            table.num_rows,
-            {
-                "seq": table[SEQ],
-                "ts": table[TS].cast(moments),
-                "largest_ts": table[LARGEST_TS].cast(moments),
-                "row": pa.array(texts, pa.string()),
-            },
-        )
-
-    def _reject_rows(self, stream: int, table: pa.Table) -> pa.Table:
-        return self._fixed(REJECTS_SCHEMA, stream, table.num_rows, {name: table[name] for name in table.column_names})
-
-    def _fixed(self, schema: pa.Schema, stream: int, rows: int, columns: dict[str, Any]) -> pa.Table:
-        columns |= {
-            "stream": pa.array([self.bound.names[stream]] * rows, pa.string()),
-            "batch_id": pa.array(np.full(rows, self.task.batch_id, np.int64)),
-        }
-        return pa.table([columns[name] for name in schema.names], schema=schema)
 
     def _count_nulls(self, before: dict[WindowJoin, dict[str, Any]]) -> None:
         """Count the tuples with a null in a compared column among those that this cell counts as stored."""
@@ -364,20 +346,6 @@ class Cell:
 
 def _rows_of(*batches: Mapping[int, Sequence[pa.Table]]) -> int:
     return sum(table.num_rows for batch in batches for tables in batch.values() for table in tables)
-
-
-def _json_text(row: dict[str, Any]) -> str:
-    """Return a tuple as JSON. Values that are NaN or infinite, for which JSON has no number, become texts."""
-    return json.dumps(_finite(row), default=str, ensure_ascii=False)
-
-
-def _finite(value: Any) -> Any:
-    """Return a value with texts in place of the numbers that JSON lacks, in lists and structs too."""
-    if isinstance(value, dict):
-        return {name: _finite(field) for name, field in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 class CellFunction:

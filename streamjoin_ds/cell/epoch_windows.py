@@ -1,6 +1,7 @@
 """The windows of one epoch in one cell: they have an engine of their own.
 
-Tuples of newer epochs come here as guests. In a join of two streams guests probe and are not kept. In a join of more
+Tuples of newer epochs come here as guests. In a join of two streams guests probe and are not kept; in a join of one
+stream and tables they do nothing. In a join of more
 streams guests are kept, because a combination of one older tuple and several newer ones is found here too. Results
 without a tuple of this epoch are then left out: a newer epoch finds them.
 """
@@ -86,8 +87,9 @@ class EpochWindows:
         pyarrow.Table
             As `WindowJoin.push`; each result has a tuple of this epoch.
         """
-        if len(self._bound.names) == 2:
-            yield from self.engine.probe(guests)
+        if len(self._bound.names) <= 2:
+            # A result of one stream's tuple is found in the tuple's own epoch.
+            yield from self.engine.probe(guests if len(self._bound.names) == 2 else {})
             yield from self.engine.push({}, watermark_us, next_seqs)
             return
         assert self.end_seqs is not None

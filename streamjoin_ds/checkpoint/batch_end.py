@@ -20,10 +20,12 @@ from streamjoin_ds.source.offset import (
     decode_held_back,
     decode_layout,
     decode_offset,
+    decode_tables,
 )
 from streamjoin_ds.source.partitioned_position import PartitionedPosition
 from streamjoin_ds.source.position import is_told_by_count
 from streamjoin_ds.source.set_aside import asides_from
+from streamjoin_ds.source.table_version import TableVersion, versions_told
 from streamjoin_ds.spec import Stream
 
 __all__ = ["StreamEnd", "batch_end", "batch_layouts"]
@@ -49,6 +51,8 @@ class StreamEnd:
         What was known of the delays of all streams; None where there is no `max_delay`.
     backlog : BacklogFacts
         What was known of the backlogs of all streams.
+    tables : mapping of str to TableVersion
+        The version of each table that the batch joined.
     """
 
     clock: Mapping[str, Any]
@@ -58,6 +62,7 @@ class StreamEnd:
     epochs: Sequence[Mapping[str, Any]] = ()
     delay: DelayFacts | None = None
     backlog: BacklogFacts = field(default_factory=BacklogFacts)
+    tables: Mapping[str, TableVersion] = field(default_factory=dict)
 
     @property
     def partitions(self) -> PartitionedPosition | None:
@@ -81,6 +86,7 @@ class StreamEnd:
         aside = len(asides_from(self.position.get("aside", ()), seq - read, seq))
         decided: dict[str, Any] = {"clock": self.clock, "position": {} if self.is_counted else self.position}
         decided["epochs"] = self.epochs
+        decided["tables"] = versions_told(self.tables)
         text = json.dumps({name: facts for name, facts in decided.items() if facts}, separators=(",", ":"))
         return {"files_set_aside": aside, "held_back_bytes": self.held_back_bytes, "decided": text}
 
@@ -106,7 +112,7 @@ def batch_end(checkpoint: Place, batch_id: int, streams: Sequence[Stream]) -> di
     clocks, held = decode_clocks(offset, names), decode_held_back(offset, names)
     layout = decode_layout(offset, names)
     epochs = layout.epochs.to_facts() if layout.epochs is not None else []
-    of_all = epochs, decode_delay(offset), decode_backlog(offset, names)
+    of_all = epochs, decode_delay(offset), decode_backlog(offset, names), decode_tables(offset)
     return {
         name: StreamEnd(clock.to_facts(), position, size, name not in decides and is_told_by_count(position), *of_all)
         for name, position, clock, size in zip(names, positions, clocks, held, strict=True)

@@ -13,8 +13,10 @@ from streamjoin_ds.source.offset import (
     decode_clocks,
     decode_layout,
     decode_offset,
+    decode_tables,
     encode_offset,
 )
+from streamjoin_ds.source.table_version import versions_from
 from streamjoin_ds.spec import BoundJoin
 
 __all__ = ["Ends"]
@@ -35,7 +37,7 @@ class Ends:
         self._names = bound.names
         streams = bound.join.streams
         facts: list[Any] = [{}] * len(streams) if offset is None else decode_offset(offset, self._names)
-        pairs = zip(streams, bound.read_schemas, facts, strict=True)
+        pairs = zip(streams, bound.read_schemas[: len(streams)], facts, strict=True)
         self._feeds = {s.name: open_feed(s, schema, ignore_missing="kept" in at) for s, schema, at in pairs}
         feeds = self._feeds.values()
         at = [
@@ -47,6 +49,7 @@ class Ends:
         # The state that is gone back to is laid out as its own offset says, perhaps in fewer cells than the ledger's
         # batches had. Every layout gives the same rows, so the batches keep that one. The rates are estimated anew.
         self._layout = LayoutFacts(None if offset is None else decode_layout(offset, self._names).epochs)
+        self._tables = {} if offset is None else decode_tables(offset)
         # For these streams the number of records does not tell what was decided when a batch was planned.
         self._decides = {
             stream.name
@@ -59,13 +62,15 @@ class Ends:
 
     def offset(self) -> dict[str, Any]:
         """Return the ends as an offset, as the source logs it."""
-        return encode_offset(self._names, list(self._at.values()), list(self._clocks.values()), layout=self._layout)
+        at, clocks = list(self._at.values()), list(self._clocks.values())
+        return encode_offset(self._names, at, clocks, layout=self._layout, tables=self._tables)
 
     def move(self, name: str, row: Mapping[str, Any]) -> str:
         """Move a stream to its end in the batch of a ledger row. Return why that cannot be done; empty if it was."""
         if row.get("decided") is None and name in self._decides:
             return "was committed by an older version, whose ledger does not record what the source decided for it"
         decided = json.loads(row.get("decided") or "{}")
+        self._tables = versions_from(decided.get("tables", {})) or self._tables
         feed, at, read = self._feeds[name], self._at[name], row["read"]
         self._clocks[name] = ClockFacts.from_facts(decided.get("clock", {}))
         if "position" in decided:

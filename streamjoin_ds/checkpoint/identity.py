@@ -220,7 +220,13 @@ def _changes(old: BoundJoin, new: BoundJoin) -> list[str]:
     """Return what differs between two joins, in a user's words and without values."""
     if old.names != new.names:
         return ["streams"]
-    changed = []
+    if old.member_names != new.member_names:
+        return ["tables"]
+    changed = [
+        f"columns of {old.member_names[number]}"
+        for number in range(len(old.names), len(old.member_names))
+        if schema_facts(old.schemas[number]) != schema_facts(new.schemas[number])
+    ]
     for stream, name in enumerate(old.names):
         before, after = old.join.streams[stream], new.join.streams[stream]
         facts = {

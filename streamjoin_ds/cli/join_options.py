@@ -32,6 +32,7 @@ _METAVARS = {
     "file_order": "name|modified",
     "finished_after": "DURATION",
     "rate": "NUMBER",
+    "refresh": "DURATION",
     "layout": "KIND|LxL",
     "cells": "N",
     "threads": "K",
@@ -54,8 +55,8 @@ _SEVERAL = ("on", "where", "delimiter", "conf")
 _SHARED = (
     "time", "on", "where", "window", "how", "nearest", "nearest_by", "nearest_direction", "select", "delay",
     "idle_timeout", "max_ahead", "delimiter", "on_bad_file", "partition_by", "sub_folders", "file_order",
-    "finished_after", "on_change", "starting_version", "starting_timestamp", "rate", "layout", "cells", "exchange",
-    "kernel", "threads", "pin", "index", "order", "merge_runs", "durable", "max_delay", *READING_KEYS,
+    "finished_after", "on_change", "starting_version", "starting_timestamp", "rate", "refresh", "layout", "cells",
+    "exchange", "kernel", "threads", "pin", "index", "order", "merge_runs", "durable", "max_delay", *READING_KEYS,
 )  # fmt: skip
 
 
@@ -112,6 +113,13 @@ def join_options(command: Callable[..., Any]) -> Callable[..., Any]:
             help="A stream: a file, a folder that grows (s3://BUCKET/FOLDER too), a Delta table, "
             "kafka://BROKER/TOPIC?format=json, or "
             "gen:NAME?KEY=VALUE&...",
+        ),
+        click.option(
+            "--table",
+            "tables",
+            multiple=True,
+            metavar="NAME=SOURCE",
+            help="A table beside the streams: a Delta table, or a file of Parquet, CSV or JSON lines.",
         ),
         *map(flag, _SHARED),
     ]

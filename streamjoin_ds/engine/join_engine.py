@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import inspect
 import weakref
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import ExitStack
-from typing import Any, TypeVar
+from typing import Any
 
 import pyarrow as pa
 
 from streamjoin_ds.engine.arrays.kernels import CHUNK_ROWS, load_kernels
 from streamjoin_ds.engine.costs.sizing import Costs
-from streamjoin_ds.engine.intake.chunks import Chunks, nobody
+from streamjoin_ds.engine.intake.chunks import Chunks
+from streamjoin_ds.engine.intake.engine_turn import EngineTurn
+from streamjoin_ds.engine.intake.known_schemas import KnownSchemas, given_table
 from streamjoin_ds.engine.intake.ledger import EngineCounters
-from streamjoin_ds.engine.intake.received_rows import Rows, declared_schemas, schema_of
+from streamjoin_ds.engine.intake.received_rows import Rows, check_streams
 from streamjoin_ds.engine.intake.taking import PushIntake
 from streamjoin_ds.engine.join_options import JoinOptions
 from streamjoin_ds.engine.probe.progress import Progress
@@ -27,10 +28,9 @@ from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.spec.binding import bind
 from streamjoin_ds.spec.bound import BoundJoin
 from streamjoin_ds.spec.join import Join
+from streamjoin_ds.spec.table_rows import table_rows
 
 __all__ = ["JoinEngine"]
-
-_Made = TypeVar("_Made")
 
 
 class JoinEngine:
@@ -45,7 +45,8 @@ class JoinEngine:
     join : Join or BoundJoin
     schemas : mapping of stream name to pyarrow.Schema, optional
         Schemas of the streams that have no `Stream.schema`. A stream with neither takes its schema from the first push,
-        which must then hold a table, record batch or pandas frame of every such stream.
+        which must then hold a table, record batch or pandas frame of every such stream. A table has its schema here or
+        from `use_table`.
     kernel, threads, cores, index, order, chunk_rows, merge_runs, block_bytes, bucket_rows, tuning
         As in `WindowJoin`, which does the joining. The engine decides filters (`Stream.where`) before that. Windows of
         65 536 rows and more are kept in bucket grids, unless `bucket_rows` says otherwise. Several threads work on
@@ -109,34 +110,26 @@ class JoinEngine:
             "block_bytes": block_bytes,
             "bucket_rows": bucket_rows,
         }
-        self._schemas = {} if isinstance(join, BoundJoin) else declared_schemas(join, schemas or {})
+        self._schemas = KnownSchemas(join.join if isinstance(join, BoundJoin) else join, schemas or {})
         self._bound: BoundJoin | None = None
         streams = join.join.streams if isinstance(join, BoundJoin) else join.streams
-        for stream in streams:
-            if stream.idle_timeout is not None:
-                msg = f"stream {stream.name} has an idle_timeout, but a JoinEngine has no clock"
-                hint = f"leave it out, and call set_idle('{stream.name}') when you know that it is silent"
-                raise ArgumentError(msg, name="idle_timeout", hint=hint)
-            if stream.partition_kind is not None:
-                msg = f"stream {stream.name} has partitions, but a JoinEngine takes each stream in one order"
-                raise ArgumentError(msg, name="partition_by", hint="leave it out, or use StreamJoin.start on folders")
-            if stream.rate is not None:
-                msg = f"stream {stream.name} has a rate, but a JoinEngine has no layout to choose"
-                raise ArgumentError(msg, name="rate", hint="leave it out")
+        check_streams(streams)
+        self._given_tables: dict[str, tuple[pa.Table, str]] = {}
+        self._tables_given = 0
         self._first = EngineCounters.empty([stream.delay_us for stream in streams])
-        self._gate = load_kernels(kernel).module.Gate()
-        self._reading: Callable[[], Chunks | None] = nobody
-        self._whole: Generator[pa.Table] | None = None  # the chunks of a push that is read as one
-        if isinstance(join, BoundJoin) or len(self._schemas) == len(join.streams):
+        self._turn = EngineTurn(load_kernels(kernel).module.Gate())
+        if isinstance(join, BoundJoin) or self._schemas.are_whole:
             self._bind()
 
     def _bind(self) -> None:
-        bound = self._asked if isinstance(self._asked, BoundJoin) else bind(self._asked, self._schemas)
+        bound = self._asked if isinstance(self._asked, BoundJoin) else bind(self._asked, self._schemas.known)
         options: JoinOptions = {**self._options, "cores": self._pinned_to()}
         self._join = WindowJoin(bound, tuning=self._tuning, costs=self._costs, **options)
         self._names = bound.names
         self._taking = PushIntake(bound, self._join.kernels.module)
         self._nothing = self._join.result_schema.empty_table()
+        for name, given in self._given_tables.items():
+            self._give_table(bound, name, *given)
         self._bound = bound  # assigned last: an exception before this line leaves the engine unbound
 
     def _pinned_to(self) -> Sequence[int]:
@@ -157,10 +150,7 @@ class JoinEngine:
 
     def _unbound(self) -> ArgumentError:
         assert not isinstance(self._asked, BoundJoin)
-        missing = next(stream.name for stream in self._asked.streams if stream.name not in self._schemas)
-        msg = f"stream {missing} has no schema"
-        hint = "give Stream(..., schema={...}) or JoinEngine(join, schemas), or push tables of all streams first"
-        return ArgumentError(msg, name=missing, hint=hint)
+        return self._schemas.missing()
 
     @property
     def _windows(self) -> WindowJoin:
@@ -195,16 +185,67 @@ class JoinEngine:
         if name not in names:
             msg = f"the join has no stream '{name}'"
             raise ArgumentError(msg, name=name, hint=f"the streams are {', '.join(names)}")
-        self._check_idle("set_idle")
-        self._alone(self._set_idle, names.index(name))
+        self._turn.check_idle("set_idle")
+        self._turn.alone(self._set_idle, names.index(name))
 
     def _set_idle(self, stream: int) -> None:
-        self._check_idle("set_idle")
+        self._turn.check_idle("set_idle")
         ledger = self._ledger.without(stream)
         if self._bound is None:
             self._first = ledger
         else:
             self._join.state.beside = ledger
+
+    def use_table(self, name: str, rows: Rows, version: str | None = None) -> None:
+        """Have later pushes join these rows as the version of a table; the first one must come before the first push.
+
+        Results that were found before stay, and nothing is found by the call itself. Tables are not in what `save`
+        returns: after `restore` in another process give them again.
+
+        Parameters
+        ----------
+        name : str
+        rows : table, record batch, pandas frame, list of dicts, or one dict
+            All rows of the version. The ``<table>_seq`` of a result is the row's place here, from 0 on.
+        version : str, optional
+            The name of the version. Where it is the version that is in use, nothing is done. By default it is new.
+
+        Raises
+        ------
+        ArgumentError
+            The join has no such table; a push is running; or the call comes from a signal handler.
+        ColumnError, SchemaDriftError
+            A column is missing, or its values do not fit. Then the version before stays.
+
+        Examples
+        --------
+        >>> from streamjoin_ds import Join, JoinEngine, Stream, Table
+        >>> readings = Stream("r", schema={"ts": "int64", "x": "float64"})
+        >>> zones = Table("zones", schema={"lo": "float64", "hi": "float64", "name": "string"})
+        >>> engine = JoinEngine(Join([readings], "r.x BETWEEN zones.lo AND zones.hi", tables=[zones]))
+        >>> engine.use_table("zones", [{"lo": 0.0, "hi": 1.0, "name": "a"}, {"lo": 0.5, "hi": 2.0, "name": "b"}])
+        >>> engine.push({"r": {"ts": 1, "x": 0.7}})["zones_name"].to_pylist()
+        ['a', 'b']
+        """
+        self._turn.check_idle("use_table")
+        self._turn.alone(self._use_table, name, rows, version)
+
+    def _use_table(self, name: str, rows: Rows, version: str | None) -> None:
+        self._turn.check_idle("use_table")
+        join = self._asked.join if isinstance(self._asked, BoundJoin) else self._asked
+        given = given_table(join, name, rows, self._schemas.known.get(name))
+        self._tables_given += 1
+        told = f"{self._tables_given}" if version is None else f"={version}"
+        if self._bound is None and not self._schemas.learn({name: given}):
+            self._given_tables[name] = given, told  # until all types are known
+            return
+        if self._bound is None:
+            self._bind()
+        self._give_table(self.bound, name, given, told)
+
+    def _give_table(self, bound: BoundJoin, name: str, given: pa.Table, version: str) -> None:
+        number = bound.member_names.index(name)
+        self._join.use_table(name, [table_rows(bound, number, given)], version)
 
     @property
     def late(self) -> dict[str, pa.Table]:
@@ -257,8 +298,8 @@ class JoinEngine:
         push_chunks : the same, for more results than memory can hold at once.
         """
         self._check_bound(rows)
-        self._check_idle()
-        chunks = self._alone(self._read_whole, self._chunks(rows))
+        self._turn.check_idle()
+        chunks = self._turn.read_whole(self._chunks(rows))
         if len(chunks) == 1:
             return chunks[0]
         return pa.concat_tables(chunks) if chunks else self._nothing
@@ -296,7 +337,7 @@ class JoinEngine:
         1.0
         """
         self._check_bound(rows)
-        return Chunks(self._chunks(rows), self._step, self._alone)
+        return Chunks(self._chunks(rows), self._turn.step, self._turn.alone)
 
     def finish(self) -> pa.Table:
         """Return the rows of all tuples that still wait, and empty the windows: no stream has anything more to give.
@@ -321,8 +362,8 @@ class JoinEngine:
         [{'e_x': 7.0, 'w_x': None}]
         """
         self._check_bound({})
-        self._check_idle("finish")
-        chunks = self._alone(self._read_whole, self._ending())
+        self._turn.check_idle("finish")
+        chunks = self._turn.read_whole(self._ending())
         return pa.concat_tables(chunks) if chunks else self._nothing
 
     def _ending(self) -> Generator[pa.Table]:
@@ -334,55 +375,14 @@ class JoinEngine:
 
     def _check_bound(self, rows: Mapping[str, Rows]) -> None:
         """Learn the types from the first rows; raise ArgumentError if a type stays unknown, or a stream is unknown."""
-        if self._bound is None and not isinstance(self._asked, BoundJoin):
-            found = {name: schema_of(given) for name, given in rows.items() if name in self._asked.names}
-            schemas = {name: schema for name, schema in found.items() if schema is not None} | self._schemas
-            if len(schemas) == len(self._asked.streams):
-                self._schemas = schemas
-                self._bind()
+        if self._bound is None and not isinstance(self._asked, BoundJoin) and self._schemas.learn(rows):
+            self._bind()
         if self._bound is None:
             raise self._unbound()
         for name in rows:
             if name not in self._names:
                 msg = f"the join has no stream '{name}'"
                 raise ArgumentError(msg, name=name, hint=f"the streams are {', '.join(self._names)}")
-
-    def _alone(self, work: Callable[..., _Made], *given: object) -> _Made:
-        """Return what `work` returns, called while no other thread is at work on the engine.
-
-        A signal handler that interrupted the engine gets an ArgumentError: it would wait for its own thread.
-        """
-        if self._gate.is_mine:
-            msg = "the engine was called in a thread in which it is at work already, for example by a signal handler"
-            raise ArgumentError(
-                msg, name="engine", hint="let the handler set a flag, and call the engine when the push is over"
-            )
-        return self._gate.through(work, *given)
-
-    def _read_whole(self, chunks: Generator[pa.Table]) -> list[pa.Table]:
-        self._check_idle()
-        self._whole = chunks
-        return list(chunks)
-
-    def _step(self, push: Chunks) -> pa.Table:
-        if not push.is_begun:
-            self._check_idle()  # refuse at once; `_alone` would first wait for the other thread
-        return self._alone(self._read_next, push)
-
-    def _read_next(self, push: Chunks) -> pa.Table:
-        if not push.is_begun:
-            self._check_idle()
-            self._reading, push.is_begun = weakref.ref(push), True
-        return next(push.chunks)
-
-    def _check_idle(self, asked: str = "push") -> None:
-        """Raise ArgumentError where a push has begun whose iterator somebody still holds and may read further."""
-        push, whole = self._reading(), self._whole
-        is_read_whole = whole is not None and inspect.getgeneratorstate(whole) == inspect.GEN_RUNNING
-        if is_read_whole or (push is not None and push.is_going):
-            msg = "a push is running"
-            hint = "read it to its end or close it first; put a queue in front of several threads"
-            raise ArgumentError(msg, name=asked, hint=hint)
 
     def _chunks(self, rows: Mapping[str, Rows]) -> Generator[pa.Table]:
         """Yield the chunks of a push; a push that is not read to its end changes nothing."""
@@ -406,7 +406,7 @@ class JoinEngine:
 
     def explain(self) -> list[str]:
         """Return how the engine joins, in lines; see `WindowJoin.explain`."""
-        return self._alone(self._windows.explain)
+        return self._turn.alone(self._windows.explain)
 
     def save(self) -> bytes:
         """Return the engine's state as bytes: everything that later results depend on.
@@ -419,7 +419,7 @@ class JoinEngine:
         ArgumentError
             The call comes from a signal handler that interrupted a push in the same thread: it would wait for itself.
         """
-        return self._alone(self._saved)
+        return self._turn.alone(self._saved)
 
     def _saved(self) -> bytes:
         state = self._windows.state
@@ -439,11 +439,11 @@ class JoinEngine:
         ArgumentError
             As `save`.
         """
-        self._alone(self._restored, blob)
+        self._turn.alone(self._restored, blob)
 
     def _restored(self, blob: bytes | bytearray | memoryview) -> None:
         facts, body = snapshot.opened(self.bound.fingerprint, blob)
         ledger = EngineCounters.from_facts(facts, [clock.delay_us for clock in self._first.clocks])
         (size,) = snapshot.numbers(facts, "sizes", 1)
         self._join.restore(memoryview(body)[:size], beside=ledger)
-        self._reading = nobody
+        self._turn.forget()

@@ -16,12 +16,9 @@ import operator
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pyarrow as pa
 
-from streamjoin_ds.engine.arrays.columns import filtered
 from streamjoin_ds.engine.arrays.kernels import CHUNK_ROWS, load_kernels
-from streamjoin_ds.engine.arrays.keys import NullKeyMask
 from streamjoin_ds.engine.costs.sizing import Costs, sizing_of
 from streamjoin_ds.engine.explained import explained
 from streamjoin_ds.engine.join_options import JoinOptions, check_ranges
@@ -30,9 +27,11 @@ from streamjoin_ds.engine.probe.join_order import JoinOrder
 from streamjoin_ds.engine.probe.pipeline import JoinPipeline, ProbeBatch
 from streamjoin_ds.engine.probe.progress import Progress
 from streamjoin_ds.engine.reference.kernel_objects import BatchColumns
+from streamjoin_ds.engine.storage.joinable import Joinable
 from streamjoin_ds.engine.storage.run_store import RunStore
 from streamjoin_ds.engine.storage.selection import Selection
 from streamjoin_ds.engine.storage.state_blob import opened_state, state_blob
+from streamjoin_ds.engine.storage.table_windows import TableWindows
 from streamjoin_ds.engine.storage.window import Window
 from streamjoin_ds.engine.storage.window_forms import Tuples, checked_batches, window_forms
 from streamjoin_ds.engine.storage.window_set import JoinState, WindowSet
@@ -141,7 +140,9 @@ class WindowJoin:
             bucket_rows=bucket_rows,
             sizing=self._sizing,
         )
-        self._joinable = [NullKeyMask(bound, stream) for stream in range(count)]
+        self._joinable = Joinable(bound, self.forms)
+        self.tables = TableWindows(self.forms[count:], self._joinable)
+        self.forms = self.forms[:count]
         self._reading: list[Generator[pa.Table]] = []
         self.progress = Progress()  # of the push that is being read, or of the last one
         self._order = JoinOrder(bound, order, tuning.order)
@@ -182,6 +183,17 @@ class WindowJoin:
         self._scheduler = self._staffed()
         self._joining.use(self._scheduler)
         self._kept.use(self._scheduler)
+
+    def use_table(self, name: str, rows: Sequence[Tuples], version: str) -> None:
+        """Have later pushes meet a version of a table: `TableWindows.use`. Before the first one no push is taken.
+
+        No result is found by it, and none is taken back. It is in no saved state.
+        """
+        self.tables.use(name, rows, version)
+
+    def use_tables(self, tables: TableWindows) -> None:
+        """Have later pushes meet the tables of another engine of the same join."""
+        self.tables = tables
 
     # ------------------------------------------------------------------ pushing
 
@@ -244,10 +256,10 @@ class WindowJoin:
         Parameters and results as in `push`. What is kept is not changed, so whatever breaks off leaves nothing behind.
         """
         state = self._kept.state
-        windows = list(self._kept.settled(state))
+        windows = [*self._kept.settled(state), *self.tables.windows]
         arrivals = []
         for stream, given in sorted(checked_batches(self.forms, batches).items()):
-            tuples = self._without_null_keys(stream, given)
+            tuples = self._joinable.partnered(stream, given)
             if tuples.rows:
                 selection = Selection.whole(self.forms[stream].sealed(tuples.batch))
                 order = self._order.chosen(stream, windows, selection)
@@ -257,19 +269,9 @@ class WindowJoin:
         yield from results
         self.progress.finish()
 
-    def _without_null_keys(self, stream: int, tuples: BatchColumns) -> BatchColumns:
-        mask = self._joinable[stream].mask(tuples)
-        return tuples if mask is None else self.forms[stream].tuple_columns(filtered(tuples.batch, mask))
-
-    def _with_null_keys(self, stream: int, tuples: BatchColumns) -> pa.RecordBatch:
-        mask = self._joinable[stream].mask(tuples)
-        assert mask is not None, "some tuples can have no partner"
-        return filtered(tuples.batch, ~mask)
-
     def null_keys(self, stream: int, tables: Sequence[Tuples]) -> int:
         """Return how many of a stream's tuples can have no partner (`NullKeyMask`)."""
-        mask = self._joinable[stream].mask(self.forms[stream].checked(tables))
-        return 0 if mask is None else int(np.count_nonzero(~mask))
+        return self._joinable.count_alone(stream, tables)
 
     def _push(
         self,
@@ -284,22 +286,25 @@ class WindowJoin:
         null_keys = [0] * streams
         ready, new, alone = {}, {}, {}
         for stream in sorted(fresh):
-            tuples = self._without_null_keys(stream, fresh[stream])
+            tuples = self._joinable.partnered(stream, fresh[stream])
             null_keys[stream] = arrived[stream] - tuples.rows
             if stream in self.bound.decided and null_keys[stream]:
-                alone[stream] = self._with_null_keys(stream, fresh[stream])
+                alone[stream] = self._joinable.alone(stream, fresh[stream])
             if tuples.rows:
                 new[stream] = tuples.batch
                 if stream in self._horizons.probed_windows:
                     ready[stream] = tuples
+        tables = self.tables.windows
         windows, runs = self._kept.sealed(before, ready, sum(arrived))
         arrivals = []
         for (stream, tuples), run in zip(ready.items(), runs, strict=True):
             window, selection = windows[stream].taking(tuples, run)
             if self._horizons.has_pairs:
-                order = self._order.chosen(stream, windows, selection)
-                arrivals.append(ProbeBatch(stream, selection, order, tuple(windows)))
-            windows[stream] = window
+                met = (*windows, *tables)
+                order = self._order.chosen(stream, met, selection)
+                arrivals.append(ProbeBatch(stream, selection, order, met))
+            if streams > 1:  # tuples of a single stream meet no other, so none is kept
+                windows[stream] = window
         self.progress, pairs = self._joining.results(arrivals)
         progress, deciding, results = self.progress, None, pairs
         if self.bound.decided:
@@ -450,4 +455,5 @@ class WindowJoin:
 
     def explain(self) -> list[str]:
         """Return how the join works, in lines: kernel, merge policy, order of joining, each window, its runs."""
-        return explained(self.kernels, self.threads, self.forms, self._order, self._kept.windows, self._sizing)
+        known = self.kernels, self.threads, self.forms, self._order, self._kept.windows, self._sizing
+        return explained(*known, self.tables)

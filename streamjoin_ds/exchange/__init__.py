@@ -18,9 +18,6 @@ from streamjoin_ds.exchange.outbox import (
     LARGEST_TS,
     LAYOUT_KEY,
     Outbox,
-    backlog_row,
-    clock_rows,
-    epoch_rows,
     exchange_folder,
     heartbeats,
     is_committed_block,
@@ -33,8 +30,10 @@ from streamjoin_ds.exchange.row_packing import (
     rows_schema,
     silence,
     told_epochs,
+    told_versions,
     tuple_rows,
 )
+from streamjoin_ds.exchange.told_rows import backlog_row, clock_rows, epoch_rows, version_rows
 
 __all__ = [
     "EXCHANGE_DDL",
@@ -59,5 +58,7 @@ __all__ = [
     "rows_schema",
     "silence",
     "told_epochs",
+    "told_versions",
     "tuple_rows",
+    "version_rows",
 ]

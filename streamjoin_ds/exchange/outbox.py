@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -27,9 +26,7 @@ __all__ = [
     "LARGEST_TS",
     "LAYOUT_KEY",
     "Outbox",
-    "backlog_row",
-    "clock_rows",
-    "epoch_rows",
+    "exchange_batch",
     "exchange_folder",
     "heartbeats",
     "is_committed_block",
@@ -212,7 +209,7 @@ class Outbox:
                 if is_own:
                     silent.discard(cell)
                 if self._plan.exchange != "reference":
-                    yield _exchange_batch(waiting)
+                    yield exchange_batch(waiting)
                     waiting = []
         for cell in sorted(silent):
             # No tuple is for this cell; it may even keep only older tuples. An empty row moves its clocks on.
@@ -225,7 +222,7 @@ class Outbox:
         for kind, rows in aside:
             waiting += self._for_cell(labels[0], kind, list(self._blocks(kind, 0, rows)), none, current.number)
         if waiting:
-            yield _exchange_batch(waiting)
+            yield exchange_batch(waiting)
 
     def _sample(self, table: pa.Table, label: int) -> Iterator[pa.RecordBatch]:
         """Yield a row for the first cell with some of the part's keys, where ranges may be chosen by them."""
@@ -236,7 +233,7 @@ class Outbox:
         facts = {"threshold": repr(sample.threshold)}
         none = _Totals(NO_TIME, 0, 0, 0, 0)
         block = _Block(self._range[0], 0, "", pack(sample.rows, facts))
-        yield _exchange_batch(self._for_cell(label, "keys", [block], none, self._epochs.current.number))
+        yield exchange_batch(self._for_cell(label, "keys", [block], none, self._epochs.current.number))
 
     def _dealt(self, table: pa.Table) -> Iterator[tuple[Epoch, int, list[_Block]]]:
         """Yield for each epoch and group with tuples its blocks; they are written once where epochs deal alike.
@@ -326,49 +323,16 @@ def heartbeats(
         for label in plan.labels_of(cells)
     ]
     if rows:
-        yield _exchange_batch(rows)
-
-
-def clock_rows(
-    plan: Plan, lows_us: Iterable[tuple[int, int | None]], epochs: Epochs | None = None
-) -> Iterator[pa.RecordBatch]:
-    """Yield, for every cell, a row for each of these streams, which have many partitions.
-
-    It tells the smallest time of the stream's partitions that are not idle (`PartitionedPosition.low_us`), as
-    `largest_ts`; the smallest int64 where it is not known.
-    """
-    cells = plan.layout.cells if epochs is None else epochs.cells
-    rows = [
-        (label, "clock", stream, 0, 0, 0, 0, 0, NO_TIME if low_us is None else low_us, 0, 0, 0, 0, "", b"")
-        for stream, low_us in lows_us
-        for label in plan.labels_of(cells)
-    ]
-    if rows:
-        yield _exchange_batch(rows)
-
-
-def epoch_rows(plan: Plan, epochs: Epochs) -> pa.RecordBatch:
-    """Return a row for every cell, which tells it the epochs of the batch."""
-    payload = json.dumps(epochs.to_facts(), separators=(",", ":")).encode()
-    number = epochs.current.number
-    labels = plan.labels_of(epochs.cells)
-    return _exchange_batch(
-        [(label, "epochs", 0, 0, number, 0, 0, 0, NO_TIME, 0, 0, 0, 0, "", payload) for label in labels]
-    )
-
-
-def backlog_row(plan: Plan, text: str, epochs: Epochs | None = None) -> pa.RecordBatch:
-    """Return a row for the first cell, which reports what the planner knew of the backlog: JSON, for people."""
-    (label, *_) = plan.labels_of(plan.layout.cells if epochs is None else epochs.cells)
-    return _exchange_batch([(label, "backlog", 0, 0, 0, 0, 0, 0, NO_TIME, 0, 0, 0, 0, "", text.encode())])
+        yield exchange_batch(rows)
 
 
 def layout_row(stream: int) -> pa.RecordBatch:
     """Return a row for `LAYOUT_KEY`, the key that keeps the layout of cells."""
-    return _exchange_batch([(LAYOUT_KEY, "grid", stream, 0, 0, 0, 0, 0, NO_TIME, 0, 0, 0, 0, "", b"")])
+    return exchange_batch([(LAYOUT_KEY, "grid", stream, 0, 0, 0, 0, 0, NO_TIME, 0, 0, 0, 0, "", b"")])
 
 
-def _exchange_batch(rows: Sequence[Sequence[object]]) -> pa.RecordBatch:
+def exchange_batch(rows: Sequence[Sequence[object]]) -> pa.RecordBatch:
+    """Return rows of `EXCHANGE_SCHEMA`."""
     pairs = zip(zip(*rows, strict=True), _EXCHANGE_TYPES, strict=True)
     return pa.RecordBatch.from_arrays([pa.array(values, kind) for values, kind in pairs], schema=EXCHANGE_SCHEMA)
 

@@ -9,19 +9,21 @@ import numpy as np
 import pyarrow as pa
 
 from streamjoin_ds.blocks import pack, unpack
-from streamjoin_ds.exchange.outbox import Outbox, epoch_rows, heartbeats
+from streamjoin_ds.exchange.outbox import Outbox, heartbeats
+from streamjoin_ds.exchange.told_rows import epoch_rows, version_rows
 from streamjoin_ds.plan.epochs import Epochs
 from streamjoin_ds.plan.plan import Plan
 from streamjoin_ds.source.records import Chunk, Reject, rejects_table
 from streamjoin_ds.spec.bound import SEQ, TS
 
-__all__ = ["pack_rows", "rows_schema", "silence", "told_epochs", "tuple_rows"]
+__all__ = ["pack_rows", "rows_schema", "silence", "told_epochs", "told_versions", "tuple_rows"]
 
 Packer = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 # Kinds of rows: a tuple; the end of a part, whose `seq` and `ts` are the part's range of records and whose payload has
-# its rejects; a silent stream that holds the watermark; an idle stream, which does not; the batch's epochs as JSON.
-_TUPLE, _END, _SILENT, _IDLE, _EPOCHS = "tuple", "end", "silent", "idle", "epochs"
+# its rejects; a silent stream that holds the watermark; an idle stream, which does not; the batch's epochs as JSON; the
+# versions of its tables as JSON.
+_TUPLE, _END, _SILENT, _IDLE, _EPOCHS, _VERSIONS = "tuple", "end", "silent", "idle", "epochs", "tables"
 
 # In place of a stream's number: the row is for all cells.
 _CELLS = -1
@@ -86,6 +88,12 @@ def told_epochs(plan: Plan, epochs: str) -> pa.RecordBatch:
     return _row_batch(plan, 1, _epochs_row(epochs, _CELLS))
 
 
+def told_versions(plan: Plan, versions: str) -> pa.RecordBatch:
+    """Return a row that tells every cell the versions of the tables."""
+    told = {"kind": _VERSIONS, "stream": _CELLS, "part": 0, "seq": 0, "ts": 0, "payload": versions.encode()}
+    return _row_batch(plan, 1, told)
+
+
 def pack_rows(plan: Plan) -> Packer:
     """Return a function for ``mapInArrow`` over rows of `rows_schema`, which makes exchange rows of them.
 
@@ -116,6 +124,8 @@ def pack_rows(plan: Plan) -> Packer:
                         epochs = Epochs.from_facts(json.loads(row["payload"]), len(plan.bound.names))
                         if row["stream"] == _CELLS:
                             yield epoch_rows(plan, epochs)
+                    elif row["kind"] == _VERSIONS:
+                        yield version_rows(plan, row["payload"].decode(), epochs)
                     else:
                         outbox = outbox or Outbox(plan, row["stream"], row["part"], epochs=epochs)
                         outbox.add_rejects(unpack(row["payload"]) if row["payload"] else None)

@@ -97,13 +97,14 @@ def explain(
 
 def _join(bound: BoundJoin) -> Iterator[str]:
     join = bound.join
-    yield f"  window      {join.window.describe(join.names)}"
+    told = join.window.describe(join.names) if len(join.names) > 1 else "none: a single stream meets tables alone"
+    yield f"  window      {told}"
     if bound.decided:
         kinds = _HOW if join.nearest is None else _NEAREST
         yield f"  how         {kinds[bound.how].format(*join.names)}"
     if join.nearest is not None and bound.distance is not None:
         yield f"  nearest     the {join.nearest.k} of {join.names[1]} with the smallest {bound.distance.text}"
-    for stream, schema in zip(join.streams, bound.schemas, strict=True):
+    for stream, schema in zip(join.streams, bound.schemas, strict=False):
         delay = f", delay {stream.delay}" if stream.delay_us else ""
         columns = f"{len(schema)} columns travel ({', '.join(schema.names)})"
         idle = f", idle after {stream.idle_timeout} of silence" if stream.idle_timeout else ""
@@ -113,13 +114,17 @@ def _join(bound: BoundJoin) -> Iterator[str]:
         yield f"  stream      {stream.name}: time {stream.time}{delay}{idle}{ahead}{parts}, {columns}"
         yield from _table(stream)
         yield from _folder(stream)
+    for table, schema in zip(join.tables, bound.schemas[len(join.streams) :], strict=True):
+        columns = f"{len(schema)} columns travel ({', '.join(schema.names)})"
+        looked = f"looked for every {table.refresh}" if table.refresh_us else "looked for at each batch"
+        yield f"  table       {table.name}: no window, one version a batch, a new one {looked}, {columns}"
     for condition in bound.conditions:
         yield f"  find        {condition.text}   {_bounds(bound, condition)} by {_COMPARISONS[condition.kind]}"
     yield from _finding(bound)
-    for name, filters in zip(join.names, bound.filters, strict=True):
+    for name, filters in zip(join.member_names, bound.filters, strict=True):
         for term in filters:
             yield f"  filter      {term.text}   at the source of {name}"
-    for name, bars in zip(join.names, bound.bars, strict=True):
+    for name, bars in zip(join.member_names, bound.bars, strict=True):
         for term in bars:
             yield f"  bar         {term.text}   else a tuple of {name} has no partner"
     for term in bound.terms:
@@ -201,7 +206,7 @@ def _grid(plan: Plan, load: Load, origins: Sequence[str]) -> Iterator[str]:
         decided = " and ".join(names[stream] for stream in plan.bound.decided)
         yield f"  decided     tuples of {decided}, each in one cell, which has all that it can meet; the layout stays"
     if layout.cells > 1 and not plan.foreign:
-        yield f"  changes     {'none' if plan.layout_schedule else _CHANGES[plan.layout_kind]}"
+        yield f"  changes     {'none' if plan.layout_schedule or len(names) == 1 else _CHANGES[plan.layout_kind]}"
     if origins:
         told = (
             f"{name} {rate:,.6g}/s ({_ORIGINS[origin]})"

@@ -37,7 +37,7 @@ class Layout:
     counts: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        if len(self.counts) < 2 or any(count < 1 for count in self.counts) or self.cells > MAX_CELLS:
+        if not self.counts or any(count < 1 for count in self.counts) or self.cells > MAX_CELLS:
             msg = f"a layout needs a group count of at least 1 for each stream, and has at most {MAX_CELLS} cells"
             raise LayoutError(msg, name="layout", hint="for example 1x2 for two streams")
 
@@ -50,7 +50,7 @@ class Layout:
         LayoutError
             The text does not have this form, or not this many counts, or the layout has too many cells.
         """
-        if not re.fullmatch(r"\d{1,4}(x\d{1,4})+", text.strip()):
+        if not re.fullmatch(r"\d{1,4}(x\d{1,4})*" if streams == 1 else r"\d{1,4}(x\d{1,4})+", text.strip()):
             msg = "the layout is not written as group counts with an x between them"
             raise LayoutError(
                 msg,

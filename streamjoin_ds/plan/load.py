@@ -26,7 +26,7 @@ class Load:
     Raises
     ------
     LayoutError
-        There are fewer than two streams, the two tuples differ in length, or a value is negative or not finite.
+        There is no stream, the two tuples differ in length, or a value is negative or not finite.
     """
 
     rates: tuple[float, ...]
@@ -34,8 +34,8 @@ class Load:
 
     def __post_init__(self) -> None:
         hint = "give tuples a second, one number for each stream"
-        if len(self.rates) < 2 or len(self.held_rows) != len(self.rates):
-            msg = "a load needs at least two streams, with a rate and a window for each"
+        if not self.rates or len(self.held_rows) != len(self.rates):
+            msg = "a load needs a rate and a window for each stream"
             raise LayoutError(msg, name="rates", hint=hint)
         if any(not math.isfinite(value) or value < 0 for value in (*self.rates, *self.held_rows)):
             msg = "rates and windows must be finite and not negative"

@@ -110,7 +110,7 @@ class Plan:
         if self.exchange not in EXCHANGES:
             msg = "there is no exchange of this name"
             raise ArgumentError(msg, name="exchange", hint=f"one of {', '.join(EXCHANGES)}, or auto")
-        for stream, schema in zip(self.bound.names, self.bound.read_schemas, strict=True):
+        for stream, schema in zip(self.bound.member_names, self.bound.read_schemas, strict=True):
             for field in schema:  # Spark has these types as little as Delta
                 result_type(field.type, f"{stream}.{field.name}")
         if not self.foreign:

@@ -94,12 +94,15 @@ def band_attributes(bound: BoundJoin) -> list[tuple[tuple[int, ...], Reach]]:
     """
 
     def is_time(stream: int, key: int) -> bool:
-        return bound.keys[stream][key].column == bound.join.streams[stream].time
+        return bound.keys[stream][key].column == bound.join.members[stream].time
 
     bands = [
         c
         for c in bound.conditions[bound.window_conditions :]
-        if c.kind != "hash" and not is_time(c.left_stream, c.left_key) and not is_time(c.right_stream, c.right_key)
+        if c.kind != "hash"
+        and c.right_stream < len(bound.names)
+        and not is_time(c.left_stream, c.left_key)
+        and not is_time(c.right_stream, c.right_key)
     ]
     compared: list[set[int]] = [set() for _ in bound.names]
     for band in bands:

@@ -26,6 +26,7 @@ from streamjoin_ds.spec.folder_options import FILE_ORDER, SUB_FOLDERS
 from streamjoin_ds.spec.how import HOWS
 from streamjoin_ds.spec.nearest import DIRECTIONS, MAX_NEAREST
 from streamjoin_ds.spec.stream import FORMATS, ON_BAD_FILE, ON_CHANGE, PARTITION_BY, TIME_UNITS
+from streamjoin_ds.spec.table import TABLE_FORMATS
 from streamjoin_ds.stream.sensor_options import READER_OPTIONS
 
 if sys.version_info >= (3, 11):
@@ -33,7 +34,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-__all__ = ["JOIN_KEYS", "READING_KEYS", "STREAM_KEYS", "json_schema", "read_join_file"]
+__all__ = ["JOIN_KEYS", "READING_KEYS", "STREAM_KEYS", "TABLE_KEYS", "json_schema", "read_join_file"]
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -74,7 +75,7 @@ JOIN_KEYS: dict[str, Key] = {
         "'last 1000': a tuple meets the last 1000 of each other stream. 'every 10s for 60s': those that share a window "
         "of 60s, one of which ends every 10s; with 'lag 3' those in windows that are 3 apart.",
         (str, TABLE),
-        "[required]",
+        "[required, but of one stream beside tables]",
         example="15s",
     ),
     "how": Key(
@@ -245,6 +246,12 @@ JOIN_KEYS: dict[str, Key] = {
         "[default: once a later file is there]",
         example="30s",
     ),
+    "refresh": Key(
+        "How often a new version of a table is looked for: 5m, or zones=5m; 0s: for each batch.",
+        (str, TABLE),
+        "[default: 1m]",
+        example="5m",
+    ),
     "rate": Key(
         "Tuples a second, by which the layout is chosen at first: 1000, or e=1000,w=20000.",
         (float, NUMBERS),
@@ -343,6 +350,22 @@ STREAM_KEYS: dict[str, Key] = {
 }
 
 
+TABLE_KEYS: dict[str, Key] = {
+    "source": Key(
+        "A Delta table, or a file of Parquet, CSV or JSON lines.", note="[required]", example="zones.parquet"
+    ),
+    "refresh": Key("How often a new version is looked for; 0s: for each batch.", note="[default: 1m]", example="5m"),
+    "schema": Key(
+        "Columns and their Arrow types.",
+        (TABLE,),
+        "[default: the table's, or inferred from the file]",
+        example={"id": "int64", "most": "double"},
+    ),
+    "where": Key("A condition on the rows; others are left out.", (str, LIST), "[default: all]", example="is_active"),
+    "format": Key("Format of the file.", note="[default: auto, by the name]", one_of=TABLE_FORMATS),
+}
+
+
 def read_join_file(path: Path) -> dict[str, Any]:
     """Return the keys and tables of a file.
 
@@ -360,26 +383,31 @@ def read_join_file(path: Path) -> dict[str, Any]:
         msg = f"the file {path} is not TOML: {error}"
         raise ArgumentError(msg, name="config", hint="see the README for an example") from None
     for name, value in facts.items():
-        if name == "streams":
-            _check_streams(value)
+        if name in _MEMBERS:
+            _check_members(name, value)
         elif name in JOIN_KEYS:
             JOIN_KEYS[name].check(value, name, name)
         else:
             msg = f"the file {path} has an unknown key '{name}'"
-            raise ArgumentError(msg, name=name, hint=f"one of streams, {', '.join(JOIN_KEYS)}")
+            raise ArgumentError(msg, name=name, hint=f"one of streams, {', '.join(JOIN_KEYS)}, tables")
     return facts
 
 
-def _check_streams(tables: object) -> None:
+# Tables of tables: the keys of each, and an example of its name.
+_MEMBERS = {"streams": (STREAM_KEYS, "stream", "e"), "tables": (TABLE_KEYS, "table", "zones")}
+
+
+def _check_members(key: str, tables: object) -> None:
+    keys, what, example = _MEMBERS[key]
     if not isinstance(tables, dict) or not all(isinstance(table, dict) for table in tables.values()):
-        msg = "streams is not a table of tables"
-        raise ArgumentError(msg, name="streams", hint="give each stream a table: [streams.e] with source = ...")
-    for stream, table in tables.items():
+        msg = f"{key} is not a table of tables"
+        raise ArgumentError(msg, name=key, hint=f"give each {what} a table: [{key}.{example}] with source = ...")
+    for member, table in tables.items():
         for name, value in table.items():
-            if name not in STREAM_KEYS:
-                msg = f"stream {stream} has an unknown key '{name}'"
-                raise ArgumentError(msg, name=name, hint=f"one of {', '.join(STREAM_KEYS)}")
-            STREAM_KEYS[name].check(value, f"{name} of stream {stream}", name)
+            if name not in keys:
+                msg = f"{what} {member} has an unknown key '{name}'"
+                raise ArgumentError(msg, name=name, hint=f"one of {', '.join(keys)}")
+            keys[name].check(value, f"{name} of {what} {member}", name)
 
 
 def json_schema() -> dict[str, Any]:
@@ -389,7 +417,9 @@ def json_schema() -> dict[str, Any]:
     """
     stream = _struct("Stream", STREAM_KEYS, {})
     streams = Annotated[dict[str, stream], msgspec.Meta(description="A table for each stream, by its name.")]  # type: ignore[valid-type]
-    schema = msgspec.json.schema(_struct("Join", JOIN_KEYS, {"streams": streams}))
+    table = _struct("Table", TABLE_KEYS, {})
+    tables = Annotated[dict[str, table], msgspec.Meta(description="A table for each table, by its name.")]  # type: ignore[valid-type]
+    schema = msgspec.json.schema(_struct("Join", JOIN_KEYS, {"streams": streams, "tables": tables}))
     definitions = schema["$defs"]
     about = {"$schema": _DIALECT, "title": "A join: streamjoin run --config FILE"}
     return (

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from streamjoin_ds.errors import ArgumentError
+from streamjoin_ds.request.given import assigned, conditions_of, per_member, texts_of
 from streamjoin_ds.request.join_file import JOIN_KEYS, READING_KEYS, read_join_file
+from streamjoin_ds.request.tables import described_tables, tables_given, without_tables
 from streamjoin_ds.source.generated.generator import synthetic_rows
 from streamjoin_ds.spec import Call, Expression, Generator, Nearest, Stream
 from streamjoin_ds.spec.expression import streams_of
@@ -78,25 +80,27 @@ def request_of(config: Path | None, given: Mapping[str, Any]) -> Request:
     facts = read_join_file(config) if config is not None else {}
     streams: dict[str, dict[str, Any]] = {name: dict(table) for name, table in facts.pop("streams", {}).items()}
     for text in given.get("streams", ()):
-        name, source = _assigned(text, "stream", "NAME=SOURCE, for example e=eastbound.csv.gz")
+        name, source = assigned(text, "stream", "NAME=SOURCE, for example e=eastbound.csv.gz")
         streams.setdefault(name, {})["source"] = source
+    tables = tables_given(facts.pop("tables", {}), given.get("tables", ()))
     flags = given_flags(given)
     in_file, facts = facts, facts | flags
     if not streams:
         msg = "no streams were given"
         raise ArgumentError(msg, name="stream", hint="give --stream NAME=SOURCE two or more times")
-    if "window" not in facts:
+    if "window" not in facts and (len(streams) > 1 or not tables):
         msg = "no window was given"
         raise ArgumentError(
             msg, name="window", hint="give --window 15s, 'last 1000', 'every 10s for 60s', or e=6h,w=0s"
         )
     join = StreamJoin(
-        described_streams(streams, in_file, flags),
+        described_streams(streams, without_tables(in_file, tables), without_tables(flags, tables)),
         on=facts.get("on", ()),
-        window=facts["window"],
+        window=facts.get("window", "0s"),
         select=facts.get("select"),
         how=facts.get("how", "inner"),
         nearest=_nearest(facts),
+        tables=described_tables(tables, in_file, flags),
     )
     return requested(join, facts)
 
@@ -167,7 +171,7 @@ def settings_of_spark(given: Mapping[str, str] | Sequence[str]) -> dict[str, str
     if isinstance(given, Mapping):
         return dict(given)
     hint = "KEY=VALUE, for example spark.ui.enabled=true; in the file a table [conf] of texts"
-    return dict(_assigned(text, "conf", hint) for text in given)
+    return dict(assigned(text, "conf", hint) for text in given)
 
 
 def _is_absent(key: str, value: object) -> bool:
@@ -188,7 +192,7 @@ def _of_streams(facts: Mapping[str, Any], streams: Mapping[str, Any]) -> dict[st
     """Return what keys for several streams say of each one."""
     found: dict[str, dict[str, Any]] = _delimiters(facts.get("delimiter", ()), streams)
     for key in (*_OF_STREAMS, *_OF_TABLES):
-        for name, value in _per_stream(facts.get(key), key, streams).items():
+        for name, value in per_member(facts.get(key), key, streams).items():
             found[name][key] = _rate(value, name) if key == "rate" else value
     return found
 
@@ -198,29 +202,13 @@ def _rate(value: float | str, name: str) -> float | None:
     return rate_from_text(value, name) if isinstance(value, str) else value
 
 
-def _per_stream(value: Any, what: str, streams: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a value for each stream: ``"ts"`` is one for all, ``"e=ts,w=time"`` or a table gives one for each."""
-    if value is None:
-        return {}
-    if not isinstance(value, Mapping) and (not isinstance(value, str) or "=" not in value):
-        return dict.fromkeys(streams, value)
-    if isinstance(value, str):
-        hint = f"give one for all streams, or {','.join(f'{name}=...' for name in streams)}"
-        value = dict(_assigned(part, what, hint) for part in value.split(","))
-    for name in value:
-        if name not in streams:
-            msg = f"{what} names the stream '{name}', which is not in the join"
-            raise ArgumentError(msg, name=name, hint=f"the streams are {', '.join(streams)}")
-    return dict(value)
-
-
 def _delimiters(given: str | Sequence[str], streams: Mapping[str, Any]) -> dict[str, dict[str, str]]:
     """Return the delimiter of each stream as its argument: ``";"`` is for all streams, ``"e=;"`` for one, and wins.
 
     A stream for which none was given has an empty dict.
     """
     found: dict[str, dict[str, str]] = {name: {} for name in streams}
-    for text in sorted(_texts(given), key=lambda text: text.partition("=")[0] in streams):
+    for text in sorted(texts_of(given), key=lambda text: text.partition("=")[0] in streams):
         name, _, delimiter = text.partition("=")
         for told in [name] if name in streams else streams:
             found[told] = {"delimiter": delimiter if name in streams else text}
@@ -229,8 +217,8 @@ def _delimiters(given: str | Sequence[str], streams: Mapping[str, Any]) -> dict[
 
 def _wheres(given: str | Sequence[str], streams: Mapping[str, Mapping[str, Any]]) -> dict[str, list[Expression]]:
     """Return the conditions on each stream: those of its own table, and those of the key `where`, which name it."""
-    wheres = {name: _conditions(table.get("where", ()), name) for name, table in streams.items()}
-    for text in _texts(given):
+    wheres = {name: conditions_of(table.get("where", ()), name) for name, table in streams.items()}
+    for text in texts_of(given):
         name, colon, condition = text.partition(":")
         if colon and name.strip() in streams:
             wheres[name.strip()].append(parse_condition(condition, name.strip()))
@@ -243,22 +231,6 @@ def _wheres(given: str | Sequence[str], streams: Mapping[str, Mapping[str, Any]]
             raise ArgumentError(msg, name="where", hint=hint)
         wheres[named[0]].append(expression)
     return wheres
-
-
-def _conditions(given: str | Sequence[str], name: str) -> list[Expression]:
-    return [parse_condition(text, name) for text in _texts(given)]
-
-
-def _texts(given: str | Sequence[str]) -> list[str]:
-    return [given] if isinstance(given, str) else list(given)
-
-
-def _assigned(text: str, what: str, hint: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals or not name.strip() or not value.strip():
-        msg = f"{what} is not of the form NAME=VALUE"
-        raise ArgumentError(msg, name=what, hint=hint)
-    return name.strip(), value.strip()
 
 
 def required(value: str | None, name: str, hint: str) -> str:

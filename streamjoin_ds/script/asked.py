@@ -2,9 +2,9 @@
 
 ::
 
-    streams of CREATE STREAM ─┐
-    tables and views ─────────┼─► streams ─► names, event times ─► ON, WHERE ─► predicates, window ─► Request
-    options of SET and WITH ──┘
+    CREATE STREAM, CREATE TABLE ─┐
+    tables and views of Spark ───┼─► streams ─► names, event times ─► ON, WHERE ─► predicates, window ─► Request
+    options of SET and WITH ─────┘
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from streamjoin_ds.errors import ColumnError, PredicateError, SqlSyntaxError, StreamJoinError
 from streamjoin_ds.request.request import Request, described_streams, requested
+from streamjoin_ds.request.tables import described_tables
 from streamjoin_ds.script.catalog import Catalog, table_name, watermark_of
 from streamjoin_ds.script.conditions import Conditions, Names, Term, column_of
 from streamjoin_ds.script.nearest import nearest_of, ranked_input, written_join
@@ -26,7 +27,8 @@ from streamjoin_ds.script.sql_text import Span, SqlText, Token
 from streamjoin_ds.script.statements import Input, Item, Statement, StreamStatement
 from streamjoin_ds.script.time_bounds import Contradiction, TimeBound, Unbounded, window_of
 from streamjoin_ds.source.infer import infer_schema
-from streamjoin_ds.spec import Predicate, Stream
+from streamjoin_ds.source.tables.table_versions import table_schema
+from streamjoin_ds.spec import Predicate, Stream, Table
 from streamjoin_ds.spec.band_terms import predicates_of
 from streamjoin_ds.spec.columns import names_hint
 from streamjoin_ds.spec.expression import Call, normalised, streams_of
@@ -105,7 +107,17 @@ class Asked:
     @property
     def needs_catalog(self) -> bool:
         """Whether a stream of the query is a table or view of Spark."""
-        return any(self._table(one) is not None for one in self._query.inputs)
+        return any(self._table(one) is not None for one in self._inputs)
+
+    @property
+    def _inputs(self) -> list[Input]:
+        """The streams of the query, without its tables."""
+        return [one for one in self._query.inputs if one not in self._beside]
+
+    @property
+    def _beside(self) -> list[Input]:
+        """The tables of the query that CREATE TABLE made."""
+        return [one for one in self._query.inputs if (made := self._made[one.alias]) is not None and made.is_table]
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -126,9 +138,10 @@ class Asked:
             It cannot be done; the error says where in the text it is asked for.
         """
         frames = {} if catalog is None or not self.needs_catalog else self._frames(catalog)
-        streams = self._streams(frames)
-        schemas = Schemas(streams, frames, self._inferred)
-        names = Names([stream.name for stream in streams], schemas.names, schemas.declared)
+        streams, tables = self._streams(frames), self._tables()
+        members: list[Stream | Table] = [*streams, *tables]
+        schemas = Schemas(members, frames, self._inferred)
+        names = Names([member.name for member in members], schemas.names, schemas.declared)
         predicates, window = self._conditions(streams, names, schemas)
         nearest = nearest_of(self._text, self._query, Conditions(self._text, names, {}), names.streams)
         if not self._has_pairs:
@@ -145,6 +158,7 @@ class Asked:
                 include_self_pairs=len(sources) > len({*map(str, sources)}) or _has_same(frames),
                 how=self._how,
                 nearest=nearest,
+                tables=tables,
             )
         )
         facts = self.facts
@@ -217,7 +231,7 @@ class Asked:
         if len(query.inputs) == 1:
             hint = "a query joins two streams or more: FROM e JOIN w ON ..."
             raise text.refused(query.inputs[0].span, "this query has one stream", hint)
-        for one in query.inputs:
+        for one in self._inputs:
             given, made = self._stream_facts[one.alias], self._made[one.alias]
             if made is None:
                 continue
@@ -229,9 +243,9 @@ class Asked:
             if "order_by" in given and "source" in given:
                 hint = "leave it out: the records of a source have an order"
                 raise text.refused(made.options["order_by"].span, "order_by is for tables and views", hint, "order_by")
-        tables = [one for one in query.inputs if self._table(one) is not None]
-        if tables and len(tables) < len(query.inputs):
-            other = next(one for one in query.inputs if one not in tables)
+        tables = [one for one in self._inputs if self._table(one) is not None]
+        if tables and len(tables) < len(self._inputs):
+            other = next(one for one in self._inputs if one not in tables)
             why = f"{tables[0].alias} is a table or view of Spark, and {other.alias} has a source"
             hint = "all streams of a query come from sources, or all from Spark"
             if self._made[tables[0].alias] is None:
@@ -250,7 +264,7 @@ class Asked:
         frames: dict[str, DataFrame] = {}
         is_moving = self.statement.table is not None
         known: dict[str, DataFrame] = {}
-        for one in self._query.inputs:
+        for one in self._inputs:
             name = self._table(one)
             assert name is not None, "all streams are tables, or none"
             if name not in known:
@@ -261,7 +275,7 @@ class Asked:
     def _streams(self, frames: dict[str, DataFrame]) -> list[Stream]:
         """Return the streams; a frame's watermark tells its event time and delay, where nothing else does."""
         tables: dict[str, dict[str, Any]] = {}
-        for one in self._query.inputs:
+        for one in self._inputs:
             given = {key: value for key, value in self._stream_facts[one.alias].items() if key not in TABLE_KEYS}
             marked = watermark_of(frames[one.alias]) if one.alias in frames else None
             if marked is not None:
@@ -269,7 +283,7 @@ class Asked:
             tables[one.alias] = given
             self._check_stream(one, given)
         streams = self._located(lambda: described_streams(tables, self._facts, self._flags))
-        for stream, one in zip(streams, self._query.inputs, strict=True):
+        for stream, one in zip(streams, self._inputs, strict=True):
             frame = frames.get(stream.name)
             if frame is None:
                 continue
@@ -285,11 +299,17 @@ class Asked:
                 frames[stream.name] = frame.withWatermark(stream.time, delay)
         return streams
 
-    def _inferred(self, stream: Stream) -> pa.Schema:
+    def _tables(self) -> list[Table]:
+        """Return the tables that are joined beside the streams."""
+        given = {one.alias: self._stream_facts[one.alias] for one in self._beside}
+        return self._located(lambda: described_tables(given, self._facts, self._flags))
+
+    def _inferred(self, member: Stream | Table) -> pa.Schema:
         """Return the columns of a source, as they are found in it."""
-        made = self._made[stream.name]
-        one = next(one for one in self._query.inputs if one.alias == stream.name)
-        return self._located(lambda: infer_schema(stream), one.span if made is None else made.options["source"].span)
+        made = self._made[member.name]
+        one = next(one for one in self._query.inputs if one.alias == member.name)
+        infer = table_schema if isinstance(member, Table) else infer_schema
+        return self._located(lambda: infer(member), one.span if made is None else made.options["source"].span)  # type: ignore[arg-type]
 
     # ON, WHERE and SELECT
 
@@ -310,7 +330,7 @@ class Asked:
         predicates = [predicate for term in terms for predicate in self._predicates(term)]
         if window is not None:
             return [*predicates, *(p for term in bounding for p in self._predicates(term))], window
-        found = self._located(lambda: window_of(names.streams, times, bounds), bounds[-1].span if bounds else None)
+        found = self._located(lambda: window_of(list(times), times, bounds), bounds[-1].span if bounds else None)
         if isinstance(found, Contradiction):
             why = "no tuples can satisfy this bound on event times beside those before it"
             raise self._text.refused(found.span, why, "the lower end of a bound is not above its upper end")

@@ -7,6 +7,7 @@ from typing import Any
 
 from streamjoin_ds.errors import StreamJoinError
 from streamjoin_ds.request.join_file import JOIN_KEYS, STREAM_KEYS
+from streamjoin_ds.request.join_file import TABLE_KEYS as BESIDE_KEYS
 from streamjoin_ds.request.key import Key
 from streamjoin_ds.script.sql_text import SqlText
 from streamjoin_ds.script.statements import Option, StreamStatement
@@ -72,21 +73,28 @@ def facts_of(text: SqlText, options: Mapping[str, Option], *, is_with: Mapping[s
 def stream_facts(text: SqlText, statement: StreamStatement) -> dict[str, Any]:
     """Return the options of a stream as the keys of its table in the TOML file, and those of `TABLE_KEYS`.
 
+    A table beside streams has the keys of its table in the file, and must have a source.
+
     Raises
     ------
     SqlSyntaxError, ArgumentError
         An option is unknown, or of another kind; the error says where it stands.
     """
     facts: dict[str, Any] = {}
+    keys, what = ({**STREAM_KEYS, **TABLE_KEYS}, "stream") if not statement.is_table else (BESIDE_KEYS, "table")
+    if statement.is_table and "source" not in statement.options:
+        why = f"the table {statement.name} has no source: a table of results is made by INSERT INTO"
+        hint = "WITH (source = 'a/path') is a Delta table or a file, whose rows are joined beside streams"
+        raise text.refused(statement.span, why, hint, statement.name)
     for name, option in statement.options.items():
         if name == "schema":
-            hint = "write the columns after the stream's name: CREATE STREAM e (ts TIMESTAMP, x DOUBLE) WITH (...)"
+            hint = "write the columns after the name: CREATE STREAM e (ts TIMESTAMP, x DOUBLE) WITH (...)"
             raise text.refused(option.span, "schema is no option here", hint, name)
-        key = STREAM_KEYS.get(name) or TABLE_KEYS.get(name)
+        key = keys.get(name)
         if key is None:
-            hint = names_hint(name, [*STREAM_KEYS, *TABLE_KEYS], "a stream's options are")
-            raise text.refused(option.span, f"'{name}' is not an option of a stream", hint, name)
-        _check(text, option, key, f"{name} of stream {statement.name}")
+            hint = names_hint(name, [*keys], f"a {what}'s options are")
+            raise text.refused(option.span, f"'{name}' is not an option of a {what}", hint, name)
+        _check(text, option, key, f"{name} of {what} {statement.name}")
         facts[name] = option.value
     if statement.columns is not None:
         facts["schema"] = statement.columns

@@ -2,7 +2,7 @@
 
 ::
 
-    CREATE STREAM name [(column TYPE, ...)] [WITH (option = value, ...)]
+    CREATE {STREAM | TABLE} name [(column TYPE, ...)] [WITH (option = value, ...)]
     SET option = value
     [EXPLAIN] INSERT INTO table [WITH (option = value, ...)] query
     [EXPLAIN] query
@@ -42,7 +42,7 @@ __all__ = ["AnyStatement", "statements"]
 
 AnyStatement = StreamStatement | Option | Statement | Explained
 
-_STATEMENTS = "CREATE STREAM, SET, INSERT INTO, SELECT or EXPLAIN"
+_STATEMENTS = "CREATE STREAM, CREATE TABLE, SET, INSERT INTO, SELECT or EXPLAIN"
 _VALUE = "a value: 'text', a number, TRUE or FALSE"
 _JOIN_WORDS = ("JOIN", "INNER", "LEFT", "RIGHT", "FULL", "CROSS", "SEMI", "ANTI", "NATURAL", "ASOF", "LATERAL")
 # Words of a condition after which an operand follows.
@@ -97,20 +97,22 @@ class _Reader:
             cursor.refuse(f"{_STATEMENTS}; a query has no tables of its own, so join streams by their names")
         cursor.refuse(_STATEMENTS)
 
-    # CREATE STREAM and SET
+    # CREATE and SET
 
     def _stream(self) -> StreamStatement:
         cursor = self._cursor
         cursor.expect("CREATE")
-        cursor.expect("STREAM", "STREAM: a table of results is made by INSERT INTO")
-        name = cursor.name("the stream's name")
+        is_table = cursor.took("TABLE")
+        if not is_table:
+            cursor.expect("STREAM", "STREAM or TABLE")
+        name = cursor.name(f"the {'table' if is_table else 'stream'}'s name")
         columns = self._columns() if cursor.word == "(" else None
         options: dict[str, Option] = {}
         if cursor.took("WITH"):
             options = self._options()
         elif cursor.next is not None and cursor.word != ";":
             cursor.refuse(("(, " if columns is None else "") + "WITH or ;")
-        return StreamStatement(name.value, columns, options, name.span)
+        return StreamStatement(name.value, columns, options, name.span, is_table)
 
     def _columns(self) -> pa.Schema:
         cursor = self._cursor

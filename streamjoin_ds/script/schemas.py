@@ -1,4 +1,4 @@
-"""The columns of a query's streams."""
+"""The columns of a query's streams and tables."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from streamjoin_ds.spec import Stream
+from streamjoin_ds.spec import Stream, Table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -17,33 +17,36 @@ __all__ = ["Schemas"]
 
 
 class Schemas:
-    """The columns of a query's streams; a source is looked at only when it is asked for."""
+    """The columns of a query's streams and tables; a source is looked at only when it is asked for."""
 
     def __init__(
-        self, streams: Sequence[Stream], frames: Mapping[str, DataFrame], infer: Callable[[Stream], pa.Schema]
+        self,
+        members: Sequence[Stream | Table],
+        frames: Mapping[str, DataFrame],
+        infer: Callable[[Stream | Table], pa.Schema],
     ) -> None:
-        self._streams = {stream.name: stream for stream in streams}
+        self._members = {member.name: member for member in members}
         self._infer = infer
         self.frames = frames
 
     @cached_property
     def declared(self) -> dict[str, list[str]]:
-        """The columns of the streams over frames, and of those whose columns were declared."""
+        """The columns of the streams over frames, and of those members whose columns were declared."""
         known = {name: list(frame.columns) for name, frame in self.frames.items()}
         return known | {
             name: list(stream.schema.names)
-            for name, stream in self._streams.items()
+            for name, stream in self._members.items()
             if isinstance(stream.schema, pa.Schema)
         }
 
     def names(self, stream: str) -> list[str]:
-        """Return the columns of a stream."""
-        return self.declared[stream] if stream in self.declared else list(self._infer(self._streams[stream]).names)
+        """Return the columns of a stream or table."""
+        return self.declared[stream] if stream in self.declared else list(self._infer(self._members[stream]).names)
 
     def has_fine_times(self) -> bool:
         """Whether an event time has parts of a microsecond. DataFrames of Spark have none."""
-        for stream in self._streams.values():
-            if stream.name in self.frames or stream.is_topic:
+        for stream in self._members.values():
+            if not isinstance(stream, Stream) or stream.name in self.frames or stream.is_topic:
                 continue
             kind = self._infer(stream).field(stream.time).type
             if pa.types.is_timestamp(kind) and kind.unit == "ns":

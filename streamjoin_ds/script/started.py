@@ -145,7 +145,7 @@ class Script:
                 settings[statement.name] = statement
             elif isinstance(statement, StreamStatement):
                 if statement.name.casefold() in made:
-                    why = f"the stream {statement.name} is there twice"
+                    why = f"the {'table' if statement.is_table else 'stream'} {statement.name} is there twice"
                     hint = "give each its own name; upper and lower case do not make a difference"
                     raise self.text.refused(statement.span, why, hint, statement.name)
                 made[statement.name.casefold()] = statement

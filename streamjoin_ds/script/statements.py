@@ -25,12 +25,16 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class StreamStatement:
-    """``CREATE STREAM name (columns) WITH (options)``; `columns` is None where they are left to the source."""
+    """``CREATE STREAM name (columns) WITH (options)``, or ``CREATE TABLE``: a table beside streams.
+
+    `columns` is None where they are left to the source.
+    """
 
     name: str
     columns: pa.Schema | None
     options: Mapping[str, Option]
     span: Span
+    is_table: bool = False
 
 
 @dataclass(frozen=True, slots=True)

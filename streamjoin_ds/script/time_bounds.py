@@ -133,7 +133,8 @@ def window_of(
             if (later, earlier) not in least:
                 return Unbounded(later, earlier)
     windows = {
-        earlier: max(max(0, least[later, earlier]) for later in streams if later != earlier) for earlier in streams
+        earlier: max((max(0, least[later, earlier]) for later in streams if later != earlier), default=0)
+        for earlier in streams
     }
     bands = []
     written = {frozenset((bound.later, bound.earlier)) for bound in bounds}

@@ -115,6 +115,7 @@ METRICS_SCHEMA = pa.schema(
         pa.field("limited_by", pa.string()),
         pa.field("backlog", pa.string()),
         pa.field("undecided_rows", pa.int64()),
+        pa.field("table_versions", pa.string()),
     ]
 )
 """One row per batch and cell.
@@ -136,6 +137,7 @@ in event time. ``limited_by`` says why the batch holds no more: "max_rows_per_ba
 a batch) or "pace"; null where it holds all that the source saw. ``backlog`` is JSON: the same of each stream and
 partition that has any. All five are null in older rows, and where Spark plans the batches.
 ``undecided_rows`` counts the tuples in the cell's state that wait for their horizon (`how`); null in older rows.
+``table_versions`` says in JSON which version of each table the batch joined, by the table's name; null without tables.
 """
 
 PUNCTUATIONS_SCHEMA = pa.schema(

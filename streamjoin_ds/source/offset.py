@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from streamjoin_ds.errors import OffsetError
@@ -11,6 +12,7 @@ from streamjoin_ds.plan.cell_layout import CellLayout
 from streamjoin_ds.plan.epochs import Epochs
 from streamjoin_ds.source.backlog import BacklogFacts
 from streamjoin_ds.source.position import Position
+from streamjoin_ds.source.table_version import TableVersion, versions_from, versions_told
 
 __all__ = [
     "OFFSET_VERSION",
@@ -23,14 +25,18 @@ __all__ = [
     "decode_held_back",
     "decode_layout",
     "decode_offset",
+    "decode_tables",
     "encode_offset",
 ]
 
 # The newest version. An offset has the lowest version that can hold it: 1 has no decision about a stream's clock, 2 has
 # some, 3 has `unmeasured` or bytes held back, 4 has facts about the layout, 5 about delays, 6 has a layout of ranges, 7
-# has a stream of many partitions, 8 a backlog.
-OFFSET_VERSION = 8
-_LATER = {"clocks", "held_back_bytes", "layout", "delay", "backlog"}
+# has a stream of many partitions, 8 a backlog, 9 tables.
+OFFSET_VERSION = 9
+_LATER = {"clocks", "held_back_bytes", "layout", "delay", "backlog", "tables"}
+
+
+_NO_TABLES: Mapping[str, TableVersion] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +166,7 @@ def encode_offset(
     layout: LayoutFacts | None = None,
     delay: DelayFacts | None = None,
     backlog: BacklogFacts | None = None,
+    tables: Mapping[str, TableVersion] = _NO_TABLES,
 ) -> dict[str, Any]:
     """Return an offset as plain JSON values: each stream's position, and what was decided about its clock.
 
@@ -177,10 +184,20 @@ def encode_offset(
     waits = {} if backlog is None else backlog.to_facts()
     is_delayed = delay is not None
     # From 2 on.
-    holds = (bool(decided), bool(is_new), bool(laid_out), is_delayed, has_ranges, has_partitions, bool(waits))
+    holds = (
+        bool(decided),
+        bool(is_new),
+        bool(laid_out),
+        is_delayed,
+        has_ranges,
+        has_partitions,
+        bool(waits),
+        bool(tables),
+    )
     version = max((number for number, holds_it in enumerate(holds, 2) if holds_it), default=1)
     delayed = {} if delay is None else delay.to_facts()
     later = {"clocks": decided, "held_back_bytes": held, "layout": laid_out, "delay": delayed, "backlog": waits}
+    later["tables"] = versions_told(tables)
     return {"version": version, "streams": streams, **{name: facts for name, facts in later.items() if facts}}
 
 
@@ -213,6 +230,11 @@ def decode_delay(offset: Mapping[str, Any]) -> DelayFacts | None:
 def decode_backlog(offset: Mapping[str, Any], names: Sequence[str]) -> BacklogFacts:
     """Return what an offset that `decode_offset` has checked says about backlogs."""
     return BacklogFacts.from_facts(offset.get("backlog", {}), names)
+
+
+def decode_tables(offset: Mapping[str, Any]) -> dict[str, TableVersion]:
+    """Return the version of each table that an offset's batch joins; empty where there is no table."""
+    return versions_from(offset.get("tables", {}))
 
 
 def decode_offset(offset: object, names: Sequence[str]) -> list[object]:

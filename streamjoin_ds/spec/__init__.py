@@ -4,7 +4,8 @@
 
     Stream ─┐                      schemas
     Stream ─┼─► Join ── fingerprint   │
-    Band  ──┤    (what the user wrote)│
+    Table ──┤    (what the user wrote)│
+    Band  ──┤        │                │
     Call  ──┤        │                │
     Window ─┘        └──── bind ──────┴─► BoundJoin: typed keys, exact bounds, the window as more bands,
                                           typed conditions on several streams (they decide) and on one (they filter)
@@ -23,6 +24,7 @@ from streamjoin_ds.spec.nearest import Nearest
 from streamjoin_ds.spec.periodic_window import PeriodicWindow
 from streamjoin_ds.spec.predicate import Band, Column, band, equal
 from streamjoin_ds.spec.stream import Generator, Stream
+from streamjoin_ds.spec.table import Table
 from streamjoin_ds.spec.window import TimeWindow, WindowKind
 
 __all__ = [
@@ -42,6 +44,7 @@ __all__ = [
     "Predicate",
     "ResultColumn",
     "Stream",
+    "Table",
     "Term",
     "TimeWindow",
     "WindowKind",

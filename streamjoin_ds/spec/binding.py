@@ -26,7 +26,7 @@ __all__ = ["bind"]
 
 
 def bind(join: JoinParts, schemas: Mapping[str, pa.Schema]) -> BoundJoin:
-    """Check a join against the schemas of its streams, and return it with bounds that are exact for the columns' types.
+    """Check a join against its schemas, and return it with bounds that are exact for the columns' types.
 
     Raises
     ------
@@ -38,15 +38,18 @@ def bind(join: JoinParts, schemas: Mapping[str, pa.Schema]) -> BoundJoin:
     for stream in join.streams:
         _check_schema(stream.name, schemas.get(stream.name))
         check_time_column(schemas[stream.name], stream)
+    for table in join.tables:
+        _check_schema(table.name, schemas.get(table.name))
+    number_of = {name: number for number, name in enumerate(join.member_names)}
     found: list[tuple[Any, ...]] = []  # stream, column, stream, column, kind, lo, hi, text
-    wheres: list[Expression] = [stream.where for stream in join.streams if stream.where is not None]  # type: ignore[misc]
+    wheres: list[Expression] = [member.where for member in join.members if member.where is not None]  # type: ignore[misc]
     asked: list[Expression] = []
     for predicate in join.predicates:
         if not isinstance(predicate, Band):
             asked.append(predicate)
             continue
-        left, right = sorted((predicate.left, predicate.right), key=lambda column: join.names.index(column.stream))
-        numbers = (join.names.index(left.stream), join.names.index(right.stream))
+        left, right = sorted((predicate.left, predicate.right), key=lambda column: number_of[column.stream])
+        numbers = (number_of[left.stream], number_of[right.stream])
         types = (column_type_compared(join, schemas, left), column_type_compared(join, schemas, right))
         if left != predicate.left:
             predicate = Band(left, right, negated(predicate.hi), negated(predicate.lo))
@@ -58,7 +61,7 @@ def bind(join: JoinParts, schemas: Mapping[str, pa.Schema]) -> BoundJoin:
             asked.append(band_condition(predicate, of_times=True))
         kind = "int" if kind == "near" else kind
         found.append((numbers[0], left.name, numbers[1], right.name, kind, lo, hi, str(predicate)))
-    keys: list[list[Key]] = [[Key(stream.time, "int")] for stream in join.streams]
+    keys: list[list[Key]] = [[Key(member.time, "int")] for member in join.members]
     conditions = window_conditions(join, keys)
     written = {entry[:-1]: entry[-1] for entry in sorted(found, reverse=True)}
     for entry in sorted(written):
@@ -69,7 +72,7 @@ def bind(join: JoinParts, schemas: Mapping[str, pa.Schema]) -> BoundJoin:
     result = result_columns(join, schemas)
     terms = terms_of(join, schemas, [*wheres, *asked])
     deciding = tuple(term for term in terms if len(term.streams) > 1)
-    of_streams = [[term for term in terms if term.streams == (n,)] for n in range(len(join.streams))]
+    of_streams = [[term for term in terms if term.streams == (n,)] for n in range(len(join.members))]
     barred = join.row_kind.lonely
     always = {term.facts for term in terms_of(join, schemas, wheres)} if barred else set()
     bars = tuple(
@@ -78,14 +81,14 @@ def bind(join: JoinParts, schemas: Mapping[str, pa.Schema]) -> BoundJoin:
     filters = tuple(tuple(term for term in own if term not in bars[n]) for n, own in enumerate(of_streams))
     outputs = outputs_of(join, schemas)
     distance = distance_of(join, schemas)
-    selected = {(join.names[column.stream], column.column) for column in result}
+    names = join.member_names
+    selected = {(names[column.stream], column.column) for column in result}
     compared = {(c.stream, c.name) for p in join.predicates if isinstance(p, Band) for c in (p.left, p.right)}
     kept: list[Term | Output] = [*deciding, *(term for own in bars for term in own), *outputs]
     compared |= {(column.stream, column.name) for column in (() if distance is None else distance.columns)}
     compared |= {(column.stream, column.name) for term in kept for column in term.columns}
     read = compared | {(column.stream, column.name) for term in terms for column in term.columns}
-    numbers_of = {name: number for number, name in enumerate(join.names)}
-    finders = finders_of(deciding, numbers_of, {stream.name: stream.time for stream in join.streams})
+    finders = finders_of(deciding, number_of, {member.name: member.time for member in join.members})
     return BoundJoin(
         join,
         travelling_columns(join, schemas, selected, compared),
@@ -97,7 +100,7 @@ def bind(join: JoinParts, schemas: Mapping[str, pa.Schema]) -> BoundJoin:
         result,
         bars,
         finders.besides(
-            {frozenset((Column(join.names[n], name), Column(join.names[m], other))) for n, name, m, other, *_ in found}
+            {frozenset((Column(names[n], name), Column(names[m], other))) for n, name, m, other, *_ in found}
         ),
         distance,
         outputs,
@@ -106,9 +109,9 @@ def bind(join: JoinParts, schemas: Mapping[str, pa.Schema]) -> BoundJoin:
 
 def _check_schema(stream: str, schema: pa.Schema | None) -> None:
     if schema is None:
-        msg = f"no schema is given for stream {stream}"
-        raise ColumnError(msg, name=stream, hint="give the columns and types of every stream")
+        msg = f"no schema is given for {stream}"
+        raise ColumnError(msg, name=stream, hint="give the columns and types of every stream and table")
     for name, count in Counter(schema.names).items():
         if count > 1:
-            msg = f"stream {stream} has more than one column '{name}'"
+            msg = f"{stream} has more than one column '{name}'"
             raise ColumnError(msg, name=f"{stream}.{name}", hint="rename one of them in the input")

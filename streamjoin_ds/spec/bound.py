@@ -159,6 +159,11 @@ class BoundJoin:
         return self.join.names
 
     @property
+    def member_names(self) -> tuple[str, ...]:
+        """The names of the streams, then of the tables: what has a number in `schemas`, `keys` and `conditions`."""
+        return self.join.member_names
+
+    @property
     def has_window_ids(self) -> bool:
         """Whether a result is found once in each window, and carries the window's id: only periodic windows do that."""
         return isinstance(self.join.window, PeriodicWindow)
@@ -171,13 +176,13 @@ class BoundJoin:
     @cached_property
     def position_keys(self) -> tuple[int, ...]:
         """For each stream the key in which its window is measured: the event time; in a count window the number."""
-        position = Key(SEQ, "int")
-        return tuple(keys.index(position) if self.join.window.kind == "count" else 0 for keys in self.keys)
+        position, count = Key(SEQ, "int"), len(self.names) if self.join.window.kind == "count" else 0
+        return tuple(keys.index(position) if n < count else 0 for n, keys in enumerate(self.keys))
 
     @cached_property
     def limits(self) -> tuple[tuple[Limit, ...], ...]:
         """For each stream the limits by which it is found; as keys they come behind `keys`."""
-        found: list[list[Limit]] = [[] for _ in self.names]
+        found: list[list[Limit]] = [[] for _ in self.member_names]
         for stream, limit in self.finders.limits:
             if limit not in found[stream]:
                 found[stream].append(limit)
@@ -215,7 +220,7 @@ class BoundJoin:
 
     def stamps(self, stream: int) -> tuple[str, ...]:
         """Return the inside columns that the source stamps on a stream's tuples for the window: int64, never null."""
-        return self._stamps[stream]
+        return self._stamps[stream] if stream < len(self.names) else ()
 
     @cached_property
     def fingerprint(self) -> str:
@@ -237,7 +242,7 @@ class BoundJoin:
                 **({} if stream.sub_folders == "skip" else {"sub_folders": stream.sub_folders}),
                 **({} if stream.file_order == "name" else {"file_order": stream.file_order}),
             }
-            for stream, schema in zip(self.join.streams, self.schemas, strict=True)
+            for stream, schema in zip(self.join.streams, self.schemas, strict=False)
         ]
         facts = {
             "streams": streams,
@@ -257,6 +262,10 @@ class BoundJoin:
             facts["bars"] = [[term.facts for term in terms] for terms in self.bars]
         if self.join.nearest is not None and self.distance is not None:  # the window has the direction
             facts["nearest"] = [self.join.nearest.k, self.distance.facts]
+
+        if self.join.tables:  # likewise; where the rows are does not count, nor does a version
+            tables = zip(self.join.tables, self.schemas[len(self.names) :], strict=True)
+            facts["tables"] = [{"name": table.name, "columns": schema_facts(schema)} for table, schema in tables]
         return fingerprint(facts)
 
     def _condition_facts(self, condition: Condition) -> list[object]:
@@ -273,7 +282,7 @@ class BoundJoin:
 
     @cached_property
     def result_schema(self) -> pa.Schema:
-        """Selected and calculated columns, ``<stream>_seq``, ``window_id`` if periodic, ``event_time``, ``batch_id``.
+        """Selected and calculated columns, ``<name>_seq``, ``window_id`` if periodic, ``event_time``, ``batch_id``.
 
         Calculated columns may be null. Selected ones that are compared are never null, nor are the other columns of a
         result. With `how` (`HOWS`) a row may lack one of the streams: all its columns are null there, its number too. A
@@ -284,19 +293,21 @@ class BoundJoin:
         absent, lonely = self.row_kind.absent, self.row_kind.lonely
         compared = {(n, key.column) for n, keys in enumerate(self.keys) for key in keys if n not in lonely}
         filtering = [term for filters in self.filters for term in filters]
-        rejecting = {(self.names.index(c.stream), c.name) for term in self.terms for c in term.rejecting}
+        rejecting = {(self.member_names.index(c.stream), c.name) for term in self.terms for c in term.rejecting}
         compared |= {(stream, name) for stream, name in rejecting if stream not in lonely}
-        compared |= {(self.names.index(c.stream), c.name) for term in filtering for c in term.rejecting}
+        compared |= {(self.member_names.index(c.stream), c.name) for term in filtering for c in term.rejecting}
         fields = []
         for column in self.result:
             field = self.schemas[column.stream].field(column.column)
-            is_time = column.column == self.join.streams[column.stream].time
+            is_time = column.column == self.join.members[column.stream].time
             never_null = is_time or (column.stream, column.column) in compared
             kind = TIMESTAMP if field.type == NANOSECONDS else field.type
             is_nullable = column.stream in absent or (field.nullable and not never_null)
             fields.append(pa.field(column.name, kind, nullable=is_nullable))
         fields += [pa.field(output.name, output.kind) for output in self.outputs]
-        fields += [pa.field(f"{self.names[n]}_seq", pa.int64(), nullable=n in absent) for n in self.row_kind.shown]
+        fields += [
+            pa.field(f"{self.member_names[n]}_seq", pa.int64(), nullable=n in absent) for n in self.row_kind.shown
+        ]
         if self.has_window_ids:
             fields.append(pa.field(WINDOW_ID, pa.int64(), nullable=False))
         if self.has_ranks:
@@ -331,11 +342,11 @@ class BoundJoin:
 
     def _inside(self, stream: int, schema: pa.Schema) -> pa.Schema:
         stamps = [pa.field(name, pa.int64(), nullable=False) for name in self.stamps(stream)]
-        return pa.schema([*inside_schema(schema, self.join.streams[stream].time), *stamps])
+        return pa.schema([*inside_schema(schema, self.join.members[stream].time), *stamps])
 
     def inside_name(self, stream: int, column: str) -> str:
         """Return the inside column from which a result's column is made: for the event time ``_ts``, else itself."""
-        return TS if column == self.join.streams[stream].time else column
+        return TS if column == self.join.members[stream].time else column
 
     def compared_name(self, stream: int, column: str) -> str:
         """Return the inside column that conditions test for a column: that of its nanoseconds, if it has them."""

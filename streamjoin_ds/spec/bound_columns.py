@@ -24,6 +24,7 @@ from streamjoin_ds.spec.nearest import RANK
 from streamjoin_ds.spec.periodic_window import WINDOW_ID, PeriodicWindow
 from streamjoin_ds.spec.predicate import Column, renamed
 from streamjoin_ds.spec.selected import Calculated
+from streamjoin_ds.spec.stream import Stream
 
 __all__ = ["ResultColumn", "column_type", "column_type_compared", "result_columns", "travelling_columns"]
 
@@ -39,7 +40,7 @@ class ResultColumn:
 
 def column_type(join: JoinParts, schemas: Mapping[str, pa.Schema], column: Column) -> pa.DataType:
     """Return the type of a column in a result; an event time is a timestamp there, whatever it was in the file."""
-    kind = _given_type(schemas, column)
+    kind = _given_type(join, schemas, column)
     return TIMESTAMP if _is_time(join, column) else carried_type(kind, str(column))
 
 
@@ -48,22 +49,26 @@ def column_type_compared(join: JoinParts, schemas: Mapping[str, pa.Schema], colu
 
     It is `NANOSECONDS` if the column has them, also for an event time in whole numbers of nanoseconds.
     """
-    kind = _given_type(schemas, column)
+    kind = _given_type(join, schemas, column)
     if not _is_time(join, column):
         return compared_type(kind, str(column))
-    unit = join.streams[join.names.index(column.stream)].time_unit
+    unit = join.members[join.member_names.index(column.stream)].time_unit
     is_fine = kind.unit == "ns" if pa.types.is_timestamp(kind) else pa.types.is_integer(kind) and unit == "ns"
     return NANOSECONDS if is_fine else TIMESTAMP
 
 
 def _is_time(join: JoinParts, column: Column) -> bool:
-    return column.name == join.streams[join.names.index(column.stream)].time
+    return column.name == join.members[join.member_names.index(column.stream)].time
 
 
-def _given_type(schemas: Mapping[str, pa.Schema], column: Column) -> pa.DataType:
+def _kind_of(join: JoinParts, column: Column) -> str:
+    return "stream" if column.stream in join.names else "table"
+
+
+def _given_type(join: JoinParts, schemas: Mapping[str, pa.Schema], column: Column) -> pa.DataType:
     schema = schemas[column.stream]
     if schema.get_field_index(column.name) < 0:
-        msg = f"stream {column.stream} has no column '{column.name}'"
+        msg = f"{_kind_of(join, column)} {column.stream} has no column '{column.name}'"
         raise ColumnError(msg, name=str(column), hint=names_hint(column.name, schema.names, "its columns are"))
     return schema.field(column.name).type
 
@@ -85,13 +90,13 @@ def result_columns(join: JoinParts, schemas: Mapping[str, pa.Schema]) -> tuple[R
         names = schemas[stream].names if name == "*" else [Column.of(written).name]
         for column in names:
             column_type(join, schemas, Column(stream, column))
-            found[ResultColumn(given or f"{stream}_{column}", join.names.index(stream), column)] = None
+            found[ResultColumn(given or f"{stream}_{column}", join.member_names.index(stream), column)] = None
     columns = sorted(found, key=lambda column: column.stream)
-    taken = ["event_time", "batch_id", *(f"{name}_seq" for name in join.names)]
+    taken = ["event_time", "batch_id", *(f"{name}_seq" for name in join.member_names)]
     taken += [WINDOW_ID] if isinstance(join.window, PeriodicWindow) else []
     taken += [RANK] if join.nearest is not None and join.nearest.k > 1 else []
     folded = {name.lower(): "a column that every result has" for name in taken}
-    named = [(result.name, f"{join.names[result.stream]}.{result.column}") for result in columns]
+    named = [(result.name, f"{join.member_names[result.stream]}.{result.column}") for result in columns]
     named += [(one.name, str(one.expression)) for one in dict.fromkeys(join.select) if isinstance(one, Calculated)]
     for name, source in named:
         check_result_name(name, source)
@@ -106,13 +111,13 @@ def result_columns(join: JoinParts, schemas: Mapping[str, pa.Schema]) -> tuple[R
 def travelling_columns(
     join: JoinParts, schemas: Mapping[str, pa.Schema], selected: Set[tuple[str, str]], compared: Set[tuple[str, str]]
 ) -> tuple[pa.Schema, ...]:
-    """Return for each stream the needed columns and its event time; compared columns have their `compared_type`.
+    """Return for each stream and table the needed columns, and event times; compared ones have their `compared_type`.
 
     Parameters
     ----------
     join : JoinParts
         The join.
-    schemas : mapping of stream name to pyarrow.Schema
+    schemas : mapping of a stream's or table's name to pyarrow.Schema
         Columns of the sources.
     selected, compared : set of (stream name, column name)
         The columns that are needed.
@@ -123,20 +128,23 @@ def travelling_columns(
         A needed column has a name that this package uses itself.
     """
     travelling = []
-    for number, stream in enumerate(join.streams):
-        wanted = {stream.time} | {column for name, column in selected | compared if name == stream.name}
-        own = (TS, SEQ, *join.window.stamps(number, join.names))
+    for number, member in enumerate(join.members):
+        wanted = {column for name, column in selected | compared if name == member.name}
+        own: tuple[str, ...] = (TS, SEQ)
+        if isinstance(member, Stream):
+            wanted.add(member.time)
+            own = (*own, *join.window.stamps(number, join.names))
         fields = []
-        for field in schemas[stream.name]:
+        for field in schemas[member.name]:
             if field.name not in wanted:
                 continue
-            type_of = column_type_compared if (stream.name, field.name) in compared else column_type
-            kind = type_of(join, schemas, Column(stream.name, field.name))
+            type_of = column_type_compared if (member.name, field.name) in compared else column_type
+            kind = type_of(join, schemas, Column(member.name, field.name))
             fields.append(pa.field(field.name, kind, field.nullable))
             own = (*own, nanoseconds_name(field.name)) if kind == NANOSECONDS else own
         for name in own:
             if name in wanted:
-                msg = f"column '{name}' of stream {stream.name} has a name that the join itself uses"
+                msg = f"column '{name}' of {member.name} has a name that the join itself uses"
                 raise ColumnError(msg, name=name, hint="rename the column, or leave it out with select")
         travelling.append(pa.schema(fields))
     return tuple(travelling)

@@ -85,13 +85,13 @@ def has_pairs(how: str) -> bool:
     return how not in ("semi", "anti")
 
 
-def check_how(how: object, streams: int, window: WindowKind) -> str:
+def check_how(how: object, streams: int, window: WindowKind, *, has_tables: bool = False) -> str:
     """Return the kind of a join; refuse one that is unknown, or has no meaning for these streams and this window.
 
     Raises
     ------
     ArgumentError
-        There is no kind of this name, or it needs two streams.
+        There is no kind of this name, or it needs two streams and no table.
     WindowError
         It needs a time window.
     """
@@ -100,6 +100,9 @@ def check_how(how: object, streams: int, window: WindowKind) -> str:
         raise ArgumentError(msg, name="how", hint=f"one of {', '.join(HOWS)}")
     if how == "inner":
         return how
+    if has_tables:
+        msg = f"how={how} joins two streams, and the join has a table: its rows come by inner alone"
+        raise ArgumentError(msg, name="how", hint="use inner, or join without the table")
     if streams != 2:
         msg = f"how={how} needs two streams, and the join has {streams}"
         raise ArgumentError(msg, name="how", hint="join two streams, or use inner")

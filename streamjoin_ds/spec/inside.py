@@ -27,9 +27,11 @@ from streamjoin_ds.spec.conforming import conformed
 from streamjoin_ds.spec.event_time import counted_times, fine_times
 from streamjoin_ds.spec.stream import Stream
 
-__all__ = ["InsideRows", "inside_schema", "nanoseconds_name", "to_inside"]
+__all__ = ["NO_TIME_US", "InsideRows", "inside_schema", "nanoseconds_name", "table_to_inside", "to_inside"]
 
 Mask = npt.NDArray[np.bool_]
+NO_TIME_US = -(1 << 63)
+"""What stands for the event time of a row of a table, which has none: it is before all event times."""
 Times: TypeAlias = "Callable[[pa.Array, str], tuple[npt.NDArray[np.int64], Mask]]"
 
 
@@ -124,21 +126,48 @@ def to_inside(
                 found.refuse(~valid, name, _out_of_range(wanted.type))
                 found.columns[nanoseconds_name(name)] = pa.array(fine)
             continue
-        values = column(wanted)
-        try:
-            values, out = conformed(values, wanted.type)
-        except pa.ArrowException as error:
-            msg = f"values of column '{name}' of stream {stream.name} come as {values.type}, which does not fit"
-            raise SchemaDriftError(msg, name=name, hint=f"it must be {wanted.type}") from error
-        if out is not None:
-            found.refuse(out, name, _out_of_range(wanted.type))
-        if not wanted.nullable and values.null_count:
-            missing = np.asarray(values.is_null().to_numpy(zero_copy_only=False))
-            found.refuse(missing, name, "null in a column that is declared to have no nulls")
-        found.columns[name] = _whole_microseconds(values) if is_fine else values
-        if is_fine:
-            found.columns[nanoseconds_name(name)] = values.view(pa.int64())
+        _bring(found, wanted, column(wanted), f"stream {stream.name}")
     return found
+
+
+def table_to_inside(column: Callable[[pa.Field], pa.Array], schema: pa.Schema, table: str, rows: int) -> InsideRows:
+    """Return the rows of a table brought to the inside form; `ts` is `NO_TIME_US`, so a tuple's time is larger.
+
+    Parameters
+    ----------
+    column, schema
+        As for `to_inside`.
+    table : str
+        The table's name.
+    rows : int
+
+    Raises
+    ------
+    SchemaDriftError
+        Values of a column do not fit its type.
+    """
+    found = InsideRows(np.full(rows, NO_TIME_US), np.ones(rows, np.bool_), np.ones(rows, np.bool_))
+    for wanted in schema:
+        _bring(found, wanted, column(wanted), f"table {table}")
+    return found
+
+
+def _bring(found: InsideRows, wanted: pa.Field, values: pa.Array, whose: str) -> None:
+    """Add the values of a column, and refuse those that are out of range or null where they must not be."""
+    name, is_fine = wanted.name, wanted.type == NANOSECONDS
+    try:
+        values, out = conformed(values, wanted.type)
+    except pa.ArrowException as error:
+        msg = f"values of column '{name}' of {whose} come as {values.type}, which does not fit"
+        raise SchemaDriftError(msg, name=name, hint=f"it must be {wanted.type}") from error
+    if out is not None:
+        found.refuse(out, name, _out_of_range(wanted.type))
+    if not wanted.nullable and values.null_count:
+        missing = np.asarray(values.is_null().to_numpy(zero_copy_only=False))
+        found.refuse(missing, name, "null in a column that is declared to have no nulls")
+    found.columns[name] = _whole_microseconds(values) if is_fine else values
+    if is_fine:
+        found.columns[nanoseconds_name(name)] = values.view(pa.int64())
 
 
 def _without(times: pa.Array) -> Mask:

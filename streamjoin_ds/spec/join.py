@@ -13,10 +13,12 @@ from streamjoin_ds.spec.columns import names_hint
 from streamjoin_ds.spec.expression import Call, Literal, Predicate, columns_of, conjuncts, normalised, streams_of
 from streamjoin_ds.spec.how import check_how
 from streamjoin_ds.spec.join_parts import JoinParts, predicate_from
+from streamjoin_ds.spec.members import check_members, check_nearest_beside, check_window
 from streamjoin_ds.spec.nearest import Nearest, check_nearest
 from streamjoin_ds.spec.predicate import Band, Column
 from streamjoin_ds.spec.selected import Selected, selected, selected_from
 from streamjoin_ds.spec.stream import Stream, schema_from_text
+from streamjoin_ds.spec.table import Table
 from streamjoin_ds.spec.terms import constant_truth
 from streamjoin_ds.spec.window import WindowKind
 from streamjoin_ds.spec.window_text import WindowLike, parse_window, window_from_facts
@@ -28,12 +30,12 @@ MAX_STREAMS = 8  # most streams of a join
 
 @dataclass(frozen=True, init=False)
 class Join(JoinParts):
-    """A join of N >= 2 streams by predicates and a window: one result is one tuple of each stream.
+    """A join of streams, and of tables beside them: one result is one tuple of each stream and one row of each table.
 
     Parameters
     ----------
     streams : sequence of Stream
-        Two to eight streams, in the order of the result's columns.
+        Two to eight streams, in the order of the result's columns; with tables one is enough.
     on : str, sequence of str, or sequence of Predicate
         The predicates, which must all hold: ``"abs(e.x - w.x) <= 0.1 AND (e.id <> w.id OR e.id IS NULL)"``, or
         ``[band("e.x", "w.x", 0.1), "e.y > w.y"]``. Bands and equalities find pairs, other conditions decide on them
@@ -60,6 +62,10 @@ class Join(JoinParts):
         ``Nearest(k=1, by="abs(e.x - w.x)", direction="backward")``. With `how` "inner" a tuple without a partner makes
         no row, with "left" one with nulls. It needs two streams and a time window.
 
+    tables : sequence of Table
+        Tables beside the streams, eight members in all. Their rows have no event time and no window: each tuple meets
+        the version of its batch. `how` must then be "inner".
+
     Raises
     ------
     ArgumentError, PredicateError, WindowError, ColumnError
@@ -76,42 +82,40 @@ class Join(JoinParts):
         include_self_pairs: bool = False,
         how: str = "inner",
         nearest: Nearest | None = None,
+        tables: Sequence[Table] = (),
     ) -> None:
-        streams = tuple(streams)
+        streams, tables = tuple(streams), tuple(tables)
         for stream in streams:
             _check_stream(stream)
+        check_members(streams, tables, MAX_STREAMS)
         names = [stream.name for stream in streams]
-        if not 2 <= len(streams) <= MAX_STREAMS:
-            msg = f"a join must have 2 to {MAX_STREAMS} streams, not {len(streams)}"
-            raise ArgumentError(msg, name="streams", hint="for a self-join, list the input twice under two names")
-        folded = [name.lower() for name in names]
-        for name in names:
-            if folded.count(name.lower()) > 1:
-                msg = f"two streams are named '{name}'"
-                hint = "give each stream its own name; upper and lower case do not make a difference"
-                raise ArgumentError(msg, name=name, hint=hint)
+        every = [*names, *(table.name for table in tables)]
         if not include_self_pairs:
             _check_selves(streams)
         predicates = _without_constants(_predicates(on), streams[0])
         for predicate in predicates:
             for name in _streams(predicate):
-                if name not in names:
+                if name not in every:
                     msg = f"'{predicate}' names the stream '{name}', which is not in the join"
-                    raise ArgumentError(msg, name=name, hint=names_hint(name, names, "the streams are"))
+                    raise ArgumentError(msg, name=name, hint=names_hint(name, every, "the streams are"))
         set_field = object.__setattr__
         set_field(self, "streams", streams)
+        set_field(self, "tables", tables)
         set_field(self, "predicates", predicates)
         window = parse_window(window, names)
-        how = check_how(how, len(streams), window)
+        how = check_how(how, len(streams), window, has_tables=bool(tables))
+        check_nearest_beside(nearest, tables)
         nearest = check_nearest(nearest, how, len(streams), window)
         set_field(self, "nearest", nearest)
         set_field(self, "window", window if nearest is None else nearest.narrowed(window))
         _check_partitions(streams, self.window)
+        check_window(streams, self.window)
         set_field(self, "how", how)
-        set_field(self, "select", selected(select, names, [names[n] for n in self.row_kind.shown], self.how))
+        shown = [every[n] for n in self.row_kind.shown]
+        set_field(self, "select", selected(select, every, shown, self.how))
         set_field(self, "include_self_pairs", bool(include_self_pairs))
-        declared = {stream.name: stream.schema for stream in streams if stream.schema is not None}
-        if len(declared) == len(streams):
+        declared = {member.name: member.schema for member in self.members if member.schema is not None}
+        if len(declared) == len(every):
             bind(self, declared)
 
     @classmethod
@@ -125,19 +129,22 @@ class Join(JoinParts):
             include_self_pairs=facts["include_self_pairs"],
             how=facts.get("how", "inner"),
             nearest=Nearest.from_facts(facts["nearest"]) if "nearest" in facts else None,
+            tables=[Table.from_facts(table) for table in facts.get("tables", ())],
         )
 
-    def with_streams(self, streams: Sequence[Stream]) -> Join:
-        """Return this join over other streams, which have the same names in the same order."""
+    def with_streams(self, streams: Sequence[Stream], tables: Sequence[Table] | None = None) -> Join:
+        """Return this join over other streams and tables, which have the same names in the same order."""
         parts = self.predicates, self.window, self.select
-        return Join(streams, *parts, include_self_pairs=self.include_self_pairs, how=self.how, nearest=self.nearest)
+        tables = self.tables if tables is None else tables
+        kind = {"how": self.how, "nearest": self.nearest, "tables": tables}
+        return Join(streams, *parts, include_self_pairs=self.include_self_pairs, **kind)  # type: ignore[arg-type]
 
 
 def bound_from_facts(facts: Mapping[str, Any]) -> BoundJoin:
     """Return the bound join that `BoundJoin.to_facts` described."""
     join = Join.from_facts(facts["join"])
     schemas = [schema_from_text(text) for text in facts["schemas"]]
-    return bind(join, dict(zip(join.names, schemas, strict=True)))
+    return bind(join, dict(zip(join.member_names, schemas, strict=True)))
 
 
 def _check_selves(streams: Sequence[Stream]) -> None:

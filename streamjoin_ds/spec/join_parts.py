@@ -15,6 +15,7 @@ from streamjoin_ds.spec.nearest import Nearest
 from streamjoin_ds.spec.predicate import Band, Bound, Column
 from streamjoin_ds.spec.selected import Selected, selected_facts
 from streamjoin_ds.spec.stream import Stream
+from streamjoin_ds.spec.table import Table
 from streamjoin_ds.spec.window import WindowKind
 
 __all__ = ["JoinParts", "predicate_from"]
@@ -22,7 +23,7 @@ __all__ = ["JoinParts", "predicate_from"]
 
 @dataclass(frozen=True, init=False)
 class JoinParts:
-    """The streams, predicates, window and selection of a join; `Join` checks them and says what each may be."""
+    """The streams, tables, predicates, window and selection of a join; `Join` checks them and says what each may be."""
 
     streams: tuple[Stream, ...]
     predicates: tuple[Predicate, ...]
@@ -32,6 +33,8 @@ class JoinParts:
     how: str
     nearest: Nearest | None
 
+    tables: tuple[Table, ...]
+
     @cached_property
     def names(self) -> tuple[str, ...]:
         """The streams' names, in order."""
@@ -40,12 +43,22 @@ class JoinParts:
     @cached_property
     def row_kind(self) -> RowKind:
         """What the rows of the join are about."""
-        return row_kind(self.how, len(self.streams), of_nearest=self.nearest is not None)
+        return row_kind(self.how, len(self.members), of_nearest=self.nearest is not None)
 
     @property
     def asked(self) -> str:
         """What of the join has its tuples decided at their horizon, as a user wrote it: "how=left" or "nearest"."""
         return f"how={self.how}" if self.nearest is None else "nearest"
+
+    @cached_property
+    def members(self) -> tuple[Stream | Table, ...]:
+        """The streams, then the tables. A table's number is its place here."""
+        return (*self.streams, *self.tables)
+
+    @cached_property
+    def member_names(self) -> tuple[str, ...]:
+        """The names of the streams, then of the tables."""
+        return tuple(member.name for member in self.members)
 
     def to_facts(self) -> dict[str, object]:
         """Return the join as plain JSON values; `Join.from_facts` makes the join of them again."""
@@ -58,6 +71,7 @@ class JoinParts:
             # left out at its default, so that older joins keep their text
             **({} if self.how == "inner" else {"how": self.how}),
             **({} if self.nearest is None else {"nearest": self.nearest.to_facts()}),
+            **({"tables": [table.to_facts() for table in self.tables]} if self.tables else {}),
         }
 
 

@@ -216,10 +216,10 @@ class Stream:
                 msg, name="max_ahead", hint="leave it out: it is for files, whose records can be from the future"
             )
         if self.schema is not None:
-            object.__setattr__(self, "schema", _schema(self.schema, self.name))
+            object.__setattr__(self, "schema", checked_schema(self.schema, self.name))
             check_time_column(self.schema, self)
         if self.where is not None:
-            object.__setattr__(self, "where", _condition(self.where, self.name))
+            object.__setattr__(self, "where", checked_condition(self.where, self.name))
         object.__setattr__(self, "rate", checked_rate(self.rate, self.name))
         object.__setattr__(self, "time", _time_of_results(self))
         object.__setattr__(self, "starting_version", _starting_version(self.starting_version, self.name))
@@ -444,7 +444,8 @@ def _delimiter(given: object, name: str) -> str:
     return character
 
 
-def _condition(where: object, name: str) -> Expression:
+def checked_condition(where: object, name: str) -> Expression:
+    """Return a condition on one stream or table; raise ArgumentError or PredicateError where it is none."""
     if isinstance(where, str):
         # Imported here: a worker is sent facts, and needs no SQL parser.
         from streamjoin_ds.spec.parse import parse_condition
@@ -498,7 +499,8 @@ def _check_location(source: str, name: str) -> None:
         raise ArgumentError(msg, name="source", hint=hint)
 
 
-def _schema(schema: object, name: str) -> pa.Schema:
+def checked_schema(schema: object, name: str) -> pa.Schema:
+    """Return the schema that was given for a stream or table, in any of its forms."""
     if isinstance(schema, pa.Schema):
         return schema
     if not isinstance(schema, Mapping):

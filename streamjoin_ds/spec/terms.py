@@ -100,7 +100,7 @@ def terms_of(join: JoinParts, schemas: Mapping[str, pa.Schema], asked: Sequence[
                 raise PredicateError(msg, name=str(expression)[:200], hint="name a column, for example 'e.altitude'")
             kinds = {column: column_type_compared(join, schemas, column) for column in columns}
             facts = json.dumps([expression_facts(part), [str(kind) for kind in kinds.values()]])
-            streams = tuple(sorted({join.names.index(column.stream) for column in columns}))
+            streams = tuple(sorted({join.member_names.index(column.stream) for column in columns}))
             rejecting = tuple(sorted(rejecting_columns(part)))
             condition = typed_condition(part, kinds.__getitem__)
             terms[facts] = Term(streams, condition, facts, str(part), rejecting, columns)

@@ -30,6 +30,7 @@ from streamjoin_ds.source.event_time import NO_TIME
 from streamjoin_ds.spec import BoundJoin, Join, Stream, bind, duration_text
 from streamjoin_ds.spec.bound import SEQ, TS
 from streamjoin_ds.spec.folder_options import folder_facts, refused_option
+from streamjoin_ds.spec.members import refuse_tables
 from streamjoin_ds.stream.frame_grid import FrameLayout, check_kept_layout, default_layout
 
 if TYPE_CHECKING:
@@ -115,6 +116,7 @@ def check_frames(join: Join, frames: Mapping[str, DataFrame]) -> None:
     ------
     ArgumentError, WindowError
     """
+    refuse_tables(join, "a join of DataFrames", "use JoinEngine, or join the streams alone")
     if join.window.kind == "count":
         msg = "a count window needs an order of the tuples, and DataFrames have none"
         raise WindowError(msg, name="window", hint="use a time window (15s) or a periodic one, or start() on sources")

@@ -298,8 +298,9 @@ class StreamJoin(Join):
         from streamjoin_ds.plan import Load, attributes_of
         from streamjoin_ds.plan.explain import explain
         from streamjoin_ds.source.sampled_keys import sampled_keys
+        from streamjoin_ds.stream.bound_sources import bound_join
         from streamjoin_ds.stream.known_rates import known_rates
-        from streamjoin_ds.stream.query import bound_join, planned
+        from streamjoin_ds.stream.query import planned
         from streamjoin_ds.stream.sensor_options import checked_reader_options
 
         execution = Execution(kernel, threads, pin, index, order, merge_runs)

@@ -61,7 +61,7 @@ def known_rates(bound: BoundJoin, given: Mapping[str, float] | None = None) -> K
     # The input is read only for streams whose rate is not said: its files may be large, or far away.
     found = [
         rate if rate is not None or stream.source is None else sampled_rate(stream, schema)
-        for rate, stream, schema in zip(said, bound.join.streams, bound.schemas, strict=True)
+        for rate, stream, schema in zip(said, bound.join.streams, bound.schemas, strict=False)
     ]
     origins = tuple(
         "said" if one is not None else "unknown" if other is None else "found"

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import pyarrow as pa
 
 from streamjoin_ds.blocks.location import is_local, local_path
 from streamjoin_ds.blocks.place import Place, place_of
@@ -45,12 +42,11 @@ from streamjoin_ds.plan import (
 )
 from streamjoin_ds.sink.tables import TableSet
 from streamjoin_ds.source.delay_bound import max_delay_us
-from streamjoin_ds.source.delta.tables import with_table_format
-from streamjoin_ds.source.infer import infer_schema
 from streamjoin_ds.source.sampled_keys import sampled_keys
 from streamjoin_ds.spark.session import note_join
 from streamjoin_ds.spark.visibility import seen_by_workers
 from streamjoin_ds.spec import BoundJoin, Join, bind, duration_us
+from streamjoin_ds.stream.bound_sources import bound_join, first_seen, located
 from streamjoin_ds.stream.commit import BatchCommit, committer_for, forget_committer
 from streamjoin_ds.stream.known_rates import known_rates
 from streamjoin_ds.stream.observed import observed
@@ -62,7 +58,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "QueryOptions",
-    "bound_join",
     "cells_of",
     "first_layout",
     "planned",
@@ -130,31 +125,6 @@ def _check_delay(bound_us: int, trigger: str | None) -> None:
         )
 
 
-def bound_join(join: Join) -> BoundJoin:
-    """Return the join, bound to the schemas that its sources have now.
-
-    Raises
-    ------
-    ArgumentError
-        A stream has no source.
-    """
-    for stream in join.streams:
-        if stream.source is None:
-            msg = f"stream {stream.name} has no source"
-            raise ArgumentError(
-                msg,
-                name=stream.name,
-                hint="give a file, a folder or a generator; or use frames=, dataframe() or JoinEngine",
-            )
-    join = _with_table_formats(join)
-    return bind(join, {stream.name: infer_schema(stream) for stream in join.streams})
-
-
-def _with_table_formats(join: Join) -> Join:
-    streams = [with_table_format(stream) for stream in join.streams]
-    return join.with_streams(streams)
-
-
 def planned(
     bound: BoundJoin,
     load: Load,
@@ -182,7 +152,7 @@ def planned(
 def start(join: Join, spark: SparkSession, to: str, checkpoint: str, options: QueryOptions) -> StreamingQuery:
     """Start the join as a streaming query; see `StreamJoin.start`."""
     folder = checkpoint_place(checkpoint)
-    plan = _plan(_located(join), spark, TableSet(to).root, folder, options)
+    plan = _plan(located(join), spark, TableSet(to).root, folder, options)
     lock = driving(folder, take_over=options.take_over)
     try:
         plan, cuts = (_as_driven(plan), []) if lock.is_driven else _recovered(plan)
@@ -249,21 +219,6 @@ def query_over(exchanged: DataFrame, plan: Plan, options: QueryOptions) -> Strea
         return cells.start()
 
 
-def _located(join: Join) -> Join:
-    """Return the join with absolute paths, and with the formats of tables.
-
-    Spark's Java process and its workers may have another current folder.
-    """
-    streams = [
-        replace(stream, source=os.path.abspath(stream.source))
-        if isinstance(stream.source, str) and is_local(stream.source) and not stream.source.startswith("file:")
-        else stream
-        for stream in join.streams
-    ]
-    located = join.with_streams(streams)
-    return _with_table_formats(located)
-
-
 def _plan(join: Join, spark: SparkSession, table_root: str, checkpoint: Place, options: QueryOptions) -> Plan:
     from streamjoin_ds.spark.worker_check import check_workers
 
@@ -284,7 +239,7 @@ def _plan(join: Join, spark: SparkSession, table_root: str, checkpoint: Place, o
         cells, wanted = identity.partitions, None
     else:
         # The types are those first seen. A file whose types would now be inferred otherwise is found when it is read.
-        bound = bind(join, _first_seen(join, identity))
+        bound = bind(join, first_seen(join, identity))
         identity.check(bound)
         check_execution(bound, options.execution)
         asked.check(bound)
@@ -299,6 +254,9 @@ def _plan(join: Join, spark: SparkSession, table_root: str, checkpoint: Place, o
         wanted = given or (None if keeps else first_layout(bound, cells, asked.kind))
     kept = identity.layout if bound.decided else given
     exchange, state_root = ways_of(spark, checkpoint, table_root, options.exchange)
+    if join.tables and not state_root:
+        msg = f"a worker does not see the checkpoint's folder, where the versions of table {join.tables[0].name} lie"
+        raise ArgumentError(msg, name=join.tables[0].name, hint="give a checkpoint that all workers see")
     return Plan(
         bound,  # not the recorded join: the same join may find its input in another place now
         identity.layout,
@@ -375,18 +333,6 @@ def ways_of(spark: SparkSession, checkpoint: Place, table_root: str, exchange: s
     way = exchange if exchange != "auto" else "reference" if sees_exchange else "packed"
     _log.info("exchange %s, windows %s", way, "in blocks" if sees_blocks else "inline in Spark's state")
     return way, blocks if sees_blocks else ""
-
-
-def _first_seen(join: Join, identity: CheckpointIdentity) -> Mapping[str, pa.Schema]:
-    """Return the types that a checkpoint recorded; columns that it did not record get those the source has now."""
-    recorded = dict(zip(identity.bound.names, identity.bound.read_schemas, strict=True))
-    schemas = {}
-    for stream in join.streams:
-        known = recorded.get(stream.name, pa.schema([]))
-        # A topic's newest messages may have other columns by now, or be gone.
-        found = known if stream.is_topic and stream.schema is None and known.names else infer_schema(stream)
-        schemas[stream.name] = pa.schema([known.field(f.name) if f.name in known.names else f for f in found])
-    return schemas
 
 
 def first_layout(bound: BoundJoin, cells: int, kind: str, load: Load | None = None) -> CellLayout:

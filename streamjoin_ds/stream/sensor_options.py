@@ -133,7 +133,11 @@ class SourceOptions:
         parts = _whole(given, "parts", 0, _MAX_PARTS)
         plan = _plan(given["plan"]) if joined else None
         streams = plan.bound.join.streams if plan is not None else (_stream(given),)
-        schemas = plan.bound.read_schemas if plan is not None else tuple(_all_columns(stream) for stream in streams)
+        schemas = (
+            plan.bound.read_schemas[: len(streams)]
+            if plan is not None
+            else tuple(_all_columns(stream) for stream in streams)
+        )
         if not (joined or keep_broken) and streams[0].on_bad_file == "quarantine":
             msg = "on_bad_file=quarantine turns bad files into broken rows, which broken_rows=fail refuses"
             raise ArgumentError(

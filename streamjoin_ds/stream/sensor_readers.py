@@ -42,12 +42,15 @@ from streamjoin_ds.source.offset import (
     decode_clocks,
     decode_layout,
     decode_offset,
+    decode_tables,
     encode_offset,
 )
 from streamjoin_ds.source.pacing import Pacing
 from streamjoin_ds.source.partitioned_feed import PartitionedFeed
 from streamjoin_ds.source.partitioned_position import PartitionedPosition
 from streamjoin_ds.source.position import Position
+from streamjoin_ds.source.table_version import TableVersion
+from streamjoin_ds.source.tables.table_versions import TableVersions
 from streamjoin_ds.spec.ahead import AheadLimit
 from streamjoin_ds.stream.sensor_options import SourceOptions
 from streamjoin_ds.stream.sensor_tasks import SensorsPartition, SensorsTasks
@@ -85,6 +88,11 @@ class SensorsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         bound_us = options.max_delay_us
         self._delay_bound = None if bound_us is None else DelayBound(bound_us, options.trigger_us, clock)
         self._latest: dict[str, Any] | None = None
+        plan = options.plan
+        self._tables = None
+        if plan is not None and plan.bound.join.tables:
+            kept = plan.bound, plan.block_root, plan.retain_batches
+            self._tables = TableVersions(*kept, durable=plan.durable, clock=clock)
         self._layout_rule = None if options.plan is None or options.plan.foreign else LayoutRule(options.plan)
         # Whether no exchange block is left of an earlier run, which may have exchanged by reference.
         self._is_swept = False
@@ -137,7 +145,8 @@ class SensorsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             full = "max_rows_per_batch" if most == self._limit(limit) else "max_delay"
             backlog = self._backlog(frontiers, there, rows, ends, full if sum(rows) >= most else None)
             held = [feed.held_back_bytes for feed in feeds]
-            self._latest = self._offset(ends, clocks, held, layout, delay, backlog)
+            versions = {} if self._tables is None else self._tables.decided(decode_tables(start))
+            self._latest = self._offset(ends, clocks, held, layout, delay, backlog, versions)
         else:
             self._latest = start
         return self._latest
@@ -205,6 +214,7 @@ class SensorsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             total = decode_backlog(end, self._tasks.names).total
             if plan is not None:
                 planned[0].backlog = json.dumps({"backlog_rows": total.rows, "backlog_us": total.ahead_us})
+            planned[0].versions = json.dumps(end["tables"]) if end.get("tables") else ""
             planned[0].lows = tuple((n, last.low_us) for n, last in ends if isinstance(last, PartitionedPosition))
         return planned
 
@@ -216,6 +226,8 @@ class SensorsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def commit(self, end: dict[str, Any]) -> None:
         """Remove the exchange blocks of records before `end`: Spark will not ask for those records again."""
         plan = self._options.plan
+        if self._tables is not None:
+            self._tables.committed(decode_tables(end))
         if plan is not None and (plan.exchange == "reference" or not self._is_swept):
             # Blocks may be left after `end`: a checkpoint that was taken back does their batches again.
             self._is_swept = not remove_committed(plan, [position.seq for position in self._positions(end)])
@@ -320,8 +332,10 @@ class SensorsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         layout: LayoutFacts | None = None,
         delay: DelayFacts | None = None,
         backlog: BacklogFacts | None = None,
+        tables: Mapping[str, TableVersion] | None = None,
     ) -> dict[str, Any]:
-        offset = encode_offset(self._tasks.names, positions, clocks, held_back_bytes, layout, delay, backlog)
+        known = positions, clocks, held_back_bytes, layout, delay, backlog, tables or {}
+        offset = encode_offset(self._tasks.names, *known)
         return json.loads(json.dumps(offset))  # type: ignore[no-any-return]
 
 

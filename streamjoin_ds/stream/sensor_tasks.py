@@ -21,7 +21,9 @@ from streamjoin_ds.exchange import (
     heartbeats,
     silence,
     told_epochs,
+    told_versions,
     tuple_rows,
+    version_rows,
 )
 from streamjoin_ds.plan import Epochs
 from streamjoin_ds.source.feed import Feed
@@ -63,6 +65,8 @@ class SensorsPartition(InputPartition):
         Streams of many partitions, whose times this task tells the cells (`clock_rows`).
     backlog : str
         What this task tells the first cell of the backlog (`backlog_row`); empty: nothing.
+    versions : str
+        What this task tells the cells of the tables (`version_rows`); empty: nothing.
     """
 
     stream: int
@@ -78,6 +82,7 @@ class SensorsPartition(InputPartition):
     tells_epochs: bool = False
     lows: tuple[tuple[int, int | None], ...] = ()
     backlog: str = ""
+    versions: str = ""
 
 
 class SensorsTasks:
@@ -160,6 +165,9 @@ class SensorsTasks:
         epochs = self._epochs(partition) if partition.tells_epochs else None
         if epochs is not None:
             yield told_epochs(plan, partition.epochs) if plan.exchange == "rows" else epoch_rows(plan, epochs)
+        if partition.versions:
+            told = told_versions(plan, partition.versions) if plan.exchange == "rows" else None
+            yield version_rows(plan, partition.versions, epochs) if told is None else told
         yield from clock_rows(plan, partition.lows, epochs)
         if partition.backlog and plan.exchange != "rows":
             yield backlog_row(plan, partition.backlog, epochs)

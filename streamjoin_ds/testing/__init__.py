@@ -4,6 +4,8 @@
 
     times ──► values ──► oracle       which results a join has, which records are late, filtered or too far ahead
                          partners     rows about a tuple's partners: none, the nearest
+
+                         tables       which results it has beside tables, whose versions change between batches
                          arrivals     batches and orders of arrival that must not change a result
 
 `oracle_join` gives the results of a join over whole streams. Every engine, every cut into batches and every order of
@@ -20,6 +22,7 @@ from streamjoin_ds.testing.oracle import (
     oracle_numbers,
     source_order,
 )
+from streamjoin_ds.testing.tables import oracle_table_join
 from streamjoin_ds.testing.values import event_time_us, oracle_value
 
 __all__ = [
@@ -30,6 +33,7 @@ __all__ = [
     "late_rows",
     "oracle_join",
     "oracle_numbers",
+    "oracle_table_join",
     "oracle_value",
     "random_batches",
     "shuffled_within",

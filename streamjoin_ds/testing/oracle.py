@@ -371,7 +371,7 @@ def _joins(join: Join, rows: Mapping[str, Sequence[Row]], numbers: Sequence[int]
     for predicate in join.predicates:
         if isinstance(predicate, Band):
             streams = {predicate.left.stream, predicate.right.stream}
-            stands = not streams <= chosen.keys() or _holds(join, predicate, chosen)
+            stands = not streams <= chosen.keys() or band_holds(join, predicate, chosen)
         else:
             streams = set(streams_of(predicate))
             stands = not streams <= chosen.keys() or oracle_value(join, predicate, chosen) is True
@@ -380,7 +380,7 @@ def _joins(join: Join, rows: Mapping[str, Sequence[Row]], numbers: Sequence[int]
     return True
 
 
-def _holds(join: Join, predicate: Band, rows: Mapping[str, Row]) -> bool:
+def band_holds(join: Join, predicate: Band, rows: Mapping[str, Row]) -> bool:
     left, right = (column_value(join, column, rows[column.stream]) for column in (predicate.left, predicate.right))
     if left is None or right is None:
         return False

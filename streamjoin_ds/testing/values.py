@@ -71,7 +71,7 @@ def oracle_value(join: Join, expression: Expression, rows: Mapping[str, Mapping[
 
 def column_value(join: Join, column: Column, row: Mapping[str, Any]) -> Any:
     """Return the value of a stream's column. An event time is exactly as it was written."""
-    stream = join.streams[join.names.index(column.stream)]
+    stream = join.members[join.member_names.index(column.stream)]
     if column.name != stream.time:
         return plain_value(row[column.name])
     found = event_time_ns(row[column.name], stream.time_unit)

@@ -22,7 +22,7 @@ from streamjoin_ds.bench.live.step_load import StepLoad, tuple_delays
 from streamjoin_ds.bench.live.suite import LONG, MEASURES, measure_streams
 from streamjoin_ds.bench.paths.inputs import first_tuples
 from streamjoin_ds.errors import ArgumentError, BenchError
-from streamjoin_ds.stream.query import bound_join
+from streamjoin_ds.stream.bound_sources import bound_join
 
 _TASK = LiveTask("nowhere", rate=100, window_us=5_000_000, eps=300, batches=3, batch_rows=200)
 

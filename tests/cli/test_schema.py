@@ -72,7 +72,7 @@ def test_the_schema_is_one_and_is_printed() -> None:
     done = CliRunner().invoke(group, ["schema"])
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout) == SCHEMA
-    assert set(SCHEMA["properties"]) == {*JOIN_KEYS, "streams"}
+    assert set(SCHEMA["properties"]) == {*JOIN_KEYS, "streams", "tables"}
     assert set(SCHEMA["$defs"]["Stream"]["properties"]) == set(STREAM_KEYS)
 
 
@@ -82,8 +82,8 @@ def test_every_key_is_a_flag_and_every_option_of_a_stream_is_one() -> None:
         {parameter.name for parameter in command.params if not getattr(parameter, "hidden", False)}
         for command in (run, explain)
     )
-    assert flags == {*JOIN_KEYS, "config", "streams", "as_json"}
-    assert explained - {"config", "streams", "cells"} <= set(JOIN_KEYS)
+    assert flags == {*JOIN_KEYS, "config", "streams", "tables", "as_json"}
+    assert explained - {"config", "streams", "tables", "cells"} <= set(JOIN_KEYS)
     assert set(Stream.__dataclass_fields__) == {*STREAM_KEYS, "name"}
 
 

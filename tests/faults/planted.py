@@ -588,6 +588,36 @@ BUGS = (
         ("engine.probe.nearest:NearestPartners.__init__", "bound.join.nearest.k)", "max(bound.join.nearest.k - 1, 1))"),
         asks=("nearest",),
     ),
+    # --- tables beside streams
+    _bug(
+        "a replay joins the newest version",
+        (
+            "stream.sensor_readers:SensorsStreamReader.partitions",
+            'json.dumps(end["tables"]) if end.get("tables") else ""',
+            "json.dumps({n: v.to_facts() for n, v in self._tables.decided(decode_tables(end)).items()})"
+            " if end.get('tables') else ''",
+        ),
+        asks=("tables",),
+    ),
+    _bug(
+        "a worker keeps the version that it joined first",
+        ("cell.cell_tables:give_tables", "tables.versions.get(name) != version.block", "name not in tables.versions"),
+        asks=("tables",),
+    ),
+    _bug(
+        "a version's block goes when the next one comes",
+        (
+            "source.tables.table_versions:TableVersions.committed",
+            "self._commits - since > self._retain_batches + 1",
+            "True",
+        ),
+        (
+            "source.tables.table_versions:TableVersions.committed",
+            "for name in self._named - names",
+            "for name in {*self._named, *self._store.names()} - names",
+        ),
+        asks=("tables",),
+    ),
 )
 
 # The code once was like this. One schedule in some thousands meets the bug (`test_regressions` has one).

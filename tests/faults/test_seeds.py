@@ -19,8 +19,8 @@ SEEDS = 1_000
 CHUNK = 100
 REST = 225
 # For each ask, how many schedules `make test-all` runs, and how many there are with the campaign's: self-joins, silence
-# and futures, bad files, other settings, upkeep, ranges of a band attribute, streams of many partitions, and conditions
-# that find.
+# and futures, bad files, other settings, upkeep, ranges of a band attribute, streams of many partitions, conditions
+# that find, and tables beside streams.
 MORE = {
     "self": (30, 125),
     "idle": (20, 80),
@@ -31,6 +31,7 @@ MORE = {
     "ranges": (20, 80),
     "parted": (20, 80),
     "found": (20, 80),
+    "tables": (20, 80),
 }
 
 

@@ -114,7 +114,7 @@ def test_parse_refuses(text: str) -> None:
     assert "1x2" in caught.value.hint or "2x2" in caught.value.hint
 
 
-@pytest.mark.parametrize("counts", [(), (1,), (0, 1), (1, -1), (64, 65)])
+@pytest.mark.parametrize("counts", [(), (0,), (0, 1), (1, -1), (64, 65)])
 def test_counts_are_checked(counts: tuple[int, ...]) -> None:
     with pytest.raises(LayoutError):
         Layout(counts)

@@ -128,7 +128,7 @@ def test_silent_streams() -> None:
 @pytest.mark.parametrize(
     ("rate", "window"),
     [
-        ([1], None),
+        ([-1], None),
         ([], None),
         ([1, -1], None),
         ([1, math.nan], None),

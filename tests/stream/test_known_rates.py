@@ -7,8 +7,8 @@ import pytest
 from streamjoin_ds import Generator, JoinEngine, Stream, StreamJoin, band
 from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.spec import BoundJoin, bind
+from streamjoin_ds.stream.bound_sources import bound_join
 from streamjoin_ds.stream.known_rates import known_rates
-from streamjoin_ds.stream.query import bound_join
 
 SCHEMA = {"ts": "timestamp[us]", "x": "double"}
 

@@ -23,7 +23,7 @@ from streamjoin_ds.bench.paths.inputs import first_tuples
 from streamjoin_ds.bench.paths.side_process import TreeUse, load_psutil
 from streamjoin_ds.errors import BenchError
 from streamjoin_ds.spark.holding import hold
-from streamjoin_ds.stream.query import bound_join
+from streamjoin_ds.stream.bound_sources import bound_join
 
 __all__ = ["LiveProcess", "LiveRun", "wall_s"]
 

@@ -18,7 +18,7 @@ from streamjoin_ds.bench.workloads import Workload
 from streamjoin_ds.source.generated.generator import GeneratorFeed
 from streamjoin_ds.spec import BoundJoin, Generator
 from streamjoin_ds.spec.bound import SEQ, TS
-from streamjoin_ds.stream.query import bound_join
+from streamjoin_ds.stream.bound_sources import bound_join
 
 __all__ = ["SlicedInput", "first_tuples", "slice_input"]
 

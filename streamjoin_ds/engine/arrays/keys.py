@@ -50,7 +50,7 @@ def compared_columns(bound: BoundJoin, stream: int) -> tuple[str, ...]:
     These are the columns of its keys, and the columns in which a null keeps some term from being TRUE.
     """
     names = [bound.key_name(stream, key) for key in bound.keys[stream]]
-    rejecting = [c.name for term in bound.terms for c in term.rejecting if c.stream == bound.names[stream]]
+    rejecting = [c.name for term in bound.terms for c in term.rejecting if c.stream == bound.member_names[stream]]
     return tuple(dict.fromkeys([*names, *(bound.compared_name(stream, name) for name in rejecting)]))
 
 
@@ -65,7 +65,8 @@ class NullKeyMask:
         names = bound.tuple_schema(stream).names
         self._compared = tuple(names.index(name) for name in compared_columns(bound, stream))
         bands = [predicate for predicate in bound.join.predicates if isinstance(predicate, Band)]
-        ends = [column for band in bands for column in (band.left, band.right) if column.stream == bound.names[stream]]
+        own = bound.member_names[stream]
+        ends = [column for band in bands for column in (band.left, band.right) if column.stream == own]
         floats = dict.fromkeys(bound.compared_name(stream, column.name) for column in ends)
         kinds = bound.tuple_schema(stream)
         self._floats = tuple(names.index(name) for name in floats if pa.types.is_floating(kinds.field(name).type))

@@ -43,7 +43,7 @@ def kinds_of(bound: BoundJoin) -> tuple[str, ...]:
         kinds.append("float" if condition.kind == "float" else "int")
     if not pairs:
         return ()
-    schemas = (bound.tuple_schema(stream) for stream in range(len(bound.names)))
+    schemas = (bound.tuple_schema(stream) for stream in range(len(bound.member_names)))
     has_text = any(not fixed_width(field.type) for schema in schemas for field in schema)
     return (*max(pairs.values(), key=len)[:_MOST_KINDS], *(("text",) if has_text else ()))
 

@@ -10,12 +10,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streamjoin_ds.spec.join import Join
+from streamjoin_ds.errors import ArgumentError
+from streamjoin_ds.spec.stream import Stream
 
 if TYPE_CHECKING:
     import pandas
 
-__all__ = ["REJECTED", "Mask", "ReceivedRows", "Rows", "declared_schemas", "schema_of"]
+__all__ = ["REJECTED", "Mask", "ReceivedRows", "Rows", "check_streams", "schema_of"]
 
 # One dict is one row.
 Rows: TypeAlias = "pa.Table | pa.RecordBatch | pandas.DataFrame | Sequence[Mapping[str, object]] | Mapping[str, object]"
@@ -73,7 +74,22 @@ def schema_of(rows: Rows) -> pa.Schema | None:
     return None if columns is None else pa.Schema.from_pandas(rows, preserve_index=False)
 
 
-def declared_schemas(join: Join, given: Mapping[str, pa.Schema]) -> dict[str, pa.Schema]:
-    """Return the schemas that are known before the first row."""
-    schemas = {stream.name: given.get(stream.name, stream.schema) for stream in join.streams}
-    return {name: schema for name, schema in schemas.items() if isinstance(schema, pa.Schema)}
+def check_streams(streams: Sequence[Stream]) -> None:
+    """Refuse what a stream whose rows are handed over cannot have.
+
+    Raises
+    ------
+    ArgumentError
+        The error names the option.
+    """
+    for stream in streams:
+        if stream.idle_timeout is not None:
+            msg = f"stream {stream.name} has an idle_timeout, but a JoinEngine has no clock"
+            hint = f"leave it out, and call set_idle('{stream.name}') when you know that it is silent"
+            raise ArgumentError(msg, name="idle_timeout", hint=hint)
+        if stream.partition_kind is not None:
+            msg = f"stream {stream.name} has partitions, but a JoinEngine takes each stream in one order"
+            raise ArgumentError(msg, name="partition_by", hint="leave it out, or use StreamJoin.start on folders")
+        if stream.rate is not None:
+            msg = f"stream {stream.name} has a rate, but a JoinEngine has no layout to choose"
+            raise ArgumentError(msg, name="rate", hint="leave it out")

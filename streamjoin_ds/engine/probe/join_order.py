@@ -84,10 +84,13 @@ class JoinOrder:
         self._forced: tuple[int, ...] | None = None
         if forced != "auto":
             names = [] if isinstance(forced, str) else list(forced)
-            if sorted(names) != sorted(bound.names):
-                msg = "the order does not name each of the join's streams once"
-                raise ArgumentError(msg, name="order", hint=f"auto, or all of {', '.join(bound.names)}, each once")
-            self._forced = tuple(bound.names.index(name) for name in names)
+            if sorted(names) != sorted(bound.member_names):
+                what = "streams and tables" if bound.join.tables else "streams"
+                msg = f"the order does not name each of the join's {what} once"
+                raise ArgumentError(
+                    msg, name="order", hint=f"auto, or all of {', '.join(bound.member_names)}, each once"
+                )
+            self._forced = tuple(bound.member_names.index(name) for name in names)
         self._sides: dict[int, tuple[tuple[Sequence[Run], object, TailBuffer, int], _Side]] = {}
         self._shares: dict[int, tuple[_Side, _Side, float]] = {}
         self._known: dict[int, tuple[tuple[list[int], list[int]], Estimate]] = {}
@@ -101,14 +104,14 @@ class JoinOrder:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Return the streams' names in order of their numbers."""
-        return tuple(self._bound.names)
+        """Return the names of the streams and tables in order of their numbers."""
+        return tuple(self._bound.member_names)
 
     def chosen(self, stream: int, windows: Sequence[Window], fresh: Selection) -> tuple[int, ...]:
         """Return the order of `estimate` alone; nothing is estimated where there is nothing to choose."""
         if self._forced is not None:
             return tuple(number for number in self._forced if number != stream)
-        if len(self._bound.names) == 2:
+        if len(self._bound.member_names) == 2:
             return (1 - stream,)
         return self.estimate(stream, windows, fresh).order
 
@@ -119,12 +122,12 @@ class JoinOrder:
         ----------
         stream : int
         windows : sequence of Window
-            One for each stream.
+            One for each stream, then one for each table.
         fresh : Selection, optional
             New tuples of `stream`. If they are few, or not given, they are taken to be like those in its window. Then
             the estimate of an earlier push is used again, unless the windows have changed too much.
         """
-        others = [number for number in range(len(self._bound.names)) if number != stream]
+        others = [number for number in range(len(self._bound.member_names)) if number != stream]
         sides = [self._side(number, window) for number, window in enumerate(windows)]
         rows = [_rounded(window.rows) for window in windows]
         rows[stream] = 1

@@ -77,7 +77,7 @@ class Residual:
         return mask
 
     def _stands(self, term: Term, selection: Mapping[int, Selection]) -> Mask:
-        numbers = {self._bound.names[stream]: stream for stream in term.streams}
+        numbers = {self._bound.member_names[stream]: stream for stream in term.streams}
 
         def column(wanted: Column) -> pa.Array:
             stream = numbers[wanted.stream]

@@ -25,12 +25,12 @@ PartialResults: TypeAlias = Mapping[int, Selection]
 
 
 def inside_columns(bound: BoundJoin) -> dict[Column, tuple[int, str]]:
-    """Return, for each column of a calculated one, its stream's number and its name inside."""
+    """Return, for each column of a calculated one, the number of its stream or table, and its name inside."""
     return {
         column: (stream, bound.compared_name(stream, column.name))
         for output in bound.outputs
         for column in output.columns
-        for stream in (bound.names.index(column.stream),)
+        for stream in (bound.member_names.index(column.stream),)
     }
 
 
@@ -54,7 +54,7 @@ class ResultBuilder:
         self.schema = pa.schema([field for field in bound.result_schema if field.name != "batch_id"])
         # The event time of a result of all partners is the largest of its tuples'; of nearest ones the decided tuple's.
         self._decided = bound.decided[0] if bound.distance is not None else None
-        names = [[TS, SEQ] for _ in bound.names]
+        names = [[TS, SEQ] for _ in bound.member_names]
         self._placed: list[tuple[int, str] | Output] = []
         self._inside = inside_columns(bound)
         for column in bound.result:

@@ -80,6 +80,6 @@ class WindowIds:
         return Expansion(self._common(block), room)
 
     def _common(self, block: PartialResults) -> CommonWindows:
-        streams: list[Any] = sorted(block)
+        streams: list[Any] = sorted(stream for stream in block if stream < len(self._windows))  # no tables
         parts = [block[stream].gathered((TS,), 0, len(block[stream])) for stream in streams]
         return self._module.CommonWindows(self._every_us, [self._windows[stream] for stream in streams], parts)

@@ -15,7 +15,7 @@ _MOST_COLUMNS = 2
 
 
 def forced_index(bound: BoundJoin, index: str | Mapping[str, str | Sequence[str]]) -> list[str | tuple[str, ...]]:
-    """Return `SortLayoutChooser`'s argument `forced` for each stream; "auto" for streams that `index` does not name.
+    """Return `SortLayoutChooser`'s argument `forced` for each stream and table; "auto" where `index` names none.
 
     Raises
     ------
@@ -25,16 +25,16 @@ def forced_index(bound: BoundJoin, index: str | Mapping[str, str | Sequence[str]
         No predicate and no window compares the column, so no probe could use its order.
     """
     if isinstance(index, str):
-        index = dict.fromkeys(bound.names, index)
+        index = dict.fromkeys(bound.member_names, index)
     for name in index:
-        if name not in bound.names:
+        if name not in bound.member_names:
             msg = f"the index names the stream '{name}', which is not in the join"
-            raise ArgumentError(msg, name="index", hint=names_hint(name, bound.names, "the streams are"))
-    return [_of_stream(bound, stream, index.get(name, "auto")) for stream, name in enumerate(bound.names)]
+            raise ArgumentError(msg, name="index", hint=names_hint(name, bound.member_names, "the streams are"))
+    return [_of_stream(bound, stream, index.get(name, "auto")) for stream, name in enumerate(bound.member_names)]
 
 
 def _of_stream(bound: BoundJoin, stream: int, wanted: str | Sequence[str]) -> str | tuple[str, ...]:
-    name = bound.names[stream]
+    name = bound.member_names[stream]
     if isinstance(wanted, str):
         if wanted not in _WORDS:
             msg = f"the index of stream {name} is neither a known word nor columns"

@@ -159,14 +159,23 @@ class SortLayoutChooser:
         tuning: LayoutTuning = DEFAULT.layout,
     ) -> None:
         self.tuning = tuning
-        self._bands, self._intervals = bands_of(bound, stream), intervals_of(bound, stream)
+        compared = compared_with(bound, stream)
+        # New tuples of a stream never come with a row of a table alone. So tables count where no stream asks.
+        streams = range(len(bound.names))
+        asking = [partner for partner in compared if partner in streams] or list(compared)
+        counting = {*asking, *streams} if isinstance(forced, str) else {*range(len(bound.member_names))}
+        self._compared = {partner: compared[partner] for partner in asking}
+        self._bands = tuple(b for b in bands_of(bound, stream) if b.partner in counting)
+        self._intervals = tuple(i for i in intervals_of(bound, stream) if i.partner in counting)
         self._banded = frozenset(band.key for band in self._bands)
         self._forced = forced
-        self._compared = compared_with(bound, stream)
         # Whether two neighbours (streams that are compared with this one) ask by different keys. A run's order may then
         # serve one of them and not the other.
         self.has_rival_keys = forced == "auto" and len(set(self._compared.values())) > 1
-        self._names, self._stream_name = tuple(key.column for key in bound.index_keys[stream]), bound.names[stream]
+        self._names, self._stream_name = (
+            tuple(key.column for key in bound.index_keys[stream]),
+            bound.member_names[stream],
+        )
 
     def choose(self, keys: Keys, rows: int | None = None) -> SortLayout:
         """Return the sort layout for a run with these keys. It is a function of the parameters alone.

@@ -51,7 +51,7 @@ class RunForm:
     ) -> None:
         self.tuning = tuning
         self.tail_rows = tuning.tail.rows
-        self.stream, self.stream_name = stream, bound.names[stream]
+        self.stream, self.stream_name = stream, bound.member_names[stream]
         self.kernels = kernels
         self.keys, self._limits = bound.index_keys[stream], bound.limits[stream]
         self._compared_name = partial(bound.compared_name, stream)

@@ -33,7 +33,7 @@ def window_forms(
     bucket_rows: int | None,
     sizing: RunSizing | None = None,
 ) -> tuple[WindowForm, ...]:
-    """Return a form for each stream; the options are those of `WindowJoin`, the sizes of runs those of `sizing`.
+    """Return a form for each stream and table; options are those of `WindowJoin`, the sizes of runs those of `sizing`.
 
     Raises
     ------
@@ -42,11 +42,14 @@ def window_forms(
     """
     forms = []
     for stream, layout in enumerate(forced_index(bound, index)):
+        if stream >= len(bound.names):  # the rows of a table are one run, which nothing is added to
+            forms.append(WindowForm(bound, stream, kernels, layout, tuning=tuning))
+            continue
         extent = bound.kept_extent(stream)
         merging = chosen_merge_policy(merge_runs, block_bytes, extent, tuning.merging)
         grid = None
         if bucket_rows is not None and layout == "auto":
-            is_sampled = len(bound.names) > 2
+            is_sampled = len(bound.member_names) > 2
             grid = BucketGridPolicy(bucket_rows, extent, is_sampled=is_sampled, tuning=tuning.grid)
         forms.append(WindowForm(bound, stream, kernels, layout, merging, grid, tuning=tuning, sizing=sizing))
     return tuple(forms)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from streamjoin_ds.spec import CountWindow, Join, Nearest, PeriodicWindow, Stream, TimeWindow, WindowKind
 from streamjoin_ds.spec.how import HOWS, has_pairs
 from streamjoin_ds.spec.nearest import DIRECTIONS
+from tests.faults.model.beside import asked_table
 from tests.faults.model.schedule import Schedule
 
 __all__ = ["Asked", "asked_of"]
@@ -92,6 +93,12 @@ def asked_of(schedule: Schedule) -> Asked:
         wheres = {name: more.choice(_WHERES) for name in more.sample(names, more.randint(1, len(names)))}
         if more.random() < 0.3:
             on.append("l.y < 1.25")  # on one stream alone, so it acts as its `where`
+    tables = []
+    if "tables" in schedule.asks:
+        table, (text, columns), name = asked_table(schedule.seed, names)
+        tables.append(table)
+        on.append(text)
+        compared[name] = "".join(sorted({*compared[name], *columns}))
     inputs, include = dict(zip(names, names, strict=True)), False
     if "self" in schedule.asks:
         selves = random.Random(f"selves {schedule.seed}")
@@ -126,7 +133,9 @@ def asked_of(schedule: Schedule) -> Asked:
         how, nearest = near.choice(("inner", "left")), Nearest(near.choice((1, 1, 2, 3)), by, near.choice(DIRECTIONS))
     shown = names if has_pairs(how) else names[:1]
     select = [f"{name}.{column}" for name in shown for column in ("ts", "x")] if wheres else None
-    kept = {"include_self_pairs": include, "how": how, "nearest": nearest}
+    if select is not None and tables:
+        select += ["z.zone"]
+    kept = {"include_self_pairs": include, "how": how, "nearest": nearest, "tables": tables}
     join = Join(streams, on, _window(schedule, names, extents, more), select, **kept)  # type: ignore[arg-type]
     return Asked(join, compared, inputs)
 

@@ -20,6 +20,8 @@ from streamjoin_ds.source.generated.synthetic import Parameters
 from streamjoin_ds.spec import BoundJoin, Generator, Join, Stream, bind
 from streamjoin_ds.testing import ahead_rows, batch_watermarks, filtered_rows, late_rows, oracle_join
 from tests.faults.model.asks import asked_of
+from tests.faults.model.beside import COLUMNS as TABLE_COLUMNS
+from tests.faults.model.beside import table_path, with_versions
 from tests.faults.model.devices import Device, devices_of
 from tests.faults.model.poison import HEADER, InputFile, files_of, line_of
 from tests.faults.model.schedule import Schedule
@@ -107,7 +109,9 @@ class Case:
             if name in self.devices and source == "csv":
                 clocks |= self.devices[name][0].reading
             streams.append(Stream(name, where, delay=stream.delay, schema=columns, where=stream.where, **clocks))
-        return bind(self.join.with_streams(streams), dict.fromkeys(self.names, schema))
+        tables = [replace(table, source=str(table_path(folder))) for table in self.join.tables]
+        schemas = dict.fromkeys(self.names, schema) | {table.name: table.schema for table in tables}
+        return bind(self.join.with_streams(streams, tables), schemas)
 
     def text(self, name: str) -> bytes:
         """Return a stream as CSV."""
@@ -249,22 +253,31 @@ class Case:
         times = [rows[n]["ts"] for n in range(number) if of[n] == of[number] and rows[n]["ts"] is not None]
         return max(times, default=None)
 
-    def result_facts(self, ends: Sequence[Sequence[int]] = ()) -> Counter[tuple[str, ...]]:
+    def result_facts(
+        self,
+        ends: Sequence[Sequence[int]] = (),
+        versions: Sequence[Sequence[Mapping[str, Any]]] = (),
+        *,
+        is_by_batch: bool = True,
+    ) -> Counter[tuple[str, ...]]:
         """Return the results as counts of their columns' names and values, without the batch id.
 
-        `ends` says for each batch how many records of each stream were read. It is given where a window's order goes by
-        batches.
+        `ends` says for each batch how many records of each stream were read. With `is_by_batch` a window's order goes
+        by batches. `versions` has for each batch the rows of the table that it joined, if there is one.
         """
         results = self.results
-        if ends:
-            of_batches = [dict(zip(self.names, end, strict=True)) for end in ends]
+        of_batches = [dict(zip(self.names, end, strict=True)) for end in ends]
+        if ends and is_by_batch:
             results = oracle_join(self.join, self.rows, ends=of_batches)
+        if self.join.tables:
+            results = with_versions(self.join, results, self.rows, versions, of_batches)
         found: Counter[tuple[str, ...]] = Counter()
-        shown = self.names[:1] if self.join.how in ("semi", "anti") else self.names
+        shown = self.names[:1] if self.join.how in ("semi", "anti") else self.join.member_names
         columns = [f"{name}_seq" for name in shown]
         for name in self.join.select:
             stream, column = name.split(".")
-            columns += [f"{stream}_{one}" for one in (_COLUMNS if column == "*" else (column,))]
+            every = _COLUMNS if stream in self.names else TABLE_COLUMNS
+            columns += [f"{stream}_{one}" for one in (every if column == "*" else (column,))]
         for result in results:
             facts = {name: result[name] for name in columns} | {"event_time": result["event_time_us"]}
             numbers = {name: result[f"{name}_seq"] for name in shown}

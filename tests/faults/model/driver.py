@@ -111,6 +111,8 @@ class Driver:
                 return None
         world.point("offsets")
         log.log_offsets(batch, end)
+        version = json.loads(end).get("tables", {}).get("z", {}).get("version")
+        world.versions.setdefault(batch, set()).add(version)
         world.planned.setdefault(batch, json.loads(end))  # a driver that logs it again had stopped, and comes too late
         world.point("offsets logged")
         before = log.offsets.get(batch - 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -130,7 +131,29 @@ def _pairs(world: World, tables: _Tables) -> list[str]:
     # records.
     by_batch = world.schedule.grows and not tables.case.ends and world.case.join.window.kind == "count"
     whole = [ends for _, ends in sorted(tables.ends.items()) if len(ends) == len(world.case.names)]
-    return _differences(found, tables.case.result_facts(whole if by_batch else ()))
+    if world.table is None:
+        return _differences(found, tables.case.result_facts(whole if by_batch else ()))
+    told, texts = _versions(world, tables)
+    versions = [world.table.rows.get(told.get(batch, ""), []) for batch in range(len(whole) + 1)]
+    return texts + _differences(found, tables.case.result_facts(whole, versions, is_by_batch=by_batch))
+
+
+def _versions(world: World, tables: _Tables) -> tuple[dict[int, str], list[str]]:
+    """Return the version of each batch, by the metrics; and what is wrong: it is one for all cells, and never older."""
+    assert world.table is not None
+    told: dict[int, str] = {}
+    texts = []
+    for row in sorted(tables.rows("metrics"), key=lambda row: (row["batch_id"], row["cell"])):
+        version = json.loads(row["table_versions"] or "{}").get("z", "")
+        if told.setdefault(row["batch_id"], version) != version:
+            texts.append(f"batch {row['batch_id']} has two versions of the table")
+    texts += [
+        f"batch {batch} joined {version}" for batch, version in told.items() if version not in world.versions[batch]
+    ]
+    numbers = [world.table.numbers.get(version, -1) for _, version in sorted(told.items())]
+    if -1 in numbers or numbers != sorted(numbers):
+        texts.append(f"the versions of the batches are {numbers}")
+    return told, texts
 
 
 def _late(world: World, tables: _Tables) -> list[str]:

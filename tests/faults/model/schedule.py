@@ -20,6 +20,7 @@ __all__ = [
     "PARTS_FROM",
     "RANGES_FROM",
     "SELVES_FROM",
+    "TABLES_FROM",
     "UPKEEP_POINTS",
     "Fault",
     "Schedule",
@@ -91,6 +92,7 @@ ASKS = {
     "found": "a condition whose bounds are columns, beside a band or in its place",
     "how": "rows of tuples without a partner, or with one: left, right, full, semi and anti joins",
     "nearest": "rows of tuples with their nearest partners alone",
+    "tables": "a table beside the streams, whose rows change between batches",
 }
 # Steps of the upkeep, for the tables that have files in every batch.
 _UPKEEP = ("compact", "replace", "replace done", "compact done", "summary", "summary done", "clean", "vacuum", "remove")
@@ -210,6 +212,9 @@ HOWS_FROM = 1_100_000
 NEAREST_FROM = 1_200_000
 """Seeds before this one are what they were before joins had nearest partners."""
 
+TABLES_FROM = 1_300_000
+"""Seeds before this one are what they were before there were tables beside streams."""
+
 
 def random_schedule(seed: int) -> Schedule:
     """Return the schedule of a seed: 0 to 5 faults, mostly 1 to 3; two seeds in five have a plain join.
@@ -222,7 +227,7 @@ def random_schedule(seed: int) -> Schedule:
     ranges. From `PARTS_FROM` on half have streams of many partitions, but for those that ask what these cannot have.
     From `FOUND_FROM` on half have a condition whose bounds are columns.
     From `HOWS_FROM` on half have rows of one tuple alone, and then nothing that these cannot have. From `NEAREST_FROM`
-    on a third have nearest partners.
+    on a third have nearest partners. From `TABLES_FROM` on half have a table beside the streams, and neither of these.
     """
     dice = random.Random(f"schedule {seed}")
     asks = () if dice.random() < 0.4 else _random_asks(dice)
@@ -247,6 +252,8 @@ def random_schedule(seed: int) -> Schedule:
         asks = (*asks, "how")
     if seed >= NEAREST_FROM and "how" not in asks and dice.random() < 0.7:
         asks = (*asks, "nearest")
+    if seed >= TABLES_FROM and dice.random() < 0.5:
+        asks = (*(name for name in asks if name not in ("how", "nearest")), "tables")
     return asking(plain_schedule(seed), asks) if asks else plain_schedule(seed)
 
 
@@ -264,7 +271,7 @@ def power_schedule(seed: int, cuts: int = 0) -> Schedule:
 def asking(schedule: Schedule, asks: tuple[str, ...]) -> Schedule:
     """Return the schedule of a plain join with these asks added."""
     if {"how", "nearest"} & {*asks}:
-        asks = tuple(name for name in asks if name not in _NOT_DECIDED)
+        asks = tuple(name for name in asks if name not in (*_NOT_DECIDED, "tables"))
     if "parted" in asks:
         asks = tuple(name for name in asks if name not in _NOT_PARTED)
         if "three" in asks:  # such a join keeps its layout

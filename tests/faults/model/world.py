@@ -19,6 +19,7 @@ from streamjoin_ds.sink.commit import Committer
 from streamjoin_ds.sink.durability import Durability
 from streamjoin_ds.sink.tables import TableSet
 from tests.faults.model import disk
+from tests.faults.model.beside import TableFile
 from tests.faults.model.case import allow_listed, case_of
 from tests.faults.model.checkpoint import Checkpoint, ConcurrentWriteError
 from tests.faults.model.driver import QUERY_ID, Driver, StateMissingError, TaskFailedError
@@ -82,6 +83,7 @@ class World:
         self.now_s = 0.0
         self.clock = random.Random(f"clock {schedule.seed}")
         self.planned: dict[int, dict[str, Any]] = {}  # the offsets of each batch
+        self.versions: dict[int, set[str | None]] = {}  # those of the table that the logged offsets of a batch name
         self.source_done: dict[str, Any] = {}  # the offsets that the source was last told are committed
         self.tasks = 0
         self._attempts: list[Process] = []  # attempts that may outlive their driver, but not the power
@@ -91,6 +93,7 @@ class World:
         self.lives: dict[Process, Settings] = {}
         is_read = schedule.source == "csv"
         self.input = Folders(self.case, folder) if self.case.files else GrowingFiles(self.case, folder, is_read=is_read)
+        self.table = TableFile(schedule.seed, folder) if "tables" in schedule.asks else None
         self.feed(everything=not schedule.grows)
         if "settings" in schedule.asks:
             make_identity(self.plan, folder)
@@ -320,7 +323,7 @@ class World:
         """Stop all drivers and take the checkpoint back; not while files grow, since batches would differ then."""
         for driver in self.drivers:
             driver.dead = True
-        if not self.schedule.grows and "idle" not in self.schedule.asks:
+        if not self.schedule.grows and not {"idle", "tables"} & {*self.schedule.asks}:
             self.checkpoint.taken_back(batches)
 
     # ------------------------------------------------------------------ what drivers ask for
@@ -368,8 +371,10 @@ class World:
                 yield fault.delay
 
     def feed(self, *, everything: bool = False) -> None:
-        """Let more input come."""
+        """Let more input come, and tables change."""
         self.input.feed(self, everything=everything)
+        if self.table is not None:
+            self.table.change(sometimes=True)
 
     @property
     def fed(self) -> bool:

@@ -1,0 +1,100 @@
+"""A table beside streams: its name, where its rows are, and how often a new version is looked for."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import pyarrow as pa
+
+from streamjoin_ds.errors import ArgumentError
+from streamjoin_ds.spec.columns import TS
+from streamjoin_ds.spec.duration import Duration, duration_text, duration_us
+from streamjoin_ds.spec.expression import Expression, expression_facts, expression_from
+from streamjoin_ds.spec.predicate import stream_name
+from streamjoin_ds.spec.stream import checked_condition, checked_schema, schema_from_text, schema_text
+
+__all__ = ["TABLE_FORMATS", "Table"]
+
+TABLE_FORMATS = ("auto", "delta", "parquet", "csv", "json")
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table of a join (ARCHITECTURE.md, "A stream and a table"): its rows are there whatever the time is.
+
+    Parameters
+    ----------
+    name : str
+        As of a stream: it becomes the prefix of the table's columns in the result.
+    source : str or None
+        A Delta table, whose newest version is joined, or a file (Parquet, CSV, JSON lines), whose bytes are its
+        version. None if the caller hands over the rows: `JoinEngine.use_table`, `StreamJoin.dataframe`.
+    refresh : str or timedelta
+        A new version is looked for when a batch is planned and the last look is at least so long ago. "0s": at each
+        batch. It may differ at each restart.
+    schema : pyarrow.Schema or mapping of column to Arrow type name, optional
+        Columns and their types; by default those of the Delta table, or inferred from the file.
+    where : str or Expression, optional
+        A condition such as ``"is_active"``. Rows for which it is not TRUE are left out.
+    format : {"auto", "delta", "parquet", "csv", "json"}
+        "auto" goes by the file's name, and knows a Delta table by its folder.
+    """
+
+    name: str
+    source: str | None = None
+    refresh: Duration = "1m"
+    schema: pa.Schema | Mapping[str, str] | None = None
+    where: str | Expression | None = None
+    format: str = "auto"
+
+    # What a binding asks of a stream. Inside, a row of a table has the smallest of all times (`NO_TIME_US`).
+    time: ClassVar[str] = TS
+    time_unit: ClassVar[str] = "us"
+
+    def __post_init__(self) -> None:
+        stream_name(self.name)
+        source = os.fspath(self.source) if isinstance(self.source, os.PathLike) else self.source
+        if source is not None and (not isinstance(source, str) or not source):
+            msg = f"the source of table {self.name} is no path"
+            hint = "a Delta table or a file; hand a frame over: use_table(...), or dataframe({...}) with source=None"
+            raise ArgumentError(msg, name=self.name, hint=hint)
+        object.__setattr__(self, "source", source)
+        object.__setattr__(self, "refresh", duration_text(duration_us(self.refresh, f"refresh of {self.name}")))
+        if self.format not in TABLE_FORMATS:
+            msg = f"table {self.name} has an unknown format"
+            raise ArgumentError(msg, name="format", hint=f"one of {', '.join(TABLE_FORMATS)}")
+        if self.schema is not None:
+            object.__setattr__(self, "schema", checked_schema(self.schema, self.name))
+        if self.where is not None:
+            object.__setattr__(self, "where", checked_condition(self.where, self.name))
+
+    @property
+    def refresh_us(self) -> int:
+        """How many microseconds a version is joined before a new one is looked for."""
+        return duration_us(self.refresh, f"refresh of {self.name}")
+
+    def to_facts(self) -> dict[str, object]:
+        """Return the table as plain JSON values; `Table.from_facts` makes the table of them again."""
+        return {
+            "name": self.name,
+            "source": self.source,
+            "refresh_us": self.refresh_us,
+            "schema": None if self.schema is None else schema_text(self.schema),
+            "where": None if self.where is None else expression_facts(self.where),  # type: ignore[arg-type]
+            "format": self.format,
+        }
+
+    @classmethod
+    def from_facts(cls, facts: Mapping[str, Any]) -> Table:
+        """Return the table that `to_facts` described."""
+        return cls(
+            facts["name"],
+            facts["source"],
+            f"{facts['refresh_us']}us",
+            None if facts["schema"] is None else schema_from_text(facts["schema"]),
+            None if facts["where"] is None else expression_from(facts["where"]),
+            facts["format"],
+        )

@@ -1,0 +1,81 @@
+"""A join with the columns that its sources have: at a first start, and at a restart."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pyarrow as pa
+
+from streamjoin_ds.blocks.location import is_local
+from streamjoin_ds.checkpoint.identity import CheckpointIdentity
+from streamjoin_ds.errors import ArgumentError
+from streamjoin_ds.source.delta.tables import with_table_format
+from streamjoin_ds.source.infer import infer_schema
+from streamjoin_ds.source.tables.table_versions import table_schema
+from streamjoin_ds.spec import BoundJoin, Join, bind
+
+__all__ = ["bound_join", "first_seen", "located"]
+
+
+def bound_join(join: Join) -> BoundJoin:
+    """Return the join, bound to the schemas that its sources have now.
+
+    Raises
+    ------
+    ArgumentError
+        A stream has no source.
+    """
+    for stream in join.streams:
+        if stream.source is None:
+            msg = f"stream {stream.name} has no source"
+            raise ArgumentError(
+                msg,
+                name=stream.name,
+                hint="give a file, a folder or a generator; or use frames=, dataframe() or JoinEngine",
+            )
+    join = _with_table_formats(join)
+    schemas = {stream.name: infer_schema(stream) for stream in join.streams}
+    return bind(join, schemas | {table.name: table_schema(table) for table in join.tables})
+
+
+def _with_table_formats(join: Join) -> Join:
+    streams = [with_table_format(stream) for stream in join.streams]
+    return join.with_streams(streams)
+
+
+def located(join: Join) -> Join:
+    """Return the join with absolute paths, and with the formats of tables.
+
+    Spark's Java process and its workers may have another current folder.
+    """
+    streams = [
+        replace(stream, source=os.path.abspath(stream.source))
+        if isinstance(stream.source, str) and is_local(stream.source) and not stream.source.startswith("file:")
+        else stream
+        for stream in join.streams
+    ]
+    tables = [
+        replace(table, source=os.path.abspath(table.source))
+        if table.source is not None and is_local(table.source) and not table.source.startswith("file:")
+        else table
+        for table in join.tables
+    ]
+    return _with_table_formats(join.with_streams(streams, tables))
+
+
+def first_seen(join: Join, identity: CheckpointIdentity) -> Mapping[str, pa.Schema]:
+    """Return the types that a checkpoint recorded; columns that it did not record get those the source has now."""
+    recorded = dict(zip(identity.bound.member_names, identity.bound.read_schemas, strict=True))
+    schemas = {}
+    for stream in join.streams:
+        known = recorded.get(stream.name, pa.schema([]))
+        # A topic's newest messages may have other columns by now, or be gone.
+        found = known if stream.is_topic and stream.schema is None and known.names else infer_schema(stream)
+        schemas[stream.name] = pa.schema([known.field(f.name) if f.name in known.names else f for f in found])
+    for table in join.tables:
+        known = recorded.get(table.name, pa.schema([]))
+        found = table_schema(table)
+        schemas[table.name] = pa.schema([known.field(f.name) if f.name in known.names else f for f in found])
+    return schemas

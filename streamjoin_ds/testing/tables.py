@@ -1,0 +1,88 @@
+"""The contract of tables beside streams, in plain Python (ARCHITECTURE.md, "A stream and a table")."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import product
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+
+from streamjoin_ds.spec.expression import streams_of
+from streamjoin_ds.spec.join import Join
+from streamjoin_ds.spec.predicate import Band
+from streamjoin_ds.testing.oracle import band_holds, oracle_join
+from streamjoin_ds.testing.values import oracle_value
+
+__all__ = ["beside_tables", "oracle_table_join"]
+
+Rows: TypeAlias = "Sequence[Mapping[str, Any]] | pa.Table"
+
+
+def oracle_table_join(
+    join: Join,
+    streams: Mapping[str, Rows],
+    tables: Mapping[str, Rows] | Sequence[Mapping[str, Rows]],
+    *,
+    ends: Sequence[Mapping[str, int]] = (),
+    **known: Any,
+) -> list[dict[str, Any]]:
+    """Return the results of a join of streams and tables over whole streams.
+
+    Parameters
+    ----------
+    join : Join
+    streams, ends, known
+        As for `oracle_join`.
+    tables : mapping of name to rows, or sequence of such mappings
+        The rows of each table: of the only version, or for each batch of `ends` those of its version.
+
+    Returns
+    -------
+    list of dict
+        As `oracle_join`, with ``<table>_<column>`` and ``<table>_seq`` of each table. A result has the version of the
+        batch that brought the last of its tuples. Sorted as those of the streams, then by the rows' places.
+    """
+    return beside_tables(join, oracle_join(join, streams, ends=ends, **known), streams, tables, ends=ends)
+
+
+def beside_tables(
+    join: Join,
+    found_results: Sequence[Mapping[str, Any]],
+    streams: Mapping[str, Rows],
+    tables: Mapping[str, Rows] | Sequence[Mapping[str, Rows]],
+    *,
+    ends: Sequence[Mapping[str, int]] = (),
+) -> list[dict[str, Any]]:
+    """Return results of the streams alone, each with the rows of the tables that it meets (`oracle_table_join`)."""
+    results = []
+    for found in found_results:
+        tuples = {name: _listed(streams[name])[found[f"{name}_seq"]] for name in join.names}
+        batch = max(sum(end[name] <= found[f"{name}_seq"] for end in ends) for name in join.names)
+        version = tables if isinstance(tables, Mapping) else tables[batch]
+        rows = [list(enumerate(_listed(version[table.name]))) for table in join.tables]
+        for chosen in product(*rows):
+            places = {table.name: place for table, (place, _) in zip(join.tables, chosen, strict=True)}
+            picked = {table.name: row for table, (_, row) in zip(join.tables, chosen, strict=True)}
+            if all(_stands(join, name, {**tuples, **picked}) for name in picked):
+                columns = {f"{name}_{column}": value for name, row in picked.items() for column, value in row.items()}
+                results.append({**found, **columns, **{f"{name}_seq": place for name, place in places.items()}})
+    return results
+
+
+def _stands(join: Join, name: str, rows: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Whether all conditions that name a table hold, its own `where` among them."""
+    where = next(table.where for table in join.tables if table.name == name)
+    if where is not None and not isinstance(where, str) and oracle_value(join, where, rows) is not True:
+        return False
+    for predicate in join.predicates:
+        if isinstance(predicate, Band):
+            if name in (predicate.left.stream, predicate.right.stream) and not band_holds(join, predicate, rows):
+                return False
+        elif name in streams_of(predicate) and oracle_value(join, predicate, rows) is not True:
+            return False
+    return True
+
+
+def _listed(rows: Rows) -> Sequence[Mapping[str, Any]]:
+    return rows.to_pylist() if isinstance(rows, pa.Table) else rows

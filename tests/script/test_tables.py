@@ -1,0 +1,84 @@
+"""Tables beside streams in SQL: CREATE TABLE, the rows that DuckDB gives, and what is refused where."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from streamjoin_ds import JoinEngine
+from streamjoin_ds.errors import StreamJoinError
+from streamjoin_ds.script.started import Script
+
+READINGS = "CREATE STREAM r (ts TIMESTAMP, id BIGINT, value DOUBLE) WITH (source = '{0}/r.csv', delay = '1s');"
+TABLE = "CREATE TABLE z WITH (source = '{0}/z.parquet', refresh = '5m', where = 'most IS NOT NULL');"
+QUERY = """
+SELECT r.id, z.most, z.name AS zone FROM r JOIN z
+  ON r.id = z.id AND r.value > z.most AND r.ts >= z.since AND (z.until IS NULL OR r.ts < z.until)
+ WHERE z.name <> 'none'
+"""
+
+
+def zones() -> pa.Table:
+    moment = pa.timestamp("us", tz="UTC")
+    times = [0, 3_000_000, 0, 0, 5_000_000]
+    return pa.table(
+        {
+            "id": [1, 1, 2, 3, 3],
+            "most": [1.0, 2.0, None, 0.5, 1.5],
+            "name": ["a", "b", "c", "none", "d"],
+            "since": pa.array(times, moment),
+            "until": pa.array([3_000_000, None, None, None, None], moment),
+        }
+    )
+
+
+def readings() -> pa.Table:
+    ts = pa.array([n * 500_000 for n in range(60)], pa.timestamp("us", tz="UTC"))
+    return pa.table({"ts": ts, "id": [n % 4 for n in range(60)], "value": [n % 7 / 2 for n in range(60)]})
+
+
+def joined(folder: Path, text: str) -> Any:
+    pq.write_table(zones(), folder / "z.parquet")
+    script = Script(text.format(folder))
+    return script.steps[-1].asked.joined()
+
+
+def test_a_table_gives_the_rows_that_duckdb_gives(tmp_path: Path) -> None:
+    insert = f"INSERT INTO found WITH (checkpoint = 'c') {QUERY};"
+    asked = joined(tmp_path, READINGS + TABLE + insert)
+    join = asked.request.join
+    (table,) = join.tables
+    assert (join.names, join.member_names, table.refresh) == (("r",), ("r", "z"), "5m")
+    engine = JoinEngine(join, {"z": zones().schema})
+    engine.use_table("z", zones())
+    found = engine.push({"r": readings()})
+    ours = sorted(zip(*(found[name].to_pylist() for name in ("r_id", "z_most", "zone")), strict=True))
+    r, z = readings(), zones()  # noqa: F841 - DuckDB reads them by their names
+    query = QUERY.replace("JOIN z", "JOIN (SELECT * FROM z WHERE most IS NOT NULL) z")
+    assert ours == sorted(duckdb.sql(query).fetchall())
+    assert len(ours) > 3
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (READINGS + "CREATE TABLE z WITH (refresh = '5m');" + QUERY, "no source: a table of results"),
+        (READINGS + TABLE.replace("refresh", "delay") + QUERY, "'delay' is not an option of a table"),
+        (READINGS + TABLE + TABLE + QUERY, "the table z is there twice"),
+        (READINGS + TABLE + QUERY.replace("r JOIN", "r LEFT JOIN").replace("WHERE z.name <> 'none'", ""), "how=left"),
+        (READINGS + TABLE + "SET window = '5s';" + QUERY, "a window is between two streams"),
+        (TABLE + "SELECT z.id FROM z JOIN z AS y ON z.id = y.id", "there is no stream|needs a stream"),
+        (
+            READINGS + "SET refresh = '5m'; SELECT r.id FROM r JOIN r AS q ON r.id = q.id AND r.ts = q.ts",
+            "refresh is of",
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused_where_it_stands(tmp_path: Path, text: str, told: str) -> None:
+    with pytest.raises(StreamJoinError, match=told):
+        joined(tmp_path, text)

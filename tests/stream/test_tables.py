@@ -1,0 +1,290 @@
+"""Tables beside streams through source, exchange, cells and commit: versions, replays, blocks, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from streamjoin_ds import Stream, StreamJoin, Table
+from streamjoin_ds.checkpoint.batch_end import batch_end
+from streamjoin_ds.checkpoint.cut_anew import Ends
+from streamjoin_ds.errors import (
+    ArgumentError,
+    BlockMissingError,
+    FileFormatError,
+    FileMissingError,
+    OffsetError,
+    SchemaDriftError,
+)
+from streamjoin_ds.plan import Layout
+from streamjoin_ds.source.offset import decode_tables
+from streamjoin_ds.source.table_version import TableVersion
+from streamjoin_ds.source.tables.table_versions import TableVersions, open_table
+from streamjoin_ds.spec import BoundJoin
+from streamjoin_ds.stream.bound_sources import bound_join
+from streamjoin_ds.testing import oracle_table_join
+from tests.support.microbatch import MicroBatches
+
+START = datetime(2024, 1, 1, tzinfo=timezone.utc)
+SCHEMA = pa.schema([("ts", pa.timestamp("us", tz="UTC")), ("x", pa.int64()), ("tag", pa.string())])
+ZONES = pa.schema(
+    [("lo", pa.int64()), ("hi", pa.int64()), ("since", pa.timestamp("us", tz="UTC")), ("zone", pa.string())]
+)
+ROWS = 60  # of a stream
+STEP = {"e": 7, "w": 11}
+
+
+def tuples(name: str, count: int = ROWS) -> list[dict[str, Any]]:
+    return [{"ts": START + timedelta(seconds=n), "x": n * STEP[name] % 31, "tag": f"{name}{n}"} for n in range(count)]
+
+
+def zones(seed: int) -> pa.Table:
+    """Return a version: rows that overlap, one without a key, one that a `where` leaves out."""
+    rows = [
+        {"lo": n * 5 - seed, "hi": n * 5 + 4 + seed, "since": START + timedelta(seconds=3 * n), "zone": f"z{seed}-{n}"}
+        for n in range(6)
+    ]
+    rows += [{"lo": None, "hi": 9, "since": START, "zone": "null"}, {"lo": 0, "hi": 40, "since": START, "zone": "gone"}]
+    return pa.Table.from_pylist(rows, ZONES)
+
+
+def write_streams(folder: Path, names: str = "ew") -> None:
+    for name in names:
+        lines = [f"{row['ts'].isoformat()},{row['x']},{row['tag']}\n" for row in tuples(name)]
+        (folder / f"{name}.csv").write_text("ts,x,tag\n" + "".join(lines))
+
+
+def join_of(folder: Path, names: str = "ew", source: str = "zones", **options: Any) -> StreamJoin:
+    streams = [Stream(name, str(folder / f"{name}.csv"), schema=SCHEMA) for name in names]
+    table = Table("z", str(folder / source), refresh="0s", where="zone <> 'gone'", **options)
+    between = ["abs(e.x - w.x) <= 1"] if len(names) > 1 else []
+    on = [*between, "e.x BETWEEN z.lo AND z.hi", "e.ts >= z.since"]
+    return StreamJoin(streams, on, "9s" if len(names) > 1 else "0s", tables=[table])
+
+
+def write_version(folder: Path, seed: int, kind: str) -> None:
+    if kind == "zones":
+        write_deltalake(str(folder / kind), zones(seed), mode="overwrite")
+        return
+    aside = folder / f"aside-{kind}"
+    if kind.endswith("parquet"):
+        pq.write_table(zones(seed), aside)
+    else:
+        text = {
+            "csv": zones(seed).to_pandas().to_csv(index=False, date_format="%Y-%m-%dT%H:%M:%S+00:00", float_format="%d")
+        }
+        lines = [
+            {k: v if not isinstance(v, datetime) else v.isoformat() for k, v in row.items()}
+            for row in zones(seed).to_pylist()
+        ]
+        text["jsonl"] = "".join(json.dumps(line) + "\n" for line in lines)
+        aside.write_text(text[kind.rpartition(".")[2]])
+    os.replace(aside, folder / kind)
+
+
+def ran(folder: Path, bound: BoundJoin, kind: str, layout: str, **options: Any) -> tuple[MicroBatches, list[int]]:
+    """Return a query after all batches of ten records, and for each the seed of the version that it joined."""
+    write_version(folder, 0, kind)
+    query = MicroBatches(
+        bound,
+        folder / "checkpoint",
+        Layout.parse(layout, len(bound.names)),
+        max_rows_per_batch=15 * len(bound.names),
+        **options,
+    )
+    seeds: list[int] = []
+    while query.step():
+        seeds.append(len(seeds) // 2 if seeds else 0)
+        write_version(folder, (len(seeds)) // 2, kind)
+    return query, seeds
+
+
+def numbers(names: str, rows: Any) -> list[tuple[int, ...]]:
+    return sorted(tuple(row[f"{name}_seq"] for name in [*names, "z"]) for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("names", "kind", "layout", "exchange"),
+    [
+        ("ew", "zones", "2x1", "reference"),
+        ("e", "z.parquet", "2", "packed"),
+        ("e", "z.csv", "1", "rows"),
+        ("ew", "z.jsonl", "1x2", "rows"),
+    ],
+)
+def test_each_batch_joins_the_version_that_was_there_when_it_was_planned(
+    tmp_path: Path, names: str, kind: str, layout: str, exchange: str
+) -> None:
+    write_streams(tmp_path, names)
+    write_version(tmp_path, 0, kind)
+    join = join_of(tmp_path, names, kind, schema=None if kind in ("zones", "z.parquet") else ZONES)
+    query, seeds = ran(tmp_path, bound_join(join), kind, layout, exchange=exchange)
+    assert len(seeds) > 3
+    ledger = sorted(query.companion("ledger").to_pylist(), key=lambda row: (row["batch_id"], row["stream"]))
+    ends, done = [], dict.fromkeys(names, 0)
+    for batch in range(len(seeds)):
+        done |= {row["stream"]: done[row["stream"]] + row["read"] for row in ledger if row["batch_id"] == batch}
+        ends.append(dict(done))
+    versions = [{"z": zones(seed)} for seed in seeds]
+    expected = oracle_table_join(join, {name: tuples(name) for name in names}, versions, ends=ends)
+    found = query.matches().to_pylist()
+    assert numbers(names, found) == numbers(names, expected)
+    assert len(found) > 20
+    zone_of = {numbers(names, [row])[0]: row["z_zone"] for row in expected}
+    assert all(row["z_zone"] == zone_of[numbers(names, [row])[0]] for row in found)
+    told = {row["batch_id"]: json.loads(row["table_versions"]) for row in query.companion("metrics").to_pylist()}
+    assert len({row["z"] for row in told.values()}) == len(set(seeds)) if kind != "zones" else len(told)
+    assert all(row["state_rows"] == 0 for row in query.companion("metrics").to_pylist() if names == "e")
+
+
+def test_a_layout_that_changes_changes_no_row(tmp_path: Path) -> None:
+    found = []
+    for number, schedule in enumerate(((), ((0, "2x1"), (40, "1x2"), (80, "2x2")))):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        write_streams(folder)
+        write_version(folder, 0, "zones")
+        layouts = tuple((rows, Layout.parse(text, 2)) for rows, text in schedule)
+        query, _ = ran(folder, bound_join(join_of(folder)), "zones", "4x1", layout_schedule=layouts)
+        found.append(numbers("ew", query.matches().to_pylist()))
+    assert found[0] == found[1]
+    folder = tmp_path / "one"
+    folder.mkdir()
+    write_streams(folder, "e")
+    write_version(folder, 0, "zones")
+    schedule_of_one = ((0, Layout.parse("2", 1)), (20, Layout.parse("3", 1)))
+    bound = bound_join(join_of(folder, "e"))
+    query, _ = ran(folder, bound, "zones", "3", layout_schedule=schedule_of_one)
+    assert len(numbers("e", query.matches().to_pylist())) == len(set(numbers("e", query.matches().to_pylist())))
+
+
+def test_a_replay_joins_the_version_of_its_offset_although_the_source_is_gone(tmp_path: Path) -> None:
+    write_streams(tmp_path, "e")
+    write_version(tmp_path, 0, "z.parquet")
+    bound = bound_join(join_of(tmp_path, "e", "z.parquet"))
+    query = MicroBatches(bound, tmp_path / "checkpoint", Layout.parse("1", 1), max_rows_per_batch=20)
+    start = query.offset
+    assert query.step()
+    end, states = query.offset, dict(query.states)
+    first = numbers("e", query.matches().to_pylist())
+    os.remove(tmp_path / "z.parquet")
+    query.states.clear()
+    query.batch_id = 0
+    reports = query.cells(query.exchanged(start, end))  # the batch is done again: no source is asked
+    assert sum(json.loads(row.facts)["matches"] for row in reports if row.kind == "cell") == len(first)
+    query.states, query.batch_id = states, 1
+    (block,) = (tmp_path / "checkpoint" / "tables").rglob("*.arrow")
+    block.unlink()
+    query.reader = query.source.streamReader(query.source.schema())
+    with pytest.raises(FileMissingError, match="table z"):
+        query.step()
+    with pytest.raises(BlockMissingError, match=r"z/"):
+        _fresh_cells(query, start, end)
+
+
+def _fresh_cells(query: MicroBatches, start: dict[str, Any], end: dict[str, Any]) -> None:
+    from streamjoin_ds.cell import cell_tables
+
+    cell_tables._kept.clear()
+    query.states.clear()
+    query.batch_id = 0
+    query.cells(query.exchanged(start, end))
+
+
+def test_the_ledger_keeps_the_version_for_a_batch_that_is_cut_anew(tmp_path: Path) -> None:
+    write_streams(tmp_path, "e")
+    write_version(tmp_path, 0, "zones")
+    bound = bound_join(join_of(tmp_path, "e"))
+    query, _ = ran(tmp_path, bound, "zones", "1")
+    last = query.batch_id - 1
+    end = batch_end(tmp_path / "checkpoint", last, bound.join.streams)["e"]
+    assert end.tables == decode_tables(query.offset)
+    (row,) = [row for row in query.companion("ledger").to_pylist() if row["batch_id"] == last]
+    ends = Ends(bound, None)
+    assert not ends.move("e", row)
+    assert decode_tables(ends.offset()) == end.tables
+
+
+def test_a_version_is_looked_for_once_in_refresh_and_its_block_goes_when_no_offset_needs_it(tmp_path: Path) -> None:
+    write_streams(tmp_path, "e")
+    write_version(tmp_path, 0, "z.parquet")
+    join = join_of(tmp_path, "e", "z.parquet")
+    join = join.with_streams(join.streams, [Table("z", str(tmp_path / "z.parquet"), refresh="10s")])
+    now = [0.0]
+    versions = TableVersions(bound_join(join), str(tmp_path / "c"), 3, clock=lambda: now[0])
+    first = versions.decided({})
+    write_version(tmp_path, 1, "z.parquet")
+    now[0] = 9.9
+    assert versions.decided(first) == first
+    now[0] = 10.0
+    second = versions.decided(first)
+    assert second["z"].version != first["z"].version
+    assert second["z"].rows == 8
+    folder = tmp_path / "c" / "tables" / "z"
+    for _ in range(3):
+        versions.committed(second)
+        assert len(list(folder.iterdir())) == 2
+    for _ in range(3):
+        versions.committed(second)
+    assert [file.name for file in folder.iterdir()] == [Path(second["z"].block).name]
+    write_version(tmp_path, 0, "z.parquet")
+    now[0] = 30.0
+    assert versions.decided(second)["z"].version == first["z"].version  # the same bytes are the same version
+
+
+@pytest.mark.parametrize("kind", ["zones", "z.csv", "z.parquet"])
+def test_what_no_version_can_be_is_refused_by_name(tmp_path: Path, kind: str) -> None:
+    write_streams(tmp_path, "e")
+    write_version(tmp_path, 0, kind)
+    bound = bound_join(join_of(tmp_path, "e", kind, schema=ZONES if kind == "z.csv" else None))
+    query = MicroBatches(bound, tmp_path / "checkpoint", Layout.parse("1", 1), max_rows_per_batch=20)
+    assert query.step()
+    if kind == "zones":
+        write_deltalake(str(tmp_path / kind), pa.table({"lo": ["x"]}), mode="overwrite", schema_mode="overwrite")
+    elif kind == "z.parquet":
+        pq.write_table(pa.table({"lo": ["x"]}), tmp_path / kind)
+    else:
+        (tmp_path / kind).write_text("lo,hi,since,zone\nx,1,2024-01-01T00:00:00Z,a\n")
+    with pytest.raises((FileFormatError, SchemaDriftError), match="z"):
+        query.step()
+    write_version(tmp_path, 1, kind) if kind != "zones" else write_deltalake(
+        str(tmp_path / kind), zones(1), mode="overwrite", schema_mode="overwrite"
+    )
+    assert query.step()  # it goes on with a version that can be joined
+
+
+def test_sources_that_are_no_table(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    for table, told in (
+        (Table("z"), "has no source"),
+        (Table("z", str(tmp_path / "folder")), "neither a Delta table nor a file"),
+        (Table("z", str(tmp_path / "a.txt.xml")), "neither a Delta table nor a file"),
+        (Table("z", str(tmp_path / "folder"), format="delta"), "no Delta table"),
+    ):
+        with pytest.raises((ArgumentError, FileFormatError), match=told):
+            open_table(table)
+    with pytest.raises(FileMissingError, match="table z"):
+        open_table(Table("z", str(tmp_path / "a.csv"))).schema()
+    with pytest.raises(OffsetError, match="tables"):
+        decode_tables({"tables": {"z": {"version": 3}}})
+    assert decode_tables({}) == {}
+    assert decode_tables({"tables": {"z": {"version": "3", "block": "b", "rows": 1}}}) == {
+        "z": TableVersion("3", "b", 1)
+    }
+
+
+def test_deleted_rows_of_a_delta_table_are_in_no_version_after(tmp_path: Path) -> None:
+    write_version(tmp_path, 0, "zones")
+    DeltaTable(str(tmp_path / "zones")).delete("zone = 'z0-1'")
+    source = open_table(Table("z", str(tmp_path / "zones")))
+    assert source.newest(None) == "1"
+    assert "z0-1" not in source.rows("1", ZONES)["zone"].to_pylist()
+    assert source.rows("0", ZONES).num_rows == source.rows("1", ZONES).num_rows + 1
