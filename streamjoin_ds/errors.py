@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 __all__ = [
+    "AggregateOverflowError",
     "ArgumentError",
     "BenchError",
     "BlockCorruptError",
@@ -136,6 +137,12 @@ class ColumnError(StreamJoinError, ValueError):
     """A column is unknown, of an unusable type, or its name collides."""
 
     code = "COLUMN"
+
+
+class AggregateOverflowError(StreamJoinError, ArithmeticError):
+    """The sum over a tuple's partners, or a value in it, does not fit the type of its column."""
+
+    code = "AGGREGATE_OVERFLOW"
 
 
 class LayoutError(StreamJoinError, ValueError):

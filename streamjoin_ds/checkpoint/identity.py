@@ -247,7 +247,9 @@ def _changes(old: BoundJoin, new: BoundJoin) -> list[str]:
         changed.append("how")
     if _nearest(old) != _nearest(new):
         changed.append("nearest")
-    if (old.result, _outputs(old)) != (new.result, _outputs(new)) and "how" not in changed:
+    if [one.facts for one in old.aggregates] != [one.facts for one in new.aggregates]:
+        changed.append("reduce")
+    if (old.result, _outputs(old)) != (new.result, _outputs(new)) and not {"how", "reduce"} & set(changed):
         changed.append("select")
     return changed or ["self-pairs"]
 

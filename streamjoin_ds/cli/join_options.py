@@ -17,6 +17,7 @@ _METAVARS = {
     "on": "PREDICATE",
     "where": "CONDITION",
     "window": "WINDOW",
+    "reduce": "NAME=AGGREGATE",
     "select": "COLUMNS",
     "time": "COLUMN",
     "delay": "DURATION",
@@ -51,9 +52,9 @@ _METAVARS = {
 }
 _SWITCHES = {"pin": "--pin/--no-pin", "durable": "--durable/--no-durable"}
 
-_SEVERAL = ("on", "where", "delimiter", "conf")
+_SEVERAL = ("on", "where", "reduce", "delimiter", "conf")
 _SHARED = (
-    "time", "on", "where", "window", "how", "nearest", "nearest_by", "nearest_direction", "select", "delay",
+    "time", "on", "where", "window", "how", "nearest", "nearest_by", "nearest_direction", "reduce", "select", "delay",
     "idle_timeout", "max_ahead", "delimiter", "on_bad_file", "partition_by", "sub_folders", "file_order",
     "finished_after", "on_change", "starting_version", "starting_timestamp", "rate", "refresh", "layout", "cells",
     "exchange", "kernel", "threads", "pin", "index", "order", "merge_runs", "durable", "max_delay", *READING_KEYS,

@@ -57,6 +57,12 @@ _NEAREST = {
 }
 
 
+_SUMMED = {
+    "inner": "inner: tuples of {0} with a partner, and sums over their partners, when all are known",
+    "left": "left: all tuples of {0}, and sums over their partners, when all are known",
+}
+
+
 def explain(
     plan: Plan,
     load: Load | None = None,
@@ -100,10 +106,12 @@ def _join(bound: BoundJoin) -> Iterator[str]:
     told = join.window.describe(join.names) if len(join.names) > 1 else "none: a single stream meets tables alone"
     yield f"  window      {told}"
     if bound.decided:
-        kinds = _HOW if join.nearest is None else _NEAREST
+        kinds = _SUMMED if bound.aggregates else _HOW if join.nearest is None else _NEAREST
         yield f"  how         {kinds[bound.how].format(*join.names)}"
     if join.nearest is not None and bound.distance is not None:
         yield f"  nearest     the {join.nearest.k} of {join.names[1]} with the smallest {bound.distance.text}"
+    for one in bound.aggregates:
+        yield f"  reduce      {one.name} = {one.text}   {one.field.type}"
     for stream, schema in zip(join.streams, bound.schemas, strict=False):
         delay = f", delay {stream.delay}" if stream.delay_us else ""
         columns = f"{len(schema)} columns travel ({', '.join(schema.names)})"

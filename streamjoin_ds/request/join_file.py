@@ -100,6 +100,12 @@ JOIN_KEYS: dict[str, Key] = {
         note="[default: both]",
         one_of=DIRECTIONS,
     ),
+    "reduce": Key(
+        "In place of pairs, a row for each tuple of the first stream, with aggregates over its partners: count(*), "
+        "avg(w.x), arg_min(w.id, abs(e.x - w.x)), ... With how=left also for tuples without a partner.",
+        (TABLE, LIST),
+        example={"n": "count(*)", "mean_x": "avg(w.x)"},
+    ),
     "select": Key("Columns: e.icao24, w.*, e.x - w.x AS gap.", (str, LIST), "[default: all]", example=["e.id", "w.*"]),
     "time": Key("Column of the event time: ts, or e=ts,w=time.", (str, TABLE), "[default: ts]", example="ts"),
     "delay": Key("How late a tuple may be: 30s, or e=30s,w=0s.", (str, TABLE), "[default: 0s]", example="30s"),

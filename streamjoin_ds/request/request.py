@@ -24,6 +24,7 @@ __all__ = [
     "Request",
     "described_streams",
     "given_flags",
+    "reduce_of",
     "request_of",
     "requested",
     "required",
@@ -101,6 +102,7 @@ def request_of(config: Path | None, given: Mapping[str, Any]) -> Request:
         how=facts.get("how", "inner"),
         nearest=_nearest(facts),
         tables=described_tables(tables, in_file, flags),
+        reduce=reduce_of(facts.get("reduce")),
     )
     return requested(join, facts)
 
@@ -120,6 +122,21 @@ def _nearest(facts: Mapping[str, Any]) -> Nearest | None:
         msg = f"nearest_{part} is given without nearest"
         raise ArgumentError(msg, name=f"nearest_{part}", hint="say how many partners of a tuple make rows: nearest = 1")
     return None
+
+
+def reduce_of(given: Mapping[str, str] | Sequence[str] | str | None) -> dict[str, str] | None:
+    """Return the aggregates, given as a table of texts, or as texts ``NAME=AGGREGATE``."""
+    if given is None or isinstance(given, Mapping):
+        return None if given is None else dict(given)
+    hint = "NAME=AGGREGATE, for example n=count(*); in the file a table [reduce] of texts"
+    found: dict[str, str] = {}
+    for text in texts_of(given):
+        name, aggregate = assigned(text, "reduce", hint)
+        if name in found:
+            msg = f"reduce names the column '{name}' twice"
+            raise ArgumentError(msg, name="reduce", hint="give each aggregate its own name")
+        found[name] = aggregate
+    return found
 
 
 def given_flags(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from streamjoin_ds.script.catalog import Catalog, table_name, watermark_of
 from streamjoin_ds.script.conditions import Conditions, Names, Term, column_of
 from streamjoin_ds.script.nearest import nearest_of, ranked_input, written_join
 from streamjoin_ds.script.options import TABLE_KEYS, facts_of, stream_facts
+from streamjoin_ds.script.reduction import reduction_of
 from streamjoin_ds.script.schemas import Schemas
 from streamjoin_ds.script.sql_text import Span, SqlText, Token
 from streamjoin_ds.script.statements import Input, Item, Statement, StreamStatement
@@ -146,6 +147,7 @@ class Asked:
         nearest = nearest_of(self._text, self._query, Conditions(self._text, names, {}), names.streams)
         if not self._has_pairs:
             streams = self._filtered(streams, names)
+        reduce = reduction_of(self._text, self._query, names, self._how, lambda item: self._column_of(item, names))
         selected, columns = self._selected(names, schemas)
         sources = [stream.source for stream in streams if stream.source is not None]
         join = self._located(
@@ -159,6 +161,7 @@ class Asked:
                 how=self._how,
                 nearest=nearest,
                 tables=tables,
+                reduce=reduce,
             )
         )
         facts = self.facts
@@ -191,6 +194,11 @@ class Asked:
         for term in self._terms:  # errors show a condition as it was written, or in its one form (`normalised`)
             if any(str(form) in error.message for form in (term.expression, normalised(term.expression))):
                 return term.span
+        aggregate = next((item for item in self._query.aggregates if item.name == error.name), None)
+        if aggregate is not None:
+            return aggregate.span
+        if error.name == "reduce":
+            return self._query.group_span
         if error.name == "how":
             return next((one.how_span for one in self._query.inputs if one.how != "inner"), None)
         if error.name.startswith("nearest"):
@@ -393,6 +401,9 @@ class Asked:
         found: list[Selected] = []
         columns: list[str] = []
         for item in self._query.items:
+            if item.aggregate:
+                columns.append(item.name or "")
+                continue
             if item.tokens:
                 expression = Conditions(self._text, names, {}).value(item.tokens)
                 self._terms.append(Term(expression, item.span))

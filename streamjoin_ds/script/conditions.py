@@ -101,7 +101,7 @@ class Conditions:
                 hint = "a condition, such as abs(e.x - w.x) <= 0.1, stands on each side of AND"
                 raise self._text.refused(part[-1].span, "a condition is missing beside AND", hint)
             span = part[0].span.to(part[-1].span)
-            written = self._written(part)
+            written = self.written(part)
             try:
                 expression = parse_condition(written)
             except StreamJoinError as error:
@@ -121,12 +121,12 @@ class Conditions:
             It is not understood; the error says where it stands.
         """
         try:
-            return parse_value(self._written(tokens))
+            return parse_value(self.written(tokens))
         except StreamJoinError as error:
             raise self._text.located(error, tokens[0].span.to(tokens[-1].span)) from None
 
-    def _written(self, tokens: Sequence[Token]) -> str:
-        """Return a condition's text as `spec.parse` reads it."""
+    def written(self, tokens: Sequence[Token]) -> str:
+        """Return the text of a condition or of an aggregate as `spec.parse` reads it."""
         inner = next((token for token in tokens if token.word == "SELECT"), None)
         if inner is not None:
             hint = "join the stream that it reads: JOIN w ON ..., or LEFT SEMI JOIN and LEFT ANTI JOIN"

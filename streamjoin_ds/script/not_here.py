@@ -9,10 +9,6 @@ NOT_HERE = {
     "NATURAL": ("NATURAL JOIN is not possible", "name the columns: JOIN w ON e.id = w.id"),
     "LATERAL": ("LATERAL is not possible", "join streams by their names"),
     "USING": ("USING is not possible", "write ON e.id = w.id"),
-    "GROUP BY": (
-        "GROUP BY is not possible yet",
-        "insert the pairs, and sum over the table of results up to its punctuation",
-    ),
     "HAVING": ("HAVING is not possible", "write the condition after WHERE"),
     "QUALIFY": ("QUALIFY is not possible", "write the condition after WHERE"),
     "ORDER BY": (

@@ -30,6 +30,7 @@ _WRITTEN = {
         ("nearest", "nearest_by", "nearest_direction"),
         "write ASOF JOIN w MATCH_CONDITION (e.ts >= w.ts) ON ..., or JOIN w EXACT NEAREST 3 BY DISTANCE ... ON ...",
     ),
+    "reduce": "write aggregates after SELECT, and GROUP BY the first stream's seq",
     "conf": "write SET spark.ui.enabled = false, for example",
 }
 _OF_SESSION = ("master",)

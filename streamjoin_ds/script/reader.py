@@ -7,9 +7,9 @@
     [EXPLAIN] INSERT INTO table [WITH (option = value, ...)] query
     [EXPLAIN] query
 
-    query:  SELECT * | stream.* | stream.column [AS name] | expression AS name, ...
+    query:  SELECT * | stream.* | stream.column [AS name] | expression AS name | aggregate(...) AS name, ...
             FROM stream [alias] {[INNER | LEFT | RIGHT | FULL | SEMI | ANTI | CROSS] JOIN stream [alias] [ON condition]}
-            [WHERE condition]
+            [WHERE condition] [GROUP BY column, ...]
 
     of two streams also:
             FROM stream [alias] [INNER | LEFT] ASOF JOIN stream [alias] MATCH_CONDITION (one >= other) [ON condition]
@@ -24,6 +24,7 @@ import pyarrow as pa
 
 from streamjoin_ds.script.column_types import column_type
 from streamjoin_ds.script.cursor import Cursor
+from streamjoin_ds.script.groups import grouped_columns
 from streamjoin_ds.script.not_here import NOT_HERE
 from streamjoin_ds.script.select_list import select_item
 from streamjoin_ds.script.sql_text import Span, SqlText, Token
@@ -47,7 +48,7 @@ _VALUE = "a value: 'text', a number, TRUE or FALSE"
 _JOIN_WORDS = ("JOIN", "INNER", "LEFT", "RIGHT", "FULL", "CROSS", "SEMI", "ANTI", "NATURAL", "ASOF", "LATERAL")
 # Words of a condition after which an operand follows.
 _GOES_ON = ("AND", "OR", "NOT", "IS", "BETWEEN", "IN", "LIKE", "CASE", "WHEN", "THEN", "ELSE", "INTERVAL")
-_AFTER_QUERY = "JOIN, WHERE, or ; and the next statement"
+_AFTER_QUERY = "JOIN, WHERE, GROUP BY, or ; and the next statement"
 
 
 def statements(text: SqlText) -> list[AnyStatement]:
@@ -230,7 +231,9 @@ class _Reader:
         while (joined := self._joined()) is not None:
             inputs.append(joined)
         where = self._condition() if cursor.took("WHERE") else ()
-        return Query(tuple(items), tuple(inputs), where, self._text.tokens[begin : cursor.place])
+        span = cursor.span
+        group = grouped_columns(cursor) if cursor.took("GROUP BY") else ()
+        return Query(tuple(items), tuple(inputs), where, self._text.tokens[begin : cursor.place], group, span)
 
     def _joined(self) -> Input | None:
         """Read ``, stream`` or ``JOIN stream ON condition``; None if no stream follows."""
@@ -320,7 +323,8 @@ class _Reader:
         return Ranking(k, value, begin.to(value[-1].span), is_similarity=is_similarity)
 
     def _ends_input(self) -> bool:
-        return self._is_nearest() or self._cursor.word in ("ON", "WHERE", "SELECT", *_JOIN_WORDS, *NOT_HERE)
+        words = ("ON", "WHERE", "GROUP BY", "SELECT", *_JOIN_WORDS, *NOT_HERE)
+        return self._is_nearest() or self._cursor.word in words
 
     def _condition(self, *, closes: bool = False) -> tuple[Token, ...]:
         """Return the tokens up to what ends a condition outside of all brackets: a JOIN, WHERE, a comma, the end.
@@ -352,7 +356,7 @@ class _Reader:
             return self._cursor.after() != "("
         if word in NOT_HERE and word not in _JOIN_WORDS:  # after IS, = or AND it is something else
             return before is None or not (before.word in _GOES_ON or (before.kind == "sign" and before.word != ")"))
-        return word in (",", "WHERE", "ON", "SELECT", "INSERT", *_JOIN_WORDS)
+        return word in (",", "WHERE", "GROUP BY", "ON", "SELECT", "INSERT", *_JOIN_WORDS)
 
     def _not_here(self, valid: str) -> NoReturn:
         """Refuse the next token: by what is said of it in `NOT_HERE`, or as not understood."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from streamjoin_ds.script.cursor import Cursor
+from streamjoin_ds.script.groups import aggregate_item
 from streamjoin_ds.script.sql_text import SqlText, Token
 from streamjoin_ds.script.statements import Item
 
@@ -25,6 +26,9 @@ def select_item(text: SqlText, cursor: Cursor) -> Item:
         if cursor.word in ("EXCEPT", "REPLACE"):
             cursor.refuse(", or FROM; name the columns that are wanted")
         return Item(None, None, None, span)
+    aggregate = aggregate_item(cursor)
+    if aggregate is not None:
+        return aggregate
     if cursor.next is None or cursor.word in (";", ",", "FROM"):
         cursor.refuse("a column: stream.column, stream.* or *, or an expression AS name")
     return _column(cursor) if _is_column(cursor) else _expression(text, cursor)

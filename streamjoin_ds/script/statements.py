@@ -53,6 +53,8 @@ class Item:
         Where the entry stands.
     tokens : tuple of Token
         Those of an expression.
+    aggregate : tuple of Token
+        The tokens of an aggregate, ``avg(w.x)``; `stream` and `column` are None then. Empty: it is none.
     """
 
     stream: str | None
@@ -60,6 +62,7 @@ class Item:
     name: str | None
     span: Span
     tokens: tuple[Token, ...] = ()
+    aggregate: tuple[Token, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,12 +121,19 @@ class Input:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """``SELECT items FROM inputs WHERE where``, and all its tokens."""
+    """``SELECT items FROM inputs WHERE where GROUP BY group``, all its tokens, and where GROUP BY stands."""
 
     items: tuple[Item, ...]
     inputs: tuple[Input, ...]
     where: tuple[Token, ...]
     tokens: tuple[Token, ...]
+    group: tuple[Item, ...]
+    group_span: Span
+
+    @property
+    def aggregates(self) -> tuple[Item, ...]:
+        """The entries of the SELECT list that are aggregates."""
+        return tuple(item for item in self.items if item.aggregate)
 
 
 @dataclass(frozen=True, slots=True)

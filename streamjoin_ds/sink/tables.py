@@ -236,6 +236,8 @@ _TYPES = (
 def _storable(kind: pa.DataType) -> bool:
     if pa.types.is_timestamp(kind):
         return bool(kind.unit == "us" and kind.tz in ("UTC", None))
+    if pa.types.is_list(kind):
+        return _storable(kind.value_type)
     return any(test(kind) for test in _TYPES)
 
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from streamjoin_ds.errors import ColumnError
 from streamjoin_ds.spec.bound import BoundJoin
+from streamjoin_ds.spec.bound_aggregate import bound_aggregates
 from streamjoin_ds.spec.bound_columns import column_type_compared, result_columns, travelling_columns
 from streamjoin_ds.spec.condition import Condition, Key, key_number, window_conditions
 from streamjoin_ds.spec.distance import distance_of
@@ -80,13 +81,17 @@ def bind(join: JoinParts, schemas: Mapping[str, pa.Schema]) -> BoundJoin:
     )
     filters = tuple(tuple(term for term in own if term not in bars[n]) for n, own in enumerate(of_streams))
     outputs = outputs_of(join, schemas)
+    aggregates = bound_aggregates(join, schemas)
     distance = distance_of(join, schemas)
     names = join.member_names
     selected = {(names[column.stream], column.column) for column in result}
+    arguments = [argument for one in aggregates for argument in one.arguments]
+    selected |= {(one.column.stream, one.column.name) for one in arguments if one.column is not None}
     compared = {(c.stream, c.name) for p in join.predicates if isinstance(p, Band) for c in (p.left, p.right)}
     kept: list[Term | Output] = [*deciding, *(term for own in bars for term in own), *outputs]
     compared |= {(column.stream, column.name) for column in (() if distance is None else distance.columns)}
     compared |= {(column.stream, column.name) for term in kept for column in term.columns}
+    compared |= {(c.stream, c.name) for one in arguments if one.typed is not None for c in one.columns}
     read = compared | {(column.stream, column.name) for term in terms for column in term.columns}
     finders = finders_of(deciding, number_of, {member.name: member.time for member in join.members})
     return BoundJoin(
@@ -104,6 +109,7 @@ def bind(join: JoinParts, schemas: Mapping[str, pa.Schema]) -> BoundJoin:
         ),
         distance,
         outputs,
+        aggregates,
     )
 
 

@@ -24,6 +24,7 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
+from streamjoin_ds.spec.bound_aggregate import BoundAggregate
 from streamjoin_ds.spec.bound_columns import ResultColumn
 from streamjoin_ds.spec.columns import NANOSECONDS, SEQ, TIMESTAMP, TS, result_type, schema_facts
 from streamjoin_ds.spec.condition import Condition, Key, tighter_times
@@ -81,6 +82,8 @@ class BoundJoin:
         What puts a tuple's partners in order, where only the nearest of them make rows.
     outputs : tuple of Output
         The calculated columns of the result, behind those of `result`.
+    aggregates : tuple of BoundAggregate
+        With `reduce`: the columns that sum up a tuple's partners.
     """
 
     join: JoinParts
@@ -95,6 +98,7 @@ class BoundJoin:
     finders: Finders = NO_FINDERS
     distance: Distance | None = None
     outputs: tuple[Output, ...] = ()
+    aggregates: tuple[BoundAggregate, ...] = ()
 
     @property
     def how(self) -> str:
@@ -262,7 +266,8 @@ class BoundJoin:
             facts["bars"] = [[term.facts for term in terms] for terms in self.bars]
         if self.join.nearest is not None and self.distance is not None:  # the window has the direction
             facts["nearest"] = [self.join.nearest.k, self.distance.facts]
-
+        if self.aggregates:  # likewise
+            facts["reduce"] = [one.facts for one in self.aggregates]
         if self.join.tables:  # likewise; where the rows are does not count, nor does a version
             tables = zip(self.join.tables, self.schemas[len(self.names) :], strict=True)
             facts["tables"] = [{"name": table.name, "columns": schema_facts(schema)} for table, schema in tables]
@@ -284,11 +289,11 @@ class BoundJoin:
     def result_schema(self) -> pa.Schema:
         """Selected and calculated columns, ``<name>_seq``, ``window_id`` if periodic, ``event_time``, ``batch_id``.
 
-        Calculated columns may be null. Selected ones that are compared are never null, nor are the other columns of a
-        result. With `how` (`HOWS`) a row may lack one of the streams: all its columns are null there, its number too. A
-        tuple without a partner may have nulls in compared columns. A row of "semi" and "anti" has the columns of the
-        first stream alone. With `nearest` and several partners ``rank`` numbers them, from 1; a tuple without a partner
-        has none.
+        Aggregates and calculated columns may be null. Selected ones that are compared are never null, nor are the
+        other columns of a result. With `how` (`HOWS`) a row may lack one of the streams: all its columns are null
+        there, its number too. A tuple without a partner may have nulls in compared columns. A row of "semi" and "anti"
+        has the columns of the first stream alone, and so has one of `reduce`, besides its aggregates. With `nearest`
+        and several partners ``rank`` numbers them, from 1; a tuple without a partner has none.
         """
         absent, lonely = self.row_kind.absent, self.row_kind.lonely
         compared = {(n, key.column) for n, keys in enumerate(self.keys) for key in keys if n not in lonely}
@@ -305,6 +310,7 @@ class BoundJoin:
             is_nullable = column.stream in absent or (field.nullable and not never_null)
             fields.append(pa.field(column.name, kind, nullable=is_nullable))
         fields += [pa.field(output.name, output.kind) for output in self.outputs]
+        fields += [one.field for one in self.aggregates]
         fields += [
             pa.field(f"{self.member_names[n]}_seq", pa.int64(), nullable=n in absent) for n in self.row_kind.shown
         ]

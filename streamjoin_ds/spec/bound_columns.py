@@ -74,7 +74,7 @@ def _given_type(join: JoinParts, schemas: Mapping[str, pa.Schema], column: Colum
 
 
 def result_columns(join: JoinParts, schemas: Mapping[str, pa.Schema]) -> tuple[ResultColumn, ...]:
-    """Return the selected columns of streams, in the order of the streams; names of calculated ones are checked too.
+    """Return the selected columns of streams, in the order of the streams; other names of columns are checked too.
 
     Raises
     ------
@@ -98,6 +98,7 @@ def result_columns(join: JoinParts, schemas: Mapping[str, pa.Schema]) -> tuple[R
     folded = {name.lower(): "a column that every result has" for name in taken}
     named = [(result.name, f"{join.member_names[result.stream]}.{result.column}") for result in columns]
     named += [(one.name, str(one.expression)) for one in dict.fromkeys(join.select) if isinstance(one, Calculated)]
+    named += [(one.name, f"'{one}'") for one in join.reduce]
     for name, source in named:
         check_result_name(name, source)
         if name.lower() in folded:

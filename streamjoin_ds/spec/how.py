@@ -11,7 +11,8 @@
     semi     tuples of the first stream with a partner              first
     anti     tuples of the first stream without a partner           first
 
-    with `nearest` a row is a tuple of the first stream and one of its nearest partners:
+    with `nearest` a row is a tuple of the first stream and one of its nearest partners, with `reduce` a tuple of the
+    first stream and sums over its partners:
     inner    tuples of the first stream with a partner              first
     left     tuples of the first stream                             first
 
@@ -71,12 +72,28 @@ _OF_NEAREST = {
     "inner": RowKind((0,), (), (0, 1), has_pairs=False),
     "left": RowKind((0,), (0,), (0, 1), has_pairs=False),
 }
+_OF_PARTNERS = {
+    "inner": RowKind((0,), (), (0,), has_pairs=False),
+    "left": RowKind((0,), (0,), (0,), has_pairs=False),
+}
 
 
-def row_kind(how: str, streams: int, *, of_nearest: bool = False) -> RowKind:
-    """Return what the rows of a join of so many streams are about; `of_nearest`: a tuple and a nearest partner."""
+def row_kind(how: str, streams: int, *, of_nearest: bool = False, of_partners: bool = False) -> RowKind:
+    """Return what the rows of a join of so many streams are about.
+
+    Parameters
+    ----------
+    how : str
+    streams : int
+    of_nearest : bool
+        A row is a tuple and one of its nearest partners.
+    of_partners : bool
+        A row sums up a tuple's partners.
+    """
     if of_nearest:
         return _OF_NEAREST[how]
+    if of_partners:
+        return _OF_PARTNERS[how]
     return RowKind((), (), tuple(range(streams)), has_pairs=True) if how == "inner" else _KINDS[how]
 
 
@@ -85,8 +102,20 @@ def has_pairs(how: str) -> bool:
     return how not in ("semi", "anti")
 
 
-def check_how(how: object, streams: int, window: WindowKind, *, has_tables: bool = False) -> str:
+def check_how(
+    how: object, streams: int, window: WindowKind, *, of_partners: bool = False, has_tables: bool = False
+) -> str:
     """Return the kind of a join; refuse one that is unknown, or has no meaning for these streams and this window.
+
+    Parameters
+    ----------
+    how : object
+        What was asked for.
+    streams : int
+        How many streams the join has.
+    window : WindowKind
+    of_partners : bool
+        Whether a row sums up the partners of a tuple (`reduce`).
 
     Raises
     ------
@@ -98,15 +127,21 @@ def check_how(how: object, streams: int, window: WindowKind, *, has_tables: bool
     if not isinstance(how, str) or how not in HOWS:
         msg = "how is not the name of a kind of join"
         raise ArgumentError(msg, name="how", hint=f"one of {', '.join(HOWS)}")
-    if how == "inner":
+    if of_partners and how not in _OF_PARTNERS:
+        msg = f"how={how} is not possible with reduce: a row sums up the partners of a tuple of the first stream"
+        hint = "inner has the tuples with a partner, left all; put the stream first whose tuples are to have rows"
+        raise ArgumentError(msg, name="how", hint=hint)
+    if how == "inner" and not of_partners:
         return how
+    name, asked = ("reduce", "reduce") if of_partners else ("how", f"how={how}")
+    without = "leave out reduce" if of_partners else "use inner"
     if has_tables:
-        msg = f"how={how} joins two streams, and the join has a table: its rows come by inner alone"
-        raise ArgumentError(msg, name="how", hint="use inner, or join without the table")
+        msg = f"{asked} joins two streams, and the join has a table: its rows come by inner alone"
+        raise ArgumentError(msg, name=name, hint=f"{without}, or join without the table")
     if streams != 2:
-        msg = f"how={how} needs two streams, and the join has {streams}"
-        raise ArgumentError(msg, name="how", hint="join two streams, or use inner")
+        msg = f"{asked} needs two streams, and the join has {streams}"
+        raise ArgumentError(msg, name=name, hint=f"join two streams, or {without}")
     if window.kind != "time":
-        msg = f"how={how} needs a time window: for a {window.kind} window no event time says when a tuple is decided"
-        raise WindowError(msg, name="how", hint="use a time window (15s), or inner")
+        msg = f"{asked} needs a time window: for a {window.kind} window no event time says when a tuple is decided"
+        raise WindowError(msg, name=name, hint=f"use a time window (15s), or {without}")
     return how

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from streamjoin_ds.errors import ArgumentError, WindowError
+from streamjoin_ds.spec.aggregate import Aggregate
+from streamjoin_ds.spec.asked_aggregates import asked_aggregates
 from streamjoin_ds.spec.binding import bind
 from streamjoin_ds.spec.bound import BoundJoin
 from streamjoin_ds.spec.columns import names_hint
@@ -61,6 +63,12 @@ class Join(JoinParts):
         Of the partners of a tuple of the first stream only the nearest make rows, which come as those of `how` do:
         ``Nearest(k=1, by="abs(e.x - w.x)", direction="backward")``. With `how` "inner" a tuple without a partner makes
         no row, with "left" one with nulls. It needs two streams and a time window.
+    reduce : mapping of str to str, optional
+        Aggregates over a tuple's partners, in place of the pairs: ``{"n": "count(*)", "mean_t": "avg(w.temperature)"}``
+        (`streamjoin_ds.spec.aggregate`). A row is then a tuple of the first stream and these columns. It comes once,
+        at the tuple's horizon, and is a function of the set of its partners. With how="inner" the tuples that have a
+        partner have rows, with "left" all: their count is 0, their collection empty, all else null. The second
+        stream's columns are in aggregates only. Two streams and a time window are needed.
 
     tables : sequence of Table
         Tables beside the streams, eight members in all. Their rows have no event time and no window: each tuple meets
@@ -83,6 +91,7 @@ class Join(JoinParts):
         how: str = "inner",
         nearest: Nearest | None = None,
         tables: Sequence[Table] = (),
+        reduce: Mapping[str, str] | Sequence[Aggregate] | None = None,
     ) -> None:
         streams, tables = tuple(streams), tuple(tables)
         for stream in streams:
@@ -103,7 +112,11 @@ class Join(JoinParts):
         set_field(self, "tables", tables)
         set_field(self, "predicates", predicates)
         window = parse_window(window, names)
-        how = check_how(how, len(streams), window, has_tables=bool(tables))
+        aggregates = asked_aggregates(reduce, names)
+        if aggregates and nearest is not None:
+            msg = "reduce is not possible with nearest: it sums up all partners of a tuple"
+            raise ArgumentError(msg, name="reduce", hint="leave out one of the two; arg_min(x, by) is of the nearest")
+        how = check_how(how, len(streams), window, of_partners=bool(aggregates), has_tables=bool(tables))
         check_nearest_beside(nearest, tables)
         nearest = check_nearest(nearest, how, len(streams), window)
         set_field(self, "nearest", nearest)
@@ -111,8 +124,9 @@ class Join(JoinParts):
         _check_partitions(streams, self.window)
         check_window(streams, self.window)
         set_field(self, "how", how)
+        set_field(self, "reduce", aggregates)
         shown = [every[n] for n in self.row_kind.shown]
-        set_field(self, "select", selected(select, every, shown, self.how))
+        set_field(self, "select", selected(select, every, shown, self.asked))
         set_field(self, "include_self_pairs", bool(include_self_pairs))
         declared = {member.name: member.schema for member in self.members if member.schema is not None}
         if len(declared) == len(every):
@@ -130,13 +144,14 @@ class Join(JoinParts):
             how=facts.get("how", "inner"),
             nearest=Nearest.from_facts(facts["nearest"]) if "nearest" in facts else None,
             tables=[Table.from_facts(table) for table in facts.get("tables", ())],
+            reduce=[Aggregate.from_facts(aggregate) for aggregate in facts.get("reduce", ())],
         )
 
     def with_streams(self, streams: Sequence[Stream], tables: Sequence[Table] | None = None) -> Join:
         """Return this join over other streams and tables, which have the same names in the same order."""
         parts = self.predicates, self.window, self.select
         tables = self.tables if tables is None else tables
-        kind = {"how": self.how, "nearest": self.nearest, "tables": tables}
+        kind = {"how": self.how, "nearest": self.nearest, "tables": tables, "reduce": self.reduce}
         return Join(streams, *parts, include_self_pairs=self.include_self_pairs, **kind)  # type: ignore[arg-type]
 
 

@@ -9,6 +9,7 @@ from decimal import Decimal
 from functools import cached_property
 from typing import Any
 
+from streamjoin_ds.spec.aggregate import Aggregate
 from streamjoin_ds.spec.expression import Predicate, expression_facts, expression_from
 from streamjoin_ds.spec.how import RowKind, row_kind
 from streamjoin_ds.spec.nearest import Nearest
@@ -32,6 +33,7 @@ class JoinParts:
     include_self_pairs: bool
     how: str
     nearest: Nearest | None
+    reduce: tuple[Aggregate, ...]
 
     tables: tuple[Table, ...]
 
@@ -43,12 +45,12 @@ class JoinParts:
     @cached_property
     def row_kind(self) -> RowKind:
         """What the rows of the join are about."""
-        return row_kind(self.how, len(self.members), of_nearest=self.nearest is not None)
+        return row_kind(self.how, len(self.members), of_nearest=self.nearest is not None, of_partners=bool(self.reduce))
 
     @property
     def asked(self) -> str:
-        """What of the join has its tuples decided at their horizon, as a user wrote it: "how=left" or "nearest"."""
-        return f"how={self.how}" if self.nearest is None else "nearest"
+        """What of the join has its tuples decided at their horizon, as a user wrote it: "how=left", "nearest"."""
+        return "reduce" if self.reduce else f"how={self.how}" if self.nearest is None else "nearest"
 
     @cached_property
     def members(self) -> tuple[Stream | Table, ...]:
@@ -72,6 +74,7 @@ class JoinParts:
             **({} if self.how == "inner" else {"how": self.how}),
             **({} if self.nearest is None else {"nearest": self.nearest.to_facts()}),
             **({"tables": [table.to_facts() for table in self.tables]} if self.tables else {}),
+            **({"reduce": [one.to_facts() for one in self.reduce]} if self.reduce else {}),
         }
 
 

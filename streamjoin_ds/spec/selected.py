@@ -42,7 +42,7 @@ Selected = str | Calculated
 
 
 def selected(
-    select: str | Iterable[Selected] | None, names: Sequence[str], shown: Sequence[str], how: str
+    select: str | Iterable[Selected] | None, names: Sequence[str], shown: Sequence[str], asked: str
 ) -> tuple[Selected, ...]:
     """Return what a join selects; columns stay texts, expressions are read.
 
@@ -52,8 +52,8 @@ def selected(
         Parts of one text are separated by commas outside of brackets. None: all columns of the streams of `shown`.
     names, shown : sequence of str
         The join's streams, and those whose columns its rows have.
-    how : str
-        The kind of the join, for errors.
+    asked : str
+        What of the join says which streams are shown (`JoinParts.asked`), for errors.
 
     Raises
     ------
@@ -73,8 +73,9 @@ def selected(
                 msg = f"select names the stream '{stream}', which is not in the join"
                 raise ColumnError(msg, name=str(one), hint=names_hint(stream, names, "the streams are"))
             if stream not in shown:
-                msg = f"select names the stream '{stream}', but a row of how={how} has a tuple of {names[0]} alone"
-                raise ColumnError(msg, name=str(one), hint=f"select columns of {names[0]}, or use inner or left")
+                msg = f"select names the stream '{stream}', but a row of {asked} has a tuple of {names[0]} alone"
+                others = ", and aggregates of the other's" if asked == "reduce" else ", or use inner or left"
+                raise ColumnError(msg, name=str(one), hint=f"select columns of {names[0]}{others}")
     return found
 
 

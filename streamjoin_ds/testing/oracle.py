@@ -17,8 +17,9 @@ from streamjoin_ds.spec.join import Join
 from streamjoin_ds.spec.periodic_window import PeriodicWindow
 from streamjoin_ds.spec.predicate import Band
 from streamjoin_ds.testing.partners import Times, nearest_rows, rows_of_kind
+from streamjoin_ds.testing.sums import oracle_aggregates
 from streamjoin_ds.testing.values import column_value, event_time_us, oracle_outputs, oracle_value, plain_value
-from streamjoin_ds.testing.windows import in_count_window, windows_of
+from streamjoin_ds.testing.windows import common_windows, in_windows
 
 __all__ = [
     "ahead_rows",
@@ -81,16 +82,17 @@ def oracle_join(
     Returns
     -------
     list of dict
-        ``<stream>_<column>`` of every stream and column, ``<stream>_seq``, what is calculated by its name, and
-        ``event_time_us``; for periodic windows also ``window_id``, and ``rank`` where a tuple may have several nearest
-        partners. All are None for a stream that lacks (`how`); a semi or anti join has the first stream's alone. Sorted
-        by the numbers and the window, None last; nearest partners by their rank.
+        ``<stream>_<column>`` of every stream and column, ``<stream>_seq``, what is calculated and aggregates by their
+        names, and ``event_time_us``; for periodic windows also ``window_id``, and ``rank`` where a tuple may have
+        several nearest partners. All are None for a stream that lacks (`how`); a semi or anti join has the first
+        stream's alone. Sorted by the numbers and the window, None last; nearest partners by their rank.
     """
     rows = {name: _listed(streams[name]) for name in join.names}
     times, results = _times(join, rows, ends, idle), []
     ranks: dict[int, int] = {}
     before, place = None, 0
     known: dict[str, Any] = {"lateness": lateness, "ends": ends, "idle": idle, "partitions": partitions}
+    pairs = _combinations(join, rows, **known)[2] if join.reduce else []
     for numbers in oracle_numbers(join, rows, until_us=until_us, seqs=seqs, **known):
         result: dict[str, Any] = {}
         for name, number in zip(join.names, numbers, strict=False):
@@ -100,6 +102,12 @@ def oracle_join(
             result[f"{name}_seq"] = number
         chosen = {n: None if m is None else rows[n][m] for n, m in zip(join.names, numbers, strict=False)}
         result.update(oracle_outputs(join, chosen))
+        if join.reduce:
+            (own_name, other_name), (own, *_) = join.names, numbers
+            of = seqs.get(other_name)
+            others = [other for one, other in pairs if one == own]
+            partners = [(times[1][n], n if of is None else of[n], rows[other_name][n]) for n in others]
+            result.update(oracle_aggregates(join, rows[own_name][own], partners))  # type: ignore[arg-type]
         found = [times[stream][number] for stream, number in enumerate(numbers) if number is not None]
         found = found if join.nearest is None else found[:1]
         result["event_time_us"] = max(time for time in found if time is not None)
@@ -109,7 +117,7 @@ def oracle_join(
         if isinstance(join.window, PeriodicWindow):
             # `oracle_numbers` repeats a result for each window, one after the other.
             place = place + 1 if numbers == before else 0
-            result["window_id"] = _common_windows(join, times, numbers)[place]
+            result["window_id"] = common_windows(join, times, numbers)[place]
         before = numbers
         results.append(result)
     return results
@@ -134,6 +142,17 @@ def oracle_numbers(
     Arguments as for `oracle_join`.
     """
     rows = {name: _listed(streams[name]) for name in join.names}
+    times, usable, found = _combinations(join, rows, lateness=lateness, ends=ends, idle=idle, partitions=partitions)
+    if join.nearest is not None:
+        return nearest_rows(join, rows, times, usable, found, until_us, seqs.get(join.names[1]))
+    return rows_of_kind(join, times, usable, found, until_us) if join.row_kind.decided else sorted(found)
+
+
+def _combinations(
+    join: Join, streams: Mapping[str, Rows], *, lateness: bool, ends: Ends, idle: Idle, partitions: Partitions
+) -> tuple[Times, Sequence[Sequence[int]], list[tuple[int, ...]]]:
+    """Return the event times, the numbers of the tuples that may have partners, and the pairs or combinations."""
+    rows = {name: _listed(streams[name]) for name in join.names}
     order: dict[str, list[int]] = {name: [] for name in join.names}
     if isinstance(join.window, CountWindow):
         for place, (name, _) in enumerate(source_order(join, rows, ends, idle)):
@@ -151,13 +170,11 @@ def oracle_numbers(
             (*numbers, number)
             for numbers in partial
             for number in usable[place]
-            if _in_windows(join, times, places, numbers, number) and _joins(join, rows, numbers, place, number)
+            if in_windows(join, times, places, numbers, number) and _joins(join, rows, numbers, place, number)
         ]
     if isinstance(join.window, PeriodicWindow):
-        partial = [numbers for numbers in partial for _ in _common_windows(join, times, numbers)]
-    if join.nearest is not None:
-        return nearest_rows(join, rows, times, usable, partial, until_us, seqs.get(join.names[1]))
-    return sorted(partial) if join.how == "inner" else rows_of_kind(join, times, usable, partial, until_us)
+        partial = [numbers for numbers in partial for _ in common_windows(join, times, numbers)]
+    return times, usable, partial
 
 
 def _columns(join: Join, name: str, rows: Rows) -> list[str]:
@@ -327,34 +344,6 @@ def source_order(join: Join, streams: Mapping[str, Rows], ends: Ends = (), idle:
             batch = sum(end[name] <= number for end in ends)
             keys.append((batch, largest, stream, number))
     return [(join.names[stream], number) for _, _, stream, number in sorted(keys)]
-
-
-def _common_windows(join: Join, times: Times, numbers: Sequence[int]) -> list[int]:
-    assert isinstance(join.window, PeriodicWindow)
-    common: set[int] | None = None
-    for stream, number in enumerate(numbers):
-        time = times[stream][number]
-        assert time is not None
-        windows = windows_of(join.window, stream, time)
-        common = windows if common is None else common & windows
-    return sorted(common or ())
-
-
-def _in_windows(join: Join, times: Times, order: Sequence[Sequence[int]], numbers: Sequence[int], number: int) -> bool:
-    """Whether the window rule holds between a tuple of the next stream and the tuples of all streams before it."""
-    place = len(numbers)
-    if isinstance(join.window, PeriodicWindow):
-        return bool(_common_windows(join, times, [*numbers, number]))
-    if isinstance(join.window, CountWindow):
-        return all(in_count_window(join.window, order, (n, numbers[n]), (place, number)) for n in range(place))
-    time = times[place][number]
-    assert time is not None
-    for n in range(place):
-        other_time = times[n][numbers[n]]
-        assert other_time is not None
-        if not -join.window.extent(n) <= other_time - time <= join.window.extent(place):
-            return False
-    return True
 
 
 def _joins(join: Join, rows: Mapping[str, Sequence[Row]], numbers: Sequence[int], place: int, number: int) -> bool:

@@ -23,13 +23,14 @@ def rows_of_kind(
     pairs: Sequence[tuple[int, ...]],
     until_us: int | None,
 ) -> list[tuple[Any, ...]]:
-    """Return the results of a join of another kind than inner, from its pairs."""
+    """Return the results of a join of another kind than inner, or of one that sums up partners, from its pairs."""
     lonely: list[list[int]] = []
     for stream, numbers in enumerate(usable):
         found = {pair[stream] for pair in pairs}
-        wanted = [number for number in numbers if (number in found) == (join.how == "semi")]
+        wanted = [number for number in numbers if (number in found) == (join.how in ("semi", "inner"))]
+        wanted = [*numbers] if join.reduce and join.how == "left" else wanted
         lonely.append([n for n in wanted if _is_decided(join, stream, times[stream][n], until_us)])
-    if join.how in ("semi", "anti"):
+    if join.how in ("semi", "anti") or join.reduce:
         return sorted((number,) for number in lonely[0])
     rows: list[tuple[Any, ...]] = list(pairs)
     if join.how in ("left", "full"):

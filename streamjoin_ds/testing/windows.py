@@ -1,16 +1,20 @@
-"""Which tuples are in which windows, in plain Python: count windows and periodic ones."""
+"""The window rule in plain Python: which tuples of several streams may meet."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeAlias
 
 from streamjoin_ds.spec.count_window import CountWindow
+from streamjoin_ds.spec.join import Join
 from streamjoin_ds.spec.periodic_window import PeriodicWindow
 
-__all__ = ["in_count_window", "windows_of"]
+__all__ = ["common_windows", "in_windows"]
+
+Times: TypeAlias = "Sequence[Sequence[int | None]]"  # microseconds of every stream's records
 
 
-def in_count_window(
+def _in_count_window(
     window: CountWindow, order: Sequence[Sequence[int]], left: tuple[int, int], right: tuple[int, int]
 ) -> bool:
     """Whether the earlier of two tuples is among the last k of its stream that precede the later one.
@@ -23,7 +27,7 @@ def in_count_window(
     return number in preceding[max(len(preceding) - window.counts[stream], 0) :]
 
 
-def windows_of(window: PeriodicWindow, stream: int, time: int) -> set[int]:
+def _windows_of(window: PeriodicWindow, stream: int, time: int) -> set[int]:
     """Return the ids of the windows ``(i*T - W, i*T]`` that hold a time, as the first stream counts them.
 
     Ids that an int64 cannot hold are left out.
@@ -32,3 +36,32 @@ def windows_of(window: PeriodicWindow, stream: int, time: int) -> set[int]:
     near = range(time // every_us - 1, (time + window_us) // every_us + 2)
     ids = {i - window.lags[stream] for i in near if i * every_us - window_us < time <= i * every_us}
     return {i for i in ids if -(1 << 63) <= i < 1 << 63}
+
+
+def common_windows(join: Join, times: Times, numbers: Sequence[int]) -> list[int]:
+    """Return the ids of the periodic windows that some tuples share, given by their numbers."""
+    assert isinstance(join.window, PeriodicWindow)
+    common: set[int] | None = None
+    for stream, number in enumerate(numbers):
+        time = times[stream][number]
+        assert time is not None
+        windows = _windows_of(join.window, stream, time)
+        common = windows if common is None else common & windows
+    return sorted(common or ())
+
+
+def in_windows(join: Join, times: Times, order: Sequence[Sequence[int]], numbers: Sequence[int], number: int) -> bool:
+    """Whether the window rule holds between a tuple of the next stream and the tuples of all streams before it."""
+    place = len(numbers)
+    if isinstance(join.window, PeriodicWindow):
+        return bool(common_windows(join, times, [*numbers, number]))
+    if isinstance(join.window, CountWindow):
+        return all(_in_count_window(join.window, order, (n, numbers[n]), (place, number)) for n in range(place))
+    time = times[place][number]
+    assert time is not None
+    for n in range(place):
+        other_time = times[n][numbers[n]]
+        assert other_time is not None
+        if not -join.window.extent(n) <= other_time - time <= join.window.extent(place):
+            return False
+    return True

@@ -14,6 +14,7 @@ _COUNT, _IDS = "spec.count_window:CountWindow.", "engine.probe.window_ids:Window
 _ADD, _KEPT = "exchange.outbox:Outbox.add", "kept = self._plan.bound.let_through(self._stream, tuples)"
 _STORE = "blocks.store:BlockStore"
 _BOUND = "spec.bound:BoundJoin."
+_AGGREGATION = "engine.probe.aggregation."
 _GUESTS = "cell.epoch_windows:EpochWindows.push_guests"
 _RANGES = "plan.range_layout:RangeLayout."
 
@@ -557,6 +558,30 @@ BUGS = (
         "tuples with null keys make no row",
         ("engine.probe.horizons:Horizons.joined_by", "if stream in alone", "if False"),
         asks=("how",),
+    ),
+    # --- sums over partners
+    _bug(
+        "partners are collected in the order in which they are found",
+        (
+            _AGGREGATION + "held:Collected._shrink",
+            "np.lexsort((numbers, times, positions))",
+            "np.lexsort((positions,))",
+        ),
+        asks=("reduce",),
+    ),
+    _bug(
+        "floats are added as they come",
+        (
+            _AGGREGATION + "exact_sums:FloatSums.add",
+            "is_finite = np.isfinite(values)",
+            "is_finite = np.zeros(len(values), np.bool_)",
+        ),
+        asks=("reduce",),
+    ),
+    _bug(
+        "a tuple without a partner is summed up where only those with one are",
+        ("engine.probe.horizons:Horizons._summed_piece", "arrived.stream not in self._lonely and not", "False and not"),
+        asks=("reduce",),
     ),
     _bug(
         "the partners of a tuple lie in several cells",

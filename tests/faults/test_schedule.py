@@ -22,7 +22,9 @@ from tests.faults.model.schedule import (
     PARTS_FROM,
     POINTS,
     RANGES_FROM,
+    REDUCES_FROM,
     SELVES_FROM,
+    TABLES_FROM,
     UPKEEP_POINTS,
     WRITES,
     Fault,
@@ -71,7 +73,7 @@ def test_seeds_draw_every_ask_and_many_together() -> None:
     asked = {seed: random_schedule(seed).asks for seed in seeds}
     clocks = {name for seed in range(CLOCKS_FROM, CLOCKS_FROM + 60) for name in random_schedule(seed).asks}
     changes = {"quarantine", "settings", "upkeep"}
-    before = set(ASKS) - {"relaid", "cores", "ranges", "parted", "found", "how", "nearest"}
+    before = set(ASKS) - {"relaid", "cores", "ranges", "parted", "found", "how", "nearest", "tables", "reduce"}
     assert {name for asks in asked.values() for name in asks} == before - {"idle", "future"} - changes
     assert clocks == before - changes
     drawn = {
@@ -85,15 +87,20 @@ def test_seeds_draw_every_ask_and_many_together() -> None:
             FOUND_FROM,
             HOWS_FROM,
             NEAREST_FROM,
+            TABLES_FROM,
+            REDUCES_FROM,
         )
     }  # fmt: skip
     relaid, moved = before | {"relaid"}, before | {"relaid", "cores"}
-    decided = set(ASKS) - {"nearest"}
+    tables = set(ASKS) - {"reduce"}
+    nearest = tables - {"tables"}
+    decided = nearest - {"nearest"}
     found = decided - {"how"}
     parted = found - {"found"}
     ranges = parted - {"parted"}
     expected = {CHANGES_FROM: before, LAYOUTS_FROM: relaid, CORES_FROM: moved, RANGES_FROM: ranges}
-    assert drawn == {**expected, PARTS_FROM: parted, FOUND_FROM: found, HOWS_FROM: decided, NEAREST_FROM: set(ASKS)}
+    expected |= {PARTS_FROM: parted, FOUND_FROM: found, HOWS_FROM: decided, NEAREST_FROM: nearest, TABLES_FROM: tables}
+    assert drawn == {**expected, REDUCES_FROM: set(ASKS)}
     assert max(map(len, asked.values())) >= 3
     assert sum(not asks for asks in asked.values()) > 60
     assert sum("self" in asks for asks in asked.values()) > 20

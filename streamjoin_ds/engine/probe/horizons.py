@@ -5,9 +5,9 @@
     new tuples ──► waiting ──► horizon ──► probe ──► reduction ──► result rows
                    (storage)   passed      windows    partners     nulls for the stream that lacks
 
-A reduction says what becomes of a tuple's partners (`Reduction`). Here it is whether there is any: `HasPartner`. What
-is known of a waiting tuple's partners is not kept: they are found when it is decided. Only a tuple that is in a pair of
-the very push that brings it does not begin to wait, where no row of it alone can follow.
+A reduction says what becomes of a tuple's partners (`Reduction`): whether there is any (`HasPartner`), or sums over
+them (`aggregation`). What is known of a waiting tuple's partners is not kept: they are found when it is decided. Only a
+tuple that is in a pair of the very push that brings it does not begin to wait, where no row of it alone can follow.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streamjoin_ds.engine.arrays.columns import filtered, one_batch
+from streamjoin_ds.engine.probe.aggregation import Aggregation, aggregates_of_none
 from streamjoin_ds.engine.probe.nearest import NearestPartners, NearestRows
 from streamjoin_ds.engine.probe.pipeline import JoinPipeline, ProbeBatch
 from streamjoin_ds.engine.probe.results import inside_columns
@@ -38,6 +39,7 @@ __all__ = ["HasPartner", "Horizons", "NewPartners"]
 Int32 = npt.NDArray[np.int32]
 Int64 = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
+_NONE: Mapping[str, pa.Array] = {}
 
 
 class HasPartner:
@@ -207,11 +209,16 @@ class Horizons:
                 run = form.sealed(tuples) if tuples.num_rows > form.tailed_rows else form.arrived(tuples)
                 selection = Selection.whole(run)
                 arrived = ProbeBatch(stream, selection, (1 - stream,), tuple(windows))
-                decided = self._piece if self._nearest is None else self._nearest_piece
-                pieces = [decided(part) for part in self._joining.shares(arrived)]
+                decided, most = self._piece, len(selection)
+                if self._nearest is not None:
+                    decided = self._nearest_piece
+                elif self._bound.aggregates:
+                    decided, most = self._summed_piece, self._tuning.summed_rows
+                pieces = [decided(part) for part in self._joining.shares(arrived, most)]
                 yield from self._joining.reduced(pieces)
             for batch in lonely:
-                yield from self._joining.cut(self._rows[stream].table(batch))
+                made = aggregates_of_none(self._bound, batch.num_rows)
+                yield from self._joining.cut(self._rows[stream].table(batch, made))
 
     def _piece(self, arrived: ProbeBatch) -> ChunkCoroutine[pa.Table]:
         """Yield the rows of some decided tuples, after all their partners were found."""
@@ -222,6 +229,17 @@ class Horizons:
         if mask.any():
             tuples = selection.run_set.runs[0].tuples.slice(selection.begin, len(selection))
             yield from self._joining.cut(self._rows[arrived.stream].table(filtered(tuples, mask)))
+
+    def _summed_piece(self, arrived: ProbeBatch) -> ChunkCoroutine[pa.Table]:
+        """Yield the rows of some decided tuples with the aggregates over their partners, in order."""
+        selection = arrived.selection
+        aggregation = Aggregation(self._bound, arrived.stream, selection)
+        yield from self._joining.reducing(arrived, aggregation)
+        tuples = selection.run_set.runs[0].tuples.slice(selection.begin, len(selection))
+        table = self._rows[arrived.stream].table(tuples, aggregation.columns())
+        if arrived.stream not in self._lonely and not aggregation.mask.all():
+            table = table.filter(pa.array(aggregation.mask))
+        yield from self._joining.cut(table)
 
     def _nearest_piece(self, arrived: ProbeBatch) -> ChunkCoroutine[pa.Table]:
         """Yield the rows of some decided tuples with their nearest partners, and of those without one, in order."""
@@ -294,7 +312,7 @@ class DecidingPush:
 
 
 class _RowsOfOne:
-    """Result rows that have a tuple of one stream, and nulls for the other."""
+    """Result rows that have a tuple of one stream, nulls for the other, and the aggregates that were made."""
 
     def __init__(self, bound: BoundJoin, stream: int) -> None:
         self._schema = pa.schema([field for field in bound.result_schema if field.name != "batch_id"])
@@ -310,10 +328,13 @@ class _RowsOfOne:
             for column, (of, name) in inside_columns(bound).items()
         }
 
-    def table(self, tuples: pa.RecordBatch) -> pa.Table:
-        """Return a row for each tuple, in their order."""
+    def table(self, tuples: pa.RecordBatch, made: Mapping[str, pa.Array] = _NONE) -> pa.Table:
+        """Return a row for each tuple, in their order; `made` has the columns that are no tuple's, by name."""
         columns = []
         for field, name in zip(self._schema, self._inside, strict=True):
+            if field.name in made:
+                columns.append(made[field.name])
+                continue
             if field.name in self._outputs:
                 columns.append(self._outputs[field.name].values(tuples.num_rows, partial(self._column, tuples)))
                 continue

@@ -181,10 +181,10 @@ class JoinPipeline:
         for begin, end in self.cuts(table.num_rows):
             yield table.slice(begin, end - begin)
 
-    def shares(self, arrived: ProbeBatch) -> list[ProbeBatch]:
-        """Return tuples that are to be reduced, cut for the threads."""
+    def shares(self, arrived: ProbeBatch, most: int) -> list[ProbeBatch]:
+        """Return tuples that are to be reduced, cut for the threads, and into batches of so many at most."""
         count = len(arrived.selection)
-        edges = even_edges(count, max(min(self._threads, count // self._slice_probes), 1))
+        edges = even_edges(count, max(min(self._threads, count // self._slice_probes), -(-count // most), 1))
         return [arrived.part(begin, end) for begin, end in pairwise(edges)]
 
     def _found(self, pieces: Sequence[_Tables], count: int) -> Generator[pa.Table]:

@@ -180,6 +180,10 @@ class WaitingTuning:
     """Rows of a piece that is put together, at most. Not measured; it bounds how long one push takes for it, and how
     much longer than it must a piece is kept."""
 
+    summed_rows: int = 1 << 13
+    """Decided tuples whose partners are summed up at a time (`probe/aggregation`), at most. Not measured; it bounds the
+    values that are held for them, and keeps their sums in the second-level cache."""
+
 
 @dataclass(frozen=True, slots=True)
 class NearestTuning:

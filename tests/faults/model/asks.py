@@ -41,6 +41,20 @@ _FINDING = (
     ("{0}.y IS NOT DISTINCT FROM {1}.y", ""),
     ("{0}.ts >= {1}.ts - INTERVAL 750 MILLISECONDS", ""),
 )
+# Aggregates over partners: what depends on the order in which floats are added, or partners come, is among them.
+_REDUCE = {
+    "n": "count(*)",
+    "known": "count({1}.y)",
+    "total": "sum({1}.x)",
+    "thirds": "sum({1}.y / 3)",
+    "mean": "avg({0}.y - {1}.y)",
+    "spread": "stddev({1}.y / 7)",
+    "least": "min({1}.y)",
+    "by": "arg_min({1}.x, abs({0}.x - {1}.x))",
+    "last": "last({1}.x)",
+    "half": "quantile({1}.x, 0.5)",
+    "some": "collect({1}.x, 3)",
+}
 _WHERES = ("x <> 1", "y <= 0.5 OR y IS NULL", "y IS NOT NULL", "x + y < 1.5")
 
 
@@ -131,11 +145,18 @@ def asked_of(schedule: Schedule) -> Asked:
         near = random.Random(f"nearest {schedule.seed}")
         by = near.choice(_DISTANCES).format(*near.choice((names, names[::-1])))
         how, nearest = near.choice(("inner", "left")), Nearest(near.choice((1, 1, 2, 3)), by, near.choice(DIRECTIONS))
-    shown = names if has_pairs(how) else names[:1]
+    reduce: dict[str, str] = {}
+    if "reduce" in schedule.asks:
+        sums = random.Random(f"reduce {schedule.seed}")
+        how = sums.choice(("inner", "left"))
+        # With a column of its own each stream is read whole: a file with another header may be a good one otherwise.
+        chosen = {"known", "some", *sums.sample([*_REDUCE], 4)}
+        reduce = {name: text.format(*names) for name, text in _REDUCE.items() if name in chosen}
+    shown = names if has_pairs(how) and not reduce else names[:1]
     select = [f"{name}.{column}" for name in shown for column in ("ts", "x")] if wheres else None
     if select is not None and tables:
         select += ["z.zone"]
-    kept = {"include_self_pairs": include, "how": how, "nearest": nearest, "tables": tables}
+    kept = {"include_self_pairs": include, "how": how, "nearest": nearest, "tables": tables, "reduce": reduce}
     join = Join(streams, on, _window(schedule, names, extents, more), select, **kept)  # type: ignore[arg-type]
     return Asked(join, compared, inputs)
 

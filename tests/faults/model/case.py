@@ -7,6 +7,7 @@ import zlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -228,7 +229,7 @@ class Case:
     def punctuation_us(self, watermark_us: int | None) -> int | None:
         """Return the punctuation at a watermark: tuples wait for it, for as long as a partner may come."""
         waits = {"left": [0], "right": [1], "full": [0, 1], "semi": [0], "anti": [0]}.get(self.join.how, [])
-        waits = waits if self.join.nearest is None else [0]
+        waits = waits if self.join.nearest is None and not self.join.reduce else [0]
         lag_us = max((self.join.window.extent(stream) for stream in waits), default=0)
         return None if watermark_us is None else watermark_us - lag_us
 
@@ -272,7 +273,8 @@ class Case:
         if self.join.tables:
             results = with_versions(self.join, results, self.rows, versions, of_batches)
         found: Counter[tuple[str, ...]] = Counter()
-        shown = self.names[:1] if self.join.how in ("semi", "anti") else self.join.member_names
+        is_one = self.join.how in ("semi", "anti") or bool(self.join.reduce)
+        shown = self.names[:1] if is_one else self.join.member_names
         columns = [f"{name}_seq" for name in shown]
         for name in self.join.select:
             stream, column = name.split(".")
@@ -282,9 +284,17 @@ class Case:
             facts = {name: result[name] for name in columns} | {"event_time": result["event_time_us"]}
             numbers = {name: result[f"{name}_seq"] for name in shown}
             facts |= {f"{name}_seq": None if n is None else self.seq(name, n) for name, n in numbers.items()}
+            facts |= {one.name: _plain(result[one.name]) for one in self.join.reduce}
             facts |= {name: result[name] for name in ("window_id", "rank") if name in result}
             found[facts_text(facts)] += 1
         return found
+
+
+def _plain(value: Any) -> Any:
+    """Return an aggregate as a table has it: the oracle's whole numbers are fractions."""
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
+    return int(value) if isinstance(value, Fraction) else value
 
 
 def facts_text(facts: Mapping[str, Any]) -> tuple[str, ...]:

@@ -19,6 +19,7 @@ __all__ = [
     "NEAREST_FROM",
     "PARTS_FROM",
     "RANGES_FROM",
+    "REDUCES_FROM",
     "SELVES_FROM",
     "TABLES_FROM",
     "UPKEEP_POINTS",
@@ -93,6 +94,7 @@ ASKS = {
     "how": "rows of tuples without a partner, or with one: left, right, full, semi and anti joins",
     "nearest": "rows of tuples with their nearest partners alone",
     "tables": "a table beside the streams, whose rows change between batches",
+    "reduce": "in place of pairs a row for each tuple, with aggregates over its partners",
 }
 # Steps of the upkeep, for the tables that have files in every batch.
 _UPKEEP = ("compact", "replace", "replace done", "compact done", "summary", "summary done", "clean", "vacuum", "remove")
@@ -214,6 +216,8 @@ NEAREST_FROM = 1_200_000
 
 TABLES_FROM = 1_300_000
 """Seeds before this one are what they were before there were tables beside streams."""
+REDUCES_FROM = 1_400_000
+"""Seeds before this one are what they were before joins summed up a tuple's partners."""
 
 
 def random_schedule(seed: int) -> Schedule:
@@ -228,6 +232,7 @@ def random_schedule(seed: int) -> Schedule:
     From `FOUND_FROM` on half have a condition whose bounds are columns.
     From `HOWS_FROM` on half have rows of one tuple alone, and then nothing that these cannot have. From `NEAREST_FROM`
     on a third have nearest partners. From `TABLES_FROM` on half have a table beside the streams, and neither of these.
+    From `REDUCES_FROM` on half have aggregates over a tuple's partners, and nothing of these.
     """
     dice = random.Random(f"schedule {seed}")
     asks = () if dice.random() < 0.4 else _random_asks(dice)
@@ -254,6 +259,8 @@ def random_schedule(seed: int) -> Schedule:
         asks = (*asks, "nearest")
     if seed >= TABLES_FROM and dice.random() < 0.5:
         asks = (*(name for name in asks if name not in ("how", "nearest")), "tables")
+    if seed >= REDUCES_FROM and dice.random() < 0.5:
+        asks = (*(name for name in asks if name not in ("how", "nearest", "tables")), "reduce")
     return asking(plain_schedule(seed), asks) if asks else plain_schedule(seed)
 
 
@@ -270,7 +277,9 @@ def power_schedule(seed: int, cuts: int = 0) -> Schedule:
 
 def asking(schedule: Schedule, asks: tuple[str, ...]) -> Schedule:
     """Return the schedule of a plain join with these asks added."""
-    if {"how", "nearest"} & {*asks}:
+    if "reduce" in asks:
+        asks = tuple(name for name in asks if name not in ("how", "nearest"))
+    if {"how", "nearest", "reduce"} & {*asks}:
         asks = tuple(name for name in asks if name not in (*_NOT_DECIDED, "tables"))
     if "parted" in asks:
         asks = tuple(name for name in asks if name not in _NOT_PARTED)

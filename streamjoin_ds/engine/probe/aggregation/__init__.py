@@ -1,0 +1,16 @@
+"""Aggregates over the partners of tuples that are decided: what `reduce` asks for.
+
+::
+
+    pairs, some at a time ──► values of arguments ──► accumulators ──────────────► one row for each tuple
+    (position, partner)       (pairs)                 counts, exact sums, extremes   (aggregation)
+                                                      (accumulators, exact_sums)
+                                                      one partner's value (picked)
+                                                      values held (held)
+
+The contract is in ARCHITECTURE.md, "Sums over partners".
+"""
+
+from streamjoin_ds.engine.probe.aggregation.aggregation import Aggregation, aggregates_of_none
+
+__all__ = ["Aggregation", "aggregates_of_none"]

@@ -1,0 +1,216 @@
+"""Aggregates that keep a number for each decided tuple: counts, sums, averages, extremes of numbers and times."""
+
+from __future__ import annotations
+
+from decimal import Context, Decimal
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from streamjoin_ds.engine.probe.aggregation.exact_sums import FloatSums, LimbSums
+from streamjoin_ds.engine.probe.aggregation.pairs import Int64, Pairs
+from streamjoin_ds.errors import AggregateOverflowError
+from streamjoin_ds.spec.bound_aggregate import BoundAggregate
+
+__all__ = ["Accumulator", "Average", "Count", "Extreme", "Sum", "float_key", "ordered_key"]
+
+_INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
+_EXACT_FLOAT = 1 << 53  # whole numbers up to this are exact in float64
+_DIGITS = Context(prec=100)
+
+
+class Accumulator(Protocol):
+    """What becomes of one aggregate."""
+
+    def add(self, pairs: Pairs, /) -> None:
+        """Take some pairs, in any order."""
+
+    def column(self) -> pa.Array:
+        """Return the aggregate of each decided tuple, after all pairs were taken."""
+
+
+class Count:
+    """How many partners a tuple has, or how many values of an expression are not null."""
+
+    def __init__(self, aggregate: BoundAggregate, count: int) -> None:
+        self._argument = aggregate.arguments[0] if aggregate.arguments else None
+        self.counts: Int64 = np.zeros(count, np.int64)
+
+    def add(self, pairs: Pairs) -> None:
+        """Take some pairs."""
+        positions = pairs.positions if self._argument is None else pairs.present(self._argument)[0]
+        self.counts += np.bincount(positions, minlength=len(self.counts))
+
+    def column(self) -> pa.Array:
+        """Return the counts."""
+        return pa.array(self.counts)
+
+
+class _Sums:
+    """The exact sums of an aggregate's values, and how many there were."""
+
+    def __init__(self, aggregate: BoundAggregate, count: int) -> None:
+        self._aggregate, (self._argument,) = aggregate, aggregate.arguments
+        self._counts: Int64 = np.zeros(count, np.int64)
+        kind = self._argument.kind
+        self._is_float, self._is_decimal = pa.types.is_floating(kind), pa.types.is_decimal(kind)
+        self._floats, self._whole = FloatSums(count), LimbSums(count)
+
+    def add(self, pairs: Pairs) -> None:
+        """Take some pairs."""
+        positions, values = pairs.present(self._argument)
+        self._counts += np.bincount(positions, minlength=len(self._counts))
+        if self._is_float:
+            self._floats.add(positions, values.to_numpy().astype(np.float64, copy=False))
+        elif self._is_decimal:
+            for limb, parts in enumerate(_decimal_limbs(values)):
+                self._whole.add(limb, positions, parts)
+        else:
+            self._whole.add_int64(positions, values.to_numpy().astype(np.int64, copy=False))
+
+    def _overflow(self) -> AggregateOverflowError:
+        one = self._aggregate
+        msg = f"'{one.text}' over the partners of some tuple does not fit {one.field.type}"
+        return AggregateOverflowError(msg, name=one.name, hint="divide by 1, which sums floats: sum(w.x / 1)")
+
+    def _decimals(self, sums: list[int | None], scale: int) -> pa.Array:
+        kind = self._aggregate.field.type
+        most = 10**kind.precision
+        if any(each is not None and abs(each) >= most for each in sums):
+            raise self._overflow()
+        return pa.array([None if each is None else Decimal(each).scaleb(-scale, _DIGITS) for each in sums], kind)
+
+
+class Sum(_Sums):
+    """The sum of the values that are not null; null where there is none."""
+
+    def column(self) -> pa.Array:
+        """Return the sums.
+
+        Raises
+        ------
+        AggregateOverflowError
+            A sum does not fit its column.
+        """
+        is_none = self._counts == 0
+        if self._is_float:
+            return pa.array(self._floats.rounded(), mask=is_none)
+        if self._is_decimal:
+            scale = self._argument.kind.scale
+            sums = zip(self._whole.whole(), is_none, strict=True)
+            return self._decimals([None if lacks else each for each, lacks in sums], scale)
+        found = _int64_sums(self._whole)
+        if found is None:
+            raise self._overflow()
+        return pa.array(found, mask=is_none)
+
+
+class Average(_Sums):
+    """The mean of the values that are not null; null where there is none.
+
+    Of floats it is the sum, rounded, divided by their number. Of integers the exact quotient is rounded once. Of
+    decimals it has four more places, rounded half up.
+    """
+
+    def column(self) -> pa.Array:
+        """Return the means."""
+        is_none = self._counts == 0
+        if self._is_float:
+            return pa.array(self._floats.rounded() / np.maximum(self._counts, 1), mask=is_none)
+        if self._is_decimal:
+            more = self._aggregate.field.type.scale - self._argument.kind.scale
+            sums = zip(self._whole.whole(), self._counts.tolist(), strict=True)
+            means = [_half_up(each * 10**more, count) if count else None for each, count in sums]
+            return self._decimals(means, self._aggregate.field.type.scale)
+        found = _int64_sums(self._whole)
+        if found is not None and np.all(np.abs(found.astype(np.float64)) < _EXACT_FLOAT):
+            return pa.array(found / np.maximum(self._counts, 1), mask=is_none)
+        both = zip(self._whole.whole(), self._counts.tolist(), strict=True)
+        return pa.array([each / count if count else None for each, count in both], pa.float64())
+
+
+class Extreme:
+    """The smallest or largest value that is not null, of numbers, times and booleans.
+
+    NaN is larger than every number, and -0.0 smaller than 0.0.
+    """
+
+    def __init__(self, aggregate: BoundAggregate, count: int) -> None:
+        (self._argument,) = aggregate.arguments
+        self._is_max = aggregate.function == "max"
+        self._keys: Int64 = np.full(count, _INT64_MIN if self._is_max else _INT64_MAX, np.int64)
+        self._has_any = np.zeros(count, np.bool_)
+
+    def add(self, pairs: Pairs) -> None:
+        """Take some pairs."""
+        positions, values = pairs.present(self._argument)
+        keys = ordered_key(values)
+        assert keys is not None
+        (np.maximum if self._is_max else np.minimum).at(self._keys, positions, keys)
+        self._has_any[positions] = True
+
+    def column(self) -> pa.Array:
+        """Return the values."""
+        return _value_of_key(np.where(self._has_any, self._keys, 0), self._argument.kind, ~self._has_any)
+
+
+def float_key(values: npt.NDArray[np.float64]) -> Int64:
+    """Return int64 numbers in the order of floats: NaN is the largest, -0.0 is below 0.0."""
+    bits = np.where(np.isnan(values), np.nan, values).view(np.int64)
+    return np.asarray(bits ^ ((bits >> 63) & np.int64(_INT64_MAX)), np.int64)
+
+
+def ordered_key(values: pa.Array) -> Int64 | None:
+    """Return int64 numbers in the order of values without nulls; None for types that these cannot hold."""
+    kind, types = values.type, pa.types
+    if types.is_floating(kind):
+        return float_key(values.to_numpy().astype(np.float64))
+    if types.is_boolean(kind):
+        return np.asarray(values.to_numpy(zero_copy_only=False), np.int64)
+    if types.is_signed_integer(kind) or types.is_timestamp(kind) or types.is_duration(kind) or types.is_time64(kind):
+        plain = values if types.is_integer(kind) else values.view(pa.int64())
+        return np.ascontiguousarray(plain.to_numpy(), dtype=np.int64)
+    if types.is_date32(kind):
+        return np.ascontiguousarray(values.view(pa.int32()).to_numpy(), dtype=np.int64)
+    return None
+
+
+def _value_of_key(keys: Int64, kind: pa.DataType, is_null: npt.NDArray[np.bool_]) -> pa.Array:
+    """Return the values of which `ordered_key` made these numbers."""
+    types = pa.types
+    if types.is_floating(kind):
+        floats = (keys ^ ((keys >> 63) & np.int64(_INT64_MAX))).view(np.float64)
+        return pa.array(floats, mask=is_null).cast(kind)
+    if types.is_boolean(kind):
+        return pa.array(keys != 0, mask=is_null)
+    if types.is_date32(kind):
+        return pa.array(keys.astype(np.int32), mask=is_null).view(kind)
+    whole = pa.array(keys, mask=is_null)
+    return whole.cast(kind) if types.is_integer(kind) else whole.view(kind)
+
+
+def _int64_sums(sums: LimbSums) -> Int64 | None:
+    """Return the sums of int64 numbers as int64; None if one does not fit."""
+    _, digits = sums.digits()
+    is_negative = digits[1] >= 1 << 31
+    for place, row in enumerate(digits[2:], 2):
+        sign = -1 if place == len(digits) - 1 else (1 << 32) - 1
+        if not np.array_equal(row, np.where(is_negative, sign, 0)):
+            return None
+    return np.asarray((digits[1] << 32) | digits[0], np.int64)
+
+
+def _decimal_limbs(values: pa.Array) -> list[Int64]:
+    """Return the four limbs of decimals, as whole numbers of ``10**-scale``; the last one has the sign."""
+    words = np.frombuffer(values.buffers()[1], np.uint32)[values.offset * 4 : (values.offset + len(values)) * 4]
+    words = words.reshape(-1, 4)
+    limbs: list[Any] = [words[:, place].astype(np.int64) for place in range(3)]
+    return [*limbs, words[:, 3].view(np.int32).astype(np.int64)]
+
+
+def _half_up(dividend: int, divisor: int) -> int:
+    quotient, rest = divmod(abs(dividend), divisor)
+    quotient += 2 * rest >= divisor
+    return -quotient if dividend < 0 else quotient

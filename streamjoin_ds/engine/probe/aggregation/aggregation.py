@@ -1,0 +1,93 @@
+"""All aggregates of a join over the partners of some decided tuples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pyarrow as pa
+
+from streamjoin_ds.engine.probe.aggregation.accumulators import Accumulator, Average, Count, Extreme, Sum
+from streamjoin_ds.engine.probe.aggregation.held import Collected, Deviation, Quantile
+from streamjoin_ds.engine.probe.aggregation.pairs import Int32, Mask, Pairs
+from streamjoin_ds.engine.probe.aggregation.picked import Picked
+from streamjoin_ds.engine.storage.selection import Selection
+from streamjoin_ds.spec.bound import BoundJoin
+from streamjoin_ds.spec.bound_aggregate import BoundAggregate
+
+__all__ = ["Aggregation", "aggregates_of_none"]
+
+_MADE: dict[str, Callable[[BoundAggregate, int], Accumulator]] = {
+    "count": Count,
+    "sum": Sum,
+    "avg": Average,
+    "stddev": Deviation,
+    "quantile": Quantile,
+    "collect": Collected,
+    "first": Picked,
+    "last": Picked,
+    "arg_min": Picked,
+    "arg_max": Picked,
+}
+
+
+class Aggregation:
+    """The reduction that sums up the partners of some tuples; see `Reduction`.
+
+    Every aggregate is a function of the set of pairs: counts and exact sums do not depend on an order, and where one is
+    needed it is that of values, event times and numbers.
+
+    Parameters
+    ----------
+    bound : BoundJoin
+    stream : int
+        The decided stream.
+    selection : Selection
+        The decided tuples.
+
+    Attributes
+    ----------
+    mask : ndarray of bool
+        Which tuples have a partner.
+    """
+
+    def __init__(self, bound: BoundJoin, stream: int, selection: Selection) -> None:
+        self._bound, self._stream, self._selection = bound, stream, selection
+        self.mask: Mask = np.zeros(len(selection), np.bool_)
+        self._accumulators = _accumulators(bound, len(selection))
+
+    def add(self, positions: Int32, found: Selection) -> None:
+        """Take some pairs."""
+        if not len(positions):
+            return
+        self.mask[positions] = True
+        pairs = Pairs(self._bound, self._stream, self._selection, positions, found)
+        for accumulator in self._accumulators.values():
+            accumulator.add(pairs)
+
+    def columns(self) -> dict[str, pa.Array]:
+        """Return the aggregates by name, a value for each tuple.
+
+        Raises
+        ------
+        AggregateOverflowError
+            A sum does not fit its column.
+        """
+        return {name: accumulator.column() for name, accumulator in self._accumulators.items()}
+
+
+def aggregates_of_none(bound: BoundJoin, count: int) -> dict[str, pa.Array]:
+    """Return the aggregates of tuples without a partner."""
+    return {name: accumulator.column() for name, accumulator in _accumulators(bound, count).items()}
+
+
+def _accumulators(bound: BoundJoin, count: int) -> dict[str, Accumulator]:
+    return {one.name: _accumulator(one, count) for one in bound.aggregates}
+
+
+def _accumulator(one: BoundAggregate, count: int) -> Accumulator:
+    if one.function in ("min", "max"):
+        kind, types = one.arguments[0].kind, pa.types
+        is_ranked = types.is_string(kind) or types.is_binary(kind) or types.is_decimal(kind) or types.is_uint64(kind)
+        return Picked(one, count) if is_ranked else Extreme(one, count)
+    return _MADE[one.function](one, count)

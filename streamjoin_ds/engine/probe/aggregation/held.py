@@ -1,0 +1,136 @@
+"""Aggregates for which values of many partners are held until all are known: stddev, quantile, collect."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from streamjoin_ds.engine.probe.aggregation.accumulators import float_key
+from streamjoin_ds.engine.probe.aggregation.exact_sums import FloatSums
+from streamjoin_ds.engine.probe.aggregation.pairs import Int32, Int64, Pairs
+from streamjoin_ds.engine.probe.aggregation.picked import joined_arrays
+from streamjoin_ds.spec.bound_aggregate import BoundAggregate
+
+__all__ = ["Collected", "Deviation", "Quantile"]
+
+Floats = npt.NDArray[np.float64]
+_MOST_HELD = 1 << 20  # pairs that `Collected` holds before it lets go of those beyond its limit
+
+
+class _Floats:
+    """The values of an aggregate that are not null, as float64."""
+
+    def __init__(self, aggregate: BoundAggregate, count: int) -> None:
+        self._aggregate, self._count = aggregate, count
+        self._positions: list[Int32] = []
+        self._values: list[Floats] = []
+
+    def add(self, pairs: Pairs) -> None:
+        """Take some pairs."""
+        positions, values = pairs.present(self._aggregate.arguments[0])
+        if len(positions):
+            self._positions.append(positions.copy())
+            self._values.append(_as_floats(values))
+
+    def _held(self) -> tuple[Int32, Floats]:
+        if not self._positions:
+            return np.empty(0, np.int32), np.empty(0, np.float64)
+        return np.concatenate(self._positions), np.concatenate(self._values)
+
+
+class Deviation(_Floats):
+    """The standard deviation of a sample: null of fewer than two values.
+
+    It is ``sqrt(sum((x - mean)**2) / (n - 1))``, where both sums are exact before they are rounded, so it does not
+    depend on the order of the partners.
+    """
+
+    def column(self) -> pa.Array:
+        """Return the deviations."""
+        positions, values = self._held()
+        counts = np.bincount(positions, minlength=self._count)
+        sums, squares = FloatSums(self._count), FloatSums(self._count)
+        sums.add(positions, values)
+        with np.errstate(invalid="ignore", over="ignore"):
+            means = sums.rounded() / np.maximum(counts, 1)
+            squares.add(positions, (values - means[positions]) ** 2)
+            found = np.sqrt(squares.rounded() / np.maximum(counts - 1, 1))
+        return pa.array(found, mask=counts < 2)
+
+
+class Quantile(_Floats):
+    """The exact quantile: between the two values next to ``share * (n - 1)`` it is interpolated. NaN is the largest."""
+
+    def column(self) -> pa.Array:
+        """Return the quantiles; null where there is no value."""
+        positions, values = self._held()
+        values = values[np.lexsort((float_key(values), positions))]
+        counts = np.bincount(positions, minlength=self._count)
+        if not len(values):
+            return pa.nulls(self._count, pa.float64())
+        begins = np.cumsum(counts) - counts
+        assert self._aggregate.constant is not None
+        places = np.maximum(counts - 1, 0) * self._aggregate.constant
+        below, above = np.floor(places), np.ceil(places)
+        last = len(values) - 1
+        low, high = (values[np.minimum(begins + place.astype(np.int64), last)] for place in (below, above))
+        with np.errstate(invalid="ignore", over="ignore"):
+            between = (above - places) * low + (places - below) * high
+        return pa.array(np.where(low == high, low, np.where(below == above, low, between)), mask=counts == 0)
+
+
+class Collected:
+    """The values of the first partners that have one, as a list; by event time, then number."""
+
+    def __init__(self, aggregate: BoundAggregate, count: int) -> None:
+        assert aggregate.constant is not None
+        self._aggregate, self._count, self._limit = aggregate, count, int(aggregate.constant)
+        self._pieces: list[tuple[Int32, Int64, Int64, pa.Array]] = []
+        self._held, self._most_held = 0, _MOST_HELD
+
+    def add(self, pairs: Pairs) -> None:
+        """Take some pairs."""
+        argument = self._aggregate.arguments[0]
+        values = pairs.values(argument)
+        positions, present = pairs.present(argument)
+        rows: Any = slice(None)
+        if values.null_count:
+            rows = values.is_valid().to_numpy(zero_copy_only=False)
+        if not len(positions):
+            return
+        self._pieces.append((positions.copy(), pairs.times_us[rows], pairs.numbers[rows], present))
+        self._held += len(positions)
+        if self._held > self._most_held:
+            self._shrink()
+            self._most_held = max(_MOST_HELD, 2 * self._held)
+
+    def column(self) -> pa.Array:
+        """Return the lists; an empty one where there is no value."""
+        kind = self._aggregate.field.type
+        if not self._pieces:
+            return pa.ListArray.from_arrays(np.zeros(self._count + 1, np.int32), pa.array([], kind.value_type), kind)
+        self._shrink()
+        positions, _, _, values = self._pieces[0]
+        ends = np.cumsum(np.bincount(positions, minlength=self._count))
+        return pa.ListArray.from_arrays(np.concatenate([[0], ends]).astype(np.int32), values, kind)
+
+    def _shrink(self) -> None:
+        """Let go of all partners beyond the limit, and put the others in order."""
+        positions, times, numbers = (np.concatenate([piece[place] for piece in self._pieces]) for place in range(3))
+        values = joined_arrays([piece[3] for piece in self._pieces])
+        order = np.lexsort((numbers, times, positions))
+        counts = np.bincount(positions, minlength=self._count)
+        begins = np.repeat(np.cumsum(counts) - counts, counts)
+        rows = order[np.arange(len(order)) - begins < self._limit]
+        piece = (positions[rows], times[rows], numbers[rows], values.take(pa.array(rows)))
+        self._pieces, self._held = [piece], len(rows)
+
+
+def _as_floats(values: pa.Array) -> Floats:
+    if pa.types.is_decimal(values.type):
+        # Arrow rounds long decimals twice; Python rounds them once.
+        return np.array([float(value) for value in values.to_pylist()], np.float64)
+    return np.asarray(values.to_numpy(), np.float64)

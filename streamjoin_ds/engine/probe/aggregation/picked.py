@@ -1,0 +1,100 @@
+"""Aggregates that are the value of one partner: the first, the last, that of the least or the largest key."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamjoin_ds.engine.probe.aggregation.accumulators import ordered_key
+from streamjoin_ds.engine.probe.aggregation.pairs import Int32, Int64, Mask, Pairs
+from streamjoin_ds.spec.bound_aggregate import BoundAggregate
+
+__all__ = ["Picked", "joined_arrays", "value_at"]
+
+_MOST_HELD = 1 << 20  # pairs that are held before all but the best of each tuple are let go
+
+
+class Picked:
+    """The value of one partner of each tuple; ties of the key go to the smaller event time, then to the smaller number.
+
+    ``first`` and ``last`` have the event time as their key, and of equal ones the smaller or the larger number. A pair
+    whose key is null is left out. A value may be null.
+    """
+
+    def __init__(self, aggregate: BoundAggregate, count: int) -> None:
+        self._aggregate, self._count = aggregate, count
+        self._by = None if aggregate.function in ("first", "last") else aggregate.arguments[-1]
+        self._is_reversed = aggregate.function in ("last", "max", "arg_max")
+        # The best key of each tuple so far, where keys are numbers: most pairs are let go at once.
+        self._best: Int64 = np.full(count, np.iinfo(np.int64).max, np.int64)
+        self._positions: list[Int32] = []
+        self._orders: list[tuple[Int64, Int64]] = []
+        self._keys: list[pa.Array] = []
+        self._values: list[pa.Array] = []
+        self._held, self._limit = 0, _MOST_HELD
+
+    def add(self, pairs: Pairs) -> None:
+        """Take some pairs."""
+        keys = pa.array(pairs.times_us) if self._by is None else pairs.values(self._by)
+        kept: Mask | None = None
+        if keys.null_count:
+            kept = keys.is_valid().to_numpy(zero_copy_only=False)
+        numbers = self._numbers(keys.filter(pa.array(kept)) if kept is not None else keys)
+        positions = pairs.positions if kept is None else pairs.positions[kept]
+        rows = np.arange(len(pairs.positions)) if kept is None else np.flatnonzero(kept)
+        if numbers is not None:
+            np.minimum.at(self._best, positions, numbers)
+            rows = rows[numbers == self._best[positions]]
+        if not len(rows):
+            return
+        self._positions.append(pairs.positions[rows])
+        self._orders.append((pairs.times_us[rows], pairs.numbers[rows]))
+        taken = pa.array(rows)
+        self._keys.append(keys.take(taken))
+        self._values.append(pairs.values(self._aggregate.arguments[0]).take(taken))
+        self._held += len(rows)
+        if self._held > self._limit:
+            self._shrink()
+            self._limit = max(_MOST_HELD, 2 * self._held)
+
+    def column(self) -> pa.Array:
+        """Return the value of each tuple's partner; null where there is none."""
+        if not self._held:
+            return pa.nulls(self._count, self._aggregate.field.type)
+        self._shrink()
+        return value_at(self._count, self._positions[0], self._values[0])
+
+    def _numbers(self, keys: pa.Array) -> Int64 | None:
+        numbers = ordered_key(keys)
+        return numbers if numbers is None or not self._is_reversed else ~numbers
+
+    def _shrink(self) -> None:
+        """Let go of all pairs but the best of each tuple."""
+        positions = np.concatenate(self._positions)
+        times, numbers = (np.concatenate([order[place] for order in self._orders]) for place in (0, 1))
+        keys, values = joined_arrays(self._keys), joined_arrays(self._values)
+        ranks = self._numbers(keys)
+        if ranks is None:
+            ranks = pc.rank(keys, sort_keys="ascending", tiebreaker="dense").to_numpy().astype(np.int64)
+            ranks = -ranks if self._is_reversed else ranks
+        ties = ~numbers if self._aggregate.function == "last" else numbers
+        order = np.lexsort((ties, times, ranks, positions))
+        is_first = np.ones(len(order), np.bool_)
+        is_first[1:] = positions[order][1:] != positions[order][:-1]
+        rows = order[is_first]
+        taken = pa.array(rows)
+        self._positions, self._orders = [positions[rows]], [(times[rows], numbers[rows])]
+        self._keys, self._values, self._held = [keys.take(taken)], [values.take(taken)], len(rows)
+
+
+def joined_arrays(arrays: list[pa.Array]) -> pa.Array:
+    """Return several arrays of one type, at least one, as one."""
+    return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
+
+
+def value_at(count: int, positions: Int32, values: pa.Array) -> pa.Array:
+    """Return an array with a value at each of some positions, and null elsewhere."""
+    places = np.full(count, -1, np.int64)
+    places[positions] = np.arange(len(values))
+    return values.take(pa.array(places, mask=places < 0))

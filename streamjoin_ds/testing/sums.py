@@ -1,0 +1,145 @@
+"""Aggregates over a tuple's partners in plain Python (`reduce`): each is a function of the set of its partners."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+from streamjoin_ds.spec.aggregate import Aggregate
+from streamjoin_ds.spec.expression import Expression
+from streamjoin_ds.spec.join import Join
+from streamjoin_ds.spec.predicate import Column
+from streamjoin_ds.testing.times import event_time_us
+from streamjoin_ds.testing.values import oracle_value, plain_value
+
+__all__ = ["oracle_aggregates"]
+
+Row = Mapping[str, Any]
+
+
+def oracle_aggregates(join: Join, row: Row, partners: Sequence[tuple[int, int, Row]]) -> dict[str, Any]:
+    """Return the aggregates of a tuple of the first stream.
+
+    Parameters
+    ----------
+    join : Join
+    row : mapping
+        The tuple.
+    partners : sequence of (int, int, mapping)
+        The event time in microseconds, the number, and the row of each partner, in any order.
+
+    Returns
+    -------
+    dict
+        Whole numbers, decimals and times are fractions; times and durations are in microseconds. Sums of floats are
+        exact, then rounded once.
+    """
+    ordered = sorted(partners, key=lambda partner: partner[:2])
+    pairs = [{join.names[0]: row, join.names[1]: partner} for _, _, partner in ordered]
+    return {one.name: _aggregate(join, one, pairs) for one in join.reduce}
+
+
+def _aggregate(join: Join, one: Aggregate, pairs: Sequence[Mapping[str, Row]]) -> Any:
+    if not one.args:
+        return len(pairs)
+    values = [_value(join, one.args[0], pair) for pair in pairs]
+    if one.function in ("first", "last"):
+        return values[0 if one.function == "first" else -1] if values else None
+    if one.function in ("arg_min", "arg_max"):
+        keys = [_value(join, one.args[1], pair) for pair in pairs]
+        known = [place for place, key in enumerate(keys) if key is not None]
+        best = (min if one.function == "arg_min" else max)((_order(keys[place]) for place in known), default=None)
+        return next((values[place] for place in known if _order(keys[place]) == best), None)
+    found = [value for value in values if value is not None]
+    if one.function == "collect":
+        assert one.constant is not None
+        return found[: int(one.constant)]
+    if one.function == "count":
+        return len(found)
+    if not found:
+        return None
+    column = one.args[0]
+    if one.function == "avg" and isinstance(column, Column) and _has_decimals(column, pairs):
+        return _decimal_average(join, column, found)
+    return _OF_VALUES[one.function](found) if one.constant is None else _quantile(found, float(one.constant))
+
+
+def _has_decimals(column: Column, pairs: Sequence[Mapping[str, Row]]) -> bool:
+    return any(isinstance(pair[column.stream][column.name], Decimal) for pair in pairs)
+
+
+def _value(join: Join, expression: Expression, pair: Mapping[str, Row]) -> Any:
+    if not isinstance(expression, Column):
+        return oracle_value(join, expression, pair)
+    stream, given = join.streams[join.names.index(expression.stream)], pair[expression.stream][expression.name]
+    if expression.name == stream.time:
+        time_us = event_time_us(given, stream.time_unit)
+        return None if time_us is None else Fraction(time_us)
+    value = plain_value(given)
+    return Fraction(math.floor(value)) if hasattr(given, "nanosecond") and value is not None else value
+
+
+def _order(value: Any) -> Any:
+    """Return what a value is ordered by: NaN is the largest number, and -0.0 is below 0.0."""
+    if isinstance(value, float):
+        return (math.isnan(value), 0.0 if math.isnan(value) else value, math.copysign(1.0, value) if value == 0 else 0)
+    return value
+
+
+def _sum(values: Sequence[Any]) -> Any:
+    if not isinstance(values[0], float):
+        return sum(values)
+    beyond = [value for value in values if not math.isfinite(value)]
+    if beyond:
+        return sum(beyond)
+    try:
+        return float(sum(map(Fraction, values)))
+    except OverflowError:
+        return math.copysign(math.inf, sum(map(Fraction, values)))
+
+
+def _average(values: Sequence[Any]) -> float:
+    total = _sum(values)
+    return total / len(values) if isinstance(total, float) else float(Fraction(total, len(values)))
+
+
+def _deviation(values: Sequence[Any]) -> float | None:
+    if len(values) < 2:
+        return None
+    floats = [float(value) for value in values]
+    mean = _sum(floats) / len(floats)
+    return math.sqrt(_sum([_square(value - mean) for value in floats]) / (len(floats) - 1))
+
+
+def _square(value: float) -> float:
+    return value * value
+
+
+def _quantile(values: Sequence[Any], share: float) -> float:
+    floats = sorted((float(value) for value in values), key=_order)
+    place = share * (len(floats) - 1)
+    low, high = floats[math.floor(place)], floats[math.ceil(place)]
+    if low == high or math.floor(place) == math.ceil(place):
+        return low
+    return (math.ceil(place) - place) * low + (place - math.floor(place)) * high
+
+
+def _decimal_average(join: Join, column: Column, values: Sequence[Fraction]) -> Fraction:
+    """Return the mean of decimals with four more places than their type has, rounded half up."""
+    schema: Any = join.streams[join.names.index(column.stream)].schema
+    places = min(schema.field(column.name).type.scale + 4, 38)
+    exact = Fraction(sum(values), len(values)) * 10**places
+    whole = math.floor(abs(exact) + Fraction(1, 2))
+    return Fraction(-whole if exact < 0 else whole, 10**places)
+
+
+_OF_VALUES: dict[str, Callable[[Sequence[Any]], Any]] = {
+    "sum": _sum,
+    "avg": _average,
+    "stddev": _deviation,
+    "min": lambda values: min(values, key=_order),
+    "max": lambda values: max(values, key=_order),
+}
