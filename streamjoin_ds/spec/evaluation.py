@@ -26,7 +26,8 @@ from streamjoin_ds.spec.exact_values import (
     unscaled,
     wide,
 )
-from streamjoin_ds.spec.functions import FUNCTIONS
+from streamjoin_ds.spec.functions import CALCULATED
+from streamjoin_ds.spec.functions.nearby import within
 from streamjoin_ds.spec.node import EXACT, Typed, is_null
 from streamjoin_ds.spec.predicate import Column
 
@@ -123,10 +124,12 @@ class Rows:
             return pc.is_null(self.value(node.args[0]))
         if node.op == "same":
             return self._same(node)
+        if node.op in ("<", "<=") and node.args[0].op == "distance_m" and node.args[1].op == "literal":
+            return within(node, self)
         if node.op in _COMPARED:
             return self._compared(node)
-        if node.op in FUNCTIONS:
-            return FUNCTIONS[node.op].values(node, self)
+        if node.op in CALCULATED:
+            return CALCULATED[node.op].values(node, self)
         return self._exact(node) if node.family in EXACT else self._float(node)
 
     def _of_column(self, node: Typed) -> Values:

@@ -9,6 +9,7 @@
     abs(e.x - w.x) <= w.eps, ... <= 0.05 * w.x      an interval: w.x - w.eps <= e.x and e.x <= w.x + w.eps
     (e.x-w.x)*(e.x-w.x) + ... <= w.r * w.r, sqrt    an interval for each square
     the same with a number instead of w.r           a band for each square
+    distance_m(e.lat, e.lon, w.lat, w.lon) <= 5000  a band of latitudes, an interval of longitudes
     e.x IS NOT DISTINCT FROM w.y                    a band of no width, in which null meets null
     e.x < w.y                                       one side of an interval
     e.ts >= w.ts - INTERVAL 3 SECONDS               the event times, together with the window
@@ -21,12 +22,14 @@ interval. All that is found here is wider than the condition, never narrower: th
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
 
 from streamjoin_ds.spec.evaluation import float_values
+from streamjoin_ds.spec.finder import NO_FINDERS, BandFinder, Bound, Finders, IntervalFinder, TimeFinder
+from streamjoin_ds.spec.functions.globe import LONGITUDE, limits_of, reach_of
 from streamjoin_ds.spec.limit import EPSILON, TINY, Limit, Part
 from streamjoin_ds.spec.predicate import Column
 from streamjoin_ds.spec.terms import Term
@@ -39,88 +42,6 @@ _MOST_PARTS = 32  # summands of a comparison; one with more only decides
 _MOST_BOUNDS = 16  # bounds that are made of one term
 _EXACT = 1 << 53  # whole numbers up to this are exact in float64
 _ROOM = 8  # operations that are counted beside those of the condition: the limits' own
-
-
-@dataclass(frozen=True, slots=True)
-class Bound:
-    """A limit of one stream is not above a limit of another: ``low <= high``."""
-
-    low_stream: int
-    low: Limit
-    high_stream: int
-    high: Limit
-
-
-@dataclass(frozen=True, slots=True)
-class IntervalFinder:
-    """One bound, or two in opposite directions: for each tuple of either stream an interval of the other's limits.
-
-    Attributes
-    ----------
-    bounds : tuple of Bound
-        One or two. The second has the streams of the first in the other order.
-    texts : tuple of str
-        The conditions that it is of.
-    """
-
-    bounds: tuple[Bound, ...]
-    texts: tuple[str, ...]
-
-    @property
-    def columns(self) -> frozenset[Column]:
-        """The columns in it."""
-        return frozenset().union(*(bound.low.columns | bound.high.columns for bound in self.bounds))
-
-
-@dataclass(frozen=True, slots=True)
-class BandFinder:
-    """``-eps <= left - right <= eps``, for two columns that float64 holds exactly."""
-
-    left_stream: int
-    left: Limit
-    right_stream: int
-    right: Limit
-    eps: float
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class TimeFinder:
-    """``left - right <= most_us``, for the event times of two streams."""
-
-    left_stream: int
-    right_stream: int
-    most_us: int
-    text: str
-
-
-@dataclass(frozen=True)
-class Finders:
-    """All that the conditions of a join say of where their pairs can be."""
-
-    intervals: tuple[IntervalFinder, ...] = ()
-    bands: tuple[BandFinder, ...] = ()
-    times: tuple[TimeFinder, ...] = ()
-
-    @property
-    def limits(self) -> Iterator[tuple[int, Limit]]:
-        """Each limit with the number of its stream; one may come several times."""
-        for band in self.bands:
-            yield band.left_stream, band.left
-            yield band.right_stream, band.right
-        for one in self.intervals:
-            for bound in one.bounds:
-                yield bound.low_stream, bound.low
-                yield bound.high_stream, bound.high
-
-    def besides(self, compared: Collection[frozenset[Column]]) -> Finders:
-        """Return the finders without those of two columns between which there is a band or an equality already."""
-        intervals = (one for one in self.intervals if one.columns not in compared)
-        bands = (one for one in self.bands if one.left.columns | one.right.columns not in compared)
-        return Finders(tuple(intervals), tuple(bands), self.times)
-
-
-NO_FINDERS = Finders()
 
 
 def finders_of(terms: Sequence[Term], streams: Mapping[str, int], times: Mapping[str, str]) -> Finders:
@@ -300,6 +221,8 @@ class _Solver:
             self._within(node.args[0], rest)
         elif node.op == "*":
             self._within(node.args[0], self._root(rest))
+        elif node.op == "distance_m":
+            self._near(node, rest)
         else:  # the root of a sum of squares: each of them is not above the square of the bound
             inside = self._parts(node.args[0])
             if inside is None or inside.single or inside.constant < 0:
@@ -309,6 +232,30 @@ class _Solver:
             for factor, square in inside.mixed:
                 scaled = _Parts(constant=-TINY).and_also(rest, 1.0 / math.sqrt(factor))
                 self._within(square.args[0], replace(scaled, operations=rest.operations + inside.operations + 2))
+
+    def _near(self, node: Typed, rest: _Parts) -> None:
+        """Add what follows where a distance on the globe is bounded by a number: a box around each place."""
+        lat_1, lon_1, lat_2, lon_2 = node.args[:4]
+        streams = [self._streams_of(one) for one in node.args[:4]]
+        if rest.single or any(len(of) != 1 for of in streams):
+            return
+        if streams[0] != streams[1] or streams[2] != streams[3] or streams[0] == streams[2]:
+            return
+        angle = reach_of(node, -rest.constant)
+        self._within(Typed("-", "float", (lat_1, lat_2)), _Parts(constant=-math.degrees(angle)))
+        (place,), (other,) = streams[0], streams[2]
+        west, east = limits_of(lat_1, lon_1, angle)
+        plain = Typed(LONGITUDE, "float", (lon_2,))
+        low, point, high = (
+            Limit((Part(1.0, one),), 0.0, _ROOM * EPSILON, is_upper, text)
+            for one, is_upper, text in (
+                (west, False, f"{_text(lon_1)} to the west"),
+                (plain, False, _text(lon_2)),
+                (east, True, f"{_text(lon_1)} to the east"),
+            )
+        )
+        self.bounds.append(Bound(place, low, other, replace(point, is_upper=True)))
+        self.bounds.append(Bound(other, point, place, high))
 
     def _within(self, node: Typed, rest: _Parts | None) -> None:
         """Add what follows where ``abs(node) + rest <= 0``."""
@@ -437,7 +384,7 @@ def _is_exact(node: Typed | Limit) -> bool:
 
 def _is_never_negative(node: Typed) -> bool:
     is_square = node.op == "*" and node.args[0] == node.args[1]
-    return is_square or node.op in ("abs", "sqrt")
+    return is_square or node.op in ("abs", "sqrt", "distance_m")
 
 
 def _constant(node: Typed) -> float | None:

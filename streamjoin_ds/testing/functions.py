@@ -163,6 +163,19 @@ def cast_value(value: Any, kind: str) -> Any:
     return found if abs(found) * 10**scale < 10**precision else None
 
 
+def _distance_m(lat_1: Any, lon_1: Any, lat_2: Any, lon_2: Any, model: str = "sphere") -> float | None:
+    """Return a distance on a sphere; of the ellipsoid the tests ask GeographicLib."""
+    lat_1, lon_1, lat_2, lon_2 = (float(value) for value in (lat_1, lon_1, lat_2, lon_2))
+    if not (abs(lat_1) <= 90 and abs(lat_2) <= 90 and abs(lon_1) <= 360 and abs(lon_2) <= 360):
+        return None
+    if model != "sphere":
+        raise NotImplementedError(model)
+    degree = math.pi / 180
+    north, east = math.sin((lat_1 - lat_2) * (degree / 2)), math.sin((lon_1 - lon_2) * (degree / 2))
+    square = north * north + math.cos(lat_1 * degree) * math.cos(lat_2 * degree) * (east * east)
+    return 2 * 6_371_008.8 * math.asin(math.sqrt(min(square, 1.0)))
+
+
 def _order(value: Any) -> tuple[bool, Any]:
     """Return what numbers are ordered by: NaN is the greatest."""
     is_nan = isinstance(value, float) and math.isnan(value)
@@ -208,5 +221,6 @@ PLAIN: dict[str, Callable[..., Any]] = {
     "concat": lambda *texts: "".join(texts),
     "date_trunc": _date_trunc,
     "extract": _extract,
+    "distance_m": _distance_m,
     "cast": cast_value,
 }

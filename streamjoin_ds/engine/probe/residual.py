@@ -89,7 +89,7 @@ class Residual:
 def _within(left: npt.NDArray[Any], right: npt.NDArray[Any], lo: int | float, hi: int | float) -> Mask:
     """Return ``lo <= left - right <= hi`` for each pair; for int64 it is exact, also where the difference overflows."""
     if left.dtype.kind == "f":
-        with np.errstate(invalid="ignore"):
+        with np.errstate(over="ignore", invalid="ignore"):  # limits may be the largest numbers
             difference = left - right
         return np.asarray((difference >= lo) & (difference <= hi))
     with np.errstate(over="ignore"):
