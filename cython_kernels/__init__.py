@@ -12,6 +12,7 @@
        ├──────────► gather/arrow_rows.c                       small batches in, results out, by Arrow's C data interface
        ├──────────► gather/gather_bytes.c, hash_bytes.c       strings and binary values
        ├──────────► nearest/nearest.c                         the nearest partners of each probe, kept while pairs come
+       ├──────────► nearest/distances.c                       distances of pairs, read where the columns lie
        ├──────────► periodic/windows.c                        periodic windows that the tuples of a result share
        └──────────► grid/grid_buckets.c, grid_order.c, gather/gather.c                      laying runs out
 
@@ -41,6 +42,7 @@ from . import native
 __all__ = [
     "FENCE_ROWS",
     "GRID_CHUNK_ROWS",
+    "MAX_STEPS",
     "NEAREST_TIES",
     "SCAN_PAIRS",
     "SCAN_ROWS_ALONE",
@@ -56,6 +58,7 @@ __all__ = [
     "Gate",
     "GridProbe",
     "NearestPairs",
+    "PairDistances",
     "RoomColumns",
     "RowsForm",
     "RunColumns",

@@ -12,11 +12,12 @@ import pyarrow as pa
 
 from streamjoin_ds import _kernels as native
 from streamjoin_ds.engine.reference import kernel_objects as objects
-from streamjoin_ds.engine.reference.arguments import Bound, Bytes, Column, Int32, Int64
+from streamjoin_ds.engine.reference.arguments import Bound, Bytes, Column, Int32, Int64, Step
 
 __all__ = [
     "FENCE_ROWS",
     "GRID_CHUNK_ROWS",
+    "MAX_STEPS",
     "NEAREST_TIES",
     "SCAN_PAIRS",
     "SCAN_ROWS_ALONE",
@@ -32,6 +33,7 @@ __all__ = [
     "Gate",
     "GridProbe",
     "NearestPairs",
+    "PairDistances",
     "RoomColumns",
     "RowsForm",
     "RunColumns",
@@ -60,6 +62,7 @@ _Made = TypeVar("_Made")
 _MadeCo = TypeVar("_MadeCo", covariant=True)
 
 GRID_CHUNK_ROWS: int
+MAX_STEPS: int
 NEAREST_TIES: int
 FENCE_ROWS: int
 SCAN_PAIRS: int
@@ -224,6 +227,18 @@ class NearestPairs:
         self, positions: Int32, distances: Column, ties: Sequence[Int64], run_numbers: Int32, rows: Int32
     ) -> None: ...
     def ranked(self) -> tuple[Int32, Int32, Int32]: ...
+
+class PairDistances:
+    def __init__(self, steps: Sequence[Step]) -> None: ...
+    def fill(
+        self,
+        own: Sequence[Column],
+        runs: objects.RunColumns,
+        run_numbers: Int32 | int | None,
+        positions: Int32,
+        rows: Int32,
+        out: Column,
+    ) -> bool: ...
 
 class ByteColumn:
     def __init__(self, offsets: Int32, data: Bytes, valid: Bytes | None = None, valid_from: int = 0) -> None: ...

@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from streamjoin_ds.engine.arrays.columns import filtered, one_batch
 from streamjoin_ds.engine.probe.aggregation import Aggregation, aggregates_of_none
-from streamjoin_ds.engine.probe.nearest import NearestPartners, NearestRows
+from streamjoin_ds.engine.probe.nearest import NearestRows
 from streamjoin_ds.engine.probe.pipeline import JoinPipeline, ProbeBatch
 from streamjoin_ds.engine.probe.results import inside_columns
 from streamjoin_ds.engine.storage.selection import Selection
@@ -245,7 +245,7 @@ class Horizons:
         """Yield the rows of some decided tuples with their nearest partners, and of those without one, in order."""
         assert self._nearest is not None, "the join has nearest partners"
         for part in self._nearest.slices(arrived):
-            reduction = NearestPartners(self._bound, part)
+            reduction = self._nearest.reduction(part)
             yield from self._joining.reducing(part, reduction)
             counts, partners = reduction.ranked()
             lonely = np.flatnonzero(counts == 0) if part.stream in self._lonely else np.empty(0, np.int64)

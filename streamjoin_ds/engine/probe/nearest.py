@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from streamjoin_ds.engine.probe.distance_steps import DistanceSteps
 from streamjoin_ds.engine.probe.pipeline import JoinPipeline, ProbeBatch
 from streamjoin_ds.engine.probe.results import PartialResults
 from streamjoin_ds.engine.storage.selection import Selection, sequence_numbers
@@ -40,15 +41,18 @@ class NearestPartners:
         With a distance.
     arrived : ProbeBatch
         The tuples.
+    steps : DistanceSteps
+        What the kernel calculates of the distance.
     """
 
-    def __init__(self, bound: BoundJoin, arrived: ProbeBatch) -> None:
+    def __init__(self, bound: BoundJoin, arrived: ProbeBatch, steps: DistanceSteps) -> None:
         assert bound.distance is not None, "the join has a distance"
         assert bound.join.nearest is not None, "the join has nearest partners"
         self._bound, self._distance = bound, bound.distance
         self._stream, self._selection = arrived.stream, arrived.selection
         module = arrived.selection.run_set.module
         self._pairs = module.NearestPairs(len(arrived.selection), bound.join.nearest.k)
+        self._steps, self._own = steps, steps.own_columns(arrived.selection)
         self._found: Selection | None = None  # the partners that were found last
 
     def add(self, positions: Int32, found: Selection) -> None:
@@ -56,7 +60,9 @@ class NearestPartners:
         if not len(positions):
             return
         self._found = found
-        distances, rest = self._distance.values(len(positions), self._columns(positions, found))
+        distances, rest = None if self._own is None else self._steps.values(self._own, positions, found), None
+        if distances is None:
+            distances, rest = self._distance.values(len(positions), self._columns(positions, found))
         selected = self._pairs.select(positions, distances)
         if not len(selected):
             return
@@ -100,7 +106,14 @@ class NearestRows:
     def __init__(self, bound: BoundJoin, joining: JoinPipeline, tuning: NearestTuning) -> None:
         assert bound.join.nearest is not None, "the join has nearest partners"
         self._bound, self._joining = bound, joining
+        self._steps: DistanceSteps | None = None
         self._tuples = max(tuning.most_kept // bound.join.nearest.k, 1)
+
+    def reduction(self, arrived: ProbeBatch) -> NearestPartners:
+        """Return what keeps the nearest partners of some tuples."""
+        if self._steps is None:
+            self._steps = DistanceSteps(self._bound, arrived.selection.run_set.module)
+        return NearestPartners(self._bound, arrived, self._steps)
 
     def slices(self, arrived: ProbeBatch) -> Iterator[ProbeBatch]:
         """Yield some tuples in parts, of which all nearest partners are kept at a time."""

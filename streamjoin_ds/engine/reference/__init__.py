@@ -18,7 +18,7 @@ and ``inf - inf`` never match. Integers are exact: a difference that does not fi
           bytes                         strings and binary values: hashed, gathered
           sealing                       a small batch put in order
           windows                       which periodic windows a result is in
-          nearest                       the nearest partners of each probe
+          nearest, distances            the nearest partners of each probe, and how far they are
           pool                          several of these at once
           gate                          one thread at a time
 
@@ -32,6 +32,7 @@ from streamjoin_ds.engine.reference.arrow_rows import ArrowRows, BatchColumns, B
 from streamjoin_ds.engine.reference.bucket_grid import GRID_CHUNK_ROWS, BucketGrid
 from streamjoin_ds.engine.reference.bucket_probe import BucketIndex
 from streamjoin_ds.engine.reference.bytes import ByteColumn, gather_bytes
+from streamjoin_ds.engine.reference.distances import MAX_STEPS, PairDistances
 from streamjoin_ds.engine.reference.gate import Gate
 from streamjoin_ds.engine.reference.grid_probe import GridProbe
 from streamjoin_ds.engine.reference.layout import (
@@ -55,6 +56,7 @@ from streamjoin_ds.engine.reference.windows import CommonWindows
 __all__ = [
     "FENCE_ROWS",
     "GRID_CHUNK_ROWS",
+    "MAX_STEPS",
     "NEAREST_TIES",
     "SCAN_PAIRS",
     "SCAN_ROWS_ALONE",
@@ -70,6 +72,7 @@ __all__ = [
     "Gate",
     "GridProbe",
     "NearestPairs",
+    "PairDistances",
     "RoomColumns",
     "RowsForm",
     "RunColumns",

@@ -16,6 +16,9 @@ Int32: TypeAlias = npt.NDArray[np.int32]
 Int64: TypeAlias = npt.NDArray[np.int64]
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 Bound: TypeAlias = "int | float"
+# What a step of `PairDistances` does: its name, what it works on (a column, a number, earlier steps), and of a column
+# whether it has floats.
+Step: TypeAlias = "tuple[str, int | float, int | None, bool]"
 
 _Own = TypeVar("_Own")
 

@@ -12,7 +12,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from streamjoin_ds.engine.reference import kernel_objects as objects
-from streamjoin_ds.engine.reference.arguments import Bound, Bytes, Column, Int32, Int64
+from streamjoin_ds.engine.reference.arguments import Bound, Bytes, Column, Int32, Int64, Step
 
 __all__ = ["KernelModule"]
 
@@ -21,6 +21,7 @@ class KernelModule(Protocol):
     """Every name that the engine may ask a kernel module for; classes stand as functions that make their objects."""
 
     GRID_CHUNK_ROWS: int
+    MAX_STEPS: int
     NEAREST_TIES: int
     FENCE_ROWS: int
     SCAN_PAIRS: int
@@ -111,6 +112,7 @@ class KernelModule(Protocol):
     ) -> objects.CommonWindows: ...
 
     def NearestPairs(self, count: int, k: int) -> objects.NearestPairs: ...
+    def PairDistances(self, steps: Sequence[Step]) -> objects.PairDistances: ...
 
     # ---- the bucket grid
     def BucketGrid(

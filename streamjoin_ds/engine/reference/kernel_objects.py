@@ -21,6 +21,7 @@ __all__ = [
     "ByteColumn",
     "Gate",
     "NearestPairs",
+    "PairDistances",
     "Part",
     "Probing",
     "RoomColumns",
@@ -119,6 +120,21 @@ class NearestPairs(Protocol):
         self, positions: Int32, distances: Column, ties: Sequence[Int64], run_numbers: Int32, rows: Int32
     ) -> None: ...
     def ranked(self) -> tuple[Int32, Int32, Int32]: ...
+
+
+class PairDistances(Protocol):
+    """An expression in steps, whose last one gives the distance of a pair."""
+
+    def fill(
+        self,
+        own: Sequence[Column],
+        runs: RunColumns,
+        run_numbers: Int32 | int | None,
+        positions: Int32,
+        rows: Int32,
+        out: Column,
+        /,
+    ) -> bool: ...
 
 
 class ByteColumn(Protocol):
