@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from streamjoin_ds.errors import StreamJoinError
 from streamjoin_ds.script.sql_text import Span, SqlText, Token
@@ -105,7 +106,7 @@ class Conditions:
             try:
                 expression = parse_condition(written)
             except StreamJoinError as error:
-                raise self._text.located(error, span) from None
+                raise self._text.located(error, _place(part, error) or span) from None
             for conjunct in conjuncts(expression):
                 found = time_bounds(conjunct, self._times, span, is_fine=self._is_fine)
                 bounds += found or ()
@@ -123,7 +124,8 @@ class Conditions:
         try:
             return parse_value(self.written(tokens))
         except StreamJoinError as error:
-            raise self._text.located(error, tokens[0].span.to(tokens[-1].span)) from None
+            span = _place(tokens, error) or tokens[0].span.to(tokens[-1].span)
+            raise self._text.located(error, span) from None
 
     def written(self, tokens: Sequence[Token]) -> str:
         """Return the text of a condition or of an aggregate as `spec.parse` reads it."""
@@ -214,6 +216,12 @@ def column_of(text: SqlText, names: Names, token: Token) -> tuple[str, str]:
             token.value, [*{c: None for s in names.streams for c in names.columns(s)}], "their columns are"
         )
     raise text.refused(token.span, why, hint, token.value)
+
+
+def _place(tokens: Sequence[Token], error: StreamJoinError) -> Span | None:
+    """Return where the function stands that an error names; None if it names none."""
+    calls = (one for one, other in pairwise(tokens) if other.word == "(" and one.is_name)
+    return next((one.span for one in calls if one.value == error.name), None)
 
 
 def _same(name: str, columns: Sequence[str]) -> str | None:

@@ -276,7 +276,8 @@ class _Reader:
         place = f" at character {found.start() + 1}" if found else ""
         near = difflib.get_close_matches(name.lower(), FUNCTION_NAMES, 1)
         meant = f"did you mean {near[0]}? " if near else ""
-        _refuse(f"the function '{name[:60]}'{place} is not supported", self._text, f"{meant}{_FUNCTIONS_HINT}")
+        why = f"the function '{name[:60]}'{place} is not supported"
+        _refuse(why, self._text, f"{meant}{_FUNCTIONS_HINT}", name=name[:60])
 
     def _flat(self, node: Node, depth: int) -> Call:
         """Return a chain such as ``a AND b AND c`` as one AND, which counts as one level."""
@@ -334,8 +335,8 @@ def _folded(op: str, left: Expression, right: Expression) -> Expression:
     return call(op, left, right)
 
 
-def _refuse(why: str, text: str, hint: str = "") -> NoReturn:
+def _refuse(why: str, text: str, hint: str = "", name: str = "") -> NoReturn:
     shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
     shown = "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in shown)
     msg = f"cannot read the predicate '{shown}': {why}"
-    raise PredicateSyntaxError(msg, name=shown, hint=hint or f"valid are {UNDERSTOOD}") from None
+    raise PredicateSyntaxError(msg, name=name or shown, hint=hint or f"valid are {UNDERSTOOD}") from None
