@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 
 from streamjoin_ds.blocks import freeze_imports, reuse_freed_memory
 from streamjoin_ds.cell.aside_rows import AsideRows
-from streamjoin_ds.cell.cell_tables import give_tables
+from streamjoin_ds.cell.cell_tables import give_tables, table_blocks
 from streamjoin_ds.cell.cell_windows import CellWindows
 from streamjoin_ds.engine.intake.lateness import StreamClock, low_watermark
 from streamjoin_ds.engine.window_join import WindowJoin
@@ -139,7 +139,8 @@ class Cell:
         next_seqs = [max((part.end_seq for part in of_stream.values()), default=0) or None for of_stream in parts]
         self._set_aside(late, asides)
         engines = self.windows.engines
-        give_tables(self.plan, engines, self.versions)
+        blocks = {name: version.block for name, version in self.versions.items()}
+        give_tables(self.plan, engines, blocks, table_blocks(self.plan))
         before = {engine: dict(engine.counters) for engine in engines}
         # The watermark is the batch's punctuation too, for every kind of window: a result of a later batch has a tuple
         # of that batch, which is not late and so not older than this watermark.

@@ -3,29 +3,36 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+
+import pyarrow as pa
 
 from streamjoin_ds.blocks import BlockStore
 from streamjoin_ds.engine.storage.table_windows import TableWindows
 from streamjoin_ds.engine.window_join import WindowJoin
 from streamjoin_ds.plan import Plan
-from streamjoin_ds.source.table_version import TableVersion
 from streamjoin_ds.source.tables.table_versions import tables_folder
 
-__all__ = ["give_tables"]
+__all__ = ["give_tables", "table_blocks"]
 
 _MOST_JOINS = 4  # joins whose tables a worker keeps sorted
 # A hint, which spares sorting the same rows in every batch: what is kept says of which blocks it is.
 _kept: OrderedDict[tuple[str, str], TableWindows] = OrderedDict()
 
 
-def give_tables(plan: Plan, engines: Sequence[WindowJoin], versions: Mapping[str, TableVersion]) -> None:
-    """Have engines join these versions of their tables.
+def give_tables(
+    plan: Plan, engines: Sequence[WindowJoin], blocks: Mapping[str, str], read: Callable[[str], pa.Table]
+) -> None:
+    """Have engines join versions of their tables.
 
-    Raises
-    ------
-    BlockMissingError, BlockCorruptError
-        A version's block is gone or damaged. Nothing was written.
+    Parameters
+    ----------
+    plan : Plan
+    engines : sequence of WindowJoin
+    blocks : mapping of str to str
+        By a table's name the name of its version's block, which carries the checksum.
+    read : callable
+        Returns a block by its name; `table_blocks` reads those of a checkpoint.
     """
     if not plan.bound.join.tables or not engines:
         return
@@ -34,9 +41,16 @@ def give_tables(plan: Plan, engines: Sequence[WindowJoin], versions: Mapping[str
     _kept[key] = tables
     while len(_kept) > _MOST_JOINS:
         _kept.popitem(last=False)
-    store = BlockStore(tables_folder(plan.block_root))
-    for name, version in versions.items():
-        if tables.versions.get(name) != version.block:
-            tables.use(name, [store.read(version.block)], version.block)
+    for name, block in blocks.items():
+        if tables.versions.get(name) != block:
+            tables.use(name, [read(block)], block)
     for engine in engines:
         engine.use_tables(tables)
+
+
+def table_blocks(plan: Plan) -> Callable[[str], pa.Table]:
+    """Return what reads the blocks of a checkpoint's tables.
+
+    It raises BlockMissingError or BlockCorruptError where a version's block is gone or damaged.
+    """
+    return BlockStore(tables_folder(plan.block_root)).read

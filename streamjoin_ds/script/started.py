@@ -18,6 +18,7 @@ from streamjoin_ds.script.reader import statements
 from streamjoin_ds.script.sql_text import SqlText
 from streamjoin_ds.script.statements import Explained, Option, StreamStatement
 from streamjoin_ds.spec import bind
+from streamjoin_ds.spec.members import refuse_tables
 from streamjoin_ds.stream.frame_grid import default_layout
 from streamjoin_ds.stream.frames import check_frames, over_frames
 
@@ -264,6 +265,7 @@ def sql(spark: SparkSession, text: str) -> list[StreamingQuery | DataFrame | str
 def _plan_over_frames(joined: AskedJoin, options: Mapping[str, Any]) -> str:
     from pyspark.sql.pandas.types import to_arrow_schema
 
+    refuse_tables(joined.request.join, "a query over tables and views of Spark", "give the streams sources")
     check_frames(joined.request.join, joined.frames)
     schemas = {name: to_arrow_schema(frame.schema, timezone="UTC") for name, frame in joined.frames.items()}
     bound = bind(over_frames(joined.request.join, joined.frames), schemas)

@@ -16,8 +16,9 @@ from streamjoin_ds.spec.expression import Expression, expression_facts, expressi
 from streamjoin_ds.spec.predicate import stream_name
 from streamjoin_ds.spec.stream import checked_condition, checked_schema, schema_from_text, schema_text
 
-__all__ = ["TABLE_FORMATS", "Table"]
+__all__ = ["DEFAULT_REFRESH", "TABLE_FORMATS", "Table"]
 
+DEFAULT_REFRESH = "1m"
 TABLE_FORMATS = ("auto", "delta", "parquet", "csv", "json")
 
 
@@ -31,7 +32,8 @@ class Table:
         As of a stream: it becomes the prefix of the table's columns in the result.
     source : str or None
         A Delta table, whose newest version is joined, or a file (Parquet, CSV, JSON lines), whose bytes are its
-        version. None if the caller hands over the rows: `JoinEngine.use_table`, `StreamJoin.dataframe`.
+        version. A file is replaced by renaming another one onto it: one that is written in place may be read half
+        written. None if the caller hands over the rows: `JoinEngine.use_table`, `StreamJoin.dataframe`.
     refresh : str or timedelta
         A new version is looked for when a batch is planned and the last look is at least so long ago. "0s": at each
         batch. It may differ at each restart.
@@ -45,7 +47,7 @@ class Table:
 
     name: str
     source: str | None = None
-    refresh: Duration = "1m"
+    refresh: Duration = DEFAULT_REFRESH
     schema: pa.Schema | Mapping[str, str] | None = None
     where: str | Expression | None = None
     format: str = "auto"

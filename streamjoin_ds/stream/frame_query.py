@@ -30,6 +30,7 @@ from streamjoin_ds.sink.tables import TableSet
 from streamjoin_ds.spark.session import note_join
 from streamjoin_ds.spec import Join, bind
 from streamjoin_ds.spec.columns import names_hint
+from streamjoin_ds.spec.members import refuse_tables
 from streamjoin_ds.stream.commit import committer_for, forget_committer
 from streamjoin_ds.stream.frames import check_frames, over_frames, packed_frame
 from streamjoin_ds.stream.query import QueryOptions, cells_of, first_layout, query_over, ways_of
@@ -56,6 +57,8 @@ def start_over_frames(
 ) -> StreamingQuery:
     """Start the join over DataFrames as a streaming query; see `StreamJoin.start`."""
     folder = checkpoint_place(checkpoint)
+    hint = "give start() sources of this package, or use dataframe(), which takes static frames for tables"
+    refuse_tables(join, "start(frames=...)", hint)
     _check_options(join, options)
     check_frames(join, frames)
     static = [name for name, frame in frames.items() if not frame.isStreaming]

@@ -30,8 +30,8 @@ from streamjoin_ds.source.event_time import NO_TIME
 from streamjoin_ds.spec import BoundJoin, Join, Stream, bind, duration_text
 from streamjoin_ds.spec.bound import SEQ, TS
 from streamjoin_ds.spec.folder_options import folder_facts, refused_option
-from streamjoin_ds.spec.members import refuse_tables
 from streamjoin_ds.stream.frame_grid import FrameLayout, check_kept_layout, default_layout
+from streamjoin_ds.stream.frame_tables import FrameTables, table_frames
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -62,13 +62,16 @@ def joined(
         if stream.is_topic:
             msg = f"stream {stream.name} is a topic, but dataframe() is given the rows"
             raise ArgumentError(msg, name=stream.name, hint="leave the source out, or use start(), which reads topics")
+    beside = table_frames(join, frames)
+    frames = {name: frame for name, frame in frames.items() if name not in beside}
     check_frames(join, frames)
     streaming = {name: frame.isStreaming for name, frame in frames.items()}
     if len(set(streaming.values())) > 1:
         static = ", ".join(name for name, moving in streaming.items() if not moving)
         msg = f"some frames are streaming and some are static ({static})"
-        raise ArgumentError(msg, name=static, hint="read all of them with spark.readStream, or all with spark.read")
-    schemas = {name: to_arrow_schema(frame.schema, timezone="UTC") for name, frame in frames.items()}
+        hint = "read all of them with spark.readStream, or all with spark.read; make a static one a Table of the join"
+        raise ArgumentError(msg, name=static, hint=hint)
+    schemas = {name: to_arrow_schema(frame.schema, timezone="UTC") for name, frame in {**frames, **beside}.items()}
     bound = bind(over_frames(join, frames), schemas)
     check_execution(bound, execution)
     session = next(iter(frames.values())).sparkSession
@@ -93,6 +96,7 @@ def joined(
         retain_batches=int(session.conf.get(RETAIN_KEY) or 100),
         costs=measured_costs(bound, execution, state_root) if moving else (),
     )
+    tables = FrameTables.collected(bound, beside)
     placed = FrameLayout(plan.to_json(), asked.grid is not None) if moving else _Fixed(plan.to_json())
     packed = reduce(
         lambda left, right: left.union(right),
@@ -103,9 +107,9 @@ def joined(
     )
     result = from_arrow_schema(_schema(bound))
     if not moving:
-        return packed.groupBy("cell").applyInArrow(_static_cell(plan), result)
+        return packed.groupBy("cell").applyInArrow(_static_cell(plan, tables), result)
     delays_us = tuple(_delay_us(stream, frames[stream.name]) for stream in bound.join.streams)
-    cell = _ForeignCell(placed, delays_us)
+    cell = _ForeignCell(placed, delays_us, tables)
     return packed.groupBy("cell").applyInPandasWithState(cell, result, STATE_DDL, "append", "NoTimeout")
 
 
@@ -116,7 +120,6 @@ def check_frames(join: Join, frames: Mapping[str, DataFrame]) -> None:
     ------
     ArgumentError, WindowError
     """
-    refuse_tables(join, "a join of DataFrames", "use JoinEngine, or join the streams alone")
     if join.window.kind == "count":
         msg = "a count window needs an order of the tuples, and DataFrames have none"
         raise WindowError(msg, name="window", hint="use a time window (15s) or a periodic one, or start() on sources")
@@ -244,7 +247,7 @@ def _told_apart(table: pa.Table, batch_id: int) -> pa.Table:
     return table.set_column(table.schema.get_field_index(SEQ), table.schema.field(SEQ), pa.array(numbers))
 
 
-def _static_cell(plan: Plan) -> Callable[[pa.Table], pa.Table]:
+def _static_cell(plan: Plan, beside: FrameTables) -> Callable[[pa.Table], pa.Table]:
     """Return the function of one cell over static frames: all tuples are there, and none is late.
 
     It is a plain function because `applyInArrow` reads its type hints.
@@ -256,6 +259,7 @@ def _static_cell(plan: Plan) -> Callable[[pa.Table], pa.Table]:
         rows = zip(table["stream"].to_pylist(), table["payload"].to_pylist(), strict=True)
         tuples = _tuples(plan, rows, 0)
         windows = CellWindows(plan, 0, None)
+        beside.give(plan, windows.engines)
         with windows.staffed(sum(table.num_rows for table in tuples.values())):
             # Nothing can come any more, so what waits for its horizon is decided.
             chunks = list(windows.engine.push(tuples, plan.bound.end_us if plan.bound.decided else None))
@@ -291,8 +295,8 @@ class _ForeignCell:
     used: it depends on settings of the session.
     """
 
-    def __init__(self, grid: Callable[[], Plan], delays_us: Sequence[int]) -> None:
-        self.grid, self.delays_us = grid, tuple(delays_us)
+    def __init__(self, grid: Callable[[], Plan], delays_us: Sequence[int], beside: FrameTables) -> None:
+        self.grid, self.delays_us, self.beside = grid, tuple(delays_us), beside
 
     def __call__(
         self, key: tuple[Any, ...], frames: Iterator[pd.DataFrame], state: GroupState
@@ -313,6 +317,7 @@ class _ForeignCell:
 
         tuples = _tuples(plan, rows(), task.batch_id)
         windows = CellWindows(plan, plan.cell_of(int(key[0])), blob, prefix=blocks_prefix(task.query_id))
+        self.beside.give(plan, windows.engines)
         clocks = [StreamClock(*known) for known in zip(self.delays_us, windows.state.largest_us, strict=True)]
         watermark_us = low_watermark(clocks, windows.state.watermark_us)
         in_time = {stream: _in_time(plan, stream, table, watermark_us) for stream, table in tuples.items()}

@@ -203,8 +203,9 @@ class StreamJoin(Join):
         Parameters
         ----------
         frames : mapping of stream name to DataFrame
-            One for each stream, all streaming or all static. A streaming frame needs ``withWatermark`` on the stream's
-            time column: it says which tuples are late and when windows are emptied.
+            One for each stream, all streaming or all static, and a static one for each table of the join. A streaming
+            frame needs ``withWatermark`` on the stream's time column: it says which tuples are late and when windows
+            are emptied.
         layout : str, optional
             Group counts. By default there is one cell for each of the query's state partitions, at most 64. Spark fixes
             the number of partitions with the first batch, by the session's shuffle partitions at that time, and keeps
@@ -244,6 +245,10 @@ class StreamJoin(Join):
 
         *Numbers and order.* DataFrames have no ``seq``: ``<stream>_seq`` is a hash of the tuple. Without an order there
         are no count windows: they are refused.
+
+        *Tables.* A table's frame is read once, here, and its rows travel to the workers with the function of a cell
+        (256 MiB at most). A restart reads it anew, and a batch that it does again joins what the frame has then;
+        `start` repeats a batch with the rows that it had.
 
         *What it cannot have.* ``start(frames=...)`` takes the same streaming frames, and has what this lacks:
 

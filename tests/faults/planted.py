@@ -626,7 +626,7 @@ BUGS = (
     ),
     _bug(
         "a worker keeps the version that it joined first",
-        ("cell.cell_tables:give_tables", "tables.versions.get(name) != version.block", "name not in tables.versions"),
+        ("cell.cell_tables:give_tables", "tables.versions.get(name) != block", "name not in tables.versions"),
         asks=("tables",),
     ),
     _bug(

@@ -224,6 +224,11 @@ def test_a_version_is_looked_for_once_in_refresh_and_its_block_goes_when_no_offs
     write_version(tmp_path, 1, "z.parquet")
     now[0] = 9.9
     assert versions.decided(first) == first
+    (tmp_path / "c" / "tables" / first["z"].block).unlink()
+    write_version(tmp_path, 0, "z.parquet")
+    assert TableVersions(bound_join(join), str(tmp_path / "c"), 3).decided(first) == first  # a start writes it again
+    assert (tmp_path / "c" / "tables" / first["z"].block).exists()
+    write_version(tmp_path, 1, "z.parquet")
     now[0] = 10.0
     second = versions.decided(first)
     assert second["z"].version != first["z"].version

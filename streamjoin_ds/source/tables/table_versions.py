@@ -137,7 +137,8 @@ class TableVersions:
                 self._sources[table.name] = source
                 newest = source.newest(None if known is None else known.version)
                 self._looked_s[table.name] = now_s
-                if known is None or newest != known.version:
+                is_there = known is not None and self._store.size_bytes(known.block) is not None
+                if known is None or newest != known.version or not is_there:
                     known = self._written(number, table.name, newest, source)
             found[table.name] = known
         return found
