@@ -138,6 +138,8 @@ class World:
         """Run one driver until it ends or stops; return whether it found nothing new."""
         process = Process(f"driver {len(self.drivers)}", "driver", 0, Cache(1))
         self.input.disturb(self)
+        if self.table is not None:
+            self.table.change(sometimes=True)  # also where the new driver's first batch is one that is done again
         settings = self.lives[process] = settings_of(self, len(self.drivers))
         self.drivers.append(process)
         back = any(fault.kind == "back" for fault in self.schedule.faults)
