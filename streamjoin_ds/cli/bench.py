@@ -28,7 +28,7 @@ from streamjoin_ds.bench.scale.case import KEYS, ScaleCase
 from streamjoin_ds.bench.scale.moving import measure_drift, measure_rates
 from streamjoin_ds.bench.scale.suite import fixed_cases, measure_scale
 from streamjoin_ds.bench.sides import SIDES
-from streamjoin_ds.bench.topics.suite import FORMATS, TopicSettings, measure_topics
+from streamjoin_ds.bench.topics.suite import FORMATS, PEERS, TopicSettings, measure_topics
 from streamjoin_ds.bench.workloads import WORKLOADS
 from streamjoin_ds.errors import ArgumentError
 
@@ -197,7 +197,11 @@ def stream(measures: tuple[str, ...], as_json: bool, quick: bool, peers: tuple[s
 )
 @click.option("--runs", type=click.IntRange(min=1), default=5, show_default=True, help="Runs of each format.")
 @click.option(
-    "--peer", type=click.Choice(["spark"]), help="Also Spark's own join over its Kafka source, of JSON; Maven has it."
+    "--peer",
+    "peers",
+    multiple=True,
+    type=click.Choice(tuple(PEERS)),
+    help="Also a peer's own join over its own Kafka reader, of JSON. Spark's source comes from Maven. Repeatable.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the measurements as a list of JSON objects.")
 @click.option("--quick", is_flag=True, help="Only look whether all works: one run over 20,000 messages.")
@@ -207,7 +211,7 @@ def kafka(
     messages: int,
     partitions: int,
     runs: int,
-    peer: str | None,
+    peers: tuple[str, ...],
     as_json: bool,
     quick: bool,
 ) -> None:
@@ -220,7 +224,7 @@ def kafka(
     if unknown is not None:
         msg = f"there is no benchmark of messages in '{unknown}'"
         raise ArgumentError(msg, name=unknown, hint=f"one of {', '.join(FORMATS)}")
-    settings = TopicSettings(servers, formats or tuple(FORMATS), messages, partitions, runs=runs, peer=peer)
+    settings = TopicSettings(servers, formats or tuple(FORMATS), messages, partitions, runs=runs, peers=peers)
     if quick:
         settings = replace(settings, messages=10_000, batch_rows=5_000, runs=1, quick=True)
     progress = Console(stderr=True)

@@ -12,9 +12,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from streamjoin_ds.bench.topics.suite import FORMATS, TopicSettings, measure_topics
+from streamjoin_ds.bench.topics.suite import FORMATS, PEERS, TopicSettings, measure_topics
 from streamjoin_ds.bench.topics.topic_load import TopicLoad
-from streamjoin_ds.errors import BenchError
+from streamjoin_ds.errors import BenchError, DependencyMissingError
 
 if TYPE_CHECKING:
     from tests.support.kafka import KafkaBroker
@@ -71,13 +71,22 @@ def test_a_quick_run(broker: KafkaBroker, tmp_path: Path) -> None:
 
 @pytest.mark.campaign
 @pytest.mark.spark
-def test_sparks_own_source_and_join_give_as_many_matches(broker: KafkaBroker, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", list(PEERS))
+def test_a_peers_own_reader_and_join_give_as_many_matches(broker: KafkaBroker, tmp_path: Path, name: str) -> None:
     """The suite compares the peer's matches with the independent count, too."""
-    done = bench("json", "--servers", broker.servers, "--quick", "--json", "--peer", "spark", cwd=tmp_path)
+    if name != "spark":
+        pytest.importorskip(name)
+    done = bench("json", "--servers", broker.servers, "--quick", "--json", "--peer", name, cwd=tmp_path)
     assert done.returncode == 0, done.stderr[-2000:]
     *_, peer = json.loads(done.stdout)
-    assert peer["workload"] == "kafka, json, 4 partitions a topic: spark"
+    assert peer["workload"] == f"kafka, json, 4 partitions a topic: {name}"
     assert peer["value"] > 0
+
+
+def test_a_peer_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda *_: None)
+    with pytest.raises(DependencyMissingError, match="pathway"):
+        next(measure_topics(TopicSettings("nowhere:1", peers=("pathway",)), str))
 
 
 @pytest.mark.long

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import statistics
 import subprocess
@@ -14,13 +15,18 @@ from streamjoin_ds.bench.live.finding import Finding
 from streamjoin_ds.bench.live.query_runs import query_folder, query_log
 from streamjoin_ds.bench.paths.side_process import TreeUse, load_psutil
 from streamjoin_ds.bench.topics.topic_load import TopicLoad
-from streamjoin_ds.errors import BenchError
+from streamjoin_ds.errors import BenchError, DependencyMissingError
 from streamjoin_ds.spark.holding import hold
 
-__all__ = ["FORMATS", "TopicSettings", "measure_topics"]
+__all__ = ["FORMATS", "PEERS", "TopicSettings", "measure_topics"]
 
 FORMATS = {"json": 400_000.0, "fixed": 1_000_000.0}
 """What messages hold, and how many of them a second there must be at least on two cores."""
+PEERS = {
+    "spark": ("spark_query", "its own Kafka source and join, {} commits, Parquet files, state in RocksDB"),
+    "pathway": ("pathway_query", "its own Kafka reader and interval join over equal cells, all at once, lines of JSON"),
+}
+"""Modules of peers, and what their queries are."""
 _WITHIN_S = 900.0
 
 
@@ -44,8 +50,8 @@ class TopicSettings:
         Measured runs of each format; the first reads what the broker still has in memory, as the others do.
     quick : bool
         Whether this only shows that all works. There are then no bounds.
-    peer : str or None
-        "spark": measure Spark's own join over its own Kafka source too, of JSON, once.
+    peers : sequence of str
+        Keys of `PEERS`, whose own joins are measured too, of JSON, once.
     """
 
     servers: str
@@ -55,7 +61,7 @@ class TopicSettings:
     batch_rows: int = 1_000_000
     runs: int = 5
     quick: bool = False
-    peer: str | None = None
+    peers: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +83,12 @@ def measure_topics(settings: TopicSettings, say: Callable[[str], None]) -> Itera
     BenchError
         A query failed, or its matches are wrong.
     DependencyMissingError
-        psutil or confluent-kafka is not installed.
+        psutil, confluent-kafka or a peer is not installed.
     """
     load_psutil()
+    if "pathway" in settings.peers and importlib.util.find_spec("pathway") is None:
+        msg = "The package pathway, which is to be measured beside this one, is not installed."
+        raise DependencyMissingError(msg, name="pathway", hint="pip install pathway")
     for kind in settings.formats:
         name = f"streamjoin-bench-{uuid.uuid4().hex[:8]}"
         load = TopicLoad(settings.servers, name, kind, settings.messages, settings.partitions)
@@ -87,13 +96,13 @@ def measure_topics(settings: TopicSettings, say: Callable[[str], None]) -> Itera
             load.send()
             expected = load.matches()
             say(f"  {kind}: {2 * settings.messages:,} messages sent; {expected:,} matches")
-            runs, peers = [], []
+            runs, peers = [], {}
             for _ in range(settings.runs):
                 runs.append(_run(load, settings.batch_rows, expected))
                 say(f"  {kind}: {runs[-1].per_second:,.0f} messages/s, {runs[-1].per_cpu_second:,.0f} a CPU second")
-            if settings.peer is not None and kind == "json":
-                peers.append(_run(load, settings.batch_rows, expected, "spark_query"))
-                say(f"  {kind}, {settings.peer}: {peers[-1].per_second:,.0f} messages/s")
+            for peer in settings.peers if kind == "json" else ():
+                peers[peer] = _run(load, settings.batch_rows, expected, PEERS[peer][0])
+                say(f"  {kind}, {peer}: {peers[peer].per_second:,.0f} messages/s")
         finally:
             load.remove()
         workload = f"kafka, {kind}, {settings.partitions} partitions a topic"
@@ -114,10 +123,9 @@ def measure_topics(settings: TopicSettings, say: Callable[[str], None]) -> Itera
         )
         per_cpu = statistics.median(run.per_cpu_second for run in runs)
         yield Finding(workload, "messages_per_cpu_second", per_cpu, "messages/s", note="without the broker's CPU time")
-        for run in peers:
-            note = f"its own Kafka source and join, {run.batches} commits, Parquet files, state in RocksDB"
-            of_peer = f"{workload}: {settings.peer}"
-            yield Finding(of_peer, "messages_per_second", run.per_second, "messages/s", note=note)
+        for peer, run in peers.items():
+            note = PEERS[peer][1].format(run.batches)
+            yield Finding(f"{workload}: {peer}", "messages_per_second", run.per_second, "messages/s", note=note)
 
 
 def _run(load: TopicLoad, batch_rows: int, expected: int, module: str = "topic_query") -> _TopicRun:
