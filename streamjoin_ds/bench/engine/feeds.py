@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
 import pyarrow as pa
 
 from streamjoin_ds.source.generated.synthetic import words
-from streamjoin_ds.spec import BoundJoin, CountWindow, Join, PeriodicWindow, Stream, TimeWindow, WindowKind, bind
+from streamjoin_ds.spec import (
+    BoundJoin,
+    CountWindow,
+    Join,
+    Nearest,
+    PeriodicWindow,
+    Stream,
+    TimeWindow,
+    WindowKind,
+    bind,
+)
 
 __all__ = [
     "WorkloadFeed",
@@ -126,6 +136,14 @@ def band2d(
     columns = {"x": pa.int32(), "y": pa.float32()}, {"a": pa.int32(), "b": pa.float32()}
     on = "abs(r.x - s.a) <= 10 AND abs(r.y - s.b) <= 10"
     return _feed(columns, on, tuples_per_second, window_rows, dict.fromkeys("xyab", domain), how=how)
+
+
+def band2d_nearest(window_rows: int) -> WorkloadFeed:
+    """Return the tuples of `band2d`, of which each of the first stream has the nearest partner in x and y alone."""
+    feed, apart = band2d(window_rows), "(r.x - s.a) * (r.x - s.a) + (r.y - s.b) * (r.y - s.b)"
+    join = feed.bound.join
+    nearest = Join(join.streams, join.predicates, join.window, nearest=Nearest(by=apart))
+    return replace(feed, bound=bind(nearest, {stream.name: stream.schema for stream in join.streams}))
 
 
 def band1d(window_rows: int, *, counted: bool = False) -> WorkloadFeed:

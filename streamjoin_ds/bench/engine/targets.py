@@ -139,6 +139,8 @@ MEASURES = (
                 at_most=1.5 if how == "left" else None)
         for how in ("left", "full", "anti")
     ),
+    Measure(_LLHJ, "nearest_over_inner", "us/row", Contestant("band2d-nearest", _LLHJ_ROWS, 1, 3), "us_per_row",
+            "inner", Contestant("band2d-10s", _LLHJ_ROWS, 1, 3), "us_per_row", True, at_most=1),
     Measure("memory", "bytes_per_row", "B", Contestant("memory", 1_000_000, 1, 1), "bytes_per_row", "columns", None,
             "column_bytes_per_row", True),
     Measure("memory-llhj", "bytes_per_row", "B", Contestant("memory", _LLHJ_ROWS, 1, 1), "bytes_per_row", "columns",
