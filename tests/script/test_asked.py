@@ -239,7 +239,7 @@ Q = "SELECT * FROM q JOIN w ON q.ts = w.ts"
         (f"SELECT e.q FROM e JOIN w ON {NEAR}", "e.q", ColumnError, "stream e has no column 'q'"),
         (f"SELECT e.x AS a, w.x AS A FROM e JOIN w ON {NEAR}", "A FROM", ColumnError, "collides"),
         (f"SELECT e.x AS `a b` FROM e JOIN w ON {NEAR}", "`a b`", ColumnError, "Delta does not allow"),
-        (f"SELECT abs(e.x) AS a, e.n + uper(e.s) AS b FROM e JOIN w ON {NEAR}", "uper", PredicateSyntaxError, "upper?"),
+        (f"SELECT e.x AS a, e.n + uppers(e.s) AS b FROM e JOIN w ON {NEAR}", "uppers", PredicateSyntaxError, "upper?"),
         (f"SELECT abs(e.x) AS a, upper(e.x) AS b FROM e JOIN w ON {NEAR}", "upper", PredicateError, "has a float"),
         (f"{ON}{NEAR} AND |e.x - w.x| <= 1", "|", SqlSyntaxError, "write abs(e.x - w.x)"),
         ("SELECT * FROM e", "e", SqlSyntaxError, "a query joins two streams"),
