@@ -2,7 +2,7 @@
 CREATE STREAM r WITH (source = 'readings', time = 'ts', delay = '30s');
 CREATE TABLE t WITH (source = 'thresholds', refresh = '1m');
 
-INSERT INTO alarms WITH (checkpoint = 'alarms.ckpt', trigger = '1s')
+INSERT INTO alarms WITH (checkpoint = 'alarms.ckpt')
 SELECT r.ts, r.sensor, r.value, t.most
 FROM r JOIN t
   ON r.sensor = t.sensor

@@ -45,7 +45,7 @@ def give_tables(
         if tables.versions.get(name) != block:
             tables.use(name, [read(block)], block)
     for engine in engines:
-        engine.use_tables(tables)
+        engine.tables = tables
 
 
 def table_blocks(plan: Plan) -> Callable[[str], pa.Table]:

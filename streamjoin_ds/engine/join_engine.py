@@ -245,7 +245,7 @@ class JoinEngine:
 
     def _give_table(self, bound: BoundJoin, name: str, given: pa.Table, version: str) -> None:
         number = bound.member_names.index(name)
-        self._join.use_table(name, [table_rows(bound, number, given)], version)
+        self._join.tables.use(name, [table_rows(bound, number, given)], version)
 
     @property
     def late(self) -> dict[str, pa.Table]:

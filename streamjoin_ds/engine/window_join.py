@@ -93,6 +93,11 @@ class WindowJoin:
         process, once a stream has filled some tails with small pushes. A `Sizing` says the sizes itself. None: they are
         those of `tuning`. It is not an option for users.
 
+    Attributes
+    ----------
+    tables : TableWindows
+        The versions of the tables that later pushes meet. Those of another engine of the same join may take its place.
+
     Raises
     ------
     KernelError
@@ -183,17 +188,6 @@ class WindowJoin:
         self._scheduler = self._staffed()
         self._joining.use(self._scheduler)
         self._kept.use(self._scheduler)
-
-    def use_table(self, name: str, rows: Sequence[Tuples], version: str) -> None:
-        """Have later pushes meet a version of a table: `TableWindows.use`. Before the first one no push is taken.
-
-        No result is found by it, and none is taken back. It is in no saved state.
-        """
-        self.tables.use(name, rows, version)
-
-    def use_tables(self, tables: TableWindows) -> None:
-        """Have later pushes meet the tables of another engine of the same join."""
-        self.tables = tables
 
     # ------------------------------------------------------------------ pushing
 
