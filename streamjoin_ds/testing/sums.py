@@ -95,10 +95,11 @@ def _sum(values: Sequence[Any]) -> Any:
     beyond = [value for value in values if not math.isfinite(value)]
     if beyond:
         return sum(beyond)
+    total = sum(map(Fraction, values))
     try:
-        return float(sum(map(Fraction, values)))
+        return float(total)
     except OverflowError:
-        return math.copysign(math.inf, sum(map(Fraction, values)))
+        return math.inf if total > 0 else -math.inf
 
 
 def _average(values: Sequence[Any]) -> float:

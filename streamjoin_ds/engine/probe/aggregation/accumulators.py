@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from decimal import Context, Decimal
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -194,20 +194,24 @@ def _value_of_key(keys: Int64, kind: pa.DataType, is_null: npt.NDArray[np.bool_]
 def _int64_sums(sums: LimbSums) -> Int64 | None:
     """Return the sums of int64 numbers as int64; None if one does not fit."""
     _, digits = sums.digits()
-    is_negative = digits[1] >= 1 << 31
-    for place, row in enumerate(digits[2:], 2):
-        sign = -1 if place == len(digits) - 1 else (1 << 32) - 1
+    is_negative = digits[-1] < 0
+    for place, row in enumerate(digits[3:], 3):
+        sign = -1 if place == len(digits) - 1 else (1 << 30) - 1
         if not np.array_equal(row, np.where(is_negative, sign, 0)):
             return None
-    return np.asarray((digits[1] << 32) | digits[0], np.int64)
+    high = digits[2] - (is_negative.astype(np.int64) << 30)
+    if not np.all((high >= -8) & (high < 8)):
+        return None
+    return np.asarray((high << 60) | (digits[1] << 30) | digits[0], np.int64)
 
 
 def _decimal_limbs(values: pa.Array) -> list[Int64]:
-    """Return the four limbs of decimals, as whole numbers of ``10**-scale``; the last one has the sign."""
-    words = np.frombuffer(values.buffers()[1], np.uint32)[values.offset * 4 : (values.offset + len(values)) * 4]
-    words = words.reshape(-1, 4)
-    limbs: list[Any] = [words[:, place].astype(np.int64) for place in range(3)]
-    return [*limbs, words[:, 3].view(np.int32).astype(np.int64)]
+    """Return the limbs of decimals, as whole numbers of ``10**-scale``; the last one has the sign."""
+    words = np.frombuffer(values.buffers()[1], np.int64)[values.offset * 2 : (values.offset + len(values)) * 2]
+    low, high = words.reshape(-1, 2).T  # of 128 bits
+    bits = np.int64((1 << 30) - 1)
+    crossing = ((low >> 60) & 0xF) | ((high & ((1 << 26) - 1)) << 4)
+    return [low & bits, (low >> 30) & bits, crossing, (high >> 26) & bits, high >> 56]
 
 
 def _half_up(dividend: int, divisor: int) -> int:

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from streamjoin_ds.engine.probe.aggregation.accumulators import float_key
 from streamjoin_ds.engine.probe.aggregation.exact_sums import FloatSums
-from streamjoin_ds.engine.probe.aggregation.pairs import Int32, Int64, Pairs
+from streamjoin_ds.engine.probe.aggregation.pairs import Int64, Pairs
 from streamjoin_ds.engine.probe.aggregation.picked import joined_arrays
 from streamjoin_ds.spec.bound_aggregate import BoundAggregate
 
@@ -25,19 +25,19 @@ class _Floats:
 
     def __init__(self, aggregate: BoundAggregate, count: int) -> None:
         self._aggregate, self._count = aggregate, count
-        self._positions: list[Int32] = []
+        self._positions: list[Int64] = []
         self._values: list[Floats] = []
 
     def add(self, pairs: Pairs) -> None:
         """Take some pairs."""
         positions, values = pairs.present(self._aggregate.arguments[0])
         if len(positions):
-            self._positions.append(positions.copy())
+            self._positions.append(positions)
             self._values.append(_as_floats(values))
 
-    def _held(self) -> tuple[Int32, Floats]:
+    def _held(self) -> tuple[Int64, Floats]:
         if not self._positions:
-            return np.empty(0, np.int32), np.empty(0, np.float64)
+            return np.empty(0, np.int64), np.empty(0, np.float64)
         return np.concatenate(self._positions), np.concatenate(self._values)
 
 
@@ -88,7 +88,7 @@ class Collected:
     def __init__(self, aggregate: BoundAggregate, count: int) -> None:
         assert aggregate.constant is not None
         self._aggregate, self._count, self._limit = aggregate, count, int(aggregate.constant)
-        self._pieces: list[tuple[Int32, Int64, Int64, pa.Array]] = []
+        self._pieces: list[tuple[Int64, Int64, Int64, pa.Array]] = []
         self._held, self._most_held = 0, _MOST_HELD
 
     def add(self, pairs: Pairs) -> None:
@@ -101,7 +101,7 @@ class Collected:
             rows = values.is_valid().to_numpy(zero_copy_only=False)
         if not len(positions):
             return
-        self._pieces.append((positions.copy(), pairs.times_us[rows], pairs.numbers[rows], present))
+        self._pieces.append((positions, pairs.times_us[rows], pairs.numbers[rows], present))
         self._held += len(positions)
         if self._held > self._most_held:
             self._shrink()

@@ -35,16 +35,17 @@ class Pairs:
     selection : Selection
         The decided tuples.
     positions : ndarray, shape (n,), int32
-        For each pair the position of its decided tuple in the selection. The probe writes the next pairs there.
+        For each pair the position of its decided tuple in the selection. They are copied: the probe writes the next
+        pairs there.
     found : Selection
         Its partner.
     """
 
     def __init__(self, bound: BoundJoin, stream: int, selection: Selection, positions: Int32, found: Selection) -> None:
         self._bound, self._stream, self._selection = bound, stream, selection
-        self.positions, self._found = positions, found
+        self._rows, self.positions, self._found = positions, positions.astype(np.int64), found
         self._values: dict[str, pa.Array] = {}
-        self._present: dict[str, tuple[Int32, pa.Array]] = {}
+        self._present: dict[str, tuple[Int64, pa.Array]] = {}
 
     @cached_property
     def times_us(self) -> Int64:
@@ -68,7 +69,7 @@ class Pairs:
             self._values[argument.text] = self._valued(argument)
         return self._values[argument.text]
 
-    def present(self, argument: BoundArgument) -> tuple[Int32, pa.Array]:
+    def present(self, argument: BoundArgument) -> tuple[Int64, pa.Array]:
         """Return the positions and the values of those pairs whose value is not null."""
         if argument.text not in self._present:
             values, positions = self.values(argument), self.positions
@@ -83,7 +84,7 @@ class Pairs:
 
     @cached_property
     def _decided(self) -> Selection:
-        return self._selection.take(self.positions)
+        return self._selection.take(self._rows)
 
     def _valued(self, argument: BoundArgument) -> pa.Array:
         if argument.column is not None:

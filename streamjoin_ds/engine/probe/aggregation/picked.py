@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamjoin_ds.engine.probe.aggregation.accumulators import ordered_key
-from streamjoin_ds.engine.probe.aggregation.pairs import Int32, Int64, Mask, Pairs
+from streamjoin_ds.engine.probe.aggregation.pairs import Int64, Mask, Pairs
 from streamjoin_ds.spec.bound_aggregate import BoundAggregate
 
 __all__ = ["Picked", "joined_arrays", "value_at"]
@@ -28,7 +28,7 @@ class Picked:
         self._is_reversed = aggregate.function in ("last", "max", "arg_max")
         # The best key of each tuple so far, where keys are numbers: most pairs are let go at once.
         self._best: Int64 = np.full(count, np.iinfo(np.int64).max, np.int64)
-        self._positions: list[Int32] = []
+        self._positions: list[Int64] = []
         self._orders: list[tuple[Int64, Int64]] = []
         self._keys: list[pa.Array] = []
         self._values: list[pa.Array] = []
@@ -93,7 +93,7 @@ def joined_arrays(arrays: list[pa.Array]) -> pa.Array:
     return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
 
 
-def value_at(count: int, positions: Int32, values: pa.Array) -> pa.Array:
+def value_at(count: int, positions: Int64, values: pa.Array) -> pa.Array:
     """Return an array with a value at each of some positions, and null elsewhere."""
     places = np.full(count, -1, np.int64)
     places[positions] = np.arange(len(values))
