@@ -40,8 +40,7 @@ class Count:
 
     def add(self, pairs: Pairs) -> None:
         """Take some pairs."""
-        positions = pairs.positions if self._argument is None else pairs.present(self._argument)[0]
-        self.counts += np.bincount(positions, minlength=len(self.counts))
+        self.counts += pairs.counts if self._argument is None else pairs.present_counts(self._argument)
 
     def column(self) -> pa.Array:
         """Return the counts."""
@@ -61,14 +60,16 @@ class _Sums:
     def add(self, pairs: Pairs) -> None:
         """Take some pairs."""
         positions, values = pairs.present(self._argument)
-        self._counts += np.bincount(positions, minlength=len(self._counts))
+        self._counts += pairs.present_counts(self._argument)
         if self._is_float:
             self._floats.add(positions, values.to_numpy().astype(np.float64, copy=False))
         elif self._is_decimal:
             for limb, parts in enumerate(_decimal_limbs(values)):
                 self._whole.add(limb, positions, parts)
+        elif self._argument.kind.bit_width <= 32:
+            self._whole.add_int32(positions, values.to_numpy())
         else:
-            self._whole.add_int64(positions, values.to_numpy().astype(np.int64, copy=False))
+            self._whole.add_int64(positions, values.to_numpy())
 
     def _overflow(self) -> AggregateOverflowError:
         one = self._aggregate

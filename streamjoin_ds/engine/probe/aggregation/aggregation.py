@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from streamjoin_ds.engine.probe.aggregation.accumulators import Accumulator, Average, Count, Extreme, Sum
 from streamjoin_ds.engine.probe.aggregation.held import Collected, Deviation, Quantile
-from streamjoin_ds.engine.probe.aggregation.pairs import Int32, Mask, Pairs
+from streamjoin_ds.engine.probe.aggregation.pairs import Int32, Int64, Mask, Pairs
 from streamjoin_ds.engine.probe.aggregation.picked import Picked
 from streamjoin_ds.engine.storage.selection import Selection
 from streamjoin_ds.spec.bound import BoundJoin
@@ -45,23 +45,24 @@ class Aggregation:
     selection : Selection
         The decided tuples.
 
-    Attributes
-    ----------
-    mask : ndarray of bool
-        Which tuples have a partner.
     """
 
     def __init__(self, bound: BoundJoin, stream: int, selection: Selection) -> None:
         self._bound, self._stream, self._selection = bound, stream, selection
-        self.mask: Mask = np.zeros(len(selection), np.bool_)
+        self._partners: Int64 = np.zeros(len(selection), np.int64)
         self._accumulators = _accumulators(bound, len(selection))
+
+    @property
+    def mask(self) -> Mask:
+        """Which tuples have a partner."""
+        return self._partners > 0
 
     def add(self, positions: Int32, found: Selection) -> None:
         """Take some pairs."""
         if not len(positions):
             return
-        self.mask[positions] = True
         pairs = Pairs(self._bound, self._stream, self._selection, positions, found)
+        self._partners += pairs.counts
         for accumulator in self._accumulators.values():
             accumulator.add(pairs)
 

@@ -41,12 +41,16 @@ class LimbSums:
         self._count = count
         self._limbs: dict[int, Int64] = {}
 
-    def add(self, limb: int, positions: Int64, parts: npt.NDArray[np.int64 | np.float64]) -> None:
+    def add(self, limb: int, positions: Int64, parts: npt.NDArray[np.signedinteger | np.floating]) -> None:
         """Add whole numbers times ``2**(30 * limb)`` to the groups at these positions; each is smaller than 2**32."""
         for begin in range(0, len(positions), _MOST_ADDED):
             rows = slice(begin, begin + _MOST_ADDED)
             sums = np.bincount(positions[rows], weights=parts[rows], minlength=self._count).astype(np.int64)
             self._limbs[limb] = sums if limb not in self._limbs else self._limbs[limb] + sums
+
+    def add_int32(self, positions: Int64, values: npt.NDArray[np.signedinteger]) -> None:
+        """Add whole numbers of at most 32 bits."""
+        self.add(0, positions, values)
 
     def add_int64(self, positions: Int64, values: Int64) -> None:
         """Add int64 numbers."""

@@ -48,6 +48,16 @@ class Pairs:
         self._present: dict[str, tuple[Int64, pa.Array]] = {}
 
     @cached_property
+    def counts(self) -> Int64:
+        """How many of the pairs each decided tuple has."""
+        return np.bincount(self.positions, minlength=len(self._selection))
+
+    def present_counts(self, argument: BoundArgument) -> Int64:
+        """Return how many of the pairs of each decided tuple have a value that is not null."""
+        positions = self.present(argument)[0]
+        return self.counts if positions is self.positions else np.bincount(positions, minlength=len(self._selection))
+
+    @cached_property
     def times_us(self) -> Int64:
         """The partners' event times, in microseconds."""
         return np.ascontiguousarray(self._found.times_us(), dtype=np.int64)
