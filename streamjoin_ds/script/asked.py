@@ -19,13 +19,14 @@ from streamjoin_ds.errors import ColumnError, PredicateError, SqlSyntaxError, St
 from streamjoin_ds.request.request import Request, described_streams, requested
 from streamjoin_ds.request.tables import described_tables
 from streamjoin_ds.script.catalog import Catalog, table_name, watermark_of
-from streamjoin_ds.script.conditions import Conditions, Names, Term, column_of
+from streamjoin_ds.script.conditions import Conditions, Names, Term
 from streamjoin_ds.script.nearest import nearest_of, ranked_input, written_join
 from streamjoin_ds.script.options import TABLE_KEYS, facts_of, stream_facts
 from streamjoin_ds.script.reduction import reduction_of
 from streamjoin_ds.script.schemas import Schemas
+from streamjoin_ds.script.selected_columns import SelectList
 from streamjoin_ds.script.sql_text import Span, SqlText, Token
-from streamjoin_ds.script.statements import Input, Item, Statement, StreamStatement
+from streamjoin_ds.script.statements import Input, Statement, StreamStatement
 from streamjoin_ds.script.time_bounds import Contradiction, TimeBound, Unbounded, window_of
 from streamjoin_ds.source.infer import infer_schema
 from streamjoin_ds.source.tables.table_versions import table_schema
@@ -33,7 +34,6 @@ from streamjoin_ds.spec import Predicate, Stream, Table
 from streamjoin_ds.spec.band_terms import predicates_of
 from streamjoin_ds.spec.columns import names_hint
 from streamjoin_ds.spec.expression import Call, normalised, streams_of
-from streamjoin_ds.spec.selected import Calculated, Selected
 from streamjoin_ds.spec.window_text import WindowLike
 from streamjoin_ds.stream.join import StreamJoin
 
@@ -147,8 +147,10 @@ class Asked:
         nearest = nearest_of(self._text, self._query, Conditions(self._text, names, {}), names.streams)
         if not self._has_pairs:
             streams = self._filtered(streams, names)
-        reduce = reduction_of(self._text, self._query, names, self._how, lambda item: self._column_of(item, names))
-        selected, columns = self._selected(names, schemas)
+        select_list = SelectList(self._text, self._query, names, schemas)
+        reduce = reduction_of(self._text, self._query, names, self._how, select_list.column)
+        selected, columns, calculated = select_list.selected(is_of_one=self._how in ("semi", "anti"))
+        self._terms += calculated
         sources = [stream.source for stream in streams if stream.source is not None]
         join = self._located(
             lambda: StreamJoin(
@@ -395,49 +397,6 @@ class Asked:
                 "or a window of another kind, INSERT INTO table WITH (window = 'last 1000')"
             )
         raise self._text.refused(joined.span, why, hint, "window")
-
-    def _selected(self, names: Names, schemas: Schemas) -> tuple[list[Selected], tuple[str, ...]]:
-        """Return the columns of the result as `Join` takes them, and their names in the order of the SELECT list."""
-        found: list[Selected] = []
-        columns: list[str] = []
-        for item in self._query.items:
-            if item.aggregate:
-                columns.append(item.name or "")
-                continue
-            if item.tokens:
-                expression = Conditions(self._text, names, {}).value(item.tokens)
-                self._terms.append(Term(expression, item.span))
-                found.append(Calculated(item.name or "", expression))
-                columns.append(item.name or "")
-                continue
-            if item.column is None:
-                all_streams = names.streams[:1] if self._how in ("semi", "anti") else names.streams
-                chosen = all_streams if item.stream is None else [self._stream_of(item, names)]
-                found += [f"{stream}.*" for stream in chosen]
-                if schemas.frames:
-                    columns += [f"{stream}_{name}" for stream in chosen for name in schemas.names(stream)]
-                continue
-            stream, column = self._column_of(item, names)
-            quoted = "`" + column.replace("`", "``") + "`"
-            name = "" if item.name is None else " AS `" + item.name.replace("`", "``") + "`"
-            found.append(f"{stream}.{quoted}{name}")
-            columns.append(item.name or f"{stream}_{column}")
-        return found, tuple(columns)
-
-    def _stream_of(self, item: Item, names: Names) -> str:
-        stream = names.stream(item.stream or "")
-        if stream is None:
-            hint = names_hint(item.stream or "", list(names.streams), "the streams of this query are")
-            why = f"'{item.stream}' is not a stream of this query"
-            raise self._text.refused(item.span, why, hint, item.stream or "")
-        return stream
-
-    def _column_of(self, item: Item, names: Names) -> tuple[str, str]:
-        column = item.column or ""
-        if item.stream is None:
-            return column_of(self._text, names, Token("", column, "name", item.span))
-        stream = self._stream_of(item, names)
-        return stream, names.column(stream, column)
 
 
 def _read(reader: Conditions, written: Sequence[Sequence[Token]]) -> tuple[list[TimeBound], list[Term], list[Term]]:

@@ -260,22 +260,28 @@ def test_static_frames_give_what_spark_gives_by_group_by(spark: SparkSession) ->
     from pyspark.sql.types import LongType
 
     frames = {name: spark.createDataFrame(values(name), COLUMNS) for name in "ew"}
-    join = StreamJoin([Stream(name) for name in "ew"], "abs(e.k - w.k) <= 2", "9s", ["e.ts"], reduce=SAME)
+    reduce = SAME | {"some": "collect(w.s, 2)"}
+    join = StreamJoin([Stream(name) for name in "ew"], "abs(e.k - w.k) <= 2", "9s", ["e.ts"], reduce=reduce)
     ours = join.dataframe(frames)
     for name, frame in frames.items():
         frame.createOrReplaceTempView(f"reduced_{name}")
     theirs = spark.sql(
-        f"SELECT e.ts AS e_ts, {', '.join(f'{text} AS {name}' for name, text in SAME.items())} FROM reduced_e e "
+        f"SELECT e.ts AS e_ts, {', '.join(f'{text} AS {name}' for name, text in SAME.items())}, "
+        "transform(slice(array_sort(collect_list(CASE WHEN w.s IS NOT NULL THEN struct(w.ts, w.s) END)), 1, 2), "
+        "z -> z.s) "
+        "AS some FROM reduced_e e "
         "JOIN reduced_w w ON abs(e.k - w.k) <= 2 "
         "AND e.ts BETWEEN w.ts - INTERVAL 9 SECONDS AND w.ts + INTERVAL 9 SECONDS GROUP BY e.ts"
     )
     types = {field.name: field.dataType for field in theirs.schema}
     types["calculated"] = LongType()  # what is calculated from integers is BIGINT here
-    assert {name: kind for name, kind in ((f.name, f.dataType) for f in ours.schema) if name in types} == types
-    found, wanted = (frame.select("e_ts", *SAME).sort("e_ts").collect() for frame in (ours, theirs))
+    assert {f.name: f.dataType.simpleString() for f in ours.schema if f.name in types} == {
+        name: kind.simpleString() for name, kind in types.items()
+    }
+    found, wanted = (frame.select("e_ts", *reduce).sort("e_ts").collect() for frame in (ours, theirs))
     assert len(found) == len(wanted) == 40
     for ours_row, theirs_row in zip(found, wanted, strict=True):
-        for name in SAME:
+        for name in reduce:
             one, other = ours_row[name], theirs_row[name]
             if isinstance(one, float) and isinstance(other, float) and not (math.isnan(one) or math.isnan(other)):
                 assert one == pytest.approx(other, rel=1e-9), name
