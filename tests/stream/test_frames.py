@@ -98,7 +98,8 @@ def joins() -> dict[str, StreamJoin]:
         "conditions": ["l.x + r.x > 3 OR l.n IS NULL AND l.s <> r.s", "l.i % 3 <> 1 AND l.`a.b` > r.i"],
     }
     streams = [Stream("l", where="m IS NOT NULL"), Stream("r", where="NOT (b AND d = DATE '2024-02-29')")]
-    filtered = StreamJoin(streams, on=[band("l.x", "r.x", 0.25)], window="4s", select="l.x,r.x,l.ts,r.ts")
+    select = "l.x, r.x, l.ts, r.ts, abs(l.x - r.x) AS gap, concat(upper(l.s), '-', r.s) AS both"
+    filtered = StreamJoin(streams, on=[band("l.x", "r.x", 0.25)], window="4s", select=select)
     return {name: StreamJoin(plain_streams, on=on, window="4s") for name, on in keys.items()} | {"filters": filtered}
 
 
@@ -122,8 +123,9 @@ def expected(join: StreamJoin, rows: dict[str, Any] | None = None, *, lateness: 
         row["event_time"] = START + timedelta(
             microseconds=row.pop("event_time_us") - int(START.timestamp()) * 1_000_000
         )
-    if not any(text.endswith("*") for text in join.select):
-        wanted = {"event_time", *(text.replace(".", "_", 1) for text in join.select)}
+    names = [one if isinstance(one, str) else one.name for one in join.select]
+    if not any(name.endswith("*") for name in names):
+        wanted = {"event_time", *(name.replace(".", "_", 1) for name in names)}
         results = [{name: value for name, value in row.items() if name in wanted} for row in results]
     return plain(results)
 

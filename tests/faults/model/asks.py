@@ -156,6 +156,8 @@ def asked_of(schedule: Schedule) -> Asked:
     select = [f"{name}.{column}" for name in shown for column in ("ts", "x")] if wheres else None
     if select is not None and tables:
         select += ["z.zone"]
+    if select is not None and random.Random(f"calculated {schedule.seed}").random() < 0.5:
+        select += [f"{shown[0]}.x * 2 AS twice", f"{shown[0]}.x - {shown[-1]}.x AS gap"]
     kept = {"include_self_pairs": include, "how": how, "nearest": nearest, "tables": tables, "reduce": reduce}
     join = Join(streams, on, _window(schedule, names, extents, more), select, **kept)  # type: ignore[arg-type]
     return Asked(join, compared, inputs)

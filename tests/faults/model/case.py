@@ -19,6 +19,7 @@ from streamjoin_ds.source.feed import ArrayFrontier, Frontier
 from streamjoin_ds.source.generated.generator import GENERATORS, GeneratorKind
 from streamjoin_ds.source.generated.synthetic import Parameters
 from streamjoin_ds.spec import BoundJoin, Generator, Join, Stream, bind
+from streamjoin_ds.spec.selected import Calculated
 from streamjoin_ds.testing import ahead_rows, batch_watermarks, filtered_rows, late_rows, oracle_join
 from tests.faults.model.asks import asked_of
 from tests.faults.model.beside import COLUMNS as TABLE_COLUMNS
@@ -276,7 +277,8 @@ class Case:
         is_one = self.join.how in ("semi", "anti") or bool(self.join.reduce)
         shown = self.names[:1] if is_one else self.join.member_names
         columns = [f"{name}_seq" for name in shown]
-        for name in self.join.select:
+        calculated = [one.name for one in self.join.select if isinstance(one, Calculated)]
+        for name in (one for one in self.join.select if isinstance(one, str)):
             stream, column = name.split(".")
             every = _COLUMNS if stream in self.names else TABLE_COLUMNS
             columns += [f"{stream}_{one}" for one in (every if column == "*" else (column,))]
@@ -284,7 +286,8 @@ class Case:
             facts = {name: result[name] for name in columns} | {"event_time": result["event_time_us"]}
             numbers = {name: result[f"{name}_seq"] for name in shown}
             facts |= {f"{name}_seq": None if n is None else self.seq(name, n) for name, n in numbers.items()}
-            facts |= {one.name: _plain(result[one.name]) for one in self.join.reduce}
+            names = [*calculated, *(one.name for one in self.join.reduce)]
+            facts |= {name: _plain(result[name]) for name in names}
             facts |= {name: result[name] for name in ("window_id", "rank") if name in result}
             found[facts_text(facts)] += 1
         return found
