@@ -4,12 +4,13 @@
 -- |---------------------|---------------------------------------------------------------------------------------|
 -- | stream              | the stream's name                                                                     |
 -- | batches             | number of batches so far                                                              |
--- | read                | rows read; = stored + late + rejected + filtered                                      |
+-- | read                | rows read; = stored + late + rejected + filtered + duplicates                         |
 -- | stored              | rows that took part in the join                                                       |
 -- | late, rejected      | rows set aside; they are in <root>_late and <root>_rejects                            |
 -- | filtered            | rows left out by a condition on their stream alone (where, --where)                   |
+-- | duplicates          | rows that repeat the key of one before them (unique, --unique)                        |
 -- | null_keys           | stored rows with a compared column that is null or NaN; they have no partner          |
--- | unaccounted         | read - stored - late - rejected - filtered: 0, or rows were lost                      |
+-- | unaccounted         | read less all of these: 0, or rows were lost                                          |
 -- | late_kept           | rows in <root>_late: must be equal to late                                            |
 -- | rejected_kept       | rows in <root>_rejects: must be equal to rejected                                     |
 -- | largest_ts          | the stream's newest event time                                                        |
@@ -31,8 +32,9 @@ FROM (
     sum(late) AS late,
     sum(rejected) AS rejected,
     sum(filtered) AS filtered,
+    coalesce(sum(duplicates), 0) AS duplicates,
     sum(null_keys) AS null_keys,
-    sum(read - stored - late - rejected - filtered) AS unaccounted,
+    sum(read - stored - late - rejected - filtered - coalesce(duplicates, 0)) AS unaccounted,
     max(largest_ts) AS largest_ts,
     coalesce(sum(files_set_aside), 0) AS files_set_aside,
     coalesce(max_by(held_back_bytes, batch_id), 0) AS held_back_bytes

@@ -369,7 +369,7 @@ class SessionError(StreamJoinError):
 
 
 class LedgerError(StreamJoinError):
-    """A batch's ledger does not balance: read is not the sum of stored, late, rejected and filtered."""
+    """A batch's ledger does not balance: read is not the sum of stored, late, rejected, filtered and duplicates."""
 
     code = "LEDGER"
 

@@ -121,7 +121,7 @@ class Cell:
         self.largest_before: dict[tuple[int, int], int] = {}
         self.label = f"{task.batch_id:010d}-{cell:04d}"  # in the names of the files this cell writes
         self.ledger = [
-            dict.fromkeys(("read", "stored", "late", "rejected", "filtered", "null_keys"), 0)
+            dict.fromkeys(("read", "stored", "late", "rejected", "filtered", "duplicates", "null_keys"), 0)
             for _ in range(self.streams)
         ]
         self.reports: list[FileReport] = []
@@ -225,7 +225,7 @@ class Cell:
                 continue
             table = open_block(self.plan, row.block, bytes(row.payload))
             ledger = self.ledger[row.stream]
-            for name in ("read", "late", "rejected", "filtered"):
+            for name in ("read", "late", "rejected", "filtered", "duplicates"):
                 ledger[name] += int(getattr(row, name))
             if row.kind not in ("tuples", "guests"):
                 asides[row.kind].append((row.stream, row.part, table))

@@ -234,6 +234,7 @@ def _changes(old: BoundJoin, new: BoundJoin) -> list[str]:
             "partitions": before.partition_kind != after.partition_kind,
             "sub-folders": before.sub_folders != after.sub_folders,
             "order of files": before.file_order != after.file_order,
+            "unique": sorted(before.unique_key) != sorted(after.unique_key),
             "delay": before.delay_us != after.delay_us,
             "generator": _generator(before) != _generator(after),
             "columns": schema_facts(old.schemas[stream]) != schema_facts(new.schemas[stream]),

@@ -153,8 +153,8 @@ def complete_before(facts: Mapping[str, object]) -> str:
 
 
 def ledger_table(totals: Totals) -> Table:
-    """Return the ledger as a table: for each stream, read = stored + late + rejected + filtered."""
-    table = Table(title="Ledger (read = stored + late + rejected + filtered)", title_justify="left")
+    """Return the ledger as a table: for each stream, read = stored + late + rejected + filtered + duplicates."""
+    table = Table(title="Ledger (read = stored + late + rejected + filtered + duplicates)", title_justify="left")
     table.add_column("stream")
     for name in LEDGER:
         table.add_column("null keys" if name == "null_keys" else name, justify="right")

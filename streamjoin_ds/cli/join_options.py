@@ -34,6 +34,7 @@ _METAVARS = {
     "finished_after": "DURATION",
     "rate": "NUMBER",
     "refresh": "DURATION",
+    "unique": "COLUMNS",
     "layout": "KIND|LxL",
     "cells": "N",
     "threads": "K",
@@ -52,12 +53,13 @@ _METAVARS = {
 }
 _SWITCHES = {"pin": "--pin/--no-pin", "durable": "--durable/--no-durable"}
 
-_SEVERAL = ("on", "where", "reduce", "delimiter", "conf")
+_SEVERAL = ("on", "where", "reduce", "delimiter", "unique", "conf")
 _SHARED = (
     "time", "on", "where", "window", "how", "nearest", "nearest_by", "nearest_direction", "reduce", "select", "delay",
     "idle_timeout", "max_ahead", "delimiter", "on_bad_file", "partition_by", "sub_folders", "file_order",
-    "finished_after", "on_change", "starting_version", "starting_timestamp", "rate", "refresh", "layout", "cells",
-    "exchange", "kernel", "threads", "pin", "index", "order", "merge_runs", "durable", "max_delay", *READING_KEYS,
+    "finished_after", "on_change", "starting_version", "starting_timestamp", "rate", "refresh", "unique", "layout",
+    "cells", "exchange", "kernel", "threads", "pin", "index", "order", "merge_runs", "durable", "max_delay",
+    *READING_KEYS,
 )  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from streamjoin_ds.stream.commit import BatchSummary
 
 __all__ = ["LEDGER", "Totals", "backlog_text", "moment"]
 
-LEDGER = ("read", "stored", "late", "rejected", "filtered", "null_keys")
+LEDGER = ("read", "stored", "late", "rejected", "filtered", "duplicates", "null_keys")
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 

@@ -16,6 +16,7 @@ from streamjoin_ds.engine.intake.engine_turn import EngineTurn
 from streamjoin_ds.engine.intake.known_schemas import KnownSchemas, given_table
 from streamjoin_ds.engine.intake.ledger import EngineCounters
 from streamjoin_ds.engine.intake.received_rows import Rows, check_streams
+from streamjoin_ds.engine.intake.seen_state import seen_from, seen_state
 from streamjoin_ds.engine.intake.taking import PushIntake
 from streamjoin_ds.engine.join_options import JoinOptions
 from streamjoin_ds.engine.probe.progress import Progress
@@ -399,7 +400,10 @@ class JoinEngine:
 
     @property
     def counters(self) -> dict[str, Any]:
-        """The ledger of each stream (read = stored + late + rejected + filtered), and what the windows hold."""
+        """The ledger of each stream, and what the windows hold.
+
+        For each stream read = stored + late + rejected + filtered + duplicate rows.
+        """
         names, state = self.bound.names, self._join.state
         ledger = self._first if state.beside is None else state.beside
         return {**self._join.counted(state), **ledger.counters(names)}
@@ -424,7 +428,8 @@ class JoinEngine:
     def _saved(self) -> bytes:
         state = self._windows.state
         ledger = self._first if state.beside is None else state.beside
-        return snapshot.sealed(self.bound.fingerprint, ledger.to_facts(), [self._join.saved(state)])
+        facts, seen = seen_state(ledger.seen)
+        return snapshot.sealed(self.bound.fingerprint, ledger.to_facts() | facts, [self._join.saved(state), *seen])
 
     def restore(self, blob: bytes | bytearray | memoryview) -> None:
         """Replace the engine's state by one that `save` returned.
@@ -444,6 +449,7 @@ class JoinEngine:
     def _restored(self, blob: bytes | bytearray | memoryview) -> None:
         facts, body = snapshot.opened(self.bound.fingerprint, blob)
         ledger = EngineCounters.from_facts(facts, [clock.delay_us for clock in self._first.clocks])
-        (size,) = snapshot.numbers(facts, "sizes", 1)
-        self._join.restore(memoryview(body)[:size], beside=ledger)
+        windows, *parts = snapshot.parts_of(facts, body)
+        ledger.seen = seen_from(facts, parts, self.bound)
+        self._join.restore(memoryview(windows), beside=ledger)
         self._turn.forget()

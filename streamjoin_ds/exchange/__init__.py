@@ -11,6 +11,7 @@ One exchange row is one block for one cell. Every cell gets at least one row of 
 of a batch, without tuples if there are none. Such a row is the heartbeat: it tells the cell how far time is.
 """
 
+from streamjoin_ds.exchange.exchange_blocks import exchange_folder, is_committed_block, open_block, remove_committed
 from streamjoin_ds.exchange.frame_packing import Packer, foreign_columns, pack_foreign, pack_frame
 from streamjoin_ds.exchange.outbox import (
     EXCHANGE_DDL,
@@ -18,12 +19,8 @@ from streamjoin_ds.exchange.outbox import (
     LARGEST_TS,
     LAYOUT_KEY,
     Outbox,
-    exchange_folder,
     heartbeats,
-    is_committed_block,
     late_schema,
-    open_block,
-    remove_committed,
 )
 from streamjoin_ds.exchange.row_packing import (
     pack_rows,

@@ -10,13 +10,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamjoin_ds.exchange.content_hash import content_hash
 from streamjoin_ds.exchange.outbox import Outbox, layout_row
 from streamjoin_ds.plan.plan import Plan
 from streamjoin_ds.source.event_time import event_times, event_times_ns
 from streamjoin_ds.source.partitioned_position import MOST_PARTITIONS, SEQ_BITS
 from streamjoin_ds.source.records import Chunk, Reject, record_text
 from streamjoin_ds.spec.bound import SEQ, TS
+from streamjoin_ds.spec.content_hash import content_hash
 from streamjoin_ds.spec.inside import InsideRows, to_inside
 
 __all__ = ["Packer", "foreign_columns", "pack_foreign", "pack_frame"]

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from streamjoin_ds.blocks import BlockStore, pack, unpack
-from streamjoin_ds.blocks.place import below
+from streamjoin_ds.blocks import pack
+from streamjoin_ds.exchange.exchange_blocks import exchange_store
 from streamjoin_ds.plan.epochs import Epoch, Epochs
 from streamjoin_ds.plan.plan import Plan
 from streamjoin_ds.plan.sampled_rows import SampledRows, sample_rows
@@ -25,15 +23,12 @@ __all__ = [
     "EXCHANGE_SCHEMA",
     "LARGEST_TS",
     "LAYOUT_KEY",
+    "NOTHING",
     "Outbox",
     "exchange_batch",
-    "exchange_folder",
     "heartbeats",
-    "is_committed_block",
     "late_schema",
     "layout_row",
-    "open_block",
-    "remove_committed",
 ]
 
 EXCHANGE_SCHEMA = pa.schema(
@@ -51,6 +46,7 @@ EXCHANGE_SCHEMA = pa.schema(
         pa.field("late", pa.int64(), nullable=False),
         pa.field("rejected", pa.int64(), nullable=False),
         pa.field("filtered", pa.int64(), nullable=False),
+        pa.field("duplicates", pa.int64(), nullable=False),
         pa.field("block", pa.string(), nullable=False),
         pa.field("payload", pa.binary(), nullable=False),
     ]
@@ -72,8 +68,6 @@ LARGEST_TS = "_largest_ts"
 # The key, in place of a cell's label, under which a query over DataFrames keeps its layout of cells.
 LAYOUT_KEY = -1
 
-_BLOCK_NAME = re.compile(r"x(\d{2})-\d{19}-(\d{19})-\d{4}-(tuples|late|rejects)-[0-9a-f]{32}\.arrow")
-
 
 def late_schema(tuples: pa.Schema) -> pa.Schema:
     """Return the columns of a block of late rows: those of the tuples, and `LARGEST_TS`."""
@@ -92,6 +86,15 @@ class _Totals:
     late: int
     rejected: int
     filtered: int
+    duplicates: int
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """What is counted, in the order of `EXCHANGE_SCHEMA`."""
+        return self.read, self.late, self.rejected, self.filtered, self.duplicates
+
+
+NOTHING = (0, 0, 0, 0, 0)  # `_Totals.counts` of a row that counts nothing
 
 
 class _Block(NamedTuple):
@@ -145,11 +148,12 @@ class Outbox:
         self._rejects: list[pa.Table] = []
         self.rejected = 0  # records that are no tuples, also those that are only counted
         self.filtered = 0  # tuples that the stream's filters leave out
+        self.duplicates = 0  # tuples that repeat one before them, and are not filtered
 
     def add(self, chunk: Chunk) -> None:
         """Take the next chunk of the part. Its tuples have the stream's `read_schema`.
 
-        A tuple that a filter leaves out still tells the time, and is never late.
+        A tuple that a filter leaves out still tells the time, and is never late. Nor is a duplicate.
         """
         if chunk.rejects:
             self.add_rejects(rejects_table(chunk.rejects))
@@ -167,11 +171,19 @@ class Outbox:
             before[:-1] = chunk.before
         # A tuple is late iff it is older than the largest time before it minus the delay. The first one is not late.
         late = (before[:-1] > ts + self._delay_us) if self._judge else np.zeros(len(ts), bool)
+        repeats = chunk.repeats
         kept = self._plan.bound.let_through(self._stream, tuples)
         if kept is not None:
             self.filtered += int(np.count_nonzero(~kept))
             late, before = late[kept], before[:-1][kept]
-            tuples = tuples.take(pa.array(np.flatnonzero(kept))).select(self._schema.names)
+            repeats = None if repeats is None else repeats[kept]
+            tuples = tuples.take(pa.array(np.flatnonzero(kept)))
+        if kept is not None or repeats is not None:
+            tuples = tuples.select(self._schema.names)
+        if repeats is not None and repeats.any():
+            self.duplicates += int(np.count_nonzero(repeats))
+            late, before = late[~repeats], before[: len(repeats)][~repeats]
+            tuples = tuples.take(pa.array(np.flatnonzero(~repeats)))
         if late.any():
             where = np.flatnonzero(late)
             aside = tuples.take(pa.array(where))
@@ -195,10 +207,10 @@ class Outbox:
         """
         self._range = (first, last)
         late = sum(batch.num_rows for batch in self._late)
-        totals = _Totals(self.largest_ts, last - first, late, self.rejected, self.filtered)
+        totals = _Totals(self.largest_ts, last - first, late, self.rejected, self.filtered, self.duplicates)
         labels, current = self._plan.labels_of(self._epochs.cells), self._epochs.current
         table = pa.Table.from_batches(self._tuples, schema=self._schema)
-        none = _Totals(self.largest_ts, 0, 0, 0, 0)
+        none = _Totals(self.largest_ts, *NOTHING)
         waiting: list[tuple[object, ...]] = []  # rows that go into one batch: all those without a payload
         silent = set(range(self._epochs.cells))  # cells that have no row of the kind "tuples" yet
         for epoch, group, blocks in self._dealt(table):
@@ -231,7 +243,7 @@ class Outbox:
             return
         sample = SampledRows.of(plan.bound, attributes, self._stream, table, sample_rows(plan.cells))
         facts = {"threshold": repr(sample.threshold)}
-        none = _Totals(NO_TIME, 0, 0, 0, 0)
+        none = _Totals(NO_TIME, *NOTHING)
         block = _Block(self._range[0], 0, "", pack(sample.rows, facts))
         yield exchange_batch(self._for_cell(label, "keys", [block], none, self._epochs.current.number))
 
@@ -262,7 +274,7 @@ class Outbox:
         seqs = table.column(SEQ) if kind != "rejects" else None
         if self._plan.exchange == "reference":
             stem = f"x{self._stream:02d}-{first:019d}-{last:019d}-{group:04d}-{kind}"
-            ref = _store(self._plan).write(stem, table, facts)
+            ref = exchange_store(self._plan).write(stem, table, facts)
             yield _Block(first if seqs is None else seqs[0].as_py(), table.num_rows, ref.name, b"")
             return
         for begin in range(0, table.num_rows, self._max_block_rows):
@@ -273,7 +285,7 @@ class Outbox:
     def _for_cell(
         self, label: int, kind: str, blocks: Sequence[_Block], totals: _Totals, epoch: int
     ) -> list[tuple[object, ...]]:
-        once = [(totals.read, totals.late, totals.rejected, totals.filtered)] + [(0, 0, 0, 0)] * (len(blocks) - 1)
+        once = [totals.counts] + [NOTHING] * (len(blocks) - 1)
         return [
             (
                 label,
@@ -293,20 +305,6 @@ class Outbox:
         ]
 
 
-def exchange_folder(checkpoint: object) -> str:
-    """Return the folder of the blocks of a checkpoint's exchange."""
-    return below(checkpoint, "exchange")
-
-
-def _store(plan: Plan) -> BlockStore:
-    return _store_of(plan.block_root)
-
-
-@lru_cache(maxsize=16)  # called for every block
-def _store_of(checkpoint: str) -> BlockStore:
-    return BlockStore(exchange_folder(checkpoint))
-
-
 def heartbeats(
     plan: Plan, streams: Iterable[int], epochs: Epochs | None = None, *, idle: bool = False
 ) -> Iterator[pa.RecordBatch]:
@@ -318,7 +316,7 @@ def heartbeats(
     cells = plan.layout.cells if epochs is None else epochs.cells
     kind = "idle" if idle else "tuples"
     rows = [
-        (label, kind, stream, 0, 0, 0, 0, 0, NO_TIME, 0, 0, 0, 0, "", b"")
+        (label, kind, stream, 0, 0, 0, 0, 0, NO_TIME, *NOTHING, "", b"")
         for stream in streams
         for label in plan.labels_of(cells)
     ]
@@ -328,35 +326,10 @@ def heartbeats(
 
 def layout_row(stream: int) -> pa.RecordBatch:
     """Return a row for `LAYOUT_KEY`, the key that keeps the layout of cells."""
-    return exchange_batch([(LAYOUT_KEY, "grid", stream, 0, 0, 0, 0, 0, NO_TIME, 0, 0, 0, 0, "", b"")])
+    return exchange_batch([(LAYOUT_KEY, "grid", stream, 0, 0, 0, 0, 0, NO_TIME, *NOTHING, "", b"")])
 
 
 def exchange_batch(rows: Sequence[Sequence[object]]) -> pa.RecordBatch:
     """Return rows of `EXCHANGE_SCHEMA`."""
     pairs = zip(zip(*rows, strict=True), _EXCHANGE_TYPES, strict=True)
     return pa.RecordBatch.from_arrays([pa.array(values, kind) for values, kind in pairs], schema=EXCHANGE_SCHEMA)
-
-
-def open_block(plan: Plan, block: str, payload: bytes) -> pa.Table | None:
-    """Return the table that an exchange row names or carries, its checksum verified; None where it has no rows."""
-    if block:
-        return _store(plan).read(block)
-    return unpack(payload) if payload else None
-
-
-def remove_committed(plan: Plan, seqs: Sequence[int]) -> int:
-    """Remove the blocks of records before ``seqs[stream]``, whose batches are committed; return how many are left.
-
-    The names carry the range of records, so no process has to remember which blocks it wrote.
-    """
-    store = _store(plan)
-    names = list(store.names("x"))
-    gone = [name for name in names if is_committed_block(name, seqs)]
-    store.remove(gone)
-    return len(names) - len(gone)
-
-
-def is_committed_block(name: str, seqs: Sequence[int]) -> bool:
-    """Whether `name` is that of an exchange block whose records all lie before ``seqs[stream]``."""
-    match = _BLOCK_NAME.fullmatch(name)
-    return match is not None and int(match[1]) < len(seqs) and int(match[2]) <= seqs[int(match[1])]

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
-from streamjoin_ds.exchange.outbox import exchange_batch
+from streamjoin_ds.exchange.outbox import NOTHING, exchange_batch
 from streamjoin_ds.plan import Epochs, Plan
 from streamjoin_ds.source.event_time import NO_TIME
 
@@ -24,7 +24,7 @@ def clock_rows(
     """
     cells = plan.layout.cells if epochs is None else epochs.cells
     rows = [
-        (label, "clock", stream, 0, 0, 0, 0, 0, NO_TIME if low_us is None else low_us, 0, 0, 0, 0, "", b"")
+        (label, "clock", stream, 0, 0, 0, 0, 0, NO_TIME if low_us is None else low_us, *NOTHING, "", b"")
         for stream, low_us in lows_us
         for label in plan.labels_of(cells)
     ]
@@ -38,20 +38,20 @@ def epoch_rows(plan: Plan, epochs: Epochs) -> pa.RecordBatch:
     number = epochs.current.number
     labels = plan.labels_of(epochs.cells)
     return exchange_batch(
-        [(label, "epochs", 0, 0, number, 0, 0, 0, NO_TIME, 0, 0, 0, 0, "", payload) for label in labels]
+        [(label, "epochs", 0, 0, number, 0, 0, 0, NO_TIME, *NOTHING, "", payload) for label in labels]
     )
 
 
 def backlog_row(plan: Plan, text: str, epochs: Epochs | None = None) -> pa.RecordBatch:
     """Return a row for the first cell, which reports what the planner knew of the backlog: JSON, for people."""
     (label, *_) = plan.labels_of(plan.layout.cells if epochs is None else epochs.cells)
-    return exchange_batch([(label, "backlog", 0, 0, 0, 0, 0, 0, NO_TIME, 0, 0, 0, 0, "", text.encode())])
+    return exchange_batch([(label, "backlog", 0, 0, 0, 0, 0, 0, NO_TIME, *NOTHING, "", text.encode())])
 
 
 def version_rows(plan: Plan, text: str, epochs: Epochs | None = None) -> pa.RecordBatch:
     """Return a row for every cell, which tells it the versions of the tables: those of the batch's offset, as JSON."""
     cells = plan.layout.cells if epochs is None else epochs.cells
     rows = [
-        (label, "tables", 0, 0, 0, 0, 0, 0, NO_TIME, 0, 0, 0, 0, "", text.encode()) for label in plan.labels_of(cells)
+        (label, "tables", 0, 0, 0, 0, 0, 0, NO_TIME, *NOTHING, "", text.encode()) for label in plan.labels_of(cells)
     ]
     return exchange_batch(rows)

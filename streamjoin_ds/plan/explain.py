@@ -17,6 +17,7 @@ from streamjoin_ds.plan.plan import CHOICE_CELLS, Plan
 from streamjoin_ds.plan.range_layout import RangeLayout
 from streamjoin_ds.plan.sampled_rows import KeyHint, attributes_of
 from streamjoin_ds.spec import Band, BoundJoin, Condition, Stream, duration_text
+from streamjoin_ds.spec.unique import span_us
 
 __all__ = ["explain"]
 
@@ -126,6 +127,7 @@ def _join(bound: BoundJoin) -> Iterator[str]:
         columns = f"{len(schema)} columns travel ({', '.join(schema.names)})"
         looked = f"looked for every {table.refresh}" if table.refresh_us else "looked for at each batch"
         yield f"  table       {table.name}: no window, one version a batch, a new one {looked}, {columns}"
+    yield from _unique(bound)
     for condition in bound.conditions:
         yield f"  find        {condition.text}   {_bounds(bound, condition)} by {_COMPARISONS[condition.kind]}"
     yield from _finding(bound)
@@ -143,6 +145,13 @@ def _join(bound: BoundJoin) -> Iterator[str]:
         yield f"  calculate   {output.name} = {output.text}   {output.kind}"
     yield f"  result      {', '.join(bound.result_schema.names)}"
     yield f"  fingerprint {bound.fingerprint}"
+
+
+def _unique(bound: BoundJoin) -> Iterator[str]:
+    for number, stream in enumerate(bound.join.streams):
+        if stream.unique_key:
+            columns, span = ", ".join(stream.unique_key), duration_text(span_us(bound.join.window, number))
+            yield f"  unique      {stream.name}: one tuple for each {columns} within {span}; the others are duplicates"
 
 
 def _finding(bound: BoundJoin) -> Iterator[str]:

@@ -210,6 +210,9 @@ def check_exchange(streams: Sequence[Stream], exchange: str) -> None:
     if exchange == "rows" and any(stream.partition_kind for stream in streams):
         msg = "the exchange by rows does not carry what decides which tuples of a partition are late"
         raise ArgumentError(msg, name="exchange", hint="use reference, packed or auto")
+    if exchange == "rows" and any(stream.unique is not None for stream in streams):
+        msg = "the exchange by rows does not carry which tuples are duplicates"
+        raise ArgumentError(msg, name="exchange", hint="use reference, packed or auto")
 
 
 @lru_cache(maxsize=64)

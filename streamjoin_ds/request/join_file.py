@@ -25,8 +25,9 @@ from streamjoin_ds.request.key import LIST, LISTS, NUMBERS, TABLE, VERSIONS, Key
 from streamjoin_ds.spec.folder_options import FILE_ORDER, SUB_FOLDERS
 from streamjoin_ds.spec.how import HOWS
 from streamjoin_ds.spec.nearest import DIRECTIONS, MAX_NEAREST
-from streamjoin_ds.spec.stream import FORMATS, ON_BAD_FILE, ON_CHANGE, PARTITION_BY, TIME_UNITS
+from streamjoin_ds.spec.stream import FORMATS, ON_BAD_FILE, PARTITION_BY, TIME_UNITS
 from streamjoin_ds.spec.table import TABLE_FORMATS
+from streamjoin_ds.spec.table_options import ON_CHANGE
 from streamjoin_ds.stream.sensor_options import READER_OPTIONS
 
 if sys.version_info >= (3, 11):
@@ -264,6 +265,13 @@ JOIN_KEYS: dict[str, Key] = {
         "[default: the rate at which the input begins]",
         example={"e": 1000, "w": 20_000},
     ),
+    "unique": Key(
+        "Columns of a key, for sources that deliver at least once: a tuple that repeats the key of one before it, "
+        "within the window, is left out and counted. device,counter, or e=device,counter for one stream.",
+        (str, LIST, LISTS),
+        "[default: each tuple counts]",
+        example={"e": ["device", "counter"]},
+    ),
     "master": Key("Spark's master.", note="[default: local, on all cores]", example="local[2]"),
     "conf": Key(
         "A setting of the Spark session; there may be several.", (TABLE, LIST), example={"spark.ui.enabled": "true"}
@@ -352,6 +360,13 @@ STREAM_KEYS: dict[str, Key] = {
         (float,),
         "[default: the rate at which the input begins]",
         example=20_000,
+    ),
+    "unique": Key(
+        "Columns of a key, for a source that delivers at least once: a tuple that repeats the key of one before it, "
+        "within the window, is left out and counted.",
+        (str, LIST),
+        "[default: each tuple counts]",
+        example=["device", "counter"],
     ),
 }
 

@@ -208,6 +208,8 @@ def _stream(name: str, facts: dict[str, Any], wheres: Sequence[Expression]) -> S
 def _of_streams(facts: Mapping[str, Any], streams: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Return what keys for several streams say of each one."""
     found: dict[str, dict[str, Any]] = _delimiters(facts.get("delimiter", ()), streams)
+    for name, columns in _uniques(facts.get("unique", ()), streams).items():
+        found[name]["unique"] = columns
     for key in (*_OF_STREAMS, *_OF_TABLES):
         for name, value in per_member(facts.get(key), key, streams).items():
             found[name][key] = _rate(value, name) if key == "rate" else value
@@ -230,6 +232,24 @@ def _delimiters(given: str | Sequence[str], streams: Mapping[str, Any]) -> dict[
         for told in [name] if name in streams else streams:
             found[told] = {"delimiter": delimiter if name in streams else text}
     return found
+
+
+def _uniques(given: str | Sequence[str] | Mapping[str, Any], streams: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the key of each stream that has one: ``"device,counter"`` is for all streams, ``"e=device"`` for one.
+
+    What is given for one stream wins. A table gives one for each stream in it.
+    """
+    if isinstance(given, Mapping):
+        return per_member(given, "unique", streams)
+    for_all: list[str] = []
+    own: dict[str, list[str]] = {}
+    for text in texts_of(given):
+        name, equals, columns = text.partition("=")
+        named = bool(equals) and name.strip() in streams
+        (own.setdefault(name.strip(), []) if named else for_all).extend(
+            part.strip() for part in (columns if named else text).split(",")
+        )
+    return {name: own.get(name, for_all) for name in streams if own.get(name, for_all)}
 
 
 def _wheres(given: str | Sequence[str], streams: Mapping[str, Mapping[str, Any]]) -> dict[str, list[Expression]]:

@@ -11,7 +11,20 @@ import pyarrow as pa
 from streamjoin_ds.errors import ColumnError, LedgerError
 from streamjoin_ds.sink.tables import BATCH_ID, PUNCTUATIONS_SCHEMA
 
-__all__ = ["check_ledger", "conformed", "punctuation_row", "same_records"]
+__all__ = ["balance", "check_ledger", "conformed", "punctuation_row", "same_records"]
+
+_PARTS = ("stored", "late", "rejected", "filtered", "duplicates")
+
+
+def balance(row: Mapping[str, Any]) -> str:
+    """Return what a ledger row counts, as a text, where ``read`` is not the sum of the others; empty where it is.
+
+    A row of an older version has no duplicates.
+    """
+    counts = {name: row.get(name) or 0 for name in _PARTS}
+    if row["read"] == sum(counts.values()):
+        return ""
+    return f"read {row['read']}, {', '.join(f'{name} {count}' for name, count in counts.items())}"
 
 
 def conformed(table: pa.Table, schema: pa.Schema, *, name: str, batch_id: int) -> pa.Table:
@@ -56,7 +69,7 @@ def conformed(table: pa.Table, schema: pa.Schema, *, name: str, batch_id: int) -
 
 
 def check_ledger(ledger: pa.Table) -> None:
-    """Refuse a ledger that lost a row: for each stream, ``read = stored + late + rejected + filtered``.
+    """Refuse a ledger that lost a row: for each stream ``read = stored + late + rejected + filtered + duplicates``.
 
     Raises
     ------
@@ -64,12 +77,8 @@ def check_ledger(ledger: pa.Table) -> None:
         For a stream the sum is wrong; the error names the stream.
     """
     for row in ledger.to_pylist():
-        if row["read"] != row["stored"] + row["late"] + row["rejected"] + row["filtered"]:
-            message = (
-                f"the ledger of stream {row['stream']} does not balance in batch {row['batch_id']}: "
-                f"read {row['read']}, stored {row['stored']}, late {row['late']}, rejected {row['rejected']}, "
-                f"filtered {row['filtered']}"
-            )
+        if counts := balance(row):
+            message = f"the ledger of stream {row['stream']} does not balance in batch {row['batch_id']}: {counts}"
             raise LedgerError(message, name=row["stream"], hint="nothing was committed; please report this as a defect")
 
 
@@ -78,8 +87,11 @@ def same_records(there: Sequence[Mapping[str, Any]], here: Sequence[Mapping[str,
 
     The counts must be equal, and so must the decisions that both name: an older row may name none.
     """
-    counts = ["stream", "read", "stored", "late", "rejected", "filtered"]
-    if {tuple(row[name] for name in counts) for row in there} != {tuple(row[name] for name in counts) for row in here}:
+
+    def counted(rows: Sequence[Mapping[str, Any]]) -> set[tuple[Any, ...]]:
+        return {(row["stream"], row["read"], *(row.get(name) or 0 for name in _PARTS)) for row in rows}
+
+    if counted(there) != counted(here):
         return False
     decided = {row["stream"]: json.loads(row.get("decided") or "{}") for row in there}
     for row in here:

@@ -79,9 +79,13 @@ LEDGER_SCHEMA = pa.schema(
         pa.field("files_set_aside", pa.int64()),
         pa.field("held_back_bytes", pa.int64()),
         pa.field("decided", pa.string()),
+        pa.field("duplicates", pa.int64()),
     ]
 )
-"""One row per batch and stream; read = stored + late + rejected + filtered. ``null_keys`` counts within ``stored``.
+"""One row per batch and stream; read = stored + late + rejected + filtered + duplicates.
+
+``null_keys`` counts within ``stored``. ``duplicates`` counts tuples that repeat one before them (`Stream.unique`); it
+is null in older rows, which had none.
 
 ``files_set_aside`` counts bad files, or rests of files, that the batch set aside; each is one of ``rejected``.
 ``held_back_bytes`` is how much of an unfinished last line waited when the batch was planned. ``decided`` is JSON: what

@@ -13,6 +13,7 @@ from streamjoin_ds.plan.epochs import Epochs
 from streamjoin_ds.source.backlog import BacklogFacts
 from streamjoin_ds.source.position import Position
 from streamjoin_ds.source.table_version import TableVersion, versions_from, versions_told
+from streamjoin_ds.source.waypoints import Waypoint, waypoints_from
 
 __all__ = [
     "OFFSET_VERSION",
@@ -26,14 +27,16 @@ __all__ = [
     "decode_layout",
     "decode_offset",
     "decode_tables",
+    "decode_waypoints",
     "encode_offset",
 ]
 
 # The newest version. An offset has the lowest version that can hold it: 1 has no decision about a stream's clock, 2 has
 # some, 3 has `unmeasured` or bytes held back, 4 has facts about the layout, 5 about delays, 6 has a layout of ranges, 7
-# has a stream of many partitions, 8 a backlog, 9 tables.
-OFFSET_VERSION = 9
-_LATER = {"clocks", "held_back_bytes", "layout", "delay", "backlog", "tables"}
+# has a stream of many partitions, 8 a backlog, 9 tables, 10
+# waypoints.
+OFFSET_VERSION = 10
+_LATER = {"clocks", "held_back_bytes", "layout", "delay", "backlog", "tables", "waypoints"}
 
 
 _NO_TABLES: Mapping[str, TableVersion] = MappingProxyType({})
@@ -167,12 +170,13 @@ def encode_offset(
     delay: DelayFacts | None = None,
     backlog: BacklogFacts | None = None,
     tables: Mapping[str, TableVersion] = _NO_TABLES,
+    waypoints: Sequence[Sequence[Waypoint]] = (),
 ) -> dict[str, Any]:
     """Return an offset as plain JSON values: each stream's position, and what was decided about its clock.
 
     The keys have one fixed order, because Spark compares offsets as text. `held_back_bytes` has the bytes of each
     stream's last line that was unfinished when the batch was planned. It is for people, and so is `backlog`: no batch
-    depends on them.
+    depends on them. `waypoints` has those of each stream.
     """
     streams = {name: position.to_facts() for name, position in zip(names, positions, strict=True)}
     decided = {name: facts for name, clock in zip(names, clocks, strict=bool(clocks)) if (facts := clock.to_facts())}
@@ -183,6 +187,8 @@ def encode_offset(
     has_partitions = any("partitions" in facts for facts in streams.values())
     waits = {} if backlog is None else backlog.to_facts()
     is_delayed = delay is not None
+    passed = zip(names, waypoints, strict=bool(waypoints))
+    marked = {name: [one.to_facts() for one in own] for name, own in passed if own}
     # From 2 on.
     holds = (
         bool(decided),
@@ -193,11 +199,13 @@ def encode_offset(
         has_partitions,
         bool(waits),
         bool(tables),
+        bool(marked),
     )
     version = max((number for number, holds_it in enumerate(holds, 2) if holds_it), default=1)
     delayed = {} if delay is None else delay.to_facts()
     later = {"clocks": decided, "held_back_bytes": held, "layout": laid_out, "delay": delayed, "backlog": waits}
     later["tables"] = versions_told(tables)
+    later["waypoints"] = marked
     return {"version": version, "streams": streams, **{name: facts for name, facts in later.items() if facts}}
 
 
@@ -235,6 +243,14 @@ def decode_backlog(offset: Mapping[str, Any], names: Sequence[str]) -> BacklogFa
 def decode_tables(offset: Mapping[str, Any]) -> dict[str, TableVersion]:
     """Return the version of each table that an offset's batch joins; empty where there is no table."""
     return versions_from(offset.get("tables", {}))
+
+
+def decode_waypoints(offset: Mapping[str, Any], names: Sequence[str]) -> list[tuple[Waypoint, ...]]:
+    """Return each stream's waypoints from an offset that `decode_offset` has checked; none where it has none."""
+    waypoints = offset.get("waypoints", {})
+    if not isinstance(waypoints, Mapping) or not set(waypoints) <= set(names):
+        raise _malformed(name="waypoints")
+    return [waypoints_from(waypoints.get(name, [])) for name in names]
 
 
 def decode_offset(offset: object, names: Sequence[str]) -> list[object]:

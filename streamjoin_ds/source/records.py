@@ -83,7 +83,8 @@ class Chunk:
     """A stretch of a stream: `count` records from number `first_seq` on. Its tuples have the inside form.
 
     `before` is given in a stream of many partitions: for each tuple the largest event time before it in its partition,
-    int64; the smallest int64 where there is none.
+    int64; the smallest int64 where there is none. `repeats` is given in a stream with a key of unique rows: for each
+    tuple whether it repeats one before it.
     """
 
     first_seq: int
@@ -91,6 +92,7 @@ class Chunk:
     tuples: pa.RecordBatch
     rejects: Sequence[Reject] = field(default=())
     before: np.ndarray | None = None
+    repeats: np.ndarray | None = None
 
 
 def inside_form(

@@ -22,6 +22,7 @@ from streamjoin_ds.spec.output import Output, outputs_of
 from streamjoin_ds.spec.predicate import Band, Column, negated
 from streamjoin_ds.spec.stream import check_time_column
 from streamjoin_ds.spec.terms import Term, band_condition, terms_of
+from streamjoin_ds.spec.unique import check_unique_columns
 
 __all__ = ["bind"]
 
@@ -39,6 +40,7 @@ def bind(join: JoinParts, schemas: Mapping[str, pa.Schema]) -> BoundJoin:
     for stream in join.streams:
         _check_schema(stream.name, schemas.get(stream.name))
         check_time_column(schemas[stream.name], stream)
+        check_unique_columns(stream, schemas[stream.name])
     for table in join.tables:
         _check_schema(table.name, schemas.get(table.name))
     number_of = {name: number for number, name in enumerate(join.member_names)}
@@ -93,6 +95,7 @@ def bind(join: JoinParts, schemas: Mapping[str, pa.Schema]) -> BoundJoin:
     compared |= {(column.stream, column.name) for term in kept for column in term.columns}
     compared |= {(c.stream, c.name) for one in arguments if one.typed is not None for c in one.columns}
     read = compared | {(column.stream, column.name) for term in terms for column in term.columns}
+    read |= {(stream.name, column) for stream in join.streams for column in stream.unique_key}
     finders = finders_of(deciding, number_of, {member.name: member.time for member in join.members})
     return BoundJoin(
         join,

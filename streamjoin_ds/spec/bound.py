@@ -70,7 +70,7 @@ class BoundJoin:
         For each stream the conditions on it alone, from its `where` and from the predicates. Only tuples for which
         they are TRUE travel.
     read_schemas : tuple of pyarrow.Schema
-        The columns that are read from the source: those of `schemas`, and those that only filters need.
+        The columns that are read from the source: those of `schemas`, and those that only filters and `unique` need.
     result : tuple of ResultColumn
         The selected columns, in the order of the streams; `result_schema` adds the other columns of a result.
     bars : tuple of tuple of Term
@@ -245,6 +245,7 @@ class BoundJoin:
                 **({} if stream.partition_kind is None else {"partition_by": stream.partition_kind}),
                 **({} if stream.sub_folders == "skip" else {"sub_folders": stream.sub_folders}),
                 **({} if stream.file_order == "name" else {"file_order": stream.file_order}),
+                **({} if stream.unique is None else {"unique": sorted(stream.unique)}),
             }
             for stream, schema in zip(self.join.streams, self.schemas, strict=False)
         ]
@@ -331,7 +332,7 @@ class BoundJoin:
         return self._tuple_schemas[stream]
 
     def read_schema(self, stream: int) -> pa.Schema:
-        """Return `tuple_schema` with the columns that only filters need: tuples before they are filtered."""
+        """Return `tuple_schema` with the columns that only filters and `unique` need: tuples as they are read."""
         return self._read_schemas[stream]
 
     @cached_property

@@ -22,6 +22,7 @@ from streamjoin_ds.spec.selected import Selected, selected, selected_from
 from streamjoin_ds.spec.stream import Stream, schema_from_text
 from streamjoin_ds.spec.table import Table
 from streamjoin_ds.spec.terms import constant_truth
+from streamjoin_ds.spec.unique import check_unique_window
 from streamjoin_ds.spec.window import WindowKind
 from streamjoin_ds.spec.window_text import WindowLike, parse_window, window_from_facts
 
@@ -123,6 +124,8 @@ class Join(JoinParts):
         set_field(self, "window", window if nearest is None else nearest.narrowed(window))
         _check_partitions(streams, self.window)
         check_window(streams, self.window)
+        for stream in streams:
+            check_unique_window(stream, self.window)
         set_field(self, "how", how)
         set_field(self, "reduce", aggregates)
         shown = [every[n] for n in self.row_kind.shown]

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import base64
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from datetime import datetime, timezone
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from functools import lru_cache
 from typing import Any
-from urllib.parse import parse_qsl
 
 import pyarrow as pa
 
@@ -18,15 +17,25 @@ from streamjoin_ds.spec.columns import names_hint
 from streamjoin_ds.spec.duration import Duration, duration_text, duration_us
 from streamjoin_ds.spec.expression import Call, Expression, Literal, expression_facts, expression_from, streams_of
 from streamjoin_ds.spec.folder_options import FOLDER_OPTIONS, check_folder_options, finished_after_text, folder_facts
+from streamjoin_ds.spec.generator import GENERATOR_PREFIX, Generator
 from streamjoin_ds.spec.predicate import Column, stream_name
 from streamjoin_ds.spec.rate import checked_rate
+from streamjoin_ds.spec.table_options import (
+    ON_CHANGE,
+    TABLE_OPTIONS,
+    check_table_options,
+    starting_timestamp,
+    starting_version,
+    table_facts,
+    time_of_results,
+)
+from streamjoin_ds.spec.unique import check_unique, unique_columns
 
 __all__ = [
     "FORMATS",
     "GENERATOR_PREFIX",
     "KAFKA_PREFIX",
     "ON_BAD_FILE",
-    "ON_CHANGE",
     "PARTITION_BY",
     "TIME_UNITS",
     "Generator",
@@ -34,55 +43,13 @@ __all__ = [
 ]
 
 FORMATS = ("auto", "csv", "json", "parquet", "spool", "delta", "results")
-GENERATOR_PREFIX = "gen:"
 KAFKA_PREFIX = "kafka://"
 STORE_SCHEMES = ("s3", "s3a", "gs", "gcs", "abfs", "abfss", "hdfs", "viewfs")
 ON_BAD_FILE = ("stop", "quarantine")
-ON_CHANGE = ("stop", "ignore")
 PARTITION_BY = ("file", "folder")
 TIME_UNITS = ("s", "ms", "us", "ns")
-_TABLE_OPTIONS = ("on_change", "starting_version", "starting_timestamp")
-_RESULTS_TIME = "event_time"
 _DELIMITER_NAMES = {"tab": "\t", "\\t": "\t", "space": " "}
 _DELIMITERS = frozenset(" \t!#$%&'()*+,-./:;<=>?@[\\]^_`{|}~")
-
-
-@dataclass(frozen=True, slots=True)
-class Generator:
-    """A generated stream: the name of a generator and its parameters (see `streamjoin_ds.source.generated.generator`).
-
-    The tuples depend on the parameters alone: the same parameters give the same tuples.
-    """
-
-    name: str
-    parameters: Mapping[str, int | float | str] = field(default_factory=dict)
-
-    @classmethod
-    def parse(cls, text: str) -> Generator:
-        """Return the generator in a text of the form ``gen:band2d?side=r&rate=5117&seed=1``.
-
-        The source checks later whether there is such a generator.
-
-        Raises
-        ------
-        ArgumentError
-            The text is not of this form.
-        """
-        name, _, query = text.removeprefix(GENERATOR_PREFIX).partition("?")
-        try:
-            pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query))
-        except ValueError:
-            pairs = [("", "")]
-        misread = any(not key for key, _ in pairs) or len(dict(pairs)) != len(pairs)
-        if misread or not text.startswith(GENERATOR_PREFIX):
-            msg = "the text of a generator cannot be read"
-            hint = f"write {GENERATOR_PREFIX}NAME?parameter=value&parameter=value, each parameter once"
-            raise ArgumentError(msg, name="generator", hint=hint)
-        return cls(name, {key: _number(value) for key, value in pairs})
-
-    def to_facts(self) -> dict[str, object]:
-        """Return the generator as plain JSON values."""
-        return {"generator": self.name, "parameters": dict(sorted(self.parameters.items()))}
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +134,10 @@ class Stream:
         A file is finished once it has not been changed for so long, by the machine's clock. Until then no file after it
         is begun, and a Parquet or compressed file is not begun. By default a file is finished as soon as one after it
         is there. It moves the ends of batches and may differ at each restart.
+    unique : str or sequence of str, optional
+        The columns of a key, for sources that deliver at least once: ``"device,counter"``. Of tuples with one key that
+        lie within the window the first one counts. The others are duplicates: they are counted, and not joined
+        (ARCHITECTURE.md, "Duplicates"). A tuple with a null or NaN in the key is none. By default no tuple is.
     """
 
     name: str
@@ -189,6 +160,7 @@ class Stream:
     sub_folders: str = "skip"
     file_order: str = "name"
     finished_after: Duration | None = None
+    unique: str | Sequence[str] | None = None
 
     def __post_init__(self) -> None:
         stream_name(self.name)
@@ -221,14 +193,21 @@ class Stream:
         if self.where is not None:
             object.__setattr__(self, "where", checked_condition(self.where, self.name))
         object.__setattr__(self, "rate", checked_rate(self.rate, self.name))
-        object.__setattr__(self, "time", _time_of_results(self))
-        object.__setattr__(self, "starting_version", _starting_version(self.starting_version, self.name))
-        object.__setattr__(self, "starting_timestamp", _starting_timestamp(self.starting_timestamp, self.name))
-        _check_table_options(self)
+        object.__setattr__(self, "time", time_of_results(self))
+        object.__setattr__(self, "starting_version", starting_version(self.starting_version, self.name))
+        object.__setattr__(self, "starting_timestamp", starting_timestamp(self.starting_timestamp, self.name))
+        check_table_options(self)
         object.__setattr__(self, "finished_after", finished_after_text(self.finished_after, self.name))
         check_folder_options(self)
         if self.partition_kind is not None:
             _check_partitions(self)
+        object.__setattr__(self, "unique", unique_columns(self.unique, self.name))
+        check_unique(self)
+
+    @property
+    def unique_key(self) -> tuple[str, ...]:
+        """The columns of `unique`; none where duplicates are not looked for."""
+        return tuple(self.unique or ())
 
     @property
     def delay_us(self) -> int:
@@ -267,9 +246,10 @@ class Stream:
         return {
             **{name: us for name, us in clocks.items() if us is not None},
             **({} if self.rate is None else {"rate": self.rate}),
-            **_table_facts(self),
+            **table_facts(self),
             **({} if self.partition_by is None else {"partition_by": self.partition_by}),
             **folder_facts(self),
+            **({} if self.unique is None else {"unique": [*self.unique]}),
             "name": self.name,
             "source": source,
             "time": self.time,
@@ -300,66 +280,11 @@ class Stream:
             on_bad_file=facts.get("on_bad_file", "stop"),  # nor this
             where=None if facts.get("where") is None else expression_from(facts["where"]),
             rate=facts.get("rate"),
-            **{name: facts[name] for name in _TABLE_OPTIONS if name in facts},
+            **{name: facts[name] for name in TABLE_OPTIONS if name in facts},
             partition_by=facts.get("partition_by"),
-            **{name: facts[name] for name in FOLDER_OPTIONS if name in facts},
+            **{name: facts[name] for name in (*FOLDER_OPTIONS, "unique") if name in facts},
             **{name: f"{facts[f'{name}_us']}us" for name in ("idle_timeout", "max_ahead") if f"{name}_us" in facts},
         )
-
-
-def _table_facts(stream: Stream) -> dict[str, object]:
-    """Return the options of tables that are not at their defaults."""
-    facts = {name: getattr(stream, name) for name in _TABLE_OPTIONS}
-    return {name: value for name, value in facts.items() if value not in (None, "stop")}
-
-
-def _check_table_options(stream: Stream) -> None:
-    given = _table_facts(stream)
-    if stream.starting_version is not None and stream.starting_timestamp is not None:
-        msg = f"stream {stream.name} has both starting_version and starting_timestamp"
-        raise ArgumentError(msg, name="starting_version", hint="leave one of the two out")
-    for name in given:
-        is_results = stream.format == "results"
-        if not isinstance(stream.source, str) or stream.is_topic or stream.format not in ("auto", "delta"):
-            what = "reads the results of a join in their order" if is_results else "reads no Delta table"
-            msg = f"stream {stream.name} {what}, so it cannot have {name}"
-            raise ArgumentError(msg, name=name, hint=f"leave {name} out" + ", or set format=delta" * is_results)
-
-
-def _time_of_results(stream: Stream) -> str:
-    """Return the time column: results have but one."""
-    if stream.format != "results" or stream.time == _RESULTS_TIME:
-        return stream.time
-    if stream.time != "ts":  # the default stands for theirs
-        msg = f"stream {stream.name} reads the results of a join, whose event time is {_RESULTS_TIME}"
-        raise ArgumentError(msg, name="time", hint="leave time out; with format=delta any column can be the event time")
-    return _RESULTS_TIME
-
-
-def _starting_version(given: object, name: str) -> int | str | None:
-    if given is None or given == "latest":
-        return given
-    version = int(given) if isinstance(given, str) and given.isdecimal() and len(given) < 19 else given
-    if not isinstance(version, int) or isinstance(version, bool) or version < 0:
-        msg = f"starting_version of stream {name} is neither a version nor latest"
-        raise ArgumentError(msg, name="starting_version", hint="a whole number from 0 on, or latest")
-    return version
-
-
-def _starting_timestamp(given: object, name: str) -> str | None:
-    """Return the moment in ISO 8601, with its offset."""
-    if given is None:
-        return None
-    moment = given
-    if isinstance(given, str):
-        try:
-            moment = datetime.fromisoformat(given.strip().removesuffix("Z"))
-        except ValueError:
-            moment = None
-    if not isinstance(moment, datetime):
-        msg = f"starting_timestamp of stream {name} is no time"
-        raise ArgumentError(msg, name="starting_timestamp", hint="for example 2026-01-31T12:00:00Z, or 2026-01-31")
-    return (moment if moment.tzinfo is not None else moment.replace(tzinfo=timezone.utc)).isoformat()
 
 
 def _check_partitions(stream: Stream) -> None:
@@ -459,15 +384,6 @@ def checked_condition(where: object, name: str) -> Expression:
             msg = f"where of stream {name} names the stream '{stream}'"
             raise ArgumentError(msg, name="where", hint="put a condition on several streams into the join's predicates")
     return where
-
-
-def _number(text: str) -> int | float | str:
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:  # noqa: PERF203 - two turns at most
-            continue
-    return text
 
 
 def _source(source: object, name: str) -> str | Generator | None:

@@ -29,6 +29,7 @@ from streamjoin_ds.sink.commit import Committer
 from streamjoin_ds.sink.durability import Durability
 from streamjoin_ds.sink.maintenance import Maintenance
 from streamjoin_ds.sink.report import FileReport
+from streamjoin_ds.sink.rows import balance
 from streamjoin_ds.sink.tables import LEDGER_SCHEMA, METRICS_SCHEMA, TableSet
 from streamjoin_ds.source.backlog import BacklogFacts
 from streamjoin_ds.source.offset import DelayFacts
@@ -84,6 +85,7 @@ class BatchSummary:
     table: str = ""  # the root of the query's tables
     backlog: BacklogFacts | None = None
     punctuation_us: int | None = None
+    duplicates: dict[str, int] = field(default_factory=dict)
 
 
 def committer_for(plan: Plan) -> tuple[Committer, Maintenance]:
@@ -242,16 +244,13 @@ def _size(path: Path) -> int:
 def _ledger(
     plan: Plan, batch_id: int, facts: dict[int, dict[str, Any]], ends: dict[str, StreamEnd]
 ) -> list[dict[str, Any]]:
-    """Return one row for each stream, summed over the cells; check that read = stored + late + rejected + filtered."""
+    """Return one row for each stream, summed over the cells; check its `balance`."""
     rows = []
     for stream, name in enumerate(plan.bound.names):
         counts = [fact["ledger"][stream] for fact in facts.values()]
         row: dict[str, Any] = {key: sum(count[key] for count in counts) for key in counts[0]}
-        if row["read"] != row["stored"] + row["late"] + row["rejected"] + row["filtered"]:
-            msg = (
-                f"the ledger of batch {batch_id} does not balance for stream {name}: read {row['read']}, "
-                f"stored {row['stored']}, late {row['late']}, rejected {row['rejected']}, filtered {row['filtered']}"
-            )
+        if wrong := balance(row):
+            msg = f"the ledger of batch {batch_id} does not balance for stream {name}: {wrong}"
             raise LedgerError(msg, name=name, hint="nothing was committed; this is a defect, please report it")
         largest = _greatest([fact["largest_us"][stream] for fact in facts.values()])
         row |= {"largest_ts": largest, "files_set_aside": None, "held_back_bytes": None, "decided": None}
@@ -329,6 +328,7 @@ def _summary(
         totals["state_rows"],
         totals["state_bytes"],
         replayed,
+        duplicates=by_stream["duplicates"],
     )
 
 

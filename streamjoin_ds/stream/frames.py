@@ -24,11 +24,11 @@ from streamjoin_ds.cell.cell_windows import (
 from streamjoin_ds.engine.intake.lateness import StreamClock, low_watermark
 from streamjoin_ds.errors import ArgumentError, LayoutError, WatermarkMissingError, WindowError
 from streamjoin_ds.exchange import EXCHANGE_DDL, LAYOUT_KEY, Packer, foreign_columns, open_block, pack_foreign
-from streamjoin_ds.exchange.content_hash import content_hash
 from streamjoin_ds.plan import AskedLayout, Execution, Plan
 from streamjoin_ds.source.event_time import NO_TIME
 from streamjoin_ds.spec import BoundJoin, Join, Stream, bind, duration_text
 from streamjoin_ds.spec.bound import SEQ, TS
+from streamjoin_ds.spec.content_hash import content_hash
 from streamjoin_ds.spec.folder_options import folder_facts, refused_option
 from streamjoin_ds.stream.frame_grid import FrameLayout, check_kept_layout, default_layout
 from streamjoin_ds.stream.frame_tables import FrameTables, table_frames
@@ -130,6 +130,10 @@ def check_frames(join: Join, frames: Mapping[str, DataFrame]) -> None:
                     f"stream {stream.name} has {option}, which needs an order of the records, and DataFrames have none"
                 )
                 raise ArgumentError(msg, name=option, hint="leave it out, or use start() on sources")
+        if stream.unique is not None:
+            msg = f"stream {stream.name} has unique, which needs an order of the records, and DataFrames have none"
+            hint = "leave it out, and give the frame without duplicates: dropDuplicatesWithinWatermark"
+            raise ArgumentError(msg, name="unique", hint=hint)
         for option in folder_facts(stream):
             raise refused_option(stream.name, option, "is a DataFrame, which has no files")
     if set(frames) != set(join.names):

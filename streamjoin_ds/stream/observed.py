@@ -22,6 +22,7 @@ OBSERVED_METRICS = (
     "late_rows",
     "rejected_rows",
     "filtered_rows",
+    "duplicate_rows",
     "matches",
     "candidates",
     "state_rows",
@@ -31,7 +32,9 @@ OBSERVED_METRICS = (
     "backlog_rows",
     "backlog_s",
 )
-"""Names of the metrics of a batch, all streams and cells together; input = stored + late + rejected + filtered.
+"""Names of the metrics of a batch, all streams and cells together.
+
+``input_rows`` is the sum of the stored, late, rejected, filtered and duplicate ones.
 
 ``watermark`` is a timestamp, null where there is none yet. ``watermark_lag_s`` is how far the furthest stream's largest
 event time is ahead of it, in seconds. ``backlog_rows`` and ``backlog_s`` are what the source knew and left for later
@@ -39,7 +42,7 @@ batches (`streamjoin_ds.source.backlog`): records, and how far the newest is ahe
 time. They are null where Spark plans the batches, and with ``exchange="rows"``.
 """
 
-_COUNTS = ("read", "stored", "late", "rejected", "filtered")
+_COUNTS = ("read", "stored", "late", "rejected", "filtered", "duplicates")
 _FACTS_DDL = (
     f"ledger ARRAY<STRUCT<{', '.join(f'{name}: BIGINT' for name in _COUNTS)}>>, largest_us ARRAY<BIGINT>, "
     "watermark_us BIGINT, matches BIGINT, candidates BIGINT, state_rows BIGINT, state_bytes BIGINT, "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -18,6 +19,7 @@ from streamjoin_ds.source.infer import infer_schema
 from streamjoin_ds.source.pacing import parse_pace
 from streamjoin_ds.spec.bound import SEQ, TS, result_type
 from streamjoin_ds.spec.duration import duration_us
+from streamjoin_ds.spec.seen_keys import UniqueKey, unique_key
 from streamjoin_ds.spec.stream import Stream
 
 __all__ = ["DEFAULT_MAX_ROWS", "READER_OPTIONS", "STREAM_OPTIONS", "SourceOptions", "checked_reader_options"]
@@ -104,6 +106,12 @@ class SourceOptions:
     cuts: tuple[dict[str, Any], ...] = ()
     max_delay_us: int | None = None
     trigger_us: int = 0
+
+    @cached_property
+    def keys(self) -> list[UniqueKey | None]:
+        """Each stream's key of unique rows; None where it has none, and outside a join."""
+        bound = None if self.plan is None else self.plan.bound
+        return [None if bound is None else unique_key(bound, stream) for stream in range(len(self.streams))]
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> SourceOptions:

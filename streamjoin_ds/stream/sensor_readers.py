@@ -43,6 +43,7 @@ from streamjoin_ds.source.offset import (
     decode_layout,
     decode_offset,
     decode_tables,
+    decode_waypoints,
     encode_offset,
 )
 from streamjoin_ds.source.pacing import Pacing
@@ -51,6 +52,7 @@ from streamjoin_ds.source.partitioned_position import PartitionedPosition
 from streamjoin_ds.source.position import Position
 from streamjoin_ds.source.table_version import TableVersion
 from streamjoin_ds.source.tables.table_versions import TableVersions
+from streamjoin_ds.source.waypoints import Waypoint, first_needed, passed_waypoints
 from streamjoin_ds.spec.ahead import AheadLimit
 from streamjoin_ds.stream.sensor_options import SourceOptions
 from streamjoin_ds.stream.sensor_tasks import SensorsPartition, SensorsTasks
@@ -146,7 +148,10 @@ class SensorsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             backlog = self._backlog(frontiers, there, rows, ends, full if sum(rows) >= most else None)
             held = [feed.held_back_bytes for feed in feeds]
             versions = {} if self._tables is None else self._tables.decided(decode_tables(start))
-            self._latest = self._offset(ends, clocks, held, layout, delay, backlog, versions)
+            reaches = [None if key is None else key.reach_us for key in self._options.keys]
+            passed = passed_waypoints(feeds, reaches, decode_waypoints(start, self._tasks.names), positions, ends)
+            known = layout, delay, backlog, versions, passed
+            self._latest = self._offset(ends, clocks, held, *known)
         else:
             self._latest = start
         return self._latest
@@ -186,12 +191,16 @@ class SensorsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         before, after = (decode_clocks(offset, self._tasks.names) for offset in (start, end))
         limits = [_ahead_limit(now.max_ahead_us, then) for then, now in zip(before, after, strict=True)]
         ahead = tuple(None if limit is None else (limit.max_us, limit.is_measured) for limit in limits)
+        waypoints = decode_waypoints(start, self._tasks.names)
         for stream, (feed, (first, last)) in enumerate(zip(feeds, stretches, strict=True)):
-            parts = feed.split(first, last, self._options.parts)
+            key = self._options.keys[stream]
+            parts = feed.split(first, last, self._options.parts if key is None else 1)
             for part, (low, high) in enumerate(parts):
                 task = SensorsPartition(stream, part, low.to_facts(), high.to_facts(), batch=batch)
                 own = files[stream] if len(parts) == 1 else feed.files_between(low, high)
                 task.ahead, task.files = (ahead if any(ahead) else ()), own
+                if key is not None and (one := first_needed(waypoints[stream], feed.time_before(first), key.reach_us)):
+                    task.waypoint = one.time_us, dict(one.position)
                 planned.append(task)
             if not parts:
                 silent.append(stream)
@@ -333,8 +342,9 @@ class SensorsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         delay: DelayFacts | None = None,
         backlog: BacklogFacts | None = None,
         tables: Mapping[str, TableVersion] | None = None,
+        waypoints: Sequence[Sequence[Waypoint]] = (),
     ) -> dict[str, Any]:
-        known = positions, clocks, held_back_bytes, layout, delay, backlog, tables or {}
+        known = positions, clocks, held_back_bytes, layout, delay, backlog, tables or {}, waypoints
         offset = encode_offset(self._tasks.names, *known)
         return json.loads(json.dumps(offset))  # type: ignore[no-any-return]
 

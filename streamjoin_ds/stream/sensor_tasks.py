@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 import pyarrow as pa
+import xxhash
 from pyspark.sql.datasource import InputPartition
 
 from streamjoin_ds.blocks import freeze_imports, reuse_freed_memory
@@ -28,6 +29,7 @@ from streamjoin_ds.exchange import (
 from streamjoin_ds.plan import Epochs
 from streamjoin_ds.source.feed import Feed
 from streamjoin_ds.source.feeds import begin_alike, open_feed
+from streamjoin_ds.source.repeats import Repeats
 from streamjoin_ds.source.stamps import precedents, stamped
 from streamjoin_ds.spec.ahead import AheadLimit
 from streamjoin_ds.stream.sensor_options import SourceOptions
@@ -67,6 +69,9 @@ class SensorsPartition(InputPartition):
         What this task tells the first cell of the backlog (`backlog_row`); empty: nothing.
     versions : str
         What this task tells the cells of the tables (`version_rows`); empty: nothing.
+    waypoint : (int, dict) or None
+        In a stream with a key of unique rows: from where keys are gathered again (`Waypoint`). None: from its first
+        record.
     """
 
     stream: int
@@ -83,6 +88,7 @@ class SensorsPartition(InputPartition):
     lows: tuple[tuple[int, int | None], ...] = ()
     backlog: str = ""
     versions: str = ""
+    waypoint: tuple[int, dict[str, Any]] | None = None
 
 
 class SensorsTasks:
@@ -149,8 +155,14 @@ class SensorsTasks:
             yield from tuple_rows(plan, partition.stream, partition.part, seqs, chunks, partition.epochs)
             yield from self._heartbeats(partition)
             return
-        rows = options.max_block_rows
-        outbox = Outbox(plan, partition.stream, partition.part, max_block_rows=rows, epochs=epochs)
+        of_part = plan, partition.stream, partition.part
+        key = options.keys[partition.stream]
+        if key is not None:
+            root = xxhash.xxh3_64_hexdigest(plan.block_root.encode())  # it may be a URI that holds a secret
+            repeats = Repeats(key, feed, (root, plan.join_id, plan.bound.fingerprint, partition.stream))
+            waypoint_us, waypoint = partition.waypoint or (None, None)
+            chunks = repeats.judged(chunks, repeats.before(start, waypoint, waypoint_us), end)
+        outbox = Outbox(*of_part, max_block_rows=options.max_block_rows, epochs=epochs)
         for chunk in chunks:
             outbox.add(chunk)
         yield from outbox.rows(start.seq, end.seq)

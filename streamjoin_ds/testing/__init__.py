@@ -2,7 +2,8 @@
 
 ::
 
-    times ──► values ──► oracle       which results a join has, which records are late, filtered or too far ahead
+    times ──► values ──► left_out     which records are late, filtered, too far ahead, or duplicates
+                         oracle       which results a join has
                          partners     rows about a tuple's partners: none, the nearest
 
                          tables       which results it has beside tables, whose versions change between batches
@@ -13,21 +14,15 @@ arrival within the delay must give the same results. Nothing of the engine is us
 """
 
 from streamjoin_ds.testing.arrivals import random_batches, shuffled_within
-from streamjoin_ds.testing.oracle import (
-    ahead_rows,
-    batch_watermarks,
-    filtered_rows,
-    late_rows,
-    oracle_join,
-    oracle_numbers,
-    source_order,
-)
+from streamjoin_ds.testing.left_out import ahead_rows, batch_watermarks, duplicate_rows, filtered_rows, late_rows
+from streamjoin_ds.testing.oracle import oracle_join, oracle_numbers, source_order
 from streamjoin_ds.testing.tables import oracle_table_join
 from streamjoin_ds.testing.values import event_time_us, oracle_value
 
 __all__ = [
     "ahead_rows",
     "batch_watermarks",
+    "duplicate_rows",
     "event_time_us",
     "filtered_rows",
     "late_rows",

@@ -5,41 +5,39 @@ It is written to be read: no arrays, no index, one loop for each stream. It uses
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any, TypeAlias
 
 import pyarrow as pa
 
 from streamjoin_ds.spec.count_window import CountWindow
-from streamjoin_ds.spec.expression import conjuncts, normalised, streams_of
+from streamjoin_ds.spec.expression import streams_of
 from streamjoin_ds.spec.join import Join
 from streamjoin_ds.spec.periodic_window import PeriodicWindow
 from streamjoin_ds.spec.predicate import Band
+from streamjoin_ds.testing.left_out import (
+    NO_PARTITIONS,
+    Ends,
+    Idle,
+    Partitions,
+    Row,
+    Rows,
+    duplicate_rows,
+    filtered_rows,
+    late_rows,
+    listed,
+    times_of,
+)
 from streamjoin_ds.testing.partners import Times, nearest_rows, rows_of_kind
 from streamjoin_ds.testing.sums import oracle_aggregates
-from streamjoin_ds.testing.values import column_value, event_time_us, oracle_outputs, oracle_value, plain_value
+from streamjoin_ds.testing.values import column_value, oracle_outputs, oracle_value, plain_value
 from streamjoin_ds.testing.windows import common_windows, in_windows
 
-__all__ = [
-    "ahead_rows",
-    "batch_watermarks",
-    "filtered_rows",
-    "late_rows",
-    "oracle_join",
-    "oracle_numbers",
-    "source_order",
-]
-
-Row: TypeAlias = "Mapping[str, Any]"
-Rows: TypeAlias = "Sequence[Row] | pa.Table"
-Ends: TypeAlias = "Sequence[Mapping[str, int]]"
-Idle: TypeAlias = "Sequence[Collection[str | tuple[str, object]]]"
-Partitions: TypeAlias = "Mapping[str, Sequence[object]]"
+__all__ = ["oracle_join", "oracle_numbers", "source_order"]
 
 Seqs: TypeAlias = "Mapping[str, Sequence[int]]"
 
-_NONE: Partitions = {}
 _IN_ORDER: Seqs = {}
 
 
@@ -50,7 +48,7 @@ def oracle_join(
     lateness: bool = True,
     ends: Ends = (),
     idle: Idle = (),
-    partitions: Partitions = _NONE,
+    partitions: Partitions = NO_PARTITIONS,
     until_us: int | None = None,
     seqs: Seqs = _IN_ORDER,
 ) -> list[dict[str, Any]]:
@@ -87,8 +85,8 @@ def oracle_join(
         several nearest partners. All are None for a stream that lacks (`how`); a semi or anti join has the first
         stream's alone. Sorted by the numbers and the window, None last; nearest partners by their rank.
     """
-    rows = {name: _listed(streams[name]) for name in join.names}
-    times, results = _times(join, rows, ends, idle), []
+    rows = {name: listed(streams[name]) for name in join.names}
+    times, results = times_of(join, rows, ends, idle), []
     ranks: dict[int, int] = {}
     before, place = None, 0
     known: dict[str, Any] = {"lateness": lateness, "ends": ends, "idle": idle, "partitions": partitions}
@@ -130,7 +128,7 @@ def oracle_numbers(
     lateness: bool = True,
     ends: Ends = (),
     idle: Idle = (),
-    partitions: Partitions = _NONE,
+    partitions: Partitions = NO_PARTITIONS,
     until_us: int | None = None,
     seqs: Seqs = _IN_ORDER,
 ) -> list[tuple[Any, ...]]:
@@ -141,7 +139,7 @@ def oracle_numbers(
     `source_order`, in which late and broken records have their places. A semi or anti join's results are one number.
     Arguments as for `oracle_join`.
     """
-    rows = {name: _listed(streams[name]) for name in join.names}
+    rows = {name: listed(streams[name]) for name in join.names}
     times, usable, found = _combinations(join, rows, lateness=lateness, ends=ends, idle=idle, partitions=partitions)
     if join.nearest is not None:
         return nearest_rows(join, rows, times, usable, found, until_us, seqs.get(join.names[1]))
@@ -152,16 +150,17 @@ def _combinations(
     join: Join, streams: Mapping[str, Rows], *, lateness: bool, ends: Ends, idle: Idle, partitions: Partitions
 ) -> tuple[Times, Sequence[Sequence[int]], list[tuple[int, ...]]]:
     """Return the event times, the numbers of the tuples that may have partners, and the pairs or combinations."""
-    rows = {name: _listed(streams[name]) for name in join.names}
+    rows = {name: listed(streams[name]) for name in join.names}
     order: dict[str, list[int]] = {name: [] for name in join.names}
     if isinstance(join.window, CountWindow):
         for place, (name, _) in enumerate(source_order(join, rows, ends, idle)):
             order[name].append(place)
-    times, usable = _times(join, rows, ends, idle), []
+    times, usable = times_of(join, rows, ends, idle), []
     for stream, stream_times in zip(join.streams, times, strict=True):
         known = {"ends": ends, "idle": idle, "partitions": partitions}
         late = set(late_rows(join, stream.name, rows, **known)) if lateness else set()  # type: ignore[arg-type]
         gone = late | set(filtered_rows(join, stream.name, rows[stream.name]))
+        gone |= set(duplicate_rows(join, stream.name, rows[stream.name]))
         usable.append([n for n, time in enumerate(stream_times) if time is not None and n not in gone])
     places = [order[name] for name in join.names]
     partial: list[tuple[int, ...]] = [()]
@@ -184,149 +183,6 @@ def _columns(join: Join, name: str, rows: Rows) -> list[str]:
     return list(rows[0] if rows else schema.names if isinstance(schema, pa.Schema) else ())
 
 
-def filtered_rows(join: Join, name: str, rows: Rows) -> list[int]:
-    """Return the numbers of a stream's tuples that a condition on this stream alone leaves out.
-
-    Where a tuple without a partner makes a row, a condition of the predicates leaves none out: it takes its partners.
-    """
-    stream = join.streams[join.names.index(name)]
-    lonely = {"left": [0], "right": [1], "full": [0, 1], "anti": [0]}.get(join.how, [])
-    conditions = [
-        part
-        for predicate in join.predicates
-        if not isinstance(predicate, Band) and join.names.index(name) not in lonely
-        for part in conjuncts(normalised(predicate))
-        if streams_of(part) == (name,)
-    ]
-    if stream.where is not None and not isinstance(stream.where, str):
-        conditions.append(stream.where)
-    return [
-        number
-        for number, row in enumerate(_listed(rows))
-        if _time(join, name, row) is not None
-        and any(oracle_value(join, condition, {name: row}) is not True for condition in conditions)
-    ]
-
-
-def ahead_rows(join: Join, name: str, rows: Rows, *, ends: Ends = (), idle: Idle = ()) -> list[int]:
-    """Return the numbers of a stream's records that are further ahead of those before them than `max_ahead` allows.
-
-    Their event times do not count. The stream's first event time is measured against nothing, and so is the first one
-    after the stream was idle.
-    """
-    stream = join.streams[join.names.index(name)]
-    if stream.max_ahead_us is None:
-        return []
-    ahead: list[int] = []
-    largest, is_measured = None, False
-    began = {end[name] for end, names in zip(ends, idle, strict=False) if name in names}
-    for number, row in enumerate(_listed(rows)):
-        time = _time(join, name, row)
-        is_measured = is_measured and number not in began
-        if time is None:
-            continue
-        if is_measured and largest is not None and time > largest + stream.max_ahead_us:
-            ahead.append(number)
-            continue
-        largest, is_measured = time if largest is None else max(largest, time), True
-    return ahead
-
-
-def late_rows(
-    join: Join,
-    name: str,
-    rows: Rows | Mapping[str, Rows],
-    *,
-    ends: Ends = (),
-    idle: Idle = (),
-    partitions: Partitions = _NONE,
-) -> list[int]:
-    """Return the numbers of a stream's late tuples: older than the largest event time before them minus the delay.
-
-    Tuples that are filtered out tell the time, and are not late. Where streams were idle, a tuple is also late if it is
-    older than the watermark at its batch's start. For that `rows` must have the rows of all streams. In a stream with
-    partitions the event times before a tuple are those of its partition, and the watermark may be past a partition that
-    is new, or was idle.
-    """
-    streams = rows if isinstance(rows, Mapping) else {name: rows}
-    own = _listed(streams[name])
-    gone = {*filtered_rows(join, name, own), *ahead_rows(join, name, own, ends=ends, idle=idle)}
-    moving = set(range(len(own))) - set(ahead_rows(join, name, own, ends=ends, idle=idle))
-    delay_us = join.streams[join.names.index(name)].delay_us
-    has_floors = any(idle) or bool(partitions)
-    floors = [None, *batch_watermarks(join, streams, ends, idle, partitions)] if has_floors else [None]
-    late = []
-    before: dict[object, int] = {}  # the largest event time so far of each partition
-    of = partitions.get(name)
-    for number, row in enumerate(own):
-        time = _time(join, name, row)
-        if time is None or number not in moving:
-            continue
-        floor = floors[min(sum(end[name] <= number for end in ends), len(floors) - 1)]
-        partition = None if of is None else of[number]
-        behind = partition in before and time < before[partition] - delay_us
-        if (behind or (floor is not None and time < floor)) and number not in gone:
-            late.append(number)
-        before[partition] = max(before.get(partition, time), time)
-    return late
-
-
-def batch_watermarks(
-    join: Join, streams: Mapping[str, Rows], ends: Ends, idle: Idle = (), partitions: Partitions = _NONE
-) -> list[int | None]:
-    """Return the watermark at the end of each batch; None until it is known. It never falls.
-
-    It is the smallest, over the streams that are not idle, of the largest event time minus the delay. In a stream with
-    partitions that is the smallest of those of its partitions that are not idle and of which a record was read; where
-    all of them are idle, the largest.
-
-    Parameters
-    ----------
-    ends : sequence of mapping of name to int
-        For each batch, how many records of each stream were read at its end.
-    idle : sequence of collection of str or (str, object)
-        For each batch, the streams and the partitions that were idle at its end; none where not given.
-    partitions : mapping of name to sequence
-        See `oracle_join`.
-    """
-    listed = {name: _listed(streams[name]) for name in join.names}
-    times = dict(zip(join.names, _times(join, listed, ends, idle), strict=True))
-    watermarks: list[int | None] = []
-    before: int | None = None
-    for batch, end in enumerate(ends):
-        asleep = idle[batch] if idle else ()
-        lows = []
-        for stream in join.streams:
-            if stream.name not in asleep:
-                read = times[stream.name][: end[stream.name]]
-                asleep_here = {one[1] for one in asleep if isinstance(one, tuple) and one[0] == stream.name}
-                largest = _low(read, partitions.get(stream.name), asleep_here)
-                lows.append(None if largest is None else largest - stream.delay_us)
-        known_lows = [low for low in lows if low is not None]
-        if known_lows and len(known_lows) == len(lows):
-            before = min(known_lows) if before is None else max(before, min(known_lows))
-        watermarks.append(before)
-    return watermarks
-
-
-def _low(times: Sequence[int | None], of: Sequence[object] | None, asleep: Collection[object]) -> int | None:
-    """Return the largest time; of a stream with partitions the smallest of the largest times of those that are active.
-
-    None where there is no time, or where an active partition has none.
-    """
-    largest: dict[object, int | None] = {}
-    for number, time in enumerate(times):
-        partition = None if of is None else of[number]
-        before = largest.setdefault(partition, None)
-        if time is not None:
-            largest[partition] = time if before is None else max(before, time)
-    active = [time for partition, time in largest.items() if of is None or partition not in asleep]
-    known = [time for time in active if time is not None]
-    if not active:
-        return max((time for time in largest.values() if time is not None), default=None)
-    return min(known) if len(known) == len(active) else None
-
-
 def source_order(join: Join, streams: Mapping[str, Rows], ends: Ends = (), idle: Idle = ()) -> list[tuple[str, int]]:
     """Return all records of all streams, as stream and number, in the source's order.
 
@@ -336,7 +192,7 @@ def source_order(join: Join, streams: Mapping[str, Rows], ends: Ends = (), idle:
     read at its end (sums of the ledger's ``read``).
     """
     keys: list[tuple[int, int | float, int, int]] = []
-    times = _times(join, {name: _listed(streams[name]) for name in join.names}, ends, idle)
+    times = times_of(join, {name: listed(streams[name]) for name in join.names}, ends, idle)
     for stream, name in enumerate(join.names):
         largest: int | float = float("-inf")
         for number, time in enumerate(times[stream]):
@@ -381,24 +237,3 @@ def band_holds(join: Join, predicate: Band, rows: Mapping[str, Row]) -> bool:
         return float(lo) <= difference <= float(hi)  # type: ignore[arg-type]
     least, most = (Fraction(repr(end)) if isinstance(end, float) else plain_value(end) for end in (lo, hi))
     return bool(least <= left - right <= most)
-
-
-def _times(join: Join, rows: Mapping[str, Sequence[Row]], ends: Ends, idle: Idle) -> Times:
-    """Return the event times of every stream's records; None for records without one, and for those too far ahead."""
-    times = []
-    for name in join.names:
-        ahead = set(ahead_rows(join, name, rows[name], ends=ends, idle=idle))
-        times.append([None if n in ahead else _time(join, name, row) for n, row in enumerate(rows[name])])
-    return times
-
-
-def _time(join: Join, name: str, row: Row) -> int | None:
-    stream = join.streams[join.names.index(name)]
-    return event_time_us(row[stream.time], stream.time_unit)
-
-
-def _listed(rows: Rows) -> Sequence[Row]:
-    if isinstance(rows, pa.Table):
-        listed: list[dict[str, Any]] = rows.to_pylist()
-        return listed
-    return rows

@@ -184,6 +184,22 @@ def test_partitions_are_asked_for_by_file_and_by_flag(asked: Callable[..., Asked
     assert [stream.partition_by for stream in told] == ["folder", "file"]
 
 
+def test_keys_of_unique_rows_are_asked_for_by_file_and_by_flag(asked: Callable[..., Asked], tmp_path: Path) -> None:
+    path = tmp_path / "join.toml"
+    said = ("to = 't'", "checkpoint = 'c'", "window = '1s'", "on = ['abs(r.x - s.a) <= 1']")
+
+    def keys(*flags: str, more: str = "", of_r: str = "") -> list[tuple[str, ...]]:
+        path.write_text("\n".join((*said, more, "[streams.r]", "source = 'r/'", of_r, "[streams.s]", "source = 's/'")))
+        return [stream.unique_key for stream in asked("--config", str(path), *flags)[0].streams]
+
+    assert keys(of_r="unique = 'device,n'") == keys(of_r="unique = ['device', 'n']") == [("device", "n"), ()]
+    assert keys(more="unique = 'n'", of_r="unique = 'm'") == [("m",), ("n",)]
+    assert keys(more="unique = {s = ['n', 'm']}") == [(), ("n", "m")]
+    assert keys("--unique", "device,n") == [("device", "n")] * 2
+    assert keys("--unique", "s=device,n", of_r="unique = 'm'") == [("m",), ("device", "n")]
+    assert keys("--unique", "device", "--unique", "n", "--unique", "r=m") == [("m",), ("device", "n")]
+
+
 def test_a_topic_is_a_stream_by_flag_and_by_file(asked: Callable[..., Asked], tmp_path: Path) -> None:
     sources = [
         "kafka://b:9092,c/readings?format=json&start=latest",

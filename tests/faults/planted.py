@@ -17,6 +17,7 @@ _BOUND = "spec.bound:BoundJoin."
 _AGGREGATION = "engine.probe.aggregation."
 _GUESTS = "cell.epoch_windows:EpochWindows.push_guests"
 _RANGES = "plan.range_layout:RangeLayout."
+_REPEATS = "source.repeats:Repeats."
 
 BUGS = (
     # --- the commit protocol
@@ -642,6 +643,36 @@ BUGS = (
             "for name in {*self._named, *self._store.names()} - names",
         ),
         asks=("tables",),
+    ),
+    # --- tuples that come twice
+    _bug(
+        "a worker that starts anew knows no keys",
+        (_REPEATS + "before", "return self._gathered(nothing, self._feed.initial(), start)", "return nothing"),
+        (_REPEATS + "before", "if seen.is_complete(waypoint_us):", "return nothing\n        if False:"),
+        asks=("unique",),
+    ),
+    _bug(
+        "what is a duplicate is judged in each batch",
+        ("spec.seen_keys:SeenKeys.judged", "for run in self._runs", "for run in ()"),
+        asks=("unique",),
+    ),
+    _bug(
+        "keys are gathered from where the window begins, without the delay",
+        ("source.waypoints:first_needed", "start_us - reach_us", "start_us"),
+        ("source.waypoints:next_waypoints", "one.time_us < end_us - reach_us", "one.time_us < end_us"),
+        (_REPEATS + "before", "if seen.is_complete(waypoint_us)", "if True"),
+        asks=("unique",),
+    ),
+    _bug(
+        "a key is remembered for as long as it is there",
+        ("spec.seen_keys:_repeats", "np.maximum(time - span_us, floors_us[sequence])", "time - span_us"),
+        asks=("unique",),
+    ),
+    _bug(
+        "a copy a window away is none",
+        ("spec.seen_keys:_repeats", 'time + span_us, "right"', 'time + span_us, "left"'),
+        ("spec.seen_keys:_repeats", 'oldest, "left"', 'oldest, "right"'),
+        asks=("unique",),
     ),
 )
 

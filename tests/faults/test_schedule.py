@@ -25,6 +25,7 @@ from tests.faults.model.schedule import (
     REDUCES_FROM,
     SELVES_FROM,
     TABLES_FROM,
+    UNIQUES_FROM,
     UPKEEP_POINTS,
     WRITES,
     Fault,
@@ -73,7 +74,18 @@ def test_seeds_draw_every_ask_and_many_together() -> None:
     asked = {seed: random_schedule(seed).asks for seed in seeds}
     clocks = {name for seed in range(CLOCKS_FROM, CLOCKS_FROM + 60) for name in random_schedule(seed).asks}
     changes = {"quarantine", "settings", "upkeep"}
-    before = set(ASKS) - {"relaid", "cores", "ranges", "parted", "found", "how", "nearest", "tables", "reduce"}
+    before = set(ASKS) - {
+        "relaid",
+        "cores",
+        "ranges",
+        "parted",
+        "found",
+        "how",
+        "nearest",
+        "tables",
+        "reduce",
+        "unique",
+    }
     assert {name for asks in asked.values() for name in asks} == before - {"idle", "future"} - changes
     assert clocks == before - changes
     drawn = {
@@ -89,10 +101,12 @@ def test_seeds_draw_every_ask_and_many_together() -> None:
             NEAREST_FROM,
             TABLES_FROM,
             REDUCES_FROM,
+            UNIQUES_FROM,
         )
     }  # fmt: skip
     relaid, moved = before | {"relaid"}, before | {"relaid", "cores"}
-    tables = set(ASKS) - {"reduce"}
+    reduces = set(ASKS) - {"unique"}
+    tables = reduces - {"reduce"}
     nearest = tables - {"tables"}
     decided = nearest - {"nearest"}
     found = decided - {"how"}
@@ -100,7 +114,7 @@ def test_seeds_draw_every_ask_and_many_together() -> None:
     ranges = parted - {"parted"}
     expected = {CHANGES_FROM: before, LAYOUTS_FROM: relaid, CORES_FROM: moved, RANGES_FROM: ranges}
     expected |= {PARTS_FROM: parted, FOUND_FROM: found, HOWS_FROM: decided, NEAREST_FROM: nearest, TABLES_FROM: tables}
-    assert drawn == {**expected, REDUCES_FROM: set(ASKS)}
+    assert drawn == {**expected, REDUCES_FROM: reduces, UNIQUES_FROM: set(ASKS)}
     assert max(map(len, asked.values())) >= 3
     assert sum(not asks for asks in asked.values()) > 60
     assert sum("self" in asks for asks in asked.values()) > 20
@@ -121,6 +135,8 @@ def test_runs_that_ask_for_more_have_results(ask: str) -> None:
         assert 2 < sum(case.join.include_self_pairs for case in cases) < 20
     if ask == "where":
         assert sum(any(case.filtered.values()) for case in cases) > 30
+    if ask == "unique":
+        assert sum(any(case.duplicates.values()) for case in cases) > 35
 
 
 def test_in_a_self_join_of_three_two_or_all_streams_are_one_input() -> None:

@@ -176,6 +176,16 @@ def test_nanoseconds_are_compared_as_such(tmp_path: Path) -> None:
     assert found.select(["a_n", "m"]).to_pylist() == [{"a_n": 2, "m": 1}]
 
 
+def test_a_key_of_unique_rows_is_asked_for_with_a_stream_or_with_the_join() -> None:
+    made = "CREATE STREAM e WITH (source = 'e/', unique = 'device,n'); CREATE STREAM w WITH (source = 'w/');"
+    text = "INSERT INTO t WITH (checkpoint = 'c', window = '1s'{}) SELECT * FROM e JOIN w ON abs(e.x - w.x) <= 1"
+    keys = [
+        [stream.unique_key for stream in asked(text.format(more), made).request.join.streams]
+        for more in ("", ", unique = 'w=id'")
+    ]
+    assert keys == [[("device", "n"), ()], [("device", "n"), ("id",)]]
+
+
 def test_every_option_is_that_of_the_file() -> None:
     made = (
         "CREATE STREAM e WITH (source = 'e/', time = 'at', delay = '30s', format = 'csv', time_unit = 'ms', "

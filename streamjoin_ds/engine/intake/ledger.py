@@ -11,6 +11,7 @@ import pyarrow as pa
 from streamjoin_ds.engine.intake.lateness import StreamClock, clock_facts, clocks_of, low_watermark
 from streamjoin_ds.engine.storage import snapshot
 from streamjoin_ds.errors import StateCorruptError
+from streamjoin_ds.spec.seen_keys import SeenKeys
 
 __all__ = ["EngineCounters", "IntakeResult"]
 
@@ -23,10 +24,12 @@ class EngineCounters:
     ----------
     clocks : sequence of StreamClock
         One for each stream.
-    read, late_rows, rejected_rows, filtered_rows : sequence of int
+    read, late_rows, rejected_rows, filtered_rows, duplicate_rows : sequence of int
         Rows of each stream since the join began.
     late, rejected : dict of stream name to pyarrow.Table
         What the last push set aside.
+    seen : dict of stream number to SeenKeys
+        The keys of the streams that look for duplicates (`Stream.unique`).
     watermark : int or None
         The watermark in microseconds, as `JoinEngine.watermark`.
     """
@@ -38,10 +41,13 @@ class EngineCounters:
     filtered_rows: Sequence[int]
     late: dict[str, pa.Table] = field(default_factory=dict)
     rejected: dict[str, pa.Table] = field(default_factory=dict)
+    duplicate_rows: Sequence[int] = ()
+    seen: dict[int, SeenKeys] = field(default_factory=dict)
     watermark: int | None = field(init=False)
 
     def __post_init__(self) -> None:
         self.watermark = low_watermark(self.clocks, self.clocks[0].floor)
+        self.duplicate_rows = self.duplicate_rows or [0] * len(self.clocks)
 
     @classmethod
     def empty(cls, delays_us: Sequence[int]) -> EngineCounters:
@@ -68,6 +74,7 @@ class EngineCounters:
             "late_rows": self.late_rows,
             "rejected_rows": self.rejected_rows,
             "filtered_rows": self.filtered_rows,
+            "duplicate_rows": self.duplicate_rows,
         }
         return {what: dict(zip(names, rows, strict=True)) for what, rows in counted.items()}
 
@@ -78,6 +85,7 @@ class EngineCounters:
             "late": list(self.late_rows),
             "rejected": list(self.rejected_rows),
             "filtered": list(self.filtered_rows),
+            **({"duplicates": list(self.duplicate_rows)} if any(self.duplicate_rows) else {}),
             **clock_facts(self.clocks),
         }
 
@@ -90,7 +98,8 @@ class EngineCounters:
             raise StateCorruptError(msg, name="state", hint="restore it with WindowJoin.restored")
         names = ("read", "late", "rejected", "filtered")
         read, late, rejected, left_out = (snapshot.numbers(facts, name, count) for name in names)
-        return cls(clocks_of(facts, delays_us), read, late, rejected, left_out)
+        repeated = snapshot.numbers(facts, "duplicates", count) if "duplicates" in facts else ()
+        return cls(clocks_of(facts, delays_us), read, late, rejected, left_out, duplicate_rows=repeated)
 
 
 @dataclass(slots=True)
@@ -99,11 +108,11 @@ class IntakeResult:
 
     Attributes
     ----------
-    read, clocks
+    read, clocks, seen
         The ledger's, as they will be after the push.
     tuples : dict of stream number to pyarrow.RecordBatch
     late, rejected : dict of stream name to pyarrow.Table
-    filtered_rows : dict of stream number to int
+    filtered_rows, duplicate_rows : dict of stream number to int
         Rows of this push alone, as are `tuples`, `late` and `rejected`.
     """
 
@@ -113,17 +122,23 @@ class IntakeResult:
     late: dict[str, pa.Table] = field(default_factory=dict)
     rejected: dict[str, pa.Table] = field(default_factory=dict)
     filtered_rows: dict[int, int] = field(default_factory=dict)
+    duplicate_rows: dict[int, int] = field(default_factory=dict)
+    seen: dict[int, SeenKeys] = field(default_factory=dict)
 
     def ledger(self, before: EngineCounters, names: Sequence[str]) -> EngineCounters:
         """Return the ledger `before` with this push in it."""
         late, rejected, filtered = before.late_rows, before.rejected_rows, before.filtered_rows
+        repeated = before.duplicate_rows
         if self.late:
             late = [rows + _rows(self.late.get(name)) for rows, name in zip(late, names, strict=True)]
         if self.rejected:
             rejected = [rows + _rows(self.rejected.get(name)) for rows, name in zip(rejected, names, strict=True)]
         if sum(self.filtered_rows.values()):
             filtered = [rows + self.filtered_rows.get(stream, 0) for stream, rows in enumerate(filtered)]
-        return EngineCounters(self.clocks, self.read, late, rejected, filtered, self.late, self.rejected)
+        if self.duplicate_rows:
+            repeated = [rows + self.duplicate_rows.get(stream, 0) for stream, rows in enumerate(repeated)]
+        aside = self.late, self.rejected
+        return EngineCounters(self.clocks, self.read, late, rejected, filtered, *aside, repeated, self.seen)
 
 
 def _rows(table: pa.Table | None) -> int:

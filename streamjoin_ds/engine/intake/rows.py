@@ -214,13 +214,17 @@ class RowIntake:
         return pa.RecordBatch.from_arrays([column.filter(kept) for column in columns], schema=self._inside)
 
     def filtered(
-        self, tuples: pa.RecordBatch, late: npt.NDArray[np.bool_]
-    ) -> tuple[pa.RecordBatch, npt.NDArray[np.bool_]]:
-        """Return the tuples that the stream's filters let through, in the inside form, and which of them are late."""
+        self, tuples: pa.RecordBatch, late: Mask, repeats: Mask | None
+    ) -> tuple[pa.RecordBatch, Mask, Mask | None]:
+        """Return the tuples that the stream's filters let through, and which of them are late, and which repeat one.
+
+        The tuples have the columns that travel.
+        """
         kept = self._bound.let_through(self._stream, tuples)
         if kept is None:
-            return tuples, late
-        return tuples.filter(pa.array(kept)).select(self._tuple_names), late[kept]
+            return tuples if repeats is None else tuples.select(self._tuple_names), late, repeats
+        repeats = None if repeats is None else repeats[kept]
+        return tuples.filter(pa.array(kept)).select(self._tuple_names), late[kept], repeats
 
     def _of_dicts(
         self,

@@ -1,4 +1,4 @@
-"""Rows of a push made into tuples, without those that are late, rejected or filtered."""
+"""Rows of a push made into tuples, without those that are late, rejected, filtered or duplicates."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from streamjoin_ds.engine.reference.kernel_module import KernelModule
 from streamjoin_ds.spec.ahead import AheadLimit
 from streamjoin_ds.spec.bound import BoundJoin
 from streamjoin_ds.spec.order import preceding, running_maximum
+from streamjoin_ds.spec.seen_keys import SeenKeys, unique_key
 
 __all__ = ["PushIntake"]
 
@@ -34,16 +35,17 @@ class PushIntake:
         self._bound, self._names = bound, bound.names
         self._max_ahead_us = [stream.max_ahead_us for stream in bound.join.streams]
         self._intakes = [RowIntake(bound, stream, module) for stream in range(len(self._names))]
+        self._keys = [unique_key(bound, stream) for stream in range(len(self._names))]
         self._has_stamps = any(map(bound.stamps, range(len(self._names))))
 
     def taken(self, rows: Mapping[str, Rows], before: EngineCounters) -> IntakeResult:
-        """Return the tuples of a push, without the late, rejected and filtered rows, and the ledger's new numbers.
+        """Return the tuples of a push, without the rows that are left out or set aside, and the ledger's new numbers.
 
         `before` is the ledger without the push, and is not changed.
         """
         floor = before.watermark
         clocks = [StreamClock(c.delay_us, c.largest, floor, idle=c.idle) for c in before.clocks]
-        taken = IntakeResult(list(before.read), clocks)
+        taken = IntakeResult(list(before.read), clocks, seen=dict(before.seen))
         arrivals = {n: self._arrived(n, rows[name], before) for n, name in enumerate(self._names) if name in rows}
         stamps = self._stamps(arrivals, before)
         for stream, arrival in arrivals.items():
@@ -52,9 +54,13 @@ class PushIntake:
             tuples = intake.tuples(arrival, taken.read[stream], stamps.get(stream, {}))
             taken.read[stream] += arrival.count
             taken.clocks[stream].idle &= not arrival.count
+            is_repeat = self._repeats(taken, stream, tuples)
             mask = taken.clocks[stream].split(arrival.known_us)
-            tuples, mask = intake.filtered(tuples, mask)
+            tuples, mask, is_repeat = intake.filtered(tuples, mask, is_repeat)
             left_out = arrival.count - tuples.num_rows
+            if is_repeat is not None and (count := int(np.count_nonzero(is_repeat))):
+                taken.duplicate_rows[stream] = count
+                tuples, mask = tuples.filter(pa.array(~is_repeat)), mask[~is_repeat]
             if np.count_nonzero(mask):
                 taken.late[name] = pa.Table.from_batches([tuples.filter(pa.array(mask))])
                 tuples = tuples.filter(pa.array(~mask))
@@ -64,6 +70,15 @@ class PushIntake:
             taken.filtered_rows[stream] = left_out
             taken.tuples[stream] = tuples
         return taken
+
+    def _repeats(self, taken: IntakeResult, stream: int, tuples: pa.RecordBatch) -> npt.NDArray[np.bool_] | None:
+        """Return which tuples repeat one before them, and keep the keys in `taken`; None: the stream has no key."""
+        key = self._keys[stream]
+        if key is None:
+            return None
+        seen = taken.seen.get(stream) or SeenKeys(key)
+        is_repeat, taken.seen[stream] = seen.judged(tuples)
+        return is_repeat
 
     def _arrived(self, stream: int, rows: Rows, before: EngineCounters) -> ReceivedRows:
         """Read the event times of rows, and reject the rows that are too far ahead."""

@@ -29,7 +29,7 @@ from streamjoin_ds.engine.storage.waiting import StreamWaiting, Waiting, Waiting
 from streamjoin_ds.engine.storage.window import Window, WindowForm, corrupt_state_error
 from streamjoin_ds.errors import BlockMissingError, FingerprintMismatchError, StateCorruptError, StateVersionError
 
-__all__ = ["WINDOW_STATE_VERSION", "decoded", "described", "encoded", "numbers", "opened", "sealed"]
+__all__ = ["WINDOW_STATE_VERSION", "decoded", "described", "encoded", "numbers", "opened", "parts_of", "sealed"]
 
 WINDOW_STATE_VERSION = 1
 
@@ -253,6 +253,19 @@ def opened(fingerprint: str | None, blob: Blob) -> tuple[dict[str, Any], pa.Buff
         # Kernels need columns that are aligned to 8 bytes. A blob that begins elsewhere is copied once.
         buffer = pa.py_buffer(np.frombuffer(body, dtype=np.uint8).copy())
     return facts, buffer
+
+
+def parts_of(facts: Mapping[str, Any], body: pa.Buffer) -> list[pa.Buffer]:
+    """Return the buffers of a blob that `opened` has verified, as they were given to `sealed`."""
+    sizes = facts.get("sizes")
+    if not isinstance(sizes, list) or not sizes or not all(type(size) is int for size in sizes):
+        raise corrupt_state_error()
+    begins = [0]
+    for size in sizes:
+        begins.append(begins[-1] + _padded(size))
+    if begins[-1] > body.size:
+        raise corrupt_state_error()
+    return [body.slice(begin, size) for begin, size in zip(begins, sizes, strict=False)]
 
 
 def _run(form: RunForm, piece: pa.Buffer, entry: Mapping[str, Any]) -> SealedRun:

@@ -130,10 +130,17 @@ def asked_of(schedule: Schedule) -> Asked:
         ways = dict.fromkeys(names)
     elif not any(ways.values()):
         ways["l"] = "file"
+    keyed = random.Random(f"keys {schedule.seed}")
+    keys = {name: keyed.choice(("x", "x,y", "x,y", "y", "x,y,ts", None)) for name in names}
+    if "unique" not in schedule.asks:
+        keys = dict.fromkeys(names)
+    elif not any(keys.values()):
+        keys["l"] = "x,y"
     streams = [
         Stream(
             name, sources[name], delay=f"{delay}us", where=wheres.get(name),
             idle_timeout=timeouts[name], max_ahead=aheads[name], partition_by=ways[name],
+            unique=keys[name],
         )
         for name, delay in zip(names, delays, strict=False)
     ]  # fmt: skip

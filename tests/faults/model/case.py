@@ -20,7 +20,7 @@ from streamjoin_ds.source.generated.generator import GENERATORS, GeneratorKind
 from streamjoin_ds.source.generated.synthetic import Parameters
 from streamjoin_ds.spec import BoundJoin, Generator, Join, Stream, bind
 from streamjoin_ds.spec.selected import Calculated
-from streamjoin_ds.testing import ahead_rows, batch_watermarks, filtered_rows, late_rows, oracle_join
+from streamjoin_ds.testing import ahead_rows, batch_watermarks, duplicate_rows, filtered_rows, late_rows, oracle_join
 from tests.faults.model.asks import asked_of
 from tests.faults.model.beside import COLUMNS as TABLE_COLUMNS
 from tests.faults.model.beside import table_path, with_versions
@@ -47,8 +47,9 @@ class Case:
         The records of each stream; one that cannot be read has no time.
     results : list of dict
         As `streamjoin_ds.testing.oracle_join` gives them.
-    late, filtered : dict of str to list of int
-        Numbers of the tuples that are late, and of those that a condition on their stream leaves out.
+    late, filtered, duplicates : dict of str to list of int
+        Numbers of the tuples that are late, of those that a condition on their stream leaves out, and of those that
+        repeat one before them.
     compared : dict of str to str
         Columns, a letter each, whose null keeps a tuple from joining.
     inputs : dict of str to str
@@ -85,6 +86,7 @@ class Case:
     devices: dict[str, tuple[Device, ...]] = field(default_factory=dict)
     of: dict[str, list[str]] = field(default_factory=dict)
     seqs: dict[str, list[int]] = field(default_factory=dict)
+    duplicates: dict[str, list[int]] = field(default_factory=dict)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -107,6 +109,7 @@ class Case:
             columns = schema if source == "csv" else None
             clocks = {"idle_timeout": stream.idle_timeout, "max_ahead": stream.max_ahead if source == "csv" else None}
             clocks["on_bad_file"] = "quarantine" if self.files and not stops else "stop"
+            clocks["unique"] = stream.unique
             clocks["partition_by"] = stream.partition_by if source == "csv" else None
             if name in self.devices and source == "csv":
                 clocks |= self.devices[name][0].reading
@@ -200,7 +203,9 @@ class Case:
         ahead = {number for number in self.ahead[name] if first <= number < last}
         rejected = sum(row["ts"] is None for row in self.rows[name][first:last]) + len(ahead)
         filtered = sum(first <= number < last and number not in ahead for number in self.filtered[name])
-        gone = {*self.late[name], *self.filtered[name], *ahead}
+        repeated = self.duplicates.get(name, [])
+        duplicates = sum(first <= number < last for number in repeated)
+        gone = {*self.late[name], *self.filtered[name], *ahead, *repeated}
         barred = self._barred(name)
         nulls = sum(
             row["ts"] is not None
@@ -209,13 +214,14 @@ class Case:
             for number, row in enumerate(self.rows[name])
             if first <= number < last
         )
-        stored = last - first - late - rejected - filtered
+        stored = last - first - late - rejected - filtered - duplicates
         return {
             "read": last - first,
             "stored": stored,
             "late": late,
             "rejected": rejected,
             "filtered": filtered,
+            "duplicates": duplicates,
             "null_keys": nulls,
         }
 
@@ -352,6 +358,7 @@ def _judged(case: Case) -> Case:
         results=oracle_join(join, rows, until_us=_until(watermarks), **known),
         late={name: late_rows(join, name, rows, **known) for name in join.names},
         filtered={name: filtered_rows(join, name, rows[name]) for name in join.names},
+        duplicates={name: duplicate_rows(join, name, rows[name]) for name in join.names},
         ahead={name: ahead_rows(join, name, rows[name]) for name in join.names},
     )
 
@@ -387,6 +394,12 @@ def _rows(dice: random.Random, delay_us: int, schedule: Schedule) -> list[dict[s
         for row in rows:
             if row["ts"] is not None and dice.random() < 0.08:
                 row["ts"] += _FUTURE_US
+    if "unique" in schedule.asks:  # some come again, a few records later; what came last is cut off
+        again = random.Random(f"again {schedule.seed} {len(rows)}")
+        for number in range(len(rows)):
+            if again.random() < 0.25:
+                rows.insert(number + again.randint(1, 6), dict(rows[number]))
+        del rows[schedule.rows :]
     return rows
 
 

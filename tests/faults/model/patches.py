@@ -13,6 +13,7 @@ from streamjoin_ds.blocks import memory
 from streamjoin_ds.cell.cell_windows import CellWindows
 from streamjoin_ds.engine.storage import run_store
 from streamjoin_ds.engine.tuning import TailTuning, Tuning
+from streamjoin_ds.source import repeats
 from streamjoin_ds.stream import commit as commit_room
 from tests.faults.model import disk
 from tests.faults.model.delta_log import pointed
@@ -55,6 +56,7 @@ def installed(world: World) -> Iterator[None]:
             patch.setattr("streamjoin_ds.source.files.line_blocks.MAX_LINE_BYTES", LONGEST_LINE)
         patch.setattr(run_store, "worker_cache", CacheOfCurrent(world))
         patch.setattr(run_store, "_limits", _limits)
+        patch.setattr(repeats, "kept_keys", CacheOfCurrent(world))
         # The workers of a run are one Python process, whose imports are frozen once.
         memory.freeze_imports()
         patch.setattr(memory, "_freezes", memory._MOST_FREEZES)

@@ -22,6 +22,7 @@ __all__ = [
     "REDUCES_FROM",
     "SELVES_FROM",
     "TABLES_FROM",
+    "UNIQUES_FROM",
     "UPKEEP_POINTS",
     "Fault",
     "Schedule",
@@ -95,6 +96,7 @@ ASKS = {
     "nearest": "rows of tuples with their nearest partners alone",
     "tables": "a table beside the streams, whose rows change between batches",
     "reduce": "in place of pairs a row for each tuple, with aggregates over its partners",
+    "unique": "streams whose tuples come twice, with keys that tell",
 }
 # Steps of the upkeep, for the tables that have files in every batch.
 _UPKEEP = ("compact", "replace", "replace done", "compact done", "summary", "summary done", "clean", "vacuum", "remove")
@@ -191,6 +193,8 @@ class Schedule:
 _OTHERS = ("three", "where", "residual")
 # What is refused for streams of many partitions.
 _NOT_PARTED = ("count", "self", "future", "quarantine")
+# What is refused for streams with a key of unique rows.
+_NOT_UNIQUE = ("count", "future", "quarantine", "parted")
 # What a join that decides tuples at their horizon cannot have: other windows, more streams, another layout.
 _NOT_DECIDED = ("count", "periodic", "three", "relaid", "cores", "ranges")
 SELVES_FROM = 20_000
@@ -213,11 +217,12 @@ HOWS_FROM = 1_100_000
 """Seeds before this one are what they were before joins had rows of one tuple alone."""
 NEAREST_FROM = 1_200_000
 """Seeds before this one are what they were before joins had nearest partners."""
-
 TABLES_FROM = 1_300_000
 """Seeds before this one are what they were before there were tables beside streams."""
 REDUCES_FROM = 1_400_000
 """Seeds before this one are what they were before joins summed up a tuple's partners."""
+UNIQUES_FROM = 1_500_000
+"""Seeds before this one are what they were before streams had keys of unique rows."""
 
 
 def random_schedule(seed: int) -> Schedule:
@@ -233,6 +238,7 @@ def random_schedule(seed: int) -> Schedule:
     From `HOWS_FROM` on half have rows of one tuple alone, and then nothing that these cannot have. From `NEAREST_FROM`
     on a third have nearest partners. From `TABLES_FROM` on half have a table beside the streams, and neither of these.
     From `REDUCES_FROM` on half have aggregates over a tuple's partners, and nothing of these.
+    From `UNIQUES_FROM` on half have streams whose tuples come twice.
     """
     dice = random.Random(f"schedule {seed}")
     asks = () if dice.random() < 0.4 else _random_asks(dice)
@@ -261,6 +267,8 @@ def random_schedule(seed: int) -> Schedule:
         asks = (*(name for name in asks if name not in ("how", "nearest")), "tables")
     if seed >= REDUCES_FROM and dice.random() < 0.5:
         asks = (*(name for name in asks if name not in ("how", "nearest", "tables")), "reduce")
+    if seed >= UNIQUES_FROM and dice.random() < 0.5:
+        asks = (*asks, "unique")
     return asking(plain_schedule(seed), asks) if asks else plain_schedule(seed)
 
 
@@ -281,6 +289,9 @@ def asking(schedule: Schedule, asks: tuple[str, ...]) -> Schedule:
         asks = tuple(name for name in asks if name not in ("how", "nearest"))
     if {"how", "nearest", "reduce"} & {*asks}:
         asks = tuple(name for name in asks if name not in (*_NOT_DECIDED, "tables"))
+    if "unique" in asks:
+        asks = tuple(name for name in asks if name not in _NOT_UNIQUE)
+        schedule = replace(schedule, exchange=schedule.exchange if schedule.exchange != "rows" else "packed")
     if "parted" in asks:
         asks = tuple(name for name in asks if name not in _NOT_PARTED)
         if "three" in asks:  # such a join keeps its layout

@@ -128,7 +128,7 @@ def settings_of(world: World, life: int) -> Settings:
         layout=identity.layout,
         partitions=kept_partitions(plan.partitions, session_partitions),
         execution=execution,
-        exchange=dice.choice([way for way in EXCHANGES if way != "rows" or not world.case.devices]),
+        exchange=dice.choice([way for way in EXCHANGES if way != "rows" or not _needs_blocks(world.case)]),
         block_bytes=dice.choice((plan.block_bytes, 0, 1500)),
         retain_batches=_retained(world, dice.choice((schedule.retain, 1, 3))),
         durable=schedule.power or dice.random() < 0.5,
@@ -138,6 +138,11 @@ def settings_of(world: World, life: int) -> Settings:
     if dice.random() < 0.2:
         return Settings(replace(plan, bound=_bound(world, dice, delay_us=1)), must_refuse=FingerprintMismatchError)
     return Settings(plan, options, _BAD_FILES if stops else ())
+
+
+def _needs_blocks(case: Case) -> bool:
+    """Whether the exchange by rows is refused."""
+    return bool(case.devices) or any(stream.unique_key for stream in case.join.streams)
 
 
 def kept_partitions(of_state: int, of_session: int) -> int:

@@ -1,0 +1,58 @@
+"""The keys that a `JoinEngine` has seen (`Stream.unique`), as parts of its saved state."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from streamjoin_ds.engine.storage.window import corrupt_state_error
+from streamjoin_ds.spec.bound import BoundJoin
+from streamjoin_ds.spec.seen_keys import SeenKeys, unique_key
+
+__all__ = ["seen_from", "seen_state"]
+
+
+def seen_state(seen: Mapping[int, SeenKeys]) -> tuple[dict[str, Any], list[pa.Buffer]]:
+    """Return what a state says of the keys, as plain JSON values, and the buffers with them; nothing of no keys.
+
+    Parameters
+    ----------
+    seen : mapping of stream number to SeenKeys
+    """
+    if not seen:
+        return {}, []
+    facts, parts = [], []
+    for stream, keys in sorted(seen.items()):
+        saved = keys.saved()
+        facts.append({"stream": stream, "largest_us": keys.largest_us, "is_empty": saved is None})
+        if saved is not None:
+            sink = pa.BufferOutputStream()
+            with pa.ipc.new_stream(sink, saved.schema) as writer:
+                writer.write_batch(saved)
+            parts.append(sink.getvalue())
+    return {"seen": facts}, parts
+
+
+def seen_from(facts: Mapping[str, Any], parts: Sequence[pa.Buffer], bound: BoundJoin) -> dict[int, SeenKeys]:
+    """Return the keys that `seen_state` wrote, by stream.
+
+    Raises
+    ------
+    StateCorruptError
+        These facts and buffers were not written by `seen_state`, for this join.
+    """
+    found, left = {}, iter(parts)
+    try:
+        for entry in facts.get("seen", ()):
+            key = unique_key(bound, entry["stream"])
+            assert key is not None
+            saved = None
+            if not entry["is_empty"]:
+                (saved,) = pa.ipc.open_stream(next(left)).read_all().combine_chunks().to_batches()
+                saved.validate()
+            found[entry["stream"]] = SeenKeys.restored(key, saved, entry["largest_us"])
+    except (pa.ArrowException, AssertionError, IndexError, KeyError, StopIteration, TypeError, ValueError) as error:
+        raise corrupt_state_error() from error
+    return found

@@ -1,0 +1,111 @@
+"""Waypoints: from which record of a stream a reader must gather keys, to know all that a tuple to come may repeat.
+
+An offset has a few waypoints of each stream with a key of unique rows (`Stream.unique`). A waypoint is the start of an
+earlier batch, with the largest event time before it. Where that is older than any key that counts, so is every key
+before it. Waypoints decide nothing: gathering from an earlier one gives the same duplicates, and without any a reader
+begins at the stream's first record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from streamjoin_ds.errors import OffsetError
+from streamjoin_ds.source.feed import Feed
+from streamjoin_ds.source.position import Position
+
+__all__ = ["Waypoint", "first_needed", "next_waypoints", "passed_waypoints", "waypoints_from"]
+
+_PER_REACH = 8  # waypoints in the time for which a key counts: a reader gathers at most an eighth more than it must
+
+
+@dataclass(frozen=True, slots=True)
+class Waypoint:
+    """A place in a stream.
+
+    Attributes
+    ----------
+    time_us : int
+        The largest event time of all records before it, in microseconds.
+    position : mapping
+        The position, as plain JSON values.
+    """
+
+    time_us: int
+    position: Mapping[str, Any]
+
+    def to_facts(self) -> list[object]:
+        """Return the waypoint as plain JSON values."""
+        return [self.time_us, dict(self.position)]
+
+
+def next_waypoints(
+    waypoints: Sequence[Waypoint], start: Mapping[str, Any], start_us: int | None, end_us: int | None, reach_us: int
+) -> tuple[Waypoint, ...]:
+    """Return the waypoints of the offset at a batch's end.
+
+    Parameters
+    ----------
+    waypoints : sequence of Waypoint
+        Those of the offset at its start, the earliest first.
+    start : mapping
+        The position of its start.
+    start_us, end_us : int or None
+        The largest event times before its start and before its end; None where there is none.
+    reach_us : int
+        How far behind the largest event time a key still counts.
+    """
+    found = list(waypoints)
+    if start_us is not None and (not found or start_us > found[-1].time_us + reach_us // _PER_REACH):
+        found.append(Waypoint(start_us, start))
+    if end_us is None:
+        return tuple(found)
+    needless = sum(one.time_us < end_us - reach_us for one in found) - 1  # all but the last of those that will do
+    return tuple(found[max(needless, 0) :])
+
+
+def passed_waypoints(
+    feeds: Sequence[Feed[Any]],
+    reaches_us: Sequence[int | None],
+    before: Sequence[Sequence[Waypoint]],
+    starts: Sequence[Position],
+    ends: Sequence[Position],
+) -> list[tuple[Waypoint, ...]]:
+    """Return each stream's waypoints of the offset at a batch's end; none of a stream without a key, or reach.
+
+    The arguments have an entry for each stream; `next_waypoints` says which.
+    """
+    passed: list[tuple[Waypoint, ...]] = []
+    for feed, reach_us, own, start, end in zip(feeds, reaches_us, before, starts, ends, strict=True):
+        if reach_us is None:
+            passed.append(())
+            continue
+        times = feed.time_before(start), feed.time_before(end)
+        passed.append(next_waypoints(own, start.to_facts(), *times, reach_us))
+    return passed
+
+
+def first_needed(waypoints: Sequence[Waypoint], start_us: int | None, reach_us: int) -> Waypoint | None:
+    """Return the waypoint from which a batch's reader gathers keys; None: from the stream's first record."""
+    old = [one for one in waypoints if start_us is not None and one.time_us < start_us - reach_us]
+    return old[-1] if old else None
+
+
+def waypoints_from(facts: object) -> tuple[Waypoint, ...]:
+    """Return the waypoints that `Waypoint.to_facts` wrote; raise `OffsetError` for anything else."""
+    if not isinstance(facts, list):
+        raise _malformed()
+    found = []
+    for entry in facts:
+        if not isinstance(entry, list) or len(entry) != 2 or type(entry[0]) is not int or type(entry[1]) is not dict:
+            raise _malformed()
+        found.append(Waypoint(*entry))
+    return tuple(found)
+
+
+def _malformed() -> OffsetError:
+    msg = "a logged offset is malformed: waypoints"
+    hint = "restore the checkpoint's offsets folder from a copy, and never edit offsets by hand"
+    return OffsetError(msg, name="waypoints", hint=hint)

@@ -1,0 +1,93 @@
+"""`Stream.unique` in a `JoinEngine`: beside the contract, over any pushes, saved states and lost pushes."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from streamjoin_ds import Join, JoinEngine, Stream
+from streamjoin_ds.errors import StateCorruptError
+from streamjoin_ds.testing import duplicate_rows, filtered_rows, late_rows, oracle_join
+
+SCHEMA = {"ts": "int64", "x": "int64", "device": "string", "counter": "int64"}
+TYPES = pa.schema([("ts", pa.int64()), ("x", pa.int64()), ("device", pa.string()), ("counter", pa.int64())])
+
+
+def join_of(dice: random.Random) -> Join:
+    streams = [
+        Stream(
+            "e", schema=SCHEMA, unique="device,counter", delay=dice.choice(("0s", "2us", "5us")),
+            where=dice.choice((None, "x < 2")),
+        ),
+        Stream("w", schema=SCHEMA, delay="1us", unique=dice.choice((None, "counter"))),
+    ]  # fmt: skip
+    return Join(streams, "abs(e.x - w.x) <= 1", dice.choice(("0us", "3us", "8us")), dice.choice((None, ["e.x", "w.x"])))
+
+
+def records(dice: random.Random) -> list[dict[str, Any]]:
+    moment, rows = 0, []
+    for _ in range(40):
+        moment += dice.choice((0, 1, 2))
+        row = {"ts": moment - dice.randint(0, 4), "x": dice.randrange(4), "device": dice.choice(("a", "b", None))}
+        rows.append({**row, "counter": dice.choice((1, 2, 3, None))})
+        if dice.random() < 0.4:
+            rows.append(dict(rows[-dice.randint(1, min(len(rows), 4))]))
+    return rows
+
+
+def pushed(dice: random.Random, rows: list[dict[str, Any]]) -> Any:
+    return rows if dice.random() < 0.5 else pa.Table.from_pylist(rows, schema=TYPES)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_pushes_and_saved_states_change_no_row(seed: int) -> None:
+    dice = random.Random(seed)
+    join = join_of(dice)
+    rows = {name: records(dice) for name in "ew"}
+    engine, found, at = JoinEngine(join), [], dict.fromkeys("ew", 0)
+    while any(at[name] < len(rows[name]) for name in "ew"):
+        push = {}
+        for name in "ew":
+            some = rows[name][at[name] : at[name] + dice.randint(0, 15)]
+            at[name] += len(some)
+            if some:
+                push[name] = pushed(dice, some)
+        if dice.random() < 0.3:
+            chunks = engine.push_chunks(push)
+            if next(chunks, None) is None:
+                continue  # it is in, without results
+            chunks.close()  # a push that is not read to its end changes nothing
+        results = engine.push(push)
+        found += zip(results["e_seq"].to_pylist(), results["w_seq"].to_pylist(), strict=True)
+        if dice.random() < 0.3:
+            state, engine = engine.save(), JoinEngine(join)
+            engine.restore(state)
+    assert sorted(found) == [(row["e_seq"], row["w_seq"]) for row in oracle_join(join, rows)]
+    counters = engine.counters
+    for name in "ew":
+        assert counters["duplicate_rows"][name] == len(duplicate_rows(join, name, rows[name]))
+        assert counters["late_rows"][name] == len(late_rows(join, name, rows[name]))
+        assert counters["filtered_rows"][name] == len(filtered_rows(join, name, rows[name]))
+    assert counters["duplicate_rows"]["e"]
+
+
+def test_a_state_without_its_keys_is_refused() -> None:
+    streams = [Stream("e", schema=SCHEMA, unique="device"), Stream("w", schema=SCHEMA)]
+    engine = JoinEngine(Join(streams, "abs(e.x - w.x) <= 1", "1s"))
+    engine.push({"e": {"ts": 1, "x": 1, "device": "a", "counter": 1}})
+    state = bytearray(engine.save())
+    state[-70] ^= 1
+    with pytest.raises(StateCorruptError):
+        engine.restore(state)
+    engine.push({"e": {"ts": 2, "x": 1, "device": "a", "counter": 2}})
+    assert engine.counters["duplicate_rows"] == {"e": 1, "w": 0}
+
+
+def test_an_engine_without_a_key_has_no_duplicates() -> None:
+    engine = JoinEngine(Join([Stream(name, schema=SCHEMA) for name in "ew"], "abs(e.x - w.x) <= 1", "1s"))
+    row = {"ts": 1, "x": 1, "device": "a", "counter": 1}
+    assert engine.push({"e": [row, row], "w": row}).num_rows == 2
+    assert engine.counters["duplicate_rows"] == {"e": 0, "w": 0}
