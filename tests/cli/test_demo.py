@@ -41,7 +41,7 @@ def test_a_newcomers_first_minute(tmp_path: Path) -> None:
     assert all(late.values())
     assert f"{read:,} readings gave {count:,} matches" in text
     assert f"First 5 of {count:,} matches, by Spark SQL" in text
-    assert "Ledger (read = stored + late + rejected + filtered)" in text
+    assert "Ledger (read = stored + late + rejected + filtered + duplicates)" in text
     for stream, number in late.items():
         assert re.search(rf"{stream} .*\b{number:,}\b", text)
     assert f"SELECT * FROM delta.`{matches}`" in text

@@ -28,7 +28,7 @@ STREAMS = ("--stream", "r=gen:band2d?side=r&rows=500&rate=50", "--stream", "s=ge
 BANDS = ("--on", "abs(r.x - s.a) <= 900", "--on", "abs(r.y - s.b) <= 900")
 TARGET = ("--to", "matches", "--checkpoint", "checkpoint")
 TOTALS = {
-    "batches", "matches", "read", "stored", "late", "rejected", "filtered", "null_keys", "punctuation", "seconds",
+    "batches", "matches", "read", "stored", "late", "rejected", "filtered", "duplicates", "null_keys", "punctuation", "seconds",
     "backlog", "files_set_aside", "held_back_bytes", "rows_per_second", "results_per_second", "finished", "table",
     "checkpoint",
 }  # fmt: skip
@@ -370,7 +370,7 @@ def test_json_totals_are_those_of_the_tables(tmp_path: Path) -> None:
     assert totals["batches"] == -(-sum(rows.values()) // 30_000)
     assert_same_rows(table("matches"), answer("flights"))
     ledger = table("matches_ledger").to_pylist()
-    for name in ("read", "stored", "late", "rejected", "filtered", "null_keys"):
+    for name in ("read", "stored", "late", "rejected", "filtered", "duplicates", "null_keys"):
         assert totals[name] == {s: sum(row[name] for row in ledger if row["stream"] == s) for s in ("e", "w")}
     punctuations = table("matches_punctuations").sort_by("batch_id")["punctuation"].to_pylist()
     assert totals["punctuation"] == punctuations[-1].isoformat().replace("+00:00", "Z")
@@ -395,7 +395,7 @@ def test_a_run_for_people_ends_with_the_ledger_and_the_table(tmp_path: Path) -> 
     matches = table("matches").num_rows
     assert matches > 100
     assert f"{matches:,} matches in 1 batches" in done.stderr
-    assert "Ledger (read = stored + late + rejected + filtered)" in done.stderr
+    assert "Ledger (read = stored + late + rejected + filtered + duplicates)" in done.stderr
     assert "table: matches" in done.stderr
     changed = invoke("run", *STREAMS, *BANDS, *TARGET, "--window", "6s", "--available-now")
     assert changed.exit_code == 2
