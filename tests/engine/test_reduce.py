@@ -30,7 +30,7 @@ from tests.engine.test_oracle import SMALL
 from tests.support.examples import examples
 
 KERNELS = [name for name in kernel_names() if name != "auto"]
-FEW = dataclasses.replace(SMALL, waiting=WaitingTuning(ratio=2, most_merged_rows=9, summed_rows=5))
+FEW = dataclasses.replace(SMALL, waiting=WaitingTuning(ratio=2, most_merged_rows=9, summed_rows=5, held_rows=3))
 SCHEMA = {"ts": "int64", "x": "float64", "y": "int64", "s": "string"}
 
 

@@ -44,7 +44,12 @@ SMALL_OR_USUAL = {
         "span_parts": (1, 4),
         "span_growth": (1.0, 1.5),
     },
-    "waiting": {"ratio": (2, 16), "most_merged_rows": (9, 1 << 18), "summed_rows": (3, 1 << 13)},
+    "waiting": {
+        "ratio": (2, 16),
+        "most_merged_rows": (9, 1 << 18),
+        "summed_rows": (3, 1 << 13),
+        "held_rows": (2, 1 << 10),
+    },
     "nearest": {"most_kept": (1, 5, 1 << 18)},
     "expiry": {"least_live_share": (0.1, 0.5, 1.0), "thinning_points": (2, 16)},
     "grid": {

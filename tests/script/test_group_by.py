@@ -39,6 +39,14 @@ def test_the_number_of_a_tuple_groups_by_it_and_all_its_columns_may_be_selected(
         assert join.how == "left"
 
 
+def test_aggregates_may_stand_alone() -> None:
+    join = asked(f"SELECT count(*) AS n {ON} GROUP BY e.seq").request.join
+    assert join.select == ()
+    assert ours(f"SELECT count(*) AS n {ON} GROUP BY e.seq").total() == len(
+        theirs(f"SELECT e.ts, count(*) AS n {ON} GROUP BY e.ts")
+    )
+
+
 def test_a_column_of_that_name_is_that_column() -> None:
     streams = "".join(f"CREATE STREAM {name} (ts TIMESTAMP, seq INT) WITH (source = '{name}');" for name in "ew")
     on = "FROM e JOIN w ON e.ts = w.ts GROUP BY"

@@ -64,12 +64,19 @@ def test_paths_that_name_no_table_are_refused(root):
         ("ns", pa.timestamp("ns", "UTC")),
         ("zone", pa.timestamp("us", "Europe/Zurich")),
         ("d", pa.dictionary(pa.int32(), pa.string())),
+        ("l", pa.list_(pa.uint64())),
+        ("s", pa.struct([("a", pa.int64())])),
     ],
 )
 def test_columns_that_delta_cannot_hold_are_refused(name, kind):
     with pytest.raises(ColumnError) as raised:
         check_match_schema(MATCH_SCHEMA.append(pa.field(name, kind)))
     assert raised.value.name == name
+
+
+def test_lists_of_plain_values_are_held():
+    for kind in (pa.int64(), pa.string(), pa.decimal128(9, 2), pa.timestamp("us", "UTC"), pa.list_(pa.float64())):
+        check_match_schema(MATCH_SCHEMA.append(pa.field("l", pa.list_(kind))))
 
 
 @pytest.mark.parametrize("name", ["event_time", "batch_id"])

@@ -22,7 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streamjoin_ds.engine.arrays.columns import filtered, one_batch
-from streamjoin_ds.engine.probe.aggregation import Aggregation, aggregates_of_none
+from streamjoin_ds.engine.probe.aggregation import Aggregation, aggregates_of_none, holds_values
 from streamjoin_ds.engine.probe.nearest import NearestRows
 from streamjoin_ds.engine.probe.pipeline import JoinPipeline, ProbeBatch
 from streamjoin_ds.engine.probe.results import inside_columns
@@ -124,6 +124,7 @@ class Horizons:
         # Nobody probes the windows of the others, so they need not be kept.
         self.probed_windows = [n for n in range(len(forms)) if self.has_pairs or n not in self.streams]
         self._rows = {stream: _RowsOfOne(bound, stream) for stream in self.streams}
+        self._summed_rows = self._tuning.held_rows if holds_values(bound) else self._tuning.summed_rows
         self._nearest = NearestRows(bound, joining, tuning.nearest) if bound.distance is not None else None
 
     def none_waiting(self) -> tuple[StreamWaiting, ...]:
@@ -213,7 +214,7 @@ class Horizons:
                 if self._nearest is not None:
                     decided = self._nearest_piece
                 elif self._bound.aggregates:
-                    decided, most = self._summed_piece, self._tuning.summed_rows
+                    decided, most = self._summed_piece, self._summed_rows
                 pieces = [decided(part) for part in self._joining.shares(arrived, most)]
                 yield from self._joining.reduced(pieces)
             for batch in lonely:

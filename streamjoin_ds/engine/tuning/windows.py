@@ -181,8 +181,12 @@ class WaitingTuning:
     much longer than it must a piece is kept."""
 
     summed_rows: int = 1 << 13
-    """Decided tuples whose partners are summed up at a time (`probe/aggregation`), at most. Not measured; it bounds the
-    values that are held for them, and keeps their sums in the second-level cache."""
+    """Decided tuples whose partners are summed up at a time (`probe/aggregation`), at most. Not measured; it keeps
+    their sums in the second-level cache."""
+
+    held_rows: int = 1 << 10
+    """The same where values of all their partners are held (stddev, quantile, collect). Not measured; with a thousand
+    partners each these are 16 MiB for an aggregate."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,6 @@
 The contract is in ARCHITECTURE.md, "Sums over partners".
 """
 
-from streamjoin_ds.engine.probe.aggregation.aggregation import Aggregation, aggregates_of_none
+from streamjoin_ds.engine.probe.aggregation.aggregation import Aggregation, aggregates_of_none, holds_values
 
-__all__ = ["Aggregation", "aggregates_of_none"]
+__all__ = ["Aggregation", "aggregates_of_none", "holds_values"]

@@ -15,7 +15,7 @@ from streamjoin_ds.engine.storage.selection import Selection
 from streamjoin_ds.spec.bound import BoundJoin
 from streamjoin_ds.spec.bound_aggregate import BoundAggregate
 
-__all__ = ["Aggregation", "aggregates_of_none"]
+__all__ = ["Aggregation", "aggregates_of_none", "holds_values"]
 
 _MADE: dict[str, Callable[[BoundAggregate, int], Accumulator]] = {
     "count": Count,
@@ -29,6 +29,7 @@ _MADE: dict[str, Callable[[BoundAggregate, int], Accumulator]] = {
     "arg_min": Picked,
     "arg_max": Picked,
 }
+_HELD = ("stddev", "quantile", "collect")
 
 
 class Aggregation:
@@ -75,6 +76,11 @@ class Aggregation:
             A sum does not fit its column.
         """
         return {name: accumulator.column() for name, accumulator in self._accumulators.items()}
+
+
+def holds_values(bound: BoundJoin) -> bool:
+    """Whether an aggregate of a join holds values of many partners until all are known."""
+    return any(one.function in _HELD for one in bound.aggregates)
 
 
 def aggregates_of_none(bound: BoundJoin, count: int) -> dict[str, pa.Array]:
