@@ -61,7 +61,7 @@ def numbered(join: Join, found: list[pa.Table]) -> list[tuple[Any, ...]]:
     return sorted(row for table in found for row in zip(*(table[name].to_pylist() for name in names), strict=True))
 
 
-@examples(120)
+@examples(70)
 @given(data=st.data())
 def test_results_are_the_contracts_for_any_versions_and_batches(data: st.DataObject) -> None:
     streams = data.draw(st.integers(1, 3))

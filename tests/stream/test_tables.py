@@ -145,6 +145,7 @@ def test_each_batch_joins_the_version_that_was_there_when_it_was_planned(
     assert all(row["state_rows"] == 0 for row in query.companion("metrics").to_pylist() if names == "e")
 
 
+@pytest.mark.slow
 def test_a_layout_that_changes_changes_no_row(tmp_path: Path) -> None:
     found = []
     for number, schedule in enumerate(((), ((0, "2x1"), (40, "1x2"), (80, "2x2")))):
