@@ -37,7 +37,7 @@ def _power(base: float, exponent: float) -> float:
     if (base == 1 and math.isnan(exponent)) or (abs(base) == 1 and math.isinf(exponent)):
         return math.nan
     try:
-        return base**exponent if not (base < 0 and exponent != math.floor(exponent)) else math.nan
+        return math.nan if base < 0 and math.isfinite(exponent) and exponent % 1 else base**exponent
     except ZeroDivisionError:
         return -math.inf if math.copysign(1, base) < 0 and exponent % 2 == 1 else math.inf
     except OverflowError:
