@@ -37,7 +37,8 @@ def _power(base: float, exponent: float) -> float:
     if (base == 1 and math.isnan(exponent)) or (abs(base) == 1 and math.isinf(exponent)):
         return math.nan
     try:
-        return math.nan if base < 0 and math.isfinite(exponent) and exponent % 1 else base**exponent
+        is_plain = math.isfinite(base) and math.isfinite(exponent)
+        return math.nan if is_plain and base < 0 and exponent % 1 else base**exponent
     except ZeroDivisionError:
         return -math.inf if math.copysign(1, base) < 0 and exponent % 2 == 1 else math.inf
     except OverflowError:
