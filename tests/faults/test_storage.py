@@ -60,7 +60,7 @@ def test_a_full_disk_stops_by_name_and_goes_on_when_there_is_room(
 class Interrupted(World):
     """A run whose driver dies at one place, so that a test can do something to its files."""
 
-    def versions(self) -> dict[str, int]:
+    def table_versions(self) -> dict[str, int]:
         return {
             path.name: LogSnapshot(str(path)).version for path in self.folder.iterdir() if path.name[:7] == "matches"
         }
@@ -122,7 +122,7 @@ def test_a_damaged_block_is_named_and_nothing_is_written(interrupted: Interrupte
     world = interrupted
     blocks = live_blocks(world)
     assert len(blocks) >= 2
-    path, before = blocks[which], world.versions()
+    path, before = blocks[which], world.table_versions()
     good = path.read_bytes()
     damaged(path, damage, blocks[which - 1])
     for _ in range(2):  # the same at every start
@@ -130,7 +130,7 @@ def test_a_damaged_block_is_named_and_nothing_is_written(interrupted: Interrupte
         assert isinstance(error, StreamJoinError)
         assert error.code == ("BLOCK_MISSING" if damage == "missing" else "BLOCK_CORRUPT")
         assert error.name == path.name
-        assert world.versions() == before
+        assert world.table_versions() == before
     path.write_bytes(good)
     world.settle()
     assert not violations(world), violations(world)
@@ -139,7 +139,7 @@ def test_a_damaged_block_is_named_and_nothing_is_written(interrupted: Interrupte
 @pytest.mark.parametrize("damage", ["flipped", "missing"])
 def test_a_damaged_exchange_block_stops_the_batch_and_is_written_again(interrupted: Interrupted, damage: str) -> None:
     world = interrupted
-    before = world.versions()
+    before = world.table_versions()
     point = World.point
 
     def struck(self: World, name: str, *, writes: bool = False) -> None:
@@ -155,7 +155,7 @@ def test_a_damaged_exchange_block_stops_the_batch_and_is_written_again(interrupt
         error = world.attempted()
     assert isinstance(error, StreamJoinError)
     assert error.name == done[0]
-    assert world.versions() == before
+    assert world.table_versions() == before
     world.settle()
     assert not violations(world), violations(world)
 
@@ -165,7 +165,7 @@ def test_a_checkpoint_taken_back_whose_batches_are_cut_anew_is_refused(interrupt
     world = interrupted
     world.settle()
     assert not violations(world)
-    versions, log = world.versions(), world.checkpoint
+    versions, log = world.table_versions(), world.checkpoint
     assert log.taken_back(2) == 2
     first = max(log.offsets)
     log.states = {key: state for key, state in log.states.items() if key[1] <= first}
@@ -175,11 +175,11 @@ def test_a_checkpoint_taken_back_whose_batches_are_cut_anew_is_refused(interrupt
     error = world.attempted()
     assert isinstance(error, ForeignCheckpointError)
     assert f"batch {first + 1} holds other records" in error.message
-    assert world.versions() == versions
+    assert world.table_versions() == versions
     # When they are cut as they were, the same batches are done again, and nothing is written.
     world.checkpoint, world.schedule = spare, cut
     assert world.attempted() is None
-    assert world.versions() == versions
+    assert world.table_versions() == versions
     # The blocks of the refused attempt stay as orphans, for `streamjoin vacuum`.
     assert not [text for text in violations(world) if not text.endswith("leaks")]
 

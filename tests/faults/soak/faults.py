@@ -124,6 +124,7 @@ class Faults:
         until = time.monotonic() + 60.0
         while self._drivers.ended is None and time.monotonic() < until:
             self._soak.feeder.step()
+            self._soak.consumer.read_on()  # it is never away for as long as the tables keep what was deleted
             time.sleep(0.05)
         self._drivers.kill()
         ballast.unlink()
