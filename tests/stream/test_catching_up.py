@@ -235,7 +235,8 @@ def as_an_older_version(patch: pytest.MonkeyPatch) -> None:
     class Table:
         @staticmethod
         def from_pylist(found: list[dict[str, Any]], schema: pa.Schema) -> pa.Table:
-            return pa.Table.from_pylist([{name: row.get(name) for name in schema.names} for row in found], schema=schema)
+            rows = [{name: row.get(name) for name in schema.names} for row in found]
+            return pa.Table.from_pylist(rows, schema=schema)
 
     patch.setattr(commit_room, "_ledger", rows)
     patch.setattr(commit_room, "pa", SimpleNamespace(Table=Table))
