@@ -18,7 +18,7 @@ def _bench(*arguments, cwd):
     return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, timeout=900)
 
 
-@pytest.mark.long
+@pytest.mark.campaign
 @pytest.mark.spark
 @pytest.mark.delta
 @pytest.mark.parametrize("peers", [("duckdb",), pytest.param(SIDES[1:], marks=pytest.mark.campaign)], ids=len)

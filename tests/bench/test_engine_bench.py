@@ -114,4 +114,4 @@ def test_quick_from_the_command_line(workloads):
     assert {row["workload"] for row in rows} == set(workloads)
     assert all(row["value"] > 0 and row["peak_mib"] > 20 and "met" not in row for row in rows)
     peers = {row["peer"] for row in rows if row["workload"] == "band2d-llhj"}
-    assert peers == ({"duckdb", "1 thread"} if "band2d-llhj" in workloads else set())
+    assert peers == ({"duckdb", "1 thread", "inner"} if "band2d-llhj" in workloads else set())

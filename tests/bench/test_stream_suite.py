@@ -224,7 +224,7 @@ def test_help_names_every_measure_and_the_long_one_is_by_name_only(tmp_path):
     assert LONG == ("rate", "rates")
 
 
-@pytest.mark.long
+@pytest.mark.campaign
 @pytest.mark.spark
 @pytest.mark.delta
 def test_a_live_query_is_measured_killed_and_started_again(tmp_path):

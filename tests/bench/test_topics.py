@@ -89,7 +89,7 @@ def test_a_peer_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) 
         next(measure_topics(TopicSettings("nowhere:1", peers=("pathway",)), str))
 
 
-@pytest.mark.long
+@pytest.mark.campaign
 @pytest.mark.spark
 @pytest.mark.delta
 def test_a_wrong_count_is_no_measurement(broker: KafkaBroker, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -145,6 +145,7 @@ def test_a_driver_killed_while_its_cells_change(undisturbed: Path, tmp_path: Pat
     assert str(epochs.current.layout) == "2x1"
 
 
+@pytest.mark.campaign
 def test_a_driver_killed_in_the_batch_that_changes_the_kind_of_layout(undisturbed: Path, tmp_path: Path) -> None:
     """A grid, ranges of a column, and a grid again: each change is killed, and is done again as it was."""
     table, checkpoint = tmp_path / "matches", tmp_path / "checkpoint"

@@ -92,6 +92,7 @@ def test_two_workers_and_one_executor_killed_on_the_way(
     assert found(folder) == expected
 
 
+@pytest.mark.campaign
 @pytest.mark.skipif(not may_mount(), reason="a mount namespace takes root")
 def test_a_worker_that_does_not_see_the_checkpoints_files(
     standalone: Standalone, expected: list[tuple[int, int]]

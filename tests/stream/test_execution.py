@@ -180,7 +180,7 @@ def test_any_number_of_threads_gives_the_same_rows_on_spark(spark: SparkSession,
     assert found[2] == found[0]
 
 
-@pytest.mark.long
+@pytest.mark.campaign
 @pytest.mark.spark
 @pytest.mark.delta
 def test_a_restart_may_change_all_of_it_on_spark(spark: SparkSession, tmp_path: Path) -> None:

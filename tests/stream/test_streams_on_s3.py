@@ -62,6 +62,7 @@ def committed(checkpoint: Path) -> int:
     return len([path for path in folder.iterdir() if path.name.isdigit()]) if folder.is_dir() else 0
 
 
+@pytest.mark.campaign
 def test_killed_cut_off_and_restarted(tmp_path: Path) -> None:
     checkpoint = tmp_path / "checkpoint"
     with served(tmp_path) as s3:
