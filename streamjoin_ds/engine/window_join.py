@@ -24,7 +24,8 @@ from streamjoin_ds.engine.explained import explained
 from streamjoin_ds.engine.join_options import JoinOptions, check_ranges
 from streamjoin_ds.engine.probe.horizons import DecidingPush, Horizons
 from streamjoin_ds.engine.probe.join_order import JoinOrder
-from streamjoin_ds.engine.probe.pipeline import JoinPipeline, ProbeBatch
+from streamjoin_ds.engine.probe.pipeline import JoinPipeline
+from streamjoin_ds.engine.probe.probe_batch import ProbeBatch
 from streamjoin_ds.engine.probe.progress import Progress
 from streamjoin_ds.engine.reference.kernel_objects import BatchColumns
 from streamjoin_ds.engine.storage.joinable import Joinable

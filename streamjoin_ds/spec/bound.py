@@ -11,7 +11,7 @@
     boolean, =                      int          0 or 1
     string or binary, =             hash         64-bit hash finds, the values themselves decide
     conditions on several streams   terms        decided on the combinations that were found (`evaluation`)
-    what these say of where         limit        float64, wider than the condition: only to find (`finders`)
+    what these say of where         limit        float64, mostly wider than the condition: to find (`finders`)
     conditions on one stream        filters      decided at the source
 """
 
@@ -200,12 +200,19 @@ class BoundJoin:
             for keys, limits in zip(self.keys, self.limits, strict=True)
         )
 
+    def limit_key(self, stream: int, limit: Limit) -> int | None:
+        """Return the number of the key that a limit of a stream is; None where it is none of `limits`."""
+        own = self.limits[stream]
+        return len(self.keys[stream]) + own.index(limit) if limit in own else None
+
     @cached_property
     def finding(self) -> tuple[Condition, ...]:
         """What `finders` say as conditions on `index_keys`: they hold for all results, and for other pairs too."""
 
         def key(stream: int, limit: Limit) -> int:
-            return len(self.keys[stream]) + self.limits[stream].index(limit)
+            number = self.limit_key(stream, limit)
+            assert number is not None
+            return number
 
         found = tighter_times(self.conditions, self.finders)
         for band in self.finders.bands:

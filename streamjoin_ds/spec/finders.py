@@ -16,7 +16,8 @@
 
 A sum of columns, numbers and differences is taken apart into what each stream has of it (`_Parts`). So a comparison of
 two streams says that a `Limit` of one is not above a limit of the other. Two such bounds in opposite directions make a
-interval. All that is found here is wider than the condition, never narrower: the condition decides.
+interval. All that is found here is wider than the condition, never narrower: the condition decides, but where the
+limits are plain columns (`plain_comparison`).
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from streamjoin_ds.spec.evaluation import float_values
 from streamjoin_ds.spec.finder import NO_FINDERS, BandFinder, Bound, Finders, IntervalFinder, TimeFinder
 from streamjoin_ds.spec.functions.globe import LONGITUDE, limits_of, reach_of
 from streamjoin_ds.spec.limit import EPSILON, TINY, Limit, Part
+from streamjoin_ds.spec.plain_comparison import are_alike, is_exact, limit_of
 from streamjoin_ds.spec.predicate import Column
 from streamjoin_ds.spec.terms import Term
 from streamjoin_ds.spec.typed import Typed
@@ -281,9 +283,9 @@ class _Solver:
 
     def _band(self, node: Typed, rest: _Parts) -> BandFinder | None:
         """Return the band of two columns whose difference is `node`; None where it is no such difference."""
-        if node.op != "-" or any(side.op != "column" or not _is_exact(side) for side in node.args):
+        if node.op != "-" or any(side.op != "column" or not is_exact(side) for side in node.args):
             return None
-        sides = [(self._streams_of(side).pop(), _of_column(side)) for side in node.args]
+        sides = [(self._streams_of(side).pop(), limit_of(side)) for side in node.args]
         (left_stream, left), (right_stream, right) = sorted(sides, key=lambda side: side[0])
         eps = max(-rest.constant, 0.0) * (1.0 + (rest.operations + _ROOM) * EPSILON) + 1e-300
         return BandFinder(left_stream, left, right_stream, right, eps, "")
@@ -306,14 +308,12 @@ class _Solver:
             low_stream, high_stream = high_stream, low_stream
         low = [(factor, node) for factor, node, stream in parts.single if stream == low_stream]
         high = [(-factor, node) for factor, node, stream in parts.single if stream == high_stream]
-        self.bounds.append(
-            Bound(
-                low_stream,
-                self._limit(low, parts.constant, slack, is_upper=False),
-                high_stream,
-                self._limit(high, 0.0, slack, is_upper=True),
-            )
-        )
+        if _are_columns(low, high) and not parts.operations and not parts.constant:
+            lower, upper = (limit_of(node) for _, node in (*low, *high) if isinstance(node, Typed))
+        else:
+            lower = self._limit(low, parts.constant, slack, is_upper=False)
+            upper = self._limit(high, 0.0, slack, is_upper=True)
+        self.bounds.append(Bound(low_stream, lower, high_stream, upper))
 
     def _moment(self, parts: _Parts) -> TimeFinder | None:
         """Return what a difference of two event times and a constant implies; None where it is no such difference."""
@@ -337,21 +337,19 @@ class _Solver:
         self, parts: Sequence[tuple[float, Typed | Limit]], constant: float, slack: float, *, is_upper: bool
     ) -> Limit:
         nodes = [node for _, node in parts]
-        if not slack and not (len(nodes) == 1 and _is_exact(nodes[0])):
+        if not slack and not (len(nodes) == 1 and is_exact(nodes[0])):
             slack = _ROOM * EPSILON
         elif (
             not slack and not constant and isinstance(nodes[0], Typed) and nodes[0].op == "column" and parts[0][0] == 1
         ):
-            return _of_column(nodes[0])
+            return limit_of(nodes[0])
         return Limit(tuple(Part(*part) for part in parts), constant, slack, is_upper, _sum_text(parts, constant))
 
 
-def _of_column(node: Typed) -> Limit:
-    """Return a column that float64 holds exactly as a limit, which is the same whether it is a lower or an upper one.
-
-    Only where the column is NaN it would be another; there the condition is not TRUE.
-    """
-    return Limit((Part(1.0, node),), 0.0, 0.0, is_upper=True, text=str(node.column))
+def _are_columns(low: Sequence[tuple[float, Typed | Limit]], high: Sequence[tuple[float, Typed | Limit]]) -> bool:
+    """Whether a column alone is compared with a column alone that is rounded alike: neither needs room."""
+    sides = (*low, *high)
+    return len(sides) == 2 and all(factor == 1 for factor, _ in sides) and are_alike([node for _, node in sides])
 
 
 def _sum_text(parts: Sequence[tuple[float, Typed | Limit]], constant: float) -> str:
@@ -373,13 +371,6 @@ def _text(node: Typed) -> str:
         return str(node.value if not node.scale else Decimal(int(node.value)).scaleb(-node.scale))
     args = [_text(argument) for argument in node.args]
     return f"{node.op}({', '.join(args)})" if len(args) != 2 else f"({args[0]} {node.op} {args[1]})"
-
-
-def _is_exact(node: Typed | Limit) -> bool:
-    """Whether float64 holds every value of an expression exactly."""
-    if isinstance(node, Limit):
-        return False
-    return node.family == "float" or (node.family == "number" and not node.scale and node.magnitude <= _EXACT)
 
 
 def _is_never_negative(node: Typed) -> bool:

@@ -3,7 +3,8 @@
 A condition such as ``abs(e.x - w.x) <= w.eps`` says that a number of one stream is not above one of another, here
 ``e.x <= w.x + w.eps`` and ``w.x - w.eps <= e.x``. The two numbers are limits. A lower limit is rounded down and an
 upper limit up, by more than all rounding errors of the condition can be. So wherever the condition is TRUE the lower
-limit is not above the upper one, and for some pairs more: limits find, the condition decides.
+limit is not above the upper one, and for some pairs more: limits find, the condition decides. Of a column alone the
+limit is the value, and may decide (`plain_comparison`).
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ class Limit:
             return _equal_values(self.parts[0].value, rows, column)
         if not self.slack and not self.constant and len(self.parts) == 1 and self.parts[0].factor == 1:
             assert isinstance(self.parts[0].value, Typed)
-            total = float_values(self.parts[0].value, rows, column) + 0.0
+            total = float_values(self.parts[0].value, rows, column)  # perhaps the column's own memory
             if np.isfinite(total).all():
                 return total
         total = self._sum(rows, column)

@@ -119,11 +119,12 @@ def test_order_is_stable_and_sorts(rows):
 
 @pytest.mark.parametrize("count", [33, 1000, 2048, 2049, 70_000])
 @pytest.mark.parametrize("bucket_span", [None, 1, 2, 40, 5000, 2**62])
-@pytest.mark.parametrize("kind", ["float", "float32", "int", "wide int", "few", "sorted"])
+@pytest.mark.parametrize("kind", ["float", "float32", "int", "wide int", "few", "sorted", "alike"])
 def test_order_of_many_rows(count, bucket_span, kind):
     """The sort takes each of its paths.
 
-    They are: one number for both keys, insertion, narrow and wide digits, one bucket, nearly one bucket.
+    They are: one number for both keys, heads that are alike, insertion, narrow and wide digits, one bucket, nearly one
+    bucket.
     """
     random = np.random.default_rng(count)
     second = {
@@ -133,7 +134,13 @@ def test_order_of_many_rows(count, bucket_span, kind):
         "wide int": random.integers(INT64.min, INT64.max, count),
         "few": random.integers(0, 3, count),
         "sorted": np.arange(count),
+        # differ in their last bits alone: many, or a few
+        "alike": 1.0
+        + np.where(random.random(count) < 0.9, 0, random.integers(0, 50, count)) * 2.0**-20
+        + random.integers(-(2**16), 2**16, count) * 2.0**-52,
     }[kind]
+    if kind == "alike":
+        second[count // 2] = 1e300
     buckets = None
     if bucket_span is not None:
         buckets = random.integers(-bucket_span, bucket_span, count)

@@ -24,7 +24,8 @@ import pyarrow as pa
 from streamjoin_ds.engine.arrays.columns import filtered, one_batch
 from streamjoin_ds.engine.probe.aggregation import Aggregation, aggregates_of_none, holds_values
 from streamjoin_ds.engine.probe.nearest import NearestRows
-from streamjoin_ds.engine.probe.pipeline import JoinPipeline, ProbeBatch
+from streamjoin_ds.engine.probe.pipeline import JoinPipeline
+from streamjoin_ds.engine.probe.probe_batch import ProbeBatch
 from streamjoin_ds.engine.probe.results import inside_columns
 from streamjoin_ds.engine.storage.selection import Selection
 from streamjoin_ds.engine.storage.waiting import StreamWaiting, Waiting

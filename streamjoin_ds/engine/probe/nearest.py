@@ -19,7 +19,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streamjoin_ds.engine.probe.distance_steps import DistanceSteps
-from streamjoin_ds.engine.probe.pipeline import JoinPipeline, ProbeBatch
+from streamjoin_ds.engine.probe.pipeline import JoinPipeline
+from streamjoin_ds.engine.probe.probe_batch import ProbeBatch
 from streamjoin_ds.engine.probe.results import PartialResults
 from streamjoin_ds.engine.storage.selection import Selection, sequence_numbers
 from streamjoin_ds.engine.threads.tasks import TaskCoroutine

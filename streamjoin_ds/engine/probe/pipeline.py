@@ -15,7 +15,6 @@ from __future__ import annotations
 import operator
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from typing import Protocol, TypeAlias
@@ -25,13 +24,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streamjoin_ds.engine.arrays.kernels import Kernels
+from streamjoin_ds.engine.probe.join_step import JoinStep
+from streamjoin_ds.engine.probe.probe_batch import ProbeBatch
 from streamjoin_ds.engine.probe.progress import PieceProgress, Progress
-from streamjoin_ds.engine.probe.residual import Residual
 from streamjoin_ds.engine.probe.results import MAX_GATHERED_ROWS, PartialResults, ResultBuilder
 from streamjoin_ds.engine.probe.shares import even_edges
 from streamjoin_ds.engine.probe.window_ids import WindowIds
 from streamjoin_ds.engine.probe.window_probe import ProbeCursor, WindowProbe
-from streamjoin_ds.engine.storage.conditions import MAX_CONDITIONS, ProbeCondition, finding, oriented
 from streamjoin_ds.engine.storage.selection import Selection, keys_of, taken
 from streamjoin_ds.engine.storage.window import Window
 from streamjoin_ds.engine.threads.scheduler import Scheduler
@@ -40,39 +39,9 @@ from streamjoin_ds.engine.tuning import DEFAULT, Tuning
 from streamjoin_ds.spec.bound import BoundJoin
 from streamjoin_ds.spec.periodic_window import PeriodicWindow
 
-__all__ = ["JoinPipeline", "ProbeBatch", "Reduction"]
+__all__ = ["JoinPipeline", "Reduction"]
 
 _Tables: TypeAlias = "ChunkCoroutine[pa.Table]"
-
-
-@dataclass(slots=True, eq=False)
-class ProbeBatch:
-    """New tuples of one stream, and the windows they are to meet; never changed (see `Selection`).
-
-    Attributes
-    ----------
-    stream : int
-    selection : Selection
-    order : sequence of int
-        The order in which the other streams join these tuples.
-    windows : sequence of Window
-        The windows of all streams, as these tuples find them.
-    """
-
-    stream: int
-    selection: Selection
-    order: Sequence[int]
-    windows: Sequence[Window]
-
-    def part(self, begin: int, end: int) -> ProbeBatch:
-        """Return the batch of the tuples ``begin:end``."""
-        if begin == 0 and end == len(self.selection):
-            return self
-        return ProbeBatch(self.stream, self.selection.part(begin, end), self.order, self.windows)
-
-    def count_pairs(self) -> int:
-        """Return how many pairs the tuples could form with those of the window that they meet first."""
-        return len(self.selection) * self.windows[self.order[0]].rows
 
 
 class Reduction(Protocol):
@@ -109,7 +78,7 @@ class JoinPipeline:
         self._held_chunks = tuning.threads.held_chunks
         self._chunk_rows = chunk_rows
         self._finder = WindowProbe(kernels, 1, chunk_rows, tuning.probe)
-        self._steps: dict[tuple[tuple[int, ...], int], _JoinStep] = {}
+        self._steps: dict[tuple[tuple[int, ...], int], JoinStep] = {}
         self.use(scheduler)
         self.result_schema = self._results.schema
         self._rows_per_probe = 0.0  # results for each new tuple, in the last push that was cut into pieces
@@ -204,7 +173,7 @@ class JoinPipeline:
         columns = [arrived.selection.key(condition.probe_key) for condition in step.tested]
         probing = self._finder.begin(step.tested, columns, len(arrived.selection), arrived.windows[stream])
         for positions, found in self._finder.matches(probing, mark):
-            grown = step.standing({arrived.stream: arrived.selection.take(positions), stream: found})
+            grown = step.standing({arrived.stream: arrived.selection.take(positions), stream: found}, arrived)
             count = len(grown[stream])
             if count > self._gathered_rows:
                 yield from self._scheduler.interleaved([self._results.table(grown)])
@@ -272,7 +241,7 @@ class JoinPipeline:
             if not probing.kernel.is_done or rows + probing.used > self._chunk_rows:
                 break
             positions, found = probing.rest()
-            blocks.append(step.standing({piece.stream: piece.selection.take(positions), stream: found}))
+            blocks.append(step.standing({piece.stream: piece.selection.take(positions), stream: found}, arrived))
             rows += len(found)
         results = [block for block in blocks if len(block[stream])]
         tables = (yield from self._results.gathered(results)) if results else []
@@ -330,30 +299,30 @@ class JoinPipeline:
         return mark, self._piece(arrived, mark, probing)
 
     def _piece(self, arrived: ProbeBatch, mark: PieceProgress, probing: ProbeCursor | None = None) -> _Tables:
-        return self._extended({arrived.stream: arrived.selection}, arrived.order, arrived.windows, mark, probing)
+        return self._extended({arrived.stream: arrived.selection}, arrived.order, arrived, mark, probing)
 
     def _extended(
         self,
         block: Mapping[int, Selection],
         order: Sequence[int],
-        windows: Sequence[Window],
+        arrived: ProbeBatch,
         mark: PieceProgress | None,
         probing: ProbeCursor | None = None,
     ) -> _Tables:
         """Yield all results that the partial results in `block` grow into, depth first, a chunk at a time."""
         step = self._step(tuple(block), order[0])
         if probing is None:
-            probing = yield from self._beginning(block, step, windows[step.stream])
+            probing = yield from self._beginning(block, step, arrived.windows[step.stream])
         elif (matched := probing.whole_chunk()) is not None:
-            yield from self._grown(block, matched, step, order, windows)
+            yield from self._grown(block, matched, step, order, arrived)
         while (task := probing.filling()) is not None:
             (written,) = yield [task]
             if (matched := probing.took(written)) is not None:
                 if mark is not None:
                     mark.tested(probing.tested_pairs)
-                yield from self._grown(block, matched, step, order, windows)
+                yield from self._grown(block, matched, step, order, arrived)
         if probing.used:
-            yield from self._grown(block, probing.rest(), step, order, windows)
+            yield from self._grown(block, probing.rest(), step, order, arrived)
         self._finder.end(probing)
         if mark is not None:
             mark.finish()
@@ -362,9 +331,9 @@ class JoinPipeline:
         self,
         block: Mapping[int, Selection],
         matched: tuple[npt.NDArray[np.int32], Selection],
-        step: _JoinStep,
+        step: JoinStep,
         order: Sequence[int],
-        windows: Sequence[Window],
+        arrived: ProbeBatch,
     ) -> _Tables:
         """Yield all results that a chunk of matches grows into."""
         positions, found = matched
@@ -374,7 +343,7 @@ class JoinPipeline:
         else:
             grown = yield from taken(block, positions, self._gathered_rows)
         grown[step.stream] = found
-        grown = step.standing(grown)
+        grown = step.standing(grown, arrived)
         if not len(grown[step.stream]):
             return
         if len(order) > 1:
@@ -382,7 +351,7 @@ class JoinPipeline:
                 grown = yield from self._window_ids.meeting(grown)
             self.partials += len(grown[step.stream])
             if len(grown[step.stream]):
-                yield from self._extended(grown, order[1:], windows, None)
+                yield from self._extended(grown, order[1:], arrived, None)
         elif self._window_ids is not None:
             yield from self._tables_of_windows(grown, self._window_ids)
         elif is_small:
@@ -390,11 +359,11 @@ class JoinPipeline:
         else:
             yield (yield from self._results.table(grown))
 
-    def _begun(self, block: PartialResults, step: _JoinStep, window: Window) -> ProbeCursor:
+    def _begun(self, block: PartialResults, step: JoinStep, window: Window) -> ProbeCursor:
         """Begin to probe the window of the stream that joins new tuples."""
         return run_alone(self._beginning(block, step, window))
 
-    def _beginning(self, block: PartialResults, step: _JoinStep, window: Window) -> TaskCoroutine[ProbeCursor]:
+    def _beginning(self, block: PartialResults, step: JoinStep, window: Window) -> TaskCoroutine[ProbeCursor]:
         """Begin to probe the window of the stream that joins the partial results in `block`, step by step."""
         count = len(next(iter(block.values())))
         if count <= self._gathered_rows:
@@ -404,11 +373,11 @@ class JoinPipeline:
             columns = yield from keys_of(wanted, self._gathered_rows)
         return self._finder.begin(step.tested, columns, count, window)
 
-    def _step(self, joined: tuple[int, ...], stream: int) -> _JoinStep:
+    def _step(self, joined: tuple[int, ...], stream: int) -> JoinStep:
         """Return how `stream` joins partial results of the streams in `joined`."""
         step = self._steps.get((joined, stream))
         if step is None:
-            step = self._steps[joined, stream] = _JoinStep(self._bound, frozenset(joined), stream)
+            step = self._steps[joined, stream] = JoinStep(self._bound, frozenset(joined), stream)
         return step
 
     def _tables_of_windows(self, block: PartialResults, ids: WindowIds) -> _Tables:
@@ -419,36 +388,3 @@ class JoinPipeline:
             if written:
                 grown = yield from taken(block, expansion.positions[:written], self._gathered_rows)
                 yield (yield from self._results.table(grown, expansion.window_ids[:written]))
-
-
-class _JoinStep:
-    """How one stream joins partial results of others."""
-
-    def __init__(self, bound: BoundJoin, joined: frozenset[int], stream: int) -> None:
-        conditions = oriented(bound, sorted(joined), stream)
-        self.stream = stream
-        tested = (*conditions, *finding(bound, sorted(joined), stream))
-        self.tested: tuple[ProbeCondition, ...] = tested[:MAX_CONDITIONS]
-        self._decision = Residual(bound, joined, stream, conditions[MAX_CONDITIONS:])
-
-    def standing(self, block: dict[int, Selection]) -> dict[int, Selection]:
-        """Return the partial results in `block` for which everything holds that no kernel tests."""
-        if self._decision.is_empty:
-            return block
-        mask = self._decision.mask(block)
-        if mask.all():
-            return block
-        kept = np.flatnonzero(mask).astype(np.int32)
-        return {stream: selection.take(kept) for stream, selection in block.items()}
-
-    def standing_pairs(
-        self, arrived: ProbeBatch, positions: npt.NDArray[np.int32], found: Selection
-    ) -> tuple[npt.NDArray[np.int32], Selection]:
-        """Return those of the pairs for which everything holds that no kernel tests."""
-        if self._decision.is_empty:
-            return positions, found
-        mask = self._decision.mask({arrived.stream: arrived.selection.take(positions), self.stream: found})
-        if mask.all():
-            return positions, found
-        kept = np.flatnonzero(mask).astype(np.int32)
-        return positions[kept], found.take(kept)

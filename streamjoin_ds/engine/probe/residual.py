@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -62,6 +63,12 @@ class Residual:
     def is_empty(self) -> bool:
         """Whether every partial result stands."""
         return not (self._conditions or self._terms or self._self_pairs)
+
+    def without(self, done: Collection[Term]) -> Residual:
+        """Return the decision without some terms, which are known to hold."""
+        left = copy(self)
+        left._terms = tuple(term for term in self._terms if term not in done)
+        return left
 
     def mask(self, selection: Mapping[int, Selection]) -> Mask:
         """Return which partial results stand, as a mask."""

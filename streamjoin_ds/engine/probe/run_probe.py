@@ -170,7 +170,10 @@ class RunProbe:
                 buckets = module.probe_buckets(self._columns[first], condition.lo, condition.hi, run.sort_layout.width)
             within = self._columns[second] if second >= 0 else np.zeros(self.count, dtype=np.int64)
             order = module.grid_order(buckets, within)
-            self._orders[place] = (order, [module.gather(column, order) for column in self._columns])
+            # A batch that became a run in this very order is in it already.
+            is_kept = np.array_equal(order, np.arange(self.count, dtype=np.int32))
+            columns = self._columns if is_kept else [module.gather(column, order) for column in self._columns]
+            self._orders[place] = (order, list(columns))
         return self._orders[place]
 
     def _trimmed(self, order: Int32, columns: list[Column], run: Probed) -> tuple[Int32, list[Column]]:

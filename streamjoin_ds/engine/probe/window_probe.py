@@ -256,8 +256,8 @@ class WindowProbe:
     ) -> RunsProbe | RunByRunProbe:
         """Return the kernel for a probing that is not cut into parts, as the table above says."""
         runs = run_set.runs
-        if not runs:
-            return self._runs_probe(columns, [], -1, count)
+        if not runs:  # no probe needs a look
+            return self._runs_probe([column[:0] for column in columns], [], -1, 0)
         if window.is_grid:
             indexes, last_rows = run_set.indexes(conditions), window.tail.rows or -1
             return self._runs_probe(columns, indexes, last_rows, count, self._tuning.slice_probes)

@@ -92,9 +92,14 @@ class RunMaker(RunForm):
             [*(item_values(part.column(place)) for place in plain), *(own[number] for number in widened)]
             for part, own in zip(parts, keys, strict=True)
         ]
-        memory = ColumnMemory(len(order) * sum(values.itemsize for values in sources[0]), len(sources[0]))
-        outs = [memory.column(len(order), values.dtype) for values in sources[0]]
-        yield [self.kernels.module.RunColumns(sources).gathering(places, order, outs)]
+        # A limit may be a column's own memory: that is laid out once.
+        like = _alike(sources)
+        apart = sorted(set(like))
+        sources = [[values[number] for number in apart] for values in sources]
+        memory = ColumnMemory(len(order) * sum(values.itemsize for values in sources[0]), len(apart))
+        laid = [memory.column(len(order), values.dtype) for values in sources[0]]
+        yield [self.kernels.module.RunColumns(sources).gathering(places, order, laid)]
+        outs = [laid[apart.index(number)] for number in like]
         made = dict(zip(plain, outs, strict=False))
         if len(plain) < len(self.run_schema) and places is not None:
             starts = np.cumsum([0, *(part.num_rows for part in parts[:-1])])
@@ -127,3 +132,11 @@ class RunMaker(RunForm):
         places, order = self.kernels.module.merge_order(buckets, [own[layout.second] for own in keys])
         zone = spanning([run.zone for run in runs])
         return (yield from self._laying_out([run.tuples for run in runs], keys, places, order, layout, zone))
+
+
+def _alike(parts: Sequence[Sequence[npt.NDArray[Any]]]) -> list[int]:
+    """Return for each column the number of the first that lies in the same memory in all parts: mostly its own."""
+    places = [
+        tuple((own[number].ctypes.data, own[number].dtype.str) for own in parts) for number in range(len(parts[0]))
+    ]
+    return [places.index(place) for place in places]

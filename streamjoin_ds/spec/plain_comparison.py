@@ -1,0 +1,84 @@
+"""Comparisons of two plain columns, whose limits are the columns' own values: what the limits decide for good.
+
+A limit makes room for rounding, so the condition decides each pair again. Of a column that stands alone the limit is
+the value as float64, which is never rounded past another: ``e.x <= w.hi`` says the same of the values and of the limits
+where float64 holds all values as they are. That is so for floats but the infinities and NaN, for which other numbers
+stand as limits, and for whole numbers and times in microseconds up to 2^53. It is asked of the values that a window has
+(`streamjoin_ds.engine.probe.residual`).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from streamjoin_ds.spec.limit import Limit, Part
+from streamjoin_ds.spec.typed import Typed
+
+__all__ = ["PlainComparison", "are_alike", "is_exact", "limit_of", "plain_comparison"]
+
+_EXACT = 1 << 53  # whole numbers up to this are exact in float64
+_LARGEST = sys.float_info.max  # stands for infinity, and for null and NaN
+
+
+@dataclass(frozen=True, slots=True)
+class PlainComparison:
+    """``low <= high``, of a column of one stream and a column of another.
+
+    Attributes
+    ----------
+    low_stream : int
+    low : Limit
+    high_stream : int
+    high : Limit
+    below : float
+        Where all limits on both sides are nearer to zero than this, the limits compare as the values do.
+    """
+
+    low_stream: int
+    low: Limit
+    high_stream: int
+    high: Limit
+    below: float
+
+
+def plain_comparison(condition: Typed, streams: Mapping[str, int]) -> PlainComparison | None:
+    """Return a condition that is TRUE where a column is not above another; None where it is another condition."""
+    if condition.op != "<=" or not are_alike(condition.args):
+        return None
+    numbers = [streams[side.column.stream] for side in condition.args if side.column is not None]
+    if numbers[0] == numbers[1]:
+        return None
+    below = _LARGEST if all(side.family == "float" for side in condition.args) else float(_EXACT)
+    low, high = (limit_of(side) for side in condition.args)
+    return PlainComparison(numbers[0], low, numbers[1], high, below)
+
+
+def are_alike(nodes: Sequence[Typed | Limit]) -> bool:
+    """Whether all are columns alone that are rounded to float64 alike: so what is not above another stays so."""
+    families = {_family(node) for node in nodes}
+    return len(families) == 1 and families != {None}
+
+
+def _family(node: Typed | Limit) -> str | None:
+    if isinstance(node, Limit) or node.op != "column":
+        return None
+    if node.family == "float":
+        return "number"
+    return node.family if node.family in ("number", "timestamp") and not node.scale else None
+
+
+def is_exact(node: Typed | Limit) -> bool:
+    """Whether float64 holds every value of an expression exactly."""
+    if isinstance(node, Limit):
+        return False
+    return node.family == "float" or (node.family == "number" and not node.scale and node.magnitude <= _EXACT)
+
+
+def limit_of(node: Typed) -> Limit:
+    """Return a column as a limit, which is the same whether it is a lower or an upper one.
+
+    Only where the column is NaN it would be another; there the condition is not TRUE.
+    """
+    return Limit((Part(1.0, node),), 0.0, 0.0, is_upper=True, text=str(node.column))
