@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -21,13 +22,19 @@ def modules() -> dict[str, Path]:
     return {module_name(path): path for path in sorted((ROOT / PACKAGE).rglob("*.py"))}
 
 
+@cache
+def parsed(path: Path) -> ast.Module:
+    """Return a file's syntax tree; nobody changes it."""
+    return ast.parse(path.read_text())
+
+
 def imported(path: Path, known: dict[str, Path]) -> set[str]:
     """Return the modules of the package that a file imports: at its top, in functions, and for type checkers alone.
 
     A name imported from a folder's ``__init__`` counts as an import of that ``__init__``, unless the name is a module.
     """
     found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Import):
             found |= {name.name for name in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -56,18 +63,21 @@ def is_private(name: str) -> bool:
 
 def borrowed() -> list[str]:
     """Return the places at which a module uses a private name that only other modules of the package define."""
-    trees = {name: ast.parse(path.read_text()) for name, path in modules().items()}
+    trees = {name: parsed(path) for name, path in modules().items()}
     owners = {name: owned(tree) for name, tree in trees.items()}
     everywhere = set().union(*owners.values())
     found = []
     for name, tree in trees.items():
+        foreign = everywhere - owners[name]
         for node in ast.walk(tree):
-            names = {alias.name for alias in node.names} if isinstance(node, ast.ImportFrom) else set()
-            names |= {node.attr} if isinstance(node, ast.Attribute) else set()
-            found += [f"{name}:{node.lineno} {other}" for other in names & everywhere - owners[name]]
+            if isinstance(node, ast.ImportFrom):
+                found += [f"{name}:{node.lineno} {alias.name}" for alias in node.names if alias.name in foreign]
+            elif isinstance(node, ast.Attribute) and node.attr in foreign:
+                found.append(f"{name}:{node.lineno} {node.attr}")
     return found
 
 
+@cache
 def drawn() -> dict[str, set[str]]:
     """Return the modules that each module imports, by its name."""
     known = modules()
