@@ -24,13 +24,14 @@ import pyarrow.compute as pc
 
 from streamjoin_ds.blocks import freeze_imports, reuse_freed_memory
 from streamjoin_ds.cell.aside_rows import AsideRows
+from streamjoin_ds.cell.cell_state import CellState
 from streamjoin_ds.cell.cell_tables import give_tables, table_blocks
-from streamjoin_ds.cell.cell_windows import CellWindows
+from streamjoin_ds.cell.cell_windows import CellWindows, opened_state
 from streamjoin_ds.engine.intake.lateness import StreamClock, low_watermark
 from streamjoin_ds.engine.window_join import WindowJoin
 from streamjoin_ds.errors import StateCorruptError
 from streamjoin_ds.exchange import LARGEST_TS, open_block
-from streamjoin_ds.plan import Epochs, Plan
+from streamjoin_ds.plan import USUAL_SIZING, BlockSizing, Epochs, Plan
 from streamjoin_ds.sink.report import FileReport
 from streamjoin_ds.sink.tables import LATE_SCHEMA, REJECTS_SCHEMA, TableSet
 from streamjoin_ds.sink.writer import TableWriter
@@ -104,8 +105,9 @@ class Cell:
         self.plan, self.number, self.task = plan, cell, task
         self.bound = plan.bound
         self.streams = len(self.bound.names)
-        self.windows = CellWindows(plan, cell, state)
-        self.state = self.windows.state
+        self._kept = opened_state(self.bound, state)
+        self.state = self._kept or CellState.first(self.bound)
+        self.sizing = USUAL_SIZING
         self.epochs = Epochs.first(plan.layout)
         self.clocks = [
             # Rows of DataFrames have no order either: the watermark at the batch's start alone tells which are late.
@@ -134,6 +136,7 @@ class Cell:
         """Join the batch's exchange rows. Return the files written, the cell's facts, and its next state."""
         began_ns = time.monotonic_ns()
         parts, asides = self._sorted_out(rows)
+        self.windows = CellWindows(self.plan.sized(self.sizing), self.number, self._kept)
         self.windows.enter(self.epochs.current, [clock.largest for clock in self.clocks])
         accepted, guests, late = self._judged(parts)
         next_seqs = [max((part.end_seq for part in of_stream.values()), default=0) or None for of_stream in parts]
@@ -216,6 +219,9 @@ class Cell:
                 continue
             if row.kind == "tables":
                 self.versions = versions_from(json.loads(bytes(row.payload)))
+                continue
+            if row.kind == "blocks":
+                self.sizing = BlockSizing.from_facts(json.loads(bytes(row.payload)))
                 continue
             if row.kind == "backlog":
                 self.backlog = json.loads(bytes(row.payload))

@@ -19,6 +19,7 @@ import xxhash
 
 from streamjoin_ds.errors import StateCorruptError, StateVersionError
 from streamjoin_ds.plan import Epoch, is_of_ranges
+from streamjoin_ds.spec import BoundJoin
 
 __all__ = ["CELL_STATE_VERSION", "CellState", "KeptEpoch"]
 
@@ -129,6 +130,11 @@ class CellState:
         has_ranges = any(is_of_ranges(kept.epoch.layout) for kept in self.epochs or ())
         version = 1 if self.epochs is None else CELL_STATE_VERSION if has_ranges else 2
         return b"".join((_HEADER.pack(_MAGIC, version, digest.digest()), length, text, self.windows))
+
+    @classmethod
+    def first(cls, bound: BoundJoin) -> CellState:
+        """Return the state before a cell's first batch."""
+        return cls(bound.fingerprint, [None] * len(bound.names))
 
     @classmethod
     def decode(cls, blob: bytes) -> CellState:

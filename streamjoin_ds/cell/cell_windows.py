@@ -36,6 +36,7 @@ __all__ = [
     "blocks_folder",
     "blocks_prefix",
     "check_execution",
+    "opened_state",
 ]
 
 _log = logging.getLogger(__name__)
@@ -66,6 +67,22 @@ def check_execution(bound: BoundJoin, execution: Execution) -> None:
     WindowJoin(bound, **{**execution.engine_options(), "kernel": "auto"})
 
 
+def opened_state(bound: BoundJoin, blob: bytes | None) -> CellState | None:
+    """Return the state in a cell's state row; None where there is no row yet.
+
+    Raises
+    ------
+    FingerprintMismatchError, StateCorruptError, StateVersionError
+    """
+    if blob is None:
+        return None
+    state = CellState.decode(blob)
+    if state.fingerprint != bound.fingerprint:
+        msg = "a cell's state belongs to another join"
+        raise FingerprintMismatchError(msg, name="state", hint="use the checkpoint this join was started with")
+    return state
+
+
 class CellWindows:
     """The engine of one cell with its windows, for one batch.
 
@@ -74,8 +91,8 @@ class CellWindows:
     plan : Plan
     cell : int
         Number of the cell.
-    blob : bytes or None
-        The cell's state row; None in its first batch.
+    state : bytes, CellState or None
+        The cell's state row, or what `opened_state` gave of it; None in its first batch.
     prefix : str
         The beginning of the names of new blocks (`blocks_prefix`).
 
@@ -100,7 +117,7 @@ class CellWindows:
 
     tuning: ClassVar[Tuning] = DEFAULT
 
-    def __init__(self, plan: Plan, cell: int, blob: bytes | None, *, prefix: str = "") -> None:
+    def __init__(self, plan: Plan, cell: int, state: bytes | CellState | None, *, prefix: str = "") -> None:
         bound = plan.bound
         self._plan, self._cell, self._prefix = plan, cell, prefix
         block_bytes = plan.block_bytes if plan.state_root else None
@@ -110,15 +127,13 @@ class CellWindows:
         if store is not None:
             store.begin(plan.cells)
         self._live: list[EpochWindows] = []
-        if blob is None:
-            self.state = CellState(bound.fingerprint, [None] * len(bound.names))
+        kept_state = state if isinstance(state, CellState) else opened_state(bound, state)
+        if kept_state is None:
+            self.state = CellState.first(bound)
             if cell < plan.layout.cells:
                 self._live = [self._empty(first)]
         else:
-            self.state = CellState.decode(blob)
-            if self.state.fingerprint != bound.fingerprint:
-                msg = "a cell's state belongs to another join"
-                raise FingerprintMismatchError(msg, name="state", hint="use the checkpoint this join was started with")
+            self.state = kept_state
             whole = KeptEpoch(first, None, (None,) * len(bound.names), len(self.state.windows))
             kept = [whole] if self.state.epochs is None else self.state.epochs
             self._live = list(self._kept(kept, self.state.engine_blobs()))

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from streamjoin_ds.plan import USUAL_SIZING
 from streamjoin_ds.source.feeds import open_feed
 from streamjoin_ds.source.offset import (
     ClockFacts,
@@ -13,6 +14,7 @@ from streamjoin_ds.source.offset import (
     decode_clocks,
     decode_layout,
     decode_offset,
+    decode_sizing,
     decode_tables,
     encode_offset,
 )
@@ -50,6 +52,7 @@ class Ends:
         # batches had. Every layout gives the same rows, so the batches keep that one. The rates are estimated anew.
         self._layout = LayoutFacts(None if offset is None else decode_layout(offset, self._names).epochs)
         self._tables = {} if offset is None else decode_tables(offset)
+        self._sizing = USUAL_SIZING if offset is None else decode_sizing(offset)
         # For these streams the number of records does not tell what was decided when a batch was planned.
         self._decides = {
             stream.name
@@ -63,7 +66,7 @@ class Ends:
     def offset(self) -> dict[str, Any]:
         """Return the ends as an offset, as the source logs it."""
         at, clocks = list(self._at.values()), list(self._clocks.values())
-        return encode_offset(self._names, at, clocks, layout=self._layout, tables=self._tables)
+        return encode_offset(self._names, at, clocks, layout=self._layout, tables=self._tables, sizing=self._sizing)
 
     def move(self, name: str, row: Mapping[str, Any]) -> str:
         """Move a stream to its end in the batch of a ledger row. Return why that cannot be done; empty if it was."""

@@ -27,10 +27,11 @@ from streamjoin_ds.exchange.row_packing import (
     rows_schema,
     silence,
     told_epochs,
+    told_sizing,
     told_versions,
     tuple_rows,
 )
-from streamjoin_ds.exchange.told_rows import backlog_row, clock_rows, epoch_rows, version_rows
+from streamjoin_ds.exchange.told_rows import backlog_row, clock_rows, epoch_rows, sizing_rows, version_rows
 
 __all__ = [
     "EXCHANGE_DDL",
@@ -54,7 +55,9 @@ __all__ = [
     "remove_committed",
     "rows_schema",
     "silence",
+    "sizing_rows",
     "told_epochs",
+    "told_sizing",
     "told_versions",
     "tuple_rows",
     "version_rows",

@@ -10,20 +10,21 @@ import pyarrow as pa
 
 from streamjoin_ds.blocks import pack, unpack
 from streamjoin_ds.exchange.outbox import Outbox, heartbeats
-from streamjoin_ds.exchange.told_rows import epoch_rows, version_rows
+from streamjoin_ds.exchange.told_rows import epoch_rows, sizing_rows, version_rows
 from streamjoin_ds.plan.epochs import Epochs
 from streamjoin_ds.plan.plan import Plan
 from streamjoin_ds.source.records import Chunk, Reject, rejects_table
 from streamjoin_ds.spec.bound import SEQ, TS
 
-__all__ = ["pack_rows", "rows_schema", "silence", "told_epochs", "told_versions", "tuple_rows"]
+__all__ = ["pack_rows", "rows_schema", "silence", "told_epochs", "told_sizing", "told_versions", "tuple_rows"]
 
 Packer = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 # Kinds of rows: a tuple; the end of a part, whose `seq` and `ts` are the part's range of records and whose payload has
 # its rejects; a silent stream that holds the watermark; an idle stream, which does not; the batch's epochs as JSON; the
-# versions of its tables as JSON.
-_TUPLE, _END, _SILENT, _IDLE, _EPOCHS, _VERSIONS = "tuple", "end", "silent", "idle", "epochs", "tables"
+# versions of its tables as JSON; its settings of blocks as JSON.
+_TUPLE, _END, _SILENT, _IDLE, _EPOCHS = "tuple", "end", "silent", "idle", "epochs"
+_VERSIONS, _SIZING = "tables", "blocks"
 
 # In place of a stream's number: the row is for all cells.
 _CELLS = -1
@@ -90,8 +91,12 @@ def told_epochs(plan: Plan, epochs: str) -> pa.RecordBatch:
 
 def told_versions(plan: Plan, versions: str) -> pa.RecordBatch:
     """Return a row that tells every cell the versions of the tables."""
-    told = {"kind": _VERSIONS, "stream": _CELLS, "part": 0, "seq": 0, "ts": 0, "payload": versions.encode()}
-    return _row_batch(plan, 1, told)
+    return _row_batch(plan, 1, _told(_VERSIONS, versions))
+
+
+def told_sizing(plan: Plan, sizing: str) -> pa.RecordBatch:
+    """Return a row that tells every cell the batch's settings of blocks."""
+    return _row_batch(plan, 1, _told(_SIZING, sizing))
 
 
 def pack_rows(plan: Plan) -> Packer:
@@ -126,6 +131,8 @@ def pack_rows(plan: Plan) -> Packer:
                             yield epoch_rows(plan, epochs)
                     elif row["kind"] == _VERSIONS:
                         yield version_rows(plan, row["payload"].decode(), epochs)
+                    elif row["kind"] == _SIZING:
+                        yield sizing_rows(plan, row["payload"].decode(), epochs)
                     else:
                         outbox = outbox or Outbox(plan, row["stream"], row["part"], epochs=epochs)
                         outbox.add_rejects(unpack(row["payload"]) if row["payload"] else None)
@@ -145,7 +152,11 @@ def _chunk(plan: Plan, stream: int, batch: pa.RecordBatch) -> Chunk:
 
 
 def _epochs_row(epochs: str, stream: int) -> dict[str, object]:
-    return {"kind": _EPOCHS, "stream": stream, "part": 0, "seq": 0, "ts": 0, "payload": epochs.encode()}
+    return _told(_EPOCHS, epochs, stream)
+
+
+def _told(kind: str, text: str, stream: int = _CELLS) -> dict[str, object]:
+    return {"kind": kind, "stream": stream, "part": 0, "seq": 0, "ts": 0, "payload": text.encode()}
 
 
 def _own(plan: Plan, stream: int) -> Sequence[pa.Field]:

@@ -11,7 +11,7 @@ from streamjoin_ds.exchange.outbox import NOTHING, exchange_batch
 from streamjoin_ds.plan import Epochs, Plan
 from streamjoin_ds.source.event_time import NO_TIME
 
-__all__ = ["backlog_row", "clock_rows", "epoch_rows", "version_rows"]
+__all__ = ["backlog_row", "clock_rows", "epoch_rows", "sizing_rows", "version_rows"]
 
 
 def clock_rows(
@@ -50,8 +50,14 @@ def backlog_row(plan: Plan, text: str, epochs: Epochs | None = None) -> pa.Recor
 
 def version_rows(plan: Plan, text: str, epochs: Epochs | None = None) -> pa.RecordBatch:
     """Return a row for every cell, which tells it the versions of the tables: those of the batch's offset, as JSON."""
-    cells = plan.layout.cells if epochs is None else epochs.cells
-    rows = [
-        (label, "tables", 0, 0, 0, 0, 0, 0, NO_TIME, *NOTHING, "", text.encode()) for label in plan.labels_of(cells)
-    ]
-    return exchange_batch(rows)
+    return _for_all(plan, "tables", text, epochs)
+
+
+def sizing_rows(plan: Plan, text: str, epochs: Epochs | None = None) -> pa.RecordBatch:
+    """Return a row for every cell, which tells it the batch's settings of blocks: those of its offset, as JSON."""
+    return _for_all(plan, "blocks", text, epochs)
+
+
+def _for_all(plan: Plan, kind: str, text: str, epochs: Epochs | None) -> pa.RecordBatch:
+    labels = plan.labels_of(plan.layout.cells if epochs is None else epochs.cells)
+    return exchange_batch([(label, kind, 0, 0, 0, 0, 0, 0, NO_TIME, *NOTHING, "", text.encode()) for label in labels])

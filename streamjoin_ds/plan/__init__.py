@@ -15,6 +15,7 @@ grid. The other kind of layout deals tuples by ranges of a band attribute (`Rang
 """
 
 from streamjoin_ds.plan.asked_layout import AskedLayout
+from streamjoin_ds.plan.block_sizing import USUAL_SIZING, BlockSizing
 from streamjoin_ds.plan.cell_layout import CellLayout, Received
 from streamjoin_ds.plan.cell_work import DEFAULT_WORK, CellWork
 from streamjoin_ds.plan.deciding_layout import check_deciding, deciding_cells, deciding_layout
@@ -41,7 +42,9 @@ __all__ = [
     "KERNELS",
     "LAYOUT_KINDS",
     "MAX_CELLS",
+    "USUAL_SIZING",
     "AskedLayout",
+    "BlockSizing",
     "CellLayout",
     "CellWork",
     "Dealt",

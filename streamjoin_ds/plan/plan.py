@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any
 
 from streamjoin_ds.errors import ArgumentError, LayoutError
+from streamjoin_ds.plan.block_sizing import BLOCK_BYTES, USUAL_SIZING, BlockSizing
 from streamjoin_ds.plan.cell_layout import CellLayout
 from streamjoin_ds.plan.deciding_layout import check_deciding
 from streamjoin_ds.plan.execution import DEFAULT_EXECUTION, Execution
@@ -21,9 +22,6 @@ from streamjoin_ds.spec.columns import result_type
 
 __all__ = ["CHOICE_CELLS", "EXCHANGES", "LAYOUT_KINDS", "Plan", "check_exchange"]
 
-# Runs of at least this many bytes are blocks. A file costs 0.5 ms with its fsync, once. A MB in the state row costs
-# about 15 ms, in every batch.
-BLOCK_BYTES = 64 << 10
 # The three ways in which tuples get from source to cell (ARCHITECTURE.md, "The exchange").
 EXCHANGES = ("reference", "packed", "rows")
 # Which layouts a join may have: those of the kind that is cheaper, grids only, or ranges only.
@@ -139,6 +137,20 @@ class Plan:
         if self.layout_kind == "grid" or self.layout_schedule or self.foreign or self.cells < least_cells:
             return []
         return attributes_of(self.bound)
+
+    @property
+    def sizing(self) -> BlockSizing:
+        """The settings of blocks under which this start plans batches; the usual ones where no cell shares a block."""
+        if not self.state_root or self.foreign:
+            return USUAL_SIZING
+        return BlockSizing(self.block_bytes, self.execution.merge_runs)
+
+    def sized(self, sizing: BlockSizing) -> Plan:
+        """Return the plan for a batch that was planned under these settings of blocks."""
+        if not self.state_root or self.foreign or sizing == self.sizing:
+            return self
+        execution = replace(self.execution, merge_runs=sizing.merge_runs)
+        return replace(self, execution=execution, block_bytes=sizing.block_bytes)
 
     @property
     def cells(self) -> int:

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from streamjoin_ds.errors import OffsetError
+from streamjoin_ds.plan.block_sizing import USUAL_SIZING, BlockSizing
 from streamjoin_ds.plan.cell_layout import CellLayout
 from streamjoin_ds.plan.epochs import Epochs
 from streamjoin_ds.source.backlog import BacklogFacts
@@ -26,6 +27,7 @@ __all__ = [
     "decode_held_back",
     "decode_layout",
     "decode_offset",
+    "decode_sizing",
     "decode_tables",
     "decode_waypoints",
     "encode_offset",
@@ -33,10 +35,9 @@ __all__ = [
 
 # The newest version. An offset has the lowest version that can hold it: 1 has no decision about a stream's clock, 2 has
 # some, 3 has `unmeasured` or bytes held back, 4 has facts about the layout, 5 about delays, 6 has a layout of ranges, 7
-# has a stream of many partitions, 8 a backlog, 9 tables, 10
-# waypoints.
-OFFSET_VERSION = 10
-_LATER = {"clocks", "held_back_bytes", "layout", "delay", "backlog", "tables", "waypoints"}
+# has a stream of many partitions, 8 a backlog, 9 tables, 10 waypoints, 11 settings of blocks other than the usual ones.
+OFFSET_VERSION = 11
+_LATER = {"clocks", "held_back_bytes", "layout", "delay", "backlog", "tables", "waypoints", "blocks"}
 
 
 _NO_TABLES: Mapping[str, TableVersion] = MappingProxyType({})
@@ -171,12 +172,13 @@ def encode_offset(
     backlog: BacklogFacts | None = None,
     tables: Mapping[str, TableVersion] = _NO_TABLES,
     waypoints: Sequence[Sequence[Waypoint]] = (),
+    sizing: BlockSizing = USUAL_SIZING,
 ) -> dict[str, Any]:
     """Return an offset as plain JSON values: each stream's position, and what was decided about its clock.
 
     The keys have one fixed order, because Spark compares offsets as text. `held_back_bytes` has the bytes of each
     stream's last line that was unfinished when the batch was planned. It is for people, and so is `backlog`: no batch
-    depends on them. `waypoints` has those of each stream.
+    depends on them. `waypoints` has those of each stream. `sizing` is that of the batch.
     """
     streams = {name: position.to_facts() for name, position in zip(names, positions, strict=True)}
     decided = {name: facts for name, clock in zip(names, clocks, strict=bool(clocks)) if (facts := clock.to_facts())}
@@ -200,12 +202,13 @@ def encode_offset(
         bool(waits),
         bool(tables),
         bool(marked),
+        sizing != USUAL_SIZING,
     )
     version = max((number for number, holds_it in enumerate(holds, 2) if holds_it), default=1)
     delayed = {} if delay is None else delay.to_facts()
     later = {"clocks": decided, "held_back_bytes": held, "layout": laid_out, "delay": delayed, "backlog": waits}
     later["tables"] = versions_told(tables)
-    later["waypoints"] = marked
+    later["waypoints"], later["blocks"] = marked, sizing.to_facts()
     return {"version": version, "streams": streams, **{name: facts for name, facts in later.items() if facts}}
 
 
@@ -251,6 +254,14 @@ def decode_waypoints(offset: Mapping[str, Any], names: Sequence[str]) -> list[tu
     if not isinstance(waypoints, Mapping) or not set(waypoints) <= set(names):
         raise _malformed(name="waypoints")
     return [waypoints_from(waypoints.get(name, [])) for name in names]
+
+
+def decode_sizing(offset: Mapping[str, Any]) -> BlockSizing:
+    """Return the settings of blocks of an offset's batch."""
+    try:
+        return BlockSizing.from_facts(offset.get("blocks", {}))
+    except ValueError:
+        raise _malformed(name="blocks") from None
 
 
 def decode_offset(offset: object, names: Sequence[str]) -> list[object]:

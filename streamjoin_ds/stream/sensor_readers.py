@@ -25,7 +25,7 @@ from streamjoin_ds.checkpoint.key_hint import key_hint
 from streamjoin_ds.exchange import (
     remove_committed,
 )
-from streamjoin_ds.plan import Epochs, EpochsOver
+from streamjoin_ds.plan import USUAL_SIZING, Epochs, EpochsOver
 from streamjoin_ds.source.backlog import BacklogFacts, known_backlog
 from streamjoin_ds.source.batch_marks import batch_marks
 from streamjoin_ds.source.delay_bound import LOOK_AHEAD, DelayBound
@@ -42,6 +42,7 @@ from streamjoin_ds.source.offset import (
     decode_clocks,
     decode_layout,
     decode_offset,
+    decode_sizing,
     decode_tables,
     decode_waypoints,
     encode_offset,
@@ -224,6 +225,7 @@ class SensorsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if plan is not None:
                 planned[0].backlog = json.dumps({"backlog_rows": total.rows, "backlog_us": total.ahead_us})
             planned[0].versions = json.dumps(end["tables"]) if end.get("tables") else ""
+            planned[0].sizing = json.dumps(sizing.to_facts()) if (sizing := decode_sizing(end)) != USUAL_SIZING else ""
             planned[0].lows = tuple((n, last.low_us) for n, last in ends if isinstance(last, PartitionedPosition))
         return planned
 
@@ -344,7 +346,8 @@ class SensorsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         tables: Mapping[str, TableVersion] | None = None,
         waypoints: Sequence[Sequence[Waypoint]] = (),
     ) -> dict[str, Any]:
-        known = positions, clocks, held_back_bytes, layout, delay, backlog, tables or {}, waypoints
+        sizing = USUAL_SIZING if self._options.plan is None else self._options.plan.sizing
+        known = positions, clocks, held_back_bytes, layout, delay, backlog, tables or {}, waypoints, sizing
         offset = encode_offset(self._tasks.names, *known)
         return json.loads(json.dumps(offset))  # type: ignore[no-any-return]
 

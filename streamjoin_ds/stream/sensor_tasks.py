@@ -21,7 +21,9 @@ from streamjoin_ds.exchange import (
     epoch_rows,
     heartbeats,
     silence,
+    sizing_rows,
     told_epochs,
+    told_sizing,
     told_versions,
     tuple_rows,
     version_rows,
@@ -69,6 +71,8 @@ class SensorsPartition(InputPartition):
         What this task tells the first cell of the backlog (`backlog_row`); empty: nothing.
     versions : str
         What this task tells the cells of the tables (`version_rows`); empty: nothing.
+    sizing : str
+        What this task tells the cells of the settings of blocks (`sizing_rows`); empty: they are the usual ones.
     waypoint : (int, dict) or None
         In a stream with a key of unique rows: from where keys are gathered again (`Waypoint`). None: from its first
         record.
@@ -88,6 +92,7 @@ class SensorsPartition(InputPartition):
     lows: tuple[tuple[int, int | None], ...] = ()
     backlog: str = ""
     versions: str = ""
+    sizing: str = ""
     waypoint: tuple[int, dict[str, Any]] | None = None
 
 
@@ -180,6 +185,9 @@ class SensorsTasks:
         if partition.versions:
             told = told_versions(plan, partition.versions) if plan.exchange == "rows" else None
             yield version_rows(plan, partition.versions, epochs) if told is None else told
+        if partition.sizing:
+            send_sizing = partial(sizing_rows, epochs=epochs) if plan.exchange != "rows" else told_sizing
+            yield send_sizing(plan, partition.sizing)
         yield from clock_rows(plan, partition.lows, epochs)
         if partition.backlog and plan.exchange != "rows":
             yield backlog_row(plan, partition.backlog, epochs)

@@ -152,9 +152,60 @@ def test_a_driver_that_slept_till_its_offsets_were_purged_adds_no_late_tuples() 
         assert any(text.startswith("late: surplus") for text in outcome_of(SLEPT_TILL_THE_PURGE).violations)
 
 
+# A driver slept in a batch, another one did it again under settings by which windows are other blocks, and the sleeper
+# went on when half of the states were the other one's. Then a cell removed a block that it shared with one that still
+# named it, and no start could go on.
+TWO_DRIVERS_OF_UNLIKE_SETTINGS = Schedule(
+    1532729,
+    layout="2x2",
+    partitions=2,
+    exchange="reference",
+    source="csv",
+    rows=12,
+    batch_rows=3,
+    blocks=0,
+    retain=1,
+    workers=1,
+    grows=True,
+    tailed=0,
+    faults=(Fault("crash", 1, "driver", "plan"), Fault("freeze", 5, "driver", "ledger write", delay=30)),
+    asks=("idle", "settings", "unique"),
+)
+_OWN_SIZING = bug(
+    "cells size blocks as their own start says", ("cell.cell:Cell.run", "self.plan.sized(self.sizing)", "self.plan")
+)
+
+
+def test_a_batch_is_done_again_under_the_settings_of_blocks_that_it_was_planned_under() -> None:
+    assert not outcome_of(TWO_DRIVERS_OF_UNLIKE_SETTINGS).violations
+    with planted(_OWN_SIZING):
+        assert any("BLOCK_MISSING" in text for text in outcome_of(TWO_DRIVERS_OF_UNLIKE_SETTINGS).violations)
+
+
 def test_a_checkpoint_that_was_taken_back_is_not_told_to_retain_less_at_once() -> None:
     """A flaw of the model: Spark counts back from the newest version of the state, which may be of before."""
     assert not outcome_of(random_schedule(402394)).violations
+
+
+def test_states_over_unlike_states_may_differ() -> None:
+    """A flaw of the model: what was taken back was done again in other blocks, and a late task did not go by these."""
+    faults = (Fault("back", 3, "driver", "sink", delay=1), Fault("stall", 3, "cell", "begin", delay=60))
+    schedule = Schedule(
+        1536835,
+        layout="1x1",
+        partitions=1,
+        exchange="reference",
+        source="listed",
+        rows=9,
+        batch_rows=5,
+        blocks=None,
+        retain=3,
+        workers=1,
+        tailed=0,
+        faults=faults,
+        asks=("settings", "reduce"),
+    )
+    assert not outcome_of(schedule).violations
 
 
 def test_a_driver_that_stops_on_a_full_disk_leaves_room_for_the_next() -> None:

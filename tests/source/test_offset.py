@@ -10,7 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamjoin_ds.errors import OffsetError
-from streamjoin_ds.source.offset import OFFSET_VERSION, DelayFacts, decode_delay, decode_offset, encode_offset
+from streamjoin_ds.plan import USUAL_SIZING, BlockSizing
+from streamjoin_ds.source.offset import (
+    OFFSET_VERSION,
+    DelayFacts,
+    decode_delay,
+    decode_offset,
+    decode_sizing,
+    encode_offset,
+)
 from streamjoin_ds.source.position import FilePosition, RowPosition
 from tests.source.feeds import feed, rows, steps, write
 
@@ -111,6 +119,23 @@ def test_newer_versions_and_other_streams() -> None:
         decode_offset(offset, ["w"])
     with pytest.raises(OffsetError):
         RowPosition.from_facts({"seq": 1 << 63}, "e")
+
+
+def test_settings_of_blocks_travel_where_they_are_not_the_usual_ones() -> None:
+    plain = encode_offset(["e"], [RowPosition(1)], sizing=USUAL_SIZING)
+    assert plain == encode_offset(["e"], [RowPosition(1)])
+    assert decode_sizing(plain) == USUAL_SIZING
+    for sizing in (BlockSizing(0), BlockSizing(merge_runs=4), BlockSizing(1500, 2)):
+        offset = json.loads(json.dumps(encode_offset(["e"], [RowPosition(1)], sizing=sizing)))
+        assert offset["version"] == OFFSET_VERSION
+        assert decode_offset(offset, ["e"]) == [{"seq": 1}]
+        assert decode_sizing(offset) == sizing
+
+
+@pytest.mark.parametrize("facts", [[], None, {"merge_runs": None}, {"block_bytes": True}, {"x": 1}, {"merge_runs": -1}])
+def test_hostile_settings_of_blocks_are_refused(facts: Any) -> None:
+    with pytest.raises(OffsetError, match="blocks"):
+        decode_sizing({**encode_offset(["e"], [RowPosition(1)]), "blocks": facts})
 
 
 def test_what_is_known_of_delays_travels_and_needs_a_newer_version() -> None:

@@ -56,7 +56,7 @@ def test_a_topics_backlog_goes_up_to_the_end_though_the_planner_has_not_looked_s
     run.send("l", 1, 40, 1)
     assert run.step()
     end = run.micro.offset["backlog"]
-    assert run.micro.offset["version"] == 8
+    assert run.micro.offset["version"] == 11  # 8, but that its blocks are of another size than usual
     assert end["limited_by"] == "max_rows_per_batch"
     read = run.micro.offset["streams"]["l"]["partitions"]["0"]["at"]["seq"]
     of_l = end["streams"]["l"]

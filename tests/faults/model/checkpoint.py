@@ -37,7 +37,8 @@ class Checkpoint:
     ----------
     states : dict of (partition, version) to dict of cell to bytes
     kinds : dict of (partition, version) to object
-        The settings under which each version was written: under other settings the bytes may differ.
+        The settings under which each version was written, and those of the versions before it: under other settings the
+        bytes may differ.
     """
 
     retain: int

@@ -15,6 +15,7 @@ import json
 import random
 from collections import defaultdict
 from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -202,6 +203,7 @@ class Driver:
         world = self.world
         world.point("begin")
         state = dict(self.log.states.get((partition, batch), {}))
+        history = self.log.kinds.get((partition, batch))
         if batch and not state and cells:
             msg = f"version {batch} of partition {partition}"
             raise StateMissingError(msg)
@@ -225,7 +227,9 @@ class Driver:
             plan.layout_schedule,
             self.laid_out,
         )
-        kind = (plan.block_bytes, plan.retain_batches, plan.execution, *dealt, plan.wanted, plan.layout_schedule)
-        self.log.keep_state(partition, batch + 1, state, kind)
+        # The settings of blocks are the offset's, so they are the same for each attempt.
+        execution = replace(plan.execution, merge_runs=None)
+        kind = (plan.retain_batches, execution, *dealt, plan.wanted, plan.layout_schedule)
+        self.log.keep_state(partition, batch + 1, state, hash((repr(kind), history)))
         world.point("state kept")
         return reports
