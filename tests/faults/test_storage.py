@@ -191,4 +191,5 @@ def test_what_a_killed_writer_leaves_is_no_block(interrupted: Interrupted) -> No
     world.settle()
     assert os.path.exists(aside)  # `streamjoin vacuum` removes it
     assert not [text for text in violations(world) if "half" in text]
-    assert set(json.loads(world.checkpoint.offsets[max(world.checkpoint.offsets)])) == {"version", "streams", "layout"}
+    newest = max(world.checkpoint.offsets)
+    assert set(json.loads(world.checkpoint.offsets[newest])) == {"version", "streams", "layout", "blocks"}

@@ -239,7 +239,7 @@ def test_only_an_offset_with_partitions_has_the_new_version(tmp_path: Path) -> N
     run.put("a", (0, 1))
     run.put("", (0, 1))
     assert run.step()
-    assert run.micro.offset["version"] == 7 < OFFSET_VERSION
+    assert run.micro.offset["version"] == OFFSET_VERSION  # 7, but that its blocks are of another size than usual
     assert set(run.partitions()["a.csv"]) == {"number", "at", "time"}
 
 
