@@ -14,6 +14,7 @@ from streamjoin_ds.bench.engine.feeds import (
     WorkloadFeed,
     band1d,
     band2d,
+    band2d_counted,
     band2d_nearest,
     equal_keys,
     intervals,
@@ -34,6 +35,7 @@ __all__ = ["CASES", "Case", "Numbers", "make_case"]
 # What a run measured: rates and times by name. "matches" is compared with the peer's.
 Numbers = dict[str, float]
 
+_WIDE = 100  # bands in which each tuple has many partners
 _FILL_ROWS = 1 << 18  # tuples of each stream in a push while windows are filled
 
 
@@ -321,6 +323,8 @@ CASES: Mapping[str, Callable[[int, int], Case]] = {
     "band2d-full": lambda rows, threads: _Batches(band2d(rows, how="full"), 5_117, threads),
     "band2d-anti": lambda rows, threads: _Batches(band2d(rows, how="anti"), 5_117, threads),
     "band2d-nearest": lambda rows, threads: _Batches(band2d_nearest(rows), 51_170, threads),
+    "band2d-wide": lambda rows, threads: _Batches(band2d(rows, band=_WIDE), 5_117, threads),
+    "band2d-counted": lambda rows, threads: _Batches(band2d_counted(rows, _WIDE), 5_117, threads),
     "growing": lambda rows, threads: _Growing(band2d(rows), 1 << 13),
     "band1d": lambda rows, threads: _Batches(band1d(rows), 1 << 13, threads),
     "band1d-large": lambda rows, threads: _Batches(band1d(rows), 1 << 16, threads),

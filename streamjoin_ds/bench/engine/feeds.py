@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -130,20 +131,32 @@ def _feed(
 
 
 def band2d(
-    window_rows: int, tuples_per_second: float = 5_117.0, domain: int = 10_000, how: str = "inner"
+    window_rows: int, tuples_per_second: float = 5_117.0, domain: int = 10_000, how: str = "inner", band: int = 10
 ) -> WorkloadFeed:
     """Return CellJoin's and LLHJ's join (LLHJ, section 7.1), join attributes only: two bands of 10 on 10 000 values."""
     columns = {"x": pa.int32(), "y": pa.float32()}, {"a": pa.int32(), "b": pa.float32()}
-    on = "abs(r.x - s.a) <= 10 AND abs(r.y - s.b) <= 10"
+    on = f"abs(r.x - s.a) <= {band} AND abs(r.y - s.b) <= {band}"
     return _feed(columns, on, tuples_per_second, window_rows, dict.fromkeys("xyab", domain), how=how)
 
 
 def band2d_nearest(window_rows: int) -> WorkloadFeed:
     """Return the tuples of `band2d`, of which each of the first stream has the nearest partner in x and y alone."""
-    feed, apart = band2d(window_rows), "(r.x - s.a) * (r.x - s.a) + (r.y - s.b) * (r.y - s.b)"
+    apart = "(r.x - s.a) * (r.x - s.a) + (r.y - s.b) * (r.y - s.b)"
+    return _asking(band2d(window_rows), nearest=Nearest(by=apart))
+
+
+def band2d_counted(window_rows: int, band: int) -> WorkloadFeed:
+    """Return the tuples of `band2d`, in bands of this width, of which each of the first stream has a count of partners.
+
+    As in Spark, a tuple without a partner has no row.
+    """
+    return _asking(band2d(window_rows, band=band), reduce={"partners": "count(*)"})
+
+
+def _asking(feed: WorkloadFeed, **asked: Any) -> WorkloadFeed:
     join = feed.bound.join
-    nearest = Join(join.streams, join.predicates, join.window, nearest=Nearest(by=apart))
-    return replace(feed, bound=bind(nearest, {stream.name: stream.schema for stream in join.streams}))
+    bound = bind(Join(join.streams, join.predicates, join.window, **asked), {s.name: s.schema for s in join.streams})
+    return replace(feed, bound=bound)
 
 
 def band1d(window_rows: int, *, counted: bool = False) -> WorkloadFeed:
