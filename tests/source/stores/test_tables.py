@@ -64,6 +64,7 @@ def test_what_is_no_table_and_what_is_gone(s3: S3) -> None:
         list(feed(path).read(low, high, files=names))
 
 
+@pytest.mark.long  # clients try again for 15 seconds
 def test_a_line_that_breaks(s3: S3, tmp_path: Path) -> None:
     path = place("line")
     append(path, rows(500))
