@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 from streamjoin_ds.blocks import freeze_imports, reuse_freed_memory
 from streamjoin_ds.cell.aside_rows import AsideRows
 from streamjoin_ds.cell.cell_state import CellState
-from streamjoin_ds.cell.cell_tables import give_tables, table_blocks
+from streamjoin_ds.cell.cell_tables import give_tables, given_versions, table_blocks
 from streamjoin_ds.cell.cell_windows import CellWindows, opened_state
 from streamjoin_ds.engine.intake.lateness import StreamClock, low_watermark
 from streamjoin_ds.engine.window_join import WindowJoin
@@ -127,7 +127,8 @@ class Cell:
             for _ in range(self.streams)
         ]
         self.reports: list[FileReport] = []
-        self.versions: dict[str, TableVersion] = {}
+        # A row tells them where a source of our own has offsets that say them.
+        self.versions: dict[str, TableVersion] = given_versions(plan, task.batch_id) if plan.foreign else {}
         self.keys: list[tuple[int, str]] = []  # samples of keys, on their way to the driver
         self.backlog: dict[str, int | None] = {}  # on its way to Spark's progress; the driver reads the offset
         self.shipped_rows = 0  # tuples that were sent here to be joined, guests among them

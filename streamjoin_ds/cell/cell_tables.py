@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 
@@ -11,9 +12,10 @@ from streamjoin_ds.blocks import BlockStore
 from streamjoin_ds.engine.storage.table_windows import TableWindows
 from streamjoin_ds.engine.window_join import WindowJoin
 from streamjoin_ds.plan import Plan
+from streamjoin_ds.source.table_version import TableVersion, versions_from
 from streamjoin_ds.source.tables.table_versions import tables_folder
 
-__all__ = ["give_tables", "table_blocks"]
+__all__ = ["give_tables", "given_versions", "table_blocks"]
 
 _MOST_JOINS = 4  # joins whose tables a worker keeps sorted
 # A hint, which spares sorting the same rows in every batch: what is kept says of which blocks it is.
@@ -46,6 +48,12 @@ def give_tables(
             tables.use(name, [read(block)], block)
     for engine in engines:
         engine.tables = tables
+
+
+def given_versions(plan: Plan, batch_id: int) -> dict[str, TableVersion]:
+    """Return the versions that a batch over DataFrames joins: those of the last start before it was planned."""
+    told = [versions for first, versions in plan.given_tables if first <= batch_id]
+    return versions_from(json.loads(told[-1])) if told else {}
 
 
 def table_blocks(plan: Plan) -> Callable[[str], pa.Table]:

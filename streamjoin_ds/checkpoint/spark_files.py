@@ -70,12 +70,12 @@ class SparkFiles:
     def of(cls, checkpoint: Place, partitions: int) -> SparkFiles:
         """Return Spark's files in a checkpoint. Change nothing."""
         found = cls(checkpoint, partitions)
-        for number, path in _numbered(checkpoint / "offsets"):
+        for number, path in numbered(checkpoint / "offsets"):
             if found._is_whole(path, _is_offset):
                 found.offsets[number] = path.read_text()
             else:
                 found.torn_offsets.add(number)
-        for number, path in _numbered(checkpoint / "commits"):
+        for number, path in numbered(checkpoint / "commits"):
             (found.commits if found._is_whole(path, _is_commit) else found.torn_commits).add(number)
         metadata = checkpoint / "metadata"
         found.has_metadata = metadata.exists()
@@ -129,7 +129,7 @@ class SparkFiles:
         """Return the state's files that are not whole, among those after a version and those `has_state` looked at."""
         for partition in range(self.partitions):
             for suffix in ("delta", "snapshot"):
-                for number, path in _numbered(self._folder(partition), f".{suffix}"):
+                for number, path in numbered(self._folder(partition), f".{suffix}"):
                     if number > version:
                         self._is_state(path)
         return sorted(path for path, whole in self._state.items() if not whole)
@@ -140,7 +140,7 @@ class SparkFiles:
             path
             for partition in range(self.partitions)
             for suffix in ("delta", "snapshot")
-            for number, path in _numbered(self._folder(partition), f".{suffix}")
+            for number, path in numbered(self._folder(partition), f".{suffix}")
             if number > version
         ]
 
@@ -187,7 +187,7 @@ class SparkFiles:
         return True
 
 
-def _numbered(folder: Place, suffix: str = "") -> Iterator[tuple[int, Place]]:
+def numbered(folder: Place, suffix: str = "") -> Iterator[tuple[int, Place]]:
     if folder.is_dir():
         for path in folder.iterdir():
             stem = path.name.removesuffix(suffix) if suffix else path.name

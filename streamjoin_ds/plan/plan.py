@@ -58,6 +58,9 @@ class Plan:
     order_by : tuple of tuple of str
         For each stream of DataFrames the one or two columns that number its rows; empty where a row has none, and its
         number is a hash of its values.
+    given_tables : tuple of (int, str)
+        What frames of tables held at each start: the first batch that joins it, and the versions as JSON
+        (`versions_told`). Where the source has offsets, these say which version a batch joins, and there is one entry.
     execution : Execution
         Options of each cell's engine.
     state_root : str
@@ -102,6 +105,7 @@ class Plan:
     layout_kind: str = "grid"
     costs: tuple[tuple[str, float], ...] = ()
     order_by: tuple[tuple[str, ...], ...] = ()
+    given_tables: tuple[tuple[int, str], ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "spark_root", self.spark_root or self.block_root)
@@ -192,6 +196,7 @@ class Plan:
             "wanted": None if self.wanted is None else self.wanted.to_facts(),
             "costs": dict(self.costs),
             "order_by": self.order_by,
+            "given_tables": self.given_tables,
         }
         return json.dumps(facts, sort_keys=True, separators=(",", ":"))
 
@@ -208,6 +213,7 @@ class Plan:
         facts["wanted"] = None if wanted is None else layout_from_facts(wanted, streams)
         facts["costs"] = tuple(facts.get("costs", {}).items())
         facts["order_by"] = tuple(map(tuple, facts.get("order_by", ())))
+        facts["given_tables"] = tuple((first, versions) for first, versions in facts.get("given_tables", ()))
         facts["execution"] = Execution.from_facts(facts["execution"])
         return cls(**facts)
 

@@ -18,8 +18,9 @@ import pyarrow as pa
 from streamjoin_ds.errors import ColumnError, PredicateError, SqlSyntaxError, StreamJoinError
 from streamjoin_ds.request.request import Request, described_streams, requested
 from streamjoin_ds.request.tables import described_tables
-from streamjoin_ds.script.catalog import Catalog, table_name, watermark_of
+from streamjoin_ds.script.catalog import Catalog, watermark_of
 from streamjoin_ds.script.conditions import Conditions, Names, Term
+from streamjoin_ds.script.members import Members
 from streamjoin_ds.script.nearest import nearest_of, ranked_input, written_join
 from streamjoin_ds.script.options import TABLE_KEYS, facts_of, stream_facts
 from streamjoin_ds.script.reduction import reduction_of
@@ -53,8 +54,8 @@ class AskedJoin:
     ----------
     request : Request
         The join, its table and checkpoint, and the options of `StreamJoin.start`.
-    frames : mapping of stream name to DataFrame
-        Empty: the streams have sources.
+    frames : mapping of stream or table name to DataFrame
+        Of all streams or of none: they have sources then.
     order_by : mapping of stream name to list of str
         The columns that number the rows of frames.
     columns : tuple of str
@@ -65,6 +66,11 @@ class AskedJoin:
     frames: Mapping[str, DataFrame] = field(default_factory=dict)
     order_by: Mapping[str, list[str]] = field(default_factory=dict)
     columns: tuple[str, ...] = ()
+
+    @property
+    def is_over_frames(self) -> bool:
+        """Whether the streams are over DataFrames, and not only tables beside them."""
+        return any(name in self.frames for name in self.request.join.names)
 
 
 class Asked:
@@ -103,22 +109,14 @@ class Asked:
             alias: {} if made is None else stream_facts(text, made) for alias, made in self._made.items()
         }
         self._terms: list[Term] = []  # of the join that was made last
-        self._check_inputs()
+        created = [made.name for made in streams.values()]
+        parts = text, self._query, self._made, self._stream_facts, created
+        self._members = Members(*parts, is_moving=statement.table is not None)
 
     @property
     def needs_catalog(self) -> bool:
-        """Whether a stream of the query is a table or view of Spark."""
-        return any(self._table(one) is not None for one in self._inputs)
-
-    @property
-    def _inputs(self) -> list[Input]:
-        """The streams of the query, without its tables."""
-        return [one for one in self._query.inputs if one not in self._beside]
-
-    @property
-    def _beside(self) -> list[Input]:
-        """The tables of the query that CREATE TABLE made."""
-        return [one for one in self._query.inputs if (made := self._made[one.alias]) is not None and made.is_table]
+        """Whether a stream or table of the query is a table or view of Spark."""
+        return self._members.needs_catalog
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -138,8 +136,9 @@ class Asked:
         StreamJoinError
             It cannot be done; the error says where in the text it is asked for.
         """
-        frames = {} if catalog is None or not self.needs_catalog else self._frames(catalog)
-        streams, tables = self._streams(frames), self._tables()
+        found = self._members.resolved(catalog if self.needs_catalog else None)
+        frames = dict(found.frames)
+        streams, tables = self._streams(found.streams, frames), self._tables(found.tables)
         members: list[Stream | Table] = [*streams, *tables]
         schemas = Schemas(members, frames, self._inferred)
         names = Names([member.name for member in members], schemas.names, schemas.declared)
@@ -152,14 +151,16 @@ class Asked:
         selected, columns, calculated = select_list.selected(is_of_one=self._how in ("semi", "anti"))
         self._terms += calculated
         sources = [stream.source for stream in streams if stream.source is not None]
+        # SQL leaves no pair out: a tuple meets itself unless a condition says otherwise.
+        of_streams = [frames[stream.name] for stream in streams if stream.name in frames]
+        has_self = len(sources) > len({*map(str, sources)}) or _has_same(of_streams)
         join = self._located(
             lambda: StreamJoin(
                 streams,
                 predicates,
                 window,
                 selected,
-                # SQL leaves no pair out: a tuple meets itself unless a condition says otherwise.
-                include_self_pairs=len(sources) > len({*map(str, sources)}) or _has_same(frames),
+                include_self_pairs=has_self,
                 how=self._how,
                 nearest=nearest,
                 tables=tables,
@@ -226,66 +227,10 @@ class Asked:
 
     # Streams
 
-    def _check_inputs(self) -> None:
-        query, text = self._query, self._text
-        taken: dict[str, Input] = {}
-        for one in query.inputs:
-            if (one.how != "inner" or one.ranking is not None) and len(query.inputs) > 2:
-                words, span = written_join(text, one)
-                hint = "write JOIN, or two queries: the results of the first are a stream for the second"
-                raise text.refused(span, f"{words} needs two streams, and this query has more", hint, one.how)
-            if one.alias.casefold() in taken:
-                why = f"two streams of this query are named '{one.alias}'"
-                raise text.refused(one.span, why, "give each its own name: FROM e JOIN e AS f", one.alias)
-            taken[one.alias.casefold()] = one
-        if len(query.inputs) == 1:
-            hint = "a query joins two streams or more: FROM e JOIN w ON ..."
-            raise text.refused(query.inputs[0].span, "this query has one stream", hint)
-        for one in self._inputs:
-            given, made = self._stream_facts[one.alias], self._made[one.alias]
-            if made is None:
-                continue
-            if ("source" in given) == ("table" in given):
-                why = f"the stream {made.name} has {'both' if 'source' in given else 'neither'} source and table"
-                why = why if "source" in given else f"the stream {made.name} has neither source nor table"
-                hint = "WITH (source = 'a/path') reads files, WITH (table = 'name') a table or view of Spark"
-                raise text.refused(made.span, why, hint, made.name)
-            if "order_by" in given and "source" in given:
-                hint = "leave it out: the records of a source have an order"
-                raise text.refused(made.options["order_by"].span, "order_by is for tables and views", hint, "order_by")
-        tables = [one for one in self._inputs if self._table(one) is not None]
-        if tables and len(tables) < len(self._inputs):
-            other = next(one for one in self._inputs if one not in tables)
-            why = f"{tables[0].alias} is a table or view of Spark, and {other.alias} has a source"
-            hint = "all streams of a query come from sources, or all from Spark"
-            if self._made[tables[0].alias] is None:
-                why = f"there is no stream named '{'.'.join(tables[0].source)}', and {other.alias} has a source"
-                hint = f"write CREATE STREAM {tables[0].source[-1]} WITH (source = ...) before; {hint}"
-            raise text.refused(tables[0].span, why, hint, tables[0].alias)
-
-    def _table(self, one: Input) -> str | None:
-        """Return the name of the table or view that a stream is; None if it has a source."""
-        if self._made[one.alias] is None:
-            return table_name(one.source)
-        table: str | None = self._stream_facts[one.alias].get("table")
-        return table
-
-    def _frames(self, catalog: Catalog) -> dict[str, DataFrame]:
-        frames: dict[str, DataFrame] = {}
-        is_moving = self.statement.table is not None
-        known: dict[str, DataFrame] = {}
-        for one in self._inputs:
-            name = self._table(one)
-            assert name is not None, "all streams are tables, or none"
-            if name not in known:
-                known[name] = self._located(lambda name=name: catalog.frame(name, is_moving=is_moving), one.span)  # type: ignore[misc]
-            frames[one.alias] = known[name]
-        return frames
-
-    def _streams(self, frames: dict[str, DataFrame]) -> list[Stream]:
+    def _streams(self, inputs: Sequence[Input], frames: dict[str, DataFrame]) -> list[Stream]:
         """Return the streams; a frame's watermark tells its event time and delay, where nothing else does."""
         tables: dict[str, dict[str, Any]] = {}
-        for one in self._inputs:
+        for one in inputs:
             given = {key: value for key, value in self._stream_facts[one.alias].items() if key not in TABLE_KEYS}
             marked = watermark_of(frames[one.alias]) if one.alias in frames else None
             if marked is not None:
@@ -293,7 +238,7 @@ class Asked:
             tables[one.alias] = given
             self._check_stream(one, given)
         streams = self._located(lambda: described_streams(tables, self._facts, self._flags))
-        for stream, one in zip(streams, self._inputs, strict=True):
+        for stream, one in zip(streams, inputs, strict=True):
             frame = frames.get(stream.name)
             if frame is None:
                 continue
@@ -309,9 +254,10 @@ class Asked:
                 frames[stream.name] = frame.withWatermark(stream.time, delay)
         return streams
 
-    def _tables(self) -> list[Table]:
+    def _tables(self, inputs: Sequence[Input]) -> list[Table]:
         """Return the tables that are joined beside the streams."""
-        given = {one.alias: self._stream_facts[one.alias] for one in self._beside}
+        facts = {one.alias: self._stream_facts[one.alias] for one in inputs}
+        given = {name: {key: of[key] for key in of if key not in TABLE_KEYS} for name, of in facts.items()}
         return self._located(lambda: described_tables(given, self._facts, self._flags))
 
     def _inferred(self, member: Stream | Table) -> pa.Schema:
@@ -415,8 +361,7 @@ def _named_as_created(one: Input, streams: Mapping[str, StreamStatement]) -> Inp
     return one if made is None else replace(one, alias=made.name)
 
 
-def _has_same(frames: Mapping[str, DataFrame]) -> bool:
-    given = list(frames.values())
+def _has_same(given: Sequence[DataFrame]) -> bool:
     return any(one is other for place, one in enumerate(given) for other in given[place + 1 :])
 
 

@@ -37,7 +37,11 @@ class Catalog:
         except PySparkException:  # no name of a table, or a catalog that is not there
             return False
 
-    def frame(self, name: str, *, is_moving: bool) -> DataFrame:
+    def is_view(self, name: str) -> bool:
+        """Whether a table or view is a view."""
+        return self._spark.catalog.getTable(name).tableType in ("VIEW", "TEMPORARY")
+
+    def frame(self, name: str, *, is_moving: bool, created: Sequence[str] = ()) -> DataFrame:
         """Return a table or view as a DataFrame.
 
         Parameters
@@ -46,6 +50,8 @@ class Catalog:
             As Spark reads it: ``db.readings``.
         is_moving : bool
             Whether it must be streaming. A table is then read as a stream.
+        created : sequence of str
+            The names of streams and tables that the text created, for the error's hint.
 
         Raises
         ------
@@ -55,14 +61,14 @@ class Catalog:
             It must be streaming, and is a view over static data.
         """
         if not self.has(name):
-            known = [table.name for table in self._spark.catalog.listTables()]
+            known = [*created, *(table.name for table in self._spark.catalog.listTables())]
             msg = f"there is no stream, table or view named '{name}'"
-            hint = "CREATE STREAM makes a stream; " + names_hint(name, known, "tables and views of Spark are")
+            hint = "CREATE STREAM makes a stream; " + names_hint(name, known, "there are")
             raise TableError(msg, name=name, hint=hint)
         frame = self._spark.table(name)
         if frame.isStreaming or not is_moving:
             return frame
-        if self._spark.catalog.getTable(name).tableType in ("VIEW", "TEMPORARY"):
+        if self.is_view(name):
             msg = f"the view {name} is over static data, and INSERT needs streams"
             hint = "make it of spark.readStream; or leave INSERT INTO out: SELECT alone gives a DataFrame"
             raise ArgumentError(msg, name=name, hint=hint)

@@ -74,7 +74,7 @@ def facts_of(text: SqlText, options: Mapping[str, Option], *, is_with: Mapping[s
 def stream_facts(text: SqlText, statement: StreamStatement) -> dict[str, Any]:
     """Return the options of a stream as the keys of its table in the TOML file, and those of `TABLE_KEYS`.
 
-    A table beside streams has the keys of its table in the file, and must have a source.
+    A table beside streams has the keys of its table in the file, or is one of Spark's catalog (``table``).
 
     Raises
     ------
@@ -82,10 +82,17 @@ def stream_facts(text: SqlText, statement: StreamStatement) -> dict[str, Any]:
         An option is unknown, or of another kind; the error says where it stands.
     """
     facts: dict[str, Any] = {}
-    keys, what = ({**STREAM_KEYS, **TABLE_KEYS}, "stream") if not statement.is_table else (BESIDE_KEYS, "table")
-    if statement.is_table and "source" not in statement.options:
+    keys, what = {**STREAM_KEYS, **TABLE_KEYS}, "stream"
+    if statement.is_table:
+        keys, what = {**BESIDE_KEYS, "table": TABLE_KEYS["table"]}, "table"
+    if statement.is_table and {"source", "table"} <= statement.options.keys():
+        why = f"the table {statement.name} has both source and table"
+        raise text.refused(statement.options["table"].span, why, "leave one of the two out", statement.name)
+    if statement.is_table and not {"source", "table"} & statement.options.keys():
         why = f"the table {statement.name} has no source: a table of results is made by INSERT INTO"
-        hint = "WITH (source = 'a/path') is a Delta table or a file, whose rows are joined beside streams"
+        hint = (
+            "WITH (source = 'a/path') is a Delta table or a file beside streams, WITH (table = 'name') one of Spark's"
+        )
         raise text.refused(statement.span, why, hint, statement.name)
     for name, option in statement.options.items():
         if name == "schema":

@@ -18,8 +18,8 @@ from streamjoin_ds.script.reader import statements
 from streamjoin_ds.script.sql_text import SqlText
 from streamjoin_ds.script.statements import Explained, Option, StreamStatement
 from streamjoin_ds.spec import bind
-from streamjoin_ds.spec.members import refuse_tables
 from streamjoin_ds.stream.frame_grid import default_layout
+from streamjoin_ds.stream.frame_tables import table_frames
 from streamjoin_ds.stream.frames import check_frames, over_frames
 
 if TYPE_CHECKING:
@@ -49,9 +49,10 @@ class Step:
         joined = self.asked.joined(catalog)
         options = {key: value for key, value in joined.request.run.items() if key in (*EXPLAINED, "source_options")}
         try:
-            if joined.frames:
+            if joined.is_over_frames:
                 return _plan_over_frames(joined, options)
-            return joined.request.join.explain(**({"exchange": "auto"} | options))
+            frames = {"frames": joined.frames} if joined.frames else {}
+            return joined.request.join.explain(**({"exchange": "auto"} | options | frames))
         except StreamJoinError as error:
             raise self.asked.named(error) from None
 
@@ -66,7 +67,7 @@ class Step:
         statement, facts = self.asked.statement, self.asked.facts
         if statement.table is None:
             joined = self.asked.joined(catalog)
-            if not joined.frames:
+            if not joined.is_over_frames:
                 hint = "write INSERT INTO table SELECT ...; SELECT alone is over tables and views of Spark"
                 why = "this query is over sources, and does not say where its results go"
                 raise self.asked.refused(why, hint)
@@ -85,7 +86,8 @@ class Step:
     def start(self, spark: SparkSession, joined: AskedJoin) -> StreamingQuery:
         """Start the query of an INSERT."""
         request = joined.request
-        over: dict[str, Any] = {"frames": joined.frames, "order_by": joined.order_by or None} if joined.frames else {}
+        over: dict[str, Any] = {"frames": joined.frames} if joined.frames else {}
+        over |= {"order_by": joined.order_by or None} if joined.is_over_frames else {}
         assert request.to is not None, "it was checked"
         assert request.checkpoint is not None, "it was checked"
         try:
@@ -265,10 +267,12 @@ def sql(spark: SparkSession, text: str) -> list[StreamingQuery | DataFrame | str
 def _plan_over_frames(joined: AskedJoin, options: Mapping[str, Any]) -> str:
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    refuse_tables(joined.request.join, "a query over tables and views of Spark", "give the streams sources")
-    check_frames(joined.request.join, joined.frames)
+    join = joined.request.join
+    beside = table_frames(join, joined.frames)
+    frames = {name: frame for name, frame in joined.frames.items() if name not in beside}
+    check_frames(join, frames)
     schemas = {name: to_arrow_schema(frame.schema, timezone="UTC") for name, frame in joined.frames.items()}
-    bound = bind(over_frames(joined.request.join, joined.frames), schemas)
+    bound = bind(over_frames(join, frames), schemas)
     asked = AskedLayout.parse(options.get("layout", "auto"), len(bound.names))
     asked.check(bound)
     layout = asked.grid or default_layout(options.get("cells", 2), bound)

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from streamjoin_ds.errors import ArgumentError, WindowError
-from streamjoin_ds.spec.join_parts import JoinParts
 from streamjoin_ds.spec.stream import Stream
 from streamjoin_ds.spec.table import Table
 from streamjoin_ds.spec.window import WindowKind
 
-__all__ = ["check_members", "check_nearest_beside", "check_window", "refuse_tables"]
+__all__ = ["check_members", "check_nearest_beside", "check_window"]
 
 
 def check_members(streams: Sequence[Stream], tables: Sequence[object], most: int) -> None:
@@ -66,17 +65,3 @@ def check_window(streams: Sequence[Stream], window: WindowKind) -> None:
     if len(streams) == 1 and (window.kind != "time" or window.extent(0)):
         msg = f"a window is between two streams, and {streams[0].name} is the only one"
         raise WindowError(msg, name="window", hint="leave it out: rows of a table have no event time")
-
-
-def refuse_tables(join: JoinParts, where: str, hint: str) -> None:
-    """Refuse a join that has tables, where there can be none.
-
-    Raises
-    ------
-    ArgumentError
-        The error names the first table.
-    """
-    if join.tables:
-        name = join.tables[0].name
-        msg = f"table {name} is beside streams, which {where} does not have yet"
-        raise ArgumentError(msg, name=name, hint=hint)

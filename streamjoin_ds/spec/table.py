@@ -33,7 +33,8 @@ class Table:
     source : str or None
         A Delta table, whose newest version is joined, or a file (Parquet, CSV, JSON lines), whose bytes are its
         version. A file is replaced by renaming another one onto it: one that is written in place may be read half
-        written. None if the caller hands over the rows: `JoinEngine.use_table`, `StreamJoin.dataframe`.
+        written. None if the caller hands over the rows: `JoinEngine.use_table`, frames of `StreamJoin.start` and
+        `StreamJoin.dataframe`.
     refresh : str or timedelta
         A new version is looked for when a batch is planned and the last look is at least so long ago. "0s": at each
         batch. It may differ at each restart.
@@ -61,7 +62,7 @@ class Table:
         source = os.fspath(self.source) if isinstance(self.source, os.PathLike) else self.source
         if source is not None and (not isinstance(source, str) or not source):
             msg = f"the source of table {self.name} is no path"
-            hint = "a Delta table or a file; hand a frame over: use_table(...), or dataframe({...}) with source=None"
+            hint = "a Delta table or a file; to hand rows over: use_table(...), or frames={...} with source=None"
             raise ArgumentError(msg, name=self.name, hint=hint)
         object.__setattr__(self, "source", source)
         object.__setattr__(self, "refresh", duration_text(duration_us(self.refresh, f"refresh of {self.name}")))

@@ -12,13 +12,17 @@ watermark at the batch's start (ARCHITECTURE.md, "Late").
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import reduce
 from typing import TYPE_CHECKING, TypeAlias
 
+from streamjoin_ds.blocks import BlockStore
 from streamjoin_ds.blocks.place import Place
 from streamjoin_ds.cell.cell_costs import measured_costs
 from streamjoin_ds.cell.cell_windows import RETAIN_KEY, check_execution
+from streamjoin_ds.checkpoint.given_tables import given_before, note_given
 from streamjoin_ds.checkpoint.identity import CheckpointIdentity
 from streamjoin_ds.checkpoint.location import checkpoint_place
 from streamjoin_ds.checkpoint.lock import driving
@@ -27,13 +31,16 @@ from streamjoin_ds.errors import ArgumentError, ColumnError, LayoutError
 from streamjoin_ds.exchange import pack_frame
 from streamjoin_ds.plan import AskedLayout, Plan
 from streamjoin_ds.sink.tables import TableSet
+from streamjoin_ds.source.table_version import versions_from
+from streamjoin_ds.source.tables.table_versions import tables_folder
 from streamjoin_ds.spark.session import note_join
 from streamjoin_ds.spec import Join, bind
 from streamjoin_ds.spec.columns import names_hint
-from streamjoin_ds.spec.members import refuse_tables
 from streamjoin_ds.stream.commit import committer_for, forget_committer
+from streamjoin_ds.stream.frame_tables import kept_tables, table_frames
 from streamjoin_ds.stream.frames import check_frames, over_frames, packed_frame
-from streamjoin_ds.stream.query import QueryOptions, cells_of, first_layout, query_over, ways_of
+from streamjoin_ds.stream.query import cells_of, check_table_blocks, first_layout, query_over, ways_of
+from streamjoin_ds.stream.query_options import QueryOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -57,23 +64,26 @@ def start_over_frames(
 ) -> StreamingQuery:
     """Start the join over DataFrames as a streaming query; see `StreamJoin.start`."""
     folder = checkpoint_place(checkpoint)
-    hint = "give start() sources of this package, or use dataframe(), which takes static frames for tables"
-    refuse_tables(join, "start(frames=...)", hint)
+    beside = table_frames(join, frames)
+    frames = {name: frame for name, frame in frames.items() if name not in beside}
     _check_options(join, options)
     check_frames(join, frames)
     static = [name for name, frame in frames.items() if not frame.isStreaming]
     if static:
         msg = f"the frame of {static[0]} is static, and start() needs streaming ones"
-        raise ArgumentError(msg, name=static[0], hint="read it with spark.readStream, or use dataframe()")
+        raise ArgumentError(
+            msg, name=static[0], hint="read it with spark.readStream, make it a Table, or use dataframe()"
+        )
     numbered = _order_by(join, frames, order_by)
     over = over_frames(join, frames)
     _check_selves(over, numbered)
-    plan = _plan(over, spark, frames, numbered, TableSet(to).root, folder, options)
+    plan = _plan(over, spark, {**frames, **beside}, numbered, TableSet(to).root, folder, options)
     lock = driving(folder, take_over=options.take_over)
     try:
         if not lock.is_driven:
             note_table(folder, plan.table_root)
             forget_committer(plan)
+        plan = _given(plan, folder, beside, is_driven=lock.is_driven)
         committer_for(plan)  # makes the tables, or refuses them, before anything runs
         exchanged = reduce(
             lambda left, right: left.union(right),
@@ -89,6 +99,23 @@ def start_over_frames(
     lock.hold_while(query)
     note_join()
     return query
+
+
+def _given(plan: Plan, checkpoint: Place, beside: Mapping[str, DataFrame], *, is_driven: bool) -> Plan:
+    """Return the plan with the rows that the tables' frames have now, for the batches that are not planned yet.
+
+    While a query of this process drives the checkpoint, its batches go on with what they have.
+    """
+    if not beside:
+        return plan
+    given = given_before(checkpoint)
+    if not (is_driven and given):
+        versions = kept_tables(plan, beside)
+        given = note_given(checkpoint, given, versions, plan.retain_batches, durable=plan.durable)
+        kept = {version.block for _, text in given for version in versions_from(json.loads(text)).values()}
+        store = BlockStore(tables_folder(plan.block_root))
+        store.remove([name for name in store.names() if name not in kept])
+    return replace(plan, given_tables=given)
 
 
 def _check_options(join: Join, options: QueryOptions) -> None:
@@ -193,6 +220,7 @@ def _plan(
         identity = CheckpointIdentity.create(checkpoint, bound, layout, layout.cells, order_by)
     _check_kept(identity, asked, options)
     _, state_root = ways_of(spark, checkpoint, table_root, "packed")
+    check_table_blocks(join, state_root)
     return Plan(
         bound,
         identity.layout,

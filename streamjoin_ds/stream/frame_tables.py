@@ -1,33 +1,107 @@
-"""Static DataFrames as tables beside streams: read once, and sent to the workers with the function of a cell."""
+"""Static DataFrames as tables beside streams: read at each start, and sent to the workers.
+
+::
+
+    start()      rows ─► a block, tables/<table>/frame-<checksum> ─► its name, in the plan ─► offset, or `given_tables`
+    dataframe()  rows ─► the function of a cell
+"""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from streamjoin_ds.blocks import pack, unpack
+from streamjoin_ds.blocks import BlockStore, pack, unpack
 from streamjoin_ds.blocks.block import checksum
 from streamjoin_ds.cell.cell_tables import give_tables
 from streamjoin_ds.engine.window_join import WindowJoin
 from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.plan import Plan
+from streamjoin_ds.source.table_version import TableVersion
+from streamjoin_ds.source.tables.table_versions import tables_folder
 from streamjoin_ds.spec import BoundJoin, Join
-from streamjoin_ds.spec.table import DEFAULT_REFRESH
+from streamjoin_ds.spec.columns import names_hint
+from streamjoin_ds.spec.table import DEFAULT_REFRESH, Table
 from streamjoin_ds.spec.table_rows import table_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["FrameTables", "table_frames"]
+__all__ = ["Beside", "FrameTables", "kept_tables", "of_frames", "table_frames"]
+
+_log = logging.getLogger(__name__)
 
 _MOST_BYTES = 256 << 20  # of all tables of a join; more should lie in blocks that workers map, as those of `start` do
 
 
+@dataclass(frozen=True)
+class Beside:
+    """A join whose streams have sources, and frames of its tables.
+
+    Attributes
+    ----------
+    join : Join
+        The tables over frames have the columns of these.
+    frames : mapping of str to DataFrame
+    """
+
+    join: Join
+    frames: Mapping[str, DataFrame]
+
+
+def of_frames(join: Join, frames: Mapping[str, DataFrame]) -> Beside:
+    """Return a join whose streams have sources, with frames of those tables that have none.
+
+    Raises
+    ------
+    ArgumentError
+        A frame is of no table, or streaming; a table with a frame has a source, or an option of one.
+    """
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    names = [table.name for table in join.tables]
+    for name in frames:
+        if name not in names:
+            msg = f"there is a frame of {name}, which is no table of the join"
+            hint = "give a frame for each stream, or for none; " + names_hint(name, names, "its tables are")
+            raise ArgumentError(msg, name=name, hint=hint)
+    given = [table for table in join.tables if table.name in frames]
+    for table in given:
+        _check_frame(table, frames[table.name])
+    tables = [
+        replace(table, schema=to_arrow_schema(frames[table.name].schema, timezone="UTC"))
+        if table in given and table.schema is None
+        else table
+        for table in join.tables
+    ]
+    return Beside(join.with_streams(join.streams, tables), dict(frames)) if given else Beside(join, {})
+
+
+def kept_tables(plan: Plan, frames: Mapping[str, DataFrame]) -> dict[str, TableVersion]:
+    """Write the rows that frames have now as blocks of the checkpoint. Return their versions.
+
+    Raises
+    ------
+    SchemaDriftError, ColumnError
+        A value does not fit, or a time is out of range; a column is missing.
+    BlockWriteError
+    """
+    store, found = BlockStore(tables_folder(plan.block_root), durable=plan.durable), {}
+    for name, frame in frames.items():
+        rows = table_rows(plan.bound, plan.bound.member_names.index(name), frame.toArrow())
+        ref = store.write(f"{name}/frame", pa.Table.from_batches([rows]), {"table": name})
+        digest = ref.name.rpartition("-")[2].partition(".")[0]
+        found[name] = TableVersion(digest, ref.name, ref.rows)
+        _log.info("table %s: %d rows of its frame are joined from the next batch on", name, ref.rows)
+    return found
+
+
 def table_frames(join: Join, frames: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
-    """Return the frames of a join's tables.
+    """Return the frames of a join's tables, whose streams have frames too.
 
     Raises
     ------
@@ -36,21 +110,30 @@ def table_frames(join: Join, frames: Mapping[str, DataFrame]) -> dict[str, DataF
     """
     found = {}
     for table in join.tables:
-        if table.source is not None:
-            msg = f"table {table.name} has a source, and dataframe() is given the rows"
-            raise ArgumentError(msg, name=table.name, hint="leave the source out and give a frame, or use start()")
-        for option, is_given in (("refresh", table.refresh != DEFAULT_REFRESH), ("format", table.format != "auto")):
-            if is_given:
-                msg = f"table {table.name} has {option}, and dataframe() is given the rows, once"
-                raise ArgumentError(msg, name=option, hint="leave it out, or use start() with the table's path")
         if table.name not in frames:
+            if table.source is not None:
+                msg = f"table {table.name} has a source, and the streams have frames"
+                hint = "leave the source out and give a frame of it: spark.read; or give the streams sources"
+                raise ArgumentError(msg, name=table.name, hint=hint)
             msg = f"there is no frame for table {table.name}"
             raise ArgumentError(msg, name=table.name, hint="give a static frame: spark.read")
-        if frames[table.name].isStreaming:
-            msg = f"the frame of table {table.name} is streaming"
-            raise ArgumentError(msg, name=table.name, hint="read it with spark.read, or make it a Stream of the join")
         found[table.name] = frames[table.name]
+        _check_frame(table, frames[table.name])
     return found
+
+
+def _check_frame(table: Table, frame: DataFrame) -> None:
+    if table.source is not None:
+        msg = f"table {table.name} has a source, and a frame is given for it"
+        raise ArgumentError(msg, name=table.name, hint="leave one of the two out")
+    for option, is_given in (("refresh", table.refresh != DEFAULT_REFRESH), ("format", table.format != "auto")):
+        if is_given:
+            msg = f"table {table.name} has {option}, and its frame is read once, at a start"
+            hint = "leave it out, or give the table a path, beside streams that have sources"
+            raise ArgumentError(msg, name=option, hint=hint)
+    if frame.isStreaming:
+        msg = f"the frame of table {table.name} is streaming"
+        raise ArgumentError(msg, name=table.name, hint="read it with spark.read, or make it a Stream of the join")
 
 
 @dataclass(frozen=True)

@@ -126,8 +126,9 @@ class StreamJoin(Join):
             Whether to take a checkpoint from a driver that still holds it but no longer works: it is stopped, or cut
             off. If that driver wakes up, it is refused by name. False: a checkpoint that another driver holds is
             refused.
-        frames : mapping of stream name to DataFrame, optional
-            Streaming DataFrames in place of sources: one for each stream, whose streams have no source. See the notes.
+        frames : mapping of stream or table name to DataFrame, optional
+            Streaming DataFrames in place of sources: one for each stream, whose streams have no source, or for none.
+            Static ones in place of the tables' sources, which are read here, once. See the notes.
         order_by : str, sequence of str, or mapping of stream name to them, optional
             With `frames`: the columns of whole numbers, at least 0, that number a stream's rows. One is the row's
             number in the stream. Of two the first is a partition's number and the second the row's in it
@@ -160,8 +161,13 @@ class StreamJoin(Join):
         `start`, each batch once. What needs an order, or plans batches, is refused by name: count windows,
         `idle_timeout`, `max_ahead`, `partition_by`, `max_rows_per_batch`, `max_delay`, `source_options`. The layout and
         the number of cells stay those of the first start, and ``streamjoin repair`` does not mend such a checkpoint.
+
+        *Static DataFrames.* A table's frame is read at each start, and its rows are kept under the checkpoint. Batches
+        that were not planned before join them. A batch that is done again joins what it joined, whatever the frame has
+        by then.
         """
-        from streamjoin_ds.stream.query import QueryOptions, start
+        from streamjoin_ds.stream.query import start
+        from streamjoin_ds.stream.query_options import QueryOptions
 
         options = QueryOptions(
             available_now,
@@ -176,14 +182,14 @@ class StreamJoin(Join):
             take_over,
             cells,
         )
-        if frames is not None:
+        if frames is not None and not _is_beside(self, frames):
             from streamjoin_ds.stream.frame_query import start_over_frames
 
             return start_over_frames(self, spark, frames, order_by, fspath(to), fspath(checkpoint), options)
         if order_by is not None:
             msg = "order_by is for frames, and there are none"
             raise ArgumentError(msg, name="order_by", hint="leave it out, or give frames")
-        return start(self, spark, fspath(to), fspath(checkpoint), options)
+        return start(self, spark, fspath(to), fspath(checkpoint), options, frames)
 
     def dataframe(
         self,
@@ -262,7 +268,7 @@ class StreamJoin(Join):
         punctuation           none                                 in the commit of the results
         delay                 that of the frame's watermark        the stream's own
         numbers               a hash of the row                    that, or columns (``order_by``)
-        static frames         yes                                  no
+        static frames         yes                                  of tables alone
         ====================  ===================================  ==================================
 
         *Speed.* Tuples cross the JVM as rows (about 1.3 M/s on two cores); sources of this package are the fast way.
@@ -288,6 +294,7 @@ class StreamJoin(Join):
         source_options: Mapping[str, str] | None = None,
         durable: bool = True,
         max_delay: str | None = None,
+        frames: Mapping[str, DataFrame] | None = None,
     ) -> str:
         """Return the plan of a new checkpoint in words, with the three best layouts; start no Spark.
 
@@ -299,11 +306,14 @@ class StreamJoin(Join):
             The number of cells for which a layout is chosen if no `layout` is given; 2 by default.
         rates : mapping of str to float, optional
             Tuples a second by stream, to see the layout that would be chosen for them; they win over each stream's own.
+        frames : mapping of table name to DataFrame, optional
+            Those of tables without a source. Only their columns are looked at.
         """
         from streamjoin_ds.plan import Load, attributes_of
         from streamjoin_ds.plan.explain import explain
         from streamjoin_ds.source.sampled_keys import sampled_keys
         from streamjoin_ds.stream.bound_sources import bound_join
+        from streamjoin_ds.stream.frame_tables import of_frames
         from streamjoin_ds.stream.known_rates import known_rates
         from streamjoin_ds.stream.query import planned
         from streamjoin_ds.stream.sensor_options import checked_reader_options
@@ -311,10 +321,15 @@ class StreamJoin(Join):
         execution = Execution(kernel, threads, pin, index, order, merge_runs)
         bounds = {} if max_delay is None else {"max_delay": max_delay}
         reading = checked_reader_options({**(source_options or {}), **bounds})
-        bound = bound_join(self)
+        bound = bound_join(of_frames(self, frames).join if frames else self)
         known = known_rates(bound, rates)
         load = Load.of_join(bound, known.per_s)
         plan = planned(bound, load, layout=layout, cells=cells, exchange=exchange, execution=execution, durable=durable)
         attributes = attributes_of(bound) if plan.layout_kind != "grid" and plan.cells > 1 else []
         keys = sampled_keys(bound, attributes, plan.cells) if attributes else None
         return explain(plan, load, known.origins if known.are_known else (), reading, keys)
+
+
+def _is_beside(join: Join, frames: Mapping[str, DataFrame]) -> bool:
+    """Whether frames are of tables alone, so that the streams have sources."""
+    return bool(frames and join.tables) and not set(frames) & set(join.names)

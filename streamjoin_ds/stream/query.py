@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import logging
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ from streamjoin_ds.blocks.place import Place, place_of
 from streamjoin_ds.cell.cell import REPORT_DDL, STATE_DDL, CellFunction
 from streamjoin_ds.cell.cell_costs import measured_costs
 from streamjoin_ds.cell.cell_windows import RETAIN_KEY, blocks_folder, check_execution
+from streamjoin_ds.checkpoint.given_tables import sole_entry
 from streamjoin_ds.checkpoint.identity import CheckpointIdentity
 from streamjoin_ds.checkpoint.location import checkpoint_place
 from streamjoin_ds.checkpoint.lock import driving
@@ -25,7 +26,6 @@ from streamjoin_ds.errors import ArgumentError, LayoutError, TableError
 from streamjoin_ds.exchange import exchange_folder
 from streamjoin_ds.plan import (
     DEFAULT_EXECUTION,
-    EXCHANGES,
     MAX_CELLS,
     AskedLayout,
     CellLayout,
@@ -48,17 +48,18 @@ from streamjoin_ds.spark.visibility import seen_by_workers
 from streamjoin_ds.spec import BoundJoin, Join, bind, duration_us
 from streamjoin_ds.stream.bound_sources import bound_join, first_seen, located
 from streamjoin_ds.stream.commit import BatchCommit, committer_for, forget_committer
+from streamjoin_ds.stream.frame_tables import kept_tables, of_frames
 from streamjoin_ds.stream.known_rates import known_rates
 from streamjoin_ds.stream.observed import observed
-from streamjoin_ds.stream.sensor_options import checked_reader_options
+from streamjoin_ds.stream.query_options import QueryOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
 __all__ = [
-    "QueryOptions",
     "cells_of",
+    "check_table_blocks",
     "first_layout",
     "planned",
     "query_over",
@@ -69,60 +70,6 @@ __all__ = [
 _log = logging.getLogger(__name__)
 
 _DEFAULT_CELLS = 2  # cells of a plan that is only shown, where neither a layout nor a number is given
-
-
-@dataclass(frozen=True, slots=True)
-class QueryOptions:
-    """How to run a join; no option changes a row of its result. `StreamJoin.start` says what each one means."""
-
-    available_now: bool = False
-    trigger: str | None = None
-    max_rows_per_batch: int | None = None
-    max_delay: str | None = None
-    layout: str = "auto"
-    exchange: str = "auto"
-    execution: Execution = DEFAULT_EXECUTION
-    source_options: tuple[tuple[str, str], ...] = ()
-    durable: bool = True
-    take_over: bool = False
-    cells: int | None = None
-
-    def __post_init__(self) -> None:
-        for name in ("durable", "take_over"):
-            if not isinstance(getattr(self, name), bool):
-                msg = f"{name} is not true or false"
-                raise ArgumentError(msg, name=name, hint="give true or false, or leave it out")
-        if self.exchange not in ("auto", *EXCHANGES):
-            msg = "exchange is not a known way from the source to the cells"
-            raise ArgumentError(msg, name="exchange", hint=f"one of auto, {', '.join(EXCHANGES)}")
-        if self.max_rows_per_batch is not None and self.max_rows_per_batch < 1:
-            msg = "max_rows_per_batch must be at least 1"
-            raise ArgumentError(msg, name="max_rows_per_batch", hint="for example 50000; the default is 1000000")
-        if self.cells is not None and (type(self.cells) is not int or not 1 <= self.cells <= MAX_CELLS):
-            msg = f"cells is not a whole number from 1 to {MAX_CELLS}"
-            raise ArgumentError(
-                msg, name="cells", hint="about one for each core; if it is left out, the number of cores decides"
-            )
-        if self.available_now and self.trigger is not None:
-            msg = "available_now and trigger exclude each other"
-            raise ArgumentError(
-                msg,
-                name="trigger",
-                hint="give one: available_now reads what is there and then stops, a trigger goes on",
-            )
-        if self.trigger is not None:
-            duration_us(self.trigger, "trigger")
-        if self.max_delay is not None:
-            _check_delay(max_delay_us(self.max_delay), self.trigger)
-        object.__setattr__(self, "source_options", tuple(checked_reader_options(dict(self.source_options)).items()))
-
-
-def _check_delay(bound_us: int, trigger: str | None) -> None:
-    if trigger is not None and duration_us(trigger, "trigger") >= bound_us:
-        msg = "trigger is not shorter than max_delay: a tuple may wait that long before its batch begins"
-        raise ArgumentError(
-            msg, name="max_delay", hint="give a shorter trigger, or none: the next batch then follows at once"
-        )
 
 
 def planned(
@@ -149,13 +96,22 @@ def planned(
     )  # fmt: skip
 
 
-def start(join: Join, spark: SparkSession, to: str, checkpoint: str, options: QueryOptions) -> StreamingQuery:
-    """Start the join as a streaming query; see `StreamJoin.start`."""
+def start(
+    join: Join,
+    spark: SparkSession,
+    to: str,
+    checkpoint: str,
+    options: QueryOptions,
+    frames: Mapping[str, DataFrame] | None = None,
+) -> StreamingQuery:
+    """Start the join as a streaming query; see `StreamJoin.start`. `frames` are of its tables."""
     folder = checkpoint_place(checkpoint)
-    plan = _plan(located(join), spark, TableSet(to).root, folder, options)
+    beside = of_frames(join, frames or {})
+    plan = _plan(located(beside.join), spark, TableSet(to).root, folder, options)
     lock = driving(folder, take_over=options.take_over)
     try:
         plan, cuts = (_as_driven(plan), []) if lock.is_driven else _recovered(plan)
+        plan = replace(plan, given_tables=sole_entry(kept_tables(plan, beside.frames)))
         query = _started(spark, plan, options, cuts)
     except BaseException:
         lock.give_up()
@@ -254,9 +210,7 @@ def _plan(join: Join, spark: SparkSession, table_root: str, checkpoint: Place, o
         wanted = given or (None if keeps else first_layout(bound, cells, asked.kind))
     kept = identity.layout if bound.decided else given
     exchange, state_root = ways_of(spark, checkpoint, table_root, options.exchange)
-    if join.tables and not state_root:
-        msg = f"a worker does not see the checkpoint's folder, where the versions of table {join.tables[0].name} lie"
-        raise ArgumentError(msg, name=join.tables[0].name, hint="give a checkpoint that all workers see")
+    check_table_blocks(join, state_root)
     return Plan(
         bound,  # not the recorded join: the same join may find its input in another place now
         identity.layout,
@@ -274,6 +228,18 @@ def _plan(join: Join, spark: SparkSession, table_root: str, checkpoint: Place, o
         layout_kind="grid" if bound.decided else asked.kind,
         costs=measured_costs(bound, options.execution, state_root),
     )
+
+
+def check_table_blocks(join: Join, state_root: str) -> None:
+    """Refuse tables where a worker does not see the checkpoint's folder.
+
+    Raises
+    ------
+    ArgumentError
+    """
+    if join.tables and not state_root:
+        msg = f"a worker does not see the checkpoint's folder, where the versions of table {join.tables[0].name} lie"
+        raise ArgumentError(msg, name=join.tables[0].name, hint="give a checkpoint that all workers see")
 
 
 def cells_of(spark: SparkSession, options: QueryOptions, kept: int | None, bound: BoundJoin) -> int:

@@ -51,7 +51,7 @@ from streamjoin_ds.source.pacing import Pacing
 from streamjoin_ds.source.partitioned_feed import PartitionedFeed
 from streamjoin_ds.source.partitioned_position import PartitionedPosition
 from streamjoin_ds.source.position import Position
-from streamjoin_ds.source.table_version import TableVersion
+from streamjoin_ds.source.table_version import TableVersion, versions_from
 from streamjoin_ds.source.tables.table_versions import TableVersions
 from streamjoin_ds.source.waypoints import Waypoint, first_needed, passed_waypoints
 from streamjoin_ds.spec.ahead import AheadLimit
@@ -94,7 +94,8 @@ class SensorsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         plan = options.plan
         self._tables = None
         if plan is not None and plan.bound.join.tables:
-            kept = plan.bound, plan.block_root, plan.retain_batches
+            given = versions_from(json.loads(plan.given_tables[-1][1])) if plan.given_tables else {}
+            kept = plan.bound, plan.block_root, plan.retain_batches, given
             self._tables = TableVersions(*kept, durable=plan.durable, clock=clock)
         self._layout_rule = None if options.plan is None or options.plan.foreign else LayoutRule(options.plan)
         # Whether no exchange block is left of an earlier run, which may have exchanged by reference.

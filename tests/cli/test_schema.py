@@ -22,7 +22,7 @@ from streamjoin_ds.plan import Execution
 from streamjoin_ds.request.join_file import JOIN_KEYS, STREAM_KEYS, json_schema, read_join_file, tomllib
 from streamjoin_ds.request.request import EXPLAINED, request_of
 from streamjoin_ds.spec import Stream
-from streamjoin_ds.stream.query import QueryOptions
+from streamjoin_ds.stream.query_options import QueryOptions
 from tests.cli.test_run import CONFIG
 
 ROOT = Path(__file__).resolve().parents[2]

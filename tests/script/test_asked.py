@@ -261,7 +261,6 @@ Q = "SELECT * FROM q JOIN w ON q.ts = w.ts"
         (f"SELECT * FROM e RIGHT JOIN w ON {NEAR} WHERE e.n = w.n", "e.n", SqlSyntaxError, "a stream other than w"),
         (f"SELECT * FROM e FULL JOIN w ON {NEAR} WHERE e.n = 1", "e.n", SqlSyntaxError, "not possible with FULL JOIN"),
         (f"SELECT w.x FROM e ANTI JOIN w ON {NEAR}", "w.x", ColumnError, "has a tuple of e alone"),
-        (f"SELECT * FROM e JOIN nosuch w ON {NEAR}", "nosuch", SqlSyntaxError, "CREATE STREAM nosuch"),
         (f"INSERT INTO t WITH (cells = 'x') {ON}{NEAR}", "cells", ArgumentError, "cells is not a whole number"),
         (f"INSERT INTO t WITH (cell = 3) {ON}{NEAR}", "cell", SqlSyntaxError, "did you mean 'cells'"),
         (f"INSERT INTO t WITH (`on` = 'x') {ON}{NEAR}", "`on`", SqlSyntaxError, "write the condition after ON"),

@@ -128,13 +128,35 @@ def test_several_queries_run_over_streams_of_spark(spark: SparkSession, tmp_path
             f"INSERT INTO '{tmp_path}/first' WITH (checkpoint = '{tmp_path}/first.ckpt') {first};"
             f"INSERT INTO delta.`{tmp_path}/second` WITH (checkpoint = '{tmp_path}/second.ckpt', cells = 2) {second};"
         )
+        # Static views and tables are tables beside them where they cannot be streams, or CREATE TABLE says so.
+        spark.table("kept_r").where("x > 0.5").createOrReplaceTempView("some_r")
+        third = "SELECT l.n, z.s, y.x AS yx FROM live_l l JOIN some_r z ON l.n = z.n JOIN kept_z y ON y.s = z.s"
+        fourth = "SELECT f.n, z.x, z.s FROM f JOIN some_r AS z ON f.n = z.n AND f.x > z.x"
+        made_z = "CREATE TABLE kept_z WITH (table = 'kept_r', where = 'x > 1'); "
+        made_f = f"CREATE STREAM f WITH (source = '{tmp_path}/l', delay = '10s'); "
+        text += (
+            f"{made_z} INSERT INTO '{tmp_path}/third' WITH (checkpoint = '{tmp_path}/third.ckpt', cells = 1) {third};"
+            f"{made_f} INSERT INTO '{tmp_path}/fourth' WITH (checkpoint = '{tmp_path}/4.ckpt', cells = 1) {fourth};"
+        )
+        over_frames, over_sources, live = sql(spark, f"{made_z} {made_f} EXPLAIN {third}; EXPLAIN {fourth}; {third}")
+        for plan in (over_frames, over_sources):
+            assert "table       z: no window, its rows are read at each start, " in plan  # type: ignore[operator]
+        assert live.isStreaming  # type: ignore[union-attr]
+        with pytest.raises(ArgumentError, match="live_r is streaming, and a table beside streams is static"):
+            sql(spark, f"{made_f} EXPLAIN SELECT * FROM f JOIN live_r ON f.n = live_r.n")
+        with pytest.raises(TableError, match="did you mean 'made_f'"):
+            sql(spark, f"{made_f.replace(' f ', ' made_f ')} EXPLAIN SELECT * FROM made_f JOIN mad_f ON TRUE")
         started = sql(spark, text)
         for query in started:
             query.awaitTermination()  # type: ignore[union-attr]
         for name, step in (("live_l", 3), ("live_r", 7)):
             spark.createDataFrame(rows(step), DDL).createOrReplaceTempView(name)
+        spark.table("live_l").createOrReplaceTempView("f")
         columns = {"first": ["l_ts", "other", "gap", "more"], "second": ["l_n", "r_s"]}
-        for place, query_text in (("first", first), ("second", second)):
+        columns |= {"third": ["l_n", "z_s", "yx"], "fourth": ["f_n", "z_x", "z_s"]}
+        of_z = "(SELECT * FROM kept_r WHERE x > 1) y"
+        queries = {"first": first, "second": second, "third": third.replace("kept_z y", of_z), "fourth": fourth}
+        for place, query_text in queries.items():
             table = scanned(DeltaTable(str(tmp_path / place))).to_table().select(columns[place])
             found = Counter(zip(*(map(plain, column.to_pylist()) for column in table.columns), strict=True))
             expected = collected(spark.sql(query_text))
@@ -144,5 +166,5 @@ def test_several_queries_run_over_streams_of_spark(spark: SparkSession, tmp_path
             sql(spark, f"{text.split('SET')[0]} INSERT INTO kept_r WITH (checkpoint = 'c') {second}")
     finally:
         spark.sql("DROP TABLE kept_r")
-        for name in ("live_l", "live_r"):
+        for name in ("live_l", "live_r", "some_r", "f"):
             spark.catalog.dropTempView(name)

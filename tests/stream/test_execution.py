@@ -21,7 +21,7 @@ from streamjoin_ds.plan import DEFAULT_EXECUTION, Execution, Layout
 from streamjoin_ds.sink.reader import scanned
 from streamjoin_ds.source.infer import infer_schema
 from streamjoin_ds.spec import bind
-from streamjoin_ds.stream.query import QueryOptions
+from streamjoin_ds.stream.query_options import QueryOptions
 from tests.support.microbatch import MicroBatches
 
 if TYPE_CHECKING:

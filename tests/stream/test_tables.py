@@ -14,8 +14,10 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from streamjoin_ds import Stream, StreamJoin, Table
+from streamjoin_ds.blocks import BlockStore
 from streamjoin_ds.checkpoint.batch_end import batch_end
 from streamjoin_ds.checkpoint.cut_anew import Ends
+from streamjoin_ds.checkpoint.given_tables import given_before, note_given
 from streamjoin_ds.errors import (
     ArgumentError,
     BlockMissingError,
@@ -23,12 +25,14 @@ from streamjoin_ds.errors import (
     FileMissingError,
     OffsetError,
     SchemaDriftError,
+    StateCorruptError,
 )
 from streamjoin_ds.plan import Layout
 from streamjoin_ds.source.offset import decode_tables
-from streamjoin_ds.source.table_version import TableVersion
-from streamjoin_ds.source.tables.table_versions import TableVersions, open_table
+from streamjoin_ds.source.table_version import TableVersion, versions_from
+from streamjoin_ds.source.tables.table_versions import TableVersions, open_table, tables_folder
 from streamjoin_ds.spec import BoundJoin
+from streamjoin_ds.spec.table_rows import table_rows
 from streamjoin_ds.stream.bound_sources import bound_join
 from streamjoin_ds.testing import oracle_table_join
 from tests.support.microbatch import MicroBatches
@@ -62,9 +66,10 @@ def write_streams(folder: Path, names: str = "ew") -> None:
         (folder / f"{name}.csv").write_text("ts,x,tag\n" + "".join(lines))
 
 
-def join_of(folder: Path, names: str = "ew", source: str = "zones", **options: Any) -> StreamJoin:
+def join_of(folder: Path, names: str = "ew", source: str | None = "zones", **options: Any) -> StreamJoin:
     streams = [Stream(name, str(folder / f"{name}.csv"), schema=SCHEMA) for name in names]
-    table = Table("z", str(folder / source), refresh="0s", where="zone <> 'gone'", **options)
+    of_source = {} if source is None else {"source": str(folder / source), "refresh": "0s"}
+    table = Table("z", where="zone <> 'gone'", **of_source, **options)
     between = ["abs(e.x - w.x) <= 1"] if len(names) > 1 else []
     on = [*between, "e.x BETWEEN z.lo AND z.hi", "e.ts >= z.since"]
     return StreamJoin(streams, on, "9s" if len(names) > 1 else "0s", tables=[table])
@@ -265,6 +270,43 @@ def test_what_no_version_can_be_is_refused_by_name(tmp_path: Path, kind: str) ->
         str(tmp_path / kind), zones(1), mode="overwrite", schema_mode="overwrite"
     )
     assert query.step()  # it goes on with a version that can be joined
+
+
+def test_frames_have_the_version_of_the_last_start_and_batches_before_keep_theirs(tmp_path: Path) -> None:
+    """Batches over sources have it in their offsets, batches over DataFrames in a file."""
+    write_streams(tmp_path, "e")
+    bound = bound_join(join_of(tmp_path, "e", None, schema=ZONES))
+    store, checkpoint = BlockStore(tables_folder(str(tmp_path / "c"))), tmp_path / "c"
+    given = []
+    for seed in range(3):
+        ref = store.write("z/frame", pa.Table.from_batches([table_rows(bound, 1, zones(seed))]), {})
+        given.append({"z": TableVersion(str(seed), ref.name, ref.rows)})
+    first, second = (TableVersions(bound, str(checkpoint), 1, of_start) for of_start in given[:2])
+    assert (first.decided({}), second.decided(first.decided({}))) == (given[0], given[1])
+    for _ in range(4):  # what no batch joins any more goes, once no offset needs it
+        second.committed(given[1])
+    assert store.names() == [given[1]["z"].block]
+
+    offsets = checkpoint / "offsets"
+    offsets.mkdir()
+    seen = given_before(checkpoint)
+    assert seen == ()
+    for start, (planned, versions) in enumerate([(-1, 0), (-1, 1), (2, 1), (4, 2), (6, 2), (6, 0)]):
+        for batch in range(planned + 1):
+            (offsets / str(batch)).touch()
+        assert given_before(checkpoint) == seen
+        seen = note_given(checkpoint, seen, given[versions], 3, durable=start % 2 == 0)
+    assert [(first, versions_from(json.loads(text))) for first, text in seen] == [
+        (0, given[1]), (5, given[2]), (7, given[0]),
+    ]  # fmt: skip
+    (offsets / "9").touch()
+    assert [first for first, _ in note_given(checkpoint, seen, given[1], 3, durable=False)] == [5, 7, 10]
+    (checkpoint / "tables.json").write_text("[")
+    with pytest.raises(StateCorruptError, match="cannot be read"):
+        given_before(checkpoint)
+    (checkpoint / "tables.json").unlink()
+    with pytest.raises(StateCorruptError, match="is gone"):
+        given_before(checkpoint)
 
 
 def test_sources_that_are_no_table(tmp_path: Path) -> None:

@@ -3,45 +3,100 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
+from pyspark.errors import StreamingQueryException
 
 from streamjoin_ds import Stream, StreamJoin, Table
 from streamjoin_ds.errors import ArgumentError
+from streamjoin_ds.sink.commit import Committer
 from streamjoin_ds.sink.reader import scanned
 from streamjoin_ds.testing import oracle_table_join
 from tests.stream.test_tables import join_of, numbers, tuples, write_streams, write_version, zones
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 
 @pytest.mark.long
-def test_a_restart_joins_the_version_that_is_there_then(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_frame", [False, True])
+def test_a_restart_joins_the_version_that_is_there_then(spark: SparkSession, tmp_path: Path, is_frame: bool) -> None:
     write_streams(tmp_path)
     for name in "ew":  # the second half comes later
         lines = (tmp_path / f"{name}.csv").read_text().splitlines(keepends=True)
         (tmp_path / f"{name}.csv").write_text("".join(lines[:31]))
         (tmp_path / f"{name}.rest").write_text("".join(lines[31:]))
-    write_version(tmp_path, 0, "zones")
-    join = join_of(tmp_path)
+    join = join_of(tmp_path, source=None if is_frame else "zones")
     matches, checkpoint = tmp_path / "matches", tmp_path / "checkpoint"
-    join.start(spark, matches, checkpoint, available_now=True).awaitTermination()
-    write_version(tmp_path, 2, "zones")
+
+    def run(seed: int) -> None:
+        write_version(tmp_path, seed, "zones")
+        given = {"frames": {"z": frame_of(spark, tmp_path, seed)}} if is_frame else {}
+        join.start(spark, matches, checkpoint, available_now=True, **given).awaitTermination()
+
+    run(0)
     for name in "ew":
         with (tmp_path / f"{name}.csv").open("a") as file:
             file.write((tmp_path / f"{name}.rest").read_text())
-    join.start(spark, matches, checkpoint, available_now=True).awaitTermination()
+    run(2)
     rows = {name: tuples(name) for name in "ew"}
     ends = [dict.fromkeys("ew", 30), dict.fromkeys("ew", len(rows["e"]))]
     expected = oracle_table_join(join, rows, [{"z": zones(0)}, {"z": zones(2)}], ends=ends)
     assert numbers("ew", scanned(DeltaTable(str(matches))).to_table().to_pylist()) == numbers("ew", expected)
     metrics = scanned(DeltaTable(f"{matches}_metrics")).to_table().to_pylist()
-    assert {row["batch_id"]: json.loads(row["table_versions"])["z"] for row in metrics} == {0: "0", 1: "1"}
+    told = {row["batch_id"]: json.loads(row["table_versions"])["z"] for row in metrics}
+    assert len(set(told.values())) == 2 if is_frame else told == {0: "0", 1: "1"}
+
+
+def frame_of(spark: SparkSession, folder: Path, seed: int) -> DataFrame:
+    path = folder / f"zones-{seed}.parquet"
+    pq.write_table(zones(seed), path)
+    return spark.read.parquet(str(path))
+
+
+@pytest.mark.long
+def test_a_batch_that_is_done_again_joins_what_it_joined_whatever_the_frame_has_by_then(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    join, ddl = over_frames(), "ts TIMESTAMP, x BIGINT, tag STRING, n BIGINT"
+    rows, whole = {name: tuples(name) for name in "ew"}, Committer.commit
+
+    def run(seed: int, *files: int) -> None:
+        frames = {"z": frame_of(spark, tmp_path, seed)}
+        for name in "ew":
+            for number in files:
+                path = tmp_path / name / f"{number}.csv"
+                path.parent.mkdir(exist_ok=True)
+                numbered = list(enumerate(rows[name]))[20 * number : 20 * number + 20]
+                path.write_text(
+                    "".join(f"{row['ts'].isoformat()},{row['x']},{row['tag']},{n}\n" for n, row in numbered)
+                )
+                os.utime(path, (1_700_000_000 + number,) * 2)  # Spark's file source goes by the files' times
+            frames[name] = spark.readStream.schema(ddl).option("maxFilesPerTrigger", 1).csv(str(tmp_path / name))
+        options = {"frames": frames, "order_by": "n", "available_now": True, "cells": 2}
+        join.start(spark, tmp_path / "m", tmp_path / "c", **options).awaitTermination()
+
+    def breaks(self: Committer, batch: int, *arguments: Any, **options: Any) -> Any:
+        if batch == 1:
+            raise OSError(5, "the driver dies")
+        return whole(self, batch, *arguments, **options)
+
+    monkeypatch.setattr(Committer, "commit", breaks)
+    with pytest.raises(StreamingQueryException):
+        run(0, 0, 1)
+    monkeypatch.setattr(Committer, "commit", whole)
+    run(2, 2)
+    ends = [dict.fromkeys("ew", end) for end in (20, 40, 60)]
+    expected = oracle_table_join(join, rows, [{"z": zones(seed)} for seed in (0, 0, 2)], ends=ends)
+    found = scanned(DeltaTable(str(tmp_path / "m"))).to_table().to_pylist()
+    assert numbers("ew", found) == numbers("ew", expected)
+    assert len(found) > 20
+    assert [first for first, _ in json.loads((tmp_path / "c" / "tables.json").read_text())] == [0, 2]
 
 
 def over_frames(**table: str) -> StreamJoin:
@@ -87,5 +142,13 @@ def test_a_static_frame_beside_streaming_ones_and_beside_static_ones(spark: Spar
         over_frames(source="zones").dataframe(frames)
     with pytest.raises(ArgumentError, match="table z has refresh"):
         over_frames(refresh="5m").dataframe(frames)
-    with pytest.raises(ArgumentError, match=r"start\(frames=...\) does not have"):
+    with pytest.raises(ArgumentError, match="no frame for table z"):
         join.start(spark, tmp_path / "to", tmp_path / "c", frames={name: frames[name] for name in "ew"})
+    for options, wrong, told in (
+        ({}, {"q": beside}, "a frame of q, which is no table"),
+        ({}, {"z": frames["e"]}, "the frame of table z is streaming"),
+        ({"refresh": "5m"}, {"z": beside}, "table z has refresh, and its frame is read once"),
+        ({"source": "zones"}, {"z": beside}, "table z has a source, and a frame"),
+    ):
+        with pytest.raises(ArgumentError, match=told):
+            over_frames(**options).start(spark, tmp_path / "to", tmp_path / "c", frames=wrong)

@@ -54,7 +54,8 @@ def open_table(table: Table) -> Versions:
     """
     if table.source is None:
         msg = f"table {table.name} has no source"
-        raise ArgumentError(msg, name=table.name, hint="give a Delta table or a file; or use dataframe() or JoinEngine")
+        hint = "give a Delta table or a file, or its rows: frames= of start(), dataframe() or JoinEngine"
+        raise ArgumentError(msg, name=table.name, hint=hint)
     local = local_path(table.source)
     path = table.source.rstrip("/") if local is None else os.path.normpath(str(local))
     if table.format in ("auto", "delta") and _is_folder(f"{path}/_delta_log"):
@@ -72,6 +73,8 @@ def open_table(table: Table) -> Versions:
 
 def table_schema(table: Table) -> pa.Schema:
     """Return the columns of a table: those declared, or those that its source has now. Errors as `open_table`."""
+    if table.source is None and isinstance(table.schema, pa.Schema):
+        return table.schema
     source = open_table(table)
     return table.schema if isinstance(table.schema, pa.Schema) else source.schema()
 
@@ -91,6 +94,8 @@ class TableVersions:
         The checkpoint's folder, under which the blocks are.
     retain_batches : int
         How many batches Spark can go back by.
+    given : mapping of str to TableVersion, optional
+        By a table's name what its frame held at this start, for tables without a source. Its block is there.
     durable : bool
         Whether a block is on the device before its name is in an offset.
     clock : callable, optional
@@ -102,12 +107,14 @@ class TableVersions:
         bound: BoundJoin,
         checkpoint: str,
         retain_batches: int,
+        given: Mapping[str, TableVersion] | None = None,
         *,
         durable: bool = True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._bound, self._retain_batches, self._clock = bound, retain_batches, clock
         self._store = BlockStore(tables_folder(checkpoint), durable=durable)
+        self._given = dict(given or {})
         self._sources: dict[str, Versions] = {}
         self._looked_s: dict[str, float] = {}
         self._commits = 0
@@ -129,6 +136,9 @@ class TableVersions:
         """
         found = {}
         for number, table in enumerate(self._bound.join.tables, len(self._bound.names)):
+            if table.name in self._given:
+                found[table.name] = self._given[table.name]
+                continue
             known, now_s = before.get(table.name), self._clock()
             looked_s = self._looked_s.get(table.name)
             is_due = looked_s is None or now_s - looked_s >= table.refresh_us / 1e6
