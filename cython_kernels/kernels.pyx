@@ -16,7 +16,7 @@ from cpython.buffer cimport (PyBUF_C_CONTIGUOUS, PyBUF_FORMAT, PyBUF_WRITABLE, P
                              PyObject_GetBuffer)
 from libc.math cimport isfinite, isnan
 from libc.stdint cimport (INT8_MAX, INT8_MIN, INT16_MAX, INT16_MIN, INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, int8_t,
-                          int16_t, int32_t, int64_t, uint64_t, uintptr_t)
+                          int16_t, int32_t, int64_t, uint8_t, uint64_t, uintptr_t)
 from libc.string cimport memcpy, memset
 
 
@@ -92,12 +92,25 @@ cdef extern from "bucket/bucket_grid.h" nogil:
 
 
 cdef extern from "simd/dispatch.h" nogil:
+    ctypedef struct sj_near_bounds:
+        double eccentricity
+        double inverse
+        double low
+        double high
+        double most_latitude
+
+    ctypedef struct sj_near_block:
+        pass
+
+    ctypedef void (*sj_near_fill)(const sj_near_bounds *bounds, const sj_near_block *block, uint8_t *out) noexcept
+
     ctypedef struct sj_implementation:
         const char *name
         sj_scan_fill scan_fill
         sj_grid_fill grid_fill
         sj_scan_roof scan_roof
         sj_bucket_fill bucket_fill
+        sj_near_fill near_fill
 
     ctypedef struct sj_cpu_feature:
         const char *name
@@ -330,6 +343,7 @@ include "gather/run_columns.pxi"
 include "periodic/windows.pxi"
 include "nearest/nearest.pxi"
 include "nearest/distances.pxi"
+include "globe/near_places.pxi"
 include "bucket/bucket_index.pxi"
 include "gather/arrow_rows.pxi"
 include "gather/result_rows.pxi"

@@ -32,6 +32,7 @@ __all__ = [
     "CommonWindows",
     "Gate",
     "GridProbe",
+    "NearPlaces",
     "NearestPairs",
     "PairDistances",
     "RoomColumns",
@@ -227,6 +228,19 @@ class NearestPairs:
         self, positions: Int32, distances: Column, ties: Sequence[Int64], run_numbers: Int32, rows: Int32
     ) -> None: ...
     def ranked(self) -> tuple[Int32, Int32, Int32]: ...
+
+class NearPlaces:
+    def __init__(self, bounds: Sequence[float], implementation: str | None = None) -> None: ...
+    def decide(
+        self,
+        left: objects.RunColumns,
+        left_runs: Int32 | int | None,
+        left_rows: Int32,
+        right: objects.RunColumns,
+        right_runs: Int32 | int | None,
+        right_rows: Int32,
+        out: Bytes,
+    ) -> None: ...
 
 class PairDistances:
     def __init__(self, steps: Sequence[Step]) -> None: ...

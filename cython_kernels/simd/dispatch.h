@@ -4,6 +4,7 @@
 
 #include "scan/band.h"
 #include "bucket/bucket_grid.h"
+#include "globe/near_places.h"
 
 typedef struct {
     const char *name;
@@ -11,6 +12,7 @@ typedef struct {
     sj_grid_fill grid_fill;
     sj_scan_roof scan_roof;
     sj_bucket_fill bucket_fill;
+    sj_near_fill near_fill;
 } sj_implementation;
 
 typedef struct {

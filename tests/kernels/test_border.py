@@ -51,7 +51,7 @@ TWIN_ONLY_MEMBERS = {
     "BatchColumns": {"column"},
     "BucketGrid": {"bucket_of", "rows_of"},
     "ByteColumn": {"value"},
-    "RunColumns": {"item_bytes"},
+    "RunColumns": {"dtypes", "item_bytes"},
     "RunIndex": {"may_match"},
     "Task": {"take", "done", "finish"},
 }

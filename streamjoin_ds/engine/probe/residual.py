@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streamjoin_ds.engine.arrays.keys import INT64_MAX, INT64_MIN
+from streamjoin_ds.engine.probe.near_places import NearTerm
 from streamjoin_ds.engine.storage.conditions import ProbeCondition
 from streamjoin_ds.engine.storage.selection import Selection, sequence_numbers
 from streamjoin_ds.spec.bound import BoundJoin, Term
@@ -57,6 +58,7 @@ class Residual:
         self._newcomer = newcomer
         self._conditions = conditions
         self._terms = tuple(term for term in bound.terms if joins(*term.streams))
+        self._near = {term.facts: NearTerm.of(bound, term) for term in self._terms}
         self._self_pairs = tuple(pair for pair in same_inputs(bound) if joins(*pair))
 
     @property
@@ -84,6 +86,9 @@ class Residual:
         return mask
 
     def _stands(self, term: Term, selection: Mapping[int, Selection]) -> Mask:
+        near = self._near[term.facts]
+        if near is not None and (known := near.mask(selection)) is not None:
+            return known
         numbers = {self._bound.member_names[stream]: stream for stream in term.streams}
 
         def column(wanted: Column) -> pa.Array:

@@ -19,6 +19,7 @@ and ``inf - inf`` never match. Integers are exact: a difference that does not fi
           sealing                       a small batch put in order
           windows                       which periodic windows a result is in
           nearest, distances            the nearest partners of each probe, and how far they are
+          near_places                   pairs of places on the globe within a distance
           pool                          several of these at once
           gate                          one thread at a time
 
@@ -46,6 +47,7 @@ from streamjoin_ds.engine.reference.layout import (
     probe_buckets,
     step_starts,
 )
+from streamjoin_ds.engine.reference.near_places import NearPlaces
 from streamjoin_ds.engine.reference.nearest import NEAREST_TIES, NearestPairs
 from streamjoin_ds.engine.reference.runs import SCAN_PAIRS, SCAN_ROWS_ALONE, RunColumns, RunIndex, RunsProbe
 from streamjoin_ds.engine.reference.scan import SCAN_TILE_PROBES, SCAN_TILE_ROWS, Scan
@@ -71,6 +73,7 @@ __all__ = [
     "CommonWindows",
     "Gate",
     "GridProbe",
+    "NearPlaces",
     "NearestPairs",
     "PairDistances",
     "RoomColumns",

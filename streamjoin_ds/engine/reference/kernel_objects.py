@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 
 import pyarrow as pa
 
-from streamjoin_ds.engine.reference.arguments import Bound, Column, Int32, Int64
+from streamjoin_ds.engine.reference.arguments import Bound, Bytes, Column, Int32, Int64
 
 __all__ = [
     "ArrowRows",
@@ -20,6 +20,7 @@ __all__ = [
     "BucketGrid",
     "ByteColumn",
     "Gate",
+    "NearPlaces",
     "NearestPairs",
     "PairDistances",
     "Part",
@@ -120,6 +121,22 @@ class NearestPairs(Protocol):
         self, positions: Int32, distances: Column, ties: Sequence[Int64], run_numbers: Int32, rows: Int32
     ) -> None: ...
     def ranked(self) -> tuple[Int32, Int32, Int32]: ...
+
+
+class NearPlaces(Protocol):
+    """A decision on pairs of places: far, near, or open."""
+
+    def decide(
+        self,
+        left: RunColumns,
+        left_runs: Int32 | int | None,
+        left_rows: Int32,
+        right: RunColumns,
+        right_runs: Int32 | int | None,
+        right_rows: Int32,
+        out: Bytes,
+        /,
+    ) -> None: ...
 
 
 class PairDistances(Protocol):

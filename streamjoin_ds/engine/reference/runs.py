@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -242,6 +243,11 @@ class RunColumns:
                 if column.dtype.itemsize not in (1, 2, 4, 8, 16) or column.dtype.hasobject:
                     refuse("column items must have 1, 2, 4, 8 or 16 bytes", "runs")
         self._runs = [list(columns) for columns in runs]
+
+    @property
+    def dtypes(self) -> list[np.dtype[Any]]:
+        """The dtype of each column."""
+        return [column.dtype for column in self._runs[0]]
 
     @property
     def item_bytes(self) -> list[int]:

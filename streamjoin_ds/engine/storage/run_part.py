@@ -69,11 +69,15 @@ def parted(
     """
     if run.rows < tuning.least_viewed_rows:
         return [run]
-    exponents = _exponents(run.lengths(upper, lower))
+    lengths = run.lengths(upper, lower)
+    shortest, longest = _exponents(np.array([lengths.min(), lengths.max()]))
+    if shortest == longest:
+        return [run]
+    exponents = _exponents(lengths)
     ids, counts = np.unique(exponents, return_counts=True)
     least = ids[-tuning.most_lengths :][0]
-    shortest = int(counts[ids <= least].sum())
-    ids, counts = ids[ids >= least], np.array([shortest, *counts[ids > least]])
+    short_rows = int(counts[ids <= least].sum())
+    ids, counts = ids[ids >= least], np.array([short_rows, *counts[ids > least]])
     last = _last_of_parts(ids, counts, Sample(run.key(upper), tuning), tuning.split_cost)
     if len(last) == 1:
         return [run]

@@ -27,15 +27,17 @@ from streamjoin_ds.spec.functions.function import Function, Rows, checked, const
 from streamjoin_ds.spec.node import Typed, refuse
 
 __all__ = [
+    "AXIS_M",
     "EAST",
     "FINDING",
+    "FLATTENING",
     "GLOBE",
-    "LARGEST",
     "LONGITUDE",
     "MODELS",
     "WEST",
     "distances",
     "limits_of",
+    "model_of",
     "places_of",
     "reach_of",
 ]
@@ -44,11 +46,10 @@ Float64: TypeAlias = npt.NDArray[np.float64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
 _RADIUS_M = 6_371_008.8
-_AXIS_M, _FLATTENING = 6_378_137.0, 1 / 298.257_223_563
-_POLAR_M = _AXIS_M * (1 - _FLATTENING)
+AXIS_M, FLATTENING = 6_378_137.0, 1 / 298.257_223_563
+_POLAR_M = AXIS_M * (1 - FLATTENING)
 # For each model the smallest radius of curvature: no way is shorter than it times the angle between two places.
-MODELS = {"sphere": _RADIUS_M, "wgs84": _AXIS_M * (1 - _FLATTENING) ** 2}
-LARGEST = {"sphere": _RADIUS_M, "wgs84": _AXIS_M / (1 - _FLATTENING)}  # the largest ones
+MODELS = {"sphere": _RADIUS_M, "wgs84": AXIS_M * (1 - FLATTENING) ** 2}
 _DEGREE = math.pi / 180
 _MOST_LONGITUDE = 360.0
 _STEPS, _ENOUGH = 20, 1e-12
@@ -88,7 +89,12 @@ def places_of(node: Typed, rows: Rows) -> tuple[list[Float64], Mask | None]:
 
 def distances(node: Typed, places: list[Float64]) -> Float64:
     """Return the distances of valid places."""
-    return _geodesic(*places) if _model(Call(node.op, ()), node.args) == "wgs84" else _haversine(*places)
+    return _geodesic(*places) if model_of(node) == "wgs84" else _haversine(*places)
+
+
+def model_of(node: Typed) -> str:
+    """Return the name of the model of the earth that a distance is on."""
+    return str(node.args[4].value).lower() if len(node.args) == 5 else "sphere"
 
 
 def _numbers(values: pa.Array) -> Float64:
@@ -121,7 +127,7 @@ def _geodesic(lat_1: Float64, lon_1: Float64, lat_2: Float64, lon_2: Float64) ->
 def _reduced(latitude: Float64) -> tuple[Float64, Float64]:
     """Return sine and cosine of the reduced latitude."""
     radians = latitude * _DEGREE
-    sine, cosine = (1 - _FLATTENING) * _of(pc.sin, radians), _of(pc.cos, radians)
+    sine, cosine = (1 - FLATTENING) * _of(pc.sin, radians), _of(pc.cos, radians)
     length = np.sqrt(sine * sine + cosine * cosine)
     return sine / length, cosine / length
 
@@ -155,13 +161,13 @@ def _excess(
     azimuth: Float64, square: Float64, sigma: Float64, sine: Float64, cosine: Float64, middle: Float64
 ) -> Float64:
     """Return by how much the longitude on the auxiliary sphere is larger than that on the ellipsoid."""
-    factor = _FLATTENING / 16 * square * (4 + _FLATTENING * (4 - 3 * square))
+    factor = FLATTENING / 16 * square * (4 + FLATTENING * (4 - 3 * square))
     inner = middle + factor * cosine * (2 * middle * middle - 1)
-    return (1 - factor) * _FLATTENING * azimuth * (sigma + factor * sine * inner)
+    return (1 - factor) * FLATTENING * azimuth * (sigma + factor * sine * inner)
 
 
 def _length(square: Float64, sigma: Float64, sine: Float64, cosine: Float64, middle: Float64) -> Float64:
-    u = square * (_AXIS_M**2 - _POLAR_M**2) / _POLAR_M**2
+    u = square * (AXIS_M**2 - _POLAR_M**2) / _POLAR_M**2
     a = 1 + u / 16384 * (4096 + u * (-768 + u * (320 - 175 * u)))
     b = u / 1024 * (256 + u * (-128 + u * (74 - 47 * u)))
     last = b / 6 * middle * (4 * sine * sine - 3) * (4 * middle * middle - 3)
@@ -206,7 +212,7 @@ def _from(
 
 def reach_of(node: Typed, metres: float) -> float:
     """Return the angle in radians, rounded up, within which all is that is within so many metres of a place."""
-    model = str(node.args[4].value).lower() if len(node.args) == 5 else "sphere"
+    model = model_of(node)
     # Opposite places are so far from each other that a rounding error is a large part of the angle that lacks.
     return max(metres, 0.0) / MODELS[model] * (1 + 1e-9) + (1e-12 if metres < 5e6 else 1e-6)
 

@@ -1,33 +1,93 @@
 """Whether places are within a distance, without the distance: most pairs are clearly nearer, or clearly farther.
 
-On a unit sphere ``sin(north / 2)^2 + cos(lat) cos(lat) sin(east / 2)^2`` is the square of half a chord. Polynomials
-give it, off by less than a known error. No way on the ellipsoid is shorter than its smallest radius of curvature times
-the angle between the places on a sphere, and none is longer than the largest one times it. Pairs that this leaves open
-have their distance calculated. So the answer is that of the distance. Only sums and products are used, which are the
-same on every CPU.
+Sums and products alone, which are the same on every CPU, say of most pairs that they are near or far. Pairs that this
+leaves open have their distance calculated. So the answer is that of the distance.
+
+**On the sphere** ``sin(north / 2)^2 + cos(lat) cos(lat) sin(east / 2)^2`` is the square of half a chord of a unit
+sphere. Polynomials give it, off by less than a known error.
+
+**On the ellipsoid** a step north is as long as the meridian is curved there, ``M(lat)``, and a step east is
+``N(lat) cos(lat)`` for each radian. Let M and N be those at the middle of both latitudes. On a sphere of radius M whose
+longitudes are stretched by N / M, each step is as long as on the ellipsoid, but for a factor between ``exp(-v)`` and
+``exp(v)``, where v is 0.0102 times how far the step is from the middle latitude in radians: the logarithm of M changes
+no faster than that, and that of N slower. A way of length D leads no further from the middle latitude than
+``D / M(0)``, M(0) being the smallest M. So with v for that latitude
+
+- a pair whose stretched distance is below ``D exp(-v)`` is near: the great circle of the sphere is a way on the
+  ellipsoid;
+- a pair that is near has a stretched distance of at most ``D exp(v)``: its geodesic is a way on the sphere. Around a
+  pole that would not be so, as stretched meridians meet there at a wrong angle: places that could reach one stay open.
+
+The distances that decide the open pairs are off too, by less than a millimetre on the ellipsoid, and a micrometre on
+the sphere. That much is added to and taken from D.
 """
 
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamjoin_ds.spec.functions.function import Rows
-from streamjoin_ds.spec.functions.globe import LARGEST, MODELS, Float64, Mask, distances, places_of
+from streamjoin_ds.spec.functions.globe import AXIS_M, FLATTENING, MODELS, Float64, distances, model_of, places_of
 from streamjoin_ds.spec.node import Typed
 
-__all__ = ["within"]
+__all__ = ["NearBounds", "answers", "near_bounds", "within"]
 
 _PART_ROWS = 8192  # pairs at a time: what is calculated of them stays in the second cache
 _HALF_DEGREE = math.pi / 360
 _MOST_M = 1e6
-_SMALL = 0.1  # radians of half an angle up to which the polynomial of a small sine is good
-_SINE = [(-1) ** n / math.factorial(2 * n + 1) for n in range(5)]
-_SHORT, _LONG = 3, 5  # terms: good to 2e-10 of it up to `_SMALL`, and to 4e-6 up to a quarter turn
-_RELATIVE, _ERROR = 1e-9, 1e-5  # of the square of a short sine, and of that of a long one
+_SMALL = 0.1  # radians of half an angle up to which the polynomial of a small sine is good; more is farther north
+_SINE = [(-1) ** n / math.factorial(2 * n + 1) for n in range(7)]
+_SHORT, _LONG = 3, 7  # terms: good to 2e-10 of it up to `_SMALL`, and to 7e-10 up to a quarter turn
+_RELATIVE, _ERROR = 2e-9, 4e-9  # of the chord's square, and of the product of two cosines
+_OFF_M = {"sphere": 1e-6, "wgs84": 2e-3}
+_CHANGE = 0.0102  # of the logarithm of the ellipsoid's curvature, for a radian of latitude, at most
+_WHOLE = 1.5 * 2**52  # added and subtracted, it rounds to a whole number
+
+
+class NearBounds(NamedTuple):
+    """The numbers by which pairs of places are decided.
+
+    Attributes
+    ----------
+    eccentricity : float
+        Of the ellipsoid, squared; 0 of a sphere.
+    inverse : float
+        ``1 / (1 - eccentricity)``.
+    low, high : float
+        Squares of half a chord of the unit sphere: near below, far above; on the ellipsoid times ``M(0)^2 / M^2``.
+    most_latitude : float
+        Degrees from which on places stay open.
+    """
+
+    eccentricity: float
+    inverse: float
+    low: float
+    high: float
+    most_latitude: float
+
+
+def near_bounds(distance: Typed, most: float) -> NearBounds | None:
+    """Return the numbers for a distance up to `most` metres; None where no pair is decided by them."""
+    if not 0.0 < most < _MOST_M:
+        return None
+    model = model_of(distance)
+    nearer, farther = max(most - _OFF_M[model], 0.0), most + _OFF_M[model]
+    if model == "sphere":
+        low, high = (math.sin(reach / (2 * MODELS[model])) ** 2 for reach in (nearer, farther))
+        return NearBounds(0.0, 1.0, low * (1 - _RELATIVE), high * (1 + _RELATIVE), 90.0)
+    eccentricity = FLATTENING * (2 - FLATTENING)
+    smallest = AXIS_M * (1 - eccentricity)
+    reach = 1.5 * farther / smallest
+    low, high = (nearer / (2 * smallest)) ** 2, (farther / (2 * smallest)) ** 2
+    low *= (1 - high / 3) * math.exp(-2 * _CHANGE * reach) * (1 - _RELATIVE)  # sin(x)^2 is above x^2 - x^4 / 3
+    high *= math.exp(2 * _CHANGE * reach) * (1 + _RELATIVE)
+    return NearBounds(eccentricity, 1 / (1 - eccentricity), low, high, 90.0 - math.degrees(reach))
 
 
 def within(node: Typed, rows: Rows) -> pa.Array:
@@ -41,50 +101,53 @@ def within(node: Typed, rows: Rows) -> pa.Array:
     """
     distance, bound = node.args
     most = float(rows.floats(bound)[0].as_py()) if rows.count else 0.0
+    bounds = near_bounds(distance, most)
     places, known = places_of(distance, rows)
     found = np.empty(rows.count, np.bool_)
     for begin in range(0, rows.count, _PART_ROWS):
         part = [place[begin : begin + _PART_ROWS] for place in places]
-        near, is_open = _screened(distance, part, most)
-        if is_open.any():
-            where = np.flatnonzero(is_open)
-            exact = distances(distance, [place[where] for place in part])
-            near[where] = exact < most if node.op == "<" else exact <= most
+        given = np.full(len(part[0]), 2, np.uint8) if bounds is None else answers(bounds, part)
+        near, open_ones = given == 1, np.flatnonzero(given == 2)
+        if len(open_ones):
+            exact = distances(distance, [place[open_ones] for place in part])
+            near[open_ones] = exact < most if node.op == "<" else exact <= most
         found[begin : begin + _PART_ROWS] = near
     truth = pa.array(found)
     return truth if known is None else pc.if_else(pa.array(known), truth, pa.scalar(None, pa.bool_()))
 
 
-def _screened(node: Typed, places: list[Float64], most: float) -> tuple[Mask, Mask]:
-    """Return which places are clearly near, and for which it is open."""
+def answers(bounds: NearBounds, places: list[Float64]) -> npt.NDArray[np.uint8]:
+    """Return for each pair 0 where it is far, or has no places, 1 where it is near, and 2 where it is open.
+
+    Parameters
+    ----------
+    bounds : NearBounds
+    places : list of 4 ndarray, float64
+        Latitude and longitude of the first place of each pair, then of the second, in degrees.
+
+    Notes
+    -----
+    The twin of `cython_kernels/globe`: its operations, in its order.
+    """
     lat_1, lon_1, lat_2, lon_2 = places
-    if not 0.0 < most < _MOST_M:
-        return np.zeros(len(lat_1), np.bool_), np.ones(len(lat_1), np.bool_)
-    model = str(node.args[4].value).lower() if len(node.args) == 5 else "sphere"
-    north = (lat_1 - lat_2) * _HALF_DEGREE
-    turns = lon_1 - lon_2
-    if turns.min() < -180.0 or turns.max() > 180.0:
-        turns -= 360.0 * np.rint(turns / 360.0)
-    east = turns * _HALF_DEGREE
-    middle = (lat_1 + lat_2) * _HALF_DEGREE
-    is_small = max(north.max(), -north.min(), east.max(), -east.min()) < _SMALL
-    if not is_small:
-        is_large = (np.abs(north) >= _SMALL) | (np.abs(east) >= _SMALL)
-        north[is_large] = east[is_large] = 0.0
-    north, east, middle = _square(north, _SHORT), _square(east, _SHORT), _square(middle, _LONG)
-    # cos(a) cos(b) is half of cos(a - b) + cos(a + b), and cos(2 h) is 1 - 2 sin(h)^2.
-    middle += north
-    np.subtract(1.0, middle, out=middle)
-    middle *= east
-    middle += north
-    low, high = (math.sin(most / (2 * radius[model])) ** 2 for radius in (LARGEST, MODELS))
-    error = float(east.max()) * _ERROR + high * _RELATIVE
-    near = middle < low - error
-    is_open = (middle <= high * (1 + 2 * _RELATIVE) + error) & ~near
-    if not is_small:
-        near &= ~is_large
-        is_open |= is_large
-    return near, is_open
+    with np.errstate(over="ignore", invalid="ignore"):
+        north = (lat_1 - lat_2) * _HALF_DEGREE
+        turns = lon_1 - lon_2
+        turns -= 360.0 * ((turns * (1.0 / 360) + _WHOLE) - _WHOLE)
+        north_square, middle_square = _square(north, _SHORT), _square((lat_1 + lat_2) * _HALF_DEGREE, _LONG)
+        curved = 1.0 - bounds.eccentricity * middle_square
+        east = turns * _HALF_DEGREE * (curved * bounds.inverse)
+        east_square = _square(east, _SHORT)
+        # cos(a) cos(b) is half of cos(a - b) + cos(a + b), and cos(2 h) is 1 - 2 sin(h)^2.
+        chord = east_square * (1.0 - (middle_square + north_square)) + north_square
+        scale, error = curved * curved * curved, east_square * _ERROR
+        is_below, is_above = chord < bounds.low * scale - error, chord > bounds.high * scale + error
+    high_1, high_2 = np.abs(lat_1), np.abs(lat_2)
+    is_odd = (np.abs(east) >= _SMALL) | (high_1 > bounds.most_latitude) | (high_2 > bounds.most_latitude)
+    may_be = (np.abs(north) < _SMALL) & (high_1 <= 90.0) & (high_2 <= 90.0)
+    may_be &= (np.abs(lon_1) <= 360.0) & (np.abs(lon_2) <= 360.0)
+    near, is_open = is_below & ~is_odd & may_be, (~(is_below | is_above) | is_odd) & may_be
+    return np.asarray(near | is_open << np.uint8(1), np.uint8)
 
 
 def _square(angle: Float64, terms: int) -> Float64:
