@@ -283,7 +283,7 @@ class WindowJoin:
         for stream in sorted(fresh):
             tuples = self._joinable.partnered(stream, fresh[stream])
             null_keys[stream] = arrived[stream] - tuples.rows
-            if stream in self.bound.decided and null_keys[stream]:
+            if stream in self._horizons.streams and null_keys[stream]:
                 alone[stream] = self._joinable.alone(stream, fresh[stream])
             if tuples.rows:
                 new[stream] = tuples.batch
@@ -302,8 +302,8 @@ class WindowJoin:
                 windows[stream] = window
         self.progress, pairs = self._joining.results(arrivals)
         progress, deciding, results = self.progress, None, pairs
-        if self.bound.decided:
-            deciding = DecidingPush(self._horizons, before.waiting, new, alone, windows, watermark_us)
+        if self._horizons.streams:
+            deciding = DecidingPush(self._horizons, before.waiting, new, alone, [*windows, *tables], watermark_us)
             results = deciding.rows(pairs)
         self._reading.append(results)
         try:

@@ -106,9 +106,10 @@ def _join(bound: BoundJoin) -> Iterator[str]:
     join = bound.join
     told = join.window.describe(join.names) if len(join.names) > 1 else "none: a single stream meets tables alone"
     yield f"  window      {told}"
-    if bound.decided:
+    if bound.decided or bound.row_kind.at_once:
         kinds = _SUMMED if bound.aggregates else _HOW if join.nearest is None else _NEAREST
-        yield f"  how         {kinds[bound.how].format(*join.names)}"
+        told = kinds[bound.how].format(*join.member_names)
+        yield f"  how         {told.partition(', when ')[0] if bound.row_kind.at_once else told}"
     if join.nearest is not None and bound.distance is not None:
         yield f"  nearest     the {join.nearest.k} of {join.names[1]} with the smallest {bound.distance.text}"
     for one in bound.aggregates:

@@ -109,6 +109,7 @@ class Asked:
             alias: {} if made is None else stream_facts(text, made) for alias, made in self._made.items()
         }
         self._terms: list[Term] = []  # of the join that was made last
+        self._begins_with_table = False
         created = [made.name for made in streams.values()]
         parts = text, self._query, self._made, self._stream_facts, created
         self._members = Members(*parts, is_moving=statement.table is not None)
@@ -138,6 +139,12 @@ class Asked:
         """
         found = self._members.resolved(catalog if self.needs_catalog else None)
         frames = dict(found.frames)
+        self._begins_with_table = self._query.inputs[0] in found.tables
+        if self._begins_with_table and self._how in ("semi", "anti"):
+            words, span = written_join(self._text, self._query.inputs[1])
+            name = self._query.inputs[0].alias
+            why = f"with {words}, rows are about those of {name}, which is a table"
+            raise self._text.refused(span, why, f"write FROM {self._query.inputs[1].alias} {words} {name}", self._how)
         streams, tables = self._streams(found.streams, frames), self._tables(found.tables)
         members: list[Stream | Table] = [*streams, *tables]
         schemas = Schemas(members, frames, self._inferred)
@@ -319,7 +326,9 @@ class Asked:
 
     @property
     def _how(self) -> str:
-        return next((one.how for one in self._query.inputs if one.how != "inner"), "inner")
+        how = next((one.how for one in self._query.inputs if one.how != "inner"), "inner")
+        # Streams stand before tables in a join: FROM table RIGHT JOIN stream is a left join of the stream.
+        return {"left": "right", "right": "left"}.get(how, how) if self._begins_with_table else how
 
     @property
     def _has_pairs(self) -> bool:

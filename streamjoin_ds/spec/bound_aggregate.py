@@ -121,7 +121,7 @@ def _argument(join: JoinParts, schemas: Mapping[str, pa.Schema], expression: Exp
     if isinstance(expression, Column):
         kind = column_type(join, schemas, expression)
         text = json.dumps([expression_facts(expression), str(kind)])
-        return BoundArgument(text, join.names.index(expression.stream), expression, None, kind, (expression,))
+        return BoundArgument(text, join.member_names.index(expression.stream), expression, None, kind, (expression,))
     part = normalised(expression)
     columns = columns_of(part)
     kinds = {column: column_type_compared(join, schemas, column) for column in columns}

@@ -16,13 +16,16 @@
     inner    tuples of the first stream with a partner              first
     left     tuples of the first stream                             first
 
+    with one stream and one table the partners of a tuple are rows of the table. All are known when the tuple comes, so
+    its rows come at once and no stream is decided at a horizon: left, semi and anti, and both with `reduce`.
+
 A tuple of a *decided* stream waits until it can meet no new partner: its *horizon*
 (ARCHITECTURE.md, "Rows about missing, nearest or summed partners"). Then its row is decided, once.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from streamjoin_ds.errors import ArgumentError, WindowError
 from streamjoin_ds.spec.window import WindowKind
@@ -46,12 +49,16 @@ class RowKind:
         The streams whose columns and numbers a row has.
     has_pairs : bool
         Whether new tuples are joined as they come, and each of their combinations is a row.
+    at_once : bool
+        Whether the rows of the first stream's tuples come in the batch that brings the tuples: their partners are rows
+        of a table.
     """
 
     decided: tuple[int, ...]
     lonely: tuple[int, ...]
     shown: tuple[int, ...]
     has_pairs: bool
+    at_once: bool = False
 
     @property
     def absent(self) -> tuple[int, ...]:
@@ -78,23 +85,28 @@ _OF_PARTNERS = {
 }
 
 
-def row_kind(how: str, streams: int, *, of_nearest: bool = False, of_partners: bool = False) -> RowKind:
-    """Return what the rows of a join of so many streams are about.
+def row_kind(
+    how: str, members: int, *, of_nearest: bool = False, of_partners: bool = False, of_table: bool = False
+) -> RowKind:
+    """Return what the rows of a join of so many streams and tables are about.
 
     Parameters
     ----------
     how : str
-    streams : int
+    members : int
     of_nearest : bool
         A row is a tuple and one of its nearest partners.
     of_partners : bool
         A row sums up a tuple's partners.
+    of_table : bool
+        The join is of one stream and one table.
     """
     if of_nearest:
         return _OF_NEAREST[how]
-    if of_partners:
-        return _OF_PARTNERS[how]
-    return RowKind((), (), tuple(range(streams)), has_pairs=True) if how == "inner" else _KINDS[how]
+    if how == "inner" and not of_partners:
+        return RowKind((), (), tuple(range(members)), has_pairs=True)
+    kind = _OF_PARTNERS[how] if of_partners else _KINDS[how]
+    return replace(kind, decided=(), at_once=True) if of_table else kind
 
 
 def has_pairs(how: str) -> bool:
@@ -102,9 +114,7 @@ def has_pairs(how: str) -> bool:
     return how not in ("semi", "anti")
 
 
-def check_how(
-    how: object, streams: int, window: WindowKind, *, of_partners: bool = False, has_tables: bool = False
-) -> str:
+def check_how(how: object, streams: int, window: WindowKind, *, of_partners: bool = False, tables: int = 0) -> str:
     """Return the kind of a join; refuse one that is unknown, or has no meaning for these streams and this window.
 
     Parameters
@@ -116,11 +126,13 @@ def check_how(
     window : WindowKind
     of_partners : bool
         Whether a row sums up the partners of a tuple (`reduce`).
+    tables : int
+        How many tables are beside the streams.
 
     Raises
     ------
     ArgumentError
-        There is no kind of this name, or it needs two streams and no table.
+        There is no kind of this name, or it needs two streams and no table, or one stream and one table.
     WindowError
         It needs a time window.
     """
@@ -135,9 +147,16 @@ def check_how(
         return how
     name, asked = ("reduce", "reduce") if of_partners else ("how", f"how={how}")
     without = "leave out reduce" if of_partners else "use inner"
-    if has_tables:
-        msg = f"{asked} joins two streams, and the join has a table: its rows come by inner alone"
-        raise ArgumentError(msg, name=name, hint=f"{without}, or join without the table")
+    if tables and how in ("right", "full"):
+        msg = f"{asked} has rows of a table without a partner, and as long as the stream goes on one may come"
+        raise ArgumentError(msg, name=name, hint="left, semi and anti are about the stream's tuples; or use inner")
+    if tables and (streams, tables) != (1, 1):
+        shown = f"{streams} stream{'s' * (streams > 1)} and {tables} table{'s' * (tables > 1)}"
+        msg = f"{asked} needs two streams, or one stream and one table, and the join has {shown}"
+        hint = f"{without}, or two joins: the results of the first are a stream for the second"
+        raise ArgumentError(msg, name=name, hint=hint)
+    if tables:
+        return how
     if streams != 2:
         msg = f"{asked} needs two streams, and the join has {streams}"
         raise ArgumentError(msg, name=name, hint=f"join two streams, or {without}")

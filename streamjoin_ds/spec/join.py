@@ -58,8 +58,8 @@ class Join(JoinParts):
         second, or either stream that have no partner, with nulls in the other's columns. "semi" and "anti": the tuples
         of the first stream that have a partner, or none; a row has the first stream's columns alone. Rows other than
         combinations come once, when the watermark has passed the tuple's time plus its stream's window; until then a
-        partner may come. All but "inner" need two streams and a time window. A condition on one stream in `on` keeps
-        a tuple from having partners, as in SQL's ``ON``; a stream's `where` leaves the tuple out.
+        partner may come. All but "inner" need two streams and a time window, or one stream and one table. A condition
+        on one stream in `on` keeps a tuple from having partners, as in SQL's ``ON``; a stream's `where` leaves it out.
     nearest : Nearest, optional
         Of the partners of a tuple of the first stream only the nearest make rows, which come as those of `how` do:
         ``Nearest(k=1, by="abs(e.x - w.x)", direction="backward")``. With `how` "inner" a tuple without a partner makes
@@ -73,7 +73,9 @@ class Join(JoinParts):
 
     tables : sequence of Table
         Tables beside the streams, eight members in all. Their rows have no event time and no window: each tuple meets
-        the version of its batch. `how` must then be "inner".
+        the version of its batch. With one stream and one table `how` may be "left", "semi" and "anti", and there may be
+        `reduce`: a tuple's partners are rows of the table. All are known when it comes, so its rows come at once.
+        Otherwise `how` must be "inner", without `reduce`.
 
     Raises
     ------
@@ -113,11 +115,11 @@ class Join(JoinParts):
         set_field(self, "tables", tables)
         set_field(self, "predicates", predicates)
         window = parse_window(window, names)
-        aggregates = asked_aggregates(reduce, names)
+        aggregates = asked_aggregates(reduce, every)
         if aggregates and nearest is not None:
             msg = "reduce is not possible with nearest: it sums up all partners of a tuple"
             raise ArgumentError(msg, name="reduce", hint="leave out one of the two; arg_min(x, by) is of the nearest")
-        how = check_how(how, len(streams), window, of_partners=bool(aggregates), has_tables=bool(tables))
+        how = check_how(how, len(streams), window, of_partners=bool(aggregates), tables=len(tables))
         check_nearest_beside(nearest, tables)
         nearest = check_nearest(nearest, how, len(streams), window)
         set_field(self, "nearest", nearest)

@@ -45,7 +45,9 @@ class JoinParts:
     @cached_property
     def row_kind(self) -> RowKind:
         """What the rows of the join are about."""
-        return row_kind(self.how, len(self.members), of_nearest=self.nearest is not None, of_partners=bool(self.reduce))
+        of_table = len(self.streams) == len(self.tables) == 1
+        asked = {"of_nearest": self.nearest is not None, "of_partners": bool(self.reduce), "of_table": of_table}
+        return row_kind(self.how, len(self.members), **asked)
 
     @property
     def asked(self) -> str:

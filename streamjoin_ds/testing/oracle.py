@@ -90,7 +90,7 @@ def oracle_join(
     ranks: dict[int, int] = {}
     before, place = None, 0
     known: dict[str, Any] = {"lateness": lateness, "ends": ends, "idle": idle, "partitions": partitions}
-    pairs = _combinations(join, rows, **known)[2] if join.reduce else []
+    pairs = _combinations(join, rows, **known)[2] if join.reduce and not join.row_kind.at_once else []
     for numbers in oracle_numbers(join, rows, until_us=until_us, seqs=seqs, **known):
         result: dict[str, Any] = {}
         for name, number in zip(join.names, numbers, strict=False):
@@ -100,7 +100,7 @@ def oracle_join(
             result[f"{name}_seq"] = number
         chosen = {n: None if m is None else rows[n][m] for n, m in zip(join.names, numbers, strict=False)}
         result.update(oracle_outputs(join, chosen))
-        if join.reduce:
+        if join.reduce and not join.row_kind.at_once:  # partners that are rows of a table: `beside_tables`
             (own_name, other_name), (own, *_) = join.names, numbers
             of = seqs.get(other_name)
             others = [other for one, other in pairs if one == own]
@@ -141,6 +141,8 @@ def oracle_numbers(
     """
     rows = {name: listed(streams[name]) for name in join.names}
     times, usable, found = _combinations(join, rows, lateness=lateness, ends=ends, idle=idle, partitions=partitions)
+    if join.row_kind.at_once:
+        return [(number,) for number in usable[0]]
     if join.nearest is not None:
         return nearest_rows(join, rows, times, usable, found, until_us, seqs.get(join.names[1]))
     return rows_of_kind(join, times, usable, found, until_us) if join.row_kind.decided else sorted(found)

@@ -38,7 +38,8 @@ def oracle_aggregates(join: Join, row: Row, partners: Sequence[tuple[int, int, R
         exact, then rounded once.
     """
     ordered = sorted(partners, key=lambda partner: partner[:2])
-    pairs = [{join.names[0]: row, join.names[1]: partner} for _, _, partner in ordered]
+    own, other = join.member_names
+    pairs = [{own: row, other: partner} for _, _, partner in ordered]
     return {one.name: _aggregate(join, one, pairs) for one in join.reduce}
 
 
@@ -74,7 +75,7 @@ def _has_decimals(column: Column, pairs: Sequence[Mapping[str, Row]]) -> bool:
 def _value(join: Join, expression: Expression, pair: Mapping[str, Row]) -> Any:
     if not isinstance(expression, Column):
         return oracle_value(join, expression, pair)
-    stream, given = join.streams[join.names.index(expression.stream)], pair[expression.stream][expression.name]
+    stream, given = join.members[join.member_names.index(expression.stream)], pair[expression.stream][expression.name]
     if expression.name == stream.time:
         time_us = event_time_us(given, stream.time_unit)
         return None if time_us is None else Fraction(time_us)
@@ -130,7 +131,7 @@ def _quantile(values: Sequence[Any], share: float) -> float:
 
 def _decimal_average(join: Join, column: Column, values: Sequence[Fraction]) -> Fraction:
     """Return the mean of decimals with four more places than their type has, rounded half up."""
-    schema: Any = join.streams[join.names.index(column.stream)].schema
+    schema: Any = join.members[join.member_names.index(column.stream)].schema
     places = min(schema.field(column.name).type.scale + 4, 38)
     exact = Fraction(sum(values), len(values)) * 10**places
     whole = math.floor(abs(exact) + Fraction(1, 2))

@@ -12,6 +12,7 @@ from streamjoin_ds.spec.expression import streams_of
 from streamjoin_ds.spec.join import Join
 from streamjoin_ds.spec.predicate import Band
 from streamjoin_ds.testing.oracle import band_holds, oracle_join
+from streamjoin_ds.testing.sums import oracle_aggregates
 from streamjoin_ds.testing.values import oracle_value
 
 __all__ = ["beside_tables", "oracle_table_join"]
@@ -61,6 +62,9 @@ def beside_tables(
         batch = max(sum(end[name] <= found[f"{name}_seq"] for end in ends) for name in join.names)
         version = tables if isinstance(tables, Mapping) else tables[batch]
         rows = [list(enumerate(_listed(version[table.name]))) for table in join.tables]
+        if join.row_kind.at_once:
+            results += _of_one(join, found, tuples, rows[0])
+            continue
         for chosen in product(*rows):
             places = {table.name: place for table, (place, _) in zip(join.tables, chosen, strict=True)}
             picked = {table.name: row for table, (_, row) in zip(join.tables, chosen, strict=True)}
@@ -68,6 +72,26 @@ def beside_tables(
                 columns = {f"{name}_{column}": value for name, row in picked.items() for column, value in row.items()}
                 results.append({**found, **columns, **{f"{name}_seq": place for name, place in places.items()}})
     return results
+
+
+def _of_one(
+    join: Join,
+    found: Mapping[str, Any],
+    tuples: Mapping[str, Mapping[str, Any]],
+    rows: Sequence[tuple[int, Mapping[str, Any]]],
+) -> list[dict[str, Any]]:
+    """Return the results of a tuple whose partners are rows of a table: with `how`, or summed up."""
+    (name,) = [table.name for table in join.tables]
+    own = [one for one in join.predicates if not isinstance(one, Band) and streams_of(one) == join.names]
+    may = all(oracle_value(join, one, tuples) is True for one in own)
+    partners = [(place, row) for place, row in rows if may and _stands(join, name, {**tuples, name: row})]
+    if join.reduce:
+        made = oracle_aggregates(join, tuples[join.names[0]], [(0, place, row) for place, row in partners])
+        return [{**found, **made}] if partners or join.how == "left" else []
+    if join.how in ("semi", "anti"):
+        return [{**found}] if bool(partners) == (join.how == "semi") else []
+    rows = partners or [(None, {})]  # type: ignore[list-item]
+    return [{**found, **{f"{name}_{c}": value for c, value in row.items()}, f"{name}_seq": n} for n, row in rows]
 
 
 def _stands(join: Join, name: str, rows: Mapping[str, Mapping[str, Any]]) -> bool:

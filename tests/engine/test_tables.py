@@ -27,6 +27,10 @@ CONDITIONS = [
     "e.note = z.name",
     "TRUE",
 ]
+CONDITIONS += ["e.x BETWEEN z.lo AND z.hi AND e.k > 0", "e.k = z.k AND coalesce(z.name, 'b') = 'b'"]
+REDUCE = {"n": "count(*)", "most": "max(z.hi)", "one": "arg_min(z.name, abs(e.x - z.lo))", "all": "collect(z.k, 9)"}
+ASKED: list[dict[str, Any]] = [{}, *({"how": how} for how in ("left", "semi", "anti"))]
+ASKED += [{"reduce": REDUCE}, {"reduce": REDUCE, "how": "left"}]
 numbers = st.one_of(st.none(), st.just(float("nan")), st.integers(-4, 12).map(lambda n: n / 2))
 tuples = st.fixed_dictionaries(
     {
@@ -47,18 +51,24 @@ rows = st.fixed_dictionaries(
 )
 
 
-def join_of(streams: int, on: str, where: str | None, window: str | None = None) -> Join:
+def join_of(streams: int, on: str, where: str | None, window: str | None = None, **asked: Any) -> Join:
     names = ["e", "w", "v"][:streams]
     between = {1: [], 2: ["abs(e.x - w.x) <= 1"], 3: ["abs(e.x - w.x) <= 1", "w.k = v.k"]}[streams]
     shape = {"e": STREAM, "w": STREAM, "v": STREAM}
     window = window if window is not None else "10us" if streams > 1 else "0s"
     tables = [Table("z", schema=TABLE, where=where)]
-    return Join([Stream(n, schema=shape[n], delay="50us") for n in names], [*between, on], window, tables=tables)
+    of = [Stream(n, schema=shape[n], delay="50us") for n in names]
+    return Join(of, [*between, on], window, tables=tables, **asked)
 
 
 def numbered(join: Join, found: list[pa.Table]) -> list[tuple[Any, ...]]:
-    names = [f"{name}_seq" for name in join.member_names]
-    return sorted(row for table in found for row in zip(*(table[name].to_pylist() for name in names), strict=True))
+    names = [f"{join.member_names[n]}_seq" for n in join.row_kind.shown]
+    rows = [row for table in found for row in zip(*(table[name].to_pylist() for name in names), strict=True)]
+    return sorted(rows, key=_nulls_last)
+
+
+def _nulls_last(row: tuple[Any, ...]) -> list[tuple[bool, Any]]:
+    return [(number is None, number or 0) for number in row]
 
 
 @examples(70)
@@ -67,7 +77,8 @@ def test_results_are_the_contracts_for_any_versions_and_batches(data: st.DataObj
     streams = data.draw(st.integers(1, 3))
     window = data.draw(st.sampled_from([None, "last 3", "every 5us for 12us"])) if streams > 1 else None
     on = data.draw(st.sampled_from(CONDITIONS))
-    join = join_of(streams, on, data.draw(st.sampled_from([None, "name <> 'a'"])), window)
+    asked = data.draw(st.sampled_from(ASKED if streams == 1 else ASKED[:1]))
+    join = join_of(streams, on, data.draw(st.sampled_from([None, "name <> 'a'"])), window, **asked)
     options: dict[str, Any] = {
         "kernel": data.draw(st.sampled_from(KERNELS)),
         "threads": data.draw(st.sampled_from([1, 1, 2])),
@@ -92,13 +103,19 @@ def test_results_are_the_contracts_for_any_versions_and_batches(data: st.DataObj
             blob, engine = engine.save(), JoinEngine(join, **options)
             engine.restore(blob)
     expected = oracle_table_join(join, whole, versions, ends=ends)
-    assert numbered(join, found) == sorted(tuple(row[f"{n}_seq"] for n in join.member_names) for row in expected)
+    shown = [join.member_names[n] for n in join.row_kind.shown]
+    assert numbered(join, found) == sorted([tuple(row[f"{n}_seq"] for n in shown) for row in expected], key=_nulls_last)
     result = pa.concat_tables(found).to_pylist()
     assert all(row["event_time"] is not None for row in result)
-    times = {tuple(row[f"{n}_seq"] for n in join.member_names): row["event_time_us"] for row in expected}
+    by_key = {tuple(row[f"{n}_seq"] for n in shown): row for row in expected}
     for row in result:
-        key = tuple(row[f"{n}_seq"] for n in join.member_names)
-        assert row["event_time"].timestamp() * 1e6 == pytest.approx(times[key])
+        told = by_key[tuple(row[f"{n}_seq"] for n in shown)]
+        assert row["event_time"].timestamp() * 1e6 == pytest.approx(told["event_time_us"])
+        for name in REDUCE if join.reduce else ():
+            assert row[name] == told[name] or (row[name] != row[name] and told[name] != told[name])  # NaN
+        if row.get("z_seq") is None:
+            assert row.get("z_name") is None
+            continue
         assert row["z_name"] == next(v["z"] for v in [versions[_batch(ends, row, join)]])["name"][row["z_seq"]].as_py()
 
 
@@ -153,7 +170,7 @@ def test_a_large_table_is_sorted_and_a_same_version_costs_nothing() -> None:
 
 def test_what_a_table_cannot_be() -> None:
     stream = Stream("e", schema=STREAM)
-    table = Table("z", schema=TABLE)
+    table, other = Table("z", schema=TABLE), Table("y", schema=TABLE)
     wrong: list[tuple[Any, type[StreamJoinError], str]] = [
         (lambda: Join([], (), tables=[table]), ArgumentError, "needs a stream"),
         (lambda: Join([stream], ()), ArgumentError, "2 to 8 streams"),
@@ -162,7 +179,9 @@ def test_what_a_table_cannot_be() -> None:
         (lambda: Join([stream], "e.k = y.k", tables=[table]), ArgumentError, "'y'"),
         (lambda: Join([stream], "e.k = z.kk", tables=[table]), ColumnError, "table z has no column"),
         (lambda: Join([stream], (), "5s", tables=[table]), WindowError, "only one"),
-        (lambda: Join([stream], (), how="left", tables=[table]), ArgumentError, "how=left"),
+        (lambda: Join([stream], (), how="full", tables=[table]), ArgumentError, "how=full has rows of a table"),
+        (lambda: join_of(2, "TRUE", None, how="left"), ArgumentError, "the join has 2 streams and 1 table\\."),
+        (lambda: Join([stream], (), reduce={"n": "count(*)"}, tables=[table, other]), ArgumentError, "and 2 tables"),
         (lambda: Join([stream], (), select=["y.k"], tables=[table]), ColumnError, "'y'"),
         (lambda: Table("z", pa.table({"k": [1]})), ArgumentError, "no path"),  # type: ignore[arg-type]
         (lambda: Table("z", "z", refresh="soon"), StreamJoinError, "refresh"),

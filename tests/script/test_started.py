@@ -131,7 +131,7 @@ def test_several_queries_run_over_streams_of_spark(spark: SparkSession, tmp_path
         # Static views and tables are tables beside them where they cannot be streams, or CREATE TABLE says so.
         spark.table("kept_r").where("x > 0.5").createOrReplaceTempView("some_r")
         third = "SELECT l.n, z.s, y.x AS yx FROM live_l l JOIN some_r z ON l.n = z.n JOIN kept_z y ON y.s = z.s"
-        fourth = "SELECT f.n, z.x, z.s FROM f JOIN some_r AS z ON f.n = z.n AND f.x > z.x"
+        fourth = "SELECT f.n, z.x, z.s FROM f LEFT JOIN some_r AS z ON f.n = z.n AND f.x > z.x"
         made_z = "CREATE TABLE kept_z WITH (table = 'kept_r', where = 'x > 1'); "
         made_f = f"CREATE STREAM f WITH (source = '{tmp_path}/l', delay = '10s'); "
         text += (

@@ -66,13 +66,15 @@ def write_streams(folder: Path, names: str = "ew") -> None:
         (folder / f"{name}.csv").write_text("ts,x,tag\n" + "".join(lines))
 
 
-def join_of(folder: Path, names: str = "ew", source: str | None = "zones", **options: Any) -> StreamJoin:
+def join_of(
+    folder: Path, names: str = "ew", source: str | None = "zones", how: str = "inner", **options: Any
+) -> StreamJoin:
     streams = [Stream(name, str(folder / f"{name}.csv"), schema=SCHEMA) for name in names]
     of_source = {} if source is None else {"source": str(folder / source), "refresh": "0s"}
     table = Table("z", where="zone <> 'gone'", **of_source, **options)
     between = ["abs(e.x - w.x) <= 1"] if len(names) > 1 else []
     on = [*between, "e.x BETWEEN z.lo AND z.hi", "e.ts >= z.since"]
-    return StreamJoin(streams, on, "9s" if len(names) > 1 else "0s", tables=[table])
+    return StreamJoin(streams, on, "9s" if len(names) > 1 else "0s", tables=[table], how=how)
 
 
 def write_version(folder: Path, seed: int, kind: str) -> None:
@@ -113,24 +115,25 @@ def ran(folder: Path, bound: BoundJoin, kind: str, layout: str, **options: Any) 
 
 
 def numbers(names: str, rows: Any) -> list[tuple[int, ...]]:
-    return sorted(tuple(row[f"{name}_seq"] for name in [*names, "z"]) for row in rows)
+    found = [tuple(row[f"{name}_seq"] for name in [*names, "z"]) for row in rows]
+    return sorted(found, key=lambda numbers: [(number is None, number or 0) for number in numbers])
 
 
 @pytest.mark.parametrize(
-    ("names", "kind", "layout", "exchange"),
+    ("names", "kind", "layout", "exchange", "how"),
     [
-        ("ew", "zones", "2x1", "reference"),
-        ("e", "z.parquet", "2", "packed"),
-        ("e", "z.csv", "1", "rows"),
-        ("ew", "z.jsonl", "1x2", "rows"),
+        ("ew", "zones", "2x1", "reference", "inner"),
+        ("e", "z.parquet", "2", "packed", "left"),
+        ("e", "z.csv", "1", "rows", "left"),
+        ("ew", "z.jsonl", "1x2", "rows", "inner"),
     ],
 )
 def test_each_batch_joins_the_version_that_was_there_when_it_was_planned(
-    tmp_path: Path, names: str, kind: str, layout: str, exchange: str
+    tmp_path: Path, names: str, kind: str, layout: str, exchange: str, how: str
 ) -> None:
     write_streams(tmp_path, names)
     write_version(tmp_path, 0, kind)
-    join = join_of(tmp_path, names, kind, schema=None if kind in ("zones", "z.parquet") else ZONES)
+    join = join_of(tmp_path, names, kind, how, schema=None if kind in ("zones", "z.parquet") else ZONES)
     query, seeds = ran(tmp_path, bound_join(join), kind, layout, exchange=exchange)
     assert len(seeds) > 3
     ledger = sorted(query.companion("ledger").to_pylist(), key=lambda row: (row["batch_id"], row["stream"]))
@@ -143,7 +146,8 @@ def test_each_batch_joins_the_version_that_was_there_when_it_was_planned(
     found = query.matches().to_pylist()
     assert numbers(names, found) == numbers(names, expected)
     assert len(found) > 20
-    zone_of = {numbers(names, [row])[0]: row["z_zone"] for row in expected}
+    assert any(row["z_seq"] is None for row in found) == (how == "left")
+    zone_of = {numbers(names, [row])[0]: row.get("z_zone") for row in expected}
     assert all(row["z_zone"] == zone_of[numbers(names, [row])[0]] for row in found)
     told = {row["batch_id"]: json.loads(row["table_versions"]) for row in query.companion("metrics").to_pylist()}
     assert len({row["z"] for row in told.values()}) == len(set(seeds)) if kind != "zones" else len(told)
@@ -167,9 +171,11 @@ def test_a_layout_that_changes_changes_no_row(tmp_path: Path) -> None:
     write_streams(folder, "e")
     write_version(folder, 0, "zones")
     schedule_of_one = ((0, Layout.parse("2", 1)), (20, Layout.parse("3", 1)))
-    bound = bound_join(join_of(folder, "e"))
+    bound = bound_join(join_of(folder, "e", how="left"))
     query, _ = ran(folder, bound, "zones", "3", layout_schedule=schedule_of_one)
-    assert len(numbers("e", query.matches().to_pylist())) == len(set(numbers("e", query.matches().to_pylist())))
+    rows = numbers("e", query.matches().to_pylist())
+    assert len(rows) == len(set(rows))
+    assert {row[0] for row in rows} == set(range(ROWS))
 
 
 def test_a_replay_joins_the_version_of_its_offset_although_the_source_is_gone(tmp_path: Path) -> None:

@@ -107,7 +107,9 @@ class Horizons:
     Attributes
     ----------
     streams : tuple of int
-        The decided streams.
+        The decided streams, and the one whose tuples are decided in the push that brings them.
+    at_once : bool
+        Whether it is the latter: nothing waits then.
     has_pairs : bool
         Whether new tuples are joined as they come.
     probed_windows : list of int
@@ -118,7 +120,9 @@ class Horizons:
         self, bound: BoundJoin, forms: Sequence[WindowForm], joining: JoinPipeline, tuning: Tuning = DEFAULT
     ) -> None:
         self._bound, self._forms, self._joining, self._tuning = bound, forms, joining, tuning.waiting
-        self.streams = bound.decided
+        # The partners of a tuple are all known when it comes where they are rows of a table.
+        self.at_once = bound.row_kind.at_once
+        self.streams = (0,) if self.at_once else bound.decided
         # A semi join's row says that there is a partner, any other row of one tuple that there is none.
         self._lonely = bound.row_kind.lonely
         self.has_pairs = bound.row_kind.has_pairs
@@ -130,7 +134,7 @@ class Horizons:
 
     def none_waiting(self) -> tuple[StreamWaiting, ...]:
         """Return what waits before the first push."""
-        return tuple(StreamWaiting(stream, Waiting(), Waiting()) for stream in self.streams)
+        return () if self.at_once else tuple(StreamWaiting(stream, Waiting(), Waiting()) for stream in self.streams)
 
     def kept_rows(self, waiting: Sequence[StreamWaiting]) -> int:
         """Return how many waiting tuples are in no window and might be met by none but those that they meet."""
@@ -199,6 +203,23 @@ class Horizons:
             left.append(replace(of_stream, probing=still_probing, alone=still_lonely))
             due.append((of_stream.stream, probing, lonely))
         return tuple(left), self._decided(due, windows)
+
+    def decided_at_once(
+        self,
+        ready: Mapping[int, pa.RecordBatch],
+        alone: Mapping[int, pa.RecordBatch],
+        partners: Mapping[int, NewPartners],
+        windows: Sequence[Window],
+    ) -> Iterator[pa.Table]:
+        """Return the rows of new tuples whose partners are rows of a table; arguments as of `joined_by`."""
+        due = []
+        for stream in self.streams:
+            probing = [ready[stream]] if stream in ready else []
+            lonely = [alone[stream]] if stream in alone and stream in self._lonely else []
+            if self.has_pairs:  # all its pairs were made in this push
+                probing, lonely = [], [*(filtered(one, partners[stream].alone()) for one in probing), *lonely]
+            due.append((stream, probing, lonely))
+        return self._decided(due, windows)
 
     def _decided(
         self, due: Sequence[tuple[int, list[pa.RecordBatch], list[pa.RecordBatch]]], windows: Sequence[Window]
@@ -307,6 +328,9 @@ class DecidingPush:
                 for of_stream in partners.values():
                     of_stream.add(chunk)
                 yield chunk
+        if self._horizons.at_once:
+            yield from self._horizons.decided_at_once(self._ready, self._alone, partners, self._windows)
+            return
         waiting = self._horizons.joined_by(self.waiting, self._ready, self._alone, partners)
         waiting, decided = self._horizons.passed(waiting, self._windows, self._watermark_us)
         yield from decided

@@ -102,7 +102,7 @@ class Pairs:
             inside = self._bound.inside_name(argument.stream, argument.column.name)
             values = self._of(argument.stream).column(inside)
             return values.view(argument.kind) if inside == TS else values
-        numbers = {name: number for number, name in enumerate(self._bound.names)}
+        numbers = {name: number for number, name in enumerate(self._bound.member_names)}
 
         def column(wanted: Column) -> pa.Array:
             stream = numbers[wanted.stream]
