@@ -111,7 +111,7 @@ def _join(bound: BoundJoin) -> Iterator[str]:
         told = kinds[bound.how].format(*join.member_names)
         yield f"  how         {told.partition(', when ')[0] if bound.row_kind.at_once else told}"
     if join.nearest is not None and bound.distance is not None:
-        yield f"  nearest     the {join.nearest.k} of {join.names[1]} with the smallest {bound.distance.text}"
+        yield f"  nearest     the {join.nearest.k} of {join.member_names[1]} with the smallest {bound.distance.text}"
     for one in bound.aggregates:
         yield f"  reduce      {one.name} = {one.text}   {one.field.type}"
     for stream, schema in zip(join.streams, bound.schemas, strict=False):

@@ -140,7 +140,7 @@ class Asked:
         found = self._members.resolved(catalog if self.needs_catalog else None)
         frames = dict(found.frames)
         self._begins_with_table = self._query.inputs[0] in found.tables
-        if self._begins_with_table and self._how in ("semi", "anti"):
+        if self._begins_with_table and not self._has_pairs and self._how not in ("left", "right", "full"):
             words, span = written_join(self._text, self._query.inputs[1])
             name = self._query.inputs[0].alias
             why = f"with {words}, rows are about those of {name}, which is a table"

@@ -104,12 +104,13 @@ def distance_of(join: JoinParts, schemas: Mapping[str, pa.Schema]) -> Distance |
     """
     if join.nearest is None:
         return None
-    first, second = (Column(stream.name, stream.time) for stream in join.streams)
+    first, second = (Column(member.name, member.time) for member in join.members)
     written = join.nearest.distance(first, second)
     for column in columns_of(written):
-        if column.stream not in join.names:
+        if column.stream not in join.member_names:
+            names = join.member_names
             msg = f"the distance '{written}' names the stream '{column.stream}', which is not in the join"
-            raise ArgumentError(msg, name="nearest_by", hint=names_hint(column.stream, join.names, "the streams are"))
+            raise ArgumentError(msg, name="nearest_by", hint=names_hint(column.stream, names, "the streams are"))
     expression = normalised(written)
     columns = columns_of(expression)
     kinds = {column: column_type_compared(join, schemas, column) for column in columns}

@@ -17,7 +17,8 @@
     left     tuples of the first stream                             first
 
     with one stream and one table the partners of a tuple are rows of the table. All are known when the tuple comes, so
-    its rows come at once and no stream is decided at a horizon: left, semi and anti, and both with `reduce`.
+    its rows come at once and no stream is decided at a horizon: left, semi and anti, both with `nearest`, and both with
+    `reduce`.
 
 A tuple of a *decided* stream waits until it can meet no new partner: its *horizon*
 (ARCHITECTURE.md, "Rows about missing, nearest or summed partners"). Then its row is decided, once.
@@ -101,11 +102,9 @@ def row_kind(
     of_table : bool
         The join is of one stream and one table.
     """
-    if of_nearest:
-        return _OF_NEAREST[how]
-    if how == "inner" and not of_partners:
+    if how == "inner" and not (of_partners or of_nearest):
         return RowKind((), (), tuple(range(members)), has_pairs=True)
-    kind = _OF_PARTNERS[how] if of_partners else _KINDS[how]
+    kind = _OF_NEAREST[how] if of_nearest else _OF_PARTNERS[how] if of_partners else _KINDS[how]
     return replace(kind, decided=(), at_once=True) if of_table else kind
 
 

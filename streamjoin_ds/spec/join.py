@@ -15,7 +15,7 @@ from streamjoin_ds.spec.columns import names_hint
 from streamjoin_ds.spec.expression import Call, Literal, Predicate, columns_of, conjuncts, normalised, streams_of
 from streamjoin_ds.spec.how import check_how
 from streamjoin_ds.spec.join_parts import JoinParts, predicate_from
-from streamjoin_ds.spec.members import check_members, check_nearest_beside, check_window
+from streamjoin_ds.spec.members import check_members, check_window
 from streamjoin_ds.spec.nearest import Nearest, check_nearest
 from streamjoin_ds.spec.predicate import Band, Column
 from streamjoin_ds.spec.selected import Selected, selected, selected_from
@@ -63,7 +63,8 @@ class Join(JoinParts):
     nearest : Nearest, optional
         Of the partners of a tuple of the first stream only the nearest make rows, which come as those of `how` do:
         ``Nearest(k=1, by="abs(e.x - w.x)", direction="backward")``. With `how` "inner" a tuple without a partner makes
-        no row, with "left" one with nulls. It needs two streams and a time window.
+        no row, with "left" one with nulls. It needs two streams and a time window. Or one stream and one table, `by`
+        and both directions; rows of a table that are equally far have the order of their places.
     reduce : mapping of str to str, optional
         Aggregates over a tuple's partners, in place of the pairs: ``{"n": "count(*)", "mean_t": "avg(w.temperature)"}``
         (`streamjoin_ds.spec.aggregate`). A row is then a tuple of the first stream and these columns. It comes once,
@@ -74,8 +75,8 @@ class Join(JoinParts):
     tables : sequence of Table
         Tables beside the streams, eight members in all. Their rows have no event time and no window: each tuple meets
         the version of its batch. With one stream and one table `how` may be "left", "semi" and "anti", and there may be
-        `reduce`: a tuple's partners are rows of the table. All are known when it comes, so its rows come at once.
-        Otherwise `how` must be "inner", without `reduce`.
+        `nearest` or `reduce`: a tuple's partners are rows of the table, known when it comes, so its rows come at once.
+        Otherwise `how` must be "inner", without `nearest` and `reduce`.
 
     Raises
     ------
@@ -120,8 +121,7 @@ class Join(JoinParts):
             msg = "reduce is not possible with nearest: it sums up all partners of a tuple"
             raise ArgumentError(msg, name="reduce", hint="leave out one of the two; arg_min(x, by) is of the nearest")
         how = check_how(how, len(streams), window, of_partners=bool(aggregates), tables=len(tables))
-        check_nearest_beside(nearest, tables)
-        nearest = check_nearest(nearest, how, len(streams), window)
+        nearest = check_nearest(nearest, how, len(streams), window, len(tables))
         set_field(self, "nearest", nearest)
         set_field(self, "window", window if nearest is None else nearest.narrowed(window))
         _check_partitions(streams, self.window)

@@ -9,7 +9,7 @@ from streamjoin_ds.spec.stream import Stream
 from streamjoin_ds.spec.table import Table
 from streamjoin_ds.spec.window import WindowKind
 
-__all__ = ["check_members", "check_nearest_beside", "check_window"]
+__all__ = ["check_members", "check_window"]
 
 
 def check_members(streams: Sequence[Stream], tables: Sequence[object], most: int) -> None:
@@ -40,18 +40,6 @@ def check_members(streams: Sequence[Stream], tables: Sequence[object], most: int
             msg = f"{what} are named '{member.name}'"
             hint = "give each stream and table its own name; upper and lower case do not make a difference"
             raise ArgumentError(msg, name=member.name, hint=hint)
-
-
-def check_nearest_beside(nearest: object, tables: Sequence[object]) -> None:
-    """Refuse nearest partners in a join that has a table.
-
-    Raises
-    ------
-    ArgumentError
-    """
-    if nearest is not None and tables:
-        msg = "nearest joins two streams, and the join has a table: its rows come by all partners alone"
-        raise ArgumentError(msg, name="nearest", hint="leave nearest out, or join without the table")
 
 
 def check_window(streams: Sequence[Stream], window: WindowKind) -> None:

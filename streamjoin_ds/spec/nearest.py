@@ -102,13 +102,13 @@ class Nearest:
         return cls(facts["k"], by, facts["direction"])
 
 
-def check_nearest(nearest: object, how: str, streams: int, window: WindowKind) -> Nearest | None:
-    """Return what a join asks of nearest partners; refuse what has no meaning for these streams and this window.
+def check_nearest(nearest: object, how: str, streams: int, window: WindowKind, tables: int = 0) -> Nearest | None:
+    """Return what a join asks of nearest partners; refuse what has no meaning for its streams, tables and window.
 
     Raises
     ------
     ArgumentError
-        It is no `Nearest`, or it needs two streams, or another `how`.
+        It is no `Nearest`, or it needs two streams or one stream and one table, or another `how`.
     WindowError
         It needs a time window.
     """
@@ -117,7 +117,15 @@ def check_nearest(nearest: object, how: str, streams: int, window: WindowKind) -
     if not isinstance(nearest, Nearest):
         msg = f"nearest must be a Nearest object, not {type(nearest).__name__}"
         raise ArgumentError(msg, name="nearest", hint="for example Nearest(k=1, by='abs(e.x - w.x)')")
-    if streams != 2:
+    if tables and (streams, tables) != (1, 1):
+        msg = "nearest joins two streams, or one stream and one table, and the join has more"
+        raise ArgumentError(msg, name="nearest", hint="two joins: the results of the first are a stream for the second")
+    if tables and (nearest.by is None or nearest.direction != "both"):
+        name = "nearest_by" if nearest.by is None else "nearest_direction"
+        msg = "the rows of a table have no event time by which they could be near, before or after"
+        hint = "give a distance, such as 'e.ts - z.since', and a condition: e.ts >= z.since"
+        raise ArgumentError(msg, name=name, hint=hint)
+    if not tables and streams != 2:
         msg = f"nearest needs two streams, and the join has {streams}"
         raise ArgumentError(msg, name="nearest", hint="join two streams, or leave it out")
     if how not in ("inner", "left"):

@@ -109,7 +109,7 @@ def oracle_join(
         found = [times[stream][number] for stream, number in enumerate(numbers) if number is not None]
         found = found if join.nearest is None else found[:1]
         result["event_time_us"] = max(time for time in found if time is not None)
-        if join.nearest is not None and join.nearest.k > 1:
+        if join.nearest is not None and join.nearest.k > 1 and not join.row_kind.at_once:
             ranks[numbers[0]] = ranks.get(numbers[0], 0) + 1
             result["rank"] = None if numbers[1] is None else ranks[numbers[0]]
         if isinstance(join.window, PeriodicWindow):

@@ -86,12 +86,32 @@ def _of_one(
     may = all(oracle_value(join, one, tuples) is True for one in own)
     partners = [(place, row) for place, row in rows if may and _stands(join, name, {**tuples, name: row})]
     if join.reduce:
-        made = oracle_aggregates(join, tuples[join.names[0]], [(0, place, row) for place, row in partners])
-        return [{**found, **made}] if partners or join.how == "left" else []
+        sums = oracle_aggregates(join, tuples[join.names[0]], [(0, place, row) for place, row in partners])
+        return [{**found, **sums}] if partners or join.how == "left" else []
     if join.how in ("semi", "anti"):
         return [{**found}] if bool(partners) == (join.how == "semi") else []
-    rows = partners or [(None, {})]  # type: ignore[list-item]
-    return [{**found, **{f"{name}_{c}": value for c, value in row.items()}, f"{name}_seq": n} for n, row in rows]
+    if join.nearest is not None:
+        partners = _nearest(join, tuples, partners)
+    kept: list[tuple[int | None, Mapping[str, Any]]] = [*partners]
+    kept = kept or ([(None, {})] if join.how == "left" else [])
+    made = [{**found, **{f"{name}_{c}": value for c, value in row.items()}, f"{name}_seq": n} for n, row in kept]
+    if join.nearest is not None and join.nearest.k > 1:
+        made = [{**row, "rank": rank if partners else None} for rank, row in enumerate(made, 1)]
+    return made
+
+
+def _nearest(
+    join: Join, tuples: Mapping[str, Mapping[str, Any]], partners: Sequence[tuple[int, Mapping[str, Any]]]
+) -> list[tuple[int, Mapping[str, Any]]]:
+    """Return the nearest of a tuple's rows: by the distance, then by their places."""
+    assert join.nearest is not None, "the join asks for the nearest"
+    assert join.nearest.by is not None, "a table has no event times"
+    ranked = []
+    for place, row in partners:
+        distance = oracle_value(join, join.nearest.by, {**tuples, join.tables[0].name: row})
+        if distance is not None and distance == distance:
+            ranked.append((distance, place, row))
+    return [(place, row) for _, place, row in sorted(ranked, key=lambda one: one[:2])[: join.nearest.k]]
 
 
 def _stands(join: Join, name: str, rows: Mapping[str, Mapping[str, Any]]) -> bool:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamjoin_ds import Join, JoinEngine, Stream, Table
+from streamjoin_ds import Join, JoinEngine, Nearest, Stream, Table
 from streamjoin_ds.engine import kernel_names
 from streamjoin_ds.errors import ArgumentError, ColumnError, SchemaDriftError, StreamJoinError, WindowError
 from streamjoin_ds.testing import oracle_table_join
@@ -31,6 +31,7 @@ CONDITIONS += ["e.x BETWEEN z.lo AND z.hi AND e.k > 0", "e.k = z.k AND coalesce(
 REDUCE = {"n": "count(*)", "most": "max(z.hi)", "one": "arg_min(z.name, abs(e.x - z.lo))", "all": "collect(z.k, 9)"}
 ASKED: list[dict[str, Any]] = [{}, *({"how": how} for how in ("left", "semi", "anti"))]
 ASKED += [{"reduce": REDUCE}, {"reduce": REDUCE, "how": "left"}]
+ASKED += [{"nearest": Nearest(2, "abs(e.x - z.lo)")}, {"nearest": Nearest(1, "e.ts - z.since"), "how": "left"}]
 numbers = st.one_of(st.none(), st.just(float("nan")), st.integers(-4, 12).map(lambda n: n / 2))
 tuples = st.fixed_dictionaries(
     {
@@ -113,6 +114,7 @@ def test_results_are_the_contracts_for_any_versions_and_batches(data: st.DataObj
         assert row["event_time"].timestamp() * 1e6 == pytest.approx(told["event_time_us"])
         for name in REDUCE if join.reduce else ():
             assert row[name] == told[name] or (row[name] != row[name] and told[name] != told[name])  # NaN
+        assert row.get("rank") == told.get("rank")
         if row.get("z_seq") is None:
             assert row.get("z_name") is None
             continue
@@ -182,6 +184,8 @@ def test_what_a_table_cannot_be() -> None:
         (lambda: Join([stream], (), how="full", tables=[table]), ArgumentError, "how=full has rows of a table"),
         (lambda: join_of(2, "TRUE", None, how="left"), ArgumentError, "the join has 2 streams and 1 table\\."),
         (lambda: Join([stream], (), reduce={"n": "count(*)"}, tables=[table, other]), ArgumentError, "and 2 tables"),
+        (lambda: Join([stream], (), tables=[table], nearest=Nearest()), ArgumentError, "no event time by which"),
+        (lambda: join_of(2, "TRUE", None, nearest=Nearest(1, "e.x - z.lo")), ArgumentError, "and the join has more"),
         (lambda: Join([stream], (), select=["y.k"], tables=[table]), ColumnError, "'y'"),
         (lambda: Table("z", pa.table({"k": [1]})), ArgumentError, "no path"),  # type: ignore[arg-type]
         (lambda: Table("z", "z", refresh="soon"), StreamJoinError, "refresh"),

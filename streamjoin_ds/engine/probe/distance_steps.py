@@ -144,14 +144,14 @@ class _Steps:
     def _column(self, node: Typed, *, is_wide: bool) -> int:
         column = node.column
         assert column is not None, "it is a column"
-        stream = self.bound.names.index(column.stream)
+        stream = self.bound.member_names.index(column.stream)
         name = self.bound.compared_name(stream, column.name)
         kind = self.bound.tuple_schema(stream).field(name).type
         is_float = kind in (pa.float64(), pa.float32())
         is_time = node.family in ("timestamp", "interval") and kind.bit_width == 64
         if not (is_float or is_time or pa.types.is_signed_integer(kind)):
             raise _NotInSteps
-        side = "own" if stream == self.bound.decided[0] else "other"
+        side = "own" if stream == 0 else "other"  # rows are about the first stream's tuples
         if name not in self.columns[side]:
             self.columns[side].append(name)
         return self._added(side, self.columns[side].index(name), int(is_wide) or None, is_float=is_float)

@@ -75,7 +75,7 @@ class NearestPartners:
         self._pairs.keep(positions[selected], distances[selected], ties, places, near.rows)
 
     def _columns(self, positions: Int32, found: Selection) -> Callable[[Column], pa.Array]:
-        mine, names = self._selection.take(positions), self._bound.names
+        mine, names = self._selection.take(positions), self._bound.member_names
         gathered: dict[Column, pa.Array] = {}  # a distance often names a column twice: (e.x - w.x) * (e.x - w.x)
 
         def column(wanted: Column) -> pa.Array:

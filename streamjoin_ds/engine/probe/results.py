@@ -53,7 +53,7 @@ class ResultBuilder:
         self._piece_rows = gathered_rows
         self.schema = pa.schema([field for field in bound.result_schema if field.name != "batch_id"])
         # The event time of a result of all partners is the largest of its tuples'; of nearest ones the decided tuple's.
-        self._decided = bound.decided[0] if bound.distance is not None else None
+        self._decided = 0 if bound.distance is not None else None
         names = [[TS, SEQ] for _ in bound.member_names]
         self._placed: list[tuple[int, str] | Output] = []
         self._inside = inside_columns(bound)
