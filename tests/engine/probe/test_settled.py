@@ -137,3 +137,40 @@ def test_a_residual_decides_again_only_beside_values_that_are_no_limits(
         asked.clear()
         assert count(values, others) >= tame
         assert asked
+
+
+def test_a_bucket_grid_tells_of_values_that_are_no_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its zone map covers all rows, also those that came into it push by push."""
+    schema = pa.schema([("ts", TIME), *((name, pa.float64()) for name in ("x", "y", "lo", "hi"))])
+    on = "abs(e.x - w.x) <= 0.2 AND abs(e.y - w.y) <= 0.2 AND e.lo <= w.hi"
+    bound = bind(Join([Stream(name) for name in "ew"], on, "1h"), {"e": schema, "w": schema})
+    asked: list[Any] = []
+    holds = residual.holds
+    monkeypatch.setattr(residual, "holds", lambda *args: (asked.append(args), holds(*args))[1])
+    chooser, rows, push = np.random.default_rng(1), 2600, 1300
+    columns = [{name: chooser.uniform(0, 20, rows) for name in ("x", "y", "lo", "hi")} for _ in "ew"]
+    columns[0]["lo"][rows - 5] = columns[1]["hi"][rows - 7] = math.inf
+    columns[1]["hi"][rows - 9] = LARGEST  # it stands for infinity among limits
+    columns[0]["x"][rows - 5], columns[0]["y"][rows - 5] = 3.0, 3.0
+    for number in (7, 9):
+        columns[1]["x"][rows - number], columns[1]["y"][rows - number] = 3.0, 3.0
+    join, found = WindowJoin(bound, bucket_rows=256), []
+    for first in range(0, rows, push):
+        part = slice(first, first + push)
+        given_rows = {}
+        for stream, own in enumerate(columns):
+            kept = {"_ts": np.arange(rows), "_seq": np.arange(rows), **own}
+            fields = bound.tuple_schema(stream)
+            given_rows[stream] = pa.RecordBatch.from_arrays(
+                [pa.array(kept[n][part]) for n in fields.names], schema=fields
+            )
+        assert bool(asked) is False
+        for chunk in join.push(given_rows):
+            found += zip(chunk["e_seq"].to_pylist(), chunk["w_seq"].to_pylist(), strict=True)
+        assert first == 0 or any(window.is_grid for window in join.windows)
+    assert asked  # in the last push
+    e, w = ({name: values[:, None] for name, values in columns[0].items()}, columns[1])
+    wanted = (abs(e["x"] - w["x"]) <= 0.2) & (abs(e["y"] - w["y"]) <= 0.2) & (e["lo"] <= w["hi"])
+    assert sorted(found) == list(zip(*(places.tolist() for places in np.nonzero(wanted)), strict=True))
+    assert (rows - 5, rows - 7) in found
+    assert (rows - 5, rows - 9) not in found
