@@ -32,7 +32,7 @@ from streamjoin_ds.spec.evaluation import float_values
 from streamjoin_ds.spec.finder import NO_FINDERS, BandFinder, Bound, Finders, IntervalFinder, TimeFinder
 from streamjoin_ds.spec.functions.globe import LONGITUDE, limits_of, reach_of
 from streamjoin_ds.spec.limit import EPSILON, TINY, Limit, Part
-from streamjoin_ds.spec.plain_comparison import are_alike, is_exact, limit_of
+from streamjoin_ds.spec.plain_comparison import are_alike, is_exact, limit_of, plain_limits
 from streamjoin_ds.spec.predicate import Column
 from streamjoin_ds.spec.terms import Term
 from streamjoin_ds.spec.typed import Typed
@@ -133,6 +133,7 @@ class _Solver:
         self.bounds: list[Bound] = []
         self.bands: list[BandFinder] = []
         self.moments: list[TimeFinder] = []
+        self._is_strict = False  # of the condition that is looked at
 
     def solve(self, condition: Typed) -> None:
         """Add what a condition implies."""
@@ -144,6 +145,7 @@ class _Solver:
         left, right = (self._parts(side) for side in condition.args)
         if left is None or right is None:
             return
+        self._is_strict = condition.op == "<"
         together = replace(left.and_also(right, -1.0), operations=left.operations + right.operations)
         self._not_above_zero(together)
         if condition.op == "=":
@@ -309,7 +311,9 @@ class _Solver:
         low = [(factor, node) for factor, node, stream in parts.single if stream == low_stream]
         high = [(-factor, node) for factor, node, stream in parts.single if stream == high_stream]
         if _are_columns(low, high) and not parts.operations and not parts.constant:
-            lower, upper = (limit_of(node) for _, node in (*low, *high) if isinstance(node, Typed))
+            below, above = (node for _, node in (*low, *high) if isinstance(node, Typed))
+            is_first = low_stream < high_stream
+            lower, upper = plain_limits(below, above, is_strict=self._is_strict, is_low_first=is_first)
         else:
             lower = self._limit(low, parts.constant, slack, is_upper=False)
             upper = self._limit(high, 0.0, slack, is_upper=True)

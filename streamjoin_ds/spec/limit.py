@@ -58,6 +58,9 @@ class Limit:
     meets_nulls : bool
         Whether it is for IS NOT DISTINCT FROM: its only part is a value of any type that can be equal, and of equal
         values the limits are equal, of nulls and NaN too.
+    open_below : float
+        Whether the value itself is outside: a limit nearer to zero than this is the float64 next to it, the smaller one
+        of an upper limit and the larger one of a lower one. 0: the value is inside. Its only part is a column.
     """
 
     parts: tuple[Part, ...]
@@ -66,6 +69,7 @@ class Limit:
     is_upper: bool
     text: str
     meets_nulls: bool = False
+    open_below: float = 0.0
 
     @property
     def columns(self) -> frozenset[Column]:
@@ -95,9 +99,13 @@ class Limit:
         if not self.slack and not self.constant and len(self.parts) == 1 and self.parts[0].factor == 1:
             assert isinstance(self.parts[0].value, Typed)
             total = float_values(self.parts[0].value, rows, column)  # perhaps the column's own memory
-            if np.isfinite(total).all():
+            if not self.open_below and np.isfinite(total).all():
                 return total
         total = self._sum(rows, column)
+        if self.open_below:
+            with np.errstate(over="ignore"):
+                beside = np.nextafter(total, -np.inf if self.is_upper else np.inf)
+            total = np.where(np.abs(total) < self.open_below, beside, total)
         total = np.where(np.isnan(total), _LARGEST if self.is_upper else -_LARGEST, total)
         return np.clip(total, -_LARGEST, _LARGEST) + 0.0  # makes -0.0 the same limit as 0.0
 

@@ -99,7 +99,7 @@ PLAIN = {
 
 
 @pytest.mark.parametrize("kind", PLAIN)
-@pytest.mark.parametrize("form", ["inner", "table", "three streams", "sum"])
+@pytest.mark.parametrize("form", ["inner", "half open", "table", "three streams", "sum"])
 def test_a_residual_decides_again_only_beside_values_that_are_no_limits(
     kind: str, form: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -117,7 +117,11 @@ def test_a_residual_decides_again_only_beside_values_that_are_no_limits(
     def count(values: list[Any], others: list[Any]) -> int:
         options: dict[str, Any] = {"reduce": {"n": "count(*)"}} if form == "sum" else {}
         names = "ewv" if form == "three streams" else "ew"
-        on = "e.x >= w.x AND e.x <= w.y" + (" AND v.x <= w.x" if form == "three streams" else "")
+        on = (
+            "e.x >= w.x AND e.x "
+            + ("< w.y" if form in ("half open", "table") else "<= w.y")
+            + (" AND v.x <= w.x" if form == "three streams" else "")
+        )
         if form == "table":
             bare = pa.schema([schema.field("x"), schema.field("y")])
             engine = JoinEngine(Join([Stream("e", schema=schema)], on, tables=[Table("w", schema=bare)]))
