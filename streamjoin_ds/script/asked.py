@@ -252,8 +252,8 @@ class Asked:
             if stream.time not in frame.columns:
                 why = f"which column of {stream.name} is its event time is not known"
                 name = one.source[-1]
-                hint = f"write CREATE STREAM {name} WITH (table = '{name}', time = ...) before, or CREATE TABLE if it is "
-                hint += "no stream but a table beside streams; "
+                hint = f"write CREATE STREAM {name} WITH (table = '{name}', time = ...) before, or CREATE TABLE if it "
+                hint += "is no stream but a table beside streams; "
                 hint += names_hint(stream.time, frame.columns, "its columns are")
                 raise self._text.located(ColumnError(why, name=stream.time, hint=hint), one.span)
             if frame.isStreaming and self.statement.table is None and watermark_of(frame) is None:

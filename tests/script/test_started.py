@@ -73,7 +73,7 @@ def test_a_select_gives_the_rows_of_sparks_sql(spark: SparkSession) -> None:
 @pytest.mark.usefixtures("static")
 def test_a_created_stream_says_what_a_view_does_not(spark: SparkSession) -> None:
     text = "SELECT * FROM l JOIN `Odd name` o ON l.n = o.n AND l.ts BETWEEN o.at AND o.at + INTERVAL 1 SECOND"
-    with pytest.raises(ColumnError, match="which column of o is its event time is not known.*or CREATE TABLE if"):
+    with pytest.raises(ColumnError, match=r"which column of o is its event time is not known.*or CREATE TABLE if"):
         sql(spark, text)
     made = "CREATE STREAM `Odd name` WITH (table = '`Odd name`', time = 'at', where = 'n > 1');"
     found, plan = sql(spark, f"{made} {text}; EXPLAIN {text}")
