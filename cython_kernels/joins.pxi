@@ -15,6 +15,12 @@ cdef list _in_order(int count, leading):
     return first + [number for number in range(count) if number not in first]
 
 
+cdef int _slot_of(list columns, list order, int wanted) except -1:
+    """Return the place of a condition among those of its type, where the conditions are added in this order."""
+    before = order[:order.index(wanted)]
+    return sum(columns[number].dtype == columns[wanted].dtype for number in before)
+
+
 cdef int _check_interval(past, second, columns) except -1:
     """Check the number of the condition that ends the rows of the sorted one; -1: there is none."""
     if past < 0:
@@ -30,6 +36,7 @@ cdef class _Join:
     cdef const sj_implementation *_chosen
     cdef list _kept
     cdef bint _busy
+    cdef bint _is_begun
 
     cdef int _choose(self, implementation) except -1:
         self._chosen = _implementation(implementation)
@@ -84,7 +91,17 @@ cdef class _Join:
             raise _error("another thread is filling from this object", "fill", "one object per thread")
         task._probes, task._rows = _int32_out(out_probe), _int32_out(out_row)
         task._of, task._kept = self, (out_probe, out_row)
-        self._busy = True
+        self._busy = self._is_begun = True
+        return task
+
+    cdef void _count(self, int64_t *counts) noexcept nogil:
+        """Add to each probe's count how many pairs it has; each join has its own."""
+
+    cdef PairCounting _counting(self, out_counts, int64_t probes):
+        cdef PairCounting task = PairCounting.__new__(PairCounting)
+        task._counts = _counts_of(out_counts, probes, self._is_begun)
+        task._of, task._kept = self, out_counts
+        self._busy = self._is_begun = True
         return task
 
 
@@ -103,6 +120,30 @@ cdef class PairFilling(Task):
     cdef object _done(self):
         self._of._busy = False
         return self._written
+
+
+cdef class PairCounting(Task):
+    """The task that counts the pairs of each probe."""
+
+    cdef _Join _of
+    cdef int64_t *_counts
+
+    cdef void _work(self) noexcept nogil:
+        self._of._count(self._counts)
+
+    cdef object _done(self):
+        self._of._busy = False
+        return None
+
+
+cdef int64_t *_counts_of(out_counts, int64_t probes, bint is_begun) except? NULL:
+    """Check the counts of a probing that must be untouched, and return their address."""
+    _check_array(out_counts, "out_counts", _INT, True)
+    if len(out_counts) < probes:
+        raise _error("out_counts has fewer rows than there are probes", "out_counts")
+    if is_begun:
+        raise _error("pairs of this object were written or counted already", "counting", "one object a counting")
+    return _int64_out(out_counts)
 
 
 cdef int64_t _common_length(list columns, str name, count) except -1:
@@ -150,8 +191,15 @@ cdef class Scan(_Join):
         """`fill` as a task for a pool."""
         return self._filling(out_probe, out_row)
 
+    def counting(self, out_counts):
+        """Return a task that adds to each probe's count how many pairs it has; no pairs are written then."""
+        return self._counting(out_counts, self._scan.band.probe_count)
+
     cdef int64_t _write(self, int32_t *probes, int32_t *rows, int64_t capacity) noexcept nogil:
         return self._chosen.scan_fill(&self._scan, probes, rows, capacity)
+
+    cdef void _count(self, int64_t *counts) noexcept nogil:
+        self._chosen.scan_count(&self._scan, counts)
 
 
 def scan_roof(is_float=False, implementation=None):
@@ -172,6 +220,7 @@ cdef class GridProbe(_Join):
     """Sorted probes against a run in grid order, SIMD; see streamjoin_ds.engine.reference.GridProbe."""
 
     cdef sj_grid _grid
+    cdef object _order
 
     def __init__(self, left, right, lo, hi, *, first, second, width, bucket_ids, bucket_starts, probe_order,
                  fences=None, steps=None, implementation=None, left_count=None, right_count=None, past=-1,
@@ -215,6 +264,13 @@ cdef class GridProbe(_Join):
             raise _error("bucket_starts does not fit bucket_ids and the run", "bucket_starts")
         self._kept += [probe_order, bucket_ids, bucket_starts, bucket_from, bucket_to]
         self._grid.probe_order = _order_address(probe_order)
+        self._order = probe_order
+        if first >= 0:
+            self._grid.first_slot = _slot_of(left, _in_order(len(left), (second, past)), first)
+            if left[first].dtype == _FLOAT:
+                self._grid.float_width = _float_width(width)
+            else:
+                self._grid.int_width = _int_width(width)
         self._grid.bucket_ids = _int_address(bucket_ids)
         self._grid.bucket_starts = _int_address(bucket_starts)
         self._grid.bucket_from = _int_address(bucket_from)
@@ -271,5 +327,18 @@ cdef class GridProbe(_Join):
         """`fill` as a task for a pool."""
         return self._filling(out_probe, out_row)
 
+    def counting(self, out_counts):
+        """Return a task that adds to the count of each probe, by its id, how many pairs it has.
+
+        No pairs are written then.
+        """
+        order = self._order
+        if len(order) and not 0 <= order.min() <= order.max() < len(out_counts):
+            raise _error("probe_order points outside the counts", "out_counts")
+        return self._counting(out_counts, 0)
+
     cdef int64_t _write(self, int32_t *probes, int32_t *rows, int64_t capacity) noexcept nogil:
         return self._chosen.grid_fill(&self._grid, probes, rows, capacity)
+
+    cdef void _count(self, int64_t *counts) noexcept nogil:
+        self._chosen.grid_count(&self._grid, counts)

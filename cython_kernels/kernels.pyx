@@ -72,10 +72,15 @@ cdef extern from "scan/band.h" nogil:
         const int64_t *bucket_starts
         int64_t bucket_count
         int64_t candidates
+        int first_slot
+        double float_width
+        int64_t int_width
 
     ctypedef unsigned (*sj_scan_roof)(int is_float, int64_t rounds) noexcept
     ctypedef int64_t (*sj_scan_fill)(sj_scan *scan, int32_t *out_probe, int32_t *out_row, int64_t capacity) noexcept
     ctypedef int64_t (*sj_grid_fill)(sj_grid *grid, int32_t *out_probe, int32_t *out_row, int64_t capacity) noexcept
+    ctypedef void (*sj_scan_count)(sj_scan *scan, int64_t *counts) noexcept
+    ctypedef void (*sj_grid_count)(sj_grid *grid, int64_t *counts) noexcept
 
 
 cdef extern from "stdlib.h" nogil:
@@ -89,6 +94,7 @@ cdef extern from "bucket/bucket_grid.h" nogil:
         pass
     ctypedef int64_t (*sj_bucket_fill)(sj_bucket_probe *probe, int32_t *out_probe, int32_t *out_row,
                                        int64_t capacity) noexcept
+    ctypedef void (*sj_bucket_count)(sj_bucket_probe *probe, int64_t *counts) noexcept
 
 
 cdef extern from "simd/dispatch.h" nogil:
@@ -111,6 +117,9 @@ cdef extern from "simd/dispatch.h" nogil:
         sj_scan_roof scan_roof
         sj_bucket_fill bucket_fill
         sj_near_fill near_fill
+        sj_scan_count scan_count
+        sj_grid_count grid_count
+        sj_bucket_count bucket_count
 
     ctypedef struct sj_cpu_feature:
         const char *name

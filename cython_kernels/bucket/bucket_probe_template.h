@@ -70,10 +70,8 @@ SJ_INLINE unsigned chunk_test(const sj_bucket_columns *columns, const lane_bound
     return bits;
 }
 
-/* Writes the chunk's matches. The output has room for 16 pairs, and all of it may be written to. Lanes behind the
- * chunk's rows are read too. */
-SJ_INLINE int64_t chunk_matches(const sj_bucket_probe *probe, const lane_bounds *bounds, int64_t chunk, sj_chunk facts,
-                                int32_t probe_id, int32_t *out_probe, int32_t *out_row)
+/* Returns a bit for each row of the chunk's ring: whether it matches. Lanes behind the chunk's rows are read too. */
+SJ_INLINE unsigned chunk_ring(const sj_bucket_probe *probe, const lane_bounds *bounds, int64_t chunk, sj_chunk facts)
 {
     unsigned bits = ~0u;
     /* Whether the first conditions leave a row is hard to predict: a branch on it costs more than the next test. */
@@ -81,7 +79,14 @@ SJ_INLINE int64_t chunk_matches(const sj_bucket_probe *probe, const lane_bounds 
         bits &= chunk_test(&probe->columns, bounds, c, chunk);
     }
     /* Bit n: the n-th row of the ring. */
-    const unsigned ring = (bits & CHUNK_BITS) * (1u + (1u << SJ_CHUNK_ROWS)) >> facts.head & ((1u << facts.count) - 1);
+    return (bits & CHUNK_BITS) * (1u + (1u << SJ_CHUNK_ROWS)) >> facts.head & ((1u << facts.count) - 1);
+}
+
+/* Writes the chunk's matches. The output has room for 16 pairs, and all of it may be written to. */
+SJ_INLINE int64_t chunk_matches(const sj_bucket_probe *probe, const lane_bounds *bounds, int64_t chunk, sj_chunk facts,
+                                int32_t probe_id, int32_t *out_probe, int32_t *out_row)
+{
+    const unsigned ring = chunk_ring(probe, bounds, chunk, facts);
     return emit_chunk(ring, chunk * SJ_CHUNK_ROWS, facts.head, probe_id, out_probe, out_row);
 }
 
@@ -222,6 +227,44 @@ int64_t NAME(sj_bucket_fill)(sj_bucket_probe *probe, int32_t *out_probe, int32_t
                                      out_row + written);
             span->chunk = chunk.next;
         }
+        probe->tested++;
+    }
+}
+
+void NAME(sj_bucket_count)(sj_bucket_probe *probe, int64_t *counts)
+{
+    const sj_bucket_grid *grid = probe->grid;
+    lane_bounds bounds;
+    int64_t prepared = -1;
+    int may_match = 0;
+    for (;;) {
+        while (probe->asked < probe->tested + SJ_BUCKET_AHEAD && ask_for_next(probe)) {
+        }
+        while (probe->followed < probe->asked && probe->followed < probe->tested + SJ_BUCKET_AHEAD / 2) {
+            follow(probe);
+        }
+        if (probe->tested == probe->asked) {
+            return;
+        }
+        const sj_chunk_span span = probe->ring[probe->tested % SJ_BUCKET_AHEAD];
+        if (span.probe != prepared) {
+            sj_probe values;
+            may_match = sj_prepare(&probe->band, span.probe, &values);
+            if (may_match) {
+                bounds_load(&bounds, &probe->band, &values, probe->band.float_count, probe->band.int_count);
+            }
+            prepared = span.probe;
+        }
+        int64_t found = 0;
+        for (int64_t at = span.chunk; may_match && at != SJ_NO_CHUNK; at = grid->chunks[at].next) {
+            const sj_chunk chunk = grid->chunks[at];
+            if (chunk.next != SJ_NO_CHUNK) {
+                ask_for_chunk(probe, chunk.next);
+            }
+            probe->candidates += chunk.count;
+            found += bits_set(chunk_ring(probe, &bounds, at, chunk));
+        }
+        counts[span.probe] += found;
         probe->tested++;
     }
 }

@@ -61,6 +61,38 @@ SJ_INLINE void enter_group(sj_grid *grid)
     }
 }
 
+/* Whether all rows of a bucket hold what the condition of the buckets asks, and nothing is asked besides but the sorted
+ * key. Then the matches need no test: they are the rows within the band of that key. */
+SJ_INLINE int bucket_is_settled(const sj_grid *grid, const sj_probe *probe, int sorted, int64_t entry)
+{
+    const int others = grid->band.float_count + grid->band.int_count - 1;
+    if (!grid->is_counting || (sorted != SJ_SORTED_FLOAT && sorted != SJ_SORTED_INT) || others > 1 ||
+        (sorted == SJ_SORTED_FLOAT && !isfinite(probe->left[0]))) {
+        return 0;
+    }
+    if (!others) {
+        return 1;
+    }
+    const int64_t id = grid->bucket_ids[entry];
+    const int slot = grid->first_slot;
+    if (id < -SJ_SETTLED_BUCKETS || id > SJ_SETTLED_BUCKETS) {
+        return 0; /* too far out to say where the bucket ends */
+    }
+    if (grid->int_width) {
+        const sj_int128 smallest = (sj_int128)id * grid->int_width;
+        return smallest >= probe->smallest[slot] && smallest + (grid->int_width - 1) <= probe->largest[slot];
+    }
+    if (!(grid->float_width > SJ_SETTLED_WIDTH)) {
+        return 0;
+    }
+    /* A value's bucket is floor(fl(x / width)): the bucket's values lie within these ends. As fl(left - x) is monotone
+     * in x, all pass where both ends do. */
+    const double begin = (double)id * grid->float_width, end = (double)(id + 1) * grid->float_width;
+    const double slack = (fabs(begin) + fabs(end)) * 0x1p-50;
+    const double most = probe->left[slot] - (begin - slack), least = probe->left[slot] - (end + slack);
+    return most <= grid->band.float_hi[slot] && least >= grid->band.float_lo[slot];
+}
+
 /* Adds a span: the part of a bucket that is not before the probe's band. With fences it may begin 32 rows too early. */
 SJ_INLINE void enter_bucket(sj_grid *grid, const sj_probe *probe, int sorted, int64_t entry)
 {
@@ -83,7 +115,7 @@ SJ_INLINE void enter_bucket(sj_grid *grid, const sj_probe *probe, int sorted, in
         }
     }
     if (begin < end) {
-        const sj_span span = {grid->probe, begin, end};
+        const sj_span span = {grid->probe, begin, end, bucket_is_settled(grid, probe, sorted, entry)};
         grid->span[grid->span_count++] = span;
     }
 }
@@ -201,6 +233,9 @@ SJ_INLINE void next_steps(sj_grid *grid, int sorted)
             __builtin_prefetch(from + 64);
             grid->span[found].probe = grid->probe;
             grid->span[found].row = row;
+            grid->span[found].is_settled = grid->is_counting && sorted != SJ_SORTED_INTERVAL &&
+                                           grid->band.float_count + grid->band.int_count == 1 &&
+                                           (sorted == SJ_SORTED_INT || isfinite(probe.left[0]));
         }
         int kept = 0;
         for (int at = 0; at < found; at++) {
@@ -277,6 +312,43 @@ int64_t NAME(sj_grid_fill)(sj_grid *grid, int32_t *out_probe, int32_t *out_row, 
         next_spans(grid);
         if (!grid->span_count) {
             return output.written;
+        }
+    }
+}
+
+void NAME(sj_grid_count)(sj_grid *grid, int64_t *counts)
+{
+    grid->is_counting = 1;
+    for (;;) {
+        sj_probe probe;
+        int64_t prepared = -1;
+        for (; grid->span_at < grid->span_count; grid->span_at++) {
+            const sj_span *span = &grid->span[grid->span_at];
+            if (span->row >= span->end) {
+                continue;
+            }
+            if (span->probe != prepared) {
+                if (!sj_prepare(&grid->band, span->probe, &probe)) {
+                    continue;
+                }
+                prepared = span->probe;
+            }
+            int64_t found;
+            if (span->is_settled) {
+                const sorted_column column = column_of(grid);
+                found = grid->sorted == SJ_SORTED_FLOAT
+                            ? rows_within(&grid->band, &probe, SJ_SORTED_FLOAT, column, span->row, span->end)
+                            : rows_within(&grid->band, &probe, SJ_SORTED_INT, column, span->row, span->end);
+                found -= span->row;
+                grid->candidates += found;
+            } else {
+                found = NAME(sj_grid_matches)(&grid->band, &probe, grid->sorted, span->row, span->end, &grid->candidates);
+            }
+            counts[grid->probe_order[span->probe]] += found;
+        }
+        next_spans(grid);
+        if (!grid->span_count) {
+            return;
         }
     }
 }

@@ -91,6 +91,70 @@ static int may_match(const sj_runs *runs, const sj_run_index *index)
     return 1;
 }
 
+/* Whether a condition holds for all probes and rows, by smallest and largest values of both. NaN settles nothing. */
+static int always_matches(const sj_runs *runs, const sj_run_index *index, int c)
+{
+    const int s = index->slot[c];
+    if (index->is_float[c]) {
+        return runs->float_range[c][0] - index->float_largest[s] >= index->band.float_lo[s] &&
+               runs->float_range[c][1] - index->float_smallest[s] <= index->band.float_hi[s];
+    }
+    return (sj_int128)runs->int_range[c][0] - index->int_largest[s] >= sj_widen(index->band.int_lo[s]) &&
+           (sj_int128)runs->int_range[c][1] - index->int_smallest[s] <= sj_widen(index->band.int_hi[s]);
+}
+
+/* Returns the number of the condition at a slot of the floats, or of the integers. */
+static int condition_at(const sj_run_index *index, int is_float, int slot)
+{
+    int c = 0;
+    while (c < index->conditions - 1 && (!index->is_float[c] != !is_float || index->slot[c] != slot)) {
+        c++;
+    }
+    return c;
+}
+
+/* Takes condition `s` of the floats, or of the integers, out of a band. */
+static void drop_condition(sj_band *band, int is_float, int s)
+{
+    if (is_float) {
+        for (band->float_count--; s < band->float_count; s++) {
+            band->float_left[s] = band->float_left[s + 1];
+            band->float_right[s] = band->float_right[s + 1];
+            band->float_lo[s] = band->float_lo[s + 1];
+            band->float_hi[s] = band->float_hi[s + 1];
+        }
+        return;
+    }
+    for (band->int_count--; s < band->int_count; s++) {
+        band->int_left[s] = band->int_left[s + 1];
+        band->int_right[s] = band->int_right[s + 1];
+        band->int_lo[s] = band->int_lo[s + 1];
+        band->int_hi[s] = band->int_hi[s + 1];
+    }
+}
+
+/* Leaves out what holds for all pairs of the run in work, but the conditions that it is laid out by: with these two
+ * alone the matches of most buckets need no test. */
+static void leave_out_settled(sj_runs *runs, const sj_run_index *index)
+{
+    sj_grid *grid = &runs->grid;
+    if (!index->has_zone || index->sorted == SJ_SORTED_INTERVAL) {
+        return;
+    }
+    for (int is_float = 0; is_float < 2; is_float++) {
+        for (int s = is_float ? grid->band.float_count : grid->band.int_count; s-- > 0;) {
+            const int c = condition_at(index, is_float, s);
+            if (c == index->first || c == index->second || !always_matches(runs, index, c)) {
+                continue;
+            }
+            drop_condition(&grid->band, is_float, s);
+            if (index->first >= 0 && !index->is_float[index->first] == !is_float && s < grid->first_slot) {
+                grid->first_slot--;
+            }
+        }
+    }
+}
+
 static void set_left(const sj_runs *runs, const sj_run_index *index, sj_band *band, int permuted)
 {
     for (int c = 0; c < index->conditions; c++) {
@@ -209,7 +273,40 @@ static int enter_run(sj_runs *runs)
     grid->bucket_ids = index->bucket_ids;
     grid->bucket_starts = index->bucket_starts;
     grid->bucket_count = index->bucket_count;
+    if (index->first >= 0) {
+        grid->first_slot = index->slot[index->first];
+        grid->float_width = index->is_float[index->first] ? index->float_width : 0;
+        grid->int_width = index->is_float[index->first] ? 0 : index->int_width;
+    }
     runs->work = WORK_GRID;
+    return 0;
+}
+
+int sj_runs_count(sj_runs *runs, int64_t *counts)
+{
+    if (!runs->probe_count) {
+        return 0;
+    }
+    do {
+        for (; runs->run < runs->run_count; runs->run++) {
+            if (enter_run(runs)) {
+                return -1;
+            }
+            int64_t *of_slice = counts + runs->slice_begin;
+            if (runs->work == WORK_SCAN) {
+                runs->scan_count(&runs->scan, of_slice);
+                runs->candidates += runs->scan.candidates;
+            } else if (runs->work == WORK_GRID) {
+                leave_out_settled(runs, runs->indexes[runs->run]);
+                runs->grid_count(&runs->grid, of_slice);
+                runs->candidates += runs->grid.candidates;
+            } else if (runs->work == WORK_BUCKETS) {
+                runs->bucket_count(&runs->bucket_probe, of_slice);
+                runs->candidates += runs->bucket_probe.candidates;
+            }
+            runs->work = WORK_NONE;
+        }
+    } while (next_slice(runs));
     return 0;
 }
 

@@ -58,6 +58,9 @@ typedef struct {
     sj_scan_fill scan_fill;
     sj_grid_fill grid_fill;
     sj_bucket_fill bucket_fill;
+    sj_scan_count scan_count;
+    sj_grid_count grid_count;
+    sj_bucket_count bucket_count;
     int64_t run; /* the run in work */
     int work;    /* what is done with it: nothing yet, scan, grid or bucket grid */
     sj_scan scan;
@@ -87,5 +90,8 @@ int sj_runs_are_done(const sj_runs *runs);
 
 /* Writes the next pairs and the number of each pair's run; returns how many. 0: there are no more. -1: no memory. */
 int64_t sj_runs_fill(sj_runs *runs, int32_t *out_probe, int32_t *out_row, int32_t *out_run, int64_t capacity);
+
+/* Adds to each probe's count how many pairs it has, in all runs. Nothing was written before. -1: no memory. */
+int sj_runs_count(sj_runs *runs, int64_t *counts);
 
 #endif

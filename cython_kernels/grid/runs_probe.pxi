@@ -40,12 +40,16 @@ cdef extern from "grid/runs_probe.h" nogil:
         sj_scan_fill scan_fill
         sj_grid_fill grid_fill
         sj_bucket_fill bucket_fill
+        sj_scan_count scan_count
+        sj_grid_count grid_count
+        sj_bucket_count bucket_count
         int64_t candidates
 
     int sj_runs_begin(sj_runs *runs, int conditions)
     void sj_runs_end(sj_runs *runs)
     int sj_runs_are_done(const sj_runs *runs)
     int64_t sj_runs_fill(sj_runs *runs, int32_t *out_probe, int32_t *out_row, int32_t *out_run, int64_t capacity)
+    int sj_runs_count(sj_runs *runs, int64_t *counts)
 
 
 cdef class RunIndex:
@@ -161,6 +165,7 @@ cdef class RunsProbe:
     cdef sj_runs _runs
     cdef list _kept
     cdef bint _busy
+    cdef bint _is_begun
 
     def __init__(self, left, indexes, *, implementation=None, last_rows=-1, left_count=None, slice_probes=None):
         cdef int condition
@@ -198,6 +203,7 @@ cdef class RunsProbe:
             if runs.slice_probes < 1:
                 raise _error("slice_probes is out of range", "slice_probes", "1 or more, or None")
         runs.scan_fill, runs.grid_fill, runs.bucket_fill = chosen.scan_fill, chosen.grid_fill, chosen.bucket_fill
+        runs.scan_count, runs.grid_count, runs.bucket_count = chosen.scan_count, chosen.grid_count, chosen.bucket_count
         runs.run_count = len(indexes)
         runs.last_rows = last_rows
         runs.indexes = <const sj_run_index **>calloc(runs.run_count + 1, sizeof(void *))
@@ -250,6 +256,14 @@ cdef class RunsProbe:
         task._probing, task._kept = self, (out_probe, out_row, out_run)
         return task
 
+    def counting(self, out_counts):
+        """Return a task that adds to each probe's count how many pairs it has; no pairs are written then."""
+        cdef RunsCounting task = RunsCounting.__new__(RunsCounting)
+        task._counts = _counts_of(out_counts, self._runs.slices_end, self._is_begun)
+        self._busy = self._is_begun = True
+        task._probing, task._kept = self, out_counts
+        return task
+
     cdef int _enter(self, out_probe, out_row, out_run, sj_pair_room *room) except -1:
         cdef sj_view probes, rows, run_numbers
         _int32_view(out_probe, "out_probe", True, &probes)
@@ -259,11 +273,28 @@ cdef class RunsProbe:
             raise _error("the outputs must be of one length, 64 at least", "out_probe")
         if self._busy:
             raise _error("another thread is filling from this object", "fill", "one object per thread")
-        self._busy = True
+        self._busy = self._is_begun = True
         room.probes, room.rows = <int32_t *>probes.items, <int32_t *>rows.items
         room.run_numbers = <int32_t *>run_numbers.items
         room.count = probes.count
         return 0
+
+
+cdef class RunsCounting(Task):
+    """The task that counts the pairs of each probe in many runs."""
+
+    cdef RunsProbe _probing
+    cdef int64_t *_counts
+    cdef int _failed
+
+    cdef void _work(self) noexcept nogil:
+        self._failed = sj_runs_count(&self._probing._runs, self._counts)
+
+    cdef object _done(self):
+        self._probing._busy = False
+        if self._failed:
+            raise MemoryError
+        return None
 
 
 cdef class Filling(Task):

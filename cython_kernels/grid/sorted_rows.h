@@ -76,10 +76,38 @@ SJ_INLINE int64_t skip_rows(const sj_band *band, const sj_probe *probe, int sort
     return row;
 }
 
-/* Tests `count` rows from `row` on; writes to `tested` how many come before the first row that is past the band. */
-SJ_INLINE int64_t grid_step(const lane_bounds *bounds, const sj_band *band, int float_count, int int_count, int sorted,
-                            int64_t row, int64_t count, int32_t probe_id, int32_t *out_probe, int32_t *out_row,
-                            int64_t *tested)
+/* Whether a row that is not before the probe's band is not within it either. Unlike in row_is_past, NaN is not. */
+SJ_INLINE int row_is_beyond(const sj_band *band, const sj_probe *probe, int sorted, sorted_column column, int64_t row)
+{
+    if (sorted == SJ_SORTED_FLOAT) {
+        return !(probe->left[0] - column.floats[row] >= band->float_lo[0]);
+    }
+    return column.ints[row] > probe->largest[0];
+}
+
+/* Returns the first row of row:end that is beyond the probe's band, where none of them is before it. */
+SJ_INLINE int64_t rows_within(const sj_band *band, const sj_probe *probe, int sorted, sorted_column column, int64_t row,
+                              int64_t end)
+{
+    int64_t stride = 2 * LANES;
+    while (end - row > stride && !row_is_beyond(band, probe, sorted, column, row + stride)) {
+        row += stride + 1;
+        stride *= 2;
+    }
+    int64_t high = end - row > stride ? row + stride : end;
+    while (row < high) {
+        const int64_t middle = row + (high - row) / 2;
+        if (row_is_beyond(band, probe, sorted, column, middle)) {
+            high = middle;
+        } else {
+            row = middle + 1;
+        }
+    }
+    return row;
+}
+
+/* Returns a bit for each of `count` rows from `row` on: whether it is past the band. */
+SJ_INLINE unsigned rows_past(const lane_bounds *bounds, const sj_band *band, int sorted, int64_t row, int64_t count)
 {
     unsigned under = 0;
     if (sorted == SJ_SORTED_FLOAT || sorted == SJ_SORTED_INTERVAL) {
@@ -92,9 +120,15 @@ SJ_INLINE int64_t grid_step(const lane_bounds *bounds, const sj_band *band, int 
         const lane_int right = count >= LANES ? int_load(from) : int_load_some(from, count);
         under = int_less(bounds->largest[0], right);
     }
-    if (count < LANES) {
-        under &= (1u << count) - 1;
-    }
+    return count < LANES ? under & ((1u << count) - 1) : under;
+}
+
+/* Tests `count` rows from `row` on; writes to `tested` how many come before the first row that is past the band. */
+SJ_INLINE int64_t grid_step(const lane_bounds *bounds, const sj_band *band, int float_count, int int_count, int sorted,
+                            int64_t row, int64_t count, int32_t probe_id, int32_t *out_probe, int32_t *out_row,
+                            int64_t *tested)
+{
+    const unsigned under = rows_past(bounds, band, sorted, row, count);
     const unsigned bits = rows_test(bounds, band, 0, float_count, 0, int_count, row, count);
     *tested = under ? __builtin_ctz(under) : count;
     return emit(bits, row, probe_id, out_probe, out_row);
@@ -134,6 +168,56 @@ SJ_INLINE int64_t grid_rows(const sj_band *band, const sj_probe *probe, int floa
     }
     output->written = written;
     return row;
+}
+
+/* Returns how many of rows row:end match; adds to `candidates` how many come before the first that is past the band. */
+SJ_INLINE int64_t grid_matches(const sj_band *band, const sj_probe *probe, int float_count, int int_count, int sorted,
+                               int64_t row, int64_t end, int64_t *candidates)
+{
+    if ((sorted == SJ_SORTED_FLOAT && float_count < 1) || (sorted == SJ_SORTED_INT && int_count < 1) ||
+        (sorted == SJ_SORTED_INTERVAL && float_count < 2)) {
+        __builtin_unreachable(); /* the sorted key is that of a condition */
+    }
+    lane_bounds bounds;
+    bounds_load(&bounds, band, probe, float_count, int_count);
+    const int64_t from = row;
+    int64_t found = 0;
+    while (row < end) {
+        const int64_t count = end - row < LANES ? end - row : LANES;
+        const unsigned under = rows_past(&bounds, band, sorted, row, count);
+        found += bits_set(rows_test(&bounds, band, 0, float_count, 0, int_count, row, count));
+        if (under) {
+            end = row + __builtin_ctz(under);
+            break;
+        }
+        row += count;
+    }
+    *candidates += end - from;
+    return found;
+}
+
+#define SJ_MATCHES_NONE(float_count, int_count) \
+    grid_matches(band, probe, float_count, int_count, SJ_SORTED_NONE, row, end, candidates)
+#define SJ_MATCHES_FLOAT(float_count, int_count) \
+    grid_matches(band, probe, float_count, int_count, SJ_SORTED_FLOAT, row, end, candidates)
+#define SJ_MATCHES_INTERVAL(float_count, int_count) \
+    grid_matches(band, probe, float_count, int_count, SJ_SORTED_INTERVAL, row, end, candidates)
+#define SJ_MATCHES_INT(float_count, int_count) \
+    grid_matches(band, probe, float_count, int_count, SJ_SORTED_INT, row, end, candidates)
+
+static int64_t NAME(sj_grid_matches)(const sj_band *band, const sj_probe *probe, int sorted, int64_t row, int64_t end,
+                                     int64_t *candidates)
+{
+    if (sorted == SJ_SORTED_FLOAT) {
+        SJ_UNROLLED(band->float_count, band->int_count, SJ_MATCHES_FLOAT)
+    }
+    if (sorted == SJ_SORTED_INTERVAL) {
+        SJ_UNROLLED(band->float_count, band->int_count, SJ_MATCHES_INTERVAL)
+    }
+    if (sorted == SJ_SORTED_INT) {
+        SJ_UNROLLED(band->float_count, band->int_count, SJ_MATCHES_INT)
+    }
+    SJ_UNROLLED(band->float_count, band->int_count, SJ_MATCHES_NONE)
 }
 
 #define SJ_CALL_NONE(float_count, int_count) \

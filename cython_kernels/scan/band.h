@@ -100,6 +100,7 @@ typedef struct {
     int64_t probe;
     int64_t row; /* next row to be tested */
     int64_t end;
+    int is_settled; /* whether all rows within the band of the sorted key match */
 } sj_span;
 
 typedef struct {
@@ -126,7 +127,16 @@ typedef struct {
     int in_group;
     int in_probe;
     int64_t candidates;
+    int is_counting;
+    /* Of the condition that the buckets are made of; both widths 0: there is none, or it is not known. */
+    int first_slot;
+    double float_width;
+    int64_t int_width;
 } sj_grid;
+
+/* Buckets whose numbers are larger, or that are narrower, are never taken to be settled: see bucket_is_settled. */
+#define SJ_SETTLED_BUCKETS ((int64_t)1 << 50)
+#define SJ_SETTLED_WIDTH 0x1p-900
 
 /* The roof of the nested loop: it only compares one condition, over rows that stay in L1. It tests `rounds` (a multiple
  * of 8) times SJ_SCAN_TILE_ROWS pairs. The answer only keeps the compiler from leaving the work out. */
@@ -135,10 +145,20 @@ typedef unsigned (*sj_scan_roof)(int is_float, int64_t rounds);
 typedef int64_t (*sj_scan_fill)(sj_scan *scan, int32_t *out_probe, int32_t *out_row, int64_t capacity);
 typedef int64_t (*sj_grid_fill)(sj_grid *grid, int32_t *out_probe, int32_t *out_row, int64_t capacity);
 
+/* Add to each probe's count how many pairs it has. Nothing was written before, and nothing can be afterwards. */
+typedef void (*sj_scan_count)(sj_scan *scan, int64_t *counts);
+typedef void (*sj_grid_count)(sj_grid *grid, int64_t *counts);
+
+void sj_scan_count_scalar(sj_scan *scan, int64_t *counts);
+void sj_grid_count_scalar(sj_grid *grid, int64_t *counts);
 unsigned sj_scan_roof_scalar(int is_float, int64_t rounds);
 int64_t sj_scan_fill_scalar(sj_scan *scan, int32_t *out_probe, int32_t *out_row, int64_t capacity);
 int64_t sj_grid_fill_scalar(sj_grid *grid, int32_t *out_probe, int32_t *out_row, int64_t capacity);
 #if defined(__x86_64__)
+void sj_scan_count_avx2(sj_scan *scan, int64_t *counts);
+void sj_grid_count_avx2(sj_grid *grid, int64_t *counts);
+void sj_scan_count_avx512(sj_scan *scan, int64_t *counts);
+void sj_grid_count_avx512(sj_grid *grid, int64_t *counts);
 unsigned sj_scan_roof_avx2(int is_float, int64_t rounds);
 int64_t sj_scan_fill_avx2(sj_scan *scan, int32_t *out_probe, int32_t *out_row, int64_t capacity);
 int64_t sj_grid_fill_avx2(sj_grid *grid, int32_t *out_probe, int32_t *out_row, int64_t capacity);

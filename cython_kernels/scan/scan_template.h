@@ -314,6 +314,48 @@ int64_t NAME(sj_scan_fill)(sj_scan *scan, int32_t *out_probe, int32_t *out_row, 
     return output.written;
 }
 
+/* Returns how many of rows row:end match a probe. */
+SJ_INLINE int64_t scan_matches(const sj_band *band, const sj_probe *probe, int float_count, int int_count, int64_t row,
+                               int64_t end)
+{
+    lane_bounds bounds;
+    bounds_load(&bounds, band, probe, float_count, int_count);
+    int64_t found = 0;
+    for (; row < end; row += LANES) {
+        const int64_t count = end - row < LANES ? end - row : LANES;
+        found += bits_set(rows_test(&bounds, band, 0, float_count, 0, int_count, row, count));
+    }
+    return found;
+}
+
+SCAN_APART int64_t NAME(sj_scan_matches)(const sj_band *band, const sj_probe *probe, int64_t row, int64_t end)
+{
+#define SJ_CALL(float_count, int_count) scan_matches(band, probe, float_count, int_count, row, end)
+    SJ_UNROLLED(band->float_count, band->int_count, SJ_CALL)
+#undef SJ_CALL
+}
+
+void NAME(sj_scan_count)(sj_scan *scan, int64_t *counts)
+{
+    const sj_band *band = &scan->band;
+    probe_tile tile;
+    for (; scan->probe_tile < band->probe_count && band->run_count > 0; scan->probe_tile += SJ_SCAN_TILE_PROBES) {
+        const int64_t left = band->probe_count - scan->probe_tile;
+        tile.count = 0;
+        for (int64_t at = 0; at < left && at < SJ_SCAN_TILE_PROBES; at++) {
+            tile.id[tile.count] = scan->probe_tile + at;
+            tile.count += sj_prepare(band, scan->probe_tile + at, &tile.probe[tile.count]);
+        }
+        for (int64_t row = 0; row < band->run_count; row += SJ_SCAN_TILE_ROWS) {
+            const int64_t end = band->run_count - row < SJ_SCAN_TILE_ROWS ? band->run_count : row + SJ_SCAN_TILE_ROWS;
+            for (int64_t at = 0; at < tile.count; at++) {
+                counts[tile.id[at]] += NAME(sj_scan_matches)(band, &tile.probe[at], row, end);
+            }
+        }
+        scan->candidates += tile.count * band->run_count;
+    }
+}
+
 /* The roof: the sift alone, over a tile that never leaves L1, in the fastest of the forms that were tried (1, 2, 4 and
  * 8 probes; 1, 2, 4 and 8 registers a step). With AVX-512 it compares one register a cycle, which is all that the one
  * port for it can do. No nested loop over 64-bit values can do less work, whatever the number of conditions: each pair

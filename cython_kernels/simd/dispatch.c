@@ -9,12 +9,14 @@ static int implementation_count;
 static sj_cpu_feature features[8];
 static int feature_count;
 
-static void add_implementation(const char *name, sj_scan_fill scan_fill, sj_grid_fill grid_fill,
-                               sj_scan_roof scan_roof, sj_bucket_fill bucket_fill, sj_near_fill near_fill)
-{
-    const sj_implementation entry = {name, scan_fill, grid_fill, scan_roof, bucket_fill, near_fill};
-    implementations[implementation_count++] = entry;
-}
+#define SJ_ADD(NAME)                                                                                     \
+    do {                                                                                                 \
+        const sj_implementation entry = {#NAME, sj_scan_fill_##NAME, sj_grid_fill_##NAME,                \
+                                         sj_scan_roof_##NAME, sj_bucket_fill_##NAME, sj_near_fill_##NAME, \
+                                         sj_scan_count_##NAME, sj_grid_count_##NAME,                     \
+                                         sj_bucket_count_##NAME};                                        \
+        implementations[implementation_count++] = entry;                                                 \
+    } while (0)
 
 #if defined(__x86_64__)
 /* CPUID and XGETBV are executed here, because __builtin_cpu_supports needs libgcc, which zig does not link. */
@@ -59,11 +61,9 @@ static void add_wide_implementations(void)
     const int words = add_feature("avx512bw", ebx_7, 30, zmm);
     const int doublewords = add_feature("avx512dq", ebx_7, 17, zmm);
     if (avx2 && popcnt && bmi) {
-        add_implementation("avx2", sj_scan_fill_avx2, sj_grid_fill_avx2, sj_scan_roof_avx2, sj_bucket_fill_avx2,
-                           sj_near_fill_avx2);
+        SJ_ADD(avx2);
         if (foundation && lengths && words && doublewords) {
-            add_implementation("avx512", sj_scan_fill_avx512, sj_grid_fill_avx512, sj_scan_roof_avx512,
-                               sj_bucket_fill_avx512, sj_near_fill_avx512);
+            SJ_ADD(avx512);
         }
     }
 }
@@ -73,8 +73,7 @@ void sj_dispatch_init(void)
 {
     implementation_count = 0;
     feature_count = 0;
-    add_implementation("scalar", sj_scan_fill_scalar, sj_grid_fill_scalar, sj_scan_roof_scalar, sj_bucket_fill_scalar,
-                       sj_near_fill_scalar);
+    SJ_ADD(scalar);
 #if defined(__x86_64__)
     add_wide_implementations();
 #endif

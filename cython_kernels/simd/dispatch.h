@@ -13,6 +13,9 @@ typedef struct {
     sj_scan_roof scan_roof;
     sj_bucket_fill bucket_fill;
     sj_near_fill near_fill;
+    sj_scan_count scan_count;
+    sj_grid_count grid_count;
+    sj_bucket_count bucket_count;
 } sj_implementation;
 
 typedef struct {

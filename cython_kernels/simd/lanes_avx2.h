@@ -145,6 +145,8 @@ static const uint8_t front_of[16][16] __attribute__((aligned(16), unused)) = {
 #undef SJ_WORD
 
 /* Writes four items, whatever the number of matches: the caller keeps room for them. */
+SJ_INLINE int64_t bits_set(unsigned bits) { return __builtin_popcount(bits); }
+
 SJ_INLINE int64_t emit_rows(unsigned bits, __m128i rows, int32_t probe_id, int32_t *out_probe, int32_t *out_row)
 {
     const __m128i front = _mm_load_si128((const __m128i *)front_of[bits]);

@@ -108,6 +108,8 @@ SJ_INLINE uint64_t bytes_other_than(const uint8_t *from, int value)
     return _mm512_cmpneq_epu8_mask(_mm512_loadu_si512(from), _mm512_set1_epi8((char)value));
 }
 
+SJ_INLINE int64_t bits_set(unsigned bits) { return __builtin_popcount(bits); }
+
 /* Writes eight items, whatever the number of matches: the caller keeps room for them. */
 SJ_INLINE int64_t emit(unsigned bits, int64_t row, int32_t probe_id, int32_t *out_probe, int32_t *out_row)
 {

@@ -66,6 +66,16 @@ SJ_INLINE lane_mask float_beyond(lane_mask before, lane_float difference, lane_f
 
 SJ_INLINE void mask_store(uint8_t *to, lane_mask mask) { *to = (uint8_t)mask; }
 
+/* How many bits are set; mostly few. There is no instruction for it, and a call of the compiler's library may not link. */
+SJ_INLINE int64_t bits_set(unsigned bits)
+{
+    int64_t set = 0;
+    for (; bits; bits &= bits - 1) {
+        set++;
+    }
+    return set;
+}
+
 /* Always stores, and counts only a match: a branch that cannot be predicted would cost more than the store. */
 SJ_INLINE int64_t emit(unsigned bits, int64_t row, int32_t probe_id, int32_t *out_probe, int32_t *out_row)
 {

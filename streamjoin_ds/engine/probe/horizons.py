@@ -54,6 +54,10 @@ class HasPartner:
         del found
         self.mask[positions] = True
 
+    def counted(self, counts: Int64) -> None:
+        """Take the number of partners of each tuple."""
+        self.mask |= counts > 0
+
 
 class NewPartners:
     """Tells which new tuples of a push are in a pair of the same push.
@@ -247,7 +251,7 @@ class Horizons:
         """Yield the rows of some decided tuples, after all their partners were found."""
         selection = arrived.selection
         reduction = HasPartner(len(selection))
-        yield from self._joining.reducing(arrived, reduction)
+        yield from self._joining.reducing(arrived, reduction, reduction.counted)
         mask = ~reduction.mask if arrived.stream in self._lonely else reduction.mask
         if mask.any():
             tuples = selection.run_set.runs[0].tuples.slice(selection.begin, len(selection))
@@ -257,7 +261,7 @@ class Horizons:
         """Yield the rows of some decided tuples with the aggregates over their partners, in order."""
         selection = arrived.selection
         aggregation = Aggregation(self._bound, arrived.stream, selection)
-        yield from self._joining.reducing(arrived, aggregation)
+        yield from self._joining.reducing(arrived, aggregation, aggregation.counted)
         tuples = selection.run_set.runs[0].tuples.slice(selection.begin, len(selection))
         table = self._rows[arrived.stream].table(tuples, aggregation.columns())
         if arrived.stream not in self._lonely and not aggregation.mask.all():

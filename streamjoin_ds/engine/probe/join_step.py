@@ -38,6 +38,10 @@ class JoinStep:
         kept = np.flatnonzero(mask).astype(np.int32)
         return {stream: selection.take(kept) for stream, selection in block.items()}
 
+    def finds_all(self, arrived: ProbeBatch) -> bool:
+        """Whether kernels test everything: each pair that they find stands."""
+        return self._left(arrived).is_empty
+
     def standing_pairs(
         self, arrived: ProbeBatch, positions: npt.NDArray[np.int32], found: Selection
     ) -> tuple[npt.NDArray[np.int32], Selection]:

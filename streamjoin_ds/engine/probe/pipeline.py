@@ -13,7 +13,7 @@ another.
 from __future__ import annotations
 
 import operator
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from itertools import pairwise
@@ -42,6 +42,7 @@ from streamjoin_ds.spec.periodic_window import PeriodicWindow
 __all__ = ["JoinPipeline", "Reduction"]
 
 _Tables: TypeAlias = "ChunkCoroutine[pa.Table]"
+Int64 = npt.NDArray[np.int64]
 
 
 class Reduction(Protocol):
@@ -120,11 +121,24 @@ class JoinPipeline:
         begun = self._pieces(arrivals, count)
         return Progress([mark for mark, _ in begun]), self._found([piece for _, piece in begun], count)
 
-    def reducing(self, arrived: ProbeBatch, reduction: Reduction) -> TaskCoroutine[None]:
-        """Give a reduction all partners that tuples have in the window they meet, step by step; two streams only."""
+    def reducing(
+        self, arrived: ProbeBatch, reduction: Reduction, counted: Callable[[Int64], None] | None = None
+    ) -> TaskCoroutine[None]:
+        """Give a reduction all partners that tuples have in the window they meet, step by step; two streams only.
+
+        `counted` takes the number of each tuple's partners in place of the pairs, where nothing else matters. Then no
+        pair leaves the kernels, unless a condition is left that they do not test.
+        """
         (stream,) = arrived.order
         step = self._step((arrived.stream,), stream)
         probing = yield from self._beginning({arrived.stream: arrived.selection}, step, arrived.windows[stream])
+        if counted is not None and step.finds_all(arrived):
+            counts = np.zeros(len(arrived.selection), np.int64)
+            for counting in probing.counting(counts):
+                yield [counting]
+            counted(counts)
+            self._finder.end(probing)
+            return
         while (task := probing.filling()) is not None:
             (written,) = yield [task]
             if (matched := probing.took(written)) is not None:

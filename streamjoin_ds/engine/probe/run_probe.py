@@ -8,7 +8,7 @@ section 5).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -16,7 +16,7 @@ import numpy as np
 
 from streamjoin_ds.engine.arrays.kernels import Kernels
 from streamjoin_ds.engine.probe.shares import Stretch
-from streamjoin_ds.engine.reference.arguments import Column, Int32
+from streamjoin_ds.engine.reference.arguments import Column, Int32, Int64
 from streamjoin_ds.engine.reference.kernel_objects import Probing, RunsProbe, Task
 from streamjoin_ds.engine.storage.conditions import ProbeCondition, past_of, serving
 from streamjoin_ds.engine.storage.layout import SortLayout
@@ -253,6 +253,22 @@ class RunByRunProbe:
         if isinstance(step, Neighbours):
             return step.kernel.filling(out_probe, out_row, out_run)
         return cast("Probing", self._kernel).filling(out_probe, out_row)
+
+    def counting(self, out_counts: Int64) -> Iterator[Task[None]]:
+        """Yield tasks that add to each probe's count how many pairs it has; do each before the next one is asked for.
+
+        It takes the place of `filling`.
+        """
+        for step in self._steps:
+            if isinstance(step, Neighbours):
+                kernel: Probing | RunsProbe = step.kernel
+                yield kernel.counting(out_counts)
+            elif (found := self._probes.against(self._runs[step.run_number], step)) is not None:
+                kernel, first = found
+                yield kernel.counting(out_counts[first:])
+            else:
+                continue
+            self.candidates += kernel.candidates
 
     def took(self, count: int) -> None:
         """Complete the `count` pairs that the last task wrote; 0: its step is finished."""

@@ -25,7 +25,7 @@ from streamjoin_ds.engine.probe.match_buffer import MatchBuffer
 from streamjoin_ds.engine.probe.progress import PieceProgress
 from streamjoin_ds.engine.probe.run_probe import Neighbours, RunByRunProbe, RunProbe
 from streamjoin_ds.engine.probe.shares import Stretch, like_shares, tiles_of
-from streamjoin_ds.engine.reference.arguments import Column, Int32
+from streamjoin_ds.engine.reference.arguments import Column, Int32, Int64
 from streamjoin_ds.engine.reference.kernel_objects import RunIndex, RunsProbe, Task
 from streamjoin_ds.engine.storage.conditions import ProbeCondition
 from streamjoin_ds.engine.storage.run import Probed
@@ -76,6 +76,13 @@ class ProbeCursor:
         if self.kernel.is_done:
             return None
         return self.kernel.filling(*self.pairs.room(self.used, self.chunk_rows))
+
+    def counting(self, out_counts: Int64) -> Iterator[Task[None]]:
+        """Yield tasks that add to each probe's count how many pairs it has, in place of `filling`; do each at once."""
+        if isinstance(self.kernel, RunByRunProbe):
+            yield from self.kernel.counting(out_counts)
+        else:
+            yield self.kernel.counting(out_counts)
 
     def count(self, written: int) -> None:
         """Count the pairs that the last task wrote."""

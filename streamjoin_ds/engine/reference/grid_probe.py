@@ -17,6 +17,7 @@ from streamjoin_ds.engine.reference.arguments import (
     float_bound,
     refuse,
 )
+from streamjoin_ds.engine.reference.counting import counting_pairs
 from streamjoin_ds.engine.reference.layout import bucket_range, step_starts
 from streamjoin_ds.engine.reference.scan import CheckedBand, Output
 from streamjoin_ds.engine.reference.thread_pool import Task
@@ -132,6 +133,10 @@ class GridProbe:
     def filling(self, out_probe: Int32, out_row: Int32) -> Task[int]:
         """`fill` as a task for a pool."""
         return Task(partial(self.fill, out_probe, out_row))
+
+    def counting(self, out_counts: Int64) -> Task[None]:
+        """Return a task that adds to each probe's count how many pairs it has; no pairs are written then."""
+        return counting_pairs(self.fill, out_counts)
 
     def _chunks(self) -> Iterator[tuple[int, npt.NDArray[np.intp]]]:
         band = self._band

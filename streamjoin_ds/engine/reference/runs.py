@@ -22,6 +22,7 @@ from streamjoin_ds.engine.reference.arguments import (
     refuse,
 )
 from streamjoin_ds.engine.reference.bucket_probe import BucketIndex, BucketProbe
+from streamjoin_ds.engine.reference.counting import counting_pairs
 from streamjoin_ds.engine.reference.grid_probe import GridProbe, check_interval, check_steps
 from streamjoin_ds.engine.reference.layout import FENCE_ROWS, gather, grid_order, probe_buckets
 from streamjoin_ds.engine.reference.scan import Scan
@@ -167,6 +168,16 @@ class RunsProbe:
     def filling(self, out_probe: Int32, out_row: Int32, out_run: Int32) -> Task[int]:
         """`fill` as a task for a pool."""
         return Task(partial(self.fill, out_probe, out_row, out_run))
+
+    def counting(self, out_counts: Int64) -> Task[None]:
+        """Return a task that adds to each probe's count how many pairs it has; no pairs are written then."""
+        if len(out_counts) < self._end:
+            refuse("out_counts has fewer rows than there are probes", "out_counts")
+
+        def fill(out_probe: Int32, out_row: Int32) -> int:
+            return self.fill(out_probe, out_row, np.empty_like(out_row))
+
+        return counting_pairs(fill, out_counts)
 
     def fill(self, out_probe: Int32, out_row: Int32, out_run: Int32) -> int:
         """Write the next pairs and the number of each one's run; 0 means there are no more."""

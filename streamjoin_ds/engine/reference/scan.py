@@ -16,12 +16,14 @@ from streamjoin_ds.engine.reference.arguments import (
     Bound,
     Column,
     Int32,
+    Int64,
     check_array,
     common_length,
     float_bound,
     index,
     refuse,
 )
+from streamjoin_ds.engine.reference.counting import counting_pairs
 from streamjoin_ds.engine.reference.thread_pool import Task
 
 __all__ = ["SCAN_TILE_PROBES", "SCAN_TILE_ROWS", "CheckedBand", "Output", "Scan"]
@@ -84,6 +86,10 @@ class Scan:
     def filling(self, out_probe: Int32, out_row: Int32) -> Task[int]:
         """`fill` as a task for a pool."""
         return Task(partial(self.fill, out_probe, out_row))
+
+    def counting(self, out_counts: Int64) -> Task[None]:
+        """Return a task that adds to each probe's count how many pairs it has; no pairs are written then."""
+        return counting_pairs(self.fill, out_counts)
 
     def _chunks(self) -> Iterator[tuple[int, npt.NDArray[np.intp]]]:
         band = self._band

@@ -38,6 +38,11 @@ class Count:
         self._argument = aggregate.arguments[0] if aggregate.arguments else None
         self.counts: Int64 = np.zeros(count, np.int64)
 
+    @property
+    def counts_pairs(self) -> bool:
+        """Whether it counts the partners, not values of theirs."""
+        return self._argument is None
+
     def add(self, pairs: Pairs) -> None:
         """Take some pairs."""
         self.counts += pairs.counts if self._argument is None else pairs.present_counts(self._argument)

@@ -58,6 +58,20 @@ class Aggregation:
         """Which tuples have a partner."""
         return self._partners > 0
 
+    @property
+    def counted(self) -> Callable[[Int64], None] | None:
+        """What takes the number of partners of each tuple in place of the pairs; None: the pairs are needed."""
+        counts = [one for one in self._accumulators.values() if isinstance(one, Count) and one.counts_pairs]
+        if len(counts) < len(self._accumulators):
+            return None
+
+        def take(found: Int64) -> None:
+            self._partners += found
+            for one in counts:
+                one.counts += found
+
+        return take
+
     def add(self, positions: Int32, found: Selection) -> None:
         """Take some pairs."""
         if not len(positions):
