@@ -324,6 +324,7 @@ CASES: Mapping[str, Callable[[int, int], Case]] = {
     "band2d-left": lambda rows, threads: _Batches(band2d(rows, how="left"), 5_117, threads),
     "band2d-full": lambda rows, threads: _Batches(band2d(rows, how="full"), 5_117, threads),
     "band2d-anti": lambda rows, threads: _Batches(band2d(rows, how="anti"), 5_117, threads),
+    "band2d-nearest-1s": lambda rows, threads: _Batches(band2d_nearest(rows), 5_117, threads),
     "band2d-nearest": lambda rows, threads: _Batches(band2d_nearest(rows), 51_170, threads),
     # In sorted runs, which such wide bands find sooner than in a bucket grid.
     "band2d-wide": lambda rows, threads: _Batches(band2d(rows, band=_WIDE), 5_117, threads, None),

@@ -141,6 +141,8 @@ MEASURES = (
     ),
     Measure(_LLHJ, "nearest_over_inner", "us/row", Contestant("band2d-nearest", _LLHJ_ROWS, 1, 3), "us_per_row",
             "inner", Contestant("band2d-10s", _LLHJ_ROWS, 1, 3), "us_per_row", True, at_most=1),
+    Measure(_LLHJ, "nearest_over_inner_1s", "us/row", Contestant("band2d-nearest-1s", _LLHJ_ROWS, 1, 30), "us_per_row",
+            "inner", Contestant("band2d-1s", _LLHJ_ROWS, 1, 30), "us_per_row", True, at_most=1),
     # About 1 860 partners a tuple: a window that is filled by pairs takes minutes.
     Measure("counted", "counts_over_pairs", "rows/s", Contestant("band2d-counted", _LLHJ_ROWS, 1, 5), "rows_per_second",
             "pairs", Contestant("band2d-wide", _LLHJ_ROWS, 1, 5), "rows_per_second", True, at_least=5, opt_in=True),

@@ -27,6 +27,8 @@ from streamjoin_ds.engine.probe.nearest import NearestRows
 from streamjoin_ds.engine.probe.pipeline import JoinPipeline
 from streamjoin_ds.engine.probe.probe_batch import ProbeBatch
 from streamjoin_ds.engine.probe.results import inside_columns
+from streamjoin_ds.engine.storage.layout import SortLayout
+from streamjoin_ds.engine.storage.sealed_run import SealedRun
 from streamjoin_ds.engine.storage.selection import Selection
 from streamjoin_ds.engine.storage.waiting import StreamWaiting, Waiting
 from streamjoin_ds.engine.storage.window import Window, WindowForm
@@ -134,6 +136,8 @@ class Horizons:
         self.probed_windows = [n for n in range(len(forms)) if self.has_pairs or n not in self.streams]
         self._rows = {stream: _RowsOfOne(bound, stream) for stream in self.streams}
         self._summed_rows = self._tuning.held_rows if holds_values(bound) else self._tuning.summed_rows
+        self._layouts: dict[int, tuple[SortLayout, int, int]] = {}  # with the rows it was chosen for, and its uses
+        self._layout_uses = tuning.grid.layout_uses
         self._nearest = NearestRows(bound, joining, tuning.nearest) if bound.distance is not None else None
 
     def none_waiting(self) -> tuple[StreamWaiting, ...]:
@@ -233,7 +237,7 @@ class Horizons:
             if probing:
                 tuples = one_batch(probing, form.tuple_schema)
                 # As with new tuples, it does not pay to sort a few.
-                run = form.sealed(tuples) if tuples.num_rows > form.tailed_rows else form.arrived(tuples)
+                run = self._sorted(stream, tuples) if tuples.num_rows > form.tailed_rows else form.arrived(tuples)
                 selection = Selection.whole(run)
                 arrived = ProbeBatch(stream, selection, (1 - stream,), tuple(windows))
                 decided, most = self._piece, len(selection)
@@ -246,6 +250,19 @@ class Horizons:
             for batch in lonely:
                 made = aggregates_of_none(self._bound, batch.num_rows)
                 yield from self._joining.cut(self._rows[stream].table(batch, made))
+
+    def _sorted(self, stream: int, tuples: pa.RecordBatch) -> SealedRun:
+        """Return a run of decided tuples, in the layout of those before them where these were about as many.
+
+        It takes longer to choose one than to sort. A layout decides the order of the rows alone.
+        """
+        layout, rows, uses = self._layouts.get(stream, (None, 0, 0))
+        is_like = rows <= 2 * tuples.num_rows and tuples.num_rows <= 2 * rows
+        if not is_like or uses >= self._layout_uses:
+            layout, rows, uses = None, tuples.num_rows, 0
+        run = self._forms[stream].sealed(tuples, layout)
+        self._layouts[stream] = run.sort_layout, rows, uses + 1
+        return run
 
     def _piece(self, arrived: ProbeBatch) -> ChunkCoroutine[pa.Table]:
         """Yield the rows of some decided tuples, after all their partners were found."""

@@ -97,7 +97,9 @@ class GridTuning:
     """Rows of one bucket that are counted, at most. Not measured; it bounds the walk along a hot value's chain."""
 
     layout_uses: int = 64
-    """Batches of like size that are sorted in one layout before it is chosen anew, since keys drift. Not measured."""
+    """Batches of like size that are sorted in one layout before it is chosen anew, since keys drift; new tuples, and
+    those that are decided at their horizon. Not measured. Of `nearest` in batches of 5 117, with 4.6 M tuples in the
+    window, to choose one each time is a tenth of the CPU time."""
 
     @property
     def most_foreseen_rows(self) -> int:
