@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 
+from streamjoin_ds.engine.arrays.keys import compared_columns
 from streamjoin_ds.engine.probe.aggregation.accumulators import Accumulator, Average, Count, Extreme, Sum
 from streamjoin_ds.engine.probe.aggregation.held import Collected, Deviation, Quantile
 from streamjoin_ds.engine.probe.aggregation.pairs import Int32, Int64, Mask, Pairs
@@ -103,7 +105,20 @@ def aggregates_of_none(bound: BoundJoin, count: int) -> dict[str, pa.Array]:
 
 
 def _accumulators(bound: BoundJoin, count: int) -> dict[str, Accumulator]:
-    return {one.name: _accumulator(one, count) for one in bound.aggregates}
+    return {
+        one.name: _accumulator(replace(one, arguments=()) if _counts_partners(bound, one) else one, count)
+        for one in bound.aggregates
+    }
+
+
+def _counts_partners(bound: BoundJoin, one: BoundAggregate) -> bool:
+    """Whether an aggregate counts values that no partner lacks, nor a tuple that has one: the number of partners."""
+    if one.function != "count" or not one.arguments:
+        return one.function == "count"
+    stream, column = one.arguments[0].stream, one.arguments[0].column
+    if stream is None or column is None or stream >= len(bound.names):
+        return False
+    return bound.compared_name(stream, column.name) in compared_columns(bound, stream)
 
 
 def _accumulator(one: BoundAggregate, count: int) -> Accumulator:
