@@ -299,8 +299,8 @@ BUGS = (
         "the residual is not asked of the last stream",
         (
             "engine.probe.pipeline:JoinPipeline._grown",
-            "grown = step.standing(grown)",
-            "grown = step.standing(grown) if len(order) > 1 else grown",
+            "grown = step.standing(grown, arrived)",
+            "grown = step.standing(grown, arrived) if len(order) > 1 else grown",
         ),
         asks=("residual",),
     ),
