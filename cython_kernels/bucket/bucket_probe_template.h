@@ -190,81 +190,79 @@ SJ_INLINE void follow(sj_bucket_probe *probe)
     }
 }
 
+/* A probe that is ready to be tested, and whether any row may match it. */
+typedef struct {
+    lane_bounds bounds;
+    int64_t probe; /* -1: none yet */
+    int may_match;
+} ready_probe;
+
+/* Asks for what comes next, and makes the probe of the next span ready. Returns the span; NULL: there are no more. */
+SJ_INLINE sj_chunk_span *ready_span(sj_bucket_probe *probe, ready_probe *ready)
+{
+    while (probe->asked < probe->tested + SJ_BUCKET_AHEAD && ask_for_next(probe)) {
+    }
+    while (probe->followed < probe->asked && probe->followed < probe->tested + SJ_BUCKET_AHEAD / 2) {
+        follow(probe);
+    }
+    if (probe->tested == probe->asked) {
+        return NULL;
+    }
+    sj_chunk_span *span = &probe->ring[probe->tested % SJ_BUCKET_AHEAD];
+    if (span->probe != ready->probe) {
+        sj_probe values;
+        ready->may_match = sj_prepare(&probe->band, span->probe, &values);
+        if (ready->may_match) {
+            bounds_load(&ready->bounds, &probe->band, &values, probe->band.float_count, probe->band.int_count);
+        }
+        ready->probe = span->probe;
+    }
+    return span;
+}
+
+/* Returns a chunk's facts; asks for the chunk behind it. */
+SJ_INLINE sj_chunk entered_chunk(sj_bucket_probe *probe, int64_t at)
+{
+    const sj_chunk chunk = probe->grid->chunks[at];
+    if (chunk.next != SJ_NO_CHUNK) {
+        ask_for_chunk(probe, chunk.next);
+    }
+    probe->candidates += chunk.count;
+    return chunk;
+}
+
 int64_t NAME(sj_bucket_fill)(sj_bucket_probe *probe, int32_t *out_probe, int32_t *out_row, int64_t capacity)
 {
-    const sj_bucket_grid *grid = probe->grid;
-    lane_bounds bounds;
-    int64_t written = 0, prepared = -1;
-    int may_match = 0;
-    for (;;) {
-        while (probe->asked < probe->tested + SJ_BUCKET_AHEAD && ask_for_next(probe)) {
-        }
-        while (probe->followed < probe->asked && probe->followed < probe->tested + SJ_BUCKET_AHEAD / 2) {
-            follow(probe);
-        }
-        if (probe->tested == probe->asked) {
-            return written;
-        }
-        sj_chunk_span *span = &probe->ring[probe->tested % SJ_BUCKET_AHEAD];
-        if (span->probe != prepared) {
-            sj_probe values;
-            may_match = sj_prepare(&probe->band, span->probe, &values);
-            if (may_match) {
-                bounds_load(&bounds, &probe->band, &values, probe->band.float_count, probe->band.int_count);
-            }
-            prepared = span->probe;
-        }
-        while (may_match && span->chunk != SJ_NO_CHUNK) {
+    ready_probe ready;
+    sj_chunk_span *span;
+    int64_t written = 0;
+    ready.probe = -1;
+    for (; (span = ready_span(probe, &ready)); probe->tested++) {
+        while (ready.may_match && span->chunk != SJ_NO_CHUNK) {
             if (capacity - written < SJ_CHUNK_ROWS) {
                 return written;
             }
-            const sj_chunk chunk = grid->chunks[span->chunk];
-            if (chunk.next != SJ_NO_CHUNK) {
-                ask_for_chunk(probe, chunk.next);
-            }
-            probe->candidates += chunk.count;
-            written += chunk_matches(probe, &bounds, span->chunk, chunk, span->probe, out_probe + written,
+            const sj_chunk chunk = entered_chunk(probe, span->chunk);
+            written += chunk_matches(probe, &ready.bounds, span->chunk, chunk, span->probe, out_probe + written,
                                      out_row + written);
             span->chunk = chunk.next;
         }
-        probe->tested++;
     }
+    return written;
 }
 
 void NAME(sj_bucket_count)(sj_bucket_probe *probe, int64_t *counts)
 {
-    const sj_bucket_grid *grid = probe->grid;
-    lane_bounds bounds;
-    int64_t prepared = -1;
-    int may_match = 0;
-    for (;;) {
-        while (probe->asked < probe->tested + SJ_BUCKET_AHEAD && ask_for_next(probe)) {
-        }
-        while (probe->followed < probe->asked && probe->followed < probe->tested + SJ_BUCKET_AHEAD / 2) {
-            follow(probe);
-        }
-        if (probe->tested == probe->asked) {
-            return;
-        }
-        const sj_chunk_span span = probe->ring[probe->tested % SJ_BUCKET_AHEAD];
-        if (span.probe != prepared) {
-            sj_probe values;
-            may_match = sj_prepare(&probe->band, span.probe, &values);
-            if (may_match) {
-                bounds_load(&bounds, &probe->band, &values, probe->band.float_count, probe->band.int_count);
-            }
-            prepared = span.probe;
-        }
+    ready_probe ready;
+    const sj_chunk_span *span;
+    ready.probe = -1;
+    for (; (span = ready_span(probe, &ready)); probe->tested++) {
         int64_t found = 0;
-        for (int64_t at = span.chunk; may_match && at != SJ_NO_CHUNK; at = grid->chunks[at].next) {
-            const sj_chunk chunk = grid->chunks[at];
-            if (chunk.next != SJ_NO_CHUNK) {
-                ask_for_chunk(probe, chunk.next);
-            }
-            probe->candidates += chunk.count;
-            found += bits_set(chunk_ring(probe, &bounds, at, chunk));
+        for (int64_t at = span->chunk; ready.may_match && at != SJ_NO_CHUNK;) {
+            const sj_chunk chunk = entered_chunk(probe, at);
+            found += bits_set(chunk_ring(probe, &ready.bounds, at, chunk));
+            at = chunk.next;
         }
-        counts[span.probe] += found;
-        probe->tested++;
+        counts[span->probe] += found;
     }
 }

@@ -5,18 +5,15 @@ from __future__ import annotations
 import json
 import shutil
 import statistics
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from streamjoin_ds.bench.frames.frame_load import FrameLoad
 from streamjoin_ds.bench.live.finding import Finding
-from streamjoin_ds.bench.live.query_runs import query_folder, query_log
-from streamjoin_ds.bench.paths.side_process import TreeUse, load_psutil
+from streamjoin_ds.bench.live.query_runs import answered, query_folder, query_log
+from streamjoin_ds.bench.paths.side_process import load_psutil
 from streamjoin_ds.errors import BenchError
-from streamjoin_ds.spark.holding import hold
 
 __all__ = ["TIMES", "FrameSettings", "measure_frames"]
 
@@ -97,21 +94,10 @@ def measure_frames(settings: FrameSettings, say: Callable[[str], None]) -> Itera
 
 def _run(load: FrameLoad, folder: Path, way: str, expected: int) -> _FrameRun:
     with query_log() as log:
-        given = json.dumps({"way": way, "folder": str(folder), "load": asdict(load)})
-        command = [sys.executable, "-m", "streamjoin_ds.bench.frames.frame_query", given]
-        with log.open("ab") as errors:
-            hold(errors)
-            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
-        with TreeUse(process.pid) as use:
-            try:
-                output, _ = process.communicate(timeout=_WITHIN_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                output, _ = process.communicate()
-        if process.returncode:
-            msg = f"the query over DataFrames by {way} failed, or was not done in time"
-            raise BenchError(msg, name="frames", hint=f"its output is in {log}")
-        answer = json.loads(output.splitlines()[-1])
+        given = {"way": way, "folder": str(folder), "load": asdict(load)}
+        module = "streamjoin_ds.bench.frames.frame_query"
+        lines, use = answered(module, given, log, name="frames", within_s=_WITHIN_S)
+        answer = json.loads(lines[-1])
         shutil.rmtree(folder / way)
         if answer["matches"] != expected:
             msg = f"the join by {way} gave {answer['matches']:,} matches, but an independent count {expected:,}"

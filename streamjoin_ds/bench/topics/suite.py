@@ -5,18 +5,15 @@ from __future__ import annotations
 import importlib.util
 import json
 import statistics
-import subprocess
-import sys
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 
 from streamjoin_ds.bench.live.finding import Finding
-from streamjoin_ds.bench.live.query_runs import query_folder, query_log
-from streamjoin_ds.bench.paths.side_process import TreeUse, load_psutil
+from streamjoin_ds.bench.live.query_runs import answered, query_folder, query_log
+from streamjoin_ds.bench.paths.side_process import load_psutil
 from streamjoin_ds.bench.topics.topic_load import TopicLoad
 from streamjoin_ds.errors import BenchError, DependencyMissingError
-from streamjoin_ds.spark.holding import hold
 
 __all__ = ["FORMATS", "PEERS", "TopicSettings", "measure_topics"]
 
@@ -130,21 +127,10 @@ def measure_topics(settings: TopicSettings, say: Callable[[str], None]) -> Itera
 
 def _run(load: TopicLoad, batch_rows: int, expected: int, module: str = "topic_query") -> _TopicRun:
     with query_log() as log, query_folder() as folder:
-        given = json.dumps({"folder": folder, "load": asdict(load), "batch_rows": batch_rows})
-        command = [sys.executable, "-m", f"streamjoin_ds.bench.topics.{module}", given]
-        with log.open("ab") as errors:
-            hold(errors)
-            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
-        with TreeUse(process.pid) as use:
-            try:
-                output, _ = process.communicate(timeout=_WITHIN_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                output, _ = process.communicate()
-        if process.returncode:
-            msg = "the query over topics failed, or was not done in time"
-            raise BenchError(msg, name="kafka", hint=f"its output is in {log}")
-        commits = [json.loads(line) for line in output.splitlines()]
+        given = {"folder": folder, "load": asdict(load), "batch_rows": batch_rows}
+        module = f"streamjoin_ds.bench.topics.{module}"
+        lines, use = answered(module, given, log, name="kafka", within_s=_WITHIN_S)
+        commits = [json.loads(line) for line in lines]
         read, found = (sum(commit[what] for commit in commits) for what in ("read", "matches"))
         if (read, found) != (2 * load.messages, expected):
             msg = (
