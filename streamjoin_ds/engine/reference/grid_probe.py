@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -17,15 +16,13 @@ from streamjoin_ds.engine.reference.arguments import (
     float_bound,
     refuse,
 )
-from streamjoin_ds.engine.reference.counting import counting_pairs
 from streamjoin_ds.engine.reference.layout import bucket_range, step_starts
-from streamjoin_ds.engine.reference.scan import CheckedBand, Output
-from streamjoin_ds.engine.reference.thread_pool import Task
+from streamjoin_ds.engine.reference.scan import CheckedBand, PairJoin
 
 __all__ = ["GridProbe"]
 
 
-class GridProbe:
+class GridProbe(PairJoin):
     """Join sorted probes with a run in grid order: a merge join in each neighbouring bucket.
 
     Parameters
@@ -113,30 +110,12 @@ class GridProbe:
         if steps is not None and first < 0 and second >= 0:
             check_steps(steps, band.right[second])
         check_probe_order(self._bucket_from, band.left[second] if second >= 0 else None)
-        self._candidates = 0
-        self._output = Output(self._chunks())
+        super().__init__(self._chunks())
 
     @property
     def candidates(self) -> int:
-        """Pairs tested so far: the rows of each visited bucket that are within the probe's band of ``second``."""
+        """PairJoin tested so far: the rows of each visited bucket that are within the probe's band of ``second``."""
         return self._candidates
-
-    @property
-    def implementation(self) -> str:
-        """Name of the implementation in use."""
-        return "reference"
-
-    def fill(self, out_probe: Int32, out_row: Int32) -> int:
-        """Write the next pairs; 0 means there are no more."""
-        return self._output.fill(out_probe, out_row)
-
-    def filling(self, out_probe: Int32, out_row: Int32) -> Task[int]:
-        """`fill` as a task for a pool."""
-        return Task(partial(self.fill, out_probe, out_row))
-
-    def counting(self, out_counts: Int64) -> Task[None]:
-        """Return a task that adds to each probe's count how many pairs it has; no pairs are written then."""
-        return counting_pairs(self.fill, out_counts)
 
     def _chunks(self) -> Iterator[tuple[int, npt.NDArray[np.intp]]]:
         band = self._band

@@ -26,13 +26,43 @@ from streamjoin_ds.engine.reference.arguments import (
 from streamjoin_ds.engine.reference.counting import counting_pairs
 from streamjoin_ds.engine.reference.thread_pool import Task
 
-__all__ = ["SCAN_TILE_PROBES", "SCAN_TILE_ROWS", "CheckedBand", "Output", "Scan"]
+__all__ = ["SCAN_TILE_PROBES", "SCAN_TILE_ROWS", "CheckedBand", "Output", "PairJoin", "Scan"]
 
 SCAN_TILE_PROBES = 32
 SCAN_TILE_ROWS = 1024
 
 
-class Scan:
+class PairJoin:
+    """What both joins have: pairs of a probe and a row, written some at a time, or counted."""
+
+    def __init__(self, chunks: Iterator[tuple[int, npt.NDArray[np.intp]]]) -> None:
+        self._candidates = 0
+        self._output = Output(chunks)
+
+    @property
+    def candidates(self) -> int:
+        """PairJoin tested so far."""
+        return self._candidates
+
+    @property
+    def implementation(self) -> str:
+        """Name of the implementation in use."""
+        return "reference"
+
+    def fill(self, out_probe: Int32, out_row: Int32) -> int:
+        """Write the next pairs; 0 means there are no more."""
+        return self._output.fill(out_probe, out_row)
+
+    def filling(self, out_probe: Int32, out_row: Int32) -> Task[int]:
+        """`fill` as a task for a pool."""
+        return Task(partial(self.fill, out_probe, out_row))
+
+    def counting(self, out_counts: Int64) -> Task[None]:
+        """Return a task that adds to each probe's count how many pairs it has; no pairs are written then."""
+        return counting_pairs(self.fill, out_counts)
+
+
+class Scan(PairJoin):
     """Nested-loop join of the probes with the run: every pair is tested (CellJoin, section 5).
 
     Parameters
@@ -66,30 +96,7 @@ class Scan:
         right_count: int | None = None,
     ) -> None:
         self._band = CheckedBand(left, right, lo, hi, implementation, left_count, right_count)
-        self._candidates = 0
-        self._output = Output(self._chunks())
-
-    @property
-    def candidates(self) -> int:
-        """Pairs tested so far."""
-        return self._candidates
-
-    @property
-    def implementation(self) -> str:
-        """Name of the implementation in use."""
-        return "reference"
-
-    def fill(self, out_probe: Int32, out_row: Int32) -> int:
-        """Write the next pairs; 0 means there are no more."""
-        return self._output.fill(out_probe, out_row)
-
-    def filling(self, out_probe: Int32, out_row: Int32) -> Task[int]:
-        """`fill` as a task for a pool."""
-        return Task(partial(self.fill, out_probe, out_row))
-
-    def counting(self, out_counts: Int64) -> Task[None]:
-        """Return a task that adds to each probe's count how many pairs it has; no pairs are written then."""
-        return counting_pairs(self.fill, out_counts)
+        super().__init__(self._chunks())
 
     def _chunks(self) -> Iterator[tuple[int, npt.NDArray[np.intp]]]:
         band = self._band
