@@ -331,3 +331,24 @@ def assert_values(scenario: Scenario, result: pa.Table) -> None:
             assert sorted(zip(*(result[c].to_pylist() for c in columns), strict=True)) == expected
         times = [result[f"{name}_t"].cast(pa.int64()).to_pylist() for name in scenario.join.names]
         assert result["event_time"].cast(pa.int64()).to_pylist() == [max(row) for row in zip(*times, strict=True)]
+
+
+def pushed(
+    join: Join, scenario: Scenario, seed: int, chooser: random.Random, **options: Any
+) -> tuple[JoinEngine, list[pa.Table], dict[str, pa.Table]]:
+    """Push a scenario's tuples in pieces of any size into an engine, which is saved and restored between some of them.
+
+    Return the engine, the results of each push, and the tuples that it was given of each stream.
+    """
+    engine, found = JoinEngine(join, **options), []
+    cuts = cuts_of(scenario, seed)
+    done = dict.fromkeys(join.names, 0)
+    for push in range(max(len(pieces) for pieces in cuts.values())):
+        given_now = {name: pieces[push] for name, pieces in cuts.items() if push < len(pieces)}
+        for name, table in given_now.items():
+            done[name] += table.num_rows
+        found.append(engine.push(given_now))
+        if chooser.random() < 0.3:
+            blob, engine = engine.save(), JoinEngine(join, **options)
+            engine.restore(blob)
+    return engine, found, {name: table.slice(0, done[name]) for name, table in scenario.tables.items()}

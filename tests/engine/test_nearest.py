@@ -20,7 +20,7 @@ from streamjoin_ds.errors import ArgumentError, ColumnError, PredicateError, Pre
 from streamjoin_ds.spec import Join, Nearest, Stream, bind
 from streamjoin_ds.spec.nearest import DIRECTIONS
 from streamjoin_ds.testing import filtered_rows, oracle_join, oracle_numbers
-from tests.engine.scenarios import DOMAINS, Scenario, cuts_of, scenarios
+from tests.engine.scenarios import DOMAINS, Scenario, pushed, scenarios
 from tests.engine.test_oracle import SMALL
 from tests.support.examples import examples
 
@@ -92,18 +92,7 @@ def test_rows_are_the_contracts_after_every_push(
     scenario = nearest_of(scenario, k, how, direction, form)
     join, chooser = scenario.join, random.Random(seed)
     options: dict[str, Any] = {"kernel": kernel, "threads": threads, "cores": (), "chunk_rows": 64, "tuning": tuning}
-    engine, found = JoinEngine(join, bucket_rows=bucket_rows, **options), []
-    cuts = cuts_of(scenario, seed)
-    done = dict.fromkeys(join.names, 0)
-    for push in range(max(len(pieces) for pieces in cuts.values())):
-        given_now = {name: pieces[push] for name, pieces in cuts.items() if push < len(pieces)}
-        for name, table in given_now.items():
-            done[name] += table.num_rows
-        found.append(engine.push(given_now))
-        if chooser.random() < 0.3:
-            blob, engine = engine.save(), JoinEngine(join, bucket_rows=bucket_rows, **options)
-            engine.restore(blob)
-    so_far = {name: table.slice(0, done[name]) for name, table in scenario.tables.items()}
+    engine, found, so_far = pushed(join, scenario, seed, chooser, bucket_rows=bucket_rows, **options)
     decided_us = engine.watermark
     if decided_us is not None:
         assert numbers_of(join, *found) == oracle_numbers(join, so_far, until_us=decided_us)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import http.server
 import io
 import json
-import threading
 from collections.abc import Iterator
 from datetime import datetime, timezone
-from typing import ClassVar
+from email.message import Message
 
 import pyarrow as pa
 import pytest
@@ -21,6 +19,7 @@ from streamjoin_ds.source.kafka.registry import SchemaRegistry
 from streamjoin_ds.source.records import Chunk
 from streamjoin_ds.spec.stream import Stream
 from tests.source.kafka.formats.messages import messages_of
+from tests.source.kafka.formats.registry import registry
 from tests.support.examples import examples
 from tests.support.kafka import free_port
 
@@ -49,36 +48,23 @@ SCHEMAS = {
 DECLARED = pa.schema([("ts", pa.int64()), ("x", pa.float64()), ("name", pa.string())])
 
 
-class Registry(http.server.BaseHTTPRequestHandler):
+ASKED: list[str] = []
+
+
+def answer(path: str, headers: Message) -> tuple[int, dict[str, object]]:
     """Confluent's ``GET /schemas/ids/ID``."""
-
-    asked: ClassVar[list[str]] = []
-
-    def do_GET(self) -> None:
-        self.asked.append(self.path)
-        number = int(self.path.rpartition("/")[2])
-        answer: dict[str, object] = SCHEMAS.get(number, {"error_code": 40403})
-        code = 200 if number in SCHEMAS else 404
-        if self.headers.get("Authorization") == "Basic bWU6d3Jvbmc=":  # me:wrong
-            code, answer = 401, {}
-        if number == 500:
-            code = 500
-        body = json.dumps(answer).encode()
-        self.send_response(code)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        pass
+    ASKED.append(path)
+    number = int(path.rpartition("/")[2])
+    if headers.get("Authorization") == "Basic bWU6d3Jvbmc=":  # me:wrong
+        return 401, {}
+    found: dict[str, object] = SCHEMAS.get(number, {"error_code": 40403})
+    return 500 if number == 500 else 200 if number in SCHEMAS else 404, found
 
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Registry)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_address[1]}"
-    server.shutdown()
+    with registry(answer) as served:
+        yield served
 
 
 def avro(number: int, schema: object, value: object) -> bytes:
@@ -103,14 +89,14 @@ def test_each_message_goes_by_the_schema_of_its_writer(url: str) -> None:
         avro(2, SECOND, {"ts": at, "name": "n", "more": [1, 2]}),
         avro(1, FIRST, {"ts": 6, "x": None}),
     ]
-    Registry.asked.clear()
+    ASKED.clear()
     chunk = records_of(url).chunk(messages_of(values), 0, 0)
     assert rows(chunk) == [
         {"_ts": 5, "_seq": 0, "x": 1.5, "name": None},
         {"_ts": 1_767_225_600_000_000, "_seq": 1, "x": None, "name": "n"},
         {"_ts": 6, "_seq": 2, "x": None, "name": None},
     ]
-    assert sorted(Registry.asked) == ["/schemas/ids/1", "/schemas/ids/2"]  # each once
+    assert sorted(ASKED) == ["/schemas/ids/1", "/schemas/ids/2"]  # each once
 
 
 def test_what_cannot_be_read_is_a_reject(url: str) -> None:
@@ -173,9 +159,9 @@ def test_a_registry_that_does_not_answer_rejects_nothing(url: str) -> None:
 
 
 def test_a_wrong_login_is_named_and_not_shown(url: str) -> None:
-    registry = SchemaRegistry(url, {"schema.registry.basic.auth.user.info": "me:wrong"})
+    stranger = SchemaRegistry(url, {"schema.registry.basic.auth.user.info": "me:wrong"})
     with pytest.raises(KafkaAccessError) as caught:
-        registry.schema(1)
+        stranger.schema(1)
     assert caught.value.name == "schema.registry.basic.auth.user.info"
     assert "wrong" not in str(caught.value)
 

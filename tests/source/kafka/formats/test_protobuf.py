@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import base64
-import http.server
-import json
-import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,6 +17,7 @@ from streamjoin_ds.source.kafka.registry import SchemaRegistry
 from streamjoin_ds.source.records import Chunk
 from streamjoin_ds.spec.stream import Stream
 from tests.source.kafka.formats.messages import messages_of
+from tests.source.kafka.formats.registry import registry
 from tests.support.examples import examples
 from tests.support.kafka import free_port
 
@@ -94,24 +92,12 @@ ANSWERS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-class Registry(http.server.BaseHTTPRequestHandler):
-    def do_GET(self) -> None:
-        body = json.dumps(ANSWERS.get(self.path, {"error_code": 40403})).encode()
-        self.send_response(200 if self.path in ANSWERS else 404)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Registry)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_address[1]}"
-    server.shutdown()
+    with registry(
+        lambda path, _: (200 if path in ANSWERS else 404, ANSWERS.get(path, {"error_code": 40403}))
+    ) as served:
+        yield served
 
 
 def made(type_name: str, **values: Any) -> bytes:
