@@ -83,6 +83,17 @@ static void insertion_sort(entry *rows, int64_t count)
     }
 }
 
+/* Turns the counts of the values 0 to `last` into where each value's rows begin. */
+static void begin_at(uint32_t *starts, uint64_t last)
+{
+    uint32_t sum = 0;
+    for (uint64_t value = 0; value <= last; value++) {
+        const uint32_t here = starts[value];
+        starts[value] = sum;
+        sum += here;
+    }
+}
+
 /* Sorts rows by the bits low:end of key - smallest, with LSD radix. The result is in rows; `spare` has as much room. */
 static void radix_sort(entry *rows, entry *spare, int64_t count, uint64_t smallest, int low, int end)
 {
@@ -98,12 +109,7 @@ static void radix_sort(entry *rows, entry *spare, int64_t count, uint64_t smalle
         if (starts[((from[0].key - smallest) >> shift) & digit_mask] == (uint64_t)count) {
             continue; /* the digit is the same everywhere */
         }
-        uint32_t sum = 0;
-        for (uint64_t value = 0; value <= digit_mask; value++) {
-            const uint32_t here = starts[value];
-            starts[value] = sum;
-            sum += here;
-        }
+        begin_at(starts, digit_mask);
         for (int64_t at = 0; at < count; at++) {
             to[starts[((from[at].key - smallest) >> shift) & digit_mask]++] = from[at];
         }
@@ -142,12 +148,7 @@ static wide_entry *sort_by_bucket(wide_entry *rows, wide_entry *spare, int64_t c
         for (int64_t at = 0; at < count; at++) {
             starts[(rows[at].bucket >> shift) & digit_mask]++;
         }
-        uint32_t sum = 0;
-        for (uint64_t value = 0; value <= digit_mask; value++) {
-            const uint32_t here = starts[value];
-            starts[value] = sum;
-            sum += here;
-        }
+        begin_at(starts, digit_mask);
         for (int64_t at = 0; at < count; at++) {
             spare[starts[(rows[at].bucket >> shift) & digit_mask]++] = rows[at];
         }
