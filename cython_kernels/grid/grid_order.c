@@ -232,12 +232,7 @@ static int order_by_one(const one_number *of, int64_t count, int32_t *order)
         if (starts[pass][(from[0].head >> low) & digit_mask] == (uint64_t)count) {
             continue; /* the digit is the same everywhere */
         }
-        uint32_t sum = 0;
-        for (uint32_t value = 0; value <= digit_mask; value++) {
-            const uint32_t here = starts[pass][value];
-            starts[pass][value] = sum;
-            sum += here;
-        }
+        begin_at(starts[pass], digit_mask);
         for (int64_t at = 0; at < count; at++) {
             to[starts[pass][(from[at].head >> low) & digit_mask]++] = from[at];
         }

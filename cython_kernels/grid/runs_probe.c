@@ -282,29 +282,36 @@ static int enter_run(sj_runs *runs)
     return 0;
 }
 
+/* Goes on to the next run. */
+static void leave_run(sj_runs *runs)
+{
+    runs->candidates += runs->work == WORK_SCAN ? runs->scan.candidates
+                        : runs->work == WORK_GRID ? runs->grid.candidates
+                        : runs->work == WORK_BUCKETS ? runs->bucket_probe.candidates : 0;
+    runs->work = WORK_NONE;
+    runs->run++;
+}
+
 int sj_runs_count(sj_runs *runs, int64_t *counts)
 {
     if (!runs->probe_count) {
         return 0;
     }
     do {
-        for (; runs->run < runs->run_count; runs->run++) {
+        while (runs->run < runs->run_count) {
             if (enter_run(runs)) {
                 return -1;
             }
             int64_t *of_slice = counts + runs->slice_begin;
             if (runs->work == WORK_SCAN) {
                 runs->scan_count(&runs->scan, of_slice);
-                runs->candidates += runs->scan.candidates;
             } else if (runs->work == WORK_GRID) {
                 leave_out_settled(runs, runs->indexes[runs->run]);
                 runs->grid_count(&runs->grid, of_slice);
-                runs->candidates += runs->grid.candidates;
             } else if (runs->work == WORK_BUCKETS) {
                 runs->bucket_count(&runs->bucket_probe, of_slice);
-                runs->candidates += runs->bucket_probe.candidates;
             }
-            runs->work = WORK_NONE;
+            leave_run(runs);
         }
     } while (next_slice(runs));
     return 0;
@@ -340,11 +347,7 @@ static int64_t fill_slice(sj_runs *runs, int32_t *out_probe, int32_t *out_row, i
         }
         written += count;
         if (!count) {
-            runs->candidates += runs->work == WORK_SCAN ? runs->scan.candidates
-                                : runs->work == WORK_GRID ? runs->grid.candidates
-                                : runs->work == WORK_BUCKETS ? runs->bucket_probe.candidates : 0;
-            runs->work = WORK_NONE;
-            runs->run++;
+            leave_run(runs);
         }
     }
     return written;

@@ -41,6 +41,42 @@ SJ_INLINE int row_is_past(const sj_band *band, const sj_probe *probe, int sorted
     return column.ints[row] > probe->largest[0];
 }
 
+/* Whether a row that is not before the probe's band is not within it either. Unlike in row_is_past, NaN is not. */
+SJ_INLINE int row_is_beyond(const sj_band *band, const sj_probe *probe, int sorted, sorted_column column, int64_t row)
+{
+    if (sorted == SJ_SORTED_FLOAT) {
+        return !(probe->left[0] - column.floats[row] >= band->float_lo[0]);
+    }
+    return column.ints[row] > probe->largest[0];
+}
+
+/* The ends of the rows that a probe may match. */
+enum { BAND_BEGIN, BAND_END };
+
+/* Returns the first row of row:end that is not before this end of the probe's band: strides that grow, then halves. */
+SJ_INLINE int64_t gallop_rows(const sj_band *band, const sj_probe *probe, int sorted, sorted_column column, int64_t row,
+                              int64_t end, int64_t stride, int edge)
+{
+#define SJ_IS_BEFORE(at)                                                                 \
+    (edge == BAND_BEGIN ? row_is_over(band, probe, sorted, column, at)                   \
+                        : !row_is_beyond(band, probe, sorted, column, at))
+    while (end - row > stride && SJ_IS_BEFORE(row + stride)) {
+        row += stride + 1;
+        stride *= 2;
+    }
+    int64_t high = end - row > stride ? row + stride : end;
+    while (row < high) {
+        const int64_t middle = row + (high - row) / 2;
+        if (SJ_IS_BEFORE(middle)) {
+            row = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return row;
+#undef SJ_IS_BEFORE
+}
+
 /* Returns the first row of row:end that is not before the probe's band. */
 SJ_INLINE int64_t skip_rows(const sj_band *band, const sj_probe *probe, int sorted, sorted_column column, int64_t row,
                             int64_t end)
@@ -59,51 +95,14 @@ SJ_INLINE int64_t skip_rows(const sj_band *band, const sj_probe *probe, int sort
         }
         row += LANES;
     }
-    int64_t stride = 4 * LANES;
-    while (end - row > stride && row_is_over(band, probe, sorted, column, row + stride)) {
-        row += stride + 1;
-        stride *= 2;
-    }
-    int64_t high = end - row > stride ? row + stride : end;
-    while (row < high) {
-        const int64_t middle = row + (high - row) / 2;
-        if (row_is_over(band, probe, sorted, column, middle)) {
-            row = middle + 1;
-        } else {
-            high = middle;
-        }
-    }
-    return row;
-}
-
-/* Whether a row that is not before the probe's band is not within it either. Unlike in row_is_past, NaN is not. */
-SJ_INLINE int row_is_beyond(const sj_band *band, const sj_probe *probe, int sorted, sorted_column column, int64_t row)
-{
-    if (sorted == SJ_SORTED_FLOAT) {
-        return !(probe->left[0] - column.floats[row] >= band->float_lo[0]);
-    }
-    return column.ints[row] > probe->largest[0];
+    return gallop_rows(band, probe, sorted, column, row, end, 4 * LANES, BAND_BEGIN);
 }
 
 /* Returns the first row of row:end that is beyond the probe's band, where none of them is before it. */
 SJ_INLINE int64_t rows_within(const sj_band *band, const sj_probe *probe, int sorted, sorted_column column, int64_t row,
                               int64_t end)
 {
-    int64_t stride = 2 * LANES;
-    while (end - row > stride && !row_is_beyond(band, probe, sorted, column, row + stride)) {
-        row += stride + 1;
-        stride *= 2;
-    }
-    int64_t high = end - row > stride ? row + stride : end;
-    while (row < high) {
-        const int64_t middle = row + (high - row) / 2;
-        if (row_is_beyond(band, probe, sorted, column, middle)) {
-            high = middle;
-        } else {
-            row = middle + 1;
-        }
-    }
-    return row;
+    return gallop_rows(band, probe, sorted, column, row, end, 2 * LANES, BAND_END);
 }
 
 /* Returns a bit for each of `count` rows from `row` on: whether it is past the band. */
@@ -196,52 +195,47 @@ SJ_INLINE int64_t grid_matches(const sj_band *band, const sj_probe *probe, int f
     return found;
 }
 
-#define SJ_MATCHES_NONE(float_count, int_count) \
-    grid_matches(band, probe, float_count, int_count, SJ_SORTED_NONE, row, end, candidates)
-#define SJ_MATCHES_FLOAT(float_count, int_count) \
-    grid_matches(band, probe, float_count, int_count, SJ_SORTED_FLOAT, row, end, candidates)
-#define SJ_MATCHES_INTERVAL(float_count, int_count) \
-    grid_matches(band, probe, float_count, int_count, SJ_SORTED_INTERVAL, row, end, candidates)
-#define SJ_MATCHES_INT(float_count, int_count) \
-    grid_matches(band, probe, float_count, int_count, SJ_SORTED_INT, row, end, candidates)
+/* In these the kind of order is a constant, as each call is a copy of its own. */
+SJ_INLINE int64_t unrolled_matches(const sj_band *band, const sj_probe *probe, int sorted, int64_t row, int64_t end,
+                                   int64_t *candidates)
+{
+#define SJ_CALL(float_count, int_count) grid_matches(band, probe, float_count, int_count, sorted, row, end, candidates)
+    SJ_UNROLLED(band->float_count, band->int_count, SJ_CALL)
+#undef SJ_CALL
+}
+
+SJ_INLINE int64_t unrolled_rows(const sj_band *band, const sj_probe *probe, int sorted, int64_t row, int64_t end,
+                                int32_t probe_id, row_output *output, int64_t *candidates)
+{
+#define SJ_CALL(float_count, int_count) \
+    grid_rows(band, probe, float_count, int_count, sorted, row, end, probe_id, output, candidates)
+    SJ_UNROLLED(band->float_count, band->int_count, SJ_CALL)
+#undef SJ_CALL
+}
+
+/* Calls a function for a constant kind of order; CALL(sorted) is one of the two above. */
+#define SJ_BY_ORDER(sorted, CALL)                              \
+    switch (sorted) {                                          \
+    case SJ_SORTED_FLOAT: return CALL(SJ_SORTED_FLOAT);        \
+    case SJ_SORTED_INTERVAL: return CALL(SJ_SORTED_INTERVAL);  \
+    case SJ_SORTED_INT: return CALL(SJ_SORTED_INT);            \
+    default: return CALL(SJ_SORTED_NONE);                      \
+    }
 
 static int64_t NAME(sj_grid_matches)(const sj_band *band, const sj_probe *probe, int sorted, int64_t row, int64_t end,
                                      int64_t *candidates)
 {
-    if (sorted == SJ_SORTED_FLOAT) {
-        SJ_UNROLLED(band->float_count, band->int_count, SJ_MATCHES_FLOAT)
-    }
-    if (sorted == SJ_SORTED_INTERVAL) {
-        SJ_UNROLLED(band->float_count, band->int_count, SJ_MATCHES_INTERVAL)
-    }
-    if (sorted == SJ_SORTED_INT) {
-        SJ_UNROLLED(band->float_count, band->int_count, SJ_MATCHES_INT)
-    }
-    SJ_UNROLLED(band->float_count, band->int_count, SJ_MATCHES_NONE)
+#define SJ_CALL(order) unrolled_matches(band, probe, order, row, end, candidates)
+    SJ_BY_ORDER(sorted, SJ_CALL)
+#undef SJ_CALL
 }
-
-#define SJ_CALL_NONE(float_count, int_count) \
-    grid_rows(band, probe, float_count, int_count, SJ_SORTED_NONE, row, end, probe_id, output, candidates)
-#define SJ_CALL_FLOAT(float_count, int_count) \
-    grid_rows(band, probe, float_count, int_count, SJ_SORTED_FLOAT, row, end, probe_id, output, candidates)
-#define SJ_CALL_INTERVAL(float_count, int_count) \
-    grid_rows(band, probe, float_count, int_count, SJ_SORTED_INTERVAL, row, end, probe_id, output, candidates)
-#define SJ_CALL_INT(float_count, int_count) \
-    grid_rows(band, probe, float_count, int_count, SJ_SORTED_INT, row, end, probe_id, output, candidates)
 
 static int64_t NAME(sj_grid_rows)(const sj_band *band, const sj_probe *probe, int sorted, int64_t row, int64_t end,
                                   int32_t probe_id, row_output *output, int64_t *candidates)
 {
-    if (sorted == SJ_SORTED_FLOAT) {
-        SJ_UNROLLED(band->float_count, band->int_count, SJ_CALL_FLOAT)
-    }
-    if (sorted == SJ_SORTED_INTERVAL) {
-        SJ_UNROLLED(band->float_count, band->int_count, SJ_CALL_INTERVAL)
-    }
-    if (sorted == SJ_SORTED_INT) {
-        SJ_UNROLLED(band->float_count, band->int_count, SJ_CALL_INT)
-    }
-    SJ_UNROLLED(band->float_count, band->int_count, SJ_CALL_NONE)
+#define SJ_CALL(order) unrolled_rows(band, probe, order, row, end, probe_id, output, candidates)
+    SJ_BY_ORDER(sorted, SJ_CALL)
+#undef SJ_CALL
 }
 
 #endif

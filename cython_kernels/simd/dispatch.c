@@ -9,13 +9,13 @@ static int implementation_count;
 static sj_cpu_feature features[8];
 static int feature_count;
 
-#define SJ_ADD(NAME)                                                                                     \
-    do {                                                                                                 \
-        const sj_implementation entry = {#NAME, sj_scan_fill_##NAME, sj_grid_fill_##NAME,                \
+#define SJ_ADD(NAME)                                                                                      \
+    do {                                                                                                  \
+        const sj_implementation entry = {#NAME, sj_scan_fill_##NAME, sj_grid_fill_##NAME,                 \
                                          sj_scan_roof_##NAME, sj_bucket_fill_##NAME, sj_near_fill_##NAME, \
-                                         sj_scan_count_##NAME, sj_grid_count_##NAME,                     \
-                                         sj_bucket_count_##NAME};                                        \
-        implementations[implementation_count++] = entry;                                                 \
+                                         sj_scan_count_##NAME, sj_grid_count_##NAME,                      \
+                                         sj_bucket_count_##NAME};                                         \
+        implementations[implementation_count++] = entry;                                                  \
     } while (0)
 
 #if defined(__x86_64__)

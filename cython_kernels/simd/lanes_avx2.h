@@ -144,15 +144,16 @@ static const uint8_t front_of[16][16] __attribute__((aligned(16), unused)) = {
 };
 #undef SJ_WORD
 
-/* Writes four items, whatever the number of matches: the caller keeps room for them. */
+/* How many bits are set. */
 SJ_INLINE int64_t bits_set(unsigned bits) { return __builtin_popcount(bits); }
 
+/* Writes four items, whatever the number of matches: the caller keeps room for them. */
 SJ_INLINE int64_t emit_rows(unsigned bits, __m128i rows, int32_t probe_id, int32_t *out_probe, int32_t *out_row)
 {
     const __m128i front = _mm_load_si128((const __m128i *)front_of[bits]);
     _mm_storeu_si128((__m128i *)out_row, _mm_shuffle_epi8(rows, front));
     _mm_storeu_si128((__m128i *)out_probe, _mm_set1_epi32(probe_id));
-    return __builtin_popcount(bits);
+    return bits_set(bits);
 }
 
 SJ_INLINE int64_t emit(unsigned bits, int64_t row, int32_t probe_id, int32_t *out_probe, int32_t *out_row)

@@ -108,6 +108,7 @@ SJ_INLINE uint64_t bytes_other_than(const uint8_t *from, int value)
     return _mm512_cmpneq_epu8_mask(_mm512_loadu_si512(from), _mm512_set1_epi8((char)value));
 }
 
+/* How many bits are set. */
 SJ_INLINE int64_t bits_set(unsigned bits) { return __builtin_popcount(bits); }
 
 /* Writes eight items, whatever the number of matches: the caller keeps room for them. */
@@ -116,7 +117,7 @@ SJ_INLINE int64_t emit(unsigned bits, int64_t row, int32_t probe_id, int32_t *ou
     const __m256i rows = _mm256_add_epi32(_mm256_set1_epi32((int32_t)row), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
     _mm256_storeu_si256((__m256i *)out_row, _mm256_maskz_compress_epi32((__mmask8)bits, rows));
     _mm256_storeu_si256((__m256i *)out_probe, _mm256_set1_epi32(probe_id));
-    return __builtin_popcount(bits);
+    return bits_set(bits);
 }
 
 /* The same for the sixteen rows of a ring: bit n stands for row `row + (first + n) % 16`. */
@@ -128,7 +129,7 @@ SJ_INLINE int64_t emit_chunk(unsigned bits, int64_t row, int first, int32_t prob
     const __m512i rows = _mm512_add_epi32(_mm512_set1_epi32((int32_t)row), ring);
     _mm512_storeu_si512(out_row, _mm512_maskz_compress_epi32((__mmask16)bits, rows));
     _mm512_storeu_si512(out_probe, _mm512_set1_epi32(probe_id));
-    return __builtin_popcount(bits);
+    return bits_set(bits);
 }
 
 #endif
