@@ -7,14 +7,12 @@ that were planned before keep the version that they had, also when they are done
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
-from pathlib import Path
 
 from streamjoin_ds.blocks.place import Place
+from streamjoin_ds.checkpoint.recovery import put
 from streamjoin_ds.checkpoint.spark_files import numbered
 from streamjoin_ds.errors import OffsetError, StateCorruptError
-from streamjoin_ds.sink.durability import force
 from streamjoin_ds.source.table_version import TableVersion, versions_from, versions_told
 
 __all__ = ["given_before", "note_given", "sole_entry"]
@@ -45,9 +43,7 @@ def given_before(checkpoint: Place) -> Given:
     return tuple((first, _text(versions)) for first, versions in entries)
 
 
-def note_given(
-    checkpoint: Place, before: Given, versions: Mapping[str, TableVersion], retain_batches: int, *, durable: bool
-) -> Given:
+def note_given(checkpoint: Place, before: Given, versions: Mapping[str, TableVersion], retain_batches: int) -> Given:
     """Write that batches which are not planned yet join these versions; forget those that no batch can join again.
 
     Parameters
@@ -58,8 +54,6 @@ def note_given(
     versions : mapping of str to TableVersion
     retain_batches : int
         How many batches Spark can go back by.
-    durable : bool
-        Whether the file is on the device when this returns.
 
     Returns
     -------
@@ -73,14 +67,7 @@ def note_given(
     oldest = planned - retain_batches
     firsts = [first for first, _ in entries[1:]]
     entries = [entry for entry, until in zip(entries, [*firsts, oldest + 1], strict=True) if until > oldest]
-    data = json.dumps([[first, json.loads(text)] for first, text in entries]).encode()
-    path, aside = checkpoint / _NAME, checkpoint / f".{_NAME}.{os.getpid()}"
-    aside.write_bytes(data)
-    if durable and isinstance(aside, Path):
-        force(str(aside))
-    aside.replace(path)
-    if durable:
-        force(str(checkpoint))
+    put(checkpoint / _NAME, json.dumps([[first, json.loads(text)] for first, text in entries]))
     return tuple(entries)
 
 

@@ -22,7 +22,7 @@ from typing import Any
 from streamjoin_ds.blocks.place import Place
 from streamjoin_ds.checkpoint.state_files import is_lz4, plain_of, state_pairs
 
-__all__ = ["SparkFiles", "source_offset"]
+__all__ = ["SparkFiles", "numbered", "source_offset"]
 
 _CRC_MAGIC, _CRC_HEADER = b"crc\x00", 8
 
@@ -188,6 +188,7 @@ class SparkFiles:
 
 
 def numbered(folder: Place, suffix: str = "") -> Iterator[tuple[int, Place]]:
+    """Yield the files of a folder, if it is there, whose names are a number and this suffix, with their numbers."""
     if folder.is_dir():
         for path in folder.iterdir():
             stem = path.name.removesuffix(suffix) if suffix else path.name

@@ -27,11 +27,10 @@ from streamjoin_ds.exchange.row_packing import (
     rows_schema,
     silence,
     told_epochs,
-    told_sizing,
-    told_versions,
+    told_fact,
     tuple_rows,
 )
-from streamjoin_ds.exchange.told_rows import backlog_row, clock_rows, epoch_rows, sizing_rows, version_rows
+from streamjoin_ds.exchange.told_rows import backlog_row, clock_rows, epoch_rows, fact_rows
 
 __all__ = [
     "EXCHANGE_DDL",
@@ -44,6 +43,7 @@ __all__ = [
     "clock_rows",
     "epoch_rows",
     "exchange_folder",
+    "fact_rows",
     "foreign_columns",
     "heartbeats",
     "is_committed_block",
@@ -55,10 +55,7 @@ __all__ = [
     "remove_committed",
     "rows_schema",
     "silence",
-    "sizing_rows",
     "told_epochs",
-    "told_sizing",
-    "told_versions",
+    "told_fact",
     "tuple_rows",
-    "version_rows",
 ]

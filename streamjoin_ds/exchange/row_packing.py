@@ -10,21 +10,20 @@ import pyarrow as pa
 
 from streamjoin_ds.blocks import pack, unpack
 from streamjoin_ds.exchange.outbox import Outbox, heartbeats
-from streamjoin_ds.exchange.told_rows import epoch_rows, sizing_rows, version_rows
+from streamjoin_ds.exchange.told_rows import FACTS, epoch_rows, fact_rows
 from streamjoin_ds.plan.epochs import Epochs
 from streamjoin_ds.plan.plan import Plan
 from streamjoin_ds.source.records import Chunk, Reject, rejects_table
 from streamjoin_ds.spec.bound import SEQ, TS
 
-__all__ = ["pack_rows", "rows_schema", "silence", "told_epochs", "told_sizing", "told_versions", "tuple_rows"]
+__all__ = ["pack_rows", "rows_schema", "silence", "told_epochs", "told_fact", "tuple_rows"]
 
 Packer = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 # Kinds of rows: a tuple; the end of a part, whose `seq` and `ts` are the part's range of records and whose payload has
-# its rejects; a silent stream that holds the watermark; an idle stream, which does not; the batch's epochs as JSON; the
-# versions of its tables as JSON; its settings of blocks as JSON.
+# its rejects; a silent stream that holds the watermark; an idle stream, which does not; the batch's epochs as JSON. And
+# `FACTS`.
 _TUPLE, _END, _SILENT, _IDLE, _EPOCHS = "tuple", "end", "silent", "idle", "epochs"
-_VERSIONS, _SIZING = "tables", "blocks"
 
 # In place of a stream's number: the row is for all cells.
 _CELLS = -1
@@ -60,7 +59,7 @@ def tuple_rows(
         The batch's epochs as JSON, for a row before the tuples; empty while there is only the first epoch.
     """
     if epochs:
-        yield _row_batch(plan, 1, _epochs_row(epochs, stream))
+        yield _row_batch(plan, 1, _told(_EPOCHS, epochs, stream))
     rejects: list[Reject] = []
     for chunk in chunks:
         rejects.extend(chunk.rejects)
@@ -86,17 +85,12 @@ def silence(plan: Plan, streams: Iterable[int], *, idle: bool = False) -> Iterat
 
 def told_epochs(plan: Plan, epochs: str) -> pa.RecordBatch:
     """Return a row that tells every cell the batch's epochs."""
-    return _row_batch(plan, 1, _epochs_row(epochs, _CELLS))
+    return _row_batch(plan, 1, _told(_EPOCHS, epochs))
 
 
-def told_versions(plan: Plan, versions: str) -> pa.RecordBatch:
-    """Return a row that tells every cell the versions of the tables."""
-    return _row_batch(plan, 1, _told(_VERSIONS, versions))
-
-
-def told_sizing(plan: Plan, sizing: str) -> pa.RecordBatch:
-    """Return a row that tells every cell the batch's settings of blocks."""
-    return _row_batch(plan, 1, _told(_SIZING, sizing))
+def told_fact(plan: Plan, kind: str, text: str) -> pa.RecordBatch:
+    """Return a row that tells every cell a fact of the batch's offset as JSON; `kind` is one of `FACTS`."""
+    return _row_batch(plan, 1, _told(kind, text))
 
 
 def pack_rows(plan: Plan) -> Packer:
@@ -129,10 +123,8 @@ def pack_rows(plan: Plan) -> Packer:
                         epochs = Epochs.from_facts(json.loads(row["payload"]), len(plan.bound.names))
                         if row["stream"] == _CELLS:
                             yield epoch_rows(plan, epochs)
-                    elif row["kind"] == _VERSIONS:
-                        yield version_rows(plan, row["payload"].decode(), epochs)
-                    elif row["kind"] == _SIZING:
-                        yield sizing_rows(plan, row["payload"].decode(), epochs)
+                    elif row["kind"] in FACTS:
+                        yield fact_rows(plan, row["kind"], row["payload"].decode(), epochs)
                     else:
                         outbox = outbox or Outbox(plan, row["stream"], row["part"], epochs=epochs)
                         outbox.add_rejects(unpack(row["payload"]) if row["payload"] else None)
@@ -149,10 +141,6 @@ def _chunk(plan: Plan, stream: int, batch: pa.RecordBatch) -> Chunk:
     own = [batch.column(_name(stream, place)).cast(field.type) for place, field in fields]
     arrays = [batch.column("ts"), batch.column("seq"), *own]
     return Chunk(0, batch.num_rows, pa.RecordBatch.from_arrays(arrays, schema=plan.bound.read_schema(stream)))
-
-
-def _epochs_row(epochs: str, stream: int) -> dict[str, object]:
-    return _told(_EPOCHS, epochs, stream)
 
 
 def _told(kind: str, text: str, stream: int = _CELLS) -> dict[str, object]:

@@ -11,7 +11,10 @@ from streamjoin_ds.exchange.outbox import NOTHING, exchange_batch
 from streamjoin_ds.plan import Epochs, Plan
 from streamjoin_ds.source.event_time import NO_TIME
 
-__all__ = ["backlog_row", "clock_rows", "epoch_rows", "sizing_rows", "version_rows"]
+__all__ = ["FACTS", "backlog_row", "clock_rows", "epoch_rows", "fact_rows"]
+
+# Kinds of rows that tell every cell what the batch's offset says: the versions of its tables, its settings of blocks.
+FACTS = ("tables", "blocks")
 
 
 def clock_rows(
@@ -48,16 +51,7 @@ def backlog_row(plan: Plan, text: str, epochs: Epochs | None = None) -> pa.Recor
     return exchange_batch([(label, "backlog", 0, 0, 0, 0, 0, 0, NO_TIME, *NOTHING, "", text.encode())])
 
 
-def version_rows(plan: Plan, text: str, epochs: Epochs | None = None) -> pa.RecordBatch:
-    """Return a row for every cell, which tells it the versions of the tables: those of the batch's offset, as JSON."""
-    return _for_all(plan, "tables", text, epochs)
-
-
-def sizing_rows(plan: Plan, text: str, epochs: Epochs | None = None) -> pa.RecordBatch:
-    """Return a row for every cell, which tells it the batch's settings of blocks: those of its offset, as JSON."""
-    return _for_all(plan, "blocks", text, epochs)
-
-
-def _for_all(plan: Plan, kind: str, text: str, epochs: Epochs | None) -> pa.RecordBatch:
+def fact_rows(plan: Plan, kind: str, text: str, epochs: Epochs | None = None) -> pa.RecordBatch:
+    """Return a row for every cell, which tells it a fact of the batch's offset as JSON; see `FACTS`."""
     labels = plan.labels_of(plan.layout.cells if epochs is None else epochs.cells)
     return exchange_batch([(label, kind, 0, 0, 0, 0, 0, 0, NO_TIME, *NOTHING, "", text.encode()) for label in labels])

@@ -111,7 +111,7 @@ def _given(plan: Plan, checkpoint: Place, beside: Mapping[str, DataFrame], *, is
     given = given_before(checkpoint)
     if not (is_driven and given):
         versions = kept_tables(plan, beside)
-        given = note_given(checkpoint, given, versions, plan.retain_batches, durable=plan.durable)
+        given = note_given(checkpoint, given, versions, plan.retain_batches)
         kept = {version.block for _, text in given for version in versions_from(json.loads(text)).values()}
         store = BlockStore(tables_folder(plan.block_root))
         store.remove([name for name in store.names() if name not in kept])

@@ -19,14 +19,12 @@ from streamjoin_ds.exchange import (
     backlog_row,
     clock_rows,
     epoch_rows,
+    fact_rows,
     heartbeats,
     silence,
-    sizing_rows,
     told_epochs,
-    told_sizing,
-    told_versions,
+    told_fact,
     tuple_rows,
-    version_rows,
 )
 from streamjoin_ds.plan import Epochs
 from streamjoin_ds.source.feed import Feed
@@ -70,9 +68,9 @@ class SensorsPartition(InputPartition):
     backlog : str
         What this task tells the first cell of the backlog (`backlog_row`); empty: nothing.
     versions : str
-        What this task tells the cells of the tables (`version_rows`); empty: nothing.
+        What this task tells the cells of the tables (`fact_rows`); empty: nothing.
     sizing : str
-        What this task tells the cells of the settings of blocks (`sizing_rows`); empty: they are the usual ones.
+        What this task tells the cells of the settings of blocks (`fact_rows`); empty: they are the usual ones.
     waypoint : (int, dict) or None
         In a stream with a key of unique rows: from where keys are gathered again (`Waypoint`). None: from its first
         record.
@@ -182,12 +180,9 @@ class SensorsTasks:
         epochs = self._epochs(partition) if partition.tells_epochs else None
         if epochs is not None:
             yield told_epochs(plan, partition.epochs) if plan.exchange == "rows" else epoch_rows(plan, epochs)
-        if partition.versions:
-            told = told_versions(plan, partition.versions) if plan.exchange == "rows" else None
-            yield version_rows(plan, partition.versions, epochs) if told is None else told
-        if partition.sizing:
-            send_sizing = partial(sizing_rows, epochs=epochs) if plan.exchange != "rows" else told_sizing
-            yield send_sizing(plan, partition.sizing)
+        for kind, text in (("tables", partition.versions), ("blocks", partition.sizing)):
+            if text:
+                yield told_fact(plan, kind, text) if plan.exchange == "rows" else fact_rows(plan, kind, text, epochs)
         yield from clock_rows(plan, partition.lows, epochs)
         if partition.backlog and plan.exchange != "rows":
             yield backlog_row(plan, partition.backlog, epochs)

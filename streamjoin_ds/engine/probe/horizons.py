@@ -27,7 +27,7 @@ from streamjoin_ds.engine.probe.nearest import NearestRows
 from streamjoin_ds.engine.probe.pipeline import JoinPipeline
 from streamjoin_ds.engine.probe.probe_batch import ProbeBatch
 from streamjoin_ds.engine.probe.results import inside_columns
-from streamjoin_ds.engine.storage.layout import SortLayout
+from streamjoin_ds.engine.storage.kept_layout import KeptLayout
 from streamjoin_ds.engine.storage.sealed_run import SealedRun
 from streamjoin_ds.engine.storage.selection import Selection
 from streamjoin_ds.engine.storage.waiting import StreamWaiting, Waiting
@@ -136,7 +136,7 @@ class Horizons:
         self.probed_windows = [n for n in range(len(forms)) if self.has_pairs or n not in self.streams]
         self._rows = {stream: _RowsOfOne(bound, stream) for stream in self.streams}
         self._summed_rows = self._tuning.held_rows if holds_values(bound) else self._tuning.summed_rows
-        self._layouts: dict[int, tuple[SortLayout, int, int]] = {}  # with the rows it was chosen for, and its uses
+        self._layouts: dict[int, KeptLayout] = {}
         self._layout_uses = tuning.grid.layout_uses
         self._nearest = NearestRows(bound, joining, tuning.nearest) if bound.distance is not None else None
 
@@ -254,14 +254,12 @@ class Horizons:
     def _sorted(self, stream: int, tuples: pa.RecordBatch) -> SealedRun:
         """Return a run of decided tuples, in the layout of those before them where these were about as many.
 
-        It takes longer to choose one than to sort. A layout decides the order of the rows alone.
+        A layout decides the order of the rows alone.
         """
-        layout, rows, uses = self._layouts.get(stream, (None, 0, 0))
-        is_like = rows <= 2 * tuples.num_rows and tuples.num_rows <= 2 * rows
-        if not is_like or uses >= self._layout_uses:
-            layout, rows, uses = None, tuples.num_rows, 0
-        run = self._forms[stream].sealed(tuples, layout)
-        self._layouts[stream] = run.sort_layout, rows, uses + 1
+        kept = self._layouts.get(stream)
+        is_served = kept is not None and kept.serves(tuples.num_rows, self._layout_uses)
+        run = self._forms[stream].sealed(tuples, kept.layout if kept is not None and is_served else None)
+        self._layouts[stream] = KeptLayout.after(kept, run, self._layout_uses)
         return run
 
     def _piece(self, arrived: ProbeBatch) -> ChunkCoroutine[pa.Table]:

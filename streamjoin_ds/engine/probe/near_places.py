@@ -20,8 +20,7 @@ from streamjoin_ds.engine.reference.kernel_objects import NearPlaces, RunColumns
 from streamjoin_ds.engine.storage.selection import Selection
 from streamjoin_ds.spec.bound import BoundJoin, Term
 from streamjoin_ds.spec.evaluation import float_values
-from streamjoin_ds.spec.functions.globe import distances
-from streamjoin_ds.spec.functions.nearby import NearBounds, near_bounds
+from streamjoin_ds.spec.functions.nearby import NearBounds, decided, near_bounds
 from streamjoin_ds.spec.predicate import Column
 
 __all__ = ["NearTerm"]
@@ -79,13 +78,9 @@ class NearTerm:
         left, right = (selection[stream].gathered(names, 0, len(selection[stream])) for stream, names in self._sides)
         answers = np.empty(len(left[2]), np.uint8)
         self._kernel.decide(*left, *right, answers)
-        near: Mask = np.asarray(answers == 1)
-        open_ones = np.flatnonzero(answers == 2)
-        if len(open_ones):
-            places = [*_gathered(left, open_ones), *_gathered(right, open_ones)]
-            exact = distances(self._condition.args[0], places)
-            near[open_ones] = exact < self._most if self._condition.op == "<" else exact <= self._most
-        return near
+        return decided(
+            self._condition, self._most, answers, lambda ones: [*_gathered(left, ones), *_gathered(right, ones)]
+        )
 
 
 def _gathered(side: _Side, pairs: npt.NDArray[np.intp]) -> list[npt.NDArray[Any]]:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from itertools import pairwise
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +27,7 @@ from streamjoin_ds.engine.arrays.kernels import Kernels
 from streamjoin_ds.engine.probe.join_step import JoinStep
 from streamjoin_ds.engine.probe.probe_batch import ProbeBatch
 from streamjoin_ds.engine.probe.progress import PieceProgress, Progress
+from streamjoin_ds.engine.probe.reduction import Reduction
 from streamjoin_ds.engine.probe.results import MAX_GATHERED_ROWS, PartialResults, ResultBuilder
 from streamjoin_ds.engine.probe.shares import even_edges
 from streamjoin_ds.engine.probe.window_ids import WindowIds
@@ -39,17 +40,10 @@ from streamjoin_ds.engine.tuning import DEFAULT, Tuning
 from streamjoin_ds.spec.bound import BoundJoin
 from streamjoin_ds.spec.periodic_window import PeriodicWindow
 
-__all__ = ["JoinPipeline", "Reduction"]
+__all__ = ["JoinPipeline"]
 
 _Tables: TypeAlias = "ChunkCoroutine[pa.Table]"
 Int64 = npt.NDArray[np.int64]
-
-
-class Reduction(Protocol):
-    """What becomes of the partners of tuples that are decided at their horizon."""
-
-    def add(self, positions: npt.NDArray[np.int32], found: Selection, /) -> None:
-        """Take some pairs: positions of decided tuples, in no order, and a partner of each. Copy what is to stay."""
 
 
 class JoinPipeline:

@@ -114,7 +114,7 @@ class GridProbe(PairJoin):
 
     @property
     def candidates(self) -> int:
-        """PairJoin tested so far: the rows of each visited bucket that are within the probe's band of ``second``."""
+        """Pairs tested so far: the rows of each visited bucket that are within the probe's band of ``second``."""
         return self._candidates
 
     def _chunks(self) -> Iterator[tuple[int, npt.NDArray[np.intp]]]:

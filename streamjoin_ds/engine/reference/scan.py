@@ -41,7 +41,7 @@ class PairJoin:
 
     @property
     def candidates(self) -> int:
-        """PairJoin tested so far."""
+        """Pairs tested so far."""
         return self._candidates
 
     @property

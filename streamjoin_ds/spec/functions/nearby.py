@@ -25,6 +25,8 @@ the sphere. That much is added to and taken from D.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -36,7 +38,7 @@ from streamjoin_ds.spec.functions.function import Rows
 from streamjoin_ds.spec.functions.globe import AXIS_M, FLATTENING, MODELS, Float64, distances, model_of, places_of
 from streamjoin_ds.spec.node import Typed
 
-__all__ = ["NearBounds", "answers", "near_bounds", "within"]
+__all__ = ["NearBounds", "answers", "decided", "near_bounds", "within"]
 
 _PART_ROWS = 8192  # pairs at a time: what is calculated of them stays in the second cache
 _HALF_DEGREE = math.pi / 360
@@ -107,13 +109,36 @@ def within(node: Typed, rows: Rows) -> pa.Array:
     for begin in range(0, rows.count, _PART_ROWS):
         part = [place[begin : begin + _PART_ROWS] for place in places]
         given = np.full(len(part[0]), 2, np.uint8) if bounds is None else answers(bounds, part)
-        near, open_ones = given == 1, np.flatnonzero(given == 2)
-        if len(open_ones):
-            exact = distances(distance, [place[open_ones] for place in part])
-            near[open_ones] = exact < most if node.op == "<" else exact <= most
-        found[begin : begin + _PART_ROWS] = near
+        found[begin : begin + _PART_ROWS] = decided(node, most, given, partial(_chosen, part))
     truth = pa.array(found)
     return truth if known is None else pc.if_else(pa.array(known), truth, pa.scalar(None, pa.bool_()))
+
+
+def _chosen(places: list[Float64], pairs: npt.NDArray[np.intp]) -> list[Float64]:
+    return [place[pairs] for place in places]
+
+
+def decided(
+    node: Typed, most: float, given: npt.NDArray[np.uint8], open_places: Callable[[npt.NDArray[np.intp]], list[Float64]]
+) -> npt.NDArray[np.bool_]:
+    """Return which pairs are near: as `answers` gave them, and those that it left open by their distance.
+
+    Parameters
+    ----------
+    node : Typed
+        A distance that is compared with `most`, by "<" or "<=".
+    most : float
+        Metres.
+    given : ndarray, shape (n,), uint8
+    open_places : callable
+        Returns latitudes and longitudes of these pairs, as for `answers`.
+    """
+    near: npt.NDArray[np.bool_] = np.asarray(given == 1)
+    open_ones = np.flatnonzero(given == 2)
+    if len(open_ones):
+        exact = distances(node.args[0], open_places(open_ones))
+        near[open_ones] = exact < most if node.op == "<" else exact <= most
+    return near
 
 
 def answers(bounds: NearBounds, places: list[Float64]) -> npt.NDArray[np.uint8]:

@@ -13,6 +13,7 @@ from streamjoin_ds.engine.arrays.keys import INT64_MAX, INT64_MIN
 from streamjoin_ds.engine.storage.bucket_grid.grid import BucketRun, in_order
 from streamjoin_ds.engine.storage.bucket_grid.shape import GridShape, chosen_shape
 from streamjoin_ds.engine.storage.bucket_grid.window import BucketWindow
+from streamjoin_ds.engine.storage.kept_layout import KeptLayout
 from streamjoin_ds.engine.storage.layout import SortLayout
 from streamjoin_ds.engine.storage.layout_sample import sampled
 from streamjoin_ds.engine.storage.window import Window, WindowForm, corrupt_state_error
@@ -169,7 +170,7 @@ def _unbucketed(window: Window, facts: Any) -> Window:
         raise corrupt_state_error() from error
 
 
-def _layout(facts: Any, keys: int) -> tuple[SortLayout, int, int] | None:
+def _layout(facts: Any, keys: int) -> KeptLayout | None:
     """Return the layout that `BucketWindow.to_facts` described, or None.
 
     Raises
@@ -183,7 +184,7 @@ def _layout(facts: Any, keys: int) -> tuple[SortLayout, int, int] | None:
     if type(rows) is not int or type(uses) is not int:
         msg = "a saved sort layout does not say its number of rows"
         raise ValueError(msg)
-    return SortLayout.restored(facts["first"], facts["second"], facts["width"], keys), rows, uses
+    return KeptLayout(SortLayout.restored(facts["first"], facts["second"], facts["width"], keys), rows, uses)
 
 
 def bucketed(forms: Sequence[WindowForm], windows: Sequence[Window], facts: Any) -> list[Window]:

@@ -24,6 +24,7 @@ from streamjoin_ds.engine.storage.bucket_grid.census import USUAL_CROWD, crowd_o
 from streamjoin_ds.engine.storage.bucket_grid.grid import BucketRun
 from streamjoin_ds.engine.storage.bucket_grid.rebuild import GridRebuild
 from streamjoin_ds.engine.storage.bucket_grid.shape import GridShape, chosen_shape, tested_rows
+from streamjoin_ds.engine.storage.kept_layout import KeptLayout
 from streamjoin_ds.engine.storage.layout import ARRIVAL_ORDER, SortLayout
 from streamjoin_ds.engine.storage.run_set import RunSet
 from streamjoin_ds.engine.storage.sealed_run import SealedRun
@@ -51,8 +52,7 @@ class BucketWindow(Window):
         As for `Window`.
     lowest_kept : int or None
         Lower positions are dead; within int64.
-    layout : (SortLayout, int, int) or None
-        The layout that was chosen for a batch, the rows of that batch, and how many batches were sorted in the layout.
+    layout : KeptLayout or None
         Batches of like size use it again, `GridTuning.layout_uses` in all.
     """
 
@@ -68,7 +68,7 @@ class BucketWindow(Window):
         tail: Tail | None = None,
         run_set: RunSet | None = None,
         lowest_kept: int | None = None,
-        layout: tuple[SortLayout, int, int] | None = None,
+        layout: KeptLayout | None = None,
     ) -> None:
         super().__init__(form, sealed, tail, run_set)
         self.bucket_run = bucket_run
@@ -103,16 +103,13 @@ class BucketWindow(Window):
         window, selection = super().taking(arrived, run)
         if run is not None:
             assert isinstance(window, BucketWindow)
-            is_new = self.layout is None or self._layout_of(run.rows) is None
-            window.layout = (run.sort_layout, run.rows, 1) if is_new else (*self.layout[:2], self.layout[2] + 1)  # type: ignore[index]
+            window.layout = KeptLayout.after(self.layout, run, self.form.tuning.grid.layout_uses)
         return window, selection
 
     def _layout_of(self, rows: int) -> SortLayout | None:
         """Return the layout to use again for a batch of `rows` rows; None: a layout is to be chosen."""
-        if self.layout is None:
-            return None
-        grid, like, uses = self.layout
-        return grid if like <= 2 * rows <= 4 * like and uses < self.form.tuning.grid.layout_uses else None
+        kept = self.layout
+        return kept.layout if kept is not None and kept.serves(rows, self.form.tuning.grid.layout_uses) else None
 
     def merging_steps(self) -> TaskCoroutine[Window]:
         """See `Window.merging_steps`; all runs but the tail go into the grid.
