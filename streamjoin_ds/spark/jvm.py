@@ -17,8 +17,12 @@ from streamjoin_ds.spark.holding import hold
 from streamjoin_ds.spark.java import find_java
 from streamjoin_ds.spark.scratch import Scratch
 
-__all__ = ["environment", "last_error_line", "launch", "resolve_packages", "shut_down", "spark_home"]
+__all__ = ["QUICK_COMPILER", "environment", "last_error_line", "launch", "resolve_packages", "shut_down", "spark_home"]
 
+# Java options for the first of Java's two compilers alone. Java then reserves 48 MiB for code, of which a join fills 44
+# within a minute; once all are taken, no class can be linked any more and the query ends. 240 MiB is what Java reserves
+# for both compilers. Only what is used takes memory.
+QUICK_COMPILER = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
 _LAST_WORDS_SECONDS = 15  # seconds that Java may take to stop Spark and remove its temporary files
 _environment_lock = threading.RLock()
 

@@ -18,7 +18,7 @@ from streamjoin_ds.machine import memory_limit_bytes
 from streamjoin_ds.spark.class_archive import ClassArchive, archive_setting
 from streamjoin_ds.spark.jars import delta_jars
 from streamjoin_ds.spark.java import find_java
-from streamjoin_ds.spark.jvm import environment, launch, spark_home
+from streamjoin_ds.spark.jvm import QUICK_COMPILER, environment, launch, spark_home
 from streamjoin_ds.spark.spark_log import keep_small, new_log
 from streamjoin_ds.spark.worker_python import worker_python
 
@@ -149,7 +149,7 @@ def spark_session(
         cache = Path(jar_cache_path) if jar_cache_path is not None else None
         _add(settings, _delta_settings(delta_jars(cache, java_home=home)))
     if quick_compiler:
-        _add(settings, {_JAVA_OPTIONS: "-XX:TieredStopAtLevel=1"})
+        _add(settings, {_JAVA_OPTIONS: QUICK_COMPILER})
     _add(settings, conf or {})
     if gateway is None and class_archive and settings["spark.master"].startswith("local"):
         _add(settings, _class_archive_settings(home, settings))

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from streamjoin_ds.spark.java import find_java
+from streamjoin_ds.spark.jvm import QUICK_COMPILER
 from streamjoin_ds.spark.user_cache import cache_root
 
 VERSION = "4.1.0"
@@ -129,7 +130,7 @@ class KafkaBroker:
         return self._process.pid
 
     def _command(self, *words: str) -> list[str]:
-        options = ["-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
+        options = ["-Xmx512m", *QUICK_COMPILER.split(), "-XX:+UseSerialGC"]
         return [str(find_java().home / "bin/java"), *options, "-cp", f"{kafka_jars()}/*", *words]
 
     def _run(self, *words: str) -> None:

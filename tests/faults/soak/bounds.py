@@ -36,6 +36,8 @@ BOUNDS: Mapping[str, float] = {
     # resident bytes; the first sample of a process comes after its imports
     "driver_bytes": 900 << 20,
     "worker_bytes": 700 << 20,
+    # bytes of code that Java has compiled; it stops compiling, and soon linking, where they reach what it reserved
+    "code_bytes": 160 << 20,
     # files in the checkpoint: blocks of the windows, and of the exchange
     "block_files": 400,
     "exchange_files": 400,
@@ -66,6 +68,7 @@ class Samples:
         except (psutil.Error, OSError):
             return
         self.note("deleted_maps", deleted, kind)
+        self.note("code_bytes", sum(_size_of_map(line) for line in maps if " rwxp " in line), kind)
         self.note("maps", len(maps), kind)
         self.note("threads", threads, kind)
         self.note("open_files", files, kind)
@@ -114,6 +117,12 @@ def batch_lines(root: Path) -> list[dict[str, float]]:
     path = root / "batches.jsonl"
     lines = path.read_text().splitlines() if path.exists() else []
     return [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}") and line.count("{") == 2]
+
+
+def _size_of_map(line: str) -> int:
+    """Return the bytes of a process's map, by its line in ``/proc/PID/maps``."""
+    first, end = line.split(" ", 1)[0].split("-")
+    return int(end, 16) - int(first, 16)
 
 
 def _size(path: Path) -> int | None:
