@@ -79,16 +79,17 @@ def _checkpoint(path: str, durability: Durability) -> None:
 class Maintenance:
     """Looks after a join's tables: call :meth:`after_commit` on the driver after each batch.
 
-    One background thread does the work, one round at a time. A round that is due while another runs is left out. A
-    process that ends waits for the round that is running. A failure never fails the batch: it is counted and logged,
-    and the next round tries again.
+    One background thread does the work, one round at a time. A round that falls due while another runs begins with the
+    first batch after that one's end. A process that ends waits for the round that is running. A failure never fails the
+    batch: it is counted and logged, and the next round tries again.
 
     Parameters
     ----------
     tables : TableSet
         The tables.
     every_batches : int, keyword-only
-        Batches between two rounds; the first round is after a process's first batch. A round does what is due.
+        Batches from one round's beginning to the next; the first begins after a process's first batch. A round does
+        what is due.
     small_files, target_size_bytes : int, keyword-only
         See :func:`size_to_compact_to`.
     checkpoint_entries : int, keyword-only
@@ -147,16 +148,17 @@ class Maintenance:
         self._background = background
         self._clock = clock
         self._durability = durability or Durability()
-        self._batches = 0
+        self._batches_since = every_batches  # since the last round began
         self._snapshots: dict[str, LogSnapshot] = {}
         self._thread: threading.Thread | None = None
 
     def after_commit(self) -> bool:
         """Begin a round if one is due after this batch; return whether one was begun."""
-        is_due = self._batches % self._every_batches == 0
-        self._batches += 1
+        is_due = self._batches_since >= self._every_batches
+        self._batches_since += 1
         if not is_due or (self._thread is not None and self._thread.is_alive()):
             return False
+        self._batches_since = 1
         if self._background:
             # Not a daemon thread. Some processes do one batch an hour and end: the end would cut every round short.
             self._thread = threading.Thread(target=self.run_round, name="streamjoin-maintenance")

@@ -359,16 +359,23 @@ def test_a_round_in_the_background_does_not_hold_up_commits(join, committer, mon
         assert go_on.wait(20)
 
     monkeypatch.setattr(maintenance, "compact", slow)
-    looked_after = Maintenance(join.tables, every_batches=1, small_files=1)
+    looked_after = Maintenance(join.tables, every_batches=2, small_files=1)
     join.commit(committer, 0)
     assert looked_after.after_commit()
     assert going.wait(20)
-    join.commit(committer, 1)
-    assert not looked_after.after_commit()
+    for batch_id in (1, 2):
+        join.commit(committer, batch_id)
+        assert not looked_after.after_commit()
     go_on.set()
     looked_after.close()
     assert looked_after.rounds == 1
-    join.assert_each_once([0, 1])
+    begun = []
+    for batch_id in (3, 4, 5):  # the round that fell due after batch 2 begins at once, the one after it in time
+        join.commit(committer, batch_id)
+        begun.append(looked_after.after_commit())
+        looked_after.close()
+    assert begun == [True, False, True]
+    join.assert_each_once(range(6))
 
 
 def test_compaction_beside_commits(join, committer):

@@ -19,7 +19,7 @@ from streamjoin_ds.sink.reader import between, scanned
 from streamjoin_ds.spec import BoundJoin, Join, bind
 from streamjoin_ds.testing import batch_watermarks, oracle_numbers
 from tests.support.microbatch import MicroBatches
-from tests.support.real_data import REAL_JOINS, RealJoin, needs_data, recorded
+from tests.support.real_data import RealJoin, answer, needs_data, real_joins, recorded
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -131,48 +131,40 @@ def test_a_checkpoint_refuses_others_by_name(tmp_path: Path) -> None:
 @pytest.mark.shared
 @pytest.mark.slow
 @needs_data
-@pytest.mark.parametrize("real", REAL_JOINS[:2], ids=lambda real: real.name)
+@pytest.mark.parametrize("real", real_joins("flights", "flights-60s"))
 def test_rows_are_duckdbs_on_recorded_sensors(real: RealJoin) -> None:
     """DuckDB ranks all pairs by a window function; ours never has all of them at once."""
-    names = (real.left, real.right)
-    schemas = dict(zip(names, real.bound().schemas, strict=True))
-    tables = {name: recorded(name) for name in names}
-    compared = next(
-        field.name
-        for field in schemas[real.left]
-        if pa.types.is_floating(field.type) and f"{real.left}.{field.name}" in " ".join(real.on)
-    )
-    other = next(
-        field.name
-        for field in schemas[real.right]
-        if pa.types.is_floating(field.type) and f"{real.right}.{field.name}" in " ".join(real.on)
-    )
-    by = f"abs({real.left}.{compared} - {real.right}.{other})"
-    streams = [Stream(name, schema=schemas[name]) for name in names]
-    join = Join(streams, real.on, real.join().window, [f"{name}.ts" for name in names], nearest=Nearest(2, by))
-    engine = JoinEngine(join, threads=2)
-    cuts = {name: [0, table.num_rows // 3, table.num_rows] for name, table in tables.items()}
-    parts = [
-        engine.push(
-            {name: table.slice(cuts[name][n], cuts[name][n + 1] - cuts[name][n]) for name, table in tables.items()}
-        )
-        for n in range(2)
-    ]
-    found = pa.concat_tables([*parts, engine.finish()])
-    assert found.num_rows > 100
-    pairs = JoinEngine(Join(streams, real.on, real.join().window, [f"{name}.ts" for name in names]))
-    inner = pairs.push(tables)
-    keys = {name: tables[name].append_column("seq", pa.array(range(tables[name].num_rows))) for name in names}
+    left, right = real.left, real.right
+    schemas = dict(zip((left, right), real.bound().schemas, strict=True))
+    compared = "altitude" if left == "e" else "TEMP"
+    late = f"{right}_ts - {left}_ts"
+    asked = {
+        f"abs({left}_{compared} - {right}_{compared})": Nearest(2, f"abs({left}.{compared} - {right}.{compared})"),
+        f"greatest({late}, -({late}))": Nearest(),
+        late: Nearest(3, direction="forward"),
+    }
     connection = duckdb.connect()
-    for name, table in (("pairs", inner), ("l", keys[real.left]), ("r", keys[real.right])):
-        connection.register(name, table)
-    ranked = connection.execute(
-        f"SELECT {real.left}_seq, {real.right}_seq, row_number() OVER (PARTITION BY {real.left}_seq ORDER BY "
-        f"abs(l.{compared} - r.{other}), r.ts, r.seq) AS n FROM pairs JOIN l ON l.seq = {real.left}_seq "
-        f"JOIN r ON r.seq = {real.right}_seq QUALIFY n <= 2"
-    ).fetchall()
-    columns = (found[f"{real.left}_seq"], found[f"{real.right}_seq"], found["rank"])
-    assert sorted(zip(*(column.to_pylist() for column in columns), strict=True)) == sorted(ranked)
+    connection.register("pairs", answer(real.name))
+    for distance, nearest in asked.items():
+        streams = [Stream(name, schema=schemas[name]) for name in (left, right)]
+        shown = [f"{name}.ts" for name in (left, right)]
+        engine = JoinEngine(Join(streams, real.on, real.join().window, shown, nearest=nearest), threads=2)
+        tables = {name: recorded(name).select(schemas[name].names) for name in (left, right)}
+        cuts = {name: (0, table.num_rows // 3, table.num_rows) for name, table in tables.items()}
+        parts = [
+            engine.push({name: tables[name].slice(cut[n], cut[n + 1] - cut[n]) for name, cut in cuts.items()})
+            for n in range(2)
+        ]
+        found = pa.concat_tables([*parts, engine.finish()])
+        assert found.num_rows > 100
+        eligible = f"{right}_ts >= {left}_ts" if nearest.direction == "forward" else "true"
+        ranked = connection.execute(
+            f"SELECT {left}_seq, {right}_seq, row_number() OVER (PARTITION BY {left}_seq ORDER BY {distance}, "
+            f"{right}_ts, {right}_seq) AS n FROM pairs WHERE {eligible} QUALIFY n <= {nearest.k}"
+        ).fetchall()
+        rank = found["rank"] if nearest.k > 1 else pa.array([1] * found.num_rows)
+        columns = (found[f"{left}_seq"], found[f"{right}_seq"], rank)
+        assert sorted(zip(*(column.to_pylist() for column in columns), strict=True)) == sorted(ranked), nearest
 
 
 # ---------------------------------------------------------------------- Spark

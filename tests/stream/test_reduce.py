@@ -23,7 +23,7 @@ from streamjoin_ds.sink.reader import scanned
 from streamjoin_ds.spec import BoundJoin, Join, bind
 from streamjoin_ds.testing import batch_watermarks, oracle_join
 from tests.support.microbatch import MicroBatches
-from tests.support.real_data import BY_NAME, answer, needs_data, recorded
+from tests.support.real_data import RealJoin, answer, needs_data, real_joins, recorded
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -165,10 +165,9 @@ def test_a_file_and_flags_say_it_as_python_does(tmp_path: Path) -> None:
 
 @pytest.mark.shared
 @needs_data
-@pytest.mark.parametrize(("name", "value"), [("flights-60s", "altitude"), ("air", "TEMP")])
-def test_sums_are_duckdbs_on_recorded_sensors(name: str, value: str) -> None:
-    real = BY_NAME[name]
-    left, right = real.left, real.right
+@pytest.mark.parametrize("real", real_joins("flights-60s", "air"))
+def test_sums_are_duckdbs_on_recorded_sensors(real: RealJoin) -> None:
+    left, right, value = real.left, real.right, "altitude" if real.left == "e" else "TEMP"
     schemas = dict(zip((left, right), real.bound().schemas, strict=True))
     tables = {one: recorded(one) for one in (left, right)}
     used = {
@@ -196,7 +195,7 @@ def test_sums_are_duckdbs_on_recorded_sensors(name: str, value: str) -> None:
     ]
     found = pa.concat_tables([*parts, engine.finish()]).sort_by(f"{left}_seq")
     connection = duckdb.connect()
-    connection.register("pairs", answer(name))
+    connection.register("pairs", answer(real.name))
     own, other = f'"{left}_{value}"', f'"{right}_{value}"'
     theirs = connection.sql(
         f"SELECT {left}_seq, count(*) n, sum({other}) total, avg({other}) mean, min(abs({own} - {other})) gap, "

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 import pytest
+from _pytest.mark import ParameterSet
 
 from streamjoin_ds import Stream, StreamJoin
 from streamjoin_ds.source.infer import infer_schema
@@ -78,6 +79,12 @@ REAL_JOINS = (
     _air("air-wide", 6, 10, 1, 1, 645_026),
 )
 BY_NAME = {join.name: join for join in REAL_JOINS}
+
+
+def real_joins(*quick: str) -> list[ParameterSet]:
+    """Return all joins as a test's parameters: those not named here are `long`."""
+    long = {real.name: () if real.name in quick else (pytest.mark.long,) for real in REAL_JOINS}
+    return [pytest.param(real, id=real.name, marks=long[real.name]) for real in REAL_JOINS]
 
 
 @lru_cache(maxsize=4)
