@@ -57,6 +57,11 @@ def command_lines() -> list[list[str]]:
     return [shlex.split(line, comments=True) for line in lines if line.startswith("streamjoin ")]
 
 
+def test_every_row_of_a_table_is_a_line_of_its_own() -> None:
+    torn = [line for line in TEXT.splitlines() if line.startswith("|") and not line.endswith("|")]
+    assert torn == []
+
+
 def test_every_option_named_exists() -> None:
     suites = [
         each for command in COMMANDS.values() if isinstance(command, click.Group) for each in command.commands.values()

@@ -1,4 +1,4 @@
-"""One Spark session that lives long: ``python -m tests.faults.endurance --lives 40``; nothing in its processes grows.
+"""One Spark session that lives long: ``python -m tests.faults.endurance --lives 40``; with bounds on what may grow.
 
 The soak plays Spark's part itself, so it has no Java. Here a join runs on a real Spark as fast as it can, and is
 stopped and started again in the same session, as in a notebook or a service. At the end of each life Java collects its
@@ -12,7 +12,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ import psutil
 
 from streamjoin_ds import Generator, Stream, StreamJoin, band
 from streamjoin_ds.spark.session import spark_session
+from tests.support.processes import process_facts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -73,29 +74,20 @@ def measured(session: SparkSession) -> dict[str, float]:
     pools = {pool.getName(): pool.getUsage() for pool in factory.getMemoryPoolMXBeans()}
     code = [usage for name, usage in pools.items() if name.startswith("Code")]
     code_bytes = sum(usage.getUsed() for usage in code)
-    processes = _processes(psutil.Process())
+    driver = psutil.Process()
+    looks = [process_facts(process) for process in (driver, *driver.children(recursive=True))]
+    processes = [facts for facts in looks if facts is not None]
     return {
         "heap_bytes": factory.getMemoryMXBean().getHeapMemoryUsage().getUsed(),
         "classes": factory.getClassLoadingMXBean().getLoadedClassCount(),
         "class_bytes": pools["Metaspace"].getUsed(),
         "code_bytes": code_bytes,
         "code_share": code_bytes / sum(usage.getMax() for usage in code),
-        "threads": sum(processes("num_threads")),
-        "open_files": sum(processes("num_fds")),
-        "maps": sum(map(len, processes("memory_maps"))),
-        "resident_bytes": sum(one.rss for one in processes("memory_info")),
+        "threads": sum(facts.threads for facts in processes),
+        "open_files": sum(facts.open_files for facts in processes),
+        "maps": sum(len(facts.maps) for facts in processes),
+        "resident_bytes": sum(facts.resident_bytes for facts in processes),
     }
-
-
-def _processes(driver: psutil.Process) -> Callable[[str], list[Any]]:
-    """Return a function that asks the driver and all processes below it, but those that have just ended."""
-    tree = [driver, *driver.children(recursive=True)]
-
-    def asked(what: str) -> list[Any]:
-        found = (one.as_dict([what])[what] for one in tree if one.is_running())
-        return [value for value in found if value is not None]
-
-    return asked
 
 
 def grown(lives: list[dict[str, float]]) -> dict[str, float]:
@@ -134,8 +126,9 @@ def main(lives: int, batches: int) -> None:
             click.echo(f"life {number}: {told}")
         session.stop()
     click.echo(", ".join(f"{name} {value:.2f} times" for name, value in grown(found).items()))
-    click.echo("\n".join(broken(found)) or "within all bounds")
-    sys.exit(bool(broken(found)))
+    violations = broken(found)
+    click.echo("\n".join(violations) or "within all bounds")
+    sys.exit(bool(violations))
 
 
 if __name__ == "__main__":

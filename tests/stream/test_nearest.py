@@ -143,14 +143,14 @@ def test_rows_are_duckdbs_on_recorded_sensors(real: RealJoin) -> None:
         f"greatest({late}, -({late}))": Nearest(),
         late: Nearest(3, direction="forward"),
     }
+    streams = [Stream(name, schema=schemas[name]) for name in (left, right)]
+    shown = [f"{name}.ts" for name in (left, right)]
+    tables = {name: recorded(name).select(schemas[name].names) for name in (left, right)}
+    cuts = {name: (0, table.num_rows // 3, table.num_rows) for name, table in tables.items()}
     connection = duckdb.connect()
     connection.register("pairs", answer(real.name))
     for distance, nearest in asked.items():
-        streams = [Stream(name, schema=schemas[name]) for name in (left, right)]
-        shown = [f"{name}.ts" for name in (left, right)]
         engine = JoinEngine(Join(streams, real.on, real.join().window, shown, nearest=nearest), threads=2)
-        tables = {name: recorded(name).select(schemas[name].names) for name in (left, right)}
-        cuts = {name: (0, table.num_rows // 3, table.num_rows) for name, table in tables.items()}
         parts = [
             engine.push({name: tables[name].slice(cut[n], cut[n + 1] - cut[n]) for name, cut in cuts.items()})
             for n in range(2)

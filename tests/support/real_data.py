@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 import pytest
-from _pytest.mark import ParameterSet
 
 from streamjoin_ds import Stream, StreamJoin
 from streamjoin_ds.source.infer import infer_schema
@@ -81,7 +81,7 @@ REAL_JOINS = (
 BY_NAME = {join.name: join for join in REAL_JOINS}
 
 
-def real_joins(*quick: str) -> list[ParameterSet]:
+def real_joins(*quick: str) -> list[Any]:
     """Return all joins as a test's parameters: those not named here are `long`."""
     long = {real.name: () if real.name in quick else (pytest.mark.long,) for real in REAL_JOINS}
     return [pytest.param(real, id=real.name, marks=long[real.name]) for real in REAL_JOINS]

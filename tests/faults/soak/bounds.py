@@ -12,6 +12,7 @@ from pathlib import Path
 import psutil
 
 from streamjoin_ds.sink.tables import TableSet
+from tests.support.processes import process_facts
 
 __all__ = ["BOUNDS", "Samples", "batch_lines"]
 
@@ -58,18 +59,16 @@ class Samples:
 
     def process(self, process: psutil.Process, kind: str) -> None:
         """Look at a driver or a worker; one that has just gone is left out."""
-        try:
-            maps = Path(f"/proc/{process.pid}/maps").read_text().splitlines()
-            # only blocks count, and no other deleted files such as libraries
-            deleted = sum(line.endswith("(deleted)") and "/blocks/" in line for line in maps)
-            resident, threads, files = process.memory_info().rss, process.num_threads(), process.num_fds()
-        except (psutil.Error, OSError):
+        facts = process_facts(process)
+        if facts is None:
             return
+        # only blocks count, and no other deleted files such as libraries
+        deleted = sum(line.endswith("(deleted)") and "/blocks/" in line for line in facts.maps)
         self.note("deleted_maps", deleted, kind)
-        self.note("maps", len(maps), kind)
-        self.note("threads", threads, kind)
-        self.note("open_files", files, kind)
-        self.note(f"{kind}_bytes", resident, kind)
+        self.note("maps", len(facts.maps), kind)
+        self.note("threads", facts.threads, kind)
+        self.note("open_files", facts.open_files, kind)
+        self.note(f"{kind}_bytes", facts.resident_bytes, kind)
 
     def tables(self, root: Path) -> None:
         """Look at the tables' logs."""
