@@ -54,8 +54,14 @@ def tuples_of(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [one if one["x"] is not None else {**one, "ts": None} for one in records]
 
 
+def broken_column(one: dict[str, Any]) -> str | None:
+    """Return the column that makes a record no tuple."""
+    return next((name for name in ("ts", "x") if one[name] is None), None)
+
+
 @st.composite
 def streams_of_records(draw: st.DrawFn) -> list[dict[str, Any]]:
+    """Return records. At least one is a tuple, or they break in two columns: all else is another type, and refused."""
     second, records = 0, []
     for _ in range(draw(st.integers(0, 30))):
         kind = draw(st.sampled_from("nnnnnnrrrbtj"))
@@ -75,6 +81,8 @@ def streams_of_records(draw: st.DrawFn) -> list[dict[str, Any]]:
         if kind == "j":
             second += 10
         records.append(one)
+    if len(columns := {broken_column(one) for one in records}) == 1 and None not in columns:
+        records.append(row(second))
     return records
 
 
