@@ -1,4 +1,4 @@
-"""Input, table and checkpoint in one bucket: killed, cut off and restarted; the rows are the oracle's.
+"""Input, table and checkpoint in one bucket: killed, cut off, asleep and taken over; the rows are the oracle's.
 
 Spark's connector for S3 is fetched from Maven: 53 jars, 19 MB, without the bundle of Amazon's whole SDK (some 640 MB).
 """
@@ -73,7 +73,7 @@ def reaches(s3: S3, process: subprocess.Popen[str], batches: int) -> None:
         time.sleep(_POLL_S)
 
 
-def test_killed_cut_off_and_restarted(tmp_path: Path, jars: str) -> None:
+def test_killed_cut_off_and_taken_over(tmp_path: Path, jars: str) -> None:
     with served(tmp_path) as s3:
         fill(s3, range(FILES))
         killed = begun(s3, tmp_path, jars)
@@ -87,9 +87,16 @@ def test_killed_cut_off_and_restarted(tmp_path: Path, jars: str) -> None:
         told = second.communicate(timeout=_LONG_S)[0]
         s3.line.left_bytes = None
         assert SECRET not in told
-        last = begun(s3, tmp_path, jars)
+        asleep = begun(s3, tmp_path, jars)
+        reaches(s3, asleep, committed(s3) + 1)
+        os.killpg(asleep.pid, signal.SIGSTOP)
+        assert asleep.poll() is None, "it was done before it could sleep"
+        last = begun(s3, tmp_path, jars, "--take-over")
         told = last.communicate(timeout=_LONG_S)[0]
         assert last.returncode == 0, told[-3000:]
+        os.killpg(asleep.pid, signal.SIGCONT)
+        told = asleep.communicate(timeout=_LONG_S)[0]
+        assert asleep.returncode != 0, told[-3000:]
         with pytest.MonkeyPatch.context() as patch:
             for name, value in s3.environment().items():
                 patch.setenv(name, value)
