@@ -53,7 +53,7 @@ def test_an_unknown_format_is_named(tmp_path: Path) -> None:
     assert "json, fixed" in done.stderr
 
 
-@pytest.mark.long
+@pytest.mark.campaign
 @pytest.mark.spark
 @pytest.mark.delta
 def test_a_quick_run(broker: KafkaBroker, tmp_path: Path) -> None:

@@ -119,7 +119,7 @@ def test_a_difference_is_told() -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.long
+@pytest.mark.campaign
 def test_a_few_kills_change_nothing(tmp_path: Path) -> None:
     pytest.importorskip("confluent_kafka")
     kafka_jars()
