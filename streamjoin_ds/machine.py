@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import socket
@@ -12,6 +13,7 @@ __all__ = [
     "control_group_folders",
     "map_limit",
     "memory_limit_bytes",
+    "open_files_hint",
     "process_facts",
     "process_told",
     "worker_count",
@@ -44,6 +46,15 @@ def memory_limit_bytes(proc: Path = _PROC) -> int:
 def map_limit(proc: Path = _PROC) -> int:
     """Return how many files and areas the system lets one process map (Linux's ``vm.max_map_count``)."""
     return _number(proc / "sys/vm/max_map_count") or _USUAL_MAPS
+
+
+def open_files_hint(error: OSError) -> str:
+    """Return what to do where an error says that no more files may be open; "" for any other error."""
+    hints = {
+        errno.EMFILE: "this process has as many files open as it may: ulimit -n says how many, lsof which; start anew",
+        errno.ENFILE: "all processes have as many files open as the system allows (fs.file-max): raise it; start anew",
+    }
+    return hints.get(error.errno or 0, "")
 
 
 def worker_count(proc: Path = _PROC, parent: int | None = None) -> int:

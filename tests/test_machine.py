@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -10,7 +11,13 @@ from pathlib import Path
 import pytest
 
 from streamjoin_ds.engine.threads import cores
-from streamjoin_ds.machine import control_group_folders, map_limit, memory_limit_bytes, worker_count
+from streamjoin_ds.machine import (
+    control_group_folders,
+    map_limit,
+    memory_limit_bytes,
+    open_files_hint,
+    worker_count,
+)
 
 MIB = 1 << 20
 
@@ -99,3 +106,10 @@ def test_workers_of_one_daemon_are_counted() -> None:
         for sleeper in sleepers:
             sleeper.communicate(b"\n")
     assert worker_count() >= 1
+
+
+def test_too_many_open_files_are_told_from_other_errors() -> None:
+    assert "ulimit -n" in open_files_hint(OSError(errno.EMFILE, "Too many open files"))
+    assert "file-max" in open_files_hint(OSError(errno.ENFILE, "Too many open files in system"))
+    assert open_files_hint(OSError(errno.ENOSPC, "No space left on device")) == ""
+    assert open_files_hint(OSError("of no number")) == ""

@@ -152,12 +152,17 @@ def complete_before(facts: Mapping[str, object]) -> str:
     return f"complete before {facts['punctuation']}" if facts["punctuation"] else "no punctuation yet"
 
 
-def ledger_table(totals: Totals) -> Table:
-    """Return the ledger as a table: for each stream, read = stored + late + rejected + filtered + duplicates."""
-    table = Table(title="Ledger (read = stored + late + rejected + filtered + duplicates)", title_justify="left")
-    table.add_column("stream")
-    for name in LEDGER:
-        table.add_column("null keys" if name == "null_keys" else name, justify="right")
+def ledger_table(totals: Totals) -> Group:
+    """Return the ledger, a title and a table: read = stored + late + rejected + filtered + duplicates by stream.
+
+    A stream is a column: 80 characters then have room for several of them. Where they do not suffice, a number goes on
+    in the next line; no digit of it is left out.
+    """
+    table = Table()
+    table.add_column("rows", overflow="fold")
     for stream in totals.ledger["read"]:
-        table.add_row(stream, *(f"{totals.ledger[name][stream]:,}" for name in LEDGER))
-    return table
+        table.add_column(Text(stream), justify="right", overflow="fold")
+    for name in LEDGER:
+        counts = (f"{totals.ledger[name][stream]:,}" for stream in totals.ledger["read"])
+        table.add_row("null keys" if name == "null_keys" else name, *counts)
+    return Group(Text("Ledger (read = stored + late + rejected + filtered + duplicates)", style="table.title"), table)

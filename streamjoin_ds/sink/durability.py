@@ -20,6 +20,7 @@ from pathlib import Path
 
 from streamjoin_ds.blocks.location import is_local
 from streamjoin_ds.errors import TableWriteError
+from streamjoin_ds.machine import open_files_hint
 
 __all__ = ["Durability", "force"]
 
@@ -146,9 +147,8 @@ class Durability:
         except OSError as error:
             path = str(error.filename or self._checkpoint)
             msg = f"{path} cannot be forced to the device: {error.strerror or 'the file system refuses'}"
-            raise TableWriteError(
-                msg, name=path, hint="check the device; durable=False does not force files to it"
-            ) from error
+            hint = open_files_hint(error) or "check the device; durable=False does not force files to it"
+            raise TableWriteError(msg, name=path, hint=hint) from error
 
 
 def _is_passing(name: str) -> bool:

@@ -14,7 +14,9 @@ from streamjoin_ds.errors import TableError
 
 __all__ = ["open_table"]
 
-_OPEN_FILES = 4_096  # open files that are asked for: delta-rs' thousand, and what the process has open besides
+_OPEN_FILES = 4_096  # open files that suffice: delta-rs' thousand, and what the process has open besides
+# Open files that are asked for, as Java does. Spark keeps one of each query that ran, until its session ends.
+_MOST_OPEN_FILES = 65_536
 
 
 def open_table(path: str, version: int | None = None) -> DeltaTable:
@@ -45,7 +47,7 @@ def _allow_open_files() -> None:
     except ImportError:  # Windows has no such module, and no such limit
         return
     allowed, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _OPEN_FILES if most == resource.RLIM_INFINITY else min(_OPEN_FILES, most)
+    wanted = _MOST_OPEN_FILES if most == resource.RLIM_INFINITY else min(_MOST_OPEN_FILES, most)
     if allowed != resource.RLIM_INFINITY and allowed < wanted:
         with contextlib.suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))

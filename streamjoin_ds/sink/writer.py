@@ -35,6 +35,7 @@ from pyarrow import parquet
 from streamjoin_ds.blocks.location import is_local
 from streamjoin_ds.delta.entries import filesystem_of
 from streamjoin_ds.errors import ArgumentError, ColumnError, TableWriteError
+from streamjoin_ds.machine import open_files_hint
 from streamjoin_ds.sink.durability import force
 from streamjoin_ds.sink.report import REPORT_TABLES, FileReport
 from streamjoin_ds.sink.statistics import FileStatistics
@@ -266,9 +267,8 @@ class TableWriter:
             yield
         except OSError as error:
             message = f"a file of {self._folder} cannot be written: {error.strerror or 'the file system refuses'}"
-            raise TableWriteError(
-                message, name=self._folder, hint="free some space, or allow writing, where the folder lies"
-            ) from error
+            hint = open_files_hint(error) or "free some space, or allow writing, where the folder lies"
+            raise TableWriteError(message, name=self._folder, hint=hint) from error
 
     def _begin_file(self) -> _OpenFile:
         name = f"{self._stem}{uuid.uuid4().hex}.parquet"

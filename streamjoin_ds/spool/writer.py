@@ -12,6 +12,7 @@ from pathlib import Path
 from types import TracebackType
 
 from streamjoin_ds.errors import SpoolError
+from streamjoin_ds.machine import open_files_hint
 from streamjoin_ds.spool.folder_lock import FolderLock
 from streamjoin_ds.spool.frame import MAX_PAYLOAD_BYTES, MAX_TOPIC_BYTES
 from streamjoin_ds.spool.segment import Segment, segment_paths
@@ -190,4 +191,5 @@ class SpoolWriter:
 
 def _unusable(folder: Path, what: str, error: OSError) -> SpoolError:
     msg = f"the spool's folder cannot be {what}: {folder}: {error.strerror}"
-    return SpoolError(msg, name=str(folder), hint="make room, or check the folder and its rights; then start again")
+    hint = open_files_hint(error) or "make room, or check the folder and its rights; then start again"
+    return SpoolError(msg, name=str(folder), hint=hint)

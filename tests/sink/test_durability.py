@@ -101,6 +101,20 @@ def test_a_device_that_refuses_is_named(tmp_path: Path, monkeypatch: pytest.Monk
     with pytest.raises(TableWriteError, match="Input/output error") as caught:
         durability.flush()
     assert caught.value.name == path
+    assert caught.value.hint.startswith("check the device")
+
+
+def test_too_many_open_files_are_not_the_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses(path: str, flags: int) -> None:
+        raise OSError(24, "Too many open files", path)
+
+    durability = Durability()
+    durability.files([written(tmp_path / "a.parquet")])
+    monkeypatch.setattr(os, "open", refuses)
+    with pytest.raises(TableWriteError, match="Too many open files") as caught:
+        durability.flush()
+    monkeypatch.undo()
+    assert "ulimit -n" in caught.value.hint
 
 
 def test_what_was_purged_meanwhile_needs_nothing(tmp_path: Path) -> None:
