@@ -18,6 +18,7 @@ from streamjoin_ds.spec.duration import Duration, duration_text, duration_us
 from streamjoin_ds.spec.expression import Call, Expression, Literal, expression_facts, expression_from, streams_of
 from streamjoin_ds.spec.folder_options import FOLDER_OPTIONS, check_folder_options, finished_after_text, folder_facts
 from streamjoin_ds.spec.generator import GENERATOR_PREFIX, Generator
+from streamjoin_ds.spec.location import KAFKA_PREFIX, check_location
 from streamjoin_ds.spec.predicate import Column, stream_name
 from streamjoin_ds.spec.rate import checked_rate
 from streamjoin_ds.spec.table_options import (
@@ -34,7 +35,6 @@ from streamjoin_ds.spec.unique import check_unique, unique_columns
 __all__ = [
     "FORMATS",
     "GENERATOR_PREFIX",
-    "KAFKA_PREFIX",
     "ON_BAD_FILE",
     "PARTITION_BY",
     "TIME_UNITS",
@@ -43,8 +43,6 @@ __all__ = [
 ]
 
 FORMATS = ("auto", "csv", "json", "parquet", "spool", "delta", "results")
-KAFKA_PREFIX = "kafka://"
-STORE_SCHEMES = ("s3", "s3a", "gs", "gcs", "abfs", "abfss", "hdfs", "viewfs")
 ON_BAD_FILE = ("stop", "quarantine")
 PARTITION_BY = ("file", "folder")
 TIME_UNITS = ("s", "ms", "us", "ns")
@@ -391,28 +389,13 @@ def _source(source: object, name: str) -> str | Generator | None:
         return Generator.parse(source)
     if source is None or isinstance(source, (str, Generator)):
         if isinstance(source, str):
-            _check_location(source, name)
+            check_location(source, f"stream {name}")
         return source
     path = os.fspath(source) if isinstance(source, os.PathLike) else None
     if not isinstance(path, str):
         msg = f"the source of stream {name} is neither a path nor a generator"
         raise ArgumentError(msg, name=name, hint="a file or directory, or Generator(...)")
     return path
-
-
-def _check_location(source: str, name: str) -> None:
-    """Refuse a URI of an object store that holds credentials or options: it stands in plans, offsets and errors."""
-    scheme, separator, rest = source.partition("://")
-    if not separator or scheme not in STORE_SCHEMES:
-        return
-    user = rest.partition("/")[0].rpartition("@")[0]
-    if "?" in rest or (user and (":" in user or scheme.startswith("s3"))):
-        msg = f"the location of stream {name} holds credentials or options, which do not belong there"
-        hint = (
-            "give s3://bucket/folder alone; AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION and AWS_ENDPOINT_URL, "
-            "or AWS_PROFILE, say the rest (README, 'Object stores')"
-        )
-        raise ArgumentError(msg, name="source", hint=hint)
 
 
 def checked_schema(schema: object, name: str) -> pa.Schema:

@@ -12,7 +12,7 @@ import pyarrow as pa
 from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.kafka.settings import SettingsSource
 from streamjoin_ds.source.event_time import event_times
-from streamjoin_ds.spec.stream import KAFKA_PREFIX
+from streamjoin_ds.spec.location import KAFKA_PREFIX, check_location
 
 __all__ = ["MESSAGE_FORMATS", "ON_DATA_LOSS", "REGISTERED_FORMATS", "KafkaUrl"]
 
@@ -71,11 +71,9 @@ class KafkaUrl:
         """
         if not text.startswith(KAFKA_PREFIX):
             _refuse("the URL does not begin with kafka://", "url", _EXAMPLE)
+        check_location(text, "the topic")
         place, _, query = text.removeprefix(KAFKA_PREFIX).partition("?")
         brokers, _, topic = place.partition("/")
-        if "@" in brokers:
-            hint = "write sasl.username and sasl.password into a file, and name the file: settings=FILE"
-            _refuse("the URL of a topic holds credentials", "url", hint)
         topic = unquote(topic)
         if not _TOPIC.fullmatch(topic) or topic in (".", ".."):
             hint = f"letters, digits, points, underscores and dashes; {_EXAMPLE}"
