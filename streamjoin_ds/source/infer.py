@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 import pyarrow as pa
@@ -37,7 +38,7 @@ def infer_schema(stream: Stream) -> pa.Schema:
 
     The first file is the first one that is not empty. The types are what Arrow infers from up to `SAMPLE_BYTES` of
     text, but a column of times of day stays text, and timestamps are in microseconds unless one of them needs
-    nanoseconds. A CSV record with the wrong number of fields is skipped.
+    nanoseconds. Records that cannot be read are passed over, and so are those of JSON that contradict most others.
 
     Raises
     ------
@@ -103,7 +104,7 @@ def _of_topic(stream: Stream) -> pa.Schema:
         stream_url(stream)  # a wrong one is refused before anything begins
         return stream.schema
     values = newest_values(stream)
-    table = _json_of_messages(values)
+    table = _json_of_records(values)
     if table is None:
         msg = f"the columns of stream {stream.name} cannot be inferred: none of its newest messages is a JSON object"
         raise FileFormatError(msg, name=stream.name, hint="check format= in the URL, or declare the schema")
@@ -112,23 +113,45 @@ def _of_topic(stream: Stream) -> pa.Schema:
     return schema
 
 
-def _json_of_messages(values: list[bytes]) -> pa.Table | None:
-    """Return messages as a table, those left out that are broken; None where all are."""
+def _json_of_records(values: list[bytes]) -> pa.Table | None:
+    """Return records as a table; None where none is an object.
+
+    Broken ones are left out, and where records contradict each other those of the rarer types: they are rejects when
+    they are read, and must not keep a join from its start.
+    """
     try:
         return _json(payload_lines(values).data)
     except pa.ArrowInvalid:
-        kept = [value for value in values if _is_json(value)]
+        kept = [(value, kinds) for value in values if (kinds := _kinds(value)) is not None]
     try:
-        return _json(payload_lines(kept).data)
-    except pa.ArrowInvalid:  # none is left, or they contradict each other
+        return _json(payload_lines([value for value, _ in kept]).data)
+    except pa.ArrowInvalid:
+        usual = _usual_kinds(kinds for _, kinds in kept)
+    try:
+        return _json(payload_lines([value for value, kinds in kept if kinds.items() <= usual.items()]).data)
+    except pa.ArrowInvalid:  # none is left, or they contradict each other within a list or an object
         return None
 
 
-def _is_json(value: bytes) -> bool:
+def _kinds(value: bytes) -> dict[str, str] | None:
+    """Return what the values of an object are, by key, nulls left out; None for what is no object."""
     try:
-        return isinstance(json.loads(value), dict)
-    except ValueError:
-        return False
+        found = json.loads(value.decode())  # bytes alone might be taken for UTF-16
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(found, dict):
+        return None
+    kinds = ((key, "number" if type(one) in (int, float) else type(one).__name__) for key, one in found.items())
+    return {key: kind for key, kind in kinds if kind != "NoneType"}
+
+
+def _usual_kinds(records: Iterable[Mapping[str, str]]) -> dict[str, str]:
+    """Return for each key what most records have there; of two that as many have, what came first."""
+    counts: dict[str, Counter[str]] = defaultdict(Counter)
+    for kinds in records:
+        for key, kind in kinds.items():
+            counts[key][kind] += 1
+    return {key: count.most_common(1)[0][0] for key, count in counts.items()}
 
 
 def _of_first_folder(stream: Stream) -> pa.Schema:
@@ -169,10 +192,23 @@ def _of_file(entry: FileEntry, kind: str, stream: Stream) -> pa.Schema:
     end = len(data) if whole else data.rfind(b"\n") + 1
     if text.fault is not None and not end:
         raise text.fault
+    if kind != "csv":
+        return _of_records(data[:end], entry, stream)
     try:
-        table = _csv(data[:end], entry, stream.delimiter) if kind == "csv" else _json(data[:end])
+        table = _csv(data[:end], entry, stream.delimiter)
     except pa.ArrowInvalid:
         raise _unreadable(entry) from None
+    return _with_time(table.schema, table, stream)
+
+
+def _of_records(data: bytes, entry: FileEntry, stream: Stream) -> pa.Schema:
+    """Return the columns of JSON lines."""
+    try:
+        table: pa.Table | None = _json(data)
+    except pa.ArrowInvalid:
+        table = _json_of_records([line for line in data.split(b"\n") if line.strip()])
+    if table is None:
+        raise _unreadable(entry)
     return _with_time(table.schema, table, stream)
 
 
@@ -190,10 +226,9 @@ def _of_segment(entry: FileEntry, stream: Stream) -> pa.Schema:
                     for place, payload in enumerate(records.frames.payloads)
                     if place not in records.frames.damaged
                 ]
-    try:
-        table = _json(payload_lines(found).data)
-    except pa.ArrowInvalid:
-        raise _unreadable(entry) from None
+    table = _json_of_records(found)
+    if table is None:
+        raise _unreadable(entry)
     return _with_time(table.schema, table, stream)
 
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from streamjoin_ds.blocks.location import is_local
 from streamjoin_ds.checkpoint.identity import CheckpointIdentity
-from streamjoin_ds.errors import ArgumentError
+from streamjoin_ds.errors import ArgumentError, FileFormatError, FileMissingError
 from streamjoin_ds.source.delta.tables import with_table_format
 from streamjoin_ds.source.infer import infer_schema
 from streamjoin_ds.source.tables.table_versions import table_schema
@@ -66,13 +66,22 @@ def located(join: Join) -> Join:
 
 
 def first_seen(join: Join, identity: CheckpointIdentity) -> Mapping[str, pa.Schema]:
-    """Return the types that a checkpoint recorded; columns that it did not record get those the source has now."""
+    """Return the types that a checkpoint recorded; columns that it did not record get those the source has now.
+
+    A source of which nothing can be told any more has the columns that were recorded: its first file may be gone, or
+    what is in it now may be broken. Whatever cannot be read is found when it is.
+    """
     recorded = dict(zip(identity.bound.member_names, identity.bound.read_schemas, strict=True))
     schemas = {}
     for stream in join.streams:
         known = recorded.get(stream.name, pa.schema([]))
-        # A topic's newest messages may have other columns by now, or be gone.
-        found = known if stream.is_topic and stream.schema is None and known.names else infer_schema(stream)
+        try:
+            # A topic's newest messages may have other columns by now, or be gone.
+            found = known if stream.is_topic and stream.schema is None and known.names else infer_schema(stream)
+        except (FileFormatError, FileMissingError):
+            if not known.names:
+                raise
+            found = known
         schemas[stream.name] = pa.schema([known.field(f.name) if f.name in known.names else f for f in found])
     for table in join.tables:
         known = recorded.get(table.name, pa.schema([]))

@@ -1,0 +1,90 @@
+"""The columns of a stream whose first records are broken: they are those of the records that can be read."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamjoin_ds import Stream, band
+from streamjoin_ds.errors import FileFormatError
+from streamjoin_ds.source.infer import infer_schema
+from streamjoin_ds.spec import Join
+from streamjoin_ds.spool.writer import SpoolWriter
+from streamjoin_ds.stream.bound_sources import bound_join, first_seen
+
+GOOD = [b'{"ts": %d, "x": %d, "who": "a"}' % (1_700_000_000_000 + n, n) for n in range(5)]
+BROKEN = [
+    b"poison",
+    json.dumps({"ts": 1}).encode("utf-16"),
+    b'{"ts": 1',
+    b"[1, 2]",
+    b"null",
+    b"\xff\xfe",
+    b"{} {}",
+    b'{"ts": 1}{"ts": 2}',
+    b"[" * 5_000,
+]
+CONTRADICTING = [b'{"ts": 1, "x": "n/a"}', b'{"ts": 1, "x": [1]}', b'{"ts": 1, "x": {"y": 1}}', b'{"ts": 1, "who": 7}']
+EXPECTED = {"ts": pa.int64(), "x": pa.int64(), "who": pa.string()}
+
+
+def of_lines(folder: Path, records: list[bytes]) -> pa.Schema:
+    path = folder / "e.jsonl"
+    path.write_bytes(b"\n".join(records) + b"\n")
+    return infer_schema(Stream("e", str(path), time_unit="ms"))
+
+
+def of_spool(folder: Path, records: list[bytes]) -> pa.Schema:
+    with SpoolWriter(folder / "spool") as spool:
+        spool.append([(b"topic", record) for record in records])
+    return infer_schema(Stream("e", str(folder / "spool"), time_unit="ms", format="spool"))
+
+
+@pytest.mark.parametrize("of", [of_lines, of_spool])
+@pytest.mark.parametrize("bad", BROKEN + CONTRADICTING)
+@pytest.mark.parametrize("place", [0, 3, 5])
+def test_a_bad_record_changes_nothing(tmp_path: Path, of, bad: bytes, place: int) -> None:
+    found = of(tmp_path, [*GOOD[:place], bad, *GOOD[place:]])
+    assert {name: found.field(name).type for name in EXPECTED} == EXPECTED
+
+
+@pytest.mark.parametrize("of", [of_lines, of_spool])
+def test_where_no_record_is_an_object_the_file_is_refused(tmp_path: Path, of) -> None:
+    with pytest.raises(FileFormatError):
+        of(tmp_path, [b"poison", b"7"])
+
+
+@given(
+    st.lists(st.sampled_from(GOOD), min_size=4, max_size=8),
+    st.lists(st.sampled_from(BROKEN + CONTRADICTING), max_size=3),
+    st.randoms(),
+)
+def test_most_records_decide(
+    tmp_path_factory: pytest.TempPathFactory, good: list[bytes], bad: list[bytes], order
+) -> None:
+    records = [*good, *bad]
+    order.shuffle(records)
+    found = of_lines(tmp_path_factory.mktemp("lines"), records)
+    assert {name: found.field(name).type for name in EXPECTED} == EXPECTED
+
+
+def test_a_restart_goes_by_what_was_recorded(tmp_path: Path) -> None:
+    path = tmp_path / "in" / "e.jsonl"
+    path.parent.mkdir()
+    path.write_bytes(b"\n".join(GOOD))
+    streams = [Stream("e", str(path.parent), time_unit="ms"), Stream("w", str(path.parent), time_unit="ms")]
+    join = Join(streams, [band("e.x", "w.x", 1)], "1s")
+    identity: Any = SimpleNamespace(bound=bound_join(join))
+    recorded = identity.bound.read_schemas[0]
+    for content in (b"poison\n", b""):
+        path.write_bytes(content)
+        assert first_seen(join, identity)["e"].equals(recorded)
+    path.unlink()
+    assert first_seen(join, identity)["e"].equals(recorded)
