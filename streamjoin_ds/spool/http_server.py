@@ -17,6 +17,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from streamjoin_ds.errors import IntakeError
 from streamjoin_ds.spool.address import Address, Secrets
 from streamjoin_ds.spool.frame import MAX_PAYLOAD_BYTES
+from streamjoin_ds.spool.http_body import ENCODINGS, BodyError, inflated, payloads_of
 from streamjoin_ds.spool.metrics import Counts
 from streamjoin_ds.spool.writer import SpoolWriter
 
@@ -44,9 +45,8 @@ class _Posted:
 class HttpIntake:
     """Takes messages that are posted to one path.
 
-    A body of the type ``application/json`` is one message; any other body is JSON lines, a message each, blank lines
-    aside. The answer is 200 with the number of messages and that of the first. Requests that wait together are one
-    group: one sync.
+    `payloads_of` says what messages a body has; it may be compressed. The answer is 200 with the number of messages and
+    that of the first. Requests that wait together are one group: one sync.
 
     Parameters
     ----------
@@ -140,12 +140,9 @@ class HttpIntake:
             return HTTPStatus.NOT_FOUND, "this path takes no messages"
         return None
 
-    def keep(self, body: bytes, kind: str) -> tuple[HTTPStatus, dict[str, object]]:
+    def keep(self, payloads: list[bytes]) -> tuple[HTTPStatus, dict[str, object]]:
         """Return the answer to a request, once its messages are on the device or cannot be."""
-        payloads = [body] if kind == "application/json" else [line for line in body.splitlines() if line.strip()]
         posted = _Posted([(self._topic, payload) for payload in payloads], sum(map(len, payloads)))
-        if not payloads or not payloads[0]:
-            return HTTPStatus.BAD_REQUEST, {"error": "the body has no message"}
         self._waiting.put(posted)
         while not posted.done.wait(_TICK_S) and self._serves():
             pass
@@ -156,13 +153,23 @@ class HttpIntake:
     def _serves(self) -> bool:
         return self._is_open
 
-    def body(self, read: Callable[[int], bytes], size: int, kind: str) -> tuple[HTTPStatus, dict[str, object]]:
+    def body(
+        self, read: Callable[[int], bytes], size: int, kind: str, encoding: str
+    ) -> tuple[HTTPStatus, dict[str, object]]:
         """Read a body and return the answer; few bodies are in memory at a time."""
         with self._bodies:
             data = read(size)
             if len(data) < size:
                 return HTTPStatus.BAD_REQUEST, {"error": "the body is shorter than its Content-Length"}
-            return self.keep(data, kind)
+            try:
+                data = inflated(data, encoding)
+            except BodyError as error:
+                return error.status, {"error": error.reason}
+            payloads = payloads_of(data, kind)
+            if not payloads and not data.strip():
+                return HTTPStatus.BAD_REQUEST, {"error": "the body has no message"}
+            # An empty list is no fault of its sender, who would send it again.
+            return self.keep(payloads) if payloads else (HTTPStatus.OK, {"messages": 0})
 
     def count_refused(self) -> None:
         """Count a request that was answered with an error."""
@@ -197,8 +204,8 @@ def _handler(intake: HttpIntake) -> type[BaseHTTPRequestHandler]:
                 self.close_connection = True  # the body is not read
                 self._say(refusal[0], {"error": refusal[1]})
                 return
-            kind = self.headers.get_content_type()
-            self._say(*intake.body(self.rfile.read, int(length), kind))
+            kind, encoding = self.headers.get_content_type(), self.headers.get("Content-Encoding", "")
+            self._say(*intake.body(self.rfile.read, int(length), kind, encoding))
 
         def do_GET(self) -> None:
             self.close_connection = True
@@ -213,6 +220,8 @@ def _handler(intake: HttpIntake) -> type[BaseHTTPRequestHandler]:
             self.send_response(status)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(data)))
+            if status is HTTPStatus.UNSUPPORTED_MEDIA_TYPE:
+                self.send_header("Accept-Encoding", ", ".join(ENCODINGS))
             if self.close_connection:
                 self.send_header("Connection", "close")
             self.end_headers()

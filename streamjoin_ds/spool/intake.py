@@ -77,6 +77,7 @@ class Intake:
         """
         with SpoolWriter(self._folder, self._limits) as writer:
             state = "failed"
+            is_new = not (self._folder / _ID_FILE).exists()
             try:
                 identity = _identity(self._folder, self._address)
                 writer.remove_old()
@@ -89,6 +90,9 @@ class Intake:
                     HttpIntake(self._address, self._secrets, writer, self.counts, lambda: self._tick(writer)).run()
                 state = "ended"
             finally:
+                if is_new and not self.counts.connects and not writer.next_number:
+                    # Nothing came, and no broker keeps anything for it: a wrong address must not claim the folder.
+                    (self._folder / _ID_FILE).unlink(missing_ok=True)
                 self._write_status(writer, state)
         self._say(line(self.counts, self._before, time.monotonic() - self._said_s, self._elapsed_s()))
         return self.counts
@@ -111,7 +115,10 @@ class Intake:
 
         name = client_name(identity, self._address.topic)
         client = MqttClient(self._address, self._secrets, name, keep, tick)
-        client.run()
+        try:
+            client.run()
+        finally:
+            counts.connects = client.connects
 
     def _run_kafka(self, writer: SpoolWriter, identity: str) -> None:
         counts = self.counts
@@ -128,7 +135,10 @@ class Intake:
             return self._tick(writer)
 
         client = KafkaClient(self._address, self._secrets, f"streamjoin-intake-{identity}", keep, tick)
-        client.run()
+        try:
+            client.run()
+        finally:
+            counts.connects = client.connects
 
     def _elapsed_s(self) -> float:
         return time.monotonic() - self._began_s

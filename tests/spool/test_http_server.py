@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import http.client
 import json
 import subprocess
 import threading
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,8 @@ import pytest
 
 from streamjoin_ds.errors import IntakeError
 from streamjoin_ds.spool.address import Address, Secrets
+from streamjoin_ds.spool.frame import MAX_PAYLOAD_BYTES
+from streamjoin_ds.spool.http_body import payloads_of
 from streamjoin_ds.spool.http_server import HttpIntake
 from streamjoin_ds.spool.metrics import Counts
 from streamjoin_ds.spool.writer import SpoolWriter
@@ -64,6 +68,41 @@ def test_lines_are_messages_and_one_json_is_one(tmp_path: Path) -> None:
         assert server.post(many, "/in?x=1", Content_Type="application/json; charset=utf-8")[1]["first"] == 3
     assert held(tmp_path) == [(k, b"/in", b'{"a": %d}' % (k + 1)) for k in range(3)] + [(3, b"/in", many)]
     assert (server.counts.messages, server.counts.refused) == (4, 0)
+
+
+def test_what_gateways_send_is_taken_apart(tmp_path: Path) -> None:
+    json_type = {"Content_Type": "application/json"}
+    with serving(tmp_path) as server:
+        assert server.post(b'[{"a": 1.50}, {"b": [2, "]"]}\n]', **json_type) == (200, {"messages": 2, "first": 0})
+        assert server.post(gzip.compress(b'{"a": 3}\n{"a": 4}'), Content_Encoding="gzip")[1]["messages"] == 2
+        two = gzip.compress(b'{"a": 5}\n') + gzip.compress(b'{"a": 6}')
+        assert server.post(two, Content_Encoding="GZIP")[1]["first"] == 4
+        assert server.post(zlib.compress(b'[{"a": 7}]'), Content_Encoding="deflate", **json_type)[0] == 200
+        assert server.post(b"[]", **json_type) == (200, {"messages": 0})
+        assert server.post(b"{}", Content_Encoding="br")[0] == 415
+        assert server.post(b"{}", Content_Encoding="gzip")[0] == 400
+        assert server.post(two[:-3], Content_Encoding="gzip")[0] == 400
+        assert server.post(gzip.compress(b" " * (MAX_PAYLOAD_BYTES + 1)), Content_Encoding="gzip")[0] == 413
+    expected = [b'{"a": 1.50}', b'{"b": [2, "]"]}', *(b'{"a": %d}' % number for number in range(3, 8))]
+    assert [payload for _, _, payload in held(tmp_path)] == expected
+    assert (server.counts.messages, server.counts.refused) == (7, 4)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"[1, 2]",
+        b'[{"a": 1},]',
+        b'[{"a": 1}',
+        b'[{"a": 1} {"a": 2}]',
+        b'[{"a": 1}] x',
+        b"[[{}]]",
+        b"poison",
+        b"[" * 9_000,
+    ],
+)
+def test_what_is_no_list_of_objects_is_one_message(body: bytes) -> None:
+    assert payloads_of(body, "application/json") == [body]
 
 
 def test_requests_that_come_together_are_all_kept_and_share_syncs(tmp_path: Path) -> None:

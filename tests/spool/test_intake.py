@@ -6,6 +6,7 @@ import http.client
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -113,6 +114,15 @@ def test_what_is_wrong_is_one_line(tmp_path: Path, arguments: tuple[str, ...], w
     assert words in said
     assert len(said.splitlines()) == 1
     assert "sEcReT" not in said
+
+
+def test_an_address_that_gave_nothing_does_not_claim_the_folder(tmp_path: Path) -> None:
+    folder = str(tmp_path / "spool")
+    assert "cannot be reached" in refused("mqtt://127.0.0.1:1/t", "--to", folder)
+    assert "cannot be reached" in refused("mqtt://127.0.0.1:1/other", "--to", folder)
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        assert "cannot be listened at" in refused(f"http://127.0.0.1:{other.getsockname()[1]}/in", "--to", folder)
 
 
 MESSAGES = 30_000
