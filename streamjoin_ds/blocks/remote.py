@@ -17,7 +17,13 @@ import pyarrow as pa
 import xxhash
 from pyarrow import fs
 
-from streamjoin_ds.errors import ArgumentError, StoreAccessError, StoreUnreachableError, StreamJoinError
+from streamjoin_ds.errors import (
+    ArgumentError,
+    DependencyMissingError,
+    StoreAccessError,
+    StoreUnreachableError,
+    StreamJoinError,
+)
 
 __all__ = ["S3_SCHEMES", "failed", "open_remote", "reason_of", "remote_root", "s3_endpoint", "s3_region", "tag_of"]
 
@@ -25,6 +31,8 @@ S3_SCHEMES = ("s3", "s3a")
 CONNECT_S = 5.0  # seconds in which a connection must be made
 SILENCE_S = 10.0  # seconds in which an answer must begin, or go on
 ATTEMPTS = 4  # tries of a request; the waits between them are the SDK's
+_GOOGLE_SCHEMES = ("gs", "gcs")
+_GOOGLE_PATIENCE = "retry_limit_seconds=15"  # of a request with its retries; Arrow's own are 15 minutes
 _DELAYED_OPEN = "allow_delayed_open"  # an option of Arrow's S3 URIs: a small file is one request, not three
 # What the SDK says of a failed request, and what that means for the user.
 _ACCESS = (
@@ -33,7 +41,13 @@ _ACCESS = (
     "AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "HTTP response code: 403", "(403)",
     "InvalidToken", "INVALID_TOKEN",
 )  # fmt: skip
-_NO_CREDENTIALS = ("Unable to locate credentials", "could not be found")
+# What is said where there are no credentials, and where each file system looks for them.
+_NO_CREDENTIALS = {
+    "Unable to locate credentials": "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE",
+    "could not be found": "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE",
+    "OAuth2 access token": "name a key file in GOOGLE_APPLICATION_CREDENTIALS, or log in by gcloud",
+    "DefaultAzureCredential": "set AZURE_TENANT_ID, AZURE_CLIENT_ID and AZURE_CLIENT_SECRET, or log in by az",
+}
 _CONNECTION = ("Could not connect", "Connection was closed", "timeout", "Connection broken", "ended early")
 _BUCKET = ("NO_SUCH_BUCKET", "NoSuchBucket")
 _REGION = ("PermanentRedirect", "HTTP response code: 301", "AuthorizationHeaderMalformed", "(301)")
@@ -48,6 +62,8 @@ def open_remote(location: str) -> tuple[fs.FileSystem, str]:
         Arrow does not know the file system, or there is no folder in the URI. It may hold a secret, so it is not shown.
     StoreUnreachableError
         The file system cannot be reached.
+    DependencyMissingError
+        The libraries of Hadoop are not found.
     """
     scheme, authority, path = _parts(location)
     query = ""
@@ -68,7 +84,7 @@ def remote_root(location: str) -> tuple[fs.FileSystem, str, str]:
 
     Raises
     ------
-    ArgumentError, StoreUnreachableError
+    ArgumentError, StoreUnreachableError, DependencyMissingError
         See `open_remote`.
     """
     scheme, authority, _ = _parts(location)
@@ -93,6 +109,7 @@ def _opened(scheme: str, authority: str, query: str, process_id: int) -> tuple[f
         if scheme in S3_SCHEMES and not query and "@" not in authority:
             return _s3(authority), f"{authority}/"
         scheme = "s3" if scheme in S3_SCHEMES else scheme
+        query = query or (_GOOGLE_PATIENCE if scheme in _GOOGLE_SCHEMES else "")
         uri = f"{scheme}://{authority}/x"
         if scheme == "s3" and _DELAYED_OPEN not in query:
             with contextlib.suppress(pa.ArrowInvalid):  # an older Arrow lacks the option; a bad URI fails below
@@ -103,6 +120,10 @@ def _opened(scheme: str, authority: str, query: str, process_id: int) -> tuple[f
     except (pa.ArrowException, ValueError, TypeError, ImportError) as error:
         raise _unknown(type(error).__name__) from None
     except OSError as error:
+        if "libjvm" in str(error) or "libhdfs" in str(error):
+            msg = f"{scheme}:// needs Java and the libraries of Hadoop, and one is not found"
+            hint = "set JAVA_HOME, HADOOP_HOME, and CLASSPATH to what `hadoop classpath --glob` prints"
+            raise DependencyMissingError(msg, name=scheme, hint=hint) from None
         msg = f"the file system of {scheme}:// does not answer: {reason_of(error)}"
         hint = "check this machine's connection, its credentials, and the variables that name the file system's address"
         raise StoreUnreachableError(msg, name=scheme, hint=hint) from None
@@ -157,9 +178,10 @@ def failed(error: Exception, location: str, what: str) -> StreamJoinError:
     if any(mark in text for mark in _REGION):
         msg = f"{location} {what}: the bucket is in another region"
         return StoreAccessError(msg, name="AWS_REGION", hint="set the variable AWS_REGION to the bucket's region")
-    if any(mark in text for mark in _NO_CREDENTIALS):
+    without = next((hint for mark, hint in _NO_CREDENTIALS.items() if mark in text), None)
+    if without is not None:
         msg = f"{location} {what}: there are no credentials"
-        return StoreAccessError(msg, name=place, hint="set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE")
+        return StoreAccessError(msg, name=place, hint=without)
     if any(mark in text for mark in _ACCESS):
         msg = f"{location} {what}: the credentials are refused, or lack this right ({reason_of(error)})"
         hint = "check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, and what they may do in the bucket"
