@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from streamjoin_ds.cli.totals import LEDGER, Totals, backlog_text, moment
+from streamjoin_ds.source.backlog import Backlog
 from streamjoin_ds.spec import duration_text
 from streamjoin_ds.stream.commit import BatchSummary
 
@@ -45,8 +46,9 @@ class Display:
         is_live = console.is_terminal and not quiet and not name
         self._live = Live(console=console, refresh_per_second=8, transient=True) if is_live else None
         self._said_s = float("-inf")
-        self._before = (self.totals.began_s, 0, 0)  # when the last batch came, and the rows and matches by then
+        self._before_s = self.totals.began_s  # when the last batch came
         self._rates = (0.0, 0.0)
+        self._stream_rates: dict[str, float] = {}
 
     def __enter__(self) -> Display:
         if self._live is not None:
@@ -63,10 +65,10 @@ class Display:
         """Count and show one committed batch; called from the query's thread."""
         now = self.clock()
         self.totals.add(batch, now)
-        then, rows, matches = self._before
-        self._before = (now, self.totals.rows, self.totals.matches)
-        seconds = max(now - then, 1e-9)
-        self._rates = ((self.totals.rows - rows) / seconds, (self.totals.matches - matches) / seconds)
+        seconds = max(now - self._before_s, 1e-9)
+        self._before_s = now
+        self._rates = (sum(batch.read.values()) / seconds, batch.matches / seconds)
+        self._stream_rates = {stream: count / seconds for stream, count in batch.read.items()}
         if self._live is not None:
             self._live.update(Group(self._table(), Text(f"batch {batch.batch_id}", style="dim")))
         elif not self.quiet and now - self._said_s >= _PLAIN_LINE_EVERY_S:
@@ -130,11 +132,20 @@ class Display:
         limit = f"; batches are limited by {waits.limited_by}" if waits.limited_by else ""
         return f"of {', '.join(waits.streams)}{limit}"
 
+    @staticmethod
+    def _of_stream(rate: float, waits: Backlog | None) -> str:
+        return f"{rate:,.0f}/s{f'; {backlog_text(waits)} wait' if waits else ''}"
+
     def _table(self) -> Table:
         totals = self.totals
         table = Table(title=None, show_header=False, box=None, padding=(0, 2))
+        waits = totals.backlog.streams if totals.backlog is not None else {}
         rows = [
             ("rows", f"{totals.rows:,}", f"{self._rates[0]:,.0f}/s"),
+            *(
+                (f"  {stream}", f"{totals.ledger['read'][stream]:,}", self._of_stream(rate, waits.get(stream)))
+                for stream, rate in self._stream_rates.items()
+            ),
             ("matches", f"{totals.matches:,}", f"{self._rates[1]:,.0f}/s"),
             ("late", f"{totals.ledger['late'].total():,}", ""),
             ("in windows", f"{totals.state_rows:,} rows", f"{totals.state_bytes / 1e6:,.1f} MB"),

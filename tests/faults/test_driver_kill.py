@@ -203,6 +203,7 @@ def sleep_through(
     return ended
 
 
+@pytest.mark.campaign
 def test_a_driver_that_slept_while_another_went_on_changes_nothing(undisturbed: Path, tmp_path: Path) -> None:
     table = tmp_path / "matches"
     sleep_through(table, tmp_path / "checkpoint", undisturbed, 1, layout="2x2")

@@ -1,4 +1,4 @@
-"""A minute of the soak, with most kinds of faults; ``python -m tests.faults.soak`` runs it for longer."""
+"""Half a minute of the soak, with most kinds of faults; ``python -m tests.faults.soak`` runs it for longer."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from tests.faults.soak.power import Power, write_down
 from tests.faults.soak.rows import DELAY_US, Recorded, expected, soak_join
 from tests.faults.soak.run import Soak
 
-SECONDS = 60.0
+SECONDS = 30.0
 
 
 @pytest.mark.spark
 @pytest.mark.long
-def test_a_minute_of_faults(tmp_path):
+def test_half_a_minute_of_faults(tmp_path):
     # "full" needs a file system of its own, which the long soak has.
     kinds = tuple(kind for kind in FAULTS if kind != "full")
     (work := tmp_path / "work").mkdir()
-    soak = Soak(work, tmp_path / "input", seconds=SECONDS, fault_every_s=SECONDS / 12, seed=1, kinds=kinds)
+    soak = Soak(work, tmp_path / "input", seconds=SECONDS, fault_every_s=SECONDS / 8, seed=1, kinds=kinds)
     verdict = soak.run()
     assert not verdict.violations, "\n".join(verdict.violations)
-    assert len(verdict.faults) >= 4  # an idle machine has time for each kind once; a busy one for fewer
-    assert verdict.batches > 20  # an idle machine does hundreds
+    assert len(verdict.faults) >= 3  # an idle machine has time for each kind once; a busy one for fewer
+    assert verdict.batches > 10  # an idle machine does hundreds
     assert verdict.results > 0
 
 

@@ -193,4 +193,5 @@ def test_the_terminal_shows_it_with_what_limits_the_batches() -> None:
             display.batch(batch)
         assert "12,300 records, 3s 200ms" in said.getvalue()
         assert ("of l; batches are limited by max_rows_per_batch" in said.getvalue()) == is_terminal
+        assert ("0/s; 12,300 records, 3s 200ms wait" in said.getvalue()) == is_terminal
     assert display.totals.facts(1.0)["backlog"] == waits.to_facts()

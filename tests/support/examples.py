@@ -1,7 +1,7 @@
 """How many examples Hypothesis tries: a test says how many it is worth, and the profile multiplies that.
 
 ======== ============================================================================
-default  half of the examples: what `make test` runs, on others each time
+default  a third of the examples: what `make test` runs, on others each time
 quick    a fifth of the examples: `make check`
 ci       as default; a failure prints how to repeat it, and no database is kept
 thorough ten times the examples: after a change of the contract, the engine or a kernel
@@ -20,9 +20,9 @@ __all__ = ["examples", "register_profiles"]
 
 _USUAL_EXAMPLES = 100
 _PROFILES: dict[str, dict[str, object]] = {
-    "default": {"max_examples": _USUAL_EXAMPLES // 2},
+    "default": {"max_examples": _USUAL_EXAMPLES // 3},
     "quick": {"max_examples": _USUAL_EXAMPLES // 5},
-    "ci": {"max_examples": _USUAL_EXAMPLES // 2, "print_blob": True, "database": None},
+    "ci": {"max_examples": _USUAL_EXAMPLES // 3, "print_blob": True, "database": None},
     "thorough": {"max_examples": _USUAL_EXAMPLES * 10},
 }
 # These checks are off: how long drawing and running take depends on the machine, not on the package.
