@@ -127,6 +127,7 @@ class Cell:
             for _ in range(self.streams)
         ]
         self.reports: list[FileReport] = []
+        self.rejects_for: dict[str, tuple[str | None, str]] = {}  # by stream: the column and reason of a reject
         # A row tells them where a source of our own has offsets that say them.
         self.versions: dict[str, TableVersion] = given_versions(plan, task.batch_id) if plan.foreign else {}
         self.keys: list[tuple[int, str]] = []  # samples of keys, on their way to the driver
@@ -304,6 +305,10 @@ class Cell:
         rows = AsideRows(self.bound, self.task.batch_id)
         late_tables = [rows.late(*aside) for aside in [*found, *((s, table) for s, _, table in late)]]
         reject_tables = [rows.rejected(stream, table) for stream, _, table in asides["rejects"]]
+        for table in reject_tables:  # one of each stream, for the driver's log
+            self.rejects_for.update(
+                {str(row["stream"]): (row["column"], row["reason"]) for row in table[:1].to_pylist()}
+            )
         for kind, path, schema, tables in (
             ("late", self.tables.late, LATE_SCHEMA, late_tables),
             ("rejects", self.tables.rejects, REJECTS_SCHEMA, reject_tables),
@@ -349,6 +354,7 @@ class Cell:
             "undecided_rows": sum(now["undecided_rows"] for now, _ in counted),
             "idle": [stream for stream, clock in enumerate(self.clocks) if clock.idle],
             "overtaken": self.overtaken,
+            "rejects_for": self.rejects_for,
         }
 
 

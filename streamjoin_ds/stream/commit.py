@@ -36,6 +36,7 @@ from streamjoin_ds.source.offset import DelayFacts
 from streamjoin_ds.stream.backlog_log import BacklogLog
 from streamjoin_ds.stream.delay_log import DelayLog
 from streamjoin_ds.stream.key_log import KeyLog
+from streamjoin_ds.stream.reject_log import RejectLog
 from streamjoin_ds.stream.silence import (
     PartitionClock,
     SilenceLog,
@@ -56,6 +57,7 @@ _committers: dict[tuple[str, str], tuple[Committer, Maintenance]] = {}
 _silences: dict[tuple[str, str], SilenceLog] = {}  # by join and table: what was logged of silent streams
 _keys: dict[tuple[str, str], KeyLog] = {}  # by join and table: the running sample of the streams' keys
 _delays: dict[tuple[str, str], DelayLog] = {}  # by join and table: what was logged of delays
+_rejects: dict[tuple[str, str], RejectLog] = {}  # by join and table: what was logged of rejects
 _backlogs: dict[tuple[str, str], BacklogLog] = {}  # by join and table: what was logged of backlogs
 _BACKLOG = ("backlog_rows", "backlog_bytes", "backlog_us", "limited_by", "backlog")
 _watchers: list[Callable[[BatchSummary], None]] = []
@@ -186,6 +188,10 @@ class BatchCommit:
         _silences.setdefault((plan.join_id, plan.table_root), SilenceLog()).tell(
             held, idle, counts, _told(watermark_us)
         )
+        reasons = {stream: (at, why) for fact in facts.values() for stream, (at, why) in fact["rejects_for"].items()}
+        rejected = {row["stream"]: row["rejected"] for row in ledger}
+        told = _rejects.setdefault((plan.join_id, plan.table_root), RejectLog())
+        told.tell(reasons, rejected, read, committer.tables.rejects)
         _delays.setdefault((plan.join_id, plan.table_root), DelayLog()).tell(_delay(ends))
         if waits is not None:
             _backlogs.setdefault((plan.join_id, plan.table_root), BacklogLog()).tell(waits, sum(read.values()))
