@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from streamjoin_ds.request.join_file import JOIN_KEYS, READING_KEYS
+from streamjoin_ds.spec.stream import FORMATS, TIME_UNITS
 
 __all__ = ["OneOf", "Whole", "flag", "join_options"]
 
@@ -20,6 +21,9 @@ _METAVARS = {
     "reduce": "NAME=AGGREGATE",
     "select": "COLUMNS",
     "time": "COLUMN",
+    "schema": "COLUMNS",
+    "format": "|".join(FORMATS),
+    "time_unit": "|".join(TIME_UNITS),
     "delay": "DURATION",
     "idle_timeout": "DURATION",
     "max_ahead": "DURATION",
@@ -53,13 +57,13 @@ _METAVARS = {
 }
 _SWITCHES = {"pin": "--pin/--no-pin", "durable": "--durable/--no-durable"}
 
-_SEVERAL = ("on", "where", "reduce", "delimiter", "unique", "conf")
+_SEVERAL = ("on", "where", "reduce", "schema", "delimiter", "unique", "conf")
 _SHARED = (
-    "time", "on", "where", "window", "how", "nearest", "nearest_by", "nearest_direction", "reduce", "select", "delay",
-    "idle_timeout", "max_ahead", "delimiter", "on_bad_file", "partition_by", "sub_folders", "file_order",
-    "finished_after", "on_change", "starting_version", "starting_timestamp", "rate", "refresh", "unique", "layout",
-    "cells", "exchange", "kernel", "threads", "pin", "index", "order", "merge_runs", "durable", "max_delay",
-    *READING_KEYS,
+    "time", "schema", "format", "time_unit", "on", "where", "window", "how", "nearest", "nearest_by",
+    "nearest_direction", "reduce", "select", "delay", "idle_timeout", "max_ahead", "delimiter", "on_bad_file",
+    "partition_by", "sub_folders", "file_order", "finished_after", "on_change", "starting_version",
+    "starting_timestamp", "rate", "refresh", "unique", "layout", "cells", "exchange", "kernel", "threads", "pin",
+    "index", "order", "merge_runs", "durable", "max_delay", *READING_KEYS,
 )  # fmt: skip
 
 

@@ -116,6 +116,27 @@ JOIN_KEYS: dict[str, Key] = {
         "[default: ,]",
         example=";",
     ),
+    "schema": Key(
+        "Columns and their Arrow types: 'ts timestamp[us, tz=UTC], x double', or 'e=ts int64, x double' for one stream "
+        "alone. A name that is no word stands in backticks.",
+        (str, LIST),
+        "[default: inferred from what is there]",
+        example="e=ts timestamp[us, tz=UTC], x double",
+    ),
+    "format": Key(
+        "Format of files: csv, or e=csv,w=json; of a topic it stands in its URL.",
+        (str, TABLE),
+        "[default: auto, by their names]",
+        one_of=FORMATS,
+        example="csv",
+    ),
+    "time_unit": Key(
+        "Unit of an event time that is a number: ms, or e=ms,w=us.",
+        (str, TABLE),
+        "[default: us]",
+        one_of=TIME_UNITS,
+        example="ms",
+    ),
     "to": Key("Table of matches; the join's other tables lie beside it.", note="[required]", example="./matches"),
     "checkpoint": Key(
         "Folder of the checkpoint (s3a://BUCKET/FOLDER too), from which a restart goes on.",

@@ -10,6 +10,7 @@ from typing import Any
 from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.request.given import assigned, conditions_of, per_member, texts_of
 from streamjoin_ds.request.join_file import JOIN_KEYS, READING_KEYS, read_join_file
+from streamjoin_ds.request.schema_text import schemas_of
 from streamjoin_ds.request.tables import described_tables, tables_given, without_tables
 from streamjoin_ds.source.generated.generator import synthetic_rows
 from streamjoin_ds.spec import Call, Expression, Generator, Nearest, Stream
@@ -34,7 +35,7 @@ __all__ = [
 # The keys that a flag gives to all streams or to some.
 _OF_STREAMS = (
     "time", "delay", "idle_timeout", "max_ahead", "on_bad_file", "partition_by", "sub_folders", "file_order",
-    "finished_after", "rate",
+    "finished_after", "rate", "format", "time_unit",
 )  # fmt: skip
 _OF_TABLES = ("on_change", "starting_version", "starting_timestamp")
 
@@ -208,6 +209,8 @@ def _stream(name: str, facts: dict[str, Any], wheres: Sequence[Expression]) -> S
 def _of_streams(facts: Mapping[str, Any], streams: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Return what keys for several streams say of each one."""
     found: dict[str, dict[str, Any]] = _delimiters(facts.get("delimiter", ()), streams)
+    for name, types in schemas_of(facts.get("schema", ()), streams).items():
+        found[name]["schema"] = types
     for name, columns in _uniques(facts.get("unique", ()), streams).items():
         found[name]["unique"] = columns
     for key in (*_OF_STREAMS, *_OF_TABLES):
