@@ -1,4 +1,4 @@
-"""Where a stream's tuples come from, as a text that stands in plans, offsets, checkpoints and errors: it has no secret."""
+"""Where a stream's tuples come from: a text that stands in plans, checkpoints and errors, so it has no secret."""
 
 from __future__ import annotations
 
