@@ -265,6 +265,9 @@ def _exchange(plan: Plan, reading: Mapping[str, str]) -> Iterator[str]:
         yield f"  source      {name} {value}"
     if plan.foreign:
         yield "  lateness    judged by the watermark at each batch's start, because DataFrames have no order"
+        for name, columns in zip(plan.bound.names, plan.order_by, strict=False):
+            told = ", ".join(columns) if columns else "a hash of the row, equal rows have the same"
+            yield f"  numbers     {name}: {told}"
     else:
         has_parts = any(stream.partition_kind for stream in plan.bound.join.streams)
         whose = "each partition's" if has_parts else "each stream's"

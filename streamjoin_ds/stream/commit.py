@@ -36,6 +36,7 @@ from streamjoin_ds.source.offset import DelayFacts
 from streamjoin_ds.stream.backlog_log import BacklogLog
 from streamjoin_ds.stream.delay_log import DelayLog
 from streamjoin_ds.stream.key_log import KeyLog
+from streamjoin_ds.stream.read_rows import tell_read_rows
 from streamjoin_ds.stream.reject_log import RejectLog
 from streamjoin_ds.stream.silence import (
     PartitionClock,
@@ -160,12 +161,15 @@ class BatchCommit:
         idle = tuple(plan.bound.names[stream] for stream in of_cell["idle"])
         largest_us = {row["stream"]: row["largest_ts"] for row in ledger}
         read = {row["stream"]: row["read"] for row in ledger}
+        query_id = of_cell["query_id"]
+        if not plan.foreign:  # of DataFrames Spark counts the rows itself
+            tell_read_rows(frame, query_id, sum(read.values()))
         held = holder(plan.bound.join.streams, largest_us, read, idle, _partitions(plan, batch_id, ends))
         punctuation_us = plan.bound.punctuation_us(watermark_us)
         committer, maintenance = committer_for(plan)
         outcome = committer.commit(
             batch_id,
-            next(iter(facts.values()))["query_id"],
+            query_id,
             files,
             punctuation_us=punctuation_us,
             watermark_us=watermark_us,

@@ -29,24 +29,25 @@ from streamjoin_ds.checkpoint.lock import driving
 from streamjoin_ds.checkpoint.table_note import note_table
 from streamjoin_ds.errors import ArgumentError, ColumnError, LayoutError
 from streamjoin_ds.exchange import pack_frame
-from streamjoin_ds.plan import AskedLayout, Plan
+from streamjoin_ds.plan import AskedLayout, Load, Plan
 from streamjoin_ds.sink.tables import TableSet
 from streamjoin_ds.source.table_version import versions_from
 from streamjoin_ds.source.tables.table_versions import tables_folder
 from streamjoin_ds.spark.session import note_join
-from streamjoin_ds.spec import Join, bind
+from streamjoin_ds.spec import BoundJoin, Join, bind
 from streamjoin_ds.spec.columns import names_hint
 from streamjoin_ds.stream.commit import committer_for, forget_committer
 from streamjoin_ds.stream.frame_tables import kept_tables, table_frames
 from streamjoin_ds.stream.frames import check_frames, over_frames, packed_frame
-from streamjoin_ds.stream.query import cells_of, check_table_blocks, first_layout, query_over, ways_of
+from streamjoin_ds.stream.known_rates import KnownRates, known_rates
+from streamjoin_ds.stream.query import cells_of, check_table_blocks, first_layout, planned, query_over, ways_of
 from streamjoin_ds.stream.query_options import QueryOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-__all__ = ["OrderBy", "start_over_frames"]
+__all__ = ["OrderBy", "planned_over_frames", "start_over_frames"]
 
 OrderBy: TypeAlias = str | Sequence[str] | Mapping[str, str | Sequence[str]]
 
@@ -99,6 +100,35 @@ def start_over_frames(
     lock.hold_while(query)
     note_join()
     return query
+
+
+def planned_over_frames(
+    join: Join,
+    frames: Mapping[str, DataFrame],
+    order_by: OrderBy | None,
+    options: QueryOptions,
+    rates: Mapping[str, float] | None,
+) -> tuple[Plan, KnownRates]:
+    """Return the plan that a new checkpoint would get, for `explain`, and the rates that it is by.
+
+    Only the frames' columns are looked at, so static frames are as good as streaming ones.
+    """
+    beside = table_frames(join, frames)
+    given = {name: frame for name, frame in frames.items() if name not in beside}
+    _check_options(join, options)
+    check_frames(join, given)
+    numbered = _order_by(join, given, order_by)
+    over = over_frames(join, given)
+    if order_by is not None:  # without it the same plan is that of dataframe(), which tells equal rows apart
+        _check_selves(over, numbered)
+    bound = _bound(over, {**given, **beside})
+    _asked_layout(bound, options)
+    known = known_rates(bound, rates)
+    plan = planned(
+        bound, Load.of_join(bound, known.per_s), layout=options.layout, cells=options.cells, exchange="packed",
+        execution=options.execution, durable=options.durable,
+    )  # fmt: skip
+    return replace(plan, foreign=True, order_by=numbered), known
 
 
 def _given(plan: Plan, checkpoint: Place, beside: Mapping[str, DataFrame], *, is_driven: bool) -> Plan:
@@ -200,20 +230,14 @@ def _plan(
     checkpoint: Place,
     options: QueryOptions,
 ) -> Plan:
-    from pyspark.sql.pandas.types import to_arrow_schema
-
     from streamjoin_ds.spark.worker_check import check_workers
 
-    bound = bind(join, {name: to_arrow_schema(frame.schema, timezone="UTC") for name, frame in frames.items()})
+    bound = _bound(join, frames)
     identity = CheckpointIdentity.load(checkpoint)
     if identity is not None:
         identity.check(bound, order_by)
     check_execution(bound, options.execution)
-    asked = AskedLayout.parse(options.layout, len(bound.names))
-    if asked.kind == "ranges":
-        msg = "a join over DataFrames has no layouts of ranges: its layout does not change"
-        raise LayoutError(msg, name="layout", hint="use auto, grid or group counts, or sources of this package")
-    asked.check(bound)
+    asked = _asked_layout(bound, options)
     check_workers(spark)  # before anything is written
     if identity is None:
         layout = asked.grid or first_layout(bound, cells_of(spark, options, None, bound), "grid")
@@ -237,6 +261,21 @@ def _plan(
         costs=measured_costs(bound, options.execution, state_root),
         order_by=order_by,
     )
+
+
+def _bound(join: Join, frames: Mapping[str, DataFrame]) -> BoundJoin:
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    return bind(join, {name: to_arrow_schema(frame.schema, timezone="UTC") for name, frame in frames.items()})
+
+
+def _asked_layout(bound: BoundJoin, options: QueryOptions) -> AskedLayout:
+    asked = AskedLayout.parse(options.layout, len(bound.names))
+    if asked.kind == "ranges":
+        msg = "a join over DataFrames has no layouts of ranges: its layout does not change"
+        raise LayoutError(msg, name="layout", hint="use auto, grid or group counts, or sources of this package")
+    asked.check(bound)
+    return asked
 
 
 def _check_kept(identity: CheckpointIdentity, asked: AskedLayout, options: QueryOptions) -> None:

@@ -1,7 +1,7 @@
 """Metrics of a join in Spark's own progress: ``observedMetrics`` of a `StreamingQueryProgress`, and of its listeners.
 
-Spark counts the rows that it moves itself. Those of this query stand for blocks, so its ``numInputRows`` says how many
-blocks there were for cells, and not how many records were read.
+``numInputRows`` of the same progress is the sum of what was read too; `streamjoin_ds.stream.read_rows` says how, and
+where it is not.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ READER_OPTIONS = {
     "max_block_rows": "most tuples of one block of the exchange (262144)",
 }
 STREAM_OPTIONS = {
-    "path": "a file, a folder, /folder/*.extension, or a Delta table",
+    "path": "a file, a folder or /folder/*.extension, here or s3://bucket/..., a Delta table, or kafka://broker/topic",
     "generator": "instead of path: gen:band2d?side=r&rate=1000",
     "time": "column of the event time (ts)",
     "time_unit": "unit of event times that are integers: s, ms, us or ns (us)",

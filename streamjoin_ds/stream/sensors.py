@@ -33,11 +33,14 @@ class SensorsDataSource(DataSource):
     Options
     -------
     path, or generator
-        A file, a folder, ``/folder/*.csv.gz``, or a Delta table; a generator such as
+        A file, a folder or ``/folder/*.csv.gz``, here or in an object store (``s3://bucket/folder``), a Delta table, or
+        a topic (``kafka://broker:9092/topic?format=json``); a generator such as
         ``gen:band2d?side=r&rate=5117&rows=1000000``.
-    time, time_unit, format, delimiter, columns, delay, on_bad_file, partition_by
+    time, time_unit, format, delimiter, columns, delay
         Options of the stream; see `streamjoin_ds.spec.Stream`. `columns` is its `schema` as JSON,
         ``{"ts": "timestamp[us, tz=UTC]"}``. `delay` is not used outside a join.
+    on_bad_file, partition_by, sub_folders, file_order, finished_after
+        Options of a folder; see `streamjoin_ds.spec.Stream`.
     on_change, startingVersion, startingTimestamp
         Options of a Delta table; see `streamjoin_ds.spec.Stream`.
     broken_rows

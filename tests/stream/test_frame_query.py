@@ -14,6 +14,8 @@ from deltalake import DeltaTable
 from pyspark.errors import StreamingQueryException
 
 from streamjoin_ds import Stream, StreamJoin, band, equal
+from streamjoin_ds.blocks.place import place_of
+from streamjoin_ds.checkpoint.identity import CheckpointIdentity
 from streamjoin_ds.checkpoint.inspection import inspected, leftovers
 from streamjoin_ds.checkpoint.repair import repaired
 from streamjoin_ds.errors import (
@@ -262,12 +264,39 @@ def test_what_is_refused(spark: SparkSession, tmp_path: Path) -> None:
         with pytest.raises(kind) as caught:
             start(join(), **options)
         assert caught.value.name == name  # type: ignore[attr-defined]
+        if "max_rows_per_batch" not in options and name != "l":
+            with pytest.raises(kind) as caught:
+                join().explain(**{"frames": given, **options})
+            assert caught.value.name == name  # type: ignore[attr-defined]
     idle = [Stream("l", time_unit="s", idle_timeout="1m"), Stream("r", time_unit="s")]
     sourced = [Stream("l", tmp_path / "in" / "l", time_unit="s"), Stream("r", time_unit="s")]
     for streams, name in ((idle, "idle_timeout"), (sourced, "l")):
-        with pytest.raises(ArgumentError) as caught:
-            start(StreamJoin(streams, on=band("l.x", "r.x", 1), window="10s"))
-        assert caught.value.name == name
+        for ask in (start, lambda of: of.explain(frames=given)):
+            with pytest.raises(ArgumentError) as caught:
+                ask(StreamJoin(streams, on=band("l.x", "r.x", 1), window="10s"))
+            assert caught.value.name == name
     with pytest.raises(WindowError):
         start(StreamJoin([Stream("l"), Stream("r")], on=band("l.x", "r.x", 1), window="last 10"))
     assert not (tmp_path / "c").exists()
+
+
+def test_the_plan_over_frames_is_that_of_the_start(spark: SparkSession, tmp_path: Path) -> None:
+    write(tmp_path / "in", {name: made(name, 1, 10) for name in ("l", "r")})
+    moving = frames(spark, tmp_path / "in")
+    still = {name: spark.read.schema(DDL).json(str(tmp_path / "in" / name)) for name in ("l", "r")}
+    options: dict[str, Any] = {"cells": 6, "order_by": {"l": ("part", "off")}, "durable": False}
+    text = join().explain(frames=moving, rates={"l": 1, "r": 1000}, **options)
+    assert text == join().explain(frames=still, rates={"l": 1, "r": 1000}, **options)
+    for line in (
+        "layout      1x6 = 6 cells",
+        "packed inline",
+        "watermark at each batch's start",
+        "numbers     l: part, off",
+        "numbers     r: a hash of the row",
+        "r 1,000/s (as given)",
+    ):
+        assert line in text
+    run(spark, tmp_path, **options)
+    identity = CheckpointIdentity.load(place_of(str(tmp_path / "c")))
+    assert identity is not None
+    assert f"fingerprint {identity.bound.fingerprint}" in text

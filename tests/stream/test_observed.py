@@ -5,16 +5,21 @@ from __future__ import annotations
 import json
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from deltalake import DeltaTable
+from pyspark.errors import StreamingQueryException
 
 from streamjoin_ds import Stream, StreamJoin, band
+from streamjoin_ds.sink.commit import Committer
 from streamjoin_ds.stream.observed import OBSERVED, OBSERVED_METRICS
+from streamjoin_ds.stream.read_rows import tell_read_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
 pytestmark = pytest.mark.spark
 
@@ -42,6 +47,11 @@ def test_progress_says_what_the_tables_say(spark: SparkSession, tmp_path: Path) 
         of_batch = [line for line in ledger if line["batch_id"] == batch]
         for column, metric in COUNTS.items():
             assert row[metric] == sum(line[column] for line in of_batch), (batch, metric)
+    read = {batch: sum(line["read"] for line in ledger if line["batch_id"] == batch) for batch in seen}
+    assert sum(read.values()) == 401
+    assert {entry.batchId: entry.numInputRows for entry in query.recentProgress} == read
+    assert {entry.batchId: entry.sources[0].numInputRows for entry in query.recentProgress} == read
+    assert all(entry.processedRowsPerSecond > 0 for entry in query.recentProgress)
     assert sum(row["late_rows"] for row in seen.values()) > 0
     assert sum(row["rejected_rows"] for row in seen.values()) == 1
     metrics = DeltaTable(f"{tmp_path / 'm'}_metrics").to_pyarrow_table().to_pylist()
@@ -60,3 +70,47 @@ def test_progress_says_what_the_tables_say(spark: SparkSession, tmp_path: Path) 
         largest.timestamp() - 2
     )
     assert last["watermark_lag_s"] == 2.0
+
+
+def test_input_rows_over_a_replay_and_restarts(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark's count is of records: in a batch that is done again, and after a restart."""
+    whole = Committer.commit
+
+    def commit(self: Committer, batch: int, *arguments: Any, **options: Any) -> Any:
+        outcome = whole(self, batch, *arguments, **options)
+        if batch == 1 and outcome.committed:
+            raise OSError(5, "the driver dies after its commit")
+        return outcome
+
+    def write(file: int) -> None:
+        for stream in ("l", "r"):
+            (tmp_path / stream).mkdir(exist_ok=True)
+            rows = [{"ts": 1_704_067_200 + 100 * file + n, "x": n % 7} for n in range(100)]
+            (tmp_path / stream / f"{file}.json").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    def run() -> StreamingQuery:
+        streams = [Stream(name, tmp_path / name, time_unit="s") for name in ("l", "r")]
+        join = StreamJoin(streams, on=band("l.x", "r.x", 0), window="5s")
+        return join.start(
+            spark, tmp_path / "m", tmp_path / "c", available_now=True, max_rows_per_batch=80, cells=3, layout="1x3"
+        )
+
+    def read(query: StreamingQuery) -> list[tuple[int, int]]:
+        query.awaitTermination()
+        return [(entry.batchId, entry.numInputRows) for entry in query.recentProgress]
+
+    monkeypatch.setattr(Committer, "commit", commit)
+    write(0)
+    with pytest.raises(StreamingQueryException):
+        run().awaitTermination()
+    assert read(run()) == [(1, 80), (2, 40)]
+    write(1)
+    assert read(run()) == [(3, 80), (4, 80), (5, 40)]
+
+
+def test_a_spark_without_the_private_names_keeps_its_number() -> None:
+    """Spark Connect's frames have no Java twin, and another version may lack what lies behind it."""
+    assert not tell_read_rows(SimpleNamespace(), "id", 5)  # type: ignore[arg-type]
+    assert not tell_read_rows(SimpleNamespace(_jdf=SimpleNamespace()), "id", 5)  # type: ignore[arg-type]
