@@ -70,6 +70,7 @@ def explain(
     origins: Sequence[str] = (),
     reading: Mapping[str, str] | None = None,
     keys: KeyHint | None = None,
+    unanswered: Mapping[str, str] | None = None,
 ) -> str:
     """Return the plan as text, one fact a line. It never shows a source's path.
 
@@ -84,6 +85,8 @@ def explain(
         The source's options, after their checks.
     keys : KeyHint, optional
         A sample of the keys that the inputs begin with, by which ranges and a grid are compared.
+    unanswered : mapping of str to str, optional
+        By stream the code of the error that its source gave when it was asked for a rate.
     """
     return "\n".join(
         (
@@ -91,6 +94,10 @@ def explain(
             *_join(plan.bound),
             "Grid",
             *_grid(plan, load or Load.of_join(plan.bound, [1.0] * len(plan.bound.names)), origins),
+            *(
+                f"  unanswered  the source of {name}: {code}; a start fails so"
+                for name, code in (unanswered or {}).items()
+            ),
             *_by_keys(plan, keys),
             "Exchange",
             *_exchange(plan, reading or {}),

@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from streamjoin_ds.errors import StreamJoinError
+from streamjoin_ds.errors import (
+    KafkaAccessError,
+    KafkaTopicError,
+    KafkaUnreachableError,
+    StoreAccessError,
+    StoreUnreachableError,
+    StreamJoinError,
+)
 from streamjoin_ds.source.feeds import open_feed
 from streamjoin_ds.spec import Stream
 
-__all__ = ["sampled_rate"]
+__all__ = ["UNANSWERED", "sampled_rate"]
+
+# Why a source says nothing at all: it cannot be reached, or refuses.
+UNANSWERED = (KafkaUnreachableError, KafkaAccessError, KafkaTopicError, StoreUnreachableError, StoreAccessError)
 
 # Records that are looked at: enough for the proportions of two streams, and read in some milliseconds.
 _SAMPLE_ROWS = 20_000
@@ -31,10 +41,17 @@ def sampled_rate(stream: Stream, schema: pa.Schema) -> float | None:
     float or None
         None where the input has fewer than 100 records, or no time passes between them, or they cannot be read. The
         join's own reader reports why an input cannot be read.
+
+    Raises
+    ------
+    KafkaUnreachableError, KafkaAccessError, KafkaTopicError, StoreUnreachableError, StoreAccessError
+        The source does not answer, or refuses to.
     """
     try:
         feed = open_feed(stream, schema)
         frontier = feed.frontier(feed.initial(), _SAMPLE_ROWS)
+    except UNANSWERED:
+        raise
     except (StreamJoinError, OSError, pa.ArrowException):
         return None
     first_us, last_us = frontier.first_time(), frontier.last_time()

@@ -348,8 +348,9 @@ class StreamJoin(Join):
         load = Load.of_join(bound, known.per_s)
         plan = planned(bound, load, layout=layout, cells=cells, exchange=exchange, execution=execution, durable=durable)
         attributes = attributes_of(bound) if plan.layout_kind != "grid" and plan.cells > 1 else []
-        keys = sampled_keys(bound, attributes, plan.cells) if attributes else None
-        return explain(plan, load, known.origins if known.are_known else (), reading, keys)
+        keys = sampled_keys(bound, attributes, plan.cells) if attributes and not known.unanswered else None
+        unanswered = {name: error.code for name, error in known.unanswered.items()}
+        return explain(plan, load, known.origins if known.are_known else (), reading, keys, unanswered)
 
 
 def _check_numbering(order_by: OrderBy | None) -> None:

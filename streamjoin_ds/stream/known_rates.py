@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from streamjoin_ds.errors import ArgumentError
-from streamjoin_ds.source.sampled_rate import sampled_rate
-from streamjoin_ds.spec import BoundJoin
+import pyarrow as pa
+
+from streamjoin_ds.errors import ArgumentError, StreamJoinError
+from streamjoin_ds.source.sampled_rate import UNANSWERED, sampled_rate
+from streamjoin_ds.spec import BoundJoin, Stream
 from streamjoin_ds.spec.rate import checked_rate
 
 __all__ = ["KnownRates", "known_rates"]
@@ -26,10 +28,13 @@ class KnownRates:
         Tuples a second; all 1 where nothing is known of any stream.
     origins : tuple of str
         For each stream "said", "found" or "unknown". An unknown rate is taken as the mean of the others.
+    unanswered : mapping of str to StreamJoinError
+        The first stream whose source does not answer, or refuses to, and why; empty where all answer.
     """
 
     per_s: tuple[float, ...]
     origins: tuple[str, ...]
+    unanswered: Mapping[str, StreamJoinError] = field(default_factory=dict)
 
     @property
     def are_known(self) -> bool:
@@ -58,9 +63,9 @@ def known_rates(bound: BoundJoin, given: Mapping[str, float] | None = None) -> K
             msg = f"a rate is given for {name}, which is not a stream of the join"
             raise ArgumentError(msg, name="rates", hint=f"its streams are {', '.join(bound.names)}")
     said = [checked_rate(given.get(stream.name, stream.rate), stream.name) for stream in bound.join.streams]
-    # The input is read only for streams whose rate is not said: its files may be large, or far away.
+    unanswered: dict[str, StreamJoinError] = {}
     found = [
-        rate if rate is not None or stream.source is None else sampled_rate(stream, schema)
+        rate if rate is not None or stream.source is None else _found(stream, schema, unanswered)
         for rate, stream, schema in zip(said, bound.join.streams, bound.schemas, strict=False)
     ]
     origins = tuple(
@@ -69,10 +74,25 @@ def known_rates(bound: BoundJoin, given: Mapping[str, float] | None = None) -> K
     )
     known = [rate for rate in found if rate is not None]
     if not known:
-        return KnownRates((1.0,) * len(found), origins)
+        return KnownRates((1.0,) * len(found), origins, unanswered)
     mean = sum(known) / len(known)
     rates = [mean if rate is None else rate for rate in found]
-    return KnownRates(tuple(rates if "said" in origins else _smoothed(rates)), origins)
+    return KnownRates(tuple(rates if "said" in origins else _smoothed(rates)), origins, unanswered)
+
+
+def _found(stream: Stream, schema: pa.Schema, unanswered: dict[str, StreamJoinError]) -> float | None:
+    """Return the rate at which a stream's input begins; None where it cannot be told. Note why a source is silent.
+
+    The input is read only for streams whose rate is not said: its files may be large, or far away. After one source
+    that does not answer no other is asked: each may take as long.
+    """
+    if unanswered:
+        return None
+    try:
+        return sampled_rate(stream, schema)
+    except UNANSWERED as error:
+        unanswered[stream.name] = error
+        return None
 
 
 def _smoothed(rates: Sequence[float]) -> list[float]:

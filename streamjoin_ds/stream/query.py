@@ -317,6 +317,8 @@ def first_layout(bound: BoundJoin, cells: int, kind: str, load: Load | None = No
     if load is not None:
         return choose_layout(cells, load)
     rates = known_rates(bound)
+    for error in rates.unanswered.values():  # the join could not begin either: say so before Spark runs
+        raise error
     layout = choose_layout(cells, Load.of_join(bound, rates.per_s))
     told = zip(bound.names, rates.per_s, rates.origins, strict=True)
     _log.info("layout %s, chosen for %s", layout, ", ".join(f"{name} {rate:g}/s ({how})" for name, rate, how in told))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
 
 from streamjoin_ds import Generator, JoinEngine, Stream, StreamJoin, band
-from streamjoin_ds.errors import ArgumentError
+from streamjoin_ds.errors import ArgumentError, KafkaUnreachableError
 from streamjoin_ds.spec import BoundJoin, bind
 from streamjoin_ds.stream.bound_sources import bound_join
 from streamjoin_ds.stream.known_rates import known_rates
+from streamjoin_ds.stream.query import first_layout
 
 SCHEMA = {"ts": "timestamp[us]", "x": "double"}
 
@@ -90,3 +92,21 @@ def test_where_no_layout_is_chosen_a_rate_is_refused() -> None:
     with pytest.raises(ArgumentError, match="has a rate") as caught:
         JoinEngine(StreamJoin(streams, on=band("r.x", "s.x", 1), window="1s"))
     assert caught.value.name == "rate"
+
+
+def test_a_source_that_does_not_answer_is_told_and_no_other_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def silent(stream: Stream, schema: pa.Schema) -> float:
+        asked.append(stream.name)
+        msg = "no broker answers"
+        raise KafkaUnreachableError(msg, name="t", hint="start it")
+
+    monkeypatch.setattr("streamjoin_ds.stream.known_rates.sampled_rate", silent)
+    join = join_of(generated("r", 1000), generated("s", 1000))
+    known = known_rates(bound_join(join))
+    assert ([*known.unanswered], asked, known.are_known) == (["r"], ["r"], False)
+    assert "unanswered  the source of r: KAFKA_UNREACHABLE; a start fails so" in join.explain(cells=2)
+    assert "unanswered" not in join.explain(cells=2, rates={"r": 1, "s": 2})
+    with pytest.raises(KafkaUnreachableError):
+        first_layout(bound_join(join), 2, "grid")
