@@ -38,7 +38,7 @@ JOIN = "j1"
 Result = tuple[float, int, int, int]  # r_x, r_seq, s_seq, seconds
 
 
-def commit(path: Path, results: Sequence[Result], punctuation_s: int | None, batch: int) -> None:
+def commit(path: Path | str, results: Sequence[Result], punctuation_s: int | None, batch: int) -> None:
     """Commit results and a punctuation as a join does."""
     columns = zip(*[(x, r, s, START_US + t * 1_000_000, batch) for x, r, s, t in results], strict=True)
     arrays = [pa.array(values, one.type) for values, one in zip(columns, RESULTS, strict=True)] if results else None
@@ -46,7 +46,7 @@ def commit(path: Path, results: Sequence[Result], punctuation_s: int | None, bat
     transactions = [Transaction(f"streamjoin/{JOIN}", batch)]
     if punctuation_s is not None:
         transactions.append(Transaction(f"streamjoin/{JOIN}#punctuation", START_US + punctuation_s * 1_000_000))
-    if not (path / "_delta_log").exists():
+    if not (path / "_delta_log").exists() if isinstance(path, Path) else batch == 0:
         identity = {"streamjoin.joinId": JOIN}
         DeltaTable.create(str(path), RESULTS, configuration=identity, raise_if_key_not_exists=False)
     properties = CommitProperties(app_transactions=transactions)
@@ -59,7 +59,7 @@ def ordered(results: Sequence[Result], before_s: int) -> list[tuple[Any, ...]]:
     return [(ts, seq, x, r, s) for seq, (ts, r, s, x) in enumerate(found)]
 
 
-def read_on(path: Path, start: Any, size: int) -> tuple[Any, list[tuple[Any, ...]]]:
+def read_on(path: Path | str, start: Any, size: int) -> tuple[Any, list[tuple[Any, ...]]]:
     """Return where reading ends, and the tuples without their batches, each batch by feeds of its own."""
     found, at = [], start
     while True:

@@ -13,6 +13,7 @@ from streamjoin_ds.errors import FileFormatError, FileMissingError, StoreUnreach
 from streamjoin_ds.source.infer import infer_schema
 from streamjoin_ds.spec import Stream
 from tests.source.delta.tables import append, feed, optimize, read_all, rows, steps
+from tests.source.delta.test_results_feed import SOME, commit, ordered, read_on
 from tests.source.feeds import expected, tuples
 from tests.support.s3 import BUCKET, S3, needs_s3
 
@@ -48,6 +49,15 @@ def test_a_log_with_a_checkpoint(s3: S3) -> None:
     DeltaTable(path).create_checkpoint()
     append(path, rows(2, 8))
     assert read_all(path, 3) == expected(rows(10))
+
+
+def test_results_of_a_join_are_the_next_ones_input(s3: S3) -> None:
+    path = place("results")
+    commit(path, SOME[:4], 5, 0)
+    at, found = read_on(path, feed(path, time="event_time").initial(), 2)
+    commit(path, SOME[4:], 10, 1)
+    _, more = read_on(path, at, 2)
+    assert [*found, *more] == ordered(SOME, 10)
 
 
 def test_what_is_no_table_and_what_is_gone(s3: S3) -> None:
