@@ -11,6 +11,7 @@
     time                 times of day, only compared             microseconds
     boolean, string,     as they are                           as they are; text and bytes compare byte by byte
     binary
+    list or struct       of one type, only equal or not        bytes (`nested_values`)
 
 - ``+ - *``, ``%``, ``abs`` and unary minus of numbers are exact and never overflow. An expression that could need more
   than 76 digits (a product of four 64-bit columns) is refused when it is bound.
@@ -36,7 +37,18 @@ from streamjoin_ds.spec.columns import NANOSECONDS
 from streamjoin_ds.spec.event_time import DAY_US
 from streamjoin_ds.spec.expression import COMPARISONS, Call, Expression, Literal
 from streamjoin_ds.spec.functions import FUNCTIONS, signed
-from streamjoin_ds.spec.node import EXACT, MOST_DIGITS, TIMES, Typed, common_digits, is_null, refuse, refuse_size
+from streamjoin_ds.spec.nested_values import is_nested, shape_text
+from streamjoin_ds.spec.node import (
+    EXACT,
+    MOST_DIGITS,
+    NESTED,
+    TIMES,
+    Typed,
+    common_digits,
+    is_null,
+    refuse,
+    refuse_size,
+)
 from streamjoin_ds.spec.predicate import Column
 
 __all__ = ["EXACT", "Typed", "typed_condition", "typed_value"]
@@ -125,8 +137,8 @@ def _column(column: Column, kind: pa.DataType) -> Typed:
         "string": types.is_string,
         "binary": types.is_binary,
     }
-    family = next((family for family, is_of in plain.items() if is_of(kind)), "list or struct")
-    return Typed("column", family, column=column)
+    family = next((family for family, is_of in plain.items() if is_of(kind)), NESTED)
+    return Typed("column", family, column=column, shape=shape_text(kind) if is_nested(kind) else "")
 
 
 def _literal(literal: Literal) -> Typed:
@@ -164,13 +176,14 @@ def _comparison(expression: Call, args: tuple[Typed, ...], families: list[str]) 
             "interval": "write INTERVAL 5 SECONDS for a duration",
         }
         hint = next((text for family, text in hints.items() if family in families), "cast one of them in the input")
+        hint = "compare a list or struct with another one of the same type" if NESTED in families else hint
         refuse(expression, f"compares {left} with {right}", hint)
-    if left == "list or struct" or (left == "boolean" and expression.op not in ("=", "<>", "same")):
-        refuse(
-            expression,
-            f"compares {left} values by '{expression.op}'",
-            "compare booleans with = or <>, and no lists or structs",
-        )
+    if left in (NESTED, "boolean") and expression.op not in ("=", "<>", "same"):
+        hint = "compare booleans, lists and structs with =, <> or IS [NOT] DISTINCT FROM"
+        refuse(expression, f"compares {left} values by '{expression.op}'", hint)
+    if args[0].shape != args[1].shape:
+        hint = "both sides need the same types inside: cast one of them in the input"
+        refuse(expression, f"compares {args[0].shape} with {args[1].shape}", hint)
     if left in EXACT:
         common_digits(expression, args)
     return Typed(expression.op, "boolean", args)
