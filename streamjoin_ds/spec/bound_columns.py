@@ -76,7 +76,9 @@ def check_nested_times(join: JoinParts, schemas: Mapping[str, pa.Schema], column
     kind = _given_type(join, schemas, column)
     if is_nested(kind) and has_fine_times(kind):
         msg = f"'{column}' has the type {type_text(kind)}; times in nanoseconds inside it cannot be compared"
-        raise ColumnError(msg, name=str(column), hint="cast them to microseconds in the input, or compare other columns")
+        raise ColumnError(
+            msg, name=str(column), hint="cast them to microseconds in the input, or compare other columns"
+        )
 
 
 def _is_time(join: JoinParts, column: Column) -> bool:

@@ -10,9 +10,20 @@ from streamjoin_ds.errors import PredicateError
 from streamjoin_ds.spec.expression import Call, Expression, columns_of
 from streamjoin_ds.spec.predicate import Column
 
-__all__ = ["EXACT", "MOST_DIGITS", "NESTED", "TIMES", "Typed", "common", "common_digits", "is_null", "refuse", "refuse_size"]
+__all__ = [
+    "EXACT",
+    "MOST_DIGITS",
+    "NESTED",
+    "TIMES",
+    "Typed",
+    "common",
+    "common_digits",
+    "is_null",
+    "refuse",
+    "refuse_size",
+]
 
-NESTED = "list or struct"
+NESTED = "list or struct"  # the family of values that are only equal or not
 EXACT = ("number", "timestamp", "date", "interval", "time")
 TIMES = ("timestamp", "date")
 MOST_DIGITS = 76  # most digits of an exact number: those of decimal256

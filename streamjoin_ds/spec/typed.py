@@ -8,7 +8,7 @@
     float                float32, float64                      float64
     timestamp, date,     timestamps, dates; differences of     microseconds, exact, of any size; of columns of
     interval             two of them, durations, INTERVALs       nanoseconds with three decimal places (`Typed.scale`)
-    time                 times of day, only compared             microseconds
+    time                 times of day; of two the difference     the same
     boolean, string,     as they are                           as they are; text and bytes compare byte by byte
     binary
     list or struct       of one type, only equal or not        bytes (`nested_values`)
@@ -128,9 +128,10 @@ def _column(column: Column, kind: pa.DataType) -> Typed:
     if types.is_date(kind):
         return Typed("column", "date", magnitude=DAY_US << 31, column=column)
     if types.is_duration(kind):
-        return Typed("column", "interval", magnitude=1 << 63, column=column)
+        return Typed("column", "interval", magnitude=1 << 63, scale=3 if kind.unit == "ns" else 0, column=column)
     if types.is_time(kind):
-        return Typed("column", "time", magnitude=DAY_US, column=column)
+        scale = 3 if kind.unit == "ns" else 0
+        return Typed("column", "time", magnitude=DAY_US * 10**scale, scale=scale, column=column)
     plain = {
         "float": types.is_floating,
         "boolean": types.is_boolean,
@@ -196,7 +197,7 @@ def _arithmetic(expression: Call, args: tuple[Typed, ...], families: list[str]) 
         return Typed(op, "float", args)
     if numbers:
         return _exact(expression, "number", args)
-    if op == "-" and left in TIMES and right in TIMES:
+    if op == "-" and ((left in TIMES and right in TIMES) or left == right == "time"):
         return _exact(expression, "interval", args)
     if op in ("+", "-") and right == "interval" and left in (*TIMES, "interval"):
         return _exact(expression, "interval" if left == "interval" else "timestamp", args)

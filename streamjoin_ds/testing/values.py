@@ -126,7 +126,8 @@ def plain_value(value: Any) -> Any:
     if isinstance(value, (list, dict)):
         return tuple(map(_inside, value.values() if isinstance(value, dict) else value))
     if isinstance(value, timedelta):
-        return Fraction(value // timedelta(microseconds=1))
+        whole = (value.days * 86_400 + value.seconds) * 1_000_000 + value.microseconds
+        return whole + Fraction(getattr(value, "nanoseconds", 0), 1000)  # pandas' durations have nanoseconds
     if isinstance(value, time):
         return Fraction(((value.hour * 60 + value.minute) * 60 + value.second) * 1_000_000 + value.microsecond)
     if isinstance(value, date):  # a datetime is a date, too

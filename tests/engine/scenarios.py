@@ -100,15 +100,20 @@ DOMAINS = {
         ((0, 0), (-1, 1), (0, 2**62)),
     ),
     "duration": Domain(
-        {pa.duration("us"): [n * _US for n in (*range(-3, 4), 10**15)], pa.duration("s"): [0 * _US, 10**6 * _US]},
+        {
+            pa.duration("us"): [n * _US for n in (*range(-3, 4), 10**15)],
+            pa.duration("s"): [0 * _US, 10**6 * _US],
+            pa.duration("ns"): [pd.Timedelta(n, "ns") for n in (-2000, -1001, -1000, -1, 0, 0, 1, 999, 1000, 2000)],
+        },
         ((0, 0), (-_US, _US), (0 * _US, 300 * _YEARS)),
     ),
     "time of day": Domain(
         {
             pa.time64("us"): [time(0), time(0, 0, 1), time(0, 0, 1, 1), time(23, 59, 59, 999_999)],
             pa.time32("s"): [time(0), time(0, 0, 1), time(12)],
+            pa.time64("ns"): [time(0), time(0, 0, 1), time(0, 0, 1, 1), time(23, 59, 59, 999_999)],
         },
-        ((0, 0),),
+        ((0, 0), (-_US, _US), (timedelta(seconds=-1), timedelta(hours=12))),
     ),
     "mixed": Domain(
         {
@@ -169,7 +174,7 @@ FINDING = {
     "struct": _EQUALITIES,
     "unsigned": (*_INTERVALS, "abs({lp} - {rp}) <= {rq}", "{lp} - 1 <= {rp}"),
     "duration": (*_INTERVALS[:3], "abs({lp} - {rp}) <= {lq}", "{lp} + {lq} < {rp}", "{lp} IS NOT DISTINCT FROM {rp}"),
-    "time of day": (*_INTERVALS[:3], "{lp} IS NOT DISTINCT FROM {rp}"),
+    "time of day": (*_INTERVALS[:3], "{lp} IS NOT DISTINCT FROM {rp}", "abs({lp} - {rp}) <= {lp} - {lq}"),
     "mixed": (*_INTERVALS, "abs({lp} - {rp}) <= {rq}", "2 * {lp} - {rp} <= 0.5 AND {rp} - 2 * {lp} < {lq}"),
     "decimal": (*_INTERVALS, "abs({lp} - {rp}) <= {rq}", "abs({lp} - {rp}) <= 0.05 * {rp}"),
 }
