@@ -18,6 +18,7 @@ an array was cut or chunked, nor on the kind of list. They are made of whole arr
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["encoded", "has_fine_times", "is_list", "is_nested", "shape_text", "type_text"]
+__all__ = ["encoded", "has_fine_times", "is_list", "is_nested", "shape_text", "type_text", "with_leaves"]
 
 _VALUES_AT_ONCE = pa.large_binary()  # 64-bit offsets: the bytes are more than the values
 _LENGTH = np.dtype("<u4")
@@ -78,6 +79,26 @@ def encoded(values: pa.Array) -> pa.Array:
     """
     found = _bytes_of(values)
     return pc.if_else(values.is_valid(), found, pa.scalar(None, found.type)) if values.null_count else found
+
+
+def with_leaves(
+    values: pa.Array, kind: pa.DataType, change: Callable[[pa.Array, pa.DataType], pa.Array]
+) -> pa.Array:
+    """Return values of a type, whose innermost ones come of others by `change`, which is given those and their type.
+
+    `values` have the lists and structs of `kind`; lists become plain ones.
+    """
+    missing = values.is_null() if values.null_count else None
+    if is_list(kind):
+        lengths = np.where(_valid(values), pc.list_value_length(values).fill_null(0).to_numpy(zero_copy_only=False), 0)
+        offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32))
+        items = with_leaves(values.flatten(), kind.value_type, change)
+        return pa.ListArray.from_arrays(offsets, items, type=kind, mask=missing)
+    if pa.types.is_struct(kind):
+        children = zip(values.flatten(), kind, strict=True)
+        made = [with_leaves(child, field.type, change) for child, field in children]
+        return pa.StructArray.from_arrays(made, fields=list(kind), mask=missing)
+    return change(values, kind)
 
 
 def _bytes_of(values: pa.Array) -> pa.Array:

@@ -12,6 +12,8 @@ import pyarrow.json as arrow_json
 
 from streamjoin_ds.source.event_time import timestamps
 from streamjoin_ds.source.files.lines import Lines
+from streamjoin_ds.spec.conforming import holds_times
+from streamjoin_ds.spec.nested_values import with_leaves
 
 __all__ = ["JsonLines", "check_nulls"]
 
@@ -62,10 +64,9 @@ class JsonLines:
             if table is None:
                 raise
         for number, column in enumerate(self._schema):
-            if column.name != self._time and pa.types.is_timestamp(column.type):
-                table = table.set_column(number, column.name, timestamps(table.column(number), column.type))
-            elif column.name != self._time and pa.types.is_date32(column.type):
-                table = table.set_column(number, column.name, table.column(number).cast(pa.date32()))
+            if column.name != self._time and holds_times(column.type):
+                values = with_leaves(table.column(number).combine_chunks(), column.type, _from_text)
+                table = table.set_column(number, column.name, values)
         return self._exact(table)
 
     def reason(self, line: bytes) -> tuple[str, str]:
@@ -108,8 +109,7 @@ class JsonLines:
     def _read_type(self, column: pa.Field) -> pa.DataType:
         if column.name == self._time:
             return self._time_type
-        # JSON has no dates or timestamps. They are texts, which Arrow's reader does not convert.
-        return pa.string() if pa.types.is_timestamp(column.type) or pa.types.is_date32(column.type) else column.type
+        return _with_texts(column.type)
 
     def _read(self, data: bytes) -> pa.Table:
         schema = pa.schema([pa.field(f.name, self._read_type(f)) for f in self._schema])
@@ -141,6 +141,22 @@ class JsonLines:
             return table
         texts = pc.replace_substring_regex(table.column(place).cast(pa.string()), _WHOLE, r"\1")
         return table.set_column(place, self._time, texts)
+
+
+def _with_texts(kind: pa.DataType) -> pa.DataType:
+    """Return a type with texts for timestamps and dates: JSON has none, and Arrow's reader does not convert them all."""
+    types = pa.types
+    if types.is_list(kind):
+        return pa.list_(_with_texts(kind.value_type))
+    if types.is_struct(kind):
+        return pa.struct([pa.field(field.name, _with_texts(field.type)) for field in kind])
+    return pa.string() if types.is_timestamp(kind) or types.is_date32(kind) else kind
+
+
+def _from_text(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    if pa.types.is_timestamp(kind):
+        return timestamps(pa.chunked_array([values]), kind)
+    return values.cast(kind)  # a date, or what is no text
 
 
 def check_nulls(data: bytes) -> None:
