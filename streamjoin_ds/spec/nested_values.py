@@ -81,9 +81,7 @@ def encoded(values: pa.Array) -> pa.Array:
     return pc.if_else(values.is_valid(), found, pa.scalar(None, found.type)) if values.null_count else found
 
 
-def with_leaves(
-    values: pa.Array, kind: pa.DataType, change: Callable[[pa.Array, pa.DataType], pa.Array]
-) -> pa.Array:
+def with_leaves(values: pa.Array, kind: pa.DataType, change: Callable[[pa.Array, pa.DataType], pa.Array]) -> pa.Array:
     """Return values of a type, whose innermost ones come of others by `change`, which is given those and their type.
 
     `values` have the lists and structs of `kind`; lists become plain ones.
