@@ -15,7 +15,7 @@ from streamjoin_ds.source.files.lines import Lines
 from streamjoin_ds.spec.conforming import holds_times
 from streamjoin_ds.spec.nested_values import with_leaves
 
-__all__ = ["JsonLines", "check_nulls"]
+__all__ = ["JsonLines", "check_nulls", "from_texts", "with_texts"]
 
 
 # Types of the time column, in the order in which they are tried. A number with a point is read as an exact decimal, so
@@ -65,8 +65,7 @@ class JsonLines:
                 raise
         for number, column in enumerate(self._schema):
             if column.name != self._time and holds_times(column.type):
-                values = with_leaves(table.column(number).combine_chunks(), column.type, _from_text)
-                table = table.set_column(number, column.name, values)
+                table = table.set_column(number, column.name, from_texts(table.column(number), column.type))
         return self._exact(table)
 
     def reason(self, line: bytes) -> tuple[str, str]:
@@ -109,7 +108,7 @@ class JsonLines:
     def _read_type(self, column: pa.Field) -> pa.DataType:
         if column.name == self._time:
             return self._time_type
-        return _with_texts(column.type)
+        return with_texts(column.type)
 
     def _read(self, data: bytes) -> pa.Table:
         schema = pa.schema([pa.field(f.name, self._read_type(f)) for f in self._schema])
@@ -143,14 +142,25 @@ class JsonLines:
         return table.set_column(place, self._time, texts)
 
 
-def _with_texts(kind: pa.DataType) -> pa.DataType:
-    """Return a type with texts for timestamps and dates: JSON has none, and Arrow's reader does not convert them all."""
+def with_texts(kind: pa.DataType) -> pa.DataType:
+    """Return a type with texts for timestamps and dates: JSON has none, and Arrow's reader converts few."""
     types = pa.types
     if types.is_list(kind):
-        return pa.list_(_with_texts(kind.value_type))
+        return pa.list_(with_texts(kind.value_type))
     if types.is_struct(kind):
-        return pa.struct([pa.field(field.name, _with_texts(field.type)) for field in kind])
+        return pa.struct([pa.field(field.name, with_texts(field.type)) for field in kind])
     return pa.string() if types.is_timestamp(kind) or types.is_date32(kind) else kind
+
+
+def from_texts(column: pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
+    """Return the values of a type of a column that was read as `with_texts` of it.
+
+    Raises
+    ------
+    pyarrow.ArrowInvalid
+        A text is no timestamp, or no date.
+    """
+    return with_leaves(column.combine_chunks(), kind, _from_text)
 
 
 def _from_text(values: pa.Array, kind: pa.DataType) -> pa.Array:
