@@ -242,6 +242,10 @@ def _storable(kind: pa.DataType) -> bool:
         return bool(kind.unit == "us" and kind.tz in ("UTC", None))
     if pa.types.is_list(kind):
         return _storable(kind.value_type)
+    if pa.types.is_struct(kind):
+        names = [field.name.lower() for field in kind]
+        are_named = len(set(names)) == len(names) and all(name and not _FORBIDDEN.search(name) for name in names)
+        return bool(names) and are_named and all(_storable(field.type) for field in kind)
     return any(test(kind) for test in _TYPES)
 
 
@@ -272,5 +276,6 @@ def check_match_schema(schema: pa.Schema) -> None:
             raise ColumnError(
                 message,
                 name=column.name,
-                hint="boolean, int8 to int64, float, double, string, binary, date32, timestamp[us, UTC] or decimal128",
+                hint="boolean, int8 to int64, float, double, string, binary, date32, timestamp[us, UTC] or decimal128, "
+                "or lists and structs of these, whose fields have names that Delta takes",
             )

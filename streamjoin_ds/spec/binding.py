@@ -57,7 +57,8 @@ def bind(join: JoinParts, schemas: Mapping[str, pa.Schema]) -> BoundJoin:
         if left != predicate.left:
             predicate = Band(left, right, negated(predicate.hi), negated(predicate.lo))
         if is_decided(*types):
-            asked.append(band_condition(predicate, of_times=pa.types.is_duration(types[0])))
+            is_of_times = pa.types.is_duration(types[0]) or pa.types.is_time(types[0])
+            asked.append(band_condition(predicate, of_times=is_of_times))
             continue
         kind, lo, hi = exact_bounds(*types, predicate)
         if kind in ("hash", "near"):

@@ -10,6 +10,7 @@
     decimal, one scale              int          scaled int64; others as conditions, which find by limits
     boolean, =                      int          0 or 1
     string or binary, =             hash         64-bit hash finds, the values themselves decide
+    list or struct, =               hash         the same, of the bytes that stand for the value (`nested_values`)
     conditions on several streams   terms        decided on the combinations that were found (`evaluation`)
     what these say of where         limit        float64, mostly wider than the condition: to find (`finders`)
     conditions on one stream        filters      decided at the source

@@ -21,12 +21,20 @@ from streamjoin_ds.spec.columns import (
 from streamjoin_ds.spec.inside import nanoseconds_name
 from streamjoin_ds.spec.join_parts import JoinParts
 from streamjoin_ds.spec.nearest import RANK
+from streamjoin_ds.spec.nested_values import has_fine_times, is_nested, type_text
 from streamjoin_ds.spec.periodic_window import WINDOW_ID, PeriodicWindow
 from streamjoin_ds.spec.predicate import Column, renamed
 from streamjoin_ds.spec.selected import Calculated
 from streamjoin_ds.spec.stream import Stream
 
-__all__ = ["ResultColumn", "column_type", "column_type_compared", "result_columns", "travelling_columns"]
+__all__ = [
+    "ResultColumn",
+    "check_nested_times",
+    "column_type",
+    "column_type_compared",
+    "result_columns",
+    "travelling_columns",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +63,22 @@ def column_type_compared(join: JoinParts, schemas: Mapping[str, pa.Schema], colu
     unit = join.members[join.member_names.index(column.stream)].time_unit
     is_fine = kind.unit == "ns" if pa.types.is_timestamp(kind) else pa.types.is_integer(kind) and unit == "ns"
     return NANOSECONDS if is_fine else TIMESTAMP
+
+
+def check_nested_times(join: JoinParts, schemas: Mapping[str, pa.Schema], column: Column) -> None:
+    """Refuse a compared column of lists or structs with times in nanoseconds: these travel as microseconds.
+
+    Raises
+    ------
+    ColumnError
+        It is one; two different values would become equal.
+    """
+    kind = _given_type(join, schemas, column)
+    if is_nested(kind) and has_fine_times(kind):
+        msg = f"'{column}' has the type {type_text(kind)}; times in nanoseconds inside it cannot be compared"
+        raise ColumnError(
+            msg, name=str(column), hint="cast them to microseconds in the input, or compare other columns"
+        )
 
 
 def _is_time(join: JoinParts, column: Column) -> bool:

@@ -102,8 +102,8 @@ def result_type(kind: pa.DataType, name: str) -> pa.DataType:
 def carried_type(kind: pa.DataType, name: str) -> pa.DataType:
     """Return the type that a column has inside this package: its `result_type`, or one that no Delta table has.
 
-    These are uint64, and durations and times of day in microseconds. `JoinEngine` carries and compares them; where
-    there are tables, the plan refuses them.
+    These are uint64, and durations and times of day in microseconds, or in nanoseconds where the column has these.
+    `JoinEngine` carries and compares them; where there are tables, the plan refuses them.
 
     Raises
     ------
@@ -115,10 +115,10 @@ def carried_type(kind: pa.DataType, name: str) -> pa.DataType:
         return carried_type(kind.value_type, name)
     if types.is_uint64(kind):
         return kind
-    if types.is_duration(kind) and kind.unit != "ns":
-        return pa.duration("us")
-    if types.is_time(kind) and kind.unit != "ns":
-        return pa.time64("us")
+    if types.is_duration(kind):
+        return pa.duration("ns" if kind.unit == "ns" else "us")
+    if types.is_time(kind):
+        return pa.time64("ns" if kind.unit == "ns" else "us")
     return result_type(kind, name)
 
 

@@ -28,7 +28,8 @@ from streamjoin_ds.spec.exact_values import (
 )
 from streamjoin_ds.spec.functions import CALCULATED
 from streamjoin_ds.spec.functions.nearby import within
-from streamjoin_ds.spec.node import EXACT, Typed, is_null
+from streamjoin_ds.spec.nested_values import encoded
+from streamjoin_ds.spec.node import EXACT, NESTED, Typed, is_null
 from streamjoin_ds.spec.predicate import Column
 
 __all__ = ["Rows", "float_values", "holds"]
@@ -104,11 +105,13 @@ class Rows:
     def __init__(self, count: int, column: Callable[[Column], pa.Array]) -> None:
         self.count = count
         self._column = column
+        self._nested: dict[Column, pa.Array] = {}
 
     def value(self, node: Typed) -> Values:
         """Return the node's values.
 
-        Floats are float64. Exact families are decimal256, or int64 that hold the value times 10**scale.
+        Floats are float64. Exact families are decimal256, or int64 that hold the value times 10**scale. Lists and
+        structs are bytes.
         """
         if node.op == "column":
             return self._of_column(node)
@@ -121,7 +124,9 @@ class Rows:
         if node.op == "not":
             return pc.invert(self.value(node.args[0]))
         if node.op == "is_null":
-            return pc.is_null(self.value(node.args[0]))
+            inner = node.args[0]
+            is_plain = inner.family == NESTED and inner.column is not None
+            return pc.is_null(self._column(inner.column) if is_plain else self.value(inner))  # type: ignore[arg-type]
         if node.op == "same":
             return self._same(node)
         if node.op in ("<", "<=") and node.args[0].op == "distance_m" and node.args[1].op == "literal":
@@ -145,6 +150,10 @@ class Rows:
         if node.family == "number":
             is_wide = pa.types.is_decimal(values.type) or pa.types.is_uint64(values.type)
             return values.cast(pa.decimal256(node.digits, node.scale) if is_wide else pa.int64())
+        if node.shape:
+            if node.column not in self._nested:
+                self._nested[node.column] = encoded(values)
+            return self._nested[node.column]
         return values
 
     def _compared(self, node: Typed) -> Values:

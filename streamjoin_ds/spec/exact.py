@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from streamjoin_ds.errors import PredicateError
 from streamjoin_ds.spec.columns import NANOSECONDS
+from streamjoin_ds.spec.nested_values import is_nested, shape_text, type_text
 from streamjoin_ds.spec.predicate import Band, Bound
 
 __all__ = ["exact_bounds", "is_decided"]
@@ -84,10 +85,16 @@ def exact_bounds(left: pa.DataType, right: pa.DataType, predicate: Band) -> tupl
         return "int", 0, 0
     if predicate.is_equality and (all(map(types.is_string, both)) or all(map(types.is_binary, both))):
         return "hash", 0, 0
+    if predicate.is_equality and all(map(is_nested, both)) and shape_text(left) == shape_text(right):
+        return "hash", 0, 0
+    texts = (type_text(left), type_text(right))
+    if all(map(is_nested, both)) and shape_text(left) != shape_text(right):
+        hint = "both sides need the same types inside: cast one of them in the input"
+        _refuse(predicate, f"compares {texts[0]} with {texts[1]}", hint)
     if left != right or predicate.is_equality:
-        _refuse(predicate, f"compares {left} with {right}", "cast one of the columns in the input")
-    why = f"subtracts {left} values, which have no difference"
-    _refuse(predicate, why, "bands are for numbers, dates and timestamps; strings and booleans can only be equal")
+        _refuse(predicate, f"compares {texts[0]} with {texts[1]}", "cast one of the columns in the input")
+    hint = "bands are for numbers, dates and timestamps; strings, booleans, lists and structs can only be equal"
+    _refuse(predicate, f"subtracts {texts[0]} values, which have no difference", hint)
 
 
 def _nanoseconds(both: tuple[pa.DataType, pa.DataType], lo: Fraction, hi: Fraction) -> tuple[str, int, int]:

@@ -32,6 +32,7 @@ from streamjoin_ds.spec.evaluation import float_values
 from streamjoin_ds.spec.finder import NO_FINDERS, BandFinder, Bound, Finders, IntervalFinder, TimeFinder
 from streamjoin_ds.spec.functions.globe import LONGITUDE, limits_of, reach_of
 from streamjoin_ds.spec.limit import EPSILON, TINY, Limit, Part
+from streamjoin_ds.spec.node import NESTED
 from streamjoin_ds.spec.plain_comparison import are_alike, is_exact, limit_of, plain_limits
 from streamjoin_ds.spec.predicate import Column
 from streamjoin_ds.spec.terms import Term
@@ -155,7 +156,7 @@ class _Solver:
         """Add what IS NOT DISTINCT FROM implies; of decimals nothing, as equal ones may be other float64."""
         sides = []
         for node in condition.args:
-            is_plain = node.op == "column" and node.family in ("string", "binary", "boolean")
+            is_plain = node.op == "column" and node.family in ("string", "binary", "boolean", NESTED)
             is_number = node.family == "float" or (node.family in _NUMBERS and not node.scale)
             streams = self._streams_of(node)
             if len(streams) != 1 or not (is_plain or is_number):

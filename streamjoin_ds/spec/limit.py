@@ -19,6 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streamjoin_ds.spec.evaluation import float_values
+from streamjoin_ds.spec.nested_values import encoded
 from streamjoin_ds.spec.predicate import Column
 from streamjoin_ds.spec.typed import Typed
 
@@ -28,6 +29,7 @@ Float64: TypeAlias = npt.NDArray[np.float64]
 
 EPSILON = 2.0**-52  # twice the relative error of one float64 operation
 _LARGEST = sys.float_info.max
+_BYTES_AT_ONCE = 1 << 20  # that are hashed together: some arrays of 8 bytes for each of them
 _MISSING = 1.5e308  # stands for null and NaN where these can meet
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)  # odd, with bits all over: 2^64 by the golden ratio
 TINY = 1e-150  # more than the root of what a square may lose where it underflows
@@ -131,6 +133,9 @@ def _equal_values(node: Typed | Limit, rows: int, column: Callable[[Column], pa.
     if node.family in ("string", "binary"):
         assert node.column is not None
         return _hashes(column(node.column))
+    if node.shape:
+        assert node.column is not None
+        return _hashes(encoded(column(node.column)))
     if node.family == "boolean":
         assert node.column is not None
         values = column(node.column).cast(pa.float64()).to_numpy(zero_copy_only=False)
@@ -145,7 +150,10 @@ def _hashes(texts: pa.Array) -> Float64:
     count = len(texts)
     offsets = np.zeros(count + 1, np.int64)
     if count:
-        offsets[:] = np.frombuffer(ends, np.int32, count + 1, texts.offset * 4)
+        dtype = np.dtype(np.int64 if pa.types.is_large_binary(texts.type) else np.int32)
+        offsets[:] = np.frombuffer(ends, dtype, count + 1, texts.offset * dtype.itemsize)
+    if count > 1 and offsets[-1] - offsets[0] > _BYTES_AT_ONCE:
+        return np.concatenate([_hashes(texts[: count // 2]), _hashes(texts[count // 2 :])])
     items = np.empty(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)[offsets[0] : offsets[-1]]
     lengths = np.diff(offsets)
     starts = offsets[:-1] - offsets[0]

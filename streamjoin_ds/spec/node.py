@@ -10,8 +10,20 @@ from streamjoin_ds.errors import PredicateError
 from streamjoin_ds.spec.expression import Call, Expression, columns_of
 from streamjoin_ds.spec.predicate import Column
 
-__all__ = ["EXACT", "MOST_DIGITS", "TIMES", "Typed", "common", "common_digits", "is_null", "refuse", "refuse_size"]
+__all__ = [
+    "EXACT",
+    "MOST_DIGITS",
+    "NESTED",
+    "TIMES",
+    "Typed",
+    "common",
+    "common_digits",
+    "is_null",
+    "refuse",
+    "refuse_size",
+]
 
+NESTED = "list or struct"  # the family of values that are only equal or not
 EXACT = ("number", "timestamp", "date", "interval", "time")
 TIMES = ("timestamp", "date")
 MOST_DIGITS = 76  # most digits of an exact number: those of decimal256
@@ -35,6 +47,8 @@ class Typed:
         The column of the operator "column".
     value : bool, int, float or str
         The value of a literal; an exact one as the whole number ``value * 10**scale``.
+    shape : str
+        Of a column of lists or structs: the type that those must have with which it is compared (`shape_text`).
     """
 
     op: str
@@ -44,6 +58,7 @@ class Typed:
     scale: int = 0
     column: Column | None = None
     value: bool | int | float | str = False
+    shape: str = ""
 
     @property
     def digits(self) -> int:
@@ -89,7 +104,9 @@ def common(expression: Call, args: tuple[Typed, ...], values: Sequence[Typed]) -
     if families <= {"number", "float"} and "float" in families:
         return Typed(expression.op, "float", args)
     family = "timestamp" if families == set(TIMES) else known[0].family
-    if (len(families) > 1 and families != set(TIMES)) or "list or struct" in families:
+    if families == {NESTED}:
+        refuse(expression, "chooses among lists or structs", "compare their columns with = or IS [NOT] DISTINCT FROM")
+    if len(families) > 1 and families != set(TIMES):
         hint = "write CAST(... AS ...), so that they have one type"
         refuse(expression, f"gives values of several types: {', '.join(sorted(families))}", hint)
     if family not in EXACT:

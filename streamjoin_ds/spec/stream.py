@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from streamjoin_ds.errors import ArgumentError, ColumnError
+from streamjoin_ds.spec.arrow_types import arrow_type
 from streamjoin_ds.spec.columns import names_hint
 from streamjoin_ds.spec.duration import Duration, duration_text, duration_us
 from streamjoin_ds.spec.expression import Call, Expression, Literal, expression_facts, expression_from, streams_of
@@ -413,18 +414,6 @@ def _field(column: object, kind: object, name: str) -> pa.Field:
         return pa.field(column, arrow_type(kind) if isinstance(kind, str) else kind)
     except (ValueError, KeyError, TypeError):
         msg = f"the schema of stream {name} gives column '{column}' an unknown type"
-        hint = "an Arrow type, such as int64, double, string or timestamp[us, tz=UTC]; or pass a pyarrow.Schema"
+        hint = "an Arrow type, such as int64, double, string, timestamp[us, tz=UTC], list<int32> or "
+        hint += "struct<x: int32, y: string>; or pass a pyarrow.Schema"
         raise ColumnError(msg, name=str(column), hint=hint) from None
-
-
-def arrow_type(text: str) -> pa.DataType:
-    """Return the Arrow type that ``str(type)`` printed: also timestamps and decimals, but no nested types."""
-    text = text.strip()
-    if text.startswith("timestamp[") and text.endswith("]"):
-        unit, _, zone = text[len("timestamp[") : -1].partition(",")
-        return pa.timestamp(unit.strip(), tz=zone.strip().removeprefix("tz=").strip() or None)
-    prefix, _, digits = text.partition("(")
-    if prefix in ("decimal", "decimal128") and digits.endswith(")"):
-        precision, scale = (int(part) for part in digits[:-1].split(","))
-        return pa.decimal128(precision, scale)
-    return pa.type_for_alias({"timestamp": "timestamp[us]", "float": "float32"}.get(text, text))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from decimal import Decimal
@@ -12,9 +12,10 @@ from typing import NoReturn
 import pyarrow as pa
 
 from streamjoin_ds.errors import PredicateError
-from streamjoin_ds.spec.bound_columns import column_type_compared
+from streamjoin_ds.spec.bound_columns import check_nested_times, column_type_compared
 from streamjoin_ds.spec.evaluation import holds
 from streamjoin_ds.spec.expression import (
+    COMPARISONS,
     Call,
     Expression,
     Literal,
@@ -72,6 +73,15 @@ def band_condition(predicate: Band, *, of_times: bool) -> Expression:
     return Call("between", (Call("-", (predicate.left, predicate.right)), *ends))
 
 
+def _compared_alone(expression: Expression) -> Iterator[Column]:
+    """Give the columns that are a side of a comparison."""
+    if isinstance(expression, Call):
+        for argument in expression.args:
+            if isinstance(argument, Column) and expression.op in (*COMPARISONS, "same"):
+                yield argument
+            yield from _compared_alone(argument)
+
+
 def constant_truth(part: Expression) -> bool:
     """Return whether a condition without columns is TRUE."""
 
@@ -93,6 +103,8 @@ def terms_of(join: JoinParts, schemas: Mapping[str, pa.Schema], asked: Sequence[
     for expression in asked:
         for part in conjuncts(normalised(expression)):
             columns = columns_of(part)
+            for column in _compared_alone(part):
+                check_nested_times(join, schemas, column)
             if not columns:
                 if constant_truth(part):
                     continue

@@ -8,9 +8,10 @@
     float                float32, float64                      float64
     timestamp, date,     timestamps, dates; differences of     microseconds, exact, of any size; of columns of
     interval             two of them, durations, INTERVALs       nanoseconds with three decimal places (`Typed.scale`)
-    time                 times of day, only compared             microseconds
+    time                 times of day; of two the difference     the same
     boolean, string,     as they are                           as they are; text and bytes compare byte by byte
     binary
+    list or struct       of one type, only equal or not        bytes (`nested_values`)
 
 - ``+ - *``, ``%``, ``abs`` and unary minus of numbers are exact and never overflow. An expression that could need more
   than 76 digits (a product of four 64-bit columns) is refused when it is bound.
@@ -36,7 +37,18 @@ from streamjoin_ds.spec.columns import NANOSECONDS
 from streamjoin_ds.spec.event_time import DAY_US
 from streamjoin_ds.spec.expression import COMPARISONS, Call, Expression, Literal
 from streamjoin_ds.spec.functions import FUNCTIONS, signed
-from streamjoin_ds.spec.node import EXACT, MOST_DIGITS, TIMES, Typed, common_digits, is_null, refuse, refuse_size
+from streamjoin_ds.spec.nested_values import is_nested, shape_text
+from streamjoin_ds.spec.node import (
+    EXACT,
+    MOST_DIGITS,
+    NESTED,
+    TIMES,
+    Typed,
+    common_digits,
+    is_null,
+    refuse,
+    refuse_size,
+)
 from streamjoin_ds.spec.predicate import Column
 
 __all__ = ["EXACT", "Typed", "typed_condition", "typed_value"]
@@ -116,17 +128,18 @@ def _column(column: Column, kind: pa.DataType) -> Typed:
     if types.is_date(kind):
         return Typed("column", "date", magnitude=DAY_US << 31, column=column)
     if types.is_duration(kind):
-        return Typed("column", "interval", magnitude=1 << 63, column=column)
+        return Typed("column", "interval", magnitude=1 << 63, scale=3 if kind.unit == "ns" else 0, column=column)
     if types.is_time(kind):
-        return Typed("column", "time", magnitude=DAY_US, column=column)
+        scale = 3 if kind.unit == "ns" else 0
+        return Typed("column", "time", magnitude=DAY_US * 10**scale, scale=scale, column=column)
     plain = {
         "float": types.is_floating,
         "boolean": types.is_boolean,
         "string": types.is_string,
         "binary": types.is_binary,
     }
-    family = next((family for family, is_of in plain.items() if is_of(kind)), "list or struct")
-    return Typed("column", family, column=column)
+    family = next((family for family, is_of in plain.items() if is_of(kind)), NESTED)
+    return Typed("column", family, column=column, shape=shape_text(kind) if is_nested(kind) else "")
 
 
 def _literal(literal: Literal) -> Typed:
@@ -164,13 +177,14 @@ def _comparison(expression: Call, args: tuple[Typed, ...], families: list[str]) 
             "interval": "write INTERVAL 5 SECONDS for a duration",
         }
         hint = next((text for family, text in hints.items() if family in families), "cast one of them in the input")
+        hint = "compare a list or struct with another one of the same type" if NESTED in families else hint
         refuse(expression, f"compares {left} with {right}", hint)
-    if left == "list or struct" or (left == "boolean" and expression.op not in ("=", "<>", "same")):
-        refuse(
-            expression,
-            f"compares {left} values by '{expression.op}'",
-            "compare booleans with = or <>, and no lists or structs",
-        )
+    if left in (NESTED, "boolean") and expression.op not in ("=", "<>", "same"):
+        hint = "compare booleans, lists and structs with =, <> or IS [NOT] DISTINCT FROM"
+        refuse(expression, f"compares {left} values by '{expression.op}'", hint)
+    if args[0].shape != args[1].shape:
+        hint = "both sides need the same types inside: cast one of them in the input"
+        refuse(expression, f"compares {args[0].shape} with {args[1].shape}", hint)
     if left in EXACT:
         common_digits(expression, args)
     return Typed(expression.op, "boolean", args)
@@ -183,7 +197,7 @@ def _arithmetic(expression: Call, args: tuple[Typed, ...], families: list[str]) 
         return Typed(op, "float", args)
     if numbers:
         return _exact(expression, "number", args)
-    if op == "-" and left in TIMES and right in TIMES:
+    if op == "-" and ((left in TIMES and right in TIMES) or left == right == "time"):
         return _exact(expression, "interval", args)
     if op in ("+", "-") and right == "interval" and left in (*TIMES, "interval"):
         return _exact(expression, "interval" if left == "interval" else "timestamp", args)

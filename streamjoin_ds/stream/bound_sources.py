@@ -12,6 +12,8 @@ from streamjoin_ds.blocks.location import is_local
 from streamjoin_ds.checkpoint.identity import CheckpointIdentity
 from streamjoin_ds.errors import ArgumentError, FileFormatError, FileMissingError
 from streamjoin_ds.source.delta.tables import with_table_format
+from streamjoin_ds.source.files.csv_lines import check_csv_types
+from streamjoin_ds.source.files.file_format import format_of
 from streamjoin_ds.source.infer import infer_schema
 from streamjoin_ds.source.tables.table_versions import table_schema
 from streamjoin_ds.spec import BoundJoin, Join, bind
@@ -26,6 +28,8 @@ def bound_join(join: Join) -> BoundJoin:
     ------
     ArgumentError
         A stream has no source.
+    ColumnError
+        As for `bind`; or a column of a CSV file has a type that no field of it holds.
     """
     for stream in join.streams:
         if stream.source is None:
@@ -37,7 +41,11 @@ def bound_join(join: Join) -> BoundJoin:
             )
     join = _with_table_formats(join)
     schemas = {stream.name: infer_schema(stream) for stream in join.streams}
-    return bind(join, schemas | {table.name: table_schema(table) for table in join.tables})
+    bound = bind(join, schemas | {table.name: table_schema(table) for table in join.tables})
+    for member, schema in zip(join.members, bound.read_schemas, strict=True):
+        if isinstance(member.source, str) and format_of(member.source, member.format) == "csv":
+            check_csv_types(schema, member.name)
+    return bound
 
 
 def _with_table_formats(join: Join) -> Join:

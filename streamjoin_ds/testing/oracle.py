@@ -231,7 +231,7 @@ def band_holds(join: Join, predicate: Band, rows: Mapping[str, Row]) -> bool:
     left, right = (column_value(join, column, rows[column.stream]) for column in (predicate.left, predicate.right))
     if left is None or right is None:
         return False
-    if isinstance(left, (str, bytes, bool)):
+    if isinstance(left, (str, bytes, bool, tuple)):
         return bool(left == right)
     lo, hi = predicate.lo, predicate.hi
     if isinstance(left, float) or isinstance(right, float):

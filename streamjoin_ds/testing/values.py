@@ -113,10 +113,21 @@ def _computed(op: str, left: Any, right: Any) -> Any:
     return left + right if op == "+" else left - right if op == "-" else left * right
 
 
+def _inside(value: Any) -> Any:
+    plain = plain_value(value)
+    return "NaN" if isinstance(plain, float) and math.isnan(plain) else plain
+
+
 def plain_value(value: Any) -> Any:
-    """Return a value in the form in which it is computed: exact numbers and times as fractions."""
+    """Return a value in the form in which it is computed: exact numbers and times as fractions.
+
+    A list or struct becomes a tuple, in which null and NaN are equal to themselves.
+    """
+    if isinstance(value, (list, dict)):
+        return tuple(map(_inside, value.values() if isinstance(value, dict) else value))
     if isinstance(value, timedelta):
-        return Fraction(value // timedelta(microseconds=1))
+        whole = (value.days * 86_400 + value.seconds) * 1_000_000 + value.microseconds
+        return whole + Fraction(getattr(value, "nanoseconds", 0), 1000)  # pandas' durations have nanoseconds
     if isinstance(value, time):
         return Fraction(((value.hour * 60 + value.minute) * 60 + value.second) * 1_000_000 + value.microsecond)
     if isinstance(value, date):  # a datetime is a date, too

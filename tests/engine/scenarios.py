@@ -58,6 +58,15 @@ _HALVES = [n / 2 for n in range(-8, 9)]
 _FLOATS = [*_HALVES, *(n / 10 for n in range(-8, 9)), -0.0, math.inf, -math.inf, math.nan, 1e300, 5e-324, 0.1 + 0.2]
 _INT64 = [*_NUMBERS, *_NUMBERS, INT64_MIN, INT64_MIN + 1, INT64_MAX - 1, INT64_MAX]
 _CENTS = [Decimal(n).scaleb(-2) for n in (*_NUMBERS, 10**16 - 1, 1 - 10**16)]
+_LISTS = [[], [None], [0.0], [-0.0], [math.nan], [1.5], [1.5, None], [None, 1.5], [1.5, 1.5]]
+_STRUCT = pa.struct(
+    [("a", pa.int8()), ("b", pa.list_(pa.struct([("c", pa.string()), ("d", pa.timestamp("us", tz="UTC"))])))]
+)
+_STRUCTS = [
+    {"a": a, "b": b}
+    for a in (None, 1)
+    for b in (None, [], [None], [{"c": None, "d": None}], [{"c": "", "d": _EPOCH}], [{"c": "x", "d": _EPOCH}] * 2)
+]
 
 DOMAINS = {
     "float": Domain(
@@ -91,15 +100,20 @@ DOMAINS = {
         ((0, 0), (-1, 1), (0, 2**62)),
     ),
     "duration": Domain(
-        {pa.duration("us"): [n * _US for n in (*range(-3, 4), 10**15)], pa.duration("s"): [0 * _US, 10**6 * _US]},
+        {
+            pa.duration("us"): [n * _US for n in (*range(-3, 4), 10**15)],
+            pa.duration("s"): [0 * _US, 10**6 * _US],
+            pa.duration("ns"): [pd.Timedelta(n, "ns") for n in (-2000, -1001, -1000, -1, 0, 0, 1, 999, 1000, 2000)],
+        },
         ((0, 0), (-_US, _US), (0 * _US, 300 * _YEARS)),
     ),
     "time of day": Domain(
         {
             pa.time64("us"): [time(0), time(0, 0, 1), time(0, 0, 1, 1), time(23, 59, 59, 999_999)],
             pa.time32("s"): [time(0), time(0, 0, 1), time(12)],
+            pa.time64("ns"): [time(0), time(0, 0, 1), time(0, 0, 1, 1), time(23, 59, 59, 999_999)],
         },
-        ((0, 0),),
+        ((0, 0), (-_US, _US), (timedelta(seconds=-1), timedelta(hours=12))),
     ),
     "mixed": Domain(
         {
@@ -114,6 +128,8 @@ DOMAINS = {
     "bool": Domain({pa.bool_(): [False, True]}, ((0, 0),)),
     "string": Domain({pa.string(): ["", "a", "b", "\u00e4", "a" * 40]}, ((0, 0),)),
     "binary": Domain({pa.binary(): [b"", b"\0", b"\0\0", b"x"]}, ((0, 0),)),
+    "list": Domain({pa.list_(pa.float64()): _LISTS, pa.large_list(pa.float64()): _LISTS}, ((0, 0),)),
+    "struct": Domain({_STRUCT: _STRUCTS}, ((0, 0),)),
 }
 # Those of columns that a Delta table can hold.
 TABLE_DOMAINS = tuple(name for name in DOMAINS if name not in {"unsigned", "duration", "time of day"})
@@ -126,6 +142,10 @@ _INTERVALS = (
     "{lp} < {rp}",
     "{lp} = {rp} + ({rq} - {rq})",
     "{lp} IS NOT DISTINCT FROM {rp}",
+)
+_EQUALITIES = (
+    *("{lp} IS NOT DISTINCT FROM {rp}", "{lp} IS NOT DISTINCT FROM {rp} AND {lq} IS DISTINCT FROM {rq}"),
+    "{lp} = {rp} OR {lq} <> {rq}",
 )
 FINDING = {
     "float": (
@@ -148,11 +168,13 @@ FINDING = {
         "{l}.t < {r}.t AND {r}.t - INTERVAL 9 MICROSECONDS <= {l}.t",
     ),
     "date": (*_INTERVALS[:3], "{lp} IS NOT DISTINCT FROM {rp}"),
-    "string": ("{lp} IS NOT DISTINCT FROM {rp}", "{lp} IS NOT DISTINCT FROM {rp} AND {lq} IS DISTINCT FROM {rq}"),
+    "string": _EQUALITIES[:2],
     "bool": ("{lp} IS NOT DISTINCT FROM {rp}",),
+    "list": _EQUALITIES,
+    "struct": _EQUALITIES,
     "unsigned": (*_INTERVALS, "abs({lp} - {rp}) <= {rq}", "{lp} - 1 <= {rp}"),
     "duration": (*_INTERVALS[:3], "abs({lp} - {rp}) <= {lq}", "{lp} + {lq} < {rp}", "{lp} IS NOT DISTINCT FROM {rp}"),
-    "time of day": (*_INTERVALS[:3], "{lp} IS NOT DISTINCT FROM {rp}"),
+    "time of day": (*_INTERVALS[:3], "{lp} IS NOT DISTINCT FROM {rp}", "abs({lp} - {rp}) <= {lp} - {lq}"),
     "mixed": (*_INTERVALS, "abs({lp} - {rp}) <= {rq}", "2 * {lp} - {rp} <= 0.5 AND {rp} - 2 * {lp} < {lq}"),
     "decimal": (*_INTERVALS, "abs({lp} - {rp}) <= {rq}", "abs({lp} - {rp}) <= 0.05 * {rp}"),
 }
@@ -208,6 +230,7 @@ def scenarios(
             "unsigned",
             "duration",
             "time of day",
+            "list",
         )
         if comparable and draw(st.integers(0, 2)) == 2:
             predicates.append(not_equal(*columns))

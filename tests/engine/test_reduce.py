@@ -39,6 +39,7 @@ def aggregates_of(scenario: Scenario, chooser: random.Random) -> dict[str, str]:
     """Return aggregates over columns of both streams, each function that a column's type allows."""
     found = {"n": "count(*)", "dt": "avg(s1.t - s0.t)", "lag": "max(abs(s0.t - s1.t))"}
     columns = [(name, field) for name, table in scenario.tables.items() for field in table.schema]
+    ordered = [(name, field) for name, field in columns if not pa.types.is_nested(field.type)]
     for number in range(6):
         name, field = chooser.choice(columns)
         column, types = f"{name}.{field.name}", pa.types
@@ -50,7 +51,9 @@ def aggregates_of(scenario: Scenario, chooser: random.Random) -> dict[str, str]:
             functions += ["avg({})", "quantile({}, 0.5)"]
         if types.is_floating(field.type):
             functions += ["sum({} * 2)", "max(abs({}))", "sum({} / 3)"]
-        by = ".".join((lambda one: (one[0], one[1].name))(chooser.choice(columns)))
+        by = ".".join((lambda one: (one[0], one[1].name))(chooser.choice(ordered)))
+        if pa.types.is_nested(field.type):
+            functions = [one for one in functions if not one.startswith(("min", "max"))]
         found[f"a{number}"] = chooser.choice(functions).format(column, by=by)
         found[f"b{number}"] = f"arg_min({column}, {by})"
     return found
@@ -65,10 +68,10 @@ def counts_of(join: Join) -> dict[str, str]:
 
 def plain(value: Any) -> Any:
     """Return a value in the oracle's form; NaN equals itself."""
-    if isinstance(value, list):
-        return [plain(each) for each in value]
+    if isinstance(value, (list, tuple, dict)):
+        return [plain(each) for each in (value.values() if isinstance(value, dict) else value)]
     if isinstance(value, float):
-        return repr(value)
+        return repr(value) if value == value else "NaN"
     value = plain_value(value)
     return math.floor(value) if isinstance(value, Fraction) and value.denominator == 1 else value
 

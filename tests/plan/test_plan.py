@@ -155,7 +155,9 @@ def test_explain_says_by_what_a_condition_finds(on: str, told: str) -> None:
     assert "every combination" not in text
 
 
-@pytest.mark.parametrize("kind", [pa.uint64(), pa.duration("us"), pa.time64("us")], ids=str)
+@pytest.mark.parametrize(
+    "kind", [pa.uint64(), pa.duration("us"), pa.duration("ns"), pa.time64("us"), pa.time64("ns")], ids=str
+)
 @pytest.mark.parametrize("select", [["e.x"], ["e.ts"]])
 def test_what_no_table_holds_is_refused_where_there_are_tables(kind: pa.DataType, select: list[str]) -> None:
     """`JoinEngine` has such columns, whether they are selected or only compared."""

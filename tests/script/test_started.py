@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from datetime import datetime, timedelta, timezone
+from datetime import date, datetime, timedelta, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -168,3 +168,53 @@ def test_several_queries_run_over_streams_of_spark(spark: SparkSession, tmp_path
         spark.sql("DROP TABLE kept_r")
         for name in ("live_l", "live_r", "some_r", "f"):
             spark.catalog.dropTempView(name)
+
+
+@pytest.mark.parametrize("on", ["l.a = r.a", "l.s = r.s", "l.s <=> r.s", "l.a <> r.a OR NOT (l.s <=> r.s)"])
+def test_lists_and_structs_are_equal_where_sparks_are(spark: SparkSession, on: str) -> None:
+    nan = float("nan")
+    lists = [[0.0, nan], [-0.0, nan], [1.0, None], [None, 1.0], [], None, [nan]]
+    structs = [(1, ["x", None], 0.0), (1, None, -0.0), (None, [], nan), None, (1, ["x"], nan), (None, None, None)]
+    ddl = "ts TIMESTAMP, n INT, a ARRAY<DOUBLE>, s STRUCT<x: INT, y: ARRAY<STRING>, z: DOUBLE>"
+    given = [(START, n, lists[n % 7], structs[n % 6]) for n in range(14)]
+    for name in ("l", "r"):
+        spark.createDataFrame(given, ddl).createOrReplaceTempView(f"nested_{name}")
+    text = (
+        "SELECT l.n, r.n AS other, l.a, r.s FROM nested_l l JOIN nested_r r "
+        f"ON ({on}) AND l.ts BETWEEN r.ts - INTERVAL 1 SECONDS AND r.ts + INTERVAL 1 SECONDS"
+    )
+    (found,) = sql(spark, text)
+    expected = spark.sql(text)
+    assert expected.count() > 20
+    assert Counter(map(repr, map(tuple, found.collect()))) == Counter(map(repr, map(tuple, expected.collect())))  # type: ignore[union-attr]
+
+
+@pytest.mark.long
+def test_a_script_reads_lists_and_structs_of_json_lines(spark: SparkSession, tmp_path: Path) -> None:
+    for name in "lr":
+        (tmp_path / f"{name}.json").write_text(
+            "".join(
+                f'{{"ts": "2024-01-01T00:00:{n:02}Z", "n": {n}, "a": [{n % 3}, null], '
+                f'"s": {{"on": "2024-01-0{n % 2 + 1}", "xs": [{{"x": {n % 2}}}], "more": 1}}}}\n'
+                for n in range(20)
+            )
+        )
+    columns = "(ts TIMESTAMP, n INT, a ARRAY<INT>, s STRUCT<`on`: DATE, xs: ARRAY<STRUCT<x: INT>>>)"
+    streams = "".join(f"CREATE STREAM {name} {columns} WITH (source = '{tmp_path}/{name}.json'); " for name in "lr")
+    (query,) = sql(
+        spark,
+        f"{streams} SET available_now = true; "
+        f"INSERT INTO '{tmp_path}/out' WITH (checkpoint = '{tmp_path}/ckpt', cells = 2) "
+        "SELECT l.n, r.n AS other, l.a, r.s FROM l JOIN r ON l.a = r.a AND l.s = r.s "
+        "AND l.ts BETWEEN r.ts - INTERVAL 9 SECONDS AND r.ts + INTERVAL 9 SECONDS",
+    )
+    query.awaitTermination()  # type: ignore[union-attr]
+    table = scanned(DeltaTable(str(tmp_path / "out"))).to_table().to_pylist()
+    found = {(row["l_n"], row["other"]): row for row in table}
+    assert len(found) == len(table)
+    assert found.keys() == {(n, m) for n in range(20) for m in range(20) if (n - m) % 6 == 0 and abs(n - m) <= 9}
+    for (n, _), row in found.items():
+        assert row["l_a"] == [n % 3, None]
+        assert row["r_s"] == {"on": date(2024, 1, n % 2 + 1), "xs": [{"x": n % 2}]}
+    read = spark.read.format("delta").load(str(tmp_path / "out"))
+    assert read.where("r_s.xs[0].x = 1 AND l_a[0] = 2").count() == sum(n % 6 == 5 for n, _ in found)

@@ -65,7 +65,10 @@ def test_paths_that_name_no_table_are_refused(root):
         ("zone", pa.timestamp("us", "Europe/Zurich")),
         ("d", pa.dictionary(pa.int32(), pa.string())),
         ("l", pa.list_(pa.uint64())),
-        ("s", pa.struct([("a", pa.int64())])),
+        ("s", pa.struct([("a", pa.uint64())])),
+        ("none", pa.struct([])),
+        ("blank", pa.struct([("a b", pa.int64())])),
+        ("twice", pa.list_(pa.struct([("a", pa.int64()), ("A", pa.int64())]))),
     ],
 )
 def test_columns_that_delta_cannot_hold_are_refused(name, kind):
@@ -74,9 +77,10 @@ def test_columns_that_delta_cannot_hold_are_refused(name, kind):
     assert raised.value.name == name
 
 
-def test_lists_of_plain_values_are_held():
+def test_lists_and_structs_of_plain_values_are_held():
     for kind in (pa.int64(), pa.string(), pa.decimal128(9, 2), pa.timestamp("us", "UTC"), pa.list_(pa.float64())):
         check_match_schema(MATCH_SCHEMA.append(pa.field("l", pa.list_(kind))))
+        check_match_schema(MATCH_SCHEMA.append(pa.field("s", pa.struct([("a", kind), ("b", pa.list_(kind))]))))
 
 
 @pytest.mark.parametrize("name", ["event_time", "batch_id"])

@@ -181,8 +181,30 @@ def test_type_names() -> None:
         pa.timestamp("us", tz="UTC"),
         pa.decimal128(9, 3),
         pa.duration("ms"),
+        pa.time64("ns"),
+        pa.list_(pa.int32()),
+        pa.large_list(pa.timestamp("us", tz="+01:00")),
+        pa.list_(pa.field("item", pa.decimal128(9, 3), nullable=False)),
+        pa.list_(pa.float32(), 3),
+        pa.struct(
+            [("x", pa.int32()), pa.field("y z", pa.list_(pa.struct([("at", pa.timestamp("ns", tz="UTC"))])), False)]
+        ),
     ):
         assert arrow_type(str(kind)) == kind
+    assert arrow_type("list< struct<x:int32,y: list<string>> >") == pa.list_(
+        pa.struct([("x", pa.int32()), ("y", pa.list_(pa.string()))])
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["list<>", "list<int32", "struct<>", "struct<int32>", "struct<x: >", "list<" * 99 + ">" * 99, "list<x: y: int8>"],
+)
+def test_what_is_no_type_is_refused_by_the_columns_name(text: str) -> None:
+    with pytest.raises(ColumnError, match="unknown type") as caught:
+        Stream("e", schema={"ts": "int64", "x": text})
+    assert caught.value.name == "x"
+    assert "list<int32>" in str(caught.value.hint)
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from streamjoin_ds.checkpoint.given_tables import given_before, note_given
 from streamjoin_ds.errors import (
     ArgumentError,
     BlockMissingError,
+    ColumnError,
     FileFormatError,
     FileMissingError,
     OffsetError,
@@ -342,3 +343,23 @@ def test_deleted_rows_of_a_delta_table_are_in_no_version_after(tmp_path: Path) -
     assert source.newest(None) == "1"
     assert "z0-1" not in source.rows("1", ZONES)["zone"].to_pylist()
     assert source.rows("0", ZONES).num_rows == source.rows("1", ZONES).num_rows + 1
+
+
+def test_a_table_of_json_lines_has_lists_structs_and_dates_and_one_of_csv_has_none(tmp_path: Path) -> None:
+    place = pa.struct([("on", pa.date32()), ("xs", pa.list_(pa.int32()))])
+    columns = pa.schema([("ts", pa.timestamp("us", tz="UTC")), ("place", place), ("day", pa.date32())])
+    rows = [{"place": {"on": f"2024-01-0{n % 3 + 1}", "xs": [n % 2, None]}, "day": "2024-02-03"} for n in range(12)]
+    (tmp_path / "z.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows[:5]))
+    (tmp_path / "e.json").write_text("".join(f"{json.dumps({'ts': '2024-01-01T00:00:00Z', **row})}\n" for row in rows))
+
+    def join(kind: str) -> StreamJoin:
+        stream = Stream("e", str(tmp_path / "e.json"), schema=columns)
+        table = Table("z", str(tmp_path / f"z.{kind}"), schema=columns.remove(0))
+        return StreamJoin([stream], "e.place = z.place AND e.day = z.day", select=["e.place", "z.day"], tables=[table])
+
+    found = MicroBatches(bound_join(join("jsonl")), tmp_path, Layout.parse("2", 1), "packed", 5).run()
+    expected = [(n, m) for n, row in enumerate(rows) for m, other in enumerate(rows[:5]) if row == other]
+    assert sorted(zip(found["e_seq"].to_pylist(), found["z_seq"].to_pylist(), strict=True)) == expected
+    (tmp_path / "z.csv").write_text("place,day\n,2024-02-03\n")
+    with pytest.raises(ColumnError, match=r"'place' of z is struct<on: date32\[day\], xs: list<int32>>, which no CSV"):
+        bound_join(join("csv"))

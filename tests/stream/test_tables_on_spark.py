@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
@@ -17,7 +19,7 @@ from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.sink.commit import Committer
 from streamjoin_ds.sink.reader import scanned
 from streamjoin_ds.testing import oracle_table_join
-from tests.stream.test_tables import join_of, numbers, tuples, write_streams, write_version, zones
+from tests.stream.test_tables import START, join_of, numbers, tuples, write_streams, write_version, zones
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -152,3 +154,50 @@ def test_a_static_frame_beside_streaming_ones_and_beside_static_ones(spark: Spar
     ):
         with pytest.raises(ArgumentError, match=told):
             over_frames(**options).start(spark, tmp_path / "to", tmp_path / "c", frames=wrong)
+
+
+@pytest.mark.long
+def test_lists_and_structs_are_keys_between_streams_and_of_a_table(spark: SparkSession, tmp_path: Path) -> None:
+    """From JSON lines and Parquet through Spark's exchange, state and restart into a Delta table."""
+    place = pa.struct([("at", pa.list_(pa.int32())), ("since", pa.timestamp("us", tz="UTC"))])
+    columns = pa.schema([("ts", pa.timestamp("us", tz="UTC")), ("tags", pa.list_(pa.string())), ("place", place)])
+    since = START.isoformat()
+    rows: dict[str, list[dict[str, Any]]] = {
+        name: [
+            {
+                "ts": (START + timedelta(seconds=n * step % 41)).isoformat(),
+                "tags": [None, [], ["a"], ["a", None]][n * step % 4],
+                "place": None if n % 11 == 4 else {"at": [n * step % 3, None], "since": since if n % 2 else None},
+            }
+            for n in range(60)
+        ]
+        for name, step in (("e", 7), ("w", 5))
+    }
+    zones = pa.table(
+        {
+            "tags": pa.array([["a"], ["a", None], [], None, ["a"]], pa.large_list(pa.string())),
+            "name": ["one", "two", "none", "null", "again"],
+        }
+    )
+    pq.write_table(zones, tmp_path / "zones.parquet")
+    streams = [Stream(name, str(tmp_path / f"{name}.json"), delay="1m", schema=columns) for name in "ew"]
+    table = Table("z", str(tmp_path / "zones.parquet"))
+    select = ["e.*", "w.place", "z.name"]
+    join = StreamJoin(
+        streams, "e.place = w.place AND e.tags = z.tags AND w.tags <> z.tags", "20s", select, tables=[table]
+    )
+    for done in (30, 60):
+        for name in "ew":
+            (tmp_path / f"{name}.json").write_text("".join(f"{json.dumps(row)}\n" for row in rows[name][:done]))
+        join.start(spark, tmp_path / "m", tmp_path / "c", available_now=True, cells=2).awaitTermination()
+    for row in (*rows["e"], *rows["w"]):
+        row["ts"] = datetime.fromisoformat(row["ts"])
+    given = {name: pa.Table.from_pylist(of) for name, of in rows.items()}
+    expected = oracle_table_join(join, given, [{"z": zones}])
+    found = scanned(DeltaTable(str(tmp_path / "m"))).to_table()
+    assert found.schema.field("e_tags").type == pa.list_(pa.string())
+    assert numbers("ew", found.to_pylist()) == numbers("ew", expected)
+    assert len(expected) > 20
+    read = spark.read.format("delta").load(str(tmp_path / "m"))
+    assert dict(read.dtypes)["w_place"] == "struct<at:array<int>,since:timestamp>"
+    assert read.where("w_place.at[0] = e_place.at[0]").count() == len(expected)

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from streamjoin_ds.engine.arrays.kernels import Kernels
 from streamjoin_ds.engine.reference.kernel_objects import ByteColumn
 from streamjoin_ds.spec.key_values import item_dtype, item_values
+from streamjoin_ds.spec.nested_values import encoded, is_nested
 
 __all__ = [
     "array_of",
@@ -25,6 +26,7 @@ __all__ = [
     "fixed_width",
     "gathered",
     "has_bytes",
+    "hashes_of",
     "item_dtype",
     "item_values",
     "one_batch",
@@ -35,6 +37,7 @@ __all__ = [
 _POOLED_BYTES = 1 << 16
 
 _OFFSET_BYTES = 4
+_MOST_BYTES = 1 << 30  # of lists and structs that are hashed together; a column of bytes holds twice as many
 
 
 def empty_items(count: int, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
@@ -74,6 +77,20 @@ def byte_column(array: pa.Array, kernels: Kernels) -> ByteColumn:
     values = np.empty(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
     bits = None if valid is None or not array.null_count else np.frombuffer(valid, np.uint8)
     return kernels.module.ByteColumn(ends, values, bits, first)
+
+
+def hashes_of(array: pa.Array, kernels: Kernels) -> npt.NDArray[np.int64]:
+    """Return the XXH3 hash of each string, binary value, list or struct; of a null any number."""
+    if not is_nested(array.type):
+        return byte_column(array, kernels).hashes()
+    values, found, begin = encoded(array), [np.empty(0, np.int64)], 0
+    ends = np.cumsum(pc.binary_length(values).fill_null(0).to_numpy(zero_copy_only=False), dtype=np.int64)
+    while begin < len(values):
+        before = ends[begin - 1] if begin else 0
+        end = max(int(np.searchsorted(ends, before + _MOST_BYTES, side="right")), begin + 1)
+        found.append(byte_column(values[begin:end].cast(pa.binary()), kernels).hashes())
+        begin = end
+    return np.concatenate(found)
 
 
 def bytes_of(

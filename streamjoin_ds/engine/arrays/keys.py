@@ -8,7 +8,7 @@
     int     integers, dates (days), timestamps (us),     int64
             decimals (scaled), booleans (0, 1)
     ns      timestamps (ns), from a column beside them   int64
-    hash    strings, binary                              xxh3 of the bytes, as int64
+    hash    strings, binary, lists, structs              xxh3 of the bytes, as int64
     limit   expressions that only find (`spec.limit`)    float64
 
 A tuple with a null or NaN in any compared column has no partner. Such tuples are counted and no window keeps them.

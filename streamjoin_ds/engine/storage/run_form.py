@@ -9,7 +9,7 @@ from typing import Any
 import numpy.typing as npt
 import pyarrow as pa
 
-from streamjoin_ds.engine.arrays.columns import array_of, byte_column, one_batch
+from streamjoin_ds.engine.arrays.columns import array_of, hashes_of, one_batch
 from streamjoin_ds.engine.arrays.kernels import Kernels
 from streamjoin_ds.engine.arrays.keys import is_stored, key_values
 from streamjoin_ds.engine.reference.arguments import Int32
@@ -124,8 +124,8 @@ class RunForm:
         if len(tuples.schema) < len(self.saved_schema):
             for number, key in enumerate(self.keys):
                 if key.kind == "hash":
-                    values = byte_column(tuples.column(self.columns[number]), self.kernels)
-                    columns.append(array_of(values.hashes(), pa.int64()))
+                    hashes = hashes_of(tuples.column(self.columns[number]), self.kernels)
+                    columns.append(array_of(hashes, pa.int64()))
         for limit in self._limits:
             found = limit.values(tuples.num_rows, lambda wanted: tuples.column(self._compared_name(wanted.name)))
             columns.append(array_of(found, pa.float64()))

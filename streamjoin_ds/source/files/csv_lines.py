@@ -10,12 +10,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as arrow_csv
 
-from streamjoin_ds.errors import FileFormatError
+from streamjoin_ds.errors import ColumnError, FileFormatError
 from streamjoin_ds.source.event_time import timestamps
 from streamjoin_ds.source.files.lines import Lines, missing_columns
 from streamjoin_ds.source.records import empty_as_null
+from streamjoin_ds.spec.nested_values import is_nested, type_text
 
-__all__ = ["NULL_TEXTS", "CsvLines", "csv_header"]
+__all__ = ["NULL_TEXTS", "CsvLines", "check_csv_types", "csv_header"]
 
 # These texts are null in columns that are not text (NaN stays NaN). In columns of text only an empty field is null.
 NULL_TEXTS = ("", " ", "null", "NULL", "NA", "N/A", "None")
@@ -42,6 +43,14 @@ def csv_header(line: bytes, file: str, delimiter: str = ",") -> list[str]:
     return names
 
 
+def check_csv_types(schema: pa.Schema, stream: str) -> None:
+    """Refuse columns of lists and structs, which no field of a CSV line holds."""
+    for column in schema:
+        if is_nested(column.type):
+            msg = f"column '{column.name}' of {stream} is {type_text(column.type)}, which no CSV field holds"
+            raise ColumnError(msg, name=column.name, hint="read JSON lines or Parquet, or leave it out with select")
+
+
 class CsvLines:
     """The format of one CSV file's lines. A record is one line: a newline inside quotes breaks both lines.
 
@@ -63,6 +72,7 @@ class CsvLines:
         self, header: list[str], schema: pa.Schema, time: str, stream: str, file: str, delimiter: str = ","
     ) -> None:
         missing_columns(schema.names, header, stream, file)
+        check_csv_types(schema, stream)
         # Columns that are not wanted may have equal or empty names. Arrow wants names that differ.
         self._names = [name if name in schema.names else f"\0{number}" for number, name in enumerate(header)]
         self._schema = schema

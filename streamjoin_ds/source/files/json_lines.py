@@ -12,8 +12,10 @@ import pyarrow.json as arrow_json
 
 from streamjoin_ds.source.event_time import timestamps
 from streamjoin_ds.source.files.lines import Lines
+from streamjoin_ds.spec.conforming import holds_times
+from streamjoin_ds.spec.nested_values import with_leaves
 
-__all__ = ["JsonLines", "check_nulls"]
+__all__ = ["JsonLines", "check_nulls", "from_texts", "with_texts"]
 
 
 # Types of the time column, in the order in which they are tried. A number with a point is read as an exact decimal, so
@@ -62,10 +64,8 @@ class JsonLines:
             if table is None:
                 raise
         for number, column in enumerate(self._schema):
-            if column.name != self._time and pa.types.is_timestamp(column.type):
-                table = table.set_column(number, column.name, timestamps(table.column(number), column.type))
-            elif column.name != self._time and pa.types.is_date32(column.type):
-                table = table.set_column(number, column.name, table.column(number).cast(pa.date32()))
+            if column.name != self._time and holds_times(column.type):
+                table = table.set_column(number, column.name, from_texts(table.column(number), column.type))
         return self._exact(table)
 
     def reason(self, line: bytes) -> tuple[str, str]:
@@ -108,8 +108,7 @@ class JsonLines:
     def _read_type(self, column: pa.Field) -> pa.DataType:
         if column.name == self._time:
             return self._time_type
-        # JSON has no dates or timestamps. They are texts, which Arrow's reader does not convert.
-        return pa.string() if pa.types.is_timestamp(column.type) or pa.types.is_date32(column.type) else column.type
+        return with_texts(column.type)
 
     def _read(self, data: bytes) -> pa.Table:
         schema = pa.schema([pa.field(f.name, self._read_type(f)) for f in self._schema])
@@ -141,6 +140,33 @@ class JsonLines:
             return table
         texts = pc.replace_substring_regex(table.column(place).cast(pa.string()), _WHOLE, r"\1")
         return table.set_column(place, self._time, texts)
+
+
+def with_texts(kind: pa.DataType) -> pa.DataType:
+    """Return a type with texts for timestamps and dates: JSON has none, and Arrow's reader converts few."""
+    types = pa.types
+    if types.is_list(kind):
+        return pa.list_(with_texts(kind.value_type))
+    if types.is_struct(kind):
+        return pa.struct([pa.field(field.name, with_texts(field.type)) for field in kind])
+    return pa.string() if types.is_timestamp(kind) or types.is_date32(kind) else kind
+
+
+def from_texts(column: pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
+    """Return the values of a type of a column that was read as `with_texts` of it.
+
+    Raises
+    ------
+    pyarrow.ArrowInvalid
+        A text is no timestamp, or no date.
+    """
+    return with_leaves(column.combine_chunks(), kind, _from_text)
+
+
+def _from_text(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    if pa.types.is_timestamp(kind):
+        return timestamps(pa.chunked_array([values]), kind)
+    return values.cast(kind)  # a date, or what is no text
 
 
 def check_nulls(data: bytes) -> None:

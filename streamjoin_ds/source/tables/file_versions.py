@@ -15,8 +15,9 @@ from streamjoin_ds.errors import FileFormatError, FileMissingError
 from streamjoin_ds.source.event_time import timestamps
 from streamjoin_ds.source.files.csv_lines import NULL_TEXTS
 from streamjoin_ds.source.files.file_format import compression_of
-from streamjoin_ds.source.files.json_lines import check_nulls
+from streamjoin_ds.source.files.json_lines import check_nulls, from_texts, with_texts
 from streamjoin_ds.source.records import empty_as_null
+from streamjoin_ds.spec.conforming import holds_times
 
 __all__ = ["FileVersions"]
 
@@ -119,15 +120,19 @@ def _table(data: bytes, kind: str, name: str, schema: pa.Schema | None) -> pa.Ta
     if compression is not None:
         with pa.CompressedInputStream(pa.BufferReader(data), compression) as stream:
             plain = stream.read()
-    types = {} if schema is None else {field.name: _written(field.type) for field in schema}
+    written = with_texts if kind == "json" else _written
+    types = {} if schema is None else {field.name: written(field.type) for field in schema}
     found = _csv(plain, types) if kind == "csv" else _json(plain, types)
     if schema is None:
         return found
     columns = []
     for field in schema:
         values = found.column(field.name)
-        is_time = pa.types.is_timestamp(field.type)
-        columns.append(timestamps(empty_as_null(values), field.type) if is_time else values)
+        if pa.types.is_timestamp(field.type):
+            values = timestamps(empty_as_null(values), field.type)
+        elif kind == "json" and holds_times(field.type):
+            values = from_texts(values, field.type)
+        columns.append(values)
     return pa.table(columns, names=schema.names)
 
 

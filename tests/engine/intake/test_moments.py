@@ -183,11 +183,44 @@ def test_a_name_that_the_join_uses_itself() -> None:
     bind(Join([Stream("l"), Stream("r")], "l._ns_p = r._ns_p", "1h"), {"l": schema, "r": schema})
 
 
-@pytest.mark.parametrize("kind", [pa.duration("ns"), pa.time64("ns")])
-def test_spans_and_times_of_day_in_nanoseconds_are_refused_by_name(kind: pa.DataType) -> None:
-    table = pa.table({"ts": pa.array([0], pa.timestamp("us")), "p": pa.array([1], kind)})
-    with pytest.raises(ColumnError, match=r"l\.p"):
-        engine_of("l.p = r.p").push({"l": table, "r": table})
+@pytest.mark.parametrize("coarse", [False, True])
+@pytest.mark.parametrize("make", [pa.duration, pa.time64], ids=["duration", "time of day"])
+@pytest.mark.parametrize(
+    ("on", "holds"),
+    [
+        ("l.p = r.p", lambda left, right: left == right),
+        ("abs(l.p - r.p) <= INTERVAL 1 MICROSECOND", lambda left, right: abs(left - right) <= 1000),
+        (
+            "l.p - r.p BETWEEN INTERVAL 0 SECONDS AND INTERVAL 2 MICROSECONDS",
+            lambda left, right: 0 <= left - right <= 2000,
+        ),
+        ("l.p < r.p", lambda left, right: left < right),
+        ("l.p <> r.p", lambda left, right: left != right),
+        ("l.p IS NOT DISTINCT FROM r.p", lambda left, right: left == right),
+    ],
+)
+def test_durations_and_times_of_day_are_compared_to_the_nanosecond(
+    on: str, holds: Callable[[int, int], bool], make: Callable[[str], pa.DataType], coarse: bool
+) -> None:
+    """Beside microseconds too, and in the state."""
+    left, right = [0, 1, 999, 1000, 1001, 2999, 3000, 86_399_999_999_999], [0, 1000, 2000, 3000]
+    right += [] if coarse else [1, 1001, 1999]
+    kind = make("us" if coarse else "ns")
+    columns = {"l": pa.array(left).cast(make("ns")), "r": pa.array(right).cast(make("ns")).cast(kind)}
+    tables = {
+        name: pa.table({"ts": pa.array([0] * len(column), pa.timestamp("us")), "p": column})
+        for name, column in columns.items()
+    }
+    engine = engine_of(on)
+    assert not engine.push({"l": tables["l"], "r": tables["r"][:0]}).num_rows
+    restored = JoinEngine(bound_from_facts(engine.bound.to_facts()))
+    restored.restore(engine.save())
+    result = restored.push({"r": tables["r"]})
+    found = sorted(zip(result["l_seq"].to_pylist(), result["r_seq"].to_pylist(), strict=True))
+    assert found == [(i, j) for i, one in enumerate(left) for j, other in enumerate(right) if holds(one, other)]
+    assert result.schema.field("l_p").type == make("ns")
+    assert result["l_p"].equals(tables["l"]["p"].take(result["l_seq"]))
+    assert result["r_p"].equals(tables["r"]["p"].take(result["r_seq"]))
 
 
 @pytest.mark.parametrize(
