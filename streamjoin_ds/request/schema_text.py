@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.request.given import texts_of
+from streamjoin_ds.spec.arrow_types import parts_of
 
 __all__ = ["columns_of", "schemas_of"]
 
 _HINT = "columns and Arrow types: 'ts timestamp[us, tz=UTC], x double', or 'e=ts int64, x double' for one stream"
 # A name, in backticks where it is not one word, and the rest.
 _COLUMN = re.compile(r"\s*(?:`([^`]+)`|([^\s`]+))\s+(\S.*?)\s*", re.DOTALL)
-_OPENING, _CLOSING = "[(<", "])>"
 
 
 def schemas_of(given: str | Sequence[str], streams: Mapping[str, Any]) -> dict[str, dict[str, str]]:
@@ -49,7 +49,7 @@ def columns_of(text: str) -> dict[str, str]:
     ArgumentError
     """
     found: dict[str, str] = {}
-    for part in _parts(text):
+    for part in parts_of(text, ","):
         column = _COLUMN.fullmatch(part)
         if column is None:
             msg = "schema has a column without a name or a type"
@@ -60,14 +60,3 @@ def columns_of(text: str) -> dict[str, str]:
             raise ArgumentError(msg, name="schema", hint="give each column once")
         found[name] = column[3]
     return found
-
-
-def _parts(text: str) -> Iterator[str]:
-    """Yield what lies between commas that are in no brackets."""
-    depth = begin = 0
-    for place, character in enumerate(text):
-        depth += (character in _OPENING) - (character in _CLOSING)
-        if character == "," and not depth:
-            yield text[begin:place]
-            begin = place + 1
-    yield text[begin:]

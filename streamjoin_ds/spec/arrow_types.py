@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-__all__ = ["arrow_type"]
+__all__ = ["arrow_type", "parts_of"]
 
 _ALIASES = {"timestamp": "timestamp[us]", "float": "float32"}
 _OPEN, _CLOSE = "<[(", ">])"
@@ -37,7 +37,7 @@ def _type(text: str, depth: int) -> pa.DataType:
         inner, _, size = text[len("fixed_size_list<") : -1].rpartition(">[")
         return pa.list_(_item(inner, depth), int(size))
     if text.startswith("struct<") and text.endswith(">"):
-        return pa.struct([_field(part, depth) for part in _parts(text[len("struct<") : -1], ",")])
+        return pa.struct([_field(part, depth) for part in parts_of(text[len("struct<") : -1], ",")])
     if text.startswith("timestamp[") and text.endswith("]"):
         unit, _, zone = text[len("timestamp[") : -1].partition(",")
         return pa.timestamp(unit.strip(), tz=zone.strip().removeprefix("tz=").strip() or None)
@@ -49,19 +49,19 @@ def _type(text: str, depth: int) -> pa.DataType:
 
 
 def _item(text: str, depth: int) -> pa.Field:
-    named = text if len(_parts(text, ":")) > 1 else f"item: {text}"
+    named = text if len(parts_of(text, ":")) > 1 else f"item: {text}"
     return _field(named, depth)
 
 
 def _field(text: str, depth: int) -> pa.Field:
-    name, *rest = _parts(text, ":")
+    name, *rest = parts_of(text, ":")
     kind = ":".join(rest).strip()
     plain = kind.removesuffix(_NOT_NULL)
     return pa.field(name.strip(), _type(plain, depth + 1), nullable=plain == kind)
 
 
-def _parts(text: str, separator: str) -> list[str]:
-    """Split a text at the separators that stand in no brackets."""
+def parts_of(text: str, separator: str) -> list[str]:
+    """Return a text's parts between separators that stand in no brackets."""
     parts, level, begin = [], 0, 0
     for place, character in enumerate(text):
         level += (character in _OPEN) - (character in _CLOSE)

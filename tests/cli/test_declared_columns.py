@@ -15,6 +15,7 @@ from streamjoin_ds.request.request import request_of
 from streamjoin_ds.spec.stream import Stream
 
 STREAMS = ("e=kafka://broker:9092/t?format=csv", "w=w.csv")
+NESTED = pa.struct({"y": pa.float64(), "z": pa.decimal128(9, 2)})
 OF_W = pa.schema({"ts": pa.timestamp("us", "UTC"), "x": pa.decimal128(10, 2)})
 
 
@@ -25,11 +26,14 @@ def streams_of(config: Path | None = None, **given: Any) -> dict[str, Stream]:
 
 def test_flags_say_them_for_all_streams_or_for_one() -> None:
     found = streams_of(
-        schema=("ts int64, x int64, `a b` double", "w= ts timestamp[us, tz=UTC] , x decimal(10, 2)"),
+        schema=(
+            "ts int64, x int64, `a b` list<struct<y: double, z: decimal(9, 2)>>",
+            "w= ts timestamp[us, tz=UTC] , x decimal(10, 2)",
+        ),
         time_unit="e=ms",
         format="w=csv",
     )
-    assert found["e"].schema == pa.schema({"ts": pa.int64(), "x": pa.int64(), "a b": pa.float64()})
+    assert found["e"].schema == pa.schema({"ts": pa.int64(), "x": pa.int64(), "a b": pa.list_(NESTED)})
     assert found["w"].schema == OF_W
     assert (found["e"].time_unit, found["w"].time_unit) == ("ms", "us")
     assert (found["e"].format, found["w"].format) == ("auto", "csv")
