@@ -159,8 +159,9 @@ class StreamJoin(Join):
         smallest, over the streams, of the largest event time in the batches before minus the stream's `delay`. Spark's
         own watermark is not needed and not used. Tables, punctuations, late rows, rejects and the ledger are those of
         `start`, each batch once. What needs an order, or plans batches, is refused by name: count windows,
-        `idle_timeout`, `max_ahead`, `partition_by`, `max_rows_per_batch`, `max_delay`, `source_options`. The layout and
-        the number of cells stay those of the first start, and ``streamjoin repair`` does not mend such a checkpoint.
+        `idle_timeout`, `max_ahead`, `partition_by`, `unique`, `max_rows_per_batch`, `max_delay`, `source_options`. The
+        layout and the number of cells stay those of the first start, and ``streamjoin repair`` does not mend such a
+        checkpoint.
 
         *Static DataFrames.* A table's frame is read at each start, and its rows are kept under the checkpoint. Batches
         that were not planned before join them. A batch that is done again joins what it joined, whatever the frame has
