@@ -95,7 +95,7 @@ def explain(
             "Grid",
             *_grid(plan, load or Load.of_join(plan.bound, [1.0] * len(plan.bound.names)), origins),
             *(
-                f"  unanswered  the source of {name}: {code}; a start fails so"
+                f"  not read    the source of {name}: {code}. So its rate is not known, and a start fails"
                 for name, code in (unanswered or {}).items()
             ),
             *_by_keys(plan, keys),

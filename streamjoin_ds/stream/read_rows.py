@@ -4,9 +4,9 @@ Spark counts the rows of a source's scan. Those of ``format("sensors")`` in a jo
 and cell, and a Python data source cannot tell Spark another number. So the scan's own metric is set here, after its
 tasks and before Spark reads it: ``foreachBatch`` runs between the two. Rates a second follow from it.
 
-pyspark has no public way to that metric. This file alone uses private names of Spark's Java side: the twin of a DataFrame, and
-the list of running queries behind it. Where one is missing (Spark Connect, another version of Spark), Spark's number
-stays what it is, and nothing else changes: ``observedMetrics`` and the ledger have the right one.
+pyspark has no public way to that metric. This file alone uses private names of Spark's Java side: the twin of a
+DataFrame, and the list of running queries behind it. Where one is missing (Spark Connect, another version of Spark),
+Spark's number stays what it is, and nothing else changes: ``observedMetrics`` and the ledger have the right one.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ class RejectLog:
         Parameters
         ----------
         reasons : mapping of stream name to (str or None, str)
-            The column and the reason of one reject of the batch.
+            The column and the reason of one reject of the batch; no column where the record itself cannot be read.
         rejected, read : mapping of stream name to int
             How many records were rejected, and read.
         table : str
@@ -47,7 +47,7 @@ class RejectLog:
                 stream,
                 rejected.get(stream, 0),
                 read.get(stream, 0),
-                "" if column is None else f"column {column}: ",
+                f"column {column}: " if column else "",
                 reason,
                 table,
             )

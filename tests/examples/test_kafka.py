@@ -11,6 +11,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+import pyspark
 import pytest
 from deltalake import DeltaTable
 
@@ -31,7 +32,24 @@ def test_its_commands_and_its_join_are_understood() -> None:
     assert ["streamjoin", "run", "--config", "readings.toml", "--available-now"] in LINES
     assert ["streamjoin", "inspect", request.checkpoint] in LINES
     named = {word for line in LINES for word in line if (FOLDER / word).is_file()}
-    assert named == {"server.properties", "send.py", "readings.toml"}
+    assert named == {"server.properties", "send.py", "readings.toml", "session.py"}
+
+
+@pytest.mark.campaign  # Maven fetches Delta
+def test_a_session_of_ones_own_joins_them(broker: KafkaBroker, tmp_path: Path) -> None:
+    send = [sys.executable, str(FOLDER / "send.py"), "--servers", broker.servers, "--readings", str(READINGS)]
+    subprocess.run(send, check=True, timeout=TIMEOUT_S)
+    (line,) = (line for line in LINES if line[0] == "spark-submit")
+    submit = str(Path(pyspark.__file__).parent / "bin" / "spark-submit")
+    words = [str(FOLDER / word) if (FOLDER / word).is_file() else word for word in line[1:]]
+    command = [submit, "--master", "local[2]", *words, "--servers", broker.servers]
+    own = os.environ | {"PYSPARK_PYTHON": sys.executable}
+    done = subprocess.run(
+        command, cwd=tmp_path, env=own, capture_output=True, text=True, check=False, timeout=TIMEOUT_S
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "only showing top 5 rows" in done.stdout
+    assert scanned(DeltaTable(str(tmp_path / "own_matches"))).to_table().num_rows > 50
 
 
 @pytest.mark.long

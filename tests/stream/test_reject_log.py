@@ -15,7 +15,7 @@ from streamjoin_ds.stream.reject_log import RejectLog
 def test_each_kind_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
     log = RejectLog()
     with caplog.at_level(logging.WARNING):
-        for reasons in ({"e": ("x", "no int64")}, {"e": ("x", "no int64"), "w": (None, "not JSON")}):
+        for reasons in ({"e": ("x", "no int64")}, {"e": ("x", "no int64"), "w": ("", "not JSON")}):
             log.tell(reasons, {"e": 3, "w": 1}, {"e": 10, "w": 4}, "m_rejects")
         for number in range(100):
             log.tell({"e": ("x", f"kind {number}")}, {"e": 1}, {"e": 1}, "m_rejects")
