@@ -305,10 +305,8 @@ class Cell:
         rows = AsideRows(self.bound, self.task.batch_id)
         late_tables = [rows.late(*aside) for aside in [*found, *((s, table) for s, _, table in late)]]
         reject_tables = [rows.rejected(stream, table) for stream, _, table in asides["rejects"]]
-        for table in reject_tables:  # one of each stream, for the driver's log
-            self.rejects_for.update(
-                {str(row["stream"]): (row["column"], row["reason"]) for row in table[:1].to_pylist()}
-            )
+        firsts = [row for table in reject_tables for row in table.slice(0, 1).to_pylist()]
+        self.rejects_for = {row["stream"]: (row["column"], row["reason"]) for row in firsts}
         for kind, path, schema, tables in (
             ("late", self.tables.late, LATE_SCHEMA, late_tables),
             ("rejects", self.tables.rejects, REJECTS_SCHEMA, reject_tables),

@@ -103,8 +103,7 @@ def _of_topic(stream: Stream) -> pa.Schema:
     if isinstance(stream.schema, pa.Schema):
         stream_url(stream)  # a wrong one is refused before anything begins
         return stream.schema
-    values = newest_values(stream)
-    table = _json_of_records(values)
+    table = _json_of_lines(payload_lines(newest_values(stream)).data)
     if table is None:
         msg = f"the columns of stream {stream.name} cannot be inferred: none of its newest messages is a JSON object"
         raise FileFormatError(msg, name=stream.name, hint="check format= in the URL, or declare the schema")
@@ -113,30 +112,30 @@ def _of_topic(stream: Stream) -> pa.Schema:
     return schema
 
 
-def _json_of_records(values: list[bytes]) -> pa.Table | None:
-    """Return records as a table; None where none is an object.
+def _json_of_lines(data: bytes) -> pa.Table | None:
+    """Return records, a line each, as a table; None where none is an object.
 
     Broken ones are left out, and where records contradict each other those of the rarer types: they are rejects when
     they are read, and must not keep a join from its start.
     """
     try:
-        return _json(payload_lines(values).data)
+        return _json(data)
     except pa.ArrowInvalid:
-        kept = [(value, kinds) for value in values if (kinds := _kinds(value)) is not None]
+        kept = [(line, kinds) for line in data.split(b"\n") if (kinds := _kinds(line)) is not None]
     try:
-        return _json(payload_lines([value for value, _ in kept]).data)
+        return _json(payload_lines([line for line, _ in kept]).data)
     except pa.ArrowInvalid:
         usual = _usual_kinds(kinds for _, kinds in kept)
     try:
-        return _json(payload_lines([value for value, kinds in kept if kinds.items() <= usual.items()]).data)
+        return _json(payload_lines([line for line, kinds in kept if kinds.items() <= usual.items()]).data)
     except pa.ArrowInvalid:  # none is left, or they contradict each other within a list or an object
         return None
 
 
-def _kinds(value: bytes) -> dict[str, str] | None:
+def _kinds(line: bytes) -> dict[str, str] | None:
     """Return what the values of an object are, by key, nulls left out; None for what is no object."""
     try:
-        found = json.loads(value.decode())  # bytes alone might be taken for UTF-16
+        found = json.loads(line.decode())  # bytes alone might be taken for UTF-16
     except (ValueError, RecursionError):
         return None
     if not isinstance(found, dict):
@@ -192,21 +191,7 @@ def _of_file(entry: FileEntry, kind: str, stream: Stream) -> pa.Schema:
     end = len(data) if whole else data.rfind(b"\n") + 1
     if text.fault is not None and not end:
         raise text.fault
-    if kind != "csv":
-        return _of_records(data[:end], entry, stream)
-    try:
-        table = _csv(data[:end], entry, stream.delimiter)
-    except pa.ArrowInvalid:
-        raise _unreadable(entry) from None
-    return _with_time(table.schema, table, stream)
-
-
-def _of_records(data: bytes, entry: FileEntry, stream: Stream) -> pa.Schema:
-    """Return the columns of JSON lines."""
-    try:
-        table: pa.Table | None = _json(data)
-    except pa.ArrowInvalid:
-        table = _json_of_records([line for line in data.split(b"\n") if line.strip()])
+    table = _csv(data[:end], entry, stream.delimiter) if kind == "csv" else _json_of_lines(data[:end])
     if table is None:
         raise _unreadable(entry)
     return _with_time(table.schema, table, stream)
@@ -226,7 +211,7 @@ def _of_segment(entry: FileEntry, stream: Stream) -> pa.Schema:
                     for place, payload in enumerate(records.frames.payloads)
                     if place not in records.frames.damaged
                 ]
-    table = _json_of_records(found)
+    table = _json_of_lines(payload_lines(found).data)
     if table is None:
         raise _unreadable(entry)
     return _with_time(table.schema, table, stream)
@@ -240,12 +225,15 @@ def _csv(data: bytes, entry: FileEntry, delimiter: str) -> pa.Table:
         msg = f"the types of the columns of {entry.path} cannot be inferred: it has a header and no records"
         raise FileFormatError(msg, name=entry.path, hint="declare the schema, or wait for the first record")
     unique = [name if names.count(name) == 1 else f"\0{number}" for number, name in enumerate(names)]
-    table = arrow_csv.read_csv(
-        pa.BufferReader(body),
-        arrow_csv.ReadOptions(column_names=unique, use_threads=False, block_size=len(body) + 1),
-        arrow_csv.ParseOptions(delimiter=delimiter, newlines_in_values=False, invalid_row_handler=lambda _: "skip"),
-        arrow_csv.ConvertOptions(null_values=NULL_TEXTS, strings_can_be_null=False),
-    )
+    try:
+        table = arrow_csv.read_csv(
+            pa.BufferReader(body),
+            arrow_csv.ReadOptions(column_names=unique, use_threads=False, block_size=len(body) + 1),
+            arrow_csv.ParseOptions(delimiter=delimiter, newlines_in_values=False, invalid_row_handler=lambda _: "skip"),
+            arrow_csv.ConvertOptions(null_values=NULL_TEXTS, strings_can_be_null=False),
+        )
+    except pa.ArrowInvalid:
+        raise _unreadable(entry) from None
     return table.select([name for name in unique if not name.startswith("\0")])
 
 

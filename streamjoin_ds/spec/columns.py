@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from streamjoin_ds.errors import ColumnError
+from streamjoin_ds.spec.nested_values import is_list
 
 __all__ = [
     "NANOSECONDS",
@@ -89,7 +90,7 @@ def result_type(kind: pa.DataType, name: str) -> pa.DataType:
     plain = types.is_signed_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)
     if plain or types.is_string(kind) or types.is_binary(kind):
         return kind
-    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+    if is_list(kind):
         return pa.list_(result_type(kind.value_type, name))
     if types.is_struct(kind) and kind.num_fields:
         for field in kind:

@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 
 from streamjoin_ds.spec.columns import TIMESTAMP
 from streamjoin_ds.spec.event_time import DAY_US, MAX_TS_US, MIN_TS_US, counted_times, fine_times
+from streamjoin_ds.spec.nested_values import is_list
 
 __all__ = ["conformed", "holds_times"]
 
@@ -57,7 +58,7 @@ def conformed(values: pa.Array, kind: pa.DataType) -> tuple[pa.Array, Mask | Non
         return _as_timestamps(values, kind)
     if types.is_date32(kind) and types.is_date(values.type):
         return _as_dates(values)
-    if types.is_list(kind) and holds_times(kind) and _is_list(values.type):
+    if types.is_list(kind) and holds_times(kind) and is_list(values.type):
         return _as_lists(values, kind)
     if types.is_struct(kind) and holds_times(kind) and types.is_struct(values.type):
         return _as_structs(values, kind)
@@ -70,14 +71,10 @@ def conformed(values: pa.Array, kind: pa.DataType) -> tuple[pa.Array, Mask | Non
     return conformed(cast, kind) if holds_times(kind) else (cast, None)  # a cast to times may be out of range
 
 
-def _is_list(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
-
-
 def _loses_digits(given: pa.DataType, kind: pa.DataType) -> bool:
     """Whether Arrow's cast from one type to another would round silently."""
     types = pa.types
-    if types.is_list(kind) and _is_list(given):
+    if types.is_list(kind) and is_list(given):
         return _loses_digits(given.value_type, kind.value_type)
     if types.is_struct(kind) and types.is_struct(given):
         names = [field.name for field in given]

@@ -42,22 +42,19 @@ def is_nested(kind: pa.DataType) -> bool:
     return is_list(kind) or bool(pa.types.is_struct(kind))
 
 
-def type_text(kind: pa.DataType) -> str:
-    """Return a type for people: ``list<struct<x: int32>>``."""
+def type_text(kind: pa.DataType, *, named: bool = True) -> str:
+    """Return a type for people: ``list<struct<x: int32>>``; without the names of fields where they are not `named`."""
     if is_list(kind):
-        return f"list<{type_text(kind.value_type)}>"
+        return f"list<{type_text(kind.value_type, named=named)}>"
     if pa.types.is_struct(kind):
-        return f"struct<{', '.join(f'{field.name}: {type_text(field.type)}' for field in kind)}>"
+        fields = (f"{f'{field.name}: ' if named else ''}{type_text(field.type, named=named)}" for field in kind)
+        return f"struct<{', '.join(fields)}>"
     return str(kind)
 
 
 def shape_text(kind: pa.DataType) -> str:
     """Return what two types of lists or structs have in common whose values can be compared: all but fields' names."""
-    if is_list(kind):
-        return f"list<{shape_text(kind.value_type)}>"
-    if pa.types.is_struct(kind):
-        return f"struct<{', '.join(shape_text(field.type) for field in kind)}>"
-    return str(kind)
+    return type_text(kind, named=False)
 
 
 def has_fine_times(kind: pa.DataType) -> bool:

@@ -55,13 +55,20 @@ _log = logging.getLogger(__name__)
 
 # By join and table. They are kept between batches: a committer holds the tables' snapshots, its maintenance a thread.
 _committers: dict[tuple[str, str], tuple[Committer, Maintenance]] = {}
-_silences: dict[tuple[str, str], SilenceLog] = {}  # by join and table: what was logged of silent streams
 _keys: dict[tuple[str, str], KeyLog] = {}  # by join and table: the running sample of the streams' keys
-_delays: dict[tuple[str, str], DelayLog] = {}  # by join and table: what was logged of delays
-_rejects: dict[tuple[str, str], RejectLog] = {}  # by join and table: what was logged of rejects
-_backlogs: dict[tuple[str, str], BacklogLog] = {}  # by join and table: what was logged of backlogs
+_logs: dict[tuple[str, str], _Logs] = {}  # by join and table: what was logged
 _BACKLOG = ("backlog_rows", "backlog_bytes", "backlog_us", "limited_by", "backlog")
 _watchers: list[Callable[[BatchSummary], None]] = []
+
+
+@dataclass(slots=True)
+class _Logs:
+    """What this driver has logged of one query, so that it does not log it again."""
+
+    silences: SilenceLog = field(default_factory=SilenceLog)
+    rejects: RejectLog = field(default_factory=RejectLog)
+    delays: DelayLog = field(default_factory=DelayLog)
+    backlogs: BacklogLog = field(default_factory=BacklogLog)
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,16 +196,14 @@ class BatchCommit:
         summary = replace(summary, table=plan.table_root, backlog=waits, punctuation_us=punctuation_us)
         overtaken = zip(*(fact["overtaken"] for fact in facts.values()), strict=True)
         counts = dict(zip(plan.bound.names, map(sum, overtaken), strict=True))
-        _silences.setdefault((plan.join_id, plan.table_root), SilenceLog()).tell(
-            held, idle, counts, _told(watermark_us)
-        )
+        logs = _logs.setdefault((plan.join_id, plan.table_root), _Logs())
+        logs.silences.tell(held, idle, counts, _told(watermark_us))
         reasons = {stream: (at, why) for fact in facts.values() for stream, (at, why) in fact["rejects_for"].items()}
         rejected = {row["stream"]: row["rejected"] for row in ledger}
-        told = _rejects.setdefault((plan.join_id, plan.table_root), RejectLog())
-        told.tell(reasons, rejected, read, committer.tables.rejects)
-        _delays.setdefault((plan.join_id, plan.table_root), DelayLog()).tell(_delay(ends))
+        logs.rejects.tell(reasons, rejected, read, committer.tables.rejects)
+        logs.delays.tell(_delay(ends))
         if waits is not None:
-            _backlogs.setdefault((plan.join_id, plan.table_root), BacklogLog()).tell(waits, sum(read.values()))
+            logs.backlogs.tell(waits, sum(read.values()))
         _log.debug("batch %d: %d matches", batch_id, summary.matches)
         for watcher in _watchers:
             watcher(summary)
