@@ -22,9 +22,9 @@
 
 A folder holds one family: its C, its headers, and the ``.pxi`` that `kernels.pyx` includes for it. ``scan/`` has the
 conditions (`band.h`) and the nested loop; ``grid/`` lays runs out in order and probes them; ``bucket/`` is the bucket
-grid; ``gather/`` copies rows and columns; ``nearest/`` keeps the nearest pairs; ``sums/`` adds numbers exactly; ``globe/`` decides distances;
-``periodic/`` knows periodic windows; ``threads/`` runs tasks; ``simd/`` has the registers and asks the CPU. Includes
-name the folder.
+grid; ``gather/`` copies rows and columns; ``nearest/`` keeps the nearest pairs; ``sums/`` adds numbers exactly;
+``globe/`` decides distances; ``periodic/`` knows periodic windows; ``threads/`` runs tasks; ``simd/`` has the registers
+and asks the CPU. Includes name the folder.
 
 Every name has a readable twin in ``streamjoin_ds.engine.reference``, which documents it; where the two differ, the twin
 is right. Only this file reads the variable ``STREAMJOIN_DS_KERNEL``: ``reference``, ``auto`` or one of
