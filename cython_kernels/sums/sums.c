@@ -7,8 +7,9 @@
 __extension__ typedef __int128 wide;
 
 static const int64_t LOW = ((int64_t)1 << SJ_LIMB_BITS) - 1;
-/* A limb grows by less than 2^30 with each number, so it is far from 2^63 when it is carried. */
+/* A limb grows by at most 2^40 with each number, so it is below 2^63 when it is carried. */
 static const int64_t MOST_ADDED = (int64_t)1 << 22;
+static const int64_t MOST_AT_ONCE = (int64_t)1 << 40;
 
 int sj_positions_fit(const int32_t *positions, int64_t n, int64_t count)
 {
@@ -108,6 +109,15 @@ static int floats(sj_sums *sums, const int32_t *positions, const double *values,
     return 0;
 }
 
+/* Adds a sum of integers to a group; a small one goes to one limb uncut, since most are small. */
+static inline void put_integer(sj_sums *sums, int64_t group, wide sum)
+{
+    if (sum > -MOST_AT_ONCE && sum < MOST_AT_ONCE)
+        sums->limbs[SJ_SUM_ONES][group] += (int64_t)sum;
+    else
+        put(sums, group, SJ_SUM_ONES, sum);
+}
+
 static int integers(sj_sums *sums, const int32_t *positions, const int64_t *values, int64_t n)
 {
     int32_t group = 0;
@@ -115,13 +125,13 @@ static int integers(sj_sums *sums, const int32_t *positions, const int64_t *valu
     if (!has_room(sums, SJ_SUM_ONES, 3)) return -1;
     for (int64_t i = 0; i < n; i++) {
         if (positions[i] != group) {
-            put(sums, group, SJ_SUM_ONES, sum);
+            put_integer(sums, group, sum);
             sum = 0;
             group = positions[i];
         }
         sum += values[i];
     }
-    put(sums, group, SJ_SUM_ONES, sum);
+    put_integer(sums, group, sum);
     return 0;
 }
 

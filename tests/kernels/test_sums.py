@@ -145,6 +145,10 @@ def test_many_numbers_do_not_overflow_a_limb(module) -> None:
     half = n // 2 + 1
     for _ in range(2):
         wide.add_wide(positions[:half], np.tile(np.array([-1, 2**63 - 1]), half))
+    small, turns = module.ExactSums(2), np.arange(n, dtype=np.int32) % 2
+    for _ in range(5):
+        small.add_integers(turns, np.where(turns == 0, 2**40 - 1, 1 - 2**40))
+    assert whole(small) == [5 * (n // 2 + 1) * (2**40 - 1), -5 * (n // 2) * (2**40 - 1)]
     assert whole(sums) == [-n * (2**63 - 1), -7]
     assert rounded(floats).tolist() == [0.0, -0.75 - 2.0**-60]
     assert whole(wide) == [2 * half * (2**127 - 1), 0]
