@@ -13,6 +13,7 @@
        ├──────────► gather/gather_bytes.c, hash_bytes.c       strings and binary values
        ├──────────► nearest/nearest.c                         the nearest partners of each probe, kept while pairs come
        ├──────────► nearest/distances.c                       distances of pairs, read where the columns lie
+       ├──────────► sums/sums.c                               exact sums, counts and extremes of each probe's pairs
        ├──────────► globe/near_places.c ──x near_*.c          pairs of places within a distance, some pairs at a time
        ├──────────► periodic/windows.c                        periodic windows that the tuples of a result share
        └──────────► grid/grid_buckets.c, grid_order.c, gather/gather.c                      laying runs out
@@ -21,9 +22,9 @@
 
 A folder holds one family: its C, its headers, and the ``.pxi`` that `kernels.pyx` includes for it. ``scan/`` has the
 conditions (`band.h`) and the nested loop; ``grid/`` lays runs out in order and probes them; ``bucket/`` is the bucket
-grid; ``gather/`` copies rows and columns; ``nearest/`` keeps the nearest pairs; ``globe/`` decides distances;
-``periodic/`` knows periodic windows; ``threads/`` runs tasks; ``simd/`` has the registers and asks the CPU. Includes
-name the folder.
+grid; ``gather/`` copies rows and columns; ``nearest/`` keeps the nearest pairs; ``sums/`` adds numbers exactly;
+``globe/`` decides distances; ``periodic/`` knows periodic windows; ``threads/`` runs tasks; ``simd/`` has the registers
+and asks the CPU. Includes name the folder.
 
 Every name has a readable twin in ``streamjoin_ds.engine.reference``, which documents it; where the two differ, the twin
 is right. Only this file reads the variable ``STREAMJOIN_DS_KERNEL``: ``reference``, ``auto`` or one of
@@ -56,6 +57,7 @@ __all__ = [
     "BucketIndex",
     "ByteColumn",
     "CommonWindows",
+    "ExactSums",
     "Gate",
     "GridProbe",
     "NearPlaces",
@@ -73,6 +75,7 @@ __all__ = [
     "bucket_directory",
     "cpu_features",
     "default_implementation",
+    "extremes",
     "gather",
     "gather_bytes",
     "grid_buckets",
@@ -83,6 +86,7 @@ __all__ = [
     "native",
     "probe_buckets",
     "step_starts",
+    "tally",
 ]
 
 _requested = os.environ.get("STREAMJOIN_DS_KERNEL", "")

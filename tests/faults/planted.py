@@ -571,12 +571,8 @@ BUGS = (
         asks=("reduce",),
     ),
     _bug(
-        "floats are added as they come",
-        (
-            _AGGREGATION + "exact_sums:FloatSums.add",
-            "is_finite = np.isfinite(values)",
-            "is_finite = np.zeros(len(values), np.bool_)",
-        ),
+        "a negative sum of floats is read as a positive one",
+        (_AGGREGATION + "exact_sums:rounded", "if is_negative.any():", "if False:"),
         asks=("reduce",),
     ),
     _bug(

@@ -248,7 +248,7 @@ class Horizons:
                 pieces = [decided(part) for part in self._joining.shares(arrived, most)]
                 yield from self._joining.reduced(pieces)
             for batch in lonely:
-                made = aggregates_of_none(self._bound, batch.num_rows)
+                made = aggregates_of_none(self._bound, batch.num_rows, self._forms[stream].kernels.module)
                 yield from self._joining.cut(self._rows[stream].table(batch, made))
 
     def _sorted(self, stream: int, tuples: pa.RecordBatch) -> SealedRun:

@@ -19,6 +19,7 @@ and ``inf - inf`` never match. Integers are exact: a difference that does not fi
           sealing                       a small batch put in order
           windows                       which periodic windows a result is in
           nearest, distances            the nearest partners of each probe, and how far they are
+          sums                          exact sums, counts and extremes of each probe's pairs
           near_places                   pairs of places on the globe within a distance
           pool                          several of these at once
           gate                          one thread at a time
@@ -52,6 +53,7 @@ from streamjoin_ds.engine.reference.nearest import NEAREST_TIES, NearestPairs
 from streamjoin_ds.engine.reference.runs import SCAN_PAIRS, SCAN_ROWS_ALONE, RunColumns, RunIndex, RunsProbe
 from streamjoin_ds.engine.reference.scan import SCAN_TILE_PROBES, SCAN_TILE_ROWS, Scan
 from streamjoin_ds.engine.reference.sealing import SealForm
+from streamjoin_ds.engine.reference.sums import ExactSums, extremes, tally
 from streamjoin_ds.engine.reference.thread_pool import Task, ThreadPool
 from streamjoin_ds.engine.reference.windows import CommonWindows
 
@@ -71,6 +73,7 @@ __all__ = [
     "BucketIndex",
     "ByteColumn",
     "CommonWindows",
+    "ExactSums",
     "Gate",
     "GridProbe",
     "NearPlaces",
@@ -88,6 +91,7 @@ __all__ = [
     "bucket_directory",
     "cpu_features",
     "default_implementation",
+    "extremes",
     "gather",
     "gather_bytes",
     "grid_buckets",
@@ -97,6 +101,7 @@ __all__ = [
     "merge_order",
     "probe_buckets",
     "step_starts",
+    "tally",
 ]
 
 

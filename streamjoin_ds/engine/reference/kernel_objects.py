@@ -19,6 +19,7 @@ __all__ = [
     "BatchForm",
     "BucketGrid",
     "ByteColumn",
+    "ExactSums",
     "Gate",
     "NearPlaces",
     "NearestPairs",
@@ -123,6 +124,16 @@ class NearestPairs(Protocol):
         self, positions: Int32, distances: Column, ties: Sequence[Int64], run_numbers: Int32, rows: Int32
     ) -> None: ...
     def ranked(self) -> tuple[Int32, Int32, Int32]: ...
+
+
+class ExactSums(Protocol):
+    """The exact sums of groups of numbers."""
+
+    def add_floats(self, positions: Int32, values: Column) -> None: ...
+    def add_integers(self, positions: Int32, values: Int64) -> None: ...
+    def add_wide(self, positions: Int32, words: Int64) -> None: ...
+    def digits(self) -> tuple[int, Int64]: ...
+    def beyond(self) -> Column: ...
 
 
 class NearPlaces(Protocol):

@@ -4,7 +4,7 @@
 
     pairs, some at a time ──► values of arguments ──► accumulators ──────────────► one row for each tuple
     (position, partner)       (pairs)                 counts, exact sums, extremes   (aggregation)
-                                                      (accumulators, exact_sums)
+                                                      (accumulators, exact_sums; the kernel `ExactSums`)
                                                       one partner's value (picked)
                                                       values held (held)
 

@@ -9,8 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streamjoin_ds.engine.probe.aggregation.exact_sums import FloatSums, LimbSums
+from streamjoin_ds.engine.probe.aggregation.exact_sums import int64_sums, rounded, whole
 from streamjoin_ds.engine.probe.aggregation.pairs import Int64, Pairs
+from streamjoin_ds.engine.reference.kernel_module import KernelModule
 from streamjoin_ds.errors import AggregateOverflowError
 from streamjoin_ds.spec.bound_aggregate import BoundAggregate
 
@@ -34,7 +35,8 @@ class Accumulator(Protocol):
 class Count:
     """How many partners a tuple has, or how many values of an expression are not null."""
 
-    def __init__(self, aggregate: BoundAggregate, count: int) -> None:
+    def __init__(self, aggregate: BoundAggregate, count: int, module: KernelModule) -> None:
+        del module
         self._argument = aggregate.arguments[0] if aggregate.arguments else None
         self.counts: Int64 = np.zeros(count, np.int64)
 
@@ -55,26 +57,24 @@ class Count:
 class _Sums:
     """The exact sums of an aggregate's values, and how many there were."""
 
-    def __init__(self, aggregate: BoundAggregate, count: int) -> None:
+    def __init__(self, aggregate: BoundAggregate, count: int, module: KernelModule) -> None:
         self._aggregate, (self._argument,) = aggregate, aggregate.arguments
         self._counts: Int64 = np.zeros(count, np.int64)
         kind = self._argument.kind
         self._is_float, self._is_decimal = pa.types.is_floating(kind), pa.types.is_decimal(kind)
-        self._floats, self._whole = FloatSums(count), LimbSums(count)
+        self._sums = module.ExactSums(count)
 
     def add(self, pairs: Pairs) -> None:
         """Take some pairs."""
         positions, values = pairs.present(self._argument)
         self._counts += pairs.present_counts(self._argument)
         if self._is_float:
-            self._floats.add(positions, values.to_numpy().astype(np.float64, copy=False))
+            self._sums.add_floats(positions, np.ascontiguousarray(values.to_numpy(), np.float64))
         elif self._is_decimal:
-            for limb, parts in enumerate(_decimal_limbs(values)):
-                self._whole.add(limb, positions, parts)
-        elif self._argument.kind.bit_width <= 32:
-            self._whole.add_int32(positions, values.to_numpy())
+            words = np.frombuffer(values.buffers()[1], np.int64)
+            self._sums.add_wide(positions, words[2 * values.offset : 2 * (values.offset + len(values))])
         else:
-            self._whole.add_int64(positions, values.to_numpy())
+            self._sums.add_integers(positions, np.ascontiguousarray(values.to_numpy(), np.int64))
 
     def _overflow(self) -> AggregateOverflowError:
         one = self._aggregate
@@ -102,12 +102,12 @@ class Sum(_Sums):
         """
         is_none = self._counts == 0
         if self._is_float:
-            return pa.array(self._floats.rounded(), mask=is_none)
+            return pa.array(rounded(self._sums), mask=is_none)
         if self._is_decimal:
             scale = self._argument.kind.scale
-            sums = zip(self._whole.whole(), is_none, strict=True)
+            sums = zip(whole(self._sums), is_none, strict=True)
             return self._decimals([None if lacks else each for each, lacks in sums], scale)
-        found = _int64_sums(self._whole)
+        found = int64_sums(self._sums)
         if found is None:
             raise self._overflow()
         return pa.array(found, mask=is_none)
@@ -124,16 +124,16 @@ class Average(_Sums):
         """Return the means."""
         is_none = self._counts == 0
         if self._is_float:
-            return pa.array(self._floats.rounded() / np.maximum(self._counts, 1), mask=is_none)
+            return pa.array(rounded(self._sums) / np.maximum(self._counts, 1), mask=is_none)
         if self._is_decimal:
             more = self._aggregate.field.type.scale - self._argument.kind.scale
-            sums = zip(self._whole.whole(), self._counts.tolist(), strict=True)
+            sums = zip(whole(self._sums), self._counts.tolist(), strict=True)
             means = [_half_up(each * 10**more, count) if count else None for each, count in sums]
             return self._decimals(means, self._aggregate.field.type.scale)
-        found = _int64_sums(self._whole)
+        found = int64_sums(self._sums)
         if found is not None and np.all(np.abs(found.astype(np.float64)) < _EXACT_FLOAT):
             return pa.array(found / np.maximum(self._counts, 1), mask=is_none)
-        both = zip(self._whole.whole(), self._counts.tolist(), strict=True)
+        both = zip(whole(self._sums), self._counts.tolist(), strict=True)
         return pa.array([each / count if count else None for each, count in both], pa.float64())
 
 
@@ -143,23 +143,26 @@ class Extreme:
     NaN is larger than every number, and -0.0 smaller than 0.0.
     """
 
-    def __init__(self, aggregate: BoundAggregate, count: int) -> None:
-        (self._argument,) = aggregate.arguments
+    def __init__(self, aggregate: BoundAggregate, count: int, module: KernelModule) -> None:
+        (self._argument,), self._module = aggregate.arguments, module
         self._is_max = aggregate.function == "max"
         self._keys: Int64 = np.full(count, _INT64_MIN if self._is_max else _INT64_MAX, np.int64)
-        self._has_any = np.zeros(count, np.bool_)
+        self._counts: Int64 = np.zeros(count, np.int64)
 
     def add(self, pairs: Pairs) -> None:
         """Take some pairs."""
         positions, values = pairs.present(self._argument)
-        keys = ordered_key(values)
+        self._counts += pairs.present_counts(self._argument)
+        # The kernel finds the numbers of floats itself.
+        is_float = pa.types.is_floating(values.type)
+        keys = np.ascontiguousarray(values.to_numpy(), np.float64) if is_float else ordered_key(values)
         assert keys is not None
-        (np.maximum if self._is_max else np.minimum).at(self._keys, positions, keys)
-        self._has_any[positions] = True
+        self._module.extremes(positions, keys, self._keys, largest=self._is_max)
 
     def column(self) -> pa.Array:
         """Return the values."""
-        return _value_of_key(np.where(self._has_any, self._keys, 0), self._argument.kind, ~self._has_any)
+        is_none = self._counts == 0
+        return _value_of_key(np.where(is_none, 0, self._keys), self._argument.kind, is_none)
 
 
 def float_key(values: npt.NDArray[np.float64]) -> Int64:
@@ -195,29 +198,6 @@ def _value_of_key(keys: Int64, kind: pa.DataType, is_null: npt.NDArray[np.bool_]
         return pa.array(keys.astype(np.int32), mask=is_null).view(kind)
     whole = pa.array(keys, mask=is_null)
     return whole.cast(kind) if types.is_integer(kind) else whole.view(kind)
-
-
-def _int64_sums(sums: LimbSums) -> Int64 | None:
-    """Return the sums of int64 numbers as int64; None if one does not fit."""
-    _, digits = sums.digits()
-    is_negative = digits[-1] < 0
-    for place, row in enumerate(digits[3:], 3):
-        sign = -1 if place == len(digits) - 1 else (1 << 30) - 1
-        if not np.array_equal(row, np.where(is_negative, sign, 0)):
-            return None
-    high = digits[2] - (is_negative.astype(np.int64) << 30)
-    if not np.all((high >= -8) & (high < 8)):
-        return None
-    return np.asarray((high << 60) | (digits[1] << 30) | digits[0], np.int64)
-
-
-def _decimal_limbs(values: pa.Array) -> list[Int64]:
-    """Return the limbs of decimals, as whole numbers of ``10**-scale``; the last one has the sign."""
-    words = np.frombuffer(values.buffers()[1], np.int64)[values.offset * 2 : (values.offset + len(values)) * 2]
-    low, high = words.reshape(-1, 2).T  # of 128 bits
-    bits = np.int64((1 << 30) - 1)
-    crossing = ((low >> 60) & 0xF) | ((high & ((1 << 26) - 1)) << 4)
-    return [low & bits, (low >> 30) & bits, crossing, (high >> 26) & bits, high >> 56]
 
 
 def _half_up(dividend: int, divisor: int) -> int:

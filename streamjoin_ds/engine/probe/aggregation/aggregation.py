@@ -13,13 +13,14 @@ from streamjoin_ds.engine.probe.aggregation.accumulators import Accumulator, Ave
 from streamjoin_ds.engine.probe.aggregation.held import Collected, Deviation, Quantile
 from streamjoin_ds.engine.probe.aggregation.pairs import Int32, Int64, Mask, Pairs
 from streamjoin_ds.engine.probe.aggregation.picked import Picked
+from streamjoin_ds.engine.reference.kernel_module import KernelModule
 from streamjoin_ds.engine.storage.selection import Selection
 from streamjoin_ds.spec.bound import BoundJoin
 from streamjoin_ds.spec.bound_aggregate import BoundAggregate
 
 __all__ = ["Aggregation", "aggregates_of_none", "holds_values"]
 
-_MADE: dict[str, Callable[[BoundAggregate, int], Accumulator]] = {
+_MADE: dict[str, Callable[[BoundAggregate, int, KernelModule], Accumulator]] = {
     "count": Count,
     "sum": Sum,
     "avg": Average,
@@ -53,7 +54,7 @@ class Aggregation:
     def __init__(self, bound: BoundJoin, stream: int, selection: Selection) -> None:
         self._bound, self._stream, self._selection = bound, stream, selection
         self._partners: Int64 = np.zeros(len(selection), np.int64)
-        self._accumulators = _accumulators(bound, len(selection))
+        self._accumulators = _accumulators(bound, len(selection), selection.run_set.module)
 
     @property
     def mask(self) -> Mask:
@@ -99,14 +100,14 @@ def holds_values(bound: BoundJoin) -> bool:
     return any(one.function in _HELD for one in bound.aggregates)
 
 
-def aggregates_of_none(bound: BoundJoin, count: int) -> dict[str, pa.Array]:
+def aggregates_of_none(bound: BoundJoin, count: int, module: KernelModule) -> dict[str, pa.Array]:
     """Return the aggregates of tuples without a partner."""
-    return {name: accumulator.column() for name, accumulator in _accumulators(bound, count).items()}
+    return {name: accumulator.column() for name, accumulator in _accumulators(bound, count, module).items()}
 
 
-def _accumulators(bound: BoundJoin, count: int) -> dict[str, Accumulator]:
+def _accumulators(bound: BoundJoin, count: int, module: KernelModule) -> dict[str, Accumulator]:
     return {
-        one.name: _accumulator(replace(one, arguments=()) if _counts_partners(bound, one) else one, count)
+        one.name: _accumulator(replace(one, arguments=()) if _counts_partners(bound, one) else one, count, module)
         for one in bound.aggregates
     }
 
@@ -121,9 +122,9 @@ def _counts_partners(bound: BoundJoin, one: BoundAggregate) -> bool:
     return bound.compared_name(stream, column.name) in compared_columns(bound, stream)
 
 
-def _accumulator(one: BoundAggregate, count: int) -> Accumulator:
+def _accumulator(one: BoundAggregate, count: int, module: KernelModule) -> Accumulator:
     if one.function in ("min", "max"):
         kind, types = one.arguments[0].kind, pa.types
         is_ranked = types.is_string(kind) or types.is_binary(kind) or types.is_decimal(kind) or types.is_uint64(kind)
-        return Picked(one, count) if is_ranked else Extreme(one, count)
-    return _MADE[one.function](one, count)
+        return (Picked if is_ranked else Extreme)(one, count, module)
+    return _MADE[one.function](one, count, module)

@@ -9,9 +9,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streamjoin_ds.engine.probe.aggregation.accumulators import float_key
-from streamjoin_ds.engine.probe.aggregation.exact_sums import FloatSums
-from streamjoin_ds.engine.probe.aggregation.pairs import Int64, Pairs
+from streamjoin_ds.engine.probe.aggregation.exact_sums import rounded
+from streamjoin_ds.engine.probe.aggregation.pairs import Int32, Int64, Pairs
 from streamjoin_ds.engine.probe.aggregation.picked import joined_arrays
+from streamjoin_ds.engine.reference.kernel_module import KernelModule
 from streamjoin_ds.spec.bound_aggregate import BoundAggregate
 
 __all__ = ["Collected", "Deviation", "Quantile"]
@@ -23,21 +24,21 @@ _MOST_HELD = 1 << 20  # pairs that `Collected` holds before it lets go of those 
 class _Floats:
     """The values of an aggregate that are not null, as float64."""
 
-    def __init__(self, aggregate: BoundAggregate, count: int) -> None:
-        self._aggregate, self._count = aggregate, count
-        self._positions: list[Int64] = []
+    def __init__(self, aggregate: BoundAggregate, count: int, module: KernelModule) -> None:
+        self._aggregate, self._count, self._module = aggregate, count, module
+        self._positions: list[Int32] = []
         self._values: list[Floats] = []
 
     def add(self, pairs: Pairs) -> None:
         """Take some pairs."""
         positions, values = pairs.present(self._aggregate.arguments[0])
         if len(positions):
-            self._positions.append(positions)
+            self._positions.append(positions.copy())
             self._values.append(_as_floats(values))
 
-    def _held(self) -> tuple[Int64, Floats]:
+    def _held(self) -> tuple[Int32, Floats]:
         if not self._positions:
-            return np.empty(0, np.int64), np.empty(0, np.float64)
+            return np.empty(0, np.int32), np.empty(0, np.float64)
         return np.concatenate(self._positions), np.concatenate(self._values)
 
 
@@ -52,12 +53,12 @@ class Deviation(_Floats):
         """Return the deviations."""
         positions, values = self._held()
         counts = np.bincount(positions, minlength=self._count)
-        sums, squares = FloatSums(self._count), FloatSums(self._count)
-        sums.add(positions, values)
+        sums, squares = self._module.ExactSums(self._count), self._module.ExactSums(self._count)
+        sums.add_floats(positions, values)
         with np.errstate(invalid="ignore", over="ignore"):
-            means = sums.rounded() / np.maximum(counts, 1)
-            squares.add(positions, (values - means[positions]) ** 2)
-            found = np.sqrt(squares.rounded() / np.maximum(counts - 1, 1))
+            means = rounded(sums) / np.maximum(counts, 1)
+            squares.add_floats(positions, (values - means[positions]) ** 2)
+            found = np.sqrt(rounded(squares) / np.maximum(counts - 1, 1))
         return pa.array(found, mask=counts < 2)
 
 
@@ -85,10 +86,11 @@ class Quantile(_Floats):
 class Collected:
     """The values of the first partners that have one, as a list; by event time, then number."""
 
-    def __init__(self, aggregate: BoundAggregate, count: int) -> None:
+    def __init__(self, aggregate: BoundAggregate, count: int, module: KernelModule) -> None:
+        del module
         assert aggregate.constant is not None
         self._aggregate, self._count, self._limit = aggregate, count, int(aggregate.constant)
-        self._pieces: list[tuple[Int64, Int64, Int64, pa.Array]] = []
+        self._pieces: list[tuple[Int32, Int64, Int64, pa.Array]] = []
         self._held, self._most_held = 0, _MOST_HELD
 
     def add(self, pairs: Pairs) -> None:
@@ -101,7 +103,7 @@ class Collected:
             rows = values.is_valid().to_numpy(zero_copy_only=False)
         if not len(positions):
             return
-        self._pieces.append((positions, pairs.times_us[rows], pairs.numbers[rows], present))
+        self._pieces.append((positions.copy(), pairs.times_us[rows], pairs.numbers[rows], present))
         self._held += len(positions)
         if self._held > self._most_held:
             self._shrink()

@@ -35,27 +35,33 @@ class Pairs:
     selection : Selection
         The decided tuples.
     positions : ndarray, shape (n,), int32
-        For each pair the position of its decided tuple in the selection. They are copied: the probe writes the next
-        pairs there.
+        For each pair the position of its decided tuple in the selection. Copy what is to stay: the probe writes the
+        next pairs there.
     found : Selection
         Its partner.
     """
 
     def __init__(self, bound: BoundJoin, stream: int, selection: Selection, positions: Int32, found: Selection) -> None:
         self._bound, self._stream, self._selection = bound, stream, selection
-        self._rows, self.positions, self._found = positions, positions.astype(np.int64), found
+        self.positions, self._found = positions, found
+        self._module = selection.run_set.module
         self._values: dict[str, pa.Array] = {}
-        self._present: dict[str, tuple[Int64, pa.Array]] = {}
+        self._present: dict[str, tuple[Int32, pa.Array]] = {}
 
     @cached_property
     def counts(self) -> Int64:
         """How many of the pairs each decided tuple has."""
-        return np.bincount(self.positions, minlength=len(self._selection))
+        return self._tallied(self.positions)
 
     def present_counts(self, argument: BoundArgument) -> Int64:
         """Return how many of the pairs of each decided tuple have a value that is not null."""
         positions = self.present(argument)[0]
-        return self.counts if positions is self.positions else np.bincount(positions, minlength=len(self._selection))
+        return self.counts if positions is self.positions else self._tallied(positions)
+
+    def _tallied(self, positions: Int32) -> Int64:
+        counts = np.zeros(len(self._selection), np.int64)
+        self._module.tally(positions, counts)
+        return counts
 
     @cached_property
     def times_us(self) -> Int64:
@@ -66,6 +72,20 @@ class Pairs:
     def numbers(self) -> Int64:
         """The partners' numbers within their stream."""
         return sequence_numbers(self._found)
+
+    def part(self, rows: Int32) -> Pairs:
+        """Return the pairs with these numbers."""
+        return Pairs(self._bound, self._stream, self._selection, self.positions[rows], self._found.take(rows))
+
+    def values_at(self, argument: BoundArgument, rows: Int32, part: Pairs) -> pa.Array:
+        """Return an argument's values for the pairs with these numbers, which are `part`.
+
+        A column is gathered for these alone. An expression is calculated for all: an error does not depend on which
+        pairs come together.
+        """
+        if argument.column is not None and argument.text not in self._values:
+            return part.values(argument)
+        return self.values(argument).take(pa.array(rows))
 
     def values(self, argument: BoundArgument) -> pa.Array:
         """Return an argument's values, one for each pair.
@@ -79,7 +99,7 @@ class Pairs:
             self._values[argument.text] = self._valued(argument)
         return self._values[argument.text]
 
-    def present(self, argument: BoundArgument) -> tuple[Int64, pa.Array]:
+    def present(self, argument: BoundArgument) -> tuple[Int32, pa.Array]:
         """Return the positions and the values of those pairs whose value is not null."""
         if argument.text not in self._present:
             values, positions = self.values(argument), self.positions
@@ -94,7 +114,7 @@ class Pairs:
 
     @cached_property
     def _decided(self) -> Selection:
-        return self._selection.take(self._rows)
+        return self._selection.take(self.positions)
 
     def _valued(self, argument: BoundArgument) -> pa.Array:
         if argument.column is not None:

@@ -7,7 +7,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamjoin_ds.engine.probe.aggregation.accumulators import ordered_key
-from streamjoin_ds.engine.probe.aggregation.pairs import Int64, Mask, Pairs
+from streamjoin_ds.engine.probe.aggregation.pairs import Int32, Int64, Mask, Pairs
+from streamjoin_ds.engine.reference.kernel_module import KernelModule
 from streamjoin_ds.spec.bound_aggregate import BoundAggregate
 
 __all__ = ["Picked", "joined_arrays", "value_at"]
@@ -22,13 +23,13 @@ class Picked:
     whose key is null is left out. A value may be null.
     """
 
-    def __init__(self, aggregate: BoundAggregate, count: int) -> None:
-        self._aggregate, self._count = aggregate, count
+    def __init__(self, aggregate: BoundAggregate, count: int, module: KernelModule) -> None:
+        self._aggregate, self._count, self._module = aggregate, count, module
         self._by = None if aggregate.function in ("first", "last") else aggregate.arguments[-1]
         self._is_reversed = aggregate.function in ("last", "max", "arg_max")
         # The best key of each tuple so far, where keys are numbers: most pairs are let go at once.
         self._best: Int64 = np.full(count, np.iinfo(np.int64).max, np.int64)
-        self._positions: list[Int64] = []
+        self._positions: list[Int32] = []
         self._orders: list[tuple[Int64, Int64]] = []
         self._keys: list[pa.Array] = []
         self._values: list[pa.Array] = []
@@ -42,17 +43,20 @@ class Picked:
             kept = keys.is_valid().to_numpy(zero_copy_only=False)
         numbers = self._numbers(keys.filter(pa.array(kept)) if kept is not None else keys)
         positions = pairs.positions if kept is None else pairs.positions[kept]
-        rows = np.arange(len(pairs.positions)) if kept is None else np.flatnonzero(kept)
+        rows = None if kept is None else np.flatnonzero(kept).astype(np.int32)
         if numbers is not None:
-            np.minimum.at(self._best, positions, numbers)
-            rows = rows[numbers == self._best[positions]]
+            self._module.extremes(positions, numbers, self._best, largest=False)
+            best = np.flatnonzero(numbers == self._best[positions]).astype(np.int32)
+            rows = best if rows is None else rows[best]
+        if rows is None:
+            rows = np.arange(len(positions), dtype=np.int32)
         if not len(rows):
             return
-        self._positions.append(pairs.positions[rows])
-        self._orders.append((pairs.times_us[rows], pairs.numbers[rows]))
-        taken = pa.array(rows)
-        self._keys.append(keys.take(taken))
-        self._values.append(pairs.values(self._aggregate.arguments[0]).take(taken))
+        part = pairs.part(rows)
+        self._positions.append(part.positions)
+        self._orders.append((part.times_us, part.numbers))
+        self._keys.append(keys.take(pa.array(rows)))
+        self._values.append(pairs.values_at(self._aggregate.arguments[0], rows, part))
         self._held += len(rows)
         if self._held > self._limit:
             self._shrink()
@@ -93,7 +97,7 @@ def joined_arrays(arrays: list[pa.Array]) -> pa.Array:
     return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
 
 
-def value_at(count: int, positions: Int64, values: pa.Array) -> pa.Array:
+def value_at(count: int, positions: Int32, values: pa.Array) -> pa.Array:
     """Return an array with a value at each of some positions, and null elsewhere."""
     places = np.full(count, -1, np.int64)
     places[positions] = np.arange(len(values))
