@@ -153,7 +153,7 @@ class WindowJoin:
         self.progress = Progress()  # of the push that is being read, or of the last one
         self._order = JoinOrder(bound, order, tuning.order)
         self._joining = JoinPipeline(bound, self.kernels, self._scheduler, chunk_rows, tuning)
-        self._horizons = Horizons(bound, self.forms, self._joining, tuning)
+        self._horizons = Horizons(bound, self.forms, self._joining, self._order, tuning)
         empty = JoinState([Window(form) for form in self.forms], 0, 0, [0] * count, [0] * count)
         empty.waiting = self._horizons.none_waiting()
         goes_on = bucket_rows is not None

@@ -2,8 +2,8 @@
 
 ::
 
-    left, semi, anti    right         full            decided tuples are dealt, the other stream's go to every cell;
-    4x1                 1x4           1x1             of full both are decided, so one cell has all
+    left, semi, anti    right         full            decided tuples are dealt, the other streams' go to every cell;
+    4x1, 4x1x1          1x4           1x1             of full both are decided, so one cell has all
 
 Then no cell's answer must be put together with another's. Such a layout is chosen once and stays: in another one the
 tuples that wait would meet a part of their partners in each of two.
@@ -48,7 +48,7 @@ def check_deciding(bound: BoundJoin, layout: CellLayout) -> None:
     if not bound.decided:
         return
     counts = layout.counts if isinstance(layout, Layout) else None
-    if counts is None or any(counts[1 - stream] > 1 for stream in bound.decided):
+    if counts is None or any(count > 1 for stream, count in enumerate(counts) if bound.decided != (stream,)):
         shown = "1x1" if len(bound.decided) > 1 else deciding_layout(bound, max(layout.cells, 2))
         msg = (
             f"{bound.join.asked} needs a layout in which one cell has all partners of a tuple, and {layout} is another"

@@ -52,6 +52,12 @@ _HOW = {
 }
 
 
+_OF_EACH = {
+    "semi": "semi: tuples of {0} with a partner in each of {others}, when all partners are known",
+    "anti": "anti: tuples of {0} without a partner in any of {others}, when none can come any more",
+}
+
+
 _NEAREST = {
     "inner": "inner: tuples of {0}, each with its nearest of {1}, when all partners are known",
     "left": "left: tuples of {0}, each with its nearest of {1} or alone, when all partners are known",
@@ -115,7 +121,9 @@ def _join(bound: BoundJoin) -> Iterator[str]:
     yield f"  window      {told}"
     if bound.decided or bound.row_kind.at_once:
         kinds = _SUMMED if bound.aggregates else _HOW if join.nearest is None else _NEAREST
-        told = kinds[bound.how].format(*join.member_names)
+        kinds = _OF_EACH if bound.row_kind.of_each else kinds
+        *others, last = join.member_names[1:]
+        told = kinds[bound.how].format(*join.member_names, others=f"{', '.join(others)} and {last}")
         yield f"  how         {told.partition(', when ')[0] if bound.row_kind.at_once else told}"
     if join.nearest is not None and bound.distance is not None:
         yield f"  nearest     the {join.nearest.k} of {join.member_names[1]} with the smallest {bound.distance.text}"

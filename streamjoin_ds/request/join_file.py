@@ -81,7 +81,7 @@ JOIN_KEYS: dict[str, Key] = {
     ),
     "how": Key(
         "Which rows the join has: inner (pairs); left, right, full (also tuples of the first, second or either stream "
-        "without a partner); semi, anti (tuples of the first stream with a partner, or without).",
+        "without a partner); semi, anti (tuples of the first stream with a partner in each other stream, or in none).",
         note="[default: inner]",
         one_of=HOWS,
     ),

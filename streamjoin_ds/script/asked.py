@@ -23,12 +23,13 @@ from streamjoin_ds.script.conditions import Conditions, Names, Term
 from streamjoin_ds.script.members import Members
 from streamjoin_ds.script.nearest import nearest_of, ranked_input, written_join
 from streamjoin_ds.script.options import TABLE_KEYS, facts_of, stream_facts
+from streamjoin_ds.script.pairs import check_pairs
 from streamjoin_ds.script.reduction import reduction_of
 from streamjoin_ds.script.schemas import Schemas
 from streamjoin_ds.script.selected_columns import SelectList
 from streamjoin_ds.script.sql_text import Span, SqlText, Token
 from streamjoin_ds.script.statements import Input, Statement, StreamStatement
-from streamjoin_ds.script.time_bounds import Contradiction, TimeBound, Unbounded, window_of
+from streamjoin_ds.script.time_bounds import Contradiction, TimeBound, Unbounded, window_of, window_of_each
 from streamjoin_ds.source.infer import infer_schema
 from streamjoin_ds.source.tables.table_versions import table_schema
 from streamjoin_ds.spec import Predicate, Stream, Table
@@ -286,6 +287,8 @@ class Asked:
         reader = Conditions(self._text, names, times)
         bounds, terms, bounding = _read(reader, written)
         self._terms = [*terms, *bounding]
+        if self._query.is_of_each:
+            check_pairs(self._text, self._query, reader)
         window: WindowLike | None = self.facts.get("window")
         if bounds and window is None and schemas.has_fine_times():
             bounds, terms, bounding = _read(Conditions(self._text, names, times, is_fine=True), written)
@@ -293,7 +296,8 @@ class Asked:
         predicates = [predicate for term in terms for predicate in self._predicates(term)]
         if window is not None:
             return [*predicates, *(p for term in bounding for p in self._predicates(term))], window
-        found = self._located(lambda: window_of(list(times), times, bounds), bounds[-1].span if bounds else None)
+        window_asked = window_of_each if self._query.is_of_each else window_of
+        found = self._located(lambda: window_asked(list(times), times, bounds), bounds[-1].span if bounds else None)
         if isinstance(found, Contradiction):
             why = "no tuples can satisfy this bound on event times beside those before it"
             raise self._text.refused(found.span, why, "the lower end of a bound is not above its upper end")

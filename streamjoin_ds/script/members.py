@@ -157,9 +157,10 @@ class Members:
         query, text = self._query, self._text
         taken: dict[str, Input] = {}
         for one in query.inputs:
-            if (one.how != "inner" or one.ranking is not None) and len(query.inputs) > 2:
+            if (one.how != "inner" or one.ranking is not None) and len(query.inputs) > 2 and not query.is_of_each:
                 words, span = written_join(text, one)
                 hint = "write JOIN, or two queries: the results of the first are a stream for the second"
+                hint += "" if one.how not in ("semi", "anti") else f"; or join all of them by {words}"
                 raise text.refused(span, f"{words} needs two streams, and this query has more", hint, one.how)
             if one.alias.casefold() in taken:
                 why = f"two streams of this query are named '{one.alias}'"

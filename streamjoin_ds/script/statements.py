@@ -135,6 +135,13 @@ class Query:
         """The entries of the SELECT list that are aggregates."""
         return tuple(item for item in self.items if item.aggregate)
 
+    @property
+    def is_of_each(self) -> bool:
+        """Whether it is ``FROM e LEFT SEMI JOIN w ... LEFT SEMI JOIN z ...``, or the same with ANTI."""
+        hows = {one.how for one in self.inputs[1:]}
+        is_ranked = any(one.ranking is not None for one in self.inputs)
+        return len(self.inputs) > 2 and not is_ranked and (hows in ({"semi"}, {"anti"}))
+
 
 @dataclass(frozen=True, slots=True)
 class Statement:

@@ -20,7 +20,7 @@ from streamjoin_ds.spec import Band, TimeWindow
 from streamjoin_ds.spec.expression import Call, Expression, Literal
 from streamjoin_ds.spec.predicate import Column
 
-__all__ = ["Contradiction", "TimeBound", "Unbounded", "time_bounds", "window_of"]
+__all__ = ["Contradiction", "TimeBound", "Unbounded", "time_bounds", "window_of", "window_of_each"]
 
 _MICROSECOND = timedelta(microseconds=1)
 _TURNED = {"<=": ">=", ">=": "<=", "<": ">", ">": "<", "=": "="}
@@ -145,6 +145,31 @@ def window_of(
                 ends = (timedelta(microseconds=lo), timedelta(microseconds=hi))
                 bands.append(Band(Column(left, times[left]), Column(right, times[right]), *ends))
     return TimeWindow(tuple(windows[stream] for stream in streams)), bands
+
+
+def window_of_each(
+    streams: Sequence[str], times: Mapping[str, str], bounds: Sequence[TimeBound]
+) -> tuple[TimeWindow, list[Band]] | Unbounded | Contradiction:
+    """Do `window_of` where the first stream has partners in each of the others by itself.
+
+    Each of them is bounded by what is said of it and the first stream alone. The first stream's window is the largest
+    that one of them asks for, and where another asks for less, that is a band.
+    """
+    first, others = streams[0], streams[1:]
+    extents_us, bands = [], []
+    for other in others:
+        found = window_of((first, other), times, [one for one in bounds if {one.later, one.earlier} == {first, other}])
+        if not isinstance(found, tuple):
+            return found
+        extents_us.append([found[0].extent(place) for place in (0, 1)])
+        bands.append(found[1])
+    largest_us = max(own_us for own_us, _ in extents_us)
+    for other, (own_us, other_us), band in zip(others, extents_us, bands, strict=True):
+        if not band and own_us < largest_us:
+            ends = (timedelta(microseconds=-own_us), timedelta(microseconds=other_us))
+            band.append(Band(Column(first, times[first]), Column(other, times[other]), *ends))
+    window = TimeWindow((largest_us, *(other_us for _, other_us in extents_us)))
+    return window, [band for of_other in bands for band in of_other]
 
 
 def _compared(

@@ -28,7 +28,7 @@ import pyarrow as pa
 from streamjoin_ds.spec.bound_aggregate import BoundAggregate
 from streamjoin_ds.spec.bound_columns import ResultColumn
 from streamjoin_ds.spec.columns import NANOSECONDS, SEQ, TIMESTAMP, TS, result_type, schema_facts
-from streamjoin_ds.spec.condition import Condition, Key, tighter_times
+from streamjoin_ds.spec.condition import Condition, Key, tighter_times, window_rules
 from streamjoin_ds.spec.distance import Distance
 from streamjoin_ds.spec.evaluation import holds
 from streamjoin_ds.spec.event_time import MAX_TS_US, MIN_TS_US
@@ -176,7 +176,7 @@ class BoundJoin:
     @cached_property
     def window_conditions(self) -> int:
         """How many of the conditions are the window's; they come first."""
-        return len(self.join.window.rules(self.names))
+        return len(window_rules(self.join))
 
     @cached_property
     def position_keys(self) -> tuple[int, ...]:

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 from streamjoin_ds.spec.finders import Finders
 from streamjoin_ds.spec.join_parts import JoinParts
+from streamjoin_ds.spec.window import WindowRule
 
-__all__ = ["Condition", "Key", "key_number", "tighter_times", "window_conditions"]
+__all__ = ["Condition", "Key", "key_number", "tighter_times", "window_conditions", "window_rules"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +56,16 @@ class Condition:
     interval_number: int = -1
 
 
+def window_rules(join: JoinParts) -> list[WindowRule]:
+    """Return the window's rules for each pair of streams whose tuples may be partners."""
+    rules = join.window.rules(join.names)
+    return [rule for rule in rules if rule.left_stream == 0] if join.row_kind.of_each else rules
+
+
 def window_conditions(join: JoinParts, keys: list[list[Key]]) -> list[Condition]:
     """Return the window's rules as conditions: ``pos_i - pos_j <= W_j`` and ``pos_j - pos_i <= W_i`` for each pair."""
     conditions = []
-    for rule in join.window.rules(join.names):
+    for rule in window_rules(join):
         sides = ((rule.left_stream, rule.left_column), (rule.right_stream, rule.right_column))
         numbers = [0 if column is None else key_number(keys[stream], Key(column, "int")) for stream, column in sides]
         text = f"window of {join.names[rule.left_stream]} and {join.names[rule.right_stream]}"

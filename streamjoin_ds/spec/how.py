@@ -11,6 +11,10 @@
     semi     tuples of the first stream with a partner              first
     anti     tuples of the first stream without a partner           first
 
+    with more than two streams each of the others has partners of its own (`pairwise`):
+    semi     tuples of the first stream with a partner in each      first
+    anti     tuples of the first stream with a partner in none      first
+
     with `nearest` a row is a tuple of the first stream and one of its nearest partners, with `reduce` a tuple of the
     first stream and sums over its partners:
     inner    tuples of the first stream with a partner              first
@@ -53,6 +57,9 @@ class RowKind:
     at_once : bool
         Whether the rows of the first stream's tuples come in the batch that brings the tuples: their partners are rows
         of a table.
+    of_each : bool
+        Whether there are several other streams, and a tuple of the first stream is asked for partners in each of them
+        by itself.
     """
 
     decided: tuple[int, ...]
@@ -60,6 +67,7 @@ class RowKind:
     shown: tuple[int, ...]
     has_pairs: bool
     at_once: bool = False
+    of_each: bool = False
 
     @property
     def absent(self) -> tuple[int, ...]:
@@ -105,7 +113,7 @@ def row_kind(
     if how == "inner" and not (of_partners or of_nearest):
         return RowKind((), (), tuple(range(members)), has_pairs=True)
     kind = _OF_NEAREST[how] if of_nearest else _OF_PARTNERS[how] if of_partners else _KINDS[how]
-    return replace(kind, decided=(), at_once=True) if of_table else kind
+    return replace(kind, decided=(), at_once=True) if of_table else replace(kind, of_each=members > 2)
 
 
 def has_pairs(how: str) -> bool:
@@ -131,7 +139,8 @@ def check_how(how: object, streams: int, window: WindowKind, *, of_partners: boo
     Raises
     ------
     ArgumentError
-        There is no kind of this name, or it needs two streams and no table, or one stream and one table.
+        There is no kind of this name, or it needs two streams and no table, or one stream and one table; semi and anti
+        need two streams or more, or one stream and one table.
     WindowError
         It needs a time window.
     """
@@ -151,12 +160,13 @@ def check_how(how: object, streams: int, window: WindowKind, *, of_partners: boo
         raise ArgumentError(msg, name=name, hint="left, semi and anti are about the stream's tuples; or use inner")
     if tables and (streams, tables) != (1, 1):
         shown = f"{streams} stream{'s' * (streams > 1)} and {tables} table{'s' * (tables > 1)}"
-        msg = f"{asked} needs two streams, or one stream and one table, and the join has {shown}"
+        more = "" if name == "reduce" or has_pairs(how) else " or more"
+        msg = f"{asked} needs two streams{more}, or one stream and one table, and the join has {shown}"
         hint = f"{without}, or two joins: the results of the first are a stream for the second"
         raise ArgumentError(msg, name=name, hint=hint)
     if tables:
         return how
-    if streams != 2:
+    if streams != 2 and (of_partners or has_pairs(how)):
         msg = f"{asked} needs two streams, and the join has {streams}"
         raise ArgumentError(msg, name=name, hint=f"join two streams, or {without}")
     if window.kind != "time":

@@ -17,6 +17,7 @@ from streamjoin_ds.spec.how import check_how
 from streamjoin_ds.spec.join_parts import JoinParts, predicate_from
 from streamjoin_ds.spec.members import check_members, check_window
 from streamjoin_ds.spec.nearest import Nearest, check_nearest
+from streamjoin_ds.spec.pairwise import check_pairwise
 from streamjoin_ds.spec.predicate import Band, Column
 from streamjoin_ds.spec.selected import Selected, selected, selected_from
 from streamjoin_ds.spec.stream import Stream, schema_from_text
@@ -60,6 +61,9 @@ class Join(JoinParts):
         combinations come once, when the watermark has passed the tuple's time plus its stream's window; until then a
         partner may come. All but "inner" need two streams and a time window, or one stream and one table. A condition
         on one stream in `on` keeps a tuple from having partners, as in SQL's ``ON``; a stream's `where` leaves it out.
+        "semi" and "anti" may have more than two streams. Each stream but the first has partners of its own: the tuples
+        that the conditions between it and the first, and the window, pair with a tuple. "semi" has the tuples with a
+        partner in each of these streams, "anti" those with a partner in none (`streamjoin_ds.spec.pairwise`).
     nearest : Nearest, optional
         Of the partners of a tuple of the first stream only the nearest make rows, which come as those of `how` do:
         ``Nearest(k=1, by="abs(e.x - w.x)", direction="backward")``. With `how` "inner" a tuple without a partner makes
@@ -130,6 +134,7 @@ class Join(JoinParts):
             check_unique_window(stream, self.window)
         set_field(self, "how", how)
         set_field(self, "reduce", aggregates)
+        check_pairwise(self)
         shown = [every[n] for n in self.row_kind.shown]
         set_field(self, "select", selected(select, every, shown, self.asked))
         set_field(self, "include_self_pairs", bool(include_self_pairs))

@@ -29,10 +29,10 @@ from streamjoin_ds.testing.left_out import (
     listed,
     times_of,
 )
-from streamjoin_ds.testing.partners import Times, nearest_rows, rows_of_kind
+from streamjoin_ds.testing.partners import Times, nearest_rows, rows_of_each, rows_of_kind
 from streamjoin_ds.testing.sums import oracle_aggregates
 from streamjoin_ds.testing.values import column_value, oracle_outputs, oracle_value, plain_value
-from streamjoin_ds.testing.windows import common_windows, in_windows
+from streamjoin_ds.testing.windows import common_windows, in_time_windows, in_windows
 
 __all__ = ["oracle_join", "oracle_numbers", "source_order"]
 
@@ -145,13 +145,19 @@ def oracle_numbers(
         return [(number,) for number in usable[0]]
     if join.nearest is not None:
         return nearest_rows(join, rows, times, usable, found, until_us, seqs.get(join.names[1]))
+    if join.row_kind.of_each:
+        return rows_of_each(join, times, usable, found, until_us)
     return rows_of_kind(join, times, usable, found, until_us) if join.row_kind.decided else sorted(found)
 
 
 def _combinations(
     join: Join, streams: Mapping[str, Rows], *, lateness: bool, ends: Ends, idle: Idle, partitions: Partitions
 ) -> tuple[Times, Sequence[Sequence[int]], list[tuple[int, ...]]]:
-    """Return the event times, the numbers of the tuples that may have partners, and the pairs or combinations."""
+    """Return the event times, the numbers of the tuples that may have partners, and the pairs or combinations.
+
+    Where each other stream has partners of its own, it is the pairs: the first stream's number, the other stream, and
+    its number.
+    """
     rows = {name: listed(streams[name]) for name in join.names}
     order: dict[str, list[int]] = {name: [] for name in join.names}
     if isinstance(join.window, CountWindow):
@@ -164,6 +170,8 @@ def _combinations(
         gone = late | set(filtered_rows(join, stream.name, rows[stream.name]))
         gone |= set(duplicate_rows(join, stream.name, rows[stream.name]))
         usable.append([n for n, time in enumerate(stream_times) if time is not None and n not in gone])
+    if join.row_kind.of_each:
+        return times, usable, _pairs_of_each(join, rows, times, usable)
     places = [order[name] for name in join.names]
     partial: list[tuple[int, ...]] = [()]
     for place in range(len(join.streams)):
@@ -171,7 +179,8 @@ def _combinations(
             (*numbers, number)
             for numbers in partial
             for number in usable[place]
-            if in_windows(join, times, places, numbers, number) and _joins(join, rows, numbers, place, number)
+            if in_windows(join, times, places, numbers, number)
+            and _joins(join, rows, dict(enumerate(numbers)), place, number)
         ]
     if isinstance(join.window, PeriodicWindow):
         partial = [numbers for numbers in partial for _ in common_windows(join, times, numbers)]
@@ -204,15 +213,29 @@ def source_order(join: Join, streams: Mapping[str, Rows], ends: Ends = (), idle:
     return [(join.names[stream], number) for _, _, stream, number in sorted(keys)]
 
 
-def _joins(join: Join, rows: Mapping[str, Sequence[Row]], numbers: Sequence[int], place: int, number: int) -> bool:
-    """Whether all predicates hold between a tuple of stream `place` and the tuples of the streams before it."""
+def _pairs_of_each(
+    join: Join, rows: Mapping[str, Sequence[Row]], times: Times, usable: Sequence[Sequence[int]]
+) -> list[tuple[int, ...]]:
+    return [
+        (own, other, number)
+        for other in range(1, len(join.names))
+        for own in usable[0]
+        for number in usable[other]
+        if in_time_windows(join, times, (0, own), (other, number))
+        and _joins(join, rows, {}, 0, own)
+        and _joins(join, rows, {0: own}, other, number)
+    ]
+
+
+def _joins(join: Join, rows: Mapping[str, Sequence[Row]], numbers: Mapping[int, int], place: int, number: int) -> bool:
+    """Whether all predicates hold between a tuple of stream `place` and tuples of other streams, given by number."""
     name = join.names[place]
     row = rows[name][number]
-    chosen = {join.names[n]: rows[join.names[n]][numbers[n]] for n in range(place)}
-    for n in range(place):
+    chosen = {join.names[n]: rows[join.names[n]][other] for n, other in numbers.items()}
+    for n, other in numbers.items():
         source = join.streams[place].source
         same = source is not None and join.streams[n].source == source
-        if same and not join.include_self_pairs and numbers[n] == number:
+        if same and not join.include_self_pairs and other == number:
             return False
     chosen[name] = row
     for predicate in join.predicates:

@@ -11,7 +11,7 @@ from streamjoin_ds.spec.join import Join
 from streamjoin_ds.spec.predicate import Column
 from streamjoin_ds.testing.values import oracle_value
 
-__all__ = ["Times", "nearest_rows", "rows_of_kind"]
+__all__ = ["Times", "nearest_rows", "rows_of_each", "rows_of_kind"]
 
 Times: TypeAlias = "Sequence[Sequence[int | None]]"  # microseconds of every stream's records
 
@@ -38,6 +38,21 @@ def rows_of_kind(
     if join.how in ("right", "full"):
         rows += [(None, number) for number in lonely[1]]
     return sorted(rows, key=lambda numbers: [(number is None, number or 0) for number in numbers])
+
+
+def rows_of_each(
+    join: Join,
+    times: Times,
+    usable: Sequence[Sequence[int]],
+    pairs: Sequence[tuple[int, ...]],
+    until_us: int | None,
+) -> list[tuple[Any, ...]]:
+    """Return the decided tuples of the first stream with a partner in each other stream, or in none of them."""
+    others = range(1, len(join.names))
+    met = {number: {other for own, other, _ in pairs if own == number} for number in usable[0]}
+    wanted = set(others) if join.how == "semi" else set()
+    chosen = [number for number in usable[0] if met[number] == wanted]
+    return [(n,) for n in sorted(chosen) if _is_decided(join, 0, times[0][n], until_us)]
 
 
 def nearest_rows(

@@ -9,7 +9,7 @@ from streamjoin_ds.spec.count_window import CountWindow
 from streamjoin_ds.spec.join import Join
 from streamjoin_ds.spec.periodic_window import PeriodicWindow
 
-__all__ = ["common_windows", "in_windows"]
+__all__ = ["common_windows", "in_time_windows", "in_windows"]
 
 Times: TypeAlias = "Sequence[Sequence[int | None]]"  # microseconds of every stream's records
 
@@ -57,11 +57,12 @@ def in_windows(join: Join, times: Times, order: Sequence[Sequence[int]], numbers
         return bool(common_windows(join, times, [*numbers, number]))
     if isinstance(join.window, CountWindow):
         return all(_in_count_window(join.window, order, (n, numbers[n]), (place, number)) for n in range(place))
-    time = times[place][number]
-    assert time is not None
-    for n in range(place):
-        other_time = times[n][numbers[n]]
-        assert other_time is not None
-        if not -join.window.extent(n) <= other_time - time <= join.window.extent(place):
-            return False
-    return True
+    return all(in_time_windows(join, times, (n, numbers[n]), (place, number)) for n in range(place))
+
+
+def in_time_windows(join: Join, times: Times, left: tuple[int, int], right: tuple[int, int]) -> bool:
+    """Whether the rule of time windows holds between two tuples, each given as stream and number."""
+    left_time, right_time = (times[stream][number] for stream, number in (left, right))
+    assert left_time is not None
+    assert right_time is not None
+    return -join.window.extent(left[0]) <= left_time - right_time <= join.window.extent(right[0])

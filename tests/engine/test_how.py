@@ -17,9 +17,11 @@ from streamjoin_ds.blocks import BlockStore
 from streamjoin_ds.engine import JoinEngine, WindowJoin, kernel_names
 from streamjoin_ds.engine.storage.run_store import RunStore
 from streamjoin_ds.engine.tuning import DEFAULT, Tuning, WaitingTuning
-from streamjoin_ds.errors import ArgumentError, ColumnError, StateCorruptError, WindowError
-from streamjoin_ds.spec import BoundJoin, Join, Stream, bind
+from streamjoin_ds.errors import ArgumentError, ColumnError, PredicateError, StateCorruptError, WindowError
+from streamjoin_ds.spec import BoundJoin, Join, Predicate, Stream, bind
+from streamjoin_ds.spec.expression import streams_of
 from streamjoin_ds.spec.how import HOWS
+from streamjoin_ds.spec.predicate import Band
 from streamjoin_ds.testing import filtered_rows, oracle_join, oracle_numbers
 from tests.engine.scenarios import Scenario, pushed, scenarios
 from tests.engine.test_oracle import SMALL
@@ -44,6 +46,28 @@ def numbers_of(join: Join, *results: pa.Table) -> list[tuple[int | None, ...]]:
     return sorted(rows, key=lambda row: [(number is None, number or 0) for number in row])
 
 
+@st.composite
+def of_each(draw: st.DrawFn) -> tuple[Scenario, str]:
+    """Draw a join of three streams and more, whose conditions are all between the first and another."""
+    scenario, how = draw(scenarios(streams=(3, 4), kinds=("time",))), draw(st.sampled_from(["semi", "anti"]))
+    join = scenario.join
+    first = join.names[0]
+    own = [one for one in join.predicates if first in (names := streams_named(one)) and len(names) == 2]
+    if draw(st.integers(0, 3)) == 0:
+        own += Join(join.streams, draw(st.sampled_from(BARS_OF_EACH[how])), "1s").predicates
+    select = [text for text in join.select if text.startswith(first + ".")]
+    return Scenario(Join(join.streams, own, join.window, select, how=how), scenario.tables), how
+
+
+BARS_OF_EACH = {"semi": ["s0.note <> 'n'", "s1.note = 'n' AND s0.note IS NOT NULL"], "anti": ["s1.note = 'n'"]}
+
+
+def streams_named(predicate: Predicate) -> set[str]:
+    if isinstance(predicate, Band):
+        return {predicate.left.stream, predicate.right.stream}
+    return set(streams_of(predicate))
+
+
 @examples(60)
 @given(
     scenario=scenarios(streams=(2, 2), kinds=("time",)),
@@ -65,10 +89,39 @@ def test_rows_are_the_contracts_after_every_push(
     tuning: Tuning,
     bucket_rows: int | None,
 ) -> None:
-    scenario = of_kind(scenario, how, bar)
-    join, chooser = scenario.join, random.Random(seed)
     options: dict[str, Any] = {"kernel": kernel, "threads": threads, "cores": (), "chunk_rows": 64, "tuning": tuning}
-    engine, found, so_far = pushed(join, scenario, seed, chooser, bucket_rows=bucket_rows, **options)
+    check_every_push(of_kind(scenario, how, bar), seed, bucket_rows=bucket_rows, **options)
+
+
+@examples(60)
+@given(
+    given_join=of_each(),
+    seed=st.integers(0, 1000),
+    kernel=st.sampled_from(KERNELS),
+    threads=st.sampled_from([1, 1, 2]),
+    tuning=st.sampled_from([DEFAULT, FEW_WAITING]),
+    bucket_rows=st.sampled_from([None, 4]),
+    is_ordered=st.booleans(),
+)
+def test_rows_about_each_of_several_streams_are_the_contracts_after_every_push(
+    given_join: tuple[Scenario, str],
+    seed: int,
+    kernel: str,
+    threads: int,
+    tuning: Tuning,
+    bucket_rows: int | None,
+    is_ordered: bool,
+) -> None:
+    scenario, _ = given_join
+    options: dict[str, Any] = {"kernel": kernel, "threads": threads, "cores": (), "chunk_rows": 64, "tuning": tuning}
+    options |= {"order": scenario.join.names[::-1]} if is_ordered else {}
+    check_every_push(scenario, seed, bucket_rows=bucket_rows, **options)
+
+
+def check_every_push(scenario: Scenario, seed: int, **options: Any) -> None:
+    """Assert that the rows after each push, and at the end, are those of the contract."""
+    join, chooser = scenario.join, random.Random(seed)
+    engine, found, so_far = pushed(join, scenario, seed, chooser, **options)
     decided_us = engine.watermark
     if decided_us is not None:
         assert numbers_of(join, *found) == oracle_numbers(join, so_far, until_us=decided_us)
@@ -268,14 +321,42 @@ def test_what_has_no_meaning_is_refused_by_name() -> None:
     with pytest.raises(ArgumentError, match="how is not the name") as refused:
         Join(streams("e", "w"), (), "1s", how="outer")
     assert refused.value.name == "how"
-    with pytest.raises(ArgumentError, match="needs two streams"):
-        Join(streams("e", "w", "x"), (), "1s", how="semi")
+    for how in ("left", "right", "full"):
+        with pytest.raises(ArgumentError, match="needs two streams, and the join has 3"):
+            Join(streams("e", "w", "z"), (), "1s", how=how)
     for window in ("last 5", "every 1s for 2s"):
         with pytest.raises(WindowError, match="needs a time window"):
             Join(streams("e", "w"), (), window, how="left")
     with pytest.raises(ColumnError, match="a tuple of e alone"):
         Join(streams("e", "w"), (), "1s", ["e.x", "w.x"], how="anti")
     assert Join(streams("e", "w"), (), "1s", how="anti").select == ("e.*",)
+
+
+@pytest.mark.parametrize(
+    ("how", "on", "message"),
+    [
+        ("semi", "w.x = z.x", "'w.x = z.x' is between w and z, and with how=semi"),
+        ("anti", "e.x = w.x AND e.y + w.y < z.y", "is between e, w and z, and with how=anti"),
+        ("anti", "e.x = w.x AND e.y > 3", "is on e alone, and with how=anti"),
+    ],
+)
+def test_a_condition_that_belongs_to_no_pair_is_refused_by_name(how: str, on: str, message: str) -> None:
+    with pytest.raises(PredicateError, match=message) as refused:
+        Join(streams("e", "w", "z"), on, "1s", how=how)
+    assert "e" in refused.value.hint
+
+
+def test_a_null_keeps_a_tuple_from_partners_only_where_it_is_compared() -> None:
+    on = "e.x = w.x AND e.y = z.y"
+    rows = {"e": [row(1, 1.0, 1), row(1, None, 1), row(1, None, 2), row(1, math.nan, 2)]}
+    rows["w"] = [row(1, 1.0), row(1, 0.0)]
+    found = {}
+    for how in ("semi", "anti"):
+        engine = JoinEngine(Join(streams("e", "w", "z"), on, "5us", how=how))
+        engine.push(rows | {"z": row(1, 1.0, 1)})
+        found[how] = engine.finish()["e_seq"].to_pylist()
+        assert engine.counters["null_keys"]["e"] == (3 if how == "semi" else 0)
+    assert found == {"semi": [0], "anti": [2, 3]}
 
 
 def test_a_joins_text_and_fingerprint_say_how_and_are_what_they_were_without() -> None:

@@ -14,6 +14,7 @@ _COUNT, _IDS = "spec.count_window:CountWindow.", "engine.probe.window_ids:Window
 _ADD, _KEPT = "exchange.outbox:Outbox.add", "kept = self._plan.bound.let_through(self._stream, tuples)"
 _STORE = "blocks.store:BlockStore"
 _BOUND = "spec.bound:BoundJoin."
+_EACH = "engine.probe.each_stream:EachStream."
 _AGGREGATION = "engine.probe.aggregation."
 _GUESTS = "cell.epoch_windows:EpochWindows.push_guests"
 _RANGES = "plan.range_layout:RangeLayout."
@@ -559,6 +560,16 @@ BUGS = (
         "tuples with null keys make no row",
         ("engine.probe.horizons:Horizons.joined_by", "if stream in alone", "if False"),
         asks=("how",),
+    ),
+    _bug(
+        "a partner in one of the other streams is enough",
+        (_EACH + "mask", "is_open[tried] = reduction.mask", "is_open[tried] |= reduction.mask"),
+        asks=("each",),
+    ),
+    _bug(
+        "a null in a column keeps a tuple from partners in all streams",
+        ("engine.storage.joinable:Joinable.__init__", "if bound.row_kind.of_each", "if False"),
+        asks=("each",),
     ),
     # --- sums over partners
     _bug(

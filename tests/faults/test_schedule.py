@@ -15,6 +15,7 @@ from tests.faults.model.schedule import (
     CHANGES_FROM,
     CLOCKS_FROM,
     CORES_FROM,
+    EACH_FROM,
     FOUND_FROM,
     HOWS_FROM,
     LAYOUTS_FROM,
@@ -85,11 +86,12 @@ def test_seeds_draw_every_ask_and_many_together() -> None:
         "tables",
         "reduce",
         "unique",
+        "each",
     }
     assert {name for asks in asked.values() for name in asks} == before - {"idle", "future"} - changes
     assert clocks == before - changes
     drawn = {
-        first: {name for seed in range(first, first + 100) for name in random_schedule(seed).asks}
+        first: {name for seed in range(first, first + 600) for name in random_schedule(seed).asks}
         for first in (
             CHANGES_FROM,
             LAYOUTS_FROM,
@@ -102,10 +104,12 @@ def test_seeds_draw_every_ask_and_many_together() -> None:
             TABLES_FROM,
             REDUCES_FROM,
             UNIQUES_FROM,
+            EACH_FROM,
         )
     }  # fmt: skip
     relaid, moved = before | {"relaid"}, before | {"relaid", "cores"}
-    reduces = set(ASKS) - {"unique"}
+    uniques = set(ASKS) - {"each"}
+    reduces = uniques - {"unique"}
     tables = reduces - {"reduce"}
     nearest = tables - {"tables"}
     decided = nearest - {"nearest"}
@@ -114,7 +118,7 @@ def test_seeds_draw_every_ask_and_many_together() -> None:
     ranges = parted - {"parted"}
     expected = {CHANGES_FROM: before, LAYOUTS_FROM: relaid, CORES_FROM: moved, RANGES_FROM: ranges}
     expected |= {PARTS_FROM: parted, FOUND_FROM: found, HOWS_FROM: decided, NEAREST_FROM: nearest, TABLES_FROM: tables}
-    assert drawn == {**expected, REDUCES_FROM: reduces, UNIQUES_FROM: set(ASKS)}
+    assert drawn == {**expected, REDUCES_FROM: reduces, UNIQUES_FROM: uniques, EACH_FROM: set(ASKS)}
     assert max(map(len, asked.values())) >= 3
     assert sum(not asks for asks in asked.values()) > 60
     assert sum("self" in asks for asks in asked.values()) > 20
@@ -129,12 +133,14 @@ def test_seeds_draw_every_ask_and_many_together() -> None:
 def test_runs_that_ask_for_more_have_results(ask: str) -> None:
     """Each kind of join has results: an oracle that expects nothing would agree with a join that finds nothing."""
     cases = [case_of(asking(plain_schedule(seed), (ask,))) for seed in range(40)]
-    assert sum(bool(case.results) for case in cases) > 30
+    assert sum(bool(case.results) for case in cases) > (15 if ask == "each" else 30)
     if ask == "self":
         assert all(case.rows["l"] is case.rows["r"] for case in cases)
         assert 2 < sum(case.join.include_self_pairs for case in cases) < 20
     if ask == "where":
         assert sum(any(case.filtered.values()) for case in cases) > 30
+    if ask == "each":
+        assert {case.join.how for case in cases if case.results} == {"semi", "anti"}
     if ask == "unique":
         assert sum(any(case.duplicates.values()) for case in cases) > 35
 

@@ -20,7 +20,7 @@ CHUNK = 100
 REST = 225
 # For each ask, how many schedules `make test-all` runs, and how many there are with the campaign's: self-joins, silence
 # and futures, bad files, other settings, upkeep, ranges of a band attribute, streams of many partitions, conditions
-# that find, tables beside streams, and tuples that come twice.
+# that find, tables beside streams, tuples that come twice, and partners in each of two streams.
 MORE = {
     "self": (30, 125),
     "idle": (20, 80),
@@ -33,6 +33,7 @@ MORE = {
     "found": (20, 80),
     "tables": (20, 80),
     "unique": (20, 80),
+    "each": (20, 80),
 }
 
 

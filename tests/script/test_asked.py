@@ -78,10 +78,12 @@ def duck() -> duckdb.DuckDBPyConnection:
 
 
 def theirs(text: str) -> Counter[tuple[Any, ...]]:
-    found = re.fullmatch(r"(.* FROM e) LEFT (SEMI|ANTI) JOIN w ON (.*?)(?: WHERE (.*))?", text)
-    if found is not None:  # DuckDB's SEMI JOIN loses nulls and garbles texts; EXISTS means the same
-        negation = "NOT " if found[2] == "ANTI" else ""
-        text = f"{found[1]} WHERE {negation}EXISTS (SELECT 1 FROM w WHERE {found[3]}) AND ({found[4] or 'true'})"
+    begin, *joined = re.split(r" LEFT (SEMI|ANTI) JOIN (\w) ON ", text)
+    if joined:  # DuckDB's SEMI JOIN loses nulls and garbles texts; EXISTS means the same
+        joined[-1], _, where = joined[-1].partition(" WHERE ")
+        parts = zip(*(joined[place::3] for place in range(3)), strict=True)
+        exists = [f"{'NOT ' * (how == 'ANTI')}EXISTS (SELECT 1 FROM {of} WHERE {on})" for how, of, on in parts]
+        text = f"{begin} WHERE {' AND '.join(exists)} AND ({where or 'true'})"
     return Counter(tuple(map(plain, row)) for row in duck().execute(text).fetchall())
 
 
@@ -118,12 +120,33 @@ NEAR = "e.ts BETWEEN w.ts - INTERVAL 2 SECONDS AND w.ts + INTERVAL 5 SECONDS"
         f"SELECT e.ts, e.n FROM e LEFT SEMI JOIN w ON e.n = w.n AND {NEAR} WHERE e.x > 1",
         f"SELECT e.* FROM e LEFT ANTI JOIN w ON e.n = w.n AND {NEAR} AND e.s <> 'b'",
         f"SELECT * FROM e LEFT ANTI JOIN w ON abs(e.x - w.x) <= 1 AND {NEAR}",
+        f"SELECT e.ts, e.n FROM e LEFT SEMI JOIN w ON e.n = w.n AND {NEAR} AND w.s <> 'b' LEFT SEMI JOIN v "
+        "ON abs(e.x - v.x) <= 3 AND e.ts BETWEEN v.ts - INTERVAL 9 SECONDS AND v.ts + INTERVAL 1 SECOND WHERE e.x > 1",
+        f"SELECT * FROM e LEFT ANTI JOIN w ON e.n = w.n AND {NEAR} LEFT ANTI JOIN v ON e.s = v.s AND e.ts = v.ts",
     ],
 )  # fmt: skip
 def test_a_text_gives_the_rows_of_duckdb(text: str) -> None:
     expected = theirs(text)
     assert len(expected) > 3
     assert ours(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("joins", "found", "message"),
+    [
+        (f"SEMI JOIN w ON {NEAR} SEMI JOIN v ON w.x = v.x AND e.ts = v.ts", "w.x = v.x", "and w is not there"),
+        (f"SEMI JOIN w ON {NEAR} SEMI JOIN v ON w.ts = v.ts", "w.ts = v.ts", "and w is not there"),
+        (f"SEMI JOIN w ON {NEAR} ANTI JOIN v ON e.ts = v.ts", "SEMI JOIN", "SEMI JOIN needs two streams"),
+        (f"SEMI JOIN w ON {NEAR} SEMI JOIN v ON e.x = v.x", "SEMI JOIN v", "nothing bounds"),
+        (f"ANTI JOIN w ON {NEAR} ANTI JOIN v ON e.ts = v.ts AND e.n > 1", "e.n > 1", "is on e alone"),
+    ],
+)
+def test_what_several_streams_cannot_be_asked_for_is_shown_where_it_stands(
+    joins: str, found: str, message: str
+) -> None:
+    with pytest.raises(StreamJoinError, match=message) as refused:
+        asked(f"SELECT e.n FROM e {joins}")
+    assert found.split()[0] in str(refused.value)
 
 
 def test_columns_without_a_stream_are_found() -> None:

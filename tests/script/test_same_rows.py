@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamjoin_ds.errors import PredicateError
 from tests.script.test_asked import ours, theirs
 from tests.support.examples import examples
 
@@ -74,6 +75,9 @@ def texts(draw: st.DrawFn) -> str:
     kind = draw(st.sampled_from(KINDS))
     condition, within = draw(CONDITIONS), draw(bounds())
     both = " AND ".join(draw(st.permutations([condition, within])))
+    if kind in ("LEFT SEMI JOIN", "LEFT ANTI JOIN") and draw(st.booleans()):
+        second = f"{draw(CONDITIONS)} AND {draw(bounds())}".replace("w.", "v.")
+        return f"SELECT e.ts, e.n, e.s FROM e {kind} w ON {both} {kind} v ON {second}"
     items = "e.ts, e.n, e.s" if kind.endswith(("SEMI JOIN", "ANTI JOIN")) else "e.ts, w.ts AS other, e.n, w.s"
     return f"SELECT {items} FROM e {kind} w {'WHERE' if kind == ',' else 'ON'} {both}"
 
@@ -81,4 +85,8 @@ def texts(draw: st.DrawFn) -> str:
 @given(texts())
 @examples(60)
 def test_a_text_gives_the_rows_of_duckdb(text: str) -> None:
-    assert ours(text) == theirs(text)
+    try:
+        assert ours(text) == theirs(text)
+    except PredicateError as error:
+        if "is on e alone" not in error.message:  # of whose partners? ANTI JOIN of several streams refuses it
+            raise

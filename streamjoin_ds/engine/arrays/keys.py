@@ -44,13 +44,22 @@ __all__ = [
 INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
 
 
-def compared_columns(bound: BoundJoin, stream: int) -> tuple[str, ...]:
+def compared_columns(bound: BoundJoin, stream: int, other: int | None = None) -> tuple[str, ...]:
     """Return the inside columns of a stream where a null keeps a tuple out of every result.
 
-    These are the columns of its keys, and the columns in which a null keeps some term from being TRUE.
+    These are the columns of its keys, and the columns in which a null keeps some term from being TRUE. With `other`
+    they are those that are compared with that stream: a null keeps a tuple from having a partner there.
     """
-    names = [bound.key_name(stream, key) for key in bound.keys[stream]]
-    rejecting = [c.name for term in bound.terms for c in term.rejecting if c.stream == bound.member_names[stream]]
+    terms, numbers = bound.terms, list(range(len(bound.keys[stream])))
+    if other is not None:
+        pair = {stream, other}
+        between = [one for one in bound.conditions if {one.left_stream, one.right_stream} == pair]
+        sides = [(one.left_key, one.right_key) for one in between]
+        numbers_met = {left if stream < other else right for left, right in sides}
+        terms = tuple(term for term in terms if set(term.streams) == pair)
+        numbers = [number for number in numbers if number in numbers_met]
+    names = [bound.key_name(stream, bound.keys[stream][number]) for number in numbers]
+    rejecting = [c.name for term in terms for c in term.rejecting if c.stream == bound.member_names[stream]]
     return tuple(dict.fromkeys([*names, *(bound.compared_name(stream, name) for name in rejecting)]))
 
 
@@ -58,14 +67,18 @@ class NullKeyMask:
     """Tells which tuples of one stream may have partners.
 
     They have a value in every compared column, no NaN in a column of a band, also of one that a residual decides, and
-    the stream's bars are TRUE for them (`BoundJoin.bars`).
+    the stream's bars are TRUE for them (`BoundJoin.bars`). With `other` it tells which may have partners in that
+    stream, and only what is compared with it counts.
     """
 
-    def __init__(self, bound: BoundJoin, stream: int) -> None:
+    def __init__(self, bound: BoundJoin, stream: int, other: int | None = None) -> None:
         names = bound.tuple_schema(stream).names
-        self._compared = tuple(names.index(name) for name in compared_columns(bound, stream))
+        self._compared = tuple(names.index(name) for name in compared_columns(bound, stream, other))
         bands = [predicate for predicate in bound.join.predicates if isinstance(predicate, Band)]
         own = bound.member_names[stream]
+        if other is not None:
+            pair = {own, bound.member_names[other]}
+            bands = [band for band in bands if {band.left.stream, band.right.stream} == pair]
         ends = [column for band in bands for column in (band.left, band.right) if column.stream == own]
         floats = dict.fromkeys(bound.compared_name(stream, column.name) for column in ends)
         kinds = bound.tuple_schema(stream)

@@ -23,7 +23,10 @@ import pyarrow as pa
 
 from streamjoin_ds.engine.arrays.columns import filtered, one_batch
 from streamjoin_ds.engine.probe.aggregation import Aggregation, aggregates_of_none, holds_values
+from streamjoin_ds.engine.probe.each_stream import EachStream
+from streamjoin_ds.engine.probe.join_order import JoinOrder
 from streamjoin_ds.engine.probe.nearest import NearestRows
+from streamjoin_ds.engine.probe.partner_marks import HasPartner, NewPartners
 from streamjoin_ds.engine.probe.pipeline import JoinPipeline
 from streamjoin_ds.engine.probe.probe_batch import ProbeBatch
 from streamjoin_ds.engine.probe.results import inside_columns
@@ -37,67 +40,11 @@ from streamjoin_ds.engine.tuning import DEFAULT, Tuning
 from streamjoin_ds.spec.bound import SEQ, TS, BoundJoin
 from streamjoin_ds.spec.predicate import Column
 
-__all__ = ["HasPartner", "Horizons", "NewPartners"]
+__all__ = ["DecidingPush", "Horizons"]
 
 Int32 = npt.NDArray[np.int32]
 Int64 = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
 _NONE: Mapping[str, pa.Array] = {}
-
-
-class HasPartner:
-    """The reduction that tells which of some tuples have a partner: `mask`, one bool for each."""
-
-    def __init__(self, count: int) -> None:
-        self.mask: Mask = np.zeros(count, np.bool_)
-
-    def add(self, positions: Int32, found: Selection) -> None:
-        """Take some pairs; see `Reduction`."""
-        del found
-        self.mask[positions] = True
-
-    def counted(self, counts: Int64) -> None:
-        """Take the number of partners of each tuple."""
-        self.mask |= counts > 0
-
-
-class NewPartners:
-    """Tells which new tuples of a push are in a pair of the same push.
-
-    Parameters
-    ----------
-    numbers : ndarray, shape (n,), int64
-        The new tuples' numbers.
-    column : str
-        The column of result rows that holds them.
-
-    Attributes
-    ----------
-    mask : ndarray, shape (n,), bool
-    """
-
-    def __init__(self, numbers: npt.NDArray[np.int64], column: str) -> None:
-        self._numbers, self._column = numbers, column
-        self.mask: Mask = np.zeros(len(numbers), np.bool_)
-        self._lowest = int(numbers.min())
-        span = int(numbers.max()) - self._lowest + 1
-        # Numbers of one stream mostly follow each other: then a table of them is quicker than a search.
-        self._flags = np.zeros(span, np.bool_) if span <= 8 * len(numbers) + 1024 else None
-
-    def add(self, rows: pa.Table) -> None:
-        """Take some pairs as result rows."""
-        found = rows.column(self._column).to_numpy()
-        if self._flags is None:
-            self.mask |= np.isin(self._numbers, found)
-            return
-        places = found - self._lowest
-        self._flags[places[(places >= 0) & (places < len(self._flags))]] = True
-
-    def alone(self) -> Mask:
-        """Return which of the new tuples are in no pair so far."""
-        if self._flags is not None:
-            self.mask = self._flags[self._numbers - self._lowest]
-        return ~self.mask
 
 
 class Horizons:
@@ -108,6 +55,7 @@ class Horizons:
     bound : BoundJoin
     forms : sequence of WindowForm
     joining : JoinPipeline
+    order : JoinOrder
     tuning : Tuning
 
     Attributes
@@ -123,7 +71,12 @@ class Horizons:
     """
 
     def __init__(
-        self, bound: BoundJoin, forms: Sequence[WindowForm], joining: JoinPipeline, tuning: Tuning = DEFAULT
+        self,
+        bound: BoundJoin,
+        forms: Sequence[WindowForm],
+        joining: JoinPipeline,
+        order: JoinOrder,
+        tuning: Tuning = DEFAULT,
     ) -> None:
         self._bound, self._forms, self._joining, self._tuning = bound, forms, joining, tuning.waiting
         # The partners of a tuple are all known when it comes where they are rows of a table.
@@ -139,6 +92,7 @@ class Horizons:
         self._layouts: dict[int, KeptLayout] = {}
         self._layout_uses = tuning.grid.layout_uses
         self._nearest = NearestRows(bound, joining, tuning.nearest) if bound.distance is not None else None
+        self._each = EachStream(bound, forms[0], joining, order) if bound.row_kind.of_each else None
 
     def none_waiting(self) -> tuple[StreamWaiting, ...]:
         """Return what waits before the first push."""
@@ -235,12 +189,8 @@ class Horizons:
         for stream, probing, lonely in due:
             form = self._forms[stream]
             if probing:
-                tuples = one_batch(probing, form.tuple_schema)
-                # As with new tuples, it does not pay to sort a few.
-                run = self._sorted(stream, tuples) if tuples.num_rows > form.tailed_rows else form.arrived(tuples)
-                selection = Selection.whole(run)
-                arrived = ProbeBatch(stream, selection, (1 - stream,), tuple(windows))
-                decided, most = self._piece, len(selection)
+                arrived = self._arrived(stream, one_batch(probing, form.tuple_schema), windows)
+                decided, most = self._piece, len(arrived.selection)
                 if self._nearest is not None:
                     decided = self._nearest_piece
                 elif self._bound.aggregates:
@@ -250,6 +200,17 @@ class Horizons:
             for batch in lonely:
                 made = aggregates_of_none(self._bound, batch.num_rows, self._forms[stream].kernels.module)
                 yield from self._joining.cut(self._rows[stream].table(batch, made))
+
+    def _arrived(self, stream: int, tuples: pa.RecordBatch, windows: Sequence[Window]) -> ProbeBatch:
+        """Return decided tuples that are to meet the windows of the others."""
+        form = self._forms[stream]
+        if self._each is not None and self._each.have_gaps(tuples):
+            return self._each.arrived(form.arrived_with_gaps(tuples), windows)
+        # As with new tuples, it does not pay to sort a few.
+        run = self._sorted(stream, tuples) if tuples.num_rows > form.tailed_rows else form.arrived(tuples)
+        if self._each is not None:
+            return self._each.arrived(run, windows)
+        return ProbeBatch(stream, Selection.whole(run), (1 - stream,), tuple(windows))
 
     def _sorted(self, stream: int, tuples: pa.RecordBatch) -> SealedRun:
         """Return a run of decided tuples, in the layout of those before them where these were about as many.
@@ -265,9 +226,12 @@ class Horizons:
     def _piece(self, arrived: ProbeBatch) -> ChunkCoroutine[pa.Table]:
         """Yield the rows of some decided tuples, after all their partners were found."""
         selection = arrived.selection
-        reduction = HasPartner(len(selection))
-        yield from self._joining.reducing(arrived, reduction, reduction.counted)
-        mask = ~reduction.mask if arrived.stream in self._lonely else reduction.mask
+        if self._each is not None:
+            mask = yield from self._each.mask(arrived)
+        else:
+            reduction = HasPartner(len(selection))
+            yield from self._joining.reducing(arrived, reduction, reduction.counted)
+            mask = ~reduction.mask if arrived.stream in self._lonely else reduction.mask
         if mask.any():
             tuples = selection.run_set.runs[0].tuples.slice(selection.begin, len(selection))
             yield from self._joining.cut(self._rows[arrived.stream].table(filtered(tuples, mask)))

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from streamjoin_ds.engine.arrays.columns import filtered
@@ -20,6 +21,23 @@ if TYPE_CHECKING:
 __all__ = ["Joinable"]
 
 
+class AnyMask:
+    """Tells which tuples of one stream may have partners in any of several others."""
+
+    def __init__(self, masks: Sequence[NullKeyMask]) -> None:
+        self._masks = tuple(masks)
+
+    def mask(self, arrived: BatchColumns) -> npt.NDArray[np.bool_] | None:
+        """Return which tuples do; None: all of them."""
+        found = np.zeros(arrived.rows, np.bool_)
+        for one in self._masks:
+            mask = one.mask(arrived)
+            if mask is None:
+                return None
+            found |= mask
+        return None if found.all() else found
+
+
 class Joinable:
     """The test of all members of a join.
 
@@ -32,7 +50,9 @@ class Joinable:
 
     def __init__(self, bound: BoundJoin, forms: Sequence[WindowForm]) -> None:
         self._forms = tuple(forms)
-        self._masks = [NullKeyMask(bound, form.stream) for form in forms]
+        self._masks: list[NullKeyMask | AnyMask] = [NullKeyMask(bound, form.stream) for form in forms]
+        if bound.row_kind.of_each and bound.row_kind.lonely:  # a null leaves the partners in the other streams
+            self._masks[0] = AnyMask([NullKeyMask(bound, 0, other) for other in range(1, len(bound.names))])
 
     def partnered(self, member: int, tuples: BatchColumns) -> BatchColumns:
         """Return the tuples that may have partners."""

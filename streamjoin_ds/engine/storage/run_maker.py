@@ -21,6 +21,7 @@ from streamjoin_ds.engine.storage.sealed_run import SealedRun
 from streamjoin_ds.engine.storage.sealing import BatchSealer
 from streamjoin_ds.engine.storage.zone import Range, range_of, spanning
 from streamjoin_ds.engine.threads.tasks import TaskCoroutine, run_alone
+from streamjoin_ds.spec.key_values import nullable_key_values
 
 __all__ = ["RunMaker"]
 
@@ -70,6 +71,20 @@ class RunMaker(RunForm):
         tuples = self.with_hashes(tuples)
         zone = tuple(range_of(self.key_of(tuples, number)) for number in range(len(self.keys)))
         return SealedRun(self, tuples, ARRIVAL_ORDER, zone)
+
+    def arrived_with_gaps(self, tuples: pa.RecordBatch) -> SealedRun:
+        """Do `arrived` for tuples with nulls or NaN in some keys: such a key is 0, and no probe should ask for it."""
+        tuples = self.with_hashes(tuples)
+        keys = {number: self._key_without_gaps(tuples, number) for number in range(len(self.keys))}
+        return SealedRun(self, tuples, ARRIVAL_ORDER, tuple(map(range_of, keys.values())), keys)
+
+    def _key_without_gaps(self, tuples: pa.RecordBatch, number: int) -> npt.NDArray[Any]:
+        kind = self.keys[number].kind
+        if is_stored(kind):
+            return self.key_of(tuples, number)
+        values, _ = nullable_key_values(tuples.column(self.columns[number]), kind)
+        is_nan = np.isnan(values) if values.dtype.kind == "f" else None
+        return values if is_nan is None or not is_nan.any() else np.where(is_nan, 0.0, values)
 
     def _laying_out(
         self,

@@ -64,14 +64,15 @@ class Asked:
 
     Attributes
     ----------
-    compared : dict of str to str
-        For each stream the columns, a letter each, whose null keeps a tuple from joining.
+    compared : dict of str to tuple of str
+        For each stream the columns, a letter each, whose null keeps a tuple from joining. Several texts are several
+        ways of having partners: a tuple that has a null in each of them joins nothing.
     inputs : dict of str to str
         For each stream the one whose records it has: itself, or in a self-join an earlier one.
     """
 
     join: Join
-    compared: dict[str, str]
+    compared: dict[str, tuple[str, ...]]
     inputs: dict[str, str]
 
 
@@ -86,7 +87,8 @@ def asked_of(schedule: Schedule) -> Asked:
     delays.append(more.choice((0, 1_000_000)))
     extents.append(more.choice((500_000, 1_000_000, 2_000_000)))
     if "three" in schedule.asks:
-        parts.append((more.choice(_BANDS), more.choice((("l", "s"), ("r", "s"), ("s", "l")))))
+        part = (more.choice(_BANDS), more.choice((("l", "s"), ("r", "s"), ("s", "l"))))
+        parts.append(part if "each" not in schedule.asks or "l" in part[1] else (part[0], ("l", "s")))
     if "residual" in schedule.asks:
         pair = more.choice((("l", "r"), ("r", "l"), (names[-1], "l")))
         parts.append((more.choice(_RESIDUALS), pair))
@@ -97,15 +99,21 @@ def asked_of(schedule: Schedule) -> Asked:
         if finding.random() < 0.6:
             parts = [part for part in parts if part[0] not in _BANDS]
         parts.append((finding.choice(_FINDING), finding.choice((("l", "r"), ("r", "l"), (names[-1], "l")))))
+    # A stream that no row shows reads few columns, and then a file with another header may be a good one.
+    hows = HOWS[1:4] if "quarantine" in schedule.asks else HOWS[4:] if "each" in schedule.asks else HOWS[1:]
+    how = random.Random(f"how {schedule.seed}").choice(hows) if "how" in schedule.asks else "inner"
     compared = dict.fromkeys(names, "")
     for (_, columns), pair in parts:
         for name in pair:
             compared[name] = "".join(sorted({*compared[name], *columns}))
+    is_any = "each" in schedule.asks and how == "anti"
+    of_each = tuple("".join(columns for (_, columns), pair in parts if other in pair) for other in names[1:])
+    several = {"l": of_each} if is_any else {}
     on = [text.format(*pair) for (text, _), pair in parts]
     wheres: dict[str, str] = {}
     if "where" in schedule.asks:
         wheres = {name: more.choice(_WHERES) for name in more.sample(names, more.randint(1, len(names)))}
-        if more.random() < 0.3:
+        if more.random() < 0.3 and not is_any:  # of whose partners? It is refused
             on.append("l.y < 1.25")  # on one stream alone, so it acts as its `where`
     tables = []
     if "tables" in schedule.asks:
@@ -144,9 +152,6 @@ def asked_of(schedule: Schedule) -> Asked:
         )
         for name, delay in zip(names, delays, strict=False)
     ]  # fmt: skip
-    # A stream that no row shows reads few columns, and then a file with another header may be a good one.
-    hows = HOWS[1:4] if "quarantine" in schedule.asks else HOWS[1:]
-    how = random.Random(f"how {schedule.seed}").choice(hows) if "how" in schedule.asks else "inner"
     nearest = None
     if "nearest" in schedule.asks:
         near = random.Random(f"nearest {schedule.seed}")
@@ -167,7 +172,7 @@ def asked_of(schedule: Schedule) -> Asked:
         select += [f"{shown[0]}.x * 2 AS twice", f"{shown[0]}.x - {shown[-1]}.x AS gap"]
     kept = {"include_self_pairs": include, "how": how, "nearest": nearest, "tables": tables, "reduce": reduce}
     join = Join(streams, on, _window(schedule, names, extents, more), select, **kept)  # type: ignore[arg-type]
-    return Asked(join, compared, inputs)
+    return Asked(join, {name: (columns,) for name, columns in compared.items()} | several, inputs)
 
 
 def _window(schedule: Schedule, names: tuple[str, ...], extents: list[int], more: random.Random) -> WindowKind:

@@ -50,8 +50,8 @@ class Case:
     late, filtered, duplicates : dict of str to list of int
         Numbers of the tuples that are late, of those that a condition on their stream leaves out, and of those that
         repeat one before them.
-    compared : dict of str to str
-        Columns, a letter each, whose null keeps a tuple from joining.
+    compared : dict of str to tuple of str
+        Columns, a letter each, whose null keeps a tuple from joining; several texts: ways of having partners.
     inputs : dict of str to str
         For each stream the one whose records it has.
     ahead : dict of str to list of int
@@ -76,7 +76,7 @@ class Case:
     results: list[dict[str, Any]]
     late: dict[str, list[int]]
     filtered: dict[str, list[int]]
-    compared: dict[str, str]
+    compared: dict[str, tuple[str, ...]]
     inputs: dict[str, str]
     ahead: dict[str, list[int]]
     ends: tuple[tuple[int, ...], ...] = ()
@@ -208,9 +208,7 @@ class Case:
         gone = {*self.late[name], *self.filtered[name], *ahead, *repeated}
         barred = self._barred(name)
         nulls = sum(
-            row["ts"] is not None
-            and number not in gone
-            and (number in barred or any(row[column] is None for column in self.compared[name]))
+            row["ts"] is not None and number not in gone and (number in barred or self._is_alone(name, row))
             for number, row in enumerate(self.rows[name])
             if first <= number < last
         )
@@ -224,6 +222,10 @@ class Case:
             "duplicates": duplicates,
             "null_keys": nulls,
         }
+
+    def _is_alone(self, name: str, row: dict[str, Any]) -> bool:
+        """Whether a tuple has a null in each of its ways of having partners."""
+        return all(any(row[column] is None for column in way) for way in self.compared[name])
 
     def _barred(self, name: str) -> set[int]:
         """Return the numbers of the tuples whose partners a condition on their stream alone takes."""

@@ -12,6 +12,7 @@ __all__ = [
     "CHANGES_FROM",
     "CLOCKS_FROM",
     "CRASH_POINTS",
+    "EACH_FROM",
     "FOUND_FROM",
     "HOWS_FROM",
     "KINDS",
@@ -97,6 +98,7 @@ ASKS = {
     "tables": "a table beside the streams, whose rows change between batches",
     "reduce": "in place of pairs a row for each tuple, with aggregates over its partners",
     "unique": "streams whose tuples come twice, with keys that tell",
+    "each": "semi and anti joins of three streams, whose first has partners in each of the others by itself",
 }
 # Steps of the upkeep, for the tables that have files in every batch.
 _UPKEEP = ("compact", "replace", "replace done", "compact done", "summary", "summary done", "clean", "vacuum", "remove")
@@ -197,6 +199,8 @@ _NOT_PARTED = ("count", "self", "future", "quarantine")
 _NOT_UNIQUE = ("count", "future", "quarantine", "parted")
 # What a join that decides tuples at their horizon cannot have: other windows, more streams, another layout.
 _NOT_DECIDED = ("count", "periodic", "three", "relaid", "cores", "ranges")
+# A stream that no row shows reads few columns, and then a file with another header may be a good one.
+_NOT_EACH = (*(name for name in _NOT_DECIDED if name != "three"), "nearest", "tables", "reduce", "quarantine")
 SELVES_FROM = 20_000
 """Seeds before this one are what they were before schedules had self-joins."""
 CLOCKS_FROM = 40_000
@@ -223,6 +227,8 @@ REDUCES_FROM = 1_400_000
 """Seeds before this one are what they were before joins summed up a tuple's partners."""
 UNIQUES_FROM = 1_500_000
 """Seeds before this one are what they were before streams had keys of unique rows."""
+EACH_FROM = 1_700_000
+"""Seeds before this one are what they were before semi and anti joins had three streams."""
 
 
 def random_schedule(seed: int) -> Schedule:
@@ -239,6 +245,7 @@ def random_schedule(seed: int) -> Schedule:
     on a third have nearest partners. From `TABLES_FROM` on half have a table beside the streams, and neither of these.
     From `REDUCES_FROM` on half have aggregates over a tuple's partners, and nothing of these.
     From `UNIQUES_FROM` on half have streams whose tuples come twice.
+    From `EACH_FROM` on a third have semi and anti joins of three streams.
     """
     dice = random.Random(f"schedule {seed}")
     asks = () if dice.random() < 0.4 else _random_asks(dice)
@@ -269,6 +276,8 @@ def random_schedule(seed: int) -> Schedule:
         asks = (*(name for name in asks if name not in ("how", "nearest", "tables")), "reduce")
     if seed >= UNIQUES_FROM and dice.random() < 0.5:
         asks = (*asks, "unique")
+    if seed >= EACH_FROM and dice.random() < 0.3:
+        asks = (*asks, "each")
     return asking(plain_schedule(seed), asks) if asks else plain_schedule(seed)
 
 
@@ -285,9 +294,12 @@ def power_schedule(seed: int, cuts: int = 0) -> Schedule:
 
 def asking(schedule: Schedule, asks: tuple[str, ...]) -> Schedule:
     """Return the schedule of a plain join with these asks added."""
+    if "each" in asks:
+        asks = tuple(name for name in asks if name not in _NOT_EACH)
+        asks = (*(name for name in asks if name not in ("how", "three")), "how", "three")
     if "reduce" in asks:
         asks = tuple(name for name in asks if name not in ("how", "nearest"))
-    if {"how", "nearest", "reduce"} & {*asks}:
+    if {"how", "nearest", "reduce"} & {*asks} and "each" not in asks:
         asks = tuple(name for name in asks if name not in (*_NOT_DECIDED, "tables"))
     if "unique" in asks:
         asks = tuple(name for name in asks if name not in _NOT_UNIQUE)
