@@ -103,8 +103,8 @@ def result_type(kind: pa.DataType, name: str) -> pa.DataType:
 def carried_type(kind: pa.DataType, name: str) -> pa.DataType:
     """Return the type that a column has inside this package: its `result_type`, or one that no Delta table has.
 
-    These are uint64, and durations and times of day in microseconds, or in nanoseconds where the column has these.
-    `JoinEngine` carries and compares them; where there are tables, the plan refuses them.
+    These are uint64, and durations and times of day in microseconds, or in nanoseconds where the column has these, also
+    inside lists and structs. `JoinEngine` carries and compares them; where there are tables, the plan refuses them.
 
     Raises
     ------
@@ -120,6 +120,12 @@ def carried_type(kind: pa.DataType, name: str) -> pa.DataType:
         return pa.duration("ns" if kind.unit == "ns" else "us")
     if types.is_time(kind):
         return pa.time64("ns" if kind.unit == "ns" else "us")
+    if is_list(kind):
+        return pa.list_(carried_type(kind.value_type, name))
+    if types.is_struct(kind) and kind.num_fields:
+        for field in kind:
+            check_result_name(field.name, name)
+        return pa.struct([pa.field(field.name, carried_type(field.type, name), field.nullable) for field in kind])
     return result_type(kind, name)
 
 

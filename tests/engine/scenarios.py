@@ -68,6 +68,13 @@ _STRUCTS = [
     for b in (None, [], [None], [{"c": None, "d": None}], [{"c": "", "d": _EPOCH}], [{"c": "x", "d": _EPOCH}] * 2)
 ]
 
+_TABLELESS = pa.struct([("a", pa.uint64()), ("b", pa.list_(pa.duration("ns")))])
+_TABLELESS_STRUCTS = [
+    {"a": a, "b": b}
+    for a in (None, 0, 2**64 - 1)
+    for b in (None, [], [None], [pd.Timedelta(1, "ns")], [pd.Timedelta(1, "ns"), pd.Timedelta(1, "us")])
+]
+
 DOMAINS = {
     "float": Domain(
         {
@@ -130,9 +137,11 @@ DOMAINS = {
     "binary": Domain({pa.binary(): [b"", b"\0", b"\0\0", b"x"]}, ((0, 0),)),
     "list": Domain({pa.list_(pa.float64()): _LISTS, pa.large_list(pa.float64()): _LISTS}, ((0, 0),)),
     "struct": Domain({_STRUCT: _STRUCTS}, ((0, 0),)),
+    "tableless struct": Domain({_TABLELESS: _TABLELESS_STRUCTS}, ((0, 0),)),
 }
 # Those of columns that a Delta table can hold.
-TABLE_DOMAINS = tuple(name for name in DOMAINS if name not in {"unsigned", "duration", "time of day"})
+_NO_TABLE_HAS = {"unsigned", "duration", "time of day", "tableless struct"}
+TABLE_DOMAINS = tuple(name for name in DOMAINS if name not in _NO_TABLE_HAS)
 
 
 # Conditions that find by intervals, and those that look like such.
@@ -172,6 +181,7 @@ FINDING = {
     "bool": ("{lp} IS NOT DISTINCT FROM {rp}",),
     "list": _EQUALITIES,
     "struct": _EQUALITIES,
+    "tableless struct": _EQUALITIES,
     "unsigned": (*_INTERVALS, "abs({lp} - {rp}) <= {rq}", "{lp} - 1 <= {rp}"),
     "duration": (*_INTERVALS[:3], "abs({lp} - {rp}) <= {lq}", "{lp} + {lq} < {rp}", "{lp} IS NOT DISTINCT FROM {rp}"),
     "time of day": (*_INTERVALS[:3], "{lp} IS NOT DISTINCT FROM {rp}", "abs({lp} - {rp}) <= {lp} - {lq}"),
