@@ -102,6 +102,15 @@ def test_what_takes_long_must_be_asked_for(monkeypatch):
     assert measured == ["product"]
 
 
+def test_what_needs_more_cores_than_there_are_is_left_out_by_name(monkeypatch):
+    measured, told = [], []
+    monkeypatch.setattr(suite, "_group", lambda contestant, *_: measured.append(contestant.cores) or [])
+    monkeypatch.setattr(suite, "usable_core_count", lambda: 4)
+    measure(("threads",), 1, True, told.append)
+    assert measured == [2, 4]
+    assert "threads: threads_16_over_1 needs 16 cores, and there are 4: left out" in told
+
+
 @pytest.mark.long
 @pytest.mark.parametrize(
     "workloads", [("band2d-llhj", "one-tuple"), pytest.param(("nested-loop", "product"), marks=pytest.mark.campaign)]

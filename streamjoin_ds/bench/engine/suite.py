@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from streamjoin_ds.bench.engine.targets import MEASURES, Contestant, Measure
+from streamjoin_ds.engine.threads.cores import usable_core_count
 from streamjoin_ds.errors import ArgumentError, BenchError
 
 __all__ = ["Result", "measure", "workload_names"]
@@ -98,7 +99,11 @@ def measure(workloads: Sequence[str], runs: int, quick: bool, say: Callable[[str
             msg = f"there is no workload '{name}'"
             raise ArgumentError(msg, name=name, hint=f"one of {', '.join(workload_names())}")
     named = [line for line in MEASURES if (line.workload in workloads if workloads else not line.opt_in)]
-    chosen = [_quick(line) if quick else line for line in named]
+    cores = usable_core_count()
+    for line in named:
+        if line.contestant.cores > cores:
+            say(f"{line.workload}: {line.name} needs {line.contestant.cores} cores, and there are {cores}: left out")
+    chosen = [_quick(line) if quick else line for line in named if line.contestant.cores <= cores]
     results: list[Result] = []
     # Lines with the same contestants take their numbers from the same runs.
     groups: dict[tuple[Contestant, Contestant | None], list[Measure]] = {}

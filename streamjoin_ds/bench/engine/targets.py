@@ -113,6 +113,12 @@ MEASURES = (
             "1 thread", Contestant("band1d", 1 << 23, 1, 60), "rows_per_second", True, at_least=1.8),
     Measure(_LLHJ, "threads_2_over_1", "rows/s", Contestant("band2d-1s", _LLHJ_ROWS, 2, 30), "rows_per_second",
             "1 thread", _SECOND, "rows_per_second", True),
+    *(
+        Measure("threads", f"threads_{cores}_over_1", "rows/s", Contestant("band2d-10s", _LLHJ_ROWS, cores, 20),
+                "rows_per_second", "1 thread", Contestant("band2d-10s", _LLHJ_ROWS, 1, 20), "rows_per_second", True,
+                opt_in=True)
+        for cores in (2, 4, 8, 16)
+    ),
     Measure("periodic", "rows_per_second", "rows/s", Contestant("periodic", 1 << 18, 2, 20), "rows_per_second"),
     Measure("periodic", "threads_2_over_1", "rows/s", Contestant("periodic", 1 << 18, 2, 20), "rows_per_second",
             "1 thread", Contestant("periodic", 1 << 18, 1, 20), "rows_per_second", True, at_least=1.5),
