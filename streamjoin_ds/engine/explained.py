@@ -44,11 +44,13 @@ def _order_lines(order: JoinOrder, windows: Sequence[Window], streams: int | Non
     """Return a line for each stream: the order in which the others join its new tuples, and the estimated results.
 
     The new tuples are taken to be like those in the stream's window. With two streams there is no order to choose, and
-    no line.
+    no line. Where the others are asked for partners one by one, the first stream's tuples alone have an order.
     """
     if len(windows) < 3:
         return []
     names, lines = order.names, []
+    if order.is_of_each:
+        return [f"due {names[0]}: asked of {', then of '.join(names[n] for n in order.estimate(0, windows).order)}"]
     for stream, name in enumerate(names[:streams]):
         found = order.estimate(stream, windows)
         steps = zip(found.order, found.partials, strict=True)

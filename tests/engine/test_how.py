@@ -357,6 +357,7 @@ def test_a_null_keeps_a_tuple_from_partners_only_where_it_is_compared() -> None:
         found[how] = engine.finish()["e_seq"].to_pylist()
         assert engine.counters["null_keys"]["e"] == (3 if how == "semi" else 0)
     assert found == {"semi": [0], "anti": [2, 3]}
+    assert "due e: asked of w, then of z" in engine.explain()
 
 
 def test_a_joins_text_and_fingerprint_say_how_and_are_what_they_were_without() -> None:

@@ -103,6 +103,11 @@ class JoinOrder:
         self._term_shares = [(frozenset(term.streams), _term_share(term.condition, tuning)) for term in terms]
 
     @property
+    def is_of_each(self) -> bool:
+        """Whether the others are asked for partners of the first stream's tuples one by one (`RowKind.of_each`)."""
+        return self._bound.row_kind.of_each
+
+    @property
     def names(self) -> tuple[str, ...]:
         """Return the names of the streams and tables in order of their numbers."""
         return tuple(self._bound.member_names)
