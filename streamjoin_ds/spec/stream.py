@@ -136,7 +136,8 @@ class Stream:
     unique : str or sequence of str, optional
         The columns of a key, for sources that deliver at least once: ``"device,counter"``. Of tuples with one key that
         lie within the window the first one counts. The others are duplicates: they are counted, and not joined
-        (ARCHITECTURE.md, "Duplicates"). A tuple with a null or NaN in the key is none. By default no tuple is.
+        (ARCHITECTURE.md, "Duplicates"). In a stream of partitions that holds in each of them alone. A tuple with a null
+        or NaN in the key is none. By default no tuple is.
     """
 
     name: str

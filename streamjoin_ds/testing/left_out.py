@@ -89,14 +89,20 @@ def ahead_rows(join: Join, name: str, rows: Rows, *, ends: Ends = (), idle: Idle
     return ahead
 
 
-def duplicate_rows(join: Join, name: str, rows: Rows) -> list[int]:
+def duplicate_rows(join: Join, name: str, rows: Rows, partitions: Partitions = NO_PARTITIONS) -> list[int]:
     """Return the numbers of a stream's duplicates (`Stream.unique`).
 
     A tuple is one where a tuple before it in its stream has the same key, and an event time no further away than the
     windows of its own stream and the longest of the others together (the span), and is remembered: it is no older than
     the largest time so far minus the delay and the span. What is filtered is none, but may have come before. A null or
-    NaN in a key is equal to nothing.
+    NaN in a key is equal to nothing. In a stream with partitions all of that holds in each of them alone.
     """
+    of = partitions.get(name)
+    if of is not None:
+        records = listed(rows)
+        parts = {one: [number for number, other in enumerate(of) if other == one] for one in dict.fromkeys(of)}
+        apart = [(own, duplicate_rows(join, name, [records[number] for number in own])) for own in parts.values()]
+        return sorted(own[place] for own, found in apart for place in found)
     place = join.names.index(name)
     stream, records = join.streams[place], listed(rows)
     key = stream.unique_key
@@ -147,7 +153,7 @@ def late_rows(
     delay_us = join.streams[join.names.index(name)].delay_us
     has_floors = any(idle) or bool(partitions)
     floors = [None, *batch_watermarks(join, streams, ends, idle, partitions)] if has_floors else [None]
-    repeated = set(duplicate_rows(join, name, own))
+    repeated = set(duplicate_rows(join, name, own, partitions))
     late = []
     before: dict[object, int] = {}  # the largest event time so far of each partition
     of = partitions.get(name)

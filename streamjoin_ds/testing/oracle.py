@@ -162,7 +162,7 @@ def _combinations(
         known = {"ends": ends, "idle": idle, "partitions": partitions}
         late = set(late_rows(join, stream.name, rows, **known)) if lateness else set()  # type: ignore[arg-type]
         gone = late | set(filtered_rows(join, stream.name, rows[stream.name]))
-        gone |= set(duplicate_rows(join, stream.name, rows[stream.name]))
+        gone |= set(duplicate_rows(join, stream.name, rows[stream.name], partitions))
         usable.append([n for n, time in enumerate(stream_times) if time is not None and n not in gone])
     places = [order[name] for name in join.names]
     partial: list[tuple[int, ...]] = [()]

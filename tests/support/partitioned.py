@@ -11,7 +11,7 @@ import pyarrow as pa
 from streamjoin_ds.source.idleness import Idleness
 from streamjoin_ds.source.partitioned_position import PartitionedPosition, first_seq_of
 from streamjoin_ds.spec import Join
-from streamjoin_ds.testing import batch_watermarks, late_rows, oracle_join
+from streamjoin_ds.testing import batch_watermarks, duplicate_rows, late_rows, oracle_join
 from tests.support.microbatch import MicroBatches
 
 __all__ = ["Partitioned", "arrival"]
@@ -105,14 +105,18 @@ class Partitioned:
         assert late == Counter((n, seqs[n][k]) for n in names for k in expected[n])
         given = self.micro.companion("punctuations").sort_by("batch_id")["punctuation"].cast(pa.int64()).to_pylist()
         assert given == batch_watermarks(self.join, listed, known["ends"], known["idle"], known["partitions"])
-        self._ledger(expected, known["ends"])
+        twice = {n: duplicate_rows(self.join, n, listed[n], known["partitions"]) for n in names}
+        self._ledger(expected, twice, known["ends"])
 
-    def _ledger(self, late: Mapping[str, Sequence[int]], ends: Sequence[Mapping[str, int]]) -> None:
+    def _ledger(
+        self, late: Mapping[str, Sequence[int]], twice: Mapping[str, Sequence[int]], ends: Sequence[Mapping[str, int]]
+    ) -> None:
         rows = {(row["batch_id"], row["stream"]): row for row in self.micro.companion("ledger").to_pylist()}
         before = dict.fromkeys(self.join.names, 0)
         for batch, end in enumerate(ends):
             for name in self.join.names:
                 row = rows[batch, name]
-                gone = sum(before[name] <= number < end[name] for number in late[name])
+                gone, again = (sum(before[name] <= n < end[name] for n in found[name]) for found in (late, twice))
                 assert (row["read"], row["late"]) == (end[name] - before[name], gone)
+                assert (row["duplicates"] or 0) == again
             before = dict(end)

@@ -166,7 +166,9 @@ class Case:
         rows = {name: [row for row, _ in found] for name, found in listed.items()}
         places = {name: [place for _, place in found] for name, found in listed.items()}
         filtered = {name: filtered_rows(self.join, name, rows[name]) for name in self.names}
-        case = replace(self, rows=rows, places=places, seqs=seqs, of=known["partitions"], filtered=filtered)
+        of = known["partitions"]
+        twice = {name: duplicate_rows(self.join, name, rows[name], of) for name in self.names}
+        case = replace(self, rows=rows, places=places, seqs=seqs, of=of, filtered=filtered, duplicates=twice)
         return case.given([[end[name] for name in self.names] for end in known["ends"]], known["idle"])
 
     def seq(self, name: str, number: int) -> int:
@@ -358,7 +360,7 @@ def _judged(case: Case) -> Case:
         results=oracle_join(join, rows, until_us=_until(watermarks), **known),
         late={name: late_rows(join, name, rows, **known) for name in join.names},
         filtered={name: filtered_rows(join, name, rows[name]) for name in join.names},
-        duplicates={name: duplicate_rows(join, name, rows[name]) for name in join.names},
+        duplicates={name: duplicate_rows(join, name, rows[name], case.of) for name in join.names},
         ahead={name: ahead_rows(join, name, rows[name]) for name in join.names},
     )
 
