@@ -10,6 +10,7 @@ from streamjoin_ds.errors import OffsetError
 from streamjoin_ds.source.offset import ClockFacts
 from streamjoin_ds.source.position import Position
 from streamjoin_ds.source.waypoints import Waypoint, next_waypoints, waypoints_from
+from streamjoin_ds.spec.ahead import AheadLimit
 
 __all__ = ["MOST_PARTITIONS", "SEQ_BITS", "PartitionAt", "PartitionedPosition", "Told", "first_seq_of"]
 
@@ -57,6 +58,10 @@ class PartitionAt:
     def has_joined(self) -> bool:
         """Whether a record of the partition was read. A partition of which none was read holds nothing up."""
         return self.at.seq > 0
+
+    def limited(self, ahead: AheadLimit | None) -> AheadLimit | None:
+        """Return the stream's limit for records from here on: one that was idle is measured against nothing."""
+        return None if ahead is None else AheadLimit(ahead.max_us, not (self.clock.idle or self.clock.unmeasured))
 
     def to_facts(self) -> dict[str, Any]:
         """Return these facts as plain JSON values."""

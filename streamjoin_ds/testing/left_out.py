@@ -65,15 +65,27 @@ def filtered_rows(join: Join, name: str, rows: Rows) -> list[int]:
     ]
 
 
-def ahead_rows(join: Join, name: str, rows: Rows, *, ends: Ends = (), idle: Idle = ()) -> list[int]:
+def ahead_rows(
+    join: Join, name: str, rows: Rows, *, ends: Ends = (), idle: Idle = (), partitions: Partitions = NO_PARTITIONS
+) -> list[int]:
     """Return the numbers of a stream's records that are further ahead of those before them than `max_ahead` allows.
 
     Their event times do not count. The stream's first event time is measured against nothing, and so is the first one
-    after the stream was idle.
+    after the stream was idle. In a stream with partitions all of that is said of each of them.
     """
     stream = join.streams[join.names.index(name)]
     if stream.max_ahead_us is None:
         return []
+    of = partitions.get(name)
+    if of is not None:
+        records, found = listed(rows), []
+        for one in dict.fromkeys(of):
+            own = [number for number, other in enumerate(of) if other == one]
+            own_ends = [{name: sum(number < end[name] for number in own)} for end in ends]
+            own_idle = [[name] if (name, one) in names else [] for names in idle]
+            there = [records[number] for number in own]
+            found += [own[place] for place in ahead_rows(join, name, there, ends=own_ends, idle=own_idle)]
+        return sorted(found)
     ahead: list[int] = []
     largest, is_measured = None, False
     began = {end[name] for end, names in zip(ends, idle, strict=False) if name in names}
@@ -148,8 +160,8 @@ def late_rows(
     """
     streams = rows if isinstance(rows, Mapping) else {name: rows}
     own = listed(streams[name])
-    gone = {*filtered_rows(join, name, own), *ahead_rows(join, name, own, ends=ends, idle=idle)}
-    moving = set(range(len(own))) - set(ahead_rows(join, name, own, ends=ends, idle=idle))
+    ahead = set(ahead_rows(join, name, own, ends=ends, idle=idle, partitions=partitions))
+    gone, moving = {*filtered_rows(join, name, own), *ahead}, set(range(len(own))) - ahead
     delay_us = join.streams[join.names.index(name)].delay_us
     has_floors = any(idle) or bool(partitions)
     floors = [None, *batch_watermarks(join, streams, ends, idle, partitions)] if has_floors else [None]
@@ -189,7 +201,7 @@ def batch_watermarks(
         See `oracle_join`.
     """
     records = {name: listed(streams[name]) for name in join.names}
-    times = dict(zip(join.names, times_of(join, records, ends, idle), strict=True))
+    times = dict(zip(join.names, times_of(join, records, ends, idle, partitions), strict=True))
     watermarks: list[int | None] = []
     before: int | None = None
     for batch, end in enumerate(ends):
@@ -226,11 +238,13 @@ def _low(times: Sequence[int | None], of: Sequence[object] | None, asleep: Colle
     return min(known) if len(known) == len(active) else None
 
 
-def times_of(join: Join, rows: Mapping[str, Sequence[Row]], ends: Ends, idle: Idle) -> Times:
+def times_of(
+    join: Join, rows: Mapping[str, Sequence[Row]], ends: Ends, idle: Idle, partitions: Partitions = NO_PARTITIONS
+) -> Times:
     """Return the event times of every stream's records; None for records without one, and for those too far ahead."""
     times = []
     for name in join.names:
-        ahead = set(ahead_rows(join, name, rows[name], ends=ends, idle=idle))
+        ahead = set(ahead_rows(join, name, rows[name], ends=ends, idle=idle, partitions=partitions))
         times.append([None if n in ahead else _time(join, name, row) for n, row in enumerate(rows[name])])
     return times
 

@@ -116,11 +116,12 @@ def test_seeds_draw_every_ask_and_many_together() -> None:
     expected = {CHANGES_FROM: before, LAYOUTS_FROM: relaid, CORES_FROM: moved, RANGES_FROM: ranges}
     expected |= {PARTS_FROM: parted, FOUND_FROM: found, HOWS_FROM: decided, NEAREST_FROM: nearest, TABLES_FROM: tables}
     assert drawn == {**expected, REDUCES_FROM: reduces, UNIQUES_FROM: set(ASKS)}
-    both = {
-        first: any({"unique", "parted"} <= {*random_schedule(seed).asks} for seed in range(first, first + 60))
-        for first in (UNIQUES_FROM, BOTH_FROM)
-    }
-    assert both == {UNIQUES_FROM: False, BOTH_FROM: True}
+    for pair in ({"unique", "parted"}, {"future", "parted"}):
+        both = {
+            first: any(pair <= {*random_schedule(seed).asks} for seed in range(first, first + 60))
+            for first in (UNIQUES_FROM, BOTH_FROM)
+        }
+        assert both == {UNIQUES_FROM: False, BOTH_FROM: True}
     assert max(map(len, asked.values())) >= 3
     assert sum(not asks for asks in asked.values()) > 60
     assert sum("self" in asks for asks in asked.values()) > 20

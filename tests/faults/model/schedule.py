@@ -193,7 +193,7 @@ class Schedule:
 
 _OTHERS = ("three", "where", "residual")
 # What is refused for streams of many partitions.
-_NOT_PARTED = ("count", "self", "future", "quarantine")
+_NOT_PARTED = ("count", "self", "quarantine")
 # What is refused for streams with a key of unique rows.
 _NOT_UNIQUE = ("count", "future", "quarantine")
 # What a join that decides tuples at their horizon cannot have: other windows, more streams, another layout.
@@ -225,7 +225,7 @@ REDUCES_FROM = 1_400_000
 UNIQUES_FROM = 1_500_000
 """Seeds before this one are what they were before streams had keys of unique rows."""
 BOTH_FROM = 1_600_000
-"""Seeds before this one are what they were before streams of partitions had keys of unique rows."""
+"""Seeds before this one are what they were before streams of partitions had such keys, or records from the future."""
 
 
 def random_schedule(seed: int) -> Schedule:
@@ -241,7 +241,8 @@ def random_schedule(seed: int) -> Schedule:
     From `HOWS_FROM` on half have rows of one tuple alone, and then nothing that these cannot have. From `NEAREST_FROM`
     on a third have nearest partners. From `TABLES_FROM` on half have a table beside the streams, and neither of these.
     From `REDUCES_FROM` on half have aggregates over a tuple's partners, and nothing of these.
-    From `UNIQUES_FROM` on half have streams whose tuples come twice, and from `BOTH_FROM` on also with partitions.
+    From `UNIQUES_FROM` on half have streams whose tuples come twice. From `BOTH_FROM` on that goes with partitions, and
+    so do records from the future.
     """
     dice = random.Random(f"schedule {seed}")
     asks = () if dice.random() < 0.4 else _random_asks(dice)
@@ -272,8 +273,9 @@ def random_schedule(seed: int) -> Schedule:
         asks = (*(name for name in asks if name not in ("how", "nearest", "tables")), "reduce")
     if seed >= UNIQUES_FROM and dice.random() < 0.5:
         asks = (*asks, "unique")
-        if seed < BOTH_FROM:
-            asks = tuple(name for name in asks if name != "parted")
+    if seed < BOTH_FROM:
+        asks = tuple(name for name in asks if name != "parted" or "unique" not in asks)
+        asks = tuple(name for name in asks if name != "future" or "parted" not in asks)
     return asking(plain_schedule(seed), asks) if asks else plain_schedule(seed)
 
 
