@@ -168,7 +168,9 @@ def _unique(bound: BoundJoin) -> Iterator[str]:
     for number, stream in enumerate(bound.join.streams):
         if stream.unique_key:
             columns, span = ", ".join(stream.unique_key), duration_text(span_us(bound.join.window, number))
-            yield f"  unique      {stream.name}: one tuple for each {columns} within {span}; the others are duplicates"
+            where = "" if stream.partition_kind is None else " of a partition"
+            text = f"one tuple{where} for each {columns} within {span}; the others are duplicates"
+            yield f"  unique      {stream.name}: {text}"
 
 
 def _finding(bound: BoundJoin) -> Iterator[str]:

@@ -288,7 +288,8 @@ JOIN_KEYS: dict[str, Key] = {
     ),
     "unique": Key(
         "Columns of a key, for sources that deliver at least once: a tuple that repeats the key of one before it, "
-        "within the window, is left out and counted. device,counter, or e=device,counter for one stream.",
+        "within the window and in its partition, is left out and counted. device,counter, or e=device,counter for one "
+        "stream.",
         (str, LIST, LISTS),
         "[default: each tuple counts]",
         example={"e": ["device", "counter"]},
@@ -384,7 +385,7 @@ STREAM_KEYS: dict[str, Key] = {
     ),
     "unique": Key(
         "Columns of a key, for a source that delivers at least once: a tuple that repeats the key of one before it, "
-        "within the window, is left out and counted.",
+        "within the window and in its partition, is left out and counted.",
         (str, LIST),
         "[default: each tuple counts]",
         example=["device", "counter"],

@@ -52,19 +52,24 @@ class Idleness:
         return [self._of((number, ""), facts, has_records, now, wall_s) for number, (facts, has_records) in pairs]
 
     def decided_of(
-        self, stream: int, before: Mapping[str, ClockFacts], arrived: Mapping[str, bool]
+        self, stream: int, before: Mapping[str, ClockFacts], arrived: Mapping[str, bool], has_time: Mapping[str, bool]
     ) -> dict[str, ClockFacts]:
         """Return what the offset says of the clocks of a stream's partitions, by their names; see `decided`.
+
+        The limit for records from the future is the stream's, and stands in its own clock.
 
         Parameters
         ----------
         stream : int
             The stream's number.
-        before, arrived : mapping
-            For each partition that has joined.
+        before, arrived, has_time : mapping
+            For each partition that has joined: its clock, whether it has records that could be read now, and whether
+            any of its records of the batch has an event time.
         """
         now, wall_s = self.clock(), int(self.wall())
-        return {name: self._of((stream, name), before[name], arrived[name], now, wall_s) for name in before}
+        found = [self._of((stream, name), before[name], arrived[name], now, wall_s) for name in before]
+        found = after_silence(list(before.values()), found, [has_time[name] for name in before])
+        return {name: replace(clock, max_ahead_us=None) for name, clock in zip(before, found, strict=True)}
 
     def _of(self, key: tuple[int, str], before: ClockFacts, has_records: bool, now: float, wall_s: int) -> ClockFacts:
         stream = self.streams[key[0]]

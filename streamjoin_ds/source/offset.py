@@ -191,6 +191,7 @@ def encode_offset(
     is_delayed = delay is not None
     passed = zip(names, waypoints, strict=bool(waypoints))
     marked = {name: [one.to_facts() for one in own] for name, own in passed if own}
+    parts = [at for facts in streams.values() for at in facts.get("partitions", {}).values()]
     # From 2 on.
     holds = (
         bool(decided),
@@ -201,7 +202,7 @@ def encode_offset(
         has_partitions,
         bool(waits),
         bool(tables),
-        bool(marked),
+        bool(marked) or any("waypoints" in at for at in parts),
         sizing != USUAL_SIZING,
     )
     version = max((number for number, holds_it in enumerate(holds, 2) if holds_it), default=1)

@@ -146,7 +146,8 @@ class PartitionedFeed:
         """Yield what each of these partitions can give: several at once where they are apart (`Inputs.threads`)."""
 
         def ask(name: str) -> Frontier:
-            return self._feeds[name].frontier(self._seen.partitions[name].at, looks[name], ahead)
+            at = self._seen.partitions[name]
+            return self._feeds[name].frontier(at.at, looks[name], at.limited(ahead))
 
         for name in names:
             self._feed(name)  # opens it
@@ -229,7 +230,7 @@ class PartitionedFeed:
     def clocked(
         self,
         end: PartitionedPosition,
-        decide: Callable[[Mapping[str, ClockFacts], Mapping[str, bool]], Mapping[str, ClockFacts]],
+        decide: Callable[[Mapping[str, ClockFacts], Mapping[str, bool], Mapping[str, bool]], Mapping[str, ClockFacts]],
     ) -> PartitionedPosition:
         """Return the end of a batch with what is decided about the partitions' clocks. `advance` has returned it.
 
@@ -238,12 +239,14 @@ class PartitionedFeed:
         Parameters
         ----------
         decide : callable
-            Returns the clocks of the partitions that have joined, given the clocks before and which of the partitions
-            have records now.
+            Returns the clocks of the partitions that have joined, given the clocks before, which of the partitions have
+            records now, and which have an event time in the batch.
         """
         joined = {name: at.clock for name, at in end.partitions.items() if at.has_joined}
         arrived = {name: name in self._frontiers and self._frontiers[name].rows > 0 for name in joined}
-        clocks = dict(decide(joined, arrived))
+        rows = {name: end.partitions[name].at.seq - self._seen.partitions[name].at.seq for name in joined}
+        timed = {name: count > 0 and self._feed(name).has_time(count) for name, count in rows.items()}
+        clocks = dict(decide(joined, arrived, timed))
         clocks.update({name: replace(clocks[name], idle=True) for name in joined if name in self._gone})
         found = {name: replace(at, clock=clocks.get(name, at.clock)) for name, at in end.partitions.items()}
         return PartitionedPosition(end.seq, found)
@@ -329,9 +332,8 @@ class PartitionedFeed:
                 of_partition.setdefault(name, []).append(own)
         for name, first, last in self._stretches(start, end):
             feed, names = self._feed(name), None if of_partition is None else of_partition.get(name, [])
-            before = _Before(feed, first, last, ahead, names)
-            for chunk in feed.read(first.at, last.at, ahead, names):
-                yield before.numbered(chunk)
+            limited = first.limited(ahead), names
+            yield from map(_Before(feed, first, last, *limited).numbered, feed.read(first.at, last.at, *limited))
 
     def _stretches(
         self, start: PartitionedPosition, end: PartitionedPosition

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from streamjoin_ds.errors import OffsetError
 from streamjoin_ds.source.offset import ClockFacts
 from streamjoin_ds.source.position import Position
+from streamjoin_ds.source.waypoints import Waypoint, next_waypoints, waypoints_from
+from streamjoin_ds.spec.ahead import AheadLimit
 
 __all__ = ["MOST_PARTITIONS", "SEQ_BITS", "PartitionAt", "PartitionedPosition", "Told", "first_seq_of"]
 
@@ -17,7 +19,10 @@ SEQ_BITS = 40
 # Partitions of a stream, at most. Their numbers fit beside `SEQ_BITS` in an int64.
 MOST_PARTITIONS = 1 << (63 - SEQ_BITS)
 
-_NAMES = {"number", "at", "time", "clock"}
+_NAMES = {"number", "at", "time", "clock", "waypoints"}
+# Waypoints of a partition in the time for which a key counts. One makes offsets small: a partition has two at most. Who
+# has no keys reads twice as far back as it must at most, and only where a tuple may repeat one from there.
+_PER_REACH = 1
 
 
 def first_seq_of(number: int) -> int:
@@ -39,25 +44,33 @@ class PartitionAt:
         The largest event time so far, in microseconds UTC; None where there is none.
     clock : ClockFacts
         Whether the partition is idle, and when it had records last.
+    waypoints : tuple of Waypoint
+        In a stream with a key of unique rows (`Stream.unique`): from where a reader gathers keys.
     """
 
     number: int
     at: Position
     time_us: int | None = None
     clock: ClockFacts = field(default_factory=ClockFacts)
+    waypoints: tuple[Waypoint, ...] = ()
 
     @property
     def has_joined(self) -> bool:
         """Whether a record of the partition was read. A partition of which none was read holds nothing up."""
         return self.at.seq > 0
 
+    def limited(self, ahead: AheadLimit | None) -> AheadLimit | None:
+        """Return the stream's limit for records from here on: one that was idle is measured against nothing."""
+        return None if ahead is None else AheadLimit(ahead.max_us, not (self.clock.idle or self.clock.unmeasured))
+
     def to_facts(self) -> dict[str, Any]:
         """Return these facts as plain JSON values."""
         facts: dict[str, Any] = {"number": self.number, "at": self.at.to_facts()}
         if self.time_us is not None:
             facts["time"] = self.time_us
-        clock = self.clock.to_facts()
-        return {**facts, "clock": clock} if clock else facts
+        marks = [one.to_facts() for one in self.waypoints]
+        later = {"clock": self.clock.to_facts(), "waypoints": marks}
+        return {**facts, **{name: told for name, told in later.items() if told}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +117,25 @@ class PartitionedPosition:
         """The largest event time of all partitions; None where there is none."""
         return max((at.time_us for at in self.partitions.values() if at.time_us is not None), default=None)
 
+    def passed(self, start: PartitionedPosition, reach_us: int) -> PartitionedPosition:
+        """Return the end of a batch with the waypoints of the partitions that have records in it.
+
+        Parameters
+        ----------
+        start : PartitionedPosition
+            Where the batch begins.
+        reach_us : int
+            How far behind a partition's largest event time a key still counts, in microseconds.
+        """
+        found = dict(self.partitions)
+        for name, last in self.partitions.items():
+            first = start.partitions.get(name)
+            if first is not None and last.at.seq > first.at.seq:
+                times = first.time_us, last.time_us
+                marks = next_waypoints(first.waypoints, first.at.to_facts(), *times, reach_us, _PER_REACH)
+                found[name] = replace(last, waypoints=marks)
+        return replace(self, partitions=found)
+
     def to_facts(self) -> dict[str, Any]:
         """Return the position as plain JSON values."""
         return {"seq": self.seq, "partitions": {name: at.to_facts() for name, at in self.partitions.items()}}
@@ -140,7 +172,8 @@ class PartitionedPosition:
             if type(one["number"]) is not int or not (time_us is None or type(time_us) is int):
                 raise _malformed(stream, "partitions")
             clock = ClockFacts.from_facts(one.get("clock", {}))
-            partitions[name] = PartitionAt(one["number"], read(name, one["at"]), time_us, clock)
+            marks = waypoints_from(one.get("waypoints", []))
+            partitions[name] = PartitionAt(one["number"], read(name, one["at"]), time_us, clock, marks)
         ordered = dict(sorted(partitions.items(), key=lambda item: item[1].number))
         numbers = {at.number for at in ordered.values()}
         if len(numbers) < len(ordered) or any(not 0 <= number < MOST_PARTITIONS for number in numbers):

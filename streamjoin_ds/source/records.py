@@ -132,7 +132,7 @@ def inside_form(
 
     brought = to_inside(column, schema, stream, (event_times, event_times_ns))
     if far is not None:
-        brought.refuse(far[index], stream.time, "further ahead of its stream than max_ahead allows")
+        brought.refuse(far[index], stream.time, "further ahead of those before it than max_ahead allows")
     ts, columns, broken = brought.ts, brought.columns, list(raw.broken)
     for mask, name, reason in brought.refused:
         broken += [(int(index[place]), name, reason, said(int(place))) for place in np.flatnonzero(mask)]

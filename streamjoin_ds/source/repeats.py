@@ -26,7 +26,7 @@ from streamjoin_ds.source.records import Chunk
 from streamjoin_ds.spec.columns import TS
 from streamjoin_ds.spec.seen_keys import SeenKeys, UniqueKey
 
-__all__ = ["Repeats", "kept_keys"]
+__all__ = ["Repeats", "groups_of", "kept_keys", "keys_of"]
 
 _log = logging.getLogger(__name__)
 
@@ -92,8 +92,8 @@ class Repeats:
 
         `seen` has the keys before the part, which ends at `end`.
         """
-        for group in _groups(chunks):
-            tuples = _keys_of([chunk.tuples for chunk in group], self._key)
+        for group in groups_of(chunks):
+            tuples = keys_of([chunk.tuples for chunk in group], self._key)
             is_repeat, seen = seen.judged(tuples)
             at = 0
             for chunk in group:
@@ -105,8 +105,8 @@ class Repeats:
         if first.seq == last.seq:
             return seen
         _log.debug("the keys of records %d to %d are gathered again", first.seq, last.seq)
-        for group in _groups(self._feed.read(first, last)):
-            _, seen = seen.judged(_keys_of([chunk.tuples for chunk in group], self._key))
+        for group in groups_of(self._feed.read(first, last)):
+            _, seen = seen.judged(keys_of([chunk.tuples for chunk in group], self._key))
         self._keep(last, seen)
         return seen
 
@@ -119,7 +119,7 @@ class Repeats:
         kept_keys.put(self._name, kept, sum(known.seen.size_bytes for known in kept.values()))
 
 
-def _groups(chunks: Iterable[Chunk]) -> Iterator[list[Chunk]]:
+def groups_of(chunks: Iterable[Chunk]) -> Iterator[list[Chunk]]:
     """Yield neighbouring chunks together, until there are enough tuples."""
     group: list[Chunk] = []
     rows = 0
@@ -133,7 +133,8 @@ def _groups(chunks: Iterable[Chunk]) -> Iterator[list[Chunk]]:
         yield group
 
 
-def _keys_of(batches: list[pa.RecordBatch], key: UniqueKey) -> pa.RecordBatch:
+def keys_of(batches: list[pa.RecordBatch], key: UniqueKey) -> pa.RecordBatch:
+    """Return the event times and keys of tuples, as `SeenKeys.judged` takes them."""
     names = [TS, *(name for name in key.names if name != TS)]
     if len(batches) == 1:
         return batches[0].select(names)

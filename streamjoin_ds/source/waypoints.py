@@ -3,7 +3,7 @@
 An offset has a few waypoints of each stream with a key of unique rows (`Stream.unique`). A waypoint is the start of an
 earlier batch, with the largest event time before it. Where that is older than any key that counts, so is every key
 before it. Waypoints decide nothing: gathering from an earlier one gives the same duplicates, and without any a reader
-begins at the stream's first record.
+begins at the stream's first record. In a stream of partitions each partition has its own.
 """
 
 from __future__ import annotations
@@ -13,10 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from streamjoin_ds.errors import OffsetError
-from streamjoin_ds.source.feed import Feed
-from streamjoin_ds.source.position import Position
 
-__all__ = ["Waypoint", "first_needed", "next_waypoints", "passed_waypoints", "waypoints_from"]
+__all__ = ["Waypoint", "first_needed", "next_waypoints", "waypoints_from"]
 
 _PER_REACH = 8  # waypoints in the time for which a key counts: a reader gathers at most an eighth more than it must
 
@@ -42,7 +40,12 @@ class Waypoint:
 
 
 def next_waypoints(
-    waypoints: Sequence[Waypoint], start: Mapping[str, Any], start_us: int | None, end_us: int | None, reach_us: int
+    waypoints: Sequence[Waypoint],
+    start: Mapping[str, Any],
+    start_us: int | None,
+    end_us: int | None,
+    reach_us: int,
+    per_reach: int = _PER_REACH,
 ) -> tuple[Waypoint, ...]:
     """Return the waypoints of the offset at a batch's end.
 
@@ -56,35 +59,16 @@ def next_waypoints(
         The largest event times before its start and before its end; None where there is none.
     reach_us : int
         How far behind the largest event time a key still counts.
+    per_reach : int
+        Waypoints in the time for which a key counts.
     """
     found = list(waypoints)
-    if start_us is not None and (not found or start_us > found[-1].time_us + reach_us // _PER_REACH):
+    if start_us is not None and (not found or start_us > found[-1].time_us + reach_us // per_reach):
         found.append(Waypoint(start_us, start))
     if end_us is None:
         return tuple(found)
     needless = sum(one.time_us < end_us - reach_us for one in found) - 1  # all but the last of those that will do
     return tuple(found[max(needless, 0) :])
-
-
-def passed_waypoints(
-    feeds: Sequence[Feed[Any]],
-    reaches_us: Sequence[int | None],
-    before: Sequence[Sequence[Waypoint]],
-    starts: Sequence[Position],
-    ends: Sequence[Position],
-) -> list[tuple[Waypoint, ...]]:
-    """Return each stream's waypoints of the offset at a batch's end; none of a stream without a key, or reach.
-
-    The arguments have an entry for each stream; `next_waypoints` says which.
-    """
-    passed: list[tuple[Waypoint, ...]] = []
-    for feed, reach_us, own, start, end in zip(feeds, reaches_us, before, starts, ends, strict=True):
-        if reach_us is None:
-            passed.append(())
-            continue
-        times = feed.time_before(start), feed.time_before(end)
-        passed.append(next_waypoints(own, start.to_facts(), *times, reach_us))
-    return passed
 
 
 def first_needed(waypoints: Sequence[Waypoint], start_us: int | None, reach_us: int) -> Waypoint | None:

@@ -101,7 +101,8 @@ class SeenKeys:
     Attributes
     ----------
     largest_us : int or None
-        The largest event time of the tuples so far, in microseconds; None before the first.
+        The largest event time of the tuples so far, in microseconds; None before the first. In a partition, whose clock
+        is told with the tuples, that of the clock.
     """
 
     __slots__ = ("_runs", "key", "largest_us")
@@ -119,13 +120,16 @@ class SeenKeys:
         """About how much memory they take."""
         return sum(run.size_bytes for run in self._runs)
 
-    def judged(self, tuples: pa.RecordBatch) -> tuple[Mask, SeenKeys]:
+    def judged(self, tuples: pa.RecordBatch, before_us: Int64 | None = None) -> tuple[Mask, SeenKeys]:
         """Tell which of the next tuples are duplicates, and return the keys with theirs.
 
         Parameters
         ----------
         tuples : pyarrow.RecordBatch
             Tuples in the inside form, in the stream's order, filtered and late ones included.
+        before_us : ndarray, shape (tuples,), int64, optional
+            The largest event time before each tuple, in microseconds, where it is not that of the tuples: in a
+            partition (`Chunk.before`). The smallest int64 where there is none.
 
         Returns
         -------
@@ -143,6 +147,9 @@ class SeenKeys:
             tuples.column(TS).to_numpy(),
         )
         np.maximum.accumulate(largest, out=largest)
+        if before_us is not None:
+            np.maximum(before_us, MIN_TS_US, out=largest[:-1])
+            largest[-1] = max(int(largest[-2]), int(largest[-1]))
         new = self._run_of(tuples)
         is_met = np.zeros(new.rows, np.bool_)  # keys whose hash is there more than once
         if new.rows:

@@ -97,8 +97,9 @@ class Stream:
         ever. It may differ at each restart.
     max_ahead : str or timedelta, optional
         A record that is further ahead of the largest time before it in its own stream is rejected and moves no clock.
-        The first record of a stream, and the first after it was idle, is measured against nothing. By default all
-        records are taken. It may differ at each restart.
+        The first record of a stream, and the first after it was idle, is measured against nothing. In a stream of
+        partitions all of that is said of each partition. By default all records are taken. It may differ at each
+        restart.
     on_bad_file : {"stop", "quarantine"}
         What happens when a file cannot be read any further, came too late, or is not what was read before. "stop" stops
         the stream. "quarantine" sets aside the rest of the file as one rejected row that names it. It may differ at
@@ -136,7 +137,8 @@ class Stream:
     unique : str or sequence of str, optional
         The columns of a key, for sources that deliver at least once: ``"device,counter"``. Of tuples with one key that
         lie within the window the first one counts. The others are duplicates: they are counted, and not joined
-        (ARCHITECTURE.md, "Duplicates"). A tuple with a null or NaN in the key is none. By default no tuple is.
+        (ARCHITECTURE.md, "Duplicates"). In a stream of partitions that holds in each of them alone. A tuple with a null
+        or NaN in the key is none. By default no tuple is.
     """
 
     name: str
@@ -303,10 +305,7 @@ def _check_partitions(stream: Stream) -> None:
     if isinstance(stream.source, Generator):
         msg = f"stream {stream.name} is generated, so it has no partitions"
         raise ArgumentError(msg, name="partition_by", hint="leave it out: it is for folders of files")
-    for option, is_given in (
-        ("max_ahead", stream.max_ahead is not None),
-        ("on_bad_file", stream.on_bad_file != "stop"),
-    ):
+    for option, is_given in (("on_bad_file", stream.on_bad_file != "stop"),):
         if is_given:
             msg = f"stream {stream.name} has partitions, so it cannot have {option} yet"
             raise ArgumentError(

@@ -1,6 +1,7 @@
 """The key by which a tuple that came twice is known: which columns, and how far apart in time two copies may be.
 
 The rule is ARCHITECTURE.md's, "Duplicates". It is a function of the stream's own order, of keys and event times alone.
+In a stream of partitions each partition has its own order, so copies are told in each partition alone.
 """
 
 from __future__ import annotations
@@ -29,10 +30,6 @@ class UniqueStream(Protocol):
     @property
     def format(self) -> str:
         """The format of its files."""
-
-    @property
-    def partition_kind(self) -> str | None:
-        """What a partition of it is."""
 
     @property
     def max_ahead(self) -> object:
@@ -80,12 +77,7 @@ def check_unique(stream: UniqueStream) -> None:
     if not stream.unique_key:
         return
     what, option, hint = "", "unique", "leave it out"
-    if stream.partition_kind is not None:
-        what, hint = (
-            "has partitions",
-            "leave it out, or keep the messages in a spool (streamjoin intake), and read that",
-        )
-    elif stream.format in _TABLE_FORMATS:
+    if stream.format in _TABLE_FORMATS:
         what, hint = "reads a table", "leave it out, or keep the table free of duplicates (MERGE INTO)"
     elif stream.max_ahead is not None:
         what, option, hint = "has a key of unique rows", "max_ahead", "leave out max_ahead, or unique"

@@ -33,6 +33,7 @@ from streamjoin_ds.source.feed import Frontier, first_cut
 from streamjoin_ds.source.generated.generator import GeneratorFeed
 from streamjoin_ds.source.idleness import Idleness, after_silence, lets_time_go_on
 from streamjoin_ds.source.layout_rule import LayoutRule, Progress
+from streamjoin_ds.source.marked_ends import marked_ends
 from streamjoin_ds.source.merge import rows_of_prefix
 from streamjoin_ds.source.offset import (
     ClockFacts,
@@ -53,7 +54,7 @@ from streamjoin_ds.source.partitioned_position import PartitionedPosition
 from streamjoin_ds.source.position import Position
 from streamjoin_ds.source.table_version import TableVersion, versions_from
 from streamjoin_ds.source.tables.table_versions import TableVersions
-from streamjoin_ds.source.waypoints import Waypoint, first_needed, passed_waypoints
+from streamjoin_ds.source.waypoints import Waypoint, first_needed
 from streamjoin_ds.spec.ahead import AheadLimit
 from streamjoin_ds.stream.sensor_options import SourceOptions
 from streamjoin_ds.stream.sensor_tasks import SensorsPartition, SensorsTasks
@@ -151,7 +152,8 @@ class SensorsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             held = [feed.held_back_bytes for feed in feeds]
             versions = {} if self._tables is None else self._tables.decided(decode_tables(start))
             reaches = [None if key is None else key.reach_us for key in self._options.keys]
-            passed = passed_waypoints(feeds, reaches, decode_waypoints(start, self._tasks.names), positions, ends)
+            marks = decode_waypoints(start, self._tasks.names)
+            ends, passed = marked_ends(feeds, reaches, marks, positions, ends)
             known = layout, delay, backlog, versions, passed
             self._latest = self._offset(ends, clocks, held, *known)
         else:

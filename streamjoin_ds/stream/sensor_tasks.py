@@ -29,6 +29,8 @@ from streamjoin_ds.exchange import (
 from streamjoin_ds.plan import Epochs
 from streamjoin_ds.source.feed import Feed
 from streamjoin_ds.source.feeds import begin_alike, open_feed
+from streamjoin_ds.source.partition_repeats import PartitionRepeats
+from streamjoin_ds.source.partitioned_feed import PartitionedFeed
 from streamjoin_ds.source.repeats import Repeats
 from streamjoin_ds.source.stamps import precedents, stamped
 from streamjoin_ds.spec.ahead import AheadLimit
@@ -72,8 +74,8 @@ class SensorsPartition(InputPartition):
     sizing : str
         What this task tells the cells of the settings of blocks (`fact_rows`); empty: they are the usual ones.
     waypoint : (int, dict) or None
-        In a stream with a key of unique rows: from where keys are gathered again (`Waypoint`). None: from its first
-        record.
+        In a stream of one order with a key of unique rows: from where keys are gathered again (`Waypoint`). None: from
+        its first record.
     """
 
     stream: int
@@ -162,9 +164,13 @@ class SensorsTasks:
         key = options.keys[partition.stream]
         if key is not None:
             root = xxhash.xxh3_64_hexdigest(plan.block_root.encode())  # it may be a URI that holds a secret
-            repeats = Repeats(key, feed, (root, plan.join_id, plan.bound.fingerprint, partition.stream))
-            waypoint_us, waypoint = partition.waypoint or (None, None)
-            chunks = repeats.judged(chunks, repeats.before(start, waypoint, waypoint_us), end)
+            name = (root, plan.join_id, plan.bound.fingerprint, partition.stream)
+            if isinstance(feed, PartitionedFeed):
+                chunks = PartitionRepeats(key, feed, name).judged(chunks, start, end)
+            else:
+                repeats = Repeats(key, feed, name)
+                waypoint_us, waypoint = partition.waypoint or (None, None)
+                chunks = repeats.judged(chunks, repeats.before(start, waypoint, waypoint_us), end)
         outbox = Outbox(*of_part, max_block_rows=options.max_block_rows, epochs=epochs)
         for chunk in chunks:
             outbox.add(chunk)

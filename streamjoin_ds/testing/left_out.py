@@ -65,15 +65,27 @@ def filtered_rows(join: Join, name: str, rows: Rows) -> list[int]:
     ]
 
 
-def ahead_rows(join: Join, name: str, rows: Rows, *, ends: Ends = (), idle: Idle = ()) -> list[int]:
+def ahead_rows(
+    join: Join, name: str, rows: Rows, *, ends: Ends = (), idle: Idle = (), partitions: Partitions = NO_PARTITIONS
+) -> list[int]:
     """Return the numbers of a stream's records that are further ahead of those before them than `max_ahead` allows.
 
     Their event times do not count. The stream's first event time is measured against nothing, and so is the first one
-    after the stream was idle.
+    after the stream was idle. In a stream with partitions all of that is said of each of them.
     """
     stream = join.streams[join.names.index(name)]
     if stream.max_ahead_us is None:
         return []
+    of = partitions.get(name)
+    if of is not None:
+        records, found = listed(rows), []
+        for one in dict.fromkeys(of):
+            own = [number for number, other in enumerate(of) if other == one]
+            own_ends = [{name: sum(number < end[name] for number in own)} for end in ends]
+            own_idle = [[name] if (name, one) in names else [] for names in idle]
+            there = [records[number] for number in own]
+            found += [own[place] for place in ahead_rows(join, name, there, ends=own_ends, idle=own_idle)]
+        return sorted(found)
     ahead: list[int] = []
     largest, is_measured = None, False
     began = {end[name] for end, names in zip(ends, idle, strict=False) if name in names}
@@ -89,14 +101,20 @@ def ahead_rows(join: Join, name: str, rows: Rows, *, ends: Ends = (), idle: Idle
     return ahead
 
 
-def duplicate_rows(join: Join, name: str, rows: Rows) -> list[int]:
+def duplicate_rows(join: Join, name: str, rows: Rows, partitions: Partitions = NO_PARTITIONS) -> list[int]:
     """Return the numbers of a stream's duplicates (`Stream.unique`).
 
     A tuple is one where a tuple before it in its stream has the same key, and an event time no further away than the
     windows of its own stream and the longest of the others together (the span), and is remembered: it is no older than
     the largest time so far minus the delay and the span. What is filtered is none, but may have come before. A null or
-    NaN in a key is equal to nothing.
+    NaN in a key is equal to nothing. In a stream with partitions all of that holds in each of them alone.
     """
+    of = partitions.get(name)
+    if of is not None:
+        records = listed(rows)
+        parts = {one: [number for number, other in enumerate(of) if other == one] for one in dict.fromkeys(of)}
+        apart = [(own, duplicate_rows(join, name, [records[number] for number in own])) for own in parts.values()]
+        return sorted(own[place] for own, found in apart for place in found)
     place = join.names.index(name)
     stream, records = join.streams[place], listed(rows)
     key = stream.unique_key
@@ -142,12 +160,12 @@ def late_rows(
     """
     streams = rows if isinstance(rows, Mapping) else {name: rows}
     own = listed(streams[name])
-    gone = {*filtered_rows(join, name, own), *ahead_rows(join, name, own, ends=ends, idle=idle)}
-    moving = set(range(len(own))) - set(ahead_rows(join, name, own, ends=ends, idle=idle))
+    ahead = set(ahead_rows(join, name, own, ends=ends, idle=idle, partitions=partitions))
+    gone, moving = {*filtered_rows(join, name, own), *ahead}, set(range(len(own))) - ahead
     delay_us = join.streams[join.names.index(name)].delay_us
     has_floors = any(idle) or bool(partitions)
     floors = [None, *batch_watermarks(join, streams, ends, idle, partitions)] if has_floors else [None]
-    repeated = set(duplicate_rows(join, name, own))
+    repeated = set(duplicate_rows(join, name, own, partitions))
     late = []
     before: dict[object, int] = {}  # the largest event time so far of each partition
     of = partitions.get(name)
@@ -183,7 +201,7 @@ def batch_watermarks(
         See `oracle_join`.
     """
     records = {name: listed(streams[name]) for name in join.names}
-    times = dict(zip(join.names, times_of(join, records, ends, idle), strict=True))
+    times = dict(zip(join.names, times_of(join, records, ends, idle, partitions), strict=True))
     watermarks: list[int | None] = []
     before: int | None = None
     for batch, end in enumerate(ends):
@@ -220,11 +238,13 @@ def _low(times: Sequence[int | None], of: Sequence[object] | None, asleep: Colle
     return min(known) if len(known) == len(active) else None
 
 
-def times_of(join: Join, rows: Mapping[str, Sequence[Row]], ends: Ends, idle: Idle) -> Times:
+def times_of(
+    join: Join, rows: Mapping[str, Sequence[Row]], ends: Ends, idle: Idle, partitions: Partitions = NO_PARTITIONS
+) -> Times:
     """Return the event times of every stream's records; None for records without one, and for those too far ahead."""
     times = []
     for name in join.names:
-        ahead = set(ahead_rows(join, name, rows[name], ends=ends, idle=idle))
+        ahead = set(ahead_rows(join, name, rows[name], ends=ends, idle=idle, partitions=partitions))
         times.append([None if n in ahead else _time(join, name, row) for n, row in enumerate(rows[name])])
     return times
 

@@ -86,7 +86,7 @@ def oracle_join(
         stream's alone. Sorted by the numbers and the window, None last; nearest partners by their rank.
     """
     rows = {name: listed(streams[name]) for name in join.names}
-    times, results = times_of(join, rows, ends, idle), []
+    times, results = times_of(join, rows, ends, idle, partitions), []
     ranks: dict[int, int] = {}
     before, place = None, 0
     known: dict[str, Any] = {"lateness": lateness, "ends": ends, "idle": idle, "partitions": partitions}
@@ -163,12 +163,12 @@ def _combinations(
     if isinstance(join.window, CountWindow):
         for place, (name, _) in enumerate(source_order(join, rows, ends, idle)):
             order[name].append(place)
-    times, usable = times_of(join, rows, ends, idle), []
+    times, usable = times_of(join, rows, ends, idle, partitions), []
     for stream, stream_times in zip(join.streams, times, strict=True):
         known = {"ends": ends, "idle": idle, "partitions": partitions}
         late = set(late_rows(join, stream.name, rows, **known)) if lateness else set()  # type: ignore[arg-type]
         gone = late | set(filtered_rows(join, stream.name, rows[stream.name]))
-        gone |= set(duplicate_rows(join, stream.name, rows[stream.name]))
+        gone |= set(duplicate_rows(join, stream.name, rows[stream.name], partitions))
         usable.append([n for n, time in enumerate(stream_times) if time is not None and n not in gone])
     if join.row_kind.of_each:
         return times, usable, _pairs_of_each(join, rows, times, usable)

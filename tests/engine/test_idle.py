@@ -64,9 +64,9 @@ def test_a_row_from_the_future_is_rejected_with_the_reason(as_table: bool) -> No
     rows = [row(10), row(10_000), row(110), {"ts": None, "x": 1}, row(211)]
     join.push({"r": pa.Table.from_pylist(rows) if as_table else rows})
     assert join.rejected["r"].to_pylist() == [
-        {**row(10_000), "_rejected": "further ahead of its stream than max_ahead allows"},
+        {**row(10_000), "_rejected": "further ahead of those before it than max_ahead allows"},
         {"ts": None, "x": 1, "_rejected": "no event time"},
-        {**row(211), "_rejected": "further ahead of its stream than max_ahead allows"},
+        {**row(211), "_rejected": "further ahead of those before it than max_ahead allows"},
     ]
     counters = join.counters
     assert (counters["read_rows"]["r"], counters["rejected_rows"]["r"], counters["late_rows"]["r"]) == (5, 3, 0)

@@ -12,6 +12,7 @@ from tests.faults.model.input_files import Folders
 from tests.faults.model.invariants import _Tables, violations
 from tests.faults.model.schedule import (
     ASKS,
+    BOTH_FROM,
     CHANGES_FROM,
     CLOCKS_FROM,
     CORES_FROM,
@@ -119,6 +120,12 @@ def test_seeds_draw_every_ask_and_many_together() -> None:
     expected = {CHANGES_FROM: before, LAYOUTS_FROM: relaid, CORES_FROM: moved, RANGES_FROM: ranges}
     expected |= {PARTS_FROM: parted, FOUND_FROM: found, HOWS_FROM: decided, NEAREST_FROM: nearest, TABLES_FROM: tables}
     assert drawn == {**expected, REDUCES_FROM: reduces, UNIQUES_FROM: uniques, EACH_FROM: set(ASKS)}
+    for pair in ({"unique", "parted"}, {"future", "parted"}):
+        both = {
+            first: any(pair <= {*random_schedule(seed).asks} for seed in range(first, first + 60))
+            for first in (UNIQUES_FROM, BOTH_FROM)
+        }
+        assert both == {UNIQUES_FROM: False, BOTH_FROM: True}
     assert max(map(len, asked.values())) >= 3
     assert sum(not asks for asks in asked.values()) > 60
     assert sum("self" in asks for asks in asked.values()) > 20

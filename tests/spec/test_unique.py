@@ -116,8 +116,6 @@ def test_the_key_is_in_the_fingerprint_in_any_order() -> None:
         ({"unique": ["device", "device"]}, ArgumentError, "no list of different columns"),
         ({"unique": 3}, ArgumentError, "no list of different columns"),
         ({"unique": "devise"}, ColumnError, "no column 'devise', which unique names"),
-        ({"unique": "device", "source": "e", "partition_by": "file"}, ArgumentError, "has partitions"),
-        ({"unique": "device", "source": "kafka://b/t?format=json"}, ArgumentError, "has partitions"),
         ({"unique": "device", "source": "e", "format": "delta"}, ArgumentError, "reads a table"),
         ({"unique": "device", "max_ahead": "1h"}, ArgumentError, "cannot have max_ahead yet"),
         ({"unique": "device", "on_bad_file": "quarantine"}, ArgumentError, "cannot have on_bad_file yet"),

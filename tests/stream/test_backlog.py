@@ -69,6 +69,22 @@ def test_a_topics_backlog_goes_up_to_the_end_though_the_planner_has_not_looked_s
     assert rows[-1] == (0, None, None, None, None), "what holds no message is no backlog once it was looked at"
 
 
+def test_a_broken_clock_makes_no_backlog_of_thousands_of_years(
+    tmp_path: Path, topics: type[FakeTopic], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topic_feed, "_LEAST_OFFSETS", 4)
+    run = Topics(tmp_path, topics, max_ahead="1h")
+    run.micro.max_rows_per_batch = 30
+    for second in range(100):
+        run.send("l", 0, second, 1)
+        run.send("r", 0, second, 2)
+        if second == 90:
+            run.send("l", 0, 251_000_000_000, 1)
+    assert run.step()
+    assert run.micro.offset["backlog"]["streams"]["l"]["us"] < 100_000_000
+    run.finish()
+
+
 def test_the_newest_messages_are_asked_now_and_then(
     tmp_path: Path, topics: type[FakeTopic], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -248,7 +248,6 @@ def test_only_an_offset_with_partitions_has_the_new_version(tmp_path: Path) -> N
     [
         ({"partition_by": "device"}, "1s", "partition_by"),
         ({"source": "gen:band2d?side=r&rate=1&rows=1"}, "1s", "partition_by"),
-        ({"max_ahead": "1h"}, "1s", "max_ahead"),
         ({"on_bad_file": "quarantine"}, "1s", "on_bad_file"),
         ({}, "last 3", "window"),
         ({"source": "r/"}, "1s", "partition_by"),
@@ -275,6 +274,7 @@ def test_any_number_of_partitions_any_batches_and_any_restarts(
     """Results, late tuples, punctuations and ledger are the oracle's, given the decisions in the offsets."""
     dice = random.Random(seed)
     facts = {"delay": dice.choice(("0s", "2s")), "idle_timeout": dice.choice((None, "3s", "7s"))}
+    facts["max_ahead"] = dice.choice((None, "5s"))
     window = dice.choice(("6s", "every 2s for 4s"))
     options = {"parts": str(dice.choice((1, 2, 5)))}
     layout = dice.choice(("1x1", "1x2", "2x1", "2x2"))
@@ -294,6 +294,7 @@ def test_any_number_of_partitions_any_batches_and_any_restarts(
                 continue
             for _ in range(dice.choice((0, 1, 2))):
                 time = second + skew.get(device, 0) - dice.choice((0, 0, 1, 3))
+                time += 1_000 * (facts["max_ahead"] is not None and dice.random() < 0.1)
                 run.put(device, (time, dice.randrange(3)))
         run.step()
         if dice.random() < 0.15:
@@ -317,3 +318,50 @@ def test_who_holds_everything_up_is_named(tmp_path: Path) -> None:
     assert (metrics[1]["held_by"], metrics[1]["held_us"]) == ("l/a.csv", 40_000_000)
     position = PartitionedPosition.from_facts(run.micro.offset["streams"]["l"], "l")
     assert (position.held_by, position.idle) == ("a.csv", ())
+
+
+@pytest.mark.parametrize("by", ["file", "folder"])
+def test_a_record_from_the_future_of_its_partition_is_a_reject_and_moves_no_clock(tmp_path: Path, by: str) -> None:
+    year_9999 = 251_000_000_000
+    run = Devices(tmp_path, by, max_ahead="1h")
+    run.put("a", (0, 1), (3_600, 1), (year_9999, 1), (7_201, 1), (7_200, 2))
+    run.put("b", (50_000, 1), (50_001, 1))  # further ahead than the other partition, and not of its own
+    run.put("", (0, 1), (3_600, 1))
+    assert run.step()
+    rejects = [(row["line"] - 2, row["column"], row["reason"]) for row in run.micro.companion("rejects").to_pylist()]
+    assert rejects == [(n, "ts", "further ahead of those before it than max_ahead allows") for n in (2, 3)]
+    assert run.punctuation_s == 3_600
+    run.put("b", (year_9999, 1), (50_002, 1))
+    run.put("a", (7_300, 1))
+    run.restart()
+    assert run.step()
+    run.check(run.rows)
+
+
+def test_after_its_silence_a_partition_is_measured_against_nothing(tmp_path: Path) -> None:
+    run = Devices(tmp_path, max_ahead="1h", idle_timeout="30s")
+    run.put("a", (0, 1))
+    run.put("b", (0, 1))
+    run.put("", (0, 1))
+    assert run.step()
+    run.now_s = 40
+    run.put("b", (20_000, 1), (1_000, 1))  # this one was not silent: the other one is
+    run.put("", (1, 1))
+    assert run.step()
+    assert run.partitions()["a.csv"]["clock"]["idle"]
+    with (tmp_path / "l" / "a.csv").open("a") as file:
+        file.write("never,1\n")
+    run.rows["l"]["a.csv"].append({"ts": None, "x": 1})
+    assert run.step()
+    assert run.partitions()["a.csv"]["clock"]["unmeasured"]
+    run.restart()
+    run.put("a", (30_000, 1), (90_000, 1))
+    assert run.step()
+    assert "unmeasured" not in run.partitions()["a.csv"]["clock"]
+    assert counts(run, "rejected") == 3
+    run.check(run.rows)
+
+
+def counts(run: Devices, what: str) -> int:
+    """Return a sum of the ledger of stream `l`."""
+    return sum(row[what] for row in run.micro.companion("ledger").to_pylist() if row["stream"] == "l")

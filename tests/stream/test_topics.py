@@ -314,7 +314,6 @@ def test_batches_are_bounded_in_bytes_and_cut_by_time(
     [
         ({"partition_by": "file"}, "partition_by"),
         ({"format": "csv"}, "format"),
-        ({"max_ahead": "1h"}, "max_ahead"),
         ({"on_bad_file": "quarantine"}, "on_bad_file"),
     ],
 )
@@ -358,6 +357,7 @@ def test_any_batches_growth_silence_poison_gaps_and_restarts(
     """Results, late tuples, punctuations and ledger are the oracle's, given the decisions in the offsets."""
     dice = random.Random(seed)
     facts = {"delay": dice.choice(("0s", "2s")), "idle_timeout": dice.choice((None, "3s", "7s"))}
+    facts["max_ahead"] = dice.choice((None, "5s"))
     window, layout = dice.choice(("6s", "every 2s for 4s")), dice.choice(("1x1", "1x2", "2x1", "2x2"))
     options = {"parts": str(dice.choice((1, 2, 5)))}
     with pytest.MonkeyPatch.context() as patch:
@@ -378,7 +378,9 @@ def test_any_batches_growth_silence_poison_gaps_and_restarts(
                     if second < silent.get((stream, number), 0):
                         continue
                     for _ in range(dice.choice((0, 1, 2))):
-                        run.send(stream, number, second - dice.choice((0, 0, 1, 3)), dice.randrange(3))
+                        time = second - dice.choice((0, 0, 1, 3))
+                        time += 1_000 * (facts["max_ahead"] is not None and dice.random() < 0.1)
+                        run.send(stream, number, time, dice.randrange(3))
                     if dice.random() < 0.05:
                         run.poison(stream, number)
                     log.end += dice.choice((0, 0, 0, 1, 5))  # markers, aborted messages

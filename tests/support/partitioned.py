@@ -11,7 +11,7 @@ import pyarrow as pa
 from streamjoin_ds.source.idleness import Idleness
 from streamjoin_ds.source.partitioned_position import PartitionedPosition, first_seq_of
 from streamjoin_ds.spec import Join
-from streamjoin_ds.testing import batch_watermarks, late_rows, oracle_join
+from streamjoin_ds.testing import ahead_rows, batch_watermarks, duplicate_rows, late_rows, oracle_join
 from tests.support.microbatch import MicroBatches
 
 __all__ = ["Partitioned", "arrival"]
@@ -105,14 +105,19 @@ class Partitioned:
         assert late == Counter((n, seqs[n][k]) for n in names for k in expected[n])
         given = self.micro.companion("punctuations").sort_by("batch_id")["punctuation"].cast(pa.int64()).to_pylist()
         assert given == batch_watermarks(self.join, listed, known["ends"], known["idle"], known["partitions"])
-        self._ledger(expected, known["ends"])
+        twice = {n: duplicate_rows(self.join, n, listed[n], known["partitions"]) for n in names}
+        ahead = {n: ahead_rows(self.join, n, listed[n], **known) for n in names}
+        timeless = {n: [k for k, row in enumerate(listed[n]) if row["ts"] is None] for n in names}
+        rejected = {n: [*ahead[n], *timeless[n]] for n in names}
+        self._ledger({"late": expected, "duplicates": twice, "rejected": rejected}, known["ends"])
 
-    def _ledger(self, late: Mapping[str, Sequence[int]], ends: Sequence[Mapping[str, int]]) -> None:
+    def _ledger(self, counted: Mapping[str, Mapping[str, Sequence[int]]], ends: Sequence[Mapping[str, int]]) -> None:
         rows = {(row["batch_id"], row["stream"]): row for row in self.micro.companion("ledger").to_pylist()}
         before = dict.fromkeys(self.join.names, 0)
         for batch, end in enumerate(ends):
             for name in self.join.names:
                 row = rows[batch, name]
-                gone = sum(before[name] <= number < end[name] for number in late[name])
-                assert (row["read"], row["late"]) == (end[name] - before[name], gone)
+                assert row["read"] == end[name] - before[name]
+                for what, found in counted.items():
+                    assert (row[what] or 0) == sum(before[name] <= number < end[name] for number in found[name]), what
             before = dict(end)

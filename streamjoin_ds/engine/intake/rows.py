@@ -166,7 +166,7 @@ class RowIntake:
             return arrival
         is_timed = ~far if arrival.is_timed is None else arrival.is_timed & ~far
         is_kept = ~far if arrival.is_kept is None else arrival.is_kept & ~far
-        refused = [*arrival.refused, (far, self._time.name, "further ahead of its stream than max_ahead allows")]
+        refused = [*arrival.refused, (far, self._time.name, "further ahead of those before it than max_ahead allows")]
         reasons = np.empty(arrival.count, dtype=object)
         for mask, _, reason in refused:
             reasons[mask] = reason

@@ -32,9 +32,10 @@ from streamjoin_ds.source.kafka.formats.message_records import MessageRecords
 from streamjoin_ds.source.kafka.kafka_position import KafkaPosition
 from streamjoin_ds.source.kafka.range_read import LostRange
 from streamjoin_ds.source.kafka.topic import KafkaTopic
+from streamjoin_ds.source.kafka.topic_scan import TopicScan
 from streamjoin_ds.source.kafka.url import KafkaUrl
 from streamjoin_ds.source.records import Chunk, Reject
-from streamjoin_ds.spec.ahead import AheadLimit
+from streamjoin_ds.spec.ahead import AheadLimit, too_far_ahead
 from streamjoin_ds.spec.columns import SEQ, TS
 from streamjoin_ds.spec.inside import inside_schema
 from streamjoin_ds.spec.stream import Stream
@@ -140,7 +141,7 @@ class TopicFeed:
             of_time = pa.schema([schema.field(stream.time)])
         self._times = MessageRecords(self._url.format, stream, of_time, self._url.topic, registry)
         self._records = MessageRecords(self._url.format, stream, schema, self._url.topic, registry)
-        self._scan: _Scan | None = None
+        self._scan: TopicScan | None = None
         self._newest, self._asks_again_s = NO_TIME, float("-inf")
 
     def initial(self) -> KafkaPosition:
@@ -163,13 +164,12 @@ class TopicFeed:
         KafkaDataLostError
             Messages are gone that were not read, and ``on_data_loss`` is "stop".
         """
-        assert ahead is None, "max_ahead is refused for streams of many partitions"
         check_same(self._url.topic, TopicFacts(start.topic, (self._partition,)), self._plan.facts)
         end = self._plan.ends[self._partition]
         if end < start.offset:
             raise self._shorter(end, start.offset)
         if self._scan is None or not self._scan.begin_at(start):
-            self._scan = _Scan(start)
+            self._scan = TopicScan(start)
         scan, most = self._scan, MOST_BYTES // max(len(self._plan.ends), 1)
         step = _LEAST_OFFSETS
         while scan.rows < limit and scan.size_bytes <= most and scan.at < end:
@@ -181,10 +181,11 @@ class TopicFeed:
             else:
                 fitting = (most - scan.size_bytes) * scan.rows // max(scan.size_bytes, 1)
                 step = max(min(limit - scan.rows, fitting), _LEAST_OFFSETS)
+        scan.judge(ahead)
         rows = min(scan.rows_within(most), limit)
         return ArrayFrontier(scan.running[:rows], is_cut=rows < limit and (rows < scan.rows or scan.at < end))
 
-    def _look(self, scan: _Scan, until: int) -> None:
+    def _look(self, scan: TopicScan, until: int) -> None:
         """Scan the offsets up to `until`."""
         asked = self._plan.topic.read(self._partition, scan.at, until)
         told = 0
@@ -255,8 +256,10 @@ class TopicFeed:
         if now >= self._asks_again_s:
             self._asks_again_s = now + NEWEST_SECONDS
             messages = self._plan.topic.newest(self._partition, self._plan.ends[self._partition])
-            found = [self._event_times(batch).max() for batch in messages if len(batch)]
-            self._newest = max([self._newest, *map(int, found)])
+            times = np.concatenate([np.empty(0, np.int64), *(self._event_times(batch) for batch in messages)])
+            if (max_us := self._stream.max_ahead_us) is not None:  # what lies before them was not looked at
+                times = times[~too_far_ahead(times, times != NO_TIME, NO_TIME, AheadLimit(max_us))]
+            self._newest = max([self._newest, *times.tolist()])
         return self._newest
 
     def freeze(self) -> None:
@@ -305,7 +308,7 @@ class TopicFeed:
         asked = shared_topic(self._url).read(self._partition, start.offset, end.offset, known)
         largest = start.time
         for messages in asked:
-            chunk, largest = self._chunk(messages, largest)
+            chunk, largest, ahead = self._chunk(messages, largest, ahead)
             yield chunk
         gone = end.seq - start.seq - asked.messages
         if gone < 0:
@@ -315,13 +318,22 @@ class TopicFeed:
         if gone:
             yield self._lost(start, end, asked.lost, gone)
 
-    def _chunk(self, messages: pa.RecordBatch, largest: int) -> tuple[Chunk, int]:
-        """Return messages as a chunk, and the largest event time after them."""
+    def _chunk(
+        self, messages: pa.RecordBatch, largest: int, ahead: AheadLimit | None
+    ) -> tuple[Chunk, int, AheadLimit | None]:
+        """Return messages as a chunk, and the largest event time and the limit after them."""
         offsets = messages.column("offset").to_numpy()
         chunk = self._records.chunk(messages, self._partition, 0)
-        places = chunk.tuples.column(SEQ).to_numpy()
         # A record that is broken in another column is no tuple, but its event time counts.
         times = self._event_times(messages) if chunk.rejects else chunk.tuples.column(TS).to_numpy()
+        if ahead is not None:
+            timed = times != NO_TIME
+            far = too_far_ahead(times, timed, largest, ahead)
+            ahead = AheadLimit(ahead.max_us, ahead.is_measured or bool(timed.any()))
+            if far.any():
+                chunk = self._records.chunk(messages, self._partition, 0, far)
+                times = np.where(far, NO_TIME, times)
+        places = chunk.tuples.column(SEQ).to_numpy()
         running = np.empty(len(times) + 1, np.int64)
         running[0], running[1:] = largest, times
         np.maximum.accumulate(running, out=running)
@@ -329,7 +341,7 @@ class TopicFeed:
         field_of = chunk.tuples.schema.get_field_index(SEQ)
         tuples = chunk.tuples.set_column(field_of, chunk.tuples.schema.field(field_of), pa.array(offsets[places]))
         rejects = [replace(reject, seq=int(offsets[reject.seq])) for reject in chunk.rejects]
-        return Chunk(int(offsets[0]), chunk.count, tuples, rejects, before), int(running[-1])
+        return Chunk(int(offsets[0]), chunk.count, tuples, rejects, before), int(running[-1]), ahead
 
     def _lost(self, start: KafkaPosition, end: KafkaPosition, lost: Sequence[LostRange], gone: int) -> Chunk:
         """Return the records that stand for messages that are gone: a reject for each that was planned."""
@@ -347,54 +359,3 @@ class TopicFeed:
         rejects = [Reject(file, offset, "", reason, "", offset) for offset, reason in places]
         nothing = pa.RecordBatch.from_pylist([], schema=inside_schema(self._schema, self._stream.time))
         return Chunk(start.offset, gone, nothing, rejects, np.empty(0, np.int64))
-
-
-class _Scan:
-    """The event times of a partition's records from a position on, as far as the planner has looked."""
-
-    def __init__(self, start: KafkaPosition) -> None:
-        self.start = start
-        self.at = start.offset  # all before this offset has been looked at
-        self._next = np.empty(0, np.int64)  # of each record the offset after it
-        self.running = np.empty(0, np.int64)
-        self.has_time = np.empty(0, np.bool_)
-        self._sizes = np.empty(0, np.int64)  # bytes of the messages up to each record and with it
-
-    @property
-    def rows(self) -> int:
-        """The number of records."""
-        return len(self.running)
-
-    @property
-    def size_bytes(self) -> int:
-        """The bytes of the messages' values."""
-        return int(self._sizes[-1]) if self.rows else 0
-
-    def rows_within(self, most_bytes: int) -> int:
-        """Return how many records have so many bytes together; one where the first has more."""
-        return max(int(np.searchsorted(self._sizes, most_bytes, side="right")), min(self.rows, 1))
-
-    def begin_at(self, start: KafkaPosition) -> bool:
-        """Forget the records before a position. Return whether it is one of this scan."""
-        gone = start.seq - self.start.seq
-        if not 0 <= gone <= self.rows or start != (self.after(gone) if gone else self.start):
-            return False
-        self.start = start
-        self._next, self.running, self.has_time = self._next[gone:], self.running[gone:], self.has_time[gone:]
-        self._sizes = self._sizes[gone:] - (self._sizes[gone - 1] if gone else 0)
-        return True
-
-    def after(self, rows: int) -> KafkaPosition:
-        """Return the position after so many records, of which there is one."""
-        last = rows - 1
-        offset, time = int(self._next[last]), int(self.running[last])
-        return replace(self.start, seq=self.start.seq + rows, offset=offset, time=time)
-
-    def add(self, offsets: np.ndarray, times_us: np.ndarray, sizes: np.ndarray) -> None:
-        """Add records that end with these offsets, and have these event times and bytes."""
-        self._sizes = np.concatenate([self._sizes, self.size_bytes + np.cumsum(sizes)])
-        largest = int(self.running[-1]) if self.rows else self.start.time
-        running = np.maximum(np.maximum.accumulate(times_us), largest)
-        self._next = np.concatenate([self._next, offsets + 1])
-        self.running = np.concatenate([self.running, running])
-        self.has_time = np.concatenate([self.has_time, times_us != NO_TIME])

@@ -141,9 +141,8 @@ class Case:
         What must come out is known only with the end of each batch, and the streams that were idle then.
         """
         of_batches = [dict(zip(self.names, end, strict=True)) for end in ends]
-        known = {"ends": of_batches, "idle": idle}
-        parted = {**known, "partitions": self.of}
-        ahead = {name: ahead_rows(self.join, name, self.rows[name], **known) for name in self.names}
+        parted = {"ends": of_batches, "idle": idle, "partitions": self.of}
+        ahead = {name: ahead_rows(self.join, name, self.rows[name], **parted) for name in self.names}
         watermarks = batch_watermarks(self.join, self.rows, **parted)
         return replace(
             self,
@@ -166,7 +165,9 @@ class Case:
         rows = {name: [row for row, _ in found] for name, found in listed.items()}
         places = {name: [place for _, place in found] for name, found in listed.items()}
         filtered = {name: filtered_rows(self.join, name, rows[name]) for name in self.names}
-        case = replace(self, rows=rows, places=places, seqs=seqs, of=known["partitions"], filtered=filtered)
+        of = known["partitions"]
+        twice = {name: duplicate_rows(self.join, name, rows[name], of) for name in self.names}
+        case = replace(self, rows=rows, places=places, seqs=seqs, of=of, filtered=filtered, duplicates=twice)
         return case.given([[end[name] for name in self.names] for end in known["ends"]], known["idle"])
 
     def seq(self, name: str, number: int) -> int:
@@ -260,7 +261,8 @@ class Case:
         if name not in self.of:
             return self.largest_us(name, 0, number)
         of, rows = self.of[name], self.rows[name]
-        times = [rows[n]["ts"] for n in range(number) if of[n] == of[number] and rows[n]["ts"] is not None]
+        own = [n for n in range(number) if of[n] == of[number] and n not in self.ahead[name]]
+        times = [rows[n]["ts"] for n in own if rows[n]["ts"] is not None]
         return max(times, default=None)
 
     def result_facts(
@@ -360,8 +362,8 @@ def _judged(case: Case) -> Case:
         results=oracle_join(join, rows, until_us=_until(watermarks), **known),
         late={name: late_rows(join, name, rows, **known) for name in join.names},
         filtered={name: filtered_rows(join, name, rows[name]) for name in join.names},
-        duplicates={name: duplicate_rows(join, name, rows[name]) for name in join.names},
-        ahead={name: ahead_rows(join, name, rows[name]) for name in join.names},
+        duplicates={name: duplicate_rows(join, name, rows[name], case.of) for name in join.names},
+        ahead={name: ahead_rows(join, name, rows[name], partitions=case.of) for name in join.names},
     )
 
 

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, replace
 
 __all__ = [
     "ASKS",
+    "BOTH_FROM",
     "CHANGES_FROM",
     "CLOCKS_FROM",
     "CRASH_POINTS",
@@ -194,9 +195,9 @@ class Schedule:
 
 _OTHERS = ("three", "where", "residual")
 # What is refused for streams of many partitions.
-_NOT_PARTED = ("count", "self", "future", "quarantine")
+_NOT_PARTED = ("count", "self", "quarantine")
 # What is refused for streams with a key of unique rows.
-_NOT_UNIQUE = ("count", "future", "quarantine", "parted")
+_NOT_UNIQUE = ("count", "future", "quarantine")
 # What a join that decides tuples at their horizon cannot have: other windows, more streams, another layout.
 _NOT_DECIDED = ("count", "periodic", "three", "relaid", "cores", "ranges")
 # A stream that no row shows reads few columns, and then a file with another header may be a good one.
@@ -227,6 +228,8 @@ REDUCES_FROM = 1_400_000
 """Seeds before this one are what they were before joins summed up a tuple's partners."""
 UNIQUES_FROM = 1_500_000
 """Seeds before this one are what they were before streams had keys of unique rows."""
+BOTH_FROM = 1_650_000
+"""Seeds before this one are what they were before streams of partitions had such keys, or records from the future."""
 EACH_FROM = 1_700_000
 """Seeds before this one are what they were before semi and anti joins had three streams."""
 
@@ -244,7 +247,8 @@ def random_schedule(seed: int) -> Schedule:
     From `HOWS_FROM` on half have rows of one tuple alone, and then nothing that these cannot have. From `NEAREST_FROM`
     on a third have nearest partners. From `TABLES_FROM` on half have a table beside the streams, and neither of these.
     From `REDUCES_FROM` on half have aggregates over a tuple's partners, and nothing of these.
-    From `UNIQUES_FROM` on half have streams whose tuples come twice.
+    From `UNIQUES_FROM` on half have streams whose tuples come twice. From `BOTH_FROM` on that goes with partitions, and
+    so do records from the future.
     From `EACH_FROM` on a third have semi and anti joins of three streams.
     """
     dice = random.Random(f"schedule {seed}")
@@ -276,6 +280,9 @@ def random_schedule(seed: int) -> Schedule:
         asks = (*(name for name in asks if name not in ("how", "nearest", "tables")), "reduce")
     if seed >= UNIQUES_FROM and dice.random() < 0.5:
         asks = (*asks, "unique")
+    if seed < BOTH_FROM:
+        asks = tuple(name for name in asks if name != "parted" or "unique" not in asks)
+        asks = tuple(name for name in asks if name != "future" or "parted" not in asks)
     if seed >= EACH_FROM and dice.random() < 0.3:
         asks = (*asks, "each")
     return asking(plain_schedule(seed), asks) if asks else plain_schedule(seed)

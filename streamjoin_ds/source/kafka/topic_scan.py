@@ -1,0 +1,74 @@
+"""What the planner knows of a partition's messages that are in no batch yet: event times, places and sizes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from streamjoin_ds.source.event_time import NO_TIME
+from streamjoin_ds.source.kafka.kafka_position import KafkaPosition
+from streamjoin_ds.spec.ahead import AheadLimit, too_far_ahead
+
+__all__ = ["TopicScan"]
+
+
+class TopicScan:
+    """The event times of a partition's records from a position on, as far as the planner has looked."""
+
+    def __init__(self, start: KafkaPosition) -> None:
+        self.start = start
+        self.at = start.offset  # all before this offset has been looked at
+        self._next = np.empty(0, np.int64)  # of each record the offset after it
+        self._times = np.empty(0, np.int64)
+        self.running = np.empty(0, np.int64)  # the largest times that count, once `judge` was called
+        self._sizes = np.empty(0, np.int64)  # bytes of the messages up to each record and with it
+
+    @property
+    def rows(self) -> int:
+        """The number of records."""
+        return len(self._next)
+
+    @property
+    def has_time(self) -> np.ndarray:
+        """Which records have an event time."""
+        has_time: np.ndarray = self._times != NO_TIME
+        return has_time
+
+    @property
+    def size_bytes(self) -> int:
+        """The bytes of the messages' values."""
+        return int(self._sizes[-1]) if self.rows else 0
+
+    def rows_within(self, most_bytes: int) -> int:
+        """Return how many records have so many bytes together; one where the first has more."""
+        return max(int(np.searchsorted(self._sizes, most_bytes, side="right")), min(self.rows, 1))
+
+    def begin_at(self, start: KafkaPosition) -> bool:
+        """Forget the records before a position. Return whether it is one of this scan."""
+        gone = start.seq - self.start.seq
+        if not 0 <= gone <= len(self.running) or start != (self.after(gone) if gone else self.start):
+            return False
+        self.start = start
+        self._next, self.running, self._times = self._next[gone:], self.running[gone:], self._times[gone:]
+        self._sizes = self._sizes[gone:] - (self._sizes[gone - 1] if gone else 0)
+        return True
+
+    def after(self, rows: int) -> KafkaPosition:
+        """Return the position after so many records, of which there is one."""
+        last = rows - 1
+        offset, time = int(self._next[last]), int(self.running[last])
+        return replace(self.start, seq=self.start.seq + rows, offset=offset, time=time)
+
+    def add(self, offsets: np.ndarray, times_us: np.ndarray, sizes: np.ndarray) -> None:
+        """Add records that end with these offsets, and have these event times and bytes."""
+        self._sizes = np.concatenate([self._sizes, self.size_bytes + np.cumsum(sizes)])
+        self._next = np.concatenate([self._next, offsets + 1])
+        self._times = np.concatenate([self._times, times_us])
+
+    def judge(self, ahead: AheadLimit | None) -> None:
+        """Find the largest time that counts up to each record, given how far ahead one may be."""
+        times = self._times
+        if ahead is not None:
+            times = np.where(too_far_ahead(times, self.has_time, self.start.time, ahead), NO_TIME, times)
+        self.running = np.maximum(np.maximum.accumulate(times), self.start.time)
