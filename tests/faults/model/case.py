@@ -398,6 +398,11 @@ def _rows(dice: random.Random, delay_us: int, schedule: Schedule) -> list[dict[s
         for row in rows:
             if row["ts"] is not None and dice.random() < 0.08:
                 row["ts"] += _FUTURE_US
+    if "each" in schedule.asks:  # a null in one column leaves the partners by the other
+        gaps = random.Random(f"gaps {schedule.seed} {len(rows)}")
+        for row in rows:
+            if row["ts"] is not None and gaps.random() < 0.2:
+                row[gaps.choice("xy")] = None
     if "unique" in schedule.asks:  # some come again, a few records later; what came last is cut off
         again = random.Random(f"again {schedule.seed} {len(rows)}")
         for number in range(len(rows)):
