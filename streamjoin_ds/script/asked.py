@@ -15,15 +15,16 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import pyarrow as pa
 
-from streamjoin_ds.errors import ColumnError, PredicateError, SqlSyntaxError, StreamJoinError
+from streamjoin_ds.errors import ColumnError, SqlSyntaxError, StreamJoinError
 from streamjoin_ds.request.request import Request, described_streams, requested
 from streamjoin_ds.request.tables import described_tables
 from streamjoin_ds.script.catalog import Catalog, watermark_of
 from streamjoin_ds.script.conditions import Conditions, Names, Term
+from streamjoin_ds.script.created import check_stream
 from streamjoin_ds.script.members import Members
 from streamjoin_ds.script.nearest import nearest_of, ranked_input, written_join
 from streamjoin_ds.script.options import TABLE_KEYS, facts_of, stream_facts
-from streamjoin_ds.script.pairs import check_pairs
+from streamjoin_ds.script.pairs import terms_of_pairs
 from streamjoin_ds.script.reduction import reduction_of
 from streamjoin_ds.script.schemas import Schemas
 from streamjoin_ds.script.selected_columns import SelectList
@@ -116,6 +117,11 @@ class Asked:
         self._members = Members(*parts, is_moving=statement.table is not None)
 
     @property
+    def created(self) -> set[str]:
+        """The streams and tables of the text that the query names, in lower case."""
+        return {made.name.casefold() for made in self._made.values() if made is not None}
+
+    @property
     def needs_catalog(self) -> bool:
         """Whether a stream or table of the query is a table or view of Spark."""
         return self._members.needs_catalog
@@ -155,7 +161,8 @@ class Asked:
         if not self._has_pairs:
             streams = self._filtered(streams, names)
         select_list = SelectList(self._text, self._query, names, schemas)
-        reduce = reduction_of(self._text, self._query, names, self._how, select_list.column)
+        first_time = streams[0].time if streams else ""
+        reduce = reduction_of(self._text, self._query, names, self._how, select_list.column, first_time)
         selected, columns, calculated = select_list.selected(is_of_one=self._how in ("semi", "anti"))
         self._terms += calculated
         sources = [stream.source for stream in streams if stream.source is not None]
@@ -221,18 +228,6 @@ class Asked:
                 return self.statement.options[option].span
         return _mentioned(self._query.tokens, error.name)
 
-    def _check_stream(self, one: Input, given: Mapping[str, Any]) -> None:
-        """Refuse options of a stream where they were written."""
-        made = self._made[one.alias]
-        try:
-            described_streams({one.alias: given}, {}, {})
-        except StreamJoinError as error:
-            options = {} if made is None else made.options
-            option = error.name.partition(" of ")[0]
-            option = "where" if isinstance(error, PredicateError) and "where" in options else option
-            span = options[option].span if option in options else one.span if made is None else made.span
-            raise self._text.located(error, span) from None
-
     # Streams
 
     def _streams(self, inputs: Sequence[Input], frames: dict[str, DataFrame]) -> list[Stream]:
@@ -244,7 +239,7 @@ class Asked:
             if marked is not None:
                 given = {"time": marked[0], "delay": marked[1]} | given
             tables[one.alias] = given
-            self._check_stream(one, given)
+            check_stream(self._text, one.alias, given, self._made[one.alias], one.span)
         streams = self._located(lambda: described_streams(tables, self._facts, self._flags))
         for stream, one in zip(streams, inputs, strict=True):
             frame = frames.get(stream.name)
@@ -288,14 +283,14 @@ class Asked:
         bounds, terms, bounding = _read(reader, written)
         self._terms = [*terms, *bounding]
         if self._query.is_of_each:
-            check_pairs(self._text, self._query, reader)
+            terms = terms_of_pairs(self._text, self._query, reader, times)
         window: WindowLike | None = self.facts.get("window")
         if bounds and window is None and schemas.has_fine_times():
             bounds, terms, bounding = _read(Conditions(self._text, names, times, is_fine=True), written)
             terms = [*terms, *bounding]
-        predicates = [predicate for term in terms for predicate in self._predicates(term)]
+        predicates = [predicate for term in terms for predicate in self._predicates(term, schemas)]
         if window is not None:
-            return [*predicates, *(p for term in bounding for p in self._predicates(term))], window
+            return [*predicates, *(p for term in bounding for p in self._predicates(term, schemas))], window
         window_asked = window_of_each if self._query.is_of_each else window_of
         found = self._located(lambda: window_asked(list(times), times, bounds), bounds[-1].span if bounds else None)
         if isinstance(found, Contradiction):
@@ -339,8 +334,8 @@ class Asked:
         """Whether a row is all partners of a tuple, so that WHERE is one with ON."""
         return self._how == "inner" and ranked_input(self._query) is None
 
-    def _predicates(self, term: Term) -> tuple[Predicate, ...]:
-        return self._located(lambda: predicates_of(term.expression), term.span)
+    def _predicates(self, term: Term, schemas: Schemas) -> tuple[Predicate, ...]:
+        return self._located(lambda: predicates_of(term.expression, schemas.rounds), term.span)
 
     def _unbounded(self, found: Unbounded, times: Mapping[str, str], bounds: Sequence[TimeBound]) -> NoReturn:
         later, earlier = (f"{name}.{times[name]}" for name in (found.later, found.earlier))

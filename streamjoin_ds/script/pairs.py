@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-from streamjoin_ds.script.conditions import Conditions
+from collections.abc import Mapping
+from dataclasses import replace
+
+from streamjoin_ds.script.conditions import Conditions, Term
 from streamjoin_ds.script.nearest import written_join
 from streamjoin_ds.script.sql_text import SqlText
 from streamjoin_ds.script.statements import Query
-from streamjoin_ds.spec.expression import streams_of
+from streamjoin_ds.spec.expression import Call, streams_of
+from streamjoin_ds.spec.predicate import Column
 
-__all__ = ["check_pairs"]
+__all__ = ["terms_of_pairs"]
 
 
-def check_pairs(text: SqlText, query: Query, reader: Conditions) -> None:
-    """Refuse a condition of an ON that is about a stream which is neither the first nor the joined one.
+def terms_of_pairs(text: SqlText, query: Query, reader: Conditions, times: Mapping[str, str]) -> list[Term]:
+    """Return the conditions of such a query, each about the first stream and the one that its ON joins.
+
+    Bounds on event times are not among them.
+
+    Of LEFT ANTI JOIN a condition on the first stream alone, or on none, takes the partners in the joined stream. So it
+    is said to be about that stream too: ``e.n > 1`` becomes ``e.n > 1 OR w.ts IS NULL``, as no event time is null.
 
     Parameters
     ----------
@@ -20,20 +29,26 @@ def check_pairs(text: SqlText, query: Query, reader: Conditions) -> None:
     query : Query
         For which `Query.is_of_each` holds.
     reader : Conditions
+    times : mapping of stream name to column
+        The streams' event times.
 
     Raises
     ------
     SqlSyntaxError
-        There is such a condition; the error says where it stands.
+        A condition is about a stream that is not there; the error says where it stands.
     """
-    first = query.inputs[0].alias
+    first, found = query.inputs[0].alias, []
     for one in query.inputs[1:]:
-        _, terms, bounding = reader.read(one.on) if one.on else ([], [], [])
-        for term in (*terms, *bounding):
+        _, own, bounding = reader.read(one.on) if one.on else ([], [], [])
+        for term in (*own, *bounding):
             other = next((of for of in streams_of(term.expression) if of not in (first, one.alias)), None)
-            if other is None:
-                continue
-            words, _ = written_join(text, one)
-            why = f"the ON of {words} {one.alias} is about {first} and {one.alias}, and {other} is not there"
-            hint = f"after {words} there is {first} alone; or join {other} and {one.alias} in a query of their own"
-            raise text.refused(term.span, why, hint, other)
+            if other is not None:
+                words, _ = written_join(text, one)
+                why = f"the ON of {words} {one.alias} is about {first} and {one.alias}, and {other} is not there"
+                hint = f"after {words} there is {first} alone; or join {other} and {one.alias} in a query of their own"
+                raise text.refused(term.span, why, hint, other)
+        never = Call("is_null", (Column(one.alias, times[one.alias]),))
+        for term in own:
+            is_of_pair = one.how != "anti" or one.alias in streams_of(term.expression)
+            found.append(term if is_of_pair else replace(term, expression=Call("or", (term.expression, never))))
+    return found

@@ -24,7 +24,9 @@ _SEQ = "seq"
 ColumnOf = Callable[[Item], tuple[str, str]]
 
 
-def reduction_of(text: SqlText, query: Query, names: Names, how: str, column_of: ColumnOf) -> tuple[Aggregate, ...]:
+def reduction_of(
+    text: SqlText, query: Query, names: Names, how: str, column_of: ColumnOf, time: str
+) -> tuple[Aggregate, ...]:
     """Return the aggregates that a query asks for; none if it has no GROUP BY.
 
     Parameters
@@ -36,6 +38,8 @@ def reduction_of(text: SqlText, query: Query, names: Names, how: str, column_of:
         How the first two streams are joined.
     column_of : callable
         Returns the stream and the column that an entry names.
+    time : str
+        The event time column of the first stream.
 
     Raises
     ------
@@ -49,9 +53,10 @@ def reduction_of(text: SqlText, query: Query, names: Names, how: str, column_of:
         why, hint = "an aggregate needs GROUP BY", f"write GROUP BY {first}.{_SEQ} at the end: a row for each tuple"
         raise text.refused(query.aggregates[0].span, why, hint)
     if not query.aggregates:
+        _check_aggregates(text, query, names)
         hint = "write LEFT SEMI JOIN for the tuples that have a partner, or select an aggregate: count(*) AS n"
         raise text.refused(query.group_span, "GROUP BY without an aggregate is not possible", hint, "GROUP BY")
-    _check_columns(text, query, names, column_of)
+    _check_columns(text, query, names, column_of, time)
     reader, found = Conditions(text, names, {}), []
     for item in query.aggregates:
         written = reader.written(item.aggregate)
@@ -65,7 +70,17 @@ def reduction_of(text: SqlText, query: Query, names: Names, how: str, column_of:
     return tuple(found)
 
 
-def _check_columns(text: SqlText, query: Query, names: Names, column_of: ColumnOf) -> None:
+def _check_aggregates(text: SqlText, query: Query, names: Names) -> None:
+    """Refuse a function in the SELECT list that is no aggregate, as one that is not known."""
+    for item in query.items:
+        if len(item.tokens) > 2 and item.tokens[0].is_name and item.tokens[1].value == "(":
+            try:
+                parse_aggregate(item.name or "", Conditions(text, names, {}).written(item.tokens))
+            except StreamJoinError as error:
+                raise text.located(error, item.span) from None
+
+
+def _check_columns(text: SqlText, query: Query, names: Names, column_of: ColumnOf, time: str) -> None:
     first, grouped, has_seq = names.streams[0], set(), False
     for item in query.group:
         if _is_seq(item, names):
@@ -92,6 +107,11 @@ def _check_columns(text: SqlText, query: Query, names: Names, column_of: ColumnO
         if stream == first and column not in grouped:
             why = f"{first}.{column} is selected, but rows are not grouped by it"
             raise text.refused(item.span, why, f"write GROUP BY {first}.{_SEQ}, or name the column there", column)
+    if not has_seq and time not in grouped:
+        why = f"a group of several tuples of {first} is not possible: it would be complete when the stream ends"
+        hint = f"write GROUP BY {first}.{_SEQ}: a row for each tuple of {first}"
+        hint = f"name {first}.{time} there too" if _has(names, first, _SEQ) else hint
+        raise text.refused(query.group_span, why, hint)
 
 
 def _is_seq(item: Item, names: Names) -> bool:

@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from streamjoin_ds.spec import Stream, Table
+from streamjoin_ds.spec.predicate import Column
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 __all__ = ["Schemas"]
+
+_WHOLE_OF_SPARK = {"byte", "short", "integer", "long", "date", "timestamp", "timestamp_ntz", "decimal"}
 
 
 class Schemas:
@@ -42,6 +45,18 @@ class Schemas:
     def names(self, stream: str) -> list[str]:
         """Return the columns of a stream or table."""
         return self.declared[stream] if stream in self.declared else list(self._infer(self._members[stream]).names)
+
+    def rounds(self, column: Column) -> bool:
+        """Return whether sums of a column may be rounded: of all but whole numbers, dates and times."""
+        if column.stream in self.frames:
+            names = [
+                field.dataType.typeName() for field in self.frames[column.stream].schema if field.name == column.name
+            ]
+            return not {*names} & _WHOLE_OF_SPARK
+        schema = self._infer(self._members[column.stream])
+        kind = schema.field(column.name).type if column.name in schema.names else pa.null()
+        types = pa.types
+        return not (types.is_integer(kind) or types.is_timestamp(kind) or types.is_date(kind) or types.is_decimal(kind))
 
     def has_fine_times(self) -> bool:
         """Whether an event time has parts of a microsecond. DataFrames of Spark have none."""

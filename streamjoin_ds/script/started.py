@@ -13,6 +13,7 @@ from streamjoin_ds.plan.explain import explain
 from streamjoin_ds.request.request import EXPLAINED, settings_of_spark
 from streamjoin_ds.script.asked import Asked, AskedJoin
 from streamjoin_ds.script.catalog import Catalog, table_name
+from streamjoin_ds.script.created import check_created
 from streamjoin_ds.script.options import checked_setting, spark_text
 from streamjoin_ds.script.reader import statements
 from streamjoin_ds.script.sql_text import SqlText
@@ -156,6 +157,10 @@ class Script:
                 is_explained = isinstance(statement, Explained)
                 asked = statement.statement if isinstance(statement, Explained) else statement
                 steps.append(Step(Asked(self.text, asked, dict(made), flags), is_explained))
+        used = {name for step in steps for name in step.asked.created}
+        for name, unused in made.items():
+            if name not in used:
+                check_created(self.text, unused)
         self.steps = tuple(steps)
         self.settings = settings
         conf = {name: spark_text(option.value) for name, option in settings.items() if "." in name}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from decimal import Decimal
 
@@ -12,14 +12,24 @@ from streamjoin_ds.spec.predicate import Band, Bound, Column, negated
 __all__ = ["band_and_term", "bound_of", "predicates_of"]
 
 
-def predicates_of(condition: Expression) -> tuple[Predicate, ...]:
-    """Return the predicates that a condition stands for."""
-    return tuple(predicate for term in conjuncts(condition) for predicate in band_and_term(term))
+def predicates_of(condition: Expression, rounds: Callable[[Column], bool] | None = None) -> tuple[Predicate, ...]:
+    """Return the predicates that a condition stands for.
+
+    Parameters
+    ----------
+    condition : Expression
+    rounds : callable, optional
+        Whether sums of a column are rounded: then ``l.a BETWEEN r.b - c AND r.b + c`` is decided as it is written, and
+        is no band on ``l.a - r.b``, which is rounded elsewhere. By default it is that band.
+    """
+    return tuple(predicate for term in conjuncts(condition) for predicate in band_and_term(term, rounds))
 
 
-def band_and_term(expression: Expression) -> Iterator[Predicate]:
+def band_and_term(expression: Expression, rounds: Callable[[Column], bool] | None = None) -> Iterator[Predicate]:
     """Give the band that a term is, or the term if it is none; for a strict comparison give both."""
     found = _band(expression)
+    if found is not None and rounds is not None and _is_sum(expression) and (rounds(found.left) or rounds(found.right)):
+        found = None
     if found is not None:
         yield found
     if found is None or (isinstance(expression, Call) and expression.op in ("<", ">")):
@@ -47,6 +57,14 @@ def _band(expression: Expression) -> Band | None:
     if low is None or high is None or low[0] != high[0]:
         return None
     return _between(args[0], low[0], low[1], high[1])
+
+
+def _is_sum(expression: Expression) -> bool:
+    """Whether a BETWEEN adds a number to a column."""
+    if not isinstance(expression, Call) or expression.op != "between":
+        return False
+    ends = [_shifted(end) for end in expression.args[1:]]
+    return any(end is not None and end[1] and not isinstance(end[1], timedelta) for end in ends)
 
 
 def _of_difference(difference: Expression, lo: Bound, hi: Bound) -> Band | None:

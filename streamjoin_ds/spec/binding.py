@@ -14,7 +14,7 @@ from streamjoin_ds.spec.bound_aggregate import bound_aggregates
 from streamjoin_ds.spec.bound_columns import column_type_compared, result_columns, travelling_columns
 from streamjoin_ds.spec.condition import Condition, Key, key_number, window_conditions
 from streamjoin_ds.spec.distance import distance_of
-from streamjoin_ds.spec.exact import exact_bounds, is_decided
+from streamjoin_ds.spec.exact import check_units, exact_bounds, is_decided
 from streamjoin_ds.spec.expression import Expression
 from streamjoin_ds.spec.finders import finders_of
 from streamjoin_ds.spec.join_parts import JoinParts
@@ -58,6 +58,8 @@ def bind(join: JoinParts, schemas: Mapping[str, pa.Schema]) -> BoundJoin:
             predicate = Band(left, right, negated(predicate.hi), negated(predicate.lo))
         if is_decided(*types):
             is_of_times = pa.types.is_duration(types[0]) or pa.types.is_time(types[0])
+            if is_of_times:
+                check_units(predicate)
             asked.append(band_condition(predicate, of_times=is_of_times))
             continue
         kind, lo, hi = exact_bounds(*types, predicate)

@@ -97,6 +97,17 @@ def exact_bounds(left: pa.DataType, right: pa.DataType, predicate: Band) -> tupl
     _refuse(predicate, f"subtracts {texts[0]} values, which have no difference", hint)
 
 
+def check_units(predicate: Band) -> None:
+    """Refuse a band on durations or times of day whose bounds have no unit.
+
+    Raises
+    ------
+    PredicateError
+    """
+    for bound in (predicate.lo, predicate.hi):
+        _time(bound, _MICROSECOND, predicate)
+
+
 def _nanoseconds(both: tuple[pa.DataType, pa.DataType], lo: Fraction, hi: Fraction) -> tuple[str, int, int]:
     """Return the kind and the bounds for two columns of which one at least holds nanoseconds.
 

@@ -14,9 +14,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from streamjoin_ds.errors import PredicateError
-from streamjoin_ds.spec.expression import conjuncts, normalised, streams_of
+from streamjoin_ds.spec.expression import Call, Predicate, conjuncts, normalised, streams_of
 from streamjoin_ds.spec.join_parts import JoinParts
-from streamjoin_ds.spec.predicate import Band
+from streamjoin_ds.spec.predicate import Band, Column
 
 __all__ = ["check_pairwise"]
 
@@ -34,7 +34,9 @@ def check_pairwise(join: JoinParts) -> None:
     if not join.row_kind.of_each:
         return
     (first, *others), asked = join.names, f"{join.asked} of several streams"
-    for text, streams in _parts(join):
+    never = Call("is_null", (Column(first, join.streams[0].time),))  # FALSE, of whosever partners
+    for part, streams in _parts(join):
+        text = str(part)
         if len(streams) > 2 or (len(streams) == 2 and first not in streams):
             named = f"{', '.join(streams[:-1])} and {streams[-1]}"
             msg = f"'{text}' is between {named}, and with {asked} a condition is between {first} and one other"
@@ -42,18 +44,18 @@ def check_pairwise(join: JoinParts) -> None:
                 f"each of {', '.join(others)} has its own partners; join two of them first: their results are a stream"
             )
             raise PredicateError(msg, name=text, hint=hint)
-        if streams == (first,) and join.row_kind.lonely:
+        if streams == (first,) and join.row_kind.lonely and part != never:
             msg = f"'{text}' is on {first} alone, and with {asked} it does not say whose partners it takes"
             raise PredicateError(
                 msg, name=text, hint=f"put it into the where of {first}: it then leaves out its tuples"
             )
 
 
-def _parts(join: JoinParts) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield the conditions that must all hold, as text, and the streams that each is about."""
+def _parts(join: JoinParts) -> Iterator[tuple[Predicate, tuple[str, ...]]]:
+    """Yield the conditions that must all hold, and the streams that each is about."""
     for predicate in join.predicates:
         if isinstance(predicate, Band):
-            yield str(predicate), (predicate.left.stream, predicate.right.stream)
+            yield predicate, (predicate.left.stream, predicate.right.stream)
             continue
         for part in conjuncts(normalised(predicate)):
-            yield str(part), tuple(sorted(streams_of(part), key=join.names.index))
+            yield part, tuple(sorted(streams_of(part), key=join.names.index))

@@ -360,6 +360,15 @@ def test_a_null_keeps_a_tuple_from_partners_only_where_it_is_compared() -> None:
     assert "due e: asked of w, then of z" in engine.explain()
 
 
+def test_of_several_streams_false_leaves_no_partner_in_any() -> None:
+    found = {}
+    for how in ("semi", "anti"):
+        engine = JoinEngine(Join(streams("e", "w", "z"), ["e.x = w.x", "FALSE"], "5us", how=how))
+        engine.push({name: row(1, 1.0) for name in "ewz"})
+        found[how] = engine.finish()["e_seq"].to_pylist()
+    assert found == {"semi": [], "anti": [0]}
+
+
 def test_a_joins_text_and_fingerprint_say_how_and_are_what_they_were_without() -> None:
     inner, left = (Join(streams("e", "w"), "e.x = w.x", "1s", how=how) for how in ("inner", "left"))
     assert "how" not in inner.to_facts()

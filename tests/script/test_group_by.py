@@ -50,9 +50,13 @@ def test_aggregates_may_stand_alone() -> None:
 def test_a_column_of_that_name_is_that_column() -> None:
     streams = "".join(f"CREATE STREAM {name} (ts TIMESTAMP, seq INT) WITH (source = '{name}');" for name in "ew")
     on = "FROM e JOIN w ON e.ts = w.ts GROUP BY"
-    assert asked(f"SELECT e.seq AS s, count(*) AS n {on} e.seq", streams).request.join.select == ("e.`seq` AS `s`",)
+    assert asked(f"SELECT e.seq AS s, count(*) AS n {on} e.ts, e.seq", streams).request.join.select == (
+        "e.`seq` AS `s`",
+    )
     with pytest.raises(StreamJoinError, match=r"e\.ts is selected, but rows are not grouped by it"):
         asked(f"SELECT e.ts, count(*) AS n {on} e.seq", streams)
+    with pytest.raises(StreamJoinError, match=r"a group of several tuples of e.*name e\.ts there too"):
+        asked(f"SELECT e.seq, count(*) AS n {on} e.seq", streams)
 
 
 @pytest.mark.parametrize(
@@ -60,6 +64,8 @@ def test_a_column_of_that_name_is_that_column() -> None:
     [
         (f"SELECT e.ts, count(*) AS n {ON}", "count(*)", "an aggregate needs GROUP BY"),
         (f"SELECT e.ts {ON} GROUP BY e.ts", "GROUP BY", "write LEFT SEMI JOIN"),
+        (f"SELECT e.s, count(*) AS n {ON} GROUP BY e.s", "GROUP BY", "write GROUP BY e.seq"),
+        (f"SELECT median(w.x) AS m {ON} GROUP BY e.seq", "median(w.x)", "write quantile(x, 0.5)"),
         (f"SELECT e.ts, count(*) {ON} GROUP BY e.ts", "FROM", "valid here is AS and a name"),
         (f"SELECT e.ts, e.n, count(*) AS n {ON} GROUP BY e.ts", "e.n,", "e.n is selected, but rows are not grouped"),
         (f"SELECT e.*, count(*) AS n {ON} GROUP BY e.ts", "e.*", "GROUP BY e.seq"),

@@ -123,6 +123,13 @@ def test_a_band_of_dates_without_a_whole_day() -> None:
         condition("1h", "23h", pa.date32())
 
 
+@pytest.mark.parametrize("kind", [pa.duration("us"), pa.duration("ns"), pa.time64("us"), pa.timestamp("us")])
+def test_a_band_of_times_needs_a_unit(kind: pa.DataType) -> None:
+    for lo, hi in ((-5, 5), (0, 5), (Decimal("-0.5"), 0)):
+        with pytest.raises(PredicateError, match="a bound that has no unit"):
+            condition(lo, hi, kind)
+
+
 def test_durations_beyond_any_time() -> None:
     with pytest.raises(PredicateError, match="10000 years"):
         condition(timedelta.min, timedelta.max, pa.timestamp("us"))
