@@ -153,7 +153,7 @@ def test_a_between_of_doubles_is_decided_as_it_is_written() -> None:
 @pytest.mark.parametrize(
     ("unused", "at"),
     [
-        ("CREATE STREAM u WITH (sorce = 'u.csv')", "sorce"),
+        ("CREATE STREAM u WITH (origin = 'u.csv')", "origin"),
         ("CREATE STREAM u WITH (source = 'u.csv', delay = 'soon')", "delay"),
         ("CREATE TABLE u WITH (source = 'u.csv', refresh = 'soon')", "refresh"),
     ],
