@@ -168,6 +168,8 @@ class Members:
             taken[one.alias.casefold()] = one
         if len(query.inputs) == 1:
             hint = "a query joins two streams or more: FROM e JOIN w ON ..."
+            if any(token.word in ("EXISTS", "SELECT") for token in query.where):
+                hint = "in place of a query in WHERE join its stream: FROM e LEFT SEMI JOIN w ON ..., or LEFT ANTI JOIN"
             raise text.refused(query.inputs[0].span, "this query has one stream", hint)
         streams = [one for one in query.inputs if not self._is_beside(one)]
         for one in streams:

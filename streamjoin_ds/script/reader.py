@@ -266,6 +266,8 @@ class _Reader:
             return "left"
         for word in ("RIGHT", "FULL"):
             if cursor.took(word):
+                if cursor.word in ("SEMI", "ANTI"):
+                    cursor.refuse(f"JOIN; the first stream's rows are those of LEFT {cursor.word} JOIN")
                 cursor.took("OUTER")
                 return word.lower()
         return "inner"

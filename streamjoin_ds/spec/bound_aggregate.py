@@ -27,7 +27,7 @@ import pyarrow as pa
 from streamjoin_ds.errors import ColumnError
 from streamjoin_ds.spec.aggregate import Aggregate
 from streamjoin_ds.spec.bound_columns import column_type, column_type_compared
-from streamjoin_ds.spec.expression import Expression, columns_of, expression_facts, normalised
+from streamjoin_ds.spec.expression import Call, Expression, Literal, columns_of, expression_facts, normalised
 from streamjoin_ds.spec.join_parts import JoinParts
 from streamjoin_ds.spec.node import Typed
 from streamjoin_ds.spec.output_values import output_type
@@ -36,6 +36,8 @@ from streamjoin_ds.spec.typed import typed_value
 
 __all__ = ["BoundAggregate", "BoundArgument", "bound_aggregates"]
 
+_OF_NUMBERS = ("sum", "avg", "stddev", "quantile")
+_WHOLE = Literal("decimal(20,0)")  # in which a uint64 is added up: an int64 has no room for it
 _MOST_DIGITS = 38  # of a decimal in Spark and Delta
 
 
@@ -110,6 +112,8 @@ def bound_aggregates(join: JoinParts, schemas: Mapping[str, pa.Schema]) -> tuple
     found = []
     for one in join.reduce:
         arguments = tuple(_argument(join, schemas, expression) for expression in one.args)
+        if one.function in _OF_NUMBERS and pa.types.is_uint64(arguments[0].kind):
+            arguments = (_argument(join, schemas, Call("cast", (one.args[0], _WHOLE))), *arguments[1:])
         kind = _result_kind(one, arguments)
         field = pa.field(one.name, kind, nullable=one.function not in ("count", "collect"))
         constant = None if one.constant is None else float(one.constant)
@@ -135,7 +139,7 @@ def _result_kind(one: Aggregate, arguments: tuple[BoundArgument, ...]) -> pa.Dat
     if one.function == "count":
         return pa.int64()
     kind = arguments[0].kind
-    if one.function in ("sum", "avg", "stddev", "quantile"):
+    if one.function in _OF_NUMBERS:
         is_number = types.is_signed_integer(kind) or types.is_floating(kind) or types.is_decimal(kind)
         if not is_number:
             msg = f"'{one}' is over values of type {kind}, which are no numbers"

@@ -304,3 +304,14 @@ def test_a_joins_text_and_fingerprint_say_reduce_and_are_what_they_were_without(
         again = Join.from_facts(join.to_facts())
         assert again.reduce == join.reduce
         assert again.with_streams(streams()).reduce == join.reduce
+
+
+def test_numbers_of_64_bits_without_a_sign_are_added_up_as_decimals() -> None:
+    schema = pa.schema([("ts", pa.int64()), ("u", pa.uint64())])
+    asked = {"total": "sum(w.u)", "mean": "avg(w.u)", "spread": "stddev(w.u)", "half": "quantile(w.u, 0.5)"}
+    engine = JoinEngine(Join([Stream(name, schema=schema) for name in "ew"], (), "10us", reduce=asked))
+    largest = 2**64 - 1
+    rows = pa.table({"ts": [1, 1], "u": pa.array([largest, largest], pa.uint64())}, schema=schema)
+    engine.push({"e": rows.slice(0, 1), "w": rows})
+    (row,) = engine.finish().select(list(asked)).to_pylist()
+    assert row == {"total": 2 * largest, "mean": largest, "spread": 0.0, "half": float(largest)}

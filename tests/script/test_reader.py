@@ -147,6 +147,7 @@ def test_tables_and_options() -> None:
         ("SELECT * FROM e SELECT * FROM w", "SELECT * FROM w", "valid here is JOIN, WHERE, GROUP BY, or ; and"),
         ("WITH x AS (SELECT 1) SELECT * FROM x", "WITH", "a query has no tables of its own"),
         ("SELECT * FROM e LEFT JOIN", "", "valid here is a stream's name"),
+        ("SELECT * FROM e RIGHT SEMI JOIN w ON e.x = w.x", "SEMI", "LEFT SEMI JOIN"),
     ],
 )  # fmt: skip
 def test_what_is_not_understood_is_refused_where_it_stands(text: str, at: str, says: str) -> None:
