@@ -74,8 +74,8 @@ def oracle_join(
         With `how`: the last watermark. Tuples whose horizon it has not passed are not decided. None: all are, as at the
         end of the streams.
     seqs : mapping of name to sequence of int
-        With nearest partners, of which the smaller number is the nearer: the numbers of a stream's records where they
-        are not their places, as in a stream with partitions.
+        The numbers of a stream's records where they are not their places, as in a stream with partitions. They tell
+        the tuples of self-joins apart, and of two partners that are equally near the smaller one is the nearer.
 
     Returns
     -------
@@ -89,9 +89,9 @@ def oracle_join(
     times, results = times_of(join, rows, ends, idle, partitions), []
     ranks: dict[int, int] = {}
     before, place = None, 0
-    known: dict[str, Any] = {"lateness": lateness, "ends": ends, "idle": idle, "partitions": partitions}
+    known: dict[str, Any] = {"lateness": lateness, "ends": ends, "idle": idle, "partitions": partitions, "seqs": seqs}
     pairs = _combinations(join, rows, **known)[2] if join.reduce and not join.row_kind.at_once else []
-    for numbers in oracle_numbers(join, rows, until_us=until_us, seqs=seqs, **known):
+    for numbers in oracle_numbers(join, rows, until_us=until_us, **known):
         result: dict[str, Any] = {}
         for name, number in zip(join.names, numbers, strict=False):
             columns = _columns(join, name, streams[name])
@@ -140,7 +140,8 @@ def oracle_numbers(
     Arguments as for `oracle_join`.
     """
     rows = {name: listed(streams[name]) for name in join.names}
-    times, usable, found = _combinations(join, rows, lateness=lateness, ends=ends, idle=idle, partitions=partitions)
+    known = {"ends": ends, "idle": idle, "partitions": partitions, "seqs": seqs}
+    times, usable, found = _combinations(join, rows, lateness=lateness, **known)  # type: ignore[arg-type]
     if join.row_kind.at_once:
         return [(number,) for number in usable[0]]
     if join.nearest is not None:
@@ -151,7 +152,14 @@ def oracle_numbers(
 
 
 def _combinations(
-    join: Join, streams: Mapping[str, Rows], *, lateness: bool, ends: Ends, idle: Idle, partitions: Partitions
+    join: Join,
+    streams: Mapping[str, Rows],
+    *,
+    lateness: bool,
+    ends: Ends,
+    idle: Idle,
+    partitions: Partitions,
+    seqs: Seqs,
 ) -> tuple[Times, Sequence[Sequence[int]], list[tuple[int, ...]]]:
     """Return the event times, the numbers of the tuples that may have partners, and the pairs or combinations.
 
@@ -171,7 +179,7 @@ def _combinations(
         gone |= set(duplicate_rows(join, stream.name, rows[stream.name], partitions))
         usable.append([n for n, time in enumerate(stream_times) if time is not None and n not in gone])
     if join.row_kind.of_each:
-        return times, usable, _pairs_of_each(join, rows, times, usable)
+        return times, usable, _pairs_of_each(join, rows, times, usable, seqs)
     places = [order[name] for name in join.names]
     partial: list[tuple[int, ...]] = [()]
     for place in range(len(join.streams)):
@@ -180,7 +188,7 @@ def _combinations(
             for numbers in partial
             for number in usable[place]
             if in_windows(join, times, places, numbers, number)
-            and _joins(join, rows, dict(enumerate(numbers)), place, number)
+            and _joins(join, rows, dict(enumerate(numbers)), place, number, seqs)
         ]
     if isinstance(join.window, PeriodicWindow):
         partial = [numbers for numbers in partial for _ in common_windows(join, times, numbers)]
@@ -214,7 +222,7 @@ def source_order(join: Join, streams: Mapping[str, Rows], ends: Ends = (), idle:
 
 
 def _pairs_of_each(
-    join: Join, rows: Mapping[str, Sequence[Row]], times: Times, usable: Sequence[Sequence[int]]
+    join: Join, rows: Mapping[str, Sequence[Row]], times: Times, usable: Sequence[Sequence[int]], seqs: Seqs
 ) -> list[tuple[int, ...]]:
     return [
         (own, other, number)
@@ -222,20 +230,31 @@ def _pairs_of_each(
         for own in usable[0]
         for number in usable[other]
         if in_time_windows(join, times, (0, own), (other, number))
-        and _joins(join, rows, {}, 0, own)
-        and _joins(join, rows, {0: own}, other, number)
+        and _joins(join, rows, {}, 0, own, seqs)
+        and _joins(join, rows, {0: own}, other, number, seqs)
     ]
 
 
-def _joins(join: Join, rows: Mapping[str, Sequence[Row]], numbers: Mapping[int, int], place: int, number: int) -> bool:
+def _joins(
+    join: Join,
+    rows: Mapping[str, Sequence[Row]],
+    numbers: Mapping[int, int],
+    place: int,
+    number: int,
+    seqs: Seqs,
+) -> bool:
     """Whether all predicates hold between a tuple of stream `place` and tuples of other streams, given by number."""
+
+    def called(stream: str, one: int) -> int:
+        return seqs[stream][one] if stream in seqs else one
+
     name = join.names[place]
     row = rows[name][number]
     chosen = {join.names[n]: rows[join.names[n]][other] for n, other in numbers.items()}
     for n, other in numbers.items():
         source = join.streams[place].source
         same = source is not None and join.streams[n].source == source
-        if same and not join.include_self_pairs and other == number:
+        if same and not join.include_self_pairs and called(join.names[n], other) == called(name, number):
             return False
     chosen[name] = row
     for predicate in join.predicates:
