@@ -49,9 +49,18 @@ def open_feed(stream: Stream, schema: pa.Schema, *, ignore_missing: bool = False
     return FileFeed(stream, schema, ignore_missing=ignore_missing)
 
 
-def begin_alike(feeds: Sequence[Feed[Any]]) -> None:
-    """Let feeds over one table begin at the same version, so that they number its rows alike."""
+def begin_alike(streams: Sequence[Stream], feeds: Sequence[Feed[Any]]) -> None:
+    """Let feeds over one input number its rows alike: a self-join knows a tuple by its number.
+
+    Feeds over one table begin at the same version. Those over the same partitions find the same new ones in each plan.
+    """
     first: dict[str, DeltaFeed] = {}
-    for feed in feeds:
+    leaders: dict[object, PartitionedFeed] = {}
+    for stream, feed in zip(streams, feeds, strict=True):
         if isinstance(feed, DeltaFeed):
             feed.beginning = first.setdefault(feed.path, feed).beginning
+        if isinstance(feed, PartitionedFeed):
+            kind = stream.source, stream.partition_kind, stream.format, stream.sub_folders, stream.file_order
+            leader = leaders.setdefault(kind, feed)
+            if leader is not feed:
+                feed.follow(leader)

@@ -59,6 +59,9 @@ class Inputs(Protocol):
     def names(self, *, fresh: bool = False) -> Sequence[str]:
         """Return the names of the partitions that are there, sorted."""
 
+    def follow(self, leader: Any) -> None:
+        """From now on tell the names that others over the same input were told last, and the same beginnings."""
+
     def feed(self, name: str) -> Feed[Any]:
         """Return the feed of one partition."""
 
@@ -107,6 +110,10 @@ class PartitionedFeed:
     def passed_over(self) -> Sequence[str]:
         """See `Feed.passed_over`."""
         return self._inputs.passed_over
+
+    def follow(self, leader: PartitionedFeed) -> None:
+        """Number partitions as another feed over the same input does, which is asked first in each plan."""
+        self._inputs.follow(leader._inputs)
 
     def initial(self) -> PartitionedPosition:
         """See `Feed.initial`."""

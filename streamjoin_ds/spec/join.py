@@ -160,6 +160,18 @@ class Join(JoinParts):
         return Join(streams, *parts, include_self_pairs=self.include_self_pairs, **kind)  # type: ignore[arg-type]
 
 
+# Options on which the numbers of a stream's tuples depend. `format` is one where the input is a table.
+_NUMBERING = (
+    "format",
+    "on_change",
+    "starting_version",
+    "starting_timestamp",
+    "partition_by",
+    "sub_folders",
+    "file_order",
+)
+
+
 def bound_from_facts(facts: Mapping[str, Any]) -> BoundJoin:
     """Return the bound join that `BoundJoin.to_facts` described."""
     join = Join.from_facts(facts["join"])
@@ -179,7 +191,7 @@ def _check_selves(streams: Sequence[Stream]) -> None:
             hint = "set on_bad_file=stop, or include_self_pairs with a condition that leaves out self-pairs"
             raise ArgumentError(msg, name="on_bad_file", hint=hint)
         others = [one for one in streams if stream.source is not None and one.source == stream.source]
-        for option in ("format", "on_change", "starting_version", "starting_timestamp"):
+        for option in _NUMBERING:
             given = {getattr(one, option) for one in others}
             if len(given) > 1 and (option != "format" or given & {"delta", "results"}):
                 msg = f"the input of {stream.name} is read twice, with another {option}: a tuple may get two numbers"
@@ -189,19 +201,12 @@ def _check_selves(streams: Sequence[Stream]) -> None:
 
 def _check_partitions(streams: Sequence[Stream], window: WindowKind) -> None:
     """Refuse what a join over a stream of several partitions cannot have."""
-    sources = [stream.source for stream in streams]
     for stream in streams:
         if stream.partition_kind is None:
             continue
         if window.kind == "count":
             msg = f"a count window needs one order of each stream's tuples, and stream {stream.name} has partitions"
             raise WindowError(msg, name="window", hint="use a time window (15s) or a periodic one")
-        if stream.source is not None and sources.count(stream.source) > 1:
-            # Two readings may find new partitions in another order, and then a tuple has two numbers.
-            msg = f"the input of {stream.name} is read twice, so it cannot have partitions yet"
-            raise ArgumentError(
-                msg, name="partition_by", hint="join two different inputs, each of one order or of its own partitions"
-            )
 
 
 def _check_stream(stream: object) -> None:

@@ -119,7 +119,7 @@ class SensorsTasks:
         if self._opened is None:
             pairs = zip(self._options.streams, self._options.schemas, strict=True)
             self._opened = [open_feed(*pair, ignore_missing=self._options.ignore_missing) for pair in pairs]
-            begin_alike(self._opened)
+            begin_alike(self._options.streams, self._opened)
         return self._opened
 
     def refuse_endless(self, why: str) -> None:

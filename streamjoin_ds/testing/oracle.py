@@ -74,8 +74,8 @@ def oracle_join(
         With `how`: the last watermark. Tuples whose horizon it has not passed are not decided. None: all are, as at the
         end of the streams.
     seqs : mapping of name to sequence of int
-        With nearest partners, of which the smaller number is the nearer: the numbers of a stream's records where they
-        are not their places, as in a stream with partitions.
+        The numbers of a stream's records where they are not their places, as in a stream with partitions. They tell
+        the tuples of self-joins apart, and of two partners that are equally near the smaller one is the nearer.
 
     Returns
     -------
@@ -89,9 +89,9 @@ def oracle_join(
     times, results = times_of(join, rows, ends, idle, partitions), []
     ranks: dict[int, int] = {}
     before, place = None, 0
-    known: dict[str, Any] = {"lateness": lateness, "ends": ends, "idle": idle, "partitions": partitions}
+    known: dict[str, Any] = {"lateness": lateness, "ends": ends, "idle": idle, "partitions": partitions, "seqs": seqs}
     pairs = _combinations(join, rows, **known)[2] if join.reduce and not join.row_kind.at_once else []
-    for numbers in oracle_numbers(join, rows, until_us=until_us, seqs=seqs, **known):
+    for numbers in oracle_numbers(join, rows, until_us=until_us, **known):
         result: dict[str, Any] = {}
         for name, number in zip(join.names, numbers, strict=False):
             columns = _columns(join, name, streams[name])
@@ -140,7 +140,8 @@ def oracle_numbers(
     Arguments as for `oracle_join`.
     """
     rows = {name: listed(streams[name]) for name in join.names}
-    times, usable, found = _combinations(join, rows, lateness=lateness, ends=ends, idle=idle, partitions=partitions)
+    known = {"ends": ends, "idle": idle, "partitions": partitions, "seqs": seqs}
+    times, usable, found = _combinations(join, rows, lateness=lateness, **known)  # type: ignore[arg-type]
     if join.row_kind.at_once:
         return [(number,) for number in usable[0]]
     if join.nearest is not None:
@@ -149,7 +150,14 @@ def oracle_numbers(
 
 
 def _combinations(
-    join: Join, streams: Mapping[str, Rows], *, lateness: bool, ends: Ends, idle: Idle, partitions: Partitions
+    join: Join,
+    streams: Mapping[str, Rows],
+    *,
+    lateness: bool,
+    ends: Ends,
+    idle: Idle,
+    partitions: Partitions,
+    seqs: Seqs,
 ) -> tuple[Times, Sequence[Sequence[int]], list[tuple[int, ...]]]:
     """Return the event times, the numbers of the tuples that may have partners, and the pairs or combinations."""
     rows = {name: listed(streams[name]) for name in join.names}
@@ -171,7 +179,7 @@ def _combinations(
             (*numbers, number)
             for numbers in partial
             for number in usable[place]
-            if in_windows(join, times, places, numbers, number) and _joins(join, rows, numbers, place, number)
+            if in_windows(join, times, places, numbers, number) and _joins(join, rows, numbers, place, number, seqs)
         ]
     if isinstance(join.window, PeriodicWindow):
         partial = [numbers for numbers in partial for _ in common_windows(join, times, numbers)]
@@ -204,15 +212,21 @@ def source_order(join: Join, streams: Mapping[str, Rows], ends: Ends = (), idle:
     return [(join.names[stream], number) for _, _, stream, number in sorted(keys)]
 
 
-def _joins(join: Join, rows: Mapping[str, Sequence[Row]], numbers: Sequence[int], place: int, number: int) -> bool:
+def _joins(
+    join: Join, rows: Mapping[str, Sequence[Row]], numbers: Sequence[int], place: int, number: int, seqs: Seqs
+) -> bool:
     """Whether all predicates hold between a tuple of stream `place` and the tuples of the streams before it."""
+
+    def called(stream: str, one: int) -> int:
+        return seqs[stream][one] if stream in seqs else one
+
     name = join.names[place]
     row = rows[name][number]
     chosen = {join.names[n]: rows[join.names[n]][numbers[n]] for n in range(place)}
     for n in range(place):
         source = join.streams[place].source
         same = source is not None and join.streams[n].source == source
-        if same and not join.include_self_pairs and numbers[n] == number:
+        if same and not join.include_self_pairs and called(join.names[n], numbers[n]) == called(name, number):
             return False
     chosen[name] = row
     for predicate in join.predicates:

@@ -96,7 +96,7 @@ class Partitioned:
         columns = [f"{name}_seq" for name in names] + ["window_id"] * (self.join.window.kind == "periodic")
         found = Counter(tuple(row[name] for name in columns) for row in self.micro.matches().to_pylist())
         right: Counter[Any] = Counter()
-        for row in oracle_join(self.join, listed, **known):
+        for row in oracle_join(self.join, listed, seqs=seqs, **known):
             numbers = {f"{name}_seq": seqs[name][row[f"{name}_seq"]] for name in names}
             right[tuple(numbers.get(name, row.get(name)) for name in columns)] += 1
         assert found == right

@@ -44,6 +44,8 @@ class FilePartitions:
         self._stream = stream
         self._schema = schema
         self._ignore_missing = ignore_missing
+        self._leader: FilePartitions | None = None
+        self._listed: Sequence[str] = ()
         self._folder: _SubFolders | Location
         if stream.partition_by == "folder":
             self._folder = _SubFolders(stream)
@@ -53,6 +55,8 @@ class FilePartitions:
     @property
     def passed_over(self) -> Sequence[str]:
         """The sub-folders beside files; the files beside sub-folders."""
+        if self._leader is not None:
+            return self._leader.passed_over
         return self._folder.folders if isinstance(self._folder, Location) else self._folder.files
 
     def names(self, *, fresh: bool = False) -> Sequence[str]:
@@ -63,7 +67,12 @@ class FilePartitions:
         FileMissingError
             The folder is not there.
         """
-        return self._folder.names(fresh=fresh)
+        self._listed = self._folder.names(fresh=fresh) if self._leader is None else self._leader._listed
+        return self._listed
+
+    def follow(self, leader: FilePartitions) -> None:
+        """See `partitioned_feed.Inputs.follow`."""
+        self._leader = leader
 
     def feed(self, name: str) -> FileFeed:
         """See `partitioned_feed.Inputs.feed`.

@@ -166,7 +166,8 @@ class TopicFeed:
         """
         check_same(self._url.topic, TopicFacts(start.topic, (self._partition,)), self._plan.facts)
         end = self._plan.ends[self._partition]
-        if end < start.offset:
+        # Where nothing was read, the beginning was asked after the end, or lies in a transaction that is open.
+        if end < start.offset and start.seq:
             raise self._shorter(end, start.offset)
         if self._scan is None or not self._scan.begin_at(start):
             self._scan = TopicScan(start)

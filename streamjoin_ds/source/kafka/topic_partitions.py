@@ -41,6 +41,11 @@ class TopicPartitions:
         self._stream, self._schema = stream, schema
         self._plan = TopicPlan(KafkaTopic(stream_url(stream)))
         self._begins: dict[str, KafkaPosition] = {}
+        self._leader: TopicPartitions | None = None
+
+    def follow(self, leader: TopicPartitions) -> None:
+        """See `partitioned_feed.Inputs.follow`: the brokers are asked once, and the end offsets are the same too."""
+        self._leader = leader
 
     def names(self, *, fresh: bool = False) -> Sequence[str]:
         """See `partitioned_feed.Inputs.names`: ascending as numbers. The brokers are asked each time.
@@ -50,7 +55,10 @@ class TopicPartitions:
         KafkaTopicError, KafkaAccessError, KafkaUnreachableError
         """
         del fresh
-        self._plan.ask()
+        if self._leader is None:
+            self._plan.ask()
+        else:
+            self._plan.facts, self._plan.ends = self._leader._plan.facts, self._leader._plan.ends
         return [str(partition) for partition in self._plan.facts.partitions]
 
     def feed(self, name: str) -> TopicFeed:
@@ -73,6 +81,8 @@ class TopicPartitions:
         The URL says where a stream begins. A partition that came later is read from its first offset on: nobody has
         seen what it holds. What was said once holds as long as this process plans.
         """
+        if self._leader is not None:
+            return self._leader.begins(names, at_start=at_start)
         topic = self._plan.topic
         asked = [int(name) for name in names if name not in self._begins]
         if asked:

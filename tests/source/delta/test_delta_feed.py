@@ -264,7 +264,7 @@ def test_where_it_begins_is_decided_with_the_first_batch(tmp_path: Path) -> None
 def test_two_streams_over_one_table_begin_at_the_same_version(tmp_path: Path) -> None:
     append(tmp_path, rows(5))
     one, other = feed(tmp_path), feed(tmp_path)
-    begin_alike([one, other])
+    begin_alike([one._stream, other._stream], [one, other])
     one.frontier(one.initial(), 2)
     append(tmp_path, rows(5, 5))
     other.frontier(other.initial(), 2)
