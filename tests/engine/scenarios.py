@@ -126,7 +126,7 @@ DOMAINS = {
         {
             pa.decimal128(9, 2): _CENTS[:-2],
             pa.decimal128(18, 5): [*_CENTS[:-2], Decimal("0.00001"), Decimal(10**12)],
-            pa.decimal128(38, 3): [*(value * 10 for value in _CENTS[:-2]), Decimal(10**30), Decimal(-(10**34))],
+            pa.decimal128(38, 3): [*(value * 10 for value in _CENTS[:-2]), Decimal(10**30), Decimal(-(10**33))],
             pa.int64(): _INT64,
             pa.float64(): [*_FLOATS, 0.02, 1e30],
         },
