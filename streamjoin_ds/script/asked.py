@@ -24,7 +24,7 @@ from streamjoin_ds.script.created import check_stream
 from streamjoin_ds.script.members import Members
 from streamjoin_ds.script.nearest import nearest_of, ranked_input, written_join
 from streamjoin_ds.script.options import TABLE_KEYS, facts_of, stream_facts
-from streamjoin_ds.script.pairs import terms_of_pairs
+from streamjoin_ds.script.pairs import read_pairs
 from streamjoin_ds.script.reduction import reduction_of
 from streamjoin_ds.script.schemas import Schemas
 from streamjoin_ds.script.selected_columns import SelectList
@@ -276,17 +276,11 @@ class Asked:
         self, streams: Sequence[Stream], names: Names, schemas: Schemas
     ) -> tuple[list[Predicate], WindowLike]:
         times = {stream.name: stream.time for stream in streams}
-        written = [one.on for one in self._query.inputs if one.on]
-        written += [one.ranking.tokens for one in self._query.inputs if one.ranking and one.ranking.is_match]
-        written += [self._query.where] if self._query.where and self._has_pairs else []
-        reader = Conditions(self._text, names, times)
-        bounds, terms, bounding = _read(reader, written)
+        bounds, terms, bounding = self._read(Conditions(self._text, names, times), times)
         self._terms = [*terms, *bounding]
-        if self._query.is_of_each:
-            terms = terms_of_pairs(self._text, self._query, reader, times)
         window: WindowLike | None = self.facts.get("window")
         if bounds and window is None and schemas.has_fine_times():
-            bounds, terms, bounding = _read(Conditions(self._text, names, times, is_fine=True), written)
+            bounds, terms, bounding = self._read(Conditions(self._text, names, times, is_fine=True), times)
             terms = [*terms, *bounding]
         predicates = [predicate for term in terms for predicate in self._predicates(term, schemas)]
         if window is not None:
@@ -299,6 +293,21 @@ class Asked:
         if isinstance(found, Unbounded):
             self._unbounded(found, times, bounds)
         return [*predicates, *found[1]], found[0]
+
+    def _read(self, reader: Conditions, times: Mapping[str, str]) -> tuple[list[TimeBound], list[Term], list[Term]]:
+        """Return the bounds on event times, the other conditions, and the bounds as conditions."""
+        if self._query.is_of_each:
+            return read_pairs(self._text, self._query, reader, times)
+        written = [one.on for one in self._query.inputs if one.on]
+        written += [one.ranking.tokens for one in self._query.inputs if one.ranking and one.ranking.is_match]
+        written += [self._query.where] if self._query.where and self._has_pairs else []
+        bounds: list[TimeBound] = []
+        terms: list[Term] = []
+        bounding: list[Term] = []
+        for tokens in written:
+            more = reader.read(tokens)
+            bounds, terms, bounding = bounds + more[0], terms + more[1], bounding + more[2]
+        return bounds, terms, bounding
 
     def _filtered(self, streams: Sequence[Stream], names: Names) -> list[Stream]:
         """Return the streams with what WHERE leaves out of them: with the rows of tuples without partners it filters.
@@ -351,16 +360,6 @@ class Asked:
                 "or a window of another kind, INSERT INTO table WITH (window = 'last 1000')"
             )
         raise self._text.refused(joined.span, why, hint, "window")
-
-
-def _read(reader: Conditions, written: Sequence[Sequence[Token]]) -> tuple[list[TimeBound], list[Term], list[Term]]:
-    bounds: list[TimeBound] = []
-    terms: list[Term] = []
-    bounding: list[Term] = []
-    for tokens in written:
-        more = reader.read(tokens)
-        bounds, terms, bounding = bounds + more[0], terms + more[1], bounding + more[2]
-    return bounds, terms, bounding
 
 
 def _named_as_created(one: Input, streams: Mapping[str, StreamStatement]) -> Input:

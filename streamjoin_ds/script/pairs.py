@@ -9,16 +9,17 @@ from streamjoin_ds.script.conditions import Conditions, Term
 from streamjoin_ds.script.nearest import written_join
 from streamjoin_ds.script.sql_text import SqlText
 from streamjoin_ds.script.statements import Query
+from streamjoin_ds.script.time_bounds import TimeBound
 from streamjoin_ds.spec.expression import Call, streams_of
 from streamjoin_ds.spec.predicate import Column
 
-__all__ = ["terms_of_pairs"]
+__all__ = ["read_pairs"]
 
 
-def terms_of_pairs(text: SqlText, query: Query, reader: Conditions, times: Mapping[str, str]) -> list[Term]:
-    """Return the conditions of such a query, each about the first stream and the one that its ON joins.
-
-    Bounds on event times are not among them.
+def read_pairs(
+    text: SqlText, query: Query, reader: Conditions, times: Mapping[str, str]
+) -> tuple[list[TimeBound], list[Term], list[Term]]:
+    """Read the conditions of such a query as `Conditions.read` does, each about the first stream and the joined one.
 
     Of LEFT ANTI JOIN a condition on the first stream alone, or on none, takes the partners in the joined stream. So it
     is said to be about that stream too: ``e.n > 1`` becomes ``e.n > 1 OR w.ts IS NULL``, as no event time is null.
@@ -37,10 +38,14 @@ def terms_of_pairs(text: SqlText, query: Query, reader: Conditions, times: Mappi
     SqlSyntaxError
         A condition is about a stream that is not there; the error says where it stands.
     """
-    first, found = query.inputs[0].alias, []
+    first = query.inputs[0].alias
+    bounds: list[TimeBound] = []
+    terms: list[Term] = []
+    bounding: list[Term] = []
     for one in query.inputs[1:]:
-        _, own, bounding = reader.read(one.on) if one.on else ([], [], [])
-        for term in (*own, *bounding):
+        more, own, also = reader.read(one.on) if one.on else ([], [], [])
+        bounds, bounding = bounds + more, bounding + also
+        for term in (*own, *also):
             other = next((of for of in streams_of(term.expression) if of not in (first, one.alias)), None)
             if other is not None:
                 words, _ = written_join(text, one)
@@ -50,5 +55,5 @@ def terms_of_pairs(text: SqlText, query: Query, reader: Conditions, times: Mappi
         never = Call("is_null", (Column(one.alias, times[one.alias]),))
         for term in own:
             is_of_pair = one.how != "anti" or one.alias in streams_of(term.expression)
-            found.append(term if is_of_pair else replace(term, expression=Call("or", (term.expression, never))))
-    return found
+            terms.append(term if is_of_pair else replace(term, expression=Call("or", (term.expression, never))))
+    return bounds, terms, bounding

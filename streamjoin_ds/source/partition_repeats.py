@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby
 
 import numpy as np
@@ -26,7 +26,7 @@ from streamjoin_ds.source.partitioned_feed import PartitionedFeed
 from streamjoin_ds.source.partitioned_position import SEQ_BITS, PartitionAt, PartitionedPosition
 from streamjoin_ds.source.position import Position
 from streamjoin_ds.source.records import Chunk
-from streamjoin_ds.source.repeats import groups_of, keys_of
+from streamjoin_ds.source.repeats import groups_of, keys_of, with_repeats
 from streamjoin_ds.source.waypoints import first_needed
 from streamjoin_ds.spec.columns import TS
 from streamjoin_ds.spec.seen_keys import SeenKeys, UniqueKey
@@ -101,10 +101,7 @@ class PartitionRepeats:
             seen = known.seen
             for group in groups_of(held):
                 is_repeat, seen = seen.judged(keys_of([chunk.tuples for chunk in group], self._key), _clocks(group))
-                at = 0
-                for chunk in group:
-                    yield replace(chunk, repeats=is_repeat[at : at + chunk.tuples.num_rows])
-                    at += chunk.tuples.num_rows
+                yield from with_repeats(group, is_repeat)
             last = end.partitions[name]
             # A task that is tried again begins with the first of the two.
             kept[name] = (known, _Known(last.at, last.time_us, seen, known.since_us))

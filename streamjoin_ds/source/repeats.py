@@ -17,6 +17,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from streamjoin_ds.blocks import Cache
@@ -26,7 +28,7 @@ from streamjoin_ds.source.records import Chunk
 from streamjoin_ds.spec.columns import TS
 from streamjoin_ds.spec.seen_keys import SeenKeys, UniqueKey
 
-__all__ = ["Repeats", "groups_of", "kept_keys", "keys_of"]
+__all__ = ["Repeats", "groups_of", "kept_keys", "keys_of", "with_repeats"]
 
 _log = logging.getLogger(__name__)
 
@@ -95,10 +97,7 @@ class Repeats:
         for group in groups_of(chunks):
             tuples = keys_of([chunk.tuples for chunk in group], self._key)
             is_repeat, seen = seen.judged(tuples)
-            at = 0
-            for chunk in group:
-                yield replace(chunk, repeats=is_repeat[at : at + chunk.tuples.num_rows])
-                at += chunk.tuples.num_rows
+            yield from with_repeats(group, is_repeat)
         self._keep(end, seen)
 
     def _gathered(self, seen: SeenKeys, first: Position, last: Position) -> SeenKeys:
@@ -117,6 +116,14 @@ class Repeats:
             kept = {latest: kept[latest]}  # a task that is tried again begins there
         kept[at.seq] = _Kept(at, seen)
         kept_keys.put(self._name, kept, sum(known.seen.size_bytes for known in kept.values()))
+
+
+def with_repeats(group: Iterable[Chunk], is_repeat: npt.NDArray[np.bool_]) -> Iterator[Chunk]:
+    """Yield chunks with `Chunk.repeats`; `is_repeat` is of all their tuples, one after the other."""
+    at = 0
+    for chunk in group:
+        yield replace(chunk, repeats=is_repeat[at : at + chunk.tuples.num_rows])
+        at += chunk.tuples.num_rows
 
 
 def groups_of(chunks: Iterable[Chunk]) -> Iterator[list[Chunk]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 
@@ -90,12 +90,8 @@ def result_type(kind: pa.DataType, name: str) -> pa.DataType:
     plain = types.is_signed_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)
     if plain or types.is_string(kind) or types.is_binary(kind):
         return kind
-    if is_list(kind):
-        return pa.list_(result_type(kind.value_type, name))
-    if types.is_struct(kind) and kind.num_fields:
-        for field in kind:
-            check_result_name(field.name, name)
-        return pa.struct([pa.field(field.name, result_type(field.type, name), field.nullable) for field in kind])
+    if _has_inner(kind):
+        return _with_inner(kind, name, result_type)
     msg = f"column '{name}' has the type {kind}, which a Delta table cannot hold"
     raise ColumnError(msg, name=name, hint="leave it out with select, or cast it first")
 
@@ -120,13 +116,20 @@ def carried_type(kind: pa.DataType, name: str) -> pa.DataType:
         return pa.duration("ns" if kind.unit == "ns" else "us")
     if types.is_time(kind):
         return pa.time64("ns" if kind.unit == "ns" else "us")
+    return _with_inner(kind, name, carried_type) if _has_inner(kind) else result_type(kind, name)
+
+
+def _has_inner(kind: pa.DataType) -> bool:
+    return is_list(kind) or bool(pa.types.is_struct(kind) and kind.num_fields)
+
+
+def _with_inner(kind: pa.DataType, name: str, inner: Callable[[pa.DataType, str], pa.DataType]) -> pa.DataType:
+    """Return a type of lists or structs with the types inside that `inner` gives; lists become plain ones."""
     if is_list(kind):
-        return pa.list_(carried_type(kind.value_type, name))
-    if types.is_struct(kind) and kind.num_fields:
-        for field in kind:
-            check_result_name(field.name, name)
-        return pa.struct([pa.field(field.name, carried_type(field.type, name), field.nullable) for field in kind])
-    return result_type(kind, name)
+        return pa.list_(inner(kind.value_type, name))
+    for field in kind:
+        check_result_name(field.name, name)
+    return pa.struct([pa.field(field.name, inner(field.type, name), field.nullable) for field in kind])
 
 
 def compared_type(kind: pa.DataType, name: str) -> pa.DataType:

@@ -232,6 +232,21 @@ def test_nanoseconds_are_compared_as_such(tmp_path: Path) -> None:
     assert found.select(["a_n", "m"]).to_pylist() == [{"a_n": 2, "m": 1}]
 
 
+def test_nanoseconds_leave_a_condition_of_anti_join_with_its_stream(tmp_path: Path) -> None:
+    """The text is read once more where event times are finer than microseconds."""
+    times = pa.array([1_000, 1_999], pa.timestamp("ns", tz="UTC"))
+    table = pa.table({"ts": times, "n": [1, 2]})
+    for name in "abc":
+        pq.write_table(table, tmp_path / f"{name}.parquet")
+    made = "".join(f"CREATE STREAM {name} WITH (source = '{tmp_path}/{name}.parquet');" for name in "abc")
+    joined = "LEFT ANTI JOIN {0} ON a.n = {0}.n AND a.ts = {0}.ts"
+    engine = JoinEngine(
+        asked(f"SELECT a.n FROM a {joined.format('b')} AND FALSE {joined.format('c')}", made).request.join
+    )
+    engine.push({"a": table, "b": table, "c": table.slice(0, 1)})
+    assert engine.finish()["a_n"].to_pylist() == [2]
+
+
 def test_a_key_of_unique_rows_is_asked_for_with_a_stream_or_with_the_join() -> None:
     made = "CREATE STREAM e WITH (source = 'e/', unique = 'device,n'); CREATE STREAM w WITH (source = 'w/');"
     text = "INSERT INTO t WITH (checkpoint = 'c', window = '1s'{}) SELECT * FROM e JOIN w ON abs(e.x - w.x) <= 1"

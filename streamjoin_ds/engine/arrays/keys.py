@@ -50,15 +50,14 @@ def compared_columns(bound: BoundJoin, stream: int, other: int | None = None) ->
     These are the columns of its keys, and the columns in which a null keeps some term from being TRUE. With `other`
     they are those that are compared with that stream: a null keeps a tuple from having a partner there.
     """
-    terms, numbers = bound.terms, list(range(len(bound.keys[stream])))
+    keys, terms = bound.keys[stream], bound.terms
     if other is not None:
         pair = {stream, other}
         between = [one for one in bound.conditions if {one.left_stream, one.right_stream} == pair]
-        sides = [(one.left_key, one.right_key) for one in between]
-        numbers_met = {left if stream < other else right for left, right in sides}
+        met = {one.left_key if stream < other else one.right_key for one in between}
+        keys = tuple(keys[number] for number in sorted(met))
         terms = tuple(term for term in terms if set(term.streams) == pair)
-        numbers = [number for number in numbers if number in numbers_met]
-    names = [bound.key_name(stream, bound.keys[stream][number]) for number in numbers]
+    names = [bound.key_name(stream, key) for key in keys]
     rejecting = [c.name for term in terms for c in term.rejecting if c.stream == bound.member_names[stream]]
     return tuple(dict.fromkeys([*names, *(bound.compared_name(stream, name) for name in rejecting)]))
 

@@ -260,7 +260,7 @@ class TopicFeed:
             times = np.concatenate([np.empty(0, np.int64), *(self._event_times(batch) for batch in messages)])
             if (max_us := self._stream.max_ahead_us) is not None:  # what lies before them was not looked at
                 times = times[~too_far_ahead(times, times != NO_TIME, NO_TIME, AheadLimit(max_us))]
-            self._newest = max([self._newest, *times.tolist()])
+            self._newest = int(times.max(initial=self._newest))
         return self._newest
 
     def freeze(self) -> None:
