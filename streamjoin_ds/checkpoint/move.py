@@ -12,7 +12,8 @@
 Spark fixes a query's number of state partitions with its first batch. So its files are written anew, in a folder of
 their own: each cell's state under the label that it has among the new partitions, and the newest entries of its logs.
 Numbers of batches go on, and the query keeps its id. No window changes. A cell that is new gets the clocks of the
-others and no windows.
+others and no windows. Where tuples are decided at their horizon they are dealt to the new cells, and the layout of the
+new number of cells is from then on the checkpoint's first.
 
 Until ``join.json`` is replaced the query has not moved: nothing uses the new files, and the next move removes them. A
 driver that slept all the while writes states and commits into the old folder, where nobody reads them.
@@ -27,13 +28,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from streamjoin_ds.blocks.place import Place
-from streamjoin_ds.cell.cell_change import states_of_cells
+from streamjoin_ds.cell.cell_change import dealt_states, states_of_cells
 from streamjoin_ds.checkpoint.identity import CheckpointIdentity
 from streamjoin_ds.checkpoint.recovery import RECOVERY_FOLDER, put
 from streamjoin_ds.checkpoint.spark_files import SparkFiles, source_offset
 from streamjoin_ds.checkpoint.state_files import blob_of, file_of, key_of, label_of, row_of
 from streamjoin_ds.errors import CheckpointInUseError
-from streamjoin_ds.plan import Epochs, cell_labels, cell_of_label, spark_partition
+from streamjoin_ds.plan import Epochs, cell_labels, cell_of_label, deciding_layout, spark_partition
 from streamjoin_ds.sink.durability import force
 from streamjoin_ds.source.offset import decode_layout, decode_offset
 
@@ -50,8 +51,8 @@ def is_movable(checkpoint: Place, identity: CheckpointIdentity) -> bool:
 
     That of three streams or more cannot be moved where one of them has many partitions (see `LayoutRule`).
     """
-    streams = identity.bound.join.streams
-    if len(streams) > 2 and any(stream.partition_kind is not None for stream in streams):
+    bound, streams = identity.bound, identity.bound.join.streams
+    if len(streams) > 2 and not bound.decided and any(stream.partition_kind is not None for stream in streams):
         return False
     if not isinstance(checkpoint, Path):
         return False
@@ -81,7 +82,8 @@ def moved(checkpoint: Path, identity: CheckpointIdentity, cells: int) -> Checkpo
         A driver that was believed dead has planned a batch meanwhile. Nothing was changed.
     """
     spark = SparkFiles.of(Path(str(identity.spark_folder(checkpoint))), identity.partitions)
-    new = replace(identity, partitions=cells, generation=identity.generation + 1)
+    layout = deciding_layout(identity.bound, cells) if identity.bound.decided else identity.layout
+    new = replace(identity, layout=layout, partitions=cells, generation=identity.generation + 1)
     folder = Path(str(new.spark_folder(checkpoint)))
     shutil.rmtree(folder, ignore_errors=True)
     last = max(spark.offsets, default=-1)
@@ -131,9 +133,11 @@ def _dealt(
     rows = spark.state(batch)
     states = {cell_of_label(label_of(key), identity.partitions): blob_of(row) for key, row in rows.items()}
     heard = max(_epochs(spark, identity, batch - 1).cells, identity.partitions)
-    wanted = max(_epochs(spark, identity, last).cells, cells)
-    states = states_of_cells(states, heard, wanted)
-    labels = cell_labels(wanted, cells)
+    if identity.bound.decided:
+        states = dealt_states(identity.bound, states, heard, cells, batch)
+    else:
+        states = states_of_cells(states, heard, max(_epochs(spark, identity, last).cells, cells))
+    labels = cell_labels(len(states), cells)
     dealt: dict[int, dict[bytes, bytes]] = {partition: {} for partition in range(cells)}
     for cell, label in enumerate(labels):
         dealt[spark_partition(label, cells)][key_of(label)] = row_of(states[cell])

@@ -240,7 +240,7 @@ def _grid(plan: Plan, load: Load, origins: Sequence[str]) -> Iterator[str]:
     yield from _dealing(layout, names)
     if plan.bound.decided:
         decided = " and ".join(names[stream] for stream in plan.bound.decided)
-        yield f"  decided     tuples of {decided}, each in one cell, which has all that it can meet; the layout stays"
+        yield f"  decided     tuples of {decided}, each in one cell, which has all that it can meet"
     if layout.cells > 1 and not plan.foreign:
         yield f"  changes     {'none' if plan.layout_schedule or len(names) == 1 else _CHANGES[plan.layout_kind]}"
     if origins:

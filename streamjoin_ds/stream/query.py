@@ -192,7 +192,7 @@ def _plan(join: Join, spark: SparkSession, table_root: str, checkpoint: Place, o
         check_workers(spark)  # before anything is written
         layout: CellLayout = given or first_layout(bound, cells_of(spark, options, None, bound), asked.kind)
         identity = CheckpointIdentity.create(checkpoint, bound, layout, layout.cells)
-        cells, wanted = identity.partitions, None
+        layout, cells, wanted = identity.layout, identity.partitions, None
     else:
         # The types are those first seen. A file whose types would now be inferred otherwise is found when it is read.
         bound = bind(join, first_seen(join, identity))
@@ -201,19 +201,18 @@ def _plan(join: Join, spark: SparkSession, table_root: str, checkpoint: Place, o
         asked.check(bound)
         check_workers(spark)
         cells = given.cells if given is not None else cells_of(spark, options, identity.partitions, bound)
-        if cells != identity.partitions and (bound.decided or not is_movable(checkpoint, identity)):
-            is_asked = given is not None or options.cells is not None
-            asked_rows = join.asked if bound.decided else None
-            cells = _kept_cells(identity.partitions, cells, asked_rows, is_asked=is_asked)
-        is_kind = asked.may_have_ranges(cells) if is_of_ranges(identity.layout) else asked.kind != "ranges"
-        keeps = is_kind and cells == identity.layout.cells
+        if cells != identity.partitions and not is_movable(checkpoint, identity):
+            cells = _kept_cells(identity.partitions, cells, is_asked=given is not None or options.cells is not None)
+        layout = deciding_layout(bound, cells) if bound.decided else identity.layout
+        is_kind = asked.may_have_ranges(cells) if is_of_ranges(layout) else asked.kind != "ranges"
+        keeps = is_kind and cells == layout.cells
         wanted = given or (None if keeps else first_layout(bound, cells, asked.kind))
-    kept = identity.layout if bound.decided else given
+    kept = layout if bound.decided else given
     exchange, state_root = ways_of(spark, checkpoint, table_root, options.exchange)
     check_table_blocks(join, state_root)
     return Plan(
         bound,  # not the recorded join: the same join may find its input in another place now
-        identity.layout,
+        layout,
         cells,
         exchange,
         str(checkpoint),
@@ -254,13 +253,7 @@ def cells_of(spark: SparkSession, options: QueryOptions, kept: int | None, bound
     return deciding_cells(bound, min(MAX_CELLS, max(1, cores(spark) // options.execution.threads)))
 
 
-def _kept_cells(kept: int, wanted: int, asked_rows: str | None, *, is_asked: bool) -> int:
-    if asked_rows is not None:
-        if is_asked:
-            msg = f"the checkpoint has {kept} cells, which a join with {asked_rows} keeps"
-            raise LayoutError(msg, name="cells", hint="leave it out, or use a new checkpoint and a new table")
-        _log.warning("the checkpoint keeps its %d cells, and not %d: a join with %s does", kept, wanted, asked_rows)
-        return kept
+def _kept_cells(kept: int, wanted: int, *, is_asked: bool) -> int:
     if is_asked:
         msg = f"the checkpoint has {kept} cells, and its state cannot be moved to {wanted}"
         hint = f"keep {kept} cells; only state of HDFSBackedStateStoreProvider, compressed with lz4, can be moved"

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pyarrow as pa
 import pytest
 
-from streamjoin_ds.cell.cell_change import states_of_cells
+from streamjoin_ds import Stream
+from streamjoin_ds.cell.cell_change import dealt_states, states_of_cells
 from streamjoin_ds.cell.cell_state import CellState, KeptEpoch
+from streamjoin_ds.engine.window_join import WindowJoin
 from streamjoin_ds.errors import StateCorruptError
 from streamjoin_ds.plan import Epoch, Layout
+from streamjoin_ds.spec import Join, bind
 
 EPOCH = KeptEpoch(Epoch(3, Layout((1, 2)), (5, 6)), None, (None, None), 4)
 
@@ -50,3 +56,23 @@ def test_windows_are_never_dropped() -> None:
 def test_a_missing_state_is_told() -> None:
     with pytest.raises(StateCorruptError, match="cell 1 is missing"):
         states_of_cells({0: a_state(1, None), 2: a_state(1, None)}, 3, 3)
+
+
+def test_states_of_two_batches_are_not_dealt() -> None:
+    streams = [
+        Stream(name, schema=pa.schema([("ts", pa.timestamp("us", tz="UTC")), ("x", pa.int64())])) for name in "ew"
+    ]
+    bound = bind(Join(streams, "abs(e.x - w.x) <= 2", "9s", how="left"), {s.name: s.schema for s in streams})
+    windows = WindowJoin(bound)
+    state = CellState(bound.fingerprint, [5, 5], 5, 3, windows.save())
+    states = {0: state.encode(), 1: replace(state, watermark_us=4).encode()}
+    with pytest.raises(StateCorruptError, match="not of one batch"):
+        dealt_states(bound, states, 2, 3, 4)
+    with pytest.raises(StateCorruptError, match="cell 1 is missing"):
+        dealt_states(bound, {0: states[0]}, 2, 3, 4)
+    list(windows.push({}, 7))  # it has decided up to another time
+    states[1] = replace(state, windows=windows.save()).encode()
+    with pytest.raises(StateCorruptError):
+        dealt_states(bound, states, 2, 1, 4)
+    found = dealt_states(bound, {0: states[0], 1: states[0]}, 2, 3, 4)
+    assert [CellState.decode(found[cell]).watermark_us for cell in range(3)] == [5, 5, 5]

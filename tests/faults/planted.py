@@ -446,6 +446,16 @@ BUGS = (
         asks=("cores",),
     ),
     _bug(
+        "tuples that wait are dealt to as many cells as there were",
+        ("engine.storage.dealt_anew:dealt_anew", "opened[cell::cells]", "opened[cell : cell + 1]"),
+        asks=("how", "cores"),
+    ),
+    _bug(
+        "what old cells have left is removed by a cell that may name it again",
+        ("cell.cell_change:dealt_states", "{*state.retired, ", "{*((0, n) for n in _blocks(state.windows)), "),
+        asks=("how", "cores"),
+    ),
+    _bug(
         "a cell that is gone does not hear the time",
         (
             "exchange.outbox:Outbox.rows",

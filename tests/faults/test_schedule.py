@@ -16,6 +16,7 @@ from tests.faults.model.schedule import (
     CHANGES_FROM,
     CLOCKS_FROM,
     CORES_FROM,
+    DEALT_FROM,
     EACH_FROM,
     FOUND_FROM,
     HOWS_FROM,
@@ -120,6 +121,10 @@ def test_seeds_draw_every_ask_and_many_together() -> None:
     expected = {CHANGES_FROM: before, LAYOUTS_FROM: relaid, CORES_FROM: moved, RANGES_FROM: ranges}
     expected |= {PARTS_FROM: parted, FOUND_FROM: found, HOWS_FROM: decided, NEAREST_FROM: nearest, TABLES_FROM: tables}
     assert drawn == {**expected, REDUCES_FROM: reduces, UNIQUES_FROM: uniques, EACH_FROM: set(ASKS)}
+    for seed in range(DEALT_FROM - 600, DEALT_FROM):
+        asks = {*random_schedule(seed).asks}
+        assert "cores" not in asks or not asks & {"how", "nearest", "reduce"}
+    assert any({"cores", "how"} <= {*random_schedule(seed).asks} for seed in range(DEALT_FROM, DEALT_FROM + 60))
     for pair in ({"unique", "parted"}, {"future", "parted"}):
         both = {
             first: any(pair <= {*random_schedule(seed).asks} for seed in range(first, first + 60))

@@ -22,7 +22,7 @@ from deltalake import DeltaTable
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from streamjoin_ds.cell.cell import Cell, TaskFacts
-from streamjoin_ds.cell.cell_change import states_of_cells
+from streamjoin_ds.cell.cell_change import dealt_states, states_of_cells
 from streamjoin_ds.exchange import EXCHANGE_SCHEMA, pack_rows
 from streamjoin_ds.plan import DEFAULT_EXECUTION, CellLayout, Execution, Plan
 from streamjoin_ds.sink.reader import scanned
@@ -84,6 +84,12 @@ class MicroBatches:
     def restart(self, wanted: CellLayout) -> None:
         """Go on with this layout, which may have another number of cells."""
         before = self.plan.cells
+        if self.bound.decided:
+            self.layout = wanted
+            self._connect()
+            if self.states:
+                self.states = dealt_states(self.bound, self.states, before, wanted.cells, self.batch_id)
+            return
         self.wanted = wanted
         self._connect()
         told = decode_layout(self.offset, self.bound.names).epochs_from(self.layout)

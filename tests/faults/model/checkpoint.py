@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from streamjoin_ds.cell import cell_change
 from streamjoin_ds.plan import CellLayout
 from streamjoin_ds.source.offset import decode_layout
+from streamjoin_ds.spec import BoundJoin
 
 __all__ = ["Checkpoint", "ConcurrentWriteError", "StateDiffersError", "StateMissingError"]
 
@@ -49,7 +50,7 @@ class Checkpoint:
     cells: int = 0
     partitions: int = 0
 
-    def moved(self, cells: int, partitions: int, first: CellLayout, names: Sequence[str]) -> Checkpoint:
+    def moved(self, bound: BoundJoin, cells: int, partitions: int, first: CellLayout) -> Checkpoint:
         """Return the query's next checkpoint, with another number of cells; nothing more can be planned in this one.
 
         What `streamjoin_ds.checkpoint.move` does with Spark's files.
@@ -65,8 +66,12 @@ class Checkpoint:
                 msg = f"version {batch}"
                 raise StateMissingError(msg)
             states = {cell: blob for part in parts for cell, blob in (part or {}).items()}
-            heard = max(self._cells(batch - 1, first, names), self.cells)
-            states = cell_change.states_of_cells(states, heard, max(self._cells(last, first, names), cells))
+            if bound.decided:
+                states = cell_change.dealt_states(bound, states, self.cells, cells, batch)
+            else:
+                heard = max(self._cells(batch - 1, first, bound.names), self.cells)
+                wanted = max(self._cells(last, first, bound.names), cells)
+                states = cell_change.states_of_cells(states, heard, wanted)
             for partition in range(partitions):
                 of_partition = {cell: blob for cell, blob in states.items() if cell % partitions == partition}
                 new.states[partition, batch] = of_partition

@@ -13,6 +13,7 @@ __all__ = [
     "CHANGES_FROM",
     "CLOCKS_FROM",
     "CRASH_POINTS",
+    "DEALT_FROM",
     "EACH_FROM",
     "FOUND_FROM",
     "HOWS_FROM",
@@ -199,7 +200,7 @@ _NOT_PARTED = ("count", "self", "quarantine")
 # What is refused for streams with a key of unique rows.
 _NOT_UNIQUE = ("count", "future", "quarantine")
 # What a join that decides tuples at their horizon cannot have: other windows, more streams, another layout.
-_NOT_DECIDED = ("count", "periodic", "three", "relaid", "cores", "ranges")
+_NOT_DECIDED = ("count", "periodic", "three", "relaid", "ranges")
 # A stream that no row shows reads few columns, and then a file with another header may be a good one.
 _NOT_EACH = (*(name for name in _NOT_DECIDED if name != "three"), "nearest", "tables", "reduce", "quarantine")
 SELVES_FROM = 20_000
@@ -232,6 +233,8 @@ BOTH_FROM = 1_650_000
 """Seeds before this one are what they were before streams of partitions had such keys, or records from the future."""
 EACH_FROM = 1_700_000
 """Seeds before this one are what they were before semi and anti joins had three streams."""
+DEALT_FROM = 1_706_000
+"""Seeds before this one are what they were before tuples that wait could go to another number of cells."""
 
 
 def random_schedule(seed: int) -> Schedule:
@@ -249,7 +252,8 @@ def random_schedule(seed: int) -> Schedule:
     From `REDUCES_FROM` on half have aggregates over a tuple's partners, and nothing of these.
     From `UNIQUES_FROM` on half have streams whose tuples come twice. From `BOTH_FROM` on that goes with partitions, and
     so do records from the future.
-    From `EACH_FROM` on a third have semi and anti joins of three streams.
+    From `EACH_FROM` on a third have semi and anti joins of three streams. From `DEALT_FROM` on restarts of joins whose
+    tuples wait for their horizon have more and fewer cells too.
     """
     dice = random.Random(f"schedule {seed}")
     asks = () if dice.random() < 0.4 else _random_asks(dice)
@@ -285,6 +289,8 @@ def random_schedule(seed: int) -> Schedule:
         asks = tuple(name for name in asks if name != "future" or "parted" not in asks)
     if seed >= EACH_FROM and dice.random() < 0.3:
         asks = (*asks, "each")
+    if seed < DEALT_FROM and {"how", "nearest", "reduce", "each"} & {*asks}:
+        asks = tuple(name for name in asks if name != "cores")
     return asking(plain_schedule(seed), asks) if asks else plain_schedule(seed)
 
 
@@ -313,7 +319,7 @@ def asking(schedule: Schedule, asks: tuple[str, ...]) -> Schedule:
         schedule = replace(schedule, exchange=schedule.exchange if schedule.exchange != "rows" else "packed")
     if "parted" in asks:
         asks = tuple(name for name in asks if name not in _NOT_PARTED)
-        if "three" in asks:  # such a join keeps its layout
+        if "three" in asks and "each" not in asks:  # such a join keeps its layout
             asks = tuple(name for name in asks if name not in ("relaid", "cores", "ranges"))
         more = random.Random(f"parted {schedule.seed}")
         exchange = schedule.exchange if schedule.exchange != "rows" else "packed"

@@ -19,7 +19,7 @@ from streamjoin_ds.errors import (
     SchemaDriftError,
     StreamJoinError,
 )
-from streamjoin_ds.plan import EXCHANGES, Execution, Plan
+from streamjoin_ds.plan import EXCHANGES, Execution, Plan, deciding_cells, deciding_layout
 from streamjoin_ds.sink.tables import TableSet
 from streamjoin_ds.spec import BoundJoin
 from tests.faults.model.case import Case
@@ -81,7 +81,11 @@ def _with_cores(schedule: Schedule, plan: Plan, life: int) -> Plan:
     dice = random.Random(f"cores {life} {schedule.seed}")
     if dice.random() < 0.3:
         return plan
-    wanted = dice.choice(grids(dice.choice((1, 2, 2, 3, 4, 6)), len(plan.bound.names)))
+    cells = dice.choice((1, 2, 2, 3, 4, 6))
+    if plan.bound.decided:
+        layout = deciding_layout(plan.bound, deciding_cells(plan.bound, cells))
+        return replace(plan, layout=layout, partitions=dice.choice((layout.cells, layout.cells, 1, 2)))
+    wanted = dice.choice(grids(cells, len(plan.bound.names)))
     changes = relaid(schedule, plan.bound, wanted, dice) if "relaid" in schedule.asks else ()
     partitions = dice.choice((wanted.cells, wanted.cells, 1, 2))
     return replace(plan, wanted=wanted, partitions=partitions, layout_schedule=tuple(changes))
@@ -125,7 +129,7 @@ def settings_of(world: World, life: int) -> Settings:
     plan = replace(
         plan,
         bound=_bound(world, dice, stops=stops),
-        layout=identity.layout,
+        layout=plan.layout if plan.bound.decided else identity.layout,  # the former moves with the cells
         partitions=kept_partitions(plan.partitions, session_partitions),
         execution=execution,
         exchange=dice.choice([way for way in EXCHANGES if way != "rows" or not _needs_blocks(world.case)]),

@@ -251,7 +251,7 @@ class World:
             log.cells, log.partitions = plan.cells, plan.partitions
         if "cores" in self.schedule.asks and (log.cells, log.partitions) != (plan.cells, plan.partitions):
             self.point("move")
-            self.checkpoint = log.moved(plan.cells, plan.partitions, plan.layout, self.case.names)
+            self.checkpoint = log.moved(plan.bound, plan.cells, plan.partitions, plan.layout)
             self.moves += 1
             self.point("moved")
         return self.checkpoint
