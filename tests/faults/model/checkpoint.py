@@ -14,7 +14,11 @@ from streamjoin_ds.cell import cell_change
 from streamjoin_ds.plan import CellLayout
 from streamjoin_ds.source.offset import decode_layout
 
-__all__ = ["Checkpoint", "ConcurrentWriteError", "StateDiffersError", "StateMissingError"]
+__all__ = ["Checkpoint", "ConcurrentWriteError", "NoRoomError", "StateDiffersError", "StateMissingError"]
+
+
+class NoRoomError(Exception):
+    """Spark found no room for a file of its own."""
 
 
 class ConcurrentWriteError(Exception):
