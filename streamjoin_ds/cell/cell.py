@@ -124,10 +124,7 @@ class Cell:
         self.tables = TableSet(plan.table_root)
         self.largest_before: dict[tuple[int, int], int] = {}
         self.label = f"{task.batch_id:010d}-{cell:04d}"  # in the names of the files this cell writes
-        self.ledger = [
-            dict.fromkeys((*_COUNTS, "stored", "null_keys"), 0)
-            for _ in range(self.streams)
-        ]
+        self.ledger = [dict.fromkeys((*_COUNTS, "stored", "null_keys"), 0) for _ in range(self.streams)]
         self.reports: list[FileReport] = []
         self.rejects_for: dict[str, tuple[str | None, str]] = {}  # by stream: the column and reason of a reject
         # A row tells them where a source of our own has offsets that say them.

@@ -92,9 +92,9 @@ is null in older rows, which had none.
 ``held_back_bytes`` is how much of an unfinished last line waited when the batch was planned. ``decided`` is JSON: what
 the source decided then and no count says; a batch that is cut anew repeats it. All three are null in older rows.
 
-``lost_offsets`` counts a topic's offsets that retention removed before they were read (``on_data_loss=skip``). They were
-never read, so they are no part of ``read``; each stretch of them is one of ``rejected``, and its row there names the
-partition, the first offset and the last. It is null in older rows.
+``lost_offsets`` counts a topic's offsets that retention removed before they were read (``on_data_loss=skip``). They
+were never read, so they are no part of ``read``; each stretch of them is one of ``rejected``, and its row there names
+the partition, the first offset and the last. It is null in older rows.
 """
 
 METRICS_SCHEMA = pa.schema(
@@ -148,8 +148,8 @@ a batch) or "pace"; null where it holds all that the source saw. ``backlog`` is 
 partition that has any. All five are null in older rows, and where Spark plans the batches.
 ``undecided_rows`` counts the tuples in the cell's state that wait for their horizon (`how`); null in older rows.
 ``table_versions`` says in JSON which version of each table the batch joined, by the table's name; null without tables.
-``lost_offsets`` counts the offsets of topics that were gone before the batch read them, all streams together; the ledger
-has them by stream. It is null in older rows.
+``lost_offsets`` counts the offsets of topics that were gone before the batch read them, all streams together; the
+ledger has them by stream. It is null in older rows.
 """
 
 PUNCTUATIONS_SCHEMA = pa.schema(

@@ -193,7 +193,8 @@ class TopicFeed:
         offsets, times, sizes = ([np.empty(0, np.int64)] for _ in range(3))
 
         def note_lost() -> None:
-            # One record stands for each stretch of lost offsets, however many looks it takes. It ends with the last one.
+            # One record stands for each stretch of lost offsets, and ends with the last of them. `TopicScan.add` puts
+            # stretches of several looks together.
             offsets.append(np.array([lost.end - 1 for lost in asked.lost[told:]], np.int64))
             times.append(np.full(len(asked.lost) - told, NO_TIME, np.int64))
             sizes.append(np.zeros(len(asked.lost) - told, np.int64))
