@@ -15,6 +15,7 @@
 -- | rejected_kept       | rows in <root>_rejects: must be equal to rejected                                     |
 -- | largest_ts          | the stream's newest event time                                                        |
 -- | files_set_aside     | bad files, or rests of files, set aside (on_bad_file="quarantine"); among rejected    |
+-- | lost_offsets        | offsets of a topic that were gone before they were read (on_data_loss=skip); no rows   |
 -- | held_back_bytes     | bytes of an unfinished last line that waited when the newest batch was planned        |
 --
 -- First: SET streamjoin.root=/data/matches (the path of the matches table).
@@ -37,6 +38,7 @@ FROM (
     sum(read - stored - late - rejected - filtered - coalesce(duplicates, 0)) AS unaccounted,
     max(largest_ts) AS largest_ts,
     coalesce(sum(files_set_aside), 0) AS files_set_aside,
+    coalesce(sum(lost_offsets), 0) AS lost_offsets,
     coalesce(max_by(held_back_bytes, batch_id), 0) AS held_back_bytes
   FROM delta.`${streamjoin.root}_ledger`
   GROUP BY stream

@@ -52,6 +52,8 @@ REPORT_DDL = "kind STRING, cell INT, facts STRING"
 _log = logging.getLogger(__name__)
 # While a cell joins a batch, it logs a warning each time it has found this many more matches.
 _TELL_MATCHES = 1 << 26
+# What the source has counted, by the names of an exchange row's columns.
+_COUNTS = ("read", "late", "rejected", "filtered", "duplicates", "lost_offsets")
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,10 +124,7 @@ class Cell:
         self.tables = TableSet(plan.table_root)
         self.largest_before: dict[tuple[int, int], int] = {}
         self.label = f"{task.batch_id:010d}-{cell:04d}"  # in the names of the files this cell writes
-        self.ledger = [
-            dict.fromkeys(("read", "stored", "late", "rejected", "filtered", "duplicates", "null_keys"), 0)
-            for _ in range(self.streams)
-        ]
+        self.ledger = [dict.fromkeys((*_COUNTS, "stored", "null_keys"), 0) for _ in range(self.streams)]
         self.reports: list[FileReport] = []
         self.rejects_for: dict[str, tuple[str | None, str]] = {}  # by stream: the column and reason of a reject
         # A row tells them where a source of our own has offsets that say them.
@@ -233,7 +232,7 @@ class Cell:
                 continue
             table = open_block(self.plan, row.block, bytes(row.payload))
             ledger = self.ledger[row.stream]
-            for name in ("read", "late", "rejected", "filtered", "duplicates"):
+            for name in _COUNTS:
                 ledger[name] += int(getattr(row, name))
             if row.kind not in ("tuples", "guests"):
                 asides[row.kind].append((row.stream, row.part, table))

@@ -96,6 +96,9 @@ class Display:
         for name, count in sorted((+totals.files_set_aside).items()):
             told = f"stream {name}: {count} bad files, or rests of files, were set aside; {to}_rejects names them"
             self.console.print(told)
+        for name, count in sorted((+totals.lost_offsets).items()):
+            told = f"stream {name}: {count:,} offsets were gone before they were read; {to}_rejects names them"
+            self.console.print(told, highlight=False, soft_wrap=True)
         for name, size in totals.held_back_bytes.items():
             self.console.print(f"stream {name}: {size:,} bytes of an unfinished last line are not read yet")
         self.console.print(

@@ -45,6 +45,8 @@ class Totals:
         For each stream, bytes of a last line without its newline, which was not read.
     files_set_aside : Counter
         For each stream, how many bad files, or rests of files, were set aside.
+    lost_offsets : Counter
+        For each stream, how many offsets of its topic were gone before they were read.
     backlog : BacklogFacts or None
         What the source knew and left for later when the last batch was planned; None where Spark planned it.
     """
@@ -61,6 +63,7 @@ class Totals:
     last_batch_s: float | None = None
     held_back_bytes: dict[str, int] = field(default_factory=dict)
     files_set_aside: Counter[str] = field(default_factory=Counter)
+    lost_offsets: Counter[str] = field(default_factory=Counter)
     backlog: BacklogFacts | None = None
 
     def add(self, batch: BatchSummary, now_s: float) -> None:
@@ -70,6 +73,7 @@ class Totals:
         for name in LEDGER:
             self.ledger[name].update(getattr(batch, name))
         self.files_set_aside.update(batch.files_set_aside)
+        self.lost_offsets.update(batch.lost_offsets)
         self.backlog = batch.backlog
         self.punctuation_us = batch.punctuation_us
         self.largest_us = batch.largest_us
@@ -100,6 +104,7 @@ class Totals:
             "matches": self.matches,
             **{name: dict(sorted(self.ledger[name].items())) for name in LEDGER},
             "files_set_aside": {name: count for name, count in sorted(self.files_set_aside.items()) if count},
+            "lost_offsets": {name: count for name, count in sorted(self.lost_offsets.items()) if count},
             "held_back_bytes": dict(sorted(self.held_back_bytes.items())),
             "backlog": None if self.backlog is None else self.backlog.to_facts(),
             "punctuation": moment(self.punctuation_us),

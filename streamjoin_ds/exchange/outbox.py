@@ -47,6 +47,7 @@ EXCHANGE_SCHEMA = pa.schema(
         pa.field("rejected", pa.int64(), nullable=False),
         pa.field("filtered", pa.int64(), nullable=False),
         pa.field("duplicates", pa.int64(), nullable=False),
+        pa.field("lost_offsets", pa.int64(), nullable=False),
         pa.field("block", pa.string(), nullable=False),
         pa.field("payload", pa.binary(), nullable=False),
     ]
@@ -87,14 +88,15 @@ class _Totals:
     rejected: int
     filtered: int
     duplicates: int
+    lost_offsets: int
 
     @property
     def counts(self) -> tuple[int, ...]:
         """What is counted, in the order of `EXCHANGE_SCHEMA`."""
-        return self.read, self.late, self.rejected, self.filtered, self.duplicates
+        return self.read, self.late, self.rejected, self.filtered, self.duplicates, self.lost_offsets
 
 
-NOTHING = (0, 0, 0, 0, 0)  # `_Totals.counts` of a row that counts nothing
+NOTHING = (0, 0, 0, 0, 0, 0)  # `_Totals.counts` of a row that counts nothing
 
 
 class _Block(NamedTuple):
@@ -149,6 +151,7 @@ class Outbox:
         self.rejected = 0  # records that are no tuples, also those that are only counted
         self.filtered = 0  # tuples that the stream's filters leave out
         self.duplicates = 0  # tuples that repeat one before them, and are not filtered
+        self.lost_offsets = 0  # offsets of a topic that were gone before they were read
 
     def add(self, chunk: Chunk) -> None:
         """Take the next chunk of the part. Its tuples have the stream's `read_schema`.
@@ -157,6 +160,7 @@ class Outbox:
         """
         if chunk.rejects:
             self.add_rejects(rejects_table(chunk.rejects))
+        self.lost_offsets += chunk.lost_offsets
         tuples = chunk.tuples
         if not tuples.num_rows:
             return
@@ -207,7 +211,8 @@ class Outbox:
         """
         self._range = (first, last)
         late = sum(batch.num_rows for batch in self._late)
-        totals = _Totals(self.largest_ts, last - first, late, self.rejected, self.filtered, self.duplicates)
+        counts = last - first, late, self.rejected, self.filtered, self.duplicates, self.lost_offsets
+        totals = _Totals(self.largest_ts, *counts)
         labels, current = self._plan.labels_of(self._epochs.cells), self._epochs.current
         table = pa.Table.from_batches(self._tuples, schema=self._schema)
         none = _Totals(self.largest_ts, *NOTHING)

@@ -80,6 +80,7 @@ LEDGER_SCHEMA = pa.schema(
         pa.field("held_back_bytes", pa.int64()),
         pa.field("decided", pa.string()),
         pa.field("duplicates", pa.int64()),
+        pa.field("lost_offsets", pa.int64()),
     ]
 )
 """One row per batch and stream; read = stored + late + rejected + filtered + duplicates.
@@ -90,6 +91,10 @@ is null in older rows, which had none.
 ``files_set_aside`` counts bad files, or rests of files, that the batch set aside; each is one of ``rejected``.
 ``held_back_bytes`` is how much of an unfinished last line waited when the batch was planned. ``decided`` is JSON: what
 the source decided then and no count says; a batch that is cut anew repeats it. All three are null in older rows.
+
+``lost_offsets`` counts a topic's offsets that retention removed before they were read (``on_data_loss=skip``). They
+were never read, so they are no part of ``read``; each stretch of them is one of ``rejected``, and its row there names
+the partition, the first offset and the last. It is null in older rows.
 """
 
 METRICS_SCHEMA = pa.schema(
@@ -120,6 +125,7 @@ METRICS_SCHEMA = pa.schema(
         pa.field("backlog", pa.string()),
         pa.field("undecided_rows", pa.int64()),
         pa.field("table_versions", pa.string()),
+        pa.field("lost_offsets", pa.int64()),
     ]
 )
 """One row per batch and cell.
@@ -142,6 +148,8 @@ a batch) or "pace"; null where it holds all that the source saw. ``backlog`` is 
 partition that has any. All five are null in older rows, and where Spark plans the batches.
 ``undecided_rows`` counts the tuples in the cell's state that wait for their horizon (`how`); null in older rows.
 ``table_versions`` says in JSON which version of each table the batch joined, by the table's name; null without tables.
+``lost_offsets`` counts the offsets of topics that were gone before the batch read them, all streams together; the
+ledger has them by stream. It is null in older rows.
 """
 
 PUNCTUATIONS_SCHEMA = pa.schema(

@@ -84,7 +84,8 @@ class Chunk:
 
     `before` is given in a stream of many partitions: for each tuple the largest event time before it in its partition,
     int64; the smallest int64 where there is none. `repeats` is given in a stream with a key of unique rows: for each
-    tuple whether it repeats one before it.
+    tuple whether it repeats one before it. `lost_offsets` counts a topic's offsets that were gone before they were
+    read; they are no records.
     """
 
     first_seq: int
@@ -93,6 +94,7 @@ class Chunk:
     rejects: Sequence[Reject] = field(default=())
     before: np.ndarray | None = None
     repeats: np.ndarray | None = None
+    lost_offsets: int = 0
 
 
 def inside_form(

@@ -96,6 +96,7 @@ class BatchSummary:
     backlog: BacklogFacts | None = None
     punctuation_us: int | None = None
     duplicates: dict[str, int] = field(default_factory=dict)
+    lost_offsets: dict[str, int] = field(default_factory=dict)
 
 
 def committer_for(plan: Plan) -> tuple[Committer, Maintenance]:
@@ -284,6 +285,7 @@ def _metrics(
 ) -> list[dict[str, Any]]:
     names = ("held_by", "held_us", "files_set_aside", "held_back_bytes", "max_delay_us", "delay_us", "waiting_rows")
     of_all: dict[str, Any] = dict.fromkeys((*names, *_BACKLOG))
+    of_all["lost_offsets"] = sum(count["lost_offsets"] for fact in facts.values() for count in fact["ledger"])
     if held is not None:
         of_all |= {"held_by": held.stream, "held_us": held.behind_us}
     if ends:
@@ -344,6 +346,7 @@ def _summary(
         totals["state_bytes"],
         replayed,
         duplicates=by_stream["duplicates"],
+        lost_offsets=by_stream["lost_offsets"],
     )
 
 

@@ -23,6 +23,7 @@ OBSERVED_METRICS = (
     "rejected_rows",
     "filtered_rows",
     "duplicate_rows",
+    "lost_offsets",
     "matches",
     "candidates",
     "state_rows",
@@ -34,7 +35,8 @@ OBSERVED_METRICS = (
 )
 """Names of the metrics of a batch, all streams and cells together.
 
-``input_rows`` is the sum of the stored, late, rejected, filtered and duplicate ones.
+``input_rows`` is the sum of the stored, late, rejected, filtered and duplicate ones. ``lost_offsets`` counts offsets of
+topics that were gone before they were read; they are none of these.
 
 ``watermark`` is a timestamp, null where there is none yet. ``watermark_lag_s`` is how far the furthest stream's largest
 event time is ahead of it, in seconds. ``backlog_rows`` and ``backlog_s`` are what the source knew and left for later
@@ -42,7 +44,7 @@ batches (`streamjoin_ds.source.backlog`): records, and how far the newest is ahe
 time. They are null where Spark plans the batches, and with ``exchange="rows"``.
 """
 
-_COUNTS = ("read", "stored", "late", "rejected", "filtered", "duplicates")
+_COUNTS = ("read", "stored", "late", "rejected", "filtered", "duplicates", "lost_offsets")
 _FACTS_DDL = (
     f"ledger ARRAY<STRUCT<{', '.join(f'{name}: BIGINT' for name in _COUNTS)}>>, largest_us ARRAY<BIGINT>, "
     "watermark_us BIGINT, matches BIGINT, candidates BIGINT, state_rows BIGINT, state_bytes BIGINT, "

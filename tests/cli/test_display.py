@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
 from io import StringIO
 
 import pytest
 from rich.console import Console
 
-from streamjoin_ds.cli.display import ledger_table
+from streamjoin_ds.cli.display import Display, ledger_table
 from streamjoin_ds.cli.totals import LEDGER, Totals
+from streamjoin_ds.stream.commit import BatchSummary
 
 
 @pytest.mark.parametrize(("streams", "width", "lines"), [(2, 80, 1), (4, 80, 1), (5, 60, 4)])
@@ -29,3 +31,18 @@ def test_the_ledger_shows_all_digits(streams: int, width: int, lines: int) -> No
         numbers = "".join(str(totals.ledger[name][f"stream{stream}"]) for name in LEDGER)
         assert sorted(shown) == sorted(numbers)
         assert len(rows) <= lines * len(LEDGER)
+
+
+def test_the_end_of_a_run_says_how_many_offsets_were_lost(capsys: pytest.CaptureFixture[str]) -> None:
+    for is_lost in (True, False):
+        console = Console(width=200, file=StringIO(), highlight=False)
+        display = Display(console, clock=lambda: 1.0, quiet=True)
+        counts = [{"e": 1, "w": 2}] * 6
+        for lost in ({"e": 1_200, "w": 0}, {"e": 34, "w": 0}) if is_lost else ({"e": 0, "w": 0},):
+            display.batch(BatchSummary(0, 0, 0, *counts, None, {}, 0, 0, replayed=False, lost_offsets=lost))
+        display.end("/data/m", "/data/c", finished=True, as_json=False)
+        told = [line for line in console.file.getvalue().splitlines() if "offsets" in line]
+        lost_line = "stream e: 1,234 offsets were gone before they were read; /data/m_rejects names them"
+        assert told == [lost_line] * is_lost
+        display.end("/data/m", "/data/c", finished=True, as_json=True)
+        assert json.loads(capsys.readouterr().out)["lost_offsets"] == ({"e": 1_234} if is_lost else {})

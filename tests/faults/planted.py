@@ -534,6 +534,11 @@ BUGS = (
         ),
         asks=("parted",),
     ),
+    _bug(
+        "each of two streams over one folder lists it for itself",
+        ("source.feeds:begin_alike", "feed.follow(leader)", "pass"),
+        asks=("self", "parted"),
+    ),
     # --- conditions that find
     _bug(
         "limits are rounded the wrong way",

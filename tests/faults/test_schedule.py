@@ -11,6 +11,7 @@ from tests.faults.model.case import case_of
 from tests.faults.model.input_files import Folders
 from tests.faults.model.invariants import _Tables, violations
 from tests.faults.model.schedule import (
+    ALIKE_FROM,
     ASKS,
     BOTH_FROM,
     CHANGES_FROM,
@@ -125,12 +126,16 @@ def test_seeds_draw_every_ask_and_many_together() -> None:
         asks = {*random_schedule(seed).asks}
         assert "cores" not in asks or not asks & {"how", "nearest", "reduce"}
     assert any({"cores", "how"} <= {*random_schedule(seed).asks} for seed in range(DEALT_FROM, DEALT_FROM + 60))
-    for pair in ({"unique", "parted"}, {"future", "parted"}):
+    for other, before, since in (
+        ("unique", UNIQUES_FROM, BOTH_FROM),
+        ("future", UNIQUES_FROM, BOTH_FROM),
+        ("self", EACH_FROM, ALIKE_FROM),
+    ):
         both = {
-            first: any(pair <= {*random_schedule(seed).asks} for seed in range(first, first + 60))
-            for first in (UNIQUES_FROM, BOTH_FROM)
+            first: any({other, "parted"} <= {*random_schedule(seed).asks} for seed in range(first, first + 60))
+            for first in (before, since)
         }
-        assert both == {UNIQUES_FROM: False, BOTH_FROM: True}
+        assert both == {before: False, since: True}
     assert max(map(len, asked.values())) >= 3
     assert sum(not asks for asks in asked.values()) > 60
     assert sum("self" in asks for asks in asked.values()) > 20
@@ -161,6 +166,15 @@ def test_in_a_self_join_of_three_two_or_all_streams_are_one_input() -> None:
     inputs = [case_of(asking(plain_schedule(seed), ("three", "self"))).inputs for seed in range(40)]
     assert {len(set(found.values())) for found in inputs} == {1, 2}
     assert {name for found in inputs for name, source in found.items() if name != source} == {"r", "s"}
+
+
+def test_streams_over_one_input_have_the_same_partitions() -> None:
+    cases = [case_of(asking(plain_schedule(seed), ("three", "self", "parted"))) for seed in range(40)]
+    for case in cases:
+        for name, first in case.inputs.items():
+            assert case.devices.get(name) == case.devices.get(first)
+    assert sum(any(name != case.inputs[name] for name in case.devices) for case in cases) > 20
+    assert sum(bool(case.results) for case in cases) > 30
 
 
 def test_count_windows_over_files_that_grow_go_by_batches() -> None:

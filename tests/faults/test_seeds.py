@@ -20,7 +20,8 @@ CHUNK = 100
 REST = 225
 # For each ask, how many schedules `make test-all` runs, and how many there are with the campaign's: self-joins, silence
 # and futures, bad files, other settings, upkeep, ranges of a band attribute, streams of many partitions, conditions
-# that find, tables beside streams, tuples that come twice, and partners in each of two streams.
+# that find, tables beside streams, tuples that come twice, partners in each of two streams, and self-joins over
+# partitions.
 MORE = {
     "self": (30, 125),
     "idle": (20, 80),
@@ -34,6 +35,7 @@ MORE = {
     "tables": (20, 80),
     "unique": (20, 80),
     "each": (20, 80),
+    "self parted": (20, 80),
 }
 
 
@@ -64,7 +66,7 @@ def test_further_schedules_that_ask_for_more_are_exact(ask: str) -> None:
 
 def also(seed: int, ask: str) -> Schedule:
     schedule = random_schedule(seed)
-    asks = (ask, "relaid", "cores")[: 1 + seed % 3] if ask == "ranges" else (ask,)
+    asks = (ask, "relaid", "cores")[: 1 + seed % 3] if ask == "ranges" else ask.split()
     return asking(schedule, (*schedule.asks, *asks))
 
 

@@ -171,7 +171,38 @@ def test_what_retention_took_stops_the_stream_or_is_counted(tmp_path: Path, topi
         assert (reject["file"], reject["line"]) == ("kafka:l/0", 5)
         assert reject["reason"] == "offsets 5 to 8 were gone before they were read"
         (row,) = [row for row in run.table("ledger") if (row["stream"], row["batch_id"]) == ("l", 1)]
-        assert (row["read"], row["rejected"], row["stored"]) == (4, 1, 3)
+        assert (row["read"], row["rejected"], row["stored"], row["lost_offsets"]) == (4, 1, 3, 4)
+        assert sum(row["lost_offsets"] for row in run.table("ledger")) == 4
+        assert {(row["batch_id"], row["lost_offsets"]) for row in run.table("metrics")} == {(0, 0), (1, 4)}
+
+
+@pytest.mark.parametrize("least_offsets", [1, 3, 1000])
+def test_a_stretch_of_lost_offsets_is_one_reject_however_many_looks_it_takes(
+    tmp_path: Path, topics: type[FakeTopic], monkeypatch: pytest.MonkeyPatch, least_offsets: int
+) -> None:
+    monkeypatch.setattr(topic_feed, "_LEAST_OFFSETS", least_offsets)
+    run = Topics(tmp_path, topics, query="&on_data_loss=skip")
+    run.send("r", 0, 1, 1)
+    run.send("l", 0, 1, 1)
+    run.send("l", 1, 1, 1)
+    assert run.step()
+    for second in range(1, 41):
+        run.send("l", 0, second, 1)
+        run.send("l", 1, second, 1)
+    topics.logs["l"][0].retain(30)
+    topics.logs["l"][1].retain(41)  # nothing is left
+    while run.step():
+        pass
+    found = {(row["file"], row["line"], row["reason"]) for row in run.table("rejects")}
+    lost = {"kafka:l/0": (1, 29), "kafka:l/1": (1, 40)}
+    assert found == {
+        (file, first, f"offsets {first} to {last} were gone before they were read")
+        for file, (first, last) in lost.items()
+    }
+    ledger = run.table("ledger")
+    assert sum(row["rejected"] for row in ledger) == len(run.table("rejects")) == 2
+    assert sum(row["lost_offsets"] for row in ledger if row["stream"] == "l") == 29 + 40
+    assert sum(row["read"] for row in ledger if row["stream"] == "l") == 2 + 11 + 2
 
 
 @pytest.mark.parametrize("query", ["", "&on_data_loss=skip"])
@@ -187,8 +218,11 @@ def test_what_is_gone_after_it_was_planned_is_told(tmp_path: Path, topics: type[
         with pytest.raises(KafkaDataLostError, match="2 messages of partition 0 of topic l are gone"):
             run.micro.exchanged(start, end)
         return
-    rejected = [row.rejected for row in run.micro.exchanged(start, end) if row.stream == 0]
-    assert sum(rejected) == 2
+    counts = [(row.rejected, row.lost_offsets) for row in run.micro.exchanged(start, end) if row.stream == 0]
+    assert tuple(map(sum, zip(*counts, strict=True))) == (2, 0)  # compaction leaves gaps
+    topics.logs["l"][0].retain(4)
+    counts = [(row.rejected, row.lost_offsets) for row in run.micro.exchanged(start, end) if row.stream == 0]
+    assert tuple(map(sum, zip(*counts, strict=True))) == (4, 4)
 
 
 def test_a_topic_that_was_made_again_is_refused_and_one_with_more_partitions_goes_on(

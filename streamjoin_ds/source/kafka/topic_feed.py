@@ -193,7 +193,8 @@ class TopicFeed:
         offsets, times, sizes = ([np.empty(0, np.int64)] for _ in range(3))
 
         def note_lost() -> None:
-            # One record stands for each stretch of lost offsets. It ends with the last of them.
+            # One record stands for each stretch of lost offsets, and ends with the last of them. `TopicScan.add` puts
+            # stretches of several looks together.
             offsets.append(np.array([lost.end - 1 for lost in asked.lost[told:]], np.int64))
             times.append(np.full(len(asked.lost) - told, NO_TIME, np.int64))
             sizes.append(np.zeros(len(asked.lost) - told, np.int64))
@@ -205,8 +206,10 @@ class TopicFeed:
             times.append(self._event_times(messages))
             sizes.append(np.diff(byte_ends(messages.column("value"))[1]).astype(np.int64))
         note_lost()
-        scan.add(np.concatenate(offsets), np.concatenate(times), np.concatenate(sizes))
+        goes_on = bool(asked.lost) and asked.lost[0].begin == scan.at
+        scan.add(np.concatenate(offsets), np.concatenate(times), np.concatenate(sizes), goes_on=goes_on)
         scan.at = until
+        scan.ends_lost = bool(asked.lost) and asked.lost[-1].end == until
 
     def _event_times(self, messages: pa.RecordBatch) -> np.ndarray:
         """Return the event time of each message, and the smallest int64 where it has none."""
@@ -345,7 +348,10 @@ class TopicFeed:
         return Chunk(int(offsets[0]), chunk.count, tuples, rejects, before), int(running[-1]), ahead
 
     def _lost(self, start: KafkaPosition, end: KafkaPosition, lost: Sequence[LostRange], gone: int) -> Chunk:
-        """Return the records that stand for messages that are gone: a reject for each that was planned."""
+        """Return the records that stand for messages that are gone: a reject for each that was planned.
+
+        What retention took is counted in offsets too. What compaction takes are gaps, as a transaction leaves them.
+        """
         if self._url.on_data_loss != "skip":
             msg = (
                 f"{gone} messages of partition {self._partition} of topic {self._url.topic} are gone since they were "
@@ -359,4 +365,5 @@ class TopicFeed:
         file = f"kafka:{self._url.topic}/{self._partition}"
         rejects = [Reject(file, offset, "", reason, "", offset) for offset, reason in places]
         nothing = pa.RecordBatch.from_pylist([], schema=inside_schema(self._schema, self._stream.time))
-        return Chunk(start.offset, gone, nothing, rejects, np.empty(0, np.int64))
+        offsets = sum(one.end - one.begin for one in lost[:gone])
+        return Chunk(start.offset, gone, nothing, rejects, np.empty(0, np.int64), lost_offsets=offsets)

@@ -19,6 +19,7 @@ class TopicScan:
     def __init__(self, start: KafkaPosition) -> None:
         self.start = start
         self.at = start.offset  # all before this offset has been looked at
+        self.ends_lost = False  # whether the offsets before it were gone
         self._next = np.empty(0, np.int64)  # of each record the offset after it
         self._times = np.empty(0, np.int64)
         self.running = np.empty(0, np.int64)  # the largest times that count, once `judge` was called
@@ -60,8 +61,15 @@ class TopicScan:
         offset, time = int(self._next[last]), int(self.running[last])
         return replace(self.start, seq=self.start.seq + rows, offset=offset, time=time)
 
-    def add(self, offsets: np.ndarray, times_us: np.ndarray, sizes: np.ndarray) -> None:
-        """Add records that end with these offsets, and have these event times and bytes."""
+    def add(self, offsets: np.ndarray, times_us: np.ndarray, sizes: np.ndarray, *, goes_on: bool = False) -> None:
+        """Add records that end with these offsets, and have these event times and bytes.
+
+        With `goes_on` the first one stands for lost offsets that follow what was looked at. If the last record stands
+        for lost offsets too, both are one stretch.
+        """
+        if goes_on and self.ends_lost and self.rows:
+            self._next[-1] = offsets[0] + 1
+            offsets, times_us, sizes = offsets[1:], times_us[1:], sizes[1:]
         self._sizes = np.concatenate([self._sizes, self.size_bytes + np.cumsum(sizes)])
         self._next = np.concatenate([self._next, offsets + 1])
         self._times = np.concatenate([self._times, times_us])

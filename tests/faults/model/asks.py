@@ -138,6 +138,7 @@ def asked_of(schedule: Schedule) -> Asked:
         ways = dict.fromkeys(names)
     elif not any(ways.values()):
         ways["l"] = "file"
+    ways = {name: ways[inputs[name]] for name in names}  # an input is read in one way
     keyed = random.Random(f"keys {schedule.seed}")
     keys = {name: keyed.choice(("x", "x,y", "x,y", "y", "x,y,ts", None)) for name in names}
     if "unique" not in schedule.asks:

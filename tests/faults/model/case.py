@@ -65,8 +65,8 @@ class Case:
     places : dict of str to list of (str, int)
         For each record the name of its file and its line there.
     devices : dict of str to tuple of Device
-        The partitions of each stream that has any. The order of its records is known with the batches alone
-        (`arrived`).
+        The partitions of each stream that has any; streams over one input have the same. The order of a stream's
+        records is known with the batches alone (`arrived`).
     of, seqs : dict of str to list
         Of such a stream: for each record its partition, and the number that it has in the tables.
     """
@@ -104,7 +104,7 @@ class Case:
             number = self.names.index(self.inputs[name])
             facts = {"stream": number, "rows": len(self.rows[name]), "key": _keep(self.rows[name])}
             path = folder / (f"input-{self.inputs[name]}" if self.files else f"{self.inputs[name]}.csv")
-            path = folder / f"devices-{name}" if name in self.devices else path
+            path = folder / f"devices-{self.inputs[name]}" if name in self.devices else path
             where = str(path) if source == "csv" else Generator("listed", facts)
             columns = schema if source == "csv" else None
             clocks = {"idle_timeout": stream.idle_timeout, "max_ahead": stream.max_ahead if source == "csv" else None}
@@ -338,7 +338,7 @@ def case_of(schedule: Schedule) -> Case:
         for name, source in asked.inputs.items()
     }
     devices = {
-        stream.name: devices_of(stream.name, rows[stream.name], stream.partition_by, schedule.seed)
+        stream.name: devices_of(asked.inputs[stream.name], rows[stream.name], stream.partition_by, schedule.seed)
         for stream in join.streams
         if stream.partition_by
     }

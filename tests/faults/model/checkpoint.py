@@ -15,7 +15,11 @@ from streamjoin_ds.plan import CellLayout
 from streamjoin_ds.source.offset import decode_layout
 from streamjoin_ds.spec import BoundJoin
 
-__all__ = ["Checkpoint", "ConcurrentWriteError", "StateDiffersError", "StateMissingError"]
+__all__ = ["Checkpoint", "ConcurrentWriteError", "NoRoomError", "StateDiffersError", "StateMissingError"]
+
+
+class NoRoomError(Exception):
+    """Spark found no room for a file of its own."""
 
 
 class ConcurrentWriteError(Exception):

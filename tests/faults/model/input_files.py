@@ -25,7 +25,8 @@ class GrowingFiles:
         self._folder = folder
         inputs = [name for name in dict.fromkeys(case.inputs.values()) if name not in case.devices]
         self._files = {name: case.text(name) for name in inputs} if is_read else {}
-        self._devices = DeviceFiles(case.devices, folder)
+        devices = {name: listed for name, listed in case.devices.items() if case.inputs[name] == name}
+        self._devices = DeviceFiles(devices, folder)
         self._written = dict.fromkeys(self._files, 0)
         for name in self._files:
             (folder / f"{name}.csv").touch()

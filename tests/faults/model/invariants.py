@@ -31,7 +31,7 @@ def violations(world: World) -> list[str]:
     if any("did not finish" in text for text in found):
         return found
     tables = _Tables(world)
-    for check in (_ledger, _pairs, _late, _punctuations, _manifests):
+    for check in (_ledger, _numbers, _pairs, _late, _punctuations, _manifests):
         found += [f"{check.__name__.strip('_')}: {text}" for text in check(world, tables)]
     return found
 
@@ -190,6 +190,18 @@ def _ledger(world: World, tables: _Tables) -> list[str]:
             texts.append(f"{row} is not {right}")
     if any(read[name] != len(tables.case.rows[name]) for name in names):
         texts.append(f"read {read}")
+    return texts
+
+
+def _numbers(world: World, tables: _Tables) -> list[str]:
+    """Streams over one input number its partitions alike. The oracle takes the numbers as the offsets tell them."""
+    texts = []
+    for batch, offset in sorted(world.planned.items()):
+        told = {name: offset["streams"][name].get("partitions", {}) for name in world.case.names}
+        numbers = {name: {one: at["number"] for one, at in partitions.items()} for name, partitions in told.items()}
+        for name, first in world.case.inputs.items():
+            if numbers[name] != numbers[first]:
+                texts.append(f"batch {batch} has {numbers[name]} in {name}, and {numbers[first]} in {first}")
     return texts
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from streamjoin_ds.cell.cell_windows import CellWindows
 from streamjoin_ds.engine.storage import run_store
 from streamjoin_ds.engine.tuning import TailTuning, Tuning
 from streamjoin_ds.source import repeats
+from streamjoin_ds.source.files.file_partitions import FilePartitions
 from streamjoin_ds.stream import commit as commit_room
 from tests.faults.model import disk
 from tests.faults.model.delta_log import pointed
@@ -67,4 +68,16 @@ def installed(world: World) -> Iterator[None]:
         tail = TailTuning(most_arrived_rows=world.schedule.tailed)
         patch.setattr(CellWindows, "tuning", Tuning(tail=tail))
         patch.setattr("streamjoin_ds.source.files.csv_lines.arrow_csv", remembering_csv())
+        if {"self", "parted"} <= {*world.schedule.asks}:
+            patch.setattr(FilePartitions, "names", _growing(world, FilePartitions.names))
         yield
+
+
+def _growing(world: World, names: Callable[..., Sequence[str]]) -> Callable[..., Sequence[str]]:
+    """Return a listing of partitions before which more may come: several streams look at one folder in one plan."""
+
+    def listed(inputs: FilePartitions, *, fresh: bool = False) -> Sequence[str]:
+        world.input.feed(world)
+        return names(inputs, fresh=fresh)
+
+    return listed

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 
 __all__ = [
+    "ALIKE_FROM",
     "ASKS",
     "BOTH_FROM",
     "CHANGES_FROM",
@@ -196,7 +197,7 @@ class Schedule:
 
 _OTHERS = ("three", "where", "residual")
 # What is refused for streams of many partitions.
-_NOT_PARTED = ("count", "self", "quarantine")
+_NOT_PARTED = ("count", "quarantine")
 # What is refused for streams with a key of unique rows.
 _NOT_UNIQUE = ("count", "future", "quarantine")
 # What a join that decides tuples at their horizon cannot have: other windows, more streams, another layout.
@@ -233,6 +234,8 @@ BOTH_FROM = 1_650_000
 """Seeds before this one are what they were before streams of partitions had such keys, or records from the future."""
 EACH_FROM = 1_700_000
 """Seeds before this one are what they were before semi and anti joins had three streams."""
+ALIKE_FROM = 1_703_000
+"""Seeds before this one are what they were before streams of partitions had self-joins."""
 DEALT_FROM = 1_706_000
 """Seeds before this one are what they were before tuples that wait could go to another number of cells."""
 
@@ -252,8 +255,9 @@ def random_schedule(seed: int) -> Schedule:
     From `REDUCES_FROM` on half have aggregates over a tuple's partners, and nothing of these.
     From `UNIQUES_FROM` on half have streams whose tuples come twice. From `BOTH_FROM` on that goes with partitions, and
     so do records from the future.
-    From `EACH_FROM` on a third have semi and anti joins of three streams. From `DEALT_FROM` on restarts of joins whose
-    tuples wait for their horizon have more and fewer cells too.
+    From `EACH_FROM` on a third have semi and anti joins of three streams. From `ALIKE_FROM` on more than a third are
+    self-joins over partitions. From `DEALT_FROM` on restarts of joins whose tuples wait for their horizon have more and
+    fewer cells too.
     """
     dice = random.Random(f"schedule {seed}")
     asks = () if dice.random() < 0.4 else _random_asks(dice)
@@ -289,6 +293,10 @@ def random_schedule(seed: int) -> Schedule:
         asks = tuple(name for name in asks if name != "future" or "parted" not in asks)
     if seed >= EACH_FROM and dice.random() < 0.3:
         asks = (*asks, "each")
+    if seed >= ALIKE_FROM and dice.random() < 0.3:
+        asks = (*asks, "self", "parted")
+    if seed < ALIKE_FROM and "parted" in asks:
+        asks = tuple(name for name in asks if name != "self")
     if seed < DEALT_FROM and {"how", "nearest", "reduce", "each"} & {*asks}:
         asks = tuple(name for name in asks if name != "cores")
     return asking(plain_schedule(seed), asks) if asks else plain_schedule(seed)

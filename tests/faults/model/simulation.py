@@ -33,4 +33,5 @@ def simulated(schedule: Schedule, delta: str = "log") -> Iterator[World]:
         yield world
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-        shutil.rmtree(folder.with_name(f"{folder.name}.attic"), ignore_errors=True)
+        for beside in ("attic", "beside"):
+            shutil.rmtree(folder.with_name(f"{folder.name}.{beside}"), ignore_errors=True)

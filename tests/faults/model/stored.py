@@ -13,7 +13,7 @@ from pathlib import Path
 import xxhash
 
 from tests.faults.model import disk
-from tests.faults.model.checkpoint import Checkpoint
+from tests.faults.model.checkpoint import Checkpoint, NoRoomError
 
 __all__ = ["StoredCheckpoint", "lz4_file", "lz4_text", "sums_of", "sums_path"]
 
@@ -107,7 +107,10 @@ def sums_of(data: bytes) -> bytes:
 
 def _write(path: Path, data: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    disk.at("spark write", writes=True)
+    try:
+        disk.at("spark write", writes=True)
+    except OSError as error:
+        raise NoRoomError(path.name) from error
     aside, number = path.with_name(f".{path.name}.tmp"), 0
     # A file that is there is of an attempt that has stopped or died, so each attempt writes under a name of its own.
     while aside.exists() or sums_path(aside).exists():

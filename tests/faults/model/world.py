@@ -21,7 +21,7 @@ from streamjoin_ds.sink.tables import TableSet
 from tests.faults.model import disk
 from tests.faults.model.beside import TableFile
 from tests.faults.model.case import allow_listed, case_of
-from tests.faults.model.checkpoint import Checkpoint, ConcurrentWriteError
+from tests.faults.model.checkpoint import Checkpoint, ConcurrentWriteError, NoRoomError
 from tests.faults.model.driver import QUERY_ID, Driver, StateMissingError, TaskFailedError
 from tests.faults.model.input_files import Folders, GrowingFiles
 from tests.faults.model.patches import installed
@@ -176,6 +176,7 @@ class World:
             return error
         rivals = process.stopped or process.root.stopped
         fitting = isinstance(error, StreamJoinError) and (rivals or full is not None)
+        fitting = fitting or (isinstance(error, NoRoomError) and full is not None)
         if not fitting and not (rivals and isinstance(error, (ConcurrentWriteError, StateMissingError))):
             self.violations.append(f"{process.name} failed: {type(error).__name__}: {error}")
         return error

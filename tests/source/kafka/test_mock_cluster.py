@@ -8,15 +8,26 @@ from itertools import pairwise
 import pyarrow as pa
 import pytest
 
+from streamjoin_ds.errors import KafkaDataLostError
+from streamjoin_ds.source.kafka.broker import Broker, TopicFacts
+from streamjoin_ds.source.kafka.kafka_position import KafkaPosition
+from streamjoin_ds.source.kafka.range_read import LostRange
+from streamjoin_ds.source.kafka.stream_topic import stream_url
+from streamjoin_ds.source.kafka.topic import KafkaTopic
+from streamjoin_ds.source.kafka.topic_feed import TopicFeed, TopicPlan
+from streamjoin_ds.spec import Stream
 from tests.source.kafka.sources import SOURCES, MakeSource, table_of, topic_of
 from tests.support.kafka import mock_cluster, produce
 
 pytest.importorskip("confluent_kafka")
 
+# The event time is the message's own, so any value is a record.
+COLUMNS = pa.schema([("kafka_timestamp", pa.timestamp("us", tz="UTC")), ("x", pa.binary())])
+
 
 @pytest.fixture(scope="module")
 def servers() -> Iterator[str]:
-    with mock_cluster("plain", "mixed", "empty", "large") as servers:
+    with mock_cluster("plain", "mixed", "empty", "large", "lost") as servers:
         produce(servers, "plain", [b"%d" % number for number in range(20_000)])
         yield servers
 
@@ -77,6 +88,35 @@ def test_large_and_small_messages_stand_side_by_side(servers: str, source: MakeS
     produce(servers, "large", list(sent))
     with topic_of(servers, "large", source) as topic:
         assert table_of(topic, 0, begin, begin + len(sent)).column("value").to_pylist() == sent
+
+
+def test_what_retention_took_is_an_error_or_is_counted(
+    servers: str, source: MakeSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = topic_of(servers, "lost").end_offsets([0])[0]
+    for number in range(9):  # the mock cluster keeps 5 MiB of a partition
+        produce(servers, "lost", [b"%d" % number * 900_000])
+    begin, end = before + 1, before + 9
+    with topic_of(servers, "lost", source) as topic:
+        first = topic.first_offsets([0])[0]
+        assert begin + 1 < first < end
+        with pytest.raises(KafkaDataLostError, match=f"offsets {begin} to {first - 1}"):
+            table_of(topic, 0, begin, end)
+    with topic_of(servers, "lost", source, on_data_loss="skip") as topic:
+        asked = topic.read(0, begin, end)
+        assert [offset for batch in asked for offset in batch.column("offset").to_pylist()] == list(range(first, end))
+        assert asked.lost == [LostRange(0, begin, first)]
+    facts = TopicFacts("", (0,))
+    monkeypatch.setattr(Broker, "topic", lambda broker, name: facts)  # the mock cluster knows no ids
+    url = f"kafka://{servers}/lost?format=raw&on_data_loss=skip"
+    stream = Stream("l", url, time="kafka_timestamp", schema=COLUMNS)
+    feed = TopicFeed(stream, COLUMNS, 0, TopicPlan(KafkaTopic(stream_url(stream), source), facts, {0: end}))
+    start = KafkaPosition(0, begin)
+    position = feed.advance(start, feed.frontier(start, 100).rows)
+    chunks = list(feed.read(start, position))
+    assert (position.seq, position.offset) == (1 + end - first, end)
+    assert sum(chunk.lost_offsets for chunk in chunks) == first - begin
+    assert [reject.line for chunk in chunks for reject in chunk.rejects] == [begin]
 
 
 def test_an_empty_partition_gives_an_empty_range(servers: str, source: MakeSource) -> None:
