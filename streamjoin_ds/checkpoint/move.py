@@ -49,7 +49,8 @@ _log = logging.getLogger(__name__)
 def is_movable(checkpoint: Place, identity: CheckpointIdentity) -> bool:
     """Whether the state of a query can be moved: Spark's own provider keeps it, compressed with LZ4.
 
-    That of three streams or more cannot be moved where one of them has many partitions (see `LayoutRule`).
+    That of three streams or more cannot be moved where one of them has many partitions (see `LayoutRule`), unless
+    tuples are decided at their horizon: such a join has one epoch.
     """
     bound, streams = identity.bound, identity.bound.join.streams
     if len(streams) > 2 and not bound.decided and any(stream.partition_kind is not None for stream in streams):
