@@ -27,6 +27,7 @@ from streamjoin_ds.cell.aside_rows import AsideRows
 from streamjoin_ds.cell.cell_state import CellState
 from streamjoin_ds.cell.cell_tables import give_tables, given_versions, table_blocks
 from streamjoin_ds.cell.cell_windows import CellWindows, opened_state
+from streamjoin_ds.cell.partial_answers import PartialAnswers
 from streamjoin_ds.engine.intake.lateness import StreamClock, low_watermark
 from streamjoin_ds.engine.window_join import WindowJoin
 from streamjoin_ds.errors import StateCorruptError
@@ -150,6 +151,7 @@ class Cell:
         # of that batch, which is not late and so not older than this watermark.
         watermark = low_watermark(self.clocks, self.state.watermark_us)
         matches = 0
+        answers = PartialAnswers(self.plan, self.epochs.current.layout, self.number, self.label)
         schema = self.bound.result_schema
         matches_writer = TableWriter(
             self.tables.matches,
@@ -166,6 +168,7 @@ class Cell:
                     _log.warning(
                         "cell %s has found %d matches in %.0f %% of its batch", self.label, matches, 100 * share
                     )
+                chunk = answers.taken_from(chunk)
                 matches += chunk.num_rows
                 ids = pa.array(np.full(chunk.num_rows, self.task.batch_id, np.int64))
                 writer.write(pa.Table.from_arrays([*chunk.columns, ids], schema=schema))
@@ -173,10 +176,15 @@ class Cell:
         self._count_nulls(before)
         largest_us = [clock.largest for clock in self.clocks]
         facts = self._facts(matches, before, watermark)
-        blob = self.windows.saved(self.task.batch_id, largest_us, watermark, next_seqs)
+        facts["answers"] = answers.reported()
+        blob = self.windows.saved(self.task.batch_id, largest_us, watermark, next_seqs, answers.blocks)
         over = [epoch.number for epoch in self.epochs.older if epoch.number not in self.windows.epochs]
         duration_ms = (time.monotonic_ns() - began_ns) // 1_000_000
-        facts |= {"state_bytes": len(blob), "blocks": self.windows.new_blocks, "duration_ms": duration_ms}
+        facts |= {
+            "state_bytes": len(blob),
+            "blocks": [*self.windows.new_blocks, *answers.blocks],
+            "duration_ms": duration_ms,
+        }
         facts |= {"threads": staff.threads, "epoch": self.epochs.current.number, "epochs_over": over}
         facts |= {"shipped_rows": self.shipped_rows, "layout": str(self.epochs.current.layout)}
         facts |= self.backlog

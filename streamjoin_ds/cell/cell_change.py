@@ -1,7 +1,7 @@
 """The states of a query whose number of cells changes.
 
-Old cells keep theirs, and new ones get the clocks of the others. Where tuples are decided at their horizon, they are
-dealt to the new cells at once (`streamjoin_ds.engine.storage.dealt_anew`).
+Old cells keep theirs, and new ones get the clocks of the others. Where tuples are decided at their horizon, all are
+dealt to the cells of the new layout at once (`streamjoin_ds.engine.storage.dealt_anew`).
 """
 
 from __future__ import annotations
@@ -10,9 +10,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from streamjoin_ds.cell.cell_state import CellState
+from streamjoin_ds.cell.cell_windows import stream_of_block
 from streamjoin_ds.engine.storage.dealt_anew import dealt_anew
 from streamjoin_ds.engine.storage.snapshot import described
 from streamjoin_ds.errors import StateCorruptError
+from streamjoin_ds.plan import Layout
 from streamjoin_ds.spec import BoundJoin
 
 __all__ = ["dealt_states", "states_of_cells"]
@@ -48,15 +50,20 @@ def states_of_cells(states: Mapping[int, bytes], heard: int, wanted: int) -> dic
 
 
 def dealt_states(
-    bound: BoundJoin, states: Mapping[int, bytes], heard: int, wanted: int, batch: int
+    bound: BoundJoin, states: Mapping[int, bytes], old: Layout, new: Layout, batch: int
 ) -> dict[int, bytes]:
-    """Return a state for each of the `wanted` cells of a join that decides one stream's tuples at their horizon.
+    """Return a state for each cell of another layout, of a join that decides tuples at their horizon.
+
+    Of each stream old group *g* goes to new group *g* mod the number of new ones. All copies of a group are the same,
+    so one cell gives it.
 
     Parameters
     ----------
     bound : BoundJoin
-    states, heard, wanted
-        As for `states_of_cells`; every cell has windows, of the checkpoint's only epoch.
+    states : mapping of int to bytes
+        State rows by cell; every cell has windows, of the checkpoint's only epoch.
+    old, new : Layout
+        The layout of the states, and the one that they get.
     batch : int
         The next batch. Blocks that no new cell names are removed some batches after it.
 
@@ -65,22 +72,38 @@ def dealt_states(
     StateCorruptError, StateVersionError
         A state cannot be read, or is missing; or the cells' states are not of one batch.
     """
-    _check_whole(states, heard)
-    old = [CellState.decode(states[cell]) for cell in range(heard)]
-    clocks = [(state.fingerprint, state.largest_us, state.watermark_us, state.epochs) for state in old]
-    if any(found != clocks[0] for found in clocks) or old[0].epochs is not None:
+    _check_whole(states, old.cells)
+    opened = [CellState.decode(states[cell]) for cell in range(old.cells)]
+    clocks = [(state.fingerprint, state.largest_us, state.watermark_us, state.epochs) for state in opened]
+    if any(found != clocks[0] for found in clocks) or opened[0].epochs is not None:
         msg = "the states of the cells are not of one batch"
         raise StateCorruptError(msg, name="state", hint=_HINT)
-    blobs = dealt_anew(bound, [state.windows for state in old], wanted)
+    givers = [
+        [
+            [old.home_cell(stream, group) for group in range(new.group_in_cell(cell, stream), of_old, of_new)]
+            for stream, (of_old, of_new) in enumerate(zip(old.counts, new.counts, strict=True))
+        ]
+        for cell in range(new.cells)
+    ]
+    blobs = dealt_anew(bound, [state.windows for state in opened], givers)
     named = set().union(*map(_blocks, blobs))
-    # What an old cell has left stays with the cell that gets its tuples: only that one could name it again.
-    retired: list[set[tuple[int, str]]] = [set() for _ in range(wanted)]
-    for cell, state in enumerate(old):
-        retired[cell % wanted] |= {*state.retired, *((batch, name) for name in _blocks(state.windows) - named)}
+    retired: list[set[tuple[int, str]]] = [set() for _ in range(new.cells)]
+    for cell, state in enumerate(opened):
+        for entry in {*state.retired, *((batch, name) for name in _blocks(state.windows))}:
+            for heir in () if entry[1] in named else _heirs(entry[1], cell, old, new):
+                retired[heir].add(entry)
     return {
-        cell: replace(old[0], windows=blob, retired=sorted(of_cell)).encode()
+        cell: replace(opened[0], windows=blob, retired=sorted(of_cell)).encode()
         for cell, (blob, of_cell) in enumerate(zip(blobs, retired, strict=True))
     }
+
+
+def _heirs(block: str, cell: int, old: Layout, new: Layout) -> tuple[int, ...]:
+    """Return the new cells that keep in mind a block which has left an old cell: those that could name it again."""
+    stream = stream_of_block(block)
+    if stream is None:
+        return (cell % new.cells,)
+    return new.cells_of(stream, old.group_in_cell(cell, stream) % new.counts[stream])
 
 
 def _check_whole(states: Mapping[int, bytes], heard: int) -> None:

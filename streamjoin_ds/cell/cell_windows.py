@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import re
 from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
@@ -27,7 +28,7 @@ from streamjoin_ds.engine.threads.cores import usable_core_count
 from streamjoin_ds.engine.tuning import DEFAULT, Tuning
 from streamjoin_ds.engine.window_join import WindowJoin
 from streamjoin_ds.errors import FingerprintMismatchError
-from streamjoin_ds.plan import Epoch, Epochs, Execution, Plan
+from streamjoin_ds.plan import Epoch, Epochs, Execution, Plan, copied_streams
 from streamjoin_ds.spec import BoundJoin
 
 __all__ = [
@@ -37,6 +38,7 @@ __all__ = [
     "blocks_prefix",
     "check_execution",
     "opened_state",
+    "stream_of_block",
 ]
 
 _log = logging.getLogger(__name__)
@@ -53,6 +55,12 @@ def blocks_folder(checkpoint: object) -> str:
 def blocks_prefix(query_id: str) -> str:
     """Return the beginning of the names of a DataFrame query's blocks: queries may share a folder, but no blocks."""
     return f"{query_id[:8]}/" if query_id else ""
+
+
+def stream_of_block(name: str) -> int | None:
+    """Return the stream whose tuples a block of windows has; None for a block of another kind."""
+    found = re.match(r"(?:.*/)?(\d{2})-", name)
+    return None if found is None else int(found[1])
 
 
 def check_execution(bound: BoundJoin, execution: Execution) -> None:
@@ -216,15 +224,19 @@ class CellWindows:
             self._live.append(self._empty(epoch))
 
     def _empty(self, epoch: Epoch) -> EpochWindows:
-        engine = WindowJoin(self._plan.bound, tuning=self.tuning, costs=costs_of(self._plan), **self._options)
-        return EpochWindows(self._plan.bound, epoch, engine, self._store_of(epoch))
+        bound, copied = self._plan.bound, copied_streams(self._plan.bound, epoch.layout)
+        costs = costs_of(self._plan)
+        engine = WindowJoin(bound, tuning=self.tuning, costs=costs, copied=copied, **self._options)
+        return EpochWindows(bound, epoch, engine, self._store_of(epoch))
 
     def _kept(self, epochs: Sequence[KeptEpoch], blobs: Sequence[bytes]) -> Iterator[EpochWindows]:
         bound = self._plan.bound
         for kept, blob in zip(epochs, blobs, strict=True):
-            store = self._store_of(kept.epoch)
+            store, copied = self._store_of(kept.epoch), copied_streams(bound, kept.epoch.layout)
             costs = costs_of(self._plan)
-            engine = WindowJoin.restored(bound, blob, store, tuning=self.tuning, costs=costs, **self._options)
+            engine = WindowJoin.restored(
+                bound, blob, store, tuning=self.tuning, costs=costs, copied=copied, **self._options
+            )
             yield EpochWindows(bound, kept.epoch, engine, store, kept.end_seqs, kept.last_positions)
 
     def _store_of(self, epoch: Epoch) -> RunStore | None:
@@ -243,8 +255,11 @@ class CellWindows:
         largest_us: list[int | None],
         watermark_us: int | None,
         next_seqs: Sequence[int | None] = (),
+        answers: Sequence[str] = (),
     ) -> bytes:
         """Return the state row after the batch. Write the blocks that are new, and remove those that are due.
+
+        `answers` are blocks for the batch's commit: the next batch removes them, since it begins after the commit.
 
         A block that leaves the manifest with batch *b* is named by older manifests. Spark may come back to these until
         ``retain_batches`` more batches have begun. So the state row keeps the block's name until then, and the first
@@ -264,6 +279,7 @@ class CellWindows:
         left = sorted(self._blocks_before - blocks)
         waiting = (entry for entry in self.state.retired if entry[1] not in blocks)
         retired = [*waiting, *((batch_id, name) for name in left)]
+        retired += ((batch_id - self._plan.retain_batches, name) for name in answers)
         due = {name for since, name in retired if since < batch_id - self._plan.retain_batches}
         if due and self._plan.state_root:
             BlockStore(self._plan.state_root, durable=self._plan.durable).remove(due)

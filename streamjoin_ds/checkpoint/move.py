@@ -12,8 +12,8 @@
 Spark fixes a query's number of state partitions with its first batch. So its files are written anew, in a folder of
 their own: each cell's state under the label that it has among the new partitions, and the newest entries of its logs.
 Numbers of batches go on, and the query keeps its id. No window changes. A cell that is new gets the clocks of the
-others and no windows. Where tuples are decided at their horizon they are dealt to the new cells, and the layout of the
-new number of cells is from then on the checkpoint's first.
+others and no windows. Where tuples are decided at their horizon they are dealt to the cells of another layout, which is
+from then on the checkpoint's first.
 
 Until ``join.json`` is replaced the query has not moved: nothing uses the new files, and the next move removes them. A
 driver that slept all the while writes states and commits into the old folder, where nobody reads them.
@@ -34,7 +34,7 @@ from streamjoin_ds.checkpoint.recovery import RECOVERY_FOLDER, put
 from streamjoin_ds.checkpoint.spark_files import SparkFiles, source_offset
 from streamjoin_ds.checkpoint.state_files import blob_of, file_of, key_of, label_of, row_of
 from streamjoin_ds.errors import CheckpointInUseError
-from streamjoin_ds.plan import Epochs, cell_labels, cell_of_label, deciding_layout, spark_partition
+from streamjoin_ds.plan import CellLayout, Epochs, Layout, cell_labels, cell_of_label, spark_partition
 from streamjoin_ds.sink.durability import force
 from streamjoin_ds.source.offset import decode_layout, decode_offset
 
@@ -63,8 +63,12 @@ def is_movable(checkpoint: Place, identity: CheckpointIdentity) -> bool:
     return own and codec in ("", "lz4")
 
 
-def moved(checkpoint: Path, identity: CheckpointIdentity, cells: int) -> CheckpointIdentity:
+def moved(
+    checkpoint: Path, identity: CheckpointIdentity, cells: int, layout: CellLayout | None = None
+) -> CheckpointIdentity:
     """Give a checkpoint another number of cells for new tuples, and as many state partitions. Return its new identity.
+
+    Where tuples are decided at their horizon it has this layout from then on.
 
     Parameters
     ----------
@@ -74,6 +78,8 @@ def moved(checkpoint: Path, identity: CheckpointIdentity, cells: int) -> Checkpo
         The checkpoint's identity.
     cells : int
         The new number of cells, at least 1.
+    layout : CellLayout, optional
+        Where tuples are decided at their horizon, their layout on so many cells. Of other joins none is asked.
 
     Raises
     ------
@@ -83,14 +89,14 @@ def moved(checkpoint: Path, identity: CheckpointIdentity, cells: int) -> Checkpo
         A driver that was believed dead has planned a batch meanwhile. Nothing was changed.
     """
     spark = SparkFiles.of(Path(str(identity.spark_folder(checkpoint))), identity.partitions)
-    layout = deciding_layout(identity.bound, cells) if identity.bound.decided else identity.layout
-    new = replace(identity, layout=layout, partitions=cells, generation=identity.generation + 1)
+    first = layout if layout is not None and identity.bound.decided else identity.layout
+    new = replace(identity, layout=first, partitions=cells, generation=identity.generation + 1)
     folder = Path(str(new.spark_folder(checkpoint)))
     shutil.rmtree(folder, ignore_errors=True)
     last = max(spark.offsets, default=-1)
     batch = last + 1 if last in spark.commits else max(last, 0)
     if batch:  # batch 0 begins without a state
-        _write_state(spark, batch, folder / "state", _dealt(spark, identity, batch, last, cells), cells)
+        _write_state(spark, batch, folder / "state", _dealt(spark, identity, new, batch, last), cells)
     # A batch that is planned and not done has to have the partitions of the one before, with which Spark compares it.
     for number in (number for number in spark.offsets if number >= last - 1):
         _write(folder / "offsets" / str(number), _with_partitions(spark.offsets[number], cells).encode())
@@ -128,14 +134,17 @@ def _fence(entry: Path) -> None:
 
 
 def _dealt(
-    spark: SparkFiles, identity: CheckpointIdentity, batch: int, last: int, cells: int
+    spark: SparkFiles, identity: CheckpointIdentity, new: CheckpointIdentity, batch: int, last: int
 ) -> dict[int, dict[bytes, bytes]]:
     """Return for each new partition the keys and values of its cells, as they are when `batch` begins."""
+    cells = new.partitions
     rows = spark.state(batch)
     states = {cell_of_label(label_of(key), identity.partitions): blob_of(row) for key, row in rows.items()}
     heard = max(_epochs(spark, identity, batch - 1).cells, identity.partitions)
     if identity.bound.decided:
-        states = dealt_states(identity.bound, states, heard, cells, batch)
+        assert isinstance(identity.layout, Layout), "joins that decide tuples have grids"
+        assert isinstance(new.layout, Layout), "joins that decide tuples have grids"
+        states = dealt_states(identity.bound, states, identity.layout, new.layout, batch)
     else:
         states = states_of_cells(states, heard, max(_epochs(spark, identity, last).cells, cells))
     labels = cell_labels(len(states), cells)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TypedDict
 
 from streamjoin_ds.engine.arrays.kernels import CHUNK_ROWS
@@ -26,6 +26,7 @@ class JoinOptions(TypedDict, total=False):
     merge_runs: int | None
     block_bytes: int | None
     bucket_rows: int | None
+    copied: Collection[int]
 
 
 def check_ranges(threads: int, chunk_rows: int, bucket_rows: int | None) -> None:

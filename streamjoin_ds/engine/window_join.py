@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 import operator
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -93,6 +93,8 @@ class WindowJoin:
         What operations cost, by which the sizes of runs in memory are chosen. "measured": they are measured in this
         process, once a stream has filled some tails with small pushes. A `Sizing` says the sizes itself. None: they are
         those of `tuning`. It is not an option for users.
+    copied : collection of int
+        The streams whose tuples other cells have too. What waits of them for its horizon is the same in each of these.
 
     Attributes
     ----------
@@ -125,6 +127,7 @@ class WindowJoin:
         bucket_rows: int | None = None,
         tuning: Tuning = DEFAULT,
         costs: Costs = None,
+        copied: Collection[int] = (),
     ) -> None:
         check_ranges(threads, chunk_rows, bucket_rows)
         self.bound = bound
@@ -153,7 +156,7 @@ class WindowJoin:
         self.progress = Progress()  # of the push that is being read, or of the last one
         self._order = JoinOrder(bound, order, tuning.order)
         self._joining = JoinPipeline(bound, self.kernels, self._scheduler, chunk_rows, tuning)
-        self._horizons = Horizons(bound, self.forms, self._joining, self._order, tuning)
+        self._horizons = Horizons(bound, self.forms, self._joining, self._order, tuning, copied)
         empty = JoinState([Window(form) for form in self.forms], 0, 0, [0] * count, [0] * count)
         empty.waiting = self._horizons.none_waiting()
         goes_on = bucket_rows is not None

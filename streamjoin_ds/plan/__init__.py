@@ -18,7 +18,14 @@ from streamjoin_ds.plan.asked_layout import AskedLayout
 from streamjoin_ds.plan.block_sizing import USUAL_SIZING, BlockSizing
 from streamjoin_ds.plan.cell_layout import CellLayout, Received
 from streamjoin_ds.plan.cell_work import DEFAULT_WORK, CellWork
-from streamjoin_ds.plan.deciding_layout import check_deciding, deciding_cells, deciding_layout
+from streamjoin_ds.plan.deciding_layout import (
+    check_deciding,
+    copied_streams,
+    deciding_cells,
+    deciding_layouts,
+    puts_together,
+    whole_layout,
+)
 from streamjoin_ds.plan.epochs import Epoch, Epochs, EpochsOver
 from streamjoin_ds.plan.execution import DEFAULT_EXECUTION, KERNELS, Execution
 from streamjoin_ds.plan.key_decision import best_ranges, layout_by_keys, layout_load
@@ -77,14 +84,17 @@ __all__ = [
     "choose_kind",
     "choose_layout",
     "choose_ranges",
+    "copied_streams",
     "deciding_cells",
-    "deciding_layout",
+    "deciding_layouts",
     "is_of_ranges",
     "layout_by_keys",
     "layout_cost",
     "layout_from_facts",
     "layout_load",
+    "puts_together",
     "sample_rows",
     "spark_hash",
     "spark_partition",
+    "whole_layout",
 ]

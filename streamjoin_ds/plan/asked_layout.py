@@ -47,8 +47,14 @@ class AskedLayout:
         """Whether a join on so many cells may have ranges."""
         return self.kind == "ranges" or (self.kind == "auto" and cells >= CHOICE_CELLS)
 
-    def check(self, bound: BoundJoin) -> None:
+    def check(self, bound: BoundJoin, *, whole: bool = False) -> None:
         """Refuse ranges where the join has no attribute for them, and a layout that `how` cannot have.
+
+        Parameters
+        ----------
+        bound : BoundJoin
+        whole : bool
+            Whether nobody puts the answers of several cells together (`check_deciding`).
 
         Raises
         ------
@@ -58,7 +64,7 @@ class AskedLayout:
             msg = f"{bound.join.asked} has no layouts of ranges: a tuple's partners may lie in several of them"
             raise LayoutError(msg, name="layout", hint="use auto, grid, or group counts")
         if self.grid is not None:
-            check_deciding(bound, self.grid)
+            check_deciding(bound, self.grid, whole=whole)
         if self.kind == "ranges" and not band_attributes(bound):
             msg = "no column of every stream is tied to the others by bands or equalities of numbers or times"
             hint = "use auto or grid: a grid works with any condition"

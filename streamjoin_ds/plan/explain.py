@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import pyarrow as pa
 
 from streamjoin_ds.plan.cell_layout import CellLayout
+from streamjoin_ds.plan.deciding_layout import copied_streams, deciding_layouts, puts_together
 from streamjoin_ds.plan.execution import Execution
 from streamjoin_ds.plan.key_decision import best_ranges
 from streamjoin_ds.plan.layout import Layout
@@ -240,7 +241,7 @@ def _grid(plan: Plan, load: Load, origins: Sequence[str]) -> Iterator[str]:
     yield from _dealing(layout, names)
     if plan.bound.decided:
         decided = " and ".join(names[stream] for stream in plan.bound.decided)
-        yield f"  decided     tuples of {decided}, each in one cell, which has all that it can meet"
+        yield f"  decided     tuples of {decided}{_deciding(plan.bound, layout)}"
     if layout.cells > 1 and not plan.foreign:
         yield f"  changes     {'none' if plan.layout_schedule or len(names) == 1 else _CHANGES[plan.layout_kind]}"
     if origins:
@@ -255,14 +256,32 @@ def _grid(plan: Plan, load: Load, origins: Sequence[str]) -> Iterator[str]:
     if not total or not isinstance(layout, Layout):
         return
     yield f"  cost        {layout_cost(layout, load).shipped_rows_per_s / total:.2f} stored rows for each row read"
-    if plan.bound.decided:  # there is no choice
+    if plan.bound.decided and not puts_together(plan.bound):  # there is no choice
         return
-    near = f"{SHIPPING_SLACK:.0%} of the fewest stored rows"
-    yield f"  choices     first those within {near}, by the rows that a tuple meets"
-    for cost in best_layouts(layout.cells, load):
+    near, costs = f"{SHIPPING_SLACK:.0%} of the fewest stored rows", best_layouts(layout.cells, load)
+    if len(plan.bound.decided) == 1:
+        costs = deciding_layouts(plan.bound, layout.cells, load)
+        yield "  choices     by stored rows, where a decided one counts twice; if near, the one without such answers"
+    else:
+        yield f"  choices     first those within {near}, by the rows that a tuple meets"
+    for cost in costs:
         stored = f"{cost.shipped_rows_per_s / total:.2f} stored rows for each row read"
         met = f"; a cell holds {cost.cell_rows:,.0f} rows, a tuple meets {cost.probed_rows:,.0f}" if origins else ""
         yield f"              {cost.layout}: {stored}{met}"
+
+
+def _deciding(bound: BoundJoin, layout: CellLayout) -> str:
+    """Return where tuples are decided: each in one cell, or in several, whose answers are put together."""
+    copied = [
+        f"{layout.copies(stream)} cells tell of each tuple of {bound.names[stream]}"
+        for stream in copied_streams(bound, layout)
+        if isinstance(layout, Layout)
+    ]
+    return (
+        f"; the commit puts together what {', and '.join(copied)}"
+        if copied
+        else ", each in one cell, which has all that it can meet"
+    )
 
 
 def _dealing(layout: CellLayout, names: Sequence[str]) -> Iterator[str]:

@@ -36,6 +36,7 @@ from streamjoin_ds.source.offset import DelayFacts
 from streamjoin_ds.stream.backlog_log import BacklogLog
 from streamjoin_ds.stream.delay_log import DelayLog
 from streamjoin_ds.stream.key_log import KeyLog
+from streamjoin_ds.stream.merged_rows import merged_rows
 from streamjoin_ds.stream.read_rows import tell_read_rows
 from streamjoin_ds.stream.reject_log import RejectLog
 from streamjoin_ds.stream.silence import (
@@ -160,6 +161,7 @@ class BatchCommit:
         if missing:
             msg = f"{len(missing)} of the {cells} cells have not reported batch {batch_id}"
             raise LedgerError(msg, name="cells", hint="nothing was committed; this is a defect, please report it")
+        files += merged_rows(plan, batch_id, facts)
         _check_seen(plan, files, [name for fact in facts.values() for name in fact["blocks"]])
         # Of DataFrames the offset log tells nothing that can be read here.
         ends = {} if plan.foreign else batch_end(place_of(plan.spark_root), batch_id, plan.bound.join.streams)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from streamjoin_ds.cell.cell_state import CellState
 from streamjoin_ds.cell.cell_windows import RETAIN_KEY
 from streamjoin_ds.errors import ArgumentError, FingerprintMismatchError, LayoutError
-from streamjoin_ds.plan import Layout, Load, Plan, choose_layout, deciding_cells, deciding_layout
+from streamjoin_ds.plan import Layout, Load, Plan, choose_layout, deciding_cells, whole_layout
 from streamjoin_ds.spec import BoundJoin
 
 if TYPE_CHECKING:
@@ -32,10 +32,13 @@ _MOST_CELLS = 64  # most cells of a layout that nobody asked for
 
 
 def default_layout(partitions: int, bound: BoundJoin) -> Layout:
-    """Return the layout that is used if none is asked for: one cell for each partition, at most 64."""
+    """Return the layout that is used if none is asked for: one cell for each partition, at most 64.
+
+    A DataFrame has no commit that could put the answers of several cells together.
+    """
     cells = min(partitions, _MOST_CELLS)
     if bound.decided:
-        return deciding_layout(bound, deciding_cells(bound, cells))
+        return whole_layout(bound, deciding_cells(bound, cells))
     return choose_layout(cells, Load.of_windows([1.0] * len(bound.names)))
 
 

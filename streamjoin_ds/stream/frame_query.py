@@ -240,7 +240,7 @@ def _plan(
     asked = _asked_layout(bound, options)
     check_workers(spark)  # before anything is written
     if identity is None:
-        layout = asked.grid or first_layout(bound, cells_of(spark, options, None, bound), "grid")
+        layout = asked.grid or first_layout(bound, cells_of(spark, options, None), "grid")
         identity = CheckpointIdentity.create(checkpoint, bound, layout, layout.cells, order_by)
     _check_kept(identity, asked, options)
     _, state_root = ways_of(spark, checkpoint, table_root, "packed")

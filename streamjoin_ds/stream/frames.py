@@ -83,7 +83,7 @@ def joined(
     if asked.kind == "ranges":
         msg = "dataframe() has no layouts of ranges: its layout is kept in the state, and does not change"
         raise LayoutError(msg, name="layout", hint="use auto, grid or group counts, or start() on sources")
-    asked.check(bound)
+    asked.check(bound, whole=True)  # a DataFrame has no commit
     grid = asked.grid or default_layout(partitions, bound)
     plan = Plan(
         bound,

@@ -30,15 +30,17 @@ from streamjoin_ds.plan import (
     AskedLayout,
     CellLayout,
     Execution,
+    Layout,
     Load,
     Plan,
     attributes_of,
     best_ranges,
     check_exchange,
     choose_layout,
-    deciding_cells,
-    deciding_layout,
+    deciding_layouts,
     is_of_ranges,
+    puts_together,
+    whole_layout,
 )
 from streamjoin_ds.sink.tables import TableSet
 from streamjoin_ds.source.delay_bound import max_delay_us
@@ -86,7 +88,7 @@ def planned(
     check_execution(bound, execution)
     asked = AskedLayout.parse(layout, len(bound.names))
     asked.check(bound)
-    chosen = asked.grid or first_layout(bound, cells or deciding_cells(bound, _DEFAULT_CELLS), asked.kind, load)
+    chosen = asked.grid or first_layout(bound, cells or _DEFAULT_CELLS, asked.kind, load)
     schedule = ((0, chosen),) if asked.grid is not None or bound.decided else ()
     way = "reference" if exchange == "auto" else exchange
     return Plan(
@@ -130,8 +132,8 @@ def _recovered(plan: Plan) -> tuple[Plan, list[Any]]:
     note_table(checkpoint, plan.table_root)
     identity = _identity(plan)
     cuts = recovered(identity.spark_folder(checkpoint), TableSet(plan.table_root), identity.partitions)
-    if identity.partitions != plan.partitions:
-        identity = moved(Path(plan.block_root), identity, plan.partitions)
+    if not _keeps(plan, identity):
+        identity = moved(Path(plan.block_root), identity, plan.partitions, plan.layout)
     forget_committer(plan)
     return replace(plan, spark_root=str(identity.spark_folder(checkpoint))), cuts
 
@@ -145,10 +147,18 @@ def _identity(plan: Plan) -> CheckpointIdentity:
 def _as_driven(plan: Plan) -> Plan:
     """Return the plan for a checkpoint that a query of this process still runs on; refuse another number of cells."""
     identity = _identity(plan)
-    if identity.partitions == plan.partitions:
+    if _keeps(plan, identity):
         return replace(plan, spark_root=str(identity.spark_folder(place_of(plan.block_root))))
-    msg = f"the running query has {identity.partitions} cells, and this start asks for {plan.partitions}"
-    raise LayoutError(msg, name="cells", hint="stop the running query first: query.stop()")
+    name, has, asked = "cells", f"{identity.partitions} cells", str(plan.partitions)
+    if identity.partitions == plan.partitions:
+        name, has, asked = "layout", f"the layout {identity.layout}", str(plan.layout)
+    msg = f"the running query has {has}, and this start asks for {asked}"
+    raise LayoutError(msg, name=name, hint="stop the running query first: query.stop()")
+
+
+def _keeps(plan: Plan, identity: CheckpointIdentity) -> bool:
+    """Whether a plan leaves the state as it is: its cells, and where tuples are decided their one layout."""
+    return identity.partitions == plan.partitions and (not plan.bound.decided or identity.layout == plan.layout)
 
 
 def _started(spark: SparkSession, plan: Plan, options: QueryOptions, cuts: list[Any]) -> StreamingQuery:
@@ -190,7 +200,7 @@ def _plan(join: Join, spark: SparkSession, table_root: str, checkpoint: Place, o
         check_execution(bound, options.execution)
         asked.check(bound)
         check_workers(spark)  # before anything is written
-        layout: CellLayout = given or first_layout(bound, cells_of(spark, options, None, bound), asked.kind)
+        layout: CellLayout = given or first_layout(bound, cells_of(spark, options, None), asked.kind)
         identity = CheckpointIdentity.create(checkpoint, bound, layout, layout.cells)
         layout, cells, wanted = identity.layout, identity.partitions, None
     else:
@@ -200,10 +210,13 @@ def _plan(join: Join, spark: SparkSession, table_root: str, checkpoint: Place, o
         check_execution(bound, options.execution)
         asked.check(bound)
         check_workers(spark)
-        cells = given.cells if given is not None else cells_of(spark, options, identity.partitions, bound)
-        if cells != identity.partitions and not is_movable(checkpoint, identity):
-            cells = _kept_cells(identity.partitions, cells, is_asked=given is not None or options.cells is not None)
-        layout = deciding_layout(bound, cells) if bound.decided else identity.layout
+        cells = given.cells if given is not None else cells_of(spark, options, identity.partitions)
+        relaid = bound.decided and given not in (None, identity.layout)
+        if (relaid or cells != identity.partitions) and not is_movable(checkpoint, identity):
+            cells = _kept_cells(identity, cells, is_asked=given is not None or options.cells is not None)
+        layout = identity.layout
+        if bound.decided and (given or cells != identity.partitions):
+            layout = given or first_layout(bound, cells, asked.kind)
         is_kind = asked.may_have_ranges(cells) if is_of_ranges(layout) else asked.kind != "ranges"
         keeps = is_kind and cells == layout.cells
         wanted = given or (None if keeps else first_layout(bound, cells, asked.kind))
@@ -241,8 +254,8 @@ def check_table_blocks(join: Join, state_root: str) -> None:
         raise ArgumentError(msg, name=join.tables[0].name, hint="give a checkpoint that all workers see")
 
 
-def cells_of(spark: SparkSession, options: QueryOptions, kept: int | None, bound: BoundJoin) -> int:
-    """Return the number of cells: as asked, else by the cores that there are, if the join can use so many.
+def cells_of(spark: SparkSession, options: QueryOptions, kept: int | None) -> int:
+    """Return the number of cells: as asked, else by the cores that there are.
 
     `kept` is the checkpoint's number, which stays where nobody says how many cores there are.
     """
@@ -250,14 +263,16 @@ def cells_of(spark: SparkSession, options: QueryOptions, kept: int | None, bound
         return options.cells
     if kept is not None and not _tells_cores(spark):
         return kept
-    return deciding_cells(bound, min(MAX_CELLS, max(1, cores(spark) // options.execution.threads)))
+    return min(MAX_CELLS, max(1, cores(spark) // options.execution.threads))
 
 
-def _kept_cells(kept: int, wanted: int, *, is_asked: bool) -> int:
+def _kept_cells(identity: CheckpointIdentity, wanted: int, *, is_asked: bool) -> int:
+    kept = identity.partitions
     if is_asked:
-        msg = f"the checkpoint has {kept} cells, and its state cannot be moved to {wanted}"
+        to = wanted if wanted != kept else "another layout"
+        msg = f"the checkpoint has {kept} cells, and its state cannot be moved to {to}"
         hint = f"keep {kept} cells; only state of HDFSBackedStateStoreProvider, compressed with lz4, can be moved"
-        raise LayoutError(msg, name="cells", hint=hint)
+        raise LayoutError(msg, name="cells" if wanted != kept else "layout", hint=hint)
     _log.warning("the checkpoint keeps its %d cells: its state cannot be moved to %d", kept, wanted)
     return kept
 
@@ -297,10 +312,11 @@ def ways_of(spark: SparkSession, checkpoint: Place, table_root: str, exchange: s
 def first_layout(bound: BoundJoin, cells: int, kind: str, load: Load | None = None) -> CellLayout:
     """Return the layout that a join begins with: by the load, and ranges by the keys that the inputs begin with.
 
-    A join that may choose begins with a grid: a sample of a whole window tells whether ranges are better.
+    A join that may choose begins with a grid: a sample of a whole window tells whether ranges are better. Where tuples
+    are decided at their horizon, `deciding_layouts` says what is best.
     """
-    if bound.decided:
-        return deciding_layout(bound, cells)
+    if bound.decided and not puts_together(bound):
+        return whole_layout(bound, cells)
     attributes = attributes_of(bound) if kind == "ranges" and cells > 1 else []
     keys = sampled_keys(bound, attributes, cells) if attributes else None
     choice = None if keys is None else best_ranges(keys, attributes, cells)
@@ -308,14 +324,18 @@ def first_layout(bound: BoundJoin, cells: int, kind: str, load: Load | None = No
         _log.info("layout %s, chosen for the keys that the inputs begin with", choice.layout)
         return choice.layout
     if load is not None:
-        return choose_layout(cells, load)
+        return _grid(bound, cells, load)
     rates = known_rates(bound)
     for error in rates.unanswered.values():  # the join could not begin either: say so before Spark runs
         raise error
-    layout = choose_layout(cells, Load.of_join(bound, rates.per_s))
+    layout = _grid(bound, cells, Load.of_join(bound, rates.per_s))
     told = zip(bound.names, rates.per_s, rates.origins, strict=True)
     _log.info("layout %s, chosen for %s", layout, ", ".join(f"{name} {rate:g}/s ({how})" for name, rate, how in told))
     return layout
+
+
+def _grid(bound: BoundJoin, cells: int, load: Load) -> Layout:
+    return deciding_layouts(bound, cells, load, 1)[0].layout if bound.decided else choose_layout(cells, load)
 
 
 def cores(spark: SparkSession) -> int:

@@ -13,11 +13,14 @@ import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable
 
-from streamjoin_ds import JoinEngine, Stream, StreamJoin
+from streamjoin_ds import JoinEngine, Nearest, Stream, StreamJoin
+from streamjoin_ds.cell import partial_answers
+from streamjoin_ds.cell.cell_state import CellState
 from streamjoin_ds.cell.cell_windows import CellWindows
 from streamjoin_ds.checkpoint.identity import CheckpointIdentity
+from streamjoin_ds.engine.storage import snapshot
 from streamjoin_ds.errors import FingerprintMismatchError, LayoutError, StreamJoinError
-from streamjoin_ds.plan import Layout, Plan, deciding_layout
+from streamjoin_ds.plan import Layout, Load, Plan, deciding_layouts
 from streamjoin_ds.sink.reader import between, scanned
 from streamjoin_ds.source.delta.result_files import read_results, row_hashes
 from streamjoin_ds.spec import BoundJoin, Join, bind
@@ -30,7 +33,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 KINDS = [how for how in HOWS if how != "inner"]
-LAYOUTS = {"left": "3x1", "right": "1x3", "full": "1x1", "semi": "2x1", "anti": "3x1"}
+WHOLE = {"left": "3x1", "right": "1x3", "full": "1x1", "semi": "2x1", "anti": "3x1"}
+SPLIT = {"left": "2x3", "right": "3x2", "full": "2x2", "semi": "1x3", "anti": "3x2"}
 START = datetime(2024, 1, 1, tzinfo=timezone.utc)
 SCHEMA = pa.schema([("ts", pa.timestamp("us", tz="UTC")), ("x", pa.int64()), ("tag", pa.string())])
 ON = "abs(e.x - w.x) <= 2 AND e.tag <> 'e7' AND w.tag <> 'w9'"
@@ -81,12 +85,19 @@ def expected(join: Join) -> tuple[list[tuple[Number, ...]], int]:
     return oracle_numbers(join, rows, until_us=until_us), until_us
 
 
+@pytest.mark.parametrize("layouts", [WHOLE, SPLIT], ids=["whole", "split"])
 @pytest.mark.parametrize("how", KINDS)
 @pytest.mark.parametrize(("exchange", "batch_rows", "blocks"), [("reference", 23, 0), ("packed", 1_000, 1 << 40)])
-def test_cells_give_the_contracts_rows(how: str, exchange: str, batch_rows: int, blocks: int, tmp_path: Path) -> None:
+def test_cells_give_the_contracts_rows(
+    how: str, exchange: str, batch_rows: int, blocks: int, layouts: dict[str, str], tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
     write(tmp_path)
     bound = bound_of(tmp_path, how)
-    run = MicroBatches(bound, tmp_path, Layout.parse(LAYOUTS[how], 2), exchange, batch_rows, block_bytes=blocks)
+    monkeypatch.setattr(partial_answers, "INLINE_BYTES", blocks)
+    run = MicroBatches(
+        bound, tmp_path, Layout.parse(layouts[how], 2), exchange, batch_rows, block_bytes=blocks, retain_batches=3
+    )
     matches = run.run()
     rows, until_us = expected(bound.join)  # type: ignore[arg-type]
     assert numbers_of(how, matches) == rows
@@ -102,17 +113,19 @@ def test_cells_give_the_contracts_rows(how: str, exchange: str, batch_rows: int,
 
 
 @pytest.mark.parametrize("blocks", [0, 1 << 40])
-@pytest.mark.parametrize("how", ["left", "right", "semi", "anti"])
-def test_restarts_on_more_and_fewer_cells_change_no_row(how: str, blocks: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", KINDS)
+def test_restarts_on_other_cells_change_no_row(
+    how: str, blocks: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write(tmp_path)
     bound = bound_of(tmp_path, how)
-    layout = deciding_layout(bound, 2)
-    run = MicroBatches(bound, tmp_path, layout, "reference", 13, block_bytes=blocks, retain_batches=2)
-    for cells in (2, 5, 1, 3, 2, 4):
-        run.restart(deciding_layout(bound, cells))
+    monkeypatch.setattr(partial_answers, "INLINE_BYTES", blocks)
+    run = MicroBatches(bound, tmp_path, Layout.parse("1x1", 2), "reference", 13, block_bytes=blocks, retain_batches=2)
+    for text in ("1x2", "5x1", "1x1", "3x1", "2x2", "1x4"):
+        run.restart(Layout.parse(text, 2))
         for _ in range(2):
             run.step()
-        assert len(run.states) == cells
+        assert len(run.states) == Layout.parse(text, 2).cells
     assert numbers_of(how, run.run()) == expected(bound.join)[0]  # type: ignore[arg-type]
     metrics = run.companion("metrics")
     assert sorted(set(metrics["cell"].to_pylist())) == [0, 1, 2, 3, 4]
@@ -144,10 +157,57 @@ def test_results_are_read_in_one_order_where_a_stream_lacks(tmp_path: Path) -> N
     assert found[0] == found[1]
 
 
-@pytest.mark.parametrize(("how", "layout"), [("left", "1x2"), ("right", "2x1"), ("full", "2x1"), ("anti", "2x2")])
-def test_a_layout_that_splits_a_tuples_partners_is_refused(how: str, layout: str, tmp_path: Path) -> None:
-    with pytest.raises(LayoutError, match="one cell has all partners"):
-        Plan(bound_of(tmp_path, how), Layout.parse(layout, 2), 4)
+def test_what_waits_is_the_same_in_all_cells_of_a_group(tmp_path: Path) -> None:
+    write(tmp_path)
+    run = MicroBatches(bound_of(tmp_path, "full"), tmp_path, Layout.parse("2x2", 2), "reference", 13, block_bytes=0)
+    for _ in range(9):
+        run.step()
+    waiting: dict[tuple[int, int], Any] = {}
+    for cell, blob in run.states.items():
+        facts, _ = snapshot.opened(run.bound.fingerprint, CellState.decode(blob).windows)
+        for of_stream in facts["waiting"]:
+            assert of_stream["probing"]["pieces"]
+            group = of_stream["stream"], run.layout.window_group(cell, of_stream["stream"])
+            assert waiting.setdefault(group, of_stream) == of_stream  # the same blocks
+    assert len(waiting) == 4
+
+
+def test_rows_of_several_cells_go_when_the_batch_is_committed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path)
+    monkeypatch.setattr(partial_answers, "INLINE_BYTES", 0)
+    run = MicroBatches(bound_of(tmp_path, "anti"), tmp_path, Layout.parse("1x2", 2), "reference", 23, block_bytes=0)
+    seen = set()
+    while run.step():
+        there = {path.name for path in (tmp_path / "blocks").iterdir() if path.name.startswith("answers")}
+        named = {name for blob in run.states.values() for _, name in CellState.decode(blob).retired}
+        assert there <= named
+        assert not there & seen  # what the batch before told is gone
+        seen |= there
+    assert len(seen) > 4
+
+
+@pytest.mark.parametrize("options", [{"reduce": {"n": "count(*)"}}, {"nearest": Nearest(by="abs(e.x - w.x)")}])
+def test_a_layout_that_splits_sums_or_the_nearest_is_refused(options: dict[str, Any]) -> None:
+    streams = [Stream(name, schema=SCHEMA) for name in "ew"]
+    bound = bind(Join(streams, ON, "9s", **options), {stream.name: SCHEMA for stream in streams})
+    for layout in ("1x2", "2x2"):
+        with pytest.raises(LayoutError, match="one cell has all partners"):
+            Plan(bound, Layout.parse(layout, 2), 4)
+    assert [cost.layout for cost in deciding_layouts(bound, 16, Load.of_windows([1.0, 9.0]))] == [Layout((16, 1))]
+
+
+def test_a_layout_is_chosen_by_its_copies(tmp_path: Path) -> None:
+    def chosen(how: str, cells: int, rates: tuple[float, float]) -> str:
+        bound = bound_of(tmp_path, how)
+        return str(deciding_layouts(bound, cells, Load.of_join(bound, rates), 1)[0].layout)
+
+    write(tmp_path)
+    assert chosen("left", 4, (1.0, 1.0)) == "4x1"  # no answers to put together, as many copies
+    assert chosen("anti", 4, (1.0, 20.0)) == "1x4"  # the decided stream is the small one
+    assert chosen("right", 4, (20.0, 1.0)) == "4x1"
+    assert chosen("semi", 16, (1.0, 1.0)) == "4x4"
+    assert chosen("full", 16, (1.0, 1.0)) == "4x4"
+    assert chosen("full", 1, (1.0, 1.0)) == "1x1"
 
 
 def test_explain_says_who_is_decided_and_where(tmp_path: Path) -> None:
@@ -158,10 +218,15 @@ def test_explain_says_who_is_decided_and_where(tmp_path: Path) -> None:
     assert "filter      w.tag <> 'w9'" in told
     assert "layout      4x1 = 4 cells" in told
     assert "tuples of e, each in one cell" in told
-    assert "layout      1x1 = 1 cells" in join_of(tmp_path, "full").explain()
-    for options, says in (({"cells": 2}, "works in one cell"), ({"layout": "ranges"}, "no layouts of ranges")):
-        with pytest.raises(LayoutError, match=says):
-            join_of(tmp_path, "full").explain(**options)  # type: ignore[arg-type]
+    told = join_of(tmp_path, "full").explain(layout="2x2")
+    assert (
+        "decided     tuples of e and w; the commit puts together what 2 cells tell of each tuple of e, and 2 cells"
+        in told
+    )
+    assert "choices     first those" in told
+    assert "layout      1x1 = 1 cells" in join_of(tmp_path, "full").explain(cells=1)
+    with pytest.raises(LayoutError, match="no layouts of ranges"):
+        join_of(tmp_path, "full").explain(layout="ranges")
 
 
 def test_a_checkpoint_refuses_another_kind_by_name(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 from streamjoin_ds.cell.cell import Cell, TaskFacts
 from streamjoin_ds.cell.cell_change import dealt_states, states_of_cells
 from streamjoin_ds.exchange import EXCHANGE_SCHEMA, pack_rows
-from streamjoin_ds.plan import DEFAULT_EXECUTION, CellLayout, Execution, Plan
+from streamjoin_ds.plan import DEFAULT_EXECUTION, CellLayout, Execution, Layout, Plan
 from streamjoin_ds.sink.reader import scanned
 from streamjoin_ds.sink.tables import TableSet
 from streamjoin_ds.source.offset import decode_layout
@@ -85,10 +85,12 @@ class MicroBatches:
         """Go on with this layout, which may have another number of cells."""
         before = self.plan.cells
         if self.bound.decided:
-            self.layout = wanted
+            assert isinstance(wanted, Layout)
+            assert isinstance(self.layout, Layout)
+            old, self.layout = self.layout, wanted
             self._connect()
             if self.states:
-                self.states = dealt_states(self.bound, self.states, before, wanted.cells, self.batch_id)
+                self.states = dealt_states(self.bound, self.states, old, wanted, self.batch_id)
             return
         self.wanted = wanted
         self._connect()

@@ -8,11 +8,13 @@
 A reduction says what becomes of a tuple's partners (`Reduction`): whether there is any (`HasPartner`), or sums over
 them (`aggregation`). What is known of a waiting tuple's partners is not kept: they are found when it is decided. Only a
 tuple that is in a pair of the very push that brings it does not begin to wait, where no row of it alone can follow.
+Of tuples that other cells have too, these wait as well: what waits is then the same in all of them, and so are its
+blocks, which they share.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -57,6 +59,8 @@ class Horizons:
     joining : JoinPipeline
     order : JoinOrder
     tuning : Tuning
+    copied : collection of int
+        The streams whose tuples other cells have too.
 
     Attributes
     ----------
@@ -77,8 +81,10 @@ class Horizons:
         joining: JoinPipeline,
         order: JoinOrder,
         tuning: Tuning = DEFAULT,
+        copied: Collection[int] = (),
     ) -> None:
         self._bound, self._forms, self._joining, self._tuning = bound, forms, joining, tuning.waiting
+        self._copied = frozenset(copied)
         # The partners of a tuple are all known when it comes where they are rows of a table.
         self.at_once = bound.row_kind.at_once
         self.streams = (0,) if self.at_once else bound.decided
@@ -109,7 +115,7 @@ class Horizons:
         return {
             stream: NewPartners(ready[stream].column(SEQ).to_numpy(), f"{self._bound.names[stream]}_seq")
             for stream in self.streams
-            if stream in ready
+            if stream in ready and stream not in self._copied
         }
 
     def joined_by(

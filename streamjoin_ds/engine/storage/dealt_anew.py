@@ -1,4 +1,4 @@
-"""Deals the tuples that are decided at their horizon to another number of cells, and rewrites none of them.
+"""Deals the tuples of a join that decides some at their horizon to other cells, and rewrites none of them.
 
 ::
 
@@ -6,9 +6,9 @@
     decided      ┌─ a b ─┐   ┌─ c d ─┐   ┌─ e f ─┐                             a b e f        c d
     others        r s t u     r s t u     r s t u       all have them           r s t u      r s t u
 
-A decided tuple may lie in any cell, as long as it lies in one: each has all tuples of the other streams
-(`streamjoin_ds.plan.deciding_layout`). So a state blob is taken apart, and its runs and waiting tuples go to new blobs
-as they are: those in blocks by their names, the others as their bytes. An old cell's tuples stay together.
+A tuple may lie in any group of its stream, as long as it lies in one. So a state blob is taken apart, and its runs and
+waiting tuples go to new blobs as they are: those in blocks by their names, the others as their bytes. A group's tuples
+stay together, and cells that have the same group have the same runs and waiting tuples.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ Piece = tuple[dict[str, Any], pa.Buffer | None]
 """What a blob says of a run or of waiting tuples, and their bytes; None: they are in a block."""
 
 
-def dealt_anew(bound: BoundJoin, blobs: Sequence[bytes], cells: int) -> list[bytes]:
-    """Return the state blobs of so many cells: the tuples of old cell *c* are in the new cell *c* mod `cells`.
+def dealt_anew(bound: BoundJoin, blobs: Sequence[bytes], givers: Sequence[Sequence[Sequence[int]]]) -> list[bytes]:
+    """Return the state blobs of new cells, one for each item of `givers`.
 
     Parameters
     ----------
     bound : BoundJoin
-        A join that decides the tuples of one stream at their horizon.
+        A join that decides tuples at their horizon.
     blobs : sequence of bytes
         What `WindowJoin.save` gave in each of the old cells, all after the same batch.
-    cells : int
-        At least 1.
+    givers : sequence of sequence of sequence of int
+        For each new cell and each stream the old cells whose tuples of that stream it gets; none: it gets none.
 
     Raises
     ------
@@ -49,7 +49,13 @@ def dealt_anew(bound: BoundJoin, blobs: Sequence[bytes], cells: int) -> list[byt
         As for `snapshot.decoded`. Or the cells have not decided up to the same time, so they are not of one batch.
     """
     opened = [_Opened.of(bound, blob) for blob in blobs]
-    return [_encoded(bound, opened[0], opened[cell::cells]) for cell in range(cells)]
+    if any(one.horizons_us != opened[0].horizons_us for one in opened):
+        raise corrupt_state_error()
+    made = []
+    for cell, of_cell in enumerate(givers):
+        matches = sum(snapshot.numbers(one.facts, "totals", 3)[0] for one in opened[cell :: len(givers)])
+        made.append(_encoded(bound, [[opened[giver] for giver in of_stream] for of_stream in of_cell], opened, matches))
+    return made
 
 
 @dataclass(frozen=True)
@@ -86,35 +92,37 @@ class _Opened:
         return snapshot.numbers(self.facts, name, len(self.runs))
 
 
-def _encoded(bound: BoundJoin, first: _Opened, taken: Sequence[_Opened]) -> bytes:
-    """Return the blob of a cell that takes the decided tuples of `taken`; all else is as in the first old cell."""
-    if any(one.horizons_us != first.horizons_us for one in taken):
-        raise corrupt_state_error()
-    facts, runs = {**first.facts}, [*first.runs]
-    stored, null_keys, tails = (first.numbers(name) for name in ("stored", "null_keys", "tails"))
-    for stream in bound.decided:
-        runs[stream] = [run for one in taken for run in one.runs[stream]]
-        stored[stream] = sum(one.numbers("stored")[stream] for one in taken)
-        null_keys[stream] = sum(one.numbers("null_keys")[stream] for one in taken)
-        # Only the last run can be a tail. The other cells' tails go on as runs in order of arrival.
-        tails[stream] = taken[-1].numbers("tails")[stream] if taken else 0
-    if "buckets" in facts:  # what was in a bucket grid is in runs until the window goes over to a grid of its new size
-        facts["buckets"] = [None if n in bound.decided else found for n, found in enumerate(facts["buckets"])]
-    matches = sum(snapshot.numbers(one.facts, "totals", 3)[0] for one in taken)
+def _encoded(bound: BoundJoin, givers: Sequence[Sequence[_Opened]], opened: Sequence[_Opened], matches: int) -> bytes:
+    """Return the blob of a cell that gets each stream's tuples from these old cells."""
+    first = opened[0]
+    runs = [[run for one in of_stream for run in one.runs[stream]] for stream, of_stream in enumerate(givers)]
+    stored, null_keys = (
+        [sum(one.numbers(name)[stream] for one in of_stream) for stream, of_stream in enumerate(givers)]
+        for name in ("stored", "null_keys")
+    )
     _, _, pushes = snapshot.numbers(first.facts, "totals", 3)
     rows = sum(entry["rows"] for of_stream in runs for entry, _ in of_stream)
-    waiting = {key: [piece for one in taken for piece in one.waiting[key]] for key in first.waiting}
-    facts |= {
+    waiting = {
+        (stream, kind): [piece for one in givers[stream] for piece in one.waiting[stream, kind]]
+        for stream, kind in first.waiting
+    }
+    facts = {
+        **first.facts,
         "totals": [matches, sum(stored) - sum(null_keys) - rows, pushes],
         "stored": stored,
         "null_keys": null_keys,
-        "tails": tails,
+        # Only the last run can be a tail. The other cells' tails go on as runs in order of arrival.
+        "tails": [of_stream[-1].numbers("tails")[n] if of_stream else 0 for n, of_stream in enumerate(givers)],
         "runs": [[entry for entry, _ in of_stream] for of_stream in runs],
         "waiting": [
             {"stream": stream, **{kind: _of_kind(first, waiting, (stream, kind)) for kind in _KINDS}}
             for stream in bound.decided
         ],
     }
+    if "buckets" in facts:  # what was in a bucket grid is in runs until the window goes over to a grid of its new size
+        facts["buckets"] = [
+            of_stream[0].facts["buckets"][n] if len(of_stream) == 1 else None for n, of_stream in enumerate(givers)
+        ]
     del facts["sizes"]
     every = [piece for pieces in (*runs, *waiting.values()) for piece in pieces]
     return snapshot.sealed(bound.fingerprint, facts, [part for _, part in every if part is not None])
