@@ -67,12 +67,12 @@ def test_states_of_two_batches_are_not_dealt() -> None:
     state = CellState(bound.fingerprint, [5, 5], 5, 3, windows.save())
     states = {0: state.encode(), 1: replace(state, watermark_us=4).encode()}
     with pytest.raises(StateCorruptError, match="not of one batch"):
-        dealt_states(bound, states, 2, 3, 4)
+        dealt_states(bound, states, Layout((2, 1)), Layout((3, 1)), 4)
     with pytest.raises(StateCorruptError, match="cell 1 is missing"):
-        dealt_states(bound, {0: states[0]}, 2, 3, 4)
+        dealt_states(bound, {0: states[0]}, Layout((2, 1)), Layout((3, 1)), 4)
     list(windows.push({}, 7))  # it has decided up to another time
     states[1] = replace(state, windows=windows.save()).encode()
     with pytest.raises(StateCorruptError):
-        dealt_states(bound, states, 2, 1, 4)
-    found = dealt_states(bound, {0: states[0], 1: states[0]}, 2, 3, 4)
+        dealt_states(bound, states, Layout((2, 1)), Layout((1, 1)), 4)
+    found = dealt_states(bound, {0: states[0], 1: states[0]}, Layout((2, 1)), Layout((3, 1)), 4)
     assert [CellState.decode(found[cell]).watermark_us for cell in range(3)] == [5, 5, 5]

@@ -447,12 +447,20 @@ BUGS = (
     ),
     _bug(
         "tuples that wait are dealt to as many cells as there were",
-        ("engine.storage.dealt_anew:dealt_anew", "opened[cell::cells]", "opened[cell : cell + 1]"),
+        (
+            "cell.cell_change:dealt_states",
+            "cell, stream), of_old, of_new)",
+            "cell, stream), min(of_old, of_new), of_new)",
+        ),
         asks=("how", "cores"),
     ),
     _bug(
-        "what old cells have left is removed by a cell that may name it again",
-        ("cell.cell_change:dealt_states", "{*state.retired, ", "{*((0, n) for n in _blocks(state.windows)), "),
+        "what other cells still name is removed with what an old cell has left",
+        (
+            "cell.cell_change:dealt_states",
+            "() if entry[1] in named else _heirs(entry[1], cell, old, new)",
+            "range(new.cells)",
+        ),
         asks=("how", "cores"),
     ),
     _bug(
@@ -607,14 +615,49 @@ BUGS = (
         asks=("reduce",),
     ),
     _bug(
-        "the partners of a tuple lie in several cells",
-        ("plan.deciding_layout:check_deciding", "if not bound.decided", "if True"),
+        "the partners of a tuple lie in several cells, and nobody puts their answers together",
+        ("plan.deciding_layout:copied_streams", "if layout.copies(stream) > 1", "if False"),
+        asks=("how", "split"),
+    ),
+    _bug(
+        "the commit takes the home cell's word",
+        ("cell.partial_answers:_all", "for other in others:", "for other in []:"),
+        ("cell.partial_answers:_all", "if any(answer is None for answer in told):", "if told[0] is None:"),
+        asks=("how", "split"),
+    ),
+    _bug(
+        "a row of semi comes from each cell that has a partner",
+        ("cell.partial_answers:_any", "return rows.take(pa.array(np.sort(first)))", "return rows"),
+        asks=("how", "split"),
+    ),
+    _bug(
+        "a partner in the home cell is the only one that counts",
+        ("cell.partial_answers:_any", "tables = [", "told = told[:1]\n    tables = ["),
+        asks=("how", "split"),
+    ),
+    _bug(
+        "what waits differs between the cells that share its blocks",
+        ("engine.probe.horizons:Horizons.new_partners", "and stream not in self._copied", ""),
+        asks=("how", "split"),
+    ),
+    _bug(
+        "the commit's blocks are removed before it",
+        (_SAVED, "batch_id - self._plan.retain_batches, name", "batch_id - self._plan.retain_batches - 1, name"),
+        asks=("how", "split"),
+    ),
+    _bug(
+        "nobody removes the commit's blocks",
+        (_SAVED, "for name in answers", "for name in ()"),
+        asks=("how", "split"),
+    ),
+    _bug(
+        "what one stream waits for is dealt as the other is",
         (
-            "plan.deciding_layout:deciding_layout",
-            "cells if stream in bound.decided else 1",
-            "1 if stream in bound.decided else cells",
+            "cell.cell_change:dealt_states",
+            "new.group_in_cell(cell, stream), of_old",
+            "new.group_in_cell(cell, 0), of_old",
         ),
-        asks=("how",),
+        asks=("how", "split", "cores"),
     ),
     # --- nearest partners
     _bug(

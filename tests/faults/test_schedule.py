@@ -28,6 +28,7 @@ from tests.faults.model.schedule import (
     RANGES_FROM,
     REDUCES_FROM,
     SELVES_FROM,
+    SPLIT_FROM,
     TABLES_FROM,
     UNIQUES_FROM,
     UPKEEP_POINTS,
@@ -90,6 +91,7 @@ def test_seeds_draw_every_ask_and_many_together() -> None:
         "reduce",
         "unique",
         "each",
+        "split",
     }
     assert {name for asks in asked.values() for name in asks} == before - {"idle", "future"} - changes
     assert clocks == before - changes
@@ -108,10 +110,12 @@ def test_seeds_draw_every_ask_and_many_together() -> None:
             REDUCES_FROM,
             UNIQUES_FROM,
             EACH_FROM,
+            SPLIT_FROM,
         )
     }  # fmt: skip
     relaid, moved = before | {"relaid"}, before | {"relaid", "cores"}
-    uniques = set(ASKS) - {"each"}
+    each = set(ASKS) - {"split"}
+    uniques = each - {"each"}
     reduces = uniques - {"unique"}
     tables = reduces - {"reduce"}
     nearest = tables - {"tables"}
@@ -121,7 +125,7 @@ def test_seeds_draw_every_ask_and_many_together() -> None:
     ranges = parted - {"parted"}
     expected = {CHANGES_FROM: before, LAYOUTS_FROM: relaid, CORES_FROM: moved, RANGES_FROM: ranges}
     expected |= {PARTS_FROM: parted, FOUND_FROM: found, HOWS_FROM: decided, NEAREST_FROM: nearest, TABLES_FROM: tables}
-    assert drawn == {**expected, REDUCES_FROM: reduces, UNIQUES_FROM: uniques, EACH_FROM: set(ASKS)}
+    assert drawn == {**expected, REDUCES_FROM: reduces, UNIQUES_FROM: uniques, EACH_FROM: each, SPLIT_FROM: set(ASKS)}
     for seed in range(DEALT_FROM - 600, DEALT_FROM):
         asks = {*random_schedule(seed).asks}
         assert "cores" not in asks or not asks & {"how", "nearest", "reduce"}

@@ -23,6 +23,7 @@ from streamjoin_ds.errors import FingerprintMismatchError, LayoutError, StreamJo
 from streamjoin_ds.plan import Layout, Load, Plan, deciding_layouts
 from streamjoin_ds.sink.reader import between, scanned
 from streamjoin_ds.source.delta.result_files import read_results, row_hashes
+from streamjoin_ds.sink.tables import TableSet
 from streamjoin_ds.spec import BoundJoin, Join, bind
 from streamjoin_ds.spec.how import HOWS, has_pairs
 from streamjoin_ds.testing import batch_watermarks, oracle_numbers
@@ -314,7 +315,8 @@ def test_static_frames_decide_all(how: str, spark: SparkSession) -> None:
 
 
 @pytest.mark.long
-def test_start_goes_on_where_it_was_on_more_or_fewer_cells(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("how", "last"), [("left", "1x1"), ("full", "1x4"), ("semi", "4x1")])
+def test_start_goes_on_where_it_was_in_another_layout(how: str, last: str, spark: SparkSession, tmp_path: Path) -> None:
     write(tmp_path)
     whole = {name: (tmp_path / f"{name}.csv").read_text().splitlines(keepends=True) for name in "ew"}
     for name, lines in whole.items():
@@ -322,24 +324,25 @@ def test_start_goes_on_where_it_was_on_more_or_fewer_cells(spark: SparkSession, 
     to, checkpoint = tmp_path / "matches", tmp_path / "checkpoint"
 
     def run(**options: Any) -> None:
-        join_of(tmp_path, "left").start(spark, to, checkpoint, available_now=True, **options).awaitTermination()
+        join_of(tmp_path, how).start(spark, to, checkpoint, available_now=True, **options).awaitTermination()
 
     run(cells=2)
     for name, lines in whole.items():
         (tmp_path / f"{name}.csv").write_text("".join(lines[:60]))
-    for refused in ({"layout": "1x2"}, {"layout": "2x2"}, {"layout": "ranges"}):
-        with pytest.raises(StreamJoinError) as error:
-            run(**refused)
-        assert error.value.name == "layout"
-    run(cells=3)
+    with pytest.raises(StreamJoinError) as error:
+        run(layout="ranges")
+    assert error.value.name == "layout"
+    run(layout="2x2")
     for name, lines in whole.items():
         (tmp_path / f"{name}.csv").write_text("".join(lines))
-    run(layout="1x1")
-    identity = CheckpointIdentity.load(checkpoint)
+    run(layout=last)
+    identity, layout = CheckpointIdentity.load(checkpoint), Layout.parse(last, 2)
     assert identity is not None
-    assert (identity.layout, identity.partitions, identity.generation) == (Layout((1, 1)), 1, 2)
+    assert (identity.layout, identity.partitions, identity.generation) == (layout, layout.cells, 2)
     table = scanned(DeltaTable(str(to))).to_table()
-    assert numbers_of("left", table) == expected(join_of(tmp_path, "left"))[0]
+    assert numbers_of(how, table) == expected(join_of(tmp_path, how))[0]
+    metrics = scanned(DeltaTable(TableSet(str(to)).path_of("metrics"))).to_table()
+    assert sum(metrics["matches"].to_pylist()) == table.num_rows
 
 
 @pytest.mark.long

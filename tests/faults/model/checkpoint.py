@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from streamjoin_ds.cell import cell_change
-from streamjoin_ds.plan import CellLayout
+from streamjoin_ds.plan import CellLayout, Layout
 from streamjoin_ds.source.offset import decode_layout
 from streamjoin_ds.spec import BoundJoin
 
@@ -53,15 +53,16 @@ class Checkpoint:
     kinds: dict[tuple[int, int], object] = field(default_factory=dict)
     cells: int = 0
     partitions: int = 0
+    layout: CellLayout | None = None
 
     def moved(self, bound: BoundJoin, cells: int, partitions: int, first: CellLayout) -> Checkpoint:
-        """Return the query's next checkpoint, with another number of cells; nothing more can be planned in this one.
+        """Return the query's next checkpoint, with other cells; nothing more can be planned in this one.
 
         What `streamjoin_ds.checkpoint.move` does with Spark's files.
         """
         last = max(self.offsets, default=-1)
         batch = last + 1 if last in self.commits else max(last, 0)
-        new = Checkpoint(self.retain, cells=cells, partitions=partitions)
+        new = Checkpoint(self.retain, cells=cells, partitions=partitions, layout=first)
         new.offsets = {number: text for number, text in self.offsets.items() if number >= last - 1}
         new.commits = {number for number in self.commits if number >= last - 1}
         if batch:
@@ -71,7 +72,9 @@ class Checkpoint:
                 raise StateMissingError(msg)
             states = {cell: blob for part in parts for cell, blob in (part or {}).items()}
             if bound.decided:
-                states = cell_change.dealt_states(bound, states, self.cells, cells, batch)
+                assert isinstance(self.layout, Layout), "joins that decide tuples have grids"
+                assert isinstance(first, Layout), "joins that decide tuples have grids"
+                states = cell_change.dealt_states(bound, states, self.layout, first, batch)
             else:
                 heard = max(self._cells(batch - 1, first, bound.names), self.cells)
                 wanted = max(self._cells(last, first, bound.names), cells)

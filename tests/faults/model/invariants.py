@@ -14,8 +14,9 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from streamjoin_ds.blocks import Cache
+from streamjoin_ds.cell.cell_state import CellState
 from streamjoin_ds.cell.cell_windows import CellWindows
-from streamjoin_ds.engine.storage import run_store
+from streamjoin_ds.engine.storage import run_store, snapshot
 from streamjoin_ds.errors import StreamJoinError
 from streamjoin_ds.sink.log import read_commit
 from streamjoin_ds.sink.tables import TableSet
@@ -31,7 +32,7 @@ def violations(world: World) -> list[str]:
     if any("did not finish" in text for text in found):
         return found
     tables = _Tables(world)
-    for check in (_ledger, _numbers, _pairs, _late, _punctuations, _manifests):
+    for check in (_ledger, _numbers, _pairs, _late, _punctuations, _manifests, _copies):
         found += [f"{check.__name__.strip('_')}: {text}" for text in check(world, tables)]
     return found
 
@@ -267,6 +268,29 @@ def _manifests(world: World, tables: _Tables) -> list[str]:
             texts.append(f"version {version} of cell {cell} cannot be loaded: {windows.code} {windows.name}")
     # After a power cut a removed file may be there again, as an orphan for `streamjoin vacuum`.
     return texts if world.schedule.power else texts + _blocks(world, named)
+
+
+def _copies(world: World, tables: _Tables) -> list[str]:
+    """Cells with the same tuples of a stream have them, and what waits of them, in the same blocks: they share these.
+
+    Otherwise one of them might remove a block that another one still names.
+    """
+    del tables
+    layout, bound = world.checkpoint.layout, world.plan.bound
+    if not bound.decided or layout is None:
+        return []
+    found: dict[tuple[int, int, int], dict[str, Any]] = {}
+    texts = []
+    for version in sorted({version for _, version in world.checkpoint.states}):
+        of_version = [state for (_, number), state in world.checkpoint.states.items() if number == version]
+        for cell, blob in (pair for state in of_version for pair in state.items()):
+            facts, _ = snapshot.opened(bound.fingerprint, CellState.decode(blob).windows)
+            for stream, runs in enumerate(facts["runs"]):
+                key = version, stream, layout.window_group(cell, stream)
+                held = {"runs": runs, "waiting": [one for one in facts["waiting"] if one["stream"] == stream]}
+                if found.setdefault(key, held) != held:
+                    texts.append(f"version {version} of cell {cell} has other blocks of stream {stream} than its like")
+    return texts
 
 
 def _blocks(world: World, named: set[str]) -> list[str]:

@@ -10,7 +10,7 @@ from streamjoin_ds.plan import CellLayout, Layout, Load, RangeLayout, band_attri
 from streamjoin_ds.spec import BoundJoin
 from tests.faults.model.schedule import Schedule
 
-__all__ = ["first_layout", "grid", "grids", "layout_kind", "relaid"]
+__all__ = ["first_layout", "grid", "grids", "layout_kind", "relaid", "whole"]
 
 # What a run's x and y can be (`case`), and places between them: many tuples lie exactly on a boundary.
 _PLACES = {True: [-1, 0, 1, 2, 3, 4, 5, 6], False: [-0.25, 0.0, 0.25, 0.5, 0.6, 0.75, 1.0, 1.5, 2.0, 2.75]}
@@ -20,11 +20,16 @@ def first_layout(schedule: Schedule, bound: BoundJoin) -> CellLayout:
     """Return the layout that a run begins with."""
     layout = grid(schedule, len(bound.names))
     if bound.decided:
-        return plan.deciding_layout(bound, plan.deciding_cells(bound, layout.cells))
+        return layout if "split" in schedule.asks else whole(bound, layout.cells)
     dice = random.Random(f"first ranges {schedule.seed}")
     if "ranges" in schedule.asks and dice.random() < 0.6:
         return _ranges(dice, bound, layout.cells) or layout
     return layout
+
+
+def whole(bound: BoundJoin, cells: int) -> Layout:
+    """Return the layout on so many cells, or on one, in which one cell has all that a tuple can meet."""
+    return plan.whole_layout(bound, plan.deciding_cells(bound, cells))
 
 
 def layout_kind(schedule: Schedule) -> str:

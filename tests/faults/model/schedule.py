@@ -25,6 +25,7 @@ __all__ = [
     "RANGES_FROM",
     "REDUCES_FROM",
     "SELVES_FROM",
+    "SPLIT_FROM",
     "TABLES_FROM",
     "UNIQUES_FROM",
     "UPKEEP_POINTS",
@@ -102,6 +103,7 @@ ASKS = {
     "reduce": "in place of pairs a row for each tuple, with aggregates over its partners",
     "unique": "streams whose tuples come twice, with keys that tell",
     "each": "semi and anti joins of three streams, whose first has partners in each of the others by itself",
+    "split": "rows of one tuple in layouts that deal its partners to several cells, whose answers are put together",
 }
 # Steps of the upkeep, for the tables that have files in every batch.
 _UPKEEP = ("compact", "replace", "replace done", "compact done", "summary", "summary done", "clean", "vacuum", "remove")
@@ -238,6 +240,8 @@ ALIKE_FROM = 1_703_000
 """Seeds before this one are what they were before streams of partitions had self-joins."""
 DEALT_FROM = 1_706_000
 """Seeds before this one are what they were before tuples that wait could go to another number of cells."""
+SPLIT_FROM = 1_708_000
+"""Seeds before this one are what they were before cells put their answers about one tuple together."""
 
 
 def random_schedule(seed: int) -> Schedule:
@@ -257,7 +261,8 @@ def random_schedule(seed: int) -> Schedule:
     so do records from the future.
     From `EACH_FROM` on a third have semi and anti joins of three streams. From `ALIKE_FROM` on more than a third are
     self-joins over partitions. From `DEALT_FROM` on restarts of joins whose tuples wait for their horizon have more and
-    fewer cells too.
+    fewer cells too. From `SPLIT_FROM` on a third have rows of one tuple, and the layouts of most of these deal its
+    partners to several cells.
     """
     dice = random.Random(f"schedule {seed}")
     asks = () if dice.random() < 0.4 else _random_asks(dice)
@@ -299,6 +304,11 @@ def random_schedule(seed: int) -> Schedule:
         asks = tuple(name for name in asks if name != "self")
     if seed < DEALT_FROM and {"how", "nearest", "reduce", "each"} & {*asks}:
         asks = tuple(name for name in asks if name != "cores")
+    if seed >= SPLIT_FROM:
+        if dice.random() < 0.3:
+            asks = (*(name for name in asks if name not in ("nearest", "tables", "reduce", "each")), "how")
+        if "how" in asks and dice.random() < 0.8:
+            asks = (*asks, "split")
     return asking(plain_schedule(seed), asks) if asks else plain_schedule(seed)
 
 
@@ -322,6 +332,8 @@ def asking(schedule: Schedule, asks: tuple[str, ...]) -> Schedule:
         asks = tuple(name for name in asks if name not in ("how", "nearest"))
     if {"how", "nearest", "reduce"} & {*asks} and "each" not in asks:
         asks = tuple(name for name in asks if name not in (*_NOT_DECIDED, "tables"))
+    if "how" not in asks or "each" in asks:
+        asks = tuple(name for name in asks if name != "split")
     if "unique" in asks:
         asks = tuple(name for name in asks if name not in _NOT_UNIQUE)
         schedule = replace(schedule, exchange=schedule.exchange if schedule.exchange != "rows" else "packed")
@@ -350,6 +362,9 @@ def asking(schedule: Schedule, asks: tuple[str, ...]) -> Schedule:
     if {"relaid", "ranges"} & {*asks}:  # one cell has one layout
         cells = ("1x2x1", "2x1x2", "2x1x2") if "three" in asks else ("1x2", "2x2", "2x2", "1x6")
         schedule = replace(schedule, layout=random.Random(f"relaid {schedule.seed}").choice(cells))
+    if "split" in asks:
+        cells = ("1x2", "2x1", "2x2", "2x2", "3x2", "1x4")
+        schedule = replace(schedule, layout=random.Random(f"split {schedule.seed}").choice(cells))
     if "upkeep" in asks:
         schedule = replace(schedule, faults=schedule.faults + tuple(_upkeep_faults(more)))
     return replace(schedule, asks=tuple(name for name in ASKS if name in asks))

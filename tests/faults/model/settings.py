@@ -19,11 +19,11 @@ from streamjoin_ds.errors import (
     SchemaDriftError,
     StreamJoinError,
 )
-from streamjoin_ds.plan import EXCHANGES, Execution, Plan, deciding_cells, deciding_layout
+from streamjoin_ds.plan import EXCHANGES, Execution, Plan
 from streamjoin_ds.sink.tables import TableSet
 from streamjoin_ds.spec import BoundJoin
 from tests.faults.model.case import Case
-from tests.faults.model.layouts import first_layout, grids, layout_kind, relaid
+from tests.faults.model.layouts import first_layout, grids, layout_kind, relaid, whole
 from tests.faults.model.schedule import Schedule
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def _with_cores(schedule: Schedule, plan: Plan, life: int) -> Plan:
         return plan
     cells = dice.choice((1, 2, 2, 3, 4, 6))
     if plan.bound.decided:
-        layout = deciding_layout(plan.bound, deciding_cells(plan.bound, cells))
+        layout = dice.choice(grids(cells, 2)) if "split" in schedule.asks else whole(plan.bound, cells)
         return replace(plan, layout=layout, partitions=dice.choice((layout.cells, layout.cells, 1, 2)))
     wanted = dice.choice(grids(cells, len(plan.bound.names)))
     changes = relaid(schedule, plan.bound, wanted, dice) if "relaid" in schedule.asks else ()

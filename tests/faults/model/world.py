@@ -249,8 +249,9 @@ class World:
         """Return the query's checkpoint, with the plan's number of cells."""
         log = self.checkpoint
         if not log.partitions:
-            log.cells, log.partitions = plan.cells, plan.partitions
-        if "cores" in self.schedule.asks and (log.cells, log.partitions) != (plan.cells, plan.partitions):
+            log.cells, log.partitions, log.layout = plan.cells, plan.partitions, plan.layout
+        asked = plan.cells, plan.partitions, plan.layout if plan.bound.decided else log.layout
+        if "cores" in self.schedule.asks and (log.cells, log.partitions, log.layout) != asked:
             self.point("move")
             self.checkpoint = log.moved(plan.bound, plan.cells, plan.partitions, plan.layout)
             self.moves += 1
