@@ -22,8 +22,8 @@ from streamjoin_ds.engine.storage import snapshot
 from streamjoin_ds.errors import FingerprintMismatchError, LayoutError, StreamJoinError
 from streamjoin_ds.plan import Layout, Load, Plan, deciding_layouts
 from streamjoin_ds.sink.reader import between, scanned
-from streamjoin_ds.source.delta.result_files import read_results, row_hashes
 from streamjoin_ds.sink.tables import TableSet
+from streamjoin_ds.source.delta.result_files import read_results, row_hashes
 from streamjoin_ds.spec import BoundJoin, Join, bind
 from streamjoin_ds.spec.how import HOWS, has_pairs
 from streamjoin_ds.testing import batch_watermarks, oracle_numbers
