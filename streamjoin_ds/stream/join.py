@@ -212,10 +212,10 @@ class StreamJoin(Join):
             frame needs ``withWatermark`` on the stream's time column: it says which tuples are late and when windows
             are emptied.
         layout : str, optional
-            Group counts. By default there is one cell for each of the query's state partitions, at most 64. Spark fixes
-            the number of partitions with the first batch, by the session's shuffle partitions at that time, and keeps
-            it. A restart under another session setting gives the same rows. A layout other than the checkpoint's is
-            refused by name.
+            Group counts. By default there is one cell for each of the query's state partitions, at most 64 (with
+            ``how="full"`` one, because no commit puts the answers of several together). Spark fixes the number of
+            partitions with the first batch, by the session's shuffle partitions at that time, and keeps it. A restart
+            under another session setting gives the same rows. A layout other than the checkpoint's is refused by name.
         blocks : path, optional
             Folder for the windows of a streaming join, which every worker must see (or a URI of a file system that
             Arrow knows, ``s3://...``). Spark's state then holds only names of blocks, which begin with the query's id.

@@ -36,7 +36,8 @@ OBSERVED_METRICS = (
 """Names of the metrics of a batch, all streams and cells together.
 
 ``input_rows`` is the sum of the stored, late, rejected, filtered and duplicate ones. ``lost_offsets`` counts offsets of
-topics that were gone before they were read; they are none of these.
+topics that were gone before they were read; they are none of these. ``matches`` are the rows of the cells; those that
+the commit puts together from several cells are in the metrics table.
 
 ``watermark`` is a timestamp, null where there is none yet. ``watermark_lag_s`` is how far the furthest stream's largest
 event time is ahead of it, in seconds. ``backlog_rows`` and ``backlog_s`` are what the source knew and left for later
