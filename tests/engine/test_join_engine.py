@@ -248,10 +248,10 @@ def test_an_option_that_there_is_not_is_named_at_once():
 
 
 def test_the_options_are_those_of_a_window_join():
-    """Few defaults differ: the engine has bucket grids, leases its cores, and measures costs."""
+    """Few differ: no other engine has copies of its tuples. It has bucket grids, leases cores, and measures costs."""
     of_join, of_engine = (inspect.signature(made).parameters for made in (WindowJoin, JoinEngine))
-    options = [name for name, each in of_join.items() if each.kind is each.KEYWORD_ONLY]
-    assert options == [name for name, each in of_engine.items() if each.kind is each.KEYWORD_ONLY]
-    assert set(options) == JoinOptions.__optional_keys__ | {"tuning", "costs"}, "which are no options"
+    options = [name for name, each in of_engine.items() if each.kind is each.KEYWORD_ONLY]
+    assert [name for name, each in of_join.items() if each.kind is each.KEYWORD_ONLY] == [*options, "copied"]
+    assert {*options, "copied"} == JoinOptions.__optional_keys__ | {"tuning", "costs"}, "which are no options"
     differ = {name for name in options if of_join[name].default != of_engine[name].default}
     assert differ == {"cores", "bucket_rows", "costs"}
