@@ -28,6 +28,8 @@ from streamjoin_ds.cell.cell_state import CellState
 from streamjoin_ds.cell.cell_tables import give_tables, given_versions, table_blocks
 from streamjoin_ds.cell.cell_windows import CellWindows, opened_state
 from streamjoin_ds.cell.partial_answers import PartialAnswers
+from streamjoin_ds.cell.partition_clocks import clocks_in_order
+from streamjoin_ds.cell.task_facts import TaskFacts
 from streamjoin_ds.engine.intake.lateness import StreamClock, low_watermark
 from streamjoin_ds.engine.window_join import WindowJoin
 from streamjoin_ds.errors import StateCorruptError
@@ -44,7 +46,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from pyspark.sql.streaming.state import GroupState
 
-__all__ = ["REPORT_COLUMNS", "REPORT_DDL", "STATE_DDL", "Cell", "CellFunction", "TaskFacts"]
+__all__ = ["REPORT_COLUMNS", "REPORT_DDL", "STATE_DDL", "Cell", "CellFunction"]
 
 STATE_DDL = "version INT, blob BINARY"
 REPORT_COLUMNS = ("kind", "cell", "facts")
@@ -55,26 +57,6 @@ _log = logging.getLogger(__name__)
 _TELL_MATCHES = 1 << 26
 # What the source has counted, by the names of an exchange row's columns.
 _COUNTS = ("read", "late", "rejected", "filtered", "duplicates", "lost_offsets")
-
-
-@dataclass(frozen=True, slots=True)
-class TaskFacts:
-    """The batch and the query that a task works for."""
-
-    batch_id: int
-    query_id: str
-
-    @classmethod
-    def current(cls) -> TaskFacts:
-        """Return what Spark tells the running task."""
-        from pyspark import TaskContext
-
-        context = TaskContext.get()
-        assert context is not None, "a cell function runs in a task"
-        batch_id, query_id = (
-            context.getLocalProperty(key) for key in ("streaming.sql.batchId", "sql.streaming.queryId")
-        )
-        return cls(int(batch_id or 0), query_id or "")
 
 
 # Rows that are not joined: their stream, the part they came in, and a block of them.
@@ -113,12 +95,13 @@ class Cell:
         self.sizing = USUAL_SIZING
         self.epochs = Epochs.first(plan.layout)
         self.clocks = [
-            # Rows of DataFrames have no order either: the watermark at the batch's start alone tells which are late.
+            # Rows of DataFrames have no order either, or one that `orders` judges by.
             StreamClock(stream.delay_us, by_partition=stream.partition_kind is not None or plan.foreign)
             for stream in self.bound.join.streams
         ]
         for clock, largest in zip(self.clocks, self.state.largest_us, strict=True):
             clock.largest, clock.floor = largest, self.state.watermark_us
+        self.orders = clocks_in_order(plan, self.state.partitions)
         # For each stream the stored tuples that this cell counts, where it is also given some that other cells count.
         self.counted_apart: list[list[pa.Table]] = [[] for _ in range(self.streams)]
         self.overtaken = [0] * self.streams  # tuples that are late by the watermark, not by their own stream
@@ -143,6 +126,8 @@ class Cell:
         accepted, guests, late = self._judged(parts)
         next_seqs = [max((part.end_seq for part in of_stream.values()), default=0) or None for of_stream in parts]
         self._set_aside(late, asides)
+        for stream, order in self.orders.items():
+            order.advance(self.clocks[stream], self.task.time_ms)
         engines = self.windows.engines
         blocks = {name: version.block for name, version in self.versions.items()}
         give_tables(self.plan, engines, blocks, table_blocks(self.plan))
@@ -177,7 +162,9 @@ class Cell:
         largest_us = [clock.largest for clock in self.clocks]
         facts = self._facts(matches, before, watermark)
         facts["answers"] = answers.reported()
-        blob = self.windows.saved(self.task.batch_id, largest_us, watermark, next_seqs, answers.blocks)
+        blob = self.windows.saved(
+            self.task.batch_id, largest_us, watermark, next_seqs, answers.blocks, self._clocks_kept(watermark)
+        )
         over = [epoch.number for epoch in self.epochs.older if epoch.number not in self.windows.epochs]
         duration_ms = (time.monotonic_ns() - began_ns) // 1_000_000
         facts |= {
@@ -239,6 +226,9 @@ class Cell:
                 self.keys.append((row.stream, base64.b64encode(bytes(row.payload)).decode()))
                 continue
             table = open_block(self.plan, row.block, bytes(row.payload))
+            if row.kind == "steps":
+                self.orders[row.stream].hear(table)
+                continue
             ledger = self.ledger[row.stream]
             for name in _COUNTS:
                 ledger[name] += int(getattr(row, name))
@@ -270,21 +260,29 @@ class Cell:
         late: list[_Aside] = []
         layout = self.epochs.current.layout
         for stream, by_number in enumerate(parts):
-            clock = self.clocks[stream]
+            clock, order = self.clocks[stream], self.orders.get(stream)
             for number, part in sorted(by_number.items()):
                 # A partition's own order has judged at the source. The parts before say nothing about it.
                 largest = None if clock.by_partition else clock.largest
                 self.largest_before[stream, number] = NO_TIME if largest is None else largest
                 for table in part.in_order():
                     received = layout.received(self.bound, self.number, stream, table)
-                    mask = clock.late_in_part(table[TS].to_numpy())
+                    by_watermark = clock.late_in_part(table[TS].to_numpy())
+                    by_order = (
+                        np.zeros(len(by_watermark), np.bool_) if order is None else order.late(table, clock.delay_us)
+                    )
+                    mask = by_watermark | by_order
                     is_gone = mask & received.is_counted
                     if is_gone.any():
                         gone = table.filter(pa.array(is_gone))
-                        judge = pa.array(clock.judges(gone[TS].to_numpy()))
-                        late.append((stream, number, gone.append_column(LARGEST_TS, judge)))
+                        judge = clock.judges(gone[TS].to_numpy())
+                        if order is not None:
+                            judge = np.where(by_order[is_gone], order.before(gone), judge)
+                            self.overtaken[stream] += int(np.count_nonzero(is_gone & ~by_order))
+                        elif not self.plan.foreign:
+                            self.overtaken[stream] += clock.overtaken(gone[TS].to_numpy())
+                        late.append((stream, number, gone.append_column(LARGEST_TS, pa.array(judge))))
                         self.ledger[stream]["late"] += gone.num_rows
-                        self.overtaken[stream] += 0 if self.plan.foreign else clock.overtaken(gone[TS].to_numpy())
                     is_stored = ~mask & received.is_counted
                     self.ledger[stream]["stored"] += int(np.count_nonzero(is_stored))
                     if not isinstance(received.is_counted, bool):
@@ -303,12 +301,12 @@ class Cell:
 
     def _set_aside(self, late: list[_Aside], asides: dict[str, list[_Aside]]) -> None:
         # The largest time before a tuple is the larger of that in its part, which the source knew, and that in the
-        # parts before it.
-        found = [
-            (stream, table.set_column(i, LARGEST_TS, pc.max_element_wise(table[i], self.largest_before[stream, part])))
-            for stream, part, table in asides["late"]
-            for i in [table.schema.get_field_index(LARGEST_TS)]
-        ]
+        # parts before it, or in its partition before it.
+        found = []
+        for stream, part, table in asides["late"]:
+            order, i = self.orders.get(stream), table.schema.get_field_index(LARGEST_TS)
+            known = self.largest_before[stream, part] if order is None else pa.array(order.before(table))
+            found.append((stream, table.set_column(i, LARGEST_TS, pc.max_element_wise(table[i], known))))
         rows = AsideRows(self.bound, self.task.batch_id)
         late_tables = [rows.late(*aside) for aside in [*found, *((s, table) for s, _, table in late)]]
         reject_tables = [rows.rejected(stream, table) for stream, _, table in asides["rejects"]]
@@ -330,6 +328,14 @@ class Cell:
                     for table in tables:
                         writer.write(table)
                     self.reports += writer.close()
+
+    def _clocks_kept(self, watermark_us: int | None) -> list[dict[str, Any] | None] | None:
+        """Return `CellState.partitions` after the batch."""
+        kept: list[dict[str, Any] | None] = [None] * self.streams
+        for stream, order in self.orders.items():
+            order.forget(watermark_us, self.clocks[stream].delay_us)
+            kept[stream] = order.to_facts()
+        return kept if self.orders else None
 
     def _count_nulls(self, before: dict[WindowJoin, dict[str, Any]]) -> None:
         """Count the tuples with a null in a compared column among those that this cell counts as stored."""
@@ -360,6 +366,7 @@ class Cell:
             "idle": [stream for stream, clock in enumerate(self.clocks) if clock.idle],
             "overtaken": self.overtaken,
             "rejects_for": self.rejects_for,
+            "partitions": {self.bound.names[stream]: order.told() for stream, order in self.orders.items()},
         }
 
 
@@ -385,7 +392,8 @@ class CellFunction:
         cell = plan.cell_of(int(key[0]))
         blob = bytes(state.get[1]) if state.exists else None
         rows = (row for frame in frames for row in frame.itertuples(index=False))
-        reports, facts, next_blob = Cell(plan, cell, blob, TaskFacts.current()).run(rows)
+        task = TaskFacts.current(state.getCurrentProcessingTimeMs())
+        reports, facts, next_blob = Cell(plan, cell, blob, task).run(rows)
         state.update((1, next_blob))
         lines = [("file", cell, report.to_json()) for report in reports]
         lines.append(("cell", cell, json.dumps(facts)))

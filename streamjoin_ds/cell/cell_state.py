@@ -23,9 +23,9 @@ from streamjoin_ds.spec import BoundJoin
 
 __all__ = ["CELL_STATE_VERSION", "CellState", "KeptEpoch"]
 
-# 1: the cell has windows of the checkpoint's first layout only; 2: of several epochs; 4: one of them has ranges. No bit
-# that flips turns one of them into another.
-_VERSIONS = (1, 2, 4)
+# 1: the cell has windows of the checkpoint's first layout only; 2: of several epochs; 4: one of them has ranges; 8: of
+# the first layout, with clocks of partitions. No bit that flips turns one of them into another.
+_VERSIONS = (1, 2, 4, 8)
 CELL_STATE_VERSION = _VERSIONS[-1]
 _MAGIC = b"SJCELL\x00"
 _HEADER = struct.Struct("<7sB16s")
@@ -88,6 +88,9 @@ class CellState:
     epochs : list of KeptEpoch, or None
         The epochs whose windows `windows` holds, one after the other. None: only the checkpoint's first epoch, which
         still takes new tuples.
+    partitions : list of (dict or None), or None
+        For each stream the clocks of its partitions (`PartitionClocks.to_facts`), where a DataFrame's rows are judged
+        in their order. None: in no stream.
     grid : dict or None
         Layout of cells and state partitions of a DataFrame query. Only the state under `LAYOUT_KEY` has it, and that
         state has no windows.
@@ -101,6 +104,7 @@ class CellState:
     retired: list[tuple[int, str]] = field(default_factory=list)
     grid: dict[str, Any] | None = None
     epochs: list[KeptEpoch] | None = None
+    partitions: list[Mapping[str, Any] | None] | None = None
 
     def engine_blobs(self) -> list[bytes]:
         """Return what `WindowJoin.save` gave for each epoch, the oldest first."""
@@ -122,13 +126,17 @@ class CellState:
             facts["grid"] = self.grid
         if self.epochs is not None:
             facts["epochs"] = [epoch.to_facts() for epoch in self.epochs]
+        if self.partitions is not None:
+            facts["partitions"] = self.partitions
         text = json.dumps(facts, sort_keys=True, separators=(",", ":")).encode()
         length = _LENGTH.pack(len(text))
         digest = xxhash.xxh3_128(length)
         digest.update(text)
         digest.update(self.windows)
         has_ranges = any(is_of_ranges(kept.epoch.layout) for kept in self.epochs or ())
-        version = 1 if self.epochs is None else CELL_STATE_VERSION if has_ranges else 2
+        version = 1 if self.epochs is None else 4 if has_ranges else 2
+        if self.partitions is not None:
+            version = 8
         return b"".join((_HEADER.pack(_MAGIC, version, digest.digest()), length, text, self.windows))
 
     @classmethod

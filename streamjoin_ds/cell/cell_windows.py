@@ -13,8 +13,8 @@ from __future__ import annotations
 import contextlib
 import logging
 import re
-from collections.abc import Iterator, Sequence
-from typing import ClassVar
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar
 
 from streamjoin_ds.blocks import BlockStore
 from streamjoin_ds.blocks.place import below
@@ -256,10 +256,12 @@ class CellWindows:
         watermark_us: int | None,
         next_seqs: Sequence[int | None] = (),
         answers: Sequence[str] = (),
+        partitions: Sequence[Mapping[str, Any] | None] | None = None,
     ) -> bytes:
         """Return the state row after the batch. Write the blocks that are new, and remove those that are due.
 
         `answers` are blocks for the batch's commit: the next batch removes them, since it begins after the commit.
+        `partitions` is `CellState.partitions`.
 
         A block that leaves the manifest with batch *b* is named by older manifests. Spark may come back to these until
         ``retain_batches`` more batches have begun. So the state row keeps the block's name until then, and the first
@@ -293,6 +295,7 @@ class CellWindows:
             b"".join(saved),
             [entry for entry in retired if entry[1] not in due],
             epochs=None if is_first else kept,
+            partitions=None if partitions is None else list(partitions),
         )
         self.has_ended = not kept and not state.retired
         blob = state.encode()

@@ -32,8 +32,9 @@ from streamjoin_ds.spec.columns import schema_facts
 __all__ = ["VERSION", "CheckpointIdentity"]
 
 _FILE = "join.json"
-# 1: a grid, and the first generation; 2: a later generation; 3: the first layout is of ranges; 4: over DataFrames.
-VERSION = 4
+# 1: a grid, and the first generation; 2: a later generation; 3: the first layout is of ranges; 4: over DataFrames; 5:
+# over DataFrames whose rows are judged in their order.
+VERSION = 5
 """The newest form of `join.json` that this version writes and reads."""
 _SPARK_FILES = ("metadata", "offsets", "commits", "state")
 
@@ -56,6 +57,8 @@ class CheckpointIdentity:
         How often the number of cells was changed (`streamjoin_ds.checkpoint.move`).
     order_by : tuple of tuple of str, or None
         For each stream the columns that number its rows, where the join is over DataFrames; None where it is not.
+    in_order : bool
+        Whether lateness of streams with `order_by` is judged in that order. A checkpoint that began without goes on so.
     """
 
     join_id: str
@@ -64,6 +67,7 @@ class CheckpointIdentity:
     partitions: int
     generation: int = 0
     order_by: tuple[tuple[str, ...], ...] | None = None
+    in_order: bool = False
 
     def spark_folder(self, checkpoint: Place) -> Place:
         """Return the folder of Spark's own files in this checkpoint: offsets, commits, state."""
@@ -122,7 +126,8 @@ class CheckpointIdentity:
         order_by: tuple[tuple[str, ...], ...] | None = None,
     ) -> CheckpointIdentity:
         """Write and return a new checkpoint's identity. Of two starts at once one wins, and both get its identity."""
-        identity = cls(uuid.uuid4().hex, bound, layout, partitions, order_by=order_by)
+        in_order = order_by is not None and any(order_by)
+        identity = cls(uuid.uuid4().hex, bound, layout, partitions, order_by=order_by, in_order=in_order)
         checkpoint.mkdir(parents=True, exist_ok=True)
         if isinstance(checkpoint, StorePath):
             put = Conditional(str(checkpoint / _FILE)).put(identity.to_json().encode(), if_none=True)
@@ -166,12 +171,14 @@ class CheckpointIdentity:
             facts["generation"] = self.generation
         if self.order_by is not None:
             facts["order_by"] = self.order_by
+        if self.in_order:
+            facts["in_order"] = True
         return json.dumps({**facts, "checksum": _checksum(facts)}, indent=1)
 
     @property
     def _version(self) -> int:
         if self.order_by is not None:
-            return 4
+            return 5 if self.in_order else 4
         return 3 if is_of_ranges(self.layout) else 2 if self.generation else 1
 
     @classmethod
@@ -189,7 +196,8 @@ class CheckpointIdentity:
             raise FingerprintMismatchError(msg, name="contract", hint=hint)
         layout = layout_from_facts(facts["layout"], len(bound.names))
         order_by = tuple(map(tuple, facts["order_by"])) if "order_by" in facts else None
-        return cls(facts["join_id"], bound, layout, facts["partitions"], facts.get("generation", 0), order_by)
+        generation, in_order = facts.get("generation", 0), facts.get("in_order", False)
+        return cls(facts["join_id"], bound, layout, facts["partitions"], generation, order_by, in_order)
 
     def check(self, bound: BoundJoin, order_by: tuple[tuple[str, ...], ...] | None = None) -> None:
         """Refuse a join that is not the checkpoint's, naming what changed.

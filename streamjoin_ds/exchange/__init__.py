@@ -22,6 +22,7 @@ from streamjoin_ds.exchange.outbox import (
     heartbeats,
     late_schema,
 )
+from streamjoin_ds.exchange.row_order import partition_bits, running_maximum, times_before
 from streamjoin_ds.exchange.row_packing import (
     pack_rows,
     rows_schema,
@@ -52,9 +53,12 @@ __all__ = [
     "pack_foreign",
     "pack_frame",
     "pack_rows",
+    "partition_bits",
     "remove_committed",
     "rows_schema",
+    "running_maximum",
     "silence",
+    "times_before",
     "told_epochs",
     "told_fact",
     "tuple_rows",

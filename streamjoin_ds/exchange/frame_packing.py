@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamjoin_ds.exchange.outbox import Outbox, layout_row
+from streamjoin_ds.exchange.row_order import partition_bits, steps_of
+from streamjoin_ds.exchange.told_rows import step_rows
 from streamjoin_ds.plan.plan import Plan
-from streamjoin_ds.source.event_time import event_times, event_times_ns
+from streamjoin_ds.source.event_time import NO_TIME, event_times, event_times_ns
 from streamjoin_ds.source.partitioned_position import MOST_PARTITIONS, SEQ_BITS
 from streamjoin_ds.source.records import Chunk, Reject, record_text
 from streamjoin_ds.spec.bound import SEQ, TS
@@ -58,7 +60,7 @@ def pack_foreign(placed: Callable[[], Plan], stream: int, *, keeps_grid: bool = 
         outbox = Outbox(plan, stream, 0, judge_lateness=False)
         read = 0
         for batch in batches:
-            chunk = _chunk(plan, stream, batch)
+            chunk = _framed(plan, stream, batch).chunk
             read += batch.num_rows
             outbox.rejected += len(chunk.rejects)
             outbox.add(replace(chunk, rejects=()))
@@ -78,18 +80,30 @@ def pack_frame(plan: Plan, stream: int) -> Packer:
     """Return a function for ``mapInArrow`` over a DataFrame's `foreign_columns` (by place), which makes exchange rows.
 
     This is for ``start(frames=...)``: every cell hears of every task, also of one without rows, and rows that cannot be
-    tuples are rejects. No row is late here: the cells judge that, by the watermark at the batch's start.
+    tuples are rejects. Where rows are judged in their order (`Plan.in_order`), those are late here that are late by the
+    task's own rows. Every cell gets the rows' steps, by which it judges the others. Elsewhere the cells judge all rows,
+    by the watermark at the batch's start.
     """
     text = plan.to_json()
 
     def packed(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         plan = Plan.from_json(text)
-        outbox = Outbox(plan, stream, _task_number(), judge_lateness=False)
+        columns, task = _order(plan, stream), _task_number()
+        is_judged = plan.in_order and bool(columns)
+        outbox = Outbox(plan, stream, task, judge_lateness=is_judged)
         read = 0
+        waiting: list[_Framed] = []
         for batch in batches:
-            outbox.add(_chunk(plan, stream, batch))
+            framed = _framed(plan, stream, batch)
             read += batch.num_rows
+            if is_judged:
+                waiting.append(framed)
+            else:
+                outbox.add(framed.chunk)
+        steps = _judged(waiting, outbox, partition_bits(columns)) if waiting else None
         yield from outbox.rows(0, read)
+        if steps is not None and steps.num_rows:
+            yield step_rows(plan, stream, task, steps)
 
     return packed
 
@@ -101,12 +115,35 @@ def _task_number() -> int:
     return 0 if context is None else int(context.partitionId())
 
 
-def _chunk(plan: Plan, stream: int, batch: pa.RecordBatch) -> Chunk:
+@dataclass(frozen=True, slots=True)
+class _Framed:
+    """A batch of a DataFrame's rows.
+
+    Attributes
+    ----------
+    chunk : Chunk
+        The rows' tuples and rejects.
+    seqs, times_us : ndarray, shape (n,), int64
+        The numbers and event times of the rows that have a number, rejects among them; empty where columns give none. A
+        row without an event time has `NO_TIME`.
+    is_tuple : ndarray, shape (n,), bool
+        Which of those are tuples.
+    """
+
+    chunk: Chunk
+    seqs: np.ndarray
+    times_us: np.ndarray
+    is_tuple: np.ndarray
+
+
+def _framed(plan: Plan, stream: int, batch: pa.RecordBatch) -> _Framed:
     schema = plan.bound.read_schema(stream)
     batch = batch.rename_columns(foreign_columns(plan, stream))
     read = plan.bound.read_schemas[stream]
     brought = to_inside(lambda wanted: batch.column(wanted.name), read, plan.bound.join.streams[stream], _TIMES)
-    ordered = _ordered(_order(plan, stream), batch, brought)
+    numbers, is_numbered = _numbered(_order(plan, stream), batch, brought)
+    times = np.where(brought.is_timed, brought.ts, NO_TIME)[is_numbered]
+    seqs, is_tuple = numbers[is_numbered], brought.is_kept[is_numbered]
     rejects = [
         Reject("", 0, name, reason, record_text(pa.Table.from_batches([batch]), int(place)), int(place))
         for mask, name, reason in brought.refused
@@ -116,34 +153,46 @@ def _chunk(plan: Plan, stream: int, batch: pa.RecordBatch) -> Chunk:
     if rejects:
         kept = np.flatnonzero(brought.is_kept)
         batch, own, ts = batch.take(pa.array(kept)), [values.take(pa.array(kept)) for values in own], ts[kept]
-        ordered = None if ordered is None else ordered[kept]
-    if ordered is None:
+    ordered = seqs[is_tuple]
+    if not _order(plan, stream):
         telling = [batch.column(field.name).cast(field.type, safe=False) for field in _identity(plan, stream)]
         ordered = content_hash(telling or [pa.array(ts), *own])
     tuples = pa.RecordBatch.from_arrays([pa.array(ts), pa.array(ordered), *own], schema=schema)
-    return Chunk(0, count, tuples, rejects)
+    return _Framed(Chunk(0, count, tuples, rejects), seqs, times, is_tuple)
+
+
+def _judged(batches: Sequence[_Framed], outbox: Outbox, bits: int) -> pa.Table:
+    """Put a task's rows into the outbox, each with the largest time before it; return the rows' steps."""
+    seqs, times_us = (np.concatenate([getattr(one, name) for one in batches]) for name in ("seqs", "times_us"))
+    before_us, steps = steps_of(seqs, times_us, bits)
+    begin = 0
+    for one in batches:
+        before = before_us[begin : begin + len(one.seqs)][one.is_tuple]
+        outbox.add(replace(one.chunk, before=before))
+        begin += len(one.seqs)
+    return steps
 
 
 def _order(plan: Plan, stream: int) -> tuple[str, ...]:
     return plan.order_by[stream] if plan.order_by else ()
 
 
-def _ordered(columns: Sequence[str], batch: pa.RecordBatch, brought: InsideRows) -> np.ndarray | None:
-    """Return the rows' numbers by the columns that give them, and refuse rows without; None: there are no columns.
+def _numbered(columns: Sequence[str], batch: pa.RecordBatch, brought: InsideRows) -> tuple[np.ndarray, np.ndarray]:
+    """Return the rows' numbers by the columns that give them, and which rows have one; refuse the others.
 
-    One column is the number. Of two the first is a partition's number, and the second the row's in the partition.
+    One column is the number. Of two the first is a partition's number, and the second the row's in the partition. Where
+    there are no columns no row has a number, and none is refused.
     """
-    if not columns:
-        return None
-    numbers = np.zeros(batch.num_rows, np.int64)
-    limits = (_MOST,) if len(columns) == 1 else (MOST_PARTITIONS - 1, (1 << SEQ_BITS) - 1)
-    for name, most in zip(columns, limits, strict=True):
+    numbers, has_one = np.zeros(batch.num_rows, np.int64), np.full(batch.num_rows, bool(columns))
+    limits = (_MOST,) if len(columns) < 2 else (MOST_PARTITIONS - 1, (1 << SEQ_BITS) - 1)
+    for name, most in zip(columns, limits, strict=False):
         given = batch.column(name)
         known = pc.fill_null(given.cast(pa.int64()), -1).to_numpy(zero_copy_only=False)
         brought.refuse(known < 0, name, "no number, or one below zero, in a column that orders the rows")
         brought.refuse(known > most, name, f"a number above {most} in a column that orders the rows")
+        has_one &= (known >= 0) & (known <= most)
         numbers = numbers << SEQ_BITS | known if len(columns) == 2 else known
-    return numbers
+    return numbers, has_one
 
 
 def _identity(plan: Plan, stream: int) -> list[pa.Field]:

@@ -7,11 +7,12 @@ from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
+from streamjoin_ds.blocks import pack
 from streamjoin_ds.exchange.outbox import NOTHING, exchange_batch
 from streamjoin_ds.plan import Epochs, Plan
 from streamjoin_ds.source.event_time import NO_TIME
 
-__all__ = ["FACTS", "backlog_row", "clock_rows", "epoch_rows", "fact_rows"]
+__all__ = ["FACTS", "backlog_row", "clock_rows", "epoch_rows", "fact_rows", "step_rows"]
 
 # Kinds of rows that tell every cell what the batch's offset says: the versions of its tables, its settings of blocks.
 FACTS = ("tables", "blocks")
@@ -55,3 +56,11 @@ def fact_rows(plan: Plan, kind: str, text: str, epochs: Epochs | None = None) ->
     """Return a row for every cell, which tells it a fact of the batch's offset as JSON; see `FACTS`."""
     labels = plan.labels_of(plan.layout.cells if epochs is None else epochs.cells)
     return exchange_batch([(label, kind, 0, 0, 0, 0, 0, 0, NO_TIME, *NOTHING, "", text.encode()) for label in labels])
+
+
+def step_rows(plan: Plan, stream: int, part: int, steps: pa.Table) -> pa.RecordBatch:
+    """Return a row for every cell with the steps of a task's rows (`row_order.steps_of`)."""
+    payload = pack(steps, {"kind": "steps", "stream": plan.bound.names[stream]})
+    return exchange_batch(
+        [(label, "steps", stream, part, 0, 0, 0, 0, NO_TIME, *NOTHING, "", payload) for label in plan.labels]
+    )

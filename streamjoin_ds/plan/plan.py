@@ -53,11 +53,14 @@ class Plan:
     join_id : str
         Identity of the checkpoint. The table refuses another one.
     foreign : bool
-        Whether the tuples come from DataFrames, which have no order. Lateness is then judged by the watermark at each
-        batch's start.
+        Whether the tuples come from DataFrames, which have no order of their own. Lateness is then judged by the
+        watermark at each batch's start, or `in_order`.
     order_by : tuple of tuple of str
         For each stream of DataFrames the one or two columns that number its rows; empty where a row has none, and its
         number is a hash of its values.
+    in_order : bool
+        Whether lateness of the streams with `order_by` is judged in that order, in each partition. Checkpoints of
+        former versions go on without.
     given_tables : tuple of (int, str)
         What frames of tables held at each start: the first batch that joins it, and the versions as JSON
         (`versions_told`). Where the source has offsets, these say which version a batch joins, and there is one entry.
@@ -105,6 +108,7 @@ class Plan:
     layout_kind: str = "grid"
     costs: tuple[tuple[str, float], ...] = ()
     order_by: tuple[tuple[str, ...], ...] = ()
+    in_order: bool = False
     given_tables: tuple[tuple[int, str], ...] = ()
 
     def __post_init__(self) -> None:
@@ -196,6 +200,7 @@ class Plan:
             "wanted": None if self.wanted is None else self.wanted.to_facts(),
             "costs": dict(self.costs),
             "order_by": self.order_by,
+            "in_order": self.in_order,
             "given_tables": self.given_tables,
         }
         return json.dumps(facts, sort_keys=True, separators=(",", ":"))

@@ -50,10 +50,9 @@ class Step:
         joined = self.asked.joined(catalog)
         options = {key: value for key, value in joined.request.run.items() if key in (*EXPLAINED, "source_options")}
         try:
-            if joined.is_over_frames:
+            if joined.is_over_frames and self.asked.statement.table is None:
                 return _plan_over_frames(joined, options)
-            frames = {"frames": joined.frames} if joined.frames else {}
-            return joined.request.join.explain(**({"exchange": "auto"} | options | frames))
+            return joined.request.join.explain(**({"exchange": "auto"} | options | _over(joined)))
         except StreamJoinError as error:
             raise self.asked.named(error) from None
 
@@ -87,12 +86,10 @@ class Step:
     def start(self, spark: SparkSession, joined: AskedJoin) -> StreamingQuery:
         """Start the query of an INSERT."""
         request = joined.request
-        over: dict[str, Any] = {"frames": joined.frames} if joined.frames else {}
-        over |= {"order_by": joined.order_by or None} if joined.is_over_frames else {}
         assert request.to is not None, "it was checked"
         assert request.checkpoint is not None, "it was checked"
         try:
-            return request.join.start(spark, request.to, request.checkpoint, **request.run, **over)
+            return request.join.start(spark, request.to, request.checkpoint, **request.run, **_over(joined))
         except StreamJoinError as error:
             raise self.asked.named(error) from None
 
@@ -269,7 +266,14 @@ def sql(spark: SparkSession, text: str) -> list[StreamingQuery | DataFrame | str
     return [outcomes[step] for step in script.steps]
 
 
+def _over(joined: AskedJoin) -> dict[str, Any]:
+    """Return what `StreamJoin.start` and `explain` are told about frames."""
+    over: dict[str, Any] = {"frames": joined.frames} if joined.frames else {}
+    return over | ({"order_by": joined.order_by or None} if joined.is_over_frames else {})
+
+
 def _plan_over_frames(joined: AskedJoin, options: Mapping[str, Any]) -> str:
+    """Return the plan of a SELECT alone, which gives a DataFrame."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     join = joined.request.join

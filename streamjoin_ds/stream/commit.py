@@ -174,7 +174,8 @@ class BatchCommit:
         query_id = of_cell["query_id"]
         if not plan.foreign:  # of DataFrames Spark counts the rows itself
             tell_read_rows(frame, query_id, sum(read.values()))
-        held = holder(plan.bound.join.streams, largest_us, read, idle, _partitions(plan, batch_id, ends))
+        clocks = _partitions(plan, batch_id, ends) | _told_clocks(of_cell)
+        held = holder(plan.bound.join.streams, largest_us, read, idle, clocks)
         punctuation_us = plan.bound.punctuation_us(watermark_us)
         committer, maintenance = committer_for(plan)
         outcome = committer.commit(
@@ -222,6 +223,17 @@ def _partitions(plan: Plan, batch_id: int, ends: Mapping[str, StreamEnd]) -> dic
         name: partition_clocks(before[name].partitions if name in before else None, position)
         for name, position in found.items()
     }
+
+
+def _told_clocks(fact: Mapping[str, Any]) -> dict[str, list[PartitionClock]]:
+    """Return what a cell tells of the partitions of DataFrames: the slowest that is not idle, and the furthest."""
+    found = {
+        name: [
+            PartitionClock(str(number), largest, int(has_rows), is_idle) for number, largest, has_rows, is_idle in told
+        ]
+        for name, told in fact["partitions"].items()
+    }
+    return {name: clocks for name, clocks in found.items() if clocks}
 
 
 def _note_epochs_over(plan: Plan, facts: Mapping[int, Mapping[str, Any]], ends: Mapping[str, StreamEnd]) -> None:

@@ -6,8 +6,9 @@
                                        ├─ union ─ groupBy(cell) ─► cells ─► BatchCommit, as for sources of our own
     frame r ── mapInArrow(pack_frame) ─┘
 
-Spark plans the batches and logs its own offsets. Rows of DataFrames have no order, so lateness is judged by the
-watermark at the batch's start (ARCHITECTURE.md, "Late").
+Spark plans the batches and logs its own offsets. Rows of DataFrames have the order that `order_by` gives, by which
+their lateness is judged in each partition. Without it they have none, and it is judged by the watermark at the batch's
+start (ARCHITECTURE.md, "Late").
 """
 
 from __future__ import annotations
@@ -68,14 +69,14 @@ def start_over_frames(
     beside = table_frames(join, frames)
     frames = {name: frame for name, frame in frames.items() if name not in beside}
     _check_options(join, options)
-    check_frames(join, frames)
+    numbered = _order_by(join, frames, order_by)
+    check_frames(join, frames, numbered)
     static = [name for name, frame in frames.items() if not frame.isStreaming]
     if static:
         msg = f"the frame of {static[0]} is static, and start() needs streaming ones"
         raise ArgumentError(
             msg, name=static[0], hint="read it with spark.readStream, make it a Table, or use dataframe()"
         )
-    numbered = _order_by(join, frames, order_by)
     over = over_frames(join, frames)
     _check_selves(over, numbered)
     plan = _plan(over, spark, {**frames, **beside}, numbered, TableSet(to).root, folder, options)
@@ -116,8 +117,8 @@ def planned_over_frames(
     beside = table_frames(join, frames)
     given = {name: frame for name, frame in frames.items() if name not in beside}
     _check_options(join, options)
-    check_frames(join, given)
     numbered = _order_by(join, given, order_by)
+    check_frames(join, given, numbered)
     over = over_frames(join, given)
     if order_by is not None:  # without it the same plan is that of dataframe(), which tells equal rows apart
         _check_selves(over, numbered)
@@ -128,7 +129,7 @@ def planned_over_frames(
         bound, Load.of_join(bound, known.per_s), layout=options.layout, cells=options.cells, exchange="packed",
         execution=options.execution, durable=options.durable,
     )  # fmt: skip
-    return replace(plan, foreign=True, order_by=numbered), known
+    return replace(plan, foreign=True, order_by=numbered, in_order=any(numbered)), known
 
 
 def _given(plan: Plan, checkpoint: Place, beside: Mapping[str, DataFrame], *, is_driven: bool) -> Plan:
@@ -192,9 +193,9 @@ def _order_by(join: Join, frames: Mapping[str, DataFrame], given: OrderBy | None
             msg = f"order_by has {len(columns)} columns for stream {name}"
             hint = "one that numbers all rows, or two: a partition's number, and the row's in it"
             raise ArgumentError(msg, name="order_by", hint=hint)
-        types = dict(frames[name].dtypes)
+        types = dict(frames[name].dtypes) if columns and name in frames else {}  # `check_frames` misses a frame
         for column in columns:
-            if types.get(column) not in _WHOLE:
+            if name in frames and types.get(column) not in _WHOLE:
                 known = [one for one, kind in types.items() if kind in _WHOLE]
                 msg = f"the frame of {name} has no column '{column}' of whole numbers, by which to order it"
                 raise ColumnError(msg, name=column, hint=names_hint(column, known, "such columns are"))
@@ -243,6 +244,7 @@ def _plan(
         layout = asked.grid or first_layout(bound, cells_of(spark, options, None), "grid")
         identity = CheckpointIdentity.create(checkpoint, bound, layout, layout.cells, order_by)
     _check_kept(identity, asked, options)
+    _check_idle(join, identity)
     _, state_root = ways_of(spark, checkpoint, table_root, "packed")
     check_table_blocks(join, state_root)
     return Plan(
@@ -260,6 +262,7 @@ def _plan(
         durable=options.durable,
         costs=measured_costs(bound, options.execution, state_root),
         order_by=order_by,
+        in_order=identity.in_order,
     )
 
 
@@ -286,3 +289,11 @@ def _check_kept(identity: CheckpointIdentity, asked: AskedLayout, options: Query
     if options.cells not in (None, identity.partitions):
         msg = f"the checkpoint has {identity.partitions} cells, which a join over DataFrames keeps"
         raise LayoutError(msg, name="cells", hint="leave it out, or use a new checkpoint and a new table")
+
+
+def _check_idle(join: Join, identity: CheckpointIdentity) -> None:
+    """Refuse an idle timeout where the checkpoint's rows are not judged in their order."""
+    for stream in join.streams:
+        if stream.idle_timeout is not None and not identity.in_order:
+            msg = f"stream {stream.name} has idle_timeout, and a former version began this checkpoint without an order"
+            raise ArgumentError(msg, name="idle_timeout", hint="leave it out, or use a new checkpoint and a new table")

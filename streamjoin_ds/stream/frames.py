@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from streamjoin_ds.blocks import BlockStore
 from streamjoin_ds.blocks.location import absolute_location
-from streamjoin_ds.cell.cell import STATE_DDL, TaskFacts
+from streamjoin_ds.cell.cell import STATE_DDL
 from streamjoin_ds.cell.cell_costs import measured_costs
 from streamjoin_ds.cell.cell_windows import (
     RETAIN_KEY,
@@ -21,6 +21,7 @@ from streamjoin_ds.cell.cell_windows import (
     blocks_prefix,
     check_execution,
 )
+from streamjoin_ds.cell.task_facts import TaskFacts
 from streamjoin_ds.engine.intake.lateness import StreamClock, low_watermark
 from streamjoin_ds.errors import ArgumentError, LayoutError, WatermarkMissingError, WindowError
 from streamjoin_ds.exchange import EXCHANGE_DDL, LAYOUT_KEY, Packer, foreign_columns, open_block, pack_foreign
@@ -113,8 +114,10 @@ def joined(
     return packed.groupBy("cell").applyInPandasWithState(cell, result, STATE_DDL, "append", "NoTimeout")
 
 
-def check_frames(join: Join, frames: Mapping[str, DataFrame]) -> None:
+def check_frames(join: Join, frames: Mapping[str, DataFrame], order_by: Sequence[tuple[str, ...]] = ()) -> None:
     """Refuse what no join over DataFrames can have, and frames that are not those of the join's streams.
+
+    A stream may be idle where `order_by` has columns for it.
 
     Raises
     ------
@@ -123,13 +126,15 @@ def check_frames(join: Join, frames: Mapping[str, DataFrame]) -> None:
     if join.window.kind == "count":
         msg = "a count window needs an order of the tuples, and DataFrames have none"
         raise WindowError(msg, name="window", hint="use a time window (15s) or a periodic one, or start() on sources")
-    for stream in join.streams:
+    for number, stream in enumerate(join.streams):
+        is_ordered = bool(order_by and order_by[number])
         for option in ("idle_timeout", "max_ahead", "partition_by"):
-            if getattr(stream, option) is not None:
+            if getattr(stream, option) is not None and not (is_ordered and option == "idle_timeout"):
                 msg = (
                     f"stream {stream.name} has {option}, which needs an order of the records, and DataFrames have none"
                 )
-                raise ArgumentError(msg, name=option, hint="leave it out, or use start() on sources")
+                orders = ", give start(frames=...) an order_by for it" * (option == "idle_timeout")
+                raise ArgumentError(msg, name=option, hint=f"leave it out{orders}, or use start() on sources")
         if stream.unique is not None:
             msg = f"stream {stream.name} has unique, which needs an order of the records, and DataFrames have none"
             hint = "leave it out, and give the frame without duplicates: dropDuplicatesWithinWatermark"

@@ -133,8 +133,10 @@ class StreamJoin(Join):
             With `frames`: the columns of whole numbers, at least 0, that number a stream's rows. One is the row's
             number in the stream. Of two the first is a partition's number and the second the row's in it
             (``("partition", "offset")`` of Kafka). ``<stream>_seq`` is that number; of two it is the first times 2^40
-            and the second. No two rows may have one number. A row without is a reject. By default ``<stream>_seq`` is a
-            hash of the row's values, and equal rows have the same.
+            and the second. No two rows may have one number. A row without is a reject. A row is late by the rows before
+            it in its partition, wherever Spark reads them, and the stream may have an `idle_timeout`; see "Order" in
+            `dataframe`. By default ``<stream>_seq`` is a hash of the row's values, which equal rows share, and a row is
+            late by the watermark at the start of its batch.
 
         Returns
         -------
@@ -267,18 +269,25 @@ class StreamJoin(Join):
         punctuation           none                                 in the commit of the results
         delay                 that of the frame's watermark        the stream's own
         numbers               a hash of the row                    that, or columns (``order_by``)
+        late is judged        by the watermark at a batch's start  so, or in each partition (``order_by``)
+        silent partitions     hold no watermark                    with ``order_by`` until `idle_timeout`
         static frames         of streams and of tables             of tables alone
         number of cells       that of the first batch              that of the first start
         ====================  ===================================  =========================================
 
-        Neither has what needs an order of the records (count windows, `idle_timeout`, `max_ahead`, `partition_by`,
-        `unique`), options of files and topics, `max_rows_per_batch`, `max_delay`, layouts of ranges, or a layout that
-        changes. Each is refused by name, and ``streamjoin repair`` mends neither one's checkpoint. `start` over sources
-        of this package has all of it.
+        Neither has count windows, `max_ahead`, `partition_by`, `unique`, options of files and topics,
+        `max_rows_per_batch`, `max_delay`, layouts of ranges, or a layout that changes. Each is refused by name, and
+        ``streamjoin repair`` mends neither one's checkpoint. `start` over sources of this package has all of it.
 
-        *Order.* In both, lateness is judged by the watermark at the batch's start; ``order_by`` numbers rows and puts
-        them in no order. So what is late depends on how Spark cuts the batches. A `delay` that covers the disorder
-        between partitions leaves nothing late; a ``kafka://`` source has each partition's own order.
+        *Order.* With ``order_by`` a row is late iff it is older than the largest event time before it *in its
+        partition* minus the delay. Spark may read a partition in any number of tasks and batches, and in any order
+        within a batch. A smaller number in a later batch comes after all rows of the batches before. The slowest
+        partition holds the watermark, for ever if need be; with `idle_timeout` until it has been silent for so long, by
+        the times of Spark's batches, from the first batch without its rows. A partition that is new, or was idle, is
+        late also where it is older than the watermark. Without ``order_by``, and in `dataframe`, lateness is judged by
+        the watermark at the batch's start. Then what is late depends on how Spark cuts the batches, and only a `delay`
+        that covers the disorder between partitions leaves nothing late. A checkpoint that a version without this began
+        goes on so.
 
         *Speed.* Tuples cross the JVM as rows: 0.23 M/s on two cores where few match, and 0.06 M/s where matches are
         more than the tuples. ``start(frames=...)`` takes 0.58 and 0.35 M/s of the same (README, "How fast"). Sources of

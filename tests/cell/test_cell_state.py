@@ -95,7 +95,7 @@ def test_what_is_no_state(blob: bytes) -> None:
         CellState.decode(blob)
 
 
-@pytest.mark.parametrize("version", [5, 6, 255])
+@pytest.mark.parametrize("version", [9, 12, 255])
 def test_a_newer_version(version: int) -> None:
     blob = bytearray(STATE.encode())
     blob[VERSION_AT] = version
@@ -109,6 +109,13 @@ def test_a_state_has_the_lowest_version_that_holds_its_layouts(layout: CellLayou
     blob = replace(STATE, epochs=[kept]).encode()
     assert blob[VERSION_AT] == version
     assert CellState.decode(blob).epochs == [kept]
+
+
+def test_a_state_with_clocks_of_partitions() -> None:
+    state = replace(STATE, partitions=[{"numbers": [1], "largest_us": [5]}, None])
+    blob = state.encode()
+    assert blob[VERSION_AT] == 8
+    assert CellState.decode(blob) == state
 
 
 def test_windows_are_not_shown() -> None:

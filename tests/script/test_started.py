@@ -110,6 +110,23 @@ def plain(value: object) -> object:
     return value.replace(tzinfo=None) if isinstance(value, datetime) else value
 
 
+def test_the_plan_of_an_insert_over_views_is_that_of_its_start(spark: SparkSession, tmp_path: Path) -> None:
+    spark.createDataFrame(rows(3), DDL).coalesce(1).write.parquet(str(tmp_path / "l"))
+    for name in ("l", "r"):
+        spark.readStream.schema(DDL).parquet(str(tmp_path / "l")).createOrReplaceTempView(f"told_{name}")
+    made = "".join(
+        f"CREATE STREAM told_{name} WITH (table = 'told_{name}', time = 'ts', delay = '10s', order_by = 'n', "
+        "idle_timeout = '1m'); "
+        for name in ("l", "r")
+    )
+    query = f"SELECT l.n, r.s FROM told_l l JOIN told_r r ON abs(l.x - r.x) <= 0.5 AND {NEAR}"
+    (text,) = sql(spark, f"{made} EXPLAIN INSERT INTO '{tmp_path}/m' WITH (checkpoint = 'c', cells = 3) {query}")
+    for line in ("idle after 1m", "1x3 = 3 cells", "of l by the order of its numbers", "numbers     r: n"):
+        assert line in text  # type: ignore[operator]
+    with pytest.raises(ArgumentError, match="DataFrames have none"):
+        sql(spark, f"{made} EXPLAIN {query}")
+
+
 @pytest.mark.long
 def test_several_queries_run_over_streams_of_spark(spark: SparkSession, tmp_path: Path) -> None:
     for name, step in (("l", 3), ("r", 7)):

@@ -84,29 +84,41 @@ def run(spark: SparkSession, folder: Path, **options: Any) -> None:
     query.awaitTermination()
 
 
-def expected(batches: dict[str, list[list[Row]]], numbered: bool) -> tuple[Counter[Any], Counter[Any], Counter[Any]]:
-    """Return results, late rows and rejects by the contract: lateness by the watermark at the batch's start."""
-    largest: dict[str, int | None] = {"l": None, "r": None}
+def expected(batches: dict[str, list[list[Row]]], *, in_order: bool) -> tuple[Counter[Any], Counter[Any], Counter[Any]]:
+    """Return results, late rows and rejects by the contract.
+
+    Lateness goes by each partition's order where there is one. Without, it goes by the watermark at the batch's start.
+    """
+    largest: dict[Any, int] = {}
     watermark: int | None = None
     kept: dict[str, list[Row]] = {"l": [], "r": []}
     late: Counter[Any] = Counter()
     rejects: Counter[Any] = Counter()
     for number in range(len(batches["l"])):
+        before = dict(largest)
         for name in ("l", "r"):
             for row in batches[name][number]:
-                if row["ts"] is None or (numbered and row["off"] is None):
+                partition = name, row["part"] if in_order else None
+                if in_order and row["off"] is None:
                     rejects[name, number, "ts" if row["ts"] is None else "off"] += 1
                     continue
-                if watermark is not None and row["ts"] < watermark:
+                if row["ts"] is None:
+                    rejects[name, number, "ts"] += 1
+                    continue
+                limit = None if watermark is None else watermark
+                if in_order and partition in largest:
+                    limit = max(largest[partition] - DELAY_S, watermark or 0)
+                if limit is not None and row["ts"] < limit:
                     late[name, number, row["ts"]] += 1
                 else:
                     kept[name].append(row)
-        for name in ("l", "r"):
-            times = [
-                r["ts"] for r in batches[name][number] if r["ts"] is not None and not (numbered and r["off"] is None)
-            ]
-            largest[name] = max([*times, largest[name] or times[0]])
-        watermark = max(min(t for t in largest.values() if t is not None) - DELAY_S, watermark or 0)
+                (largest if in_order else before)[partition] = max(
+                    row["ts"], (largest if in_order else before).get(partition, 0)
+                )
+        largest = largest if in_order else before
+        lows = [min(t for (of, _), t in largest.items() if of == name) for name in ("l", "r")]
+        watermark = max(min(lows) - DELAY_S, watermark or 0)
+    numbered = in_order
     results = Counter(
         (
             (a["part"] << 40 | a["off"]) if numbered else None,
@@ -126,7 +138,7 @@ def rows_of(path: Path | str) -> list[Row]:
 
 
 def check(folder: Path, batches: dict[str, list[list[Row]]], *, numbered: bool = True) -> None:
-    results, late, rejects = expected(batches, numbered)
+    results, late, rejects = expected(batches, in_order=numbered)
     assert len(results) > 100
     assert len(late) > 1
     found = rows_of(folder / "m")
@@ -259,6 +271,7 @@ def test_what_is_refused(spark: SparkSession, tmp_path: Path) -> None:
         (ColumnError, "offset", {"order_by": "offset"}),
         (ArgumentError, "l", {"frames": {**given, "l": spark.read.schema(DDL).json(str(tmp_path / "in" / "l"))}}),
         (ArgumentError, "order_by", {"frames": None, "order_by": "off"}),
+        (ArgumentError, "r", {"frames": {"l": given["l"]}, "order_by": "off"}),
     ]
     for kind, name, options in refused:
         with pytest.raises(kind) as caught:
@@ -290,7 +303,8 @@ def test_the_plan_over_frames_is_that_of_the_start(spark: SparkSession, tmp_path
     for line in (
         "layout      1x6 = 6 cells",
         "packed inline",
-        "watermark at each batch's start",
+        "of r judged by the watermark at each batch's start, without order_by they have no order",
+        "lateness    of l by each partition's own order",
         "numbers     l: part, off",
         "numbers     r: a hash of the row",
         "r 1,000/s (as given)",
