@@ -316,6 +316,12 @@ def _duckdb_intervals_at_once(window_rows: int, threads: int) -> Case:
     return DuckDBAtOnce(intervals(window_rows), threads)
 
 
+def _polars_intervals_at_once(window_rows: int, threads: int) -> Case:
+    from streamjoin_ds.bench.engine.polars import PolarsAtOnce
+
+    return PolarsAtOnce(intervals(window_rows), threads)
+
+
 # By name: a function that makes a contestant, given the rows of a window and the threads.
 CASES: Mapping[str, Callable[[int, int], Case]] = {
     "band2d-1s": lambda rows, threads: _Batches(band2d(rows), 5_117, threads),
@@ -351,6 +357,7 @@ CASES: Mapping[str, Callable[[int, int], Case]] = {
     "intervals-at-once": lambda rows, threads: _AtOnce(intervals(rows), threads),
     "duckdb-intervals": _duckdb_intervals,
     "duckdb-intervals-at-once": _duckdb_intervals_at_once,
+    "polars-intervals-at-once": _polars_intervals_at_once,
 }
 
 

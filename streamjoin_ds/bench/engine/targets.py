@@ -138,6 +138,10 @@ MEASURES = (
     Measure("intervals", "at_once", "rows/s", Contestant("intervals-at-once", 1_000_000, 2, 3), "rows_per_second",
             "duckdb, IEJoin", Contestant("duckdb-intervals-at-once", 1_000_000, 2, 3), "rows_per_second", True,
             compared_pushes=3),
+    # It needs a package that no extra brings (`bench.engine.polars`).
+    Measure("intervals-polars", "at_once", "rows/s", Contestant("intervals-at-once", 1_000_000, 2, 3),
+            "rows_per_second", "polars, join_where", Contestant("polars-intervals-at-once", 1_000_000, 2, 3),
+            "rows_per_second", True, compared_pushes=3, opt_in=True),
     # Four partners a tuple in a window.
     *(
         Measure("outer", f"{how}_over_inner", "us/row", Contestant(f"band2d-{how}", 1_000_000, 1, 60), "us_per_row",
