@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
 
 import click
@@ -139,6 +139,16 @@ class Display:
     def _of_stream(rate: float, waits: Backlog | None) -> str:
         return f"{rate:,.0f}/s{f'; {backlog_text(waits)} wait' if waits else ''}"
 
+    def _unjoined(self) -> Iterator[tuple[str, str, str]]:
+        """Yield a row for rejects, and one for lost offsets, where there are any."""
+        for name, counts, note in (
+            ("rejected", self.totals.ledger["rejected"], "no tuples; the rejects table has them"),
+            ("lost", self.totals.lost_offsets, "offsets, gone before they were read; the rejects table names them"),
+        ):
+            if counts.total():
+                of = ", ".join(stream for stream, count in counts.items() if count)
+                yield name, f"{counts.total():,}", f"of {of}: {note}"
+
     def _table(self) -> Table:
         totals = self.totals
         table = Table(title=None, show_header=False, box=None, padding=(0, 2))
@@ -151,6 +161,7 @@ class Display:
             ),
             ("matches", f"{totals.matches:,}", f"{self._rates[1]:,.0f}/s"),
             ("late", f"{totals.ledger['late'].total():,}", ""),
+            *self._unjoined(),
             ("in windows", f"{totals.state_rows:,} rows", f"{totals.state_bytes / 1e6:,.1f} MB"),
             ("punctuation", moment(totals.punctuation_us) or "-", ""),
             ("lag", self._lag(), "newest event time - punctuation"),

@@ -46,3 +46,15 @@ def test_the_end_of_a_run_says_how_many_offsets_were_lost(capsys: pytest.Capture
         assert told == [lost_line] * is_lost
         display.end("/data/m", "/data/c", finished=True, as_json=True)
         assert json.loads(capsys.readouterr().out)["lost_offsets"] == ({"e": 1_234} if is_lost else {})
+
+
+def test_the_live_table_tells_of_rejects_and_lost_offsets() -> None:
+    for rejected, lost in ((0, 0), (1_234, 0), (0, 5_678), (12, 34)):
+        console = Console(width=200, file=StringIO(), highlight=False, force_terminal=True)
+        counts = [{"e": 1, "w": 2}] * 3 + [{"e": 0, "w": rejected}] + [{"e": 0, "w": 0}] * 2
+        with Display(console, clock=lambda: 1.0, quiet=False) as display:
+            display.batch(BatchSummary(0, 0, 0, *counts, None, {}, 0, 0, replayed=False, lost_offsets={"w": lost}))
+        text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", console.file.getvalue())
+        assert (f"{rejected:,}" in text and "of w: no tuples" in text) is bool(rejected)
+        assert (f"{lost:,}" in text and "of w: offsets, gone" in text) is bool(lost)
+        assert ("rejected" in text) is bool(rejected)
