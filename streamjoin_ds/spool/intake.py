@@ -131,14 +131,14 @@ class Intake:
             counts.last_received_us = time.time_ns() // 1000
 
         def tick() -> bool:
-            counts.connects = client.connects
+            counts.connects, counts.lost_offsets = client.connects, client.lost_offsets
             return self._tick(writer)
 
         client = KafkaClient(self._address, self._secrets, f"streamjoin-intake-{identity}", keep, tick)
         try:
             client.run()
         finally:
-            counts.connects = client.connects
+            counts.connects, counts.lost_offsets = client.connects, client.lost_offsets
 
     def _elapsed_s(self) -> float:
         return time.monotonic() - self._began_s

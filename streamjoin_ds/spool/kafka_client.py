@@ -76,6 +76,7 @@ class KafkaClient:
         self._next: dict[int, int] = {}  # the offset of each partition's next message
         self._kept: dict[int, int] = {}  # the same, of partitions of which messages were kept
         self.connects = 0
+        self.lost_offsets = 0
 
     def run(self) -> None:
         """Take messages until `tick` returns False. librdkafka connects again by itself.
@@ -186,7 +187,14 @@ class KafkaClient:
                 raise KafkaDataLostError(msg, name=f"{self._topic}/{number}", hint=hint)
             place = self._kafka.TopicPartition(self._topic, number)
             first, _ = self._consumer.get_watermark_offsets(place, timeout=_ANSWER_S)
-            _log.warning("messages of partition %d are gone that were not taken in, up to offset %d", number, first)
+            lost = max(first - self._next[number], 0)  # none where the topic was made anew
+            self.lost_offsets += lost
+            _log.warning(
+                "messages of partition %d are gone that were not taken in: %d offsets from %d on",
+                number,
+                lost,
+                self._next[number],
+            )
             self._next[number] = first
             self._consumer.assign([self._kafka.TopicPartition(self._topic, *item) for item in self._next.items()])
         elif name != _END:

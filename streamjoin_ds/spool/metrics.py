@@ -26,6 +26,8 @@ class Counts:
         Messages that the broker calls sent again: at most so many are in the folder twice.
     unsafe : int
         Messages that were published at QoS 0: such ones are lost while no intake is connected.
+    lost_offsets : int
+        Offsets of a topic whose messages were gone before they were taken (``on_data_loss=skip``).
     refused : int
         Requests that were answered with an error.
     connects : int
@@ -41,6 +43,7 @@ class Counts:
     syncs: int = 0
     repeated: int = 0
     unsafe: int = 0
+    lost_offsets: int = 0
     refused: int = 0
     connects: int = 0
     removed_segments: int = 0
@@ -54,7 +57,12 @@ def line(counts: Counts, before: Counts, seconds: float, elapsed_s: float) -> st
         f"{elapsed_s:6.1f} s  {counts.messages:,} messages ({rate:,.0f}/s), {counts.payload_bytes / 1e6:,.1f} MB, "
         f"{counts.syncs:,} syncs"
     )
-    told = {"sent again": counts.repeated, "at QoS 0": counts.unsafe, "requests refused": counts.refused}
+    told = {
+        "sent again": counts.repeated,
+        "at QoS 0": counts.unsafe,
+        "offsets lost": counts.lost_offsets,
+        "requests refused": counts.refused,
+    }
     text += "".join(f", {value:,} {name}" for name, value in told.items() if value)
     return text + (f", {counts.removed_segments:,} segments removed" if counts.removed_segments else "")
 

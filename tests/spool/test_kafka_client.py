@@ -149,6 +149,7 @@ def test_messages_that_are_gone_are_named_or_passed(caplog: pytest.LogCaptureFix
             if passes:
                 client._told(_Told("_AUTO_OFFSET_RESET"))
                 assert "partition 3 are gone" in caplog.text
+                assert client.lost_offsets == 0  # nothing was there
             else:
                 with pytest.raises(KafkaDataLostError) as caught:
                     client._told(_Told("_AUTO_OFFSET_RESET"))
@@ -196,7 +197,9 @@ def test_a_real_broker_keeps_what_it_said_and_what_is_wrong_is_named(
         removed.result(20)
     with pytest.raises(KafkaDataLostError, match="partition 0, are gone"):
         taken(broker.servers, lost, tmp_path / "lost", 1)
-    assert taken(broker.servers, lost, tmp_path / "lost", 5, "?on_data_loss=skip").counts.messages == 5
+    intake = taken(broker.servers, lost, tmp_path / "lost", 5, "?on_data_loss=skip")
+    assert (intake.counts.messages, intake.counts.lost_offsets) == (5, 5)
+    assert json.loads((tmp_path / "lost" / "_status.json").read_text())["lost_offsets"] == 5
 
     monkeypatch.setattr("streamjoin_ds.spool.kafka_client._LOOK_S", 0.2)
     admin.create_partitions([NewPartitions(lost, 2)])[lost].result(20)
