@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,23 +19,15 @@ from streamjoin_ds.engine.intake.lateness import StreamClock
 from streamjoin_ds.exchange import partition_bits, running_maximum, times_before
 from streamjoin_ds.plan import Plan
 from streamjoin_ds.source.event_time import NO_TIME
+from streamjoin_ds.source.partitioned_position import PartitionClock
 from streamjoin_ds.spec.bound import SEQ, TS
 
-__all__ = ["PartitionClocks", "ToldClock", "clocks_in_order"]
+__all__ = ["PartitionClocks", "clocks_in_order"]
 
 Int64 = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 _NOT_SILENT = -1
-
-
-class ToldClock(NamedTuple):
-    """A partition's clock, for people: its largest event time, and whether it has rows in the batch, and is idle."""
-
-    number: int
-    largest_us: int | None
-    has_rows: bool
-    is_idle: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,11 +97,9 @@ class _Partitions:
 
 def clocks_in_order(plan: Plan, kept: Sequence[Mapping[str, Any] | None] | None) -> dict[int, PartitionClocks]:
     """Return the clocks of each stream whose rows are judged in their order, as `kept` in the cell's state."""
-    if not plan.in_order:
-        return {}
     found = {}
-    for number, (stream, columns) in enumerate(zip(plan.bound.join.streams, plan.order_by, strict=True)):
-        if columns:
+    for number, stream in enumerate(plan.bound.join.streams):
+        if columns := plan.judging_order(number):
             facts = None if kept is None else kept[number]
             found[number] = PartitionClocks(partition_bits(columns), stream.idle_timeout_us, facts)
     return found
@@ -206,8 +196,11 @@ class PartitionClocks:
             known = self._partitions
             self._partitions = known.without(known.is_idle & (known.largest_us <= watermark_us + delay_us))
 
-    def told(self) -> list[ToldClock]:
-        """Return the partition that holds the stream's clock and the one that is furthest; none where all are idle."""
+    def told(self) -> list[PartitionClock]:
+        """Return the partition that holds the stream's clock and the one that is furthest; none where all are idle.
+
+        Of a partition's rows in the batch they tell whether there are any.
+        """
         known = self._partitions
         active = np.flatnonzero(~known.is_idle)
         if not len(active):
@@ -215,10 +208,10 @@ class PartitionClocks:
         has_rows = np.isin(known.numbers, self._heard)
         slowest = int(active[np.lexsort((active, has_rows[active], known.largest_us[active]))[0]])
         return [
-            ToldClock(
-                int(known.numbers[place]),
+            PartitionClock(
+                str(known.numbers[place]),
                 None if known.largest_us[place] == NO_TIME else int(known.largest_us[place]),
-                bool(has_rows[place]),
+                int(has_rows[place]),
                 bool(known.is_idle[place]),
             )
             for place in dict.fromkeys((slowest, int(np.argmax(known.largest_us))))

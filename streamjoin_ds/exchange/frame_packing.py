@@ -88,15 +88,14 @@ def pack_frame(plan: Plan, stream: int) -> Packer:
 
     def packed(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         plan = Plan.from_json(text)
-        columns, task = _order(plan, stream), _task_number()
-        is_judged = plan.in_order and bool(columns)
-        outbox = Outbox(plan, stream, task, judge_lateness=is_judged)
+        columns, task = plan.judging_order(stream), _task_number()
+        outbox = Outbox(plan, stream, task, judge_lateness=bool(columns))
         read = 0
         waiting: list[_Framed] = []
         for batch in batches:
             framed = _framed(plan, stream, batch)
             read += batch.num_rows
-            if is_judged:
+            if columns:
                 waiting.append(framed)
             else:
                 outbox.add(framed.chunk)

@@ -300,14 +300,14 @@ def _exchange(plan: Plan, reading: Mapping[str, str]) -> Iterator[str]:
     for name, value in sorted(reading.items()):
         yield f"  source      {name} {value}"
     if plan.foreign:
-        order_by = plan.order_by or ((),) * len(plan.bound.names)
-        ordered = [name for name, columns in zip(plan.bound.names, order_by, strict=True) if columns and plan.in_order]
-        if len(ordered) < len(plan.bound.names):
-            whose = f"of {', '.join(name for name in plan.bound.names if name not in ordered)} " if ordered else ""
-            why = "without order_by they have no order" if ordered else "because DataFrames have no order"
+        orders = {name: plan.judging_order(stream) for stream, name in enumerate(plan.bound.names)}
+        if not all(orders.values()):
+            is_mixed = any(orders.values())
+            whose = f"of {', '.join(name for name, columns in orders.items() if not columns)} " if is_mixed else ""
+            why = "without order_by they have no order" if is_mixed else "because DataFrames have no order"
             yield f"  lateness    {whose}judged by the watermark at each batch's start, {why}"
-        for name, columns in zip(plan.bound.names, plan.order_by, strict=False):
-            if name in ordered:
+        for name, columns in orders.items():
+            if columns:
                 whose = "each partition's own order" if len(columns) == 2 else "the order of its numbers"
                 yield f"  lateness    of {name} by {whose}: the same rows are late whatever the batching"
         for name, columns in zip(plan.bound.names, plan.order_by, strict=False):

@@ -146,6 +146,10 @@ class Plan:
             return []
         return attributes_of(self.bound)
 
+    def judging_order(self, stream: int) -> tuple[str, ...]:
+        """Return the columns in whose order a stream of DataFrames is judged; none where its rows have no order."""
+        return self.order_by[stream] if self.in_order else ()
+
     @property
     def sizing(self) -> BlockSizing:
         """The settings of blocks under which this start plans batches; the usual ones where no cell shares a block."""

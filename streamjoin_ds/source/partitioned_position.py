@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from streamjoin_ds.errors import OffsetError
 from streamjoin_ds.source.offset import ClockFacts
@@ -12,7 +12,15 @@ from streamjoin_ds.source.position import Position
 from streamjoin_ds.source.waypoints import Waypoint, next_waypoints, waypoints_from
 from streamjoin_ds.spec.ahead import AheadLimit
 
-__all__ = ["MOST_PARTITIONS", "SEQ_BITS", "PartitionAt", "PartitionedPosition", "Told", "first_seq_of"]
+__all__ = [
+    "MOST_PARTITIONS",
+    "SEQ_BITS",
+    "PartitionAt",
+    "PartitionClock",
+    "PartitionedPosition",
+    "Told",
+    "first_seq_of",
+]
 
 # A tuple's number is its partition's number, then its number within the partition in so many bits: 10**12 records.
 SEQ_BITS = 40
@@ -71,6 +79,15 @@ class PartitionAt:
         marks = [one.to_facts() for one in self.waypoints]
         later = {"clock": self.clock.to_facts(), "waypoints": marks}
         return {**facts, **{name: told for name, told in later.items() if told}}
+
+
+class PartitionClock(NamedTuple):
+    """A partition at the end of a batch: its largest event time, its records of the batch, and whether it is idle."""
+
+    name: str
+    largest_us: int | None
+    read: int
+    is_idle: bool
 
 
 @dataclass(frozen=True, slots=True)

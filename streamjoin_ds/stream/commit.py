@@ -33,6 +33,7 @@ from streamjoin_ds.sink.rows import balance
 from streamjoin_ds.sink.tables import LEDGER_SCHEMA, METRICS_SCHEMA, TableSet
 from streamjoin_ds.source.backlog import BacklogFacts
 from streamjoin_ds.source.offset import DelayFacts
+from streamjoin_ds.source.partitioned_position import PartitionClock
 from streamjoin_ds.stream.backlog_log import BacklogLog
 from streamjoin_ds.stream.delay_log import DelayLog
 from streamjoin_ds.stream.key_log import KeyLog
@@ -40,7 +41,6 @@ from streamjoin_ds.stream.merged_rows import merged_rows
 from streamjoin_ds.stream.read_rows import tell_read_rows
 from streamjoin_ds.stream.reject_log import RejectLog
 from streamjoin_ds.stream.silence import (
-    PartitionClock,
     SilenceLog,
     WatermarkHolder,
     holder,
@@ -227,13 +227,7 @@ def _partitions(plan: Plan, batch_id: int, ends: Mapping[str, StreamEnd]) -> dic
 
 def _told_clocks(fact: Mapping[str, Any]) -> dict[str, list[PartitionClock]]:
     """Return what a cell tells of the partitions of DataFrames: the slowest that is not idle, and the furthest."""
-    found = {
-        name: [
-            PartitionClock(str(number), largest, int(has_rows), is_idle) for number, largest, has_rows, is_idle in told
-        ]
-        for name, told in fact["partitions"].items()
-    }
-    return {name: clocks for name, clocks in found.items() if clocks}
+    return {name: [PartitionClock(*clock) for clock in told] for name, told in fact["partitions"].items() if told}
 
 
 def _note_epochs_over(plan: Plan, facts: Mapping[int, Mapping[str, Any]], ends: Mapping[str, StreamEnd]) -> None:

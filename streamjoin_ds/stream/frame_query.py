@@ -69,8 +69,9 @@ def start_over_frames(
     beside = table_frames(join, frames)
     frames = {name: frame for name, frame in frames.items() if name not in beside}
     _check_options(join, options)
-    numbered = _order_by(join, frames, order_by)
+    numbered = _order_by(join, order_by)
     check_frames(join, frames, numbered)
+    _check_columns(join, frames, numbered)
     static = [name for name, frame in frames.items() if not frame.isStreaming]
     if static:
         msg = f"the frame of {static[0]} is static, and start() needs streaming ones"
@@ -117,8 +118,9 @@ def planned_over_frames(
     beside = table_frames(join, frames)
     given = {name: frame for name, frame in frames.items() if name not in beside}
     _check_options(join, options)
-    numbered = _order_by(join, given, order_by)
+    numbered = _order_by(join, order_by)
     check_frames(join, given, numbered)
+    _check_columns(join, given, numbered)
     over = over_frames(join, given)
     if order_by is not None:  # without it the same plan is that of dataframe(), which tells equal rows apart
         _check_selves(over, numbered)
@@ -175,7 +177,7 @@ def _check_options(join: Join, options: QueryOptions) -> None:
             )
 
 
-def _order_by(join: Join, frames: Mapping[str, DataFrame], given: OrderBy | None) -> tuple[tuple[str, ...], ...]:
+def _order_by(join: Join, given: OrderBy | None) -> tuple[tuple[str, ...], ...]:
     """Return for each stream the columns that number its rows; none where it has none."""
     if given is None:
         return ((),) * len(join.names)
@@ -193,14 +195,19 @@ def _order_by(join: Join, frames: Mapping[str, DataFrame], given: OrderBy | None
             msg = f"order_by has {len(columns)} columns for stream {name}"
             hint = "one that numbers all rows, or two: a partition's number, and the row's in it"
             raise ArgumentError(msg, name="order_by", hint=hint)
-        types = dict(frames[name].dtypes) if columns and name in frames else {}  # `check_frames` misses a frame
+        found.append(columns)
+    return tuple(found)
+
+
+def _check_columns(join: Join, frames: Mapping[str, DataFrame], order_by: Sequence[tuple[str, ...]]) -> None:
+    """Refuse columns of `order_by` that a frame does not have, or that are not of whole numbers."""
+    for name, columns in zip(join.names, order_by, strict=True):
+        types = dict(frames[name].dtypes) if columns else {}
         for column in columns:
-            if name in frames and types.get(column) not in _WHOLE:
+            if types.get(column) not in _WHOLE:
                 known = [one for one, kind in types.items() if kind in _WHOLE]
                 msg = f"the frame of {name} has no column '{column}' of whole numbers, by which to order it"
                 raise ColumnError(msg, name=column, hint=names_hint(column, known, "such columns are"))
-        found.append(columns)
-    return tuple(found)
 
 
 def _check_selves(join: Join, order_by: Sequence[tuple[str, ...]]) -> None:

@@ -7,12 +7,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import NamedTuple
 
-from streamjoin_ds.source.partitioned_position import PartitionedPosition
+from streamjoin_ds.source.partitioned_position import PartitionClock, PartitionedPosition
 from streamjoin_ds.spec import Stream, duration_text
 
-__all__ = ["PartitionClock", "SilenceLog", "WatermarkHolder", "holder", "partition_clocks"]
+__all__ = ["SilenceLog", "WatermarkHolder", "holder", "partition_clocks"]
 
 _log = logging.getLogger(__name__)
 
@@ -36,15 +35,6 @@ class WatermarkHolder:
 
     stream: str
     behind_us: int | None
-
-
-class PartitionClock(NamedTuple):
-    """A partition at the end of a batch: its largest event time, its records of the batch, and whether it is idle."""
-
-    name: str
-    largest_us: int | None
-    read: int
-    is_idle: bool
 
 
 def partition_clocks(before: PartitionedPosition | None, end: PartitionedPosition) -> list[PartitionClock]:

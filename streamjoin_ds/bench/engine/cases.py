@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
+from streamjoin_ds.bench.engine.at_once import timed_joins
 from streamjoin_ds.bench.engine.feeds import (
     WorkloadFeed,
     band1d,
@@ -110,14 +111,11 @@ class _AtOnce:
         self._batches = feed.batches(0, feed.window_rows)
 
     def run(self, pushes: int, compared: int) -> Numbers:
-        matches, elapsed_s = 0, 0.0
-        for number in range(pushes):
-            join = WindowJoin(self._feed.bound, bucket_rows=BUCKET_ROWS, threads=self._threads, cores=self._cores)
-            began = time.perf_counter()
-            found = sum(chunk.num_rows for chunk in join.push(self._batches))
-            elapsed_s += time.perf_counter() - began
-            matches += found if number < compared else 0
-        return {"rows_per_second": 2 * pushes * self._feed.window_rows / elapsed_s, "matches": matches}
+        return timed_joins(self._made, self._feed.window_rows, pushes, compared)
+
+    def _made(self) -> Callable[[], int]:
+        join = WindowJoin(self._feed.bound, bucket_rows=BUCKET_ROWS, threads=self._threads, cores=self._cores)
+        return lambda: sum(chunk.num_rows for chunk in join.push(self._batches))
 
 
 class _Growing:

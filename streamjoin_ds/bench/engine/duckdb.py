@@ -7,6 +7,7 @@ import time
 import duckdb
 import pyarrow as pa
 
+from streamjoin_ds.bench.engine.at_once import timed_joins
 from streamjoin_ds.bench.engine.feeds import WorkloadFeed
 
 __all__ = ["DuckDBAtOnce", "DuckDBCase", "DuckDBIntervals"]
@@ -124,14 +125,12 @@ class DuckDBAtOnce:
             self._database.execute(f"CREATE TABLE window_{stream} AS SELECT * FROM arrived")
 
     def run(self, pushes: int, compared: int) -> dict[str, float]:
-        """Do the query `pushes` times; "matches" counts those of the first `compared`."""
-        matches, elapsed_s = 0, 0.0
-        for number in range(pushes):
-            began = time.perf_counter()
-            found = self._database.sql(_in_intervals("window_0", "window_1", self._window_us)).to_arrow_table().num_rows
-            elapsed_s += time.perf_counter() - began
-            matches += found if number < compared else 0
-        return {"rows_per_second": 2 * pushes * self._rows / elapsed_s, "matches": matches}
+        """Do the query `pushes` times; see `timed_joins`."""
+        return timed_joins(lambda: self._joined, self._rows, pushes, compared)
+
+    def _joined(self) -> int:
+        query = _in_intervals("window_0", "window_1", self._window_us)
+        return int(self._database.sql(query).to_arrow_table().num_rows)
 
 
 def _in_intervals(left: str, right: str, window_us: int) -> str:

@@ -7,10 +7,10 @@ since they find fewest. No extra brings the package: ``pip install polars`` befo
 from __future__ import annotations
 
 import os
-import time
 
 import pyarrow as pa
 
+from streamjoin_ds.bench.engine.at_once import timed_joins
 from streamjoin_ds.bench.engine.feeds import WorkloadFeed
 
 __all__ = ["PolarsAtOnce"]
@@ -37,11 +37,8 @@ class PolarsAtOnce:
         )
 
     def run(self, pushes: int, compared: int) -> dict[str, float]:
-        """Do the join `pushes` times; "matches" counts those of the first `compared`."""
-        matches, elapsed_s = 0, 0.0
-        for number in range(pushes):
-            began = time.perf_counter()
-            found = self._found.collect().height
-            elapsed_s += time.perf_counter() - began
-            matches += found if number < compared else 0
-        return {"rows_per_second": 2 * pushes * self._rows / elapsed_s, "matches": matches}
+        """Do the join `pushes` times; see `timed_joins`."""
+        return timed_joins(lambda: self._joined, self._rows, pushes, compared)
+
+    def _joined(self) -> int:
+        return int(self._found.collect().height)
