@@ -10,7 +10,7 @@ from streamjoin_ds.script.nearest import written_join
 from streamjoin_ds.script.sql_text import SqlText
 from streamjoin_ds.script.statements import Query
 from streamjoin_ds.script.time_bounds import TimeBound
-from streamjoin_ds.spec.expression import Call, streams_of
+from streamjoin_ds.spec.expression import Call, conjuncts, normalised, streams_of
 from streamjoin_ds.spec.predicate import Column
 
 __all__ = ["read_pairs"]
@@ -54,6 +54,11 @@ def read_pairs(
                 raise text.refused(term.span, why, hint, other)
         never = Call("is_null", (Column(one.alias, times[one.alias]),))
         for term in own:
-            is_of_pair = one.how != "anti" or one.alias in streams_of(term.expression)
-            terms.append(term if is_of_pair else replace(term, expression=Call("or", (term.expression, never))))
+            # A condition that is about both may be several, of which one is not: NOT (w.x > 1 OR e.n > 1).
+            parts = conjuncts(normalised(term.expression)) if one.how == "anti" else []
+            if all(one.alias in streams_of(part) for part in parts):
+                terms.append(term)
+                continue
+            of_pair = (part if one.alias in streams_of(part) else Call("or", (part, never)) for part in parts)
+            terms += [replace(term, expression=expression) for expression in of_pair]
     return bounds, terms, bounding

@@ -125,6 +125,8 @@ NEAR = "e.ts BETWEEN w.ts - INTERVAL 2 SECONDS AND w.ts + INTERVAL 5 SECONDS"
         f"SELECT * FROM e LEFT ANTI JOIN w ON e.n = w.n AND {NEAR} LEFT ANTI JOIN v ON e.s = v.s AND e.ts = v.ts",
         f"SELECT e.ts FROM e LEFT ANTI JOIN w ON e.n = w.n AND {NEAR} AND e.x > 2 LEFT ANTI JOIN v ON e.n = v.n "
         f"AND {NEAR.replace('w.', 'v.')} AND e.s <> 'b'",
+        f"SELECT e.ts FROM e LEFT ANTI JOIN w ON e.n = w.n AND {NEAR} LEFT ANTI JOIN v "
+        "ON NOT (e.x > 2 OR e.n <> v.n) AND e.ts = v.ts",
         f"SELECT e.ts FROM e LEFT ANTI JOIN w ON e.n = w.n AND {NEAR} AND FALSE LEFT ANTI JOIN v ON e.n = v.n "
         f"AND {NEAR.replace('w.', 'v.')} AND TRUE",
     ],
