@@ -22,7 +22,7 @@ _USUAL_EXAMPLES = 100
 _PROFILES: dict[str, dict[str, object]] = {
     "default": {"max_examples": _USUAL_EXAMPLES // 3},
     "quick": {"max_examples": _USUAL_EXAMPLES // 5},
-    "ci": {"max_examples": _USUAL_EXAMPLES // 3, "derandomize": True, "print_blob": True, "database": None},
+    "ci": {"max_examples": _USUAL_EXAMPLES // 3, "derandomize": True},
     "thorough": {"max_examples": _USUAL_EXAMPLES * 10},
 }
 # These checks are off: how long drawing and running take depends on the machine, not on the package.
