@@ -1,20 +1,24 @@
-"""What the cells know of tuples that several of them decide, and how it is put together to rows.
+"""What the cells know of tuples that several of them decide.
 
 ::
 
-    cell 0,0 (home)   a has no partner here   b has none   c has none   rows of a b c ──┐
-    cell 0,1          a has no partner here   b has one    c has none   numbers of a c ─┴─► rows of a and c
+    join            a cell reports                                     for the tuples
+    ─────────────   ────────────────────────────────────────────────   ──────────────────────────────────
+    left, anti ..   home: the row;      others: the number             that have no partner in it
+    semi            the row                                            that have one in it
+    nearest         the rows, and how near each partner is             that have one; home: all of `left`
+    sums            home: the row, and what aggregates are made of     that have a partner in it;
+                    others of `left`: the number, and these            all of `left`
 
 A layout may deal a tuple's partners to several cells. Each of them decides the tuple at its horizon, in the same batch,
-because all cells have the same watermark. A tuple has no partner if it has none in any of them; for `semi` it has one
-if it has one in any. So a cell keeps such rows back and reports them: a few in the report itself, more of them as a
-block of the checkpoint. The batch's commit puts them together.
+because all cells have the same watermark. So a cell keeps the rows of such tuples back and reports them: a few in the
+report itself, more of them as a block of the checkpoint. The batch's commit puts them together (`whole_answers`).
 """
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -23,10 +27,9 @@ import pyarrow.compute as pc
 
 from streamjoin_ds.blocks import BlockStore
 from streamjoin_ds.blocks.block import pack, unpack
-from streamjoin_ds.errors import LedgerError
-from streamjoin_ds.plan import Layout, Plan, copied_streams
+from streamjoin_ds.plan import Plan, copied_streams
 
-__all__ = ["PartialAnswers", "whole_answers"]
+__all__ = ["PartialAnswers", "answer_of"]
 
 INLINE_BYTES = 1 << 16  # bytes of rows that travel in the report itself; Spark moves and parses them as text
 
@@ -52,7 +55,13 @@ class PartialAnswers:
     def __init__(self, plan: Plan, layout: Any, cell: int, label: str) -> None:
         self._plan, self._label = plan, label
         self._streams = copied_streams(plan.bound, layout)
-        self._whole = {stream: _gives_rows(plan, layout, cell, stream) for stream in self._streams}
+        self._is_home = {stream: layout.is_home(cell, stream) for stream in self._streams}
+        # Where a partner may be in any cell, and makes the row, each cell gives rows; else one of all cells does.
+        all_give = plan.bound.distance is not None
+        lonely = plan.bound.row_kind.lonely
+        self._whole = {stream: all_give or stream not in lonely or self._is_home[stream] for stream in self._streams}
+        sums = [one.name for one in plan.bound.aggregates]
+        self._told = {stream: [self._number_of(stream), *sums] for stream in self._streams}
         self._kept: dict[int, list[pa.Table]] = {stream: [] for stream in self._streams}
         self.blocks: list[str] = []
 
@@ -60,8 +69,8 @@ class PartialAnswers:
         """Keep back the rows of a chunk that other cells have a say in, and return the others."""
         for stream in self._streams:
             if not self._plan.bound.row_kind.has_pairs:  # all rows are about tuples of the one stream
-                self._keep(stream, chunk, None)
-                return chunk.slice(0, 0)
+                self._keep(stream, chunk, self._told_of(stream, chunk))
+                return self._plan.bound.result_schema.empty_table().drop_columns("batch_id")
             lacking = chunk[self._number_of(1 - stream)]
             if lacking.null_count:
                 is_lonely = pc.is_null(lacking)
@@ -86,8 +95,15 @@ class PartialAnswers:
             told[str(stream)] = facts
         return told
 
+    def _told_of(self, stream: int, chunk: pa.Table) -> pa.ChunkedArray | None:
+        """Return which rows of a join without pairs are reported; None: all. Home alone tells that there is none."""
+        bound = self._plan.bound
+        if bound.distance is None or stream not in bound.row_kind.lonely or self._is_home[stream]:
+            return None
+        return pc.is_valid(chunk[self._number_of(1 - stream)])
+
     def _keep(self, stream: int, chunk: pa.Table, mask: pa.ChunkedArray | None) -> None:
-        kept = chunk if self._whole[stream] else chunk.select([self._number_of(stream)])
+        kept = chunk if self._whole[stream] else chunk.select(self._told[stream])
         kept = _copied(kept) if mask is None else kept.filter(mask)
         if kept.num_rows:
             self._kept[stream].append(kept)
@@ -96,89 +112,18 @@ class PartialAnswers:
         return f"{self._plan.bound.names[stream]}_seq"
 
 
-def whole_answers(plan: Plan, layout: Layout, answers: Mapping[int, Mapping[str, Any]]) -> list[tuple[int, pa.Table]]:
-    """Return the rows that all cells' answers make together, each table with the home cell of its group.
-
-    Parameters
-    ----------
-    plan : Plan
-    layout : Layout
-        The layout of the batch.
-    answers : mapping of int to mapping
-        What `PartialAnswers.reported` returned in each cell.
-
-    Returns
-    -------
-    list of (int, pyarrow.Table)
-        Only tables that have rows. A table has the columns of results without ``batch_id``, and each tuple once, in the
-        order of the home cell (for `semi`, of the cells).
+def answer_of(plan: Plan, told: Mapping[str, Any]) -> pa.Table:
+    """Return the rows that `PartialAnswers.reported` told of, for one stream.
 
     Raises
     ------
     BlockMissingError, BlockCorruptError
-        A cell's answer is not there, or damaged.
-    LedgerError
-        A tuple is twice in one cell's answer.
     """
-    found = []
-    for stream in copied_streams(plan.bound, layout):
-        number = f"{plan.bound.names[stream]}_seq"
-        for group in range(layout.counts[stream]):
-            cells = layout.cells_of(stream, group)
-            told = [answers[cell].get(str(stream)) for cell in cells]
-            put = _any if stream not in plan.bound.row_kind.lonely else _all
-            if (rows := put(plan, number, told)) is not None and rows.num_rows:
-                found.append((cells[0], rows))
-    return found
-
-
-def _all(plan: Plan, number: str, told: Sequence[Mapping[str, Any] | None]) -> pa.Table | None:
-    """Return the rows of the tuples that all cells tell of; the first has the rows."""
-    if any(answer is None for answer in told):
-        return None
-    rows, *others = (_table(plan, answer) for answer in told if answer is not None)
-    numbers = _numbers(rows, number)
-    mask = np.ones(len(numbers), np.bool_)
-    for other in others:
-        mask &= np.isin(numbers, _numbers(other, number), assume_unique=True)
-    return rows.filter(pa.array(mask))
-
-
-def _any(plan: Plan, number: str, told: Sequence[Mapping[str, Any] | None]) -> pa.Table | None:
-    """Return the rows of the tuples that any cell tells of, each once."""
-    tables = [_table(plan, answer) for answer in told if answer is not None]
-    if not tables:
-        return None
-    for table in tables:
-        _numbers(table, number)
-    rows = pa.concat_tables(tables)
-    _, first = np.unique(rows[number].to_numpy(), return_index=True)
-    return rows.take(pa.array(np.sort(first)))
-
-
-def _table(plan: Plan, answer: Mapping[str, Any]) -> pa.Table:
-    if "block" in answer:
-        table = BlockStore(plan.state_root).read(answer["block"])
+    if "block" in told:
+        table = BlockStore(plan.state_root).read(told["block"])
     else:
-        table = unpack(base64.b64decode(answer["bytes"]))
+        table = unpack(base64.b64decode(told["bytes"]))
     return table.replace_schema_metadata(None)
-
-
-def _numbers(table: pa.Table, number: str) -> Any:
-    """Return the numbers of the tuples in a cell's answer; no tuple is decided twice."""
-    numbers = table[number].to_numpy()
-    if len(np.unique(numbers)) != len(numbers):
-        msg = "a cell has decided a tuple twice"
-        raise LedgerError(msg, name=number, hint="nothing was committed; this is a defect, please report it")
-    return numbers
-
-
-def _gives_rows(plan: Plan, layout: Layout, cell: int, stream: int) -> bool:
-    """Whether a cell gives the rows of a stream's tuples, not their numbers alone: one of all cells does.
-
-    Of `semi` all do, since a partner may be in any of them.
-    """
-    return layout.is_home(cell, stream) or stream not in plan.bound.row_kind.lonely
 
 
 def _copied(table: pa.Table) -> pa.Table:

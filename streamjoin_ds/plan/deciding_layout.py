@@ -4,12 +4,12 @@
 
     one cell has all that a tuple can meet                     a tuple's partners lie in several cells
     ──────────────────────────────────────                     ───────────────────────────────────────
-    left, semi, anti, nearest, sums    4x1                     left, right, full, semi, anti     any grid
+    left, semi, anti, nearest, sums    4x1                     all joins of two streams     any grid
     right                              1x4                     the commit puts the cells' answers together
     semi, anti of three streams        4x1x1
 
 Where one cell has all, no answer is put together with another's. Elsewhere each cell that has a copy of a tuple tells
-whether the tuple has a partner there (`streamjoin_ds.cell.partial_answers`).
+what it knows of the tuple's partners (`streamjoin_ds.cell.partial_answers`).
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ __all__ = [
 
 
 def puts_together(bound: BoundJoin) -> bool:
-    """Whether the answers of several cells about one tuple can be put together: they say whether it has a partner."""
-    return bool(bound.decided) and not (bound.aggregates or bound.join.nearest or bound.row_kind.of_each)
+    """Whether the answers of several cells about one tuple can be put together."""
+    return bool(bound.decided) and not bound.row_kind.of_each
 
 
 def copied_streams(bound: BoundJoin, layout: CellLayout) -> tuple[int, ...]:
@@ -68,7 +68,8 @@ def deciding_layouts(bound: BoundJoin, cells: int, load: Load, count: int = 3) -
 
     With two decided streams they are those of `best_layouts`. With one, a copy of its tuples counts twice, because it
     probes once more at its horizon. The layout in which no answers are put together comes first unless another one has
-    clearly fewer copies (by `SHIPPING_SLACK`).
+    clearly fewer copies (by `SHIPPING_SLACK`). It always does where every tuple would have an answer, of nearest or
+    summed partners: the driver would put them together, alone.
     """
     if not puts_together(bound):
         return [layout_cost(whole_layout(bound, cells), load)]
@@ -78,7 +79,8 @@ def deciding_layouts(bound: BoundJoin, cells: int, load: Load, count: int = 3) -
     most = _copies(bound, whole, load) / (1 + SHIPPING_SLACK)
     others = [cost for cost in best_layouts(cells, load, 1 << 20) if cost.layout != whole.layout]
     others.sort(key=lambda cost: _copies(bound, cost, load))  # stable: of equal ones the better for an inner join
-    better = [cost for cost in others if _copies(bound, cost, load) < most]
+    every = bound.distance is not None or bool(bound.aggregates)
+    better = [] if every else [cost for cost in others if _copies(bound, cost, load) < most]
     return [*better, whole, *others[len(better) :]][:count]
 
 

@@ -121,6 +121,11 @@ class BoundJoin:
         """Whether a tuple may have several of its nearest partners in the result, which a column numbers."""
         return self.join.nearest is not None and self.join.nearest.k > 1
 
+    @property
+    def holds_values(self) -> bool:
+        """Whether an aggregate holds values of many partners until all are known."""
+        return any(one.holds_values for one in self.aggregates)
+
     def horizon(self, stream: int, watermark_us: int | None) -> int | None:
         """Return the event time below which a decided stream's tuples can meet nothing new: ``watermark - W``."""
         return self.join.window.lowest_kept(stream, watermark_us, None)

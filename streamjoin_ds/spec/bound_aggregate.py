@@ -36,6 +36,7 @@ from streamjoin_ds.spec.typed import typed_value
 
 __all__ = ["BoundAggregate", "BoundArgument", "bound_aggregates"]
 
+_HELD = ("stddev", "quantile", "collect")
 _OF_NUMBERS = ("sum", "avg", "stddev", "quantile")
 _WHOLE = Literal("decimal(20,0)")  # in which a uint64 is added up: an int64 has no room for it
 _MOST_DIGITS = 38  # of a decimal in Spark and Delta
@@ -92,6 +93,11 @@ class BoundAggregate:
     constant: float | None
     field: pa.Field
     text: str
+
+    @property
+    def holds_values(self) -> bool:
+        """Whether values of many partners are held until all are known."""
+        return self.function in _HELD
 
     @property
     def facts(self) -> list[object]:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from streamjoin_ds.cell.partial_answers import whole_answers
+from streamjoin_ds.cell.whole_answers import whole_answers
 from streamjoin_ds.errors import LedgerError
 from streamjoin_ds.plan import Layout, Plan
 from streamjoin_ds.sink.report import FileReport
@@ -30,8 +30,8 @@ def merged_rows(plan: Plan, batch_id: int, facts: dict[int, dict[str, Any]]) -> 
     Raises
     ------
     LedgerError
-        The cells have joined the batch in different layouts.
-    BlockMissingError, BlockCorruptError, TableWriteError
+        The cells have joined the batch in different layouts, or their answers do not fit together.
+    BlockMissingError, BlockCorruptError, AggregateOverflowError, TableWriteError
     """
     if not any(fact["answers"] for fact in facts.values()):
         return []

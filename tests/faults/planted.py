@@ -606,7 +606,7 @@ BUGS = (
     ),
     _bug(
         "a negative sum of floats is read as a positive one",
-        (_AGGREGATION + "exact_sums:rounded", "if is_negative.any():", "if False:"),
+        (_AGGREGATION + "exact_sums:Digits.rounded", "if is_negative.any():", "if False:"),
         asks=("reduce",),
     ),
     _bug(
@@ -621,19 +621,59 @@ BUGS = (
     ),
     _bug(
         "the commit takes the home cell's word",
-        ("cell.partial_answers:_all", "for other in others:", "for other in []:"),
-        ("cell.partial_answers:_all", "if any(answer is None for answer in told):", "if told[0] is None:"),
+        ("cell.whole_answers:_all", "for other in others:", "for other in []:"),
+        ("cell.whole_answers:_all", "if any(table is None for table in tables):", "if tables[0] is None:"),
         asks=("how", "split"),
     ),
     _bug(
         "a row of semi comes from each cell that has a partner",
-        ("cell.partial_answers:_any", "return rows.take(pa.array(np.sort(first)))", "return rows"),
+        ("cell.whole_answers:_any", ".take(pa.array(_firsts(numbers)))", ""),
         asks=("how", "split"),
     ),
     _bug(
         "a partner in the home cell is the only one that counts",
-        ("cell.partial_answers:_any", "tables = [", "told = told[:1]\n    tables = ["),
+        ("cell.whole_answers:_any", "if table is not None]", "if table is not None][:1]"),
         asks=("how", "split"),
+    ),
+    _bug(
+        "the rank of a nearest partner is that among the partners in its cell",
+        ("cell.whole_answers:_nearest", "if bound.has_ranks:", "if False:"),
+        asks=("nearest", "split"),
+    ),
+    _bug(
+        "the nearest partners of each cell are kept",
+        ("cell.whole_answers:_nearest", "ranks < bound.join.nearest.k", "True"),
+        asks=("nearest", "split"),
+    ),
+    _bug(
+        "of partners in several cells that are equally near the one with the smaller number is nearer",
+        ("cell.whole_answers:_nearest", "(partners, *reversed(ties), near,", "(partners, near,"),
+        asks=("nearest", "split"),
+    ),
+    _bug(
+        "a tuple without a partner in its home cell is alone",
+        ("cell.whole_answers:_nearest", "ranks == 0", "True"),
+        asks=("nearest", "split"),
+    ),
+    _bug(
+        "the partners in one cell are summed up",
+        (_AGGREGATION + "aggregation:whole_aggregates", "in partials:", "in partials[:1]:"),
+        asks=("reduce", "split"),
+    ),
+    _bug(
+        "the home cell says which tuples have partners that are summed up",
+        ("cell.whole_answers:_summed", "_firsts(np.concatenate(numbers))", "_firsts(numbers[0])"),
+        asks=("reduce", "split"),
+    ),
+    _bug(
+        "nothing is carried between the digits of several cells' sums",
+        (_AGGREGATION + "exact_sums:Digits.with_partials", "_carried(digits)", "digits"),
+        asks=("reduce", "split"),
+    ),
+    _bug(
+        "the smallest of several cells' values is the largest of them",
+        (_AGGREGATION + "accumulators:Extreme.add_partial", "np.maximum if self._is_max else np.minimum", "np.maximum"),
+        asks=("reduce", "split"),
     ),
     _bug(
         "what waits differs between the cells that share its blocks",

@@ -20,7 +20,7 @@ from streamjoin_ds.cell.cell_windows import CellWindows
 from streamjoin_ds.checkpoint.identity import CheckpointIdentity
 from streamjoin_ds.engine.storage import snapshot
 from streamjoin_ds.errors import FingerprintMismatchError, LayoutError, StreamJoinError
-from streamjoin_ds.plan import Layout, Load, Plan, deciding_layouts
+from streamjoin_ds.plan import Layout, Load, deciding_layouts
 from streamjoin_ds.sink.reader import between, scanned
 from streamjoin_ds.sink.tables import TableSet
 from streamjoin_ds.source.delta.result_files import read_results, row_hashes
@@ -187,16 +187,6 @@ def test_rows_of_several_cells_go_when_the_batch_is_committed(tmp_path: Path, mo
     assert len(seen) > 4
 
 
-@pytest.mark.parametrize("options", [{"reduce": {"n": "count(*)"}}, {"nearest": Nearest(by="abs(e.x - w.x)")}])
-def test_a_layout_that_splits_sums_or_the_nearest_is_refused(options: dict[str, Any]) -> None:
-    streams = [Stream(name, schema=SCHEMA) for name in "ew"]
-    bound = bind(Join(streams, ON, "9s", **options), {stream.name: SCHEMA for stream in streams})
-    for layout in ("1x2", "2x2"):
-        with pytest.raises(LayoutError, match="one cell has all partners"):
-            Plan(bound, Layout.parse(layout, 2), 4)
-    assert [cost.layout for cost in deciding_layouts(bound, 16, Load.of_windows([1.0, 9.0]))] == [Layout((16, 1))]
-
-
 def test_a_layout_is_chosen_by_its_copies(tmp_path: Path) -> None:
     def chosen(how: str, cells: int, rates: tuple[float, float]) -> str:
         bound = bound_of(tmp_path, how)
@@ -209,6 +199,14 @@ def test_a_layout_is_chosen_by_its_copies(tmp_path: Path) -> None:
     assert chosen("semi", 16, (1.0, 1.0)) == "4x4"
     assert chosen("full", 16, (1.0, 1.0)) == "4x4"
     assert chosen("full", 1, (1.0, 1.0)) == "1x1"
+
+
+@pytest.mark.parametrize("options", [{"reduce": {"n": "count(*)"}}, {"nearest": Nearest(by="abs(e.x - w.x)")}])
+def test_a_layout_without_answers_comes_first_where_every_tuple_has_one(options: dict[str, Any]) -> None:
+    streams = [Stream(name, schema=SCHEMA) for name in "ew"]
+    bound = bind(Join(streams, ON, "9s", **options), {stream.name: SCHEMA for stream in streams})
+    layouts = [str(cost.layout) for cost in deciding_layouts(bound, 16, Load.of_windows([1.0, 1.0]))]
+    assert layouts == ["16x1", "4x4", "8x2"]
 
 
 def test_explain_says_who_is_decided_and_where(tmp_path: Path) -> None:

@@ -12,9 +12,10 @@ import pytest
 from deltalake import DeltaTable
 
 from streamjoin_ds import JoinEngine, Nearest, Stream, StreamJoin
+from streamjoin_ds.cell import partial_answers
 from streamjoin_ds.checkpoint.identity import CheckpointIdentity
 from streamjoin_ds.errors import FingerprintMismatchError, LayoutError
-from streamjoin_ds.plan import Layout, Plan
+from streamjoin_ds.plan import Layout
 from streamjoin_ds.sink.reader import between, scanned
 from streamjoin_ds.spec import BoundJoin, Join, bind
 from streamjoin_ds.testing import batch_watermarks, oracle_numbers
@@ -76,13 +77,19 @@ def expected(join: Join) -> tuple[list[tuple[Any, ...]], int]:
         (Nearest(2, BY), "left", "3x1", "reference", 40, 0, 9),
         (Nearest(1, BY, "backward"), "inner", "2x1", "packed", 50, 1 << 40, 0),
         (Nearest(1, None, "forward"), "left", "1x1", "reference", 1_000, 0, 9),
+        (Nearest(2, BY), "left", "1x3", "packed", 1_000, 1 << 40, 9),
+        (Nearest(3, BY), "inner", "2x2", "reference", 23, 0, 9),
+        (Nearest(1, BY, "backward"), "left", "3x2", "reference", 23, 0, 0),
+        (Nearest(1, None, "forward"), "inner", "1x2", "packed", 50, 1 << 40, 9),
     ],
 )
 def test_cells_give_the_contracts_rows(
-    nearest: Nearest, how: str, layout: str, exchange: str, batch_rows: int, blocks: int, lag_s: int, tmp_path: Path
-) -> None:
+    nearest: Nearest, how: str, layout: str, exchange: str, batch_rows: int, blocks: int, lag_s: int, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
     write(tmp_path)
     bound = bound_of(tmp_path, nearest, how)
+    monkeypatch.setattr(partial_answers, "INLINE_BYTES", blocks)
     run = MicroBatches(bound, tmp_path, Layout.parse(layout, 2), exchange, batch_rows, block_bytes=blocks)
     matches = run.run()
     rows, until_us = expected(bound.join)  # type: ignore[arg-type]
@@ -97,12 +104,20 @@ def test_cells_give_the_contracts_rows(
     assert read.num_rows == matches.num_rows
 
 
-def test_a_layout_that_splits_a_tuples_partners_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(LayoutError, match="nearest needs a layout in which one cell has all partners"):
-        Plan(bound_of(tmp_path, Nearest()), Layout.parse("1x2", 2), 4)
+@pytest.mark.parametrize("blocks", [0, 1 << 40])
+@pytest.mark.parametrize(("nearest", "how"), [(Nearest(2, BY), "left"), (Nearest(1, BY, "backward"), "inner")])
+def test_restarts_on_other_cells_change_no_row(
+    nearest: Nearest, how: str, blocks: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write(tmp_path)
-    with pytest.raises(LayoutError, match="nearest has no layouts of ranges"):
-        join_of(tmp_path, Nearest()).explain(layout="ranges")
+    bound = bound_of(tmp_path, nearest, how)
+    monkeypatch.setattr(partial_answers, "INLINE_BYTES", blocks)
+    run = MicroBatches(bound, tmp_path, Layout.parse("1x1", 2), "reference", 13, block_bytes=blocks)
+    for text in ("1x2", "5x1", "1x1", "3x1", "2x2", "1x4"):
+        run.restart(Layout.parse(text, 2))
+        for _ in range(2):
+            run.step()
+    assert numbers_of(run.run()) == expected(bound.join)[0]  # type: ignore[arg-type]
 
 
 def test_explain_says_which_partners_and_what_finds_them(tmp_path: Path) -> None:
@@ -113,6 +128,10 @@ def test_explain_says_which_partners_and_what_finds_them(tmp_path: Path) -> None
     assert "nearest     the 3 of w with the smallest abs(e.x - w.x)" in told
     assert "layout      4x1 = 4 cells" in told
     assert "e_seq, w_seq, rank, event_time" in told
+    told = join_of(tmp_path, Nearest()).explain(layout="1x2")
+    assert "the commit puts together what 2 cells tell of each tuple of e" in told
+    with pytest.raises(LayoutError, match="nearest has no layouts of ranges"):
+        join_of(tmp_path, Nearest()).explain(layout="ranges")
 
 
 def test_a_checkpoint_refuses_others_by_name(tmp_path: Path) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from datetime import datetime, timedelta, timezone
 from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +17,11 @@ import pytest
 from deltalake import DeltaTable
 
 from streamjoin_ds import JoinEngine, Stream, StreamJoin
+from streamjoin_ds.cell import partial_answers, whole_answers
 from streamjoin_ds.checkpoint.identity import CheckpointIdentity
+from streamjoin_ds.engine.tuning import DEFAULT, WaitingTuning
 from streamjoin_ds.errors import FingerprintMismatchError, LayoutError
-from streamjoin_ds.plan import Layout, Plan
+from streamjoin_ds.plan import Layout
 from streamjoin_ds.request.request import request_of
 from streamjoin_ds.sink.reader import scanned
 from streamjoin_ds.spec import BoundJoin, Join, bind
@@ -30,6 +34,7 @@ if TYPE_CHECKING:
 
 START = datetime(2024, 1, 1, tzinfo=timezone.utc)
 SCHEMA = pa.schema([("ts", pa.timestamp("us", tz="UTC")), ("x", pa.int64()), ("y", pa.float64()), ("tag", pa.string())])
+SCHEMA = SCHEMA.append(pa.field("d", pa.decimal128(9, 2)))
 ON = "abs(e.x - w.x) <= 9 AND w.tag <> 'w9'"
 REDUCE = {
     "n": "count(*)",
@@ -39,6 +44,13 @@ REDUCE = {
     "latest": "max(w.ts)",
     "tags": "collect(w.tag, 3)",
     "lag": "min(e.ts - w.ts)",
+    "most": "max(w.y)",
+    "name": "min(w.tag)",
+    "first": "first(w.y)",
+    "spread": "stddev(w.y)",
+    "half": "quantile(w.x, 0.5)",
+    "price": "sum(w.d)",
+    "paid": "avg(w.d)",
 }
 
 
@@ -50,7 +62,7 @@ def tuples(name: str, count: int = 90) -> list[dict[str, Any]]:
     keys = [None if n % 10 == 3 else n * step % 61 for n in range(count)]
     values = [None if n % 17 == 6 else n * step / 10 for n in range(count)]
     return [
-        {"ts": ts, "x": x, "y": y, "tag": f"{name}{n}"}
+        {"ts": ts, "x": x, "y": y, "tag": f"{name}{n}", "d": None if y is None else Decimal(repr(y))}
         for n, (ts, x, y) in enumerate(zip(times, keys, values, strict=True))
     ]
 
@@ -58,11 +70,11 @@ def tuples(name: str, count: int = 90) -> list[dict[str, Any]]:
 def write(folder: Path, lines: slice = slice(None)) -> None:
     for name in "ew":
         text = [
-            f"{row['ts'].isoformat()},{'' if row['x'] is None else row['x']},{'' if row['y'] is None else row['y']},"
-            f"{row['tag']}\n"
+            ",".join("" if value is None else str(value) for value in (row["ts"].isoformat(), *list(row.values())[1:]))
+            + "\n"
             for row in tuples(name)
         ]
-        (folder / f"{name}.csv").write_text("".join(["ts,x,y,tag\n", *text[lines]]))
+        (folder / f"{name}.csv").write_text("".join(["ts,x,y,tag,d\n", *text[lines]]))
 
 
 def join_of(folder: Path, how: str, reduce: dict[str, str] = REDUCE) -> StreamJoin:
@@ -78,20 +90,14 @@ def bound_of(folder: Path, how: str, reduce: dict[str, str] = REDUCE) -> BoundJo
 def rows_of(table: pa.Table, key: str = "e_seq") -> list[tuple[Any, ...]]:
     table = table.sort_by(key)
     columns = [table[name].cast(pa.int64()) if name == "latest" else table[name] for name in (key, *REDUCE)]
-    return list(zip(*(column.to_pylist() for column in columns), strict=True))
+    rows = zip(*(column.to_pylist() for column in columns), strict=True)
+    return [tuple(Fraction(value) if isinstance(value, Decimal) else value for value in row) for row in rows]
 
 
 def expected(join: Join, key: str = "e_seq", **known: Any) -> list[tuple[Any, ...]]:
     rows = {name: tuples(name) for name in "ew"}
     found = oracle_join(join, rows, **known)
-    return sorted(
-        (row[key], *(row[name] if isinstance(row[name], (str, list)) else _number(row[name]) for name in REDUCE))
-        for row in found
-    )
-
-
-def _number(value: Any) -> Any:
-    return value if value is None or isinstance(value, float) else int(value)
+    return sorted((row[key], *(row[name] for name in REDUCE)) for row in found)
 
 
 def last_watermark(join: Join) -> int:
@@ -103,13 +109,24 @@ def last_watermark(join: Join) -> int:
 
 @pytest.mark.parametrize(
     ("how", "layout", "exchange", "batch_rows", "blocks"),
-    [("left", "3x1", "reference", 23, 0), ("inner", "2x1", "packed", 1_000, 1 << 40), ("left", "1x1", "rows", 9, 0)],
+    [
+        ("left", "3x1", "reference", 23, 0),
+        ("inner", "2x1", "packed", 1_000, 1 << 40),
+        ("left", "1x1", "rows", 9, 0),
+        ("left", "1x3", "reference", 23, 0),
+        ("left", "2x2", "packed", 1_000, 1 << 40),
+        ("inner", "1x2", "reference", 1_000, 1 << 40),
+        ("inner", "3x2", "packed", 13, 0),
+    ],
 )
 def test_cells_give_the_contracts_rows(
-    how: str, layout: str, exchange: str, batch_rows: int, blocks: int, tmp_path: Path
+    how: str, layout: str, exchange: str, batch_rows: int, blocks: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(tmp_path)
     bound = bound_of(tmp_path, how)
+    monkeypatch.setattr(partial_answers, "INLINE_BYTES", blocks)
+    few = dataclasses.replace(DEFAULT, waiting=WaitingTuning(summed_rows=5, held_rows=3))
+    monkeypatch.setattr(whole_answers, "DEFAULT", few)
     run = MicroBatches(bound, tmp_path, Layout.parse(layout, 2), exchange, batch_rows, block_bytes=blocks)
     found = rows_of(run.run())
     until_us = last_watermark(join_of(tmp_path, how))
@@ -122,9 +139,21 @@ def test_cells_give_the_contracts_rows(
         assert row["read"] == row["stored"] + row["late"] + row["rejected"] + row["filtered"]
 
 
-def test_a_layout_that_splits_a_tuples_partners_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(LayoutError, match="reduce needs a layout in which one cell has all partners"):
-        Plan(bound_of(tmp_path, "inner"), Layout.parse("1x2", 2), 4)
+@pytest.mark.parametrize("blocks", [0, 1 << 40])
+@pytest.mark.parametrize("how", ["inner", "left"])
+def test_restarts_on_other_cells_change_no_row(
+    how: str, blocks: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path)
+    bound = bound_of(tmp_path, how)
+    monkeypatch.setattr(partial_answers, "INLINE_BYTES", blocks)
+    run = MicroBatches(bound, tmp_path, Layout.parse("1x1", 2), "reference", 13, block_bytes=blocks)
+    for text in ("1x2", "5x1", "1x1", "3x1", "2x2", "1x4"):
+        run.restart(Layout.parse(text, 2))
+        for _ in range(2):
+            run.step()
+    join = join_of(tmp_path, how)
+    assert rows_of(run.run()) == expected(join, until_us=last_watermark(join))
 
 
 def test_explain_says_what_is_summed_up(tmp_path: Path) -> None:
@@ -134,6 +163,9 @@ def test_explain_says_what_is_summed_up(tmp_path: Path) -> None:
     assert "reduce      n = count(*)   int64" in told
     assert "reduce      closest = arg_min(w.tag, abs(e.x - w.x))   string" in told
     assert "layout      4x1 = 4 cells" in told
+    assert "tuples of e, each in one cell" in told
+    told = join_of(tmp_path, "inner").explain(layout="2x2")
+    assert "the commit puts together what 2 cells tell of each tuple of e" in told
     with pytest.raises(LayoutError, match="reduce has no layouts of ranges"):
         join_of(tmp_path, "left").explain(layout="ranges")
 

@@ -9,7 +9,8 @@ A reduction says what becomes of a tuple's partners (`Reduction`): whether there
 them (`aggregation`). What is known of a waiting tuple's partners is not kept: they are found when it is decided. Only a
 tuple that is in a pair of the very push that brings it does not begin to wait, where no row of it alone can follow.
 Of tuples that other cells have too, these wait as well: what waits is then the same in all of them, and so are its
-blocks, which they share.
+blocks, which they share. The rows of such tuples tell what whoever puts the cells' rows together needs: in place of
+aggregates what they are made of (`Aggregation.partials`), of a nearest partner how near it is (`NEARNESS`).
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streamjoin_ds.engine.arrays.columns import filtered, one_batch
-from streamjoin_ds.engine.probe.aggregation import Aggregation, aggregates_of_none, holds_values
+from streamjoin_ds.engine.probe.aggregation import Aggregation, aggregates_of_none, partials_of_none
 from streamjoin_ds.engine.probe.each_stream import EachStream
 from streamjoin_ds.engine.probe.join_order import JoinOrder
-from streamjoin_ds.engine.probe.nearest import NearestRows
+from streamjoin_ds.engine.probe.nearest import NearestRows, with_nearness
 from streamjoin_ds.engine.probe.partner_marks import HasPartner, NewPartners
 from streamjoin_ds.engine.probe.pipeline import JoinPipeline
 from streamjoin_ds.engine.probe.probe_batch import ProbeBatch
@@ -94,7 +95,7 @@ class Horizons:
         # Nobody probes the windows of the others, so they need not be kept.
         self.probed_windows = [n for n in range(len(forms)) if self.has_pairs or n not in self.streams]
         self._rows = {stream: _RowsOfOne(bound, stream) for stream in self.streams}
-        self._summed_rows = self._tuning.held_rows if holds_values(bound) else self._tuning.summed_rows
+        self._summed_rows = self._tuning.held_rows if bound.holds_values else self._tuning.summed_rows
         self._layouts: dict[int, KeptLayout] = {}
         self._layout_uses = tuning.grid.layout_uses
         self._nearest = NearestRows(bound, joining, tuning.nearest) if bound.distance is not None else None
@@ -203,9 +204,10 @@ class Horizons:
                     decided, most = self._summed_piece, self._summed_rows
                 pieces = [decided(part) for part in self._joining.shares(arrived, most)]
                 yield from self._joining.reduced(pieces)
+            of_none = partials_of_none if stream in self._copied else aggregates_of_none
             for batch in lonely:
-                made = aggregates_of_none(self._bound, batch.num_rows, self._forms[stream].kernels.module)
-                yield from self._joining.cut(self._rows[stream].table(batch, made))
+                made = of_none(self._bound, batch.num_rows, self._forms[stream].kernels.module)
+                yield from self._joining.cut(self._lonely_rows(stream, batch, made))
 
     def _arrived(self, stream: int, tuples: pa.RecordBatch, windows: Sequence[Window]) -> ProbeBatch:
         """Return decided tuples that are to meet the windows of the others."""
@@ -248,7 +250,8 @@ class Horizons:
         aggregation = Aggregation(self._bound, arrived.stream, selection)
         yield from self._joining.reducing(arrived, aggregation, aggregation.counted)
         tuples = selection.run_set.runs[0].tuples.slice(selection.begin, len(selection))
-        table = self._rows[arrived.stream].table(tuples, aggregation.columns())
+        made = aggregation.partials() if arrived.stream in self._copied else aggregation.columns()
+        table = self._rows[arrived.stream].table(tuples, made)
         if arrived.stream not in self._lonely and not aggregation.mask.all():
             table = table.filter(pa.array(aggregation.mask))
         yield from self._joining.cut(table)
@@ -256,12 +259,15 @@ class Horizons:
     def _nearest_piece(self, arrived: ProbeBatch) -> ChunkCoroutine[pa.Table]:
         """Yield the rows of some decided tuples with their nearest partners, and of those without one, in order."""
         assert self._nearest is not None, "the join has nearest partners"
+        is_copied = arrived.stream in self._copied
         for part in self._nearest.slices(arrived):
             reduction = self._nearest.reduction(part)
             yield from self._joining.reducing(part, reduction)
             counts, partners = reduction.ranked()
             lonely = np.flatnonzero(counts == 0) if part.stream in self._lonely else np.empty(0, np.int64)
-            rows = [] if partners is None else self._nearest.cut(part, counts, partners)
+            rows = (
+                [] if partners is None else self._nearest.cut(part, counts, partners, reduction if is_copied else None)
+            )
             if not len(lonely):
                 for one in rows:
                     yield (yield from one)
@@ -274,9 +280,14 @@ class Horizons:
     def _with_lonely(self, arrived: ProbeBatch, counts: Int32, lonely: Int64, tables: list[pa.Table]) -> pa.Table:
         """Return the rows of tuples with their partners, and of the `lonely` among them, in the order of the tuples."""
         tuples = arrived.selection.run_set.runs[0].tuples.slice(arrived.selection.begin, len(counts))
-        alone = self._rows[arrived.stream].table(tuples.take(pa.array(lonely)))
+        alone = self._lonely_rows(arrived.stream, tuples.take(pa.array(lonely)))
         places = np.concatenate([np.repeat(np.arange(len(counts)), counts), lonely])
         return pa.concat_tables([*tables, alone]).take(pa.array(np.argsort(places, kind="stable")))
+
+    def _lonely_rows(self, stream: int, tuples: pa.RecordBatch, made: Mapping[str, pa.Array] = _NONE) -> pa.Table:
+        """Return the rows of tuples without a partner; see `_RowsOfOne.table`."""
+        rows = self._rows[stream].table(tuples, made)
+        return with_nearness(rows) if self._nearest is not None and stream in self._copied else rows
 
 
 class DecidingPush:
@@ -344,11 +355,16 @@ class _RowsOfOne:
         }
 
     def table(self, tuples: pa.RecordBatch, made: Mapping[str, pa.Array] = _NONE) -> pa.Table:
-        """Return a row for each tuple, in their order; `made` has the columns that are no tuple's, by name."""
-        columns = []
-        for field, name in zip(self._schema, self._inside, strict=True):
+        """Return a row for each tuple, in their order; `made` has the columns that are no tuple's, by name.
+
+        These have types of their own where they are what aggregates are made of.
+        """
+        columns, schema = [], self._schema
+        for place, (field, name) in enumerate(zip(self._schema, self._inside, strict=True)):
             if field.name in made:
                 columns.append(made[field.name])
+                if columns[-1].type != field.type:
+                    schema = schema.set(place, pa.field(field.name, columns[-1].type))
                 continue
             if field.name in self._outputs:
                 columns.append(self._outputs[field.name].values(tuples.num_rows, partial(self._column, tuples)))
@@ -358,7 +374,7 @@ class _RowsOfOne:
                 continue
             column = tuples.column(name)
             columns.append(column if column.type == field.type else column.view(field.type))
-        return pa.Table.from_arrays(columns, schema=self._schema)
+        return pa.Table.from_arrays(columns, schema=schema)
 
     def _column(self, tuples: pa.RecordBatch, wanted: Column) -> pa.Array:
         of = self._calculated_of[wanted]

@@ -6,12 +6,13 @@
                          of each      by it      of few               the k nearest of each tuple
 
 Pairs are never all there at once: a chunk of them is, and the nearest of each tuple so far. `NearestPairs` is the
-kernel; its twin says what it does.
+kernel; its twin says what it does. Where other cells have partners of the same tuples, rows tell how near the partner
+is (`NEARNESS`): whoever puts the cells' rows together keeps the nearest of all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -28,9 +29,13 @@ from streamjoin_ds.engine.tuning import NearestTuning
 from streamjoin_ds.spec.bound import BoundJoin
 from streamjoin_ds.spec.predicate import Column
 
-__all__ = ["NearestPartners", "NearestRows"]
+__all__ = ["NEARNESS", "NearestPartners", "NearestRows", "with_nearness"]
 
 Int32 = npt.NDArray[np.int32]
+
+# What partners of one tuple are compared by, before their numbers: the distance in two parts (`Distance.values`) and
+# the time in microseconds. They are the last columns of a row that is not whole; null where it has no partner.
+NEARNESS = {"near": pa.float64(), "near_rest": pa.int64(), "near_us": pa.int64()}
 
 
 class NearestPartners:
@@ -61,9 +66,7 @@ class NearestPartners:
         if not len(positions):
             return
         self._found = found
-        distances, rest = None if self._own is None else self._steps.values(self._own, positions, found), None
-        if distances is None:
-            distances, rest = self._distance.values(len(positions), self._columns(positions, found))
+        distances, rest = self._distances(positions, found)
         selected = self._pairs.select(positions, distances)
         if not len(selected):
             return
@@ -73,6 +76,20 @@ class NearestPartners:
         assert near.rows is not None, "partners are rows of runs"
         places = np.full(len(selected), near.places, np.int32) if isinstance(near.places, int) else near.places
         self._pairs.keep(positions[selected], distances[selected], ties, places, near.rows)
+
+    def nearness(self, positions: Int32, partners: Selection) -> list[pa.Array]:
+        """Return the columns `NEARNESS` of some pairs."""
+        distances, rest = self._distances(positions, partners)
+        rests = np.zeros(len(positions), np.int64) if rest is None else rest
+        return [pa.array(distances), pa.array(rests), pa.array(partners.times_us())]
+
+    def _distances(
+        self, positions: Int32, found: Selection
+    ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64] | None]:
+        distances = None if self._own is None else self._steps.values(self._own, positions, found)
+        if distances is not None:
+            return distances, None
+        return self._distance.values(len(positions), self._columns(positions, found))
 
     def _columns(self, positions: Int32, found: Selection) -> Callable[[Column], pa.Array]:
         mine, names = self._selection.take(positions), self._bound.member_names
@@ -122,8 +139,13 @@ class NearestRows:
         for begin, end in pairwise(edges):
             yield arrived.part(begin, end)
 
-    def cut(self, arrived: ProbeBatch, counts: Int32, partners: Selection) -> Iterator[TaskCoroutine[pa.Table]]:
-        """Yield what makes the rows, a chunk at a time: each tuple with each of its partners, in order."""
+    def cut(
+        self, arrived: ProbeBatch, counts: Int32, partners: Selection, nearest: NearestPartners | None = None
+    ) -> Iterator[TaskCoroutine[pa.Table]]:
+        """Yield what makes the rows, a chunk at a time: each tuple with each of its partners, in order.
+
+        With `nearest`, which found the partners, rows have the columns `NEARNESS`.
+        """
         positions = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
         ranks = np.arange(1, len(positions) + 1, dtype=np.int64)
         ranks -= np.repeat(np.cumsum(counts, dtype=np.int64) - counts, counts)
@@ -132,4 +154,19 @@ class NearestRows:
                 arrived.stream: arrived.selection.take(positions[begin:end]),
                 1 - arrived.stream: partners.part(begin, end),
             }
-            yield self._joining.rows(block, ranks[begin:end] if self._bound.has_ranks else None)
+            rows = self._joining.rows(block, ranks[begin:end] if self._bound.has_ranks else None)
+            yield rows if nearest is None else _telling(rows, nearest, positions[begin:end], block[1 - arrived.stream])
+
+
+def with_nearness(rows: pa.Table, columns: Sequence[pa.Array] | None = None) -> pa.Table:
+    """Return rows with the columns `NEARNESS`; None: they have no partner."""
+    columns = [pa.nulls(rows.num_rows, kind) for kind in NEARNESS.values()] if columns is None else columns
+    for name, column in zip(NEARNESS, columns, strict=True):
+        rows = rows.append_column(name, column)
+    return rows
+
+
+def _telling(
+    rows: TaskCoroutine[pa.Table], nearest: NearestPartners, positions: Int32, partners: Selection
+) -> TaskCoroutine[pa.Table]:
+    return with_nearness((yield from rows), nearest.nearness(positions, partners))

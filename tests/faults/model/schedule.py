@@ -25,6 +25,7 @@ __all__ = [
     "RANGES_FROM",
     "REDUCES_FROM",
     "SELVES_FROM",
+    "SHARED_FROM",
     "SPLIT_FROM",
     "TABLES_FROM",
     "UNIQUES_FROM",
@@ -242,6 +243,8 @@ DEALT_FROM = 1_706_000
 """Seeds before this one are what they were before tuples that wait could go to another number of cells."""
 SPLIT_FROM = 1_708_000
 """Seeds before this one are what they were before cells put their answers about one tuple together."""
+SHARED_FROM = 1_722_000
+"""Seeds before this one are what they were before these answers were nearest partners and aggregates too."""
 
 
 def random_schedule(seed: int) -> Schedule:
@@ -262,7 +265,8 @@ def random_schedule(seed: int) -> Schedule:
     From `EACH_FROM` on a third have semi and anti joins of three streams. From `ALIKE_FROM` on more than a third are
     self-joins over partitions. From `DEALT_FROM` on restarts of joins whose tuples wait for their horizon have more and
     fewer cells too. From `SPLIT_FROM` on a third have rows of one tuple, and the layouts of most of these deal its
-    partners to several cells.
+    partners to several cells. From `SHARED_FROM` on four in ten have nearest partners or aggregates, and most of those
+    have such layouts too.
     """
     dice = random.Random(f"schedule {seed}")
     asks = () if dice.random() < 0.4 else _random_asks(dice)
@@ -309,6 +313,12 @@ def random_schedule(seed: int) -> Schedule:
             asks = (*(name for name in asks if name not in ("nearest", "tables", "reduce", "each")), "how")
         if "how" in asks and dice.random() < 0.8:
             asks = (*asks, "split")
+    if seed >= SHARED_FROM:
+        if dice.random() < 0.4:
+            one = dice.choice(("nearest", "reduce"))
+            asks = (*(name for name in asks if name not in ("how", "nearest", "tables", "reduce", "each")), one)
+        if {"nearest", "reduce"} & {*asks} and dice.random() < 0.8:
+            asks = (*asks, "split")
     return asking(plain_schedule(seed), asks) if asks else plain_schedule(seed)
 
 
@@ -332,7 +342,7 @@ def asking(schedule: Schedule, asks: tuple[str, ...]) -> Schedule:
         asks = tuple(name for name in asks if name not in ("how", "nearest"))
     if {"how", "nearest", "reduce"} & {*asks} and "each" not in asks:
         asks = tuple(name for name in asks if name not in (*_NOT_DECIDED, "tables"))
-    if "how" not in asks or "each" in asks:
+    if not {"how", "nearest", "reduce"} & {*asks} or "each" in asks:
         asks = tuple(name for name in asks if name != "split")
     if "unique" in asks:
         asks = tuple(name for name in asks if name not in _NOT_UNIQUE)

@@ -8,9 +8,17 @@
                                                       one partner's value (picked)
                                                       values held (held)
 
+Where other cells have partners of the same tuples, an accumulator gives what it knows (`partial`) instead of a value,
+and one in the commit takes what all have given (`add_partial`, `whole_aggregates`).
+
 The contract is in ARCHITECTURE.md, "Sums over partners".
 """
 
-from streamjoin_ds.engine.probe.aggregation.aggregation import Aggregation, aggregates_of_none, holds_values
+from streamjoin_ds.engine.probe.aggregation.aggregation import (
+    Aggregation,
+    aggregates_of_none,
+    partials_of_none,
+    whole_aggregates,
+)
 
-__all__ = ["Aggregation", "aggregates_of_none", "holds_values"]
+__all__ = ["Aggregation", "aggregates_of_none", "partials_of_none", "whole_aggregates"]

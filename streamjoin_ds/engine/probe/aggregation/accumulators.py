@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streamjoin_ds.engine.probe.aggregation.exact_sums import int64_sums, rounded, whole
-from streamjoin_ds.engine.probe.aggregation.pairs import Int64, Pairs
+from streamjoin_ds.engine.probe.aggregation.exact_sums import SUM_TYPE, Digits
+from streamjoin_ds.engine.probe.aggregation.pairs import Int32, Int64, Pairs
 from streamjoin_ds.engine.reference.kernel_module import KernelModule
 from streamjoin_ds.errors import AggregateOverflowError
 from streamjoin_ds.spec.bound_aggregate import BoundAggregate
@@ -20,6 +20,8 @@ __all__ = ["Accumulator", "Average", "Count", "Extreme", "Sum", "float_key", "or
 _INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
 _EXACT_FLOAT = 1 << 53  # whole numbers up to this are exact in float64
 _DIGITS = Context(prec=100)
+_SUMS_TYPE = pa.struct({"values": pa.int64(), "sum": SUM_TYPE})
+_EXTREME_TYPE = pa.struct({"values": pa.int64(), "key": pa.int64()})
 
 
 class Accumulator(Protocol):
@@ -30,6 +32,12 @@ class Accumulator(Protocol):
 
     def column(self) -> pa.Array:
         """Return the aggregate of each decided tuple, after all pairs were taken."""
+
+    def partial(self) -> pa.Array:
+        """Return what is known of each decided tuple, after all pairs were taken: an element without nulls."""
+
+    def add_partial(self, positions: Int32, partial: pa.Array, /) -> None:
+        """Take what `partial` gave over other pairs, each element for the tuple at a position, none of them twice."""
 
 
 class Count:
@@ -53,6 +61,14 @@ class Count:
         """Return the counts."""
         return pa.array(self.counts)
 
+    def partial(self) -> pa.Array:
+        """Return the counts."""
+        return pa.array(self.counts)
+
+    def add_partial(self, positions: Int32, partial: pa.Array) -> None:
+        """Take other counts."""
+        self.counts[positions] += partial.to_numpy()
+
 
 class _Sums:
     """The exact sums of an aggregate's values, and how many there were."""
@@ -63,6 +79,7 @@ class _Sums:
         kind = self._argument.kind
         self._is_float, self._is_decimal = pa.types.is_floating(kind), pa.types.is_decimal(kind)
         self._sums = module.ExactSums(count)
+        self._partials: list[tuple[Int32, pa.Array]] = []
 
     def add(self, pairs: Pairs) -> None:
         """Take some pairs."""
@@ -75,6 +92,19 @@ class _Sums:
             self._sums.add_wide(positions, words[2 * values.offset : 2 * (values.offset + len(values))])
         else:
             self._sums.add_integers(positions, np.ascontiguousarray(values.to_numpy(), np.int64))
+
+    def partial(self) -> pa.Array:
+        """Return the digits of the sums, and how many values there were."""
+        return pa.StructArray.from_arrays([pa.array(self._counts), self._digits().partial()], fields=list(_SUMS_TYPE))
+
+    def add_partial(self, positions: Int32, partial: pa.Array) -> None:
+        """Take other sums."""
+        counts, sums = partial.flatten()
+        self._counts[positions] += counts.to_numpy()
+        self._partials.append((positions, sums))
+
+    def _digits(self) -> Digits:
+        return Digits.of(self._sums).with_partials(self._partials)
 
     def _overflow(self) -> AggregateOverflowError:
         one = self._aggregate
@@ -100,14 +130,14 @@ class Sum(_Sums):
         AggregateOverflowError
             A sum does not fit its column.
         """
-        is_none = self._counts == 0
+        is_none, digits = self._counts == 0, self._digits()
         if self._is_float:
-            return pa.array(rounded(self._sums), mask=is_none)
+            return pa.array(digits.rounded(), mask=is_none)
         if self._is_decimal:
             scale = self._argument.kind.scale
-            sums = zip(whole(self._sums), is_none, strict=True)
+            sums = zip(digits.whole(), is_none, strict=True)
             return self._decimals([None if lacks else each for each, lacks in sums], scale)
-        found = int64_sums(self._sums)
+        found = digits.int64_sums()
         if found is None:
             raise self._overflow()
         return pa.array(found, mask=is_none)
@@ -122,18 +152,18 @@ class Average(_Sums):
 
     def column(self) -> pa.Array:
         """Return the means."""
-        is_none = self._counts == 0
+        is_none, digits = self._counts == 0, self._digits()
         if self._is_float:
-            return pa.array(rounded(self._sums) / np.maximum(self._counts, 1), mask=is_none)
+            return pa.array(digits.rounded() / np.maximum(self._counts, 1), mask=is_none)
         if self._is_decimal:
             more = self._aggregate.field.type.scale - self._argument.kind.scale
-            sums = zip(whole(self._sums), self._counts.tolist(), strict=True)
+            sums = zip(digits.whole(), self._counts.tolist(), strict=True)
             means = [_half_up(each * 10**more, count) if count else None for each, count in sums]
             return self._decimals(means, self._aggregate.field.type.scale)
-        found = int64_sums(self._sums)
+        found = digits.int64_sums()
         if found is not None and np.all(np.abs(found.astype(np.float64)) < _EXACT_FLOAT):
             return pa.array(found / np.maximum(self._counts, 1), mask=is_none)
-        both = zip(whole(self._sums), self._counts.tolist(), strict=True)
+        both = zip(digits.whole(), self._counts.tolist(), strict=True)
         return pa.array([each / count if count else None for each, count in both], pa.float64())
 
 
@@ -163,6 +193,17 @@ class Extreme:
         """Return the values."""
         is_none = self._counts == 0
         return _value_of_key(np.where(is_none, 0, self._keys), self._argument.kind, is_none)
+
+    def partial(self) -> pa.Array:
+        """Return the keys of the values, and how many values there were."""
+        return pa.StructArray.from_arrays([pa.array(self._counts), pa.array(self._keys)], fields=list(_EXTREME_TYPE))
+
+    def add_partial(self, positions: Int32, partial: pa.Array) -> None:
+        """Take other keys; that of no value is beyond all."""
+        counts, keys = (part.to_numpy() for part in partial.flatten())
+        self._counts[positions] += counts
+        extreme = np.maximum if self._is_max else np.minimum
+        self._keys[positions] = extreme(self._keys[positions], keys)
 
 
 def float_key(values: npt.NDArray[np.float64]) -> Int64:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -18,7 +18,7 @@ from streamjoin_ds.engine.storage.selection import Selection
 from streamjoin_ds.spec.bound import BoundJoin
 from streamjoin_ds.spec.bound_aggregate import BoundAggregate
 
-__all__ = ["Aggregation", "aggregates_of_none", "holds_values"]
+__all__ = ["Aggregation", "aggregates_of_none", "partials_of_none", "whole_aggregates"]
 
 _MADE: dict[str, Callable[[BoundAggregate, int, KernelModule], Accumulator]] = {
     "count": Count,
@@ -32,7 +32,6 @@ _MADE: dict[str, Callable[[BoundAggregate, int, KernelModule], Accumulator]] = {
     "arg_min": Picked,
     "arg_max": Picked,
 }
-_HELD = ("stddev", "quantile", "collect")
 
 
 class Aggregation:
@@ -94,15 +93,54 @@ class Aggregation:
         """
         return {name: accumulator.column() for name, accumulator in self._accumulators.items()}
 
-
-def holds_values(bound: BoundJoin) -> bool:
-    """Whether an aggregate of a join holds values of many partners until all are known."""
-    return any(one.function in _HELD for one in bound.aggregates)
+    def partials(self) -> dict[str, pa.Array]:
+        """Return what `whole_aggregates` needs, by name, an element for each tuple."""
+        return {name: accumulator.partial() for name, accumulator in self._accumulators.items()}
 
 
 def aggregates_of_none(bound: BoundJoin, count: int, module: KernelModule) -> dict[str, pa.Array]:
     """Return the aggregates of tuples without a partner."""
     return {name: accumulator.column() for name, accumulator in _accumulators(bound, count, module).items()}
+
+
+def partials_of_none(bound: BoundJoin, count: int, module: KernelModule) -> dict[str, pa.Array]:
+    """Return what `Aggregation.partials` does of tuples without a partner."""
+    return {name: accumulator.partial() for name, accumulator in _accumulators(bound, count, module).items()}
+
+
+def whole_aggregates(
+    bound: BoundJoin, count: int, partials: Sequence[tuple[Int32, pa.Table]], module: KernelModule
+) -> dict[str, pa.Array]:
+    """Return the aggregates of tuples whose partners were summed up in parts, by name, a value for each tuple.
+
+    Parameters
+    ----------
+    bound : BoundJoin
+    count : int
+        The number of tuples.
+    partials : sequence of (ndarray of int32, pyarrow.Table)
+        Each part: the tuples that it is about, none of them twice, as numbers from 0 to `count`; and a row for each,
+        with what `Aggregation.partials` returned. No two parts are over the same partner of a tuple.
+    module : KernelModule
+
+    Raises
+    ------
+    AggregateOverflowError
+        A sum does not fit its column.
+    """
+    found = _accumulators(bound, count, module)
+    for positions, table in partials:
+        for name, accumulator in found.items():
+            for begin, chunk in _chunks(table[name]):
+                accumulator.add_partial(positions[begin : begin + len(chunk)], chunk)
+    return {name: accumulator.column() for name, accumulator in found.items()}
+
+
+def _chunks(column: pa.ChunkedArray) -> Iterator[tuple[int, pa.Array]]:
+    begin = 0
+    for chunk in column.chunks:
+        yield begin, chunk
+        begin += len(chunk)
 
 
 def _accumulators(bound: BoundJoin, count: int, module: KernelModule) -> dict[str, Accumulator]:

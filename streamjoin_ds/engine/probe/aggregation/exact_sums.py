@@ -1,60 +1,120 @@
 """What becomes of exact sums in the end: floats rounded once, whole numbers of any size, or int64.
 
-Kernels add the numbers (`ExactSums`), and give the sum of each group as digits of 30 bits.
+Kernels add the numbers (`ExactSums`), and give the sum of each group as digits of 30 bits. Digits of several cells are
+added as well: sums of whole numbers, which no order changes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from streamjoin_ds.engine.reference.kernel_objects import ExactSums
 
-__all__ = ["int64_sums", "rounded", "whole"]
+__all__ = ["SUM_TYPE", "Digits"]
 
+Int32 = npt.NDArray[np.int32]
 Int64 = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
+
+SUM_TYPE = pa.struct({"lowest": pa.int64(), "digits": pa.list_(pa.int64()), "beyond": pa.float64()})
 
 _LIMB_BITS = 30
 _LOW = np.int64((1 << _LIMB_BITS) - 1)
 
 
-def rounded(sums: ExactSums) -> Floats:
-    """Return each group's sum, rounded once: the float that is nearest to the exact sum, ties to even.
+class Digits:
+    """The exact sums of groups of numbers: ``sum(digits[k] << (30 * (lowest + k)))`` each, and what is not finite.
 
-    As with floats everywhere, NaN or both infinities in a group make NaN, and what is too large is infinite. A sum that
-    is zero is positive zero.
+    Parameters
+    ----------
+    lowest : int
+        The number of the lowest limb; 0 for sums of integers.
+    digits : ndarray, shape (limbs, groups), int64
+        All but the last from 0 to 2**30 - 1; at least four.
+    beyond : ndarray, shape (groups,), float64
+        The sum of each group's numbers that are not finite, 0.0 where there is none.
     """
-    lowest, digits = sums.digits()
-    is_negative = digits[-1] < 0
-    if is_negative.any():
-        digits[:, is_negative] = _carried(-digits[:, is_negative])
-    found = _nearest(lowest, digits)
-    beyond = sums.beyond()
-    return np.where(beyond == 0.0, np.where(is_negative, -found, found), beyond)
 
+    def __init__(self, lowest: int, digits: Int64, beyond: Floats) -> None:
+        self._lowest, self._digits, self._beyond = lowest, digits, beyond
 
-def whole(sums: ExactSums) -> list[int]:
-    """Return each group's sum of integers as a whole number of any size."""
-    lowest, digits = sums.digits()
-    found = digits[-1].astype(object)
-    for row in digits[-2::-1]:
-        found = (found << _LIMB_BITS) + row.astype(object)
-    return [int(each) << (_LIMB_BITS * lowest) for each in found]
+    @classmethod
+    def of(cls, sums: ExactSums) -> Digits:
+        """Return what a kernel has added up."""
+        return cls(*sums.digits(), sums.beyond())
 
+    def partial(self) -> pa.Array:
+        """Return the sums as an array of `SUM_TYPE`, an element for each group."""
+        limbs, groups = self._digits.shape
+        edges = np.arange(groups + 1, dtype=np.int32) * np.int32(limbs)
+        digits = pa.ListArray.from_arrays(edges, np.ascontiguousarray(self._digits.T).reshape(-1))
+        lowest = pa.array(np.full(groups, self._lowest, np.int64))
+        return pa.StructArray.from_arrays([lowest, digits, pa.array(self._beyond)], fields=list(SUM_TYPE))
 
-def int64_sums(sums: ExactSums) -> Int64 | None:
-    """Return the sums of int64 numbers as int64; None if one does not fit."""
-    _, digits = sums.digits()
-    is_negative = digits[-1] < 0
-    for place, row in enumerate(digits[3:], 3):
-        sign = -1 if place == len(digits) - 1 else (1 << _LIMB_BITS) - 1
-        if not np.array_equal(row, np.where(is_negative, sign, 0)):
+    def with_partials(self, partials: Sequence[tuple[Int32, pa.Array]]) -> Digits:
+        """Return these sums and others together: of each a group of these, and what `partial` gave. No nulls."""
+        of_each = [_Limbs(positions, partial) for positions, partial in partials if len(positions)]
+        if not of_each:
+            return self
+        lowest = min(self._lowest, *(limbs.lowest for limbs in of_each))
+        highest = max(self._lowest + len(self._digits), *(limbs.highest for limbs in of_each))
+        digits = np.zeros((highest - lowest + 1, self._digits.shape[1]), np.int64)  # one more, for what is carried
+        begin = self._lowest - lowest
+        digits[begin : begin + len(self._digits)] = self._digits
+        beyond = self._beyond.copy()
+        with np.errstate(invalid="ignore"):
+            for limbs in of_each:
+                np.add.at(digits, (limbs.numbers - lowest, limbs.positions), limbs.values)
+                np.add.at(beyond, limbs.groups, limbs.beyond)
+        return Digits(lowest, _carried(digits), beyond)
+
+    def rounded(self) -> Floats:
+        """Return each group's sum, rounded once: the float that is nearest to the exact sum, ties to even.
+
+        As with floats everywhere, NaN or both infinities in a group make NaN, and what is too large is infinite. A sum
+        that is zero is positive zero.
+        """
+        digits, is_negative = self._digits, self._digits[-1] < 0
+        if is_negative.any():
+            digits = digits.copy()
+            digits[:, is_negative] = _carried(-digits[:, is_negative])
+        found = _nearest(self._lowest, digits)
+        return np.where(self._beyond == 0.0, np.where(is_negative, -found, found), self._beyond)
+
+    def whole(self) -> list[int]:
+        """Return each group's sum of integers as a whole number of any size."""
+        found = self._digits[-1].astype(object)
+        for row in self._digits[-2::-1]:
+            found = (found << _LIMB_BITS) + row.astype(object)
+        return [int(each) << (_LIMB_BITS * self._lowest) for each in found]
+
+    def int64_sums(self) -> Int64 | None:
+        """Return the sums of int64 numbers as int64; None if one does not fit."""
+        digits, is_negative = self._digits, self._digits[-1] < 0
+        for place, row in enumerate(digits[3:], 3):
+            sign = -1 if place == len(digits) - 1 else (1 << _LIMB_BITS) - 1
+            if not np.array_equal(row, np.where(is_negative, sign, 0)):
+                return None
+        high = digits[2] - (is_negative.astype(np.int64) << _LIMB_BITS)
+        if not np.all((high >= -8) & (high < 8)):
             return None
-    high = digits[2] - (is_negative.astype(np.int64) << _LIMB_BITS)
-    if not np.all((high >= -8) & (high < 8)):
-        return None
-    return np.asarray((high << 60) | (digits[1] << 30) | digits[0], np.int64)
+        return np.asarray((high << 60) | (digits[1] << 30) | digits[0], np.int64)
+
+
+class _Limbs:
+    """What `Digits.partial` gave, one limb of one group at a time."""
+
+    def __init__(self, groups: Int32, partial: pa.Array) -> None:
+        lowest, digits, self.beyond = partial.flatten()
+        self.groups, self.beyond = groups, self.beyond.to_numpy()
+        counts, first = digits.value_lengths().to_numpy(), lowest.to_numpy()
+        self.lowest, self.highest = int(first.min()), int((first + counts).max())
+        self.values, self.positions = digits.flatten().to_numpy(), np.repeat(groups, counts)
+        self.numbers = np.arange(len(self.values)) + np.repeat(first - np.cumsum(counts) + counts, counts)
 
 
 def _carried(digits: Int64) -> Int64:

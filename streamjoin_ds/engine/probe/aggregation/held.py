@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streamjoin_ds.engine.probe.aggregation.accumulators import float_key
-from streamjoin_ds.engine.probe.aggregation.exact_sums import rounded
+from streamjoin_ds.engine.probe.aggregation.exact_sums import Digits
 from streamjoin_ds.engine.probe.aggregation.pairs import Int32, Int64, Pairs
 from streamjoin_ds.engine.probe.aggregation.picked import joined_arrays
 from streamjoin_ds.engine.reference.kernel_module import KernelModule
@@ -36,6 +36,16 @@ class _Floats:
             self._positions.append(positions.copy())
             self._values.append(_as_floats(values))
 
+    def partial(self) -> pa.Array:
+        """Return the values of each tuple as a list."""
+        positions, values = self._held()
+        return _lists(self._count, positions, pa.array(values[np.argsort(positions, kind="stable")]))
+
+    def add_partial(self, positions: Int32, partial: pa.Array) -> None:
+        """Take other values."""
+        self._positions.append(np.repeat(positions, partial.value_lengths().to_numpy()))
+        self._values.append(partial.flatten().to_numpy())
+
     def _held(self) -> tuple[Int32, Floats]:
         if not self._positions:
             return np.empty(0, np.int32), np.empty(0, np.float64)
@@ -56,9 +66,9 @@ class Deviation(_Floats):
         sums, squares = self._module.ExactSums(self._count), self._module.ExactSums(self._count)
         sums.add_floats(positions, values)
         with np.errstate(invalid="ignore", over="ignore"):
-            means = rounded(sums) / np.maximum(counts, 1)
+            means = Digits.of(sums).rounded() / np.maximum(counts, 1)
             squares.add_floats(positions, (values - means[positions]) ** 2)
-            found = np.sqrt(rounded(squares) / np.maximum(counts - 1, 1))
+            found = np.sqrt(Digits.of(squares).rounded() / np.maximum(counts - 1, 1))
         return pa.array(found, mask=counts < 2)
 
 
@@ -103,21 +113,41 @@ class Collected:
             rows = values.is_valid().to_numpy(zero_copy_only=False)
         if not len(positions):
             return
-        self._pieces.append((positions.copy(), pairs.times_us[rows], pairs.numbers[rows], present))
-        self._held += len(positions)
+        self._take((positions.copy(), pairs.times_us[rows], pairs.numbers[rows], present))
+
+    def column(self) -> pa.Array:
+        """Return the lists; an empty one where there is no value."""
+        positions, _, _, values = self._best()
+        return _lists(self._count, positions, values).cast(self._aggregate.field.type)
+
+    def partial(self) -> pa.Array:
+        """Return the partners of each tuple as a list: time, number and value of each."""
+        positions, times, numbers, values = self._best()
+        return _lists(
+            self._count, positions, pa.StructArray.from_arrays([times, numbers, values], ["ts", "seq", "value"])
+        )
+
+    def add_partial(self, positions: Int32, partial: pa.Array) -> None:
+        """Take other partners."""
+        times, numbers, values = partial.flatten().flatten()
+        self._take(
+            (np.repeat(positions, partial.value_lengths().to_numpy()), times.to_numpy(), numbers.to_numpy(), values)
+        )
+
+    def _take(self, piece: tuple[Int32, Int64, Int64, pa.Array]) -> None:
+        self._pieces.append(piece)
+        self._held += len(piece[0])
         if self._held > self._most_held:
             self._shrink()
             self._most_held = max(_MOST_HELD, 2 * self._held)
 
-    def column(self) -> pa.Array:
-        """Return the lists; an empty one where there is no value."""
-        kind = self._aggregate.field.type
+    def _best(self) -> tuple[Int32, Int64, Int64, pa.Array]:
+        """Return the partners within the limit, in order."""
         if not self._pieces:
-            return pa.ListArray.from_arrays(np.zeros(self._count + 1, np.int32), pa.array([], kind.value_type), kind)
+            none: Int64 = np.empty(0, np.int64)
+            return np.empty(0, np.int32), none, none, pa.array([], self._aggregate.field.type.value_type)
         self._shrink()
-        positions, _, _, values = self._pieces[0]
-        ends = np.cumsum(np.bincount(positions, minlength=self._count))
-        return pa.ListArray.from_arrays(np.concatenate([[0], ends]).astype(np.int32), values, kind)
+        return self._pieces[0]
 
     def _shrink(self) -> None:
         """Let go of all partners beyond the limit, and put the others in order."""
@@ -129,6 +159,12 @@ class Collected:
         rows = order[np.arange(len(order)) - begins < self._limit]
         piece = (positions[rows], times[rows], numbers[rows], values.take(pa.array(rows)))
         self._pieces, self._held = [piece], len(rows)
+
+
+def _lists(count: int, positions: Int32, values: pa.Array) -> pa.ListArray:
+    """Return the values at each of so many positions as a list; they come by position."""
+    ends = np.cumsum(np.bincount(positions, minlength=count))
+    return pa.ListArray.from_arrays(np.concatenate([[0], ends]).astype(np.int32), values)
 
 
 def _as_floats(values: pa.Array) -> Floats:

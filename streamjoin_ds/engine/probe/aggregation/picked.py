@@ -53,14 +53,8 @@ class Picked:
         if not len(rows):
             return
         part = pairs.part(rows)
-        self._positions.append(part.positions)
-        self._orders.append((part.times_us, part.numbers))
-        self._keys.append(keys.take(pa.array(rows)))
-        self._values.append(pairs.values_at(self._aggregate.arguments[0], rows, part))
-        self._held += len(rows)
-        if self._held > self._limit:
-            self._shrink()
-            self._limit = max(_MOST_HELD, 2 * self._held)
+        values = pairs.values_at(self._aggregate.arguments[0], rows, part)
+        self._take(part.positions, (part.times_us, part.numbers), keys.take(pa.array(rows)), values)
 
     def column(self) -> pa.Array:
         """Return the value of each tuple's partner; null where there is none."""
@@ -68,6 +62,33 @@ class Picked:
             return pa.nulls(self._count, self._aggregate.field.type)
         self._shrink()
         return value_at(self._count, self._positions[0], self._values[0])
+
+    def partial(self) -> pa.Array:
+        """Return each tuple's partner as a list of one, or of none: its time, number, key and value."""
+        if not self._held:
+            kinds = pa.int64() if self._by is None else self._by.kind, self._aggregate.field.type
+            orders, keys, values = [pa.array([], pa.int64())] * 2, *(pa.array([], kind) for kind in kinds)
+            return _lists_of_one(self._count, np.empty(0, np.int32), [*orders, keys, values])
+        self._shrink()
+        orders = [pa.array(order) for order in self._orders[0]]
+        return _lists_of_one(self._count, self._positions[0], [*orders, self._keys[0], self._values[0]])
+
+    def add_partial(self, positions: Int32, partial: pa.Array) -> None:
+        """Take other partners."""
+        times, numbers, keys, values = partial.flatten().flatten()
+        places = positions[partial.value_lengths().to_numpy() > 0]
+        if len(places):
+            self._take(places, (times.to_numpy(), numbers.to_numpy()), keys, values)
+
+    def _take(self, positions: Int32, order: tuple[Int64, Int64], keys: pa.Array, values: pa.Array) -> None:
+        self._positions.append(positions)
+        self._orders.append(order)
+        self._keys.append(keys)
+        self._values.append(values)
+        self._held += len(positions)
+        if self._held > self._limit:
+            self._shrink()
+            self._limit = max(_MOST_HELD, 2 * self._held)
 
     def _numbers(self, keys: pa.Array) -> Int64 | None:
         numbers = ordered_key(keys)
@@ -90,6 +111,14 @@ class Picked:
         taken = pa.array(rows)
         self._positions, self._orders = [positions[rows]], [(times[rows], numbers[rows])]
         self._keys, self._values, self._held = [keys.take(taken)], [values.take(taken)], len(rows)
+
+
+def _lists_of_one(count: int, positions: Int32, columns: list[pa.Array]) -> pa.ListArray:
+    """Return at each of so many positions a list of one struct, or of none; the positions ascend."""
+    edges = np.zeros(count + 1, np.int32)
+    edges[positions + 1] = 1
+    structs = pa.StructArray.from_arrays(columns, ["ts", "seq", "key", "value"])
+    return pa.ListArray.from_arrays(np.cumsum(edges, dtype=np.int32), structs)
 
 
 def joined_arrays(arrays: list[pa.Array]) -> pa.Array:
