@@ -7,13 +7,14 @@ import random
 from fractions import Fraction
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from streamjoin_ds._kernels import native
 from streamjoin_ds.engine import reference
-from streamjoin_ds.engine.probe.aggregation.exact_sums import int64_sums, rounded, whole
+from streamjoin_ds.engine.probe.aggregation.exact_sums import SUM_TYPE, Digits
 from streamjoin_ds.errors import KernelError
 from tests.support.examples import examples
 
@@ -27,6 +28,14 @@ FINITE = st.one_of(st.floats(allow_nan=False, allow_infinity=False), ENDS, NEAR,
 ANY = FINITE | st.sampled_from([math.inf, -math.inf, math.nan])
 INT64 = st.integers(-(2**63), 2**63 - 1) | st.sampled_from([-(2**63), 2**63 - 1, -1, 0])
 INT128 = st.integers(-(2**127), 2**127 - 1)
+
+
+def rounded(sums):
+    return Digits.of(sums).rounded()
+
+
+def whole(sums):
+    return Digits.of(sums).whole()
 
 
 def exact(values: list[float]) -> float:
@@ -75,6 +84,55 @@ def test_floats_are_rounded_once_in_any_order_and_cut(module, groups, seed, cut)
     assert repr(rounded(sums).tolist()) == repr([exact(values) for values in groups])
 
 
+def together(module, groups, seed, add, dtype):
+    """Return the digits of sums that were added up in parts: each has some of the groups, in an order of its own."""
+    dice = random.Random(seed)
+    parts = [[] for _ in range(dice.randint(1, 4))]
+    for pair in mixed(groups, seed):
+        dice.choice(parts).append(pair)
+    partials = []
+    for part in parts[1:]:
+        positions = dice.sample(range(len(groups)), len(groups))
+        sums = module.ExactSums(len(groups))
+        given_to(getattr(sums, add), [(positions.index(group), value) for group, value in part], dtype, 50)
+        has = {group for group, _ in part}
+        told = [place for place, group in enumerate(positions) if group in has or dice.random() < 0.5]
+        partial = Digits.of(sums).partial().take(pa.array(told, pa.int64()))
+        assert partial.type == SUM_TYPE
+        partials.append((np.array(positions, np.int32)[told], partial))
+    sums = module.ExactSums(len(groups))
+    given_to(getattr(sums, add), parts[0], dtype, 50)
+    return Digits.of(sums).with_partials(partials)
+
+
+@each_module
+@examples(150)
+@given(
+    groups=st.lists(st.lists(FINITE, max_size=12) | st.lists(ANY, max_size=6), min_size=1, max_size=4),
+    seed=st.integers(0, 999),
+)
+def test_floats_that_were_added_up_in_parts_are_rounded_once(module, groups, seed) -> None:
+    digits = together(module, groups, seed, "add_floats", np.float64)
+    wanted = repr([exact(values) for values in groups])
+    assert repr(digits.rounded().tolist()) == wanted
+    again = Digits.of(module.ExactSums(len(groups)))
+    again = again.with_partials([(np.arange(len(groups), dtype=np.int32), digits.partial())])
+    assert repr(again.rounded().tolist()) == wanted
+
+
+@each_module
+@examples(100)
+@given(groups=st.lists(st.lists(INT64, max_size=8), min_size=1, max_size=3), seed=st.integers(0, 999))
+def test_integers_that_were_added_up_in_parts_are_exact(module, groups, seed) -> None:
+    digits = together(module, groups, seed, "add_integers", np.int64)
+    wanted = [sum(values) for values in groups]
+    assert digits.whole() == wanted
+    found = digits.int64_sums()
+    fits = all(-(2**63) <= value < 2**63 for value in wanted)
+    assert (found is not None) == fits
+    assert not fits or found.tolist() == wanted
+
+
 @each_module
 def test_sums_at_ties_and_ends_are_those_of_exact_numbers(module) -> None:
     cases = [
@@ -112,7 +170,7 @@ def test_integers_are_summed_exactly_or_said_not_to_fit(module, groups, seed) ->
     given_to(sums.add_integers, mixed(groups, seed), np.int64, 5)
     wanted = [sum(values) for values in groups]
     assert whole(sums) == wanted
-    found = int64_sums(sums)
+    found = Digits.of(sums).int64_sums()
     assert (None if found is None else found.tolist()) == (
         wanted if all(-(2**63) <= each < 2**63 for each in wanted) else None
     )

@@ -56,7 +56,7 @@ class Digits:
         return pa.StructArray.from_arrays([lowest, digits, pa.array(self._beyond)], fields=list(SUM_TYPE))
 
     def with_partials(self, partials: Sequence[tuple[Int32, pa.Array]]) -> Digits:
-        """Return these sums and others together: of each a group of these, and what `partial` gave. No nulls."""
+        """Return these sums and others together: for each a group of these, none twice, and what `partial` gave."""
         of_each = [_Limbs(positions, partial) for positions, partial in partials if len(positions)]
         if not of_each:
             return self
@@ -68,8 +68,9 @@ class Digits:
         beyond = self._beyond.copy()
         with np.errstate(invalid="ignore"):
             for limbs in of_each:
-                np.add.at(digits, (limbs.numbers - lowest, limbs.positions), limbs.values)
-                np.add.at(beyond, limbs.groups, limbs.beyond)
+                # No limb of a group is there twice, so each is added.
+                digits[limbs.numbers - lowest, limbs.positions] += limbs.values
+                beyond[limbs.groups] += limbs.beyond
         return Digits(lowest, _carried(digits), beyond)
 
     def rounded(self) -> Floats:
