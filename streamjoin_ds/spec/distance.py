@@ -28,6 +28,7 @@ Int64: TypeAlias = npt.NDArray[np.int64]
 
 _ORDERED = ("number", "float", "interval", "timestamp", "date", "time", "nothing")
 _INT64_MAX = (1 << 63) - 1
+_PAST_INT64 = float(1 << 63)
 _EXACT_FLOAT = float(1 << 53)  # whole numbers up to this are exact in float64
 _WHOLE = pa.decimal256(76, 0)
 
@@ -124,7 +125,7 @@ def distance_of(join: JoinParts, schemas: Mapping[str, pa.Schema]) -> Distance |
 
 def _rest(exact: Int64, near: Float64) -> Float64:
     """Return ``exact - near``, for float64 values next to int64 ones."""
-    is_past = near > _INT64_MAX  # 2^63, which int64 does not have
+    is_past = near >= _PAST_INT64  # near is 2^63 then, which int64 does not have
     held = np.where(is_past, 0.0, near).astype(np.int64)
     return np.where(is_past, exact - _INT64_MAX - 1, exact - held).astype(np.float64)
 
