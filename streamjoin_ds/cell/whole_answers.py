@@ -3,7 +3,7 @@
 ::
 
     left, right, full, anti   the home cell's rows of the tuples that all cells tell of
-    semi                      each tuple once that any cell tells of
+    semi                      each tuple once that any cell tells of; of several streams if partners in all are told of
     nearest                   of all rows of a tuple the k nearest, ranked anew
     sums                      the row of the home cell, of the first that has one for "inner", and the aggregates of all
 
@@ -23,6 +23,7 @@ import pyarrow as pa
 from streamjoin_ds.cell.partial_answers import answer_of
 from streamjoin_ds.engine import load_kernels
 from streamjoin_ds.engine.probe.aggregation import whole_aggregates
+from streamjoin_ds.engine.probe.each_stream import MET
 from streamjoin_ds.engine.probe.nearest import NEARNESS
 from streamjoin_ds.engine.tuning import DEFAULT
 from streamjoin_ds.errors import LedgerError
@@ -79,7 +80,9 @@ def _way(bound: BoundJoin, stream: int) -> Callable[[BoundJoin, int, Sequence[pa
         return _nearest
     if bound.aggregates:
         return _summed
-    return _all if stream in bound.row_kind.lonely else _any
+    if stream in bound.row_kind.lonely:
+        return _all
+    return _each if bound.row_kind.of_each else _any
 
 
 def _all(bound: BoundJoin, stream: int, tables: Sequence[pa.Table | None]) -> Iterator[pa.Table]:
@@ -99,6 +102,18 @@ def _any(bound: BoundJoin, stream: int, tables: Sequence[pa.Table | None]) -> It
     given = [table for table in tables if table is not None]
     numbers = np.concatenate([_numbers(bound, stream, table) for table in given])
     yield pa.concat_tables(given).take(pa.array(_firsts(numbers)))
+
+
+def _each(bound: BoundJoin, stream: int, tables: Sequence[pa.Table | None]) -> Iterator[pa.Table]:
+    """Yield the rows of the tuples that have partners in each of the other streams, in whatever cells."""
+    given = [table for table in tables if table is not None]
+    rows = pa.concat_tables(given)
+    numbers = np.concatenate([_numbers(bound, stream, table) for table in given])
+    _, first, tuples = np.unique(numbers, return_index=True, return_inverse=True)
+    met = np.zeros(len(first), np.int64)
+    np.bitwise_or.at(met, tuples, rows[MET].to_numpy())
+    is_met = met == (1 << (len(bound.names) - 1)) - 1
+    yield rows.drop_columns([MET]).take(pa.array(np.sort(first[is_met])))
 
 
 def _nearest(bound: BoundJoin, stream: int, tables: Sequence[pa.Table | None]) -> Iterator[pa.Table]:

@@ -23,7 +23,7 @@ from streamjoin_ds.plan.deciding_layout import (
     copied_streams,
     deciding_cells,
     deciding_layouts,
-    puts_together,
+    keeps_whole,
     whole_layout,
 )
 from streamjoin_ds.plan.epochs import Epoch, Epochs, EpochsOver
@@ -88,11 +88,11 @@ __all__ = [
     "deciding_cells",
     "deciding_layouts",
     "is_of_ranges",
+    "keeps_whole",
     "layout_by_keys",
     "layout_cost",
     "layout_from_facts",
     "layout_load",
-    "puts_together",
     "sample_rows",
     "spark_hash",
     "spark_partition",

@@ -4,7 +4,7 @@
 
     one cell has all that a tuple can meet                     a tuple's partners lie in several cells
     ──────────────────────────────────────                     ───────────────────────────────────────
-    left, semi, anti, nearest, sums    4x1                     all joins of two streams     any grid
+    left, semi, anti, nearest, sums    4x1                     all of them     any grid
     right                              1x4                     the commit puts the cells' answers together
     semi, anti of three streams        4x1x1
 
@@ -26,14 +26,19 @@ __all__ = [
     "copied_streams",
     "deciding_cells",
     "deciding_layouts",
-    "puts_together",
+    "keeps_whole",
     "whole_layout",
 ]
 
 
-def puts_together(bound: BoundJoin) -> bool:
-    """Whether the answers of several cells about one tuple can be put together."""
-    return bool(bound.decided) and not bound.row_kind.of_each
+def keeps_whole(bound: BoundJoin) -> bool:
+    """Whether the layout in which one cell has all is the best one, whatever the rates are.
+
+    It is where every tuple would have an answer, of nearest or summed partners: the driver would put them together,
+    alone. Of several other streams, no two need to meet, and other grids copy all of them.
+    """
+    all_tell = bound.distance is not None or bool(bound.aggregates)
+    return bool(bound.decided) and (all_tell or bound.row_kind.of_each)
 
 
 def copied_streams(bound: BoundJoin, layout: CellLayout) -> tuple[int, ...]:
@@ -68,19 +73,15 @@ def deciding_layouts(bound: BoundJoin, cells: int, load: Load, count: int = 3) -
 
     With two decided streams they are those of `best_layouts`. With one, a copy of its tuples counts twice, because it
     probes once more at its horizon. The layout in which no answers are put together comes first unless another one has
-    clearly fewer copies (by `SHIPPING_SLACK`). It always does where every tuple would have an answer, of nearest or
-    summed partners: the driver would put them together, alone.
+    clearly fewer copies (by `SHIPPING_SLACK`), and always does where `keeps_whole`.
     """
-    if not puts_together(bound):
-        return [layout_cost(whole_layout(bound, cells), load)]
     if len(bound.decided) > 1:
         return best_layouts(cells, load, count)
     whole = layout_cost(whole_layout(bound, cells), load)
     most = _copies(bound, whole, load) / (1 + SHIPPING_SLACK)
     others = [cost for cost in best_layouts(cells, load, 1 << 20) if cost.layout != whole.layout]
     others.sort(key=lambda cost: _copies(bound, cost, load))  # stable: of equal ones the better for an inner join
-    every = bound.distance is not None or bool(bound.aggregates)
-    better = [] if every else [cost for cost in others if _copies(bound, cost, load) < most]
+    better = [] if keeps_whole(bound) else [cost for cost in others if _copies(bound, cost, load) < most]
     return [*better, whole, *others[len(better) :]][:count]
 
 
@@ -98,7 +99,7 @@ def check_deciding(bound: BoundJoin, layout: CellLayout, *, whole: bool = False)
     bound : BoundJoin
     layout : CellLayout
     whole : bool
-        Whether nobody does, also where `puts_together` says that it can be done.
+        Whether nobody does: there is no commit.
 
     Raises
     ------
@@ -106,7 +107,7 @@ def check_deciding(bound: BoundJoin, layout: CellLayout, *, whole: bool = False)
     """
     if not bound.decided:
         return
-    if isinstance(layout, Layout) and (not copied_streams(bound, layout) or (puts_together(bound) and not whole)):
+    if isinstance(layout, Layout) and (not whole or not copied_streams(bound, layout)):
         return
     shown = "1x1" if len(bound.decided) > 1 else whole_layout(bound, max(layout.cells, 2))
     msg = f"{bound.join.asked} needs a layout in which one cell has all partners of a tuple, and {layout} is another"

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import pyarrow as pa
 
 from streamjoin_ds.plan.cell_layout import CellLayout
-from streamjoin_ds.plan.deciding_layout import copied_streams, deciding_layouts, puts_together
+from streamjoin_ds.plan.deciding_layout import copied_streams, deciding_layouts, keeps_whole
 from streamjoin_ds.plan.execution import Execution
 from streamjoin_ds.plan.key_decision import best_ranges
 from streamjoin_ds.plan.layout import Layout
@@ -256,12 +256,11 @@ def _grid(plan: Plan, load: Load, origins: Sequence[str]) -> Iterator[str]:
     if not total or not isinstance(layout, Layout):
         return
     yield f"  cost        {layout_cost(layout, load).shipped_rows_per_s / total:.2f} stored rows for each row read"
-    if plan.bound.decided and not puts_together(plan.bound):  # there is no choice
-        return
     near, costs = f"{SHIPPING_SLACK:.0%} of the fewest stored rows", best_layouts(layout.cells, load)
     if len(plan.bound.decided) == 1:
         costs = deciding_layouts(plan.bound, layout.cells, load)
-        yield "  choices     by stored rows, where a decided one counts twice; if near, the one without such answers"
+        first = "first" if keeps_whole(plan.bound) else "if near"
+        yield f"  choices     by stored rows, where a decided one counts twice; {first} the one without such answers"
     else:
         yield f"  choices     first those within {near}, by the rows that a tuple meets"
     for cost in costs:

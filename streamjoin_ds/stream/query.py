@@ -39,7 +39,7 @@ from streamjoin_ds.plan import (
     choose_layout,
     deciding_layouts,
     is_of_ranges,
-    puts_together,
+    keeps_whole,
     whole_layout,
 )
 from streamjoin_ds.sink.tables import TableSet
@@ -315,7 +315,7 @@ def first_layout(bound: BoundJoin, cells: int, kind: str, load: Load | None = No
     A join that may choose begins with a grid: a sample of a whole window tells whether ranges are better. Where tuples
     are decided at their horizon, `deciding_layouts` says what is best.
     """
-    if bound.decided and not puts_together(bound):
+    if keeps_whole(bound):
         return whole_layout(bound, cells)
     attributes = attributes_of(bound) if kind == "ranges" and cells > 1 else []
     keys = sampled_keys(bound, attributes, cells) if attributes else None

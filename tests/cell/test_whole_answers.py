@@ -144,6 +144,15 @@ def test_rows_of_one_tuple(scenario: Scenario, how: str, bar: str, text: str, se
     assert test_how.numbers_of(scenario.join, *found) == oracle_numbers(scenario.join, scenario.tables)
 
 
+@examples(60)
+@given(given_join=test_how.of_each(), seed=st.integers(0, 1000), shape=st.randoms(use_true_random=False))
+def test_rows_about_each_of_several_streams(given_join: Any, seed: int, shape: random.Random) -> None:
+    scenario, _ = given_join
+    text = "x".join(str(shape.choice((1, 1, 2, 3))) for _ in scenario.join.names)
+    found = found_by(scenario, text, seed, chunk_rows=64)
+    assert test_how.numbers_of(scenario.join, *found) == oracle_numbers(scenario.join, scenario.tables)
+
+
 # ---------------------------------------------------------------------- what cannot be
 
 SCHEMA = {"ts": "int64", "x": "float64", "y": "int64"}

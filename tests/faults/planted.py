@@ -656,6 +656,11 @@ BUGS = (
         asks=("nearest", "split"),
     ),
     _bug(
+        "in which streams a tuple has partners is what the last cell says",
+        ("cell.whole_answers:_each", "np.bitwise_or.at(met, tuples, rows[MET].to_numpy())", "met[tuples] = rows[MET]"),
+        asks=("each", "split"),
+    ),
+    _bug(
         "the partners in one cell are summed up",
         (_AGGREGATION + "aggregation:whole_aggregates", "in partials:", "in partials[:1]:"),
         asks=("reduce", "split"),

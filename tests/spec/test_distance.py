@@ -24,6 +24,6 @@ def test_whole_numbers_are_in_order_at_the_ends_of_64_bits() -> None:
             warnings.simplefilter("error")  # a float that int64 cannot hold becomes any number
             near, rest = bound.distance.values(len(pairs), lambda column: columns[column.stream])  # noqa: B023
         assert rest is not None
-        found = sorted(range(len(pairs)), key=lambda n: (near[n], rest[n]))  # noqa: B023
+        found = sorted(range(len(pairs)), key=lambda n: (near[n], rest[n]))
         assert [values[n] for n in found] == sorted(values), text
         assert [float(value) for value in values] == near.tolist()

@@ -44,15 +44,15 @@ Number = int | None
 
 def tuples(name: str, count: int = 90) -> list[dict[str, Any]]:
     """Return tuples a second apart, some of them late, some without a key."""
-    step = {"e": 7, "w": 11}[name]
+    step = {"e": 7, "w": 11, "z": 5}[name]
     late_s = [12 if n % 13 == 5 else 0 for n in range(count)]
     times = [START + timedelta(seconds=n - late_s[n]) for n in range(count)]
     keys = [None if n % 10 == 3 else n * step % 61 for n in range(count)]
     return [{"ts": ts, "x": x, "tag": f"{name}{n}"} for n, (ts, x) in enumerate(zip(times, keys, strict=True))]
 
 
-def write(folder: Path, suffix: str = "csv") -> None:
-    for name in "ew":
+def write(folder: Path, suffix: str = "csv", names: str = "ew") -> None:
+    for name in names:
         text = "".join(
             f"{row['ts'].isoformat()},{'' if row['x'] is None else row['x']},{row['tag']}\n" for row in tuples(name)
         )
@@ -80,8 +80,8 @@ def ordered(rows: Any) -> list[tuple[Number, ...]]:
 
 def expected(join: Join) -> tuple[list[tuple[Number, ...]], int]:
     """Return the results when all was read, and the last watermark."""
-    rows = {name: tuples(name) for name in "ew"}
-    (until_us,) = batch_watermarks(join, rows, [{name: len(rows[name]) for name in "ew"}])
+    rows = {name: tuples(name) for name in join.names}
+    (until_us,) = batch_watermarks(join, rows, [{name: len(rows[name]) for name in rows}])
     assert until_us is not None
     return oracle_numbers(join, rows, until_us=until_us), until_us
 
@@ -136,6 +136,29 @@ def test_restarts_on_other_cells_change_no_row(
         states = [CellWindows(run.plan, cell, blob) for cell, blob in run.states.items()]
         named = set().union(*(state.blocks | {name for _, name in state.state.retired} for state in states))
         assert {path.name for path in (tmp_path / "blocks").iterdir()} == named
+
+
+@pytest.mark.parametrize("blocks", [0, 1 << 40])
+@pytest.mark.parametrize("how", ["semi", "anti"])
+def test_cells_of_three_streams_tell_of_each(
+    how: str, blocks: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, names="ewz")
+    monkeypatch.setattr(partial_answers, "INLINE_BYTES", blocks)
+    streams = [Stream(name, str(tmp_path / f"{name}.csv"), delay="5s", schema=SCHEMA) for name in "ewz"]
+    on = "abs(e.x - w.x) <= 2 AND abs(e.x - z.x) <= 2"
+    join = StreamJoin(streams, on, {"e": "6s", "w": "4s", "z": "4s"}, how=how)
+    bound = bind(join, dict.fromkeys("ewz", SCHEMA))
+    run = MicroBatches(bound, tmp_path, Layout.parse("1x2x2", 3), "reference", 23, block_bytes=blocks)
+    for text in ("2x1x1", "1x1x3", "3x1x1", "2x2x1", "1x2x1"):
+        for _ in range(2):
+            run.step()
+        run.restart(Layout.parse(text, 3))
+    assert numbers_of(how, run.run()) == expected(join)[0]
+    assert len(expected(join)[0]) > 10
+    assert "2x2x1 = 4 cells" in (told := join.explain(layout="2x2x1"))
+    assert "the commit puts together what 2 cells tell of each tuple of e" in told
+    assert "layout      4x1x1" in join.explain(cells=4)
 
 
 def test_results_are_read_in_one_order_where_a_stream_lacks(tmp_path: Path) -> None:

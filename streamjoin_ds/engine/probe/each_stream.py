@@ -8,6 +8,9 @@
 A tuple of "semi" needs a partner in each, so the first stream without one decides it. A tuple of "anti" may have none,
 so the first stream with one decides it. Only tuples that are still open meet the next window.
 
+Where other cells have partners of the same tuples, none is decided before all windows were met: the cell tells in which
+streams a tuple of "semi" has partners (`MET`), and whoever puts the cells' rows together wants all of them.
+
 A null keeps a tuple from having partners only in the streams that its column is compared with. Tuples with such gaps
 are probed as they lie, without being sorted.
 """
@@ -31,9 +34,13 @@ from streamjoin_ds.engine.storage.window import Window, WindowForm
 from streamjoin_ds.engine.threads.tasks import TaskCoroutine
 from streamjoin_ds.spec.bound import BoundJoin
 
-__all__ = ["EachStream"]
+__all__ = ["MET", "EachStream"]
 
 Mask = npt.NDArray[np.bool_]
+Int64 = npt.NDArray[np.int64]
+
+MET = "met"
+"""The last column of a row that is not whole: bit *n* - 1 says that the tuple has a partner in stream *n*."""
 
 
 class EachStream:
@@ -51,9 +58,9 @@ class EachStream:
 
     def __init__(self, bound: BoundJoin, form: WindowForm, joining: JoinPipeline, order: JoinOrder) -> None:
         self._form, self._joining, self._order = form, joining, order
-        self._wants_partner = not bound.row_kind.lonely
+        self.wants_partner = not bound.row_kind.lonely
         # Tuples of a semi join that have a gap never come here.
-        self._met = {} if self._wants_partner else {n: NullKeyMask(bound, 0, n) for n in range(1, len(bound.names))}
+        self._met = {} if self.wants_partner else {n: NullKeyMask(bound, 0, n) for n in range(1, len(bound.names))}
 
     def have_gaps(self, tuples: pa.RecordBatch) -> bool:
         """Return whether some of the tuples cannot have partners in each of the others."""
@@ -80,8 +87,18 @@ class EachStream:
             if len(tried):
                 part = ProbeBatch(0, chosen, (other,), arrived.windows)
                 yield from self._joining.reducing(part, reduction, reduction.counted)
-            if self._wants_partner:
+            if self.wants_partner:
                 is_open[tried] = reduction.mask
             else:
                 is_open[tried[reduction.mask]] = False
         return is_open
+
+    def met(self, arrived: ProbeBatch) -> TaskCoroutine[Int64]:
+        """Return in which streams each of the tuples of a semi join has partners, as `MET`, step by step."""
+        found: Int64 = np.zeros(len(arrived.selection), np.int64)
+        for other in arrived.order:
+            reduction = HasPartner(len(found))
+            part = ProbeBatch(0, arrived.selection, (other,), arrived.windows)
+            yield from self._joining.reducing(part, reduction, reduction.counted)
+            found |= reduction.mask.astype(np.int64) << (other - 1)
+        return found

@@ -10,7 +10,8 @@ them (`aggregation`). What is known of a waiting tuple's partners is not kept: t
 tuple that is in a pair of the very push that brings it does not begin to wait, where no row of it alone can follow.
 Of tuples that other cells have too, these wait as well: what waits is then the same in all of them, and so are its
 blocks, which they share. The rows of such tuples tell what whoever puts the cells' rows together needs: in place of
-aggregates what they are made of (`Aggregation.partials`), of a nearest partner how near it is (`NEARNESS`).
+aggregates what they are made of (`Aggregation.partials`), of a nearest partner how near it is (`NEARNESS`), of several
+streams those with a partner (`MET`).
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ import pyarrow as pa
 
 from streamjoin_ds.engine.arrays.columns import filtered, one_batch
 from streamjoin_ds.engine.probe.aggregation import Aggregation, aggregates_of_none, partials_of_none
-from streamjoin_ds.engine.probe.each_stream import EachStream
+from streamjoin_ds.engine.probe.each_stream import MET, EachStream
 from streamjoin_ds.engine.probe.join_order import JoinOrder
 from streamjoin_ds.engine.probe.nearest import NearestRows, with_nearness
 from streamjoin_ds.engine.probe.partner_marks import HasPartner, NewPartners
@@ -234,6 +235,12 @@ class Horizons:
     def _piece(self, arrived: ProbeBatch) -> ChunkCoroutine[pa.Table]:
         """Yield the rows of some decided tuples, after all their partners were found."""
         selection = arrived.selection
+        tuples = selection.run_set.runs[0].tuples.slice(selection.begin, len(selection))
+        if self._each is not None and self._each.wants_partner and arrived.stream in self._copied:
+            met = yield from self._each.met(arrived)
+            rows = self._rows[arrived.stream].table(filtered(tuples, met > 0))
+            yield from self._joining.cut(rows.append_column(MET, pa.array(met[met > 0])))
+            return
         if self._each is not None:
             mask = yield from self._each.mask(arrived)
         else:
@@ -241,7 +248,6 @@ class Horizons:
             yield from self._joining.reducing(arrived, reduction, reduction.counted)
             mask = ~reduction.mask if arrived.stream in self._lonely else reduction.mask
         if mask.any():
-            tuples = selection.run_set.runs[0].tuples.slice(selection.begin, len(selection))
             yield from self._joining.cut(self._rows[arrived.stream].table(filtered(tuples, mask)))
 
     def _summed_piece(self, arrived: ProbeBatch) -> ChunkCoroutine[pa.Table]:

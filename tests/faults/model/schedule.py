@@ -244,7 +244,7 @@ DEALT_FROM = 1_706_000
 SPLIT_FROM = 1_708_000
 """Seeds before this one are what they were before cells put their answers about one tuple together."""
 SHARED_FROM = 1_722_000
-"""Seeds before this one are what they were before these answers were nearest partners and aggregates too."""
+"""Seeds before this one are what they were before these were of nearest partners, aggregates, three streams too."""
 
 
 def random_schedule(seed: int) -> Schedule:
@@ -266,7 +266,7 @@ def random_schedule(seed: int) -> Schedule:
     self-joins over partitions. From `DEALT_FROM` on restarts of joins whose tuples wait for their horizon have more and
     fewer cells too. From `SPLIT_FROM` on a third have rows of one tuple, and the layouts of most of these deal its
     partners to several cells. From `SHARED_FROM` on four in ten have nearest partners or aggregates, and most of those
-    have such layouts too.
+    have such layouts too, as most joins of three such streams do.
     """
     dice = random.Random(f"schedule {seed}")
     asks = () if dice.random() < 0.4 else _random_asks(dice)
@@ -317,8 +317,10 @@ def random_schedule(seed: int) -> Schedule:
         if dice.random() < 0.4:
             one = dice.choice(("nearest", "reduce"))
             asks = (*(name for name in asks if name not in ("how", "nearest", "tables", "reduce", "each")), one)
-        if {"nearest", "reduce"} & {*asks} and dice.random() < 0.8:
+        if {"nearest", "reduce", "each"} & {*asks} and dice.random() < 0.8:
             asks = (*asks, "split")
+    elif "each" in asks:
+        asks = tuple(name for name in asks if name != "split")
     return asking(plain_schedule(seed), asks) if asks else plain_schedule(seed)
 
 
@@ -342,7 +344,7 @@ def asking(schedule: Schedule, asks: tuple[str, ...]) -> Schedule:
         asks = tuple(name for name in asks if name not in ("how", "nearest"))
     if {"how", "nearest", "reduce"} & {*asks} and "each" not in asks:
         asks = tuple(name for name in asks if name not in (*_NOT_DECIDED, "tables"))
-    if not {"how", "nearest", "reduce"} & {*asks} or "each" in asks:
+    if not {"how", "nearest", "reduce", "each"} & {*asks}:
         asks = tuple(name for name in asks if name != "split")
     if "unique" in asks:
         asks = tuple(name for name in asks if name not in _NOT_UNIQUE)
@@ -374,6 +376,7 @@ def asking(schedule: Schedule, asks: tuple[str, ...]) -> Schedule:
         schedule = replace(schedule, layout=random.Random(f"relaid {schedule.seed}").choice(cells))
     if "split" in asks:
         cells = ("1x2", "2x1", "2x2", "2x2", "3x2", "1x4")
+        cells = ("1x2x1", "1x1x2", "2x2x1", "1x2x2", "2x1x2") if "three" in asks else cells
         schedule = replace(schedule, layout=random.Random(f"split {schedule.seed}").choice(cells))
     if "upkeep" in asks:
         schedule = replace(schedule, faults=schedule.faults + tuple(_upkeep_faults(more)))

@@ -83,7 +83,9 @@ def _with_cores(schedule: Schedule, plan: Plan, life: int) -> Plan:
         return plan
     cells = dice.choice((1, 2, 2, 3, 4, 6))
     if plan.bound.decided:
-        layout = dice.choice(grids(cells, 2)) if "split" in schedule.asks else whole(plan.bound, cells)
+        layout = (
+            dice.choice(grids(cells, len(plan.bound.names))) if "split" in schedule.asks else whole(plan.bound, cells)
+        )
         return replace(plan, layout=layout, partitions=dice.choice((layout.cells, layout.cells, 1, 2)))
     wanted = dice.choice(grids(cells, len(plan.bound.names)))
     changes = relaid(schedule, plan.bound, wanted, dice) if "relaid" in schedule.asks else ()
