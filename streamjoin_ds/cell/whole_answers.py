@@ -23,7 +23,6 @@ import pyarrow as pa
 from streamjoin_ds.cell.partial_answers import answer_of
 from streamjoin_ds.engine import load_kernels
 from streamjoin_ds.engine.probe.aggregation import whole_aggregates
-from streamjoin_ds.engine.probe.each_stream import MET
 from streamjoin_ds.engine.probe.nearest import NEARNESS
 from streamjoin_ds.engine.tuning import DEFAULT
 from streamjoin_ds.errors import LedgerError
@@ -110,21 +109,21 @@ def _each(bound: BoundJoin, stream: int, tables: Sequence[pa.Table | None]) -> I
     rows = pa.concat_tables(given)
     numbers = np.concatenate([_numbers(bound, stream, table) for table in given])
     _, first, tuples = np.unique(numbers, return_index=True, return_inverse=True)
-    met = np.zeros(len(first), np.int64)
-    np.bitwise_or.at(met, tuples, rows[MET].to_numpy())
+    met, (told,), rows = np.zeros(len(first), np.int64), *_split(rows, 1)
+    np.bitwise_or.at(met, tuples, told.to_numpy())
     is_met = met == (1 << (len(bound.names) - 1)) - 1
-    yield rows.drop_columns([MET]).take(pa.array(np.sort(first[is_met])))
+    yield rows.take(pa.array(np.sort(first[is_met])))
 
 
 def _nearest(bound: BoundJoin, stream: int, tables: Sequence[pa.Table | None]) -> Iterator[pa.Table]:
     """Yield each tuple with the nearest of the partners that all cells found for it."""
     assert bound.join.nearest is not None, "the join has nearest partners"
-    rows = pa.concat_tables([table for table in tables if table is not None])
+    nearness, rows = _split(pa.concat_tables([table for table in tables if table is not None]), len(NEARNESS))
     numbers = rows[_number_of(bound, stream)].to_numpy()
     partner = rows[_number_of(bound, 1 - stream)]
     is_lonely = partner.is_null().to_numpy()
     partners = partner.fill_null(-1).to_numpy()
-    near, *ties = (rows[name].fill_null(0).to_numpy() for name in NEARNESS)
+    near, *ties = (column.fill_null(0).to_numpy() for column in nearness)
     order = np.lexsort((partners, *reversed(ties), near, is_lonely, numbers))
     numbers, partners = numbers[order], partners[order]
     is_first = np.ones(len(order), np.bool_)
@@ -136,7 +135,7 @@ def _nearest(bound: BoundJoin, stream: int, tables: Sequence[pa.Table | None]) -
     ranks = np.arange(len(order)) - np.repeat(begins, np.diff(begins, append=len(order)))
     # A tuple is lonely where no other row comes before that which says so.
     is_kept = np.where(is_lonely[order], ranks == 0, ranks < bound.join.nearest.k)
-    kept = rows.drop_columns(list(NEARNESS)).take(pa.array(order[is_kept]))
+    kept = rows.take(pa.array(order[is_kept]))
     if bound.has_ranks:
         made = pa.array(ranks[is_kept] + 1, mask=is_lonely[order][is_kept])
         kept = kept.set_column(kept.schema.get_field_index(RANK), kept.schema.field(RANK), made)
@@ -182,6 +181,12 @@ class _Places:
         places = self._order[np.searchsorted(self._sorted, numbers)]
         order = np.argsort(places)
         return places[order], order
+
+
+def _split(rows: pa.Table, count: int) -> tuple[list[pa.ChunkedArray], pa.Table]:
+    """Return the last columns, and the others. A column of the result may have the name of one of the last."""
+    whole = rows.num_columns - count
+    return rows.columns[whole:], rows.select(range(whole))
 
 
 def _firsts(numbers: Int64) -> Int64:

@@ -210,6 +210,28 @@ def test_the_sum_in_all_cells_may_overflow_and_a_part_of_it_need_not() -> None:
             assert found["total"].to_pylist() == [2**62, 2**62]
 
 
+@pytest.mark.parametrize("name", ["near", "near_rest", "near_us", "met"])
+def test_a_column_of_the_result_may_have_any_name(name: str) -> None:
+    rows = {"e": [row(1), row(2)], "w": [row(3, 1.0), row(4, 2.0), row(5, 3.0)], "z": [row(3), row(4)]}
+    streams = [Stream(one, schema=SCHEMA) for one in "ewz"]
+    asked: dict[str, Any] = {"nearest": Nearest(2, "abs(e.x - w.x)"), "how": "left"}
+    if name == "met":
+        join = Join(
+            streams, "e.y = w.y AND e.y = z.y", "9us", [f"e.ts AS {name}", f"e.x + 1 AS more_{name}"], how="semi"
+        )
+    else:
+        join = Join(streams[:2], "e.y = w.y", "9us", [f"w.x - e.x AS {name}"], **asked)
+    found = []
+    for text in ("1x1", "1x2", "1x3"):
+        cells = Cells(join, text if name != "met" else f"{text}x2")
+        given_rows = {one: rows[one] for one in join.names}
+        found.append(pa.concat_tables([*cells.pushed(given_rows), *cells.pushed(None)]).sort_by("e_seq").to_pylist())
+    assert found[0] == found[1] == found[2]
+    assert [one[name] for one in found[0]] == (
+        [1.0, 2.0] * 2 if name != "met" else [one["event_time"] for one in found[0]]
+    )
+
+
 def test_floats_in_several_cells_are_added_exactly() -> None:
     values = [1e16, 1.0, -1e16, 1e-3, 0.1, 0.2, 3e300, -3e300, 5e-324, -7.0]
     rows = {"e": [row(1)], "w": [row(2 + n, 0.0) | {"x": x} for n, x in enumerate(values)]}

@@ -657,7 +657,7 @@ BUGS = (
     ),
     _bug(
         "in which streams a tuple has partners is what the last cell says",
-        ("cell.whole_answers:_each", "np.bitwise_or.at(met, tuples, rows[MET].to_numpy())", "met[tuples] = rows[MET]"),
+        ("cell.whole_answers:_each", "np.bitwise_or.at(met, tuples, told.to_numpy())", "met[tuples] = told"),
         asks=("each", "split"),
     ),
     _bug(
