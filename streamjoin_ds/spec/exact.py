@@ -92,7 +92,9 @@ def exact_bounds(left: pa.DataType, right: pa.DataType, predicate: Band) -> tupl
         hint = "both sides need the same types inside: cast one of them in the input"
         _refuse(predicate, f"compares {texts[0]} with {texts[1]}", hint)
     if left != right or predicate.is_equality:
-        _refuse(predicate, f"compares {texts[0]} with {texts[1]}", "cast one of the columns in the input")
+        _refuse(
+            predicate, f"compares {texts[0]} with {texts[1]}", "CAST one of them, or give both one type in the input"
+        )
     hint = "bands are for numbers, dates and timestamps; strings, booleans, lists and structs can only be equal"
     _refuse(predicate, f"subtracts {texts[0]} values, which have no difference", hint)
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta, timezone
+from datetime import date, datetime, time, timedelta, timezone
 from decimal import Context, Decimal
 from typing import Any, TypeAlias
 
@@ -54,12 +54,12 @@ COMPARISONS = tuple(_OPPOSITE)
 CONDITIONS = (*COMPARISONS, "same", "and", "or", "not", "is_null", "between", "in")
 _OPERATORS = (*CONDITIONS, "+", "-", "*", "/", "%", "neg")  # all others are functions
 
-Value: TypeAlias = "bool | int | Decimal | str | timedelta | date | datetime | None"
+Value: TypeAlias = "bool | int | Decimal | str | timedelta | date | datetime | time | None"
 
 
 @dataclass(frozen=True, slots=True)
 class Literal:
-    """A value that was written: NULL, a truth value, an exact number, a text, a duration, a date, or a timestamp."""
+    """A value that was written: NULL, a truth value, an exact number, a text, a duration, a date, or a time."""
 
     value: Value
 
@@ -74,6 +74,8 @@ class Literal:
             return f"{sign}INTERVAL '{duration_text(abs(value) // _MICROSECOND)}'"
         if isinstance(value, datetime):
             return f"TIMESTAMP '{value.astimezone(timezone.utc).replace(tzinfo=None).isoformat(sep=' ')}'"
+        if isinstance(value, time):
+            return f"TIME '{value.isoformat()}'"
         return f"DATE '{value.isoformat()}'" if isinstance(value, date) else str(value)
 
 
@@ -179,6 +181,8 @@ def expression_facts(expression: Expression) -> list[object]:
         return ["instant", (value - _EPOCH) // _MICROSECOND]
     if isinstance(value, date):
         return ["date", value.isoformat()]
+    if isinstance(value, time):
+        return ["time", value.isoformat()]
     return ["number", str(_PLAIN.normalize(value) if isinstance(value, Decimal) else value)]
 
 
@@ -200,6 +204,7 @@ _READERS: dict[str, Callable[[Any], Value]] = {
     "us": lambda us: timedelta(microseconds=us),
     "instant": lambda us: _EPOCH + timedelta(microseconds=us),
     "date": date.fromisoformat,
+    "time": time.fromisoformat,
     "number": _number_from,
 }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import date, datetime, timedelta, timezone
+from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal, InvalidOperation
 from typing import Any, NoReturn, TypeAlias
 
@@ -54,16 +54,22 @@ def literal_value(node: Node, refuse: Refuse) -> Value:
     refuse(f"{_named(node)} in it is not supported")
 
 
-def _moment(node: Node, refuse: Refuse) -> date | datetime:
+def _moment(node: Node, refuse: Refuse) -> date | datetime | time:
     kind, written = node.args["to"].this, node.this.name
     try:
-        if kind == sql.DataType.Type.DATE:
+        if kind == _KINDS.DATE:
             return date.fromisoformat(written)
+        if kind == _KINDS.TIME:
+            of_day = time.fromisoformat(written)
+            if of_day.tzinfo is None:
+                return of_day
+            raise ValueError  # a time of day has no zone
         moment = datetime.fromisoformat(f"{written[:-1]}+00:00" if written[-1:] in ("Z", "z") else written)
         return moment.astimezone(timezone.utc) if moment.tzinfo else moment.replace(tzinfo=timezone.utc)
     except (ValueError, OverflowError):
         pass
-    refuse("a DATE or TIMESTAMP in it is not valid; write it like TIMESTAMP '2024-01-31 12:00:00' (UTC)")
+    example = "TIME '12:00:00'" if kind == _KINDS.TIME else "TIMESTAMP '2024-01-31 12:00:00' (UTC)"
+    refuse(f"a DATE, TIMESTAMP or TIME in it is not valid; write it like {example}")
 
 
 def _interval(node: Node, refuse: Refuse) -> timedelta:
@@ -101,10 +107,14 @@ def type_name(node: Node, refuse: Refuse) -> str:
 
 
 def is_moment(node: Node) -> bool:
-    """Whether a node is ``DATE '...'`` or ``TIMESTAMP '...'``, which sqlglot does not tell from the CAST of a text."""
+    """Whether a node is ``DATE '...'``, ``TIMESTAMP '...'`` or ``TIME '...'``.
+
+    sqlglot does not tell it from the CAST of a text.
+    """
     if type(node) is not sql.Cast or not isinstance(node.this, sql.Literal) or not node.this.is_string:
         return False
-    return _TYPES.get(node.args["to"].this) in ("date", "timestamp")
+    kind = node.args["to"].this
+    return kind == _KINDS.TIME or _TYPES.get(kind) in ("date", "timestamp")
 
 
 def _named(node: Node) -> str:

@@ -91,6 +91,18 @@ def constant_truth(part: Expression) -> bool:
     return bool(holds(typed_condition(normalised(part), none), 1, none)[0])
 
 
+def _condition(part: Expression, kinds: Mapping[Column, pa.DataType], written: Expression) -> Typed:
+    """Return a part of a condition with types. An error about its one form shows what was written, too."""
+    try:
+        return typed_condition(part, kinds.__getitem__)
+    except PredicateError as error:
+        text = str(written)
+        if str(part) in text:
+            raise
+        msg = f"{error.message}, in '{text if len(text) <= 200 else text[:200] + '...'}'"
+        raise PredicateError(msg, name=error.name, hint=error.hint) from None
+
+
 def terms_of(join: JoinParts, schemas: Mapping[str, pa.Schema], asked: Sequence[Expression]) -> list[Term]:
     """Return the terms of conditions, normalised and with types; each once, in an order that does not depend on theirs.
 
@@ -114,6 +126,6 @@ def terms_of(join: JoinParts, schemas: Mapping[str, pa.Schema], asked: Sequence[
             facts = json.dumps([expression_facts(part), [str(kind) for kind in kinds.values()]])
             streams = tuple(sorted({join.member_names.index(column.stream) for column in columns}))
             rejecting = tuple(sorted(rejecting_columns(part)))
-            condition = typed_condition(part, kinds.__getitem__)
+            condition = _condition(part, kinds, expression)
             terms[facts] = Term(streams, condition, facts, str(part), rejecting, columns)
     return [terms[facts] for facts in sorted(terms)]

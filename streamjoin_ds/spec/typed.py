@@ -27,7 +27,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import date, datetime, timedelta, timezone
+from datetime import date, datetime, time, timedelta, timezone
 from fractions import Fraction
 from typing import TypeAlias
 
@@ -152,6 +152,9 @@ def _literal(literal: Literal) -> Typed:
         return _exact_literal("interval", value // _MICROSECOND, 0)
     if isinstance(value, datetime):
         return _exact_literal("timestamp", (value - _EPOCH) // _MICROSECOND, 0)
+    if isinstance(value, time):
+        since = datetime.combine(_EPOCH.date(), value, timezone.utc) - _EPOCH
+        return _exact_literal("time", since // _MICROSECOND, 0)
     if isinstance(value, date):
         return _exact_literal("date", (value - _EPOCH.date()).days * DAY_US, 0)
     if isinstance(value, int):
@@ -172,13 +175,7 @@ def _comparison(expression: Call, args: tuple[Typed, ...], families: list[str]) 
     if set(families) == {"number", "float"}:
         return Typed(expression.op, "boolean", args)
     if left != right and not (left in TIMES and right in TIMES):
-        hints = {
-            "string": "write TIMESTAMP '2024-01-31 12:00:00' or DATE '2024-01-31' for a time",
-            "interval": "write INTERVAL 5 SECONDS for a duration",
-        }
-        hint = next((text for family, text in hints.items() if family in families), "cast one of them in the input")
-        hint = "compare a list or struct with another one of the same type" if NESTED in families else hint
-        refuse(expression, f"compares {left} with {right}", hint)
+        refuse(expression, f"compares {left} with {right}", _hint_of_families(expression, families))
     if left in (NESTED, "boolean") and expression.op not in ("=", "<>", "same"):
         hint = "compare booleans, lists and structs with =, <> or IS [NOT] DISTINCT FROM"
         refuse(expression, f"compares {left} values by '{expression.op}'", hint)
@@ -188,6 +185,37 @@ def _comparison(expression: Call, args: tuple[Typed, ...], families: list[str]) 
     if left in EXACT:
         common_digits(expression, args)
     return Typed(expression.op, "boolean", args)
+
+
+def _hint_of_families(expression: Call, families: list[str]) -> str:
+    """Return what makes a comparison of two families possible."""
+    if NESTED in families:
+        return "compare a list or struct with another one of the same type"
+    if "string" in families:
+        place = families.index("string")
+        text, other = str(expression.args[place]), families[1 - place]
+        written = {
+            "timestamp": "TIMESTAMP '2024-01-31 12:00:00'",
+            "date": "DATE '2024-01-31'",
+            "time": "TIME '12:00:00'",
+            "interval": "INTERVAL 5 SECONDS",
+        }
+        if isinstance(expression.args[place], Literal) and other in written:
+            return f"write {written[other]}"
+        if isinstance(expression.args[place], Literal) and other in ("number", "float"):
+            return "write a number without quotes"
+        of_text = {
+            "number": "DOUBLE",
+            "float": "DOUBLE",
+            "boolean": "BOOLEAN",
+            "timestamp": "TIMESTAMP",
+            "date": "DATE",
+        }
+        if other in of_text:
+            return f"CAST({text} AS {of_text[other]}) makes one of a text"
+    if "interval" in families:
+        return "write INTERVAL 5 SECONDS for a duration"
+    return "cast one of them in the input"
 
 
 def _arithmetic(expression: Call, args: tuple[Typed, ...], families: list[str]) -> Typed:

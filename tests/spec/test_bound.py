@@ -240,6 +240,7 @@ def test_a_long_list_of_columns_is_cut() -> None:
         ("e.x < w.x", pa.list_(pa.int8()), pa.list_(pa.int8()), "compares list or struct values by '<'"),
         ("e.x > w.x", pa.bool_(), pa.bool_(), "compares boolean values by '<'"),
         ("e.x > '2024-01-01'", pa.timestamp("us"), pa.int8(), "compares string with timestamp"),
+        ("NOT w.x <= e.x", pa.string(), pa.float64(), "'e.x < w.x' compares string with float, in 'NOT (w.x <= e.x)'"),
         ("e.x - w.x > 5", pa.timestamp("us"), pa.timestamp("us"), "compares number with interval"),
         ("e.x + w.x > 5", pa.timestamp("us"), pa.timestamp("us"), "timestamp + timestamp, which is not defined"),
         ("e.x * INTERVAL 1 DAY > INTERVAL 1 DAY", pa.decimal128(9, 2), pa.int8(), "number * interval"),
@@ -257,6 +258,27 @@ def test_types_that_cannot_be_compared(on: str, left: pa.DataType, right: pa.Dat
         bound_pair(on, left, right)
     assert why in caught.value.message
     assert caught.value.name == "e.x"
+
+
+@pytest.mark.parametrize(
+    ("on", "kind", "hint"),
+    [
+        ("e.x + 1 > w.x", pa.string(), "CAST(w.x AS DOUBLE) makes one of a text"),
+        ("NOT (e.x + 1 > w.x)", pa.string(), "CAST(w.x AS DOUBLE) makes one of a text"),
+        ("w.x = 'a'", pa.float64(), "write a number without quotes"),
+        ("w.x IN (1, 'a')", pa.int64(), "write a number without quotes"),
+        ("w.x <> 'true'", pa.bool_(), "CAST('true' AS BOOLEAN) makes one of a text"),
+        ("w.x > '2024-01-01'", pa.timestamp("us"), "write TIMESTAMP '2024-01-31 12:00:00'"),
+        ("w.x > '2024-01-01'", pa.date32(), "write DATE '2024-01-31'"),
+        ("w.x > '12:00'", pa.time64("us"), "write TIME '12:00:00'"),
+        ("w.x - w.x > 5", pa.timestamp("us"), "write INTERVAL 5 SECONDS for a duration"),
+        ("w.x < TIME '12:00'", pa.timestamp("us"), "cast one of them in the input"),
+    ],
+)
+def test_a_hint_says_how_two_types_are_compared(on: str, kind: pa.DataType, hint: str) -> None:
+    with pytest.raises(PredicateError) as caught:
+        bound_pair(on, pa.float64(), kind)
+    assert caught.value.hint == hint
     assert caught.value.hint
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import date, datetime, timedelta, timezone
+from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 
 import pytest
@@ -91,6 +91,8 @@ SECOND = timedelta(seconds=1)
             call(">", X, Literal(datetime(2024, 2, 29, 11, tzinfo=timezone.utc))),
         ),
         ("e.x > DATE '2024-02-29'", call(">", X, Literal(date(2024, 2, 29)))),
+        ("e.x > TIME '12:30'", call(">", X, Literal(time(12, 30)))),
+        ("e.x > TIME '12:30:00.000001'", call(">", X, Literal(time(12, 30, 0, 1)))),
         ("e.x - w.x > INTERVAL 1 MINUTE", call(">", call("-", X, Y), Literal(60 * SECOND))),
         ("e.s LIKE 'a%' ESCAPE '!'", call("like", Column("e", "s"), Literal("a%"), Literal("!"))),
         ("e.s NOT LIKE w.s", call("not", call("like", Column("e", "s"), Column("w", "s")))),
@@ -185,8 +187,11 @@ def test_what_is_printed_is_read_again(left: Column, right: Column, one: Bound, 
         ("abs(e.x - w.x) <= INTERVAL '5' HOUR TO MINUTE", "INTERVAL"),
         ("abs(e.x - w.x) <= INTERVAL '--5' SECOND", "INTERVAL"),
         ("e.x > TIMESTAMP 'yesterday'", "TIMESTAMP '2024-01-31 12:00:00'"),
-        ("e.x > DATE '2024-02-30'", "DATE or TIMESTAMP"),
-        ("e.x > TIMESTAMP '0001-01-01T00:00:00+23:00'", "DATE or TIMESTAMP"),
+        ("e.x > DATE '2024-02-30'", "DATE, TIMESTAMP or TIME"),
+        ("e.x > TIMESTAMP '0001-01-01T00:00:00+23:00'", "DATE, TIMESTAMP or TIME"),
+        ("e.x > TIME '24:00:00'", "write it like TIME '12:00:00'"),
+        ("e.x > TIME '12:00:00+01:00'", "write it like TIME '12:00:00'"),
+        ("e.x > CAST(e.s AS TIME)", "types are tinyint"),
         ("e.x = x", "not written as stream.column"),
         ("e.x = w.x.y", "not written as stream.column"),
         ("u.PM2.5 = w.x", "not written as stream.column"),

@@ -183,6 +183,21 @@ def test_a_name_that_the_join_uses_itself() -> None:
     bind(Join([Stream("l"), Stream("r")], "l._ns_p = r._ns_p", "1h"), {"l": schema, "r": schema})
 
 
+@pytest.mark.parametrize("unit", ["us", "ns"])
+def test_times_of_day_are_compared_with_literals(unit: str) -> None:
+    nanoseconds = [0, 32_399_999_999_999, 32_400_000_000_000, 63_000_000_001_000, 86_399_999_999_000, None]
+    column = pa.array(nanoseconds).cast(pa.time64("ns")).cast(pa.time64(unit), safe=False)
+    rows = pa.table({"ts": pa.array([0] * len(column), pa.timestamp("us")), "p": column})
+    for on, wanted in {
+        "l.p >= TIME '09:00' AND l.p <= TIME '17:30:00.000001'": [2, 3],
+        "l.p NOT BETWEEN TIME '09:00' AND TIME '17:30'": [0, 1, 3, 4],
+        "l.p IN (TIME '00:00', TIME '23:59:59.999999')": [0, 4],
+        "l.p - TIME '09:00' = INTERVAL 0 SECONDS": [2],
+    }.items():
+        found = engine_of(on).push({"l": rows, "r": rows[:1]})
+        assert sorted(found["l_seq"].to_pylist()) == wanted, on
+
+
 @pytest.mark.parametrize("coarse", [False, True])
 @pytest.mark.parametrize("make", [pa.duration, pa.time64], ids=["duration", "time of day"])
 @pytest.mark.parametrize(
