@@ -120,7 +120,7 @@ def common(expression: Call, args: tuple[Typed, ...], values: Sequence[Typed]) -
 def refuse_size(expression: Expression) -> NoReturn:
     """Refuse an expression whose numbers could need too many digits."""
     why = f"could need a number of more than {MOST_DIGITS} digits"
-    refuse(expression, why, "divide, which calculates in float64, or move a factor to the other side")
+    refuse(expression, why, "CAST one AS DOUBLE, divide, which gives a float64 too, or move a factor to the other side")
 
 
 def refuse(expression: Expression, why: str, hint: str) -> NoReturn:
