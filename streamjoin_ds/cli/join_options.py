@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from streamjoin_ds.request.join_file import JOIN_KEYS, READING_KEYS
+from streamjoin_ds.request.join_keys import JOIN_KEYS, READING_KEYS
 from streamjoin_ds.spec.stream import FORMATS, TIME_UNITS
 
 __all__ = ["OneOf", "Whole", "flag", "join_options"]

@@ -7,5 +7,5 @@
       (join_file)    ├──► request ──► StreamJoin, table, checkpoint, options of `start`, Spark's session
     SQL (`script`) ──┘
 
-One table of keys (`join_file`) says what each option may hold, whoever writes it.
+One table of keys (`join_keys`) says what each option may hold, whoever writes it.
 """

@@ -9,7 +9,8 @@ from typing import Any
 
 from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.request.given import assigned, conditions_of, per_member, texts_of
-from streamjoin_ds.request.join_file import JOIN_KEYS, READING_KEYS, read_join_file
+from streamjoin_ds.request.join_file import read_join_file
+from streamjoin_ds.request.join_keys import JOIN_KEYS, READING_KEYS
 from streamjoin_ds.request.schema_text import schemas_of
 from streamjoin_ds.request.tables import described_tables, tables_given, without_tables
 from streamjoin_ds.source.generated.generator import synthetic_rows

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from streamjoin_ds.errors import StreamJoinError
-from streamjoin_ds.request.join_file import JOIN_KEYS, STREAM_KEYS
-from streamjoin_ds.request.join_file import TABLE_KEYS as BESIDE_KEYS
+from streamjoin_ds.request.join_keys import JOIN_KEYS, STREAM_KEYS
+from streamjoin_ds.request.join_keys import TABLE_KEYS as BESIDE_KEYS
 from streamjoin_ds.request.key import Key
 from streamjoin_ds.script.sql_text import SqlText
 from streamjoin_ds.script.statements import Option, StreamStatement

@@ -14,12 +14,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from streamjoin_ds.errors import ArgumentError, StreamJoinError
+from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.source.backlog import Backlog, known_backlog, total_of
 from streamjoin_ds.source.event_time import NO_TIME
 from streamjoin_ds.source.feed import ArrayFrontier, Feed, Frontier, first_cut
@@ -30,52 +30,19 @@ from streamjoin_ds.source.partitioned_position import (
     PartitionedPosition,
     first_seq_of,
 )
-from streamjoin_ds.source.position import Position
+from streamjoin_ds.source.partitions import Inputs
 from streamjoin_ds.source.records import Chunk
 from streamjoin_ds.spec.ahead import AheadLimit
 from streamjoin_ds.spec.columns import SEQ, TS
 from streamjoin_ds.spec.stream import Stream
 
-__all__ = ["Inputs", "PartitionedFeed"]
+__all__ = ["PartitionedFeed"]
 
 # So many records of each partition are looked at first; more of those that are not far enough ahead.
 _LEAST_LOOK = 1 << 10
 
 # Between the names of a partition and of its file; both may hold one slash after the other only alone.
 _BETWEEN = "//"
-
-
-class Inputs(Protocol):
-    """The partitions of a stream as they are now. Files are one kind (`files.file_partitions`)."""
-
-    @property
-    def threads(self) -> int:
-        """How many partitions the planner may look at side by side."""
-
-    @property
-    def passed_over(self) -> Sequence[str]:
-        """Names that lie where the partitions do and are none."""
-
-    def names(self, *, fresh: bool = False) -> Sequence[str]:
-        """Return the names of the partitions that are there, sorted."""
-
-    def follow(self, leader: Any) -> None:
-        """From now on tell the names that others over the same input were told last, and the same beginnings."""
-
-    def feed(self, name: str) -> Feed[Any]:
-        """Return the feed of one partition."""
-
-    def begins(self, names: Sequence[str], *, at_start: bool) -> Mapping[str, Position]:
-        """Return where partitions that are new begin; `at_start`: nothing of the stream has been read."""
-
-    def begin_of(self, name: str, at: Position) -> Position:
-        """Return where a partition began that has been read up to here."""
-
-    def may_be_gone(self, at: Position) -> bool:
-        """Whether a partition that was read up to here may have vanished."""
-
-    def gone(self, name: str) -> StreamJoinError:
-        """Return the error for a partition that has vanished."""
 
 
 class PartitionedFeed:

@@ -19,7 +19,8 @@ from streamjoin_ds.cli.main import group
 from streamjoin_ds.cli.run import command as run
 from streamjoin_ds.errors import ArgumentError, StreamJoinError
 from streamjoin_ds.plan import Execution
-from streamjoin_ds.request.join_file import JOIN_KEYS, STREAM_KEYS, json_schema, read_join_file, tomllib
+from streamjoin_ds.request.join_file import json_schema, read_join_file, tomllib
+from streamjoin_ds.request.join_keys import JOIN_KEYS, STREAM_KEYS
 from streamjoin_ds.request.request import EXPLAINED, request_of
 from streamjoin_ds.spec import Stream
 from streamjoin_ds.stream.query_options import QueryOptions

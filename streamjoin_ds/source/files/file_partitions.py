@@ -22,7 +22,7 @@ __all__ = ["FilePartitions", "partition_streams"]
 
 
 class FilePartitions:
-    """The files, or the sub-folders, of a stream's folder (see `partitioned_feed.Inputs`).
+    """The files, or the sub-folders, of a stream's folder (see `partitions.Inputs`).
 
     A file is read as it grows. The files of a sub-folder are read in the stream's order of files, as those of a stream
     of one order are. With ``sub_folders="read"`` a file may lie in any sub-folder, and the name of a sub-folder that is
@@ -60,7 +60,7 @@ class FilePartitions:
         return self._folder.folders if isinstance(self._folder, Location) else self._folder.files
 
     def names(self, *, fresh: bool = False) -> Sequence[str]:
-        """See `partitioned_feed.Inputs.names`.
+        """See `partitions.Inputs.names`.
 
         Raises
         ------
@@ -71,11 +71,11 @@ class FilePartitions:
         return self._listed
 
     def follow(self, leader: FilePartitions) -> None:
-        """See `partitioned_feed.Inputs.follow`."""
+        """See `partitions.Inputs.follow`."""
         self._leader = leader
 
     def feed(self, name: str) -> FileFeed:
-        """See `partitioned_feed.Inputs.feed`.
+        """See `partitions.Inputs.feed`.
 
         Raises
         ------
@@ -92,21 +92,21 @@ class FilePartitions:
         return FileFeed(own, self._schema, ignore_missing=self._ignore_missing, root=root)
 
     def begins(self, names: Sequence[str], *, at_start: bool) -> Mapping[str, Position]:
-        """See `partitioned_feed.Inputs.begins`: at their first record."""
+        """See `partitions.Inputs.begins`: at their first record."""
         del at_start
         return dict.fromkeys(names, FilePosition())
 
     def begin_of(self, name: str, at: Position) -> Position:
-        """See `partitioned_feed.Inputs.begin_of`."""
+        """See `partitions.Inputs.begin_of`."""
         del name, at
         return FilePosition()
 
     def may_be_gone(self, at: Position) -> bool:
-        """See `partitioned_feed.Inputs.may_be_gone`."""
+        """See `partitions.Inputs.may_be_gone`."""
         return self._ignore_missing and isinstance(at, FilePosition) and at.whole
 
     def gone(self, name: str) -> StreamJoinError:
-        """See `partitioned_feed.Inputs.gone`."""
+        """See `partitions.Inputs.gone`."""
         path = self._folder.path_of(name)
         msg = f"the partition {path} of stream {self._stream.name} is not there any more"
         hint = "put it back as it was; with missing_files=ignore, one that was read to its end may be removed"

@@ -22,7 +22,7 @@ _MOST_THREADS = 4  # reading and parsing of JSON let others run meanwhile
 
 
 class TopicPartitions:
-    """The partitions of a topic (see `partitioned_feed.Inputs`). A partition's name is its number.
+    """The partitions of a topic (see `partitions.Inputs`). A partition's name is its number.
 
     Parameters
     ----------
@@ -44,11 +44,11 @@ class TopicPartitions:
         self._leader: TopicPartitions | None = None
 
     def follow(self, leader: TopicPartitions) -> None:
-        """See `partitioned_feed.Inputs.follow`: the brokers are asked once, and the end offsets are the same too."""
+        """See `partitions.Inputs.follow`: the brokers are asked once, and the end offsets are the same too."""
         self._leader = leader
 
     def names(self, *, fresh: bool = False) -> Sequence[str]:
-        """See `partitioned_feed.Inputs.names`: ascending as numbers. The brokers are asked each time.
+        """See `partitions.Inputs.names`: ascending as numbers. The brokers are asked each time.
 
         Raises
         ------
@@ -62,7 +62,7 @@ class TopicPartitions:
         return [str(partition) for partition in self._plan.facts.partitions]
 
     def feed(self, name: str) -> TopicFeed:
-        """See `partitioned_feed.Inputs.feed`.
+        """See `partitions.Inputs.feed`.
 
         Raises
         ------
@@ -76,7 +76,7 @@ class TopicPartitions:
         return TopicFeed(self._stream, self._schema, int(name), self._plan)
 
     def begins(self, names: Sequence[str], *, at_start: bool) -> Mapping[str, Position]:
-        """See `partitioned_feed.Inputs.begins`.
+        """See `partitions.Inputs.begins`.
 
         The URL says where a stream begins. A partition that came later is read from its first offset on: nobody has
         seen what it holds. What was said once holds as long as this process plans.
@@ -96,18 +96,18 @@ class TopicPartitions:
         return self._begins
 
     def begin_of(self, name: str, at: Position) -> KafkaPosition:
-        """See `partitioned_feed.Inputs.begin_of`."""
+        """See `partitions.Inputs.begin_of`."""
         del name
         assert isinstance(at, KafkaPosition)
         return KafkaPosition(offset=at.first, first=at.first, topic=at.topic)
 
     def may_be_gone(self, at: Position) -> bool:
-        """See `partitioned_feed.Inputs.may_be_gone`: never, Kafka has no fewer partitions than before."""
+        """See `partitions.Inputs.may_be_gone`: never, Kafka has no fewer partitions than before."""
         del at
         return False
 
     def gone(self, name: str) -> StreamJoinError:
-        """See `partitioned_feed.Inputs.gone`."""
+        """See `partitions.Inputs.gone`."""
         topic = self._plan.topic.url.topic
         msg = f"the topic {topic} of stream {self._stream.name} has fewer partitions than before: {name} is gone"
         hint = "it was deleted and made again: begin with a new checkpoint and a new table"
