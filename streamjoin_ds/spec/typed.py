@@ -205,14 +205,14 @@ def _hint_of_families(expression: Call, families: list[str]) -> str:
         if isinstance(expression.args[place], Literal) and other in ("number", "float"):
             return "write a number without quotes"
         of_text = {
-            "number": "DOUBLE",
-            "float": "DOUBLE",
-            "boolean": "BOOLEAN",
-            "timestamp": "TIMESTAMP",
-            "date": "DATE",
+            "number": "DOUBLE) makes a number",
+            "float": "DOUBLE) makes a number",
+            "boolean": "BOOLEAN) makes a truth value",
+            "timestamp": "TIMESTAMP) makes a time",
+            "date": "DATE) makes a date",
         }
         if other in of_text:
-            return f"CAST({text} AS {of_text[other]}) makes one of a text"
+            return f"CAST({text} AS {of_text[other]} of the text"
     if "interval" in families:
         return "write INTERVAL 5 SECONDS for a duration"
     return "cast one of them in the input"

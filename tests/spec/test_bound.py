@@ -263,11 +263,11 @@ def test_types_that_cannot_be_compared(on: str, left: pa.DataType, right: pa.Dat
 @pytest.mark.parametrize(
     ("on", "kind", "hint"),
     [
-        ("e.x + 1 > w.x", pa.string(), "CAST(w.x AS DOUBLE) makes one of a text"),
-        ("NOT (e.x + 1 > w.x)", pa.string(), "CAST(w.x AS DOUBLE) makes one of a text"),
+        ("e.x + 1 > w.x", pa.string(), "CAST(w.x AS DOUBLE) makes a number of the text"),
+        ("NOT (e.x + 1 > w.x)", pa.string(), "CAST(w.x AS DOUBLE) makes a number of the text"),
         ("w.x = 'a'", pa.float64(), "write a number without quotes"),
         ("w.x IN (1, 'a')", pa.int64(), "write a number without quotes"),
-        ("w.x <> 'true'", pa.bool_(), "CAST('true' AS BOOLEAN) makes one of a text"),
+        ("w.x <> 'true'", pa.bool_(), "CAST('true' AS BOOLEAN) makes a truth value of the text"),
         ("w.x > '2024-01-01'", pa.timestamp("us"), "write TIMESTAMP '2024-01-31 12:00:00'"),
         ("w.x > '2024-01-01'", pa.date32(), "write DATE '2024-01-31'"),
         ("w.x > '12:00'", pa.time64("us"), "write TIME '12:00:00'"),
