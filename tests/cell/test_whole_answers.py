@@ -37,7 +37,6 @@ class CellEngine(JoinEngine):
 
     def __init__(self, join: Join, layout: Layout, cell: int, **options: Any) -> None:
         self._layout, self._cell = layout, cell
-        self._copied: tuple[int, ...] = ()
         super().__init__(join, **options)
 
     def _bind(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -131,16 +131,8 @@ def whole_aggregates(
     found = _accumulators(bound, count, module)
     for positions, table in partials:
         for name, accumulator in found.items():
-            for begin, chunk in _chunks(table[name]):
-                accumulator.add_partial(positions[begin : begin + len(chunk)], chunk)
+            accumulator.add_partial(positions, table[name].combine_chunks())
     return {name: accumulator.column() for name, accumulator in found.items()}
-
-
-def _chunks(column: pa.ChunkedArray) -> Iterator[tuple[int, pa.Array]]:
-    begin = 0
-    for chunk in column.chunks:
-        yield begin, chunk
-        begin += len(chunk)
 
 
 def _accumulators(bound: BoundJoin, count: int, module: KernelModule) -> dict[str, Accumulator]:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from streamjoin_ds.engine.probe.aggregation.accumulators import float_key
 from streamjoin_ds.engine.probe.aggregation.exact_sums import Digits
 from streamjoin_ds.engine.probe.aggregation.pairs import Int32, Int64, Pairs
-from streamjoin_ds.engine.probe.aggregation.picked import joined_arrays
+from streamjoin_ds.engine.probe.aggregation.picked import joined_arrays, lists_at
 from streamjoin_ds.engine.reference.kernel_module import KernelModule
 from streamjoin_ds.spec.bound_aggregate import BoundAggregate
 
@@ -39,7 +39,7 @@ class _Floats:
     def partial(self) -> pa.Array:
         """Return the values of each tuple as a list."""
         positions, values = self._held()
-        return _lists(self._count, positions, pa.array(values[np.argsort(positions, kind="stable")]))
+        return lists_at(self._count, positions, pa.array(values[np.argsort(positions, kind="stable")]))
 
     def add_partial(self, positions: Int32, partial: pa.Array) -> None:
         """Take other values."""
@@ -118,12 +118,12 @@ class Collected:
     def column(self) -> pa.Array:
         """Return the lists; an empty one where there is no value."""
         positions, _, _, values = self._best()
-        return _lists(self._count, positions, values).cast(self._aggregate.field.type)
+        return lists_at(self._count, positions, values).cast(self._aggregate.field.type)
 
     def partial(self) -> pa.Array:
         """Return the partners of each tuple as a list: time, number and value of each."""
         positions, times, numbers, values = self._best()
-        return _lists(
+        return lists_at(
             self._count, positions, pa.StructArray.from_arrays([times, numbers, values], ["ts", "seq", "value"])
         )
 
@@ -159,12 +159,6 @@ class Collected:
         rows = order[np.arange(len(order)) - begins < self._limit]
         piece = (positions[rows], times[rows], numbers[rows], values.take(pa.array(rows)))
         self._pieces, self._held = [piece], len(rows)
-
-
-def _lists(count: int, positions: Int32, values: pa.Array) -> pa.ListArray:
-    """Return the values at each of so many positions as a list; they come by position."""
-    ends = np.cumsum(np.bincount(positions, minlength=count))
-    return pa.ListArray.from_arrays(np.concatenate([[0], ends]).astype(np.int32), values)
 
 
 def _as_floats(values: pa.Array) -> Floats:

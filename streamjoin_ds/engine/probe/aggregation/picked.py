@@ -11,8 +11,9 @@ from streamjoin_ds.engine.probe.aggregation.pairs import Int32, Int64, Mask, Pai
 from streamjoin_ds.engine.reference.kernel_module import KernelModule
 from streamjoin_ds.spec.bound_aggregate import BoundAggregate
 
-__all__ = ["Picked", "joined_arrays", "value_at"]
+__all__ = ["Picked", "joined_arrays", "lists_at", "value_at"]
 
+_PARTNER = ["ts", "seq", "key", "value"]
 _MOST_HELD = 1 << 20  # pairs that are held before all but the best of each tuple are let go
 
 
@@ -67,11 +68,11 @@ class Picked:
         """Return each tuple's partner as a list of one, or of none: its time, number, key and value."""
         if not self._held:
             kinds = pa.int64() if self._by is None else self._by.kind, self._aggregate.field.type
-            orders, keys, values = [pa.array([], pa.int64())] * 2, *(pa.array([], kind) for kind in kinds)
-            return _lists_of_one(self._count, np.empty(0, np.int32), [*orders, keys, values])
+            columns = [pa.array([], kind) for kind in (pa.int64(), pa.int64(), *kinds)]
+            return lists_at(self._count, np.empty(0, np.int32), pa.StructArray.from_arrays(columns, _PARTNER))
         self._shrink()
-        orders = [pa.array(order) for order in self._orders[0]]
-        return _lists_of_one(self._count, self._positions[0], [*orders, self._keys[0], self._values[0]])
+        columns = [*self._orders[0], self._keys[0], self._values[0]]
+        return lists_at(self._count, self._positions[0], pa.StructArray.from_arrays(columns, _PARTNER))
 
     def add_partial(self, positions: Int32, partial: pa.Array) -> None:
         """Take other partners."""
@@ -113,17 +114,15 @@ class Picked:
         self._keys, self._values, self._held = [keys.take(taken)], [values.take(taken)], len(rows)
 
 
-def _lists_of_one(count: int, positions: Int32, columns: list[pa.Array]) -> pa.ListArray:
-    """Return at each of so many positions a list of one struct, or of none; the positions ascend."""
-    edges = np.zeros(count + 1, np.int32)
-    edges[positions + 1] = 1
-    structs = pa.StructArray.from_arrays(columns, ["ts", "seq", "key", "value"])
-    return pa.ListArray.from_arrays(np.cumsum(edges, dtype=np.int32), structs)
-
-
 def joined_arrays(arrays: list[pa.Array]) -> pa.Array:
     """Return several arrays of one type, at least one, as one."""
     return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
+
+
+def lists_at(count: int, positions: Int32, values: pa.Array) -> pa.ListArray:
+    """Return the values at each of so many positions as a list; they come by position."""
+    ends = np.cumsum(np.bincount(positions, minlength=count))
+    return pa.ListArray.from_arrays(np.concatenate([[0], ends]).astype(np.int32), values)
 
 
 def value_at(count: int, positions: Int32, values: pa.Array) -> pa.Array:
