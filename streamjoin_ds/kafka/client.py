@@ -21,7 +21,7 @@ from streamjoin_ds.errors import (
     StreamJoinError,
 )
 
-__all__ = ["ClientErrors", "confluent", "made", "refusal", "refused_setting"]
+__all__ = ["PASSING", "ClientErrors", "confluent", "made", "refusal", "refused_setting"]
 
 _QUIET = logging.getLogger("streamjoin_ds.librdkafka")
 _QUIET.addHandler(logging.NullHandler())
@@ -41,6 +41,30 @@ _ACCESS = {
     "CLUSTER_AUTHORIZATION_FAILED": ("sasl.username", "this user may not read from this cluster"),
 }
 _NO_TOPIC = ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION", "UNKNOWN_TOPIC_ID")
+# While a broker starts, or partitions and groups move to another one: who asks again is answered. librdkafka finds the
+# new broker by itself, and yet gives some of these to who asked first.
+PASSING = frozenset(
+    {
+        "BROKER_NOT_AVAILABLE",
+        "COORDINATOR_LOAD_IN_PROGRESS",
+        "COORDINATOR_NOT_AVAILABLE",
+        "FENCED_LEADER_EPOCH",
+        "KAFKA_STORAGE_ERROR",
+        "LEADER_NOT_AVAILABLE",
+        "NETWORK_EXCEPTION",
+        "NOT_COORDINATOR",
+        "NOT_LEADER_FOR_PARTITION",
+        "OFFSET_NOT_AVAILABLE",
+        "REPLICA_NOT_AVAILABLE",
+        "REQUEST_TIMED_OUT",
+        "UNKNOWN_LEADER_EPOCH",
+        "UNSTABLE_OFFSET_COMMIT",
+        "_DESTROY_BROKER",
+        "_TRANSPORT",
+        "_WAIT_CACHE",
+        "_WAIT_COORD",
+    }
+)
 _SETTING = re.compile(r"configuration property[: ]*\"?([a-z][a-z0-9._]*)|\b(ssl(?:\.[a-z]+)+|sasl(?:\.[a-z]+)+)\b")
 
 Callback: TypeAlias = Callable[[Any], None]

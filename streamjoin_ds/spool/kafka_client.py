@@ -12,10 +12,10 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
-from streamjoin_ds.errors import ArgumentError, IntakeError, KafkaDataLostError
-from streamjoin_ds.kafka.client import ClientErrors, confluent, made, refusal
+from streamjoin_ds.errors import ArgumentError, IntakeError, KafkaDataLostError, KafkaUnreachableError
+from streamjoin_ds.kafka.client import PASSING, ClientErrors, confluent, made, refusal
 from streamjoin_ds.kafka.settings import Settings, SettingsSource
 from streamjoin_ds.spool.address import Address, Secrets
 
@@ -25,10 +25,12 @@ _log = logging.getLogger(__name__)
 
 _MOST_MESSAGES = 10_000  # messages that are taken at a time: one group, one sync and one commit
 _TICK_S = 0.2  # the longest wait for messages before the caller is asked whether to stop
-_ANSWER_S = 20.0  # the longest wait for the brokers at the start
+_ANSWER_S = 20.0  # the longest wait for an answer of the brokers
+_PAUSE_S = 0.1  # before brokers are asked again, who said that something passes
 _LOOK_S = 30.0  # between two looks for new partitions
 _END, _LOST = "_PARTITION_EOF", "_AUTO_OFFSET_RESET"
 
+AnswerT = TypeVar("AnswerT")
 # Takes a group of messages, topic and payload of each, and returns when they are on the device.
 Keep = Callable[[Sequence[tuple[bytes, bytes]]], None]
 
@@ -114,7 +116,8 @@ class KafkaClient:
                 found = self._consumer.list_topics(self._topic, timeout=1.0).topics[self._topic]
                 if found.error is None:
                     return sorted(found.partitions)
-                name, is_passing = str(found.error.name()), bool(found.error.retriable())
+                name = str(found.error.name())
+                is_passing = name in PASSING
             except self._kafka.KafkaException as error:
                 name, is_passing = str(error.args[0].name()), True
                 self._consumer.poll(0)
@@ -130,20 +133,44 @@ class KafkaClient:
 
     def _begin(self, numbers: Sequence[int], *, are_new: bool = False) -> None:
         """Begin partitions where their messages were kept up to; else where the address says, or at their first."""
-        asked = [self._kafka.TopicPartition(self._topic, number) for number in numbers]
         is_latest = self._address.parameters.get("start") == "latest" and not are_new
+        following: dict[int, int] = {}
         begins: dict[int, int] = {}
-        try:
-            for place in self._consumer.committed(asked, timeout=_ANSWER_S):
-                self._next[place.partition] = place.offset
-                if place.offset < 0:
-                    first, end = self._consumer.get_watermark_offsets(place, timeout=_ANSWER_S)
-                    self._next[place.partition] = begins[place.partition] = end if is_latest else first
-            if is_latest:
-                self._commit(begins, wait=True)  # a start that is broken off must not begin later
-        except self._kafka.KafkaException as error:
-            raise refusal(self._errors.cause(str(error.args[0].name())), self._topic) from None
+        for place in self._asked(lambda: self._places(numbers)):
+            following[place.partition] = place.offset
+            if place.offset < 0:
+                first, end = self._ends(place)
+                following[place.partition] = begins[place.partition] = end if is_latest else first
+        if is_latest:  # a start that is broken off must not begin later
+            self._asked(lambda: self._commit(begins, wait=True))
+        self._next |= following
         self._consumer.assign([self._kafka.TopicPartition(self._topic, *item) for item in self._next.items()])
+
+    def _places(self, numbers: Sequence[int]) -> Sequence[Any]:
+        """Return the partitions with the offsets that were committed; below 0 where none was."""
+        asked = [self._kafka.TopicPartition(self._topic, number) for number in numbers]
+        places: Sequence[Any] = self._consumer.committed(asked, timeout=_ANSWER_S)
+        for place in places:
+            if place.error is not None:  # it has no offset, and looks as if none was committed
+                raise self._kafka.KafkaException(place.error)
+        return places
+
+    def _ends(self, place: Any) -> tuple[int, int]:
+        """Return the first offset that a partition holds, and its next message's."""
+        found: tuple[int, int] = self._asked(lambda: self._consumer.get_watermark_offsets(place, timeout=_ANSWER_S))
+        return found
+
+    def _asked(self, ask: Callable[[], AnswerT]) -> AnswerT:
+        """Return the brokers' answer; ask again while one of them starts, or its partitions or groups move."""
+        until_s = time.monotonic() + _ANSWER_S
+        while True:
+            try:
+                return ask()
+            except self._kafka.KafkaException as error:
+                name = str(error.args[0].name())
+            if name not in PASSING or self._errors.is_refused or time.monotonic() > until_s or not self._tick():
+                raise refusal(self._errors.cause(name), self._topic)
+            time.sleep(_PAUSE_S)
 
     def _look_for_new(self) -> None:
         """Take partitions that were added to the topic, from their first message on."""
@@ -154,7 +181,10 @@ class KafkaClient:
         new = sorted(set(found) - set(self._next))
         if new:
             _log.info("%d partitions were added to the topic", len(new))
-            self._begin(new, are_new=True)
+            try:
+                self._begin(new, are_new=True)
+            except KafkaUnreachableError as error:  # the next look finds them again
+                _log.warning("%s; asked again", error)
 
     def _take(self, messages: Sequence[Any]) -> None:
         taken, following = [], {}
@@ -186,7 +216,7 @@ class KafkaClient:
                 hint = "let the topic keep them for longer; on_data_loss=skip in the address goes on after them"
                 raise KafkaDataLostError(msg, name=f"{self._topic}/{number}", hint=hint)
             place = self._kafka.TopicPartition(self._topic, number)
-            first, _ = self._consumer.get_watermark_offsets(place, timeout=_ANSWER_S)
+            first, _ = self._ends(place)
             lost = max(first - self._next[number], 0)  # none where the topic was made anew
             self.lost_offsets += lost
             _log.warning(

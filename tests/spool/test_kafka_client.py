@@ -6,7 +6,9 @@ import json
 import signal
 import threading
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +18,7 @@ from streamjoin_ds.errors import (
     KafkaAccessError,
     KafkaDataLostError,
     KafkaTopicError,
+    KafkaUnreachableError,
     SpoolError,
 )
 from streamjoin_ds.source.infer import infer_schema
@@ -30,6 +33,7 @@ from tests.spool.test_intake import Process
 from tests.support.kafka import KafkaBroker, mock_cluster, new_topic, produce
 
 pytest.importorskip("confluent_kafka")
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 
 def taken(servers: str, topic: str, folder: Path, enough: int, query: str = "", ticks: int = 300) -> Intake:
@@ -124,6 +128,109 @@ def test_what_is_wrong_is_named(
     assert caught.value.name == name  # type: ignore[attr-defined]
 
 
+class _Starting:
+    """A consumer whose brokers are starting: what they are asked fails some times before it is answered."""
+
+    def __init__(self, consumer: Any, *names: str) -> None:
+        self._consumer, self._names = consumer, names
+        self.left: dict[str, list[str]] = {}
+
+    def __getattr__(self, asked: str) -> Any:
+        answer = getattr(self._consumer, asked)
+        if asked not in {"committed", "get_watermark_offsets", "commit"}:
+            return answer
+
+        def answered(*args: object, **options: object) -> object:
+            left = self.left.setdefault(asked, [*self._names])
+            if left and not options.get("asynchronous"):
+                raise KafkaException(KafkaError(getattr(KafkaError, left.pop(0))))
+            return answer(*args, **options)
+
+        return answered
+
+
+def started(servers: str, kept: list[object], enough: int, *names: str, query: str = "") -> _Starting:
+    """Run a client until it has kept enough, of brokers that say these names first; return the consumer it had."""
+    address = Address.parse(f"kafka://{servers}/in{query}")
+    ticks = iter(range(30))
+    client = KafkaClient(
+        address, Secrets(), "g", kept.extend, lambda: len(kept) < enough and next(ticks, None) is not None
+    )
+    client._consumer = consumer = _Starting(client._consumer, *names)
+    client.run()
+    return consumer
+
+
+@pytest.mark.parametrize("query", ["", "?start=latest"])
+def test_brokers_that_are_starting_are_asked_again(query: str) -> None:
+    kept: list[object] = []
+    names = ("NOT_COORDINATOR", "COORDINATOR_LOAD_IN_PROGRESS", "_WAIT_COORD", "_TRANSPORT")
+    with mock_cluster("in") as servers:
+        produce(servers, "in", [b"{}"] * 5)
+        consumer = started(servers, kept, 5, *names, query=query)
+    asked = {"committed", "get_watermark_offsets", *(["commit"] if query else [])}
+    assert {name for name, left in consumer.left.items() if not left} >= asked
+    assert len(kept) == (0 if query else 5)
+
+
+def test_brokers_that_do_not_come_up_are_waited_for_so_long_and_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streamjoin_ds.spool.kafka_client._ANSWER_S", 1.0)
+    monkeypatch.setattr("streamjoin_ds.spool.kafka_client._PAUSE_S", 0.05)
+    with mock_cluster("in") as servers, pytest.raises(KafkaUnreachableError, match="NOT_COORDINATOR"):
+        started(servers, [], 1, *["NOT_COORDINATOR"] * 100)
+
+
+def test_a_partition_whose_offset_was_not_told_does_not_begin_at_its_first_message() -> None:
+    """The brokers answer, and say of one partition that it has to be asked again."""
+    kept: list[object] = []
+    with mock_cluster("in") as servers:
+        produce(servers, "in", [b"{}"] * 3)
+        started(servers, kept, 3)
+        address = Address.parse(f"kafka://{servers}/in")
+        ticks = iter(range(5))
+        client = KafkaClient(address, Secrets(), "g", kept.extend, lambda: next(ticks, None) is not None)
+        told = client._consumer.committed
+        wrong = TopicPartition("in", 0)
+        places = iter([[_Place(wrong, KafkaError(KafkaError.UNSTABLE_OFFSET_COMMIT))]])
+        consumer = _Starting(client._consumer)
+        consumer.committed = lambda *args, **options: next(places, None) or told(*args, **options)  # type: ignore[attr-defined]
+        client._consumer = consumer
+        client.run()
+    assert len(kept) == 3
+
+
+@dataclass
+class _Place:
+    """What a broker says of a partition, with an error (which librdkafka's own cannot be given)."""
+
+    place: TopicPartition
+    error: KafkaError
+
+    @property
+    def partition(self) -> int:
+        return int(self.place.partition)
+
+    @property
+    def offset(self) -> int:
+        return -1001
+
+
+def test_partitions_that_are_new_are_asked_for_again_at_the_next_look() -> None:
+    with mock_cluster("in") as servers:
+        address = Address.parse(f"kafka://{servers}/in")
+        client = KafkaClient(address, Secrets(), "g", lambda _: None, lambda: False)
+        client._begin([0, 1])
+        whole = client._consumer
+        client._consumer = _Starting(whole, "NOT_COORDINATOR")
+        client._look_for_new()  # the brokers are starting, and this client does not wait: nothing changes
+        assert sorted(client._next) == [0, 1]
+        client._look_for_new()  # now it says how far they were taken, and not yet where they begin
+        assert sorted(client._next) == [0, 1]
+        client._look_for_new()
+        assert sorted(client._next) == [0, 1, 2, 3]
+        whole.close()
+
+
 class _Told:
     """A message of librdkafka's that tells an error."""
 
@@ -176,7 +283,6 @@ def test_a_real_broker_keeps_what_it_said_and_what_is_wrong_is_named(
     broker: KafkaBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A compacted topic, messages that are gone, new partitions, a login, no topic, a broker that restarts."""
-    from confluent_kafka import TopicPartition
     from confluent_kafka.admin import AdminClient, NewPartitions
 
     topic = new_topic(broker.servers, 2, cleanup_policy="compact")

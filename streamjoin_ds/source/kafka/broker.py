@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import wait as wait_for
 from dataclasses import dataclass
 from typing import Any
 
 from streamjoin_ds.errors import KafkaTopicChangedError
-from streamjoin_ds.kafka.client import ClientErrors, confluent, made, refusal
+from streamjoin_ds.kafka.client import PASSING, ClientErrors, confluent, made, refusal
 from streamjoin_ds.kafka.settings import Settings
 
 __all__ = ["ANSWER_SECONDS", "Broker", "TopicFacts", "check_same"]
@@ -18,6 +18,7 @@ __all__ = ["ANSWER_SECONDS", "Broker", "TopicFacts", "check_same"]
 # How long an answer may take. A broker that is up answers within milliseconds; one that restarts is away for seconds.
 ANSWER_SECONDS = 15.0
 _LOOK_SECONDS = 0.1  # between looks whether the brokers refuse this client
+_PAUSE_SECONDS = 0.1  # before brokers are asked again, who said that something passes
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,7 @@ def check_same(topic: str, known: TopicFacts, now: TopicFacts) -> None:
 
 
 class Broker:
-    """Asks the brokers. It reads no message.
+    """Asks the brokers, again where they say what passes (`PASSING`). It reads no message.
 
     Parameters
     ----------
@@ -61,6 +62,8 @@ class Broker:
         How long an answer may take.
     clock : callable
         Seconds that only grow.
+    wait : callable
+        Waits so many seconds.
     """
 
     def __init__(
@@ -69,11 +72,12 @@ class Broker:
         settings: Settings,
         answer_seconds: float = ANSWER_SECONDS,
         clock: Callable[[], float] = time.monotonic,
+        wait: Callable[[float], None] = time.sleep,
     ) -> None:
         self._kafka, self._admin_kind = confluent(), confluent("confluent_kafka.admin")
         self._errors = ClientErrors()
         self._answer_seconds = answer_seconds
-        self._clock = clock
+        self._clock, self._wait = clock, wait
         self._admin = made(self._admin_kind.AdminClient, settings.of_client(servers), self._errors)
 
     def topic(self, topic: str) -> TopicFacts:
@@ -83,8 +87,11 @@ class Broker:
         ------
         KafkaTopicError, KafkaAccessError, KafkaUnreachableError
         """
-        asked = self._admin.describe_topics(self._kafka.TopicCollection([topic]), request_timeout=self._answer_seconds)
-        (found,) = self._answers(asked.values(), topic)
+        wanted = self._kafka.TopicCollection([topic])
+        answers = self._answers(
+            lambda: self._admin.describe_topics(wanted, request_timeout=self._answer_seconds), topic
+        )
+        (found,) = answers.values()
         topic_id = "" if found.topic_id is None else str(found.topic_id)
         return TopicFacts(topic_id, tuple(sorted(part.id for part in found.partitions)))
 
@@ -110,27 +117,29 @@ class Broker:
         wanted = {self._kafka.TopicPartition(topic, part): spec for part in partitions}
         if not wanted:
             return {}
-        asked = self._admin.list_offsets(
-            wanted,
-            isolation_level=self._kafka.IsolationLevel.READ_COMMITTED,
-            request_timeout=self._answer_seconds,
+        answers = self._answers(
+            lambda: self._admin.list_offsets(
+                wanted,
+                isolation_level=self._kafka.IsolationLevel.READ_COMMITTED,
+                request_timeout=self._answer_seconds,
+            ),
+            topic,
         )
-        answers = self._answers(asked.values(), topic)
-        return {part.partition: answer.offset for part, answer in zip(asked, answers, strict=True)}
+        return {part.partition: answer.offset for part, answer in answers.items()}
 
-    def _answers(self, asked: Iterable[Future[Any]], topic: str) -> list[Any]:
-        futures = list(asked)
+    def _answers(self, ask: Callable[[], Mapping[Any, Future[Any]]], topic: str) -> dict[Any, Any]:
         until = self._clock() + self._answer_seconds
-        while wait_for(futures, _LOOK_SECONDS).not_done:
+        while True:
+            asked = ask()
+            while wait_for(asked.values(), _LOOK_SECONDS).not_done:
+                self._admin.poll(0)
+                if self._errors.is_refused or self._clock() > until:
+                    raise refusal(self._errors.cause(), topic)
+            try:
+                return {part: answer.result() for part, answer in asked.items()}
+            except self._kafka.KafkaException as error:
+                name = str(error.args[0].name())
             self._admin.poll(0)
-            if self._errors.is_refused or self._clock() > until:
-                raise refusal(self._errors.cause(), topic)
-        return [self._answer(future, topic) for future in futures]
-
-    def _answer(self, future: Future[Any], topic: str) -> Any:
-        try:
-            return future.result()
-        except self._kafka.KafkaException as error:
-            name = str(error.args[0].name())
-        self._admin.poll(0)
-        raise refusal(self._errors.cause(name) if name == "_TIMED_OUT" else name, topic)
+            if name not in PASSING or self._errors.is_refused or self._clock() > until:
+                raise refusal(self._errors.cause(name) if name in {"_TIMED_OUT", *PASSING} else name, topic)
+            self._wait(_PAUSE_SECONDS)

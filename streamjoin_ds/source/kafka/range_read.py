@@ -11,7 +11,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from streamjoin_ds.errors import KafkaDataLostError, KafkaTopicChangedError
-from streamjoin_ds.kafka.client import refusal
+from streamjoin_ds.kafka.client import PASSING, refusal
 from streamjoin_ds.source.kafka.broker import Broker, TopicFacts, check_same
 
 __all__ = ["Fetched", "LostRange", "MessageSource", "RangeRead", "RangeReader"]
@@ -24,7 +24,7 @@ SILENCE_SECONDS = 30.0
 _LOOK_SECONDS = 0.02
 # Errors that a client tells while it goes on trying.
 _UNREACHED = ("_TRANSPORT", "_ALL_BROKERS_DOWN", "_RESOLVE")
-_PASSING = (*_UNREACHED, "_TIMED_OUT", "_PARTITION_EOF", "")
+_GOES_ON = frozenset({*PASSING, *_UNREACHED, "_TIMED_OUT", "_PARTITION_EOF", ""})
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +170,7 @@ class RangeRead:
                     at, heard = found, reader.clock()
                 if at < self._end:
                     reader.source.seek(at)
-            elif fetched.error not in _PASSING:
+            elif fetched.error not in _GOES_ON:
                 raise refusal(fetched.error, reader.topic)
             if at < self._end and reader.clock() - heard > reader.silence_seconds:
                 self._check_end(at)

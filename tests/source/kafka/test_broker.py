@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import signal
 import time
+from concurrent.futures import Future
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -28,9 +30,10 @@ from streamjoin_ds.source.kafka.topic import KafkaTopic
 from streamjoin_ds.source.kafka.url import KafkaUrl
 from streamjoin_ds.spec.stream import Stream
 from tests.source.kafka.sources import SOURCES, MakeSource, table_of, topic_of
-from tests.support.kafka import KafkaBroker, free_port, new_topic, produce
+from tests.support.kafka import KafkaBroker, free_port, mock_cluster, new_topic, produce
 
 pytest.importorskip("confluent_kafka")
+from confluent_kafka import KafkaError, KafkaException
 
 SECRET = "pa55word"
 
@@ -322,6 +325,38 @@ def test_what_is_wrong_is_one_line_that_names_the_setting(
     told = f"{caught.value} {caught.value.__cause__} {caught.value.__context__}"
     assert SECRET not in told
     assert "\n" not in str(caught.value)
+
+
+class _Moving:
+    """An admin client whose brokers say at first that a partition has moved."""
+
+    def __init__(self, admin: Any, *names: str) -> None:
+        self._admin, self.left = admin, [*names]
+
+    def __getattr__(self, asked: str) -> Any:
+        if asked == "poll" or not self.left:
+            return getattr(self._admin, asked)
+        failed: Future[Any] = Future()
+        failed.set_exception(KafkaException(KafkaError(getattr(KafkaError, self.left.pop(0)))))
+        return lambda *_, **__: {"t": failed}
+
+
+def test_brokers_whose_partitions_move_are_asked_again_for_so_long() -> None:
+    with mock_cluster("t") as servers:
+        waits: list[float] = []
+        asked = Broker(servers, Settings({}), answer_seconds=5, wait=waits.append)
+        asked._admin = moving = _Moving(asked._admin, "NOT_LEADER_FOR_PARTITION", "LEADER_NOT_AVAILABLE", "_TRANSPORT")
+        assert asked.end_offsets("t", [0, 3]) == {0: 0, 3: 0}
+        assert (moving.left, len(waits)) == ([], 3)
+        moving.left = ["NOT_LEADER_FOR_PARTITION"] * 3
+        times = iter([0.0, 1.0, 2.0, 7.0, 8.0])
+        asked._clock = lambda: next(times)
+        with pytest.raises(KafkaUnreachableError, match="NOT_LEADER_FOR_PARTITION"):
+            asked.end_offsets("t", [0])
+        moving.left, asked._clock = ["TOPIC_AUTHORIZATION_FAILED"], time.monotonic
+        with pytest.raises(KafkaAccessError):  # waiting does not help
+            asked.end_offsets("t", [0])
+        assert len(waits) == 5
 
 
 @pytest.mark.long
