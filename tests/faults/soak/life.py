@@ -127,9 +127,11 @@ class Life:
         # As Spark does, it goes on from what it has done itself: a rival's entries stop it, and are not its start.
         start = self._start_of(done + 1)
         while not (self.root / "stop").exists():
+            # Asked before the source is: what is written before the marker is read.
+            is_draining = (self.root / "drain").exists()
             end = _plain(self.reader.latestOffset(start, ReadMaxRows(self.max_rows)))
             if end == start:
-                if (self.root / "drain").exists():
+                if is_draining:
                     break
                 time.sleep(_IDLE_S)
                 continue
