@@ -218,7 +218,6 @@ def pasted(
 
 @pytest.mark.spark
 @pytest.mark.delta
-@pytest.mark.long
 def test_every_block_of_the_shell_runs_as_pasted(folder: Path, environment: dict[str, str]) -> None:
     ran = 0
     for body in blocks("sh"):
@@ -236,7 +235,6 @@ def test_every_block_of_the_shell_runs_as_pasted(folder: Path, environment: dict
         assert DeltaTable(str(folder / f"alike{suffix}")).version() >= 0
 
 
-@pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.delta
 def test_every_block_of_python_runs_as_pasted_and_finds_the_same(folder: Path, environment: dict[str, str]) -> None:
@@ -248,7 +246,6 @@ def test_every_block_of_python_runs_as_pasted_and_finds_the_same(folder: Path, e
     assert done.stderr == ""
 
 
-@pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.delta
 def test_the_configuration_runs(folder: Path, environment: dict[str, str]) -> None:

@@ -26,7 +26,7 @@ from streamjoin_ds.source.infer import infer_schema
 from streamjoin_ds.spec import bind
 from tests.faults.driver import HOOKED, LAYOUT, MAX_ROWS_PER_BATCH, ROWS, join
 
-pytestmark = [pytest.mark.spark, pytest.mark.long]
+pytestmark = pytest.mark.spark
 
 ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT_S = 240
@@ -93,6 +93,35 @@ def test_the_undisturbed_run_is_duckdbs(undisturbed: Path) -> None:
     assert sum(row["read"] for row in ledger) == 2 * ROWS
 
 
+def test_drivers_are_killed_and_workers_while_cells_change(undisturbed: Path, tmp_path: Path) -> None:
+    """One checkpoint is killed before a commit, while its cells are moved, after it has some state, and after a commit.
+
+    The last start asks for fewer cells again, and loses workers. The tests below do more of each.
+    """
+    table, checkpoint = tmp_path / "matches", tmp_path / "checkpoint"
+    expected = pairs(rows(undisturbed))
+    lives = (
+        ("before_commit", 1, "1x2"),
+        ("moving", 0, "2x2"),
+        ("some_state", 2, "2x2"),
+        ("after_commit", 3, "2x2"),
+    )
+    for point, batch, layout in lives:
+        killed = run_driver(table, checkpoint, point, str(batch), layout=layout)
+        assert killed.returncode == -signal.SIGKILL, (point, killed.stderr[-2000:])
+        so_far = pairs(rows(table))
+        assert len(set(so_far)) == len(so_far), point
+        assert set(so_far) <= set(expected), point
+    again = run_driver(table, checkpoint, "worker", str(BATCHES - 1), layout="2x1")
+    assert again.returncode == 0, again.stderr[-2000:]
+    assert "killed 0 that waited and 0 at work" not in again.stdout
+    assert_as_undisturbed(table, undisturbed, relaid=True)
+    identity = CheckpointIdentity.load(checkpoint)
+    assert identity is not None
+    assert (identity.generation, identity.partitions) == (2, 2)
+
+
+@pytest.mark.long
 def test_a_driver_killed_at_every_point_loses_and_repeats_nothing(undisturbed: Path, tmp_path: Path) -> None:
     """One checkpoint is killed in one batch after the other, each time at another point. The last start finishes."""
     table, checkpoint = tmp_path / "matches", tmp_path / "checkpoint"
@@ -111,6 +140,7 @@ def test_a_driver_killed_at_every_point_loses_and_repeats_nothing(undisturbed: P
     assert_as_undisturbed(table, undisturbed)
 
 
+@pytest.mark.long
 def test_killed_workers_are_replaced_and_change_nothing(undisturbed: Path, tmp_path: Path) -> None:
     table, checkpoint = tmp_path / "matches", tmp_path / "checkpoint"
     done = run_driver(table, checkpoint, "worker", "2")
@@ -121,6 +151,7 @@ def test_killed_workers_are_replaced_and_change_nothing(undisturbed: Path, tmp_p
     assert_as_undisturbed(table, undisturbed)
 
 
+@pytest.mark.long
 def test_a_driver_killed_while_its_cells_change(undisturbed: Path, tmp_path: Path) -> None:
     """Each start asks for another layout, with more or fewer cells; it is killed while these are made, and later."""
     table, checkpoint = tmp_path / "matches", tmp_path / "checkpoint"

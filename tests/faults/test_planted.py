@@ -24,6 +24,8 @@ FINDERS = {
     "blocks of another exchange stay": 36,
     "guests are never late": 27,
     "a new cell does not know the time": 16,
+    "what other cells still name is removed with what an old cell has left": 99,
+    "compaction does not check that replaced files are there": 9,
     "each of two streams over one folder lists it for itself": 19,
 }
 

@@ -1,7 +1,7 @@
 """A thousand schedules: whatever dies, stops or fills up, the tables are the contract's.
 
-`make test` runs the first tenth, in which every kind of fault fires, and `make test-all` some for each thing that a
-schedule may ask for; ``pytest -m campaign`` the others.
+`make test` runs the first tenth, in which every kind of fault fires, and some for each thing that a schedule may ask
+for; ``pytest -m campaign`` the others.
 `python -m tests.faults.simulate --seeds 100000` runs more of the same, and shrinks what fails.
 """
 
@@ -18,24 +18,24 @@ from tests.faults.simulate import minimal, outcome_of
 SEEDS = 1_000
 CHUNK = 100
 REST = 225
-# For each ask, how many schedules `make test-all` runs, and how many there are with the campaign's: self-joins, silence
+# For each ask, how many schedules `make test` runs, and how many there are with the campaign's: self-joins, silence
 # and futures, bad files, other settings, upkeep, ranges of a band attribute, streams of many partitions, conditions
 # that find, tables beside streams, tuples that come twice, partners in each of two streams, and self-joins over
 # partitions.
 MORE = {
-    "self": (30, 125),
-    "idle": (20, 80),
-    "future": (20, 80),
-    "quarantine": (15, 50),
-    "settings": (20, 60),
-    "upkeep": (5, 12),
-    "ranges": (20, 80),
-    "parted": (20, 80),
-    "found": (20, 80),
-    "tables": (20, 80),
-    "unique": (20, 80),
-    "each": (20, 80),
-    "self parted": (20, 80),
+    "self": (9, 125),
+    "idle": (9, 80),
+    "future": (9, 80),
+    "quarantine": (9, 50),
+    "settings": (9, 60),
+    "upkeep": (3, 12),
+    "ranges": (9, 80),
+    "parted": (9, 80),
+    "found": (9, 80),
+    "tables": (9, 80),
+    "unique": (9, 80),
+    "each": (9, 80),
+    "self parted": (9, 80),
 }
 
 
@@ -51,7 +51,6 @@ def test_every_further_schedule_is_exact(first: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.long
 @pytest.mark.parametrize("ask", MORE)
 def test_schedules_that_ask_for_more_are_exact(ask: str) -> None:
     check(0, lambda seed: also(seed, ask), MORE[ask][0])

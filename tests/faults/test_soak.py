@@ -21,7 +21,6 @@ SECONDS = 30.0
 
 
 @pytest.mark.spark
-@pytest.mark.long
 def test_half_a_minute_of_faults(tmp_path):
     # "full" needs a file system of its own, which the long soak has.
     kinds = tuple(kind for kind in FAULTS if kind != "full")

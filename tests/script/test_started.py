@@ -69,7 +69,6 @@ def test_a_select_gives_the_rows_of_sparks_sql(spark: SparkSession) -> None:
     assert collected(found) == collected(expected)  # type: ignore[arg-type]
 
 
-@pytest.mark.long
 @pytest.mark.usefixtures("static")
 def test_a_created_stream_says_what_a_view_does_not(spark: SparkSession) -> None:
     text = "SELECT * FROM l JOIN `Odd name` o ON l.n = o.n AND l.ts BETWEEN o.at AND o.at + INTERVAL 1 SECOND"

@@ -41,7 +41,6 @@ def driver(root, first, stop):
     )
 
 
-@pytest.mark.long
 def test_kill_9_at_random_moments(join):
     """A killed driver replays its last batch, as Spark does; every table ends with every batch once."""
     chance = random.Random(20261120)

@@ -278,7 +278,6 @@ def test_a_login_is_taken_from_the_secrets_where_the_settings_say_none() -> None
     assert "sEcReT" not in str(caught.value)
 
 
-@pytest.mark.long
 def test_a_real_broker_keeps_what_it_said_and_what_is_wrong_is_named(
     broker: KafkaBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,7 +16,7 @@ from streamjoin_ds.sink.reader import scanned
 from tests.support.cluster import cluster, may_mount
 from tests.support.microbatch import MicroBatches
 
-pytestmark = [pytest.mark.spark, pytest.mark.long]
+pytestmark = pytest.mark.spark
 
 ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT_S = 240
@@ -105,6 +105,7 @@ def test_a_worker_that_does_not_see_the_checkpoints_files(
     assert found(folder) == expected
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not may_mount(), reason="a mount namespace takes root")
 def test_an_exchange_that_a_worker_does_not_see_is_refused(standalone: Standalone) -> None:
     folder = standalone.folder("no-checkpoint")
@@ -112,6 +113,7 @@ def test_an_exchange_that_a_worker_does_not_see_is_refused(standalone: Standalon
     assert "does not see the exchange's folder" in str(refused["error"])
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not may_mount(), reason="a mount namespace takes root")
 def test_a_worker_that_does_not_see_the_table(standalone: Standalone) -> None:
     folder = standalone.folder("no-table")

@@ -159,7 +159,6 @@ def test_a_bound_of_delays_cuts_batches_otherwise_and_gives_the_same_rows_on_spa
 
 @pytest.mark.spark
 @pytest.mark.delta
-@pytest.mark.long
 def test_any_number_of_threads_gives_the_same_rows_on_spark(spark: SparkSession, tmp_path: Path) -> None:
     rows = 12_000
     join = StreamJoin(

@@ -269,6 +269,7 @@ def test_ranges_are_refused_by_name(spark: SparkSession, inputs: dict[str, Path]
     assert join.dataframe(still(spark, inputs), layout="grid").columns == join.dataframe(still(spark, inputs)).columns
 
 
+@pytest.mark.long
 def test_a_restart_under_another_session_setting_gives_the_same_rows(
     spark: SparkSession, tmp_path: Path, partitions: Callable[[int], None]
 ) -> None:

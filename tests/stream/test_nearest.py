@@ -209,7 +209,6 @@ def test_static_frames_give_the_rows_of_sparks_nearest_by(spark: SparkSession) -
     assert sorted(pairs, key=str) == sorted(((row.e, row.w) for row in rows), key=str)
 
 
-@pytest.mark.long
 def test_start_goes_on_where_it_was(spark: SparkSession, tmp_path: Path) -> None:
     nearest, to, checkpoint = Nearest(2, BY, "backward"), tmp_path / "matches", tmp_path / "checkpoint"
     for until in (41, 90):

@@ -49,6 +49,7 @@ def test_ranges_with_more_and_fewer_cells_and_grids_between(spark: SparkSession,
     assert identity.partitions == 2, "without a word the cells follow the cores"
 
 
+@pytest.mark.long
 def test_ranges_come_once_there_are_keys(spark: SparkSession, tmp_path: Path) -> None:
     """The inputs begin with too few records to choose ranges by; a running sample of the keys chooses them later."""
     write(tmp_path / "in", 0, 40)

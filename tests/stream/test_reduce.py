@@ -320,7 +320,6 @@ def test_static_frames_give_what_spark_gives_by_group_by(spark: SparkSession) ->
                 assert repr(one).replace("-0.0", "0.0") == repr(other).replace("-0.0", "0.0"), name
 
 
-@pytest.mark.long
 def test_start_goes_on_where_it_was_and_spark_reads_the_table(spark: SparkSession, tmp_path: Path) -> None:
     write(tmp_path, slice(0, 40))
     to, checkpoint = tmp_path / "matches", tmp_path / "checkpoint"

@@ -20,13 +20,13 @@ from streamjoin_ds.sink.commit import Committer
 from streamjoin_ds.sink.reader import scanned
 from streamjoin_ds.testing import oracle_table_join
 from tests.stream.test_tables import START, join_of, numbers, tuples, write_streams, write_version, zones
+from tests.support.further import further
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("is_frame", [False, True])
+@pytest.mark.parametrize("is_frame", [True, *further(False)])
 def test_a_restart_joins_the_version_that_is_there_then(spark: SparkSession, tmp_path: Path, is_frame: bool) -> None:
     write_streams(tmp_path)
     for name in "ew":  # the second half comes later

@@ -25,7 +25,7 @@ from tests.support.partitioned import arrival
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.long]
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 START_US = 1_704_067_200_000_000
 HIDDEN = "hidden-7f3a"  # stands beside the password, which is a common word

@@ -76,7 +76,6 @@ def end_within(topic: KafkaTopic, end: int) -> bool:
     return topic.end_offsets([0]) == {0: end}
 
 
-@pytest.mark.long
 def test_only_committed_messages_come_and_markers_end_ranges(broker: KafkaBroker, source: MakeSource) -> None:
     name = new_topic(broker.servers)
     writer = Transactions(broker.servers, name)
@@ -263,7 +262,6 @@ def test_each_poison_message_is_a_reject_and_no_other(broker: KafkaBroker, sourc
     assert [reject.line for reject in rejects] == [at + 2 + at // 500 * 3 for at in range(3, 3000, 5)]
 
 
-@pytest.mark.long
 def test_a_broker_that_is_killed_and_comes_back_changes_nothing(broker: KafkaBroker, source: MakeSource) -> None:
     name = new_topic(broker.servers)
     produce(broker.servers, name, [b"%06d" % number for number in range(200_000)])

@@ -43,6 +43,7 @@ from streamjoin_ds.spec import BoundJoin, bind
 from streamjoin_ds.testing import oracle_numbers, random_batches
 from tests.engine.scenarios import Scenario, assert_values, cuts_of, numbers_of, plain, run_engine, scenarios
 from tests.support.examples import examples
+from tests.support.further import further
 
 KERNELS = [name for name in kernel_names() if name != "auto"]
 QUICK = examples(60)
@@ -217,7 +218,7 @@ def pair_numbers(chunk: pa.Table) -> npt.NDArray[np.int64]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("sizes", [(500,), (3000, 1, 40, 2), (1, 2, 3)])
-@pytest.mark.parametrize("domain", [60, 400])
+@pytest.mark.parametrize("domain", [60, *further(400)])
 def test_full_windows_give_what_runs_give(sizes: tuple[int, ...], domain: int) -> None:
     bound, batch = steady(4000, domain)
     plain_join = window_join(bound)
