@@ -9,7 +9,10 @@ NOT_HERE = {
     "NATURAL": ("NATURAL JOIN is not possible", "name the columns: JOIN w ON e.id = w.id"),
     "LATERAL": ("LATERAL is not possible", "join streams by their names"),
     "USING": ("USING is not possible", "write ON e.id = w.id"),
-    "HAVING": ("HAVING is not possible", "write the condition after WHERE"),
+    "HAVING": (
+        "HAVING is not possible: each tuple of the first stream has its row",
+        "filter the table when you read it: SELECT * FROM results WHERE n > 1; conditions on streams stand after WHERE",
+    ),
     "QUALIFY": ("QUALIFY is not possible", "write the condition after WHERE"),
     "ORDER BY": (
         "ORDER BY is not possible: results of streams have no last row",

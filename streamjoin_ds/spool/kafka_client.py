@@ -35,6 +35,10 @@ AnswerT = TypeVar("AnswerT")
 Keep = Callable[[Sequence[tuple[bytes, bytes]]], None]
 
 
+class _StoppedError(Exception):
+    """The caller wants to stop, and the brokers have not answered yet."""
+
+
 class KafkaClient:
     """Takes the messages of one topic, all its partitions, also those that come later. No consumer group is joined.
 
@@ -103,6 +107,8 @@ class KafkaClient:
                 if time.monotonic() - looked_s > _LOOK_S:
                     looked_s = time.monotonic()
                     self._look_for_new()
+        except _StoppedError:
+            _log.info("stopped before the brokers have answered")
         finally:
             with contextlib.suppress(self._kafka.KafkaException):
                 self._commit(self._kept, wait=True)
@@ -121,8 +127,10 @@ class KafkaClient:
             except self._kafka.KafkaException as error:
                 name, is_passing = str(error.args[0].name()), True
                 self._consumer.poll(0)
-            if self._errors.is_refused or not is_passing or time.monotonic() > until_s or not self._tick():
+            if self._errors.is_refused or not is_passing or time.monotonic() > until_s:
                 break
+            if not self._tick():
+                raise _StoppedError
         cause = name if not is_passing else self._errors.cause(name)
         refused = refusal(cause, self._topic)
         if refused.code != "KAFKA_UNREACHABLE":
@@ -168,8 +176,10 @@ class KafkaClient:
                 return ask()
             except self._kafka.KafkaException as error:
                 name = str(error.args[0].name())
-            if name not in PASSING or self._errors.is_refused or time.monotonic() > until_s or not self._tick():
+            if name not in PASSING or self._errors.is_refused or time.monotonic() > until_s:
                 raise refusal(self._errors.cause(name), self._topic)
+            if not self._tick():
+                raise _StoppedError
             time.sleep(_PAUSE_S)
 
     def _look_for_new(self) -> None:

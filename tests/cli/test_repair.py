@@ -306,7 +306,7 @@ def torn_offset(folder: Path) -> str:
     return "it catches up"
 
 
-@pytest.mark.parametrize("tear", [torn_id, torn_states, torn_offset])
+@pytest.mark.parametrize("tear", [torn_states, *further(torn_id, torn_offset)])
 def test_a_moved_checkpoint_is_mended_alike(
     tear: Callable[[Path], str],
     spark: SparkSession,
@@ -320,6 +320,7 @@ def test_a_moved_checkpoint_is_mended_alike(
     assert without_decisions(contents(moved)) == without_decisions(expected)
 
 
+@pytest.mark.long
 def test_a_missing_block_of_a_moved_checkpoint_is_written_again(
     spark: SparkSession, moved: Path, begun: Path, expected: dict[str, Any], typed: Callable[..., Result]
 ) -> None:

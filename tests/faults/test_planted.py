@@ -26,6 +26,9 @@ FINDERS = {
     "a new cell does not know the time": 16,
     "what other cells still name is removed with what an old cell has left": 99,
     "compaction does not check that replaced files are there": 9,
+    "a partner in the home cell is the only one that counts": 17,
+    "a tuple without a partner in its home cell is alone": 15,
+    "the home cell says which tuples have partners that are summed up": 5,
     "each of two streams over one folder lists it for itself": 19,
 }
 

@@ -76,7 +76,7 @@ def test_a_column_of_that_name_is_that_column() -> None:
         (f"SELECT count(*) AS n {ON} GROUP BY w.seq", "w.seq", "names a column of w"),
         (f"SELECT count(*) AS n {ON} GROUP BY ALL", "ALL", "GROUP BY ALL is not possible"),
         (f"SELECT count(*) AS n {ON} GROUP BY 1", "1", "valid here is a column of the first stream"),
-        (f"SELECT count(*) AS n {ON} GROUP BY e.seq HAVING n > 1", "HAVING", "HAVING is not possible"),
+        (f"SELECT count(*) AS n {ON} GROUP BY e.seq HAVING n > 1", "HAVING", "filter the table when you read it"),
         (f"SELECT count(*) AS n {LEFT} GROUP BY e.seq", "count(*)", "count(w.ts) counts partners"),
         (f"SELECT max(e.x) AS m {LEFT} GROUP BY e.seq", "max(e.x)", "also over the row of a tuple that has no"),
         (f"SELECT sum(w.s) AS m {ON} GROUP BY e.seq", "sum(w.s)", "which are no numbers"),

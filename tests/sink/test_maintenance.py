@@ -18,6 +18,7 @@ from streamjoin_ds.sink.maintenance import Maintenance, checkpoint_log, size_to_
 from streamjoin_ds.sink.snapshot import LogSnapshot
 from streamjoin_ds.sink.tables import TableSet
 from streamjoin_ds.sink.writer import WRITING_FOLDER
+from tests.support.further import further
 
 from .conftest import ROWS
 
@@ -93,7 +94,7 @@ def test_a_failure_is_counted_and_logged_and_no_more(join, committer, monkeypatc
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("batches_a_process", [1, 3])
+@pytest.mark.parametrize("batches_a_process", [3, *further(1)])
 def test_a_join_that_restarts_is_looked_after_as_one_that_runs(join, batches_a_process):
     """A new process comes every few batches of an hour each: tables are compacted, checkpointed and cleaned in time."""
     join.committer()

@@ -141,6 +141,7 @@ def test_someone_elses_session_is_refused_but_taken_when_given(tmp_path: Path) -
     assert finished.stdout.startswith("SESSION: This process already has a Spark session. Hint: pass that session")
 
 
+@pytest.mark.long
 def test_a_plain_session_is_told_what_to_set_before_anything_is_written(tmp_path: Path) -> None:
     """The workers have PySpark, which Spark brings along, but not our package."""
     python = tmp_path / "bin" / "python3"

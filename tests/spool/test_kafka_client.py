@@ -215,20 +215,33 @@ class _Place:
         return -1001
 
 
-def test_partitions_that_are_new_are_asked_for_again_at_the_next_look() -> None:
+def test_partitions_that_are_new_are_asked_for_again_at_the_next_look(monkeypatch: pytest.MonkeyPatch) -> None:
     with mock_cluster("in") as servers:
         address = Address.parse(f"kafka://{servers}/in")
-        client = KafkaClient(address, Secrets(), "g", lambda _: None, lambda: False)
+        client = KafkaClient(address, Secrets(), "g", lambda _: None, lambda: True)
         client._begin([0, 1])
         whole = client._consumer
-        client._consumer = _Starting(whole, "NOT_COORDINATOR")
-        client._look_for_new()  # the brokers are starting, and this client does not wait: nothing changes
+        monkeypatch.setattr("streamjoin_ds.spool.kafka_client._ANSWER_S", 0.5)
+        client._consumer = _Starting(whole, *["NOT_COORDINATOR"] * 100)
+        client._look_for_new()
         assert sorted(client._next) == [0, 1]
-        client._look_for_new()  # now it says how far they were taken, and not yet where they begin
-        assert sorted(client._next) == [0, 1]
+        monkeypatch.undo()
+        client._consumer = whole
         client._look_for_new()
         assert sorted(client._next) == [0, 1, 2, 3]
         whole.close()
+
+
+@pytest.mark.parametrize("servers", ["127.0.0.1:1", ""])
+def test_a_stop_while_brokers_are_asked_is_no_error(servers: str) -> None:
+    """No broker is there at all, or it is starting."""
+    with mock_cluster("in") as up:
+        ticks = iter(range(2))
+        address = Address.parse(f"kafka://{servers or up}/in")
+        client = KafkaClient(address, Secrets(), "g", lambda _: None, lambda: next(ticks, None) is not None)
+        client._consumer = _Starting(client._consumer, *["NOT_COORDINATOR"] * 100)
+        client.run()
+        assert client.connects == 0
 
 
 class _Told:

@@ -157,6 +157,7 @@ def test_a_bound_of_delays_cuts_batches_otherwise_and_gives_the_same_rows_on_spa
     assert set(batches[1]["max_delay_us_max"].to_pylist()) == {1_000_000}
 
 
+@pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.delta
 def test_any_number_of_threads_gives_the_same_rows_on_spark(spark: SparkSession, tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ pytestmark = pytest.mark.spark
 PART = 120
 
 
+@pytest.mark.long
 def test_ranges_with_more_and_fewer_cells_and_grids_between(spark: SparkSession, tmp_path: Path) -> None:
     layouts = []
     lives = (

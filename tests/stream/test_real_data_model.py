@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from streamjoin_ds.plan import EXCHANGES, Layout
+from tests.support.further import further
 from tests.support.microbatch import MicroBatches
 from tests.support.real_data import REAL_JOINS, RealJoin, answer, assert_same_rows, needs_data
 
@@ -37,7 +38,11 @@ def check(real: RealJoin, layout: str, exchange: str, batch_rows: int, folder: P
 
 @pytest.mark.parametrize(
     ("real", "layout", "exchange", "batch_rows"),
-    [*_SPREAD[::2], *(pytest.param(*way, marks=pytest.mark.campaign) for way in _SPREAD[1::2])],
+    [
+        *_SPREAD[::4],
+        *further(*_SPREAD[2::4]),
+        *(pytest.param(*way, marks=pytest.mark.campaign) for way in _SPREAD[1::2]),
+    ],
     ids=_name,
 )
 def test_every_row_is_the_oracles(real: RealJoin, layout: str, exchange: str, batch_rows: int, tmp_path: Path) -> None:

@@ -132,6 +132,7 @@ def test_the_input_may_move(spark: SparkSession, tmp_path: Path, monkeypatch: py
     assert rows(tmp_path / "matches") == expected(tmp_path / "moved")
 
 
+@pytest.mark.long
 def test_a_restart_may_give_another_layout(spark: SparkSession, tmp_path: Path) -> None:
     """No row moves: tuples of before stay where they are, and later ones meet them there."""
     join, to, checkpoint = joined(tmp_path / "in"), tmp_path / "matches", tmp_path / "checkpoint"

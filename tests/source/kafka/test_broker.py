@@ -38,7 +38,10 @@ from confluent_kafka import KafkaError, KafkaException
 SECRET = "pa55word"
 
 
-@pytest.fixture(params=SOURCES.values(), ids=SOURCES)
+@pytest.fixture(
+    params=[pytest.param(made, marks=[] if name == "native" else pytest.mark.long) for name, made in SOURCES.items()],
+    ids=SOURCES,
+)
 def source(request: pytest.FixtureRequest) -> MakeSource:
     made: MakeSource = request.param
     return made
