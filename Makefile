@@ -25,8 +25,8 @@ export PYTHON
 help:
 	@echo 'make demo     see a join at work'
 	@echo 'make check    lint, and the tests that need neither Spark nor Java and are quick: two minutes'
-	@echo 'make test     run the tests, as CI does: 17 minutes'
-	@echo 'make test-all with long runs from end to end: half an hour'
+	@echo 'make test     run the tests, as CI does: half an hour at most'
+	@echo 'make test-all with long runs from end to end: 50 minutes at most'
 	@echo 'make coverage run the tests, and print the lines that they miss'
 	@echo 'make lint     ruff, mypy, cython-lint, codespell, import rules'
 	@echo 'make sanitize the kernels under ASAN, UBSAN and bounds checks'
