@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -93,27 +94,35 @@ def test_the_undisturbed_run_is_duckdbs(undisturbed: Path) -> None:
     assert sum(row["read"] for row in ledger) == 2 * ROWS
 
 
-def test_drivers_are_killed_and_workers_while_cells_change(undisturbed: Path, tmp_path: Path) -> None:
-    """One checkpoint is killed before a commit, while its cells are moved, after it has some state, and after a commit.
-
-    The last start asks for fewer cells again, and loses workers. The tests below do more of each.
-    """
-    table, checkpoint = tmp_path / "matches", tmp_path / "checkpoint"
-    expected = pairs(rows(undisturbed))
-    lives = (
-        ("before_commit", 1, "1x2"),
-        ("moving", 0, "2x2"),
-        ("some_state", 2, "2x2"),
-        ("after_commit", 3, "2x2"),
-    )
+def kill_each(table: Path, checkpoint: Path, undisturbed: Path, lives: Sequence[tuple[str, int, str]]) -> None:
+    """Start a driver for each life, killed at a point of a batch: results come once, are right, and none goes away."""
+    expected, before = pairs(rows(undisturbed)), 0
     for point, batch, layout in lives:
         killed = run_driver(table, checkpoint, point, str(batch), layout=layout)
         assert killed.returncode == -signal.SIGKILL, (point, killed.stderr[-2000:])
         so_far = pairs(rows(table))
         assert len(set(so_far)) == len(so_far), point
         assert set(so_far) <= set(expected), point
+        assert len(so_far) >= before, point
+        before = len(so_far)
+
+
+def test_drivers_are_killed_and_workers_while_cells_change(undisturbed: Path, tmp_path: Path) -> None:
+    """One checkpoint is killed before a commit, while its cells are moved, after it has some state, and after a commit.
+
+    The last start asks for fewer cells again, and loses workers. The tests below do more of each.
+    """
+    table, checkpoint = tmp_path / "matches", tmp_path / "checkpoint"
+    lives = (
+        ("before_commit", 1, "1x2"),
+        ("moving", 0, "2x2"),
+        ("some_state", 2, "2x2"),
+        ("after_commit", 3, "2x2"),
+    )
+    kill_each(table, checkpoint, undisturbed, lives)
     again = run_driver(table, checkpoint, "worker", str(BATCHES - 1), layout="2x1")
     assert again.returncode == 0, again.stderr[-2000:]
+    assert "killed" in again.stdout
     assert "killed 0 that waited and 0 at work" not in again.stdout
     assert_as_undisturbed(table, undisturbed, relaid=True)
     identity = CheckpointIdentity.load(checkpoint)
@@ -125,16 +134,7 @@ def test_drivers_are_killed_and_workers_while_cells_change(undisturbed: Path, tm
 def test_a_driver_killed_at_every_point_loses_and_repeats_nothing(undisturbed: Path, tmp_path: Path) -> None:
     """One checkpoint is killed in one batch after the other, each time at another point. The last start finishes."""
     table, checkpoint = tmp_path / "matches", tmp_path / "checkpoint"
-    expected = pairs(rows(undisturbed))
-    before = 0
-    for batch, point in enumerate(HOOKED):
-        killed = run_driver(table, checkpoint, point, str(batch))
-        assert killed.returncode == -signal.SIGKILL, (point, killed.stderr[-2000:])
-        so_far = pairs(rows(table))
-        assert len(set(so_far)) == len(so_far), point
-        assert set(so_far) <= set(expected), point
-        assert len(so_far) >= before, point
-        before = len(so_far)
+    kill_each(table, checkpoint, undisturbed, [(point, batch, "1x2") for batch, point in enumerate(HOOKED)])
     again = run_driver(table, checkpoint)
     assert again.returncode == 0, again.stderr[-2000:]
     assert_as_undisturbed(table, undisturbed)
@@ -162,9 +162,7 @@ def test_a_driver_killed_while_its_cells_change(undisturbed: Path, tmp_path: Pat
         ("batch_logged", 2, "1x1"),
         ("planning", 4, "3x1"),
     )
-    for point, batch, layout in lives:
-        killed = run_driver(table, checkpoint, point, str(batch), layout=layout)
-        assert killed.returncode == -signal.SIGKILL, (point, killed.stderr[-2000:])
+    kill_each(table, checkpoint, undisturbed, lives)
     again = run_driver(table, checkpoint, layout="2x1")
     assert again.returncode == 0, again.stderr[-2000:]
     assert_as_undisturbed(table, undisturbed, relaid=True)
@@ -181,9 +179,7 @@ def test_a_driver_killed_in_the_batch_that_changes_the_kind_of_layout(undisturbe
     """A grid, ranges of a column, and a grid again: each change is killed, and is done again as it was."""
     table, checkpoint = tmp_path / "matches", tmp_path / "checkpoint"
     lives = (("offset_logged", 1, "1x2"), ("some_state", 2, "ranges"), ("before_commit", 3, "2x1"))
-    for point, batch, layout in lives:
-        killed = run_driver(table, checkpoint, point, str(batch), layout=layout)
-        assert killed.returncode == -signal.SIGKILL, (point, killed.stderr[-2000:])
+    kill_each(table, checkpoint, undisturbed, lives)
     again = run_driver(table, checkpoint, layout="ranges")
     assert again.returncode == 0, again.stderr[-2000:]
     assert_as_undisturbed(table, undisturbed, relaid=True)
