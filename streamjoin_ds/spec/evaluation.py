@@ -22,6 +22,7 @@ from streamjoin_ds.spec.exact_values import (
     decimal,
     exactly,
     in_one_scale,
+    nearest_floats,
     nulls,
     unscaled,
     wide,
@@ -35,7 +36,6 @@ from streamjoin_ds.spec.predicate import Column
 __all__ = ["Rows", "float_values", "holds"]
 
 _COMPARED = {"=": pc.equal, "<>": pc.not_equal, "<": pc.less, "<=": pc.less_equal}
-_EXACT_FLOAT = 1 << 53  # whole numbers up to this are exact in float64
 # The product "days since 1970 times microseconds of a day", for any date32.
 _DATE = Typed(
     "*",
@@ -252,12 +252,11 @@ class Rows:
         values = self.value(node)
         if node.family == "float":
             return values
-        if values.type == pa.int64() or (node.magnitude <= _EXACT_FLOAT and node.scale <= 22):
-            return values.cast(pa.float64(), safe=False) if isinstance(values, pa.Array) else _float_scalar(values)
         if isinstance(values, pa.Scalar):
             return _float_scalar(values)
-        # Arrow rounds long decimals twice; Python rounds them once.
-        return pa.array([None if value is None else float(value) for value in values.to_pylist()], pa.float64())
+        if values.type == pa.int64():
+            return values.cast(pa.float64(), safe=False)
+        return pa.array(nearest_floats(values), mask=nulls(values) if values.null_count else None)
 
     def array(self, values: Values) -> pa.Array:
         """Return values as an array with one for each row."""

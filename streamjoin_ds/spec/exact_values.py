@@ -1,9 +1,10 @@
-"""Arrays of exact numbers: int64, or decimal256 where they are larger, and what is calculated with them."""
+"""Arrays of exact numbers: int64, or decimal256 where they are larger; sums of them, and the floats nearest to them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from decimal import Context, Decimal
+from fractions import Fraction
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -23,12 +24,15 @@ __all__ = [
     "exactly",
     "in_one_scale",
     "narrow",
+    "nearest_floats",
+    "nearest_singles",
     "nulls",
     "unscaled",
     "wide",
 ]
 
 Mask: TypeAlias = "npt.NDArray[np.bool_]"
+Float64: TypeAlias = "npt.NDArray[np.float64]"
 # An Arrow array with a value for each row, or one Arrow scalar for all rows.
 Values: TypeAlias = Any
 
@@ -42,6 +46,9 @@ _CHECKED = {
     "neg": pc.negate_checked,
     "abs": pc.abs_checked,
 }
+_EXACT_FLOAT = 1 << 53  # whole numbers up to this are exact in float64
+_EXACT_SCALE = 22  # so are the powers of ten up to this one
+_SMALLEST_SINGLE = 2.0**-126  # of float32 with all its bits
 _DIGITS = Context(prec=10_000)  # more digits than any constant can have: nothing is rounded
 
 
@@ -102,3 +109,56 @@ def narrow(values: Values) -> Values:
         return values.cast(pa.int64())
     except pa.ArrowInvalid:
         return values
+
+
+def nearest_floats(values: pa.Array) -> Float64:
+    """Return the float64 that are nearest to decimals, ties to even; what stands for a null is any number.
+
+    Where float64 holds the digits and the power of ten, their quotient is rounded once. Else the decimal's text is
+    read, which is slower. Arrow's own cast multiplies by a power of ten that is rounded already.
+    """
+    if not len(values):
+        return np.empty(0)
+    words = values.type.bit_width // 64
+    digits = np.frombuffer(values.buffers()[1], np.int64)[values.offset * words :][: len(values) * words]
+    low = digits[::words].copy()
+    found: Float64 = low / float(10**values.type.scale)
+    is_exact = (low >= -_EXACT_FLOAT) & (low <= _EXACT_FLOAT) & (values.type.scale <= _EXACT_SCALE)
+    low >>= 63
+    for word in range(1, words):
+        is_exact &= digits[word::words] == low
+    if not is_exact.all():
+        rest = np.flatnonzero(~is_exact & ~nulls(values))
+        texts = values.take(pa.array(rest)).cast(pa.string())
+        found[rest] = texts.cast(pa.float64()).to_numpy()
+    return found
+
+
+def nearest_singles(floats: Float64, exact: Callable[[int], Fraction]) -> Float64:
+    """Return the float32 that are nearest to numbers, ties to even, as float64.
+
+    Parameters
+    ----------
+    floats : ndarray, shape (n,), float64
+        The float64 that are nearest to the numbers.
+    exact : callable
+        Returns one of the numbers, by its place.
+
+    Notes
+    -----
+    To round the float64 again is right but where it lies halfway between two float32. Then the number itself says to
+    which side it lies, and the float64 next to it on that side is rounded.
+    """
+    size, found = np.abs(floats), floats
+    bits: npt.NDArray[np.int64] = np.ascontiguousarray(floats).view(np.int64)
+    halfway = (bits & ((1 << 29) - 1)) == 1 << 28
+    small = size < _SMALLEST_SINGLE
+    if small.any():
+        halfway[small] = np.fmod(np.ldexp(size[small], 150), 2.0) == 1.0  # odd halves of the smallest float32
+    for place in np.flatnonzero(halfway & np.isfinite(floats)).tolist():
+        number, near = exact(place), Fraction(float(floats[place]))
+        if number != near:
+            found = found.copy() if found is floats else found
+            found[place] = np.nextafter(floats[place], np.inf if number > near else -np.inf)
+    with np.errstate(over="ignore", under="ignore"):
+        return found.astype(np.float32).astype(np.float64)

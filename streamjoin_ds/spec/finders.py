@@ -153,11 +153,11 @@ class _Solver:
             self._not_above_zero(replace(_Parts().and_also(together, -1.0), operations=together.operations))
 
     def _same(self, condition: Typed) -> None:
-        """Add what IS NOT DISTINCT FROM implies; of decimals nothing, as equal ones may be other float64."""
+        """Add what IS NOT DISTINCT FROM implies; of times nothing where one has nanoseconds, which float64 cuts off."""
         sides = []
         for node in condition.args:
             is_plain = node.op == "column" and node.family in ("string", "binary", "boolean", NESTED)
-            is_number = node.family == "float" or (node.family in _NUMBERS and not node.scale)
+            is_number = node.family in ("float", "number") or (node.family in _NUMBERS and not node.scale)
             streams = self._streams_of(node)
             if len(streams) != 1 or not (is_plain or is_number):
                 return

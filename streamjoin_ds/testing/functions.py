@@ -151,7 +151,7 @@ def cast_value(value: Any, kind: str) -> Any:
     if kind == "boolean":
         return bool(value != 0)
     if kind in ("float", "double"):
-        return float(value)
+        return float(value) if kind == "double" else _single(value)
     if isinstance(value, float):
         if not math.isfinite(value):
             return None
@@ -162,6 +162,18 @@ def cast_value(value: Any, kind: str) -> Any:
     precision, scale = map(int, re.findall(r"[0-9]+", kind))
     found = _round(Fraction(value), scale)
     return found if abs(found) * 10**scale < 10**precision else None
+
+
+def _single(value: Any) -> float:
+    """Return the float32 nearest to a number, ties to even: a multiple of the last bit that it has."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return value
+    exact = Fraction(value)
+    exponent = -149  # of the last bit of the smallest numbers
+    while abs(exact) >= Fraction(2) ** (exponent + 24):
+        exponent += 1
+    found = round(exact / Fraction(2) ** exponent) * Fraction(2) ** exponent
+    return float(found) if abs(found) < 1 << 128 else math.copysign(math.inf, found)
 
 
 def _distance_m(lat_1: Any, lon_1: Any, lat_2: Any, lon_2: Any, model: str = "sphere") -> float | None:

@@ -124,13 +124,13 @@ DOMAINS = {
     ),
     "mixed": Domain(
         {
-            pa.decimal128(9, 2): _CENTS[:-2],
+            pa.decimal128(9, 2): [*_CENTS[:-2], Decimal("20.15"), Decimal("21.15")],
             pa.decimal128(18, 5): [*_CENTS[:-2], Decimal("0.00001"), Decimal(10**12)],
             pa.decimal128(38, 3): [*(value * 10 for value in _CENTS[:-2]), Decimal(10**30), Decimal(-(10**33))],
             pa.int64(): _INT64,
-            pa.float64(): [*_FLOATS, 0.02, 1e30],
+            pa.float64(): [*_FLOATS, 0.02, 20.15, 21.15, 1e30],
         },
-        ((0, 0), (-0.5, 0.5), (-0.02, 0.02), (Decimal("-0.01"), 3)),
+        ((0, 0), (-0.5, 0.5), (-0.02, 0.02), (-1, 1), (Decimal("-0.01"), 3)),
     ),
     "bool": Domain({pa.bool_(): [False, True]}, ((0, 0),)),
     "string": Domain({pa.string(): ["", "a", "b", "\u00e4", "a" * 40]}, ((0, 0),)),

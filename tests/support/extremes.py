@@ -17,7 +17,7 @@ _OF = {
         [0.0, -0.0, 1.0, -1.0, 0.5, 1.5, 2.5, -2.5, 2.675, 1e300, -1e300, 1e-300, math.nan, math.inf, -math.inf, 9e18],
     ),
     "y": (pa.float64(), [0.0, 1.0, -1.0, 2.0, 0.1, math.nan, math.inf, -math.inf, 1234567.891, 1e21, 123456789012.5]),
-    "d": (pa.decimal128(9, 2), [Decimal(n) / 100 for n in (0, 1, -1, 50, 150, 250, -250, 99999999, -99999999)]),
+    "d": (pa.decimal128(9, 2), [Decimal(n) / 100 for n in (0, 1, -1, 50, 150, 250, -250, 2115, 99999999, -99999999)]),
     "s": (
         pa.string(),
         [
@@ -204,17 +204,18 @@ EXPRESSIONS = [
     *(f"CAST(y AS {kind})" for kind in ("INT", "BIGINT", "DECIMAL(38, 3)", "STRING")),
     *(
         f"CAST(d AS {kind})"
-        for kind in ("SMALLINT", "INT", "DOUBLE", "DECIMAL(4, 1)", "DECIMAL(30, 10)", "STRING", "BOOLEAN")
+        for kind in ("SMALLINT", "INT", "DOUBLE", "FLOAT", "DECIMAL(4, 1)", "DECIMAL(30, 10)", "STRING", "BOOLEAN")
     ),
     *(
         f"CAST(n AS {kind})"
-        for kind in ("TINYINT", "INT", "BIGINT", "DOUBLE", "DECIMAL(10, 1)", "BOOLEAN", "DATE", "TIMESTAMP")
+        for kind in ("TINYINT", "INT", "BIGINT", "DOUBLE", "FLOAT", "DECIMAL(10, 1)", "BOOLEAN", "DATE", "TIMESTAMP")
     ),
     *(f"CAST(b AS {kind})" for kind in ("INT", "DOUBLE", "DECIMAL(3, 1)", "STRING")),
     *(f"CAST(t AS {kind})" for kind in ("DATE", "STRING", "BIGINT", "DOUBLE", "DECIMAL(20, 3)")),
     *(f"CAST(day AS {kind})" for kind in ("TIMESTAMP", "STRING")),
     "i + j / 2",
     "d * 2 - 1.5",
+    "d - y",
     "x % 0.7",
     "t - INTERVAL 3 SECONDS",
     "power(d - 3, 2) + round(d * 2, 1)",

@@ -6,13 +6,14 @@ import math
 import re
 from collections.abc import Callable
 from decimal import ROUND_HALF_UP, Context, Decimal
+from fractions import Fraction
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamjoin_ds.spec.event_time import DAY_US
-from streamjoin_ds.spec.exact_values import Values, decimal, narrow, wide
+from streamjoin_ds.spec.exact_values import Values, decimal, narrow, nearest_singles, nulls, wide
 from streamjoin_ds.spec.expression import Call
 from streamjoin_ds.spec.functions.cast_texts import (
     date_us,
@@ -83,7 +84,7 @@ def _casted(node: Typed, rows: Rows) -> Values:
         return _to_number(node, inner, kind, rows)
     if node.family == "float":
         found = _to_float(inner, rows)
-        return found.cast(pa.float32(), safe=False).cast(pa.float64()) if kind == "float" else found
+        return _to_single(found, inner, rows) if kind == "float" else found
     if node.family == "boolean":
         return _to_boolean(inner, rows)
     if node.family == "string":
@@ -176,6 +177,23 @@ def _to_float(inner: Typed, rows: Rows) -> pa.Array:
     if inner.family == "boolean":
         return values.cast(pa.float64())
     return by_row(float_of, pa.float64(), [values])
+
+
+def _to_single(floats: pa.Array, inner: Typed, rows: Rows) -> pa.Array:
+    """Return what CAST AS FLOAT gives, as float64: of numbers and texts the nearest float32."""
+    if inner.family not in ("number", "string"):
+        return floats.cast(pa.float32(), safe=False).cast(pa.float64())
+    given = rows.array(rows.value(inner))
+    found = nearest_singles(
+        floats.fill_null(0.0).to_numpy(zero_copy_only=False), lambda place: _fraction(given[place].as_py())
+    )
+    return pa.array(found, mask=nulls(floats))
+
+
+def _fraction(given: int | Decimal | str) -> Fraction:
+    number = number_of(given, is_whole=False) if isinstance(given, str) else given
+    assert number is not None
+    return Fraction(number)
 
 
 def _to_boolean(inner: Typed, rows: Rows) -> pa.Array:

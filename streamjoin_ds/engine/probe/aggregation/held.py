@@ -14,6 +14,7 @@ from streamjoin_ds.engine.probe.aggregation.pairs import Int32, Int64, Pairs
 from streamjoin_ds.engine.probe.aggregation.picked import joined_arrays, lists_at
 from streamjoin_ds.engine.reference.kernel_module import KernelModule
 from streamjoin_ds.spec.bound_aggregate import BoundAggregate
+from streamjoin_ds.spec.exact_values import nearest_floats
 
 __all__ = ["Collected", "Deviation", "Quantile"]
 
@@ -163,6 +164,5 @@ class Collected:
 
 def _as_floats(values: pa.Array) -> Floats:
     if pa.types.is_decimal(values.type):
-        # Arrow rounds long decimals twice; Python rounds them once.
-        return np.array([float(value) for value in values.to_pylist()], np.float64)
+        return nearest_floats(values)
     return np.asarray(values.to_numpy(), np.float64)
