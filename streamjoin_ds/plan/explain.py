@@ -143,6 +143,7 @@ def _join(bound: BoundJoin) -> Iterator[str]:
     for table, schema in zip(join.tables, bound.schemas[len(join.streams) :], strict=True):
         columns = f"{len(schema)} columns travel ({', '.join(schema.names)})"
         looked = f"looked for every {table.refresh}" if table.refresh_us else "looked for at each batch"
+        looked += "" if table.format == "delta" else f" (a file: once unchanged for {table.finished_after})"
         version = f"one version a batch, a new one {looked}" if table.source else "its rows are read at each start"
         yield f"  table       {table.name}: no window, {version}, {columns}"
     yield from _unique(bound)

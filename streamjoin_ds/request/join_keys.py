@@ -250,7 +250,8 @@ JOIN_KEYS: dict[str, Key] = {
         example="modified",
     ),
     "finished_after": Key(
-        "Time without a change after which a file is finished, and the next one may be begun: 30s, or e=30s.",
+        "Time without a change after which a file is finished, and the next one may be begun: 30s, or e=30s; of a "
+        "table's file zones=30s.",
         (str, TABLE),
         "[default: once a later file is there]",
         example="30s",
@@ -387,4 +388,7 @@ TABLE_KEYS: dict[str, Key] = {
     ),
     "where": Key("A condition on the rows; others are left out.", (str, LIST), "[default: all]", example="is_active"),
     "format": Key("Format of the file.", note="[default: auto, by the name]", one_of=TABLE_FORMATS),
+    "finished_after": Key(
+        "Time without a change after which the file is a new version; 0s: at once.", note="[default: 2s]", example="30s"
+    ),
 }

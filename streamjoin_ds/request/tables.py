@@ -13,6 +13,8 @@ from streamjoin_ds.spec.parse import parse_condition
 
 __all__ = ["described_tables", "tables_given", "without_tables"]
 
+_FINISHED = "finished_after"
+
 
 def tables_given(in_file: Mapping[str, Mapping[str, Any]], flags: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Return the keys of each table: those of the file, and the sources that flags gave as ``NAME=SOURCE``."""
@@ -36,11 +38,10 @@ def described_tables(
     if not tables and "refresh" in {**facts, **flags}:
         msg = "refresh is of tables, and the join has none"
         raise ArgumentError(msg, name="refresh", hint="leave it out, or give --table NAME=SOURCE")
-    every, asked = (per_member(given.get("refresh"), "refresh", tables, "table") for given in (facts, flags))
+    every, asked = (_of_each(given, tables) for given in (facts, flags))
     found = []
     for name, table in tables.items():
-        own = {**({"refresh": every[name]} if name in every else {}), **table}
-        own |= {"refresh": asked[name]} if name in asked else {}
+        own = {**every[name], **table, **asked[name]}
         wheres = conditions_of(own.pop("where", ()), name)
         wheres += [condition for at, condition in _conditions({**facts, **flags}, tables) if at == name]
         if wheres:
@@ -50,11 +51,32 @@ def described_tables(
 
 
 def without_tables(facts: Mapping[str, Any], tables: Mapping[str, Any]) -> dict[str, Any]:
-    """Return keys without the conditions of `where` that are on tables."""
-    if "where" not in facts or not tables:
-        return dict(facts)
-    gone = {text for text in texts_of(facts["where"]) if _table_of(text, tables) is not None}
-    return {**facts, "where": [text for text in texts_of(facts["where"]) if text not in gone]}
+    """Return keys without the conditions of `where` that are on tables, and their part of `finished_after`."""
+    found = dict(facts)
+    if tables and "where" in facts:
+        gone = {text for text in texts_of(facts["where"]) if _table_of(text, tables) is not None}
+        found["where"] = [text for text in texts_of(facts["where"]) if text not in gone]
+    if _FINISHED in facts and (named := _named(facts[_FINISHED])):
+        found[_FINISHED] = {name: value for name, value in named.items() if name not in tables}
+    return found
+
+
+def _of_each(facts: Mapping[str, Any], tables: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return what keys for several members say of each table: `finished_after` without a name is of streams."""
+    found: dict[str, dict[str, Any]] = {name: {} for name in tables}
+    for name, value in per_member(facts.get("refresh"), "refresh", tables, "table").items():
+        found[name]["refresh"] = value
+    for name, value in _named(facts.get(_FINISHED)).items():
+        if name in found:
+            found[name][_FINISHED] = value
+    return found
+
+
+def _named(value: Any) -> dict[str, Any]:
+    """Return the values that a key gives to members by their names; none where it gives one to all."""
+    if isinstance(value, str) and "=" in value:
+        return dict(assigned(part, _FINISHED, "give NAME=30s, or several with commas") for part in value.split(","))
+    return dict(value) if isinstance(value, Mapping) else {}
 
 
 def _conditions(facts: Mapping[str, Any], tables: Mapping[str, Any]) -> list[tuple[str, Any]]:

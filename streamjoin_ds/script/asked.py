@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from streamjoin_ds.errors import ColumnError, SqlSyntaxError, StreamJoinError
 from streamjoin_ds.request.request import Request, described_streams, requested
-from streamjoin_ds.request.tables import described_tables
+from streamjoin_ds.request.tables import described_tables, without_tables
 from streamjoin_ds.script.catalog import Catalog, watermark_of
 from streamjoin_ds.script.conditions import Conditions, Names, Term
 from streamjoin_ds.script.created import check_stream
@@ -240,7 +240,9 @@ class Asked:
                 given = {"time": marked[0], "delay": marked[1]} | given
             tables[one.alias] = given
             check_stream(self._text, one.alias, given, self._made[one.alias], one.span)
-        streams = self._located(lambda: described_streams(tables, self._facts, self._flags))
+        beside = dict.fromkeys(one.alias for one in self._query.inputs if one.alias not in tables)
+        asked = [without_tables(given, beside) for given in (self._facts, self._flags)]
+        streams = self._located(lambda: described_streams(tables, *asked))
         for stream, one in zip(streams, inputs, strict=True):
             frame = frames.get(stream.name)
             if frame is None:

@@ -16,9 +16,10 @@ from streamjoin_ds.spec.expression import Expression, expression_facts, expressi
 from streamjoin_ds.spec.predicate import stream_name
 from streamjoin_ds.spec.stream import checked_condition, checked_schema, schema_from_text, schema_text
 
-__all__ = ["DEFAULT_REFRESH", "TABLE_FORMATS", "Table"]
+__all__ = ["DEFAULT_FINISHED_AFTER", "DEFAULT_REFRESH", "TABLE_FORMATS", "Table"]
 
 DEFAULT_REFRESH = "1m"
+DEFAULT_FINISHED_AFTER = "2s"
 TABLE_FORMATS = ("auto", "delta", "parquet", "csv", "json")
 
 
@@ -32,9 +33,9 @@ class Table:
         As of a stream: it becomes the prefix of the table's columns in the result.
     source : str or None
         A Delta table, whose newest version is joined, or a file (Parquet, CSV, JSON lines), whose bytes are its
-        version. A file is replaced by renaming another one onto it: one that is written in place may be read half
-        written. None if the caller hands over the rows: `JoinEngine.use_table`, frames of `StreamJoin.start` and
-        `StreamJoin.dataframe`.
+        version. Replace a file by renaming a whole one onto it: of one that is written in place only `finished_after`
+        says when it is whole. None if the caller hands over the rows: `JoinEngine.use_table`, frames of
+        `StreamJoin.start` and `StreamJoin.dataframe`.
     refresh : str or timedelta
         A new version is looked for when a batch is planned and the last look is at least so long ago. "0s": at each
         batch. It may differ at each restart.
@@ -44,6 +45,10 @@ class Table:
         A condition such as ``"is_active"``. Rows for which it is not TRUE are left out.
     format : {"auto", "delta", "parquet", "csv", "json"}
         "auto" goes by the file's name, and knows a Delta table by its folder.
+    finished_after : str or timedelta
+        A file is a version once it has not been changed for so long; until then the version before is joined. "0s": at
+        once. An empty file is not there yet. The first start waits for a file that is being written, a minute longer at
+        most. Versions of Delta tables, and files in an object store, are whole when they appear.
     """
 
     name: str
@@ -52,6 +57,7 @@ class Table:
     schema: pa.Schema | Mapping[str, str] | None = None
     where: str | Expression | None = None
     format: str = "auto"
+    finished_after: Duration = DEFAULT_FINISHED_AFTER
 
     # What a binding asks of a stream. Inside, a row of a table has the smallest of all times (`NO_TIME_US`).
     time: ClassVar[str] = TS
@@ -65,7 +71,9 @@ class Table:
             hint = "a Delta table or a file; to hand rows over: use_table(...), or frames={...} with source=None"
             raise ArgumentError(msg, name=self.name, hint=hint)
         object.__setattr__(self, "source", source)
-        object.__setattr__(self, "refresh", duration_text(duration_us(self.refresh, f"refresh of {self.name}")))
+        for option in ("refresh", "finished_after"):
+            given_us = duration_us(getattr(self, option), f"{option} of {self.name}")
+            object.__setattr__(self, option, duration_text(given_us))
         if self.format not in TABLE_FORMATS:
             msg = f"table {self.name} has an unknown format"
             raise ArgumentError(msg, name="format", hint=f"one of {', '.join(TABLE_FORMATS)}")
@@ -79,6 +87,11 @@ class Table:
         """How many microseconds a version is joined before a new one is looked for."""
         return duration_us(self.refresh, f"refresh of {self.name}")
 
+    @property
+    def finished_after_us(self) -> int:
+        """For how many microseconds a file that is a version has not been changed."""
+        return duration_us(self.finished_after, f"finished_after of {self.name}")
+
     def to_facts(self) -> dict[str, object]:
         """Return the table as plain JSON values; `Table.from_facts` makes the table of them again."""
         return {
@@ -88,6 +101,7 @@ class Table:
             "schema": None if self.schema is None else schema_text(self.schema),
             "where": None if self.where is None else expression_facts(self.where),  # type: ignore[arg-type]
             "format": self.format,
+            "finished_after_us": self.finished_after_us,
         }
 
     @classmethod
@@ -100,4 +114,5 @@ class Table:
             None if facts["schema"] is None else schema_from_text(facts["schema"]),
             None if facts["where"] is None else expression_from(facts["where"]),
             facts["format"],
+            f"{facts['finished_after_us']}us" if "finished_after_us" in facts else DEFAULT_FINISHED_AFTER,
         )

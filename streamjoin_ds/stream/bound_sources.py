@@ -93,6 +93,6 @@ def first_seen(join: Join, identity: CheckpointIdentity) -> Mapping[str, pa.Sche
         schemas[stream.name] = pa.schema([known.field(f.name) if f.name in known.names else f for f in found])
     for table in join.tables:
         known = recorded.get(table.name, pa.schema([]))
-        found = table_schema(table)
+        found = table_schema(table, known)
         schemas[table.name] = pa.schema([known.field(f.name) if f.name in known.names else f for f in found])
     return schemas

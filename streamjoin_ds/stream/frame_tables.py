@@ -25,7 +25,7 @@ from streamjoin_ds.source.table_version import TableVersion
 from streamjoin_ds.source.tables.table_versions import tables_folder
 from streamjoin_ds.spec import BoundJoin, Join
 from streamjoin_ds.spec.columns import names_hint
-from streamjoin_ds.spec.table import DEFAULT_REFRESH, Table
+from streamjoin_ds.spec.table import DEFAULT_FINISHED_AFTER, DEFAULT_REFRESH, Table
 from streamjoin_ds.spec.table_rows import table_rows
 
 if TYPE_CHECKING:
@@ -126,8 +126,9 @@ def _check_frame(table: Table, frame: DataFrame) -> None:
     if table.source is not None:
         msg = f"table {table.name} has a source, and a frame is given for it"
         raise ArgumentError(msg, name=table.name, hint="leave one of the two out")
-    for option, is_given in (("refresh", table.refresh != DEFAULT_REFRESH), ("format", table.format != "auto")):
-        if is_given:
+    usual = {"refresh": DEFAULT_REFRESH, "format": "auto", "finished_after": DEFAULT_FINISHED_AFTER}
+    for option, default in usual.items():
+        if getattr(table, option) != default:
             msg = f"table {table.name} has {option}, and its frame is read once, at a start"
             hint = "leave it out, or give the table a path, beside streams that have sources"
             raise ArgumentError(msg, name=option, hint=hint)

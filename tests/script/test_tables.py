@@ -15,7 +15,7 @@ from streamjoin_ds.errors import StreamJoinError
 from streamjoin_ds.script.started import Script
 
 READINGS = "CREATE STREAM r (ts TIMESTAMP, id BIGINT, value DOUBLE) WITH (source = '{0}/r.csv', delay = '1s');"
-TABLE = "CREATE TABLE z WITH (source = '{0}/z.parquet', refresh = '5m', where = 'most IS NOT NULL');"
+TABLE = "CREATE TABLE z WITH (source='{0}/z.parquet', refresh='5m', finished_after='0s', where='most IS NOT NULL');"
 QUERY = """
 SELECT r.id, z.most, z.name AS zone FROM r JOIN z
   ON r.id = z.id AND r.value > z.most AND r.ts >= z.since AND (z.until IS NULL OR r.ts < z.until)
@@ -54,6 +54,7 @@ def test_a_table_gives_the_rows_that_duckdb_gives(tmp_path: Path) -> None:
     join = asked.request.join
     (table,) = join.tables
     assert (join.names, join.member_names, table.refresh) == (("r",), ("r", "z"), "5m")
+    assert table.finished_after == "0s"
     engine = JoinEngine(join, {"z": zones().schema})
     engine.use_table("z", zones())
     found = engine.push({"r": readings()})
@@ -90,7 +91,7 @@ ON = "ON r.id = z.id AND r.value > z.most"
     ],
 )
 def test_lookups_give_the_rows_that_duckdb_gives(tmp_path: Path, query: str, names: str) -> None:
-    join = joined(tmp_path, READINGS + TABLE.replace(", where = 'most IS NOT NULL'", "") + query).request.join
+    join = joined(tmp_path, READINGS + TABLE.replace(", where='most IS NOT NULL'", "") + query).request.join
     engine = JoinEngine(join, {"z": zones().schema})
     engine.use_table("z", zones())
     pushed = [engine.push({"r": readings().slice(begin, 20)}) for begin in (0, 20, 40)]
@@ -132,3 +133,9 @@ def test_lookups_give_the_rows_that_duckdb_gives(tmp_path: Path, query: str, nam
 def test_what_cannot_be_is_refused_where_it_stands(tmp_path: Path, text: str, told: str) -> None:
     with pytest.raises(StreamJoinError, match=told):
         joined(tmp_path, text)
+
+
+def test_a_setting_names_streams_and_tables(tmp_path: Path) -> None:
+    insert = f"INSERT INTO found WITH (checkpoint = 'c', finished_after = 'r=3s,z=4s') {QUERY};"
+    join = joined(tmp_path, READINGS + TABLE.replace("finished_after='0s', ", "") + insert).request.join
+    assert [one.finished_after for one in (*join.streams, *join.tables)] == ["3s", "4s"]

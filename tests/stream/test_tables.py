@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
+from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +18,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from streamjoin_ds import Stream, StreamJoin, Table
 from streamjoin_ds.blocks import BlockStore
+from streamjoin_ds.blocks.files import LocalFile
 from streamjoin_ds.checkpoint.batch_end import batch_end
 from streamjoin_ds.checkpoint.cut_anew import Ends
 from streamjoin_ds.checkpoint.given_tables import given_before, note_given
@@ -31,7 +35,8 @@ from streamjoin_ds.errors import (
 from streamjoin_ds.plan import Layout
 from streamjoin_ds.source.offset import decode_tables
 from streamjoin_ds.source.table_version import TableVersion, versions_from
-from streamjoin_ds.source.tables.table_versions import TableVersions, open_table, tables_folder
+from streamjoin_ds.source.tables.file_versions import FileVersions
+from streamjoin_ds.source.tables.table_versions import TableVersions, open_table, table_schema, tables_folder
 from streamjoin_ds.spec import BoundJoin
 from streamjoin_ds.spec.table_rows import table_rows
 from streamjoin_ds.stream.bound_sources import bound_join
@@ -71,7 +76,7 @@ def join_of(
     folder: Path, names: str = "ew", source: str | None = "zones", how: str = "inner", **options: Any
 ) -> StreamJoin:
     streams = [Stream(name, str(folder / f"{name}.csv"), schema=SCHEMA) for name in names]
-    of_source = {} if source is None else {"source": str(folder / source), "refresh": "0s"}
+    of_source = {} if source is None else {"source": str(folder / source), "refresh": "0s", "finished_after": "0s"}
     table = Table("z", where="zone <> 'gone'", **of_source, **options)
     between = ["abs(e.x - w.x) <= 1"] if len(names) > 1 else []
     on = [*between, "e.x BETWEEN z.lo AND z.hi", "e.ts >= z.since"]
@@ -230,7 +235,8 @@ def test_a_version_is_looked_for_once_in_refresh_and_its_block_goes_when_no_offs
     write_streams(tmp_path, "e")
     write_version(tmp_path, 0, "z.parquet")
     join = join_of(tmp_path, "e", "z.parquet")
-    join = join.with_streams(join.streams, [Table("z", str(tmp_path / "z.parquet"), refresh="10s")])
+    table = Table("z", str(tmp_path / "z.parquet"), refresh="10s", finished_after="0s")
+    join = join.with_streams(join.streams, [table])
     now = [0.0]
     versions = TableVersions(bound_join(join), str(tmp_path / "c"), 3, clock=lambda: now[0])
     first = versions.decided({})
@@ -363,3 +369,156 @@ def test_a_table_of_json_lines_has_lists_structs_and_dates_and_one_of_csv_has_no
     (tmp_path / "z.csv").write_text("place,day\n,2024-02-03\n")
     with pytest.raises(ColumnError, match=r"'place' of z is struct<on: date32\[day\], xs: list<int32>>, which no CSV"):
         bound_join(join("csv"))
+
+
+class Clock:
+    """A clock of the planner that only a test moves; a sleep moves it, and then does what the test asks."""
+
+    def __init__(self) -> None:
+        self.now_ns = 1_700_000_000 * 10**9
+        self.slept = 0
+        self.then: dict[int, Callable[[], object]] = {}
+
+    def __call__(self) -> int:
+        return self.now_ns
+
+    def sleep(self, seconds: float) -> None:
+        self.now_ns += int(seconds * 1e9)
+        self.slept += 1
+        self.then.get(self.slept, lambda: None)()
+
+    def write(self, path: Path, data: bytes, age_s: float = 0.0) -> None:
+        """Write the file in place; by its time of change that was so long ago."""
+        path.write_bytes(data)
+        at = self.now_ns - int(age_s * 1e9)
+        os.utime(path, ns=(at, at))
+
+
+def _bytes_of(kind: str, rows: int) -> bytes:
+    """Return a file's bytes: rows k = 0, 1, ..."""
+    lines = {"csv": ["k,x", *(f"{n},{n / 4}" for n in range(rows))]}
+    lines["jsonl"] = [json.dumps({"k": n, "x": n / 4}) for n in range(rows)]
+    if kind == "parquet":
+        pq.write_table(pa.table({"k": range(rows), "x": [n / 4 for n in range(rows)]}), sink := pa.BufferOutputStream())
+        return sink.getvalue().to_pybytes()
+    plain, _, packed = kind.partition(".")
+    text = "".join(f"{line}\n" for line in lines[plain]).encode()
+    return gzip.compress(text) if packed else text
+
+
+KS = pa.schema([("k", pa.int64()), ("x", pa.float64())])
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet", "csv.gz"])
+def test_a_file_that_is_being_written_is_no_version(tmp_path: Path, kind: str) -> None:
+    clock, path, whole = Clock(), tmp_path / f"z.{kind}", _bytes_of(kind, 500)
+    source = FileVersions(str(path), kind.partition(".")[0], "z", 2_000_000, clock, clock.sleep)
+    clock.write(path, _bytes_of(kind, 10), age_s=60)
+    first = source.newest(None)
+    assert first is not None
+    assert clock.slept == 0
+    assert source.rows(first, KS)["k"].to_pylist() == list(range(10))
+    for size in (0, len(whole) // 3, len(whole) // 2, len(whole)):  # it is opened anew, and grows
+        clock.now_ns += 1_500_000_000
+        clock.write(path, whole[:size])
+        assert source.newest(first) is None
+    clock.now_ns += 1_999_999_999
+    assert source.newest(first) is None
+    clock.now_ns += 1
+    second = str(source.newest(first))
+    assert second not in (None, first)
+    assert source.rows(second, KS)["k"].to_pylist() == list(range(500))
+    assert source.newest(second) == second
+    clock.write(path, b"")
+    clock.now_ns += 3600 * 10**9
+    assert source.newest(second) is None  # a file that was emptied is not there yet, however long
+
+
+def test_a_time_of_change_that_is_ahead_makes_a_file_wait_only_as_long_as_another(tmp_path: Path) -> None:
+    clock, path = Clock(), tmp_path / "z.csv"
+    source = FileVersions(str(path), "csv", "z", 2_000_000, clock, clock.sleep)
+    clock.write(path, _bytes_of("csv", 3), age_s=-7200)  # another machine's clock, or a zone
+    assert source.newest(None) is not None
+    assert 2 <= clock.slept * 0.1 < 2.5
+
+
+def test_who_has_no_version_waits_for_the_file_but_not_for_ever(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path, whole = tmp_path / "z.csv", _bytes_of("csv", 100).replace(b"99,24.75", b"ninety-nine,24.75")
+    for ask in ("schema", "newest"):
+        clock = Clock()
+        source = FileVersions(str(path), "csv", "z", 2_000_000, clock, clock.sleep)
+        clock.write(path, b"")
+        clock.then = {at: partial(clock.write, path, whole[:size]) for at, size in ((30, 200), (40, 500), (50, None))}
+        found = source.schema() if ask == "schema" else source.newest(None)
+        assert clock.slept == 70
+        if ask == "schema":  # half of the file would say int64
+            assert found.field("k").type == pa.string()  # type: ignore[union-attr]
+    assert caplog.messages == ["table z: its file is empty: it is waited for"] * 2
+    for data, told in ((b"k,x\n1,2.0\n", "changes all the time"), (b"", "is empty")):
+        clock = Clock()
+        source = FileVersions(str(path), "csv", "z", 2_000_000, clock, clock.sleep)
+        clock.write(path, data)
+        clock.then = dict.fromkeys(range(1, 1000), partial(clock.write, path, data))
+        with pytest.raises(FileMissingError, match=f"table z is not finished: .*{told}") as refused:
+            source.newest(None)
+        assert clock.slept == 621
+        assert ("finished_after=0s" in str(refused.value)) == bool(data)
+    with pytest.raises(FileMissingError, match="is not there"):
+        FileVersions(str(tmp_path / "no.csv"), "csv", "z", 0).newest(None)
+
+
+def test_a_file_that_changes_while_it_is_read_is_no_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, path = Clock(), tmp_path / "z.csv"
+    source = FileVersions(str(path), "csv", "z", 0, clock, clock.sleep)
+    clock.write(path, _bytes_of("csv", 3), age_s=60)
+    read = LocalFile.read_at
+
+    def grows(file: LocalFile, offset: int, size: int) -> bytes:
+        monkeypatch.undo()
+        found = read(file, offset, size)
+        clock.write(path, _bytes_of("csv", 9))
+        return found
+
+    monkeypatch.setattr(LocalFile, "read_at", grows)
+    version = source.newest(None)
+    assert version is not None
+    assert source.rows(version, KS).num_rows == 9
+
+
+def test_batches_join_the_version_before_until_the_file_is_finished(tmp_path: Path) -> None:
+    """`refresh` is a minute: a look that finds half a file is none, so the next batch looks again."""
+    write_streams(tmp_path, "e")
+    clock, path = Clock(), tmp_path / "z.csv"
+    clock.write(path, _bytes_of("csv", 4), age_s=60)
+    table = Table("z", str(path), refresh="1m", schema=KS)
+    join = StreamJoin([Stream("e", str(tmp_path / "e.csv"), schema=SCHEMA)], "e.x = z.k", "0s", tables=[table])
+    seconds = [0.0]
+
+    def versions() -> TableVersions:
+        return TableVersions(bound_join(join), str(tmp_path / "c"), 3, clock=lambda: seconds[0], wall=clock)
+
+    running = versions()
+    first = running.decided({})
+    assert first["z"].rows == 4
+    clock.write(path, _bytes_of("csv", 8)[:20])
+    seconds[0] = 61.0
+    assert running.decided(first) == first
+    assert versions().decided(first) == first  # a restart
+    clock.write(path, _bytes_of("csv", 8))
+    clock.now_ns += 2 * 10**9
+    seconds[0] = 62.0
+    second = running.decided(first)
+    assert second["z"].rows == 8
+    assert decode_tables({"tables": {"z": second["z"].to_facts()}}) == second  # what the clock decided is in the offset
+
+
+def test_a_restart_takes_the_recorded_columns_while_the_file_is_written(tmp_path: Path) -> None:
+    (tmp_path / "z.csv").write_bytes(b"")
+    table = Table("z", str(tmp_path / "z.csv"))
+    assert table_schema(table, KS) == KS
+    assert table_schema(Table("z", str(tmp_path / "z.csv"), schema=KS)) == KS
+    (tmp_path / "z.csv").write_bytes(b"k,x,y\n1,2.0,a\n")
+    os.utime(tmp_path / "z.csv", (1, 1))
+    assert table_schema(table, KS).names == ["k", "x", "y"]

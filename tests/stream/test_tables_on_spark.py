@@ -181,7 +181,7 @@ def test_lists_and_structs_are_keys_between_streams_and_of_a_table(spark: SparkS
     )
     pq.write_table(zones, tmp_path / "zones.parquet")
     streams = [Stream(name, str(tmp_path / f"{name}.json"), delay="1m", schema=columns) for name in "ew"]
-    table = Table("z", str(tmp_path / "zones.parquet"))
+    table = Table("z", str(tmp_path / "zones.parquet"), finished_after="0s")
     select = ["e.*", "w.place", "z.name"]
     join = StreamJoin(
         streams, "e.place = w.place AND e.tags = z.tags AND w.tags <> z.tags", "20s", select, tables=[table]

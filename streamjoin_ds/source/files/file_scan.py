@@ -73,7 +73,7 @@ class FileScan:
         self._ignore_missing = ignore_missing
         self._watch = FileWatch(stream, location, ignore_missing)
         self._frozen: tuple[frozenset[str], FileEntry | None] | None = None
-        self._finish = FinishRule(stream, clock)
+        self._finish = FinishRule(stream.finished_after_us, clock, by_modification=location.order.by_modification)
         self._file: FileEntry | None = None  # the tail's file as it is now
         self._schema = pa.schema([pa.field(stream.time, pa.timestamp("us", tz="UTC"))])
         self._head: FilePosition | None = None  # where the pieces begin

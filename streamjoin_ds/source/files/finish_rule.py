@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from streamjoin_ds.spec.stream import Stream
-
 __all__ = ["FinishRule"]
 
 _BY_MODIFICATION_NS = 10_000_000_000  # where files are read by modification, and nothing is said
@@ -16,18 +14,20 @@ class FinishRule:
 
     Parameters
     ----------
-    stream : Stream
-        Its `finished_after` counts. Without one, files that are read by modification are finished after 10 s; in a
-        query that ends with the input that is there, at once. Others are finished at once: then only whether there is
-        a later file decides.
+    said_us : int or None
+        The `finished_after` of a stream or a table. Without one, files that are read by modification are finished after
+        10 s; in a query that ends with the input that is there, at once. Others are finished at once: then only whether
+        there is a later file decides.
     clock : callable
         Returns the time in nanoseconds since 1970.
+    by_modification : bool
+        Whether files are read by modification.
     """
 
-    def __init__(self, stream: Stream, clock: Callable[[], int]) -> None:
+    def __init__(self, said_us: int | None, clock: Callable[[], int], *, by_modification: bool = False) -> None:
         self._clock = clock
-        self._said_ns = None if stream.finished_after_us is None else stream.finished_after_us * 1000
-        self._usual_ns = _BY_MODIFICATION_NS if stream.file_order == "modified" else 0
+        self._said_ns = None if said_us is None else said_us * 1000
+        self._usual_ns = _BY_MODIFICATION_NS if by_modification else 0
         self._frozen_ns: int | None = None
 
     def freeze(self) -> None:

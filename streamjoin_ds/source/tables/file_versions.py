@@ -1,8 +1,11 @@
-"""The versions of a file as a table beside streams: what its bytes are."""
+"""The versions of a file as a table beside streams: what its bytes are, once it is finished."""
 
 from __future__ import annotations
 
+import logging
 import os
+import time
+from collections.abc import Callable
 
 import pyarrow as pa
 import pyarrow.csv as arrow_csv
@@ -15,15 +18,28 @@ from streamjoin_ds.errors import FileFormatError, FileMissingError
 from streamjoin_ds.source.event_time import timestamps
 from streamjoin_ds.source.files.csv_lines import NULL_TEXTS
 from streamjoin_ds.source.files.file_format import compression_of
+from streamjoin_ds.source.files.finish_rule import FinishRule
 from streamjoin_ds.source.files.json_lines import check_nulls, from_texts, with_texts
 from streamjoin_ds.source.records import empty_as_null
 from streamjoin_ds.spec.conforming import holds_times
 
 __all__ = ["FileVersions"]
 
+_log = logging.getLogger(__name__)
+
+# Who needs a version waits so much longer than `finished_after`, and looks so often.
+_WAIT_NS = 60_000_000_000
+_LOOK_S = 0.1
+
+_Stamp = tuple[int, int, int]  # size, time of change and inode
+
 
 class FileVersions:
     """A file of Parquet, CSV with a header, or JSON lines. Its version is the digest of its bytes.
+
+    A file is a version when it is finished: it has bytes, and was not changed for `finished_after_us`, by its time of
+    change or by what was seen of it. The folder's rule (`FinishRule`) trusts the time alone, which another machine's
+    clock may have written ahead.
 
     Parameters
     ----------
@@ -31,33 +47,95 @@ class FileVersions:
     kind : {"parquet", "csv", "json"}
     name : str
         The name of the table in the join, for errors.
+    finished_after_us : int
+        See `Table`. It does not count where a file is whole when it appears.
+    clock : callable
+        Returns the time in nanoseconds since 1970.
+    sleep : callable
+        Waits for so many seconds.
     """
 
-    def __init__(self, path: str, kind: str, name: str) -> None:
+    def __init__(
+        self,
+        path: str,
+        kind: str,
+        name: str,
+        finished_after_us: int,
+        clock: Callable[[], int] = time.time_ns,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
         self._path, self._kind, self._name = path, kind, name
-        self._stamp: tuple[int, int, int] | None = None
+        self._clock, self._sleep = clock, sleep
+        self._after_ns = 0 if files_at(path).appears_whole else finished_after_us * 1000
+        self._rule = FinishRule(self._after_ns // 1000, clock)
+        self._stamp: _Stamp | None = None  # of the version that was found last
+        self._unfinished: tuple[_Stamp, int] | None = None  # as it was seen last, and since when it has looked so
+        self._is_told = False  # whether it was said that it is not finished
         self._data: tuple[str, bytes] | None = None
 
     def schema(self) -> pa.Schema:
-        """Return the columns of the file as it is; of text their types are inferred from all of it."""
-        return self._parsed(self._read()[1], None).schema
+        """Return the columns of the file as it is; of text their types are inferred from all of it.
 
-    def newest(self, known: str | None) -> str:
-        """Return the name of the version that the file has now.
+        It waits for a file that is being written, as `newest` does without a known version.
+        """
+        return self._parsed(self._waited()[1], None).schema
+
+    def newest(self, known: str | None) -> str | None:
+        """Return the name of the version that the file has now; None: it is not finished, and the known one goes on.
 
         A file whose size and time of change are those of the last look is taken to be the `known` version.
 
         Raises
         ------
         FileMissingError
-            There is no file.
+            There is no file; or no version is known, and it is not finished in time.
         """
-        stamp = self._stamped()
-        if known is None or stamp != self._stamp:
+        if known is not None and self._stamped() == self._stamp:
+            return known
+        found = self._waited() if known is None else self._finished(is_known=True)
+        if found is None:
+            return None
+        self._data = None if found[0] == known else found
+        return found[0]
+
+    def _waited(self) -> tuple[str, bytes]:
+        """Return the digest and the bytes of the file once it is finished."""
+        begun_ns = self._clock()
+        while (found := self._finished(is_known=False)) is None:
+            if self._clock() - begun_ns > self._after_ns + _WAIT_NS:
+                size = self._stamped()[0]
+                why = "changes all the time" if size else "is empty"
+                msg = f"the file of table {self._name} is not finished: {self._path} {why}"
+                hint = "rename a whole file into place; finished_after=0s takes one as it is"
+                if not size:
+                    hint = "write it; a table without rows has a header, of CSV, or a blank line, of JSON"
+                raise FileMissingError(msg, name=self._path, hint=hint)
+            self._sleep(_LOOK_S)
+        return found
+
+    def _finished(self, *, is_known: bool) -> tuple[str, bytes] | None:
+        """Return the digest and the bytes of the file; None where it is not finished."""
+        before = self._stamped()
+        if self._is_finished(before):
             found = self._read()
-            self._data, self._stamp = (None if found[0] == known else found), stamp
-            return found[0]
-        return known
+            if self._stamped() == before:
+                self._stamp, self._unfinished, self._is_told = before, None, False
+                return found
+        seen = None if self._unfinished is None else self._unfinished[0]
+        if not self._is_told and (not before[0] or seen not in (None, before)):  # more than just renamed into place
+            what = "is being written" if before[0] else "is empty"
+            goes_on = "the version before is joined until it is finished" if is_known else "it is waited for"
+            _log.warning("table %s: its file %s: %s", self._name, what, goes_on)
+            self._is_told = True
+        if seen != before:
+            self._unfinished = before, self._clock()
+        return None
+
+    def _is_finished(self, stamp: _Stamp) -> bool:
+        size, mtime_ns, _ = stamp
+        seen, since_ns = self._unfinished or (None, 0)
+        looks_so = stamp == seen and self._clock() - since_ns >= self._after_ns
+        return size > 0 and (looks_so or self._rule.is_finished(mtime_ns))
 
     def rows(self, version: str, schema: pa.Schema) -> pa.Table:
         """Return the rows of a version, in the file's order.
@@ -81,7 +159,7 @@ class FileVersions:
             raise FileFormatError(msg, name=self._path, hint="write it under another name, and rename it then")
         return self._parsed(data, schema)
 
-    def _stamped(self) -> tuple[int, int, int]:
+    def _stamped(self) -> _Stamp:
         try:
             found = files_at(self._path).stat(self._path)
         except FileNotFoundError:

@@ -35,15 +35,24 @@ class Versions(Protocol):
     def schema(self) -> pa.Schema:
         """Return the columns that it has now."""
 
-    def newest(self, known: str | None) -> str:
-        """Return the name of the version that it has now, given the one that was last found."""
+    def newest(self, known: str | None) -> str | None:
+        """Return the name of the version that it has now, given the one that was last found.
+
+        None: it is being written, so the `known` one goes on. Without a known one it is waited for.
+        """
 
     def rows(self, version: str, schema: pa.Schema) -> pa.Table:
         """Return all rows of the version that `newest` returned last, in an order that is the version's own."""
 
 
-def open_table(table: Table) -> Versions:
+def open_table(table: Table, clock: Callable[[], int] = time.time_ns) -> Versions:
     """Return what a table's source holds.
+
+    Parameters
+    ----------
+    table : Table
+    clock : callable
+        Returns the time in nanoseconds since 1970, by which a file is finished.
 
     Raises
     ------
@@ -68,15 +77,20 @@ def open_table(table: Table) -> Versions:
         known = ", ".join(end for name in ("parquet", "csv", "json") for end in EXTENSIONS[name])
         msg = f"table {table.name} is neither a Delta table nor a file of a known format: {path}"
         raise FileFormatError(msg, name=path, hint=f"set format, or end the file's name with one of {known}")
-    return FileVersions(path, kind, table.name)
+    return FileVersions(path, kind, table.name, table.finished_after_us, clock)
 
 
-def table_schema(table: Table) -> pa.Schema:
-    """Return the columns of a table: those declared, or those that its source has now. Errors as `open_table`."""
+def table_schema(table: Table, recorded: pa.Schema | None = None) -> pa.Schema:
+    """Return the columns of a table: those declared, or those that its source has now. Errors as `open_table`.
+
+    `recorded` has the columns that a checkpoint knows: a restart does not wait for a file that is being written.
+    """
     if table.source is None and isinstance(table.schema, pa.Schema):
         return table.schema
     source = open_table(table)
-    return table.schema if isinstance(table.schema, pa.Schema) else source.schema()
+    if isinstance(table.schema, pa.Schema):
+        return table.schema
+    return recorded if recorded and source.newest("") is None else source.schema()
 
 
 def tables_folder(checkpoint: object) -> str:
@@ -100,6 +114,8 @@ class TableVersions:
         Whether a block is on the device before its name is in an offset.
     clock : callable, optional
         Returns seconds and never goes back.
+    wall : callable, optional
+        See `open_table`.
     """
 
     def __init__(
@@ -111,8 +127,9 @@ class TableVersions:
         *,
         durable: bool = True,
         clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], int] = time.time_ns,
     ) -> None:
-        self._bound, self._retain_batches, self._clock = bound, retain_batches, clock
+        self._bound, self._retain_batches, self._clock, self._wall = bound, retain_batches, clock, wall
         self._store = BlockStore(tables_folder(checkpoint), durable=durable)
         self._given = dict(given or {})
         self._sources: dict[str, Versions] = {}
@@ -143,13 +160,16 @@ class TableVersions:
             looked_s = self._looked_s.get(table.name)
             is_due = looked_s is None or now_s - looked_s >= table.refresh_us / 1e6
             if known is None or is_due:
-                source = self._sources.get(table.name) or open_table(table)
+                source = self._sources.get(table.name) or open_table(table, self._wall)
                 self._sources[table.name] = source
+                if known is not None and self._store.size_bytes(known.block) is None:
+                    known = None  # its block is lost
                 newest = source.newest(None if known is None else known.version)
-                self._looked_s[table.name] = now_s
-                is_there = known is not None and self._store.size_bytes(known.block) is not None
-                if known is None or newest != known.version or not is_there:
+                if newest is not None:  # else the next batch looks again
+                    self._looked_s[table.name] = now_s
+                if newest is not None and (known is None or newest != known.version):
                     known = self._written(number, table.name, newest, source)
+                assert known is not None  # without a known one `newest` is a version
             found[table.name] = known
         return found
 

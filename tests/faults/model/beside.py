@@ -33,7 +33,7 @@ def asked_table(seed: int, names: Sequence[str]) -> tuple[Table, tuple[str, str]
     schema = pa.schema(list(COLUMNS.items()))
     text, columns = dice.choice(_CONDITIONS)
     name = dice.choice(list(names))
-    return Table("z", None, "0s", schema, where), (text.format(name), columns), name
+    return Table("z", None, "0s", schema, where, finished_after="0s"), (text.format(name), columns), name
 
 
 def _rows(seed: int, number: int) -> list[dict[str, Any]]:
