@@ -42,8 +42,8 @@ demo: setup
 	@$(BIN)/streamjoin demo $(ARGS)
 
 bench:
-	@.ci/bootstrap bench
-	@$(BIN)/streamjoin bench $(ARGS)
+	@.ci/bootstrap test
+	@$(BIN)/python -m tests.bench $(ARGS)
 
 doctor: setup
 	@$(BIN)/streamjoin doctor --spark $(ARGS)
@@ -74,7 +74,7 @@ lint:
 	@.ci/bootstrap test dev
 	@$(BIN)/ruff check -q .
 	@$(BIN)/ruff format --check -q .
-	@$(BIN)/mypy --no-error-summary streamjoin_ds
+	@$(BIN)/mypy --no-error-summary streamjoin_ds tests/bench/suites
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/cython-lint --max-line-length 120 cython_kernels
 	@$(BIN)/codespell
 	@$(BIN)/python -m pytest -q -p no:cacheprovider tests/test_rooms.py >build/rooms.log || { cat build/rooms.log; exit 1; }

@@ -18,9 +18,6 @@ import duckdb
 import pytest
 from deltalake import DeltaTable
 
-from streamjoin_ds.bench.engine.suite import workload_names
-from streamjoin_ds.bench.live.suite import MEASURES
-from streamjoin_ds.bench.workloads import WORKLOADS
 from streamjoin_ds.cli.bench import command as bench
 from streamjoin_ds.cli.data import command as data
 from streamjoin_ds.cli.demo import command as demo
@@ -37,6 +34,10 @@ from streamjoin_ds.cli.vacuum import command as vacuum
 from streamjoin_ds.request.request import request_of
 from streamjoin_ds.script.started import Script
 from streamjoin_ds.sink.tables import TableSet
+from tests.bench.__main__ import command as fixed_workloads
+from tests.bench.suites.engine.suite import workload_names
+from tests.bench.suites.live.suite import MEASURES
+from tests.bench.suites.workloads import WORKLOADS
 
 ROOT = Path(__file__).resolve().parents[1]
 TEXT = (ROOT / "README.md").read_text()
@@ -63,9 +64,7 @@ def test_every_row_of_a_table_is_a_line_of_its_own() -> None:
 
 
 def test_every_option_named_exists() -> None:
-    suites = [
-        each for command in COMMANDS.values() if isinstance(command, click.Group) for each in command.commands.values()
-    ]
+    suites = fixed_workloads.commands.values()
     known = {
         option
         for each in (group, *COMMANDS.values(), *suites)
@@ -104,21 +103,23 @@ def test_every_folder_and_file_named_exists() -> None:
 
 
 def named_commands() -> list[list[str]]:
-    """Return every `streamjoin ...` in the text, in blocks and between backticks."""
-    inline = [" ".join(text.split()) for text in re.findall(r"`(streamjoin \w[^`]*)`", TEXT)]
-    return [*command_lines(), *(shlex.split(text) for text in inline)]
+    """Return every `streamjoin ...` and `python -m tests.bench ...` in the text, in blocks and between backticks."""
+    found = re.findall(r"`(streamjoin \w[^`]*|\.venv/bin/python -m tests\.bench\b [^`]*)`", TEXT)
+    return [*command_lines(), *(shlex.split(" ".join(text.split())) for text in found)]
 
 
 @pytest.mark.parametrize("line", named_commands(), ids=" ".join)
 def test_every_command_is_one_that_the_command_line_takes(line: list[str]) -> None:
     """Each option and name of the line is known. A required parameter may be missing."""
-    command, name, rest = COMMANDS[line[1]], line[1], line[2:]
-    if isinstance(command, click.Group):
-        name, rest = (rest[0], rest[1:]) if rest and rest[0] in command.commands else ("paths", rest)
-        command = command.commands[name]
+    known: dict[str, Collection[str]] = {}
+    if line[0] == "streamjoin":
+        command, name, rest = COMMANDS[line[1]], line[1], line[2:]
+    else:
+        name, *rest = line[3:] if line[3] in fixed_workloads.commands else ("paths", *line[3:])
+        command = fixed_workloads.commands[name]
+        known = {"paths": WORKLOADS, "engine": workload_names(), "stream": MEASURES}
     with contextlib.suppress(click.MissingParameter):
         given = command.make_context(name, list(rest)).params
-        known: dict[str, Collection[str]] = {"paths": WORKLOADS, "engine": workload_names(), "stream": MEASURES}
         assert set(given.get("workloads") or given.get("measures") or ()) <= set(known.get(name, ()))
 
 
@@ -129,12 +130,12 @@ def test_every_figure_names_the_command_that_gives_it() -> None:
     assert len(figures) > 15
     for number, line in enumerate(figures):
         first = line.split("|")[1].strip()
-        named = first.startswith(("`streamjoin bench ", "`.venv/bin/python -m tests."))
+        named = first.startswith("`.venv/bin/python -m tests.")
         assert named or (number and first.startswith("the same")), line
     # Prose that states a speed must name a command as well.
     for paragraph in section.split("\n\n"):
         if not paragraph.startswith("|") and re.search(r"\d(\.\d+)? (x|times|ms|M rows)\b", paragraph):
-            assert "streamjoin bench" in paragraph or "threads_2_over_1" in paragraph, paragraph
+            assert "-m tests.bench" in paragraph or "threads_2_over_1" in paragraph, paragraph
 
 
 def test_every_test_and_campaign_named_is_there() -> None:

@@ -25,7 +25,6 @@ ROOMS = (
     ("request",),
     ("script",),
     ("testing",),
-    ("bench",),
     ("cli",),
 )
 FLOOR = {room: floor for floor, rooms in enumerate(ROOMS) for room in rooms}

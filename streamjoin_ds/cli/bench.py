@@ -1,381 +1,276 @@
-"""``streamjoin bench``: the fixed workloads on this machine, beside their peers."""
+"""``streamjoin bench``: how fast a join is on this machine, over its own data, and beside DuckDB.
+
+::
+
+    streams ──┬──► the join itself, by Spark, into tables in a new folder ──► rows/s, matches, as often as --runs says
+              └──► all tuples as tables ──► DuckDB: the condition as it is written, and by grid cells ──► the same
+
+DuckDB is given tables in memory and joins them at once. It has no stream to read, no late rows and no commits.
+"""
 
 from __future__ import annotations
 
-import functools
 import json
+import shutil
+import statistics
 import sys
-from collections.abc import Callable
-from dataclasses import replace
+import tempfile
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
+import pyarrow as pa
+import sqlglot
 from rich.console import Console
+from rich.table import Table
+from sqlglot.expressions import to_identifier
 
-from streamjoin_ds.bench.engine import report as engine_report
-from streamjoin_ds.bench.engine import suite as engine_suite
-from streamjoin_ds.bench.figures import page as figures_page
-from streamjoin_ds.bench.figures import suite as figures_suite
-from streamjoin_ds.bench.frames.suite import FrameSettings, measure_frames
-from streamjoin_ds.bench.live.finding import StreamSettings
-from streamjoin_ds.bench.live.report import stream_facts, stream_table
-from streamjoin_ds.bench.live.suite import LONG, MEASURES, measure_streams
-from streamjoin_ds.bench.paths.report import facts, table
-from streamjoin_ds.bench.paths.suite import Settings, measure
-from streamjoin_ds.bench.scale import report as scale_report
-from streamjoin_ds.bench.scale.case import KEYS, ScaleCase
-from streamjoin_ds.bench.scale.moving import measure_drift, measure_rates
-from streamjoin_ds.bench.scale.suite import fixed_cases, measure_scale
-from streamjoin_ds.bench.sides import SIDES
-from streamjoin_ds.bench.topics.suite import FORMATS, PEERS, TopicSettings, measure_topics
-from streamjoin_ds.bench.workloads import WORKLOADS
-from streamjoin_ds.errors import ArgumentError
+from streamjoin_ds.cli.display import Display
+from streamjoin_ds.cli.join_options import flag, join_options
+from streamjoin_ds.cli.runner import run_join
+from streamjoin_ds.errors import ArgumentError, DependencyMissingError
+from streamjoin_ds.request.request import request_of
+from streamjoin_ds.source.feeds import open_feed
+from streamjoin_ds.spec import Band, BoundJoin, Generator
+from streamjoin_ds.spec.bound import SEQ, TS
+from streamjoin_ds.stream.bound_sources import bound_join
 
-__all__ = ["command"]
+__all__ = ["command", "duckdb_queries"]
 
-_DATA = Path("../shared/data")
-_REPORT_WIDTH = 132
+_WIDER = 1e-6  # by how much of its width a cell reaches further, so that rounding parts no pair from its cell
+_CELL_WIDTHS = 2  # width of a cell, in widths of its band: the best of 1, 2, 4 and 8 by measurement
+_AXES = 2  # most bands by which cells are made
+_WIDTH = 120  # characters of a line where there is no terminal
 
 
-class SuiteGroup(click.Group):
-    """A group of suites; arguments that begin with no suite's name are for the suite of full paths."""
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """One way to do the join, and what its runs took. No matches: they were not found within the limit."""
 
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Put the default suite's name before arguments that begin with no suite's name."""
-        if not args or args[0] not in self.commands:
-            args = [_PATHS, *args]
-        return super().parse_args(ctx, args)
+    name: str
+    seconds: Sequence[float]
+    rows: int
+    matches: int | None
+    note: str = ""
 
-
-_PATHS = "paths"
-
-
-@click.group("bench", cls=SuiteGroup, add_help_option=False)
-def command() -> None:
-    """Measure fixed workloads on this machine, beside Spark's own way and DuckDB."""
-
-
-def _options(command: Callable[..., Any]) -> Callable[..., Any]:
-    peers = click.Choice([*SIDES[1:], "none"])
-    options = [
-        click.option("--json", "as_json", is_flag=True, help="Print the measurements as a list of JSON objects."),
-        click.option(
-            "--runs", type=click.IntRange(min=1), default=5, show_default=True, help="Measured runs of each side."
-        ),
-        click.option(
-            "--quick", is_flag=True, help="Only look whether all works: one measured run, and peers stop after 5 s."
-        ),
-        click.option(
-            "--data",
-            type=click.Path(path_type=Path),
-            help=f"Folder of the recorded data.  [default: {_DATA}, if it exists]",
-        ),
-        click.option(
-            "--peer",
-            "peers",
-            multiple=True,
-            type=peers,
-            help="Peer to measure beside; may be repeated.  [default: all]",
-        ),
-        click.option(
-            "--rows",
-            type=click.IntRange(min=100),
-            help="Tuples a side of generated workloads, instead of their fixed size.",
-        ),
-    ]
-    return functools.reduce(lambda decorated, option: option(decorated), reversed(options), command)
+    def facts(self) -> dict[str, object]:
+        """Return it as plain JSON values; the rates are those of the median run."""
+        seconds = statistics.median(self.seconds)
+        rates = None if self.matches is None else round(self.rows / seconds, 1)
+        results = None if self.matches is None else round(self.matches / seconds, 1)
+        facts = {"way": self.name, "seconds": [round(each, 3) for each in self.seconds], "rows": self.rows}
+        return facts | {"matches": self.matches, "rows_per_second": rates, "results_per_second": results}
 
 
-@command.command(_PATHS, context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("workloads", nargs=-1, metavar=f"[{'|'.join(WORKLOADS)}]...")
-@_options
-def paths(workloads: tuple[str, ...], as_json: bool, quick: bool, runs: int, **given: Any) -> None:
-    """Measure WORKLOADS (default: all) from source to committed table, beside Spark's own way and DuckDB.
-
-    Each side does the same join on the same cores, in a process of its own. The time to start the process and the query
-    is not counted. The number of matches of every run is checked against an independent count. The results are medians
-    over paired runs.
-    """
-    data, peers = given["data"], given["peers"]
-    if data is None and _DATA.is_dir():
-        data = _DATA
-    chosen = SIDES[1:] if not peers else tuple(peer for peer in SIDES[1:] if peer in peers)
-    settings = Settings(
-        runs=1 if quick else runs,
-        peers=chosen,
-        data=None if data is None else data.resolve(),
-        generated_rows=given["rows"],
-        limit_s=5 if quick else 20,
-    )
-    progress = Console(stderr=True)
-
-    def say(line: str) -> None:
-        progress.print(line, style="dim", highlight=False, soft_wrap=True)
-
-    results = measure(workloads or tuple(WORKLOADS), settings, say)
-    if as_json:
-        click.echo(json.dumps(facts(results), indent=1))
-    else:
-        Console(width=None if sys.stdout.isatty() else _REPORT_WIDTH).print(table(results))
-
-
-@command.command("engine", context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("workloads", nargs=-1, metavar="[WORKLOADS]...")
-@click.option("--json", "as_json", is_flag=True, help="Print the measurements as a list of JSON objects.")
-@click.option("--runs", type=click.IntRange(min=1), default=5, show_default=True, help="Runs of each contestant.")
-@click.option("--quick", is_flag=True, help="Only look whether all works: one run, and windows 64 times smaller.")
-def engine(workloads: tuple[str, ...], as_json: bool, runs: int, quick: bool) -> None:
-    """Measure the engine alone, without Spark (default: all WORKLOADS but `product`): speed, latency, scaling, memory.
-
-    `product` joins all of 10^6 rows with all of 10^6 others and reads the results for about a minute: it shows that
-    memory is bounded, and how far the join got. Each contestant is a process of its own, pinned to its cores. It takes
-    turns with its peer, or stands beside a limit of the machine that is measured in the same run. The results are
-    medians over the runs.
-    """
-    progress = Console(stderr=True)
-
-    def say(line: str) -> None:
-        progress.print(line, style="dim", highlight=False, soft_wrap=True)
-
-    results = engine_suite.measure(workloads, 1 if quick else runs, quick, say)
-    if as_json:
-        click.echo(json.dumps(engine_report.facts(results), indent=1))
-    else:
-        Console(width=None if sys.stdout.isatty() else _REPORT_WIDTH).print(engine_report.table(results))
-
-
-@command.command("stream", context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("measures", nargs=-1, metavar=f"[{'|'.join(MEASURES)}]...")
-@click.option("--json", "as_json", is_flag=True, help="Print the measurements as a list of JSON objects.")
-@click.option("--quick", is_flag=True, help="Only look whether all works: windows of seconds, and a few batches.")
-@click.option(
-    "--peer",
-    "peers",
-    multiple=True,
-    type=click.Choice([*SIDES[1:], "none"]),
-    help="Peer to measure beside; may be repeated.  [default: spark-tuned, duckdb]",
-)
-@click.option(
-    "--rate",
-    type=click.IntRange(min=100),
-    default=30_000,
-    show_default=True,
-    help="Tuples a second of each stream, for the measure `rate`.",
-)
-def stream(measures: tuple[str, ...], as_json: bool, quick: bool, peers: tuple[str, ...], rate: int) -> None:
-    """Measure joins whose windows are full (default: all MEASURES but `rate` and `rates`, which take many minutes).
-
-    Each is a live query in a process of its own, from source to committed table; the matches of its first batches are
-    checked against an independent count. `rate` fills 15-minute windows at --rate and deletes matches as it goes; it
-    needs 15 GB of disk in the folder for temporary files. `rates` lets the second stream grow to 20 times its rate, on
-    16 cells, by a layout that follows the rates and by a fixed 4x4: tuples shipped, time, triggers that change layouts.
-    """
-    chosen = tuple(peer for peer in SIDES[1:] if peer in peers) if peers else StreamSettings().peers
-    settings = StreamSettings(chosen, quick, rate)
-    progress = Console(stderr=True)
-
-    def say(line: str) -> None:
-        progress.print(line, style="dim", highlight=False, soft_wrap=True)
-
-    names = measures or tuple(name for name in MEASURES if name not in LONG)
-    findings = measure_streams(names, settings, say)
-    if as_json:
-        click.echo(json.dumps(stream_facts(findings), indent=1))
-    else:
-        Console(width=None if sys.stdout.isatty() else _REPORT_WIDTH).print(stream_table(findings))
-
-
-@command.command("kafka", context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("formats", nargs=-1, metavar=f"[{'|'.join(FORMATS)}]...")
-@click.option("--servers", required=True, help="Brokers, as host:port. The topics are made there, and removed.")
-@click.option(
-    "--messages", type=click.IntRange(min=100), default=4_000_000, show_default=True, help="Messages of each topic."
-)
-@click.option(
-    "--partitions", type=click.IntRange(1, 1000), default=4, show_default=True, help="Partitions of each topic."
-)
-@click.option("--runs", type=click.IntRange(min=1), default=5, show_default=True, help="Runs of each format.")
-@click.option(
-    "--peer",
-    "peers",
-    multiple=True,
-    type=click.Choice(tuple(PEERS)),
-    help="Also a peer's own join over its own Kafka reader, of JSON. Spark's source comes from Maven. Repeatable.",
-)
-@click.option("--json", "as_json", is_flag=True, help="Print the measurements as a list of JSON objects.")
-@click.option("--quick", is_flag=True, help="Only look whether all works: one run over 20,000 messages.")
-def kafka(
-    formats: tuple[str, ...],
-    servers: str,
-    messages: int,
-    partitions: int,
-    runs: int,
-    peers: tuple[str, ...],
-    as_json: bool,
-    quick: bool,
-) -> None:
-    """Measure messages a second, from two topics of a broker to committed matches (default: all FORMATS).
-
-    The messages are sent first. The matches of every run are checked against an independent count. The time until the
-    first commit, in which Java and the workers start, is not counted.
-    """
-    unknown = next((name for name in formats if name not in FORMATS), None)
-    if unknown is not None:
-        msg = f"there is no benchmark of messages in '{unknown}'"
-        raise ArgumentError(msg, name=unknown, hint=f"one of {', '.join(FORMATS)}")
-    settings = TopicSettings(servers, formats or tuple(FORMATS), messages, partitions, runs=runs, peers=peers)
-    if quick:
-        settings = replace(settings, messages=10_000, batch_rows=5_000, runs=1, quick=True)
-    progress = Console(stderr=True)
-
-    def say(line: str) -> None:
-        progress.print(line, style="dim", highlight=False, soft_wrap=True)
-
-    findings = list(measure_topics(settings, say))
-    if as_json:
-        click.echo(json.dumps(stream_facts(findings), indent=1))
-    else:
-        Console(width=None if sys.stdout.isatty() else _REPORT_WIDTH).print(stream_table(findings))
-
-
-@command.command("frames", context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--rows", type=click.IntRange(min=100), default=4_000_000, show_default=True, help="Rows of each stream.")
-@click.option("--batches", type=click.IntRange(2, 10_000), default=16, show_default=True, help="Files of each stream.")
-@click.option(
-    "--keys", type=click.IntRange(min=1), default=50_000, show_default=True, help="Fewer keys make more matches."
-)
+@click.command("bench")
+@join_options
+@flag("max_rows_per_batch")
+@flag("master")
+@flag("conf")
 @click.option("--runs", type=click.IntRange(min=1), default=3, show_default=True, help="Runs of each way.")
-@click.option("--json", "as_json", is_flag=True, help="Print the measurements as a list of JSON objects.")
-@click.option("--quick", is_flag=True, help="Only look whether all works: one run over 4,000 rows.")
-def frames(rows: int, batches: int, keys: int, runs: int, as_json: bool, quick: bool) -> None:
-    """Measure rows a second from streaming DataFrames to committed matches: start(frames=...) and dataframe().
+@click.option(
+    "--limit", type=click.IntRange(min=1), default=60, show_default=True, help="Seconds after which DuckDB is stopped."
+)
+@click.option(
+    "--peer", type=click.Choice(["duckdb", "none"]), default="duckdb", show_default=True, help="What is beside."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the ways as a list of JSON objects.")
+def command(config: Path | None, runs: int, limit: int, peer: str, as_json: bool, **given: Any) -> None:
+    """Measure a join over all that its streams hold now, beside DuckDB over the same tuples.
 
-    Each batch is a Parquet file of each stream. dataframe() writes to a Delta table. The matches of every run are
-    checked against an independent count. The time until the first commit is not counted.
+    The join runs as `streamjoin run --available-now` does, into new tables that are removed afterwards. Its time is
+    from the query's start to its last commit; Spark's own start is not in it. DuckDB reads tables in memory, and writes
+    its matches to Parquet.
     """
-    settings = FrameSettings(rows, batches, keys, runs)
-    if quick:
-        settings = FrameSettings(2_000, 2, 500, 1, quick=True)
-    progress = Console(stderr=True)
+    request = request_of(config, given)
+    bound = bound_join(request.join)
+    _check_ends(bound)
+    console = Console(stderr=True)
+    # Spark is imported and started only once all that was asked has been understood.
+    from streamjoin_ds.spark.session import spark_session
 
-    def say(line: str) -> None:
-        progress.print(line, style="dim", highlight=False, soft_wrap=True)
-
-    findings = list(measure_frames(settings, say))
+    spark = spark_session("streamjoin bench", **request.session, quick_compiler=True)
+    root = Path(tempfile.mkdtemp(prefix="streamjoin-bench-"))
+    try:
+        ways = [_ours(spark, request, root / "ours", runs, console)]
+        if peer == "duckdb":
+            ways += _duckdb(bound, root, runs, limit, console)
+            odd = [way.name for way in ways[1:] if way.matches not in (None, ways[0].matches)]
+            if odd:
+                console.print(f"{', '.join(odd)}: other matches, as tables have no late rows and no duplicates")
+    finally:
+        shutil.rmtree(root, ignore_errors=True)
+        spark.stop()
     if as_json:
-        click.echo(json.dumps(stream_facts(findings), indent=1))
+        click.echo(json.dumps([way.facts() for way in ways], indent=1))
     else:
-        Console(width=None if sys.stdout.isatty() else _REPORT_WIDTH).print(stream_table(findings))
+        _show(ways)
 
 
-@command.command("figures", context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("names", nargs=-1, metavar="[FIGURES]...")
-@click.option(
-    "--to",
-    "path",
-    type=click.Path(dir_okay=False, writable=True, path_type=Path),
-    required=True,
-    help="HTML file to write; an existing file is replaced.",
-)
-@click.option(
-    "--runs",
-    type=click.IntRange(min=1),
-    default=figures_suite.DEFAULT_RUNS,
-    show_default=True,
-    help="Runs of each point.",
-)
-@click.option("--seed", type=click.IntRange(min=0), default=1, show_default=True, help="Seed of the tuples.")
-@click.option("--quick", is_flag=True, help="Only look whether all works: tiny windows, and two short runs.")
-def figures(names: tuple[str, ...], path: Path, runs: int, seed: int, quick: bool) -> None:
-    """Redraw the figures of CellJoin, PIM-Tree, DP-Join, DAB Join and LLHJ from runs of this engine on this machine.
-
-    Writes one HTML page that needs no network. It shows each of FIGURES (default: all; for example "llhj" or
-    "pim-tree-9") as a plot and as a table, and says how it was measured, what the paper reported and what differs. A
-    paper takes up to about ten minutes on two cores. Every trial is checked against an independent count of the
-    matches.
-    """
-    figures_page.load_plotly()
-    if not path.absolute().parent.is_dir():
-        msg = "the folder of the page to write does not exist"
-        raise ArgumentError(msg, name="--to", hint="make the folder first, or give another file")
-    progress = Console(stderr=True)
-
-    def say(line: str) -> None:
-        progress.print(line, style="dim", highlight=False, soft_wrap=True)
-
-    report = figures_suite.measure_figures(names, quick, runs, seed, say)
-    path.write_text(figures_page.page(report), encoding="utf-8")
-    say(f"{path}: {len(report.drawn)} figures, {report.trials} trials, {report.wall_s:.0f} s")
+def _check_ends(bound: BoundJoin) -> None:
+    for stream, schema in zip(bound.join.streams, bound.schemas, strict=True):
+        if isinstance(stream.source, Generator) and open_feed(stream, schema).endless:
+            msg = f"stream {stream.name} has no end, and a benchmark takes all that there is"
+            raise ArgumentError(msg, name=stream.name, hint="say how many tuples: gen:NAME?rows=1000000")
 
 
-@command.command("scale", context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--cells", multiple=True, type=click.IntRange(1, 4096), help="Number of cells; may be repeated.")
-@click.option(
-    "--streams", multiple=True, type=click.IntRange(2, 5), help="Number of streams; may be repeated.  [default: 2]"
-)
-@click.option(
-    "--ratio",
-    multiple=True,
-    type=click.IntRange(min=1),
-    help="Rate of the last stream, over that of each other one.  [default: 1]",
-)
-@click.option("--keys", multiple=True, type=click.Choice(list(KEYS)), help="Distribution of the keys.  [default: all]")
-@click.option(
-    "--rows-per-cell", type=click.IntRange(min=100), help="Rows in a window, for each cell.  [default: 16000]"
-)
-@click.option("--seed", type=click.IntRange(min=0), default=1, show_default=True, help="Seed of the keys.")
-@click.option("--json", "as_json", is_flag=True, help="Print the outcomes as one JSON object.")
-@click.option(
-    "--quick",
-    is_flag=True,
-    help="Only look whether all works: so few cells and rows that chance outweighs the layouts.",
-)
-def scale(
-    cells: tuple[int, ...],
-    streams: tuple[int, ...],
-    ratio: tuple[int, ...],
-    keys: tuple[str, ...],
-    rows_per_cell: int | None,
-    seed: int,
-    as_json: bool,
-    quick: bool,
-) -> None:
-    """Simulate layouts of many cells: grids, ranges of a band attribute, and ranges with a grid where keys are hot.
-
-    Nothing is joined. The simulator counts to which cells each tuple goes, and what each cell receives and would find.
-    The load of a cell is 4 for each row and 1 for each pair. Beside each scheme stand the bounds that no layout can
-    beat. A layout is chosen from the keys of one window and simulated on those of the next. With --cells, --streams,
-    --ratio or --keys the command simulates all combinations of these, without drifting keys or changing rates. Without
-    them it simulates a fixed list, drifting keys and changing rates, which takes some minutes.
-    """
-    progress = Console(stderr=True)
-
-    def say(line: str) -> None:
-        progress.print(line, style="dim", highlight=False, soft_wrap=True)
-
-    per_cell = rows_per_cell or (500 if quick else 16_000)
-    is_asked = bool(cells or streams or ratio or keys)
-    drifts, rates = [], []
-    if is_asked:
-        sizes = cells or ((4, 16) if quick else (64, 1000))
-        cases = [
-            ScaleCase(size, count, faster, name, per_cell, seed)
-            for name in keys or KEYS
-            for count in streams or (2,)
-            for faster in ratio or (1,)
-            for size in sizes
-        ]
-    else:
-        cases = [case for case in fixed_cases(per_cell, seed) if not quick or case.cells <= 16]
-        for name, drift in (("uniform", 0.01), ("uniform", 0.1), ("zipf-values", 0.1)):
-            moving = ScaleCase(16 if quick else 64, keys=name, rows_per_cell=per_cell, seed=seed, drift=drift)
-            drifts += measure_drift(moving, 3 if quick else 8, say)
-        rates = [outcome for size in (16, 64, 1000) for outcome in measure_rates(size, 20)]
-    outcomes = measure_scale(cases, say)
-    if as_json:
-        click.echo(json.dumps(scale_report.facts(outcomes, drifts, rates), indent=1))
-    else:
-        Console(width=None if sys.stdout.isatty() else _REPORT_WIDTH + 20).print(
-            scale_report.tables(outcomes, drifts, rates)
+def _ours(spark: Any, request: Any, root: Path, runs: int, console: Console) -> _Way:
+    seconds = []
+    for number in range(runs):
+        folder = root / str(number)
+        display = Display(console, quiet=True)
+        run_join(
+            spark,
+            request.join,
+            str(folder / "matches"),
+            str(folder / "checkpoint"),
+            {**request.run, "available_now": True},
+            display,
         )
+        totals = display.totals
+        seconds.append(totals.seconds(totals.last_batch_s or display.clock()))
+        shutil.rmtree(folder)
+        console.print(f"run {number + 1} of {runs}: {seconds[-1]:.2f} s, {totals.matches:,} matches", style="dim")
+    late = totals.ledger["late"].total()
+    note = f"{totals.batches} batches" + (f"; {late:,} late rows, which are not joined" if late else "")
+    return _Way("streamjoin", seconds, totals.rows, totals.matches, note)
+
+
+def _duckdb(bound: BoundJoin, root: Path, runs: int, limit: int, console: Console) -> list[_Way]:
+    queries = duckdb_queries(bound)
+    if not queries:
+        console.print("DuckDB: only an inner join of two streams within a time window is written for it", style="dim")
+        return []
+    try:
+        import duckdb
+    except ImportError as error:
+        msg = "The package duckdb, which the join is compared with, is not installed."
+        raise DependencyMissingError(msg, name="duckdb", hint="pip install duckdb, or --peer none") from error
+    ways = []
+    with duckdb.connect() as database:
+        database.execute("SET TimeZone = 'UTC'")
+        rows = 0
+        for number, name in enumerate(bound.names):
+            tuples = _tuples(bound, number)
+            database.register("arrived", tuples)
+            database.execute(f"CREATE TABLE {_quoted(name)} AS SELECT * FROM arrived")
+            rows += tuples.num_rows
+        for way, query in queries.items():
+            matches, seconds = None, []
+            for _ in range(runs):
+                matches, taken_s = _timed(database, query, root / "matches.parquet", limit)
+                seconds.append(taken_s)
+                if matches is None:
+                    break
+            ways.append(_Way(f"duckdb, {way}", seconds, rows, matches, "stopped" if matches is None else ""))
+            console.print(f"duckdb, {way}: {seconds[-1]:.2f} s", style="dim")
+    return ways
+
+
+def _timed(database: Any, query: str, file: Path, limit: int) -> tuple[int | None, float]:
+    """Return how many rows a query has, or None if it was stopped at the limit, and how many seconds it took."""
+    import duckdb
+
+    timer = threading.Timer(limit, database.interrupt)
+    timer.start()
+    began = time.perf_counter()
+    try:
+        [matches] = database.execute(f"COPY ({query}) TO '{file}' (FORMAT parquet)").fetchone()
+    except duckdb.InterruptException:
+        matches = None
+    finally:
+        timer.cancel()
+        file.unlink(missing_ok=True)
+    return matches, time.perf_counter() - began
+
+
+def _tuples(bound: BoundJoin, number: int) -> pa.Table:
+    """Return all tuples of a stream, with the columns that the join needs and the event time as a timestamp."""
+    stream, schema = bound.join.streams[number], bound.schemas[number]
+    feed = open_feed(stream, schema)
+    table = pa.Table.from_batches([chunk.tuples for chunk in feed.read(feed.initial(), None)])
+    times = table[TS].cast(pa.timestamp("us", tz="UTC"))
+    return table.drop_columns([TS, SEQ]).append_column(stream.time, times).select(schema.names)
+
+
+def duckdb_queries(bound: BoundJoin) -> Mapping[str, str]:
+    """Return the join as DuckDB's SQL over tables that are named as its streams, by the way it is written.
+
+    ``as written`` has the condition alone. ``by grid cells``, where there is a band on numbers, is the usual rewrite: a
+    row of the second table stands once in each cell that its band reaches, and equal cells find.
+
+    Returns
+    -------
+    mapping of str to str
+        Empty where DuckDB has no such join: more than two streams, tables beside them, other rows than pairs, another
+        window than of time.
+    """
+    join = bound.join
+    plain = join.how == "inner" and join.nearest is None and not join.reduce and not join.tables
+    if not plain or len(join.streams) != 2 or join.window.kind != "time":
+        return {}
+    left, right = bound.names
+    conditions = [*map(str, join.predicates), *(str(one.where) for one in join.streams if one.where is not None)]
+    tests = [f"({sqlglot.transpile(text, read='spark', write='duckdb')[0]})" for text in conditions]
+    first, second = (f"epoch_us({_quoted(one.name)}.{_quoted(one.time)})" for one in join.streams)
+    tests.append(f"{first} - {second} BETWEEN {-join.window.extent(0)} AND {join.window.extent(1)}")
+    columns = ", ".join(
+        f"{_quoted(name)}.{_quoted(column)} AS {_quoted(f'{name}_{column}')}"
+        for name, schema in zip(bound.names, bound.schemas, strict=True)
+        for column in schema.names
+    )
+    written = f"SELECT {columns} FROM {_quoted(left)} JOIN {_quoted(right)} ON {' AND '.join(tests)}"
+    found = {"as written": written}
+    axes = [band for band in join.predicates if isinstance(band, Band) and _makes_cells(band, bound)][:_AXES]
+    if axes:
+        cells, reach, equal = [], "", []
+        for place, band in enumerate(axes):
+            near, far, lo, hi = band.left.name, band.right.name, float(band.lo), float(band.hi)  # type: ignore[arg-type]
+            if band.left.stream != left:
+                near, far, lo, hi = far, near, -hi, -lo
+            width = _CELL_WIDTHS * (hi - lo)
+            cells.append(f"floor({_quoted(near)} / {width!r}) AS _cell_{place}")
+            more = _WIDER * (hi - lo)
+            ends = (
+                f"TRY_CAST(floor(({_quoted(far)} + {end!r}) / {width!r}) AS BIGINT)" for end in (lo - more, hi + more)
+            )
+            spread = f"unnest(generate_series({', '.join(ends)})) AS _cell_{place}"
+            reach = f"(SELECT *, {spread} FROM {reach or _quoted(right)})"
+            equal.append(f"{_quoted(left)}._cell_{place} = {_quoted(right)}._cell_{place}")
+        sides = f"(SELECT *, {', '.join(cells)} FROM {_quoted(left)}) {_quoted(left)} JOIN {reach} {_quoted(right)}"
+        found["by grid cells"] = f"SELECT {columns} FROM {sides} ON {' AND '.join([*equal, *tests])}"
+    return found
+
+
+def _makes_cells(band: Band, bound: BoundJoin) -> bool:
+    """Whether grid cells can be made of a band: it has a width, and numbers that a DOUBLE holds."""
+    schemas = dict(zip(bound.names, bound.schemas, strict=True))
+    kinds = [schemas[column.stream].field(column.name).type for column in (band.left, band.right)]
+    return not band.is_equality and all(pa.types.is_integer(kind) or pa.types.is_floating(kind) for kind in kinds)
+
+
+def _quoted(name: str) -> str:
+    return to_identifier(name, quoted=True).sql(dialect="duckdb")
+
+
+def _show(ways: Sequence[_Way]) -> None:
+    report = Table(title="From start to last commit, medians", title_justify="left")
+    for number, name in enumerate(("", "seconds", "rows/s", "matches", "matches/s", "ours is", "")):
+        report.add_column(name, justify="left" if number in (0, 6) else "right", no_wrap=True)
+    ours = statistics.median(ways[0].seconds)
+    for way in ways:
+        seconds, least = statistics.median(way.seconds), "" if way.matches is not None else "> "
+        report.add_row(
+            way.name,
+            f"{least}{seconds:,.2f}",
+            "" if way.matches is None else f"{way.rows / seconds:,.0f}",
+            "" if way.matches is None else f"{way.matches:,}",
+            "" if way.matches is None else f"{way.matches / seconds:,.0f}",
+            "" if way is ways[0] else f"{least}{seconds / ours:,.1f} x",
+            way.note,
+        )
+    Console(width=None if sys.stdout.isatty() else _WIDTH).print(report)

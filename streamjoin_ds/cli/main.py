@@ -32,7 +32,7 @@ _COMMANDS = {
     "inspect": "Show what a checkpoint holds: cells, windows, blocks, watermarks.",
     "repair": "Mend a checkpoint and its tables where possible, and say what is lost.",
     "vacuum": "Remove what crashes left behind in a checkpoint.",
-    "bench": "Measure fixed workloads on this machine, beside Spark's own way and DuckDB.",
+    "bench": "Measure a join over its own data on this machine, beside DuckDB.",
     "doctor": "Check that this machine has what a join needs, and say what to do.",
 }
 

@@ -35,7 +35,7 @@ _CONSUMER_DEFAULTS = {
     # A reader that is slower than its brokers finds the queue full, and librdkafka then pauses for 1 s. What is in the
     # queue is fetched in vain if another worker reads the partition's next range. A message takes some 300 bytes of
     # heap beside its own: with messages of 24 bytes and a queue that only 16 MiB of them bounded, a join took 7.4 GiB
-    # and read 0.41 M messages/s; with 50 000 messages 2.6 to 3.3 GiB and 0.8 M (`streamjoin bench kafka fixed`).
+    # and read 0.41 M messages/s; with 50 000 messages 2.6 to 3.3 GiB and 0.8 M (`python -m tests.bench kafka fixed`).
     "fetch.queue.backoff.ms": "10",
     # A reader that goes to another offset waits for the fetch that is under way, 500 ms by librdkafka's own value.
     "fetch.wait.max.ms": "100",

@@ -4,18 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 
 import pytest
 
-from streamjoin_ds.bench.paths.report import MEASURES
-from streamjoin_ds.bench.sides import OURS, SIDES
-
-
-def _bench(*arguments, cwd):
-    command = [sys.executable, "-m", "streamjoin_ds.cli.main", "bench", *arguments]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, timeout=900)
+from tests.bench.results import bench
+from tests.bench.suites.paths.report import MEASURES
+from tests.bench.suites.sides import OURS, SIDES
 
 
 @pytest.mark.campaign
@@ -24,7 +18,7 @@ def _bench(*arguments, cwd):
 @pytest.mark.parametrize("peers", [("duckdb",), pytest.param(SIDES[1:], marks=pytest.mark.campaign)], ids=len)
 def test_sides_agree_and_are_reported_as_json(tmp_path, peers):
     chosen = () if peers == SIDES[1:] else [word for peer in peers for word in ("--peer", peer)]
-    done = _bench("band2d-small", "--rows", "1500", "--quick", "--json", *chosen, cwd=tmp_path)
+    done = bench("band2d-small", "--rows", "1500", "--quick", "--json", *chosen, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     rows = json.loads(done.stdout)
     [best] = [row["peer"] for row in rows if row["measure"] == "speedup_over_best"]
@@ -44,7 +38,7 @@ def test_sides_agree_and_are_reported_as_json(tmp_path, peers):
 
 @pytest.mark.slow
 def test_what_is_not_there_is_said_in_one_line(tmp_path):
-    done = _bench("flights", "--data", str(tmp_path), "--json", cwd=tmp_path)
+    done = bench("flights", "--data", str(tmp_path), "--json", cwd=tmp_path)
     assert (done.returncode, json.loads(done.stdout)) == (0, [])
     assert done.stderr.count("\n") == 1
     assert "flights: left out" in done.stderr
@@ -52,16 +46,16 @@ def test_what_is_not_there_is_said_in_one_line(tmp_path):
 
 @pytest.mark.slow
 def test_an_unknown_workload_is_one_line_and_no_stack_trace(tmp_path):
-    done = _bench("band9d", cwd=tmp_path)
+    done = bench("band9d", cwd=tmp_path)
     assert done.returncode == 2
-    assert done.stderr.startswith("streamjoin: ARGUMENT: there is no workload 'band9d'")
+    assert done.stderr.startswith("bench: ARGUMENT: there is no workload 'band9d'")
     assert done.stderr.count("\n") == 1
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("arguments", [["--help"], ["paths", "--help"]])
 def test_help_names_workloads_and_options(tmp_path, arguments):
-    done = _bench(*arguments, cwd=tmp_path)
+    done = bench(*arguments, cwd=tmp_path)
     assert done.returncode == 0
     for word in ("band2d-small", "input-bound", "--json", "--runs", "--quick", "--data", "--peer"):
         assert word in done.stdout.replace("\n", "").replace(" ", "") or word in done.stdout

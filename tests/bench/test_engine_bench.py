@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 
-from streamjoin_ds.bench.engine import suite
-from streamjoin_ds.bench.engine.feeds import band1d, outside, product
-from streamjoin_ds.bench.engine.product import Product
-from streamjoin_ds.bench.engine.report import facts
-from streamjoin_ds.bench.engine.suite import Result, measure, workload_names
-from streamjoin_ds.bench.engine.targets import MEASURES, Contestant, Measure
 from streamjoin_ds.engine import CHUNK_ROWS, JoinEngine, WindowJoin
 from streamjoin_ds.errors import ArgumentError
+from tests.bench.results import bench
+from tests.bench.suites.engine import suite
+from tests.bench.suites.engine.feeds import band1d, outside, product
+from tests.bench.suites.engine.product import Product
+from tests.bench.suites.engine.report import facts
+from tests.bench.suites.engine.suite import Result, measure, workload_names
+from tests.bench.suites.engine.targets import MEASURES, Contestant, Measure
 
 OURS = Contestant("gather", 100)
 
@@ -116,8 +115,7 @@ def test_what_needs_more_cores_than_there_are_is_left_out_by_name(monkeypatch):
     "workloads", [("band2d-llhj", "one-tuple"), pytest.param(("nested-loop", "product"), marks=pytest.mark.campaign)]
 )
 def test_quick_from_the_command_line(workloads):
-    command = [sys.executable, "-m", "streamjoin_ds.cli.main", "bench", "engine", *workloads, "--quick", "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    done = bench("engine", *workloads, "--quick", "--json")
     assert done.returncode == 0, done.stderr
     rows = json.loads(done.stdout)
     assert {row["workload"] for row in rows} == set(workloads)

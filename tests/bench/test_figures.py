@@ -6,8 +6,6 @@ import builtins
 import json
 import math
 import statistics
-import subprocess
-import sys
 import time
 from html.parser import HTMLParser
 
@@ -18,14 +16,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamjoin_ds.bench.figures import page
-from streamjoin_ds.bench.figures.basic_window_trial import NEVER, seal_sizes
-from streamjoin_ds.bench.figures.suite import figure_names, measure_figures
-from streamjoin_ds.bench.figures.trial import Trial, TrialOutcome
-from streamjoin_ds.bench.figures.trials import Pushes, joining
-from streamjoin_ds.bench.figures.worker import Workers, verified
-from streamjoin_ds.bench.figures.workload import KEYS, FigureWorkload
 from streamjoin_ds.errors import ArgumentError, BenchError, DependencyMissingError
+from tests.bench.results import bench
+from tests.bench.suites.figures import page
+from tests.bench.suites.figures.basic_window_trial import NEVER, seal_sizes
+from tests.bench.suites.figures.suite import figure_names, measure_figures
+from tests.bench.suites.figures.trial import Trial, TrialOutcome
+from tests.bench.suites.figures.trials import Pushes, joining
+from tests.bench.suites.figures.worker import Workers, verified
+from tests.bench.suites.figures.workload import KEYS, FigureWorkload
 from tests.support.examples import examples
 
 # CellJoin's Figures 7 and 9 to 13, every part of PIM-Tree's Figures 8 to 13, and those of three more papers.
@@ -122,7 +121,7 @@ def test_a_wrong_count_ends_the_run():
 
 @pytest.mark.slow
 def test_a_trial_whose_process_fails_is_told():
-    with Workers() as workers, pytest.raises(BenchError, match=r"a trial of kind join ended: .*KERNEL"):
+    with Workers() as workers, pytest.raises(BenchError, match=r"a trial of kind join: .* failed: KERNEL"):
         workers.done(Trial(kernel="no such kernel"))
 
 
@@ -148,7 +147,7 @@ def test_unknown_figures_and_a_missing_plotly_are_named(monkeypatch):
         return real(name, *arguments, **options)
 
     monkeypatch.setattr(builtins, "__import__", without_plotly)
-    with pytest.raises(DependencyMissingError, match=r"plotly.*pip install 'streamjoin-ds\[bench\]'"):
+    with pytest.raises(DependencyMissingError, match=r"plotly.*make bench"):
         page.load_plotly()
 
 
@@ -204,10 +203,8 @@ DRAWN = [pytest.param(SOME, id="some", marks=pytest.mark.long), pytest.param((),
 @pytest.fixture(scope="module", params=DRAWN)
 def quick(request, tmp_path_factory):
     path = tmp_path_factory.mktemp("figures") / "figures.html"
-    command = [sys.executable, "-m", "streamjoin_ds.cli.main", "bench", "figures", *request.param]
-    command += ["--quick", "--seed", "7", "--to", str(path)]
     began = time.monotonic()
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    done = bench("figures", *request.param, "--quick", "--seed", "7", "--to", str(path))
     assert done.returncode == 0, done.stderr
     parsed = Page()
     text = path.read_text(encoding="utf-8")
@@ -304,9 +301,8 @@ def test_it_is_quick_and_says_where_and_with_what(quick):
     ],
 )
 def test_what_cannot_be_is_one_line_before_anything_is_measured(tmp_path, arguments, told):
-    command = [sys.executable, "-m", "streamjoin_ds.cli.main", "bench", "figures", *arguments]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)
+    done = bench("figures", *arguments, cwd=tmp_path)
     assert done.returncode == 2
-    assert done.stderr.startswith(f"streamjoin: ARGUMENT: {told}")
+    assert done.stderr.startswith(f"bench: ARGUMENT: {told}")
     assert done.stderr.count("\n") == 1
     assert list(tmp_path.iterdir()) == []

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from streamjoin_ds.bench.frames.frame_load import FrameLoad
+from tests.bench.results import bench
+from tests.bench.suites.frames.frame_load import FrameLoad
 
 
 def test_the_count_is_that_of_every_pair() -> None:
@@ -36,8 +35,7 @@ def test_the_files_hold_the_tuples_in_the_order_of_their_times(tmp_path: Path) -
 @pytest.mark.campaign
 @pytest.mark.spark
 def test_a_quick_run(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "streamjoin_ds.cli.main", "bench", "frames", "--quick", "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=300)
+    done = bench("frames", "--quick", "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     findings = json.loads(done.stdout)
     assert [one["measure"] for one in findings] == ["rows_per_second"] * 2 + ["start_over_dataframe"]

@@ -7,8 +7,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from streamjoin_ds.bench.paths.inputs import SlicedInput, slice_input
-from streamjoin_ds.bench.workloads import make_workload
+from tests.bench.suites.paths.inputs import SlicedInput, slice_input
+from tests.bench.suites.workloads import make_workload
 
 _DATA = Path(__file__).parents[3] / "shared" / "data"
 

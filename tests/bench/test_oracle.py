@@ -8,8 +8,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamjoin_ds.bench.oracle import count_matches
 from streamjoin_ds.spec import Join, Stream, band
+from tests.bench.suites.oracle import count_matches
 
 _TIME = pa.timestamp("us", tz="UTC")
 # Few values, some at the edges of cells and bands, so that pairs do match.
@@ -57,7 +57,7 @@ def test_counts_the_pairs_that_plain_python_counts(left, right, eps, width, wind
 
 
 def test_counts_more_pairs_than_it_tests_at_once(monkeypatch):
-    monkeypatch.setattr("streamjoin_ds.bench.oracle._PAIRS_AT_ONCE", 7)
+    monkeypatch.setattr("tests.bench.suites.oracle._PAIRS_AT_ONCE", 7)
     rows = [(number, 1.0, 1) for number in range(30)]
     join = Join([Stream("l"), Stream("r")], on=[band("l.x", "r.a", 1), band("l.y", "r.b", 1)], window="40us")
     assert count_matches(join, _table(rows, ("x", "y")), _table(rows, ("a", "b"))) == 900

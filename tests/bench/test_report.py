@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from streamjoin_ds.bench.paths.report import MEASURES, facts, table
-from streamjoin_ds.bench.sides import OURS
 from tests.bench.results import result, run
+from tests.bench.suites.paths.report import MEASURES, facts, table
+from tests.bench.suites.sides import OURS
 
 _KEYS = {"workload", "measure", "value", "unit", "peer", "peer_value", "cores", "peak_mib"}
 # Ours takes 1.0, 4.0 and 2.0 seconds for 1 000 rows, so it is 10, 2.5 and 40 times as fast.

@@ -11,15 +11,15 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamjoin_ds.bench.scale.bound import LowerBound, tiles_of
-from streamjoin_ds.bench.scale.case import KEYS, ScaleCase
-from streamjoin_ds.bench.scale.moving import measure_drift, measure_rates
-from streamjoin_ds.bench.scale.schemes import SCHEMES, planned, sampled
-from streamjoin_ds.bench.scale.simulation import as_ranges, pairs_within, simulated
-from streamjoin_ds.bench.scale.suite import fixed_cases, measure_case, measure_scale
-from streamjoin_ds.cli.main import group
 from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.plan import CellWork, Difference, Layout, RangeLayout, Reach
+from tests.bench.__main__ import command
+from tests.bench.suites.scale.bound import LowerBound, tiles_of
+from tests.bench.suites.scale.case import KEYS, ScaleCase
+from tests.bench.suites.scale.moving import measure_drift, measure_rates
+from tests.bench.suites.scale.schemes import SCHEMES, planned, sampled
+from tests.bench.suites.scale.simulation import as_ranges, pairs_within, simulated
+from tests.bench.suites.scale.suite import fixed_cases, measure_case, measure_scale
 from tests.support.examples import examples
 
 WORK = CellWork()
@@ -202,7 +202,7 @@ def test_the_fixed_cases_are_those_that_are_named() -> None:
 
 
 def run(*arguments: str) -> str:
-    done = CliRunner().invoke(group, ("bench", "scale", *arguments), prog_name="streamjoin", catch_exceptions=False)
+    done = CliRunner().invoke(command, ("scale", *arguments), catch_exceptions=False)
     assert done.exit_code == 0, done.output
     return done.stdout
 

@@ -9,12 +9,13 @@ from dataclasses import replace
 
 import pytest
 
-from streamjoin_ds.bench.oracle import count_matches
-from streamjoin_ds.bench.paths.inputs import slice_input
-from streamjoin_ds.bench.paths.side_process import SideProcess, TreeUse, load_psutil
-from streamjoin_ds.bench.sides import SideTask, make_side
-from streamjoin_ds.bench.workloads import make_workload
 from streamjoin_ds.errors import BenchError, DependencyMissingError
+from tests.bench.suites.oracle import count_matches
+from tests.bench.suites.paths.inputs import slice_input
+from tests.bench.suites.paths.side_process import SideProcess
+from tests.bench.suites.processes import TreeUse, load_psutil
+from tests.bench.suites.sides import SideTask, make_side
+from tests.bench.suites.workloads import make_workload
 
 _ROWS = 3_000
 
@@ -79,7 +80,7 @@ def test_a_side_that_takes_too_long_is_ended(task, tmp_path):
     with SideProcess("duckdb", tmp_path / "log") as process:
         with pytest.raises(BenchError, match="not ready within 0 s"):
             process.run(task, within_s=0)
-        process_id = process._process.pid
+        process_id = process._child.process_id
     assert not load_psutil().pid_exists(process_id)
 
 
@@ -113,5 +114,5 @@ def test_the_use_of_a_tree_that_idles_is_little():
 
 def test_without_psutil_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "psutil", None)
-    with pytest.raises(DependencyMissingError, match=r"pip install 'streamjoin-ds\[bench\]'"):
+    with pytest.raises(DependencyMissingError, match="make bench"):
         load_psutil()

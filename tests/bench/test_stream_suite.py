@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from dataclasses import replace
 
 import numpy as np
@@ -13,16 +11,17 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from rich.console import Console
 
-from streamjoin_ds.bench.live.finding import Finding, StreamSettings
-from streamjoin_ds.bench.live.live import LiveTask, _delete_rows, _Weight
-from streamjoin_ds.bench.live.live_process import LiveRun
-from streamjoin_ds.bench.live.rate_change import RateChange, RateRun
-from streamjoin_ds.bench.live.report import stream_facts, stream_table
-from streamjoin_ds.bench.live.step_load import StepLoad, tuple_delays
-from streamjoin_ds.bench.live.suite import LONG, MEASURES, measure_streams
-from streamjoin_ds.bench.paths.inputs import first_tuples
 from streamjoin_ds.errors import ArgumentError, BenchError
 from streamjoin_ds.stream.bound_sources import bound_join
+from tests.bench.results import bench
+from tests.bench.suites.live.finding import Finding, StreamSettings
+from tests.bench.suites.live.live import LiveTask, _delete_rows, _Weight
+from tests.bench.suites.live.live_process import LiveRun
+from tests.bench.suites.live.rate_change import RateChange, RateRun
+from tests.bench.suites.live.report import stream_facts, stream_table
+from tests.bench.suites.live.step_load import StepLoad, tuple_delays
+from tests.bench.suites.live.suite import LONG, MEASURES, measure_streams
+from tests.bench.suites.paths.inputs import first_tuples
 
 _TASK = LiveTask("nowhere", rate=100, window_us=5_000_000, eps=300, batches=3, batch_rows=200)
 
@@ -210,14 +209,9 @@ def test_unknown_names_are_refused_before_anything_runs():
         StreamSettings(peers=("flink",))
 
 
-def _bench(*arguments, cwd):
-    command = [sys.executable, "-m", "streamjoin_ds.cli.main", "bench", "stream", *arguments]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, timeout=900)
-
-
 @pytest.mark.slow
 def test_help_names_every_measure_and_the_long_one_is_by_name_only(tmp_path):
-    done = _bench("--help", cwd=tmp_path)
+    done = bench("stream", "--help", cwd=tmp_path)
     assert done.returncode == 0
     shown = "".join(done.stdout.split())  # the help may be wrapped anywhere
     assert all(name in shown for name in MEASURES)
@@ -235,7 +229,7 @@ def test_a_live_query_is_measured_killed_and_started_again(tmp_path):
 
 
 def _measured(*names, cwd):
-    done = _bench(*names, "--quick", "--json", cwd=cwd)
+    done = bench("stream", *names, "--quick", "--json", cwd=cwd)
     assert done.returncode == 0, done.stderr
     values = {(row["workload"], row["measure"]): row for row in json.loads(done.stdout)}
     return values, {measure: row["value"] for (_, measure), row in values.items()}

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,9 +10,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from streamjoin_ds.bench.topics.suite import FORMATS, PEERS, TopicSettings, measure_topics
-from streamjoin_ds.bench.topics.topic_load import TopicLoad
 from streamjoin_ds.errors import BenchError, DependencyMissingError
+from tests.bench.results import bench
+from tests.bench.suites.topics.suite import FORMATS, PEERS, TopicSettings, measure_topics
+from tests.bench.suites.topics.topic_load import TopicLoad
 
 if TYPE_CHECKING:
     from tests.support.kafka import KafkaBroker
@@ -41,13 +40,8 @@ def test_the_count_is_that_of_every_pair() -> None:
     assert load.matches() == found > 0
 
 
-def bench(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "streamjoin_ds.cli.main", "bench", "kafka", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=300)
-
-
 def test_an_unknown_format_is_named(tmp_path: Path) -> None:
-    done = bench("xml", "--servers", "127.0.0.1:1", cwd=tmp_path)
+    done = bench("kafka", "xml", "--servers", "127.0.0.1:1", cwd=tmp_path)
     assert done.returncode != 0
     assert "xml" in done.stderr
     assert "json, fixed" in done.stderr
@@ -57,7 +51,7 @@ def test_an_unknown_format_is_named(tmp_path: Path) -> None:
 @pytest.mark.spark
 @pytest.mark.delta
 def test_a_quick_run(broker: KafkaBroker, tmp_path: Path) -> None:
-    done = bench("--servers", broker.servers, "--quick", "--json", "--messages", "9000", cwd=tmp_path)
+    done = bench("kafka", "--servers", broker.servers, "--quick", "--json", "--messages", "9000", cwd=tmp_path)
     assert done.returncode == 0, done.stderr[-2000:]
     found = json.loads(done.stdout)
     assert [row["workload"] for row in found[::2]] == [f"kafka, {kind}, 4 partitions a topic" for kind in FORMATS]
@@ -76,7 +70,7 @@ def test_a_peers_own_reader_and_join_give_as_many_matches(broker: KafkaBroker, t
     """The suite compares the peer's matches with the independent count, too."""
     if name != "spark":
         pytest.importorskip(name)
-    done = bench("json", "--servers", broker.servers, "--quick", "--json", "--peer", name, cwd=tmp_path)
+    done = bench("kafka", "json", "--servers", broker.servers, "--quick", "--json", "--peer", name, cwd=tmp_path)
     assert done.returncode == 0, done.stderr[-2000:]
     *_, peer = json.loads(done.stdout)
     assert peer["workload"] == f"kafka, json, 4 partitions a topic: {name}"

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from streamjoin_ds.bench.sides.sql import axes
-from streamjoin_ds.bench.workloads import WORKLOADS, make_workload
 from streamjoin_ds.errors import ArgumentError
+from tests.bench.suites.sides.sql import axes
+from tests.bench.suites.workloads import WORKLOADS, make_workload
 
 
 @pytest.mark.parametrize("name", ["band2d-small", "input-bound"])

@@ -266,7 +266,7 @@ def test_where_few_rows_have_many_pairs_each_chance_counts_and_the_grid_is_taken
 
 
 def test_1000_cells_and_5_streams_are_decided_at_once() -> None:
-    """50 ms on a quiet machine (`streamjoin bench scale`); a loaded one takes longer."""
+    """50 ms on a quiet machine (`python -m tests.bench scale`); a loaded one takes longer."""
     rng = np.random.default_rng(1)
     samples = [KeySample.of(rng.random(200_000), 16_000) for _ in range(5)]
     reach = Reach(5, tuple(Difference(0, n, -1e-6, 1e-6) for n in range(1, 5)))

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamjoin_ds.bench.figures.band_streams import BandStreams
+from tests.bench.suites.figures.band_streams import BandStreams
 from tests.support.examples import examples
 
 streams = st.builds(

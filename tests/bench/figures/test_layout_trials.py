@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from streamjoin_ds.bench.figures.band_streams import BandStreams
-from streamjoin_ds.bench.figures.cell_load import filled_engine, layout_load, pair_s
-from streamjoin_ds.bench.figures.layout_trials import dropping, latency, offered, sustained
-from streamjoin_ds.bench.figures.trial import Trial
 from streamjoin_ds.plan import Layout, Load, layout_cost
+from tests.bench.suites.figures.band_streams import BandStreams
+from tests.bench.suites.figures.cell_load import filled_engine, layout_load, pair_s
+from tests.bench.suites.figures.layout_trials import dropping, latency, offered, sustained
+from tests.bench.suites.figures.trial import Trial
 
 STREAMS = BandStreams((1_500, 1_500), (4, 4), domain=200, seed=7)
 TRIAL = Trial("offered", push_rows=256, index="scan", size=10, runs=2, run_s=0.02, streams=STREAMS)

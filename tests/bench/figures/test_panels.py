@@ -6,15 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from streamjoin_ds.bench.figures.cell_join import cell_join_panels
-from streamjoin_ds.bench.figures.dab_join import dab_join_panels
-from streamjoin_ds.bench.figures.dp_join import dp_join_panels
-from streamjoin_ds.bench.figures.handshake_join import handshake_join_panels
-from streamjoin_ds.bench.figures.page import page
-from streamjoin_ds.bench.figures.panel import Extent
-from streamjoin_ds.bench.figures.suite import measure_figures
-from streamjoin_ds.bench.figures.trials import TRIALS
 from streamjoin_ds.plan import Layout
+from tests.bench.suites.figures.cell_join import cell_join_panels
+from tests.bench.suites.figures.dab_join import dab_join_panels
+from tests.bench.suites.figures.dp_join import dp_join_panels
+from tests.bench.suites.figures.handshake_join import handshake_join_panels
+from tests.bench.suites.figures.page import page
+from tests.bench.suites.figures.panel import Extent
+from tests.bench.suites.figures.suite import measure_figures
+from tests.bench.suites.figures.trials import TRIALS
 
 EXTENTS = [Extent.quick(2, 7), Extent.full(2, 5, 7)]
 PAPERS = [cell_join_panels, dp_join_panels, dab_join_panels, handshake_join_panels]
@@ -107,6 +107,6 @@ def test_the_page_has_each_panels_command_and_differences(report):
     for drawn in report.drawn:
         section = text.split(f'<section id="{drawn.panel.place}"')[1].split("</section>")[0]
         assert "Differs from the paper:" in section
-        assert f"streamjoin bench figures {drawn.panel.place} --quick --seed 7 --to figures.html" in section
+        assert f"python -m tests.bench figures {drawn.panel.place} --quick --seed 7 --to figures.html" in section
     assert "DP-Join, Table I:" in text
     assert "LLHJ, Figure 19a:" in text

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from streamjoin_ds.bench.figures.band_streams import BandStreams
-from streamjoin_ds.bench.figures.query_trials import changing, moving, reading_in_order
-from streamjoin_ds.bench.figures.trial import Trial
+from tests.bench.suites.figures.band_streams import BandStreams
+from tests.bench.suites.figures.query_trials import changing, moving, reading_in_order
+from tests.bench.suites.figures.trial import Trial
 
 # In a half-life of the rates' estimates, a sixteenth of a window, the slower stream must have 100 records.
 STREAMS = BandStreams((60, 1_200), (20, 20), eps=200, seed=3)

@@ -123,7 +123,7 @@ def test_time_shared_with_others_is_unpinned(
 
 @pytest.mark.parametrize("bucket_rows", [None, 1])
 def test_a_join_pins_its_kernel_threads_and_its_caller_only_while_it_joins(bucket_rows: int | None) -> None:
-    from streamjoin_ds.bench.engine.feeds import band2d
+    from tests.bench.suites.engine.feeds import band2d
 
     feed, usable = band2d(40_000), os.sched_getaffinity(0)
     cores = (min(usable), max(usable))
@@ -154,7 +154,7 @@ def test_a_thread_stays_on_a_core_for_as_long_as_the_context_lasts() -> None:
 
 
 def test_an_engine_leases_its_cores_for_as_long_as_it_lives(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from streamjoin_ds.bench.engine.feeds import band2d
+    from tests.bench.suites.engine.feeds import band2d
 
     monkeypatch.setattr(pinning, "control_group_cores", lambda: None)
     monkeypatch.setattr(pinning.tempfile, "gettempdir", lambda: str(tmp_path))
