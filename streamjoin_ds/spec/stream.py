@@ -188,13 +188,13 @@ class Stream:
             raise ArgumentError(
                 msg, name="max_ahead", hint="leave it out: it is for files, whose records can be from the future"
             )
+        object.__setattr__(self, "time", time_of_results(self))
         if self.schema is not None:
             object.__setattr__(self, "schema", checked_schema(self.schema, self.name))
             check_time_column(self.schema, self)
         if self.where is not None:
             object.__setattr__(self, "where", checked_condition(self.where, self.name))
         object.__setattr__(self, "rate", checked_rate(self.rate, self.name))
-        object.__setattr__(self, "time", time_of_results(self))
         object.__setattr__(self, "starting_version", starting_version(self.starting_version, self.name))
         object.__setattr__(self, "starting_timestamp", starting_timestamp(self.starting_timestamp, self.name))
         check_table_options(self)
