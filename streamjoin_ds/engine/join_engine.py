@@ -15,7 +15,7 @@ from streamjoin_ds.engine.intake.chunks import Chunks
 from streamjoin_ds.engine.intake.engine_turn import EngineTurn
 from streamjoin_ds.engine.intake.known_schemas import KnownSchemas, given_table
 from streamjoin_ds.engine.intake.ledger import EngineCounters
-from streamjoin_ds.engine.intake.received_rows import Rows, check_streams
+from streamjoin_ds.engine.intake.received_rows import Rows, as_table, check_streams
 from streamjoin_ds.engine.intake.seen_state import seen_from, seen_state
 from streamjoin_ds.engine.intake.taking import PushIntake
 from streamjoin_ds.engine.join_options import JoinOptions
@@ -28,6 +28,7 @@ from streamjoin_ds.engine.window_join import WindowJoin
 from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.spec.binding import bind
 from streamjoin_ds.spec.bound import BoundJoin
+from streamjoin_ds.spec.columns import names_hint
 from streamjoin_ds.spec.join import Join
 from streamjoin_ds.spec.table_rows import table_rows
 
@@ -115,6 +116,7 @@ class JoinEngine:
         self._bound: BoundJoin | None = None
         streams = join.join.streams if isinstance(join, BoundJoin) else join.streams
         check_streams(streams)
+        self._names = tuple(stream.name for stream in streams)
         self._given_tables: dict[str, tuple[pa.Table, str]] = {}
         self._tables_given = 0
         self._first = EngineCounters.empty([stream.delay_us for stream in streams])
@@ -126,7 +128,6 @@ class JoinEngine:
         bound = self._asked if isinstance(self._asked, BoundJoin) else bind(self._asked, self._schemas.known)
         options: JoinOptions = {**self._options, "cores": self._pinned_to()}
         self._join = WindowJoin(bound, tuning=self._tuning, costs=self._costs, **options)
-        self._names = bound.names
         self._taking = PushIntake(bound, self._join.kernels.module)
         self._nothing = self._join.result_schema.empty_table()
         for name, given in self._given_tables.items():
@@ -206,7 +207,7 @@ class JoinEngine:
         Parameters
         ----------
         name : str
-        rows : table, record batch, pandas frame, list of dicts, or one dict
+        rows : table, record batch, frame, list of dicts, or one dict
             All rows of the version. The ``<table>_seq`` of a result is the row's place here, from 0 on.
         version : str, optional
             The name of the version. Where it is the version that is in use, nothing is done. By default it is new.
@@ -268,10 +269,11 @@ class JoinEngine:
 
         Parameters
         ----------
-        rows : mapping of stream name to table, record batch, pandas frame, list of dicts, or one dict
-            The rows of each stream, in the stream's order. Streams may be missing. For count windows, all rows of a
-            later push come after those of an earlier one. Within a push the streams are merged as a source merges them:
-            by the largest event time so far in each stream.
+        rows : mapping of stream name to table, record batch, frame, list of dicts, or one dict
+            The rows of each stream, in the stream's order. A frame is one of pandas, or any with Arrow's PyCapsule
+            interface, as those of polars and DuckDB. Streams may be missing. For count windows, all rows of a later
+            push come after those of an earlier one. Within a push the streams are merged as a source merges them: by
+            the largest event time so far in each stream.
 
         Returns
         -------
@@ -298,7 +300,7 @@ class JoinEngine:
         --------
         push_chunks : the same, for more results than memory can hold at once.
         """
-        self._check_bound(rows)
+        rows = self._checked(rows)
         self._turn.check_idle()
         chunks = self._turn.read_whole(self._chunks(rows))
         if len(chunks) == 1:
@@ -337,7 +339,7 @@ class JoinEngine:
         >>> engine.progress.fraction
         1.0
         """
-        self._check_bound(rows)
+        rows = self._checked(rows)
         return Chunks(self._chunks(rows), self._turn.step, self._turn.alone)
 
     def finish(self) -> pa.Table:
@@ -362,7 +364,7 @@ class JoinEngine:
         >>> engine.finish().select(["e_x", "w_x"]).to_pylist()
         [{'e_x': 7.0, 'w_x': None}]
         """
-        self._check_bound({})
+        self._checked({})
         self._turn.check_idle("finish")
         chunks = self._turn.read_whole(self._ending())
         return pa.concat_tables(chunks) if chunks else self._nothing
@@ -374,16 +376,22 @@ class JoinEngine:
         ledger = before if before.watermark is not None and before.watermark >= end_us else before.ended(end_us)
         yield from self._join.push({}, end_us, ledger.read, beside=ledger, since=state)
 
-    def _check_bound(self, rows: Mapping[str, Rows]) -> None:
-        """Learn the types from the first rows; raise ArgumentError if a type stays unknown, or a stream is unknown."""
-        if self._bound is None and not isinstance(self._asked, BoundJoin) and self._schemas.learn(rows):
-            self._bind()
-        if self._bound is None:
-            raise self._unbound()
+    def _checked(self, rows: Mapping[str, Rows]) -> Mapping[str, Rows]:
+        """Return rows for a push, and learn the types from the first ones.
+
+        Raise ArgumentError if a type stays unknown, or a stream is unknown.
+        """
         for name in rows:
             if name not in self._names:
                 msg = f"the join has no stream '{name}'"
-                raise ArgumentError(msg, name=name, hint=f"the streams are {', '.join(self._names)}")
+                raise ArgumentError(msg, name=name, hint=names_hint(name, self._names, "the streams are"))
+        if self._bound is None:
+            rows = {name: as_table(given, f"stream {name}") for name, given in rows.items()}
+            if not isinstance(self._asked, BoundJoin) and self._schemas.learn(rows):
+                self._bind()
+        if self._bound is None:
+            raise self._unbound()
+        return rows
 
     def _chunks(self, rows: Mapping[str, Rows]) -> Generator[pa.Table]:
         """Yield the chunks of a push; a push that is not read to its end changes nothing."""

@@ -14,7 +14,7 @@ from streamjoin_ds.exchange.outbox import Outbox, layout_row
 from streamjoin_ds.exchange.row_order import partition_bits, steps_of
 from streamjoin_ds.exchange.told_rows import step_rows
 from streamjoin_ds.plan.plan import Plan
-from streamjoin_ds.source.event_time import NO_TIME, event_times, event_times_ns
+from streamjoin_ds.source.event_time import NO_TIME, times_of
 from streamjoin_ds.source.partitioned_position import MOST_PARTITIONS, SEQ_BITS
 from streamjoin_ds.source.records import Chunk, Reject, record_text
 from streamjoin_ds.spec.bound import SEQ, TS
@@ -25,8 +25,6 @@ __all__ = ["Packer", "foreign_columns", "pack_foreign", "pack_frame"]
 
 Packer = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
-# DataFrames may have their event times as text.
-_TIMES = (event_times, event_times_ns)
 _MOST = (1 << 63) - 1
 
 _log = logging.getLogger(__name__)
@@ -139,7 +137,8 @@ def _framed(plan: Plan, stream: int, batch: pa.RecordBatch) -> _Framed:
     schema = plan.bound.read_schema(stream)
     batch = batch.rename_columns(foreign_columns(plan, stream))
     read = plan.bound.read_schemas[stream]
-    brought = to_inside(lambda wanted: batch.column(wanted.name), read, plan.bound.join.streams[stream], _TIMES)
+    of_stream = plan.bound.join.streams[stream]
+    brought = to_inside(lambda wanted: batch.column(wanted.name), read, of_stream, times_of(of_stream))
     numbers, is_numbered = _numbered(_order(plan, stream), batch, brought)
     times = np.where(brought.is_timed, brought.ts, NO_TIME)[is_numbered]
     seqs, is_tuple = numbers[is_numbered], brought.is_kept[is_numbered]

@@ -21,7 +21,8 @@ class AheadClock:
 
     def far(self, raw: RawRecords) -> np.ndarray:
         """Return which of the chunk's records are too far ahead, and move on past the chunk."""
-        ts, valid = event_times(raw.table.column(self._stream.time).combine_chunks(), self._stream.time_unit)
+        times, zoned = raw.table.column(self._stream.time).combine_chunks(), self._stream.time_zone is not None
+        ts, valid = event_times(times, self._stream.time_unit, zoned=zoned)
         if raw.index is not None:
             all_ts, all_valid = np.zeros(raw.count, np.int64), np.zeros(raw.count, bool)
             all_ts[raw.index], all_valid[raw.index] = ts, valid

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamjoin_ds.spec.columns import NANOSECONDS, TIMESTAMP
+from streamjoin_ds.spec.columns import NANOSECONDS, TIMESTAMP, foreign_zone
 from streamjoin_ds.spec.event_time import MAX_TS_US, MIN_TS_US, counted_times, fine_times
+from streamjoin_ds.spec.stream import Stream
 
-__all__ = ["MAX_TS_US", "MIN_TS_US", "NO_TIME", "event_times", "event_times_ns", "timestamps"]
+__all__ = ["MAX_TS_US", "MIN_TS_US", "NO_TIME", "event_times", "event_times_ns", "times_of", "timestamps"]
 
 # Stands for "no event time yet". It is smaller than every event time.
 NO_TIME = -(1 << 63)
@@ -26,7 +28,7 @@ _FINE_FRACTION = {"us": r"(\.[0-9]{6})[0-9]+", "ns": r"(\.[0-9]{9})[0-9]+"}
 Counted: TypeAlias = "Callable[[pa.Array, str], tuple[np.ndarray, np.ndarray]]"
 
 
-def event_times(values: pa.Array, unit: str) -> tuple[np.ndarray, np.ndarray]:
+def event_times(values: pa.Array, unit: str, *, zoned: bool = False) -> tuple[np.ndarray, np.ndarray]:
     """Return event times in microseconds, and which of them are readable.
 
     Parameters
@@ -37,6 +39,8 @@ def event_times(values: pa.Array, unit: str) -> tuple[np.ndarray, np.ndarray]:
         float.
     unit : {"s", "ms", "us", "ns"}
         The unit of numbers.
+    zoned : bool
+        Whether a time without an offset is not readable, as in a column that is declared in another zone than UTC.
 
     Returns
     -------
@@ -45,12 +49,19 @@ def event_times(values: pa.Array, unit: str) -> tuple[np.ndarray, np.ndarray]:
     valid : numpy.ndarray, bool
         False for nulls, unreadable texts and times outside the years 1..9999.
     """
-    return _times(values, unit, "us", counted_times)
+    return _times(values, unit, "us", counted_times, zoned=zoned)
 
 
-def event_times_ns(values: pa.Array, unit: str) -> tuple[np.ndarray, np.ndarray]:
+def event_times_ns(values: pa.Array, unit: str, *, zoned: bool = False) -> tuple[np.ndarray, np.ndarray]:
     """Return event times in nanoseconds, read as by `event_times`; valid where an int64 holds them (`fine_times`)."""
-    return _times(values, unit, "ns", fine_times)
+    return _times(values, unit, "ns", fine_times, zoned=zoned)
+
+
+def times_of(stream: Stream) -> tuple[Counted, Counted]:
+    """Return the functions that read a stream's event times, in microseconds and in nanoseconds, for `to_inside`."""
+    if stream.time_zone is None:
+        return event_times, event_times_ns
+    return partial(event_times, zoned=True), partial(event_times_ns, zoned=True)
 
 
 def timestamps(texts: pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
@@ -59,36 +70,37 @@ def timestamps(texts: pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
     Parameters
     ----------
     kind : pyarrow.DataType
-        `TIMESTAMP` or `NANOSECONDS`.
+        `TIMESTAMP` or `NANOSECONDS`; or one of these in another zone, as `as_declared` gives it.
 
     Raises
     ------
     pyarrow.ArrowInvalid
-        A text is no timestamp, or one that `kind` cannot hold.
+        A text is no timestamp, or one that `kind` cannot hold, or has no offset where `kind` has another zone.
     """
     texts = texts.combine_chunks()
-    ts, valid = event_times_ns(texts, "us") if kind == NANOSECONDS else event_times(texts, "us")
+    read = event_times_ns if kind.unit == "ns" else event_times
+    ts, valid = read(texts, "us", zoned=foreign_zone(kind) is not None)
     if (~valid & texts.is_valid().to_numpy(zero_copy_only=False)).any():
         msg = "not a timestamp"
         raise pa.ArrowInvalid(msg)
     return pa.array(ts, mask=~valid).cast(kind)
 
 
-def _times(values: pa.Array, unit: str, finest: str, counted: Counted) -> tuple[np.ndarray, np.ndarray]:
+def _times(values: pa.Array, unit: str, finest: str, counted: Counted, *, zoned: bool) -> tuple[np.ndarray, np.ndarray]:
     if isinstance(values, pa.ChunkedArray):
         values = values.combine_chunks()
     kind = values.type
     if pa.types.is_dictionary(kind):
-        return _times(values.dictionary_decode(), unit, finest, counted)
+        return _times(values.dictionary_decode(), unit, finest, counted, zoned=zoned)
     if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
-        return _texts(values.cast(pa.string()), unit, finest, counted)
+        return _texts(values.cast(pa.string()), unit, finest, counted, zoned=zoned)
     return counted(values, unit)
 
 
-def _texts(texts: pa.Array, unit: str, finest: str, counted: Counted) -> tuple[np.ndarray, np.ndarray]:
+def _texts(texts: pa.Array, unit: str, finest: str, counted: Counted, *, zoned: bool) -> tuple[np.ndarray, np.ndarray]:
     utc, naive = (TIMESTAMP, pa.timestamp("us")) if finest == "us" else (NANOSECONDS, pa.timestamp("ns"))
     # Nearly every column is written in one way: then one cast reads it whole.
-    for kind in (utc, naive):
+    for kind in (utc,) if zoned else (utc, naive):
         try:
             return counted(texts.cast(kind), finest)
         except pa.ArrowInvalid:  # noqa: PERF203 - two turns at most, a whole column each
@@ -102,14 +114,14 @@ def _texts(texts: pa.Array, unit: str, finest: str, counted: Counted) -> tuple[n
     dated = pc.match_substring_regex(upper, _DATED).fill_null(False)
     # A date alone ends in "-01", which is no offset: an offset needs a time of day before it.
     has_time = pc.greater(pc.utf8_length(upper).fill_null(0), 10)
-    zoned = pc.and_(pc.and_(dated, has_time), pc.match_substring_regex(upper, _ZONED).fill_null(False))
+    offset = pc.and_(pc.and_(dated, has_time), pc.match_substring_regex(upper, _ZONED).fill_null(False))
     ts, valid = np.zeros(len(texts), np.int64), np.zeros(len(texts), bool)
     for mask, kind, part in (
         (integer, pa.int64(), upper),
         # A float keeps all its digits: `trimmed` lacks those beyond the unit of a timestamp.
         (pc.and_not(number, integer), pa.float64(), pc.utf8_trim_whitespace(texts)),
-        (zoned, utc, upper),
-        (pc.and_not(dated, zoned), naive, upper),
+        (offset, utc, upper),
+        *(() if zoned else ((pc.and_not(dated, offset), naive, upper),)),
     ):
         where = np.flatnonzero(np.asarray(mask))
         if len(where):

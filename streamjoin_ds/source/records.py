@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamjoin_ds.source.event_time import event_times, event_times_ns
+from streamjoin_ds.source.event_time import times_of
 from streamjoin_ds.spec.columns import SEQ, TS
 from streamjoin_ds.spec.inside import inside_schema, to_inside
 from streamjoin_ds.spec.stream import Stream
@@ -132,7 +132,7 @@ def inside_form(
     def said(place: int) -> str:
         return record_text(raw.table, place) if text_of is None else clipped(text_of(int(index[place])))
 
-    brought = to_inside(column, schema, stream, (event_times, event_times_ns))
+    brought = to_inside(column, schema, stream, times_of(stream))
     if far is not None:
         brought.refuse(far[index], stream.time, "further ahead of those before it than max_ahead allows")
     ts, columns, broken = brought.ts, brought.columns, list(raw.broken)

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from streamjoin_ds.errors import StreamJoinError
 from streamjoin_ds.plan import KeyHint, Reach, SampledRows, sample_rows
-from streamjoin_ds.source.feeds import open_feed
+from streamjoin_ds.source.first_records import first_records
 from streamjoin_ds.spec import BoundJoin
 
 __all__ = ["sampled_keys"]
@@ -49,11 +49,8 @@ def _first_tuples(bound: BoundJoin, stream: int) -> pa.Table | None:
     if bound.join.streams[stream].source is None:
         return None
     try:
-        feed = open_feed(bound.join.streams[stream], schema)
-        start = feed.initial()
-        rows = feed.frontier(start, _SAMPLE_ROWS).rows
         found = []
-        for chunk in feed.read(start, feed.advance(start, rows)) if rows else ():
+        for chunk in first_records(bound.join.streams[stream], schema, _SAMPLE_ROWS):
             kept = bound.let_through(stream, chunk.tuples)
             found.append(chunk.tuples if kept is None else chunk.tuples.take(pa.array(np.flatnonzero(kept))))
     except (StreamJoinError, OSError, pa.ArrowException):

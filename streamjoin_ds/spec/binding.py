@@ -12,6 +12,7 @@ from streamjoin_ds.errors import ColumnError
 from streamjoin_ds.spec.bound import BoundJoin
 from streamjoin_ds.spec.bound_aggregate import bound_aggregates
 from streamjoin_ds.spec.bound_columns import column_type_compared, result_columns, travelling_columns
+from streamjoin_ds.spec.columns import lacks_zone, without_zone, zones_of
 from streamjoin_ds.spec.condition import Condition, Key, key_number, window_conditions
 from streamjoin_ds.spec.distance import distance_of
 from streamjoin_ds.spec.exact import check_units, exact_bounds, is_decided
@@ -43,6 +44,8 @@ def bind(join: JoinParts, schemas: Mapping[str, pa.Schema]) -> BoundJoin:
         check_unique_columns(stream, schemas[stream.name])
     for table in join.tables:
         _check_schema(table.name, schemas.get(table.name))
+    for member in join.members:
+        _check_zones(member.name, member.schema, schemas[member.name])
     number_of = {name: number for number, name in enumerate(join.member_names)}
     found: list[tuple[Any, ...]] = []  # stream, column, stream, column, kind, lo, hi, text
     wheres: list[Expression] = [member.where for member in join.members if member.where is not None]  # type: ignore[misc]
@@ -127,3 +130,10 @@ def _check_schema(stream: str, schema: pa.Schema | None) -> None:
         if count > 1:
             msg = f"{stream} has more than one column '{name}'"
             raise ColumnError(msg, name=f"{stream}.{name}", hint="rename one of them in the input")
+
+
+def _check_zones(name: str, declared: object, there: pa.Schema) -> None:
+    """Refuse columns whose times say no zone, where they are declared in another one than UTC."""
+    for column, zone in zones_of(declared).items():
+        if column in there.names and lacks_zone(there.field(column).type):
+            raise without_zone(column, name, zone)

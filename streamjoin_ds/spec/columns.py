@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Sequence
+from datetime import date
 
+import numpy as np
 import pyarrow as pa
 
-from streamjoin_ds.errors import ColumnError
+from streamjoin_ds.errors import ColumnError, SchemaDriftError
 from streamjoin_ds.spec.nested_values import is_list
 
 __all__ = [
@@ -15,12 +17,19 @@ __all__ = [
     "SEQ",
     "TIMESTAMP",
     "TS",
+    "as_declared",
     "carried_type",
     "check_result_name",
     "compared_type",
+    "foreign_zone",
+    "lacks_zone",
     "names_hint",
+    "not_of_type",
     "result_type",
+    "says_no_zone",
     "schema_facts",
+    "without_zone",
+    "zones_of",
 ]
 
 # Names of the two columns that every tuple has in the inside form; no column of a user may have them.
@@ -32,6 +41,12 @@ TIMESTAMP = pa.timestamp("us", tz="UTC")
 # The type in which a column of nanoseconds is compared; a Delta table has no such type.
 NANOSECONDS = pa.timestamp("ns", tz="UTC")
 
+_OF_UTC = frozenset(
+    {"UTC", "Etc/UTC", "GMT", "Etc/GMT", "UCT", "Etc/UCT", "Zulu", "Etc/Zulu", "Z", "Universal", "Etc/Universal"}
+    | {f"{sign}{zero}" for sign in "+-" for zero in ("00", "0000", "00:00")}
+)  # names of zones whose clock shows UTC
+# What makes local times UTC where they are: Spark's function, for start(frames=...).
+_LOCAL = "to_utc_timestamp(column, '{zone}') of Spark, with start(frames=...)"
 _MOST_NAMES = 20  # names that a hint lists
 _REFUSED_CHARACTERS = frozenset(" ,;{}()\n\t=")  # Delta refuses these in a name, without column mapping
 
@@ -137,6 +152,75 @@ def compared_type(kind: pa.DataType, name: str) -> pa.DataType:
     if pa.types.is_dictionary(kind):
         return compared_type(kind.value_type, name)
     return NANOSECONDS if pa.types.is_timestamp(kind) and kind.unit == "ns" else carried_type(kind, name)
+
+
+def foreign_zone(kind: pa.DataType) -> str | None:
+    """Return the zone other than UTC that a type of timestamps names, also inside lists and structs; else None."""
+    if pa.types.is_timestamp(kind):
+        return None if kind.tz is None or kind.tz in _OF_UTC else str(kind.tz)
+    if is_list(kind):
+        return foreign_zone(kind.value_type)
+    if pa.types.is_struct(kind):
+        return next((zone for field in kind if (zone := foreign_zone(field.type))), None)
+    return None
+
+
+def zones_of(declared: object) -> dict[str, str]:
+    """Return the foreign zones of declared columns by their names; none where nothing is declared."""
+    if not isinstance(declared, pa.Schema):
+        return {}
+    return {field.name: zone for field in declared if (zone := foreign_zone(field.type))}
+
+
+def lacks_zone(kind: pa.DataType) -> bool:
+    """Whether values of a type are, or hold, times that say no zone: timestamps without one, and dates."""
+    if is_list(kind):
+        return lacks_zone(kind.value_type)
+    if pa.types.is_struct(kind):
+        return any(lacks_zone(field.type) for field in kind)
+    return bool(pa.types.is_date(kind) or (pa.types.is_timestamp(kind) and kind.tz is None))
+
+
+def not_of_type(kind: pa.DataType) -> str:
+    """Return why a text is no value of a column of this type, as `as_declared` gives it."""
+    return f"the value is not of type {kind}" + ", with an offset" * (foreign_zone(kind) is not None)
+
+
+def says_no_zone(value: object) -> bool:
+    """Whether a Python value is, or holds, a time that says no zone: a datetime without one, or a date."""
+    if isinstance(value, (list, tuple, dict)):
+        return any(map(says_no_zone, value.values() if isinstance(value, dict) else value))
+    return isinstance(value, np.datetime64) or (isinstance(value, date) and getattr(value, "tzinfo", None) is None)
+
+
+def without_zone(column: str, whose: str, zone: str) -> SchemaDriftError:
+    """Return the error for times without a zone in a column that is declared in a foreign one."""
+    msg = f"column '{column}' of {whose} is declared in the zone {zone}, but its values say no zone"
+    hint = f"declare it timestamp[us] if they are UTC; else give them their offset, or make them UTC before: {_LOCAL}"
+    return SchemaDriftError(msg, name=column, hint=hint.format(zone=zone))
+
+
+def as_declared(schema: pa.Schema, declared: object) -> pa.Schema:
+    """Return columns of inside types with the foreign zones that were declared for them.
+
+    What reads values goes by it: a text without an offset is no time of a column in such a zone.
+    """
+    if not zones_of(declared):
+        return schema
+    assert isinstance(declared, pa.Schema)
+    kinds = {field.name: field.type for field in declared}
+    return pa.schema([field.with_type(_zoned(field.type, kinds.get(field.name))) for field in schema])
+
+
+def _zoned(kind: pa.DataType, declared: pa.DataType | None) -> pa.DataType:
+    if declared is None or (zone := foreign_zone(declared)) is None:
+        return kind
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp(kind.unit, tz=zone)
+    if is_list(kind):
+        return pa.list_(_zoned(kind.value_type, declared.value_type))
+    inner = {field.name: field.type for field in declared}
+    return pa.struct([field.with_type(_zoned(field.type, inner.get(field.name))) for field in kind])
 
 
 def schema_facts(schema: pa.Schema) -> list[list[str]]:

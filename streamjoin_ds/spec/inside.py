@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamjoin_ds.errors import SchemaDriftError
-from streamjoin_ds.spec.columns import NANOSECONDS, SEQ, TIMESTAMP, TS
+from streamjoin_ds.spec.columns import NANOSECONDS, SEQ, TIMESTAMP, TS, lacks_zone, without_zone, zones_of
 from streamjoin_ds.spec.conforming import conformed
 from streamjoin_ds.spec.event_time import counted_times, fine_times
 from streamjoin_ds.spec.stream import Stream
@@ -109,15 +109,18 @@ def to_inside(
     Raises
     ------
     SchemaDriftError
-        Values of a column do not fit its type.
+        Values of a column do not fit its type, or say no zone where it is declared in another one than UTC.
     """
-    time, unit = stream.time, stream.time_unit
+    time, unit, whose = stream.time, stream.time_unit, f"stream {stream.name}"
+    zones = zones_of(stream.schema)
     given = column(schema.field(time))
+    if time in zones and lacks_zone(given.type):
+        raise without_zone(time, whose, zones[time])
     ts, valid = times[0](given, unit)
     found = InsideRows(ts, valid, np.ones(len(ts), np.bool_))
     if not valid.all():
         found.refuse(~valid & _without(given), time, "no event time")
-        found.refuse(~valid, time, "not an event time in the years 1 to 9999")
+        found.refuse(~valid, time, no_time(zones.get(time)))
     for wanted in schema:
         name, is_fine = wanted.name, wanted.type == NANOSECONDS
         if name == time:
@@ -126,11 +129,20 @@ def to_inside(
                 found.refuse(~valid, name, _out_of_range(wanted.type))
                 found.columns[nanoseconds_name(name)] = pa.array(fine)
             continue
-        _bring(found, wanted, column(wanted), f"stream {stream.name}")
+        _bring(found, wanted, column(wanted), whose, zones.get(name))
     return found
 
 
-def table_to_inside(column: Callable[[pa.Field], pa.Array], schema: pa.Schema, table: str, rows: int) -> InsideRows:
+def no_time(zone: str | None) -> str:
+    """Return why a value is no event time of a column that is declared in a foreign zone, or in none."""
+    if zone is not None:
+        return f"not an event time with an offset, which a column that is declared in the zone {zone} must have"
+    return "not an event time in the years 1 to 9999"
+
+
+def table_to_inside(
+    column: Callable[[pa.Field], pa.Array], schema: pa.Schema, table: str, rows: int, declared: object = None
+) -> InsideRows:
     """Return the rows of a table brought to the inside form; `ts` is `NO_TIME_US`, so a tuple's time is larger.
 
     Parameters
@@ -140,21 +152,26 @@ def table_to_inside(column: Callable[[pa.Field], pa.Array], schema: pa.Schema, t
     table : str
         The table's name.
     rows : int
+    declared : pyarrow.Schema, optional
+        The columns as the table declares them.
 
     Raises
     ------
     SchemaDriftError
-        Values of a column do not fit its type.
+        As for `to_inside`.
     """
+    zones = zones_of(declared)
     found = InsideRows(np.full(rows, NO_TIME_US), np.ones(rows, np.bool_), np.ones(rows, np.bool_))
     for wanted in schema:
-        _bring(found, wanted, column(wanted), f"table {table}")
+        _bring(found, wanted, column(wanted), f"table {table}", zones.get(wanted.name))
     return found
 
 
-def _bring(found: InsideRows, wanted: pa.Field, values: pa.Array, whose: str) -> None:
+def _bring(found: InsideRows, wanted: pa.Field, values: pa.Array, whose: str, zone: str | None) -> None:
     """Add the values of a column, and refuse those that are out of range or null where they must not be."""
     name, is_fine = wanted.name, wanted.type == NANOSECONDS
+    if zone is not None and lacks_zone(values.type):
+        raise without_zone(name, whose, zone)
     try:
         values, out = conformed(values, wanted.type)
     except pa.ArrowException as error:

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from streamjoin_ds.errors import ArgumentError, ColumnError
 from streamjoin_ds.spec.arrow_types import arrow_type
-from streamjoin_ds.spec.columns import names_hint
+from streamjoin_ds.spec.columns import names_hint, zones_of
 from streamjoin_ds.spec.duration import Duration, duration_text, duration_us
 from streamjoin_ds.spec.expression import Call, Expression, Literal, expression_facts, expression_from, streams_of
 from streamjoin_ds.spec.folder_options import FOLDER_OPTIONS, check_folder_options, finished_after_text, folder_facts
@@ -209,6 +209,11 @@ class Stream:
     def unique_key(self) -> tuple[str, ...]:
         """The columns of `unique`; none where duplicates are not looked for."""
         return tuple(self.unique or ())
+
+    @property
+    def time_zone(self) -> str | None:
+        """The zone other than UTC in which `schema` declares the event time; a time without an offset is none then."""
+        return zones_of(self.schema).get(self.time)
 
     @property
     def delay_us(self) -> int:

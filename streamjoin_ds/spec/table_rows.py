@@ -52,7 +52,7 @@ def table_rows(bound: BoundJoin, number: int, given: pa.Table) -> pa.RecordBatch
             else (pa.array([], found.type))
         )
 
-    found = table_to_inside(column, schema, name, whole.num_rows)
+    found = table_to_inside(column, schema, name, whole.num_rows, bound.join.members[number].schema)
     if found.refused:
         _, refused, reason = found.refused[0]
         msg = f"column '{refused}' of table {name} holds {reason}"

@@ -10,15 +10,19 @@ import pyarrow as pa
 
 from streamjoin_ds.blocks.location import is_local
 from streamjoin_ds.checkpoint.identity import CheckpointIdentity
-from streamjoin_ds.errors import ArgumentError, FileFormatError, FileMissingError
+from streamjoin_ds.errors import ArgumentError, FileFormatError, FileMissingError, SchemaDriftError, StreamJoinError
 from streamjoin_ds.source.delta.tables import with_table_format
 from streamjoin_ds.source.files.csv_lines import check_csv_types
 from streamjoin_ds.source.files.file_format import format_of
+from streamjoin_ds.source.first_records import first_records
 from streamjoin_ds.source.infer import infer_schema
 from streamjoin_ds.source.tables.table_versions import table_schema
-from streamjoin_ds.spec import BoundJoin, Join, bind
+from streamjoin_ds.spec import BoundJoin, Join, Stream, bind
+from streamjoin_ds.spec.columns import without_zone, zones_of
 
 __all__ = ["bound_join", "first_seen", "located"]
+
+_FIRST_RECORDS = 1000  # that are looked at for their offsets
 
 
 def bound_join(join: Join) -> BoundJoin:
@@ -45,7 +49,29 @@ def bound_join(join: Join) -> BoundJoin:
     for member, schema in zip(join.members, bound.read_schemas, strict=True):
         if isinstance(member.source, str) and format_of(member.source, member.format) == "csv":
             check_csv_types(schema, member.name)
+    for stream, schema in zip(join.streams, bound.read_schemas, strict=False):
+        _check_offsets(stream, schema)
     return bound
+
+
+def _check_offsets(stream: Stream, schema: pa.Schema) -> None:
+    """Refuse a stream none of whose first records says the offset that a column in a foreign zone needs.
+
+    Where some do, the others are rejects.
+    """
+    zones = zones_of(stream.schema)
+    if not zones:
+        return
+    try:
+        found = first_records(stream, schema, _FIRST_RECORDS)
+    except SchemaDriftError:  # it names the column
+        raise
+    except (StreamJoinError, OSError, pa.ArrowException):  # the join's own reader reports it
+        return
+    columns = {reject.column for chunk in found for reject in chunk.rejects}
+    if columns & set(zones) and not any(chunk.tuples.num_rows for chunk in found):
+        column = min(columns & set(zones))
+        raise without_zone(column, f"stream {stream.name}", zones[column])
 
 
 def _with_table_formats(join: Join) -> Join:

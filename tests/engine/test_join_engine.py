@@ -7,6 +7,7 @@ import sys
 from datetime import date, datetime, timezone
 from threading import Thread
 
+import duckdb
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -15,7 +16,7 @@ import pytest
 from streamjoin_ds.engine import JoinEngine, WindowJoin
 from streamjoin_ds.engine.join_options import JoinOptions
 from streamjoin_ds.errors import ArgumentError, ColumnError, SchemaDriftError
-from streamjoin_ds.spec import Join, Stream
+from streamjoin_ds.spec import Join, Stream, Table
 
 SCHEMA = {"ts": "int64", "x": "float64"}
 
@@ -25,7 +26,18 @@ def _engine(window: str = "10us", delay: str = "0us", **stream: object) -> JoinE
     return JoinEngine(Join(streams, "abs(e.x - w.x) <= 0.5", window))
 
 
-@pytest.mark.parametrize("form", ["table", "batch", "pandas", "dicts"])
+class Capsule:
+    """A frame that is known by Arrow's PyCapsule interface alone, as polars' are."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self._table = table
+        self.dtypes = ["not", "pandas'"]
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self._table.__arrow_c_stream__(requested_schema)
+
+
+@pytest.mark.parametrize("form", ["table", "batch", "pandas", "dicts", "capsule", "reader", "duckdb", "views"])
 def test_rows_come_in_any_form(form: str) -> None:
     engine = _engine()
     table = pa.table({"ts": [1, 2, 3], "x": [1.0, 5.0, 9.0], "ignored": ["a", "b", "c"]})
@@ -34,6 +46,10 @@ def test_rows_come_in_any_form(form: str) -> None:
         "batch": table.to_batches()[0],
         "pandas": pd.DataFrame({"ts": [1, 2, 3], "x": [1.0, 5.0, 9.0]}),
         "dicts": table.to_pylist(),
+        "capsule": Capsule(table),
+        "reader": table.to_reader(),
+        "duckdb": duckdb.from_arrow(table),
+        "views": Capsule(table.set_column(2, "ignored", table["ignored"].cast(pa.string_view()))),
     }[form]
     engine.push({"e": rows})
     result = engine.push({"w": {"ts": 4, "x": 5.25}})
@@ -173,6 +189,25 @@ def test_the_first_push_tells_the_schemas() -> None:
     again = JoinEngine(engine.bound)
     again.restore(engine.save())
     assert again.counters["read_rows"] == {"e": 2, "w": 3}
+
+
+def test_frames_of_any_kind_tell_the_schemas_and_what_is_no_frame_is_refused_by_name() -> None:
+    table = pa.table({"ts": [1, 2], "x": [1.0, 9.0]})
+    for frame in (Capsule(table), table.to_reader(), table.to_struct_array().combine_chunks()):  # each is read once
+        engine = JoinEngine(Join([Stream("e"), Stream("w")], "abs(e.x - w.x) <= 0.5", "10us"))
+        assert engine.push({"e": frame, "w": Capsule(table)}).num_rows == 2
+    engine = JoinEngine(Join([Stream("e", schema=SCHEMA)], "e.x = z.x", tables=[Table("z")]))
+    engine.use_table("z", Capsule(table))
+    assert engine.push({"e": Capsule(table)}).num_rows == 2
+    for known in (True, False):
+        for bad in (pd.Series([1.0]), pa.array([1.0]), 5, [1, 2], np.zeros(3), None):
+            engine = _engine() if known else JoinEngine(Join([Stream("e"), Stream("w")], "e.x = w.x", "10us"))
+            with pytest.raises(ArgumentError, match="stream e have no known form") as caught:
+                engine.push({"e": bad, "w": table})
+            assert caught.value.name == "e"
+            assert "__arrow_c_stream__" in caught.value.hint
+    with pytest.raises(ArgumentError, match="no stream 'ee'"):  # and not: stream e has no schema
+        JoinEngine(Join([Stream("e"), Stream("w")], "e.x = w.x", "10us")).push({"ee": table, "w": table})
 
 
 @pytest.mark.parametrize("rows", [10, 1500, 5000])

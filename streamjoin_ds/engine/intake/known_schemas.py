@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import pyarrow as pa
 
-from streamjoin_ds.engine.intake.received_rows import Rows, schema_of
+from streamjoin_ds.engine.intake.received_rows import Rows, as_table
 from streamjoin_ds.errors import ArgumentError
-from streamjoin_ds.spec.columns import names_hint
+from streamjoin_ds.spec.columns import names_hint, says_no_zone, without_zone, zones_of
 from streamjoin_ds.spec.join_parts import JoinParts
 
 __all__ = ["KnownSchemas", "given_table"]
@@ -35,9 +35,13 @@ class KnownSchemas:
         return len(self.known) == len(self._join.members)
 
     def learn(self, rows: Mapping[str, Rows]) -> bool:
-        """Take the schemas that rows bring along, if that makes them whole; return whether they are."""
-        found = {name: schema_of(given) for name, given in rows.items() if name in self._join.member_names}
-        schemas = {name: schema for name, schema in found.items() if schema is not None} | self.known
+        """Take the schemas that tables among the rows bring along, if that makes them whole; return whether they are.
+
+        Other forms of rows are to be made tables before (`as_table`).
+        """
+        named = {name: given for name, given in rows.items() if name in self._join.member_names}
+        # One dict does not tell what the next will hold.
+        schemas = {name: given.schema for name, given in named.items() if isinstance(given, pa.Table)} | self.known
         if len(schemas) == len(self._join.members):
             self.known = schemas
         return self.are_whole
@@ -64,19 +68,15 @@ def given_table(join: JoinParts, name: str, rows: Rows, schema: pa.Schema | None
     if name not in names:
         msg = f"the join has no table '{name}'"
         raise ArgumentError(msg, name=name, hint=names_hint(name, names, "its tables are"))
-    if isinstance(rows, pa.Table):
-        return rows
-    if isinstance(rows, pa.RecordBatch):
-        return pa.Table.from_batches([rows])
-    if hasattr(rows, "dtypes"):
-        return pa.Table.from_pandas(rows, preserve_index=False)
-    listed = [rows] if isinstance(rows, Mapping) else rows
-    if not isinstance(listed, Sequence) or not all(isinstance(row, Mapping) for row in listed):
-        msg = f"the rows of table {name} have no known form"
-        raise ArgumentError(msg, name=name, hint="a pyarrow table or record batch, a pandas frame, or a list of dicts")
+    listed = as_table(rows, f"table {name}")
+    if isinstance(listed, pa.Table):
+        return listed
     if schema is None:
         msg = f"table {name} has no schema"
         raise ArgumentError(msg, name=name, hint="give Table(..., schema={...}): dicts do not tell their types")
+    for column, zone in zones_of(join.tables[names.index(name)].schema).items():
+        if any(says_no_zone(row.get(column)) for row in listed):
+            raise without_zone(column, f"table {name}", zone)
     return pa.Table.from_pylist(
         [{field.name: row[field.name] for field in schema if field.name in row} for row in listed], schema
     )

@@ -7,6 +7,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streamjoin_ds.engine.arrays.columns import item_values
+from streamjoin_ds.spec.columns import zones_of
 from streamjoin_ds.spec.conforming import holds_times
 from streamjoin_ds.spec.event_time import MAX_TS_US, MIN_TS_US
 from streamjoin_ds.spec.stream import Stream
@@ -38,6 +39,7 @@ class PlainTable:
         self.is_plain = (
             self._time >= 0
             and _in_microseconds(schema.field(self._time).type, stream.time_unit)
+            and not zones_of(stream.schema)
             and all(
                 place >= 0 and schema.field(place).type == wanted.type and not holds_times(wanted.type)
                 for _, place, wanted in self._columns

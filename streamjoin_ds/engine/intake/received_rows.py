@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -16,15 +16,29 @@ from streamjoin_ds.spec.stream import Stream
 if TYPE_CHECKING:
     import pandas
 
-__all__ = ["REJECTED", "Mask", "ReceivedRows", "Rows", "check_streams", "schema_of"]
+__all__ = ["REJECTED", "ArrowFrame", "Mask", "ReceivedRows", "Rows", "as_table", "check_streams"]
 
-# One dict is one row.
-Rows: TypeAlias = "pa.Table | pa.RecordBatch | pandas.DataFrame | Sequence[Mapping[str, object]] | Mapping[str, object]"
+# One dict is one row. A frame is any with Arrow's PyCapsule interface: of polars, DuckDB, cuDF and others.
+Rows: TypeAlias = (
+    "pa.Table | pa.RecordBatch | pandas.DataFrame | ArrowFrame | Sequence[Mapping[str, object]] | Mapping[str, object]"
+)
+
+KNOWN_FORMS = (
+    "an Arrow table or batch, a pandas frame, any frame with Arrow's PyCapsule interface (__arrow_c_stream__; polars, "
+    "DuckDB), a dict, or a list of dicts"
+)
 
 REJECTED = "_rejected"
 """The column of rejected rows that says why, of streams with `max_ahead`."""
 
 Mask = npt.NDArray[np.bool_]
+
+
+class ArrowFrame(Protocol):
+    """A frame that gives its columns by Arrow's PyCapsule interface."""
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """Return a capsule of an ArrowArrayStream."""
 
 
 @dataclass(slots=True)
@@ -66,12 +80,41 @@ class ReceivedRows:
         return self.times_us if self.is_kept is None else self.times_us[self.is_kept]
 
 
-def schema_of(rows: Rows) -> pa.Schema | None:
-    """Return the schema that rows bring along; None for dicts, as one dict does not tell what the next will hold."""
-    if isinstance(rows, (pa.Table, pa.RecordBatch)):
-        return rows.schema
-    columns = getattr(rows, "dtypes", None)
-    return None if columns is None else pa.Schema.from_pandas(rows, preserve_index=False)
+def as_table(rows: Rows, whose: str) -> pa.Table | list[Mapping[str, Any]]:
+    """Return rows as a table, or as a list of dicts where they are dicts. A stream of batches is read to its end.
+
+    Parameters
+    ----------
+    rows : table, record batch, frame, list of dicts, or one dict
+    whose : str
+        Such as "stream e", for errors.
+
+    Raises
+    ------
+    ArgumentError
+        The rows have no known form.
+    """
+    if isinstance(rows, dict):  # a push of one tuple: this test is quicker than the one for any mapping below
+        return [rows]
+    if isinstance(rows, pa.Table):
+        return rows
+    if isinstance(rows, pa.RecordBatch):
+        return pa.Table.from_batches([rows])
+    if isinstance(rows, Mapping):
+        return [rows]
+    if isinstance(rows, Sequence) and all([isinstance(row, Mapping) for row in rows]):
+        return list(rows)
+    if hasattr(rows, "__dataframe__") and hasattr(rows, "iloc"):  # pandas' own capsule has its index among the columns
+        return pa.Table.from_pandas(rows, preserve_index=False)
+    try:
+        if hasattr(rows, "__arrow_c_stream__"):
+            return pa.RecordBatchReader.from_stream(rows).read_all()
+        if hasattr(rows, "__arrow_c_array__"):
+            return pa.Table.from_batches([pa.record_batch(rows)])
+    except (pa.ArrowInvalid, TypeError):  # one column, and not a frame of them
+        pass
+    msg = f"rows of {whose} have no known form: {type(rows).__name__}"
+    raise ArgumentError(msg, name=whose.partition(" ")[2], hint=KNOWN_FORMS)
 
 
 def check_streams(streams: Sequence[Stream]) -> None:

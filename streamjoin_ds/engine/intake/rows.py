@@ -21,12 +21,12 @@ from streamjoin_ds.engine.arrays.columns import array_of, concatenated
 from streamjoin_ds.engine.arrays.keys import INT64_MAX, INT64_MIN
 from streamjoin_ds.engine.intake.moments import moment_ns, plain_times
 from streamjoin_ds.engine.intake.plain_table import PlainTable
-from streamjoin_ds.engine.intake.received_rows import REJECTED, Mask, ReceivedRows, Rows
+from streamjoin_ds.engine.intake.received_rows import REJECTED, Mask, ReceivedRows, Rows, as_table
 from streamjoin_ds.engine.reference.kernel_module import KernelModule
 from streamjoin_ds.errors import ArgumentError, ColumnError, SchemaDriftError
 from streamjoin_ds.spec.ahead import AheadLimit, too_far_ahead
 from streamjoin_ds.spec.bound import SEQ, TS, BoundJoin
-from streamjoin_ds.spec.columns import NANOSECONDS
+from streamjoin_ds.spec.columns import NANOSECONDS, says_no_zone, without_zone, zones_of
 from streamjoin_ds.spec.conforming import holds_times
 from streamjoin_ds.spec.event_time import MAX_TS_US, MIN_TS_US
 from streamjoin_ds.spec.inside import InsideRows, nanoseconds_name, to_inside
@@ -56,6 +56,7 @@ class RowIntake:
         self._outside = bound.read_schemas[stream]
         self._inside = bound.read_schema(stream)
         self._time = self._outside.field(self._source.time)
+        self._zones = zones_of(self._source.schema)
         self._plain = PlainTable(self._outside, self._outside, self._source)
         # In dicts, columns of times are made first, because a row may be refused for a value in them.
         self._times = [f for f in self._outside if f.name != self._time.name and holds_times(f.type)]
@@ -77,7 +78,7 @@ class RowIntake:
 
         Parameters
         ----------
-        rows : pyarrow.Table, pyarrow.RecordBatch, pandas.DataFrame, list of dict, or dict
+        rows : pyarrow.Table, pyarrow.RecordBatch, a frame, list of dict, or dict
             In the stream's order. One dict is one row. Columns that do not travel are ignored; a column missing from a
             dict is null. In dicts an event time is a moment in any form (`moment_ns`), or a number in the stream's
             `time_unit`; numbers of float32 columns are rounded to the nearest.
@@ -92,24 +93,14 @@ class RowIntake:
             A column is missing from a table, is there twice, or does not fit its type; or a time in a dict has a value
             that is no time.
         """
-        if isinstance(rows, dict):  # a push of one tuple: this test is quicker than the one for any mapping below
-            return self._read_dicts([rows])
-        if isinstance(rows, pa.RecordBatch):
-            return self._read_table(pa.Table.from_batches([rows]))
-        if isinstance(rows, pa.Table):
-            return self._read_table(rows)
-        if hasattr(rows, "__dataframe__") and hasattr(rows, "columns"):
-            return self._read_table(pa.Table.from_pandas(rows, preserve_index=False))
-        if isinstance(rows, Mapping):
-            return self._read_dicts([rows])
-        if isinstance(rows, Sequence) and all([isinstance(row, Mapping) for row in rows]):
-            return self._read_dicts(list(rows))
-        msg = f"rows of stream {self._source.name} are neither a table nor dicts"
-        hint = "an Arrow table or batch, a pandas frame, a dict, or a list of dicts"
-        raise ArgumentError(msg, name=self._source.name, hint=hint)
+        found = as_table(rows, f"stream {self._source.name}")
+        return self._read_table(found) if isinstance(found, pa.Table) else self._read_dicts(found)
 
     def _read_dicts(self, rows: list[Mapping[str, Any]]) -> ReceivedRows:
         name, is_fine = self._time.name, self._time.type == NANOSECONDS
+        for column, zone in self._zones.items():
+            if any(says_no_zone(row.get(column)) for row in rows):
+                raise without_zone(column, f"stream {self._source.name}", zone)
         given = [row.get(name) for row in rows]
         times_us = plain_times(given, self._source.time_unit)
         if times_us is not None and not self._times and not is_fine:

@@ -323,7 +323,8 @@ class DeltaFeed:
         return ts[self._skipped : self._skipped + limit], valid[self._skipped : self._skipped + limit]
 
     def _event_times(self, raw: RawRecords) -> tuple[np.ndarray, np.ndarray]:
-        ts, valid = event_times(raw.table.column(self._stream.time), self._stream.time_unit)
+        times, zoned = raw.table.column(self._stream.time), self._stream.time_zone is not None
+        ts, valid = event_times(times, self._stream.time_unit, zoned=zoned)
         if raw.index is None:
             return ts, valid
         all_ts, all_valid = np.zeros(raw.count, np.int64), np.zeros(raw.count, np.bool_)

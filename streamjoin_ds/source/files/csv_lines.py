@@ -14,6 +14,7 @@ from streamjoin_ds.errors import ColumnError, FileFormatError
 from streamjoin_ds.source.event_time import timestamps
 from streamjoin_ds.source.files.lines import Lines, missing_columns
 from streamjoin_ds.source.records import empty_as_null
+from streamjoin_ds.spec.columns import not_of_type
 from streamjoin_ds.spec.nested_values import is_nested, type_text
 
 __all__ = ["NULL_TEXTS", "CsvLines", "check_csv_types", "csv_header"]
@@ -169,8 +170,8 @@ class CsvLines:
             timestamps(empty_as_null(table.column(0)), column.type)
 
     def _not_valid(self, column: pa.Field) -> str:
-        valid = "UTF-8" if self._types[column.name] == pa.string() else f"of type {column.type}"
-        return f"the value is not {valid}"
+        is_text = self._types[column.name] == pa.string() and not pa.types.is_timestamp(column.type)
+        return "the value is not UTF-8" if is_text else not_of_type(column.type)
 
     def _shape(self, line: bytes) -> str:
         try:

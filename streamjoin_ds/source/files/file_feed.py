@@ -28,6 +28,7 @@ from streamjoin_ds.source.records import Chunk, inside_form
 from streamjoin_ds.source.set_aside import SetAside, aside_chunk, asides_from
 from streamjoin_ds.spec.ahead import AheadLimit, too_far_ahead
 from streamjoin_ds.spec.bound import SEQ, TS
+from streamjoin_ds.spec.columns import as_declared
 from streamjoin_ds.spec.order import running_maximum
 from streamjoin_ds.spec.stream import Stream
 
@@ -318,7 +319,8 @@ class FileFeed:
         if offset == 0:
             digest.update(content_digest(entry))
         folders = self._location.columns_of(entry.path, self._stream.time)
-        row, schema = folders.row(self._schema, self._stream.name, entry.path), folders.rest(self._schema)
+        schema = as_declared(self._schema, self._stream.schema)
+        row, schema = folders.row(schema, self._stream.name, entry.path), folders.rest(schema)
         rows = ParquetRows(entry, schema, self._stream.time, self._stream.name)
         last = rows.count if limit is None else limit
         for first, found in rows.chunks(offset, last, schema.names):

@@ -30,6 +30,7 @@ from streamjoin_ds.source.files.unread_files import UnreadFiles
 from streamjoin_ds.source.position import FilePosition
 from streamjoin_ds.source.set_aside import SetAside, reason_of
 from streamjoin_ds.spec.ahead import AheadLimit, too_far_ahead
+from streamjoin_ds.spec.columns import as_declared
 from streamjoin_ds.spec.stream import Stream
 
 __all__ = ["FileScan"]
@@ -65,7 +66,7 @@ class FileScan:
         columns: pa.Schema,
         clock: Callable[[], int] = time.time_ns,
     ) -> None:
-        self._stream = stream
+        self._stream, self._zoned = stream, stream.time_zone is not None
         self._columns = columns
         self._quarantine = stream.on_bad_file == "quarantine"
         self._unread: StreamJoinError | None = None  # why the Parquet rows after the tail cannot be read
@@ -327,8 +328,9 @@ class FileScan:
         if entry.size == 0:
             return 0
         folders = self._location.columns_of(entry.path, self._stream.time)
-        folders.row(self._columns, self._stream.name, entry.path)  # what no column can hold is found now
-        columns = folders.rest(self._columns)
+        columns = as_declared(self._columns, self._stream.schema)
+        folders.row(columns, self._stream.name, entry.path)  # what no column can hold is found now
+        columns = folders.rest(columns)
         schema = columns if self._quarantine else self._schema
         # The file must have all columns, as a text must. Their values are read here only for quarantine: a task reads
         # them again.
@@ -341,7 +343,7 @@ class FileScan:
         pieces = []
         try:
             for times in rows.times(first, rows.count, schema.names):
-                pieces.append(event_times(times, self._stream.time_unit))  # noqa: PERF401 - those before an error count
+                pieces.append(event_times(times, self._stream.time_unit, zoned=self._zoned))  # noqa: PERF401 - those before an error count
         except FileFormatError as error:
             self._unread = error
             if not (self._quarantine and pieces):
@@ -402,7 +404,7 @@ class FileScan:
             )
             if lines.count:
                 raw = self._format.parse(lines, at_file_start=False)
-                ts, valid = event_times(raw.table.column(0), self._stream.time_unit)
+                ts, valid = event_times(raw.table.column(0), self._stream.time_unit, zoned=self._zoned)
                 if raw.index is not None:
                     all_ts, all_valid = np.zeros(lines.count, np.int64), np.zeros(lines.count, bool)
                     all_ts[raw.index], all_valid[raw.index] = ts, valid

@@ -12,6 +12,7 @@ import pyarrow.json as arrow_json
 
 from streamjoin_ds.source.event_time import timestamps
 from streamjoin_ds.source.files.lines import Lines
+from streamjoin_ds.spec.columns import not_of_type
 from streamjoin_ds.spec.conforming import holds_times
 from streamjoin_ds.spec.nested_values import with_leaves
 
@@ -81,7 +82,7 @@ class JsonLines:
             try:
                 alone.parse(line)
             except pa.ArrowInvalid:
-                return column.name, f"the value is not of type {column.type}"
+                return column.name, not_of_type(column.type)
         return "", "the line cannot be read"
 
     def sift(self, lines: Lines) -> dict[int, tuple[str, str]]:

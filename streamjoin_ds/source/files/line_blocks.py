@@ -12,6 +12,7 @@ from streamjoin_ds.source.files.lines import LineFormat, Lines, first_line, pars
 from streamjoin_ds.source.files.spool_records import SPOOL_COLUMNS, SpoolBlocks, SpoolRecords, parse_spooled
 from streamjoin_ds.source.files.text import Text
 from streamjoin_ds.source.records import RawRecords
+from streamjoin_ds.spec.columns import as_declared
 from streamjoin_ds.spec.stream import Stream
 from streamjoin_ds.spool.frame import HEADER_BYTES, header_facts
 
@@ -125,6 +126,7 @@ class TextFormat:
         self, kind: str, schema: pa.Schema, stream: Stream, path: str, folders: FolderColumns = NO_COLUMNS
     ) -> None:
         self._kind = kind
+        schema = as_declared(schema, stream.schema)
         self._row = folders.row(schema, stream.name, path)
         schema = folders.rest(schema)
         self._schema = schema

@@ -19,7 +19,7 @@ from streamjoin_ds.errors import ColumnError, FileFormatError, FileMissingError,
 from streamjoin_ds.source.files.lines import missing_columns
 from streamjoin_ds.source.files.listing import FileEntry
 from streamjoin_ds.source.records import RawRecords, record_text
-from streamjoin_ds.spec.columns import NANOSECONDS, TIMESTAMP, result_type
+from streamjoin_ds.spec.columns import TIMESTAMP, foreign_zone, lacks_zone, result_type, without_zone
 
 __all__ = ["ParquetRows", "content_digest", "footer_of", "parquet_schema"]
 
@@ -129,6 +129,9 @@ class ParquetRows:
         found = self._file.schema_arrow
         missing_columns(schema.names, found.names, stream, entry.path)
         for column in schema:
+            zone = foreign_zone(column.type)
+            if zone is not None and lacks_zone(found.field(column.name).type):
+                raise without_zone(column.name, f"stream {stream} in {entry.path}", zone)
             if column.name != time and not _fits(found.field(column.name).type, column):
                 kind = found.field(column.name).type
                 msg = f"column '{column.name}' of {entry.path} has the type {kind}, but {column.type} in the join"
@@ -222,7 +225,7 @@ def _fits(found: pa.DataType, column: pa.Field) -> bool:
         kind = result_type(found, column.name)
     except ColumnError:
         return False
-    if kind == (TIMESTAMP if column.type == NANOSECONDS else column.type):
+    if kind == (TIMESTAMP if pa.types.is_timestamp(column.type) else column.type):
         return True
     types, wanted = pa.types, column.type
     if types.is_integer(kind) and types.is_integer(wanted):

@@ -21,6 +21,7 @@ from streamjoin_ds.source.files.file_format import compression_of
 from streamjoin_ds.source.files.finish_rule import FinishRule
 from streamjoin_ds.source.files.json_lines import check_nulls, from_texts, with_texts
 from streamjoin_ds.source.records import empty_as_null
+from streamjoin_ds.spec.columns import foreign_zone, without_zone
 from streamjoin_ds.spec.conforming import holds_times
 
 __all__ = ["FileVersions"]
@@ -64,7 +65,7 @@ class FileVersions:
         clock: Callable[[], int] = time.time_ns,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._path, self._kind, self._name = path, kind, name
+        self._path, self.kind, self._name = path, kind, name
         self._clock, self._sleep = clock, sleep
         self._after_ns = 0 if files_at(path).appears_whole else finished_after_us * 1000
         self._rule = FinishRule(self._after_ns // 1000, clock)
@@ -183,9 +184,9 @@ class FileVersions:
 
     def _parsed(self, data: bytes, schema: pa.Schema | None) -> pa.Table:
         try:
-            return _table(data, self._kind, os.path.basename(self._path), schema)
+            return _table(data, self.kind, os.path.basename(self._path), schema)
         except (pa.ArrowException, KeyError, OSError) as error:
-            msg = f"the file of table {self._name} cannot be read as {self._kind}, or lacks a column of the join"
+            msg = f"the file of table {self._name} cannot be read as {self.kind}, or lacks a column of the join"
             hint = "mend the file, set its format, or correct the schema"
             raise FileFormatError(msg, name=self._path, hint=hint) from error
 
@@ -205,13 +206,19 @@ def _table(data: bytes, kind: str, name: str, schema: pa.Schema | None) -> pa.Ta
         return found
     columns = []
     for field in schema:
-        values = found.column(field.name)
-        if pa.types.is_timestamp(field.type):
-            values = timestamps(empty_as_null(values), field.type)
-        elif kind == "json" and holds_times(field.type):
-            values = from_texts(values, field.type)
-        columns.append(values)
+        columns.append(_brought(found.column(field.name), field, kind, name))
     return pa.table(columns, names=schema.names)
+
+
+def _brought(values: pa.ChunkedArray, field: pa.Field, kind: str, file: str) -> pa.ChunkedArray | pa.Array:
+    try:
+        if pa.types.is_timestamp(field.type):
+            return timestamps(empty_as_null(values), field.type)
+        return from_texts(values, field.type) if kind == "json" and holds_times(field.type) else values
+    except pa.ArrowInvalid:
+        if (zone := foreign_zone(field.type)) is None:
+            raise
+        raise without_zone(field.name, f"file {file}", zone) from None
 
 
 def _written(kind: pa.DataType) -> pa.DataType:

@@ -21,6 +21,7 @@ from streamjoin_ds.source.table_version import TableVersion
 from streamjoin_ds.source.tables.delta_versions import DeltaVersions
 from streamjoin_ds.source.tables.file_versions import FileVersions
 from streamjoin_ds.spec.bound import BoundJoin
+from streamjoin_ds.spec.columns import as_declared, lacks_zone, without_zone, zones_of
 from streamjoin_ds.spec.table import Table
 from streamjoin_ds.spec.table_rows import table_rows
 
@@ -88,6 +89,11 @@ def table_schema(table: Table, recorded: pa.Schema | None = None) -> pa.Schema:
     if table.source is None and isinstance(table.schema, pa.Schema):
         return table.schema
     source = open_table(table)
+    for column, zone in zones_of(table.schema).items():
+        there = source.schema() if source.newest("") is not None else pa.schema([])
+        is_json = isinstance(source, FileVersions) and source.kind == "json"  # of which Arrow infers no zones
+        if column in there.names and lacks_zone(there.field(column).type) and not is_json:
+            raise without_zone(column, f"table {table.name}", zone)
     if isinstance(table.schema, pa.Schema):
         return table.schema
     return recorded if recorded and source.newest("") is None else source.schema()
@@ -174,7 +180,8 @@ class TableVersions:
         return found
 
     def _written(self, number: int, name: str, version: str, source: Versions) -> TableVersion:
-        rows = table_rows(self._bound, number, source.rows(version, self._bound.read_schemas[number]))
+        read = as_declared(self._bound.read_schemas[number], self._bound.join.members[number].schema)
+        rows = table_rows(self._bound, number, source.rows(version, read))
         facts = {"table": name, "version": version}
         ref = self._store.write(f"{name}/{version}", pa.Table.from_batches([rows]), facts)
         _log.info("table %s: version %s of %d rows is joined from the next batch on", name, version, ref.rows)

@@ -211,7 +211,8 @@ def test_how_a_table_of_matches_is_read(tmp_path: Path) -> None:
     assert with_table_format(stream_of(tmp_path, time="event_time")).format == "results"
     assert Stream("m", str(tmp_path), format="results").time == "event_time"
     declared = Stream("m", str(tmp_path), format="results", schema=RESULTS)
-    assert infer_schema(declared) == RESULTS and declared.time == "event_time"
+    assert infer_schema(declared) == RESULTS
+    assert declared.time == "event_time"
     assert Stream.from_facts(declared.to_facts()) == declared
     assert isinstance(feed(tmp_path, time="event_time", format="delta"), DeltaFeed)
     assert infer_schema(Stream("m", str(tmp_path), format="results")).names == RESULTS.names

@@ -19,7 +19,7 @@ from streamjoin_ds.source.kafka.messages import HEADER_PREFIX
 from streamjoin_ds.source.kafka.registry import SchemaRegistry
 from streamjoin_ds.source.kafka.url import MESSAGE_FORMATS, REGISTERED_FORMATS
 from streamjoin_ds.source.records import Chunk, RawRecords, inside_form
-from streamjoin_ds.spec.columns import TIMESTAMP
+from streamjoin_ds.spec.columns import TIMESTAMP, as_declared
 from streamjoin_ds.spec.stream import Stream
 
 __all__ = ["MESSAGE_COLUMNS", "MessageRecords", "header_of", "is_message_column"]
@@ -82,6 +82,7 @@ class MessageRecords:
         for field in self._own:
             _check_own(field)
         of_value = pa.schema([field for field in schema if not is_message_column(field.name)])
+        of_value = as_declared(of_value, stream.schema)
         declared = pa.schema([field for field in stream.schema if not is_message_column(field.name)])
         self._format = _format(format, stream, declared, of_value, registry)
 

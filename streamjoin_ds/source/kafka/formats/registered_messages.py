@@ -13,6 +13,7 @@ from streamjoin_ds.errors import StreamJoinError
 from streamjoin_ds.source.kafka.formats.message_format import NO_VALUE, message_text
 from streamjoin_ds.source.kafka.registry import RegisteredSchema, SchemaRegistry
 from streamjoin_ds.source.records import RawRecords
+from streamjoin_ds.spec.columns import foreign_zone, not_of_type, says_no_zone
 
 __all__ = ["SCHEMA", "Codec", "Reader", "RegisteredMessages"]
 
@@ -81,10 +82,13 @@ class RegisteredMessages:
         columns = []
         for field in self._schema:
             given = [record.get(field.name) for record in records]
-            column, wrong = _times(given) if field.name == self._time else _typed(given, field.type)
+            if field.name == self._time:
+                column, wrong = _times(given, zoned=foreign_zone(field.type) is not None)
+            else:
+                column, wrong = _typed(given, field.type)
             columns.append(column)
             for at in wrong:
-                broken.setdefault(index[at], (field.name, f"the value is not of type {field.type}"))
+                broken.setdefault(index[at], (field.name, not_of_type(field.type)))
         table = pa.table(columns, names=self._schema.names) if columns else pa.table({"": index}).select([])
         kept = np.array(index, np.int64)
         is_good = ~np.isin(kept, np.fromiter(broken, np.int64, len(broken)))
@@ -134,10 +138,15 @@ class RegisteredMessages:
 
 def _typed(values: list[Any], kind: pa.DataType) -> tuple[pa.Array, list[int]]:
     """Return values as an array, and the places of those that are not of its type."""
+    wrong = []
+    if foreign_zone(kind) is not None:
+        wrong = [place for place, value in enumerate(values) if says_no_zone(value)]
     try:
-        return pa.array(values, kind), []
+        if not wrong:
+            return pa.array(values, kind), []
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
-        wrong = [place for place, value in enumerate(values) if not _fits(value, kind)]
+        pass
+    wrong = sorted({*wrong, *(place for place, value in enumerate(values) if not _fits(value, kind))})
     kept: list[Any] = list(values)
     for place in wrong:
         kept[place] = None
@@ -152,14 +161,17 @@ def _fits(value: Any, kind: pa.DataType) -> bool:
     return True
 
 
-def _times(values: list[Any]) -> tuple[pa.Array, list[int]]:
-    """Return event times in a form that `event_times` reads: all numbers, or texts where they are mixed."""
+def _times(values: list[Any], *, zoned: bool) -> tuple[pa.Array, list[int]]:
+    """Return event times in a form that `event_times` reads: all numbers, or texts where they are mixed.
+
+    Where a time without an offset is none (`zoned`), times are texts too, which show their offsets.
+    """
     kinds = {type(value) for value in values if value is not None}
     if kinds <= {int}:
         found = _typed(values, pa.int64())
         if not found[1]:
             return found
-    if len(kinds) == 1 and kinds <= {datetime}:
+    if len(kinds) == 1 and kinds <= {datetime} and not zoned:
         return pa.array(values, pa.timestamp("us", tz="UTC")), []
     return pa.array([None if value is None else _time_text(value) for value in values], pa.string()), []
 

@@ -37,6 +37,17 @@ SECOND = {
     ],
 }
 WRONG = {**RECORD, "fields": [{"name": "ts", "type": "long"}, {"name": "x", "type": "string"}]}
+MILLIS = ("timestamp-millis", "local-timestamp-millis")
+ZONED, ZONELESS = (
+    {
+        **RECORD,
+        "fields": [
+            {"name": "ts", "type": ["string", {"type": "long", "logicalType": "timestamp-micros"}]},
+            {"name": "seen", "type": {"type": "long", "logicalType": kind}},
+        ],
+    }
+    for kind in MILLIS
+)
 SCHEMAS = {
     1: {"schema": json.dumps(FIRST)},
     2: {"schema": json.dumps(SECOND), "schemaType": "AVRO"},
@@ -44,6 +55,8 @@ SCHEMAS = {
     4: {"schema": 'syntax = "proto3";', "schemaType": "PROTOBUF"},
     5: {"schema": '"long"'},
     6: {"schema": "{"},
+    7: {"schema": json.dumps(ZONED)},
+    8: {"schema": json.dumps(ZONELESS)},
 }
 DECLARED = pa.schema([("ts", pa.int64()), ("x", pa.float64()), ("name", pa.string())])
 
@@ -147,6 +160,24 @@ def test_a_message_is_what_it_is_alone(url: str, drawn: list[str | bytes]) -> No
     alone = [records.chunk(messages_of([value]), 0, 0) for value in values]
     assert [{**row, "_seq": 0} for row in rows(whole)] == [row for chunk in alone for row in rows(chunk)]
     assert [reject.seq for reject in whole.rejects] == [place for place, chunk in enumerate(alone) if chunk.rejects]
+
+
+def test_times_of_a_column_in_another_zone_need_one_of_their_own(url: str) -> None:
+    zone = pa.timestamp("us", tz="Europe/Berlin")
+    stream = Stream("e", f"kafka://b:1/t?format=avro&registry={url}", schema=pa.schema([("ts", zone), ("seen", zone)]))
+    utc = pa.timestamp("us", tz="UTC")
+    made = MessageRecords("avro", stream, pa.schema([("ts", utc), ("seen", utc)]), "t", SchemaRegistry(url, LOGIN))
+    at = datetime(2024, 3, 5, 9, 0, 7, tzinfo=timezone.utc)
+    local = datetime(2024, 3, 5, 10, 0, 7)
+    values = [
+        avro(7, ZONED, {"ts": at, "seen": at}),
+        avro(7, ZONED, {"ts": "2024-03-05T10:00:07+01:00", "seen": at}),
+        avro(7, ZONED, {"ts": "2024-03-05T10:00:07", "seen": at}),
+        avro(8, ZONELESS, {"ts": at, "seen": local}),
+    ]
+    chunk = made.chunk(messages_of(values), 0, 0)
+    assert chunk.tuples.column("_ts").to_pylist() == [int(at.timestamp() * 1e6)] * 2
+    assert [(reject.seq, reject.column) for reject in chunk.rejects] == [(2, "ts"), (3, "seen")]
 
 
 def test_a_registry_that_does_not_answer_rejects_nothing(url: str) -> None:
