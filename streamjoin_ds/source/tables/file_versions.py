@@ -65,7 +65,7 @@ class FileVersions:
         clock: Callable[[], int] = time.time_ns,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._path, self.kind, self._name = path, kind, name
+        self._path, self._kind, self._name = path, kind, name
         self._clock, self._sleep = clock, sleep
         self._after_ns = 0 if files_at(path).appears_whole else finished_after_us * 1000
         self._rule = FinishRule(self._after_ns // 1000, clock)
@@ -184,9 +184,9 @@ class FileVersions:
 
     def _parsed(self, data: bytes, schema: pa.Schema | None) -> pa.Table:
         try:
-            return _table(data, self.kind, os.path.basename(self._path), schema)
+            return _table(data, self._kind, os.path.basename(self._path), schema)
         except (pa.ArrowException, KeyError, OSError) as error:
-            msg = f"the file of table {self._name} cannot be read as {self.kind}, or lacks a column of the join"
+            msg = f"the file of table {self._name} cannot be read as {self._kind}, or lacks a column of the join"
             hint = "mend the file, set its format, or correct the schema"
             raise FileFormatError(msg, name=self._path, hint=hint) from error
 

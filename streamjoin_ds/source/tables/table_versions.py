@@ -21,7 +21,7 @@ from streamjoin_ds.source.table_version import TableVersion
 from streamjoin_ds.source.tables.delta_versions import DeltaVersions
 from streamjoin_ds.source.tables.file_versions import FileVersions
 from streamjoin_ds.spec.bound import BoundJoin
-from streamjoin_ds.spec.columns import as_declared, lacks_zone, without_zone, zones_of
+from streamjoin_ds.spec.columns import as_declared
 from streamjoin_ds.spec.table import Table
 from streamjoin_ds.spec.table_rows import table_rows
 
@@ -89,11 +89,6 @@ def table_schema(table: Table, recorded: pa.Schema | None = None) -> pa.Schema:
     if table.source is None and isinstance(table.schema, pa.Schema):
         return table.schema
     source = open_table(table)
-    for column, zone in zones_of(table.schema).items():
-        there = source.schema() if source.newest("") is not None else pa.schema([])
-        is_json = isinstance(source, FileVersions) and source.kind == "json"  # of which Arrow infers no zones
-        if column in there.names and lacks_zone(there.field(column).type) and not is_json:
-            raise without_zone(column, f"table {table.name}", zone)
     if isinstance(table.schema, pa.Schema):
         return table.schema
     return recorded if recorded and source.newest("") is None else source.schema()
