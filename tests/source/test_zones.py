@@ -105,7 +105,7 @@ def test_a_start_and_explain_refuse_local_times_by_name(tmp_path: Path, form: st
         joined(Stream("e", str(path), schema=DECLARED)).explain,
         lambda: bound_join(joined(Stream("e", str(path), schema=DECLARED))),
     ):
-        with pytest.raises(SchemaDriftError, match=r"'ts' of stream e.*Europe/Berlin") as caught:
+        with pytest.raises(SchemaDriftError, match=r"'ts' of (stream )?e .*Europe/Berlin") as caught:
             refused()
         assert "timestamp[us]" in caught.value.hint
     # The hint, followed: without a zone they are UTC.
@@ -127,7 +127,7 @@ def test_a_later_file_without_a_zone_is_refused_by_name(tmp_path: Path) -> None:
     pq.write_table(good, tmp_path / "a.parquet")
     assert bound_join(joined(Stream("e", str(tmp_path), schema=DECLARED)))
     pq.write_table(good.set_column(1, "seen", pa.array([AT_US], pa.timestamp("us"))), tmp_path / "b.parquet")
-    with pytest.raises(SchemaDriftError, match=r"'seen' of stream e.*b\.parquet.*Europe/Berlin"):
+    with pytest.raises(SchemaDriftError, match=r"'seen' of e in .*b\.parquet.*Europe/Berlin"):
         read(Stream("e", str(tmp_path), schema=DECLARED))
 
 
@@ -222,5 +222,5 @@ def test_a_table_beside_streams_says_its_zone_or_is_refused(tmp_path: Path, form
             with pytest.raises(SchemaDriftError, match=r"'since' of table z.*Europe/Berlin"):
                 JoinEngine(join).use_table("z", rows)
         return
-    with pytest.raises(SchemaDriftError, match=r"'since' of (table z|file t\.\w+).*Europe/Berlin"):
+    with pytest.raises(SchemaDriftError, match=r"'since' of (table z|z in|file t\.\w+).*Europe/Berlin"):
         TableVersions(bound_join(join), str(tmp_path / "c"), 3).decided({})

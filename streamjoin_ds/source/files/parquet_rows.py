@@ -131,7 +131,7 @@ class ParquetRows:
         for column in schema:
             zone = foreign_zone(column.type)
             if zone is not None and lacks_zone(found.field(column.name).type):
-                raise without_zone(column.name, f"stream {stream} in {entry.path}", zone)
+                raise without_zone(column.name, f"{stream} in {entry.path}", zone)
             if column.name != time and not _fits(found.field(column.name).type, column):
                 kind = found.field(column.name).type
                 msg = f"column '{column.name}' of {entry.path} has the type {kind}, but {column.type} in the join"

@@ -204,9 +204,7 @@ def _table(data: bytes, kind: str, name: str, schema: pa.Schema | None) -> pa.Ta
     found = _csv(plain, types) if kind == "csv" else _json(plain, types)
     if schema is None:
         return found
-    columns = []
-    for field in schema:
-        columns.append(_brought(found.column(field.name), field, kind, name))
+    columns = [_brought(found.column(field.name), field, kind, name) for field in schema]
     return pa.table(columns, names=schema.names)
 
 
