@@ -1,6 +1,6 @@
 """Two MQTT topics joined in an asyncio loop, without Spark: readings within 0.1 degrees and 2 seconds of each other.
 
-    pip install 'streamjoin-ds[mqtt]'
+    pip install streamjoin-ds 'paho-mqtt>=2'
     python examples/mqtt.py BROKER_HOST PORT STATE_FILE
 
 A message on the topics hall and yard is {"number": 1, "ts": MICROSECONDS, "temperature": 20.5}; each sensor numbers its

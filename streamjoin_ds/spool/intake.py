@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import time
 import uuid
@@ -12,6 +13,7 @@ from pathlib import Path
 
 from streamjoin_ds.errors import SpoolError
 from streamjoin_ds.spool.address import Address, Secrets
+from streamjoin_ds.spool.frame import MAX_PAYLOAD_BYTES
 from streamjoin_ds.spool.http_server import HttpIntake
 from streamjoin_ds.spool.kafka_client import KafkaClient
 from streamjoin_ds.spool.metrics import Counts, line, write_status
@@ -22,6 +24,7 @@ from streamjoin_ds.spool.writer import SpoolLimits, SpoolWriter
 
 __all__ = ["Intake"]
 
+_log = logging.getLogger(__name__)
 _ID_FILE = ".intake.json"
 
 
@@ -101,13 +104,9 @@ class Intake:
         counts = self.counts
 
         def keep(taken: Taken) -> None:
-            writer.append(taken.messages)
-            counts.messages += len(taken.messages)
-            counts.payload_bytes += sum([len(payload) for _, payload in taken.messages])
-            counts.syncs += 1
+            self._keep(writer, taken.messages, taken.oversized)
             counts.repeated += taken.repeated
-            counts.unsafe += len(taken.messages) - len(taken.acks)
-            counts.last_received_us = time.time_ns() // 1000
+            counts.unsafe += taken.unsafe
 
         def tick() -> bool:
             counts.connects = client.connects
@@ -124,11 +123,9 @@ class Intake:
         counts = self.counts
 
         def keep(messages: Sequence[tuple[bytes, bytes]]) -> None:
-            writer.append(messages)
-            counts.messages += len(messages)
-            counts.payload_bytes += sum([len(payload) for _, payload in messages])
-            counts.syncs += 1
-            counts.last_received_us = time.time_ns() // 1000
+            large = [(topic, len(payload)) for topic, payload in messages if len(payload) > MAX_PAYLOAD_BYTES]
+            fitting = [each for each in messages if len(each[1]) <= MAX_PAYLOAD_BYTES] if large else messages
+            self._keep(writer, fitting, large)
 
         def tick() -> bool:
             counts.connects, counts.lost_offsets = client.connects, client.lost_offsets
@@ -139,6 +136,22 @@ class Intake:
             client.run()
         finally:
             counts.connects, counts.lost_offsets = client.connects, client.lost_offsets
+
+    def _keep(
+        self, writer: SpoolWriter, messages: Sequence[tuple[bytes, bytes]], oversized: Sequence[tuple[bytes, int]]
+    ) -> None:
+        """Write messages, and count them. Topic and size of those that are too large are logged: they are left out."""
+        counts = self.counts
+        if messages:
+            writer.append(messages)
+            counts.messages += len(messages)
+            counts.payload_bytes += sum([len(payload) for _, payload in messages])
+            counts.syncs += 1
+            counts.last_received_us = time.time_ns() // 1000
+        for topic, size in oversized:
+            counts.oversized += 1
+            place = topic.decode(errors="replace")
+            _log.warning("a message of %d bytes of %r is left out: %d bytes at most", size, place, MAX_PAYLOAD_BYTES)
 
     def _elapsed_s(self) -> float:
         return time.monotonic() - self._began_s

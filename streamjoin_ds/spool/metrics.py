@@ -26,6 +26,8 @@ class Counts:
         Messages that the broker calls sent again: at most so many are in the folder twice.
     unsafe : int
         Messages that were published at QoS 0: such ones are lost while no intake is connected.
+    oversized : int
+        Messages that are larger than a spool takes: they were acknowledged and left out, and the log names each.
     lost_offsets : int
         Offsets of a topic whose messages were gone before they were taken (``on_data_loss=skip``).
     refused : int
@@ -43,6 +45,7 @@ class Counts:
     syncs: int = 0
     repeated: int = 0
     unsafe: int = 0
+    oversized: int = 0
     lost_offsets: int = 0
     refused: int = 0
     connects: int = 0
@@ -60,6 +63,7 @@ def line(counts: Counts, before: Counts, seconds: float, elapsed_s: float) -> st
     told = {
         "sent again": counts.repeated,
         "at QoS 0": counts.unsafe,
+        "too large": counts.oversized,
         "offsets lost": counts.lost_offsets,
         "requests refused": counts.refused,
     }

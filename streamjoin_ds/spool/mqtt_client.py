@@ -13,7 +13,6 @@ from collections.abc import Callable
 
 from streamjoin_ds.errors import IntakeError
 from streamjoin_ds.spool.address import Address, Secrets
-from streamjoin_ds.spool.frame import MAX_PAYLOAD_BYTES, MAX_TOPIC_BYTES
 from streamjoin_ds.spool.mqtt_packets import (
     DISCONNECT,
     PING,
@@ -22,6 +21,7 @@ from streamjoin_ds.spool.mqtt_packets import (
     Connected,
     Disconnected,
     Login,
+    MalformedPacketError,
     Packet,
     Packets,
     Subscribed,
@@ -49,8 +49,19 @@ _TAKEN_OVER = 0x8E
 _ENDED_BY_ADMINISTRATOR = 0x98
 _NOT_ALLOWED = 0x87
 
+# Brokers drop what is published to a session whose queue is full, and tell neither side.
+_QUEUES = (
+    "the broker keeps only so many messages for this intake while it is away or behind, and drops the others: raise "
+    "max_queued_messages of Mosquitto (1000 by default), mqtt.max_mqueue_len of EMQX, "
+    "mqtt.queued-messages.max-queue-size of HiveMQ, or what your broker calls it"
+)
+
 # Takes a group of messages, and returns when they are on the device.
 Keep = Callable[[Taken], None]
+
+
+class _StoppedError(Exception):
+    """The caller wants to stop, and the broker has not answered yet."""
 
 
 def client_name(folder_id: str, topic: str) -> str:
@@ -82,10 +93,13 @@ class MqttClient:
         self._packets = Packets(V5)
         self._answers: deque[Packet] = deque()  # packets that came together with an earlier answer
         self._keep_alive_s = _KEEP_ALIVE_S
+        self._is_broker = False  # whether what is at the address has answered as a broker does
         self.connects = 0
 
     def run(self) -> None:
         """Take messages until `tick` returns False. A connection that breaks off is made again.
+
+        So is one in which something is malformed; messages before that are kept.
 
         Raises
         ------
@@ -99,8 +113,11 @@ class MqttClient:
                 with self._connected() as connection:
                     self._receive(connection)
                     return
+            except _StoppedError:
+                return
             except OSError as error:
-                if not self.connects:
+                is_known = self._is_broker if isinstance(error, MalformedPacketError) else self.connects
+                if not is_known:
                     raise self._unreachable(error) from None
                 _log.warning("the connection to the broker broke off: %s", error.strerror or type(error).__name__)
             pause_s = _FIRST_PAUSE_S if time.monotonic() - began_s > _LONGEST_PAUSE_S else pause_s
@@ -114,9 +131,7 @@ class MqttClient:
         connection = self._opened()
         try:
             login = Login(self._client, self._secrets.user, self._secrets.password)
-            limit = MAX_PAYLOAD_BYTES + MAX_TOPIC_BYTES if self._version == V5 else 0
-            hello = connect(login, self._version, keep_alive_s=_KEEP_ALIVE_S, maximum_bytes=limit)
-            connection.sendall(hello)
+            connection.sendall(connect(login, self._version, keep_alive_s=_KEEP_ALIVE_S))
             self._packets = Packets(self._version)
             self._answers.clear()
             answer = self._answer(connection, Connected)
@@ -127,6 +142,7 @@ class MqttClient:
                 self._version = V311
                 return self._connected()
             self._check(answer)
+            self._is_broker = True
             self._keep_alive_s = answer.keep_alive_s or _KEEP_ALIVE_S
             connection.sendall(subscribe(self._address.topic, self._version))
             granted = self._answer(connection, Subscribed)
@@ -135,6 +151,8 @@ class MqttClient:
                 refused = "refuses the topic" if granted.reason >= 128 else "grants only QoS 0 for the topic"
                 msg = f"the broker {refused} (reason {granted.reason})"
                 raise IntakeError(msg, name="topic", hint="check the topic, and what the broker lets this user read")
+            if not self.connects:
+                _log.warning(_QUEUES)
             self.connects += 1
             _log.info("connected to the broker; the session was %s", "there" if answer.has_session else "begun")
             return connection
@@ -159,7 +177,7 @@ class MqttClient:
             raise IntakeError(msg, name="ca_file", hint="give the certificates to trust as ca_file") from None
         except (ssl.SSLError, OSError) as error:
             plain.close()
-            if isinstance(error, (ConnectionError, TimeoutError)):
+            if self.connects or isinstance(error, (ConnectionError, TimeoutError)):
                 raise
             msg = "TLS with the broker fails, or a file of a certificate cannot be read"
             hint = "check the port, ca_file, certificate_file and key_file"
@@ -173,12 +191,18 @@ class MqttClient:
                 packet = self._answers.popleft()
                 if isinstance(packet, kind):
                     return packet
-            data = connection.recv(_RECEIVE_BYTES)
-            if not data:
+            self._check_packets()
+            if not self._tick():
+                self._say_goodbye(connection)
+                raise _StoppedError
+            data = self._received(connection)
+            if data:
+                taken = self._packets.take(data)
+                self._answers += taken.packets
+                self._take(connection, taken)
+                until_s = time.monotonic() + _ANSWER_S  # large messages may come before it
+            elif data is not None:
                 break
-            taken = self._packets.take(data)
-            self._answers += taken.packets
-            self._take(connection, taken)
         msg = "the broker closed the connection without an answer"
         raise ConnectionAbortedError(0, msg)
 
@@ -202,6 +226,7 @@ class MqttClient:
     def _receive(self, connection: socket.socket) -> None:
         heard_s = said_s = time.monotonic()
         while self._tick():
+            self._check_packets()
             data = self._received(connection)
             now_s = time.monotonic()
             if data is None:
@@ -238,7 +263,7 @@ class MqttClient:
 
     def _take(self, connection: socket.socket, taken: Taken) -> bool:
         """Keep a group of messages, then acknowledge them. Return whether anything was sent."""
-        if taken.messages:
+        if taken.messages or taken.oversized:
             self._keep(taken)
             if taken.acks:
                 self._send(connection, acks(taken.acks))
@@ -246,6 +271,10 @@ class MqttClient:
             if isinstance(packet, Disconnected):
                 self._ended(packet.reason)
         return bool(taken.acks)
+
+    def _check_packets(self) -> None:
+        if self._packets.error is not None:
+            raise self._packets.error
 
     def _ended(self, reason: int) -> None:
         if reason == _TAKEN_OVER:
@@ -276,6 +305,9 @@ class MqttClient:
         connection.sendall(data)
 
     def _unreachable(self, error: OSError) -> IntakeError:
+        if isinstance(error, MalformedPacketError):
+            msg = "what answers at the broker's address does not speak MQTT 5 or 3.1.1"
+            return IntakeError(msg, name="address", hint="check host and port; a port with TLS needs mqtts://")
         where = f"{self._address.host}:{self._address.port}"
         msg = f"the broker at {where} cannot be reached: {error.strerror or type(error).__name__}"
         return IntakeError(msg, name="address", hint="check host and port, and that the broker runs")

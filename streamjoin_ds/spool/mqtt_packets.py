@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass, field
 
-from streamjoin_ds.errors import IntakeError
+from streamjoin_ds.spool.frame import MAX_PAYLOAD_BYTES, MAX_TOPIC_BYTES
 
 __all__ = [
     "DISCONNECT",
@@ -19,6 +19,7 @@ __all__ = [
     "Connected",
     "Disconnected",
     "Login",
+    "MalformedPacketError",
     "Packet",
     "Packets",
     "Subscribed",
@@ -32,11 +33,13 @@ V5, V311 = 5, 4
 PING, DISCONNECT = b"\xc0\x00", b"\xe0\x00"
 
 _CONNACK, _PUBLISH, _SUBACK, _PINGRESP, _DISCONNECT = 0x20, 0x30, 0x90, 0xD0, 0xE0
-_MAX_PACKET_BYTES = 268_435_455 + 5
+_ANSWERS = {_CONNACK, _SUBACK, _PINGRESP, _DISCONNECT}
+_MAX_HEAD_BYTES = MAX_TOPIC_BYTES + (64 << 10)  # bytes of a message's topic and properties that are in memory, at most
+_MAX_ANSWER_BYTES = 1 << 20  # bytes of another packet, at most: reasons and pairs of texts
 # Sizes of the properties of version 5 whose size is fixed. Those of type text or pair begin with their size.
 _FIXED = {1: 1, 2: 4, 17: 4, 19: 2, 23: 1, 24: 4, 25: 1, 33: 2, 34: 2, 35: 2, 36: 1, 37: 1, 39: 4, 40: 1, 41: 1, 42: 1}
 _TEXTS = {3, 8, 9, 18, 21, 22, 26, 28, 31}
-_SESSION_EXPIRY, _SERVER_KEEP_ALIVE, _RECEIVE_MAXIMUM, _MAXIMUM_QOS, _PAIR, _MAXIMUM_PACKET = 17, 19, 33, 36, 38, 39
+_SESSION_EXPIRY, _SERVER_KEEP_ALIVE, _RECEIVE_MAXIMUM, _MAXIMUM_QOS, _PAIR = 17, 19, 33, 36, 38
 _SUBSCRIPTION_NUMBER = 11
 _short = struct.Struct(">H")
 
@@ -78,6 +81,13 @@ class Disconnected:
 Packet = Connected | Subscribed | Disconnected
 
 
+class MalformedPacketError(ConnectionError):
+    """Bytes of a connection are no MQTT of the version that was asked for: where the next packet begins is unknown."""
+
+    def __init__(self) -> None:
+        super().__init__(0, "a packet of the broker is malformed")
+
+
 @dataclass(slots=True)
 class Taken:
     """What some bytes of a connection hold.
@@ -86,22 +96,30 @@ class Taken:
     ----------
     messages : list of (topic, payload)
         The messages, in their order.
+    oversized : list of (topic, int)
+        Messages that are larger than a spool takes, and how many bytes they have with topic and properties.
     acks : list of bytes
-        For each message at QoS 1 the two bytes of its packet's number.
+        For each message at QoS 1, oversized or not, the two bytes of its packet's number.
     repeated : int
-        How many of the messages the broker calls sent again.
+        How many of `messages` the broker calls sent again.
+    unsafe : int
+        How many of `messages` came at QoS 0.
     packets : list
         The other packets.
     """
 
     messages: list[tuple[bytes, bytes]] = field(default_factory=list)
+    oversized: list[tuple[bytes, int]] = field(default_factory=list)
     acks: list[bytes] = field(default_factory=list)
     repeated: int = 0
+    unsafe: int = 0
     packets: list[Packet] = field(default_factory=list)
 
 
-def connect(login: Login, version: int, *, keep_alive_s: int, in_flight: int = 65_535, maximum_bytes: int = 0) -> bytes:
+def connect(login: Login, version: int, *, keep_alive_s: int, in_flight: int = 65_535) -> bytes:
     """Return the packet that begins a connection in a session that stays when the connection ends.
+
+    It sets no limit to the size of packets (version 5): a broker drops a larger message without a word.
 
     Parameters
     ----------
@@ -113,14 +131,11 @@ def connect(login: Login, version: int, *, keep_alive_s: int, in_flight: int = 6
         After so many seconds without a packet the broker may end the connection.
     in_flight : int, keyword-only
         How many messages the broker may send before the first of them is acknowledged (version 5).
-    maximum_bytes : int, keyword-only
-        Size of a packet, at most (version 5); 0 is no limit.
     """
     flags = (0x80 if login.user is not None else 0) | (0x40 if login.password is not None else 0)
     variable = _text("MQTT") + bytes([version, flags]) + _short.pack(keep_alive_s)
     if version == V5:
         properties = struct.pack(">BIBH", _SESSION_EXPIRY, 0xFFFFFFFF, _RECEIVE_MAXIMUM, in_flight)
-        properties += struct.pack(">BI", _MAXIMUM_PACKET, maximum_bytes) if maximum_bytes else b""
         variable += _length(len(properties)) + properties
     variable += _text(login.client)
     variable += b"".join(_text(each) for each in (login.user, login.password) if each is not None)
@@ -145,33 +160,54 @@ def acks(numbers: list[bytes]) -> bytes:
 class Packets:
     """Takes bytes as a connection gives them, and returns the packets that they complete.
 
+    Each byte is copied a fixed number of times, however the packets are cut. A message that is larger than a spool
+    takes is passed over as it comes: only its beginning is in memory.
+
     Parameters
     ----------
     version : {5, 4}
         The version that was asked for in `connect`.
+    max_payload_bytes : int
+        A message with a larger payload is too large.
+
+    Attributes
+    ----------
+    error : MalformedPacketError or None
+        What comes after the packets that were returned is malformed: nothing more can be read.
     """
 
-    def __init__(self, version: int) -> None:
-        self._version = version
-        self._rest = b""
+    def __init__(self, version: int, max_payload_bytes: int = MAX_PAYLOAD_BYTES) -> None:
+        self._version, self._max_payload_bytes = version, max_payload_bytes
+        self.error: MalformedPacketError | None = None
+        self._held = bytearray()  # the beginning of a packet
+        self._wanted = 0  # size of `held` before which there is nothing to read
+        self._passing = 0  # bytes to come of a message that is too large
+        self._passed: tuple[bytes, int, bytes] = b"", 0, b""  # its topic, size, and number or nothing
 
     def take(self, data: bytes) -> Taken:
-        """Return the messages and packets that are complete now.
-
-        Raises
-        ------
-        IntakeError
-            The bytes are not MQTT of this version.
-        """
-        try:
-            return self._take(self._rest + data if self._rest else data)
-        except (IndexError, struct.error, KeyError):
-            raise _not_mqtt() from None
-
-    def _take(self, data: bytes) -> Taken:
+        """Return the messages and packets that are complete now, those before a malformed one too."""
         found = Taken()
+        if self.error is not None:
+            return found
+        if self._held:
+            self._held += data
+            if len(self._held) < self._wanted:
+                return found
+            data, self._held = bytes(self._held), bytearray()
+        at = len(data)
+        try:
+            at = self._take(data, self._pass_over(data, 0, found) if self._passing else 0, found)
+        except (IndexError, struct.error, KeyError, MalformedPacketError):
+            self.error = MalformedPacketError()
+        self._held = bytearray(data[at:])
+        return found
+
+    def _take(self, data: bytes, at: int, found: Taken) -> int:
+        """Read the packets from a place on, and return where the first one begins that is not complete."""
         messages, numbers = found.messages.append, found.acks.append
-        at, size, is_v5 = 0, len(data), self._version == V5
+        size, is_v5, self._wanted = len(data), self._version == V5, 0
+        max_payload = self._max_payload_bytes
+        max_message = max_payload + _MAX_HEAD_BYTES
         while at + 2 <= size:
             first, length, begin = data[at], data[at + 1], at + 2
             if length >= 128:
@@ -180,9 +216,18 @@ class Packets:
                     break
                 length, begin = read
             end = begin + length
-            if end > size:
-                break
             if first & 0xF0 == _PUBLISH:
+                if first & 6 > 2:
+                    raise MalformedPacketError
+                if length > max_message:
+                    body_at = self._begin_to_pass(data, at, begin, length)
+                    if body_at is None:
+                        break
+                    at = self._pass_over(data, body_at, found)
+                    continue
+                if end > size:
+                    self._wanted = end - at
+                    break
                 topic_end = begin + 2 + (data[begin] << 8 | data[begin + 1])
                 payload_at = topic_end + 2 if first & 6 else topic_end
                 if is_v5:
@@ -192,24 +237,58 @@ class Packets:
                         payload_at = end + 1 if read is None else sum(read)
                     else:
                         payload_at += 1
-                if payload_at > end or first & 6 > 2:
-                    raise _not_mqtt()
-                messages((data[begin + 2 : topic_end], data[payload_at:end]))
+                if payload_at > end:
+                    raise MalformedPacketError
+                if end - payload_at > max_payload:
+                    found.oversized.append((data[begin + 2 : topic_end], length))
+                else:
+                    messages((data[begin + 2 : topic_end], data[payload_at:end]))
+                    if not first & 6:
+                        found.unsafe += 1
+                    elif first & 8:
+                        found.repeated += 1
                 if first & 6:
                     numbers(data[topic_end : topic_end + 2])
-                    found.repeated += first >> 3 & 1
             else:
+                if first not in _ANSWERS or length > _MAX_ANSWER_BYTES:
+                    raise MalformedPacketError
+                if end > size:
+                    self._wanted = end - at
+                    break
                 packet = self._other(first, data[begin:end])
                 found.packets += [] if packet is None else [packet]
             at = end
-        self._rest = data[at:]
-        return found
+        return at
+
+    def _begin_to_pass(self, data: bytes, at: int, begin: int, length: int) -> int | None:
+        """Read topic and number of a message that is too large, and return where they end; None if they are cut."""
+        topic_at = topic_end = number_end = begin + 2
+        if len(data) >= topic_at:
+            topic_end = topic_at + (data[begin] << 8 | data[begin + 1])
+            number_end = topic_end + 2 if data[at] & 6 else topic_end
+        if len(data) < number_end:
+            self._wanted = number_end - at
+            return None
+        self._passing = begin + length - number_end
+        self._passed = data[topic_at:topic_end], length, data[topic_end:number_end]
+        return number_end
+
+    def _pass_over(self, data: bytes, at: int, found: Taken) -> int:
+        """Pass over what is there of a message that is too large, and return where it ends. It counts at its end."""
+        passed = min(len(data) - at, self._passing)
+        self._passing -= passed
+        if not self._passing:
+            topic, size, number = self._passed
+            found.oversized.append((topic, size))
+            found.acks += [number] if number else []
+        return at + passed
 
     def _other(self, first: int, body: bytes) -> Packet | None:
+        is_v5 = self._version == V5
         if first == _PINGRESP:
             return None
         if first == _CONNACK:
-            facts = _properties(body[2:]) if self._version == V5 and len(body) > 2 else {}
+            facts = _properties(body[2:])[0] if is_v5 and len(body) > 2 else {}
             return Connected(
                 body[1],
                 body[0] & 1 != 0,
@@ -218,15 +297,8 @@ class Packets:
                 facts.get(_SESSION_EXPIRY),
             )
         if first == _SUBACK:
-            return Subscribed(body[-1])
-        if first == _DISCONNECT:
-            return Disconnected(body[0] if body else 0)
-        raise _not_mqtt()
-
-
-def _not_mqtt() -> IntakeError:
-    msg = "what answers at the broker's address does not speak MQTT 5 or 3.1.1"
-    return IntakeError(msg, name="address", hint="check host and port; a port with TLS needs mqtts://")
+            return Subscribed(body[2 + (_properties(body[2:])[1] if is_v5 else 0)])
+        return Disconnected(body[0] if body else 0)
 
 
 def _number(data: bytes, at: int) -> tuple[int, int] | None:
@@ -240,15 +312,16 @@ def _number(data: bytes, at: int) -> tuple[int, int] | None:
         value |= (byte & 127) << shift
         if byte < 128:
             return value, at
-    raise _not_mqtt()
+    raise MalformedPacketError
 
 
-def _properties(data: bytes) -> dict[int, int]:
-    """Return the properties of version 5 that are numbers."""
-    read = _number(data, 0)
-    assert read is not None
-    length, at = read
-    end, found = at + length, {}
+def _properties(data: bytes) -> tuple[dict[int, int], int]:
+    """Return the properties of version 5 that are numbers, and where all of them end."""
+    length, at = _number(data, 0) or (0, len(data) + 1)
+    end = at + length
+    if end > len(data):
+        raise MalformedPacketError
+    found: dict[int, int] = {}
     while at < end:
         kind = data[at]
         at += 1
@@ -258,12 +331,14 @@ def _properties(data: bytes) -> dict[int, int]:
             at += 2 + _short.unpack_from(data, at)[0]
             at += 2 + _short.unpack_from(data, at)[0]
         elif kind == _SUBSCRIPTION_NUMBER:
-            at = (_number(data, at) or (0, end))[1]
+            at = (_number(data, at) or (0, end + 1))[1]
         else:
             size = _FIXED[kind]
             found[kind] = int.from_bytes(data[at : at + size], "big")
             at += size
-    return found
+    if at > end:
+        raise MalformedPacketError
+    return found, end
 
 
 def _text(text: str) -> bytes:

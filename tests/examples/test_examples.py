@@ -122,7 +122,7 @@ class Player:
     """A sensor: it publishes readings, and waits until the broker has acknowledged one before it sends the next."""
 
     def __init__(self, port: int) -> None:
-        mqtt = pytest.importorskip("paho.mqtt.client", reason="paho-mqtt is not installed: extra `mqtt`")
+        mqtt = pytest.importorskip("paho.mqtt.client", reason="paho-mqtt is not installed: extra `test`")
         self.client = mqtt.Client(mqtt.CallbackAPIVersion.VERSION2, "player")
         for attempt in itertools.count():
             try:

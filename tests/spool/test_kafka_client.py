@@ -102,6 +102,23 @@ def test_a_tombstone_is_kept_without_a_payload(tmp_path: Path) -> None:
     assert [data for _, _, data in held(tmp_path)] == [b"{}", b"", b"{}"]
 
 
+def test_a_message_that_is_too_large_is_counted_and_does_not_come_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("intake", "writer"):
+        monkeypatch.setattr(f"streamjoin_ds.spool.{module}.MAX_PAYLOAD_BYTES", 100)
+    with mock_cluster("in") as servers:
+        produce(servers, "in", [b"1", bytes(101), bytes(100), bytes(5000)])
+        intake = taken(servers, "in", tmp_path, 2)
+        assert (intake.counts.messages, intake.counts.oversized) == (2, 2)
+        produce(servers, "in", [b"2"])
+        assert taken(servers, "in", tmp_path, 1).counts.oversized == 0
+    assert [data for _, _, data in held(tmp_path)] == [b"1", bytes(100), b"2"]
+    assert [line.partition(" is left out")[0] for line in caplog.messages if "left out" in line] == [
+        "a message of 101 bytes of 'in/0/1'", "a message of 5000 bytes of 'in/0/3'",
+    ]  # fmt: skip
+
+
 def test_latest_begins_after_what_is_there_and_stays_there(tmp_path: Path) -> None:
     with mock_cluster("in") as servers:
         produce(servers, "in", [b'{"n": 1}'] * 5)

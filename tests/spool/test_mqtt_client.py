@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import json
 import socket
 import struct
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from streamjoin_ds.errors import IntakeError
 from streamjoin_ds.spool.address import Address, Secrets
+from streamjoin_ds.spool.frame import MAX_PAYLOAD_BYTES
+from streamjoin_ds.spool.intake import Intake
+from streamjoin_ds.spool.metrics import STATUS_FILE, Counts
 from streamjoin_ds.spool.mqtt_client import MqttClient, client_name
 from streamjoin_ds.spool.mqtt_packets import Taken
+from streamjoin_ds.spool.writer import SpoolLimits, SpoolWriter
+from tests.spool.spools import held
 from tests.spool.test_http_server import certificate_of
 from tests.support.broker import free_port, mosquitto, publisher
 
@@ -41,9 +48,14 @@ def client_of(address: Address, kept: Kept, secrets: Secrets | None = None, name
 
 def begin_session(address: Address, name: str = "me") -> None:
     """Subscribe once, so that the broker keeps what comes from now on."""
-    ticks = itertools.count()
-    client = MqttClient(address, Secrets(), name, lambda _: None, lambda: next(ticks) < 1)
+    connect_once(address, name=name)
+
+
+def connect_once(address: Address, secrets: Secrets | None = None, name: str = "me") -> None:
+    """Connect, subscribe, and end."""
+    client = MqttClient(address, secrets or Secrets(), name, lambda _: None, lambda: not client.connects)
     client.run()
+    assert client.connects == 1
 
 
 def test_a_sessions_messages_come_once_each_and_in_order(tmp_path: Path) -> None:
@@ -101,7 +113,7 @@ def test_wrong_secrets_are_named(tmp_path: Path) -> None:
             assert refused.value.name == "user"
             assert "sEcReT" not in str(refused.value)
         right = Secrets(user="me", password="sEcReT")
-        client_of(address, Kept(0), right).run()
+        connect_once(address, right)
 
 
 def test_a_broker_that_is_not_there_is_named(tmp_path: Path) -> None:
@@ -117,7 +129,7 @@ def test_tls_is_checked(tmp_path: Path) -> None:
         address = Address("mqtts", "localhost", port, "a")
         with pytest.raises(IntakeError, match="certificate is not trusted"):
             client_of(address, Kept(1)).run()
-        client_of(address, Kept(0), Secrets(ca_file=certificate)).run()
+        connect_once(address, Secrets(ca_file=certificate))
         with pytest.raises(IntakeError, match=r"does not speak MQTT|cannot be reached"):
             client_of(Address("mqtt", "localhost", port, "a"), Kept(1)).run()
 
@@ -183,6 +195,89 @@ def test_messages_before_the_answer_to_subscribe_are_kept_too() -> None:
     assert kept.messages == [(b"a", b"m7")]
 
 
+def test_something_malformed_ends_the_connection_and_not_the_intake(caplog: pytest.LogCaptureFixture) -> None:
+    """Also where it comes together with the broker's first answer; what came before it is acknowledged."""
+    torn = packet(0x32, b"\0\x09a")
+    with scripted(
+        [lambda _: CONNACK5 + publish(1, 5) + torn, lambda heard: b""],
+        [lambda _: CONNACK5, lambda _: SUBACK5 + publish(2, 5) + torn, lambda heard: b""],
+        [lambda _: CONNACK5, lambda _: SUBACK5 + publish(3, 5), lambda heard: b"", lambda heard: b""],
+    ) as (address, heard):
+        kept = Kept(3)
+        client = client_of(address, kept)
+        client.run()
+    assert [payload for _, payload in kept.messages] == [b"m1", b"m2", b"m3"]
+    assert client.connects == 2
+    assert [line for line in caplog.messages if "malformed" in line] == [
+        "the connection to the broker broke off: a packet of the broker is malformed"
+    ] * 2
+    assert b"\x40\x02\0\1" in heard[1]
+    assert heard[4] == b"\x40\x02\0\2"
+
+
+def test_tls_that_fails_while_a_broker_starts_again_is_tried_again(tmp_path: Path) -> None:
+    certificate, key = certificate_of(tmp_path)
+    settings = (f"certfile {certificate}", f"keyfile {key}", "user root")
+    with mosquitto(tmp_path, *settings) as port, scripted([lambda _: b"no TLS"]) as (other, _):
+        places = iter([port, other.port, port])
+        address = Address("mqtts", "localhost", port, "a")
+        client = MqttClient(address, Secrets(ca_file=certificate), "me", lambda _: None, lambda: client.connects < 2)
+        opened = client._opened
+
+        def elsewhere() -> socket.socket:
+            client._address = replace(address, port=next(places))
+            return opened()
+
+        def breaks_off(connection: socket.socket) -> None:
+            if client.connects < 2:
+                raise ConnectionResetError
+
+        client._opened, client._receive = elsewhere, breaks_off  # type: ignore[method-assign]
+        client.run()
+        assert client.connects == 2
+
+
+def test_a_message_that_is_too_large_is_counted_and_does_not_come_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One byte more than a spool takes, and one that even its packet is too large for, between others."""
+    with mosquitto(tmp_path) as port:
+        address = Address.parse(f"mqtt://127.0.0.1:{port}/site/#")
+        taken_in(address, tmp_path / "spool", 0)
+        assert any("max_queued_messages of Mosquitto" in line for line in caplog.messages)
+        sender = publisher(port)
+        sizes = [5, MAX_PAYLOAD_BYTES + 1, MAX_PAYLOAD_BYTES + (1 << 20), 6]
+        for size in sizes:
+            sender.publish(f"site/{size}", bytes(size), qos=1).wait_for_publish(30)
+        counts = taken_in(address, tmp_path / "spool", 2)
+        assert (counts.messages, counts.oversized, counts.unsafe) == (2, 2, 0)
+        assert [len(data) for _, _, data in held(tmp_path / "spool")] == [5, 6]
+        told = [line for line in caplog.messages if "is left out" in line]
+        assert [f"'site/{size}'" in line for size, line in zip(sizes[1:3], told, strict=True)] == [True, True]
+        assert json.loads((tmp_path / "spool" / STATUS_FILE).read_text())["oversized"] == 2
+        sender.publish("site/last", b"last", qos=1).wait_for_publish(30)
+        counts = taken_in(address, tmp_path / "spool", 1)
+        assert (counts.messages, counts.oversized, counts.repeated) == (1, 0, 0)
+        sender.disconnect()
+
+
+def taken_in(address: Address, folder: Path, messages: int) -> Counts:
+    """Run an intake until it has connected and taken so many messages."""
+    lines: list[str] = []
+    intake = Intake(address, folder, Secrets(), SpoolLimits(), say=lines.append)
+    before = intake._tick
+
+    def tick(writer: SpoolWriter) -> bool:
+        if intake.counts.connects and intake.counts.messages >= messages:
+            intake.stop()
+        return before(writer)
+
+    intake._tick = tick  # type: ignore[method-assign]
+    counts = intake.run()
+    assert not counts.oversized or f"{counts.oversized} too large" in lines[-1]
+    return counts
+
+
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
@@ -192,6 +287,7 @@ def test_messages_before_the_answer_to_subscribe_are_kept_too() -> None:
         (CONNACK5 + packet(0x90, b"\0\1\0\x8f"), "refuses the topic"),
         (CONNACK5 + SUBACK5 + packet(0xE0, b"\x8e"), "has taken over"),
         (packet(0x20, b"\0\x97\0"), "reason 151"),
+        (packet(0x20, b"\0\0\x80"), "does not speak MQTT"),
         (b"", "without an answer"),
     ],
 )
