@@ -7,6 +7,7 @@ import json
 import os
 import socket
 from collections.abc import Iterator
+from datetime import datetime, timezone
 from pathlib import Path
 
 __all__ = [
@@ -118,14 +119,16 @@ def _number(path: Path) -> int | None:
 
 
 def process_facts() -> dict[str, object]:
-    """Return by which facts others find this process, as plain JSON values."""
-    return {"pid": os.getpid(), "host": socket.gethostname()}
+    """Return by which facts others find this process, and since when it has what they are left in, as JSON values."""
+    since = datetime.now(timezone.utc).isoformat(timespec="seconds").replace("+00:00", "Z")
+    return {"pid": os.getpid(), "host": socket.gethostname(), "since": since}
 
 
 def process_told(facts: bytes) -> str:
     """Return which process it is, for messages, from the JSON text of its `process_facts`."""
     try:
         known = json.loads(facts)
-        return f"process {int(known['pid'])} on {known['host']}"
-    except (KeyError, TypeError, ValueError):
+        since = f", since {known['since']}" if known.get("since") else ""  # older versions did not say
+        return f"process {int(known['pid'])} on {known['host']}{since}"
+    except (ArithmeticError, AttributeError, KeyError, RecursionError, TypeError, ValueError):
         return "another process"

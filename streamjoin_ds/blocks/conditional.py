@@ -6,9 +6,18 @@ from typing import Any
 
 from streamjoin_ds.blocks.key_listing import s3_client
 from streamjoin_ds.blocks.remote import failed
-from streamjoin_ds.errors import DependencyMissingError
+from streamjoin_ds.errors import ArgumentError, DependencyMissingError
 
-__all__ = ["Conditional"]
+__all__ = ["Conditional", "heeds_no_conditions"]
+
+_CONFLICTS = 5  # how often a put is tried again that met another one in the making
+
+
+def heeds_no_conditions(condition: str) -> ArgumentError:
+    """Return the error for a store that does not heed a condition of a put."""
+    msg = f"the object store of the checkpoint does not heed conditions ({condition}), so it cannot be locked"
+    hint = "use a store that does, as Amazon S3 and newer versions of MinIO do, or a checkpoint on a shared disk"
+    return ArgumentError(msg, name="checkpoint", hint=hint)
 
 
 class Conditional:
@@ -24,19 +33,37 @@ class Conditional:
             raise DependencyMissingError(msg, name="botocore", hint="pip install 'streamjoin-ds[s3]'")
 
     def put(self, data: bytes, *, if_none: bool = False, if_tag: str | None = None) -> str | None:
-        """Put the object and return its entity tag; None where the condition does not hold."""
+        """Put the object and return its entity tag; None where the condition does not hold.
+
+        None does not say that nothing was put. Where an answer is lost the client asks again, and then the object may be
+        there as this call has put it. So whoever must know reads it, and looks whether it is its own.
+
+        Raises
+        ------
+        ArgumentError
+            The store says that it knows no such condition.
+        StoreUnreachableError, StoreAccessError
+            The store does not answer, or refuses. The object may have been put all the same.
+        """
         from botocore.exceptions import BotoCoreError, ClientError
 
-        condition = {"IfNoneMatch": "*"} if if_none else {"IfMatch": if_tag}
-        try:
-            answer = self._client.put_object(Bucket=self._bucket, Key=self._key, Body=data, **condition)
-            return str(answer["ETag"])
-        except ClientError as error:
-            if error.response.get("ResponseMetadata", {}).get("HTTPStatusCode") in (404, 409, 412):
-                return None
-            raise failed(error, self._location, "cannot be written") from None
-        except BotoCoreError as error:
-            raise failed(error, self._location, "cannot be written") from None
+        name, condition = ("IfNoneMatch", "*") if if_none else ("IfMatch", if_tag)
+        for left in reversed(range(_CONFLICTS)):
+            try:
+                answer = self._client.put_object(Bucket=self._bucket, Key=self._key, Body=data, **{name: condition})
+                return str(answer["ETag"])
+            except ClientError as error:
+                status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+                if status == 409 and left:  # another put or a removal was under way: it did not decide the condition
+                    continue
+                if status in (404, 409, 412):
+                    return None
+                if status == 501:
+                    raise heeds_no_conditions("If-None-Match" if if_none else "If-Match") from None
+                raise failed(error, self._location, "cannot be written") from None
+            except BotoCoreError as error:
+                raise failed(error, self._location, "cannot be written") from None
+        return None
 
     def get(self) -> tuple[bytes, str | None]:
         """Return what the object holds, and its entity tag; None where it is not there."""
@@ -51,12 +78,3 @@ class Conditional:
             raise failed(error, self._location, "cannot be read") from None
         except BotoCoreError as error:
             raise failed(error, self._location, "cannot be read") from None
-
-    def remove(self) -> None:
-        """Remove the object."""
-        from botocore.exceptions import BotoCoreError, ClientError
-
-        try:
-            self._client.delete_object(Bucket=self._bucket, Key=self._key)
-        except (BotoCoreError, ClientError) as error:
-            raise failed(error, self._location, "cannot be removed") from None

@@ -15,19 +15,21 @@ import os
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Protocol
 
+from streamjoin_ds.blocks.conditional import Conditional
 from streamjoin_ds.blocks.place import Place
-from streamjoin_ds.checkpoint.lease import Lease, leased
+from streamjoin_ds.checkpoint.lease import BRIEF_WAIT_S, Lease, in_use, leased
 from streamjoin_ds.errors import CheckpointInUseError
 from streamjoin_ds.machine import process_facts, process_told
 
 __all__ = ["LOCK_FILE", "CheckpointLock", "driving", "held"]
 
 LOCK_FILE = ".driver.lock"
-_BRIEF_LOOK_S = 0.05  # between two looks at a lock that is held briefly
+_LOOK_S = 0.05  # between two looks at a lock that is held
+_TOLD_AFTER_S = 1.0  # a wait that lasts longer than this is told
 _log = logging.getLogger(__name__)
 _held: dict[str, CheckpointLock] = {}  # locks that this process holds, by checkpoint
 _guard = threading.Lock()
@@ -76,7 +78,7 @@ class CheckpointLock:
             self._query = query
             self.starting -= 1
         if self._lease is not None:
-            self._lease.when_lost = query.stop
+            self._lease.call_when_lost(query.stop)
 
         def wait() -> None:
             with contextlib.suppress(Exception):  # the caller of the query sees its error; and Java may be gone
@@ -135,7 +137,8 @@ def driving(checkpoint: Place, *, take_over: bool = False, briefly: bool = False
         if isinstance(checkpoint, Path):
             lock = CheckpointLock(checkpoint, _locked(checkpoint / LOCK_FILE, take_over, briefly))
         else:
-            lease = leased(str(checkpoint / LOCK_FILE), take_over=take_over, briefly=briefly)
+            lease = leased(Conditional(str(checkpoint / LOCK_FILE)), take_over=take_over, briefly=briefly)
+            lease.keep()
             lock = CheckpointLock(checkpoint, None, lease)
         _held[str(checkpoint)] = lock
         return lock
@@ -159,8 +162,11 @@ def held(checkpoint: Place) -> Iterator[bool]:
         lock.give_up()
 
 
-def _locked(path: Path, take_over: bool, briefly: bool) -> int | None:
+def _locked(
+    path: Path, take_over: bool, briefly: bool, pause: Callable[[float], object] = time.sleep
+) -> int | None:
     """Return a descriptor that holds the lock of this file; None where the file system has no locks."""
+    waited_s, before = 0.0, b""
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
@@ -168,14 +174,19 @@ def _locked(path: Path, take_over: bool, briefly: bool) -> int | None:
         except BlockingIOError:
             holder = os.read(descriptor, 4096)
             os.close(descriptor)
-            if _is_brief(holder):
-                # Not a lock that waits: a driver that is quicker would be waited for as if it were brief.
-                time.sleep(_BRIEF_LOOK_S)
+            if take_over:
+                _log.warning("the checkpoint is taken over from %s", process_told(holder))
+                _replace(path)
                 continue
-            if not take_over:
-                raise _in_use(holder) from None
-            _log.warning("the checkpoint is taken over from %s", process_told(holder))
-            _replace(path)
+            # Facts that change are of two holders: who has just taken the lock has not written its own yet.
+            if holder == before and not (_is_brief(holder) and waited_s < BRIEF_WAIT_S):
+                raise in_use(holder) from None
+            if before and waited_s < _TOLD_AFTER_S <= waited_s + _LOOK_S:
+                told = "the checkpoint is held by %s, which cleans it up or mends it: waiting for up to %d s"
+                _log.warning(told, process_told(holder), BRIEF_WAIT_S)
+            before, waited_s = holder, waited_s + _LOOK_S
+            # Not a lock that waits: a driver that is quicker would be waited for as if it were brief.
+            pause(_LOOK_S)
             continue
         except OSError as error:
             os.close(descriptor)
@@ -210,12 +221,6 @@ def _is_brief(holder: bytes) -> bool:
         return json.loads(holder)["briefly"] is True
     except (KeyError, TypeError, ValueError):
         return False
-
-
-def _in_use(holder: bytes) -> CheckpointInUseError:
-    msg = f"the checkpoint is in use by {process_told(holder)}"
-    hint = "end that process first; if it hangs or is cut off and cannot be ended, use --take-over (take_over=True)"
-    return CheckpointInUseError(msg, name="checkpoint", hint=hint)
 
 
 def _forget_all() -> None:

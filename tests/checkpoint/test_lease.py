@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from streamjoin_ds.blocks.conditional import Conditional
 from streamjoin_ds.blocks.place import StorePath, below, place_of
+from streamjoin_ds.blocks.remote import ATTEMPTS
 from streamjoin_ds.checkpoint import lease
 from streamjoin_ds.checkpoint.epochs_over import EpochsOver, epochs_over, note_epochs_over
 from streamjoin_ds.checkpoint.lease import leased
@@ -19,6 +22,8 @@ from streamjoin_ds.checkpoint.recovery import put
 from streamjoin_ds.checkpoint.spark_files import SparkFiles
 from streamjoin_ds.errors import ArgumentError, CheckpointInUseError, StoreUnreachableError
 from tests.support.s3 import BUCKET, S3, forget, needs_s3, served
+
+ClientError = pytest.importorskip("botocore.exceptions").ClientError
 
 pytestmark = [needs_s3, pytest.mark.slow]
 
@@ -38,77 +43,102 @@ def place(server: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
     assert isinstance(found, StorePath)
     assert str(found).startswith("s3a://")
     yield found
-    server.line.left_bytes = None
+    server.line.left_bytes, server.line.lost = None, []
     forget()
 
 
 class Waits:
     """Stands for the waits between looks at a lease: `between` is called in each of them."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self) -> None:
         self.count = 0
-        self.between = lambda: None
-        monkeypatch.setattr(lease, "sleep", self._wait)  # of that module alone: other threads sleep too
+        self.between: Callable[[], object] = lambda: None
 
-    def _wait(self, seconds: float) -> None:
+    def __call__(self, seconds: float) -> None:
         assert seconds == lease._LOOK_S
         self.count += 1
         self.between()
 
 
-def test_one_that_is_renewed_is_refused_by_name(place: StorePath, monkeypatch: pytest.MonkeyPatch) -> None:
-    waits, objects = Waits(monkeypatch), Conditional(str(place / "lock"))
-    first = leased(str(place / "lock"))
-
-    def renew() -> None:
-        first._tag = objects.put(lease._facts(False), if_tag=first._tag) or ""
-
-    waits.between = renew
-    with pytest.raises(CheckpointInUseError, match="in use by process"):
-        leased(str(place / "lock"))
+def test_one_that_is_renewed_is_refused_by_name(place: StorePath) -> None:
+    waits, objects = Waits(), Conditional(str(place / "lock"))
+    first = leased(objects, pause=waits)
+    waits.between = first.renew
+    with pytest.raises(CheckpointInUseError, match=r"in use by process \d+ on .*, since 20"):
+        leased(objects, pause=waits)
     assert waits.count == 1
     first.release()
-    leased(str(place / "lock")).release()
+    leased(objects, pause=waits).release()
     assert waits.count == 1
 
 
-def test_one_that_stands_still_is_taken_over_and_its_holder_is_told(
-    place: StorePath, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    waits = Waits(monkeypatch)
-    monkeypatch.setattr(lease, "_RENEW_S", 1e6)
-    killed = leased(str(place / "lock"))
-    second = leased(str(place / "lock"))
+def test_one_that_stands_still_is_taken_over_and_its_holder_is_told(place: StorePath) -> None:
+    waits, objects = Waits(), Conditional(str(place / "lock"))
+    killed = leased(objects, pause=waits)
+    second = leased(objects, pause=waits)
     assert waits.count == lease._STILL_S / lease._LOOK_S
-    third = leased(str(place / "lock"), take_over=True)
+    third = leased(objects, pause=waits, take_over=True)
     assert waits.count == lease._STILL_S / lease._LOOK_S
     told = threading.Event()
-    second.when_lost = told.set
-    monkeypatch.setattr(second, "_ended", Ticks())
-    second._renew()
+    second.call_when_lost(told.set)
+    second.renew()
     assert told.is_set()
     assert second.is_lost
-    second.release()  # it is not its own any more
-    assert Conditional(str(place / "lock")).get()[1] is not None
+    late = threading.Event()
+    second.call_when_lost(late.set)  # a query that starts when the lease is lost already
+    assert late.is_set()
     third.release()
     killed.release()
 
 
-class Ticks:
-    """An event that is never set, and that is waited for in no time."""
-
-    def wait(self, seconds: float) -> bool:
-        return False
-
-    def is_set(self) -> bool:
-        return False
-
-    def set(self) -> None:
-        pass
+def test_one_that_slept_and_ends_leaves_the_lease_of_the_one_in_its_place(place: StorePath) -> None:
+    objects = Conditional(str(place / "lock"))
+    slept = leased(objects)
+    third = leased(objects, take_over=True)
+    before = objects.get()
+    slept.release()
+    assert objects.get() == before
+    third.renew()
+    assert not third.is_lost
 
 
-def test_of_two_starts_at_once_one_wins(place: StorePath, monkeypatch: pytest.MonkeyPatch) -> None:
-    Waits(monkeypatch)
+@pytest.mark.parametrize("answers", [1, ATTEMPTS])
+def test_a_renewal_whose_answer_is_lost_is_one_all_the_same(place: StorePath, server: S3, answers: int) -> None:
+    """One lost answer: the client asks again, and its condition does not hold any more. All lost: the next finds it."""
+    objects = Conditional(str(place / "lock"))
+    only = leased(objects)
+    server.line.lost = [b"/lock"] * answers
+    with contextlib.nullcontext() if answers < ATTEMPTS else pytest.raises(StoreUnreachableError):
+        only.renew()
+    assert server.line.lost == []
+    only.renew()
+    assert not only.is_lost
+    only.release()
+    leased(objects, pause=Waits()).release()
+
+
+@pytest.mark.parametrize("answers", [1, 2])
+def test_a_start_whose_answer_is_lost_does_not_wait_for_itself(place: StorePath, server: S3, answers: int) -> None:
+    waits = Waits()
+    server.line.lost = [b"/lock"] * answers
+    leased(Conditional(str(place / "lock")), pause=waits).release()
+    assert waits.count == 0
+    assert server.line.lost == []
+
+
+def test_who_cleans_up_is_waited_for_and_refused_if_it_goes_on_for_ever(place: StorePath) -> None:
+    waits, objects = Waits(), Conditional(str(place / "lock"))
+    tidying = leased(objects, briefly=True)
+    waits.between = tidying.renew
+    with pytest.raises(CheckpointInUseError):
+        leased(objects, pause=waits)
+    assert waits.count == lease.BRIEF_WAIT_S / lease._LOOK_S
+    waits.between = tidying.release
+    leased(objects, pause=waits).release()
+    assert waits.count == lease.BRIEF_WAIT_S / lease._LOOK_S + 1
+
+
+def test_of_two_starts_at_once_one_wins(place: StorePath) -> None:
     objects = Conditional(str(place / "lock"))
     found: list[str | None] = []
     racers = [threading.Thread(target=lambda: found.append(objects.put(b"x", if_none=True))) for _ in range(6)]
@@ -119,21 +149,36 @@ def test_of_two_starts_at_once_one_wins(place: StorePath, monkeypatch: pytest.Mo
     assert len([tag for tag in found if tag is not None]) == 1
 
 
-def test_a_store_without_conditions_is_refused(place: StorePath, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Conditional, "put", lambda *_, **__: "tag")
-    with pytest.raises(ArgumentError, match="does not heed conditions"):
-        leased(str(place / "lock"))
+@pytest.mark.parametrize(("ignored", "told"), [("IfNoneMatch", "If-None-Match"), ("IfMatch", "If-Match")])
+def test_a_store_without_conditions_is_refused(place: StorePath, ignored: str, told: str) -> None:
+    objects = Conditional(str(place / "lock"))
+    asked = objects._client.put_object
+    objects._client.put_object = lambda **facts: asked(**{name: facts[name] for name in facts if name != ignored})
+    with pytest.raises(ArgumentError, match=rf"does not heed conditions \({told}\)"):
+        leased(objects, pause=Waits())
 
 
-def test_the_lock_of_a_checkpoint_is_its_lease(place: StorePath, monkeypatch: pytest.MonkeyPatch) -> None:
-    Waits(monkeypatch)
+def test_a_store_that_knows_no_conditions_is_refused(place: StorePath) -> None:
+    objects = Conditional(str(place / "lock"))
+
+    def put_object(**_: object) -> object:
+        raise ClientError({"ResponseMetadata": {"HTTPStatusCode": 501}}, "PutObject")  # type: ignore[typeddict-item]
+
+    objects._client.put_object = put_object
+    with pytest.raises(ArgumentError, match=r"does not heed conditions \(If-None-Match\)"):
+        leased(objects, pause=Waits())
+
+
+def test_the_lock_of_a_checkpoint_is_its_lease(place: StorePath) -> None:
     lock = driving(place)
     assert lock.is_held
     with held(place) as is_free:
         assert is_free  # nothing drives yet
-    assert (place / ".driver.lock").exists()
+    objects = Conditional(str(place / ".driver.lock"))
+    assert not json.loads(objects.get()[0])["ended"]
     lock.give_up()
-    assert not (place / ".driver.lock").exists()
+    assert json.loads(objects.get()[0])["ended"]
+    driving(place).give_up()
 
 
 def test_the_files_of_a_checkpoint(place: StorePath, server: S3) -> None:

@@ -27,6 +27,8 @@ BUCKET = "bucket"
 KEY, SECRET = "AKIDtesting", "sEcReT/of+nobody"
 _HOST, _START_TRIES = "127.0.0.1", 1200  # so many tries and not seconds: a machine may stand still for a while
 
+_NO_ANSWER = b"HTTP/1.1 500 Internal Server Error\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+
 needs_s3 = pytest.mark.skipif(
     importlib.util.find_spec("moto") is None
     or importlib.util.find_spec("flask") is None
@@ -43,6 +45,9 @@ class Line:
     port : int
     left_bytes : int or None
         So many more bytes go to the server before each connection breaks. None: there is no limit; 0: the line is cut.
+    lost : list of bytes
+        For each item the answer to one request is lost that begins with PUT and has these bytes in its first line: the
+        server has done it, and the client is told 500.
     """
 
     def __init__(self, server_port: int) -> None:
@@ -55,6 +60,7 @@ class Line:
                         line._pass(self.request, server)
 
         self.left_bytes: int | None = None
+        self.lost: list[bytes] = []
         self._server = socketserver.ThreadingTCPServer((_HOST, 0), Pass)
         self._server.daemon_threads = True
         self.port = self._server.server_address[1]
@@ -68,10 +74,18 @@ class Line:
         with selectors.DefaultSelector() as ready:
             ready.register(client, selectors.EVENT_READ, server)
             ready.register(server, selectors.EVENT_READ, client)
+            loses = False
             while True:
                 for key, _ in ready.select():
                     data = key.fileobj.recv(1 << 16)  # type: ignore[union-attr]
                     if not data or self.left_bytes == 0:
+                        return
+                    first_line = data.partition(b"\r\n")[0]
+                    if key.fileobj is client and first_line.startswith(b"PUT ") and self.lost:
+                        loses = self.lost[0] in first_line
+                        self.lost = self.lost[loses:]
+                    if key.fileobj is server and loses and not data.startswith(b"HTTP/1.1 100"):
+                        client.sendall(_NO_ANSWER)
                         return
                     if key.fileobj is client and self.left_bytes is not None:
                         data = data[: self.left_bytes]
