@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import errno
 import os
 import uuid
 from collections.abc import Iterator
@@ -11,9 +13,13 @@ from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 
-__all__ = ["Folder", "FoundFile", "LocalFolder"]
+from streamjoin_ds.errors import ArgumentError
+
+__all__ = ["Folder", "FoundFile", "LocalFolder", "put_new"]
 
 _ONLY_OWNER = 0o700  # mode of folders: only this user may look in
+_NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)  # what systems without them say
+_HERE, _REPLACE_NOTHING = -100, 1  # AT_FDCWD and RENAME_NOREPLACE of Linux
 
 
 class FoundFile(NamedTuple):
@@ -50,6 +56,55 @@ class Folder(Protocol):
 
     def files(self) -> Iterator[FoundFile]:
         """Yield all files in any order, also unfinished ones, whose names begin with a dot."""
+
+
+def put_new(aside: str | Path, path: str | Path) -> bool:
+    """Give a whole file its name, only if the name is free. Return whether it has it; `aside` is gone in any case.
+
+    A hard link does it. Some file systems have none (exFAT, some of FUSE and SMB): there Linux' rename that replaces
+    nothing does it.
+
+    Raises
+    ------
+    ArgumentError
+        The file system has neither.
+    OSError
+        There is no room, or no right to write.
+    """
+    try:
+        try:
+            os.link(aside, path)
+        except FileExistsError:
+            # Over NFS the answer to a link may be lost. Then it is asked again, and meets its own.
+            with contextlib.suppress(FileNotFoundError):
+                return os.path.samefile(aside, path)
+            return False
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            return _renamed(os.fspath(aside), os.fspath(path))
+        return True
+    finally:
+        with contextlib.suppress(OSError):
+            os.unlink(aside)
+
+
+def _renamed(aside: str, path: str) -> bool:
+    """Rename a file if the new name is free; return whether it was."""
+    rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    failed = errno.ENOSYS
+    if rename is not None:
+        if rename(_HERE, os.fsencode(aside), _HERE, os.fsencode(path), _REPLACE_NOTHING) == 0:
+            return True
+        failed = ctypes.get_errno()
+    if failed == errno.EEXIST:
+        return False
+    if failed not in (*_NO_LINKS, errno.EINVAL):
+        raise OSError(failed, os.strerror(failed), path)
+    folder = os.path.dirname(path)
+    msg = f"the file system of {folder} has no hard links, and no rename that replaces nothing"
+    hint = "of two writers one would overwrite the other: use a local disk, NFS or an object store"
+    raise ArgumentError(msg, name=folder, hint=hint)
 
 
 class LocalFolder:
@@ -134,9 +189,7 @@ class LocalFolder:
         except FileNotFoundError:
             return False
         if aside.stat().st_mtime != file.changed_s:
-            with contextlib.suppress(FileExistsError):  # written again meanwhile, with the same bytes
-                os.link(aside, path)
-            aside.unlink()
+            put_new(aside, path)  # if the name is taken it was written again meanwhile, with the same bytes
             return False
         aside.unlink()
         return True

@@ -17,6 +17,7 @@ from typing import Any
 import xxhash
 
 from streamjoin_ds.blocks.conditional import Conditional
+from streamjoin_ds.blocks.folder import put_new
 from streamjoin_ds.blocks.place import Place, StorePath
 from streamjoin_ds.errors import (
     FingerprintMismatchError,
@@ -138,12 +139,8 @@ class CheckpointIdentity:
             file.write(identity.to_json())
             file.flush()
             os.fsync(file.fileno())
-        try:
-            os.link(aside, checkpoint / _FILE)  # unlike a rename, a link does not replace what is there
-        except FileExistsError:
+        if not put_new(aside, checkpoint / _FILE):
             return cls._of_winner(checkpoint, bound, order_by)
-        finally:
-            aside.unlink()
         for folder in (checkpoint, *checkpoint.absolute().parents[:1]):
             force(str(folder))
         return identity

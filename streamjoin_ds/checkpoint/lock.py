@@ -166,7 +166,7 @@ def _locked(
     path: Path, take_over: bool, briefly: bool, pause: Callable[[float], object] = time.sleep
 ) -> int | None:
     """Return a descriptor that holds the lock of this file; None where the file system has no locks."""
-    waited_s, before = 0.0, b""
+    waited_s, before = 0.0, None
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
@@ -181,7 +181,7 @@ def _locked(
             # Facts that change are of two holders: who has just taken the lock has not written its own yet.
             if holder == before and not (_is_brief(holder) and waited_s < BRIEF_WAIT_S):
                 raise in_use(holder) from None
-            if before and waited_s < _TOLD_AFTER_S <= waited_s + _LOOK_S:
+            if waited_s < _TOLD_AFTER_S <= waited_s + _LOOK_S:
                 told = "the checkpoint is held by %s, which cleans it up or mends it: waiting for up to %d s"
                 _log.warning(told, process_told(holder), BRIEF_WAIT_S)
             before, waited_s = holder, waited_s + _LOOK_S

@@ -22,6 +22,7 @@ from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Tr
 from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 
+from streamjoin_ds.blocks.folder import put_new
 from streamjoin_ds.blocks.location import is_local, loggable
 from streamjoin_ds.delta.entries import entry_name, filesystem_of, read_actions
 from streamjoin_ds.errors import LogCleanedError, TableError
@@ -31,6 +32,7 @@ __all__ = ["NO_HOOKS", "LogCommit", "LogEntry", "put_entry", "read_commit"]
 
 NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 _APP_PREFIX = "streamjoin/"
+_MARK = "streamjoinMark"  # in an entry of an object store: of the one put that wrote it
 _log = logging.getLogger(__name__)
 
 
@@ -120,10 +122,12 @@ def put_entry(table_path: str, version: int, entry: LogEntry) -> bool:
         There is no room, or no right to write.
     TableError
         A table in an object store was deleted or replaced since this process opened it.
+    ArgumentError
+        The file system cannot give a file a name only if it is free.
 
     Notes
     -----
-    On a local file system a hard link gives the complete file its name; it fails if the name is taken. Elsewhere
+    On a local file system `put_new` gives the complete file its name, unless the name is taken. Elsewhere
     delta-rs puts the entry, with the conditional put or the lock that the store has. If other entries came in between
     that change neither columns nor properties nor these application ids, delta-rs may take a later version.
     """
@@ -143,13 +147,11 @@ def _put_locally(table_path: str, version: int, entry: LogEntry) -> bool:
     try:
         with open(aside, "wb") as file:
             file.write(entry.text().encode())
-        os.link(aside, f"{log}/{entry_name(version)}")
-    except FileExistsError:
-        return False
-    finally:
+    except OSError:
         with contextlib.suppress(OSError):
             os.unlink(aside)
-    return True
+        raise
+    return put_new(aside, f"{log}/{entry_name(version)}")
 
 
 @lru_cache(maxsize=16)
@@ -169,7 +171,9 @@ def _put_remotely(table_path: str, version: int, entry: LogEntry) -> bool:
         message = f"the table {table_path} was deleted or replaced while the join was running"
         raise TableError(message, name=table_path, hint="restart the join with a new checkpoint and table")
     transactions = [Transaction(app, number) for app, number in entry.transactions.items()]
-    properties = CommitProperties(custom_metadata={"userMetadata": entry.user_metadata}, app_transactions=transactions)
+    mark = uuid.uuid4().hex
+    metadata = {"userMetadata": entry.user_metadata, _MARK: mark}
+    properties = CommitProperties(custom_metadata=metadata, app_transactions=transactions)
     try:
         table.create_write_transaction(
             list(entry.adds),
@@ -179,11 +183,22 @@ def _put_remotely(table_path: str, version: int, entry: LogEntry) -> bool:
             post_commithook_properties=NO_HOOKS,
         )
     except CommitFailedError:
-        return False
+        # Where the answer to a put is lost, the store's client asks again, and is told that the entry is there.
+        return _is_marked(table_path, version, mark)
     except DeltaError:
         _remote_table.cache_clear()
         raise
     return True
+
+
+def _is_marked(table_path: str, version: int, mark: str) -> bool:
+    """Whether one of the entries from a version on has this mark."""
+    filesystem, folder = filesystem_of(table_path)
+    while (actions := read_actions(filesystem, folder, version)) is not None:
+        if any((action.get("commitInfo") or {}).get(_MARK) == mark for action in actions):
+            return True
+        version += 1
+    return False
 
 
 @dataclass(frozen=True, slots=True)

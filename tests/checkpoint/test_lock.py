@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from streamjoin_ds.checkpoint.lock import LOCK_FILE, driving, held
+from streamjoin_ds.checkpoint.lease import BRIEF_WAIT_S
+from streamjoin_ds.checkpoint.lock import LOCK_FILE, _locked, driving, held
 from streamjoin_ds.errors import CheckpointInUseError
 
 HOLD = (
@@ -153,3 +154,43 @@ def test_a_file_system_without_locks_is_driven_all_the_same(folder: Path, monkey
     lock = driving(folder)
     assert not lock.is_held
     lock.give_up()
+
+
+def test_who_tidies_up_for_ever_is_named_and_the_start_ends(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    tidying = holding(folder, "briefly")
+    tidying.send_signal(signal.SIGSTOP)
+    pauses: list[float] = []
+    path = folder / LOCK_FILE
+    with pytest.raises(CheckpointInUseError, match=rf"in use by process {tidying.pid} on \S+, since 20\S+Z"):
+        _locked(path, take_over=False, briefly=False, pause=pauses.append)
+    assert sum(pauses) == pytest.approx(BRIEF_WAIT_S, abs=0.1)
+    (told,) = [record.getMessage() for record in caplog.records]
+    assert f"the checkpoint is held by process {tidying.pid} on" in told
+    assert "which cleans it up or mends it: waiting for up to 120 s" in told
+    driving(folder, take_over=True).give_up()
+    tidying.kill()
+    tidying.communicate()
+
+
+def test_who_has_just_taken_it_has_a_moment_to_say_who_it_is(folder: Path) -> None:
+    """What the file says may be of the one before: an empty file, or a driver that is gone."""
+    path = folder / LOCK_FILE
+    for before in (b"", b'{"pid": 1, "host": "gone", "briefly": false}'):
+        tidying, looks = holding(folder, "briefly"), []
+        facts = path.read_bytes()
+        path.write_bytes(before)
+
+        def pause(
+            seconds: float, looks: list[float] = looks, facts: bytes = facts, it: subprocess.Popen[str] = tidying
+        ) -> None:
+            looks.append(seconds)
+            if len(looks) == 1:
+                path.write_bytes(facts)
+            elif len(looks) == 3:
+                it.kill()
+                it.communicate()
+
+        descriptor = _locked(path, take_over=False, briefly=False, pause=pause)
+        assert descriptor is not None
+        assert len(looks) >= 3
+        os.close(descriptor)
