@@ -35,8 +35,8 @@ class Conditional:
     def put(self, data: bytes, *, if_none: bool = False, if_tag: str | None = None) -> str | None:
         """Put the object and return its entity tag; None where the condition does not hold.
 
-        None does not say that nothing was put. Where an answer is lost the client asks again, and then the object may be
-        there as this call has put it. So whoever must know reads it, and looks whether it is its own.
+        None does not say that nothing was put. Where an answer is lost the client asks again, and then the object may
+        be there as this call has put it. So whoever must know reads it, and looks whether it is its own.
 
         Raises
         ------
@@ -45,25 +45,29 @@ class Conditional:
         StoreUnreachableError, StoreAccessError
             The store does not answer, or refuses. The object may have been put all the same.
         """
+        name, condition = ("IfNoneMatch", "*") if if_none else ("IfMatch", if_tag)
+        for _ in range(_CONFLICTS):
+            tag, status = self._put({name: condition}, data)
+            if status != 409:  # another put or a removal was under way, which does not decide the condition
+                break
+        if status == 501:
+            raise heeds_no_conditions("If-None-Match" if if_none else "If-Match")
+        return tag
+
+    def _put(self, condition: dict[str, str | None], data: bytes) -> tuple[str | None, int]:
+        """Put the object; return its entity tag, and the status where the condition is why it was not put."""
         from botocore.exceptions import BotoCoreError, ClientError
 
-        name, condition = ("IfNoneMatch", "*") if if_none else ("IfMatch", if_tag)
-        for left in reversed(range(_CONFLICTS)):
-            try:
-                answer = self._client.put_object(Bucket=self._bucket, Key=self._key, Body=data, **{name: condition})
-                return str(answer["ETag"])
-            except ClientError as error:
-                status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
-                if status == 409 and left:  # another put or a removal was under way: it did not decide the condition
-                    continue
-                if status in (404, 409, 412):
-                    return None
-                if status == 501:
-                    raise heeds_no_conditions("If-None-Match" if if_none else "If-Match") from None
+        try:
+            answer = self._client.put_object(Bucket=self._bucket, Key=self._key, Body=data, **condition)
+            return str(answer["ETag"]), 200
+        except ClientError as error:
+            status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+            if status not in (404, 409, 412, 501):
                 raise failed(error, self._location, "cannot be written") from None
-            except BotoCoreError as error:
-                raise failed(error, self._location, "cannot be written") from None
-        return None
+            return None, status
+        except BotoCoreError as error:
+            raise failed(error, self._location, "cannot be written") from None
 
     def get(self) -> tuple[bytes, str | None]:
         """Return what the object holds, and its entity tag; None where it is not there."""

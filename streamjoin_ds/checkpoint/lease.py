@@ -105,7 +105,7 @@ class Lease:
     def check_store(self) -> None:
         """Refuse a store that puts the object whatever the condition. The lease must be taken."""
         for name, condition in (("If-None-Match", {"if_none": True}), ("If-Match", {"if_tag": _NO_TAG})):
-            if self._objects.put(self._text(), **condition) is not None:  # type: ignore[arg-type]
+            if self._objects.put(self._text(), **condition) is not None:
                 raise heeds_no_conditions(name)
 
     def keep(self) -> None:
@@ -114,10 +114,13 @@ class Lease:
 
     def _keep(self) -> None:
         while not self._ended.wait(_RENEW_S) and not self.is_lost:
-            try:
-                self.renew()
-            except Exception as error:  # the checkpoint cannot be written either, and the query ends by itself
-                _log.warning("the lease of the checkpoint cannot be renewed: %s", getattr(error, "message", error))
+            self._try()
+
+    def _try(self) -> None:
+        try:
+            self.renew()
+        except Exception as error:  # the checkpoint cannot be written either, and the query ends by itself
+            _log.warning("the lease of the checkpoint cannot be renewed: %s", getattr(error, "message", error))
 
     def renew(self) -> None:
         """Put the object once more. If it is another lease's by now, this one is lost."""

@@ -162,9 +162,7 @@ def held(checkpoint: Place) -> Iterator[bool]:
         lock.give_up()
 
 
-def _locked(
-    path: Path, take_over: bool, briefly: bool, pause: Callable[[float], object] = time.sleep
-) -> int | None:
+def _locked(path: Path, take_over: bool, briefly: bool, pause: Callable[[float], object] = time.sleep) -> int | None:
     """Return a descriptor that holds the lock of this file; None where the file system has no locks."""
     waited_s, before = 0.0, None
     while True:
