@@ -31,6 +31,7 @@ __all__ = [
     "JavaMissingError",
     "KafkaAccessError",
     "KafkaDataLostError",
+    "KafkaSchemaError",
     "KafkaTopicChangedError",
     "KafkaTopicError",
     "KafkaUnreachableError",
@@ -227,6 +228,12 @@ class KafkaUnreachableError(StreamJoinError, OSError):
     """No broker answers within the time that is given, or a client cannot be made."""
 
     code = "KAFKA_UNREACHABLE"
+
+
+class KafkaSchemaError(KafkaUnreachableError):
+    """The schema registry answers, and has no schema with the id that messages name. It may have it later."""
+
+    code = "KAFKA_SCHEMA"
 
 
 class KafkaAccessError(StreamJoinError):

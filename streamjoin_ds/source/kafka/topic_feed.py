@@ -139,8 +139,9 @@ class TopicFeed:
         # The type that travels is the one that was seen first.
         if stream.time in schema.names:
             of_time = pa.schema([schema.field(stream.time)])
-        self._times = MessageRecords(self._url.format, stream, of_time, self._url.topic, registry)
-        self._records = MessageRecords(self._url.format, stream, schema, self._url.topic, registry)
+        url, rejected = self._url, self._url.reject_schemas
+        self._times = MessageRecords(url.format, stream, of_time, url.topic, registry, rejected)
+        self._records = MessageRecords(url.format, stream, schema, url.topic, registry, rejected)
         self._scan: TopicScan | None = None
         self._newest, self._asks_again_s = NO_TIME, float("-inf")
 

@@ -19,7 +19,7 @@ __all__ = ["MESSAGE_FORMATS", "ON_DATA_LOSS", "REGISTERED_FORMATS", "KafkaUrl"]
 MESSAGE_FORMATS = ("json", "csv", "fixed", "raw", "avro", "protobuf")
 REGISTERED_FORMATS = ("avro", "protobuf")  # those whose schemas a registry keeps
 ON_DATA_LOSS = ("stop", "skip")
-_PARAMETERS = ("format", "settings", "settings_env", "start", "on_data_loss", "headers", "registry")
+_PARAMETERS = ("format", "settings", "settings_env", "start", "on_data_loss", "headers", "registry", "reject_schemas")
 _EXAMPLE = "for example kafka://broker:9092/topic?format=json"
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:([0-9]{1,5}))?")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
@@ -48,6 +48,8 @@ class KafkaUrl:
         Names of the headers to read.
     registry : str
         The URL of the schema registry, for "avro" and "protobuf".
+    reject_schemas : tuple of int
+        Ids that the registry does not have: messages that name one are rejects.
     """
 
     servers: str
@@ -58,6 +60,7 @@ class KafkaUrl:
     on_data_loss: str = "stop"
     headers: tuple[str, ...] = ()
     registry: str = ""
+    reject_schemas: tuple[int, ...] = ()
 
     @classmethod
     def parse(cls, text: str) -> KafkaUrl:
@@ -97,6 +100,8 @@ class KafkaUrl:
                 else "registry= is for Avro and Protobuf"
             )
             _refuse(what, "registry", "format=avro&registry=http://registry:8081")
+        if "reject_schemas" in said and "registry" not in said:
+            _refuse("reject_schemas= is for Avro and Protobuf", "reject_schemas", "leave it out")
         url = cls(
             servers=",".join(_server(part) for part in brokers.split(",")),
             topic=topic,
@@ -106,6 +111,7 @@ class KafkaUrl:
             on_data_loss=loss,
             headers=headers,
             registry=said.get("registry", ""),
+            reject_schemas=_schema_ids(said.get("reject_schemas", "")),
         )
         if url.start not in ("earliest", "latest") and url.start_us is None:
             _refuse("start is no time", "start", "earliest, latest, or a time as 2026-01-01T00:00:00Z")
@@ -137,6 +143,13 @@ def _parameters(query: str) -> dict[str, str]:
             _refuse(f"the URL says nothing after {name}=", name, "give it a value, or leave it out")
         found[name] = value
     return found
+
+
+def _schema_ids(text: str) -> tuple[int, ...]:
+    ids = [part for part in text.split(",") if part]
+    if not all(part.isascii() and part.isdecimal() and len(part) < 11 for part in ids):
+        _refuse("reject_schemas names no ids", "reject_schemas", "ids of schemas: reject_schemas=77,1634952")
+    return tuple(sorted(set(map(int, ids))))
 
 
 def _server(text: str) -> str:

@@ -28,6 +28,8 @@ def test_a_url_says_all() -> None:
 def test_avro_names_its_registry() -> None:
     url = KafkaUrl.parse("kafka://a/t?format=avro&registry=http%3A%2F%2Fregistry%3A8081")
     assert url.registry == "http://registry:8081"
+    assert url.reject_schemas == ()
+    assert KafkaUrl.parse("kafka://a/t?format=avro&registry=http://r&reject_schemas=77,9,77").reject_schemas == (9, 77)
 
 
 def test_a_start_may_be_a_time() -> None:
@@ -67,6 +69,8 @@ def test_what_is_not_said_has_a_default() -> None:
         ("kafka://a/t?format=avro", "registry"),
         ("kafka://a/t?format=protobuf", "registry"),
         ("kafka://a/t?format=json&registry=http://r", "registry"),
+        ("kafka://a/t?format=json&reject_schemas=1", "reject_schemas"),
+        ("kafka://a/t?format=avro&registry=http://r&reject_schemas=a", "reject_schemas"),
         ("kafka://a/t?format", "url"),
     ],
 )

@@ -32,7 +32,7 @@ class AvroCodec:
             msg = "messages in Avro need fastavro"
             raise DependencyMissingError(msg, name="fastavro", hint="pip install 'streamjoin-ds[avro]'") from error
 
-    def schema(self, registry: SchemaRegistry, number: int) -> RegisteredSchema | None:
+    def schema(self, registry: SchemaRegistry, number: int) -> RegisteredSchema:
         """See `Codec.schema`."""
         return registry.schema(number)
 

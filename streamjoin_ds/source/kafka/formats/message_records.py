@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import numpy as np
 import pyarrow as pa
@@ -62,6 +62,8 @@ class MessageRecords:
         The topic's name, for rejects.
     registry : SchemaRegistry, optional
         Where schemas come from; "avro" and "protobuf" need it.
+    reject_schemas : collection of int
+        Ids that are no schema's (`KafkaUrl.reject_schemas`).
 
     Raises
     ------
@@ -72,7 +74,13 @@ class MessageRecords:
     """
 
     def __init__(
-        self, format: str, stream: Stream, schema: pa.Schema, topic: str, registry: SchemaRegistry | None = None
+        self,
+        format: str,
+        stream: Stream,
+        schema: pa.Schema,
+        topic: str,
+        registry: SchemaRegistry | None = None,
+        reject_schemas: Collection[int] = (),
     ) -> None:
         if not isinstance(stream.schema, pa.Schema):
             msg = f"stream {stream.name} does not declare its columns"
@@ -84,7 +92,7 @@ class MessageRecords:
         of_value = pa.schema([field for field in schema if not is_message_column(field.name)])
         of_value = as_declared(of_value, stream.schema)
         declared = pa.schema([field for field in stream.schema if not is_message_column(field.name)])
-        self._format = _format(format, stream, declared, of_value, registry)
+        self._format = _format(format, stream, declared, of_value, registry, reject_schemas)
 
     def chunk(self, messages: pa.RecordBatch, partition: int, first_seq: int, far: np.ndarray | None = None) -> Chunk:
         """Return messages as tuples and rejects, numbered from `first_seq` in their order.
@@ -134,7 +142,12 @@ class MessageRecords:
 
 
 def _format(
-    kind: str, stream: Stream, declared: pa.Schema, wanted: pa.Schema, registry: SchemaRegistry | None
+    kind: str,
+    stream: Stream,
+    declared: pa.Schema,
+    wanted: pa.Schema,
+    registry: SchemaRegistry | None,
+    reject_schemas: Collection[int],
 ) -> MessageFormat:
     made: dict[str, Callable[[], MessageFormat]] = {
         "json": lambda: JsonMessages(wanted, stream.time),
@@ -150,7 +163,7 @@ def _format(
             msg = f"stream {stream.name} has messages of the format {kind} and no schema registry"
             raise ArgumentError(msg, name="registry", hint="registry=http://registry:8081 in the URL")
         codec: Codec = AvroCodec() if kind == "avro" else ProtobufCodec(wanted)
-        return RegisteredMessages(wanted, stream.time, registry, codec)
+        return RegisteredMessages(wanted, stream.time, registry, codec, reject_schemas)
     return made[kind]()
 
 

@@ -52,7 +52,7 @@ class ProtobufCodec:
             raise DependencyMissingError(msg, name="protobuf", hint="pip install 'streamjoin-ds[protobuf]'") from error
         self._schema = schema
 
-    def schema(self, registry: SchemaRegistry, number: int) -> RegisteredSchema | None:
+    def schema(self, registry: SchemaRegistry, number: int) -> RegisteredSchema:
         """See `Codec.schema`: the file's descriptor, which the registry makes of the text."""
         return registry.schema(number, serialized=True)
 
@@ -82,9 +82,6 @@ class ProtobufCodec:
             raise ValueError(msg)
         for needed in found.references:
             other = registry.version(needed.subject, needed.version)
-            if other is None:
-                msg = "a file that is not there"
-                raise ValueError(msg)
             self._added(pool, other, registry, name=needed.name, depth=depth + 1)
         file = self._descriptors.FileDescriptorProto.FromString(_descriptor(found.text))
         file.name = name or file.name or "schema.proto"

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Collection
 from datetime import datetime
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
-from streamjoin_ds.errors import StreamJoinError
+from streamjoin_ds.errors import KafkaSchemaError, StreamJoinError
 from streamjoin_ds.source.kafka.formats.message_format import NO_VALUE, message_text
 from streamjoin_ds.source.kafka.registry import RegisteredSchema, SchemaRegistry
 from streamjoin_ds.source.records import RawRecords
@@ -18,7 +19,15 @@ from streamjoin_ds.spec.columns import foreign_zone, not_of_type, says_no_zone
 __all__ = ["SCHEMA", "Codec", "Reader", "RegisteredMessages"]
 
 SCHEMA = "{schema}"  # stands in a codec's reasons for the schema and its id
+_log = logging.getLogger(__name__)
+
 _FRAME_BYTES = 5
+_LARGEST_ID = (1 << 31) - 1  # a registry's ids are positive int32
+# How long schemas are asked for that the registry says it does not have. Of several registries those that follow learn
+# of a schema some moments after it was registered, and so does one that starts while it reads its topic.
+_PATIENCE_SECONDS = 10.0
+_LEAST_PAUSE_SECONDS, _MOST_PAUSE_SECONDS = 0.1, 2.0  # each pause is twice the one before it
+_MOST_MISSING = 20  # schemas that are missed and asked for together, at most
 
 # Returns the fields of the bytes after the frame, or why they have none.
 Reader: TypeAlias = Callable[[bytes], "dict[str, Any] | str"]
@@ -35,11 +44,11 @@ class Codec(Protocol):
     def name(self) -> str:
         """The kind's name in reasons."""
 
-    def schema(self, registry: SchemaRegistry, number: int) -> RegisteredSchema | None:
-        """Return the schema with an id, in the form that `reader` reads; None where the registry has none."""
+    def schema(self, registry: SchemaRegistry, number: int) -> RegisteredSchema:
+        """Return the schema with an id, in the form that `reader` reads. Errors are those of the registry."""
 
     def reader(self, found: RegisteredSchema, registry: SchemaRegistry) -> Reader:
-        """Return what reads the values of a schema. Any exception means that the schema cannot be read.
+        """Return what reads the values of a schema. An exception means that it cannot be read, but the registry's own.
 
         An exception of the reader means that the bytes are no value of the schema.
         """
@@ -49,8 +58,9 @@ class RegisteredMessages:
     """Messages that are records, each with the schema that its writer registered.
 
     A field is found by its name. One that a schema does not have is a null, as an absent key of a JSON object is. A
-    value of another type than the column's makes the message a reject, and so does an id that the registry does not
-    know. A registry that does not answer is an error: nothing is rejected for it.
+    value of another type than the column's makes the message a reject. A registry that does not answer, or does not
+    know an id, is an error: nothing is rejected for what only this reader was told. Ids that are no schema's are named
+    in the URL, and messages with them are rejects for every reader.
 
     Parameters
     ----------
@@ -60,19 +70,34 @@ class RegisteredMessages:
         The time column: a number, a text, or a timestamp or date of the kind.
     registry : SchemaRegistry
     codec : Codec
+    rejected : collection of int
+        Ids that are no schema's. They are not asked for.
     """
 
-    def __init__(self, schema: pa.Schema, time: str, registry: SchemaRegistry, codec: Codec) -> None:
+    def __init__(
+        self, schema: pa.Schema, time: str, registry: SchemaRegistry, codec: Codec, rejected: Collection[int] = ()
+    ) -> None:
         self._schema, self._time = schema, time
         self._registry, self._codec = registry, codec
-        self._readers: dict[int, Reader | str] = {}
+        self._readers: dict[int, Reader | str] = {
+            number: f"schema {number} is in reject_schemas" for number in rejected
+        }
 
     def read(self, values: pa.BinaryArray) -> RawRecords:
-        """See `MessageFormat.read`."""
+        """See `MessageFormat.read`.
+
+        Raises
+        ------
+        KafkaSchemaError
+            The registry has no schema with the id that some messages name.
+        KafkaAccessError, KafkaUnreachableError
+        """
+        given = values.to_pylist()
+        self._learn({number for number in map(_schema_id, given) if number is not None and number not in self._readers})
         records: list[dict[str, Any]] = []
         index: list[int] = []
         broken: dict[int, tuple[str, str]] = {}
-        for place, value in enumerate(values.to_pylist()):
+        for place, value in enumerate(given):
             found = self._record(value)
             if isinstance(found, str):
                 broken[place] = ("", found)
@@ -81,11 +106,11 @@ class RegisteredMessages:
                 index.append(place)
         columns = []
         for field in self._schema:
-            given = [record.get(field.name) for record in records]
+            held = [record.get(field.name) for record in records]
             if field.name == self._time:
-                column, wrong = _times(given, zoned=foreign_zone(field.type) is not None)
+                column, wrong = _times(held, zoned=foreign_zone(field.type) is not None)
             else:
-                column, wrong = _typed(given, field.type)
+                column, wrong = _typed(held, field.type)
             columns.append(column)
             for at in wrong:
                 broken.setdefault(index[at], (field.name, not_of_type(field.type)))
@@ -103,11 +128,9 @@ class RegisteredMessages:
         """Return a message's fields, or why it has none."""
         if value is None:
             return NO_VALUE
-        if len(value) < _FRAME_BYTES or value[0]:
+        number = _schema_id(value)
+        if number is None:
             return "no schema's id before the value"
-        number = int.from_bytes(value[1:_FRAME_BYTES], "big")
-        if number not in self._readers:
-            self._readers[number] = self._reader(number)
         reader = self._readers[number]
         if isinstance(reader, str):
             return reader
@@ -116,10 +139,30 @@ class RegisteredMessages:
         except Exception:  # the decoder's errors are of any kind: IndexError, struct.error, UnicodeDecodeError, ...
             return f"not a value of schema {number}"
 
+    def _learn(self, numbers: Collection[int]) -> None:
+        """Ask for the schemas with these ids, again for a while where the registry has them not."""
+        registry, pause = self._registry, _LEAST_PAUSE_SECONDS
+        until = registry.clock() + _PATIENCE_SECONDS
+        while numbers:
+            missing: list[int] = []
+            for number in sorted(numbers):
+                try:
+                    self._readers[number] = self._reader(number)
+                except KafkaSchemaError:  # noqa: PERF203 - each schema is asked for by itself
+                    missing.append(number)
+                    if len(missing) == _MOST_MISSING:
+                        break
+            if missing and registry.clock() >= until:
+                raise _no_schemas(missing)
+            if missing:
+                if pause == _LEAST_PAUSE_SECONDS:
+                    _log.warning("%s; asked again", _no_schemas(missing))
+                registry.wait(pause)
+                pause = min(2 * pause, _MOST_PAUSE_SECONDS)
+            numbers = [number for number in numbers if number not in self._readers]
+
     def _reader(self, number: int) -> Reader | str:
         found = self._codec.schema(self._registry, number)
-        if found is None:
-            return f"the registry has no schema {number}"
         if found.kind != self._codec.kind:
             return f"schema {number} is not {self._codec.name}"
         try:
@@ -134,6 +177,24 @@ class RegisteredMessages:
             return record.replace(SCHEMA, f"schema {number}") if isinstance(record, str) else record
 
         return read
+
+
+def _schema_id(value: bytes | None) -> int | None:
+    """Return the id of a message's schema; None where the message has no frame."""
+    if value is None or len(value) < _FRAME_BYTES or value[0]:
+        return None
+    number = int.from_bytes(value[1:_FRAME_BYTES], "big")
+    return number if number <= _LARGEST_ID else None
+
+
+def _no_schemas(numbers: list[int]) -> KafkaSchemaError:
+    ids = ",".join(map(str, numbers))
+    what = f"schema {ids}" if len(numbers) == 1 else f"schemas {ids}"
+    hint = (
+        "correct registry= in the URL, or register what is missing, with all that it needs; if messages with "
+        f"such an id are another producer's, make them rejects: reject_schemas={ids} in the URL"
+    )
+    return KafkaSchemaError(f"the schema registry does not have {what}", name="registry", hint=hint)
 
 
 def _typed(values: list[Any], kind: pa.DataType) -> tuple[pa.Array, list[int]]:

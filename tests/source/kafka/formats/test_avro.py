@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamjoin_ds.errors import ArgumentError, KafkaAccessError, KafkaUnreachableError
+from streamjoin_ds.errors import ArgumentError, KafkaAccessError, KafkaSchemaError, KafkaUnreachableError
 from streamjoin_ds.source.kafka.formats.message_records import MessageRecords
 from streamjoin_ds.source.kafka.registry import SchemaRegistry
 from streamjoin_ds.source.records import Chunk
@@ -86,9 +86,25 @@ def avro(number: int, schema: object, value: object) -> bytes:
     return b"\0" + number.to_bytes(4, "big") + data.getvalue()
 
 
-def records_of(url: str) -> MessageRecords:
-    stream = Stream("e", time="ts", schema=DECLARED)
-    return MessageRecords("avro", stream, DECLARED, "t", SchemaRegistry(url, LOGIN))
+class Clock:
+    """Time that passes while somebody waits; then a schema may be registered."""
+
+    def __init__(self) -> None:
+        self.now, self.waits = 0.0, 0
+        self.registered: dict[float, int] = {}
+
+    def __call__(self) -> float:
+        return self.now
+
+    def wait(self, seconds: float) -> None:
+        self.now, self.waits = self.now + seconds, self.waits + 1
+        SCHEMAS.update({number: SCHEMAS[1] for at, number in self.registered.items() if at <= self.now})
+
+
+def records_of(url: str, clock: Clock | None = None, reject_schemas: tuple[int, ...] = ()) -> MessageRecords:
+    stream, clock = Stream("e", time="ts", schema=DECLARED), clock or Clock()
+    asked = SchemaRegistry(url, LOGIN, clock=clock, wait=clock.wait)
+    return MessageRecords("avro", stream, DECLARED, "t", asked, reject_schemas)
 
 
 def rows(chunk: Chunk) -> list[dict[str, object]]:
@@ -128,7 +144,8 @@ def test_what_cannot_be_read_is_a_reject(url: str) -> None:
         b"\0" + (77).to_bytes(4, "big"),
         good,
     ]
-    chunk = records_of(url).chunk(messages_of(values), 0, 0)
+    values += [b"\0" + (1 << 31).to_bytes(4, "big")]  # no registry's id
+    chunk = records_of(url, reject_schemas=(77,)).chunk(messages_of(values), 0, 0)
     assert [row["_seq"] for row in rows(chunk)] == [0, 11]
     assert [(reject.seq, reject.column, reject.reason) for reject in chunk.rejects] == [
         (1, "", "a message without a value"),
@@ -140,7 +157,8 @@ def test_what_cannot_be_read_is_a_reject(url: str) -> None:
         (7, "", "schema 4 is not Avro"),
         (8, "", "schema 5 is not a record"),
         (9, "", "schema 6 cannot be read"),
-        (10, "", "the registry has no schema 77"),
+        (10, "", "schema 77 is in reject_schemas"),
+        (12, "", "no schema's id before the value"),
     ]
 
 
@@ -155,6 +173,7 @@ def test_a_message_is_what_it_is_alone(url: str, drawn: list[str | bytes]) -> No
         "torn": avro(1, FIRST, {"ts": 5, "x": 1.5})[:-2],
     }
     values = [said[value] if isinstance(value, str) else value for value in drawn]
+    values = [value for value in values if len(value) < 5 or value[:4] != bytes(4) or value[4] in SCHEMAS]
     records = records_of(url)
     whole = records.chunk(messages_of(values), 0, 0)
     alone = [records.chunk(messages_of([value]), 0, 0) for value in values]
@@ -187,6 +206,51 @@ def test_a_registry_that_does_not_answer_rejects_nothing(url: str) -> None:
     assert caught.value.name == "registry"
     with pytest.raises(KafkaUnreachableError, match="HTTP 500"):
         records_of(url).chunk(messages_of([b"\0" + (500).to_bytes(4, "big")]), 0, 0)
+
+
+def test_a_schema_that_the_registry_learns_later_rejects_nothing(url: str) -> None:
+    # Of several registries the ones that follow say 404 in the moment after a producer registered at another one.
+    clock = Clock()
+    clock.registered = {1.5: 201, 3.0: 202}
+    values = [avro(number, FIRST, {"ts": number, "x": 1.5}) for number in (202, 1, 201)]
+    chunk = records_of(url, clock).chunk(messages_of(values), 0, 0)
+    assert [row["_ts"] for row in rows(chunk)] == [202, 1, 201]
+    assert not chunk.rejects
+    assert 3.0 <= clock.now < 6.0
+
+
+def test_what_the_registry_does_not_have_is_an_error_that_nobody_keeps(url: str) -> None:
+    values = [avro(number, FIRST, {"ts": number, "x": 1.5}) for number in (211, 1, 212, 211)]
+    clock = Clock()
+    records = records_of(url, clock)
+    with pytest.raises(KafkaSchemaError, match="does not have schemas 211,212") as caught:
+        records.chunk(messages_of(values), 0, 0)
+    assert 10 <= clock.now <= 15
+    assert clock.waits < 20
+    assert caught.value.name == "registry"
+    # Another reader, to whom the registry answered, takes them all; and so does this one when it is asked again.
+    for number in (211, 212):
+        SCHEMAS[number] = SCHEMAS[1]
+    assert rows(records.chunk(messages_of(values), 0, 0)) == rows(records_of(url).chunk(messages_of(values), 0, 0))
+    # The hint works where no schema is to come: then all readers reject, whatever a registry says.
+    assert "reject_schemas=211,212 in the URL" in caught.value.hint
+    for known in (True, False):
+        if not known:
+            del SCHEMAS[211], SCHEMAS[212]
+        chunk = records_of(url, reject_schemas=(211, 212)).chunk(messages_of(values), 0, 0)
+        assert [(reject.seq, reject.reason) for reject in chunk.rejects] == [
+            (0, "schema 211 is in reject_schemas"),
+            (2, "schema 212 is in reject_schemas"),
+            (3, "schema 211 is in reject_schemas"),
+        ]
+
+
+def test_a_flood_of_unknown_ids_is_asked_for_in_bounds(url: str) -> None:
+    values = [b"\0" + number.to_bytes(4, "big") for number in range(10_000, 12_000)]
+    ASKED.clear()
+    with pytest.raises(KafkaSchemaError):
+        records_of(url).chunk(messages_of(values), 0, 0)
+    assert len(ASKED) < 500
 
 
 def test_a_wrong_login_is_named_and_not_shown(url: str) -> None:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamjoin_ds.errors import ArgumentError, KafkaUnreachableError
+from streamjoin_ds.errors import ArgumentError, KafkaSchemaError, KafkaUnreachableError
 from streamjoin_ds.source.kafka.formats.message_records import MessageRecords
 from streamjoin_ds.source.kafka.registry import SchemaRegistry
 from streamjoin_ds.source.records import Chunk
@@ -130,8 +130,9 @@ def framed(number: int, place: bytes, data: bytes) -> bytes:
     return b"\0" + number.to_bytes(4, "big") + place + data
 
 
-def records_of(url: str, schema: pa.Schema = DECLARED) -> MessageRecords:
-    return MessageRecords("protobuf", Stream("e", time="ts", schema=schema), schema, "t", SchemaRegistry(url, {}))
+def records_of(url: str, schema: pa.Schema = DECLARED, **timing: Any) -> MessageRecords:
+    asked = SchemaRegistry(url, {}, **timing)
+    return MessageRecords("protobuf", Stream("e", time="ts", schema=schema), schema, "t", asked)
 
 
 def rows(chunk: Chunk) -> list[dict[str, object]]:
@@ -170,13 +171,12 @@ def test_what_cannot_be_read_is_a_reject(url: str) -> None:
         framed(1, INNER, made("t.Reading.Inner", ts=3, n="z")),
         framed(2, b"\0", b""),
         framed(3, READING, b""),
-        framed(9, READING, b""),
         framed(1, b"\0", b""),  # another type, without a time
         framed(1, READING, made("t.Reading", ts=5, kind=9)),  # a number without a name
         good,
     ]
     chunk = records_of(url).chunk(messages_of(values), 0, 0)
-    assert [row["_seq"] for row in rows(chunk)] == [0, 13]
+    assert [row["_seq"] for row in rows(chunk)] == [0, 12]
     told = {reject.seq: (reject.column, reject.reason) for reject in chunk.rejects}
     assert told[1] == ("", "a message without a value")
     assert told[2] == ("", "no schema's id before the value")
@@ -185,9 +185,8 @@ def test_what_cannot_be_read_is_a_reject(url: str) -> None:
     assert told[7] == ("x", "the value is not of type double")  # it is repeated there
     assert told[8] == ("", "schema 2 is not Protobuf")
     assert told[9] == ("", "schema 3 cannot be read")
-    assert told[10] == ("", "the registry has no schema 9")
-    assert told[11][0] == "ts"
-    assert told[12] == ("kind", "the value is not of type string")
+    assert told[10][0] == "ts"
+    assert told[11] == ("kind", "the value is not of type string")
 
 
 @examples(40)
@@ -205,10 +204,27 @@ def test_a_message_is_what_it_is_alone(url: str, drawn: list[str | bytes]) -> No
     assert [reject.seq for reject in together.rejects] == [place for place, chunk in enumerate(alone) if chunk.rejects]
 
 
+def test_a_file_that_a_schema_needs_may_come_later(url: str) -> None:
+    registered = {**ANSWERS["/schemas/ids/1?format=serialized"], "references": [{**NEEDED[0], "version": 3}]}
+    needed = "/subjects/kinds%2Fof%20all/versions/3?format=serialized"
+    values = messages_of([framed(7, READING, made("t.Reading", **WHOLE))])
+    ANSWERS["/schemas/ids/7?format=serialized"] = registered
+
+    def wait(_: float) -> None:
+        ANSWERS[needed] = {"schema": text_of(kinds()), "schemaType": "PROTOBUF"}
+
+    chunk = records_of(url, wait=wait).chunk(values, 0, 0)
+    assert len(rows(chunk)) == 1
+    assert not chunk.rejects
+    del ANSWERS[needed]
+    with pytest.raises(KafkaSchemaError, match="does not have schema 7"):
+        records_of(url, wait=lambda _: None, clock=iter(range(100)).__next__).chunk(values, 0, 0)
+
+
 def test_a_registry_that_cannot_help_rejects_nothing(url: str) -> None:
     values = messages_of([framed(4, READING, b"")])
     with pytest.raises(ArgumentError, match="not its descriptor") as caught:
         records_of(url).chunk(values, 0, 0)
     assert caught.value.name == "registry"
     with pytest.raises(KafkaUnreachableError):
-        records_of(f"http://127.0.0.1:{free_port()}").chunk(values, 0, 0)
+        records_of(f"http://127.0.0.1:{free_port()}", wait=lambda _: None).chunk(values, 0, 0)
