@@ -6,12 +6,14 @@ import errno
 import json
 import os
 import socket
+import stat
 from collections.abc import Iterator
 from datetime import datetime, timezone
 from pathlib import Path
 
 __all__ = [
     "control_group_folders",
+    "is_private",
     "map_limit",
     "memory_limit_bytes",
     "open_files_hint",
@@ -47,6 +49,19 @@ def memory_limit_bytes(proc: Path = _PROC) -> int:
 def map_limit(proc: Path = _PROC) -> int:
     """Return how many files and areas the system lets one process map (Linux's ``vm.max_map_count``)."""
     return _number(proc / "sys/vm/max_map_count") or _USUAL_MAPS
+
+
+def is_private(folder: Path) -> bool:
+    """Whether a path is a folder, no link to one, that belongs to this user, and that nobody else may look into.
+
+    So it is for folders with known names where others may write, such as that for temporary files: whoever is first
+    there makes them.
+    """
+    try:
+        facts = os.lstat(folder)
+    except OSError:
+        return False
+    return stat.S_ISDIR(facts.st_mode) and facts.st_uid == os.geteuid() and not facts.st_mode & 0o077
 
 
 def open_files_hint(error: OSError) -> str:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import stat
 import tempfile
 from pathlib import Path
 
 import pyarrow as pa
 
 from streamjoin_ds.blocks.folder import LocalFolder
+from streamjoin_ds.machine import is_private
 
 __all__ = ["Copies", "default_home"]
 
@@ -44,7 +44,7 @@ class Copies:
 
     def get(self, name: str) -> pa.Buffer | None:
         """Return the bytes of a copy, mapped; None where there is no copy."""
-        if not self._folder.size_bytes(name) or not self._is_private():
+        if not is_private(self.home) or not self._folder.size_bytes(name):
             return None
         try:
             os.utime(self.home / name)  # `_make_room` drops the copy with the oldest time
@@ -56,15 +56,15 @@ class Copies:
         """Keep a copy. Where that fails (a full disk) keep none, and raise nothing."""
         with contextlib.suppress(OSError):
             if data.size <= self._limit_bytes:
-                self._make_room(data.size)
                 self.home.mkdir(mode=0o700, parents=True, exist_ok=True)
-                if self._is_private():
+                if is_private(self.home):
+                    self._make_room(data.size)
                     self._folder.write(name, data)
 
     def drop(self, name: str) -> bool:
         """Remove a copy. Return whether there was one."""
         with contextlib.suppress(OSError):
-            return self._folder.remove(name)
+            return is_private(self.home) and self._folder.remove(name)
         return False
 
     def _make_room(self, size_bytes: int) -> None:
@@ -76,10 +76,3 @@ class Copies:
             self.drop(file.name)
             _log.debug("the copy of %s is dropped: %d bytes are over the limit", file.name, total - self._limit_bytes)
             total -= file.size_bytes
-
-    def _is_private(self) -> bool:
-        try:
-            facts = os.lstat(self.home)
-        except OSError:
-            return False
-        return stat.S_ISDIR(facts.st_mode) and facts.st_uid == os.getuid() and not facts.st_mode & 0o077

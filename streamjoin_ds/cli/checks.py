@@ -256,9 +256,9 @@ def _jar_cache() -> Check:
 
     try:
         path = default_cache_path()
+        jars = delta_jars_in(path)
     except StreamJoinError as error:
         return Check("Delta jars", error.message, "missing", error.hint)
-    jars = delta_jars_in(path)
     if jars is not None:
         return Check("Delta jars", f"{len(jars)} in {path}")
     what = "damaged" if path.exists() else "not there yet"

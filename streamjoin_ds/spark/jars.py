@@ -4,31 +4,43 @@
 
     cache valid? ──yes──► its jars (no Ivy, no net: a session starts in 5 s instead of 8)
         │no
-        └──► Spark's --packages, into a temporary folder ──► manifest with checksums ──► rename into the cache
+        └──► Spark's --packages, into a temporary folder ──► checksums compared ──► rename into the cache
 
-Only the `io.delta` jars are kept (13 MB). Of Delta's other dependencies, Spark ships some itself, and Delta does not
-use the rest here.
+The checksums stand here: whoever can write into the cache, or stands between it and the repository, cannot change what
+Java runs. Only the `io.delta` jars are kept (13 MB). Of Delta's other dependencies, Spark ships some itself, and Delta
+does not use the rest here.
 """
 
 from __future__ import annotations
 
 import hashlib
 import importlib.metadata
-import json
 import os
 import shutil
 import tempfile
-import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 
 from packaging.version import Version
 
 from streamjoin_ds.errors import DependencyMissingError, JarsMissingError
-from streamjoin_ds.spark.user_cache import cache_root
+from streamjoin_ds.spark.user_cache import cache_root, trusted_cache
 
 __all__ = ["default_cache_path", "delta_coordinate", "delta_jars", "delta_jars_in"]
 
-_MANIFEST = "manifest.json"
+# SHA-256 of the jars of each coordinate, as Maven Central has them. A new pair of pyspark and delta-spark needs a new
+# entry: sha256sum over what `mvn dependency:get -Dartifact=io.delta:NAME:VERSION` brings.
+_SHA256 = {
+    "io.delta:delta-spark_4.2_2.13:4.4.0": {
+        "io.delta_delta-kernel-api-4.4.0.jar": "ee9b5a14ac3b7efdff4d61a58478fe8eb0e5a3fbca43889dca7290795fe79a11",
+        "io.delta_delta-kernel-defaults-4.4.0.jar": "225c975199e4718b38ee5b7e6da7f19e9585024262b2cec2656b32151a856b0b",
+        "io.delta_delta-kernel-unitycatalog-4.4.0.jar": (
+            "cea22dfb4ac562b3cd27bf652697750e8336009d73fb06631363aaaad5345ffa"
+        ),
+        "io.delta_delta-spark_4.2_2.13-4.4.0.jar": "27d4fd8b1f879535c573ed1c718177d6a27f24d3e626ba02e216369725721ead",
+        "io.delta_delta-storage-4.4.0.jar": "c46735481fa8e326b0957be02b4420cbcab4b325bb08009b7f2045a95133f1cc",
+    },
+}
 # Globs for Ivy: all that delta-spark depends on but io.delta's own jars. A fetch is 13 MB in 4 s, not 87 MB in 12 s.
 _EXCLUDES = "org.*:*,com.*:*,io.unitycatalog*:*,io.netty*:*,jakarta*:*,javax*:*,net.*:*,dev.*:*"
 _HINT = (
@@ -50,8 +62,22 @@ def delta_coordinate() -> str:
 
 
 def default_cache_path() -> Path:
-    """Return the folder for the jars: one for each pair of Delta and Spark, under the user's cache folder."""
-    return cache_root() / f"jars-{_installed('delta-spark')}-spark-{_minor(_installed('pyspark'))}"
+    """Return the folder for the jars: one for each pair of Delta and Spark, under the user's cache folder.
+
+    Raises
+    ------
+    DependencyMissingError
+        pyspark or delta-spark is not installed.
+    JarsMissingError
+        Others may write to the user's cache folder, or it cannot be made.
+    """
+    name = f"jars-{_installed('delta-spark')}-spark-{_minor(_installed('pyspark'))}"
+    root = trusted_cache()
+    if root is None:
+        message = f"The cache folder cannot be made, is another user's, or others may write to it: {cache_root()}."
+        hint = "name a folder that is yours alone in XDG_CACHE_HOME, or take the others' rights to write."
+        raise JarsMissingError(message, name="jars", hint=hint)
+    return root / name
 
 
 def delta_jars_in(cache_path: Path) -> list[Path] | None:
@@ -60,16 +86,16 @@ def delta_jars_in(cache_path: Path) -> list[Path] | None:
     Returns
     -------
     list of Path, or None
-        None if there is no cache, or if any file does not have the SHA-256 that the manifest says.
+        None if a jar is not there, or is not the one of the installed Delta, by its SHA-256.
+
+    Raises
+    ------
+    DependencyMissingError
+        pyspark or delta-spark is not installed.
+    JarsMissingError
+        The jars of the installed pair are not known.
     """
-    try:
-        manifest = json.loads((cache_path / _MANIFEST).read_text(encoding="utf-8"))
-        expected: dict[str, str] = manifest["sha256"]
-        jars = [cache_path / name for name in sorted(expected)]
-        good = bool(jars) and all(_sha256(jar) == expected[jar.name] for jar in jars)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return None
-    return jars if good else None
+    return _whole(cache_path, _checksums())
 
 
 def delta_jars(
@@ -80,7 +106,7 @@ def delta_jars(
     Parameters
     ----------
     cache_path : Path, optional
-        Default: `default_cache_path`.
+        Default: `default_cache_path`. Another one should be a folder that only this user may write to.
     log_path : Path, optional
         Where Spark's resolver writes; default: a file in the folder for temporary files, kept only on failure.
     java_home : Path, optional
@@ -89,21 +115,15 @@ def delta_jars(
     Raises
     ------
     JarsMissingError
-        The jars are not cached and could not be fetched: the hint says what to do, the message names the log. Or the
-        cache cannot be written, or is damaged after the fetch.
+        The jars are not cached and could not be fetched: the hint says what to do, the message names the log. Or other
+        jars came, or the cache cannot be written.
     """
     cache_path = cache_path or default_cache_path()
     jars = delta_jars_in(cache_path)
-    if jars is None:
-        _fetch(cache_path, log_path, java_home)
-        jars = delta_jars_in(cache_path)
-    if jars is None:
-        message = f"The Delta jars in {cache_path} do not have the checksums they were stored with."
-        raise JarsMissingError(message, name="jars", hint="remove that folder and try again.")
-    return jars
+    return _fetch(cache_path, log_path, java_home) if jars is None else jars
 
 
-def _fetch(cache_path: Path, log_path: Path | None, java_home: Path | None) -> None:
+def _fetch(cache_path: Path, log_path: Path | None, java_home: Path | None) -> list[Path]:
     from streamjoin_ds.spark.jvm import last_error_line, resolve_packages
 
     try:
@@ -119,41 +139,56 @@ def _fetch(cache_path: Path, log_path: Path | None, java_home: Path | None) -> N
     log_path = log_path or _temporary_log()
     try:
         resolved = resolve_packages(delta_coordinate(), _EXCLUDES, aside / "ivy", log_path, java_home)
-        found = [jar for jar in sorted((aside / "ivy" / "jars").glob("io.delta_*.jar")) if _is_whole_zip(jar)]
+        found = sorted((aside / "ivy" / "jars").glob("io.delta_*.jar"))
         if not resolved or not any("delta-spark" in jar.name for jar in found):
             message = f"The Delta jars could not be fetched ({last_error_line(log_path)}; log: {log_path})."
             own_log = False
             raise JarsMissingError(message, name="jars", hint=_HINT)
-        _store(found, aside / "ready", cache_path, aside)
+        return _store(found, aside / "ready", cache_path, aside)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
         if own_log:
             log_path.unlink(missing_ok=True)
 
 
-def _store(found: list[Path], ready: Path, cache_path: Path, aside: Path) -> None:
-    ready.mkdir()
+def _store(found: list[Path], ready: Path, cache_path: Path, aside: Path) -> list[Path]:
+    """Move jars into the cache, and return them there."""
+    expected = _checksums()
+    ready.mkdir(mode=0o755)
     for jar in found:
+        jar.chmod(0o644)
         jar.rename(ready / jar.name)
-    manifest = {"coordinate": delta_coordinate(), "sha256": {jar.name: _sha256(ready / jar.name) for jar in found}}
-    (ready / _MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
-    if delta_jars_in(cache_path) is not None:
-        return  # another process was faster
-    if cache_path.exists():
-        cache_path.rename(aside / "damaged")
+    if _whole(ready, expected) is None:
+        message = f"What was fetched are not the jars of {delta_coordinate()}: a SHA-256 is another."
+        hint = "try again; if it stays so, ask who keeps the mirror or the Ivy cache that they came from."
+        raise JarsMissingError(message, name="jars", hint=hint)
+    if _whole(cache_path, expected) is None:  # otherwise another process was faster
+        if cache_path.exists():
+            cache_path.rename(aside / "damaged")
+        try:
+            ready.rename(cache_path)
+        except OSError:
+            if _whole(cache_path, expected) is None:  # no other process has just put the jars there either
+                raise
+    return [cache_path / name for name in sorted(expected)]
+
+
+def _checksums() -> Mapping[str, str]:
+    """Return the SHA-256 of each jar of the installed Delta."""
+    coordinate = delta_coordinate()
+    if coordinate not in _SHA256:
+        message = f"This version knows no checksums of {coordinate}."
+        raise JarsMissingError(message, name="jars", hint="pip install 'streamjoin-ds[spark]' installs a pair it knows")
+    return _SHA256[coordinate]
+
+
+def _whole(folder: Path, expected: Mapping[str, str]) -> list[Path] | None:
+    """Return the jars of a folder; None if one is not there, or is another."""
+    jars = [folder / name for name in sorted(expected)]
     try:
-        ready.rename(cache_path)
+        return jars if all(_sha256(jar) == expected[jar.name] for jar in jars) else None
     except OSError:
-        if delta_jars_in(cache_path) is None:  # no other process has just put the jars there either
-            raise
-
-
-def _is_whole_zip(path: Path) -> bool:
-    try:
-        with zipfile.ZipFile(path) as archive:
-            return archive.testzip() is None
-    except (OSError, zipfile.BadZipFile):
-        return False
+        return None
 
 
 def _sha256(path: Path) -> str:

@@ -46,6 +46,10 @@ def test_a_folder_that_others_may_have_made_is_not_used(tmp_path: Path, spoil: s
     assert copies.get("a/one") is None
     copies.put("a/two", data(10))
     assert kept(tmp_path) == ["one"]
+    full = Copies(home, 15)  # to make room, what lies there would have to go
+    full.put("a/three", data(10))
+    assert not full.drop("a/one")
+    assert kept(tmp_path) == ["one"]
 
 
 def test_a_place_where_nothing_can_be_kept(tmp_path: Path) -> None:

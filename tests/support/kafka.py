@@ -26,7 +26,7 @@ from typing import Any
 
 from streamjoin_ds.spark.java import find_java
 from streamjoin_ds.spark.jvm import QUICK_COMPILER
-from streamjoin_ds.spark.user_cache import cache_root
+from streamjoin_ds.spark.user_cache import trusted_cache
 
 VERSION = "4.1.0"
 # In Java's base64 without padding, as Kafka writes ids; any 16 bytes are an id.
@@ -42,25 +42,21 @@ _PORTS = (15_000, 32_000)
 
 def kafka_jars() -> Path:
     """Return the folder of the broker's jars; fetch them with Maven where they are not there."""
-    folder = cache_root() / f"kafka-{VERSION}"
+    cache = trusted_cache()
+    assert cache is not None, "the user's cache folder cannot be made, or others may write to it"
+    folder = cache / f"kafka-{VERSION}"
     if not folder.is_dir():
         with tempfile.TemporaryDirectory() as scratch:
             (Path(scratch) / "pom.xml").write_text(_POM.format(version=VERSION))
             copied = Path(scratch) / "jars"
             command = ["mvn", "-q", "-B", _COPY, f"-DoutputDirectory={copied}", "-DincludeScope=runtime"]
             subprocess.run(command, cwd=scratch, check=True, capture_output=True, timeout=600)
-            whole = Path(tempfile.mkdtemp(dir=made_folder(folder.parent))) / "jars"
+            whole = Path(tempfile.mkdtemp(dir=cache)) / "jars"
             shutil.move(copied, whole)
             with contextlib.suppress(OSError):  # another process was first
                 whole.rename(folder)
             shutil.rmtree(whole.parent)
     return folder
-
-
-def made_folder(path: Path) -> Path:
-    """Return a folder, and make it if it is not there."""
-    path.mkdir(parents=True, exist_ok=True)
-    return path
 
 
 def free_port() -> int:

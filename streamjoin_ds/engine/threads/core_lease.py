@@ -25,12 +25,14 @@ faster than one thread).
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import tempfile
 from collections.abc import Iterator, Sequence, Set
 from pathlib import Path
 
 from streamjoin_ds.engine.threads.cores import control_group_cores
+from streamjoin_ds.machine import is_private
 
 __all__ = [
     "cores_to_lease",
@@ -225,7 +227,11 @@ def _locked(place: Path, core: int) -> Iterator[bool]:
 
 
 def _made(folder: Path | None) -> Path:
-    user = os.getuid() if hasattr(os, "getuid") else 0
+    """Return the folder of the locks; raise OSError where another user has made it, or may write to it."""
+    has_users = hasattr(os, "getuid")
+    user = os.getuid() if has_users else 0
     place = folder if folder is not None else Path(tempfile.gettempdir()) / f"{_FOLDER}-{user}"
     place.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if folder is None and has_users and not is_private(place):
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), str(place))
     return place

@@ -37,6 +37,17 @@ def test_cores_are_not_leased_twice_and_come_back(tmp_path):
         assert again == tuple(usable)
 
 
+def test_locks_in_a_folder_that_others_may_write_to_are_not_taken(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with leased_cores(1) as cores:
+        assert len(cores) == 1
+    [place] = tmp_path.iterdir()
+    place.chmod(0o777)
+    with leased_cores(1) as cores:
+        assert cores == ()
+    assert free_cores() == ()
+
+
 def test_affinity_is_set_and_restored(tmp_path):
     before = os.sched_getaffinity(0)
     with pin_threads(1, tmp_path) as cores:
