@@ -32,6 +32,7 @@ from tests.faults.model.schedule import (
     TABLES_FROM,
     UNIQUES_FROM,
     UPKEEP_POINTS,
+    VALUES_FROM,
     WRITES,
     Fault,
     Schedule,
@@ -92,6 +93,7 @@ def test_seeds_draw_every_ask_and_many_together() -> None:
         "unique",
         "each",
         "split",
+        "values",
     }
     assert {name for asks in asked.values() for name in asks} == before - {"idle", "future"} - changes
     assert clocks == before - changes
@@ -111,10 +113,12 @@ def test_seeds_draw_every_ask_and_many_together() -> None:
             UNIQUES_FROM,
             EACH_FROM,
             SPLIT_FROM,
+            VALUES_FROM,
         )
     }  # fmt: skip
     relaid, moved = before | {"relaid"}, before | {"relaid", "cores"}
-    each = set(ASKS) - {"split"}
+    split = set(ASKS) - {"values"}
+    each = split - {"split"}
     uniques = each - {"each"}
     reduces = uniques - {"unique"}
     tables = reduces - {"reduce"}
@@ -125,7 +129,8 @@ def test_seeds_draw_every_ask_and_many_together() -> None:
     ranges = parted - {"parted"}
     expected = {CHANGES_FROM: before, LAYOUTS_FROM: relaid, CORES_FROM: moved, RANGES_FROM: ranges}
     expected |= {PARTS_FROM: parted, FOUND_FROM: found, HOWS_FROM: decided, NEAREST_FROM: nearest, TABLES_FROM: tables}
-    assert drawn == {**expected, REDUCES_FROM: reduces, UNIQUES_FROM: uniques, EACH_FROM: each, SPLIT_FROM: set(ASKS)}
+    expected |= {REDUCES_FROM: reduces, UNIQUES_FROM: uniques, EACH_FROM: each, SPLIT_FROM: split}
+    assert drawn == {**expected, VALUES_FROM: set(ASKS)}
     for seed in range(DEALT_FROM - 600, DEALT_FROM):
         asks = {*random_schedule(seed).asks}
         assert "cores" not in asks or not asks & {"how", "nearest", "reduce"}

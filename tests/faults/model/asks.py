@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from streamjoin_ds.spec import CountWindow, Join, Nearest, PeriodicWindow, Stream, TimeWindow, WindowKind
 from streamjoin_ds.spec.how import HOWS, has_pairs
 from streamjoin_ds.spec.nearest import DIRECTIONS
+from tests.faults.model import values
 from tests.faults.model.beside import asked_table
 from tests.faults.model.schedule import Schedule
 
@@ -99,20 +100,31 @@ def asked_of(schedule: Schedule) -> Asked:
         if finding.random() < 0.6:
             parts = [part for part in parts if part[0] not in _BANDS]
         parts.append((finding.choice(_FINDING), finding.choice((("l", "r"), ("r", "l"), (names[-1], "l")))))
+    if "values" in schedule.asks:
+        valued = random.Random(f"valued {schedule.seed}")
+        parts = [
+            (valued.choice(values.BANDS) if one in _BANDS and valued.random() < 0.8 else one, p) for one, p in parts
+        ]
+        if valued.random() < 0.4:
+            parts.append((valued.choice(values.RESIDUALS), valued.choice((("l", "r"), ("r", "l"), (names[-1], "l")))))
     # A stream that no row shows reads few columns, and then a file with another header may be a good one.
     hows = HOWS[1:4] if "quarantine" in schedule.asks else HOWS[4:] if "each" in schedule.asks else HOWS[1:]
     how = random.Random(f"how {schedule.seed}").choice(hows) if "how" in schedule.asks else "inner"
     compared = dict.fromkeys(names, "")
     for (_, columns), pair in parts:
-        for name in pair:
-            compared[name] = "".join(sorted({*compared[name], *columns}))
+        for name, own in _sides(columns, pair).items():
+            compared[name] = "".join(sorted({*compared[name], *own}))
     is_any = "each" in schedule.asks and how == "anti"
-    of_each = tuple("".join(columns for (_, columns), pair in parts if other in pair) for other in names[1:])
+    of_each = tuple(
+        "".join(_sides(columns, pair).get("l", "") for (_, columns), pair in parts if other in pair)
+        for other in names[1:]
+    )
     several = {"l": of_each} if is_any else {}
     on = [text.format(*pair) for (text, _), pair in parts]
     wheres: dict[str, str] = {}
     if "where" in schedule.asks:
-        wheres = {name: more.choice(_WHERES) for name in more.sample(names, more.randint(1, len(names)))}
+        texts = (*_WHERES, *values.WHERES) if "values" in schedule.asks else _WHERES
+        wheres = {name: more.choice(texts) for name in more.sample(names, more.randint(1, len(names)))}
         if more.random() < 0.3 and not is_any:  # of whose partners? It is refused
             on.append("l.y < 1.25")  # on one stream alone, so it acts as its `where`
     tables = []
@@ -140,7 +152,8 @@ def asked_of(schedule: Schedule) -> Asked:
         ways["l"] = "file"
     ways = {name: ways[inputs[name]] for name in names}  # an input is read in one way
     keyed = random.Random(f"keys {schedule.seed}")
-    keys = {name: keyed.choice(("x", "x,y", "x,y", "y", "x,y,ts", None)) for name in names}
+    of_keys = values.KEYS if "values" in schedule.asks else ("x", "x,y", "x,y", "y", "x,y,ts")
+    keys = {name: keyed.choice((*of_keys, None)) for name in names}
     if "unique" not in schedule.asks:
         keys = dict.fromkeys(names)
     elif not any(keys.values()):
@@ -156,17 +169,21 @@ def asked_of(schedule: Schedule) -> Asked:
     nearest = None
     if "nearest" in schedule.asks:
         near = random.Random(f"nearest {schedule.seed}")
-        by = near.choice(_DISTANCES).format(*near.choice((names, names[::-1])))
+        distances = values.DISTANCES if "values" in schedule.asks else _DISTANCES
+        by = near.choice(distances).format(*near.choice((names, names[::-1])))
         how, nearest = near.choice(("inner", "left")), Nearest(near.choice((1, 1, 2, 3)), by, near.choice(DIRECTIONS))
     reduce: dict[str, str] = {}
     if "reduce" in schedule.asks:
         sums = random.Random(f"reduce {schedule.seed}")
         how = sums.choice(("inner", "left"))
         # With a column of its own each stream is read whole: a file with another header may be a good one otherwise.
-        chosen = {"known", "some", *sums.sample([*_REDUCE], 4)}
-        reduce = {name: text.format(*names) for name, text in _REDUCE.items() if name in chosen}
+        every = _REDUCE | values.REDUCE if "values" in schedule.asks else _REDUCE
+        chosen = {"known", "some", *sums.sample([*every], 4 + (len(every) - len(_REDUCE)) // 2)}
+        reduce = {name: text.format(*names) for name, text in every.items() if name in chosen}
     shown = names if has_pairs(how) and not reduce else names[:1]
     select = [f"{name}.{column}" for name in shown for column in ("ts", "x")] if wheres else None
+    if "values" in schedule.asks:
+        select = [f"{name}.{column}" for name in shown for column in ("ts", "x", "y", *values.NAMES)]
     if select is not None and tables:
         select += ["z.zone"]
     if select is not None and random.Random(f"calculated {schedule.seed}").random() < 0.5:
@@ -174,6 +191,12 @@ def asked_of(schedule: Schedule) -> Asked:
     kept = {"include_self_pairs": include, "how": how, "nearest": nearest, "tables": tables, "reduce": reduce}
     join = Join(streams, on, _window(schedule, names, extents, more), select, **kept)  # type: ignore[arg-type]
     return Asked(join, {name: (columns,) for name, columns in compared.items()} | several, inputs)
+
+
+def _sides(columns: str, pair: tuple[str, ...]) -> dict[str, str]:
+    """Return for each stream of a pair the columns whose null keeps its tuples out."""
+    first, _, second = columns.partition("|")
+    return dict(zip(pair, (first, second or first), strict=True))
 
 
 def _window(schedule: Schedule, names: tuple[str, ...], extents: list[int], more: random.Random) -> WindowKind:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import random
 import zlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
+from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache
 from pathlib import Path
@@ -19,14 +22,17 @@ from streamjoin_ds.source.feed import ArrayFrontier, Frontier
 from streamjoin_ds.source.generated.generator import GENERATORS, GeneratorKind
 from streamjoin_ds.source.generated.synthetic import Parameters
 from streamjoin_ds.spec import BoundJoin, Generator, Join, Stream, bind
+from streamjoin_ds.spec.predicate import Band
 from streamjoin_ds.spec.selected import Calculated
 from streamjoin_ds.testing import ahead_rows, batch_watermarks, duplicate_rows, filtered_rows, late_rows, oracle_join
+from streamjoin_ds.testing.values import plain_value
 from tests.faults.model.asks import asked_of
 from tests.faults.model.beside import COLUMNS as TABLE_COLUMNS
 from tests.faults.model.beside import table_path, with_versions
 from tests.faults.model.devices import Device, devices_of
-from tests.faults.model.poison import HEADER, InputFile, files_of, line_of
+from tests.faults.model.poison import InputFile, files_of, text_of
 from tests.faults.model.schedule import Schedule
+from tests.faults.model.values import give_values, types_of
 from tests.support.partitioned import arrival
 
 __all__ = ["Case", "allow_listed", "case_of", "facts_text"]
@@ -67,6 +73,8 @@ class Case:
     devices : dict of str to tuple of Device
         The partitions of each stream that has any; streams over one input have the same. The order of a stream's
         records is known with the batches alone (`arrived`).
+    types : dict of str to dict
+        For each stream the types of its columns, by name.
     of, seqs : dict of str to list
         Of such a stream: for each record its partition, and the number that it has in the tables.
     """
@@ -87,6 +95,7 @@ class Case:
     of: dict[str, list[str]] = field(default_factory=dict)
     seqs: dict[str, list[int]] = field(default_factory=dict)
     duplicates: dict[str, list[int]] = field(default_factory=dict)
+    types: dict[str, dict[str, pa.DataType]] = field(default_factory=dict)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -98,15 +107,18 @@ class Case:
 
         With `stops` it stops at a bad file.
         """
-        schema = pa.schema([pa.field(name, kind, name != "ts") for name, kind in _COLUMNS.items()])
+        schemas = {
+            name: pa.schema([pa.field(column, kind, column != "ts") for column, kind in types.items()])
+            for name, types in self.types.items()
+        }
         streams = []
         for name, stream in zip(self.names, self.join.streams, strict=True):
             number = self.names.index(self.inputs[name])
-            facts = {"stream": number, "rows": len(self.rows[name]), "key": _keep(self.rows[name])}
+            facts = {"stream": number, "rows": len(self.rows[name]), "key": _keep(self.rows[name], self.types[name])}
             path = folder / (f"input-{self.inputs[name]}" if self.files else f"{self.inputs[name]}.csv")
             path = folder / f"devices-{self.inputs[name]}" if name in self.devices else path
             where = str(path) if source == "csv" else Generator("listed", facts)
-            columns = schema if source == "csv" else None
+            columns = schemas[name] if source == "csv" else None
             clocks = {"idle_timeout": stream.idle_timeout, "max_ahead": stream.max_ahead if source == "csv" else None}
             clocks["on_bad_file"] = "quarantine" if self.files and not stops else "stop"
             clocks["unique"] = stream.unique
@@ -115,12 +127,12 @@ class Case:
                 clocks |= self.devices[name][0].reading
             streams.append(Stream(name, where, delay=stream.delay, schema=columns, where=stream.where, **clocks))
         tables = [replace(table, source=str(table_path(folder))) for table in self.join.tables]
-        schemas = dict.fromkeys(self.names, schema) | {table.name: table.schema for table in tables}
-        return bind(self.join.with_streams(streams, tables), schemas)
+        beside = {table.name: table.schema for table in tables}
+        return bind(self.join.with_streams(streams, tables), schemas | beside)
 
     def text(self, name: str) -> bytes:
         """Return a stream as CSV."""
-        return (HEADER + "".join(f"{line_of(row)}\n" for row in self.rows[name])).encode()
+        return text_of(self.rows[name])
 
     def with_aside(self, asides: Mapping[str, Sequence[tuple[int, str]]]) -> Case:
         """Return the case in which further files were set aside, which nobody could foresee.
@@ -131,7 +143,7 @@ class Case:
         places = {name: list(listed) for name, listed in self.places.items()}
         for name, found in asides.items():
             for number, file in sorted(found):
-                rows[name].insert(number, dict.fromkeys(_COLUMNS))
+                rows[name].insert(number, dict.fromkeys(self.types[name]))
                 places[name].insert(number, (file, 0))
         return _judged(replace(self, rows=rows, places=places))
 
@@ -225,8 +237,21 @@ class Case:
         }
 
     def _is_alone(self, name: str, row: dict[str, Any]) -> bool:
-        """Whether a tuple has a null in each of its ways of having partners."""
-        return all(any(row[column] is None for column in way) for way in self.compared[name])
+        """Whether a tuple has a null in each of its ways of having partners, or a NaN where a band compares it."""
+        others = [{other} for other in self.names[1:]] if len(self.compared[name]) > 1 else [{*self.names}]
+        return all(
+            any(row[column] is None for column in way)
+            or any(row[column] != row[column] for column in self._banded(name, other))
+            for way, other in zip(self.compared[name], others, strict=True)
+        )
+
+    def _banded(self, name: str, others: set[str]) -> Iterator[str]:
+        """Yield the columns of a stream that a band compares with one of these streams."""
+        for predicate in self.join.predicates:
+            if isinstance(predicate, Band):
+                sides = predicate.left, predicate.right
+                if any(side.stream in others - {name} for side in sides):
+                    yield from (side.name for side in sides if side.stream == name)
 
     def _barred(self, name: str) -> set[int]:
         """Return the numbers of the tuples whose partners a condition on their stream alone takes."""
@@ -290,29 +315,31 @@ class Case:
         calculated = [one.name for one in self.join.select if isinstance(one, Calculated)]
         for name in (one for one in self.join.select if isinstance(one, str)):
             stream, column = name.split(".")
-            every = _COLUMNS if stream in self.names else TABLE_COLUMNS
+            every = self.types[stream] if stream in self.names else TABLE_COLUMNS
             columns += [f"{stream}_{one}" for one in (every if column == "*" else (column,))]
         for result in results:
-            facts = {name: result[name] for name in columns} | {"event_time": result["event_time_us"]}
+            facts = {name: result.get(name) for name in columns} | {"event_time": result["event_time_us"]}
             numbers = {name: result[f"{name}_seq"] for name in shown}
             facts |= {f"{name}_seq": None if n is None else self.seq(name, n) for name, n in numbers.items()}
             names = [*calculated, *(one.name for one in self.join.reduce)]
-            facts |= {name: _plain(result[name]) for name in names}
+            facts |= {name: result[name] for name in names}
             facts |= {name: result[name] for name in ("window_id", "rank") if name in result}
             found[facts_text(facts)] += 1
         return found
 
 
-def _plain(value: Any) -> Any:
-    """Return an aggregate as a table has it: the oracle's whole numbers are fractions."""
+def _text(value: Any) -> str:
+    """Return a value as text. Exact numbers are fractions, and times microseconds: parts of one are cut off."""
     if isinstance(value, list):
-        return [_plain(each) for each in value]
-    return int(value) if isinstance(value, Fraction) else value
+        return f"[{', '.join(map(_text, value))}]"
+    if isinstance(value, datetime):
+        return str(math.floor(plain_value(value)))
+    return str(Fraction(value)) if isinstance(value, Decimal) else str(value)
 
 
 def facts_text(facts: Mapping[str, Any]) -> tuple[str, ...]:
     """Return a row in a form that can be compared and sorted, also with nulls."""
-    return tuple(f"{name}={facts[name]}" for name in sorted(facts))
+    return tuple(f"{name}={_text(facts[name])}" for name in sorted(facts))
 
 
 @lru_cache(maxsize=64)
@@ -321,10 +348,15 @@ def case_of(schedule: Schedule) -> Case:
     asked = asked_of(schedule)
     join = asked.join
     rows: dict[str, list[dict[str, Any]]] = {}
+    types: dict[str, dict[str, pa.DataType]] = {}
     for stream in join.streams:
         source = asked.inputs[stream.name]
+        further = (
+            types_of(schedule.seed, source, is_generated=schedule.source != "csv") if "values" in schedule.asks else {}
+        )
+        types[stream.name] = _COLUMNS | further
         if source not in rows:
-            rows[source] = _rows(random.Random(f"{source} {schedule.seed}"), stream.delay_us, schedule)
+            rows[source] = _rows(random.Random(f"{source} {schedule.seed}"), stream.delay_us, schedule, further)
         rows[stream.name] = rows[source]
     files: dict[str, tuple[InputFile, ...]] = {}
     if "quarantine" in schedule.asks and schedule.source == "csv":
@@ -346,7 +378,7 @@ def case_of(schedule: Schedule) -> Case:
     for name, listed in devices.items():
         rows[name] = [row for device in listed for row in device.rows]
         places[name] = [place for device in listed for place in device.places]
-    case = Case(join, rows, [], {}, {}, asked.compared, asked.inputs, {}, files=files, places=places)
+    case = Case(join, rows, [], {}, {}, asked.compared, asked.inputs, {}, files=files, places=places, types=types)
     return _judged(replace(case, devices=devices, of=of))
 
 
@@ -373,7 +405,9 @@ def _until(watermarks: Sequence[int | None]) -> int:
     return known[-1] if known else -(1 << 62)
 
 
-def _rows(dice: random.Random, delay_us: int, schedule: Schedule) -> list[dict[str, Any]]:
+def _rows(
+    dice: random.Random, delay_us: int, schedule: Schedule, further: dict[str, pa.DataType]
+) -> list[dict[str, Any]]:
     rows = []
     step = dice.choice((1, 2, 2, 2, 3))
     # Half of the cases have few different times and values, since errors show exactly on a bound.
@@ -403,6 +437,8 @@ def _rows(dice: random.Random, delay_us: int, schedule: Schedule) -> list[dict[s
         for row in rows:
             if row["ts"] is not None and gaps.random() < 0.2:
                 row[gaps.choice("xy")] = None
+    if further:
+        give_values(rows, further, dice)
     if "unique" in schedule.asks:  # some come again, a few records later; what came last is cut off
         again = random.Random(f"again {schedule.seed} {len(rows)}")
         for number in range(len(rows)):
@@ -415,13 +451,13 @@ def _rows(dice: random.Random, delay_us: int, schedule: Schedule) -> list[dict[s
 # ---------------------------------------------------------------------- the generator "listed"
 
 _KEPT = 64
-_kept: dict[int, list[dict[str, Any]]] = {}
+_kept: dict[int, tuple[list[dict[str, Any]], dict[str, pa.DataType]]] = {}
 
 
-def _keep(rows: list[dict[str, Any]]) -> int:
+def _keep(rows: list[dict[str, Any]], types: dict[str, pa.DataType]) -> int:
     """Keep rows for the generator, and return the key to them: the generator's parameters are plain values."""
     key = zlib.crc32(repr(rows).encode())
-    _kept[key] = rows
+    _kept[key] = rows, types
     if len(_kept) > _KEPT:
         del _kept[next(iter(_kept))]
     return key
@@ -433,16 +469,15 @@ class _ListedRows:
     A generator's stream is read in several parts, a file's in one.
     """
 
-    columns = tuple(pa.field(name, kind) for name, kind in _COLUMNS.items() if name != "ts")
-
     def __init__(self, parameters: Parameters) -> None:
         self.name = "listed"
-        self._rows = _kept[parameters.integer("key", 0, 0)]
+        self._rows, self._types = _kept[parameters.integer("key", 0, 0)]
+        self.columns = tuple(pa.field(name, kind) for name, kind in self._types.items() if name != "ts")
         self.rows = len(self._rows)
 
     def make(self, first: int, last: int, names: Sequence[str]) -> tuple[np.ndarray, dict[str, pa.Array]]:
         rows = self._rows[first:last]
-        columns = {name: pa.array([row[name] for row in rows], _COLUMNS[name]) for name in names}
+        columns = {name: pa.array([row[name] for row in rows], self._types[name]) for name in names}
         return np.array([row["ts"] for row in rows], np.int64), columns
 
     def frontier(self, first: int, last: int) -> Frontier:

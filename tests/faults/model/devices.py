@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.faults.model.poison import HEADER, line_of
+from tests.faults.model.poison import text_of
 
 if TYPE_CHECKING:
     from tests.faults.model.world import World
@@ -70,7 +70,7 @@ def devices_of(stream: str, rows: Sequence[Row], by: str, seed: int) -> tuple[De
             numbers = {"place": place, "behind": 9 - place, "number": 9 + place}
             file = name if by == "file" else form.format(name=name, **numbers)
             places += [(file.rpartition("/")[2], line) for line in range(2, len(piece) + 2)]
-            text = (HEADER + "".join(f"{line_of(row)}\n" for row in piece)).encode()
+            text = text_of(piece) if piece else text_of(rows[:1]).partition(b"\n")[0] + b"\n"
             files.append((file if by == "file" else f"{name}/{file}", text))
         devices.append(Device(name, own, places, files, reading))
     return tuple(devices)

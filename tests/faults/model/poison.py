@@ -8,14 +8,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["BROKEN", "HEADER", "LONGEST_LINE", "InputFile", "files_of", "line_of"]
+from tests.faults.model.values import field_text
+
+__all__ = ["BROKEN", "HEADER", "LONGEST_LINE", "InputFile", "files_of", "line_of", "text_of"]
 
 BROKEN = "what is this,1"
 HEADER = "ts,x,y\n"
 LONGEST_LINE = 300
 """Bytes of a line, while a run lasts that has bad files; those of the model's rows have a tenth of it."""
-
-_NOTHING: dict[str, Any] = {"ts": None, "x": None, "y": None}
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,12 @@ class InputFile:
 
 def line_of(row: dict[str, Any]) -> str:
     """Return a record as CSV, without the newline."""
-    return BROKEN if row["ts"] is None else ",".join("" if value is None else str(value) for value in row.values())
+    return BROKEN if row["ts"] is None else ",".join(map(field_text, row.values()))
+
+
+def text_of(rows: Sequence[dict[str, Any]]) -> bytes:
+    """Return records as CSV, with the header; there is at least one."""
+    return "".join(f"{line}\n" for line in (",".join(rows[0]), *map(line_of, rows))).encode()
 
 
 def files_of(name: str, rows: Sequence[dict[str, Any]], seed: int) -> tuple[InputFile, ...]:
@@ -51,25 +56,25 @@ def files_of(name: str, rows: Sequence[dict[str, Any]], seed: int) -> tuple[Inpu
     files: list[InputFile] = []
     for first, last in zip([0, *cuts], [*cuts, len(rows)], strict=True):
         if dice.random() < 0.3:
-            files.append(_unreadable(f"{len(files):02d}", dice))
+            files.append(_unreadable(f"{len(files):02d}", dict.fromkeys(rows[0]), dice))
         files.append(_file(f"{len(files):02d}", rows[first:last], dice))
     return tuple(files)
 
 
-def _unreadable(stem: str, dice: random.Random) -> InputFile:
+def _unreadable(stem: str, nothing: dict[str, Any], dice: random.Random) -> InputFile:
     """Return a file of which nothing can be read: garbage in place of gzip, or another header."""
     if dice.random() < 0.5:
-        return InputFile(f"{stem}.csv.gz", b"this is not gzip", True, [_NOTHING], [1])
-    return InputFile(f"{stem}.csv", b"ts,z,y\n1,1,1\n", True, [_NOTHING], [1])
+        return InputFile(f"{stem}.csv.gz", b"this is not gzip", True, [nothing], [1])
+    return InputFile(f"{stem}.csv", b"ts,z,y\n1,1,1\n", True, [nothing], [1])
 
 
 def _file(stem: str, rows: Sequence[dict[str, Any]], dice: random.Random) -> InputFile:
     """Return rows that can be read, and after them nothing, a gzip's missing end, or a line that is too long."""
-    text = (HEADER + "".join(f"{line_of(row)}\n" for row in rows)).encode()
+    text = text_of(rows)
     lines = list(range(2, len(rows) + 2))
     bad = dice.choice(("", "", "cut", "long"))
     if bad:
-        rows, lines = [*rows, _NOTHING], [*lines, len(rows) + 2]
+        rows, lines = [*rows, dict.fromkeys(rows[0])], [*lines, len(rows) + 2]
     if bad == "long":
         text += b"9" * (LONGEST_LINE + 100) + f"\n{line_of(rows[0])}\n".encode()
     packed = bad == "cut" or (not bad and dice.random() < 0.3)

@@ -30,6 +30,7 @@ __all__ = [
     "TABLES_FROM",
     "UNIQUES_FROM",
     "UPKEEP_POINTS",
+    "VALUES_FROM",
     "Fault",
     "Schedule",
     "asking",
@@ -105,6 +106,7 @@ ASKS = {
     "unique": "streams whose tuples come twice, with keys that tell",
     "each": "semi and anti joins of three streams, whose first has partners in each of the others by itself",
     "split": "rows of one tuple in layouts that deal its partners to several cells, whose answers are put together",
+    "values": "columns of texts, decimals, times and booleans, with nulls; NaN and infinities beside them",
 }
 # Steps of the upkeep, for the tables that have files in every batch.
 _UPKEEP = ("compact", "replace", "replace done", "compact done", "summary", "summary done", "clean", "vacuum", "remove")
@@ -207,6 +209,8 @@ _NOT_UNIQUE = ("count", "future", "quarantine")
 _NOT_DECIDED = ("count", "periodic", "three", "relaid", "ranges")
 # A stream that no row shows reads few columns, and then a file with another header may be a good one.
 _NOT_EACH = (*(name for name in _NOT_DECIDED if name != "three"), "nearest", "tables", "reduce", "quarantine")
+# What a row of the results is about.
+_OF_ROWS = ("how", "each", "nearest", "reduce", "tables")
 SELVES_FROM = 20_000
 """Seeds before this one are what they were before schedules had self-joins."""
 CLOCKS_FROM = 40_000
@@ -245,6 +249,8 @@ SPLIT_FROM = 1_708_000
 """Seeds before this one are what they were before cells put their answers about one tuple together."""
 SHARED_FROM = 1_722_000
 """Seeds before this one are what they were before these were of nearest partners, aggregates, three streams too."""
+VALUES_FROM = 1_900_000
+"""Seeds before this one are what they were before there were columns of other types than whole numbers and floats."""
 
 
 def random_schedule(seed: int) -> Schedule:
@@ -266,7 +272,8 @@ def random_schedule(seed: int) -> Schedule:
     self-joins over partitions. From `DEALT_FROM` on restarts of joins whose tuples wait for their horizon have more and
     fewer cells too. From `SPLIT_FROM` on a third have rows of one tuple, and the layouts of most of these deal its
     partners to several cells. From `SHARED_FROM` on four in ten have nearest partners or aggregates, and most of those
-    have such layouts too, as most joins of three such streams do.
+    have such layouts too, as most joins of three such streams do. From `VALUES_FROM` on half have columns of every
+    type, and what a row is about is drawn anew: no kind of row is rare.
     """
     dice = random.Random(f"schedule {seed}")
     asks = () if dice.random() < 0.4 else _random_asks(dice)
@@ -321,6 +328,10 @@ def random_schedule(seed: int) -> Schedule:
             asks = (*asks, "split")
     elif "each" in asks:
         asks = tuple(name for name in asks if name != "split")
+    if seed >= VALUES_FROM:
+        asks = tuple(name for name in asks if name not in (*_OF_ROWS, "split"))
+        asks = (*asks, *(name for name in dice.choices((*_OF_ROWS, ""), (7, 2, 3, 3, 2, 4)) if name))
+        asks = (*asks, *(name for name, share in {"split": 0.7, "values": 0.5}.items() if dice.random() < share))
     return asking(plain_schedule(seed), asks) if asks else plain_schedule(seed)
 
 
