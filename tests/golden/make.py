@@ -1,30 +1,41 @@
-"""Make a golden checkpoint, once for each format: ``python -m tests.golden.make v1``. One that is there is kept."""
+"""Make a golden checkpoint of each kind of join: ``python -m tests.golden.make 0.1.0``. One that is there is kept.
+
+It runs on the code of a release as it was: in a worktree of it, with this file and `tests.support.kinds` as they are.
+The folder ``v1`` is of an older form of this file, and is read as that one wrote it.
+"""
 
 from __future__ import annotations
 
 import json
-import shutil
+import os
 import sys
+import tarfile
 import tempfile
+import time
 from pathlib import Path
 
 import pyarrow.parquet as pq
-import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
+from streamjoin_ds import StreamJoin
 from streamjoin_ds.cell.cell_windows import CellWindows
 from streamjoin_ds.checkpoint.identity import CheckpointIdentity
-from streamjoin_ds.engine.tuning import TailTuning, Tuning
 from streamjoin_ds.plan import Layout
 from streamjoin_ds.source.infer import infer_schema
+from streamjoin_ds.spark.session import spark_session
 from streamjoin_ds.spec import BoundJoin, Generator, Join, Stream, bind
+from streamjoin_ds.stream.bound_sources import bound_join
+from tests.support.kinds import KINDS, Kind
 from tests.support.microbatch import MicroBatches
 
 FOLDER = Path(__file__).parent
 LAYOUT = Layout((1, 2))
 MAX_ROWS = 90
-BATCHES = 7
 BLOCK_BYTES = 1_800
+KIND_ROWS = 70
+KIND_BATCHES = 3
+SPARK = "under Spark"
+SPARK_BATCHES = 4
 
 
 def golden_join() -> BoundJoin:
@@ -69,26 +80,64 @@ def gone_on(query: MicroBatches) -> list[list[object]]:
         query.offset, query.batch_id = end, query.batch_id + 1
 
 
+def of_kind(kind: Kind, folder: Path) -> MicroBatches:
+    """Return the query of a kind over the input in the folder ``in`` of this process's folder, where its files lie."""
+    layout = Layout.parse("1x2" if kind.layouts[0] == "ranges" else kind.layouts[0], len(kind.names))
+    return MicroBatches(
+        bound_join(kind.join("in")),
+        folder,
+        layout,
+        max_rows_per_batch=KIND_ROWS,
+        block_bytes=BLOCK_BYTES,
+        retain_batches=2,
+        layout_kind="ranges" if kind.layouts[0] == "ranges" else "grid",
+    )
+
+
+def spark_join() -> StreamJoin:
+    """Return the join of the checkpoint that Spark wrote: of generated streams, so it does not matter where it lies."""
+    bound = golden_join().join
+    return StreamJoin(bound.streams, list(bound.predicates), bound.window, how="left", select=["r.x", "s.a"])
+
+
+def _make_kind(kind: Kind, folder: Path) -> None:
+    os.chdir(folder)
+    kind.give_input(Path("in"))
+    query = of_kind(kind, folder / "query")
+    query.reader.prepareForTriggerAvailableNow()
+    for _ in range(KIND_BATCHES):
+        assert query.step()
+    CheckpointIdentity.create(query.folder, query.bound, query.layout, query.layout.cells)
+    for cell, blob in query.states.items():
+        (query.folder / f"state-{cell}.bin").write_bytes(blob)
+    (query.folder / "offset.json").write_text(json.dumps(query.offset))
+
+
+def _make_spark(folder: Path) -> None:
+    session = spark_session("golden", master="local[2]", log_path=folder / "spark.log")
+    paths = folder / "matches", folder / "checkpoint"
+    query = spark_join().start(session, *paths, max_rows_per_batch=MAX_ROWS, layout="1x2")
+    while (query.lastProgress or {}).get("batchId", -1) < SPARK_BATCHES:
+        time.sleep(0.01)
+    query.stop()
+    session.stop()
+    (folder / "spark.log").unlink()
+
+
 def main() -> None:
-    """Write the folder of the version that the command line names."""
-    target = FOLDER / sys.argv[1]
-    target.mkdir()  # fails where the folder is there
-    with tempfile.TemporaryDirectory() as name:
-        query = batches(Path(name) / "checkpoint")
-        query.reader.prepareForTriggerAvailableNow()
-        for number in range(BATCHES):  # there are runs in blocks, runs inline, and a tail
-            with pytest.MonkeyPatch.context() as patch:
-                tail = TailTuning(most_arrived_rows=0 if number % 3 else MAX_ROWS)
-                patch.setattr(CellWindows, "tuning", Tuning(tail=tail))
-                assert query.step()
-        CheckpointIdentity.create(query.folder, query.bound, LAYOUT, LAYOUT.cells)
-        shutil.copy(query.folder / "join.json", target)
-        shutil.copytree(query.plan.state_root, target / "blocks")
-        for cell, blob in query.states.items():
-            (target / f"state-{cell}.bin").write_bytes(blob)
-        (target / "offset.json").write_text(json.dumps(query.offset))
-        expected = {"batch_id": query.batch_id, "held": held(query), "results": gone_on(query)}
-        (target / "expected.json").write_text(json.dumps(expected))
+    """Write the archives of the version that the command line names: those that are not there."""
+    version = sys.argv[1]
+    (target := FOLDER / version).mkdir(exist_ok=True)
+    for name in (*KINDS, SPARK):
+        archive = target / f"{name.replace(' ', '-')}.tar.xz"
+        if archive.exists():
+            continue
+        with tempfile.TemporaryDirectory() as root:
+            _make_kind(KINDS[name], Path(root)) if name in KINDS else _make_spark(Path(root))
+            with tarfile.open(archive, "w:xz", preset=9) as packed:
+                packed.add(root, ".")
+            os.chdir(FOLDER)
+        print(archive, archive.stat().st_size)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,265 @@
+"""A join of every kind over small inputs of every type, and what must come out: the contract's answer by the oracle.
+
+Campaigns kill the processes of each, and golden checkpoints are made of each: so one that is here stays as it is.
+Records carry an id, and results are compared by their ids: no tuple is late, so results depend neither on batches nor
+on the order of partitions.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta, timezone
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from deltalake import write_deltalake
+
+from streamjoin_ds import CountWindow, Nearest, PeriodicWindow, Stream, StreamJoin, Table
+from streamjoin_ds.testing import oracle_join, oracle_table_join
+
+__all__ = ["KINDS", "MAX_ROWS", "ROWS", "Kind", "facts_of"]
+
+ROWS = 160  # of a stream
+MAX_ROWS = 70  # of a batch, of all streams
+DELAY = timedelta(seconds=2)
+_START = datetime(2024, 3, 5, tzinfo=timezone.utc)
+_START_US = 1_709_596_800_000_000
+_STEPS = {"l": 3, "r": 7, "s": 5}
+SCHEMA = pa.schema(
+    [
+        ("ts", pa.timestamp("us", tz="UTC")),
+        ("id", pa.int64()),
+        ("x", pa.int64()),
+        ("y", pa.float64()),
+        ("d", pa.decimal128(9, 2)),
+        ("name", pa.string()),
+        ("at", pa.timestamp("us", tz="UTC")),
+        ("flag", pa.bool_()),
+    ]
+)
+_ZONES = pa.schema([("lo", pa.int64()), ("hi", pa.int64()), ("zone", pa.string())])
+
+Record = dict[str, Any]
+
+
+def records(side: str, *, twice: bool = False) -> list[Record]:
+    """Return a stream's records: some as far behind as they may be, some with nulls; with `twice` some come again."""
+    step, found = _STEPS[side], []
+    for n in range(ROWS):
+        behind = DELAY if n % 11 == 5 else timedelta(milliseconds=250 * (n * step % 3))
+        record = {
+            "ts": _START + timedelta(milliseconds=250 * n) + DELAY - behind,
+            "id": n,
+            "x": n * step % 31,
+            "y": n * step % 23 / 4,
+            "d": Decimal(n * step % 400).scaleb(-2) + 20,
+            "name": f"{'abc'[n * step % 3]}, {n * step % 4}",
+            "at": _START + timedelta(milliseconds=250 * (n * step % 9)),
+            "flag": n * step % 4 > 1,
+        }
+        for column, period in {"x": 29, "y": 31, "d": 37, "name": 41}.items():
+            if n % period == period - 1:
+                record[column] = None
+        found += [record] * (2 if twice and n % 5 == 2 else 1)
+    return found
+
+
+def zones(version: int) -> list[Record]:
+    """Return a version of the table: all have the same keys."""
+    return [{"lo": low, "hi": low + 6, "zone": f"{low} of {version}"} for low in range(0, 31, 5)]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A join of one kind.
+
+    Parameters
+    ----------
+    on : str
+    options : mapping
+        Of `StreamJoin`.
+    window : str or WindowKind
+    names : str
+        The streams, a letter each.
+    of_streams : mapping
+        Options of each `Stream`.
+    form : {"csv", "json", "folder", "delta"}
+        How the input lies: a file, a folder of JSON lines, a folder for each partition, or a Delta table.
+    layouts : tuple of str
+        Those that a life may ask for, the first one first.
+    is_twice : bool
+        Whether some records come twice.
+    """
+
+    on: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    window: Any = "5s"
+    names: str = "lr"
+    of_streams: Mapping[str, Any] = field(default_factory=dict)
+    form: str = "csv"
+    layouts: tuple[str, ...] = ("1x2", "2x1", "2x2", "1x1")
+    is_twice: bool = False
+    has_table: bool = False
+
+    def join(self, folder: str | Path) -> StreamJoin:
+        """Return the join over the input in a folder (`give_input`), which may be a relative path."""
+        end = {"csv": ".csv", "json": "", "folder": "", "delta": ""}[self.form]
+        streams = [
+            Stream(name, f"{folder}/{name}{end}", delay=DELAY, **self._schema(), **self.of_streams)
+            for name in self.names
+        ]
+        options = dict(self.options)
+        if self.has_table:
+            options["tables"] = [Table("z", f"{folder}/zones", refresh="0s")]
+        return StreamJoin(streams, self.on, self.window, **{"select": self.select, **options})
+
+    def _schema(self) -> dict[str, Any]:
+        return {} if self.form == "delta" else {"schema": SCHEMA}
+
+    @property
+    def select(self) -> list[str] | None:
+        """Return the columns that results show; None: those that the kind's options say."""
+        is_one = self.options.get("how") in ("semi", "anti") or "reduce" in self.options
+        shown = self.names[:1] if is_one else self.names
+        table = ["z.lo", "z.zone"] if self.has_table else []
+        return [f"{name}.{column}" for name in shown for column in ("id", "d", "name", "at", "flag")] + table
+
+    def rows(self, name: str) -> list[Record]:
+        """Return a stream's records, in their order."""
+        return records(name, twice=self.is_twice)
+
+    def give_input(self, folder: Path) -> None:
+        """Write the input into a folder, which is made."""
+        folder.mkdir(parents=True)
+        for name in self.names:
+            _WRITERS[self.form](folder / name, self.rows(name))
+        if self.has_table:
+            self.change_table(folder, 0)
+
+    def change_table(self, folder: Path, version: int) -> None:
+        """Give the table another version."""
+        write_deltalake(str(folder / "zones"), pa.Table.from_pylist(zones(version), _ZONES), mode="overwrite")
+
+    def expected(self, folder: str | Path) -> Counter[tuple[str, ...]]:
+        """Return the facts of all results, as `facts_of` gives those of a table."""
+        join = self.join(folder)
+        rows = {name: self.rows(name) for name in self.names}
+        until = min(max(row["ts"] for row in listed) for listed in rows.values()) - DELAY
+        until_us = (until - _START) // timedelta(microseconds=1) + _START_US
+        if self.has_table:
+            found = oracle_table_join(join, rows, {"z": zones(0)})
+        else:
+            found = oracle_join(join, rows, until_us=until_us)
+        return facts_of(found)
+
+
+def facts_of(rows: Sequence[Mapping[str, Any]]) -> Counter[tuple[str, ...]]:
+    """Return results as counts of their facts, without their numbers, which go by partitions, and a table's version."""
+    found: Counter[tuple[str, ...]] = Counter()
+    for row in rows:
+        names = [name for name in row if name.endswith(_TOLD) or name in {*_AGGREGATES, "rank"}]
+        found[tuple(f"{name}={_text(row[name])}" for name in sorted(names))] += 1
+    return found
+
+
+_TOLD = ("l_id", "r_id", "s_id", "window_id", "_d", "_name", "_at", "_flag", "z_lo")
+_AGGREGATES = {
+    "n": "count(*)",
+    "amount": "sum(r.d)",
+    "mean": "avg(r.y)",
+    "spread": "stddev(r.y)",
+    "first_name": "min(r.name)",
+    "latest": "max(r.at)",
+    "closest": "arg_min(r.id, abs(l.x - r.x))",
+    "some": "collect(r.id, 3)",
+}
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, datetime):
+        value = (value - _START) // timedelta(microseconds=1) + _START_US
+    if isinstance(value, list):
+        return str([_text(each) for each in value])
+    # The oracle's exact numbers are fractions, and times are microseconds.
+    return str(float(value)) if hasattr(value, "numerator") or isinstance(value, Decimal) else str(value)
+
+
+def _plain(record: Record) -> Record:
+    return {
+        name: None if value is None else value.isoformat() if isinstance(value, datetime) else value
+        for name, value in record.items()
+    }
+
+
+def _write_csv(path: Path, rows: Sequence[Record]) -> None:
+    with path.with_suffix(".csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, SCHEMA.names, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(_plain(row) | {"flag": str(row["flag"]).lower()} for row in rows)
+
+
+def _write_json(path: Path, rows: Sequence[Record]) -> None:
+    path.mkdir()
+    for part in range(0, len(rows), 60):
+        lines = [json.dumps(_plain(row) | {"d": _json_decimal(row["d"])}) + "\n" for row in rows[part : part + 60]]
+        (path / f"{part:06d}.json").write_text("".join(lines))
+
+
+def _json_decimal(value: Decimal | None) -> float | None:
+    return None if value is None else float(value)
+
+
+def _write_folders(path: Path, rows: Sequence[Record]) -> None:
+    for number in range(3):
+        folder = path / f"device-{number}"
+        folder.mkdir(parents=True)
+        own = [row for row in rows if row["id"] % 3 == number]
+        for part in range(0, len(own), 30):
+            _write_csv(folder / f"{part:06d}", own[part : part + 30])
+
+
+def _write_delta(path: Path, rows: Sequence[Record]) -> None:
+    for part in range(0, len(rows), 60):
+        write_deltalake(str(path), pa.Table.from_pylist(rows[part : part + 60], SCHEMA), mode="append")
+
+
+_WRITERS: dict[str, Callable[[Path, Sequence[Record]], None]] = {
+    "csv": _write_csv,
+    "json": _write_json,
+    "folder": _write_folders,
+    "delta": _write_delta,
+}
+_ON = "abs(l.x - r.x) <= 1 AND abs(l.d - r.d) <= 2"
+_THREE = "abs(l.x - r.x) <= 1 AND abs(l.y - s.y) <= 0.25"
+_OF_THREE = ("1x2x1", "2x1x1", "1x1x1", "1x2x2")
+KINDS: Mapping[str, Kind] = {
+    "inner": Kind("abs(l.y - r.y) <= 0.25 AND l.name = r.name"),
+    "left": Kind(_ON, {"how": "left"}),
+    "right": Kind(_ON, {"how": "right"}),
+    "full": Kind(_ON, {"how": "full"}),
+    "semi": Kind(_ON, {"how": "semi"}),
+    "anti": Kind(_ON, {"how": "anti"}),
+    "semi of each": Kind(_THREE, {"how": "semi"}, names="lrs", layouts=_OF_THREE),
+    "anti of each": Kind(
+        "l.name = r.name AND abs(l.d - r.d) <= 0.5 AND abs(l.d - s.d) <= 0.2",
+        {"how": "anti"},
+        names="lrs",
+        layouts=_OF_THREE,
+    ),
+    "nearest": Kind("l.flag = r.flag", {"how": "left", "nearest": Nearest(2, "abs(l.d - r.d)")}),
+    "reduce": Kind(_ON, {"how": "left", "reduce": _AGGREGATES}),
+    "table": Kind("abs(l.x - r.x) <= 1 AND l.x BETWEEN z.lo AND z.hi", has_table=True),
+    "unique": Kind(_ON, of_streams={"unique": "id"}, form="json", is_twice=True),
+    "partitions": Kind(_ON, of_streams={"partition_by": "folder"}, form="folder"),
+    "three": Kind(_THREE, names="lrs", layouts=_OF_THREE),
+    "ranges": Kind("abs(l.x - r.x) <= 1", layouts=("ranges", "1x2", "2x2")),
+    "count": Kind("abs(l.x - r.x) <= 2", window=CountWindow((25, 30))),
+    "periodic": Kind(_ON, window=PeriodicWindow(2_000_000, (4_000_000, 6_000_000), (0, 1))),
+    "delta": Kind("abs(l.d - r.y) <= 18 AND l.at = r.at", form="delta"),
+}
