@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import partial
 from typing import TypeAlias
@@ -14,12 +15,22 @@ from streamjoin_ds.spec.columns import NANOSECONDS, TIMESTAMP, foreign_zone
 from streamjoin_ds.spec.event_time import MAX_TS_US, MIN_TS_US, counted_times, fine_times
 from streamjoin_ds.spec.stream import Stream
 
-__all__ = ["MAX_TS_US", "MIN_TS_US", "NO_TIME", "event_times", "event_times_ns", "times_of", "timestamps"]
+__all__ = [
+    "MAX_TS_US",
+    "MIN_TS_US",
+    "NO_TIME",
+    "event_times",
+    "event_times_ns",
+    "no_timestamps",
+    "times_of",
+    "timestamps",
+]
 
 # Stands for "no event time yet". It is smaller than every event time.
 NO_TIME = -(1 << 63)
 
 _INTEGER = r"^[+-]?[0-9]{1,19}$"
+_WORD = r"^[A-Za-z]"  # no form of a time begins so
 _NUMBER = r"^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,4})?$"
 _ZONED = r"(Z|[+-][0-9]{2}(:?[0-9]{2})?)$"
 _DATED = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ].*)?$"
@@ -78,12 +89,22 @@ def timestamps(texts: pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
         A text is no timestamp, or one that `kind` cannot hold, or has no offset where `kind` has another zone.
     """
     texts = texts.combine_chunks()
-    read = event_times_ns if kind.unit == "ns" else event_times
-    ts, valid = read(texts, "us", zoned=foreign_zone(kind) is not None)
+    ts, valid = _read_timestamps(texts, kind)
     if (~valid & texts.is_valid().to_numpy(zero_copy_only=False)).any():
         msg = "not a timestamp"
         raise pa.ArrowInvalid(msg)
     return pa.array(ts, mask=~valid).cast(kind)
+
+
+def no_timestamps(texts: pa.Array, kind: pa.DataType) -> np.ndarray:
+    """Return the places of texts that `timestamps` refuses."""
+    _, valid = _read_timestamps(texts, kind)
+    return np.flatnonzero(~valid & texts.is_valid().to_numpy(zero_copy_only=False))
+
+
+def _read_timestamps(texts: pa.Array, kind: pa.DataType) -> tuple[np.ndarray, np.ndarray]:
+    read = event_times_ns if kind.unit == "ns" else event_times
+    return read(texts, "us", zoned=foreign_zone(kind) is not None)
 
 
 def _times(values: pa.Array, unit: str, finest: str, counted: Counted, *, zoned: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -99,6 +120,10 @@ def _times(values: pa.Array, unit: str, finest: str, counted: Counted, *, zoned:
 
 def _texts(texts: pa.Array, unit: str, finest: str, counted: Counted, *, zoned: bool) -> tuple[np.ndarray, np.ndarray]:
     utc, naive = (TIMESTAMP, pa.timestamp("us")) if finest == "us" else (NANOSECONDS, pa.timestamp("ns"))
+    # A cast that fails writes an error for each text, which takes as long as reading ten good ones.
+    if len(texts) and re.match(_WORD, texts[0].as_py() or ""):
+        worded = np.asarray(pc.match_substring_regex(texts, _WORD).fill_null(False))
+        return _beside_words(texts, worded, unit, finest, counted, zoned=zoned)
     # Nearly every column is written in one way: then one cast reads it whole.
     for kind in (utc,) if zoned else (utc, naive):
         try:
@@ -107,6 +132,9 @@ def _texts(texts: pa.Array, unit: str, finest: str, counted: Counted, *, zoned: 
             continue
     if pc.all(pc.match_substring_regex(texts, _INTEGER)).as_py():  # pc.all skips nulls
         return counted(_readable(texts, pa.int64()), unit)
+    worded = np.asarray(pc.match_substring_regex(texts, _WORD).fill_null(False))
+    if worded.any():
+        return _beside_words(texts, worded, unit, finest, counted, zoned=zoned)
     trimmed = pc.replace_substring_regex(pc.utf8_trim_whitespace(texts), _FINE_FRACTION[finest], r"\1")
     upper = pc.utf8_upper(trimmed)
     integer = pc.match_substring_regex(upper, _INTEGER).fill_null(False)
@@ -127,6 +155,15 @@ def _texts(texts: pa.Array, unit: str, finest: str, counted: Counted, *, zoned: 
         if len(where):
             part_ts, part_valid = counted(_readable(part.take(pa.array(where)), kind), unit)
             ts[where], valid[where] = part_ts, part_valid
+    return ts, valid
+
+
+def _beside_words(
+    texts: pa.Array, worded: np.ndarray, unit: str, finest: str, counted: Counted, *, zoned: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return times of texts, where those that begin with a letter are none."""
+    ts, valid = np.zeros(len(texts), np.int64), ~worded
+    ts[~worded], valid[~worded] = _texts(texts.filter(pa.array(~worded)), unit, finest, counted, zoned=zoned)
     return ts, valid
 
 

@@ -11,8 +11,9 @@ import pyarrow.compute as pc
 import pyarrow.csv as arrow_csv
 
 from streamjoin_ds.errors import ColumnError, FileFormatError
-from streamjoin_ds.source.event_time import timestamps
-from streamjoin_ds.source.files.lines import Lines, missing_columns
+from streamjoin_ds.source.event_time import no_timestamps, timestamps
+from streamjoin_ds.source.files.lines import Lines, Sifted, missing_columns
+from streamjoin_ds.source.files.refused_values import csv_refuses
 from streamjoin_ds.source.records import empty_as_null
 from streamjoin_ds.spec.columns import not_of_type
 from streamjoin_ds.spec.nested_values import is_nested, type_text
@@ -21,6 +22,7 @@ __all__ = ["NULL_TEXTS", "CsvLines", "check_csv_types", "csv_header"]
 
 # These texts are null in columns that are not text (NaN stays NaN). In columns of text only an empty field is null.
 NULL_TEXTS = ("", " ", "null", "NULL", "NA", "N/A", "None")
+_NULLS = frozenset(text.encode() for text in NULL_TEXTS)
 
 _OPEN_QUOTE = "quotes that do not match"
 
@@ -114,21 +116,30 @@ class CsvLines:
                 return column.name, self._not_valid(column)
         return "", _OPEN_QUOTE if b'"' in line else "the line cannot be read"
 
-    def sift(self, lines: Lines) -> dict[int, tuple[str, str]]:
+    def sift(self, lines: Lines) -> Sifted:
         """See `LineFormat.sift`: finds wrong numbers of fields, then values that cannot be converted.
 
-        Finds nothing in a text with quotes or lone carriage returns: there fields cannot be counted by delimiters.
+        In a text with quotes fields cannot be counted by delimiters: there it finds what is refused for sure alone, and
+        in one with lone carriage returns nothing.
         """
-        data = lines.data
-        if b'"' in data or data.count(b"\r") != data.count(b"\r\n"):
+        broken = self._found(lines)
+        kept = np.setdiff1d(np.arange(lines.count, dtype=np.int64), np.fromiter(broken, np.int64, len(broken)))
+        return Sifted(broken, [kept])
+
+    def _found(self, lines: Lines) -> dict[int, tuple[str, str]]:
+        data, kept = lines.data, np.arange(lines.count, dtype=np.int64)
+        if data.count(b"\r") != data.count(b"\r\n"):
             return {}
-        between = np.flatnonzero(np.frombuffer(data, np.uint8) == ord(self._delimiter))
-        fields = np.searchsorted(between, lines.ends) - np.searchsorted(between, lines.starts) + 1
-        wanted = len(self._names)
-        wrong = fields != wanted
-        found = {int(k): ("", f"{fields[k]} fields instead of {wanted}") for k in np.flatnonzero(wrong)}
-        kept = np.flatnonzero(~wrong)
-        rest = b"".join(lines.text(k, k + 1) for k in kept.tolist())
+        found: dict[int, tuple[str, str]] = {}
+        has_quotes = b'"' in data
+        if not has_quotes:
+            between = np.flatnonzero(np.frombuffer(data, np.uint8) == ord(self._delimiter))
+            fields = np.searchsorted(between, lines.ends) - np.searchsorted(between, lines.starts) + 1
+            wanted = len(self._names)
+            for k in np.flatnonzero(fields != wanted).tolist():
+                found[k] = "", f"{fields[k]} fields instead of {wanted}"
+            kept = np.flatnonzero(fields == wanted)
+        rest = lines.some(kept).data if found else data
         try:
             table = self._read(rest, dict.fromkeys(self._types, pa.binary())) if rest else None
         except pa.ArrowInvalid:
@@ -136,30 +147,52 @@ class CsvLines:
         if table is None or table.num_rows != len(kept):
             return found
         for column in self._schema:
+            if self._converts(rest, column):
+                continue
             values = table.column(column.name).combine_chunks().dictionary_encode()
-            broken = self._unreadable(column, values.dictionary.to_pylist())
-            if len(broken):
-                for place in kept[np.isin(values.indices.to_numpy(), broken)].tolist():
-                    found.setdefault(place, (column.name, self._not_valid(column)))
+            broken = self._unreadable(column, values.dictionary.to_pylist(), only_sure=has_quotes)
+            told = column.name, self._not_valid(column)
+            is_broken = np.isin(values.indices.to_numpy(), broken)
+            for place in kept[is_broken].tolist():
+                found.setdefault(place, told)
+            if has_quotes and not self._converts(lines.some(kept[~is_broken]).data, column):
+                break  # more is broken in this column, which is named before later ones
         return found
 
-    def _unreadable(self, column: pa.Field, values: list[bytes]) -> list[int]:
+    def _converts(self, data: bytes, column: pa.Field, *, alone: bool = False) -> bool:
+        try:
+            self._convert(data, column, alone=alone)
+        except pa.ArrowInvalid:
+            return False
+        return True
+
+    def _unreadable(self, column: pa.Field, values: list[bytes], *, only_sure: bool) -> list[int]:
         """Return the places of those of a column's distinct values that its converter refuses.
 
-        All values are converted at once. Where that fails each half is tried, down to one value.
+        Rules tell what is refused for sure (`refused_values`). The rest is converted at once, and where that fails each
+        half of it, down to one value; but not if only what is sure is asked for, since a value that was quoted may hold
+        a delimiter.
         """
         places = [place for place, value in enumerate(values) if value]  # an empty field is a null
-        found: list[int] = []
-        parts = [places] if places else []
+        found = self._surely_refused(column, values, places)
+        parts = [] if only_sure else [[place for place in places if place not in found]]
         while parts:
             part = parts.pop()
-            try:
-                self._convert(b"\n".join(values[place] for place in part), column, alone=True)
-            except pa.ArrowInvalid:
-                if len(part) == 1:
-                    found += part
-                else:
-                    parts += [part[: len(part) // 2], part[len(part) // 2 :]]
+            if not part or self._converts(b"\n".join([values[place] for place in part]), column, alone=True):
+                continue
+            if len(part) == 1:
+                found.update(part)
+            else:
+                parts += [part[: len(part) // 2], part[len(part) // 2 :]]
+        return sorted(found)
+
+    def _surely_refused(self, column: pa.Field, values: list[bytes], places: list[int]) -> set[int]:
+        refuses, kind = csv_refuses(self._types[column.name]), column.type
+        found = {place for place in places if values[place] not in _NULLS and refuses(values[place])}
+        if column.name in self._texts and column.name != self._time:
+            texts = [place for place in places if place not in found]
+            told = pa.array([values[place] for place in texts], pa.binary()).cast(pa.string())
+            found.update(texts[place] for place in no_timestamps(told, kind).tolist())
         return found
 
     def _convert(self, data: bytes, column: pa.Field, *, alone: bool) -> None:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import re
+from decimal import Decimal
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as arrow_json
 
-from streamjoin_ds.source.event_time import timestamps
-from streamjoin_ds.source.files.lines import Lines
+from streamjoin_ds.source.event_time import no_timestamps, timestamps
+from streamjoin_ds.source.files.lines import Lines, Sifted
+from streamjoin_ds.source.files.refused_values import DOUBTFUL, FINE, REFUSED, Rule, json_rule
 from streamjoin_ds.spec.columns import not_of_type
 from streamjoin_ds.spec.conforming import holds_times
 from streamjoin_ds.spec.nested_values import with_leaves
@@ -21,9 +24,15 @@ __all__ = ["JsonLines", "check_nulls", "from_texts", "with_texts"]
 
 # Types of the time column, in the order in which they are tried. A number with a point is read as an exact decimal, so
 # that it parses alike beside any other records.
-_TIME_TYPES = (pa.string(), pa.int64(), pa.decimal256(76, 38))
+_TIME_DIGITS = 38
+_TIME_TYPES = (pa.string(), pa.int64(), pa.decimal256(2 * _TIME_DIGITS, _TIME_DIGITS))
+_ODD = len(_TIME_TYPES)  # the group of lines that Arrow decides alone
 _WHOLE = r"^([+-]?[0-9]+)\.0+$"
 
+_LONG_NUMBER = 300  # digits; a float64 has at most nine more
+_LARGE, _LONG = re.compile(rb"[0-9][eE]\+?[0-9]{3}"), re.compile(rb"[0-9]{%d}" % _LONG_NUMBER)
+_MINUS_ZERO = re.compile(rb"[:,\[ \t\r]-0[ \t\r]*[,}\]]")  # no unsigned number to Arrow, and 0 to Python
+_KEY = re.compile(rb'"[ \t\r]*:')
 _STRAY_NULL = re.compile(rb"^[^{\n]*null|\}[ \t\r]*null", re.MULTILINE)
 
 
@@ -85,26 +94,67 @@ class JsonLines:
                 return column.name, not_of_type(column.type)
         return "", "the line cannot be read"
 
-    def sift(self, lines: Lines) -> dict[int, tuple[str, str]]:
-        """See `LineFormat.sift`: finds lines that are no JSON objects."""
-        found = {}
-        for place in range(lines.count):
-            line = lines.text(place, place + 1)
-            try:
-                suspect = None if isinstance(json.loads(line), dict) else "not a JSON object"
-            except (ValueError, RecursionError):
-                suspect = "not JSON"
-            # Python's parser only suspects a line, and Arrow's decides. `sift` runs only where some line is broken. If
-            # it decided by itself, a record's neighbours would decide whether the record is broken.
-            if suspect is not None and not self._parses(line):
-                found[place] = ("", suspect)
-        return found
+    def sift(self, lines: Lines) -> Sifted:
+        """See `LineFormat.sift`: finds lines that are no JSON objects, and values that their columns cannot have.
 
-    def _parses(self, line: bytes) -> bool:
-        try:
-            return bool(self.parse(line).num_rows == 1)
-        except pa.ArrowInvalid:
-            return False
+        Groups are lines whose times are written alike, and those about which Python's parser is not sure.
+        """
+        decode = json.JSONDecoder(parse_float=Decimal).decode
+        rules = [(field.name, self._rule(field)) for field in self._schema]
+        has_unsigned = any(pa.types.is_unsigned_integer(kind) for kind in self._schema.types)
+        groups: dict[int, list[int]] = {}
+        broken: dict[int, tuple[str, str]] = {}
+        keys: dict[int, int] = {}  # how many keys each object has
+        wrong: dict[int, int] = {}  # the first column of a line that has a value that it cannot have
+        texts = {number: ([0] * 0, [""] * 0) for number in self._timestamps()}
+        for place, (begin, end) in enumerate(zip(lines.starts.tolist(), lines.ends.tolist(), strict=True)):
+            line = lines.data[begin:end]
+            try:
+                value = decode(line.decode())
+            except (ValueError, RecursionError) as error:
+                if _is_surely_refused(line, error):
+                    broken[place] = "", "not JSON"
+                else:
+                    groups.setdefault(_ODD, []).append(place)
+                continue
+            if type(value) is not dict:
+                broken[place] = "", "not a JSON object"
+                continue
+            refused, is_doubtful = _judged(value, rules)
+            if is_doubtful or (has_unsigned and _MINUS_ZERO.search(line)):
+                groups.setdefault(_ODD, []).append(place)
+                continue
+            keys[place] = len(value)
+            groups.setdefault(_time_group(value.get(self._time)), []).append(place)
+            if refused < len(rules):
+                wrong[place] = refused
+            for at, (places, told) in texts.items():
+                if at < refused and (text := value.get(rules[at][0])) is not None:
+                    places.append(place)
+                    told.append(text)
+        for at, (places, told) in texts.items():
+            for k in no_timestamps(_as_texts(told), self._schema.field(at).type).tolist():
+                wrong[places[k]] = min(at, wrong.get(places[k], at))
+        reasons = [(field.name, not_of_type(field.type)) for field in self._schema]
+        odd = groups.setdefault(_ODD, [])
+        for place, number in wrong.items():
+            if _is_ordinary(lines.text(place, place + 1), keys[place]):
+                broken[place] = reasons[number]
+            else:
+                odd.append(place)
+        taken = np.array([*broken, *(place for place in odd if place in wrong)], np.int64)
+        alike = [np.setdiff1d(np.array(held, np.int64), taken) for kind, held in groups.items() if kind != _ODD]
+        return Sifted(broken, [*alike, np.array(sorted(odd), np.int64)])
+
+    def _rule(self, field: pa.Field) -> Rule:
+        return _time_rule if field.name == self._time else json_rule(field.type)
+
+    def _timestamps(self) -> list[int]:
+        return [
+            number
+            for number, field in enumerate(self._schema)
+            if pa.types.is_timestamp(field.type) and field.name != self._time
+        ]
 
     def _read_type(self, column: pa.Field) -> pa.DataType:
         if column.name == self._time:
@@ -141,6 +191,76 @@ class JsonLines:
             return table
         texts = pc.replace_substring_regex(table.column(place).cast(pa.string()), _WHOLE, r"\1")
         return table.set_column(place, self._time, texts)
+
+
+def _judged(value: dict[str, Any], rules: list[tuple[str, Rule]]) -> tuple[int, bool]:
+    """Return the first column that surely refuses its value, and whether one before it is doubtful."""
+    is_doubtful = False
+    for number, (name, rule) in enumerate(rules):
+        verdict = rule(value.get(name))
+        if verdict == REFUSED:
+            return number, is_doubtful
+        is_doubtful |= verdict == DOUBTFUL
+    return len(rules), is_doubtful
+
+
+def _time_rule(value: Any) -> int:
+    """Return what a value is in the time column, which may be written as any of `_TIME_TYPES`."""
+    if type(value) is Decimal:
+        digits, exponent = value.as_tuple().digits, int(value.as_tuple().exponent)
+        return FINE if len(digits) <= _TIME_DIGITS and -_TIME_DIGITS <= exponent <= 0 else DOUBTFUL
+    if value is None or type(value) is str:
+        return FINE
+    if type(value) is int:
+        return FINE if abs(value) < 10**_TIME_DIGITS else DOUBTFUL
+    return REFUSED  # NaN and Infinity too, the only floats here
+
+
+def _time_group(value: Any) -> int:
+    """Return the place in `_TIME_TYPES` of the type by which a time is read alone."""
+    if value is None or type(value) is str:
+        return 0
+    return 1 if type(value) is int and -(1 << 63) <= value < 1 << 63 else 2
+
+
+def _is_surely_refused(line: bytes, error: Exception) -> bool:
+    """Whether Arrow refuses a line too, which Python's parser refuses, and both do for the same reason.
+
+    Arrow knows ``Inf``, passes over a mark of byte order, and ends at a zero byte. Python has a bound of digits, and
+    one of depth, and takes surrogates for UTF-8.
+    """
+    if b"\0" in line or b"Inf" in line or b"\xef\xbb\xbf" in line:
+        return False
+    return type(error) is json.JSONDecodeError or (type(error) is UnicodeDecodeError and b"\xed" not in line)
+
+
+def _is_ordinary(line: bytes, keys: int) -> bool:
+    """Whether an object is none that Arrow refuses as a whole, and Python does not.
+
+    That is one with a number beyond a float64's, half a surrogate, or a key twice.
+    """
+    if b"\\u" in line or _LARGE.search(line) or (len(line) > _LONG_NUMBER and _LONG.search(line)):
+        return False
+    if len(_KEY.findall(line)) == keys:
+        return True
+    try:
+        json.loads(line, object_pairs_hook=_without_doubles)
+    except ValueError:
+        return False
+    return True
+
+
+def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        msg = "a key twice"
+        raise ValueError(msg)
+    return found
+
+
+def _as_texts(values: list[str]) -> pa.Array:
+    """Return texts as an array. What UTF-8 does not have is no timestamp in any form."""
+    return pa.array([value.encode("utf-8", "replace") for value in values], pa.binary()).cast(pa.string())
 
 
 def with_texts(kind: pa.DataType) -> pa.DataType:

@@ -12,7 +12,7 @@ import pyarrow as pa
 from streamjoin_ds.errors import SchemaDriftError
 from streamjoin_ds.source.records import RawRecords, clipped
 
-__all__ = ["LineFormat", "Lines", "parse_lines"]
+__all__ = ["LineFormat", "Lines", "Sifted", "parse_lines"]
 
 _NEWLINE, _RETURN = 10, 13
 
@@ -30,8 +30,24 @@ class LineFormat(Protocol):
     def reason(self, line: bytes) -> tuple[str, str]:
         """Return the column (may be empty) and the reason why `parse` refuses this one line."""
 
-    def sift(self, lines: Lines) -> dict[int, tuple[str, str]]:
-        """Return the broken records that can be found all at once, with column and reason. Others may be broken too."""
+    def sift(self, lines: Lines) -> Sifted:
+        """Return the broken records that can be found all at once, and the others in groups. Some may be broken too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sifted:
+    """Records of a text in which some are broken.
+
+    Attributes
+    ----------
+    broken : dict of int to (column, reason)
+        Records that `LineFormat.parse` refuses.
+    groups : sequence of numpy.ndarray of int64
+        The other records, ascending in each group. Those of a group are likely to be read together.
+    """
+
+    broken: dict[int, tuple[str, str]]
+    groups: Sequence[np.ndarray]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +104,11 @@ class Lines:
             return b""
         return self.data[int(self.starts[first]) : int(self.ends[last - 1])]
 
+    def some(self, records: np.ndarray) -> Lines:
+        """Return some of the records, as a text of their own."""
+        starts, ends = self.starts[records].tolist(), self.ends[records].tolist()
+        return Lines.of(b"".join([self.data[begin:end] for begin, end in zip(starts, ends, strict=True)]))
+
     def record_text(self, record: int) -> str:
         """Return one record as text, without its newline. Bytes that are not UTF-8 are replaced."""
         return self.text(record, record + 1).rstrip(b"\r\n").decode("utf-8", "replace")
@@ -96,7 +117,8 @@ class Lines:
 def parse_lines(lines: Lines, form: LineFormat, *, file: str, at_file_start: bool) -> RawRecords:
     """Parse records. Where one is broken, `sift` finds what it can at once, and halving finds the rest.
 
-    The format's own parser decides which records are broken, so that does not depend on the way they were found.
+    A record is broken iff the format's own parser refuses it alone: `sift` tells what that surely refuses, and why. So
+    it does not depend on the way in which broken records were found.
 
     Raises
     ------
@@ -109,17 +131,26 @@ def parse_lines(lines: Lines, form: LineFormat, *, file: str, at_file_start: boo
         if at_file_start and lines.count >= _DRIFT_RECORDS:
             _check_drift(lines, form, file)
     sifted = form.sift(lines)
-    broken = [(place, column, reason, clipped(lines.record_text(place))) for place, (column, reason) in sifted.items()]
-    kept = np.setdiff1d(np.arange(lines.count, dtype=np.int64), np.fromiter(sifted, np.int64, len(sifted)))
-    rest = lines if len(kept) == lines.count else Lines.of(b"".join(lines.text(k, k + 1) for k in kept.tolist()))
-    good: list[tuple[int, int, pa.Table]] = []
-    found: list[tuple[int, str, str, str]] = []
-    if rest.count:
-        _search(rest, form, 0, rest.count, good, found)
-    broken += [(int(kept[place]), column, reason, text) for place, column, reason, text in found]
-    index = np.concatenate([np.empty(0, np.int64), *(kept[first:last] for first, last, _ in good)])
-    table = _joined([table for _, _, table in good]) if good else form.parse(b"")
-    return RawRecords(table, lines.count, index, broken)
+    broken = [
+        (place, column, reason, clipped(lines.record_text(place))) for place, (column, reason) in sifted.broken.items()
+    ]
+    tables: list[pa.Table] = []
+    read = [np.empty(0, np.int64)]  # the places of the records in each table
+    for group in sifted.groups:
+        rest = lines if len(group) == lines.count else lines.some(group)
+        good: list[tuple[int, int, pa.Table]] = []
+        found: list[tuple[int, str, str, str]] = []
+        if rest.count:
+            _search(rest, form, 0, rest.count, good, found)
+        broken += [(int(group[place]), column, reason, text) for place, column, reason, text in found]
+        tables += [table for _, _, table in good]
+        read += [group[first:last] for first, last, _ in good]
+    index = np.concatenate(read)
+    table = _joined(tables) if tables else form.parse(b"")
+    if (np.diff(index) < 0).any():  # groups lie among each other
+        order = np.argsort(index)
+        index, table = index[order], table.take(pa.array(order))
+    return RawRecords(table, lines.count, index, sorted(broken))
 
 
 def _joined(tables: list[pa.Table]) -> pa.Table:
