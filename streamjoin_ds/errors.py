@@ -1,11 +1,12 @@
 """Every error that this package raises on purpose, in one table.
 
-Each class has a code. Each instance carries the offending *name* (a stream, a column, an option, a file; never an
+Each class has a code, and says whether a restart may mend it (`passes`). Each instance carries the offending *name* (a stream, a column, an option, a file; never an
 option's value, which may be a secret) and a *hint* that says what would be valid.
 """
 
 from __future__ import annotations
 
+import re
 from typing import ClassVar
 
 __all__ = [
@@ -62,6 +63,7 @@ __all__ = [
     "WatermarkMissingError",
     "WindowError",
     "hinted",
+    "named_in",
 ]
 
 
@@ -84,6 +86,7 @@ class StreamJoinError(Exception):
     """
 
     code: ClassVar[str] = "STREAMJOIN_ERROR"
+    passes: ClassVar[bool] = False  # whether the same may go well later, although nobody changes the join or its inputs
 
     def __init__(self, message: str, *, name: str = "", hint: str = "") -> None:
         super().__init__(message)
@@ -186,6 +189,7 @@ class BlockWriteError(StreamJoinError, OSError):
     """A block cannot be written: there is no room, or no permission."""
 
     code = "BLOCK_WRITE"
+    passes = True
 
 
 class BlockCorruptError(StreamJoinError):
@@ -228,6 +232,7 @@ class KafkaUnreachableError(StreamJoinError, OSError):
     """No broker answers within the time that is given, or a client cannot be made."""
 
     code = "KAFKA_UNREACHABLE"
+    passes = True
 
 
 class KafkaSchemaError(KafkaUnreachableError):
@@ -276,6 +281,7 @@ class StoreUnreachableError(StreamJoinError):
     """An object store, or another file system of other machines, does not answer, or breaks off."""
 
     code = "STORE_UNREACHABLE"
+    passes = True
 
 
 class StoreAccessError(StreamJoinError):
@@ -306,6 +312,7 @@ class TableWriteError(StreamJoinError, OSError):
     """A table's file or log entry cannot be written: there is no room, or no permission."""
 
     code = "TABLE_WRITE"
+    passes = True
 
 
 class FingerprintMismatchError(StreamJoinError):
@@ -409,3 +416,19 @@ class BenchError(StreamJoinError):
     """A side of a benchmark failed, or its matches differ from an independent count, so its measurements are void."""
 
     code = "BENCH"
+
+
+def named_in(error: BaseException) -> tuple[type[StreamJoinError], str] | None:
+    """Return the class and the line of the error of this package that an exception is, or tells of; None: of none.
+
+    An error that is raised in a Python worker reaches the driver inside a text of Spark's, with stack traces of Java
+    and Python around it. The line is taken out of that text.
+    """
+    if isinstance(error, StreamJoinError):
+        return type(error), str(error)
+    found = re.search(r"^streamjoin_ds\.errors\.(\w+): ([A-Z][A-Z_]*: .*)$", str(error), re.MULTILINE)
+    if found is None:
+        return None
+    kind = globals().get(found[1])
+    is_ours = isinstance(kind, type) and issubclass(kind, StreamJoinError)
+    return (kind if is_ours else StreamJoinError), found[2]

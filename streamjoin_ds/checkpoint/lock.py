@@ -15,6 +15,7 @@ import os
 import threading
 import time
 import uuid
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Protocol
@@ -25,13 +26,14 @@ from streamjoin_ds.checkpoint.lease import BRIEF_WAIT_S, Lease, in_use, leased
 from streamjoin_ds.errors import CheckpointInUseError
 from streamjoin_ds.machine import process_facts, process_told
 
-__all__ = ["LOCK_FILE", "CheckpointLock", "driving", "held"]
+__all__ = ["LOCK_FILE", "CheckpointLock", "check_not_taken_over", "driving", "held"]
 
 LOCK_FILE = ".driver.lock"
 _LOOK_S = 0.05  # between two looks at a lock that is held
 _TOLD_AFTER_S = 1.0  # a wait that lasts longer than this is told
 _log = logging.getLogger(__name__)
 _held: dict[str, CheckpointLock] = {}  # locks that this process holds, by checkpoint
+_taken_over: weakref.WeakSet[Query] = weakref.WeakSet()  # queries that were stopped as another driver has their lease
 _guard = threading.Lock()
 
 
@@ -78,7 +80,12 @@ class CheckpointLock:
             self._query = query
             self.starting -= 1
         if self._lease is not None:
-            self._lease.call_when_lost(query.stop)
+
+            def lose() -> None:
+                _taken_over.add(query)
+                query.stop()
+
+            self._lease.call_when_lost(lose)
 
         def wait() -> None:
             with contextlib.suppress(Exception):  # the caller of the query sees its error; and Java may be gone
@@ -142,6 +149,14 @@ def driving(checkpoint: Place, *, take_over: bool = False, briefly: bool = False
             lock = CheckpointLock(checkpoint, None, lease)
         _held[str(checkpoint)] = lock
         return lock
+
+
+def check_not_taken_over(query: Query) -> None:
+    """Raise CheckpointInUseError if a query was stopped because another driver has taken its checkpoint over."""
+    if query in _taken_over:
+        msg = "another driver has taken the checkpoint over, and goes on with it"
+        hint = "this one slept or was cut off for too long; nothing is lost, start no second driver"
+        raise CheckpointInUseError(msg, name="checkpoint", hint=hint)
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 import click
 
-from streamjoin_ds.errors import DependencyMissingError, StreamJoinError
+from streamjoin_ds.errors import DependencyMissingError, StreamJoinError, named_in
 from streamjoin_ds.logs import LEVEL_VARIABLE, LEVELS, log_to_stderr
 from streamjoin_ds.version import version
 
@@ -76,20 +76,13 @@ class LazyGroup(click.Group):
 
 
 def error_text(error: BaseException) -> tuple[str, bool]:
-    """Return one line that says what is wrong, and whether this package raises such an error on purpose.
-
-    An error that is raised in a Python worker reaches the driver inside a text of Spark's, with stack traces of Java
-    and Python around it. The line is taken out of that text.
-    """
-    if isinstance(error, StreamJoinError):
-        return str(error), True
+    """Return one line that says what is wrong, and whether this package raises such an error on purpose."""
+    named = named_in(error)
+    if named is not None:
+        return named[1], True
     if isinstance(error, ModuleNotFoundError):
         return str(_missing_package(error)), True
-    text = str(error)
-    from_worker = re.search(r"^streamjoin_ds\.errors\.\w+: ([A-Z][A-Z_]*: .*)$", text, re.MULTILINE)
-    if from_worker:
-        return from_worker.group(1), True
-    first_line = next((line.strip() for line in text.splitlines() if line.strip()), "no message")
+    first_line = next((line.strip() for line in str(error).splitlines() if line.strip()), "no message")
     return f"{type(error).__name__}: {first_line} (streamjoin --traceback ... shows where)", False
 
 

@@ -24,6 +24,7 @@ __all__ = ["command"]
 @flag("trigger")
 @flag("max_rows_per_batch")
 @flag("take_over")
+@flag("restart")
 @flag("master")
 @flag("conf")
 @click.option("--json", "as_json", is_flag=True, help="Print the totals as one JSON object.")

@@ -8,6 +8,7 @@ import signal
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from streamjoin_ds.checkpoint.lock import check_not_taken_over
 from streamjoin_ds.cli.display import Display
 from streamjoin_ds.stream.commit import watch
 from streamjoin_ds.stream.join import StreamJoin
@@ -92,6 +93,7 @@ def _all_ended(queries: Sequence[StreamingQuery]) -> bool:
     for query in queries:
         if not query.isActive:
             query.awaitTermination()
+            check_not_taken_over(query)
     running = [query for query in queries if query.isActive]
     if running:
         running[0].awaitTermination(_POLL_S)

@@ -27,7 +27,7 @@ __all__ = ["command"]
 # The flags of `run` that are about how joins run; what is joined is said in the text.
 _FLAGS = (
     "checkpoint", "available_now", "trigger", "max_rows_per_batch", "max_delay", "layout", "cells", "exchange",
-    "kernel", "threads", "pin", "index", "order", "merge_runs", "durable", "take_over", "pace", "parts",
+    "kernel", "threads", "pin", "index", "order", "merge_runs", "durable", "take_over", "restart", "pace", "parts",
     "missing_files", "max_block_rows", "master", "conf",
 )  # fmt: skip
 

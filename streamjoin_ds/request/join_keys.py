@@ -185,6 +185,11 @@ JOIN_KEYS: dict[str, Key] = {
     "take_over": Key(
         "Take the checkpoint from a driver that still holds it but no longer works (stopped, cut off).", (bool,)
     ),
+    "restart": Key(
+        "Start the query again, after a pause, when it ends by an error that may pass: a broker or a store that is away, "
+        "a full disk.",
+        (bool,),
+    ),
     "idle_timeout": Key(
         "Time without a record after which a stream no longer holds up the others: 10m, or e=10m.",
         (str, TABLE),

@@ -172,7 +172,7 @@ def described_streams(
 
 def requested(join: StreamJoin, facts: Mapping[str, Any]) -> Request:
     """Return the request for a join, with what the keys that are not about its streams say of how to run it."""
-    keys = ("available_now", "trigger", "max_rows_per_batch", "take_over", *EXPLAINED)
+    keys = ("available_now", "trigger", "max_rows_per_batch", "take_over", "restart", *EXPLAINED)
     run = {key: facts[key] for key in keys if key in facts}
     reading = checked_reader_options({name: facts[name] for name in READING_KEYS if name in facts})
     session = {"master": facts.get("master"), "conf": settings_of_spark(facts.get("conf", ()))}

@@ -126,6 +126,7 @@ METRICS_SCHEMA = pa.schema(
         pa.field("undecided_rows", pa.int64()),
         pa.field("table_versions", pa.string()),
         pa.field("lost_offsets", pa.int64()),
+        pa.field("restarts", pa.int64()),
     ]
 )
 """One row per batch and cell.
@@ -150,6 +151,7 @@ partition that has any. All five are null in older rows, and where Spark plans t
 ``table_versions`` says in JSON which version of each table the batch joined, by the table's name; null without tables.
 ``lost_offsets`` counts the offsets of topics that were gone before the batch read them, all streams together; the
 ledger has them by stream. It is null in older rows.
+``restarts`` is how often the query had been started again (`restart`) since `StreamJoin.start`; null in older rows.
 """
 
 PUNCTUATIONS_SCHEMA = pa.schema(

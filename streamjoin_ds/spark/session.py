@@ -28,12 +28,15 @@ if TYPE_CHECKING:
 __all__ = [
     "LOG_PATH_KEY",
     "is_own",
+    "living",
     "note_join",
     "own_gateway",
     "session_log_path",
     "spark_session",
     "usable_core_count",
 ]
+
+_log = logging.getLogger(__name__)
 
 LOG_PATH_KEY = "spark.streamjoin_ds.logPath"
 # Attempts at a task: Spark's default on a cluster. `local[n]` alone means one, so a dead worker would end the query.
@@ -159,7 +162,12 @@ def spark_session(
             keep_small(log)
         SparkContext(conf=SparkConf().setAll(list(settings.items())), gateway=gateway)
     started = Session.builder.config(map=dict(settings)).getOrCreate()
-    _started.update(session=started, request=request, gateway=gateway, log=log)
+    arguments: dict[str, Any] = {
+        "app_name": app_name, "master": master, "delta": delta, "log_path": log, "conf": conf,
+        "driver_memory": driver_memory, "jar_cache_path": jar_cache_path, "java_home": java_home,
+        "class_archive": class_archive, "quick_compiler": quick_compiler,
+    }  # fmt: skip
+    _started.update(session=started, request=request, gateway=gateway, log=log, arguments=arguments)
     atexit.register(_stop, started)
     return started
 
@@ -174,6 +182,24 @@ def is_own(session: SparkSession) -> bool:
     """Whether `spark_session` started this session in this process."""
     ours = _started.get("session")
     return ours is not None and getattr(session, "_sc", None) is ours._sc
+
+
+def living(session: SparkSession) -> SparkSession:
+    """Return a session; where its Java process has ended and `spark_session` started it, a new one like it."""
+    process = getattr(own_gateway(), "proc", None)
+    if process is None or process.poll() is None or not is_own(session):
+        return session
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession as Session
+
+    _log.warning("Spark's Java process has ended (status %d): another one is started", process.returncode)
+    with contextlib.suppress(Exception):  # it has nobody to tell
+        session.stop()
+    SparkContext._active_spark_context = SparkContext._gateway = SparkContext._jvm = None
+    Session._instantiatedSession = Session._activeSession = None  # type: ignore[attr-defined]
+    arguments = _started["arguments"]
+    _started.clear()
+    return spark_session(**arguments)
 
 
 def note_join() -> None:

@@ -145,10 +145,18 @@ def watch(watcher: Callable[[BatchSummary], None]) -> Iterator[None]:
 
 
 class BatchCommit:
-    """The function of ``foreachBatch``; it holds only a text, so that it can travel to a Spark Connect server."""
+    """The function of ``foreachBatch``; it holds only a text, so that it can travel to a Spark Connect server.
 
-    def __init__(self, plan: Plan) -> None:
+    Parameters
+    ----------
+    plan : Plan
+    restarts : int
+        How often the query was started again before (`restart`).
+    """
+
+    def __init__(self, plan: Plan, restarts: int = 0) -> None:
         self.plan_text = plan.to_json()
+        self.restarts = restarts
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
         """Commit one batch; `Committer.commit` says what is refused."""
@@ -185,7 +193,7 @@ class BatchCommit:
             punctuation_us=punctuation_us,
             watermark_us=watermark_us,
             ledger=pa.Table.from_pylist(ledger, schema=LEDGER_SCHEMA),
-            metrics=pa.Table.from_pylist(_metrics(batch_id, facts, held, ends), schema=METRICS_SCHEMA),
+            metrics=pa.Table.from_pylist(_metrics(batch_id, facts, held, ends, self.restarts), schema=METRICS_SCHEMA),
             largest_ts_us=_greatest(list(largest_us.values())),
         )
         _note_epochs_over(plan, facts, ends)
@@ -289,11 +297,16 @@ def _told(watermark_us: int | None) -> str:
 
 
 def _metrics(
-    batch_id: int, facts: dict[int, dict[str, Any]], held: WatermarkHolder | None, ends: dict[str, StreamEnd]
+    batch_id: int,
+    facts: dict[int, dict[str, Any]],
+    held: WatermarkHolder | None,
+    ends: dict[str, StreamEnd],
+    restarts: int,
 ) -> list[dict[str, Any]]:
     names = ("held_by", "held_us", "files_set_aside", "held_back_bytes", "max_delay_us", "delay_us", "waiting_rows")
     of_all: dict[str, Any] = dict.fromkeys((*names, *_BACKLOG))
     of_all["lost_offsets"] = sum(count["lost_offsets"] for fact in facts.values() for count in fact["ledger"])
+    of_all["restarts"] = restarts
     if held is not None:
         of_all |= {"held_by": held.stream, "held_us": held.behind_us}
     if ends:

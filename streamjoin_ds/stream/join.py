@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from os import PathLike, fspath
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.plan import Execution
@@ -58,6 +59,7 @@ class StreamJoin(Join):
         source_options: Mapping[str, str] | None = None,
         durable: bool = True,
         take_over: bool = False,
+        restart: bool = False,
         frames: Mapping[str, DataFrame] | None = None,
         order_by: OrderBy | None = None,
     ) -> StreamingQuery:
@@ -126,6 +128,12 @@ class StreamJoin(Join):
             Whether to take a checkpoint from a driver that still holds it but no longer works: it is stopped, or cut
             off. If that driver wakes up, it is refused by name. False: a checkpoint that another driver holds is
             refused.
+        restart : bool
+            Whether the query is started again, in this process, when it ends by an error that may pass: a broker or a
+            store that is away, a full disk, or one of Spark's own, five times in a row at most. The pauses grow from a
+            second to five minutes while no batch is done. What is returned lasts as long: `awaitTermination` raises an
+            error that a restart cannot mend, and `stop` ends it for good. The metrics (`restarts`) count, and the log
+            says why.
         frames : mapping of stream or table name to DataFrame, optional
             Streaming DataFrames in place of sources: one for each stream, whose streams have no source, or for none.
             Static ones in place of the tables' sources, which are read here, once. See the notes.
@@ -169,8 +177,10 @@ class StreamJoin(Join):
         that were not planned before join them. A batch that is done again joins what it joined, whatever the frame has
         by then.
         """
+        from streamjoin_ds.spark.session import living
         from streamjoin_ds.stream.query import start
         from streamjoin_ds.stream.query_options import QueryOptions
+        from streamjoin_ds.stream.restarts import RestartedQuery
 
         options = QueryOptions(
             available_now,
@@ -184,13 +194,21 @@ class StreamJoin(Join):
             durable,
             take_over,
             cells,
+            restart,
         )
-        if frames is not None and not _is_beside(self, frames):
-            from streamjoin_ds.stream.frame_query import start_over_frames
+        is_over_frames = frames is not None and not _is_beside(self, frames)
+        if not is_over_frames:
+            _check_numbering(order_by)
 
-            return start_over_frames(self, spark, frames, order_by, fspath(to), fspath(checkpoint), options)
-        _check_numbering(order_by)
-        return start(self, spark, fspath(to), fspath(checkpoint), options, frames)
+        def begin(restarts: int) -> StreamingQuery:
+            asked, session = replace(options, restarts=restarts), living(spark)
+            if frames is not None and is_over_frames:
+                from streamjoin_ds.stream.frame_query import start_over_frames
+
+                return start_over_frames(self, session, frames, order_by, fspath(to), fspath(checkpoint), asked)
+            return start(self, session, fspath(to), fspath(checkpoint), asked, frames)
+
+        return cast("StreamingQuery", RestartedQuery(begin)) if restart else begin(0)
 
     def dataframe(
         self,

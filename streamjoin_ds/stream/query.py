@@ -175,7 +175,7 @@ def query_over(exchanged: DataFrame, plan: Plan, options: QueryOptions) -> Strea
         observed(reports)
         .writeStream.queryName(f"streamjoin-{plan.join_id[:8]}")
         .option("checkpointLocation", plan.spark_root)
-        .foreachBatch(BatchCommit(plan))
+        .foreachBatch(BatchCommit(plan, options.restarts))
     )
     if options.available_now:
         cells = cells.trigger(availableNow=True)

@@ -28,9 +28,11 @@ class QueryOptions:
     durable: bool = True
     take_over: bool = False
     cells: int | None = None
+    restart: bool = False
+    restarts: int = 0  # how often the query was started again before
 
     def __post_init__(self) -> None:
-        for name in ("durable", "take_over"):
+        for name in ("durable", "take_over", "restart"):
             if not isinstance(getattr(self, name), bool):
                 msg = f"{name} is not true or false"
                 raise ArgumentError(msg, name=name, hint="give true or false, or leave it out")

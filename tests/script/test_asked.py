@@ -271,7 +271,7 @@ def test_every_option_is_that_of_the_file() -> None:
         "SET spark.ui.enabled = false; SET max_delay = 500ms; SET delay = 'w=3s'; SET pace = 60; SET durable = false; "
         "INSERT INTO t WITH (checkpoint = 'c', available_now = true, max_rows_per_batch = 50, layout = '1x2', "
         "exchange = 'packed', kernel = 'scalar', threads = 2, pin = false, index = 'e.x', `order` = 'w,e', "
-        "merge_runs = 8, take_over = true, parts = 2, missing_files = 'ignore', window = '1s') "
+        "merge_runs = 8, take_over = true, restart = true, parts = 2, missing_files = 'ignore', window = '1s') "
         "SELECT * FROM e JOIN w ON abs(e.x - w.x) <= 1"
     )
     request: Request = asked(text, made, max_rows_per_batch=70).request
@@ -288,7 +288,7 @@ def test_every_option_is_that_of_the_file() -> None:
     assert (w.on_change, w.starting_version, w.delay) == ("ignore", 12, "3s")
     assert (request.to, request.checkpoint) == ("t", "c")
     assert request.run == {
-        "available_now": True, "max_rows_per_batch": 70, "take_over": True, "layout": "1x2", "exchange": "packed",
+        "available_now": True, "max_rows_per_batch": 70, "take_over": True, "restart": True, "layout": "1x2", "exchange": "packed",
         "kernel": "scalar", "threads": 2, "pin": False, "index": "e.x", "order": "w,e", "merge_runs": 8,
         "durable": False, "max_delay": "500ms",
         "source_options": {"pace": "60", "parts": "2", "missing_files": "ignore"},
