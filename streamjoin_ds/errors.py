@@ -1,7 +1,8 @@
 """Every error that this package raises on purpose, in one table.
 
-Each class has a code, and says whether a restart may mend it (`passes`). Each instance carries the offending *name* (a stream, a column, an option, a file; never an
-option's value, which may be a secret) and a *hint* that says what would be valid.
+Each class has a code, and says whether a restart may mend it (`passes`). Each instance carries the offending *name* (a
+stream, a column, an option, a file; never an option's value, which may be a secret) and a *hint* that says what would
+be valid.
 """
 
 from __future__ import annotations
@@ -430,5 +431,6 @@ def named_in(error: BaseException) -> tuple[type[StreamJoinError], str] | None:
     if found is None:
         return None
     kind = globals().get(found[1])
-    is_ours = isinstance(kind, type) and issubclass(kind, StreamJoinError)
-    return (kind if is_ours else StreamJoinError), found[2]
+    if isinstance(kind, type) and issubclass(kind, StreamJoinError):
+        return kind, found[2]
+    return StreamJoinError, found[2]

@@ -186,8 +186,8 @@ JOIN_KEYS: dict[str, Key] = {
         "Take the checkpoint from a driver that still holds it but no longer works (stopped, cut off).", (bool,)
     ),
     "restart": Key(
-        "Start the query again, after a pause, when it ends by an error that may pass: a broker or a store that is away, "
-        "a full disk.",
+        "Start the query again, after a pause, when it ends by an error that may pass: a broker or a store that is "
+        "away, a full disk.",
         (bool,),
     ),
     "idle_timeout": Key(

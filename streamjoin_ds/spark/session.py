@@ -196,7 +196,7 @@ def living(session: SparkSession) -> SparkSession:
     with contextlib.suppress(Exception):  # it has nobody to tell
         session.stop()
     SparkContext._active_spark_context = SparkContext._gateway = SparkContext._jvm = None
-    Session._instantiatedSession = Session._activeSession = None  # type: ignore[attr-defined]
+    Session._instantiatedSession = Session._activeSession = None
     arguments = _started["arguments"]
     _started.clear()
     return spark_session(**arguments)

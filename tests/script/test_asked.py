@@ -288,9 +288,9 @@ def test_every_option_is_that_of_the_file() -> None:
     assert (w.on_change, w.starting_version, w.delay) == ("ignore", 12, "3s")
     assert (request.to, request.checkpoint) == ("t", "c")
     assert request.run == {
-        "available_now": True, "max_rows_per_batch": 70, "take_over": True, "restart": True, "layout": "1x2", "exchange": "packed",
-        "kernel": "scalar", "threads": 2, "pin": False, "index": "e.x", "order": "w,e", "merge_runs": 8,
-        "durable": False, "max_delay": "500ms",
+        "available_now": True, "max_rows_per_batch": 70, "take_over": True, "restart": True, "layout": "1x2",
+        "exchange": "packed", "kernel": "scalar", "threads": 2, "pin": False, "index": "e.x", "order": "w,e",
+        "merge_runs": 8, "durable": False, "max_delay": "500ms",
         "source_options": {"pace": "60", "parts": "2", "missing_files": "ignore"},
     }  # fmt: skip
     assert Script(made + text).session == {"conf": {"spark.ui.enabled": "false"}}

@@ -154,8 +154,10 @@ def test_a_query_that_is_stopped_or_has_read_all_ends_for_good() -> None:
 
 
 def test_a_query_whose_checkpoint_was_taken_over_is_not_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = CheckpointInUseError("another driver has taken the checkpoint over", name="checkpoint")
+
     def refuse(_: object) -> None:
-        raise CheckpointInUseError("another driver has taken the checkpoint over", name="checkpoint")
+        raise taken
 
     monkeypatch.setattr("streamjoin_ds.stream.restarts.check_not_taken_over", refuse)
     running = Query(None)
@@ -178,7 +180,7 @@ def test_each_error_says_whether_it_may_pass_and_is_found_in_spark_s_text() -> N
 
 
 def flaky(folder: Path) -> type[DataSource]:
-    """Return a source of 40 rows, ten a batch, whose broker is away when the second and the fourth batch are planned."""
+    """Return a source of 40 rows, ten a batch, whose broker is away when the second and fourth are planned."""
     path = str(folder)
 
     class Reader(DataSourceStreamReader):
@@ -190,7 +192,7 @@ def flaky(folder: Path) -> type[DataSource]:
             first = int(at.read_text()) if at.exists() else 0
             if first in (10, 30) and not Path(path, f"was away at {first}").exists():
                 Path(path, f"was away at {first}").touch()
-                raise KafkaUnreachableError("no broker answers", name="e")
+                raise AWAY
             row = min(40, 10 + first)
             at.write_text(str(row))
             return {"row": row}
