@@ -1,12 +1,12 @@
 """Real processes killed again and again: ``python -m tests.faults.campaign --drivers 50 --workers 100 --seed 1``.
 
-Each round is one checkpoint. Its driver and JVM are killed with SIGKILL at points drawn for the batches, some of them
-again while the batch is done anew. Or its Python workers are killed in every batch, until the input ends. Or its
-driver sleeps in a batch drawn for it, between the commits of its tables, while another takes the checkpoint over; it
-wakes up when that one has finished. In every second round each life has a layout of its own, of either kind, with more
-or fewer cells. Then every table is compared, row for row, with an undisturbed run's. A round is a function of the seed
-and its number. Each is a line of the log, with its kills and its outcome; started again with the same log, the campaign
-goes on after the rounds in it.
+Each round is one checkpoint, of one kind of join after the other (`tests.support.kinds`). Its driver and JVM are killed
+with SIGKILL at points drawn for the batches, some of them again while the batch is done anew. Or its Python workers are
+killed in every batch, until the input ends. Or its driver sleeps in a batch drawn for it, between the commits of its
+tables, while another takes the checkpoint over; it wakes up when that one has finished. In every second round each life
+has a layout of its own, with more or fewer cells. Then every table is compared, row for row, with those of an
+undisturbed run, whose results are the oracle's. A round is a function of the seed and its number. Each is a line of the
+log, with its kills and its outcome; started again with the same log, the campaign goes on after the rounds in it.
 """
 
 from __future__ import annotations
@@ -24,11 +24,13 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 import click
 
 from tests.faults.driver import HOOKED, POINTS
 from tests.faults.test_driver_kill import BATCHES, assert_as_undisturbed, pairs, rows, run_driver, sleep_through
+from tests.support.kinds import EVERY, facts_of
 
 EXACT = "exact"
 _AGAIN = (*HOOKED[:3], "batch_logged", HOOKED[3])  # points that a batch comes to when it is done anew
@@ -53,6 +55,8 @@ class Round:
         while they waited, and how many at work.
     outcome : str
         `EXACT`, or what differs.
+    join : str
+        Its kind of join; "": the flights' of old logs.
     starved : int
         Lives that ended by themselves because the machine was too busy for Spark to start its Python processes.
     """
@@ -65,6 +69,12 @@ class Round:
     starved: int = 0
     matches: int = 0
     seconds: float = 0.0
+    join: str = ""
+
+    @property
+    def batches(self) -> int:
+        """Return how many batches the input takes."""
+        return EVERY[self.join].batches if self.join else BATCHES
 
     def counts(self) -> Counter[str]:
         """Return the number of kills by their place."""
@@ -73,10 +83,10 @@ class Round:
         return Counter(point for point, _ in self.kills)
 
 
-def places(chooser: random.Random) -> Iterator[tuple[str, int]]:
+def places(chooser: random.Random, batches: int = BATCHES) -> Iterator[tuple[str, int]]:
     """Yield the places where a round's driver is killed, one for each life: a point and a batch."""
     is_planned = True  # the first batch has none before it; a batch that has begun is planned
-    for batch in range(BATCHES):
+    for batch in range(batches):
         point = chooser.choice(POINTS[1:] if is_planned else POINTS)
         yield point, batch
         while chooser.random() < _AGAIN_SHARE:
@@ -91,16 +101,25 @@ def _is_relaid(this: Round) -> bool:
 
 def layout_of(this: Round) -> str:
     """Return the layout of the round's next life."""
+    layouts = EVERY[this.join].layouts if this.join else _LAYOUTS
     if not _is_relaid(this):
-        return _LAYOUTS[0]
-    return random.Random(f"layout {this.seed} {this.number} {len(this.kills)}").choice(_LAYOUTS)
+        return layouts[0]
+    return random.Random(f"layout {this.seed} {this.number} {len(this.kills)}").choice(layouts)
+
+
+def _of_kind(this: Round, folder: Path) -> dict[str, Any]:
+    """Return what tells a driver of the kind of its join; the table beside the streams has another version then."""
+    given = folder.parent / f"input of {this.join}"
+    if this.join and EVERY[this.join].has_table:
+        EVERY[this.join].change_table(given, len(this.kills))
+    return {"kind": this.join, "given": given}
 
 
 def life(this: Round, folder: Path, *armed: str) -> subprocess.CompletedProcess[str]:
     """Run a driver's life, again and again while the machine starves it; return its end."""
     table, checkpoint, layout = folder / "matches", folder / "checkpoint", layout_of(this)
     while True:
-        done = run_driver(table, checkpoint, *armed, timeout_s=_TIMEOUT_S, layout=layout)
+        done = run_driver(table, checkpoint, *armed, timeout_s=_TIMEOUT_S, layout=layout, **_of_kind(this, folder))
         if _STARVED not in done.stderr or this.starved >= _MOST_STARVED:
             return done
         this.starved += 1
@@ -109,7 +128,7 @@ def life(this: Round, folder: Path, *armed: str) -> subprocess.CompletedProcess[
 def drivers(this: Round, folder: Path, undisturbed: Path, most: int) -> None:
     """Kill the driver of one checkpoint again and again, at most `most` times, and then let it finish."""
     table, expected = folder / "matches", set(pairs(rows(undisturbed)))
-    for point, batch in places(random.Random(f"{this.seed} {this.number}")):
+    for point, batch in places(random.Random(f"{this.seed} {this.number}"), this.batches):
         if len(this.kills) == most:
             break
         killed = life(this, folder, point, str(batch))
@@ -137,9 +156,10 @@ def workers(this: Round, folder: Path) -> None:
 
 def sleeper(this: Round, folder: Path, undisturbed: Path) -> None:
     """Let the driver of one checkpoint sleep while another one takes it over."""
-    batch = random.Random(f"{this.seed} {this.number}").randrange(BATCHES)
+    batch = random.Random(f"{this.seed} {this.number}").randrange(this.batches)
     table, checkpoint = folder / "matches", folder / "checkpoint"
-    sleep_through(table, checkpoint, undisturbed, batch, timeout_s=_TIMEOUT_S, layout=layout_of(this))
+    of_kind = {"layout": layout_of(this), **_of_kind(this, folder)}
+    sleep_through(table, checkpoint, undisturbed, batch, timeout_s=_TIMEOUT_S, **of_kind)
     this.kills.append(("asleep", batch))
 
 
@@ -158,6 +178,18 @@ def run_round(this: Round, folder: Path, undisturbed: Path, most: int) -> None:
     except Exception as error:
         this.outcome = f"{type(error).__name__}: {error}"[:_TEXT]
     this.seconds = round(time.monotonic() - began, 1)
+
+
+def undisturbed_run(seed: int, join: str, root: Path) -> Path:
+    """Return the matches of a run of a kind that nothing disturbs, with its input beside it; made when it is needed."""
+    folder = root / f"undisturbed {join}"
+    if not folder.exists():
+        folder.mkdir()
+        EVERY[join].give_input(root / f"input of {join}")
+        done = life(Round(seed, 0, "undisturbed", join=join), folder)
+        assert done.returncode == 0, done.stderr[-_TEXT:]
+        assert facts_of(rows(folder / "matches")) == EVERY[join].expected(root / f"input of {join}"), join
+    return folder / "matches"
 
 
 def rounds_in(log: Path, seed: int) -> list[Round]:
@@ -181,18 +213,18 @@ def main(driver_count: int, worker_count: int, sleeper_count: int, seed: int, lo
         raise click.ClickException(msg)
     asked = {"drivers": driver_count, "workers": worker_count, "sleepers": sleeper_count}
     root = Path(tempfile.mkdtemp(prefix="streamjoin-campaign-"))
-    undisturbed = root / "undisturbed" / "matches"
-    undisturbed.parent.mkdir()
-    assert life(Round(seed, 0, "undisturbed"), undisturbed.parent).returncode == 0
     for kind, count in asked.items():
         while (left := count - sum(sum(one.counts().values()) for one in done if one.kind == kind)) > 0:
-            this = Round(seed, len(done) + 1, kind)
+            this = Round(seed, len(done) + 1, kind, join=[*EVERY][len(done) % len(EVERY)])
+            undisturbed = undisturbed_run(seed, this.join, root)
             (folder := root / f"{kind}-{this.number}").mkdir()
             run_round(this, folder, undisturbed, left)
             done.append(this)
             with log.open("a") as file:
                 file.write(json.dumps(asdict(this)) + "\n")
-            click.echo(f"round {this.number} of {kind}, {this.seconds:.0f} s: {this.kills}: {this.outcome}")
+            click.echo(
+                f"round {this.number} of {kind}, {this.join}, {this.seconds:.0f} s: {this.kills}: {this.outcome}"
+            )
             if this.starved:
                 click.echo(f"  {this.starved} lives starved at their start")
             if this.outcome != EXACT:

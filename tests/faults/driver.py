@@ -19,6 +19,8 @@ There are four other points. ``worker``: the driver goes on, and the Python work
 work. ``workers``: those of every batch from that one on are killed. ``pause``: the whole tree of processes stops
 between the tables' commits, like a machine that went to sleep, until somebody sends SIGCONT. ``take_over``: nothing
 dies, and the checkpoint is taken over from a driver that sleeps.
+
+Environment variables say another layout, and a kind of join (`tests.support.kinds`) with the folder of its input.
 """
 
 from __future__ import annotations
@@ -39,9 +41,11 @@ from streamjoin_ds import Generator, Stream, StreamJoin, band
 from streamjoin_ds.sink.commit import Committer
 from streamjoin_ds.spark.session import spark_session
 from streamjoin_ds.stream.commit import BatchCommit
+from tests.support import kinds
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
 ROWS = 4_000
 MAX_ROWS_PER_BATCH = 1_700  # five batches
@@ -49,7 +53,7 @@ HOOKED = ("before_commit", "between_tables", "after_commit", "after_batch")
 WATCHED = ("planning", "offset_logged", "some_state", "batch_logged", "moving")
 POINTS = (*WATCHED[:3], *HOOKED[:3], WATCHED[3], HOOKED[3])  # without "moving", which is of no batch
 _POLL_S = 0.0005
-LAYOUT = "STREAMJOIN_TEST_LAYOUT"  # an environment variable: another layout than 1x2
+LAYOUT, KIND, INPUT = "STREAMJOIN_TEST_LAYOUT", "STREAMJOIN_TEST_KIND", "STREAMJOIN_TEST_INPUT"
 
 
 def join(window: str = "20s", eps: float = 100.0) -> StreamJoin:
@@ -64,6 +68,18 @@ def join(window: str = "20s", eps: float = 100.0) -> StreamJoin:
         window=window,
         select=["r.x", "s.a"],
     )
+
+
+def started(spark: SparkSession, table: str, checkpoint: str, *, take_over: bool) -> StreamingQuery:
+    """Return the query of the kind that the environment names, over all of its input."""
+    layout, kind = os.environ.get(LAYOUT, "1x2"), kinds.EVERY.get(os.environ.get(KIND, ""))
+    options = {"available_now": True, "layout": layout, "take_over": take_over}
+    if kind is None:
+        return join().start(spark, table, checkpoint, max_rows_per_batch=MAX_ROWS_PER_BATCH, **options)
+    asked = kind.join(os.environ[INPUT])
+    if kind.form == "frames":
+        return asked.start(spark, table, checkpoint, frames=kind.frames(spark, os.environ[INPUT]), **options)
+    return asked.start(spark, table, checkpoint, max_rows_per_batch=kinds.MAX_ROWS, **options)
 
 
 def kill_everything() -> None:
@@ -203,16 +219,7 @@ def main() -> None:
     spark = spark_session("fault", master="local[2,4]", delta=False, log_path=f"{checkpoint}.log")
     if point in WATCHED:
         watch_for(point, batch_id, Path(checkpoint), spark.sparkContext._gateway.proc.pid)
-    query = join().start(
-        spark,
-        table,
-        checkpoint,
-        available_now=True,
-        max_rows_per_batch=MAX_ROWS_PER_BATCH,
-        layout=os.environ.get(LAYOUT, "1x2"),
-        take_over=point == "take_over",
-    )
-    query.awaitTermination()
+    started(spark, table, checkpoint, take_over=point == "take_over").awaitTermination()
     print("finished")
 
 

@@ -9,24 +9,30 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from deltalake import write_deltalake
 
 from streamjoin_ds import CountWindow, Nearest, PeriodicWindow, Stream, StreamJoin, Table
 from streamjoin_ds.testing import oracle_join, oracle_table_join
 
-__all__ = ["KINDS", "MAX_ROWS", "ROWS", "Kind", "facts_of"]
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["EVERY", "KINDS", "MAX_ROWS", "ROWS", "Kind", "facts_of"]
 
 ROWS = 160  # of a stream
 MAX_ROWS = 70  # of a batch, of all streams
+_FILE_ROWS = 60
 DELAY = timedelta(seconds=2)
 _START = datetime(2024, 3, 5, tzinfo=timezone.utc)
 _START_US = 1_709_596_800_000_000
@@ -89,8 +95,9 @@ class Kind:
         The streams, a letter each.
     of_streams : mapping
         Options of each `Stream`.
-    form : {"csv", "json", "folder", "delta"}
-        How the input lies: a file, a folder of JSON lines, a folder for each partition, or a Delta table.
+    form : {"csv", "json", "folder", "delta", "frames"}
+        How the input lies: a file, a folder of JSON lines, a folder for each partition, a Delta table, or a folder of
+        Parquet, which Spark reads as a streaming DataFrame.
     layouts : tuple of str
         Those that a life may ask for, the first one first.
     is_twice : bool
@@ -109,9 +116,11 @@ class Kind:
 
     def join(self, folder: str | Path) -> StreamJoin:
         """Return the join over the input in a folder (`give_input`), which may be a relative path."""
-        end = {"csv": ".csv", "json": "", "folder": "", "delta": ""}[self.form]
+        end = ".csv" if self.form == "csv" else ""
         streams = [
             Stream(name, f"{folder}/{name}{end}", delay=DELAY, **self._schema(), **self.of_streams)
+            if self.form != "frames"
+            else Stream(name, delay=DELAY)
             for name in self.names
         ]
         options = dict(self.options)
@@ -129,6 +138,18 @@ class Kind:
         shown = self.names[:1] if is_one else self.names
         table = ["z.lo", "z.zone"] if self.has_table else []
         return [f"{name}.{column}" for name in shown for column in ("id", "d", "name", "at", "flag")] + table
+
+    @property
+    def batches(self) -> int:
+        """Return how many batches the input takes."""
+        rows = sum(len(self.rows(name)) for name in self.names)
+        return -(-rows // MAX_ROWS) if self.form != "frames" else -(-ROWS // _FILE_ROWS)
+
+    def frames(self, spark: SparkSession, folder: str | Path) -> dict[str, DataFrame]:
+        """Return the streaming DataFrames of the input, a file of each in a batch."""
+        schema = spark.read.parquet(f"{folder}/{self.names[0]}").schema
+        reader = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1)
+        return {name: reader.parquet(f"{folder}/{name}") for name in self.names}
 
     def rows(self, name: str) -> list[Record]:
         """Return a stream's records, in their order."""
@@ -206,8 +227,9 @@ def _write_csv(path: Path, rows: Sequence[Record]) -> None:
 
 def _write_json(path: Path, rows: Sequence[Record]) -> None:
     path.mkdir()
-    for part in range(0, len(rows), 60):
-        lines = [json.dumps(_plain(row) | {"d": _json_decimal(row["d"])}) + "\n" for row in rows[part : part + 60]]
+    for part in range(0, len(rows), _FILE_ROWS):
+        some = rows[part : part + _FILE_ROWS]
+        lines = [json.dumps(_plain(row) | {"d": _json_decimal(row["d"])}) + "\n" for row in some]
         (path / f"{part:06d}.json").write_text("".join(lines))
 
 
@@ -225,8 +247,16 @@ def _write_folders(path: Path, rows: Sequence[Record]) -> None:
 
 
 def _write_delta(path: Path, rows: Sequence[Record]) -> None:
-    for part in range(0, len(rows), 60):
-        write_deltalake(str(path), pa.Table.from_pylist(rows[part : part + 60], SCHEMA), mode="append")
+    for part in range(0, len(rows), _FILE_ROWS):
+        write_deltalake(str(path), pa.Table.from_pylist(rows[part : part + _FILE_ROWS], SCHEMA), mode="append")
+
+
+def _write_parquet(path: Path, rows: Sequence[Record]) -> None:
+    path.mkdir()
+    for part in range(0, len(rows), _FILE_ROWS):
+        file = path / f"{part:06d}.parquet"
+        pq.write_table(pa.Table.from_pylist(rows[part : part + _FILE_ROWS], SCHEMA), file)
+        os.utime(file, (part, part))  # Spark takes the oldest first
 
 
 _WRITERS: dict[str, Callable[[Path, Sequence[Record]], None]] = {
@@ -234,6 +264,7 @@ _WRITERS: dict[str, Callable[[Path, Sequence[Record]], None]] = {
     "json": _write_json,
     "folder": _write_folders,
     "delta": _write_delta,
+    "frames": _write_parquet,
 }
 _ON = "abs(l.x - r.x) <= 1 AND abs(l.d - r.d) <= 2"
 _THREE = "abs(l.x - r.x) <= 1 AND abs(l.y - s.y) <= 0.25"
@@ -263,3 +294,5 @@ KINDS: Mapping[str, Kind] = {
     "periodic": Kind(_ON, window=PeriodicWindow(2_000_000, (4_000_000, 6_000_000), (0, 1))),
     "delta": Kind("abs(l.d - r.y) <= 18 AND l.at = r.at", form="delta"),
 }
+EVERY: Mapping[str, Kind] = {**KINDS, "frames": Kind(_ON, form="frames", layouts=("1x2",))}
+"""Those of `KINDS`, and one that only Spark runs."""
