@@ -14,6 +14,7 @@ from deltalake import DeltaTable
 
 from streamjoin_ds.sink.reader import scanned
 from tests.support.cluster import cluster, may_mount
+from tests.support.kinds import KINDS, facts_of
 from tests.support.microbatch import MicroBatches
 
 pytestmark = pytest.mark.spark
@@ -90,6 +91,19 @@ def test_two_workers_and_one_executor_killed_on_the_way(
     assert facts["exchange"] == "reference"
     assert facts["blocks"]
     assert found(folder) == expected
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("kind", ["full", "reduce", "partitions", "table"])
+def test_executors_that_are_lost_while_cells_are_at_work(standalone: Standalone, kind: str) -> None:
+    """What the cells had not fetched is lost with an executor: stages are tried again, and each row comes once."""
+    folder = standalone.folder(f"lost-{kind}")
+    KINDS[kind].give_input(folder / "in")
+    facts = submitted(standalone, folder, kind=kind, kills=3)
+    assert facts["error"] is None
+    assert facts["killed"]
+    matches = scanned(DeltaTable(str(folder / "matches"))).to_table()
+    assert facts_of(matches.to_pylist()) == KINDS[kind].expected(folder / "in")
 
 
 @pytest.mark.campaign
