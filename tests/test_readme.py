@@ -33,6 +33,7 @@ from streamjoin_ds.cli.sql import command as sql
 from streamjoin_ds.cli.vacuum import command as vacuum
 from streamjoin_ds.request.request import request_of
 from streamjoin_ds.script.started import Script
+from streamjoin_ds.sink.reader import scanned
 from streamjoin_ds.sink.tables import TableSet
 from tests.bench.__main__ import command as fixed_workloads
 from tests.bench.suites.engine.suite import workload_names
@@ -229,7 +230,7 @@ def test_every_block_of_the_shell_runs_as_pasted(folder: Path, environment: dict
         if "streamjoin run" in body:
             assert f"{known_pairs():,} matches" in " ".join(done.stderr.split())
     assert ran >= 3
-    assert DeltaTable(str(folder / "alike")).to_pyarrow_table().num_rows == known_pairs()
+    assert scanned(DeltaTable(str(folder / "alike"))).to_table().num_rows == known_pairs()
     tables = re.findall(r"^\| `<name>(_\w+)?` \|", TEXT, re.MULTILINE)
     assert len(tables) == len(TableSet.names())
     for suffix in tables:

@@ -91,7 +91,7 @@ def command(seconds: int, to: Path | None) -> None:
     say(f"Tables      {table}, and beside it _punctuations, _late, _rejects, _ledger, _metrics")
     say(f"Spark's log {session_log_path(spark)}")
     say(f"To query    Spark SQL:  SELECT * FROM delta.{to_identifier(table, quoted=True).sql(dialect='spark')}")
-    say(f"            Python:     deltalake.DeltaTable({table!r}).to_pandas()")
+    say(f"            Python:     streamjoin_ds.sink.reader.complete({table!r}).to_pandas()")
 
 
 def _folder(to: Path | None) -> Path:

@@ -10,6 +10,7 @@ import pytest
 from deltalake import DeltaTable
 
 from streamjoin_ds.sink.commit import CommitOutcome, Committer
+from streamjoin_ds.sink.reader import scanned
 from streamjoin_ds.sink.report import FileReport
 from streamjoin_ds.sink.tables import (
     LATE_SCHEMA,
@@ -143,7 +144,7 @@ class Join:
 
     def batches(self, table: str = "matches") -> dict[int, int]:
         """Return the number of rows of each batch in a table."""
-        column = DeltaTable(self.tables.path_of(table)).to_pyarrow_table(columns=["batch_id"]).column("batch_id")
+        column = scanned(DeltaTable(self.tables.path_of(table))).to_table(columns=["batch_id"]).column("batch_id")
         return {row["values"]: row["counts"] for row in column.value_counts().to_pylist()}
 
     def assert_each_once(self, batch_ids: Sequence[int]) -> None:

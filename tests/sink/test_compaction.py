@@ -28,7 +28,7 @@ def test_rows_and_identity_stay(join, committer):
     assert (done.files_removed, done.files_added) == (6, 1)
     table = DeltaTable(join.tables.matches)
     assert rows_of(join).equals(before)
-    assert table.to_pyarrow_table().cast(MATCH_SCHEMA).num_rows == 6 * ROWS
+    assert scanned(table).to_table().cast(MATCH_SCHEMA).num_rows == 6 * ROWS
     assert "min.event_time" in table.get_add_actions(flatten=True).schema.names
     assert join.commit(committer, 6).committed
     assert join.commit(join.committer(), 5).already_there

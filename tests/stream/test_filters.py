@@ -12,6 +12,7 @@ from deltalake import DeltaTable
 
 from streamjoin_ds.cell import cell
 from streamjoin_ds.plan import Layout
+from streamjoin_ds.sink.reader import scanned
 from streamjoin_ds.sink.writer import TableWriter
 from streamjoin_ds.source.infer import infer_schema
 from streamjoin_ds.spec import BoundJoin, Generator, Join, Stream, bind
@@ -65,7 +66,7 @@ def test_matches_and_ledger_are_the_contracts(tmp_path: Path, exchange: str, lay
     found = sorted(zip(matches["e_seq"].to_pylist(), matches["g_seq"].to_pylist(), strict=True))
     assert found == oracle_numbers(bound.join, tuples)
     assert len(found) > 20
-    ledger = DeltaTable(f"{run.plan.table_root}_ledger").to_pyarrow_table().to_pylist()
+    ledger = scanned(DeltaTable(f"{run.plan.table_root}_ledger")).to_table().to_pylist()
     sums = {
         name: sum(row[name] for row in ledger if row["stream"] == "e")
         for name in ("read", "stored", "late", "rejected", "filtered", "null_keys")
@@ -74,7 +75,7 @@ def test_matches_and_ledger_are_the_contracts(tmp_path: Path, exchange: str, lay
     assert (sums["read"], sums["rejected"]) == (COUNT + 2, 2)
     assert sums["filtered"] == len(filtered) > 10
     assert sums["late"] == len(late) > 3
-    kept = DeltaTable(f"{run.plan.table_root}_late").to_pyarrow_table()
+    kept = scanned(DeltaTable(f"{run.plan.table_root}_late")).to_table()
     assert sorted(kept["seq"].to_pylist()) == late
     assert sum(row["filtered"] for row in ledger if row["stream"] == "g") == 0
 
@@ -99,11 +100,11 @@ def test_a_filter_changes_no_row_that_it_lets_through(tmp_path: Path) -> None:
 def test_a_filter_that_lets_nothing_through_still_tells_the_time(tmp_path: Path) -> None:
     run = MicroBatches(join_of(tmp_path, where="n < 0"), tmp_path, Layout.parse("1x1", 2), max_rows_per_batch=30)
     assert run.run().num_rows == 0
-    punctuations = DeltaTable(f"{run.plan.table_root}_punctuations").to_pyarrow_table().sort_by("batch_id")
+    punctuations = scanned(DeltaTable(f"{run.plan.table_root}_punctuations")).to_table().sort_by("batch_id")
     known = [moment for moment in punctuations["punctuation"].to_pylist() if moment is not None]
     assert len(set(known)) > 2
     assert known == sorted(known)
-    late = DeltaTable(f"{run.plan.table_root}_late").to_pyarrow_table()
+    late = scanned(DeltaTable(f"{run.plan.table_root}_late")).to_table()
     assert late.num_rows == 0
 
 

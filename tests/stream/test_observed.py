@@ -14,6 +14,7 @@ from pyspark.errors import StreamingQueryException
 
 from streamjoin_ds import Stream, StreamJoin, band
 from streamjoin_ds.sink.commit import Committer
+from streamjoin_ds.sink.reader import scanned
 from streamjoin_ds.stream.observed import OBSERVED, OBSERVED_METRICS
 from streamjoin_ds.stream.read_rows import tell_read_rows
 
@@ -42,7 +43,7 @@ def test_progress_says_what_the_tables_say(spark: SparkSession, tmp_path: Path) 
     seen = {entry.batchId: entry.observedMetrics[OBSERVED].asDict() for entry in query.recentProgress}
     assert len(seen) == 3
     assert all(tuple(row) == OBSERVED_METRICS for row in seen.values())
-    ledger = DeltaTable(f"{tmp_path / 'm'}_ledger").to_pyarrow_table().to_pylist()
+    ledger = scanned(DeltaTable(f"{tmp_path / 'm'}_ledger")).to_table().to_pylist()
     for batch, row in seen.items():
         of_batch = [line for line in ledger if line["batch_id"] == batch]
         for column, metric in COUNTS.items():
@@ -54,7 +55,7 @@ def test_progress_says_what_the_tables_say(spark: SparkSession, tmp_path: Path) 
     assert all(entry.processedRowsPerSecond > 0 for entry in query.recentProgress)
     assert sum(row["late_rows"] for row in seen.values()) > 0
     assert sum(row["rejected_rows"] for row in seen.values()) == 1
-    metrics = DeltaTable(f"{tmp_path / 'm'}_metrics").to_pyarrow_table().to_pylist()
+    metrics = scanned(DeltaTable(f"{tmp_path / 'm'}_metrics")).to_table().to_pylist()
     for name in ("matches", "candidates", "state_rows", "state_bytes"):
         for batch, row in seen.items():
             assert row[name] == sum(line[name] for line in metrics if line["batch_id"] == batch), (batch, name)

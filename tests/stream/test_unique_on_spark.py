@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
+from streamjoin_ds.sink.reader import scanned
 from tests.source.feeds import START_US, iso
 from tests.spool.spools import spooled
 
@@ -64,7 +65,7 @@ def run(folder: Path, *flags: str) -> subprocess.Popen[str]:
 
 def ledger(folder: Path) -> list[dict[str, Any]]:
     try:
-        rows: list[dict[str, Any]] = DeltaTable(f"{folder / 'matches'}_ledger").to_pyarrow_table().to_pylist()
+        rows: list[dict[str, Any]] = scanned(DeltaTable(f"{folder / 'matches'}_ledger")).to_table().to_pylist()
     except Exception:  # not there yet
         return []
     return rows
@@ -98,5 +99,5 @@ def test_messages_that_came_twice_match_once_though_the_join_is_killed(tmp_path:
         for other, ts in enumerate(times)
         if abs(START_US + number * STEP_US - ts) <= 5_000_000 and abs(number % 97 - other % 97) <= 3
     )
-    matches = DeltaTable(str(tmp_path / "matches")).to_pyarrow_table()
+    matches = scanned(DeltaTable(str(tmp_path / "matches"))).to_table()
     assert Counter(zip(matches["e_counter"].to_pylist(), matches["w_x"].to_pylist(), strict=True)) == expected
