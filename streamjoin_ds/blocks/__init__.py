@@ -16,7 +16,7 @@ from streamjoin_ds.blocks.cache import Cache
 from streamjoin_ds.blocks.folder import FoundFile, LocalFolder
 from streamjoin_ds.blocks.memory import freeze_imports, reuse_freed_memory
 from streamjoin_ds.blocks.remote_folder import RemoteFolder
-from streamjoin_ds.blocks.store import BlockRef, BlockStore, is_block
+from streamjoin_ds.blocks.store import BlockRef, BlockStore, NamedBlocks, is_block
 
 __all__ = [
     "BlockRef",
@@ -24,6 +24,7 @@ __all__ = [
     "Cache",
     "FoundFile",
     "LocalFolder",
+    "NamedBlocks",
     "RemoteFolder",
     "checksum",
     "decode",

@@ -6,7 +6,7 @@ import errno
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -21,7 +21,7 @@ from streamjoin_ds.blocks.remote import reason_of
 from streamjoin_ds.blocks.remote_folder import RemoteFolder
 from streamjoin_ds.errors import ArgumentError, BlockCorruptError, BlockMissingError, BlockWriteError, MapLimitError
 
-__all__ = ["BlockRef", "BlockStore", "is_block"]
+__all__ = ["BlockRef", "BlockStore", "NamedBlocks", "is_block"]
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -250,6 +250,48 @@ class BlockStore:
                 msg, name=name[:200], hint="letters, digits and dashes, with single slashes between them"
             )
         return name
+
+
+class NamedBlocks:
+    """The blocks of a store that offsets name: one goes when no offset needs it to which Spark may come back.
+
+    Parameters
+    ----------
+    store : BlockStore
+    retain_batches : int
+        How many batches Spark can go back by.
+    prefix : str
+        The blocks are those whose names begin so.
+    """
+
+    def __init__(self, store: BlockStore, retain_batches: int, prefix: str = "") -> None:
+        self._store, self._retain_batches, self._prefix = store, retain_batches, prefix
+        self._commits = 0
+        self._left: dict[str, int] | None = None  # blocks that newer ones replaced, with the commit of that moment
+        self._named: set[str] = set()
+
+    def committed(self, names: Collection[str]) -> None:
+        """Hear that a batch is committed whose offset names these blocks; remove those that no offset needs.
+
+        Raises
+        ------
+        BlockWriteError
+            One cannot be removed.
+        """
+        self._commits += 1
+        if self._left is None:  # what an earlier run left; its offsets may still be gone back to
+            self._left = dict.fromkeys(self._store.names(self._prefix), self._commits)
+        for name in self._named.difference(names):
+            self._left.setdefault(name, self._commits)
+        self._named.update(names)
+        for name in names:
+            self._left.pop(name, None)
+        due = [name for name, since in self._left.items() if self._commits - since > self._retain_batches + 1]
+        if due:
+            self._store.remove(due)
+            self._named.difference_update(due)
+            for name in due:
+                del self._left[name]
 
 
 def is_block(name: str) -> bool:

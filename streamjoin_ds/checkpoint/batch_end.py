@@ -80,11 +80,18 @@ class StreamEnd:
         version = self.position.get("version")
         return None if version is None else int(version)
 
-    def to_row(self, read: int) -> dict[str, Any]:
-        """Return the stream's columns of the ledger for this batch, which read `read` records of it."""
+    def to_row(self, read: int, before: StreamEnd | None = None) -> dict[str, Any]:
+        """Return the stream's columns of the ledger for this batch, which read `read` records of it.
+
+        Of partitions the ledger has those that are not as they were in `before`, the end of the batch before.
+        """
         seq = self.position["seq"]
         aside = len(asides_from(self.position.get("aside", ()), seq - read, seq))
         decided: dict[str, Any] = {"clock": self.clock, "position": {} if self.is_counted else self.position}
+        if before is not None and "partitions" in self.position:
+            same = before.position.get("partitions", {})
+            moved = {name: at for name, at in self.position["partitions"].items() if at != same.get(name)}
+            decided |= {"position": {}, "moved": {"seq": seq, "partitions": moved}}
         decided["epochs"] = self.epochs
         decided["tables"] = versions_told(self.tables)
         text = json.dumps({name: facts for name, facts in decided.items() if facts}, separators=(",", ":"))

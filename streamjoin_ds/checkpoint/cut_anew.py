@@ -76,6 +76,10 @@ class Ends:
         self._tables = versions_from(decided.get("tables", {})) or self._tables
         feed, at, read = self._feeds[name], self._at[name], row["read"]
         self._clocks[name] = ClockFacts.from_facts(decided.get("clock", {}))
+        if "moved" in decided:  # what was forgotten in the batch stands in the position still, and is forgotten later
+            facts = at.to_facts()
+            facts["partitions"] |= decided["moved"]["partitions"]
+            decided["position"] = {**facts, "seq": decided["moved"]["seq"]}
         if "position" in decided:
             self._at[name] = feed.position(decided["position"])
             agree = self._at[name].seq == at.seq + read

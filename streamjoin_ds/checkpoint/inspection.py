@@ -78,8 +78,9 @@ class CellFacts:
 
 @dataclass(frozen=True, slots=True)
 class PartitionFacts:
-    """The partitions of a stream: how many were seen, those that are idle, and the one that holds the stream up.
+    """The partitions of a stream: how many are looked at, those that are idle, and the one that holds the stream up.
 
+    `forgotten` counts those that were read to their ends and are not looked at in each plan (`Forgotten.count`).
     `low_us` is its largest event time.
     """
 
@@ -87,6 +88,7 @@ class PartitionFacts:
     idle: tuple[str, ...]
     held_by: str | None
     low_us: int | None
+    forgotten: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +204,10 @@ def inspected(spark: SparkSession, checkpoint: str, blocks: str | None = None) -
     held = {name: end.held_back_bytes for name, end in ends.items() if end.held_back_bytes}
     versions = {name: end.next_version for name, end in ends.items() if end.next_version is not None}
     positions = {name: position for name, end in ends.items() if (position := end.partitions) is not None}
-    partitions = {name: PartitionFacts(len(p.partitions), p.idle, p.held_by, p.low_us) for name, p in positions.items()}
+    partitions = {
+        name: PartitionFacts(len(p.partitions), p.idle, p.held_by, p.low_us, p.forgotten.count)
+        for name, p in positions.items()
+    }
     waits = next((end.backlog for end in ends.values()), BacklogFacts())
     found = replace(found, files_set_aside=aside, held_back_bytes=held, backlog=waits)
     return replace(found, partitions=partitions, next_versions=versions)

@@ -67,6 +67,8 @@ class Idleness:
             any of its records of the batch has an event time.
         """
         now, wall_s = self.clock(), int(self.wall())
+        for key in [key for key in self._since if key[0] == stream and key[1] and key[1] not in before]:
+            del self._since[key]  # it is forgotten
         found = [self._of((stream, name), before[name], arrived[name], now, wall_s) for name in before]
         found = after_silence(list(before.values()), found, [has_time[name] for name in before])
         return {name: replace(clock, max_ahead_us=None) for name, clock in zip(before, found, strict=True)}

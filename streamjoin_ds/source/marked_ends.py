@@ -1,4 +1,4 @@
-"""The ends of a batch with the waypoints that its offset holds: a stream's own, or those of each partition."""
+"""The ends of a batch as its offset holds them: with waypoints, and without the partitions that are forgotten."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from streamjoin_ds.source.feed import Feed
+from streamjoin_ds.source.partitioned_feed import PartitionedFeed
 from streamjoin_ds.source.partitioned_position import PartitionedPosition
 from streamjoin_ds.source.position import Position
 from streamjoin_ds.source.waypoints import Waypoint, next_waypoints
@@ -29,6 +30,9 @@ def marked_ends(
     passed: list[tuple[Waypoint, ...]] = []
     for feed, reach_us, own, start, end in zip(feeds, reaches_us, before, starts, ends, strict=True):
         marks: tuple[Waypoint, ...] = ()
+        if isinstance(feed, PartitionedFeed):
+            assert isinstance(end, PartitionedPosition)
+            end = feed.forgetting(end)
         if reach_us is not None and isinstance(end, PartitionedPosition):
             assert isinstance(start, PartitionedPosition)
             end = end.passed(start, reach_us)

@@ -35,8 +35,9 @@ __all__ = [
 
 # The newest version. An offset has the lowest version that can hold it: 1 has no decision about a stream's clock, 2 has
 # some, 3 has `unmeasured` or bytes held back, 4 has facts about the layout, 5 about delays, 6 has a layout of ranges, 7
-# has a stream of many partitions, 8 a backlog, 9 tables, 10 waypoints, 11 settings of blocks other than the usual ones.
-OFFSET_VERSION = 11
+# has a stream of many partitions, 8 a backlog, 9 tables, 10 waypoints, 11 settings of blocks other than the usual ones,
+# 12 partitions that are forgotten.
+OFFSET_VERSION = 12
 _LATER = {"clocks", "held_back_bytes", "layout", "delay", "backlog", "tables", "waypoints", "blocks"}
 
 
@@ -204,6 +205,7 @@ def encode_offset(
         bool(tables),
         bool(marked) or any("waypoints" in at for at in parts),
         sizing != USUAL_SIZING,
+        any("forgotten" in facts for facts in streams.values()),
     )
     version = max((number for number, holds_it in enumerate(holds, 2) if holds_it), default=1)
     delayed = {} if delay is None else delay.to_facts()

@@ -11,29 +11,27 @@ A batch is a prefix of the order by the running maximum of each partition, so a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.source.backlog import Backlog, known_backlog, total_of
-from streamjoin_ds.source.event_time import NO_TIME
 from streamjoin_ds.source.feed import ArrayFrontier, Feed, Frontier, first_cut
+from streamjoin_ds.source.forgotten_partitions import ForgottenPartitions
 from streamjoin_ds.source.offset import ClockFacts
 from streamjoin_ds.source.partitioned_position import (
     MOST_PARTITIONS,
     PartitionAt,
     PartitionedPosition,
-    first_seq_of,
 )
 from streamjoin_ds.source.partitions import Inputs
+from streamjoin_ds.source.read_clocks import TimesBefore
 from streamjoin_ds.source.records import Chunk
 from streamjoin_ds.spec.ahead import AheadLimit
-from streamjoin_ds.spec.columns import SEQ, TS
 from streamjoin_ds.spec.stream import Stream
 
 __all__ = ["PartitionedFeed"]
@@ -67,6 +65,8 @@ class PartitionedFeed:
         self._frontiers: dict[str, Frontier] = {}
         self._merged = np.empty(0, np.int64)
         self._gone: set[str] = set()
+        self._forgotten: ForgottenPartitions | None = None
+        self._back: Set[str] = frozenset()  # partitions that come back in this plan, at their old places
 
     @property
     def held_back_bytes(self) -> int:
@@ -81,6 +81,11 @@ class PartitionedFeed:
     def follow(self, leader: PartitionedFeed) -> None:
         """Number partitions as another feed over the same input does, which is asked first in each plan."""
         self._inputs.follow(leader._inputs)
+
+    def forget_in(self, checkpoint: str, retain_batches: int, *, durable: bool) -> None:
+        """Forget partitions from now on; see `ForgottenPartitions`."""
+        kept = checkpoint, self._stream.name, retain_batches
+        self._forgotten = ForgottenPartitions(self._inputs, *kept, durable=durable)
 
     def initial(self) -> PartitionedPosition:
         """See `Feed.initial`."""
@@ -101,7 +106,7 @@ class PartitionedFeed:
             One has vanished. What else is wrong with one, its feed says.
         """
         self._seen = self._with_new(start)
-        there = [name for name in self._seen.partitions if name not in self._gone]
+        there = [name for name in self._seen.partitions if name not in self._gone and name not in self._back]
         looks = dict.fromkeys(there, min(limit, max(_LEAST_LOOK, 2 * limit // max(len(there), 1))))
         self._frontiers, wanting = {}, there
         while wanting:
@@ -154,24 +159,52 @@ class PartitionedFeed:
         return wanting
 
     def _with_new(self, start: PartitionedPosition) -> PartitionedPosition:
-        """Return `start` with the partitions that are new: they get the next numbers, in the order of their names."""
-        there = self._inputs.names() if self._frozen is None else self._frozen
-        missing = start.partitions.keys() - set(there)
+        """Return `start` with the partitions that are new: they get the next numbers, in the order of their names.
+
+        It has those that come back too, whose files have changed since they were forgotten. They come back at their old
+        places, and are read from the next batch on: it begins where they are known.
+        """
+        names = self._inputs.names() if self._frozen is None else self._frozen
+        there, before = set(names), start.partitions.keys()
+        if self._forgotten is not None:
+            start = self._forgotten.with_back(start, lambda name, at: self._feed(name).position(at))
+        self._back = start.partitions.keys() - before
+        missing = start.partitions.keys() - there
         for name in sorted(missing):
             at = start.partitions[name]
             if at.has_joined and not self._inputs.may_be_gone(at.at):
                 raise self._inputs.gone(name)
         self._gone = missing
-        new = [name for name in there if name not in start.partitions]
-        if not new:
+        unknown = there - start.partitions.keys()
+        if self._forgotten is not None:
+            unknown -= self._forgotten.known(start.forgotten).keys()
+        if not unknown:
             return start
-        first = 1 + max((at.number for at in start.partitions.values()), default=-1)
+        new = [name for name in names if name in unknown]
+        first = start.next_number
         if first + len(new) > MOST_PARTITIONS:
             msg = f"stream {self._stream.name} has more than {MOST_PARTITIONS} partitions"
             raise ArgumentError(msg, name=self._stream.name, hint="use partition_by=folder, or a new checkpoint")
-        begins = self._inputs.begins(new, at_start=not start.partitions)
+        begins = self._inputs.begins(new, at_start=not first)
         found = {name: PartitionAt(first + i, begins[name]) for i, name in enumerate(new)}
-        return PartitionedPosition(start.seq, {**start.partitions, **found})
+        return replace(start, partitions={**start.partitions, **found})
+
+    def forgetting(self, end: PartitionedPosition) -> PartitionedPosition:
+        """Return the end of a batch without partitions that are idle and read to their ends, once there are enough.
+
+        `advance` and `clocked` have returned it.
+        """
+        if self._forgotten is None:
+            return end
+        found = self._forgotten.forgetting(end, self._seen, self._frontiers)
+        for name in end.partitions.keys() - found.partitions.keys():
+            self._feeds.pop(name, None)
+        return found
+
+    def committed(self, end: PartitionedPosition) -> None:
+        """Hear that a batch is committed."""
+        if self._forgotten is not None:
+            self._forgotten.committed(end.forgotten)
 
     def advance(self, start: PartitionedPosition, rows: int) -> PartitionedPosition:
         """See `Feed.advance`. The position has the partitions that are new, also those without a record yet."""
@@ -184,7 +217,7 @@ class PartitionedFeed:
                 at = feed.advance(before.at, count)
                 before = replace(before, at=at, time_us=feed.time_before(at))
             partitions[name] = before
-        return PartitionedPosition(start.seq + rows, partitions)
+        return PartitionedPosition(start.seq + rows, partitions, self._seen.forgotten)
 
     def _counts(self, rows: int) -> dict[str, int]:
         """Return how many of the next `rows` records each partition has.
@@ -223,7 +256,7 @@ class PartitionedFeed:
         clocks = dict(decide(joined, arrived, timed))
         clocks.update({name: replace(clocks[name], idle=True) for name in joined if name in self._gone})
         found = {name: replace(at, clock=clocks.get(name, at.clock)) for name, at in end.partitions.items()}
-        return PartitionedPosition(end.seq, found)
+        return replace(end, partitions=found)
 
     def time_before(self, position: PartitionedPosition) -> int | None:
         """See `Feed.time_before`: the largest of all partitions."""
@@ -247,8 +280,10 @@ class PartitionedFeed:
     def freeze(self) -> None:
         """See `Feed.freeze`."""
         self._frozen = tuple(self._inputs.names(fresh=True))
-        for name in self._frozen:
-            self._feed(name).freeze()
+        if self._forgotten is not None:
+            self._forgotten.look_at_all()
+        for feed in self._feeds.values():
+            feed.freeze()  # others are frozen when they are opened: most may be forgotten
 
     def files_between(self, start: PartitionedPosition, end: PartitionedPosition) -> tuple[str, ...]:
         """See `Feed.files_between`: the names of the partition and of the file, with `_BETWEEN` between them."""
@@ -307,14 +342,17 @@ class PartitionedFeed:
         for name, first, last in self._stretches(start, end):
             feed, names = self._feed(name), None if of_partition is None else of_partition.get(name, [])
             limited = first.limited(ahead), names
-            yield from map(_Before(feed, first, last, *limited).numbered, feed.read(first.at, last.at, *limited))
+            yield from map(TimesBefore(feed, first, last, *limited).numbered, feed.read(first.at, last.at, *limited))
 
     def _stretches(
         self, start: PartitionedPosition, end: PartitionedPosition
     ) -> Iterator[tuple[str, PartitionAt, PartitionAt]]:
         """Yield the partitions with records between two positions: name, where they begin and where they end."""
+        numbers = start.next_number
         for name, last in end.partitions.items():
             first = start.partitions.get(name)
+            if first is None and last.number < numbers:
+                continue  # it came back in this batch, at its old place
             if first is None:
                 first = PartitionAt(last.number, self._inputs.begin_of(name, last.at))
             if last.at.seq > first.at.seq:
@@ -323,52 +361,6 @@ class PartitionedFeed:
     def _feed(self, name: str) -> Feed[Any]:
         if name not in self._feeds:
             self._feeds[name] = self._inputs.feed(name)
+            if self._frozen is not None:
+                self._feeds[name].freeze()
         return self._feeds[name]
-
-
-class _Before:
-    """Tells for the tuples of one partition the largest event time before each, chunk after chunk.
-
-    A record that is broken in another column is no tuple, but its event time counts: the planner reads only the times.
-    """
-
-    def __init__(
-        self,
-        feed: Feed[Any],
-        first: PartitionAt,
-        last: PartitionAt,
-        ahead: AheadLimit | None,
-        files: Sequence[str] | None,
-    ) -> None:
-        self._feed, self._ahead, self._files = feed, ahead, files
-        self._first, self._last = first, last
-        self._largest = NO_TIME if first.time_us is None else first.time_us
-        self._running: np.ndarray | None = None
-
-    def numbered(self, chunk: Chunk) -> Chunk:
-        """Return the next chunk of the partition with the stream's numbers, and with `Chunk.before`."""
-        tuples = chunk.tuples
-        base, seqs = first_seq_of(self._first.number), tuples.column(SEQ).to_numpy()
-        if chunk.before is not None:
-            before = chunk.before
-        elif chunk.rejects or self._running is not None:
-            before = self._planned()[seqs - self._first.at.seq]
-            self._largest = int(self._planned()[chunk.first_seq + chunk.count - self._first.at.seq])
-        else:
-            running = np.empty(len(seqs) + 1, np.int64)
-            running[0], running[1:] = self._largest, tuples.column(TS).to_numpy()
-            np.maximum.accumulate(running, out=running)
-            before, self._largest = running[:-1], int(running[-1])
-        place = tuples.schema.get_field_index(SEQ)
-        numbered = tuples.set_column(place, tuples.schema.field(place), pa.array(seqs + base))
-        rejects = [replace(reject, seq=reject.seq + base) for reject in chunk.rejects]
-        return replace(chunk, first_seq=chunk.first_seq + base, tuples=numbered, rejects=rejects, before=before)
-
-    def _planned(self) -> np.ndarray:
-        """Return the largest event time before each record of the batch, and after the last, as the planner saw it."""
-        if self._running is None:
-            first, last = self._first.at, self._last.at
-            found = self._feed.running_max(first, last, self._ahead, self._files)
-            start = NO_TIME if self._first.time_us is None else self._first.time_us
-            self._running = np.concatenate([np.array([start], np.int64), found])
-        return self._running

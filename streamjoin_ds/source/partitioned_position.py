@@ -15,6 +15,7 @@ from streamjoin_ds.spec.ahead import AheadLimit
 __all__ = [
     "MOST_PARTITIONS",
     "SEQ_BITS",
+    "Forgotten",
     "PartitionAt",
     "PartitionClock",
     "PartitionedPosition",
@@ -80,6 +81,62 @@ class PartitionAt:
         later = {"clock": self.clock.to_facts(), "waypoints": marks}
         return {**facts, **{name: told for name, told in later.items() if told}}
 
+    @classmethod
+    def from_facts(
+        cls, facts: object, stream: str, name: str, position: Callable[[str, object], Position]
+    ) -> PartitionAt:
+        """Return what `to_facts` wrote of the partition of a name; raise `OffsetError` for anything else."""
+        if not isinstance(facts, Mapping) or not {"number", "at"} <= set(facts) <= _NAMES:
+            raise _malformed(stream, "partitions")
+        number, time_us = facts["number"], facts.get("time")
+        if type(number) is not int or not 0 <= number < MOST_PARTITIONS or type(time_us) not in (int, type(None)):
+            raise _malformed(stream, "partitions")
+        clock = ClockFacts.from_facts(facts.get("clock", {}))
+        return cls(number, position(name, facts["at"]), time_us, clock, waypoints_from(facts.get("waypoints", [])))
+
+
+@dataclass(frozen=True, slots=True)
+class Forgotten:
+    """What an offset says of the partitions that are forgotten (`forgotten_partitions`).
+
+    Attributes
+    ----------
+    blocks : tuple of (str, int)
+        The names of the blocks that have them, the oldest first, with their rows. A partition may be in several.
+    numbers : int
+        The numbers of these partitions are below this one.
+    time_us : int or None
+        Their largest event time.
+    """
+
+    blocks: tuple[tuple[str, int], ...] = ()
+    numbers: int = 0
+    time_us: int | None = None
+
+    @property
+    def count(self) -> int:
+        """How many there are, those that came back among them."""
+        return sum(rows for _, rows in self.blocks)
+
+    def to_facts(self) -> dict[str, Any]:
+        """Return these facts as plain JSON values; empty where none is forgotten."""
+        if not self.blocks:
+            return {}
+        return {"blocks": [list(block) for block in self.blocks], "numbers": self.numbers, "time": self.time_us}
+
+    @classmethod
+    def from_facts(cls, facts: object, stream: str) -> Forgotten:
+        """Return what `to_facts` wrote; raise `OffsetError` for anything else."""
+        if facts == {}:
+            return cls()
+        if not isinstance(facts, Mapping) or set(facts) != {"blocks", "numbers", "time"}:
+            raise _malformed(stream, "forgotten")
+        blocks, numbers, time_us = facts["blocks"], facts["numbers"], facts["time"]
+        is_whole = isinstance(blocks, list) and all([type(part) for part in block] == [str, int] for block in blocks)
+        if not is_whole or type(numbers) is not int or type(time_us) not in (int, type(None)):
+            raise _malformed(stream, "forgotten")
+        return cls(tuple((name, rows) for name, rows in blocks), numbers, time_us)
+
 
 class PartitionClock(NamedTuple):
     """A partition at the end of a batch: its largest event time, its records of the batch, and whether it is idle."""
@@ -100,11 +157,24 @@ class PartitionedPosition:
         The number of records of all partitions before this position. A part of a batch counts from where it begins in
         the plan's order: by partitions' numbers.
     partitions : dict of str to PartitionAt
-        The partitions that were seen, by their names, in the order of their numbers. None ever leaves.
+        The partitions that were seen and are not forgotten, by their names, in the order of their numbers.
+    forgotten : Forgotten
+        What is said of the others.
     """
 
     seq: int = 0
     partitions: Mapping[str, PartitionAt] = field(default_factory=dict)
+    forgotten: Forgotten = field(default_factory=Forgotten)
+
+    @property
+    def next_number(self) -> int:
+        """The number of the next partition that is seen first. None was ever given twice."""
+        return max((self.forgotten.numbers, *(at.number + 1 for at in self.partitions.values())))
+
+    def brings_back(self, end: PartitionedPosition) -> bool:
+        """Whether a partition that was forgotten here is none any more at the end of a batch."""
+        numbers = self.next_number
+        return any(at.number < numbers and name not in self.partitions for name, at in end.partitions.items())
 
     @property
     def low_us(self) -> int | None:
@@ -132,7 +202,8 @@ class PartitionedPosition:
     @property
     def largest_us(self) -> int | None:
         """The largest event time of all partitions; None where there is none."""
-        return max((at.time_us for at in self.partitions.values() if at.time_us is not None), default=None)
+        times = (self.forgotten.time_us, *(at.time_us for at in self.partitions.values()))
+        return max((time_us for time_us in times if time_us is not None), default=None)
 
     def passed(self, start: PartitionedPosition, reach_us: int) -> PartitionedPosition:
         """Return the end of a batch with the waypoints of the partitions that have records in it.
@@ -155,7 +226,9 @@ class PartitionedPosition:
 
     def to_facts(self) -> dict[str, Any]:
         """Return the position as plain JSON values."""
-        return {"seq": self.seq, "partitions": {name: at.to_facts() for name, at in self.partitions.items()}}
+        facts: dict[str, Any] = {"seq": self.seq}
+        facts["partitions"] = {name: at.to_facts() for name, at in self.partitions.items()}
+        return {**facts, **({"forgotten": self.forgotten.to_facts()} if self.forgotten.blocks else {})}
 
     @classmethod
     def from_facts(
@@ -175,27 +248,17 @@ class PartitionedPosition:
         OffsetError
             The facts are others.
         """
-        if not isinstance(facts, Mapping) or set(facts) != {"seq", "partitions"}:
+        if not isinstance(facts, Mapping) or set(facts) - {"forgotten"} != {"seq", "partitions"}:
             raise _malformed(stream, stream)
         seq, listed = facts["seq"], facts["partitions"]
         if type(seq) is not int or seq < 0 or not isinstance(listed, Mapping):
             raise _malformed(stream, "partitions")
         read = position or (lambda _, at: Told.of(at, stream))
-        partitions = {}
-        for name, one in listed.items():
-            if not isinstance(name, str) or not isinstance(one, Mapping) or not {"number", "at"} <= set(one) <= _NAMES:
-                raise _malformed(stream, "partitions")
-            time_us = one.get("time")
-            if type(one["number"]) is not int or not (time_us is None or type(time_us) is int):
-                raise _malformed(stream, "partitions")
-            clock = ClockFacts.from_facts(one.get("clock", {}))
-            marks = waypoints_from(one.get("waypoints", []))
-            partitions[name] = PartitionAt(one["number"], read(name, one["at"]), time_us, clock, marks)
+        partitions = {name: PartitionAt.from_facts(one, stream, name, read) for name, one in listed.items()}
         ordered = dict(sorted(partitions.items(), key=lambda item: item[1].number))
-        numbers = {at.number for at in ordered.values()}
-        if len(numbers) < len(ordered) or any(not 0 <= number < MOST_PARTITIONS for number in numbers):
+        if len({at.number for at in ordered.values()}) < len(ordered):
             raise _malformed(stream, "partitions")
-        return cls(seq, ordered)
+        return cls(seq, ordered, Forgotten.from_facts(facts.get("forgotten", {}), stream))
 
 
 @dataclass(frozen=True, slots=True)

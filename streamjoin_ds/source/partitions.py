@@ -23,6 +23,10 @@ class Inputs(Protocol):
     def passed_over(self) -> Sequence[str]:
         """Names that lie where the partitions do and are none."""
 
+    @property
+    def looks(self) -> int:
+        """How many stamps of forgotten partitions a plan asks for; 0: there are no stamps, and none is forgotten."""
+
     def names(self, *, fresh: bool = False) -> Sequence[str]:
         """Return the names of the partitions that are there, sorted."""
 
@@ -37,6 +41,12 @@ class Inputs(Protocol):
 
     def begin_of(self, name: str, at: Position) -> Position:
         """Return where a partition began that has been read up to here."""
+
+    def stamp(self, name: str) -> int | None:
+        """Return a digest of how a partition's files look: one that has more to be read has another.
+
+        None: there are no files.
+        """
 
     def may_be_gone(self, at: Position) -> bool:
         """Whether a partition that was read up to here may have vanished."""

@@ -173,7 +173,10 @@ class BatchCommit:
         _check_seen(plan, files, [name for fact in facts.values() for name in fact["blocks"]])
         # Of DataFrames the offset log tells nothing that can be read here.
         ends = {} if plan.foreign else batch_end(place_of(plan.spark_root), batch_id, plan.bound.join.streams)
-        ledger = _ledger(plan, batch_id, facts, ends)
+        before = {}
+        if batch_id and any("partitions" in end.position for end in ends.values()):
+            before = batch_end(place_of(plan.spark_root), batch_id - 1, plan.bound.join.streams)
+        ledger = _ledger(plan, batch_id, facts, ends, before)
         watermark_us = _least([fact["watermark_us"] for fact in facts.values()])
         of_cell = next(iter(facts.values()))  # every cell hears of every stream
         idle = tuple(plan.bound.names[stream] for stream in of_cell["idle"])
@@ -182,7 +185,7 @@ class BatchCommit:
         query_id = of_cell["query_id"]
         if not plan.foreign:  # of DataFrames Spark counts the rows itself
             tell_read_rows(frame, query_id, sum(read.values()))
-        clocks = _partitions(plan, batch_id, ends) | _told_clocks(of_cell)
+        clocks = _partitions(ends, before) | _told_clocks(of_cell)
         held = holder(plan.bound.join.streams, largest_us, read, idle, clocks)
         punctuation_us = plan.bound.punctuation_us(watermark_us)
         committer, maintenance = committer_for(plan)
@@ -221,12 +224,9 @@ class BatchCommit:
             watcher(summary)
 
 
-def _partitions(plan: Plan, batch_id: int, ends: Mapping[str, StreamEnd]) -> dict[str, list[PartitionClock]]:
-    """Return the clocks of the partitions of each stream that has any."""
+def _partitions(ends: Mapping[str, StreamEnd], before: Mapping[str, StreamEnd]) -> dict[str, list[PartitionClock]]:
+    """Return the clocks of the partitions of each stream that has any, given the ends of the batch before."""
     found = {name: position for name, end in ends.items() if (position := end.partitions) is not None}
-    if not found:
-        return {}
-    before = batch_end(place_of(plan.spark_root), batch_id - 1, plan.bound.join.streams) if batch_id else {}
     return {
         name: partition_clocks(before[name].partitions if name in before else None, position)
         for name, position in found.items()
@@ -274,7 +274,11 @@ def _size(path: Path) -> int:
 
 
 def _ledger(
-    plan: Plan, batch_id: int, facts: dict[int, dict[str, Any]], ends: dict[str, StreamEnd]
+    plan: Plan,
+    batch_id: int,
+    facts: dict[int, dict[str, Any]],
+    ends: Mapping[str, StreamEnd],
+    before: Mapping[str, StreamEnd],
 ) -> list[dict[str, Any]]:
     """Return one row for each stream, summed over the cells; check its `balance`."""
     rows = []
@@ -287,7 +291,7 @@ def _ledger(
         largest = _greatest([fact["largest_us"][stream] for fact in facts.values()])
         row |= {"largest_ts": largest, "files_set_aside": None, "held_back_bytes": None, "decided": None}
         if name in ends:
-            row |= ends[name].to_row(row["read"])
+            row |= ends[name].to_row(row["read"], before.get(name))
         rows.append({"batch_id": batch_id, "stream": name, **row})
     return rows
 

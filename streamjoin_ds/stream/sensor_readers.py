@@ -242,9 +242,13 @@ class SensorsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         plan = self._options.plan
         if self._tables is not None:
             self._tables.committed(decode_tables(end))
+        positions = self._positions(end)
+        for feed, at in zip(self._tasks.feeds, positions, strict=True):
+            if isinstance(feed, PartitionedFeed):
+                feed.committed(at)  # type: ignore[arg-type]  # its own position
         if plan is not None and (plan.exchange == "reference" or not self._is_swept):
             # Blocks may be left after `end`: a checkpoint that was taken back does their batches again.
-            self._is_swept = not remove_committed(plan, [position.seq for position in self._positions(end)])
+            self._is_swept = not remove_committed(plan, [at.seq for at in positions])
 
     def stop(self) -> None:
         """Do nothing: what is open between batches is closed when the process ends."""
@@ -292,12 +296,11 @@ class SensorsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @staticmethod
     def _frees(positions: Sequence[Position], ends: Sequence[Position], clocks: Sequence[ClockFacts]) -> bool:
-        """Whether a batch without records is worth planning: a partition that held its stream up no longer does."""
+        """Whether a batch without records is worth planning: a partition holds its stream up no more, or comes back."""
         return any(
             isinstance(first, PartitionedPosition)
             and isinstance(last, PartitionedPosition)
-            and first.low_us != last.low_us
-            and not clock.idle
+            and ((first.low_us != last.low_us and not clock.idle) or first.brings_back(last))
             for first, last, clock in zip(positions, ends, clocks, strict=True)
         )
 

@@ -120,6 +120,10 @@ class SensorsTasks:
             pairs = zip(self._options.streams, self._options.schemas, strict=True)
             self._opened = [open_feed(*pair, ignore_missing=self._options.ignore_missing) for pair in pairs]
             begin_alike(self._options.streams, self._opened)
+            plan = self._options.plan
+            for feed in self._opened:
+                if plan is not None and isinstance(feed, PartitionedFeed):
+                    feed.forget_in(plan.block_root, plan.retain_batches, durable=plan.durable)
         return self._opened
 
     def refuse_endless(self, why: str) -> None:

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from streamjoin_ds.errors import ArgumentError, FileMissingError, WindowError
 from streamjoin_ds.plan import Layout
-from streamjoin_ds.source.offset import OFFSET_VERSION
+from streamjoin_ds.source import forgotten_partitions
+from streamjoin_ds.source.files.file_partitions import FilePartitions
 from streamjoin_ds.source.partitioned_position import PartitionedPosition
 from streamjoin_ds.spec import Join, Stream, band, bind
 from tests.support.examples import examples
@@ -239,7 +240,7 @@ def test_only_an_offset_with_partitions_has_the_new_version(tmp_path: Path) -> N
     run.put("a", (0, 1))
     run.put("", (0, 1))
     assert run.step()
-    assert run.micro.offset["version"] == OFFSET_VERSION  # 7, but that its blocks are of another size than usual
+    assert run.micro.offset["version"] == 11  # 7, but that its blocks are of another size than usual
     assert set(run.partitions()["a.csv"]) == {"number", "at", "time"}
 
 
@@ -271,15 +272,25 @@ def test_the_exchange_by_rows_is_refused_by_name(tmp_path: Path) -> None:
 def test_any_number_of_partitions_any_batches_and_any_restarts(
     tmp_path_factory: pytest.TempPathFactory, seed: int
 ) -> None:
-    """Results, late tuples, punctuations and ledger are the oracle's, given the decisions in the offsets."""
+    """Results, late tuples, punctuations and ledger are the oracle's, given the decisions in the offsets.
+
+    Whether partitions are forgotten, and when it is seen that they go on, changes nothing.
+    """
     dice = random.Random(seed)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(forgotten_partitions, "_TOGETHER", dice.choice((1, 1, 2, 64)))
+        patch.setattr(FilePartitions, "looks", dice.choice((1, 2, 256)))
+        _any_partitions(tmp_path_factory.mktemp("devices"), dice)
+
+
+def _any_partitions(folder: Path, dice: random.Random) -> None:
     facts = {"delay": dice.choice(("0s", "2s")), "idle_timeout": dice.choice((None, "3s", "7s"))}
     facts["max_ahead"] = dice.choice((None, "5s"))
     window = dice.choice(("6s", "every 2s for 4s"))
     options = {"parts": str(dice.choice((1, 2, 5)))}
     layout = dice.choice(("1x1", "1x2", "2x1", "2x2"))
     by, way = dice.choice(("file", "folder")), dice.choice(("reference", "packed"))
-    run = Devices(tmp_path_factory.mktemp("devices"), by, window, layout, way, options, **facts)
+    run = Devices(folder, by, window, layout, way, options, **facts)
     run.micro.max_rows_per_batch = dice.choice((1, 3, 10, 1000))
     devices = [f"d{number}" for number in range(dice.choice((1, 2, 4, 7)))]
     joins = {device: dice.choice((0, 0, 0, 9)) for device in devices}
@@ -300,8 +311,9 @@ def test_any_number_of_partitions_any_batches_and_any_restarts(
         if dice.random() < 0.15:
             run.restart()
     run.now_s = 100
-    while run.step():
-        pass
+    for _ in range(9):  # a plan may look at one that is forgotten alone, and find nothing
+        while run.step():
+            pass
     run.check(run.rows)
 
 

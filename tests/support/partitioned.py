@@ -58,6 +58,7 @@ def arrival(
                 seqs[name] += [first_seq_of(at.number) + place for place in called[first : at.at.seq]]
                 if at.clock.idle:
                     asleep.append((name, partition))
+            asleep += [key for key in read if key[0] == name and key[1] not in position.partitions]  # forgotten
             assert position.seq == len(listed[name])
         ends.append({name: len(listed[name]) for name in join.names})
         idle.append(asleep)

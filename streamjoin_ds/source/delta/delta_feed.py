@@ -13,13 +13,13 @@ import xxhash
 
 from streamjoin_ds.delta.table_state import TableState
 from streamjoin_ds.errors import FileChangedError
-from streamjoin_ds.source.ahead_clock import AheadClock
 from streamjoin_ds.source.backlog import Backlog
 from streamjoin_ds.source.delta.change_log import Beginning, ChangeLog
 from streamjoin_ds.source.delta.data_file import DataFile, FileRows, place_of
 from streamjoin_ds.source.delta.positions import VersionPosition
 from streamjoin_ds.source.event_time import NO_TIME, event_times
 from streamjoin_ds.source.feed import ArrayFrontier, Frontier
+from streamjoin_ds.source.read_clocks import AheadClock
 from streamjoin_ds.source.records import Chunk, RawRecords, inside_form
 from streamjoin_ds.spec.ahead import AheadLimit, too_far_ahead
 from streamjoin_ds.spec.order import running_maximum

@@ -14,12 +14,12 @@ import pyarrow as pa
 
 from streamjoin_ds.delta.results import EVENT_TIME
 from streamjoin_ds.errors import FileChangedError, TableChangedError
-from streamjoin_ds.source.ahead_clock import AheadClock
 from streamjoin_ds.source.backlog import Backlog
 from streamjoin_ds.source.delta.positions import ResultsPosition
 from streamjoin_ds.source.delta.result_files import ResultFiles, mixed, read_results, row_hashes, times_of
 from streamjoin_ds.source.event_time import NO_TIME
 from streamjoin_ds.source.feed import ArrayFrontier, Frontier
+from streamjoin_ds.source.read_clocks import AheadClock
 from streamjoin_ds.source.records import Chunk, RawRecords, inside_form
 from streamjoin_ds.spec.ahead import AheadLimit, too_far_ahead
 from streamjoin_ds.spec.order import running_maximum

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from streamjoin_ds.source.ahead_clock import AheadClock
 from streamjoin_ds.source.backlog import Backlog
 from streamjoin_ds.source.digest import RollingDigest, difference, name_sum
 from streamjoin_ds.source.event_time import NO_TIME
@@ -24,6 +23,7 @@ from streamjoin_ds.source.files.listing import FileEntry, location_of
 from streamjoin_ds.source.files.parquet_rows import ParquetRows, content_digest
 from streamjoin_ds.source.files.text import open_text
 from streamjoin_ds.source.position import FilePosition
+from streamjoin_ds.source.read_clocks import AheadClock
 from streamjoin_ds.source.records import Chunk, inside_form
 from streamjoin_ds.source.set_aside import SetAside, aside_chunk, asides_from
 from streamjoin_ds.spec.ahead import AheadLimit, too_far_ahead

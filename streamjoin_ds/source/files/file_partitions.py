@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
+import xxhash
 
 from streamjoin_ds.blocks.files import files_at
 from streamjoin_ds.blocks.location import is_local, local_path
@@ -40,6 +41,16 @@ class FilePartitions:
 
     threads = 1
 
+    @property
+    def looks(self) -> int:
+        """See `partitions.Inputs.looks`.
+
+        A sub-folder has several files. One whose own sub-folders are read, or on another machine, would take a walk.
+        """
+        if isinstance(self._folder, Location):
+            return 256
+        return 16 if self._stream.sub_folders != "read" and is_local(self._folder.path) else 0
+
     def __init__(self, stream: Stream, schema: pa.Schema, *, ignore_missing: bool = False) -> None:
         self._stream = stream
         self._schema = schema
@@ -51,6 +62,7 @@ class FilePartitions:
             self._folder = _SubFolders(stream)
         else:
             self._folder = location_of(stream)
+        self._disk = files_at(self._folder.path)
 
     @property
     def passed_over(self) -> Sequence[str]:
@@ -101,6 +113,19 @@ class FilePartitions:
         del name, at
         return FilePosition()
 
+    def stamp(self, name: str) -> int | None:
+        """See `partitions.Inputs.stamp`: sizes, times of change and inodes."""
+        path = self._folder.path_of(name)
+        try:
+            if isinstance(self._folder, Location):
+                found = self._disk.stat(path)
+                return _stamp(f"{found.st_size}/{found.st_mtime_ns}/{found.st_ino}")
+            with os.scandir(path if os.path.isdir(path) else os.path.dirname(path)) as walk:
+                files = sorted((one.name, one.stat()) for one in walk)
+        except OSError:
+            return None
+        return _stamp("".join(f"{name}/{of.st_size}/{of.st_mtime_ns}/{of.st_ino}/" for name, of in files))
+
     def may_be_gone(self, at: Position) -> bool:
         """See `partitions.Inputs.may_be_gone`."""
         return self._ignore_missing and isinstance(at, FilePosition) and at.whole
@@ -111,6 +136,10 @@ class FilePartitions:
         msg = f"the partition {path} of stream {self._stream.name} is not there any more"
         hint = "put it back as it was; with missing_files=ignore, one that was read to its end may be removed"
         return FileMissingError(msg, name=path, hint=hint)
+
+
+def _stamp(text: str) -> int:
+    return xxhash.xxh3_64_intdigest(text.encode()) >> 1  # int64 holds it
 
 
 class _SubFolders:

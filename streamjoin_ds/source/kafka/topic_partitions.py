@@ -33,6 +33,7 @@ class TopicPartitions:
     """
 
     passed_over: Sequence[str] = ()
+    looks = 0
     threads = min(_MOST_THREADS, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1)
 
     def __init__(self, stream: Stream, schema: pa.Schema) -> None:
@@ -100,6 +101,10 @@ class TopicPartitions:
         del name
         assert isinstance(at, KafkaPosition)
         return KafkaPosition(offset=at.first, first=at.first, topic=at.topic)
+
+    def stamp(self, name: str) -> None:
+        """See `partitions.Inputs.stamp`: a partition of a topic has no end."""
+        del name
 
     def may_be_gone(self, at: Position) -> bool:
         """See `partitions.Inputs.may_be_gone`: never, Kafka has no fewer partitions than before."""

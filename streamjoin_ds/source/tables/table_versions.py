@@ -11,7 +11,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from streamjoin_ds.blocks import BlockStore
+from streamjoin_ds.blocks import BlockStore, NamedBlocks
 from streamjoin_ds.blocks.files import files_at
 from streamjoin_ds.blocks.location import local_path
 from streamjoin_ds.blocks.place import below
@@ -130,14 +130,12 @@ class TableVersions:
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], int] = time.time_ns,
     ) -> None:
-        self._bound, self._retain_batches, self._clock, self._wall = bound, retain_batches, clock, wall
+        self._bound, self._clock, self._wall = bound, clock, wall
         self._store = BlockStore(tables_folder(checkpoint), durable=durable)
         self._given = dict(given or {})
         self._sources: dict[str, Versions] = {}
         self._looked_s: dict[str, float] = {}
-        self._commits = 0
-        self._left: dict[str, int] | None = None  # blocks that newer versions replaced, with the commit of that moment
-        self._named: set[str] = set()
+        self._blocks = NamedBlocks(self._store, retain_batches)
 
     def decided(self, before: Mapping[str, TableVersion]) -> dict[str, TableVersion]:
         """Return the version of each table that the batch joins that is being planned.
@@ -190,21 +188,7 @@ class TableVersions:
         joined : mapping of str to TableVersion
             The versions that the batch joined.
         """
-        self._commits += 1
-        names = {version.block for version in joined.values()}
-        if self._left is None:  # what an earlier run left; its offsets may still be gone back to
-            self._left = dict.fromkeys(self._store.names(), self._commits)
-        for name in self._named - names:
-            self._left.setdefault(name, self._commits)
-        self._named |= names
-        for name in names:
-            self._left.pop(name, None)
-        due = [name for name, since in self._left.items() if self._commits - since > self._retain_batches + 1]
-        if due:
-            self._store.remove(due)
-            self._named -= set(due)
-            for name in due:
-                del self._left[name]
+        self._blocks.committed({version.block for version in joined.values()})
 
 
 def _is_folder(path: str) -> bool:
