@@ -37,6 +37,8 @@ _log = logging.getLogger(__name__)
 
 Int64 = npt.NDArray[np.int64]
 
+# A worker keeps the keys of so many partitions of a stream, those it read last: files come and end. Not measured.
+_MOST_PARTITIONS = 1 << 14
 # The keys of the streams that this worker reads, by partition, each at the start of its last batch and at its end.
 kept_partitions: Cache[dict[str, tuple[_Known, ...]]] = Cache(1 << 31, 64)
 
@@ -104,7 +106,10 @@ class PartitionRepeats:
                 yield from with_repeats(group, is_repeat)
             last = end.partitions[name]
             # A task that is tried again begins with the first of the two.
+            kept.pop(name, None)  # it is now the newest
             kept[name] = (known, _Known(last.at, last.time_us, seen, known.since_us))
+        for name in list(kept)[: max(len(kept) - _MOST_PARTITIONS, 0)]:
+            del kept[name]
         size = sum(one.seen.size_bytes for of_partition in kept.values() for one in of_partition[-1:])
         kept_partitions.put(self._name, kept, size)
 

@@ -195,14 +195,22 @@ def _ledger(world: World, tables: _Tables) -> list[str]:
 
 
 def _numbers(world: World, tables: _Tables) -> list[str]:
-    """Streams over one input number its partitions alike. The oracle takes the numbers as the offsets tell them."""
+    """Streams over one input number its partitions alike, and no number is given twice, also not of one forgotten.
+
+    The oracle takes the numbers as the offsets tell them.
+    """
     texts = []
+    known: dict[str, dict[str, int]] = {name: {} for name in world.case.names}
     for batch, offset in sorted(world.planned.items()):
-        told = {name: offset["streams"][name].get("partitions", {}) for name in world.case.names}
-        numbers = {name: {one: at["number"] for one, at in partitions.items()} for name, partitions in told.items()}
+        for name in world.case.names:
+            for one, at in offset["streams"][name].get("partitions", {}).items():
+                if known[name].setdefault(one, at["number"]) != at["number"]:
+                    texts.append(f"batch {batch} has {at['number']} for {one} of {name}, which was {known[name][one]}")
+            if len({*known[name].values()}) < len(known[name]):
+                texts.append(f"two partitions of {name} have one number: {known[name]}")
         for name, first in world.case.inputs.items():
-            if numbers[name] != numbers[first]:
-                texts.append(f"batch {batch} has {numbers[name]} in {name}, and {numbers[first]} in {first}")
+            if known[name] != known[first]:
+                texts.append(f"batch {batch} has {known[name]} in {name}, and {known[first]} in {first}")
     return texts
 
 
