@@ -14,7 +14,7 @@ from tests.faults.soak.faults import FAULTS
 from tests.faults.soak.feeder import Feeder
 from tests.faults.soak.poison import RESTS, Poison
 from tests.faults.soak.power import Power, write_down
-from tests.faults.soak.rows import DELAY_US, Recorded, expected, soak_join
+from tests.faults.soak.rows import ALONE, DELAY_US, Recorded, expected, soak_join
 from tests.faults.soak.run import Soak
 
 SECONDS = 30.0
@@ -36,7 +36,7 @@ def test_half_a_minute_of_faults(tmp_path):
 @pytest.mark.parametrize("seed", range(3))
 def test_its_oracle_is_the_nested_loop(tmp_path, seed):
     feeder = Feeder(tmp_path, seed, 20)
-    for _ in range(6):
+    for _ in range(20):
         feeder.step()
     feeder.fall_silent("w")
     for _ in range(3):
@@ -51,6 +51,19 @@ def test_its_oracle_is_the_nested_loop(tmp_path, seed):
         if abs(left.times_us[one] - right.times_us[other]) <= 2_000_000 and abs(left.keys[one] - right.keys[other]) <= 1
     ]
     assert expected(left, right).tolist() == [list(pair) for pair in sorted(pairs)]
+    until_us = min(left.largest_us, right.largest_us) - DELAY_US
+    alone = [
+        [
+            (number, ALONE, side.times_us[number]) if side is left else (ALONE, number, side.times_us[number])
+            for number in range(len(side))
+            if side.is_stored[number] and number not in {pair[place] for pair in pairs}
+            if side.times_us[number] + 2_000_000 < until_us
+        ]
+        for place, side in enumerate((left, right))
+    ]
+    assert all(alone)
+    for how, rows in {"left": alone[0], "right": alone[1], "full": alone[0] + alone[1]}.items():
+        assert expected(left, right, how, until_us).tolist() == [list(row) for row in sorted(pairs + rows)]
 
 
 def test_what_comes_back_is_not_late(tmp_path):

@@ -15,6 +15,7 @@ import click
 
 from tests.faults.soak.bounds import BOUNDS
 from tests.faults.soak.faults import FAULTS
+from tests.faults.soak.rows import HOWS
 from tests.faults.soak.run import Soak, Verdict
 
 _ROOM_BYTES = 4 << 30
@@ -56,8 +57,9 @@ def tell(verdict: Verdict, seed: int) -> None:
 @click.option("--fault-every", "fault_every_s", type=float, default=60.0, show_default=True, help="Seconds.")
 @click.option("--seed", type=int, default=1, show_default=True)
 @click.option("--kind", "kinds", multiple=True, type=click.Choice(list(FAULTS)), help="Of faults, if not all.")
+@click.option("--how", type=click.Choice(HOWS), help="The kind of join; by the seed, if it is not said.")
 @click.option("--keep", is_flag=True, help="Keep the files, on the ordinary disk; the disk is then never full.")
-def main(minutes: float, fault_every_s: float, seed: int, kinds: tuple[str, ...], keep: bool) -> None:
+def main(minutes: float, fault_every_s: float, seed: int, kinds: tuple[str, ...], how: str | None, keep: bool) -> None:
     """Run a soak; a violation ends it with status 1."""
     root = Path(tempfile.mkdtemp(prefix="streamjoin-soak-"))
     work, kinds = root / "work", kinds or tuple(FAULTS)
@@ -73,6 +75,7 @@ def main(minutes: float, fault_every_s: float, seed: int, kinds: tuple[str, ...]
             fault_every_s=fault_every_s,
             seed=seed,
             kinds=kinds,
+            how=how or HOWS[seed % len(HOWS)],
             tell=click.echo,
         )
         verdict = soak.run()

@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 from streamjoin_ds.sink.reader import scanned
 from streamjoin_ds.sink.tables import TableSet
 from tests.faults.soak.consumer import DELETED_REST, DELETED_STEP, Consumer, triples
-from tests.faults.soak.rows import NAMES, Recorded, expected
+from tests.faults.soak.rows import DELAY_US, NAMES, Recorded, expected
 
 __all__ = ["differences"]
 
@@ -21,7 +21,11 @@ _CHANGED = "what the file holds now" + _ASIDE
 
 
 def differences(
-    root: Path, recorded: dict[str, Recorded], dropped: Counter[tuple[str, str]], consumer: Consumer
+    root: Path,
+    recorded: dict[str, Recorded],
+    dropped: Counter[tuple[str, str]],
+    consumer: Consumer,
+    how: str,
 ) -> list[str]:
     """Return what is not as it must be, as texts.
 
@@ -35,9 +39,13 @@ def differences(
         Bad files (`poison.Poison.dropped`).
     consumer : Consumer
         The consumer, after its last look.
+    how : str
+        The kind of join.
     """
     tables = TableSet(str(root / "matches"))
-    wanted = expected(recorded["e"], recorded["w"])
+    # The last batch has both streams awake: so far behind the watermark are what their tuples wait for.
+    until_us = min(side.largest_us for side in recorded.values()) - DELAY_US
+    wanted = expected(recorded["e"], recorded["w"], how, until_us)
     deleted = (wanted[:, 0] % DELETED_STEP == DELETED_REST) & (wanted[:, 2] < consumer.deleted_before_us)
     found = _of_results("the table", wanted[~deleted], triples(_rows(tables.matches)))
     followed = np.concatenate([np.empty((0, 3), np.int64), *consumer.followed])

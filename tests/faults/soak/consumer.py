@@ -6,11 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 
 from streamjoin_ds.sink.compaction import compact
 from streamjoin_ds.sink.reader import Follower
+from tests.faults.soak.rows import ALONE
 
 __all__ = ["COLUMNS", "DELETED_REST", "DELETED_STEP", "Consumer", "triples"]
 
@@ -20,7 +22,7 @@ DELETED_STEP, DELETED_REST = 97, 3  # of what it has read it deletes the results
 
 def triples(table: pa.Table) -> np.ndarray:
     """Return results as rows (left number, right number, event time); shape (n, 3), int64."""
-    columns = [table.column(name).cast(pa.int64()).to_numpy() for name in COLUMNS]
+    columns = [pc.fill_null(table.column(name).cast(pa.int64()), ALONE).to_numpy() for name in COLUMNS]
     return np.stack(columns, axis=1) if table.num_rows else np.empty((0, 3), np.int64)
 
 

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 
 from streamjoin_ds import Stream, StreamJoin, band
 
-__all__ = ["NAMES", "TICK_US", "Recorded", "expected", "soak_join"]
+__all__ = ["ALONE", "HOWS", "NAMES", "TICK_US", "Recorded", "expected", "give_how", "soak_join"]
+
+HOWS = ("inner", "left", "full", "right")
+"""The kinds of joins: a seed has one of them."""
+ALONE = -1  # in the place of a partner's number
 
 NAMES = ("e", "w")
 START_US = 1_704_067_200_000_000
@@ -21,8 +26,15 @@ _KEYS = 400
 _EPS = 1
 
 
+def give_how(root: Path, how: str) -> None:
+    """Say which kind of join the soak over this folder of its input is."""
+    (root / "how").write_text(how)
+
+
 def soak_join(root: str) -> StreamJoin:
     """Return the join of the soak over the folders of its input; each tuple has about three partners."""
+    told = Path(root) / "how"
+    how = told.read_text() if told.exists() else HOWS[0]
     streams = [
         Stream(
             name,
@@ -35,7 +47,8 @@ def soak_join(root: str) -> StreamJoin:
         )
         for name in NAMES
     ]
-    return StreamJoin(streams, on=[band("e.x", "w.x", _EPS)], window=f"{_WINDOW_US}us", select=["e.x", "w.x"])
+    on = [band("e.x", "w.x", _EPS)]
+    return StreamJoin(streams, on=on, window=f"{_WINDOW_US}us", select=["e.x", "w.x"], how=how)  # type: ignore[arg-type]
 
 
 @dataclass
@@ -107,8 +120,27 @@ class Recorded:
             self.largest_us = max(self.largest_us, time_us)
 
 
-def expected(left: Recorded, right: Recorded) -> np.ndarray:
-    """Return all results as rows (left number, right number, event time), sorted; shape (n, 3), int64."""
+def expected(left: Recorded, right: Recorded, how: str = "inner", until_us: int = 0) -> np.ndarray:
+    """Return all results as rows (left number, right number, event time), sorted; shape (n, 3), int64.
+
+    With `how` a tuple without a partner has a row, with `ALONE` for a partner, if the watermark `until_us` has passed
+    all that it could meet.
+    """
+    rows = [_pairs(left, right)]
+    for place, side in enumerate((left, right)):
+        if how in ("full", ("left", "right")[place]):
+            is_met = np.zeros(len(side), bool)
+            is_met[rows[0][:, place]] = True
+            times = np.array(side.times_us, np.int64)
+            numbers = np.flatnonzero(np.array(side.is_stored, bool) & ~is_met & (times + _WINDOW_US < until_us))
+            alone = np.full((len(numbers), 3), ALONE, np.int64)
+            alone[:, place], alone[:, 2] = numbers, times[numbers]
+            rows.append(alone)
+    found = np.concatenate(rows)
+    return found[np.lexsort(found.T[::-1])]
+
+
+def _pairs(left: Recorded, right: Recorded) -> np.ndarray:
     sides = []
     for side in (left, right):
         numbers = np.flatnonzero(np.array(side.is_stored, bool) & (np.array(side.keys) >= 0))
@@ -130,5 +162,4 @@ def expected(left: Recorded, right: Recorded) -> np.ndarray:
         found.append(np.stack([left_numbers[here], right_numbers[other], times], axis=1))
     if not found:
         return np.empty((0, 3), np.int64)
-    rows = np.concatenate(found)
-    return rows[np.lexsort(rows.T[::-1])]
+    return np.concatenate(found)

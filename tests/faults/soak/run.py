@@ -18,7 +18,7 @@ from tests.faults.soak.consumer import Consumer
 from tests.faults.soak.drivers import Drivers
 from tests.faults.soak.faults import FAULTS, Faults
 from tests.faults.soak.feeder import Feeder
-from tests.faults.soak.rows import NAMES
+from tests.faults.soak.rows import HOWS, NAMES, give_how
 
 __all__ = ["Soak", "Verdict"]
 
@@ -55,6 +55,8 @@ class Soak:
     seed : int
     kinds : sequence of str
         Some of `FAULTS`.
+    how : str
+        The kind of join, of `HOWS`.
     tell : callable
         Called with a line for each thing that went wrong.
     """
@@ -68,6 +70,7 @@ class Soak:
         fault_every_s: float,
         seed: int,
         kinds: tuple[str, ...] = tuple(FAULTS),
+        how: str = HOWS[0],
         tell: Callable[[str], None] = lambda text: None,
     ) -> None:
         self.root, self.seconds, self.fault_every_s = root, seconds, fault_every_s
@@ -75,6 +78,8 @@ class Soak:
         self._began = time.monotonic()
         self._dice = random.Random(seed)
         self.feeder = Feeder(input_root, seed, _STEP_ROWS)
+        give_how(input_root, how)
+        self._how = how
         (root / "input").symlink_to(input_root)
         self.consumer = Consumer(root / "matches")
         self.samples = Samples()
@@ -112,7 +117,7 @@ class Soak:
         dropped = self._breaks.poisons.dropped
         if not self.violations:
             self.consumer.read_on()
-            self.violations += differences(self.root, self.feeder.recorded, dropped, self.consumer)
+            self.violations += differences(self.root, self.feeder.recorded, dropped, self.consumer, self._how)
         self.violations += [text for text in self.samples.broken() if text not in self.violations]
         results = sum(map(len, self.consumer.followed))
         verdict = Verdict(seconds, self.batches, results, self.faults, self.samples, self.violations)
