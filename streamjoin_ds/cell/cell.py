@@ -27,6 +27,7 @@ from streamjoin_ds.cell.aside_rows import AsideRows
 from streamjoin_ds.cell.cell_state import CellState
 from streamjoin_ds.cell.cell_tables import give_tables, given_versions, table_blocks
 from streamjoin_ds.cell.cell_windows import CellWindows, opened_state
+from streamjoin_ds.cell.input_seen import InputSeen
 from streamjoin_ds.cell.partial_answers import PartialAnswers
 from streamjoin_ds.cell.partition_clocks import clocks_in_order
 from streamjoin_ds.cell.task_facts import TaskFacts
@@ -110,7 +111,7 @@ class Cell:
         self.label = f"{task.batch_id:010d}-{cell:04d}"  # in the names of the files this cell writes
         self.ledger = [dict.fromkeys((*_COUNTS, "stored", "null_keys"), 0) for _ in range(self.streams)]
         self.reports: list[FileReport] = []
-        self.rejects_for: dict[str, tuple[str | None, str]] = {}  # by stream: the column and reason of a reject
+        self.seen = InputSeen(self.bound.names)
         # A row tells them where a source of our own has offsets that say them.
         self.versions: dict[str, TableVersion] = given_versions(plan, task.batch_id) if plan.foreign else {}
         self.keys: list[tuple[int, str]] = []  # samples of keys, on their way to the driver
@@ -121,6 +122,9 @@ class Cell:
         """Join the batch's exchange rows. Return the files written, the cell's facts, and its next state."""
         began_ns = time.monotonic_ns()
         parts, asides = self._sorted_out(rows)
+        for stream in (number for number, clock in enumerate(self.clocks) if clock.largest is None):
+            late = [table for other, _, table in asides["late"] if other == stream]
+            self.seen.begins(stream, [*late, *(table for part in parts[stream].values() for table in part.tables)])
         self.windows = CellWindows(self.plan.sized(self.sizing), self.number, self._kept)
         self.windows.enter(self.epochs.current, [clock.largest for clock in self.clocks])
         accepted, guests, late = self._judged(parts)
@@ -308,10 +312,12 @@ class Cell:
             known = self.largest_before[stream, part] if order is None else pa.array(order.before(table))
             found.append((stream, table.set_column(i, LARGEST_TS, pc.max_element_wise(table[i], known))))
         rows = AsideRows(self.bound, self.task.batch_id)
-        late_tables = [rows.late(*aside) for aside in [*found, *((s, table) for s, _, table in late)]]
+        found += [(stream, table) for stream, _, table in late]
+        for aside in found:
+            self.seen.late(*aside)
+        late_tables = [rows.late(*aside) for aside in found]
         reject_tables = [rows.rejected(stream, table) for stream, _, table in asides["rejects"]]
-        firsts = [row for table in reject_tables for row in table.slice(0, 1).to_pylist()]
-        self.rejects_for = {row["stream"]: (row["column"], row["reason"]) for row in firsts}
+        self.seen.rejects(reject_tables)
         for kind, path, schema, tables in (
             ("late", self.tables.late, LATE_SCHEMA, late_tables),
             ("rejects", self.tables.rejects, REJECTS_SCHEMA, reject_tables),
@@ -365,7 +371,7 @@ class Cell:
             "undecided_rows": sum(now["undecided_rows"] for now, _ in counted),
             "idle": [stream for stream, clock in enumerate(self.clocks) if clock.idle],
             "overtaken": self.overtaken,
-            "rejects_for": self.rejects_for,
+            **self.seen.facts(),
             "partitions": {self.bound.names[stream]: order.told() for stream, order in self.orders.items()},
         }
 

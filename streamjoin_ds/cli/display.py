@@ -14,6 +14,8 @@ from rich.table import Table
 from rich.text import Text
 
 from streamjoin_ds.cli.totals import LEDGER, Totals, backlog_text, moment
+from streamjoin_ds.errors import StreamJoinError
+from streamjoin_ds.sink.reader import last_punctuation, matches_there
 from streamjoin_ds.source.backlog import Backlog
 from streamjoin_ds.spec import duration_text
 from streamjoin_ds.stream.commit import BatchSummary
@@ -89,10 +91,14 @@ class Display:
         """
         totals = self.totals
         facts = totals.facts(self.clock()) | {"finished": finished, "table": to, "checkpoint": checkpoint}
+        there = None if totals.batches else self._there(to)
+        if there is not None:
+            facts["punctuation"] = moment(there[1])
         if as_json:
             click.echo(json.dumps(facts))
             return
-        self.console.print(ledger_table(totals))
+        if there is None:
+            self.console.print(ledger_table(totals))
         for name, count in sorted((+totals.files_set_aside).items()):
             told = f"stream {name}: {count} bad files, or rests of files, were set aside; {to}_rejects names them"
             self.console.print(told)
@@ -101,12 +107,19 @@ class Display:
             self.console.print(told, highlight=False, soft_wrap=True)
         for name, size in totals.held_back_bytes.items():
             self.console.print(f"stream {name}: {size:,} bytes of an unfinished last line are not read yet")
-        self.console.print(
-            f"{facts['matches']:,} matches in {facts['batches']} batches, {facts['seconds']:.1f} s; "
-            f"{complete_before(facts)}; table: {to}",
-            highlight=False,
-            soft_wrap=True,
-        )
+        done = f"{facts['matches']:,} matches in {facts['batches']} batches, {facts['seconds']:.1f} s"
+        if there is not None:
+            done = f"nothing new was read, {facts['seconds']:.1f} s; {there[0]:,} matches are there from before"
+        told = f"{done}; {complete_before(facts)}; table: {to}"
+        self.console.print(told, highlight=False, soft_wrap=True)
+
+    @staticmethod
+    def _there(to: str) -> tuple[int, int | None] | None:
+        """Return how many matches a table has from earlier runs, and its punctuation; None where it has none."""
+        try:
+            return matches_there(to), last_punctuation(to)
+        except StreamJoinError:
+            return None
 
     def _line(self, batch: BatchSummary, now: float) -> str:
         totals = self.totals

@@ -78,6 +78,7 @@ def explain(
     reading: Mapping[str, str] | None = None,
     keys: KeyHint | None = None,
     unanswered: Mapping[str, str] | None = None,
+    warnings: Sequence[str] = (),
 ) -> str:
     """Return the plan as text, one fact a line. It never shows a source's path.
 
@@ -94,6 +95,8 @@ def explain(
         A sample of the keys that the inputs begin with, by which ranges and a grid are compared.
     unanswered : mapping of str to str, optional
         By stream the code of the error that its source gave when it was asked for a rate.
+    warnings : sequence of str
+        What the first records of the inputs show that is likely to be a mistake.
     """
     return "\n".join(
         (
@@ -112,6 +115,7 @@ def explain(
             *_engine(plan),
             "Commit",
             *_commit(plan),
+            *(("Input", *(f"  warning     {text}" for text in warnings)) if warnings else ()),
         )
     )
 

@@ -8,6 +8,7 @@ over the same input.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 from urllib.parse import unquote, urlsplit
@@ -19,6 +20,7 @@ from pyarrow import compute, dataset, fs, parquet
 
 from streamjoin_ds.delta.entries import entry_name, filesystem_of
 from streamjoin_ds.delta.results import JOIN_ID_KEY, order_columns
+from streamjoin_ds.delta.table_state import TableState
 from streamjoin_ds.errors import ArgumentError, LogCleanedError, PunctuationError, TableError
 from streamjoin_ds.sink.guard import TableIdentity
 from streamjoin_ds.sink.log import LogCommit, cleaned, read_commit
@@ -26,7 +28,7 @@ from streamjoin_ds.sink.opening import open_table
 from streamjoin_ds.sink.snapshot import LogSnapshot
 from streamjoin_ds.sink.tables import EVENT_TIME, TIMESTAMP, TableSet
 
-__all__ = ["Follower", "between", "complete", "follow", "last_punctuation", "scanned"]
+__all__ = ["Follower", "between", "complete", "follow", "last_punctuation", "matches_there", "scanned"]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
@@ -42,6 +44,18 @@ def last_punctuation(root: str) -> int | None:
     table = scanned(_opened(TableSet(root).punctuations)).to_table(columns=["punctuation"])
     value = compute.max(table.column("punctuation").cast(pa.int64())).as_py()
     return None if value is None else int(value)
+
+
+def matches_there(root: str) -> int:
+    """Return how many results a join's table holds, as its log says.
+
+    Raises
+    ------
+    TableError
+        There is no such table.
+    """
+    state = TableState(TableSet(root).matches, with_files=True)
+    return sum(json.loads(add.get("stats") or "{}").get("numRecords", 0) for add in state.files.values())
 
 
 def complete(root: str) -> pa.Table:

@@ -36,10 +36,10 @@ from streamjoin_ds.source.offset import DelayFacts
 from streamjoin_ds.source.partitioned_position import PartitionClock
 from streamjoin_ds.stream.backlog_log import BacklogLog
 from streamjoin_ds.stream.delay_log import DelayLog
+from streamjoin_ds.stream.input_log import InputLog
 from streamjoin_ds.stream.key_log import KeyLog
 from streamjoin_ds.stream.merged_rows import merged_rows
 from streamjoin_ds.stream.read_rows import tell_read_rows
-from streamjoin_ds.stream.reject_log import RejectLog
 from streamjoin_ds.stream.silence import (
     SilenceLog,
     WatermarkHolder,
@@ -66,8 +66,8 @@ _watchers: list[Callable[[BatchSummary], None]] = []
 class _Logs:
     """What this driver has logged of one query, so that it does not log it again."""
 
+    inputs: InputLog
     silences: SilenceLog = field(default_factory=SilenceLog)
-    rejects: RejectLog = field(default_factory=RejectLog)
     delays: DelayLog = field(default_factory=DelayLog)
     backlogs: BacklogLog = field(default_factory=BacklogLog)
 
@@ -211,11 +211,10 @@ class BatchCommit:
         summary = replace(summary, table=plan.table_root, backlog=waits, punctuation_us=punctuation_us)
         overtaken = zip(*(fact["overtaken"] for fact in facts.values()), strict=True)
         counts = dict(zip(plan.bound.names, map(sum, overtaken), strict=True))
-        logs = _logs.setdefault((plan.join_id, plan.table_root), _Logs())
+        logs = _logs.get((plan.join_id, plan.table_root)) or _Logs(InputLog(plan.bound, committer.tables))
+        _logs[plan.join_id, plan.table_root] = logs
         logs.silences.tell(held, idle, counts, _told(watermark_us))
-        reasons = {stream: (at, why) for fact in facts.values() for stream, (at, why) in fact["rejects_for"].items()}
-        rejected = {row["stream"]: row["rejected"] for row in ledger}
-        logs.rejects.tell(reasons, rejected, read, committer.tables.rejects)
+        logs.inputs.tell(facts.values(), ledger)
         logs.delays.tell(_delay(ends))
         if waits is not None:
             logs.backlogs.tell(waits, sum(read.values()))

@@ -353,6 +353,7 @@ class StreamJoin(Join):
         from streamjoin_ds.source.sampled_keys import sampled_keys
         from streamjoin_ds.stream.bound_sources import bound_join
         from streamjoin_ds.stream.frame_tables import of_frames
+        from streamjoin_ds.stream.input_log import first_warnings
         from streamjoin_ds.stream.known_rates import known_rates
         from streamjoin_ds.stream.query import planned
         from streamjoin_ds.stream.sensor_options import checked_reader_options
@@ -378,7 +379,8 @@ class StreamJoin(Join):
         attributes = attributes_of(bound) if plan.layout_kind != "grid" and plan.cells > 1 else []
         keys = sampled_keys(bound, attributes, plan.cells) if attributes and not known.unanswered else None
         unanswered = {name: error.code for name, error in known.unanswered.items()}
-        return explain(plan, load, known.origins if known.are_known else (), reading, keys, unanswered)
+        warnings = [] if unanswered else first_warnings(bound)
+        return explain(plan, load, known.origins if known.are_known else (), reading, keys, unanswered, warnings)
 
 
 def _check_numbering(order_by: OrderBy | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 
 import numpy as np
@@ -15,11 +16,15 @@ from streamjoin_ds.engine.intake.received_rows import ReceivedRows, Rows
 from streamjoin_ds.engine.intake.rows import RowIntake
 from streamjoin_ds.engine.reference.kernel_module import KernelModule
 from streamjoin_ds.spec.ahead import AheadLimit
-from streamjoin_ds.spec.bound import BoundJoin
+from streamjoin_ds.spec.bound import SEQ, BoundJoin
+from streamjoin_ds.spec.input_warnings import InputWarnings
 from streamjoin_ds.spec.order import preceding, running_maximum
 from streamjoin_ds.spec.seen_keys import SeenKeys, unique_key
+from streamjoin_ds.spec.times_seen import LateSeen
 
 __all__ = ["PushIntake"]
+
+_log = logging.getLogger(__name__)
 
 
 class PushIntake:
@@ -36,6 +41,8 @@ class PushIntake:
         self._max_ahead_us = [stream.max_ahead_us for stream in bound.join.streams]
         self._intakes = [RowIntake(bound, stream, module) for stream in range(len(self._names))]
         self._keys = [unique_key(bound, stream) for stream in range(len(self._names))]
+        self._warnings = InputWarnings(bound, records="the {} rows so far")
+        self._late = [LateSeen() for _ in self._names]
         self._has_stamps = any(map(bound.stamps, range(len(self._names))))
 
     def taken(self, rows: Mapping[str, Rows], before: EngineCounters) -> IntakeResult:
@@ -55,6 +62,7 @@ class PushIntake:
             taken.read[stream] += arrival.count
             taken.clocks[stream].idle &= not arrival.count
             is_repeat = self._repeats(taken, stream, tuples)
+            largest_us = taken.clocks[stream].largest
             mask = taken.clocks[stream].split(arrival.known_us)
             tuples, mask, is_repeat = intake.filtered(tuples, mask, is_repeat)
             left_out = arrival.count - tuples.num_rows
@@ -63,6 +71,7 @@ class PushIntake:
                 tuples, mask = tuples.filter(pa.array(~is_repeat)), mask[~is_repeat]
             if np.count_nonzero(mask):
                 taken.late[name] = pa.Table.from_batches([tuples.filter(pa.array(mask))])
+                self._warn(stream, taken, arrival, largest_us)
                 tuples = tuples.filter(pa.array(~mask))
             if without_time is not None:
                 taken.rejected[name] = without_time
@@ -70,6 +79,17 @@ class PushIntake:
             taken.filtered_rows[stream] = left_out
             taken.tuples[stream] = tuples
         return taken
+
+    def _warn(self, stream: int, taken: IntakeResult, arrival: ReceivedRows, largest_us: int | None) -> None:
+        """Log that rows are late, where that is new: they are set aside, and nothing else says so."""
+        name, clock = self._names[stream], taken.clocks[stream]
+        running = running_maximum(arrival.times_us, arrival.is_timed, INT64_MIN if largest_us is None else largest_us)
+        places = taken.late[name][SEQ].to_numpy() - (taken.read[stream] - arrival.count)
+        late_by_us = running[places] - arrival.times_us[places]
+        # What is late by the watermark alone, after its stream was idle, no delay would have kept.
+        self._late[stream].add(late_by_us[late_by_us > clock.delay_us])
+        for text in self._warnings.late(name, self._late[stream], taken.read[stream], clock.largest, "JoinEngine.late"):
+            _log.warning("%s", text)
 
     def _repeats(self, taken: IntakeResult, stream: int, tuples: pa.RecordBatch) -> npt.NDArray[np.bool_] | None:
         """Return which tuples repeat one before them, and keep the keys in `taken`; None: the stream has no key."""

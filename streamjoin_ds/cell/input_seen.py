@@ -1,0 +1,59 @@
+"""What a cell sees of its batch's inputs that a user may want to know at once; the driver puts it into words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from streamjoin_ds.exchange import LARGEST_TS
+from streamjoin_ds.spec.bound import SEQ, TS
+from streamjoin_ds.spec.times_seen import LateSeen, TimesSeen
+
+__all__ = ["InputSeen"]
+
+
+class InputSeen:
+    """The facts of one batch: see `streamjoin_ds.spec.input_warnings`.
+
+    Parameters
+    ----------
+    names : sequence of str
+        The streams.
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = names
+        self._times: dict[str, Any] = {}
+        self._late: dict[str, LateSeen] = {}
+        self._rejects: dict[str, tuple[str | None, str]] = {}
+
+    def begins(self, stream: int, tables: Iterable[pa.Table | None]) -> None:
+        """Note the event times of a stream that had no tuple before this batch."""
+        found = (table for table in tables if table is not None)
+        seen = TimesSeen.together(TimesSeen.of(_numbers(table, TS), _numbers(table, SEQ)) for table in found)
+        if seen is not None:
+            self._times[self._names[stream]] = seen.to_facts()
+
+    def late(self, stream: int, table: pa.Table) -> None:
+        """Note how late late tuples are, which have `LARGEST_TS`."""
+        seen = self._late.setdefault(self._names[stream], LateSeen())
+        seen.add(_numbers(table, LARGEST_TS) - _numbers(table, TS))
+
+    def rejects(self, tables: Iterable[pa.Table]) -> None:
+        """Note the column and the reason of a reject of each stream, of rows of the rejects table."""
+        firsts = [row for table in tables for row in table.slice(0, 1).to_pylist()]
+        self._rejects = {row["stream"]: (row["column"], row["reason"]) for row in firsts}
+
+    def facts(self) -> dict[str, Any]:
+        """Return what was noted as plain JSON values."""
+        late = {name: seen.to_facts() for name, seen in self._late.items()}
+        return {"rejects_for": self._rejects, "times": self._times, "late_by": late}
+
+
+def _numbers(table: pa.Table, column: str) -> npt.NDArray[np.int64]:
+    numbers: npt.NDArray[np.int64] = table[column].to_numpy()
+    return numbers
