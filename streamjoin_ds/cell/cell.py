@@ -122,9 +122,7 @@ class Cell:
         """Join the batch's exchange rows. Return the files written, the cell's facts, and its next state."""
         began_ns = time.monotonic_ns()
         parts, asides = self._sorted_out(rows)
-        for stream in (number for number, clock in enumerate(self.clocks) if clock.largest is None):
-            late = [table for other, _, table in asides["late"] if other == stream]
-            self.seen.begins(stream, [*late, *(table for part in parts[stream].values() for table in part.tables)])
+        self.seen.begin(self.clocks, [[t for p in by.values() for t in p.tables] for by in parts], asides["late"])
         self.windows = CellWindows(self.plan.sized(self.sizing), self.number, self._kept)
         self.windows.enter(self.epochs.current, [clock.largest for clock in self.clocks])
         accepted, guests, late = self._judged(parts)
@@ -163,9 +161,9 @@ class Cell:
                 writer.write(pa.Table.from_arrays([*chunk.columns, ids], schema=schema))
             self.reports += writer.close()
         self._count_nulls(before)
-        largest_us = [clock.largest for clock in self.clocks]
         facts = self._facts(matches, before, watermark)
         facts["answers"] = answers.reported()
+        largest_us = [clock.largest for clock in self.clocks]
         blob = self.windows.saved(
             self.task.batch_id, largest_us, watermark, next_seqs, answers.blocks, self._clocks_kept(watermark)
         )
@@ -181,8 +179,7 @@ class Cell:
         facts |= self.backlog
         joined = {name: version.version for name, version in self.versions.items()}
         facts |= {"table_versions": json.dumps(joined, separators=(",", ":"))} if joined else {}
-        if self.keys:
-            facts["keys"] = sorted(self.keys)
+        facts |= {"keys": sorted(self.keys)} if self.keys else {}
         facts |= {"cells": self.epochs.cells, "has_ended": self.windows.has_ended}
         return self.reports, facts, blob
 
@@ -313,8 +310,7 @@ class Cell:
             found.append((stream, table.set_column(i, LARGEST_TS, pc.max_element_wise(table[i], known))))
         rows = AsideRows(self.bound, self.task.batch_id)
         found += [(stream, table) for stream, _, table in late]
-        for aside in found:
-            self.seen.late(*aside)
+        self.seen.late(found)
         late_tables = [rows.late(*aside) for aside in found]
         reject_tables = [rows.rejected(stream, table) for stream, _, table in asides["rejects"]]
         self.seen.rejects(reject_tables)

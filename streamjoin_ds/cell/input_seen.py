@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from streamjoin_ds.engine.intake.lateness import StreamClock
 from streamjoin_ds.exchange import LARGEST_TS
 from streamjoin_ds.spec.bound import SEQ, TS
 from streamjoin_ds.spec.times_seen import LateSeen, TimesSeen
@@ -31,17 +32,25 @@ class InputSeen:
         self._late: dict[str, LateSeen] = {}
         self._rejects: dict[str, tuple[str | None, str]] = {}
 
-    def begins(self, stream: int, tables: Iterable[pa.Table | None]) -> None:
-        """Note the event times of a stream that had no tuple before this batch."""
-        found = (table for table in tables if table is not None)
-        seen = TimesSeen.together(TimesSeen.of(_numbers(table, TS), _numbers(table, SEQ)) for table in found)
-        if seen is not None:
-            self._times[self._names[stream]] = seen.to_facts()
+    def begin(
+        self,
+        clocks: Sequence[StreamClock],
+        tuples: Sequence[Sequence[pa.Table]],
+        late: Iterable[tuple[int, int, pa.Table | None]],
+    ) -> None:
+        """Note the event times of the streams whose clocks knew no tuple before this batch."""
+        aside = list(late)
+        for stream, (name, clock) in enumerate(zip(self._names, clocks, strict=True)):
+            if clock.largest is None:
+                tables = [*tuples[stream], *(table for other, _, table in aside if other == stream and table)]
+                seen = TimesSeen.together(TimesSeen.of(_numbers(table, TS), _numbers(table, SEQ)) for table in tables)
+                self._times |= {} if seen is None else {name: seen.to_facts()}
 
-    def late(self, stream: int, table: pa.Table) -> None:
-        """Note how late late tuples are, which have `LARGEST_TS`."""
-        seen = self._late.setdefault(self._names[stream], LateSeen())
-        seen.add(_numbers(table, LARGEST_TS) - _numbers(table, TS))
+    def late(self, tables: Iterable[tuple[int, pa.Table]]) -> None:
+        """Note how late late tuples are, by stream, which have `LARGEST_TS`."""
+        for stream, table in tables:
+            seen = self._late.setdefault(self._names[stream], LateSeen())
+            seen.add(_numbers(table, LARGEST_TS) - _numbers(table, TS))
 
     def rejects(self, tables: Iterable[pa.Table]) -> None:
         """Note the column and the reason of a reject of each stream, of rows of the rejects table."""

@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import re
 from io import StringIO
+from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 from rich.console import Console
 
 from streamjoin_ds.cli.display import Display, ledger_table
 from streamjoin_ds.cli.totals import LEDGER, Totals
+from streamjoin_ds.sink.tables import TIMESTAMP, TableSet
 from streamjoin_ds.stream.commit import BatchSummary
 
 
@@ -46,6 +50,29 @@ def test_the_end_of_a_run_says_how_many_offsets_were_lost(capsys: pytest.Capture
         assert told == [lost_line] * is_lost
         display.end("/data/m", "/data/c", finished=True, as_json=True)
         assert json.loads(capsys.readouterr().out)["lost_offsets"] == ({"e": 1_234} if is_lost else {})
+
+
+def test_a_second_start_says_what_is_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table = str(tmp_path / "m")
+    told = []
+    for rows, punctuation in ((3, 1_700_000_000_000_000), (0, None)):
+        for path, columns in (
+            (TableSet(table).matches, {"event_time": pa.array([1] * rows, TIMESTAMP)}),
+            (TableSet(table).punctuations, {"punctuation": pa.array([punctuation], TIMESTAMP)}),
+        ):
+            write_deltalake(path, pa.table(columns), mode="overwrite")
+        console = Console(width=200, file=StringIO(), highlight=False)
+        display = Display(console, clock=lambda: 1.0, quiet=True)
+        display.end(table, "/data/c", finished=True, as_json=False)
+        told += console.file.getvalue().splitlines()
+        display.end(table, "/data/c", finished=True, as_json=True)
+        found = json.loads(capsys.readouterr().out)
+        assert (found["batches"], found["punctuation"]) == (0, "2023-11-14T22:13:20Z" if rows else None)
+    assert told == [
+        "nothing new was read, 0.0 s; 3 matches are there from before; complete before 2023-11-14T22:13:20Z; "
+        f"table: {table}",
+        f"nothing new was read, 0.0 s; 0 matches are there from before; no punctuation yet; table: {table}",
+    ]
 
 
 def test_the_live_table_tells_of_rejects_and_lost_offsets() -> None:

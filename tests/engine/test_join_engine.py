@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import logging
+import re
 import sys
 from datetime import date, datetime, timezone
 from threading import Thread
@@ -71,6 +73,29 @@ def test_late_and_rejected_rows_are_set_aside_and_counted() -> None:
     counters = engine.counters
     assert (counters["read_rows"]["e"], counters["stored_rows"]["e"]) == (4, 2)
     assert (counters["late_rows"]["e"], counters["rejected_rows"]["e"], counters["null_keys"]["e"]) == (1, 1, 1)
+
+
+def test_late_rows_of_a_shuffled_frame_are_told_with_the_delay_that_keeps_them(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    times = np.arange(240, dtype=np.int64) * 1_000_000
+    rows = pd.DataFrame({"ts": times, "x": np.arange(240.0)}).sample(frac=1, random_state=1)
+    largest = np.maximum.accumulate(rows["ts"].to_numpy())
+    late_by = (largest - rows["ts"].to_numpy())[largest > rows["ts"].to_numpy()]
+    with caplog.at_level(logging.WARNING):
+        engine = _engine("1s")
+        assert engine.push({"w": rows.sort_values("ts"), "e": rows}).num_rows < 240
+        engine.push({"e": rows})  # told once
+    (told,) = caplog.messages
+    assert told.startswith(f"stream e: {len(late_by)} of the 240 rows so far are late")
+    delay = f"{-(-late_by.max() // 60_000_000) - 1}m"
+    (named,) = re.findall(r"delay='([^']+)'", told)
+    caplog.clear()
+    with caplog.at_level(logging.WARNING):
+        assert _engine("1s", delay=named).push({"w": rows.sort_values("ts"), "e": rows}).num_rows == 240
+        assert not caplog.messages
+        _engine("1s", delay=delay).push({"e": rows})  # a shorter one keeps not all of them
+    assert len(caplog.messages) == 1
 
 
 @pytest.mark.parametrize(
