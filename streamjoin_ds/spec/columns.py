@@ -62,6 +62,12 @@ def names_hint(name: str, valid: Sequence[str], what: str) -> str:
         f" and {len(valid) - _MOST_NAMES} more" if len(valid) > _MOST_NAMES else ""
     )
     listed = f"{what} {known}" if valid else f"{what} none"
+    first = name.partition(".")[0]
+    if first != name and first in valid:
+        return (
+            f"fields inside '{first}' cannot be named: make '{name}' a column before, as select of Spark does, with "
+            f"start(frames=...); {listed}"
+        )
     if not near:
         return listed
     meant = " or ".join(f"'{other}'" for other in near)

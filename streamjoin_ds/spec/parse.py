@@ -298,6 +298,11 @@ class _Reader:
         return call("neg", inner) if bound is None else Literal(negated(bound))  # type: ignore[arg-type]
 
     def _column(self, node: Node) -> Column:
+        if node.args.get("db") is not None:
+            dotted = ".".join(part.name for part in node.parts)
+            stream, _, rest = dotted.partition(".")
+            hint = f"write {stream}.`{rest}` if that is the column's name; a field inside a column cannot be named"
+            _refuse(f"it names {dotted}, which is no stream.column", self._text, hint)
         plain = isinstance(node.this, sql.Identifier) and node.name and node.args.get("db") is None
         if not plain or not (node.table or self._stream):
             self._refuse("a column in it is not written as stream.column")

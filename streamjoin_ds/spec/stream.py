@@ -330,7 +330,18 @@ def check_time_column(schema: pa.Schema, stream: Stream) -> None:
     kind = schema.field(stream.time).type
     if not is_event_time(kind):
         msg = f"column '{stream.time}' of stream {stream.name} cannot be an event time: its type is {kind}"
-        raise ColumnError(msg, name=stream.time, hint="a timestamp, a date, or a number with time_unit")
+        raise ColumnError(msg, name=stream.time, hint=time_hint(kind))
+
+
+def time_hint(kind: pa.DataType) -> str:
+    """Return what a column of a type that is no event time needs to become one."""
+    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)):
+        return "a timestamp, a date, or a number with time_unit"
+    return (
+        "texts are read as times where they are ISO 8601, 2024-03-05T09:00:07Z, and these are not, or the column is "
+        "handed over; make others timestamps before: to_timestamp(column, 'dd/MM/yyyy HH:mm:ss') of Spark, with "
+        "start(frames=...), or to_datetime of pandas"
+    )
 
 
 def is_event_time(kind: pa.DataType) -> bool:

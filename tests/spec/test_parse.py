@@ -5,12 +5,13 @@ from __future__ import annotations
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamjoin_ds.errors import PredicateError, PredicateSyntaxError, StreamJoinError
-from streamjoin_ds.spec import Band, Column, band, equal, not_equal
+from streamjoin_ds.errors import ColumnError, PredicateError, PredicateSyntaxError, StreamJoinError
+from streamjoin_ds.spec import Band, Column, Join, Stream, band, bind, equal, not_equal
 from streamjoin_ds.spec.expression import Call, Literal, Predicate, call
 from streamjoin_ds.spec.parse import parse_condition, parse_predicates
 from streamjoin_ds.spec.predicate import Bound
@@ -323,3 +324,19 @@ def test_bars_are_an_absolute_value(bars: str, plain: str) -> None:
 def test_other_bars_are_refused(text: str) -> None:
     with pytest.raises(PredicateSyntaxError):
         parse_predicates(text)
+
+
+@pytest.mark.parametrize("text", ["abs(u.PM2.5 - w.x) <= 1", "u.`PM2.5` > u.PM2.5 AND u.x = w.x"])
+def test_a_name_with_a_dot_is_asked_for_in_quotes_which_work(text: str) -> None:
+    with pytest.raises(PredicateSyntaxError, match=r"it names u\.PM2\.5") as caught:
+        parse_predicates(text)
+    assert caught.value.hint.startswith("write u.`PM2.5` if ")
+    assert parse_predicates(text.replace("u.PM2.5", "u.`PM2.5`"))
+
+
+def test_a_field_inside_a_column_is_said_to_be_one() -> None:
+    schema = pa.schema([("ts", pa.int64()), ("BME280", pa.struct([("T", pa.float64())]))])
+    streams = [Stream("u", schema=schema), Stream("w", schema=schema)]
+    with pytest.raises(ColumnError) as caught:  # what the hint above leads to, where it is no column's name
+        bind(Join(streams, "abs(u.`BME280.T` - w.`BME280.T`) <= 1", "1s"), dict.fromkeys("uw", schema))
+    assert "fields inside 'BME280' cannot be named" in caught.value.hint

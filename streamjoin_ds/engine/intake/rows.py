@@ -30,7 +30,7 @@ from streamjoin_ds.spec.columns import NANOSECONDS, says_no_zone, without_zone, 
 from streamjoin_ds.spec.conforming import holds_times
 from streamjoin_ds.spec.event_time import MAX_TS_US, MIN_TS_US
 from streamjoin_ds.spec.inside import InsideRows, nanoseconds_name, to_inside
-from streamjoin_ds.spec.stream import is_event_time
+from streamjoin_ds.spec.stream import is_event_time, time_hint
 
 if TYPE_CHECKING:
     pass
@@ -130,7 +130,7 @@ class RowIntake:
         if not (is_event_time(kind) or pa.types.is_null(kind)):
             name, stream = self._time.name, self._source.name
             msg = f"column '{name}' of stream {stream} cannot be an event time: its type is {kind}"
-            raise ColumnError(msg, name=name, hint="a timestamp, a date, or a number with time_unit")
+            raise ColumnError(msg, name=name, hint=time_hint(kind))
         name = self._time.name
         brought = to_inside(
             lambda wanted: times if wanted.name == name else self._column(table, wanted), self._outside, self._source
