@@ -302,7 +302,7 @@ class _Reader:
             dotted = ".".join(part.name for part in node.parts)
             stream, _, rest = dotted.partition(".")
             hint = f"write {stream}.`{rest}` if that is the column's name; a field inside a column cannot be named"
-            _refuse(f"it names {dotted}, which is no stream.column", self._text, hint)
+            _refuse(f"it names {dotted}, which is not written as stream.column", self._text, hint)
         plain = isinstance(node.this, sql.Identifier) and node.name and node.args.get("db") is None
         if not plain or not (node.table or self._stream):
             self._refuse("a column in it is not written as stream.column")
