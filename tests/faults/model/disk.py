@@ -88,7 +88,8 @@ def _kind(path: Any) -> str | None:
     folder = path[len(_watcher.root) + 1 :].split("/", 1)[0]
     if folder.startswith("matches"):
         return folder.removeprefix("matches_")
-    return {"exchange": "exchange", "blocks": "block", "checkpoint": "spark", "tables": "version"}.get(folder)
+    kinds = {"exchange": "exchange", "blocks": "block", "checkpoint": "spark", "tables": "version"}
+    return {**kinds, "forgotten": "forgotten"}.get(folder)
 
 
 def _of_descriptor(descriptor: int) -> str | None:
