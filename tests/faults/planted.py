@@ -537,8 +537,8 @@ BUGS = (
         "partitions are numbered anew by their names",
         (
             "source.partitioned_feed:PartitionedFeed._with_new",
-            "return PartitionedPosition(start.seq, {**start.partitions, **found})",
-            "return PartitionedPosition(start.seq, {name: replace(at, number=place) for place, (name, at) in"
+            "return replace(start, partitions={**start.partitions, **found})",
+            "return replace(start, partitions={name: replace(at, number=place) for place, (name, at) in"
             " enumerate(sorted({**start.partitions, **found}.items()))})",
         ),
         asks=("parted",),
@@ -743,15 +743,11 @@ BUGS = (
     ),
     _bug(
         "a version's block goes when the next one comes",
+        ("blocks.store:NamedBlocks.committed", "self._commits - since > self._retain_batches + 1", "True"),
         (
-            "source.tables.table_versions:TableVersions.committed",
-            "self._commits - since > self._retain_batches + 1",
-            "True",
-        ),
-        (
-            "source.tables.table_versions:TableVersions.committed",
-            "for name in self._named - names",
-            "for name in {*self._named, *self._store.names()} - names",
+            "blocks.store:NamedBlocks.committed",
+            "for name in self._named.difference(names)",
+            "for name in {*self._named, *self._store.names(self._prefix)}.difference(names)",
         ),
         asks=("tables",),
     ),
