@@ -170,7 +170,7 @@ def test_a_query_whose_checkpoint_was_taken_over_is_not_started_again(monkeypatc
 def test_each_error_says_whether_it_may_pass_and_is_found_in_spark_s_text() -> None:
     kinds = [kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, StreamJoinError)]
     assert {kind.code for kind in kinds if kind.passes} == {
-        "BLOCK_WRITE", "KAFKA_UNREACHABLE", "STORE_UNREACHABLE", "TABLE_WRITE",
+        "BLOCK_WRITE", "KAFKA_SCHEMA", "KAFKA_UNREACHABLE", "STORE_UNREACHABLE", "TABLE_WRITE",
     }  # fmt: skip
     for kind in kinds:
         error = kind("it is so", name="x", hint="do that")
