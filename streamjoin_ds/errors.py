@@ -11,6 +11,7 @@ import re
 from typing import ClassVar
 
 __all__ = [
+    "MALFORMED",
     "AggregateOverflowError",
     "ArgumentError",
     "BenchError",
@@ -66,6 +67,10 @@ __all__ = [
     "hinted",
     "named_in",
 ]
+
+
+# What comes of facts of another form than the code that reads them expects; whoever reads them names the file.
+MALFORMED = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
 
 def hinted(text: str, hint: str) -> str:

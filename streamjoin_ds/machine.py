@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from datetime import datetime, timezone
 from pathlib import Path
 
+from streamjoin_ds.errors import MALFORMED
+
 __all__ = [
     "control_group_folders",
     "is_private",
@@ -24,6 +26,7 @@ __all__ = [
 
 _PROC = Path("/proc")
 _UNKNOWN_MEMORY_BYTES = 8 << 30  # 8 GiB, assumed where the system does not tell the machine's memory
+_LONGEST_TOLD = 400  # a host has at most 255 characters
 _USUAL_MAPS = 65_530  # Linux's default of vm.max_map_count
 
 
@@ -144,6 +147,7 @@ def process_told(facts: bytes) -> str:
     try:
         known = json.loads(facts)
         since = f", since {known['since']}" if known.get("since") else ""  # older versions did not say
-        return f"process {int(known['pid'])} on {known['host']}{since}"
-    except (ArithmeticError, AttributeError, KeyError, RecursionError, TypeError, ValueError):
+        told = f"process {int(known['pid'])} on {known['host']}{since}"
+        return told if told.isprintable() and len(told) < _LONGEST_TOLD else "another process"
+    except MALFORMED:
         return "another process"

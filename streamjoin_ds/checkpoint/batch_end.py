@@ -9,7 +9,7 @@ from typing import Any
 
 from streamjoin_ds.blocks.place import Place
 from streamjoin_ds.checkpoint.spark_files import source_offset
-from streamjoin_ds.errors import OffsetError
+from streamjoin_ds.errors import MALFORMED, OffsetError
 from streamjoin_ds.plan import Epochs
 from streamjoin_ds.source.backlog import BacklogFacts
 from streamjoin_ds.source.offset import (
@@ -115,15 +115,23 @@ def batch_end(checkpoint: Place, batch_id: int, streams: Sequence[Stream]) -> di
         stream.name for stream in streams if stream.on_bad_file == "quarantine" or stream.max_ahead_us is not None
     }
     names = [stream.name for stream in streams]
-    positions: Sequence[Any] = decode_offset(offset, names)
-    clocks, held = decode_clocks(offset, names), decode_held_back(offset, names)
-    layout = decode_layout(offset, names)
-    epochs = layout.epochs.to_facts() if layout.epochs is not None else []
-    of_all = epochs, decode_delay(offset), decode_backlog(offset, names), decode_tables(offset)
-    return {
-        name: StreamEnd(clock.to_facts(), position, size, name not in decides and is_told_by_count(position), *of_all)
-        for name, position, clock, size in zip(names, positions, clocks, held, strict=True)
-    }
+    try:
+        positions: Sequence[Any] = decode_offset(offset, names)
+        clocks, held = decode_clocks(offset, names), decode_held_back(offset, names)
+        layout = decode_layout(offset, names)
+        epochs = layout.epochs.to_facts() if layout.epochs is not None else []
+        of_all = epochs, decode_delay(offset), decode_backlog(offset, names), decode_tables(offset)
+        ends = {
+            name: StreamEnd(clock.to_facts(), at, size, name not in decides and is_told_by_count(at), *of_all)
+            for name, at, clock, size in zip(names, positions, clocks, held, strict=True)
+        }
+        for end in ends.values():  # what the batch's ledger will say of it
+            end.to_row(0), end.set_aside_so_far, end.next_version, end.partitions
+    except OffsetError:
+        raise
+    except MALFORMED as error:
+        raise _unreadable(batch_id) from error
+    return ends
 
 
 def batch_layouts(checkpoint: Place, batch_id: int, names: Sequence[str]) -> Epochs | None:
@@ -135,11 +143,14 @@ def batch_layouts(checkpoint: Place, batch_id: int, names: Sequence[str]) -> Epo
 def _offset(checkpoint: Place, batch_id: int) -> dict[str, Any] | None:
     try:
         text = (checkpoint / "offsets" / str(batch_id)).read_text(encoding="utf-8")
+        offset: dict[str, Any] = source_offset(text)
     except FileNotFoundError:
         return None
-    try:
-        offset: dict[str, Any] = source_offset(text)
-    except (IndexError, ValueError) as error:
-        msg = f"the offset log's entry of batch {batch_id} cannot be read"
-        raise OffsetError(msg, name="offsets", hint="restore the checkpoint from a spare copy") from error
+    except MALFORMED as error:
+        raise _unreadable(batch_id) from error
     return offset
+
+
+def _unreadable(batch_id: int) -> OffsetError:
+    msg = f"the offset log's entry of batch {batch_id} cannot be read"
+    return OffsetError(msg, name="offsets", hint="restore the checkpoint from a spare copy")

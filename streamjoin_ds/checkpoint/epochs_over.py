@@ -12,6 +12,7 @@ import os
 from collections.abc import Sequence
 
 from streamjoin_ds.blocks.place import Place
+from streamjoin_ds.errors import MALFORMED
 from streamjoin_ds.plan import EpochsOver
 
 __all__ = ["epochs_over", "forget_epochs_over", "note_epochs_over"]
@@ -36,7 +37,9 @@ def epochs_over(checkpoint: Place, seqs: Sequence[int]) -> EpochsOver:
         facts = json.loads((checkpoint / _NAME).read_bytes())
         over = EpochsOver(tuple(facts["over"]), facts["epoch"], facts["cells"])
         since = facts["seqs"]
-    except (OSError, ValueError, KeyError, TypeError):
+        if any(type(number) is not int for number in (*over.numbers, over.epoch, over.cells, *since)):
+            return EpochsOver()
+    except (OSError, *MALFORMED):
         return EpochsOver()
     if len(since) != len(seqs) or any(seq < first for seq, first in zip(seqs, since, strict=True)):
         return EpochsOver()

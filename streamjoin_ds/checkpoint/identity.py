@@ -20,10 +20,12 @@ from streamjoin_ds.blocks.conditional import Conditional
 from streamjoin_ds.blocks.folder import put_new
 from streamjoin_ds.blocks.place import Place, StorePath
 from streamjoin_ds.errors import (
+    MALFORMED,
     FingerprintMismatchError,
     ForeignCheckpointError,
     StateCorruptError,
     StateVersionError,
+    StreamJoinError,
 )
 from streamjoin_ds.plan import CellLayout, is_of_ranges, layout_from_facts
 from streamjoin_ds.sink.durability import force
@@ -113,7 +115,9 @@ class CheckpointIdentity:
             raise StateCorruptError(msg, name=_FILE, hint="check who may read the checkpoint's folder") from error
         try:
             return cls._from_facts(json.loads(data))
-        except (AttributeError, KeyError, IndexError, TypeError, ValueError, OSError) as error:
+        except (*MALFORMED, StreamJoinError, OSError) as error:
+            if isinstance(error, FingerprintMismatchError | StateVersionError):
+                raise
             msg = f"the checkpoint's {_FILE} cannot be read"
             raise StateCorruptError(msg, name=_FILE, hint="restore the checkpoint from a spare copy") from error
 

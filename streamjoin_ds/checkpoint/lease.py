@@ -31,7 +31,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 from streamjoin_ds.blocks.conditional import heeds_no_conditions
-from streamjoin_ds.errors import CheckpointInUseError, StreamJoinError
+from streamjoin_ds.errors import MALFORMED, CheckpointInUseError, StreamJoinError
 from streamjoin_ds.machine import process_facts, process_told
 
 __all__ = ["BRIEF_WAIT_S", "Lease", "in_use", "leased"]
@@ -66,7 +66,7 @@ class _Seen(NamedTuple):
         """What the object says; nothing where it is not one that this package puts."""
         try:
             found = json.loads(self.data)
-        except ValueError:
+        except MALFORMED:
             return {}
         return found if isinstance(found, dict) else {}
 

@@ -23,7 +23,7 @@ from typing import Protocol
 from streamjoin_ds.blocks.conditional import Conditional
 from streamjoin_ds.blocks.place import Place
 from streamjoin_ds.checkpoint.lease import BRIEF_WAIT_S, Lease, in_use, leased
-from streamjoin_ds.errors import CheckpointInUseError
+from streamjoin_ds.errors import MALFORMED, CheckpointInUseError
 from streamjoin_ds.machine import process_facts, process_told
 
 __all__ = ["LOCK_FILE", "CheckpointLock", "check_not_taken_over", "driving", "held"]
@@ -232,7 +232,7 @@ def _is_there(path: Path, descriptor: int) -> bool:
 def _is_brief(holder: bytes) -> bool:
     try:
         return json.loads(holder)["briefly"] is True
-    except (KeyError, TypeError, ValueError):
+    except MALFORMED:
         return False
 
 

@@ -6,6 +6,7 @@ import json
 
 from streamjoin_ds.blocks.place import Place
 from streamjoin_ds.checkpoint.recovery import put
+from streamjoin_ds.errors import MALFORMED
 
 __all__ = ["note_table", "noted_table"]
 
@@ -24,7 +25,13 @@ def noted_table(checkpoint: Place) -> str:
 
     Raises
     ------
-    OSError, ValueError, KeyError, TypeError
+    OSError, ValueError
         There is no note, or it cannot be read.
     """
-    return str(json.loads((checkpoint / _NAME).read_bytes())["table"])
+    try:
+        table: object = json.loads((checkpoint / _NAME).read_bytes())["table"]
+    except MALFORMED as error:
+        raise ValueError(_NAME) from error
+    if not isinstance(table, str):
+        raise ValueError(_NAME)
+    return table

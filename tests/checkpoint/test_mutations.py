@@ -1,0 +1,246 @@
+"""Files of a checkpoint and entries of a log that somebody changed: read as they were, or refused by name.
+
+No other exception comes of them, and no hang. What is sealed (`join.json`) never means something else.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from streamjoin_ds import Stream, Table
+from streamjoin_ds.checkpoint import lease, lock
+from streamjoin_ds.checkpoint.batch_end import batch_end
+from streamjoin_ds.checkpoint.epochs_over import EpochsOver, epochs_over, note_epochs_over
+from streamjoin_ds.checkpoint.identity import CheckpointIdentity, _checksum
+from streamjoin_ds.checkpoint.table_note import note_table, noted_table
+from streamjoin_ds.errors import StreamJoinError
+from streamjoin_ds.machine import process_facts, process_told
+from streamjoin_ds.plan import Layout
+from streamjoin_ds.sink.log import read_commit
+from streamjoin_ds.sink.snapshot import LogSnapshot
+from streamjoin_ds.spec import Join, Nearest, bind
+from tests.sink.conftest import Join as Tables
+
+ODD: Sequence[Any] = (
+    None, True, False, -1, 0, 1, 2**31, 2**63, 2**70, 10**400, 1.5, -0.0, float("nan"), float("inf"), "", "x", "1",
+    "decimal128(99, 2)", "decimal128(6, 9)", "é\x00\n", [], [[]], [1, "a"], {}, {"a": {}}, [None] * 3, "9" * 5000,
+)  # fmt: skip
+
+
+def places(facts: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield each container and key of a JSON value, at any depth."""
+    if isinstance(facts, dict | list):
+        for key in facts if isinstance(facts, dict) else range(len(facts)):
+            yield facts, key
+            yield from places(facts[key])
+
+
+def changed(facts: Any, draw: random.Random) -> Any:
+    """Return JSON facts with one or two places changed, taken out, swapped or doubled."""
+    facts = json.loads(json.dumps(facts))
+    for _ in range(draw.choice((1, 1, 2))):
+        found = list(places(facts))
+        if not found:
+            return draw.choice(ODD)
+        holder, key = draw.choice(found)
+        way = draw.randrange(5)
+        if way == 0:
+            del holder[key]
+        elif way == 1:
+            other, at = draw.choice(found)
+            holder[key] = json.loads(json.dumps(other[at])) if at in other or isinstance(other, list) else None
+        elif way == 2 and type(holder[key]) is int:
+            holder[key] += draw.choice((-1, 1, 7))
+        else:
+            holder[key] = draw.choice(ODD)
+    return facts
+
+
+def torn(data: bytes, draw: random.Random) -> bytes:
+    """Return bytes with some changed, cut off, or put in."""
+    spoilt = bytearray(data)
+    for _ in range(draw.choice((1, 1, 3))):
+        at = draw.randrange(len(spoilt) + 1)
+        way = draw.randrange(4)
+        if way == 0:
+            del spoilt[at:]
+        elif way == 1:
+            spoilt[at:at] = draw.choice((b"\0", b"\n", b"{", b"\xff", b"[" * 3000, b"9" * 5000))
+        elif spoilt:
+            spoilt[at % len(spoilt)] = draw.randrange(256)
+    return bytes(spoilt)
+
+
+def outcomes(read: Callable[[], object], rounds: range, spoil: Callable[[random.Random], None]) -> Counter[str]:
+    """Spoil and read so often; count what came of it. Any error but a named one is raised, with its round."""
+    seen = Counter[str]()
+    for number in rounds:
+        spoil(random.Random(number))
+        try:
+            read()
+            seen["read"] += 1
+        except StreamJoinError as error:
+            assert error.hint, error
+            seen[error.code] += 1
+        except Exception as error:
+            pytest.fail(f"round {number}: {type(error).__name__}: {error}")
+    return seen
+
+
+DECIMAL = pa.schema(
+    [
+        ("ts", pa.timestamp("us")), ("x", pa.decimal128(6, 2)), ("y", pa.decimal128(9, 4)), ("n", pa.string()),
+        ("f", pa.float32()), ("l", pa.list_(pa.int32())),
+    ]
+)  # fmt: skip
+JOINS = {
+    "band": ({"on": "abs(e.f - w.f) <= 1 AND e.n = w.n", "window": "15s"}, {}),
+    "decimal": ({"on": "abs(e.x - w.x) <= 1.25 AND e.x + w.y < 7 AND abs(e.y - w.y) <= 0.5", "window": "1s"}, {}),
+    "unique": ({"on": "e.l = w.l", "window": "5s"}, {"unique": "n", "where": "e.x > 1.5", "delay": "1s"}),
+    "reduce": (
+        {"on": "e.n = w.n", "window": "e=1s,w=2s", "how": "left", "reduce": {"s": "sum(w.x)", "m": "max_by(w.n, w.x)"}},
+        {},
+    ),
+    "nearest": (
+        {"on": "e.n = w.n", "window": "1s", "nearest": Nearest(2), "select": "e.x, w.y AS b, e.x - w.x AS d"},
+        {},
+    ),
+    "table": (
+        {"on": "e.n = w.n AND e.x = t.x", "window": "every 10s for 60s", "tables": [Table("t", "t.parquet")]},
+        {},
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", JOINS)
+def test_join_json(tmp_path: Path, kind: str) -> None:
+    given, of_stream = JOINS[kind]
+    streams = [Stream("e", "e.parquet", time="ts", **of_stream), Stream("w", "w.parquet", time="ts")]
+    join = Join(streams, **given)
+    schemas = {name: DECIMAL for name in ("e", "w", *("t" for _ in join.tables))}
+    bound = bind(join, schemas)
+    CheckpointIdentity.create(tmp_path, bound, Layout((1, 2)), 2)
+    path = tmp_path / "join.json"
+    text = path.read_bytes()
+    facts = json.loads(text)
+
+    def read() -> None:
+        found = CheckpointIdentity.load(tmp_path)
+        assert found is not None
+        assert found.bound.fingerprint == bound.fingerprint, "another join, and nobody says so"
+
+    read()
+
+    def sealed(draw: random.Random) -> None:
+        spoilt = changed({name: value for name, value in facts.items() if name != "checksum"}, draw)
+        if isinstance(spoilt, dict):
+            spoilt["checksum"] = _checksum(spoilt)
+        path.write_text(json.dumps(spoilt))
+
+    seen = outcomes(read, range(300), sealed)
+    assert seen["STATE_CORRUPT"] > 100
+    seen = outcomes(read, range(100), lambda draw: path.write_bytes(torn(text, draw)) and None)
+    assert seen["STATE_CORRUPT"] > 90
+
+
+def test_the_facts_of_who_holds_a_lock_or_a_lease() -> None:
+    facts = {**process_facts(), "briefly": True, "mark": "m", "count": 3, "ended": False}
+    text = json.dumps(facts).encode()
+    for number in range(600):
+        draw = random.Random(number)
+        data = json.dumps(changed(facts, draw)).encode() if number % 2 else torn(text, draw)
+        told, seen = process_told(data), lease._Seen(data, "tag")
+        assert told == "another process" or told.startswith("process ")
+        assert told.isprintable()
+        assert len(told) < 500
+        assert isinstance(lock._is_brief(data), bool)
+        assert isinstance(seen.is_free, bool)
+        assert isinstance(seen.facts.get("mark"), object)
+
+
+def test_small_notes(tmp_path: Path) -> None:
+    note_epochs_over(tmp_path, [5, 6], EpochsOver((0,), 1, 2))
+    note_table(tmp_path, "/tables/m")
+    readers: dict[str, Callable[[], object]] = {
+        "epochs_over.json": lambda: epochs_over(tmp_path, [7, 7]),
+        "table.json": lambda: _known(lambda: noted_table(tmp_path)),
+    }
+    for name, read in readers.items():
+        path = tmp_path / name
+        text = path.read_bytes()
+        outcomes(read, range(200), lambda draw: path.write_text(json.dumps(changed(json.loads(text), draw))) and None)  # noqa: B023
+        outcomes(read, range(200), lambda draw: path.write_bytes(torn(text, draw)) and None)  # noqa: B023
+
+
+def _known(read: Callable[[], object]) -> object:
+    try:
+        return read()
+    except (OSError, ValueError):  # as it says: the caller asks for --to
+        return None
+
+
+OFFSET = {
+    "version": 9,
+    "streams": {
+        "e": {"seq": 30, "file": "a.csv", "line": 3, "set_aside": 1, "aside": [], "version": 4},
+        "w": {"seq": 31, "partitions": {"a.csv": {"at": {"seq": 3}, "number": 0}}},
+    },
+    "clocks": {"e": {"idle": True}},
+    "held_back_bytes": {"w": 12},
+    "layout": {},
+    "delay": {"max_delay_us": 500_000, "delay_us": 3, "waiting_rows": 5},
+    "backlog": {"limited_by": "pace"},
+}
+
+
+def test_offsets(tmp_path: Path) -> None:
+    (tmp_path / "offsets").mkdir()
+    path = tmp_path / "offsets" / "3"
+    streams = [Stream("e", "e", time="ts", format="csv"), Stream("w", "w", time="ts", format="csv")]
+
+    def read() -> None:
+        for end in batch_end(tmp_path, 3, streams).values():
+            assert isinstance(end.set_aside_so_far, int)
+
+    def spoil(draw: random.Random) -> None:
+        path.write_text("v1\n{}\n" + json.dumps(changed(OFFSET, draw)))
+
+    seen = outcomes(read, range(600), spoil)
+    assert seen["OFFSET"] > 200
+    text = b"v1\n{}\n" + json.dumps(OFFSET).encode()
+    outcomes(read, range(200), lambda draw: path.write_bytes(torn(text, draw)) and None)
+
+
+def test_entries_of_a_table_s_log(tmp_path: Path) -> None:
+    tables = Tables(f"{tmp_path}/matches")
+    committer = tables.committer()
+    for batch_id in range(2):
+        tables.commit(committer, batch_id)
+    path = tmp_path / "matches" / "_delta_log" / f"{2:020d}.json"
+    text = path.read_bytes()
+    actions = [json.loads(line) for line in text.splitlines()]
+
+    def read() -> None:
+        read_commit(str(tmp_path / "matches"), 2)
+        LogSnapshot(str(tmp_path / "matches"))
+
+    read()
+    seen = outcomes(
+        read,
+        range(400),
+        lambda draw: path.write_text("\n".join(map(json.dumps, _listed(changed(actions, draw))))) and None,
+    )
+    assert seen["TABLE"] > 50
+    outcomes(read, range(200), lambda draw: path.write_bytes(torn(text, draw)) and None)
+
+
+def _listed(facts: Any) -> list[Any]:
+    return facts if isinstance(facts, list) else [facts]
