@@ -37,7 +37,8 @@ def epochs_over(checkpoint: Place, seqs: Sequence[int]) -> EpochsOver:
         facts = json.loads((checkpoint / _NAME).read_bytes())
         over = EpochsOver(tuple(facts["over"]), facts["epoch"], facts["cells"])
         since = facts["seqs"]
-        if any(type(number) is not int for number in (*over.numbers, over.epoch, over.cells, *since)):
+        cells = 0 if over.cells is None else over.cells
+        if any(type(number) is not int for number in (*over.numbers, over.epoch, cells, *since)):
             return EpochsOver()
     except (OSError, *MALFORMED):
         return EpochsOver()

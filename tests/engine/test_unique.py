@@ -9,8 +9,10 @@ import pyarrow as pa
 import pytest
 
 from streamjoin_ds import Join, JoinEngine, Stream
+from streamjoin_ds.engine.storage import snapshot
 from streamjoin_ds.errors import StateCorruptError
 from streamjoin_ds.testing import duplicate_rows, filtered_rows, late_rows, oracle_join
+from tests.support.mutations import changed
 
 SCHEMA = {"ts": "int64", "x": "int64", "device": "string", "counter": "int64"}
 TYPES = pa.schema([("ts", pa.int64()), ("x", pa.int64()), ("device", pa.string()), ("counter", pa.int64())])
@@ -84,6 +86,28 @@ def test_a_state_without_its_keys_is_refused() -> None:
         engine.restore(state)
     engine.push({"e": {"ts": 2, "x": 1, "device": "a", "counter": 2}})
     assert engine.counters["duplicate_rows"] == {"e": 1, "w": 0}
+
+
+def test_a_state_whose_keys_were_changed_and_sealed_anew_is_refused_or_read() -> None:
+    streams = [Stream("e", schema=SCHEMA, unique="device"), Stream("w", schema=SCHEMA)]
+    engine = JoinEngine(Join(streams, "abs(e.x - w.x) <= 1", "1s"))
+    engine.push({"e": {"ts": 1, "x": 1, "device": "a", "counter": 1}})
+    state = engine.save()
+    facts, body = snapshot.opened(engine.bound.fingerprint, state)
+    parts = snapshot.parts_of(facts, body)
+    plain = {name: value for name, value in facts.items() if name != "parts"}
+    refused = 0
+    for number in range(300):
+        dice = random.Random(number)
+        spoilt = [bytearray(memoryview(part)) for part in parts]
+        spoilt[1][dice.randrange(len(spoilt[1]))] ^= 1 << dice.randrange(8)
+        seen = changed(plain["seen"], dice) if number % 2 else plain["seen"]
+        blob = snapshot.sealed(engine.bound.fingerprint, plain | {"seen": seen}, [parts[0], bytes(spoilt[1])])
+        try:
+            engine.restore(blob)
+        except StateCorruptError:
+            refused += 1
+    assert refused > 100
 
 
 def test_an_engine_without_a_key_has_no_duplicates() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from streamjoin_ds.engine.storage.window import corrupt_state_error
+from streamjoin_ds.errors import MALFORMED
 from streamjoin_ds.spec.bound import BoundJoin
 from streamjoin_ds.spec.seen_keys import SeenKeys, unique_key
 
@@ -51,8 +52,11 @@ def seen_from(facts: Mapping[str, Any], parts: Sequence[pa.Buffer], bound: Bound
             saved = None
             if not entry["is_empty"]:
                 (saved,) = pa.ipc.open_stream(next(left)).read_all().combine_chunks().to_batches()
-                saved.validate()
+                saved.validate(full=True)
+                assert saved.schema.types[0] == pa.int64()
+                assert not any(column.null_count for column in saved.columns)
+            assert entry["largest_us"] is None or type(entry["largest_us"]) is int
             found[entry["stream"]] = SeenKeys.restored(key, saved, entry["largest_us"])
-    except (pa.ArrowException, AssertionError, IndexError, KeyError, StopIteration, TypeError, ValueError) as error:
+    except (pa.ArrowException, AssertionError, OSError, StopIteration, *MALFORMED) as error:
         raise corrupt_state_error() from error
     return found
