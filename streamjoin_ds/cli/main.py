@@ -7,6 +7,7 @@ import importlib.metadata
 import os
 import re
 import sys
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import click
@@ -20,6 +21,11 @@ __all__ = ["DISTRIBUTION", "error_text", "group", "main"]
 DISTRIBUTION = "streamjoin-ds"
 _EXPECTED_ERROR_STATUS = 2
 _UNEXPECTED_ERROR_STATUS = 3
+# A setting of Spark or of a URL, and something after it: KEY=VALUE. Of a URL: a password before the host.
+_SECRET_SETTING = re.compile(
+    r"(?i)(?:[?&]|(?=\bspark\.))([\w.-]*(?:secret|passw(?:or)?d|passphrase|token|access[._-]?key|api[._-]?key)[\w.-]*)=[^\s&]"
+)
+_LOGIN = re.compile(r"(?i)\b([a-z][a-z0-9+.-]*)://[^/@\s:]*:[^/@\s]+@")
 # The help lines stand here, so that `streamjoin --help` imports no command.
 _COMMANDS = {
     "run": "Run a join until it is stopped or its input ends.",
@@ -155,9 +161,23 @@ def group(traceback: bool) -> None:
     """Windowed band joins over fast streams: rows that are close, not equal."""
 
 
+def secrets_in(arguments: Sequence[str]) -> list[str]:
+    """Return the names of what looks like a secret in arguments, which every user of the machine sees."""
+    found = []
+    for argument in arguments:
+        settings = [match[1] for match in _SECRET_SETTING.finditer(argument)]
+        found += [name for name in settings if not name.lower().endswith(("file", "path", "location"))]
+        found += [f"{match[1]}://" for match in _LOGIN.finditer(argument)]
+    return found
+
+
 def main() -> NoReturn:
     """Run the `streamjoin` script; `--traceback` may stand anywhere among its arguments."""
     arguments = sys.argv[1:]
+    if names := secrets_in(arguments):
+        what = f"{', '.join(dict.fromkeys(names))}: this looks like a secret, and every user of this machine sees the "
+        hint = "arguments of processes. Hint: put it into the file of --config (mode 0600), or the environment"
+        click.echo(f"streamjoin: {what}{hint}", err=True)
     if "--traceback" in arguments:
         arguments = ["--traceback", *(argument for argument in arguments if argument != "--traceback")]
     group.main(args=arguments, prog_name="streamjoin")

@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 from deltalake import DeltaTable
 
 from streamjoin_ds.cli import run as run_module
-from streamjoin_ds.cli.main import group
+from streamjoin_ds.cli.main import group, main, secrets_in
 from streamjoin_ds.sink.reader import scanned
 from streamjoin_ds.spark import session
 from streamjoin_ds.spec import Generator, TimeWindow, band
@@ -455,3 +455,30 @@ def answer_rows(stream: str) -> int:
 
     rows: int = recorded(stream).num_rows
     return rows
+
+
+@pytest.mark.parametrize(
+    ("argument", "names"),
+    [
+        ("spark.hadoop.fs.s3a.secret.key=sEcReT", ["spark.hadoop.fs.s3a.secret.key"]),
+        ("--conf=spark.hadoop.fs.s3a.access.key=sEcReT", ["spark.hadoop.fs.s3a.access.key"]),
+        ("e=kafka://me:sEcReT@broker/topic?format=json", ["kafka://"]),
+        ("e=kafka://broker/topic?sasl.password=sEcReT&format=json", ["sasl.password"]),
+        ("mqtt://broker/t?password_file=x", []),
+        ("e=s3://bucket/folder", []),
+        ("spark.ui.enabled=true", []),
+        ("e.token=w.token", []),
+        ("abs(e.x - w.x) <= 1", []),
+    ],
+)
+def test_a_secret_among_the_arguments_is_told_by_its_name(argument: str, names: list[str]) -> None:
+    assert secrets_in(["run", argument]) == names
+
+
+def test_a_secret_s_value_is_not_shown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("sys.argv", ["streamjoin", "run", "--conf", "spark.my.secret=sEcReT"])
+    with pytest.raises(SystemExit):
+        main()
+    told = capsys.readouterr().err
+    assert told.startswith("streamjoin: spark.my.secret: this looks like a secret, and every user of this machine sees")
+    assert "sEcReT" not in told
