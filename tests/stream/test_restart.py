@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -238,3 +242,100 @@ def _fails(act: Callable[[], None]) -> str:
     text, expected_kind = error_text(caught.value)
     assert expected_kind, text
     return text
+
+
+# Two lives of one join, the second under other settings: none of them may have a say in a row.
+SETTINGS = (
+    {"spark.sql.session.timeZone": "Asia/Kathmandu", "spark.sql.ansi.enabled": "true"},
+    {"spark.sql.session.timeZone": "America/St_Johns", "spark.sql.ansi.enabled": "false"},
+)
+MACHINES = (
+    {"TZ": "Pacific/Auckland", "LC_ALL": "C", "PYTHONHASHSEED": "1"},
+    {"TZ": "America/St_Johns", "LC_ALL": "C.UTF-8", "PYTHONHASHSEED": "2"},
+)
+# Days and hours are UTC's; a division by zero and a cast that fails are null; an upper letter is no locale's.
+LOCAL = (
+    "abs(l.x - r.x) <= 1",
+    "date_trunc('DAY', l.at) = date_trunc('DAY', r.at)",
+    "extract(HOUR FROM l.at) < 12 OR 10 / l.x > 2",
+    "upper(l.name) = r.name",
+)
+
+
+def write_local(folder: Path, first: int, last: int) -> None:
+    """Write one more file for each stream: readings around midnight, with times as text."""
+    for side, step in (("l", 3), ("r", 7)):
+        (folder / side).mkdir(parents=True, exist_ok=True)
+        rows = [
+            {
+                "ts": f"2024-03-{9 + n // 60:02d}T23:{30 + n % 30:02d}:{n % 60:02d}",
+                "at": f"2024-03-{9 + (n * step) % 2:02d}T{n % 24:02d}:30:00Z",
+                "x": n * step % 5,
+                "name": "i" if side == "l" else "I",
+            }
+            for n in range(first, last)
+        ]
+        text = "".join(json.dumps(row) + "\n" for row in rows)
+        (folder / side / f"{first:06d}.json").write_text(text)
+
+
+def local_join(folder: Path) -> StreamJoin:
+    schema = {"ts": pa.timestamp("us", "UTC"), "at": pa.timestamp("us", "UTC"), "x": pa.int64(), "name": pa.string()}
+    streams = [Stream(side, folder / side, delay="2d", schema=schema) for side in ("l", "r")]
+    return StreamJoin(streams, on=[*LOCAL], window="3m")
+
+
+def local_rows(folder: Path) -> list[tuple[int, int]]:
+    """Return what the contract says of all files."""
+    join, streams = local_join(folder), {}
+    for side in ("l", "r"):
+        texts = [path.read_text() for path in sorted((folder / side).iterdir())]
+        streams[side] = [json.loads(line) for text in texts for line in text.splitlines()]
+        for row in streams[side]:
+            row["ts"], row["at"] = (datetime.fromisoformat(row[name].rstrip("Z") + "+00:00") for name in ("ts", "at"))
+    return sorted((row["l_seq"], row["r_seq"]) for row in oracle_join(join, streams))
+
+
+def test_a_restart_under_another_time_zone_and_ansi_mode_finds_the_same(spark: SparkSession, tmp_path: Path) -> None:
+    names = list(SETTINGS[0])
+    before = {name: spark.conf.get(name) for name in names}
+    try:
+        for life, settings in enumerate(SETTINGS):
+            write_local(tmp_path / "in", life * HALF, (life + 1) * HALF)
+            for name, value in settings.items():
+                spark.conf.set(name, value)
+            run(spark, local_join(tmp_path / "in"), tmp_path / "m", tmp_path / "ckpt")
+    finally:
+        for name, value in before.items():
+            spark.conf.set(name, value)
+    wanted = local_rows(tmp_path / "in")
+    assert len(wanted) > 20
+    assert rows(tmp_path / "m") == wanted
+
+
+@pytest.mark.long
+def test_a_restart_on_a_machine_with_another_zone_locale_and_hash_seed_finds_the_same(tmp_path: Path) -> None:
+    source = tmp_path / "in"
+    schema = "ts timestamp[us, tz=UTC], at timestamp[us, tz=UTC], x int64, name string"
+    command = [
+        sys.executable,
+        "-m",
+        "streamjoin_ds.cli.main",
+        "run",
+        "--available-now",
+        "--window",
+        "3m",
+        "--delay",
+        "2d",
+    ]
+    command += ["--stream", f"l={source / 'l'}", "--stream", f"r={source / 'r'}", "--schema", schema]
+    command += [part for condition in LOCAL for part in ("--on", condition)]
+    command += ["--to", str(tmp_path / "m"), "--checkpoint", str(tmp_path / "ckpt")]
+    for life, (settings, machine) in enumerate(zip(SETTINGS, MACHINES, strict=True)):
+        write_local(source, life * HALF, (life + 1) * HALF)
+        confs = [part for item in settings.items() for part in ("--conf", "=".join(item))]
+        done = subprocess.run(
+            [*command, *confs], env={**os.environ, **machine}, capture_output=True, text=True, check=False, timeout=300
+        )
+        assert done.returncode == 0, done.stderr[-3000:]
+    assert rows(tmp_path / "m") == local_rows(source)
