@@ -64,8 +64,7 @@ cdef class _Join:
             index = band.float_count
             band.float_left[index] = _float_address(left)
             band.float_right[index] = _float_address(right)
-            band.float_lo[index] = _float_bound(lo, "lo")
-            band.float_hi[index] = _float_bound(hi, "hi")
+            _set_float_ends(band, index, lo, hi)
             band.float_count = index + 1
         else:
             index = band.int_count

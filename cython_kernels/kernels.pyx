@@ -42,6 +42,7 @@ cdef extern from "scan/band.h" nogil:
         const double *float_right[SJ_MAX_CONDITIONS]
         double float_lo[SJ_MAX_CONDITIONS]
         double float_hi[SJ_MAX_CONDITIONS]
+        int float_equal[SJ_MAX_CONDITIONS]
         const int64_t *int_left[SJ_MAX_CONDITIONS]
         const int64_t *int_right[SJ_MAX_CONDITIONS]
         sj_wide int_lo[SJ_MAX_CONDITIONS]
@@ -228,6 +229,16 @@ cdef double _float_bound(value, str name) except? -1.0:
     if isnan(number):
         raise _error(f"{name} must be a number that float64 can hold", name)
     return number
+
+
+cdef int _set_float_ends(sj_band *band, int slot, lo, hi) except -1:
+    """Set the bounds of a condition on floats; None for both: an equality."""
+    if (lo is None) != (hi is None):
+        raise _error("lo and hi must both be None, or neither", "lo")
+    band.float_equal[slot] = lo is None
+    band.float_lo[slot] = 0.0 if lo is None else _float_bound(lo, "lo")
+    band.float_hi[slot] = 0.0 if hi is None else _float_bound(hi, "hi")
+    return 0
 
 
 cdef object _integer(value, str name):

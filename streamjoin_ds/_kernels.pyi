@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from streamjoin_ds import _kernels as native
 from streamjoin_ds.engine.reference import kernel_objects as objects
-from streamjoin_ds.engine.reference.arguments import Bound, Bytes, Column, Int32, Int64, Step
+from streamjoin_ds.engine.reference.arguments import Bound, Bytes, Column, End, Int32, Int64, Step
 
 __all__ = [
     "FENCE_ROWS",
@@ -78,7 +78,7 @@ def implementations() -> tuple[str, ...]: ...
 def default_implementation() -> str: ...
 def cpu_features() -> dict[str, bool]: ...
 def grid_buckets(column: Column, width: Bound, offset: Bound) -> Int64: ...
-def probe_buckets(left_first: Column, lo: Bound, hi: Bound, width: Bound) -> Int64: ...
+def probe_buckets(left_first: Column, lo: End, hi: End, width: Bound) -> Int64: ...
 def grid_order(buckets: Int64 | None, second: Column) -> Int32: ...
 def grid_ordering(buckets: Int64 | None, second: Column) -> Task[Int32]: ...
 def merge_order(buckets: Sequence[Int64] | None, seconds: Sequence[Column]) -> tuple[Int32, Int32]: ...
@@ -115,8 +115,8 @@ class Scan:
         self,
         left: Sequence[Column],
         right: Sequence[Column],
-        lo: Sequence[Bound],
-        hi: Sequence[Bound],
+        lo: Sequence[End],
+        hi: Sequence[End],
         implementation: str | None = None,
         *,
         unrolled: bool = True,
@@ -136,8 +136,8 @@ class GridProbe:
         self,
         left: Sequence[Column],
         right: Sequence[Column],
-        lo: Sequence[Bound],
-        hi: Sequence[Bound],
+        lo: Sequence[End],
+        hi: Sequence[End],
         *,
         first: int,
         second: int,
@@ -165,8 +165,8 @@ class RunIndex:
     def __init__(
         self,
         right: Sequence[Column],
-        lo: Sequence[Bound],
-        hi: Sequence[Bound],
+        lo: Sequence[End],
+        hi: Sequence[End],
         *,
         first: int,
         second: int,
@@ -188,8 +188,8 @@ class BucketIndex(RunIndex):
         self,
         grid: objects.BucketGrid,
         right: Sequence[Column],
-        lo: Sequence[Bound],
-        hi: Sequence[Bound],
+        lo: Sequence[End],
+        hi: Sequence[End],
         *,
         keys: Sequence[int],
     ) -> None: ...

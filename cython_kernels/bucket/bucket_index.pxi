@@ -49,7 +49,7 @@ cdef class BucketIndex(RunIndex):
         columns.right[place] = <const void *>owner._grid.columns[found[0]]
         index.is_float[condition], index.slot[condition] = is_float, slot
         if is_float:
-            index.band.float_lo[slot], index.band.float_hi[slot] = _float_bound(lo, "lo"), _float_bound(hi, "hi")
+            _set_float_ends(&index.band, slot, lo, hi)
             index.band.float_count = slot + 1
         else:
             index.band.int_lo[slot], index.band.int_hi[slot] = _wide_bound(lo, "lo"), _wide_bound(hi, "hi")

@@ -213,7 +213,7 @@ SJ_INLINE sj_chunk_span *ready_span(sj_bucket_probe *probe, ready_probe *ready)
         sj_probe values;
         ready->may_match = sj_prepare(&probe->band, span->probe, &values);
         if (ready->may_match) {
-            bounds_load(&ready->bounds, &probe->band, &values, probe->band.float_count, probe->band.int_count);
+            bounds_load(&ready->bounds, &values, probe->band.float_count, probe->band.int_count);
         }
         ready->probe = span->probe;
     }

@@ -25,7 +25,7 @@ SJ_INLINE int64_t skip_fences(const sj_grid *grid, const sj_probe *probe, int so
     const sorted_column fences = {grid->float_fences, grid->int_fences};
     const int64_t first = (row + SJ_FENCE_ROWS - 1) / SJ_FENCE_ROWS;
     const int64_t last = (end + SJ_FENCE_ROWS - 1) / SJ_FENCE_ROWS;
-    const int64_t fence = skip_rows(&grid->band, probe, sorted, fences, first, last);
+    const int64_t fence = skip_rows(probe, sorted, fences, first, last);
     return fence > first ? (fence - 1) * SJ_FENCE_ROWS + 1 : row;
 }
 
@@ -90,7 +90,7 @@ SJ_INLINE int bucket_is_settled(const sj_grid *grid, const sj_probe *probe, int 
     const double begin = (double)id * grid->float_width, end = (double)(id + 1) * grid->float_width;
     const double slack = (fabs(begin) + fabs(end)) * 0x1p-50;
     const double most = probe->left[slot] - (begin - slack), least = probe->left[slot] - (end + slack);
-    return most <= grid->band.float_hi[slot] && least >= grid->band.float_lo[slot];
+    return most <= probe->hi[slot] && least >= probe->lo[slot];
 }
 
 /* Adds a span: the part of a bucket that is not before the probe's band. With fences it may begin 32 rows too early. */
@@ -108,7 +108,7 @@ SJ_INLINE void enter_bucket(sj_grid *grid, const sj_probe *probe, int sorted, in
         }
         begin = grid->float_fences || grid->int_fences
                     ? skip_fences(grid, probe, sorted, begin, end)
-                    : skip_rows(&grid->band, probe, sorted, column_of(grid), begin, end);
+                    : skip_rows(probe, sorted, column_of(grid), begin, end);
         if (slot < SJ_GRID_POINTERS) {
             grid->pointer[slot] = begin;
             grid->pointers_set = slot < grid->pointers_set ? grid->pointers_set : slot + 1;
@@ -181,12 +181,8 @@ SJ_INLINE void settle_spans(sj_grid *grid, int sorted)
     for (int at = 0; at < grid->span_count; at++) {
         sj_span *span = &grid->span[at];
         if (sorted != SJ_SORTED_NONE && !exact) {
-            if (sorted != SJ_SORTED_INT) {
-                probe.left[0] = grid->band.float_left[0][span->probe];
-            } else {
-                sj_prepare(&grid->band, span->probe, &probe);
-            }
-            span->row = skip_rows(&grid->band, &probe, sorted, column_of(grid), span->row, span->end);
+            sj_prepare_sorted(&grid->band, span->probe, sorted, &probe);
+            span->row = skip_rows(&probe, sorted, column_of(grid), span->row, span->end);
         }
         if (span->row < span->end) {
             prefetch_rows(&grid->band, sorted, span->row);
@@ -201,7 +197,7 @@ SJ_INLINE int64_t step_row(const sj_grid *grid, const sj_probe *probe, int sorte
     const sj_steps *steps = &grid->steps;
     int64_t step = 0;
     if (sorted != SJ_SORTED_INT) {
-        const double about = probe->left[0] - next_hi;
+        const double about = grid->band.float_equal[0] ? -probe->hi[0] : probe->left[0] - next_hi;
         const double smallest = about - __builtin_fabs(about) * 0x1p-52;
         const double at = (smallest - steps->float_origin) * steps->scale;
         step = at >= (double)steps->count ? steps->count : at > 0 ? (int64_t)at : 0;
@@ -241,7 +237,7 @@ SJ_INLINE void next_steps(sj_grid *grid, int sorted)
         for (int at = 0; at < found; at++) {
             sj_span span = grid->span[at];
             sj_prepare_sorted(&grid->band, span.probe, sorted, &probe);
-            span.row = skip_rows(&grid->band, &probe, sorted, column_of(grid), span.row, run_count);
+            span.row = skip_rows(&probe, sorted, column_of(grid), span.row, run_count);
             span.end = run_count;
             const int is_within = span.row < run_count && !row_is_past(&grid->band, &probe, sorted, column_of(grid), span.row);
             if (is_within) {
@@ -337,8 +333,8 @@ void NAME(sj_grid_count)(sj_grid *grid, int64_t *counts)
             if (span->is_settled) {
                 const sorted_column column = column_of(grid);
                 found = grid->sorted == SJ_SORTED_FLOAT
-                            ? rows_within(&grid->band, &probe, SJ_SORTED_FLOAT, column, span->row, span->end)
-                            : rows_within(&grid->band, &probe, SJ_SORTED_INT, column, span->row, span->end);
+                            ? rows_within(&probe, SJ_SORTED_FLOAT, column, span->row, span->end)
+                            : rows_within(&probe, SJ_SORTED_INT, column, span->row, span->end);
                 found -= span->row;
                 grid->candidates += found;
             } else {

@@ -46,6 +46,8 @@ cdef tuple _bucket_range(column, lo, hi, width, bint with_last):
     first = _int64_out(bucket_from)
     last = _int64_out(bucket_to)
     if is_float:
+        if lo is None and hi is None:
+            lo = hi = 0.0
         float_lo, float_hi, float_width = _float_bound(lo, "lo"), _float_bound(hi, "hi"), _float_width(width)
         floats = _float_address(column)
         with nogil:

@@ -122,6 +122,7 @@ static void drop_condition(sj_band *band, int is_float, int s)
             band->float_right[s] = band->float_right[s + 1];
             band->float_lo[s] = band->float_lo[s + 1];
             band->float_hi[s] = band->float_hi[s + 1];
+            band->float_equal[s] = band->float_equal[s + 1];
         }
         return;
     }

@@ -86,8 +86,7 @@ cdef class RunIndex:
             index.slot[condition] = slot
             if is_float:
                 index.band.float_right[slot] = _float_address(right[condition])
-                index.band.float_lo[slot] = _float_bound(lo[condition], "lo")
-                index.band.float_hi[slot] = _float_bound(hi[condition], "hi")
+                _set_float_ends(&index.band, slot, lo[condition], hi[condition])
                 index.band.float_count = slot + 1
             else:
                 index.band.int_right[slot] = _int_address(right[condition])

@@ -21,10 +21,10 @@ typedef struct {
 } sorted_column;
 
 /* Whether a row is before the probe's band of the sorted key. */
-SJ_INLINE int row_is_over(const sj_band *band, const sj_probe *probe, int sorted, sorted_column column, int64_t row)
+SJ_INLINE int row_is_over(const sj_probe *probe, int sorted, sorted_column column, int64_t row)
 {
     if (sorted != SJ_SORTED_INT) {
-        return probe->left[0] - column.floats[row] > band->float_hi[0];
+        return probe->left[0] - column.floats[row] > probe->hi[0];
     }
     return column.ints[row] < probe->smallest[0];
 }
@@ -33,7 +33,7 @@ SJ_INLINE int row_is_over(const sj_band *band, const sj_probe *probe, int sorted
 SJ_INLINE int row_is_past(const sj_band *band, const sj_probe *probe, int sorted, sorted_column column, int64_t row)
 {
     if (sorted == SJ_SORTED_FLOAT) {
-        return probe->left[0] - column.floats[row] < band->float_lo[0];
+        return probe->left[0] - column.floats[row] < probe->lo[0];
     }
     if (sorted == SJ_SORTED_INTERVAL) {
         return probe->left[1] - column.floats[row] < band->interval_lo;
@@ -42,10 +42,10 @@ SJ_INLINE int row_is_past(const sj_band *band, const sj_probe *probe, int sorted
 }
 
 /* Whether a row that is not before the probe's band is not within it either. Unlike in row_is_past, NaN is not. */
-SJ_INLINE int row_is_beyond(const sj_band *band, const sj_probe *probe, int sorted, sorted_column column, int64_t row)
+SJ_INLINE int row_is_beyond(const sj_probe *probe, int sorted, sorted_column column, int64_t row)
 {
     if (sorted == SJ_SORTED_FLOAT) {
-        return !(probe->left[0] - column.floats[row] >= band->float_lo[0]);
+        return !(probe->left[0] - column.floats[row] >= probe->lo[0]);
     }
     return column.ints[row] > probe->largest[0];
 }
@@ -54,12 +54,12 @@ SJ_INLINE int row_is_beyond(const sj_band *band, const sj_probe *probe, int sort
 enum { BAND_BEGIN, BAND_END };
 
 /* Returns the first row of row:end that is not before this end of the probe's band: strides that grow, then halves. */
-SJ_INLINE int64_t gallop_rows(const sj_band *band, const sj_probe *probe, int sorted, sorted_column column, int64_t row,
-                              int64_t end, int64_t stride, int edge)
+SJ_INLINE int64_t gallop_rows(const sj_probe *probe, int sorted, sorted_column column, int64_t row, int64_t end,
+                              int64_t stride, int edge)
 {
 #define SJ_IS_BEFORE(at)                                                                 \
-    (edge == BAND_BEGIN ? row_is_over(band, probe, sorted, column, at)                   \
-                        : !row_is_beyond(band, probe, sorted, column, at))
+    (edge == BAND_BEGIN ? row_is_over(probe, sorted, column, at)                         \
+                        : !row_is_beyond(probe, sorted, column, at))
     while (end - row > stride && SJ_IS_BEFORE(row + stride)) {
         row += stride + 1;
         stride *= 2;
@@ -78,15 +78,14 @@ SJ_INLINE int64_t gallop_rows(const sj_band *band, const sj_probe *probe, int so
 }
 
 /* Returns the first row of row:end that is not before the probe's band. */
-SJ_INLINE int64_t skip_rows(const sj_band *band, const sj_probe *probe, int sorted, sorted_column column, int64_t row,
-                            int64_t end)
+SJ_INLINE int64_t skip_rows(const sj_probe *probe, int sorted, sorted_column column, int64_t row, int64_t end)
 {
     const unsigned all = (1u << LANES) - 1;
     for (int step = 0; step < SKIP_STEPS && end - row >= LANES; step++) {
         unsigned over;
         if (sorted != SJ_SORTED_INT) {
             const lane_float difference = float_minus(float_all(probe->left[0]), float_load(column.floats + row));
-            over = float_over(difference, float_all(band->float_hi[0]));
+            over = float_over(difference, float_all(probe->hi[0]));
         } else {
             over = int_less(int_load(column.ints + row), int_all(probe->smallest[0]));
         }
@@ -95,14 +94,13 @@ SJ_INLINE int64_t skip_rows(const sj_band *band, const sj_probe *probe, int sort
         }
         row += LANES;
     }
-    return gallop_rows(band, probe, sorted, column, row, end, 4 * LANES, BAND_BEGIN);
+    return gallop_rows(probe, sorted, column, row, end, 4 * LANES, BAND_BEGIN);
 }
 
 /* Returns the first row of row:end that is beyond the probe's band, where none of them is before it. */
-SJ_INLINE int64_t rows_within(const sj_band *band, const sj_probe *probe, int sorted, sorted_column column, int64_t row,
-                              int64_t end)
+SJ_INLINE int64_t rows_within(const sj_probe *probe, int sorted, sorted_column column, int64_t row, int64_t end)
 {
-    return gallop_rows(band, probe, sorted, column, row, end, 2 * LANES, BAND_END);
+    return gallop_rows(probe, sorted, column, row, end, 2 * LANES, BAND_END);
 }
 
 /* Returns a bit for each of `count` rows from `row` on: whether it is past the band. */
@@ -143,7 +141,7 @@ SJ_INLINE int64_t grid_rows(const sj_band *band, const sj_probe *probe, int floa
         __builtin_unreachable(); /* the sorted key is that of a condition */
     }
     lane_bounds bounds;
-    bounds_load(&bounds, band, probe, float_count, int_count);
+    bounds_load(&bounds, probe, float_count, int_count);
     int32_t *out_probe = output->probe, *out_row = output->run;
     const int64_t limit = output->capacity - LANES;
     const int64_t from = row;
@@ -178,7 +176,7 @@ SJ_INLINE int64_t grid_matches(const sj_band *band, const sj_probe *probe, int f
         __builtin_unreachable(); /* the sorted key is that of a condition */
     }
     lane_bounds bounds;
-    bounds_load(&bounds, band, probe, float_count, int_count);
+    bounds_load(&bounds, probe, float_count, int_count);
     const int64_t from = row;
     int64_t found = 0;
     while (row < end) {

@@ -5,6 +5,7 @@
  * has its own unrolled loop. Their order does not matter, as all must hold.
  *
  *   float64  d = left - right; d >= lo && d <= hi           NaN and inf - inf never match
+ *            or an equality: d = 0 - right; d == -left      NaN never matches, infinities match themselves
  *   int64    smallest <= right <= largest, where smallest = left - hi and largest = left - lo are computed in 128
  *            bits once for each probe and clamped to int64: exact, nothing overflows
  */
@@ -54,6 +55,7 @@ typedef struct {
     const double *float_right[SJ_MAX_CONDITIONS];
     double float_lo[SJ_MAX_CONDITIONS];
     double float_hi[SJ_MAX_CONDITIONS];
+    int float_equal[SJ_MAX_CONDITIONS]; /* whether it is an equality; lo and hi are 0 then */
     const int64_t *int_left[SJ_MAX_CONDITIONS];
     const int64_t *int_right[SJ_MAX_CONDITIONS];
     sj_wide int_lo[SJ_MAX_CONDITIONS];
@@ -63,8 +65,11 @@ typedef struct {
     int64_t run_count;
 } sj_band;
 
+/* A row passes a condition on floats where lo <= left - right <= hi. Of an equality, left is 0. */
 typedef struct {
     double left[SJ_MAX_CONDITIONS];
+    double lo[SJ_MAX_CONDITIONS];
+    double hi[SJ_MAX_CONDITIONS];
     int64_t smallest[SJ_MAX_CONDITIONS];
     int64_t largest[SJ_MAX_CONDITIONS];
 } sj_probe;
@@ -177,14 +182,25 @@ SJ_INLINE int64_t sj_saturate(sj_int128 value)
     return value > INT64_MAX ? INT64_MAX : value < INT64_MIN ? INT64_MIN : (int64_t)value;
 }
 
+/* Prepares condition `c` of the floats of probe `index`; returns the probe's value. */
+SJ_INLINE double sj_prepare_float(const sj_band *band, int64_t index, int c, sj_probe *probe)
+{
+    const double value = band->float_left[c][index];
+    const int is_equality = band->float_equal[c];
+    probe->left[c] = is_equality ? 0.0 : value;
+    probe->lo[c] = is_equality ? -value : band->float_lo[c];
+    probe->hi[c] = is_equality ? -value : band->float_hi[c];
+    return value;
+}
+
 /* Prepares of probe `index` only what condition 0 of the sorted group needs. Does not tell whether any right values can
  * match it. */
 SJ_INLINE void sj_prepare_sorted(const sj_band *band, int64_t index, int sorted, sj_probe *probe)
 {
     if (sorted != SJ_SORTED_INT) {
-        probe->left[0] = band->float_left[0][index];
+        sj_prepare_float(band, index, 0, probe);
         if (sorted == SJ_SORTED_INTERVAL) {
-            probe->left[1] = band->float_left[1][index];
+            sj_prepare_float(band, index, 1, probe);
         }
     } else {
         const sj_int128 left = band->int_left[0][index];
@@ -198,9 +214,8 @@ SJ_INLINE int sj_prepare(const sj_band *band, int64_t index, sj_probe *probe)
 {
     int alive = 1;
     for (int c = 0; c < band->float_count; c++) {
-        const double left = band->float_left[c][index];
-        probe->left[c] = left;
-        alive &= left == left;
+        const double value = sj_prepare_float(band, index, c, probe);
+        alive &= value == value;
     }
     for (int c = 0; c < band->int_count; c++) {
         const sj_int128 left = band->int_left[c][index];

@@ -21,12 +21,12 @@ typedef struct {
     int64_t capacity;
 } row_output;
 
-SJ_INLINE void bounds_load(lane_bounds *bounds, const sj_band *band, const sj_probe *probe, int float_count, int int_count)
+SJ_INLINE void bounds_load(lane_bounds *bounds, const sj_probe *probe, int float_count, int int_count)
 {
     for (int c = 0; c < float_count; c++) {
         bounds->left[c] = float_all(probe->left[c]);
-        bounds->lo[c] = float_all(band->float_lo[c]);
-        bounds->hi[c] = float_all(band->float_hi[c]);
+        bounds->lo[c] = float_all(probe->lo[c]);
+        bounds->hi[c] = float_all(probe->hi[c]);
     }
     for (int c = 0; c < int_count; c++) {
         bounds->smallest[c] = int_all(probe->smallest[c]);

@@ -46,8 +46,9 @@ typedef struct {
     int64_t steps;
 } scan_batch;
 
-/* The form of the first condition. EVEN means lo == -hi: one compare of |left - right| instead of two. */
-enum { SIFT_INT, SIFT_FLOAT, SIFT_FLOAT_EVEN };
+/* The form of the first condition. EVEN means lo == -hi: one compare of |left - right| instead of two. EQUAL: the values
+ * are compared. */
+enum { SIFT_INT, SIFT_FLOAT, SIFT_FLOAT_EVEN, SIFT_FLOAT_EQUAL };
 
 /* outside[probe][step]: the lanes in which no row of the step passes the first condition. */
 SJ_INLINE void sift(const sj_band *band, const sj_probe *probe, int probe_count, int form, int parts, int64_t row,
@@ -61,7 +62,7 @@ SJ_INLINE void sift(const sj_band *band, const sj_probe *probe, int probe_count,
             origin[p] = int_origin(smallest);
             width[p] = int_width(smallest, int_all(probe[p].largest[0]));
         } else {
-            left[p] = float_all(probe[p].left[0]);
+            left[p] = float_all(form == SIFT_FLOAT_EQUAL ? -probe[p].hi[0] : probe[p].left[0]);
         }
     }
     const lane_float lo = float_all(form == SIFT_INT ? 0.0 : band->float_lo[0]);
@@ -85,6 +86,8 @@ SJ_INLINE void sift(const sj_band *band, const sj_probe *probe, int probe_count,
             for (int part = 0; part < parts; part++) {
                 if (form == SIFT_INT) {
                     mask = int_outside(mask, int_row[part], origin[p], width[p]);
+                } else if (form == SIFT_FLOAT_EQUAL) {
+                    mask = float_unequal(mask, left[p], float_row[part]);
                 } else {
                     const lane_float difference = float_minus(left[p], float_row[part]);
                     mask = form == SIFT_FLOAT ? float_outside(mask, difference, lo, hi)
@@ -100,6 +103,7 @@ static void NAME(sj_sift)(const scan_batch *batch, uint8_t (*outside)[TILE_STEPS
 {
     const sj_band *band = batch->band;
     const int form = band->float_count == 0 ? SIFT_INT
+                     : band->float_equal[0] ? SIFT_FLOAT_EQUAL
                      : band->float_lo[0] == -band->float_hi[0] ? SIFT_FLOAT_EVEN : SIFT_FLOAT;
     int64_t p = 0;
 #define SJ_SIFT(probe_count, form) \
@@ -114,6 +118,7 @@ static void NAME(sj_sift)(const scan_batch *batch, uint8_t (*outside)[TILE_STEPS
     switch (form) {
     case SIFT_INT: SJ_SIFT_ALL(SIFT_INT) break;
     case SIFT_FLOAT: SJ_SIFT_ALL(SIFT_FLOAT) break;
+    case SIFT_FLOAT_EQUAL: SJ_SIFT_ALL(SIFT_FLOAT_EQUAL) break;
     default: SJ_SIFT_ALL(SIFT_FLOAT_EVEN) break;
     }
 #undef SJ_SIFT_ALL
@@ -161,7 +166,7 @@ SJ_INLINE int64_t test_listed(const scan_batch *batch, int float_count, int int_
         const int32_t probe_id = (int32_t)batch->id[p];
         int64_t row = first_row + step * SCAN_STEP;
         lane_bounds bounds;
-        bounds_load(&bounds, band, &batch->probe[p], float_count, int_count);
+        bounds_load(&bounds, &batch->probe[p], float_count, int_count);
         if (step < steps) {
             unsigned bits[SCAN_PARTS];
             unsigned any = 0;
@@ -201,7 +206,7 @@ SJ_INLINE int64_t scan_rolled(const scan_batch *batch, int64_t p, int float_coun
     const int32_t probe_id = (int32_t)batch->id[p];
     int32_t *out_probe = output->probe, *out_row = output->run;
     lane_bounds bounds;
-    bounds_load(&bounds, band, &batch->probe[p], float_count, int_count);
+    bounds_load(&bounds, &batch->probe[p], float_count, int_count);
     int64_t row = batch->row;
     int64_t written = output->written;
     while (row < end && written <= capacity - LANES) {
@@ -319,7 +324,7 @@ SJ_INLINE int64_t scan_matches(const sj_band *band, const sj_probe *probe, int f
                                int64_t end)
 {
     lane_bounds bounds;
-    bounds_load(&bounds, band, probe, float_count, int_count);
+    bounds_load(&bounds, probe, float_count, int_count);
     int64_t found = 0;
     for (; row < end; row += LANES) {
         const int64_t count = end - row < LANES ? end - row : LANES;

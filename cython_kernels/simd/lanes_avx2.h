@@ -118,6 +118,11 @@ SJ_INLINE lane_mask float_beyond(lane_mask before, lane_float difference, lane_f
     return _mm256_and_pd(before, _mm256_cmp_pd(positive, hi, _CMP_NLE_UQ));
 }
 
+SJ_INLINE lane_mask float_unequal(lane_mask before, lane_float left, lane_float right)
+{
+    return _mm256_and_pd(before, _mm256_cmp_pd(left, right, _CMP_NEQ_UQ));
+}
+
 SJ_INLINE void mask_store(uint8_t *to, lane_mask mask) { *to = (uint8_t)mask_bits(mask); }
 
 /* Bit i says whether byte i of 64 differs from `value`. */

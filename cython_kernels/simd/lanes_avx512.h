@@ -100,6 +100,11 @@ SJ_INLINE lane_mask float_beyond(lane_mask before, lane_float difference, lane_f
     return _mm512_mask_cmp_pd_mask(before, _mm512_abs_pd(difference), hi, _CMP_NLE_UQ);
 }
 
+SJ_INLINE lane_mask float_unequal(lane_mask before, lane_float left, lane_float right)
+{
+    return _mm512_mask_cmp_pd_mask(before, left, right, _CMP_NEQ_UQ);
+}
+
 SJ_INLINE void mask_store(uint8_t *to, lane_mask mask) { _store_mask8((__mmask8 *)to, mask); }
 
 /* Bit i says whether byte i of 64 differs from `value`. */

@@ -64,6 +64,11 @@ SJ_INLINE lane_mask float_beyond(lane_mask before, lane_float difference, lane_f
     return before & !(__builtin_fabs(difference) <= hi);
 }
 
+SJ_INLINE lane_mask float_unequal(lane_mask before, lane_float left, lane_float right)
+{
+    return before & (left != right);
+}
+
 SJ_INLINE void mask_store(uint8_t *to, lane_mask mask) { *to = (uint8_t)mask; }
 
 /* How many bits are set; mostly few. There is no instruction for it, and a call of the compiler's library may not link. */

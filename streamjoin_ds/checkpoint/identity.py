@@ -275,7 +275,7 @@ def _generator(stream: Stream) -> object:
 
 def _predicates(bound: BoundJoin) -> tuple[object, ...]:
     conditions = [
-        (bound.keys[c.left_stream][c.left_key], bound.keys[c.right_stream][c.right_key], c.lo, c.hi)
+        (bound.keys[c.left_stream][c.left_key], bound.keys[c.right_stream][c.right_key], c.lo, c.hi, c.is_equality)
         for c in bound.conditions[bound.window_conditions :]
     ]
     return (conditions, [term.facts for term in bound.terms], bound.filters, bound.bars)

@@ -152,7 +152,8 @@ def _join(bound: BoundJoin) -> Iterator[str]:
         yield f"  table       {table.name}: no window, {version}, {columns}"
     yield from _unique(bound)
     for condition in bound.conditions:
-        yield f"  find        {condition.text}   {_bounds(bound, condition)} by {_COMPARISONS[condition.kind]}"
+        compared = "float64 values" if condition.is_equality else _COMPARISONS[condition.kind]
+        yield f"  find        {condition.text}   {_bounds(bound, condition)} by {compared}"
     yield from _finding(bound)
     for name, filters in zip(join.member_names, bound.filters, strict=True):
         for term in filters:

@@ -87,8 +87,8 @@ class RangeLayout:
 
     Notes
     -----
-    A key that is null, NaN or infinite matches nothing. Such tuples are dealt to all cells by their number, one cell
-    each, so that they are counted and a frequent null overloads no cell.
+    A key that is null or NaN matches nothing, and an infinite one only by an equality. Tuples that match nothing are
+    dealt to all cells by their number, one cell each, so that they are counted and a frequent null overloads no cell.
     """
 
     cells: int
@@ -173,7 +173,7 @@ class RangeLayout:
             False where the key is null; whatever stands in `keys` there is not looked at. By default all have one.
         """
         first, last = self.ranges_of(stream, keys)
-        is_matchable = np.isfinite(keys) if has_key is None else np.isfinite(keys) & has_key
+        is_matchable = self._is_matchable(keys, has_key)
         first, last = (np.where(is_matchable, place, len(self.grids)) for place in (first, last))
         copies = last - first + 1
         rows = np.repeat(np.arange(len(keys)), copies)
@@ -186,7 +186,7 @@ class RangeLayout:
         return Dealt(rows, groups.astype(np.int32), is_home)
 
     def ranges_of(self, stream: int, keys: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Return the first and the last range that each key goes to, both included. The keys must be finite."""
+        """Return the first and the last range that each key goes to, both included. No key is NaN."""
         arriving, left = self._limits[stream]
         last = np.searchsorted(arriving, keys, side="right")
         # A band that no key can satisfy reaches no range; the tuple still has one cell, which counts it.
@@ -203,7 +203,7 @@ class RangeLayout:
         return self
 
     def matches_nothing(self, stream: int, group: int) -> bool:
-        """Whether the group is one of those for tuples without a finite key."""
+        """Whether the group is one of those for tuples whose key matches nothing."""
         return group >= int(self._group_starts[stream][-1])
 
     def shares(self, bound: BoundJoin, stream: int, tuples: pa.Table) -> Iterator[tuple[int, pa.Table]]:
@@ -220,18 +220,23 @@ class RangeLayout:
             yield group, in_order.slice(begin, end - begin)
 
     def received(self, bound: BoundJoin, cell: int, stream: int, tuples: pa.Table) -> Received:
-        """Return that tuples with a finite key are kept, and which tuples this cell counts.
+        """Return that tuples whose key may match are kept, and which tuples this cell counts.
 
-        A tuple is counted in the home cell of its group in its first range. Without a finite key it is in one cell.
+        A tuple is counted in the home cell of its group in its first range. Where its key matches nothing it is in one.
         """
         keys, has_key = self._keys(bound, stream, tuples)
-        is_kept = np.isfinite(keys) if has_key is None else np.isfinite(keys) & has_key
+        is_kept = self._is_matchable(keys, has_key)
         group = self.window_group(cell, stream)
         is_counted = ~is_kept
         if not self.matches_nothing(stream, group) and self.home_cell(stream, group) == cell:
             first, _ = self.ranges_of(stream, keys)
             is_counted |= first == self.range_of_group(stream)[group]
         return Received(is_counted, None if is_kept.all() else is_kept)
+
+    def _is_matchable(self, keys: npt.NDArray[Any], has_key: npt.NDArray[np.bool_] | None) -> npt.NDArray[np.bool_]:
+        has_equality = any(band.lo == band.hi == 0 for band in self.reach.bands)
+        found: npt.NDArray[np.bool_] = ~np.isnan(keys) if has_equality else np.isfinite(keys)
+        return found if has_key is None else found & has_key
 
     def to_facts(self) -> dict[str, Any]:
         """Return the layout as plain JSON values; only the grids of hot ranges are listed."""

@@ -41,7 +41,7 @@ def _band(expression: Expression) -> Band | None:
         return None
     op, args = expression.op, expression.args
     if op == "=":
-        return _between(args[0], args[1], 0, 0)
+        return _between(args[0], args[1], 0, 0, is_equality=True)
     if op in ("<=", "<", ">=", ">"):
         absolute, width = args if op[0] == "<" else args[::-1]
         eps = bound_of(width)
@@ -56,7 +56,8 @@ def _band(expression: Expression) -> Band | None:
     low, high = _shifted(args[1]), _shifted(args[2])
     if low is None or high is None or low[0] != high[0]:
         return None
-    return _between(args[0], low[0], low[1], high[1])
+    # ``l.a BETWEEN r.b AND r.b`` compares values, as ``l.a = r.b`` does.
+    return _between(args[0], low[0], low[1], high[1], is_equality=not low[1] and not high[1])
 
 
 def _is_sum(expression: Expression) -> bool:
@@ -74,10 +75,12 @@ def _of_difference(difference: Expression, lo: Bound, hi: Bound) -> Band | None:
     return _between(left, right, lo, hi)
 
 
-def _between(left: Expression, right: Expression, lo: Bound, hi: Bound) -> Band | None:
+def _between(left: Expression, right: Expression, lo: Bound, hi: Bound, *, is_equality: bool = False) -> Band | None:
     """Return the band between two columns of different streams; None if these are not such columns."""
     columns = isinstance(left, Column) and isinstance(right, Column)
-    return Band(left, right, lo, hi) if columns and left.stream != right.stream else None  # type: ignore[union-attr, arg-type]
+    if not columns or left.stream == right.stream:  # type: ignore[union-attr]
+        return None
+    return Band(left, right, lo, hi, is_equality)  # type: ignore[arg-type]
 
 
 def _shifted(expression: Expression) -> tuple[Column, Bound] | None:

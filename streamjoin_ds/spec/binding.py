@@ -46,8 +46,9 @@ def bind(join: JoinParts, schemas: Mapping[str, pa.Schema]) -> BoundJoin:
         _check_schema(table.name, schemas.get(table.name))
     for member in join.members:
         _check_zones(member.name, member.schema, schemas[member.name])
+    is_floating = pa.types.is_floating
     number_of = {name: number for number, name in enumerate(join.member_names)}
-    found: list[tuple[Any, ...]] = []  # stream, column, stream, column, kind, lo, hi, text
+    found: list[tuple[Any, ...]] = []  # stream, column, stream, column, kind, lo, hi, is_equality, text
     wheres: list[Expression] = [member.where for member in join.members if member.where is not None]  # type: ignore[misc]
     asked: list[Expression] = []
     for predicate in join.predicates:
@@ -58,7 +59,7 @@ def bind(join: JoinParts, schemas: Mapping[str, pa.Schema]) -> BoundJoin:
         numbers = (number_of[left.stream], number_of[right.stream])
         types = (column_type_compared(join, schemas, left), column_type_compared(join, schemas, right))
         if left != predicate.left:
-            predicate = Band(left, right, negated(predicate.hi), negated(predicate.lo))
+            predicate = Band(left, right, negated(predicate.hi), negated(predicate.lo), predicate.is_equality)
         if is_decided(*types):
             is_of_times = pa.types.is_duration(types[0]) or pa.types.is_time(types[0])
             if is_of_times:
@@ -69,15 +70,18 @@ def bind(join: JoinParts, schemas: Mapping[str, pa.Schema]) -> BoundJoin:
         if kind in ("hash", "near"):
             asked.append(band_condition(predicate, of_times=True))
         kind = "int" if kind == "near" else kind
-        found.append((numbers[0], left.name, numbers[1], right.name, kind, lo, hi, str(predicate)))
+        # Only two columns of floats have infinities that could be equal.
+        is_equality = kind == "float" and lo == hi == 0 and (predicate.is_equality or not all(map(is_floating, types)))
+        found.append((numbers[0], left.name, numbers[1], right.name, kind, lo, hi, is_equality, str(predicate)))
     keys: list[list[Key]] = [[Key(member.time, "int")] for member in join.members]
     conditions = window_conditions(join, keys)
     written = {entry[:-1]: entry[-1] for entry in sorted(found, reverse=True)}
     for entry in sorted(written):
-        left_stream, left_name, right_stream, right_name, kind, lo, hi = entry
+        left_stream, left_name, right_stream, right_name, kind, lo, hi, is_equality = entry
         left_key = key_number(keys[left_stream], Key(left_name, kind))
         right_key = key_number(keys[right_stream], Key(right_name, kind))
-        conditions.append(Condition(left_stream, right_stream, left_key, right_key, kind, lo, hi, written[entry]))
+        sides = (left_stream, right_stream, left_key, right_key)
+        conditions.append(Condition(*sides, kind, lo, hi, written[entry], is_equality=is_equality))
     result = result_columns(join, schemas)
     terms = terms_of(join, schemas, [*wheres, *asked])
     deciding = tuple(term for term in terms if len(term.streams) > 1)

@@ -4,7 +4,7 @@
 
     predicate on columns            key kind     compared as
     ──────────────────────────      ────────     ──────────────────────────────────────────
-    float (with float or integer)   float        float64: subtract, compare (the one exact form)
+    float (with float or integer)   float        float64: subtract, compare (the one exact form); =: values
     integer, date, timestamp        int          int64, never overflowing
     timestamp in nanoseconds        ns           int64 nanoseconds (`inside`)
     decimal, one scale              int          scaled int64; others as conditions, which find by limits
@@ -290,8 +290,10 @@ class BoundJoin:
     def _condition_facts(self, condition: Condition) -> list[object]:
         left = self.keys[condition.left_stream][condition.left_key].column
         right = self.keys[condition.right_stream][condition.right_key].column
-        sides = [condition.left_stream, left, condition.right_stream, right]
-        return [*sides, condition.kind, condition.lo, condition.hi]
+        facts = [condition.left_stream, left, condition.right_stream, right, condition.kind, condition.lo, condition.hi]
+        # An equality has the facts that it had before it was another thing than a band of no width.
+        is_difference = condition.kind == "float" and condition.lo == condition.hi == 0 and not condition.is_equality
+        return [*facts, "difference"] if is_difference else facts
 
     @property
     def same_inputs(self) -> list[int]:

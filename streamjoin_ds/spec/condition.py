@@ -26,7 +26,7 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """``lo <= left key - right key <= hi``, both ends included; the left stream has the lower number.
+    """``lo <= left key - right key <= hi``, both ends included, or an equality; the left stream has the lower number.
 
     Parameters
     ----------
@@ -43,6 +43,9 @@ class Condition:
         The predicate or rule that the condition stands for.
     interval_number : int
         Of a condition that is one end of an interval: the number of the interval. -1: it is none.
+    is_equality : bool
+        Whether floats are compared as values, so that infinities are equal to themselves; `lo` and `hi` are 0 then. Of
+        other keys it says nothing: there a difference of 0 and equal values are one.
     """
 
     left_stream: int
@@ -54,6 +57,7 @@ class Condition:
     hi: int | float
     text: str
     interval_number: int = -1
+    is_equality: bool = False
 
 
 def window_rules(join: JoinParts) -> list[WindowRule]:

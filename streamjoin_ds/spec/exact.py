@@ -81,17 +81,17 @@ def exact_bounds(left: pa.DataType, right: pa.DataType, predicate: Band) -> tupl
     if all(map(types.is_decimal, both)):
         unit = 10**left.scale
         return ("int", *_integers(_number(lo, predicate) * unit, _number(hi, predicate) * unit, predicate))
-    if predicate.is_equality and all(map(types.is_boolean, both)):
+    if predicate.has_no_width and all(map(types.is_boolean, both)):
         return "int", 0, 0
-    if predicate.is_equality and (all(map(types.is_string, both)) or all(map(types.is_binary, both))):
+    if predicate.has_no_width and (all(map(types.is_string, both)) or all(map(types.is_binary, both))):
         return "hash", 0, 0
-    if predicate.is_equality and all(map(is_nested, both)) and shape_text(left) == shape_text(right):
+    if predicate.has_no_width and all(map(is_nested, both)) and shape_text(left) == shape_text(right):
         return "hash", 0, 0
     texts = (type_text(left), type_text(right))
     if all(map(is_nested, both)) and shape_text(left) != shape_text(right):
         hint = "both sides need the same types inside: cast one of them in the input"
         _refuse(predicate, f"compares {texts[0]} with {texts[1]}", hint)
-    if left != right or predicate.is_equality:
+    if left != right or predicate.has_no_width:
         _refuse(
             predicate, f"compares {texts[0]} with {texts[1]}", "CAST one of them, or give both one type in the input"
         )

@@ -106,6 +106,8 @@ def _predicate_facts(predicate: Predicate) -> dict[str, object]:
         "right": [predicate.right.stream, predicate.right.name],
         "lo": _bound_fact(predicate.lo),
         "hi": _bound_fact(predicate.hi),
+        # Left out of an equality: in facts from before there was a difference each band of no width is one.
+        **({"is_equality": False} if predicate.has_no_width and not predicate.is_equality else {}),
     }
 
 
@@ -114,4 +116,5 @@ def predicate_from(facts: Mapping[str, Any]) -> Predicate:
     if facts["kind"] == "condition":
         return expression_from(facts["expression"])
     left, right = Column(*facts["left"]), Column(*facts["right"])
-    return Band(left, right, _bound_from(str(facts["lo"])), _bound_from(str(facts["hi"])))
+    lo, hi = (_bound_from(str(facts[end])) for end in ("lo", "hi"))
+    return Band(left, right, lo, hi, not lo and not hi and facts.get("is_equality", True))

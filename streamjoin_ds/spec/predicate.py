@@ -1,4 +1,4 @@
-"""Bands between two streams, among them equalities (bands of width zero): the predicates by which pairs are found."""
+"""Bands between two streams, and equalities, which stand as bands of width zero: what pairs are found by."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def renamed(text: str) -> tuple[str, str | None]:
 
 @dataclass(frozen=True, slots=True)
 class Band:
-    """The predicate ``lo <= left - right <= hi``, both ends included; null and NaN never match.
+    """The predicate ``lo <= left - right <= hi``, both ends included, or ``left = right``; null and NaN never match.
 
     Parameters
     ----------
@@ -84,12 +84,16 @@ class Band:
         Columns of two different streams.
     lo, hi : int, float, Decimal or timedelta
         The bounds, in the unit of the columns: finite, and ``lo <= hi``. For timestamps and dates they are timedeltas.
+    is_equality : bool
+        Whether values are compared, not subtracted: an infinity is equal to itself, but its difference from itself is
+        NaN, which is in no band. Both bounds are zero then.
     """
 
     left: Column
     right: Column
     lo: Bound
     hi: Bound
+    is_equality: bool = False
 
     def __post_init__(self) -> None:
         _two_streams(self.left, self.right)
@@ -105,15 +109,20 @@ class Band:
         if self.lo > self.hi:  # type: ignore[operator]  # both durations or both numbers, as of the check above
             msg = f"the band on {self.left} and {self.right} is empty: its lower end is above its upper end"
             raise PredicateError(msg, name=str(self.left), hint="give lo <= hi, or a width (eps) of 0 or more")
+        if self.is_equality and not self.has_no_width:
+            msg = f"the equality of {self.left} and {self.right} has bounds that are not 0"
+            raise PredicateError(msg, name=str(self.left), hint="write band(l, r, eps), or equal(l, r)")
 
     @property
-    def is_equality(self) -> bool:
-        """Whether both ends are zero, so that the band asks for equal values."""
+    def has_no_width(self) -> bool:
+        """Whether both ends are zero: but for infinities, the band asks for equal values."""
         return not self.lo and not self.hi
 
     def __str__(self) -> str:
         if self.is_equality:
             return f"{self.left} = {self.right}"
+        if self.has_no_width:
+            return f"abs({self.left} - {self.right}) <= 0"  # zero needs no unit
         if self.lo == negated(self.hi):
             return f"abs({self.left} - {self.right}) <= {_text(self.hi)}"
         return f"{self.left} - {self.right} BETWEEN {_text(self.lo)} AND {_text(self.hi)}"
@@ -156,8 +165,8 @@ def band(
 
 
 def equal(left: str | Column, right: str | Column) -> Band:
-    """Return the equality ``left = right``, a band of width zero; strings, binaries and booleans have no other band."""
-    return Band(Column.of(left), Column.of(right), 0, 0)
+    """Return the equality ``left = right``; strings, binaries and booleans have no other band."""
+    return Band(Column.of(left), Column.of(right), 0, 0, is_equality=True)
 
 
 def negated(bound: Bound) -> Bound:

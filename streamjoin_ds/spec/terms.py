@@ -61,8 +61,11 @@ class Term:
 
 
 def band_condition(predicate: Band, *, of_times: bool) -> Expression:
-    """Return a band as a condition. Ends that were written as floats are the numbers that their digits say."""
-    if predicate.is_equality:
+    """Return a band as a condition. Ends that were written as floats are the numbers that their digits say.
+
+    The columns are such that an infinity of one has no equal in the other.
+    """
+    if predicate.has_no_width:
         return Call("=", (predicate.left, predicate.right))
     ends: list[Expression] = []
     for end in (predicate.lo, predicate.hi):

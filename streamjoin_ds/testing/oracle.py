@@ -275,6 +275,8 @@ def band_holds(join: Join, predicate: Band, rows: Mapping[str, Row]) -> bool:
         return False
     if isinstance(left, (str, bytes, bool, tuple)):
         return bool(left == right)
+    if predicate.is_equality and isinstance(left, float) and isinstance(right, float):
+        return left == right  # an infinity is equal to itself, though their difference is NaN
     lo, hi = predicate.lo, predicate.hi
     if isinstance(left, float) or isinstance(right, float):
         difference = float(left) - float(right)

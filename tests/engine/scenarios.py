@@ -251,7 +251,7 @@ def scenarios(
                 math.ceil(lo),
                 math.floor(min(hi, 5.0)) if math.floor(min(hi, 5.0)) >= math.ceil(lo) else math.ceil(lo),
             )
-        predicates.append(Band(*columns, lo, hi))
+        predicates.append(Band(*columns, lo, hi, is_equality=not lo and not hi and number % 2 == 0))
     if finds and draw(st.integers(0, 2)):
         left, right = draw(st.permutations(range(count)))[:2]
         domain = draw(st.sampled_from([name for name in domains if name in FINDING] or ["float"]))

@@ -32,7 +32,9 @@ KERNELS = [TWIN, *COMPILED]
 
 
 def pair_matches(left, right, lo, hi) -> bool:
-    """Whether one condition holds: exact for int, IEEE subtract-and-compare for float."""
+    """Whether one condition holds: exact for int, IEEE subtract-and-compare for float; without bounds, equality."""
+    if lo is None:
+        return left == right
     difference = left - right
     return lo <= difference <= hi
 
@@ -56,7 +58,8 @@ def array_matches(left, right, lo, hi) -> list[tuple[int, int]]:
     with np.errstate(all="ignore"):
         for ls, rs, low, high in zip(left, right, lo, hi, strict=True):
             difference = ls[:, None] - rs[None, :]
-            mask &= (difference >= low) & (difference <= high)
+            is_equality = low is None
+            mask &= ls[:, None] == rs if is_equality else (difference >= low) & (difference <= high)
     return [(int(probe), int(row)) for probe, row in zip(*np.nonzero(mask), strict=True)]
 
 

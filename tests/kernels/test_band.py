@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamjoin_ds.engine import reference
+from streamjoin_ds.errors import KernelError
 from tests.kernels.oracle import COMPILED, KERNELS, TWIN, array_matches, drain, lay_out, matches, neighbours
 from tests.support.examples import examples
 
@@ -35,6 +36,9 @@ def float_conditions(draw):
     if draw(st.integers(0, 9)) == 0:
         lo, hi = hi, lo
     base = draw(st.lists(FLOATS, min_size=1, max_size=6))
+    if draw(st.integers(0, 4)) == 0:
+        beside = [near for value in base for near in neighbours(value, 1)]
+        return np.float64, None, None, st.sampled_from(sorted({*base, *beside, math.inf, -math.inf}, key=repr))
     pool = set(base)
     for value in base:
         for bound in (lo, hi):
@@ -80,7 +84,7 @@ def gridded(draw):
     second = draw(st.integers(-1, len(left) - 1))
     width = 1
     if first >= 0 and left[first].dtype == np.float64:
-        span = hi[first] - lo[first]
+        span = 0.0 if lo[first] is None else hi[first] - lo[first]
         sensible = span if 0 < span < math.inf else 1.0
         width = draw(
             st.one_of(
@@ -200,8 +204,11 @@ SPECIALS = {
     "i": [INT64.min, INT64.min + 1, -3, -1, 0, 1, 2, 4, INT64.max - 1, INT64.max],
 }
 BOUNDS = {
-    "f": [(-0.1, 0.1), (0.1, 0.1), (0.0, 0.0), (-1.0, 0.2), (-math.inf, math.inf), (0.0, math.inf), (1.0, -1.0)],
-    "i": [(-1, 1), (0, 0), (1, 0), (-(2**64), 2**64), (0, INT64.max), (INT64.min, -1), (INT64.max, 2**64)],
+    "f": [
+        *((-0.1, 0.1), (0.1, 0.1), (0.0, 0.0), (None, None)),
+        *((-1.0, 0.2), (-math.inf, math.inf), (0.0, math.inf), (1.0, -1.0)),
+    ],
+    "i": [(-1, 1), (0, 0), (1, 0), (-(2**64), 2**64), (0, INT64.max), (INT64.min, -1), (INT64.max, 2**64), (0, 0)],
 }
 
 
@@ -223,8 +230,8 @@ def test_special_values_in_every_place_of_a_tile(kinds, share):
         for places in (random.random(run_count) < share, slice(-5, None)):
             column[places] = random.choice(specials, len(column[places]))
         right.append(column)
-    for turn in range(7):
-        lo, hi = zip(*[BOUNDS[kind][(turn + c) % 7] for c, kind in enumerate(kinds)], strict=True)
+    for turn in range(8):
+        lo, hi = zip(*[BOUNDS[kind][(turn + c) % 8] for c, kind in enumerate(kinds)], strict=True)
         expected = matches(left, right, lo, hi)
         twin = TWIN.scan(left, right, lo, hi)
         order = drain(twin, 1000)
@@ -283,11 +290,28 @@ def test_the_special_values_of_an_indexed_attribute(kernel, where, first, second
     plain = np.array([-1.0, 0.0, 1.0])
     left = special if where != "right" else plain
     right = special if where != "left" else plain
-    for lo in (-math.inf, -1.0, 0.0, 1e308):
-        for hi in (-1e308, 0.0, 1.0, math.inf):
-            layout = lay_out([left], [right], [lo], [hi], first=first, second=second, width=1.0)
-            pairs = drain(kernel.grid_probe(layout.left, layout.right, [lo], [hi], **layout.options))
-            assert layout.original(pairs) == matches([left], [right], [lo], [hi])
+    bands = [(lo, hi) for lo in (-math.inf, -1.0, 0.0, 1e308) for hi in (-1e308, 0.0, 1.0, math.inf)]
+    for lo, hi in [*bands, (None, None)]:
+        layout = lay_out([left], [right], [lo], [hi], first=first, second=second, width=1.0)
+        pairs = drain(kernel.grid_probe(layout.left, layout.right, [lo], [hi], **layout.options))
+        assert layout.original(pairs) == matches([left], [right], [lo], [hi])
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
+def test_an_equality_of_floats_compares_values(kernel):
+    """An infinity is equal to itself, -0.0 to 0.0, and NaN to nothing; a band of no width has no infinity in it."""
+    values = np.array([-math.inf, -1.0, -0.0, 0.0, 1.0, math.inf, math.nan] * 300)
+    equal = matches([values[:7]], [values], [None], [None])
+    assert len(equal) == 300 * 8
+    assert sorted(drain(kernel.scan([values[:7]], [values], [None], [None]), 4096)) == equal
+    layout = lay_out([values[:7]], [values], [None], [None], first=-1, second=0, width=1.0)
+    assert (
+        layout.original(drain(kernel.grid_probe(layout.left, layout.right, [None], [None], **layout.options))) == equal
+    )
+    assert len(drain(kernel.scan([values[:7]], [values], [0.0], [0.0]), 4096)) == 300 * 6
+    for lo, hi, columns_of in (([None], [0.0], np.zeros(3)), ([None], [None], np.zeros(3, np.int64))):
+        with pytest.raises(KernelError, match="lo"):
+            kernel.scan([columns_of], [columns_of], lo, hi)
 
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)

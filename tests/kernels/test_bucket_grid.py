@@ -85,7 +85,7 @@ NUMBERS = [-(2**63), -(2**63) + 1, -3, -1, 0, 1, 2, 3, 2**63 - 2, 2**63 - 1]
 @given(
     floats=st.lists(st.tuples(st.sampled_from(VALUES), st.sampled_from(NUMBERS)), min_size=1, max_size=60),
     probes=st.lists(st.tuples(st.sampled_from([*VALUES, NAN]), st.sampled_from(NUMBERS)), min_size=1, max_size=9),
-    band=st.sampled_from([(0, 0), (-0.5, 0.5), (-1, 2.5), (-INF, 0.5), (-INF, INF)]),
+    band=st.sampled_from([(0, 0), (None, None), (-0.5, 0.5), (-1, 2.5), (-INF, 0.5), (-INF, INF)]),
     reach=st.sampled_from([(0, 0), (-1, 1), (-(2**63), 0), (0, 2**64), (2, 3)]),
     width=st.sampled_from([0.5, 3.0, 1e-290, 1e300]),
     int_width=st.sampled_from([1, 5, 2**62, 2**63 - 1]),

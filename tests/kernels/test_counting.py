@@ -36,7 +36,9 @@ def layouts(draw):
         [np.array(draw(st.lists(items[kind], min_size=count, max_size=count)), TYPES[kind]) for kind in kinds]
         for count in (draw(st.integers(1, 12)), draw(st.integers(1, 80)))
     )
-    lo, hi = zip(*(sorted((draw(BOUNDS[kind]), draw(BOUNDS[kind]))) for kind in kinds), strict=True)
+    bounds = [sorted((draw(BOUNDS[kind]), draw(BOUNDS[kind]))) for kind in kinds]
+    equal = [kind == "f" and draw(st.integers(0, 4)) == 0 for kind in kinds]
+    lo, hi = zip(*((None, None) if e else pair for pair, e in zip(bounds, equal, strict=True)), strict=True)
     second = draw(st.integers(-1, len(kinds) - 1))
     first = draw(st.sampled_from([n for n in range(-1, len(kinds)) if n != second or n < 0]))
     width = draw(st.sampled_from([0.1, 7.5, 1e-300] if first >= 0 and kinds[first] == "f" else [1, 7, 50]))

@@ -158,6 +158,12 @@ def test_runs_out_of_reach_are_left_out_exactly(kernel):
     for value, expected in ((np.nan, 0), (INF, 0), (-INF, 0), (1.0, 5000)):
         index, _ = run_of(kernel.module, [np.ones(5000)], [-1.0], [1.0], first=-1, second=0, width=1.0)
         assert len(drained(kernel, [np.array([value])], [index], 8192)[0]) == expected
+    ends = np.repeat([-INF, INF], 2500)
+    for value, expected in ((np.nan, 0), (INF, 2500), (-INF, 2500), (1.0, 0)):
+        for second in (-1, 0):
+            index, _ = run_of(kernel.module, [ends], [None], [None], first=-1, second=second, width=1.0)
+            for count in (1, 3):
+                assert len(drained(kernel, [np.full(count, value)], [index], 8192)[0]) == expected * count
 
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)

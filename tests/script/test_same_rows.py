@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.script.test_asked import ours, theirs
+from streamjoin_ds import JoinEngine
+from tests.script.test_asked import asked, ours, theirs
 from tests.support.examples import examples
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 COMPARED = st.sampled_from(["=", "<>", "<", "<=", ">", ">="])
 SIDES = st.sampled_from([("e", "w"), ("w", "e")])
@@ -85,3 +96,60 @@ def texts(draw: st.DrawFn) -> str:
 @examples(60)
 def test_a_text_gives_the_rows_of_duckdb(text: str) -> None:
     assert ours(text) == theirs(text)
+
+
+# Every value meets every other. NaN is left out: to Spark and DuckDB it is equal to itself.
+_ENDS = [math.inf, -math.inf, 0.0, -0.0, 5e-324, -5e-324, 1.7976931348623157e308, 0.1, float(2**53), None]
+_SINGLES = [math.inf, -math.inf, 0.0, -0.0, 2.0**-149, 1.5, float(2**24), float(2**53), -1.5, None]
+_TIMES = pa.repeat(pa.scalar(0, pa.int64()), len(_ENDS)).cast(pa.timestamp("us"))
+_COUNTED = {"k": pa.array(range(len(_ENDS))), "ts": _TIMES}
+_FLOATS = {
+    "e": pa.table({**_COUNTED, "x": _ENDS, "g": pa.array(_SINGLES, pa.float32()), "n": [*range(9), 2**53]}),
+    "w": pa.table({**_COUNTED, "x": _ENDS[::-1], "g": pa.array(_SINGLES, pa.float32()), "n": [2**53, *range(9)]}),
+}
+_STREAMS = "".join(
+    f"CREATE STREAM {name} (k BIGINT, ts TIMESTAMP, x DOUBLE, g FLOAT, n BIGINT) WITH (source = '{name}.csv');"
+    for name in _FLOATS
+)
+_EQUALITIES = [
+    f"SELECT {items} FROM e {kind} w ON {condition} AND e.ts BETWEEN w.ts - INTERVAL 1 SECOND AND w.ts"
+    for kind in ("JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN", "LEFT SEMI JOIN", "LEFT ANTI JOIN")
+    for items in ("e.k" if kind.startswith(("LEFT S", "LEFT A")) else "e.k, w.k AS o",)
+    for condition in (
+        "e.x = w.x",
+        "e.x = w.g",
+        "e.g = w.g AND e.x = w.x",
+        "(e.x = w.x OR e.n < w.k)",
+        "e.x BETWEEN w.x AND w.x",
+        "e.x = w.n",
+        "e.g = w.n AND e.k + w.k > 1",
+        "NOT e.x <> w.x",
+        "e.x IS NOT DISTINCT FROM w.x",
+    )
+]
+
+
+def _found(text: str) -> Counter[tuple[Any, ...]]:
+    request = asked(text, _STREAMS)
+    engine = JoinEngine(request.request.join)
+    results = pa.concat_tables([engine.push(_FLOATS), engine.finish()])
+    columns = [column.to_pylist() for column in results.select(list(request.columns or ())).columns]
+    return Counter(zip(*columns, strict=True))
+
+
+def test_equal_floats_are_those_of_duckdb() -> None:
+    with duckdb.connect() as connection:
+        for name, table in _FLOATS.items():
+            connection.register(name, table)
+        for text in _EQUALITIES:
+            assert _found(text) == Counter(
+                connection.execute(text.replace("LEFT SEMI", "SEMI").replace("LEFT ANTI", "ANTI")).fetchall()
+            ), text
+
+
+@pytest.mark.long
+def test_equal_floats_are_those_of_spark(spark: SparkSession) -> None:
+    for name, table in _FLOATS.items():
+        spark.createDataFrame(table).createOrReplaceTempView(name)
+    for text in _EQUALITIES:
+        assert _found(text) == Counter(map(tuple, spark.sql(text).collect())), text

@@ -54,6 +54,8 @@ OTHER: dict[str, Callable[[], BoundJoin]] = {
     "no equality": lambda: made(on="abs(e.x - w.x) <= 0.1 AND e.s <> w.s"),
     "no residual": lambda: made(on="abs(e.x - w.x) <= 0.1 AND e.i = w.i"),
     "one predicate more": lambda: made(on="abs(e.x - w.x) <= 0.1 AND e.i = w.i AND e.s <> w.s AND e.d = w.d"),
+    "a band of no width": lambda: made(on="abs(e.x - w.x) <= 0 AND e.i = w.i AND e.s <> w.s"),
+    "an equality of floats": lambda: made(on="e.x = w.x AND e.i = w.i AND e.s <> w.s"),
     "equal, not unequal": lambda: made(on="abs(e.x - w.x) <= 0.1 AND e.i = w.i AND e.s = w.s"),
     "a condition more": lambda: made(on=f"{TEXT} AND e.x + w.x > 1"),
     "another condition": lambda: made(on=f"{TEXT} AND e.x + w.x > 2"),
@@ -138,3 +140,6 @@ def test_golden() -> None:
     # Tables and checkpoints in the field hold this value. Another one would make all of them foreign.
     assert len(BASE) == 32
     assert BASE == "3b7f70513fa2bcc5c2f9e81e852abae6"
+    # As it was when an equality of floats was a band of no width.
+    assert OTHER["an equality of floats"]().fingerprint == "e9c5bbc9912ce55d560af41a3764b755"
+    assert made(on="e.x = w.x AND e.d = w.d AND abs(e.x - w.i) <= 0").fingerprint == "90adf0753031bbfcd0cfb3e3c1434175"

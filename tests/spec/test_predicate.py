@@ -125,7 +125,11 @@ def test_a_predicate_is_between_two_streams(make: Any) -> None:
     assert "self-join" in caught.value.hint
 
 
-def test_every_zero_is_equality() -> None:
+def test_every_zero_is_a_band_without_width_and_no_equality() -> None:
     for zero in (0, 0.0, -0.0, Decimal(0), Decimal("-0"), timedelta(0), "0s"):
-        assert band("e.x", "w.x", zero).is_equality
-        assert str(band("e.x", "w.x", zero)) == "e.x = w.x"
+        found = band("e.x", "w.x", zero)
+        assert (found.has_no_width, found.is_equality) == (True, False)
+        assert str(found) == "abs(e.x - w.x) <= 0"
+    assert str(equal("e.x", "w.x")) == "e.x = w.x"
+    with pytest.raises(PredicateError, match="bounds that are not 0"):
+        Band(Column("e", "x"), Column("w", "x"), 0, 1, is_equality=True)

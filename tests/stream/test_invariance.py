@@ -28,7 +28,7 @@ from streamjoin_ds.engine.tuning import ProbeTuning, TailTuning, Tuning
 from streamjoin_ds.plan import DEFAULT_EXECUTION, EXCHANGES, Execution, Layout
 from streamjoin_ds.source.feeds import open_feed
 from streamjoin_ds.source.infer import infer_schema
-from streamjoin_ds.spec import Band, Column, Generator, Join, Stream, TimeWindow, bind
+from streamjoin_ds.spec import Band, Column, Generator, Join, Stream, TimeWindow, bind, equal
 from streamjoin_ds.spec.expression import Call, columns_of
 from streamjoin_ds.testing import event_time_us, late_rows, oracle_join, shuffled_within
 from tests.engine.scenarios import INT64_MAX, INT64_MIN, TABLE_DOMAINS, Scenario, scenarios
@@ -295,6 +295,7 @@ def edges(predicate: Band) -> Scenario:
     ("column", "lo", "hi", "matches"),
     [
         ("x", 0, 0, 16),  # the two zeros match each other; an infinity does not match itself: inf - inf is NaN
+        ("x", None, None, 20),  # but each of the two is equal to itself
         ("x", -0.0, -0.0, 16),
         ("x", -1e-16, 1e-16, 28),
         ("x", 0.0, 1.7976931348623157e308, 44),
@@ -304,8 +305,9 @@ def edges(predicate: Band) -> Scenario:
         ("n", -INT64_MAX, INT64_MAX, 118),
     ],
 )
-def test_edges(column: str, lo: float, hi: float, matches: int, tmp_path: Path) -> None:
-    scenario = edges(Band(Column("l", column), Column("r", column), lo, hi))
+def test_edges(column: str, lo: float | None, hi: float | None, matches: int, tmp_path: Path) -> None:
+    sides = Column("l", column), Column("r", column)
+    scenario = edges(equal(*sides) if lo is None or hi is None else Band(*sides, lo, hi))
     for number, exchange in enumerate(EXCHANGES):
         folder = tmp_path / f"{tmp_path.name}-{exchange}"
         folder.mkdir()

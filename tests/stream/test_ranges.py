@@ -53,7 +53,8 @@ def banded(draw: st.DrawFn, streams: tuple[int, int], rows: int, kinds: Sequence
     on: list[Any] = []
     for right in range(1, count):
         pair = [Column(names[end], "x") for end in (chooser.randrange(right), right)]
-        on.append(Band(*chooser.sample(pair, 2), *chooser.choice(bounds)))
+        lo, hi = chooser.choice(bounds)
+        on.append(Band(*chooser.sample(pair, 2), lo, hi, is_equality=not lo and not hi and chooser.random() < 0.7))
     both = [Column(name, "y") for name in chooser.sample(names, 2)]
     on += chooser.choice(([], [], [Band(*both, -1, 1)], [not_equal(*both)]))
     is_self = draw(st.integers(0, 3)) == 0

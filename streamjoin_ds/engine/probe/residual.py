@@ -78,7 +78,8 @@ class Residual:
         mask = np.ones(count, dtype=np.bool_)
         for condition in self._conditions:
             left = selection[condition.stream].key(condition.probe_key)
-            mask &= _within(left, selection[self._newcomer].key(condition.run_key), condition.lo, condition.hi)
+            right = selection[self._newcomer].key(condition.run_key)
+            mask &= left == right if condition.is_equality else _within(left, right, condition.lo, condition.hi)
         for left_stream, right_stream in self._self_pairs:
             mask &= sequence_numbers(selection[left_stream]) != sequence_numbers(selection[right_stream])
         for term in self._terms:

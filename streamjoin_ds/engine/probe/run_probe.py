@@ -91,8 +91,8 @@ class RunProbe:
         kernel = self._kernels.module.GridProbe(
             [columns[n][part] for n in used],
             [run.key(self._conditions[n].run_key) for n in used],
-            [self._conditions[n].lo for n in used],
-            [self._conditions[n].hi for n in used],
+            [self._conditions[n].ends[0] for n in used],
+            [self._conditions[n].ends[1] for n in used],
             first=used.index(first) if first >= 0 else -1,
             second=used.index(second) if second >= 0 else -1,
             width=run.sort_layout.width,
@@ -151,8 +151,8 @@ class RunProbe:
         kernel = self._kernels.module.Scan(
             [self._columns[n][part] for n in used],
             [run.key(self._conditions[n].run_key) for n in used],
-            [self._conditions[n].lo for n in used],
-            [self._conditions[n].hi for n in used],
+            [self._conditions[n].ends[0] for n in used],
+            [self._conditions[n].ends[1] for n in used],
             self._kernels.implementation,
             left_count=part.stop - part.start,
             right_count=run.rows,

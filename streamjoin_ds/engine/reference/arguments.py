@@ -16,6 +16,8 @@ Int32: TypeAlias = npt.NDArray[np.int32]
 Int64: TypeAlias = npt.NDArray[np.int64]
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 Bound: TypeAlias = "int | float"
+# An end of a condition's band. None for both: an equality of floats, which compares the values themselves.
+End: TypeAlias = "int | float | None"
 # What a step of `PairDistances` does: its name, what it works on (a column, a number, earlier steps), and of a column
 # whether it has floats.
 Step: TypeAlias = "tuple[str, int | float, int | None, bool]"
@@ -73,6 +75,15 @@ def float_bound(value: Bound, name: str) -> float:
     if np.isnan(number):
         refuse(f"{name} must be a number that float64 can hold", name)
     return number
+
+
+def ends(lo: End, hi: End) -> tuple[Bound, Bound]:
+    """Return the ends of a condition's band as numbers, 0 for an equality; refuse one end alone."""
+    if lo is None or hi is None:
+        if lo is not hi:
+            refuse("lo and hi must both be None, or neither", "lo")
+        return 0.0, 0.0
+    return lo, hi
 
 
 def index(value: Bound, name: str) -> int:

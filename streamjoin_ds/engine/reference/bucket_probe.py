@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import product
-from typing import Any
 
 import numpy as np
 
@@ -13,10 +12,11 @@ from streamjoin_ds.engine.reference.arguments import (
     INT64_MAX,
     INT64_MIN,
     MAX_CONDITIONS,
-    Bound,
     Column,
+    End,
     Int32,
     Int64,
+    ends,
     refuse,
 )
 from streamjoin_ds.engine.reference.bucket_grid import CELL_LIMIT, BucketGrid
@@ -37,7 +37,7 @@ class BucketIndex:
     grid : BucketGrid
     right : sequence of ndarray, float64, float32, int64 or int32
         For each condition, the grid's own column: the same array object.
-    lo, hi : sequence of float or int
+    lo, hi : sequence of float or int or None
         As in `Scan`.
     keys : sequence of int
         For each key of the grid, the condition that serves it. -1: none does, and every probe looks at all buckets.
@@ -47,8 +47,8 @@ class BucketIndex:
         self,
         grid: objects.BucketGrid,
         right: Sequence[Column],
-        lo: Sequence[Bound],
-        hi: Sequence[Bound],
+        lo: Sequence[End],
+        hi: Sequence[End],
         *,
         keys: Sequence[int],
     ) -> None:
@@ -69,7 +69,9 @@ class BucketIndex:
         for number, (is_float, _) in zip(keys, grid.keys, strict=True):
             if number >= 0 and (right[number].dtype.kind == "f") != is_float:
                 refuse("a key is of another type than its condition", "keys")
-        self.grid, self.columns, self.lo, self.hi, self.keys = grid, list(right), list(lo), list(hi), list(keys)
+        self.grid, self.columns, self.keys = grid, list(right), list(keys)
+        self.bands = [ends(*pair) for pair in zip(lo, hi, strict=True)]
+        self.is_equality = [low is None for low in lo]
         # The probes' side has columns of these types.
         self.right = [np.empty(0, dtype=np.float64 if column.dtype.kind == "f" else np.int64) for column in right]
 
@@ -110,7 +112,7 @@ class BucketProbe:
         ranges: list[tuple[Int64, Int64]] = []
         for number, (is_float, width) in zip(of.keys, grid.keys, strict=True):
             if serves:
-                start, end = bucket_range(self._left[number], of.lo[number], of.hi[number], width)
+                start, end = bucket_range(self._left[number], *of.bands[number], width)
                 if is_float:
                     start, end = np.clip(start, -CELL_LIMIT, CELL_LIMIT), np.clip(end, -CELL_LIMIT, CELL_LIMIT)
                 ranges.append((start, end))
@@ -131,7 +133,7 @@ class BucketProbe:
 
     def _is_dead(self, probe: int) -> bool:
         """Whether no row could match this probe, whatever the row's values."""
-        for left, lo, hi in zip(self._left, self._of.lo, self._of.hi, strict=True):
+        for left, (lo, hi) in zip(self._left, self._of.bands, strict=True):
             value = left[probe].item()
             if value != value:
                 return True
@@ -140,9 +142,10 @@ class BucketProbe:
         return False
 
     def _matches(self, probe: int, row: int) -> bool:
-        for left, column, lo, hi in zip(self._left, self._of.columns, self._of.lo, self._of.hi, strict=True):
+        of = self._of
+        for left, column, (lo, hi), is_equality in zip(self._left, of.columns, of.bands, of.is_equality, strict=True):
             # A Python number is a float64, or an integer without bounds.
-            difference: Any = left[probe].item() - column[row].item()
-            if not lo <= difference <= hi:
+            probed, found = left[probe].item(), column[row].item()
+            if not (probed == found if is_equality else lo <= probed - found <= hi):
                 return False
         return True

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from streamjoin_ds.engine.reference.arguments import (
     Bound,
     Column,
+    End,
     Int32,
     Int64,
     check_array,
@@ -62,8 +63,8 @@ class GridProbe(PairJoin):
         self,
         left: Sequence[Column],
         right: Sequence[Column],
-        lo: Sequence[Bound],
-        hi: Sequence[Bound],
+        lo: Sequence[End],
+        hi: Sequence[End],
         *,
         first: int,
         second: int,
@@ -102,7 +103,7 @@ class GridProbe(PairJoin):
             if len(bucket_starts) != len(bucket_ids) + 1 or int(bucket_starts[-1]) != band.run_count:
                 refuse("bucket_starts does not fit bucket_ids and the run", "bucket_starts")
             self._ids, self._starts = bucket_ids, bucket_starts
-            self._bucket_from, self._bucket_to = bucket_range(band.left[first], lo[first], hi[first], width)
+            self._bucket_from, self._bucket_to = bucket_range(band.left[first], band.lo[first], band.hi[first], width)
         else:
             self._ids = np.zeros(1, dtype=np.int64)
             self._starts = np.array([0, band.run_count], dtype=np.int64)

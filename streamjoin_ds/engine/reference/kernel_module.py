@@ -12,7 +12,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from streamjoin_ds.engine.reference import kernel_objects as objects
-from streamjoin_ds.engine.reference.arguments import Bound, Bytes, Column, Int32, Int64, Step
+from streamjoin_ds.engine.reference.arguments import Bound, Bytes, Column, End, Int32, Int64, Step
 
 __all__ = ["KernelModule"]
 
@@ -36,7 +36,7 @@ class KernelModule(Protocol):
 
     # ---- runs laid out
     def grid_buckets(self, column: Column, width: Bound, offset: Bound) -> Int64: ...
-    def probe_buckets(self, left_first: Column, lo: Bound, hi: Bound, width: Bound) -> Int64: ...
+    def probe_buckets(self, left_first: Column, lo: End, hi: End, width: Bound) -> Int64: ...
     def grid_order(self, buckets: Int64 | None, second: Column) -> Int32: ...
     def grid_ordering(self, buckets: Int64 | None, second: Column) -> objects.Task[Int32]: ...
     def merge_order(self, buckets: Sequence[Int64] | None, seconds: Sequence[Column]) -> tuple[Int32, Int32]: ...
@@ -49,8 +49,8 @@ class KernelModule(Protocol):
         self,
         left: Sequence[Column],
         right: Sequence[Column],
-        lo: Sequence[Bound],
-        hi: Sequence[Bound],
+        lo: Sequence[End],
+        hi: Sequence[End],
         implementation: str | None = None,
         *,
         unrolled: bool = True,
@@ -61,8 +61,8 @@ class KernelModule(Protocol):
         self,
         left: Sequence[Column],
         right: Sequence[Column],
-        lo: Sequence[Bound],
-        hi: Sequence[Bound],
+        lo: Sequence[End],
+        hi: Sequence[End],
         *,
         first: int,
         second: int,
@@ -81,8 +81,8 @@ class KernelModule(Protocol):
     def RunIndex(
         self,
         right: Sequence[Column],
-        lo: Sequence[Bound],
-        hi: Sequence[Bound],
+        lo: Sequence[End],
+        hi: Sequence[End],
         *,
         first: int,
         second: int,
@@ -133,8 +133,8 @@ class KernelModule(Protocol):
         self,
         grid: objects.BucketGrid,
         right: Sequence[Column],
-        lo: Sequence[Bound],
-        hi: Sequence[Bound],
+        lo: Sequence[End],
+        hi: Sequence[End],
         *,
         keys: Sequence[int],
     ) -> objects.RunIndex: ...

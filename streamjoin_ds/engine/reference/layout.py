@@ -13,10 +13,12 @@ from streamjoin_ds.engine.reference.arguments import (
     INT64_MIN,
     Bound,
     Column,
+    End,
     Int32,
     Int64,
     check_array,
     check_column,
+    ends,
     float_bound,
     index,
     refuse,
@@ -75,7 +77,7 @@ def grid_buckets(column: Column, width: Bound, offset: Bound) -> Int64:
     return np.asarray(shifted // np.int64(width_int), dtype=np.int64)
 
 
-def probe_buckets(left_first: Column, lo: Bound, hi: Bound, width: Bound) -> Int64:
+def probe_buckets(left_first: Column, lo: End, hi: End, width: Bound) -> Int64:
     """Number the first bucket in which a probe can find a match.
 
     It is the bucket of the smallest right value that can match. That value is exact for integers, and may be an ulp or
@@ -85,8 +87,8 @@ def probe_buckets(left_first: Column, lo: Bound, hi: Bound, width: Bound) -> Int
     ----------
     left_first : ndarray, shape (n_probe,), float64 or int64
         The probes' bucket attribute.
-    lo, hi : float or int
-        The attribute's band.
+    lo, hi : float or int or None
+        The attribute's band; None for both: an equality of floats.
     width : float or int
         The bucket width the run was laid out with (offset 0).
 
@@ -251,8 +253,9 @@ def gather(column: Column, order: Int32, out: Column | None = None) -> Column:
     return out
 
 
-def bucket_range(left: Column, lo: Bound, hi: Bound, width: Bound) -> tuple[Int64, Int64]:
+def bucket_range(left: Column, lo: End, hi: End, width: Bound) -> tuple[Int64, Int64]:
     """Return the numbers of the first and the last bucket in which each probe can find a match."""
+    lo, hi = ends(lo, hi)
     if left.dtype.kind == "f":
         lo_value, hi_value = float_bound(lo, "lo"), float_bound(hi, "hi")
         width_value = float_bound(width, "width")

@@ -13,10 +13,12 @@ from streamjoin_ds.engine.reference.arguments import (
     MAX_CONDITIONS,
     Bound,
     Column,
+    End,
     Int32,
     Int64,
     check_array,
     common_length,
+    ends,
     float_bound,
     own,
     refuse,
@@ -49,8 +51,8 @@ class RunIndex:
     def __init__(
         self,
         right: Sequence[Column],
-        lo: Sequence[Bound],
-        hi: Sequence[Bound],
+        lo: Sequence[End],
+        hi: Sequence[End],
         *,
         first: int,
         second: int,
@@ -96,7 +98,7 @@ class RunIndex:
         with np.errstate(invalid="ignore", over="ignore"):
             return not any(
                 probe[1] - run[0] < lo or probe[0] - run[1] > hi
-                for probe, run, lo, hi in zip(ranges, self.zone, self.lo, self.hi, strict=True)
+                for probe, run, (lo, hi) in zip(ranges, self.zone, map(ends, self.lo, self.hi), strict=True)
             )
 
 

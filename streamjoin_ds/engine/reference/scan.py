@@ -15,10 +15,12 @@ from streamjoin_ds.engine.reference.arguments import (
     MIN_CAPACITY,
     Bound,
     Column,
+    End,
     Int32,
     Int64,
     check_array,
     common_length,
+    ends,
     float_bound,
     index,
     refuse,
@@ -69,8 +71,9 @@ class Scan(PairJoin):
     ----------
     left, right : list of ndarray, float64 or int64
         ``left[c]`` has shape (n_probe,), ``right[c]`` shape (n_run,).
-    lo, hi : list of float or int
-        One band for each of 0 to 16 conditions. NaN bounds are refused, ``lo > hi`` matches nothing.
+    lo, hi : list of float or int or None
+        One band for each of 0 to 16 conditions. NaN bounds are refused, ``lo > hi`` matches nothing. None for both: an
+        equality of floats. An infinity is equal to itself, though ``inf - inf`` is in no band; NaN is equal to nothing.
     implementation : str, optional
         None or "reference".
     unrolled : bool
@@ -87,8 +90,8 @@ class Scan(PairJoin):
         self,
         left: Sequence[Column],
         right: Sequence[Column],
-        lo: Sequence[Bound],
-        hi: Sequence[Bound],
+        lo: Sequence[End],
+        hi: Sequence[End],
         implementation: str | None = None,
         *,
         unrolled: bool = True,
@@ -117,8 +120,8 @@ class CheckedBand:
         self,
         left: Sequence[Column],
         right: Sequence[Column],
-        lo: Sequence[Bound],
-        hi: Sequence[Bound],
+        lo: Sequence[End],
+        hi: Sequence[End],
         implementation: str | None,
         left_count: int | None,
         right_count: int | None,
@@ -134,12 +137,14 @@ class CheckedBand:
         self.run_count = common_length(self.right, "right", right_count)
         self.lo: list[Bound] = []
         self.hi: list[Bound] = []
+        self.is_equality = [low is None for low in lo]
         for left_column, right_column, lo_value, hi_value in zip(left, right, lo, hi, strict=True):
             if left_column.dtype.kind != right_column.dtype.kind:
                 refuse("left and right differ in type", "right")
             convert = float_bound if left_column.dtype.kind == "f" else index
-            self.lo.append(convert(lo_value, "lo"))
-            self.hi.append(convert(hi_value, "hi"))
+            low, high = ends(lo_value, hi_value)
+            self.lo.append(convert(low, "lo"))
+            self.hi.append(convert(high, "hi"))
 
     def can_match(self, probe: int) -> bool:
         """Whether any right values could match this probe."""
@@ -158,7 +163,9 @@ class CheckedBand:
         for condition in range(len(self.left)):
             over, under = self._outside(condition, probe, rows)
             mask &= ~(over | under)
-            if self.left[condition].dtype.kind == "f":
+            if self.is_equality[condition]:
+                mask &= self.left[condition][probe] == self.right[condition][rows]
+            elif self.left[condition].dtype.kind == "f":
                 with np.errstate(all="ignore"):
                     mask &= ~np.isnan(self.left[condition][probe] - self.right[condition][rows])
         return mask
@@ -182,6 +189,8 @@ class CheckedBand:
     def _outside(self, condition: int, probe: int, rows: slice) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
         left, right = self.left[condition], self.right[condition][rows]
         lo, hi = self.lo[condition], self.hi[condition]
+        if self.is_equality[condition]:
+            return right < left[probe], right > left[probe]
         if left.dtype.kind == "f":
             with np.errstate(all="ignore"):
                 difference = left[probe] - right

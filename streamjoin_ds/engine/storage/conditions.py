@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from streamjoin_ds.engine.reference.arguments import End
 from streamjoin_ds.engine.storage.layout import SortLayout
 from streamjoin_ds.spec.bound import BoundJoin, Condition
 
@@ -15,7 +16,7 @@ MAX_CONDITIONS = 16
 
 
 class ProbeCondition(NamedTuple):
-    """``lo <= probe key - run key <= hi``: a condition seen from the probe.
+    """``lo <= probe key - run key <= hi``, or an equality: a condition seen from the probe.
 
     Attributes
     ----------
@@ -29,6 +30,8 @@ class ProbeCondition(NamedTuple):
     interval_number : int
         As in `spec.bound.Condition`. Of an interval, the condition whose `hi` is finite says where a probe's rows
         begin, in ascending order of its run key; the other says where they end.
+    is_equality : bool
+        As in `spec.bound.Condition`.
     """
 
     stream: int
@@ -37,6 +40,12 @@ class ProbeCondition(NamedTuple):
     lo: int | float
     hi: int | float
     interval_number: int = -1
+    is_equality: bool = False
+
+    @property
+    def ends(self) -> tuple[End, End]:
+        """The ends as kernels take them: None, None for an equality of floats."""
+        return (None, None) if self.is_equality else (self.lo, self.hi)
 
     @property
     def extent(self) -> int | float:
@@ -59,9 +68,9 @@ def _oriented(asked: Sequence[Condition], probes: Sequence[int], target: int) ->
     for of in asked:
         left, right, number = of.left_stream, of.right_stream, of.interval_number
         if right == target and left in probes:
-            conditions.append(ProbeCondition(left, of.left_key, of.right_key, of.lo, of.hi, number))
+            conditions.append(ProbeCondition(left, of.left_key, of.right_key, of.lo, of.hi, number, of.is_equality))
         elif left == target and right in probes:
-            conditions.append(ProbeCondition(right, of.right_key, of.left_key, -of.hi, -of.lo, number))
+            conditions.append(ProbeCondition(right, of.right_key, of.left_key, -of.hi, -of.lo, number, of.is_equality))
     return tuple(conditions)
 
 

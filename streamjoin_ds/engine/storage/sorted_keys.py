@@ -65,8 +65,8 @@ class SortedKeys(Zoned):
             past = past_of(second, conditions)
             found = self._indexes[conditions] = self.form.kernels.module.RunIndex(
                 [self.key(condition.run_key) for condition in conditions],
-                [condition.lo for condition in conditions],
-                [condition.hi for condition in conditions],
+                [condition.ends[0] for condition in conditions],
+                [condition.ends[1] for condition in conditions],
                 first=first,
                 second=second,
                 width=self.sort_layout.width,

@@ -158,7 +158,7 @@ class Tail(ArrowRun, UnsortedRun):
     def index(self, conditions: tuple[ProbeCondition, ...]) -> RunIndex:
         """See `Run`; a tail is scanned, since it has no order that narrows it."""
         columns = [self.buffer.keys[condition.run_key] for condition in conditions]
-        lo, hi = [c.lo for c in conditions], [c.hi for c in conditions]
+        lo, hi = [c.ends[0] for c in conditions], [c.ends[1] for c in conditions]
         room = len(self.buffer.keys[0])
         return self.form.kernels.module.RunIndex(columns, lo, hi, first=-1, second=-1, width=1, right_count=room)
 

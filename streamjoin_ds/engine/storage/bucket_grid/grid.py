@@ -327,8 +327,8 @@ class BucketRun(BucketRows, UnsortedRun):
             found = self._indexes[conditions] = self.form.kernels.module.BucketIndex(
                 self.native,
                 [self.columns[key_column_name(self.form, number)] for number in numbers],
-                [condition.lo for condition in conditions],
-                [condition.hi for condition in conditions],
+                [condition.ends[0] for condition in conditions],
+                [condition.ends[1] for condition in conditions],
                 keys=serving,
             )
         return found
