@@ -34,6 +34,12 @@ _UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12, "KIB": 1 <
 @click.option("--keep", metavar="DURATION", help="Remove files that are older, read or not.  [default: keep all]")
 @click.option("--keep-size", metavar="SIZE", help="Remove the oldest files beyond this size, read or not.")
 @click.option("--every", default="10s", show_default=True, metavar="DURATION", help="Time between two lines of counts.")
+@click.option(
+    "--accept",
+    type=click.Choice(["json", "anything"]),
+    help="Of HTTP: refuse a body of which no message is a JSON object, or keep any bytes.  [default: json]",
+)
+@click.option("--open", "is_open", is_flag=True, help="Of HTTP: let other machines post without a token or TLS.")
 @click.option("--quiet", is_flag=True, help="Print no counts; _status.json in the folder has them.")
 def command(
     address: str,
@@ -44,12 +50,14 @@ def command(
     keep: str | None,
     keep_size: str | None,
     every: str,
+    accept: str | None,
+    is_open: bool,
     quiet: bool,
 ) -> None:
     """Take in the messages of ADDRESS until SIGTERM or Ctrl-C, and keep them in a folder.
 
     ADDRESS is mqtt://BROKER:1883/TOPIC/FILTER (mqtts:// with TLS), a subscription at QoS 1 in a session that the broker
-    keeps; http://0.0.0.0:8080/PATH (https://), to which JSON lines, or one JSON a request, are posted; or
+    keeps; http://127.0.0.1:8080/PATH (https://), to which JSON lines, or one JSON a request, are posted; or
     kafka://BROKER:9092/TOPIC?settings=FILE, whose offsets are committed for a consumer group of the folder's own. A
     message is acknowledged once it is on the device. So none is lost that a broker kept, and after a crash some come
     twice.
@@ -69,6 +77,8 @@ def command(
         Path(folder),
         secrets_of(secrets),
         limits,
+        accept=accept,
+        is_open=is_open,
         every_s=every_s,
         say=(lambda _: None) if quiet else (lambda line: click.echo(line)),
     )

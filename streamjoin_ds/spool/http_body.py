@@ -2,20 +2,38 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import zlib
+from collections.abc import Generator
 from http import HTTPStatus
+
+import msgspec
 
 from streamjoin_ds.spool.frame import MAX_PAYLOAD_BYTES
 
-__all__ = ["ENCODINGS", "BodyError", "inflated", "payloads_of"]
+__all__ = ["ENCODINGS", "BodyError", "check_readable", "inflating", "payloads_of"]
 
 ENCODINGS = ("gzip", "deflate", "identity")
+STEP_BYTES = 256 << 10  # bytes that are inflated before others have their turn
 _GZIP, _ZLIB = 31, 15  # zlib's names of the two formats
 _WINDOWS = {"gzip": _GZIP, "x-gzip": _GZIP, "deflate": _ZLIB}
+_FEED_BYTES = 64 << 10  # bytes that are given to zlib at a time: it copies what it leaves over
+_MEMBERS = 1_000  # members of a gzip, at most: an empty one has 20 bytes, and costs as much as a full one
 _BLANKS = re.compile(r"[ \t\n\r]*")
-_DECODER = json.JSONDecoder()
+_JUDGED = 100  # messages of a body that are judged: a hundred that are broken are no accident
+_PYTHON_BYTES = 64 << 10  # a larger text is not made objects of Python, which take 20 times its memory
+
+
+class _Object(msgspec.Struct):
+    """Any object: fields that are not named here are checked and passed over, so they take no memory."""
+
+
+_OBJECT = msgspec.json.Decoder(_Object)
+_OBJECTS = msgspec.json.Decoder(list[_Object])
+_RAWS = msgspec.json.Decoder(list[msgspec.Raw])
+_PYTHON = json.JSONDecoder()
 
 
 class BodyError(Exception):
@@ -26,8 +44,8 @@ class BodyError(Exception):
         self.status, self.reason = status, reason
 
 
-def inflated(body: bytes, encoding: str, most_bytes: int = MAX_PAYLOAD_BYTES) -> bytes:
-    """Return a body without its Content-Encoding.
+def inflating(body: bytes, encoding: str, most_bytes: int = MAX_PAYLOAD_BYTES) -> Generator[None, None, bytes]:
+    """Inflate a body, some bytes a step, and return it without its Content-Encoding.
 
     Parameters
     ----------
@@ -47,28 +65,39 @@ def inflated(body: bytes, encoding: str, most_bytes: int = MAX_PAYLOAD_BYTES) ->
         return body
     if encoding not in _WINDOWS:
         raise BodyError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"Content-Encoding may be {', '.join(ENCODINGS)}")
-    found: list[bytes] = []
-    left = most_bytes
-    while body:
-        stretch = zlib.decompressobj(_WINDOWS[encoding])
+    found = io.BytesIO()
+    stretch, members, place, rest, turn = zlib.decompressobj(_WINDOWS[encoding]), 1, 0, b"", 0
+    while True:
+        if not rest:
+            rest, place = body[place : place + _FEED_BYTES], place + _FEED_BYTES
+        if stretch.eof:
+            if not rest:
+                return found.getvalue()  # shares its bytes
+            members += 1
+            if members > _MEMBERS:
+                raise BodyError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"{_MEMBERS} members of a {encoding} at most")
+            stretch = zlib.decompressobj(_WINDOWS[encoding])
         try:
-            found.append(stretch.decompress(body, left + 1))  # one byte more: 0 would be no bound
+            piece = stretch.decompress(rest, STEP_BYTES)
         except zlib.error:
             raise _broken(encoding) from None
-        left -= len(found[-1])
-        if left < 0:
-            raise BodyError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"{most_bytes} bytes at most, inflated")
-        if not stretch.eof:
+        if not rest and not piece and not stretch.eof:
             raise _broken(encoding)
-        body = stretch.unused_data  # gzip may have several members
-    return b"".join(found)
+        rest = stretch.unused_data if stretch.eof else stretch.unconsumed_tail
+        found.write(piece)
+        if found.tell() > most_bytes:
+            raise BodyError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"{most_bytes} bytes at most, inflated")
+        turn += len(piece) + _FEED_BYTES // 4
+        if turn >= STEP_BYTES:
+            turn = 0
+            yield
 
 
 def _broken(encoding: str) -> BodyError:
     return BodyError(HTTPStatus.BAD_REQUEST, f"the body is no {encoding}, though its Content-Encoding says so")
 
 
-def payloads_of(body: bytes, kind: str) -> list[bytes]:
+def payloads_of(body: bytes, kind: str, most: int = 1 << 62) -> list[bytes]:
     """Return the messages of a body, byte by byte as they were sent.
 
     Parameters
@@ -76,25 +105,67 @@ def payloads_of(body: bytes, kind: str) -> list[bytes]:
     body : bytes
     kind : str
         The media type. ``application/json``: the body is one message, or a list of objects, a message each. Any other:
-        JSON lines, a message each, blank lines aside. What is no JSON is a message too: it is a reject when it is read,
-        so nothing is lost for it.
+        JSON lines, a message each, blank lines aside.
+    most : int
+        Messages, at most.
+
+    Raises
+    ------
+    BodyError
+        There may be more messages. It is judged before they are made, since a message of two bytes takes 100.
     """
     if kind != "application/json":
+        if body.count(b"\n") + body.count(b"\r") - body.count(b"\r\n") > most:
+            raise BodyError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"{most} lines at most")
         return [line for line in body.splitlines() if line.strip()]
     if not body.strip():
         return []
-    objects = _objects(body) if body.lstrip()[:1] == b"[" else None
-    return [body] if objects is None else objects
+    if body[:_PYTHON_BYTES].lstrip()[:1] != b"[":
+        return [body]
+    if body.count(b"{") > most:
+        raise BodyError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"{most} objects at most, those within objects counted")
+    try:
+        _OBJECTS.decode(body)  # first, so that there are no more elements than braces
+        return [bytes(raw) for raw in _RAWS.decode(body)]
+    except (msgspec.DecodeError, RecursionError):
+        objects = _objects(body) if len(body) <= _PYTHON_BYTES else None
+        return [body] if objects is None else objects
+
+
+def check_readable(payloads: list[bytes]) -> None:
+    """Refuse messages if no stream can read them. One that can be read makes the others rejects, which are kept.
+
+    Raises
+    ------
+    BodyError
+        None of the first ones is a JSON object.
+    """
+    if payloads and not any(map(_is_object, payloads[:_JUDGED])):
+        reason = "no message of the body is a JSON object: post JSON lines, an object or a list of objects"
+        raise BodyError(HTTPStatus.BAD_REQUEST, f"{reason} (the intake's --accept anything keeps all bytes)")
+
+
+def _is_object(payload: bytes) -> bool:
+    try:
+        _OBJECT.decode(payload)
+    except (msgspec.DecodeError, RecursionError):
+        if len(payload) > _PYTHON_BYTES or b"{" not in payload[:_PYTHON_BYTES]:
+            return False
+        try:
+            return isinstance(json.loads(payload), dict)  # it knows NaN, as the readers do
+        except (ValueError, RecursionError):
+            return False
+    return True
 
 
 def _objects(body: bytes) -> list[bytes] | None:
-    """Return the objects of a list; None where it is none, or has other elements."""
+    """Return the objects of a list as Python knows JSON, NaN too; None where it is none, or has other elements."""
     try:
         text = body.decode()
         place = _after_blanks(text, text.index("[") + 1)
         found: list[bytes] = []
         while text[place] != "]":
-            value, end = _DECODER.raw_decode(text, place)
+            value, end = _PYTHON.raw_decode(text, place)
             if not isinstance(value, dict):
                 return None
             found.append(text[place:end].encode())

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
-import json
+import ipaddress
 import logging
-import queue
+import socket
 import ssl
-import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections import deque
+from collections.abc import Callable, Generator
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from streamjoin_ds.errors import IntakeError
 from streamjoin_ds.spool.address import Address, Secrets
-from streamjoin_ds.spool.frame import MAX_PAYLOAD_BYTES
-from streamjoin_ds.spool.http_body import ENCODINGS, BodyError, inflated, payloads_of
+from streamjoin_ds.spool.http_body import STEP_BYTES, BodyError, check_readable, inflating, payloads_of
+from streamjoin_ds.spool.http_connection import Connection
+from streamjoin_ds.spool.http_crowd import Crowd, HttpLimits
 from streamjoin_ds.spool.metrics import Counts
 from streamjoin_ds.spool.writer import SpoolWriter
 
@@ -25,28 +25,25 @@ __all__ = ["HttpIntake"]
 
 _log = logging.getLogger(__name__)
 
-_TICK_S = 0.2  # the longest wait for requests before the caller is asked whether to stop
-_IDLE_S = 60.0  # a connection that says nothing for so long is closed
-_GROUP_BYTES = 8 << 20  # bytes of one group of requests, at most, beyond the first request
-_BODIES = 16  # requests whose bodies are in memory at a time, at most
-
-
-@dataclass(slots=True)
-class _Posted:
-    """The messages of one request, and what became of them."""
-
-    messages: list[tuple[bytes, bytes]]
-    size_bytes: int
-    first: int = -1
-    is_kept: bool = False
-    done: threading.Event = field(default_factory=threading.Event)
+_TICK_S = 0.2  # the longest wait before the caller is asked whether to stop
+_FAREWELL_S = 1.0  # the longest wait at the end for answers to be sent
+_GROUP_BYTES = 8 << 20  # bytes of one group of requests, at most, beyond its last request
+_GROUP_MESSAGES = 50_000  # messages of one, likewise
+_BACKLOG = 1024  # connections that wait to be accepted, at most
+_ACCEPTS = 64  # connections that are accepted before others have their turn
+_FULL_S, _NO_FILES_S = (
+    0.02,
+    0.5,
+)  # the wait before connections are accepted again, if there is no room, or no descriptor
+_LIGHT = 2_000  # messages, or objects, of a request that is taken apart at once
 
 
 class HttpIntake:
     """Takes messages that are posted to one path.
 
     `payloads_of` says what messages a body has; it may be compressed. The answer is 200 with the number of messages and
-    that of the first. Requests that wait together are one group: one sync.
+    that of the first. Requests that come together are one group: one sync. One thread does all, so what is in memory is
+    bounded by what `HttpLimits` let in and one body that is taken apart.
 
     Parameters
     ----------
@@ -59,178 +56,236 @@ class HttpIntake:
     counts : Counts
         What is counted.
     tick : callable
-        Called at least five times a second; returns whether to go on.
+        Called at least five times a second, while the device is quick; returns whether to go on.
+    accept : {"json", "anything"}
+        Whether a body is refused if no message of it is a JSON object.
+    is_open : bool
+        Whether others than this machine may post without a token and without TLS.
+    limits : HttpLimits
+        What senders may use up.
     """
 
     def __init__(
-        self, address: Address, secrets: Secrets, writer: SpoolWriter, counts: Counts, tick: Callable[[], bool]
+        self,
+        address: Address,
+        secrets: Secrets,
+        writer: SpoolWriter,
+        counts: Counts,
+        tick: Callable[[], bool],
+        *,
+        accept: str = "json",
+        is_open: bool = False,
+        limits: HttpLimits | None = None,
     ) -> None:
-        self._writer, self._counts, self._tick = writer, counts, tick
-        self._waiting: queue.SimpleQueue[_Posted] = queue.SimpleQueue()
-        self._bodies = threading.BoundedSemaphore(_BODIES)
-        self._is_open = True
+        self._writer, self._counts, self._tick, self._accept = writer, counts, tick, accept
+        self._limits = HttpLimits() if limits is None else limits
         self._topic = address.topic.encode()
         self._token = None if secrets.token is None else f"Bearer {secrets.token}".encode()
-        context = _context(secrets) if address.has_tls else None
-        try:
-            self._server = _Server((address.host, address.port), _handler(self))
-        except OSError as error:
-            msg = f"{address.host}:{address.port} cannot be listened at: {error.strerror}"
-            raise IntakeError(msg, name="address", hint="give another port, or end who has this one") from None
-        if context is not None:
-            self._server.socket = context.wrap_socket(
-                self._server.socket, server_side=True, do_handshake_on_connect=False
-            )
+        self._context = _context(secrets) if address.has_tls else None
+        self._crowd = Crowd(self._limits, time.monotonic, has_tls=address.has_tls)
+        self._jobs: deque[tuple[Connection, Generator[None, None, list[bytes]]]] = deque()
+        self._group: list[tuple[Connection, list[bytes]]] = []
+        self._group_bytes = self._group_messages = 0
+        self._welcoming: set[asyncio.Task[None]] = set()
+        self._error: BaseException | None = None
+        self._socket = _listening(address, may_be_reached=is_open or self._token is not None or address.has_tls)
 
     @property
     def port(self) -> int:
         """The port that is listened at."""
-        return int(self._server.server_address[1])
+        return int(self._socket.getsockname()[1])
 
     def run(self) -> None:
         """Take messages until `tick` returns False."""
-        serving = threading.Thread(target=self._server.serve_forever, args=(0.1,), name="intake-http", daemon=True)
-        serving.start()
+        asyncio.run(self._serve())
+
+    async def _serve(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._loop.set_exception_handler(_say_fault)
+        self._listen()
         _log.info("listening at port %d", self.port)
         try:
-            while self._tick():
-                self._commit(_TICK_S)
+            while self._tick() and self._error is None:
+                self._crowd.tick()
+                await asyncio.sleep(_TICK_S)
         finally:
-            self._is_open = False
-            self._server.shutdown()
-            self._server.server_close()
-            self._refuse_rest()
+            self._loop.remove_reader(self._socket)
+            self._socket.close()
+            self._commit()
+            while self._jobs:
+                self._jobs.popleft()[0].answer(*_not_kept())
+            self._crowd.close()
+            until_s = time.monotonic() + _FAREWELL_S
+            while len(asyncio.all_tasks()) > 1 and time.monotonic() < until_s:
+                await asyncio.sleep(0.01)
+            await asyncio.sleep(0)
+        if self._error is not None:
+            raise self._error
 
-    def _commit(self, wait_s: float) -> None:
-        """Write the requests that wait, as one group."""
-        try:
-            group = [self._waiting.get(timeout=wait_s)]
-        except queue.Empty:
+    def _listen(self) -> None:
+        if self._socket.fileno() >= 0:
+            self._loop.add_reader(self._socket, self._accept_some)
+
+    def _accept_some(self) -> None:
+        """Accept some connections. Not by a server of asyncio, which accepts all that come, room or not."""
+        for _ in range(_ACCEPTS):
+            wait_s = _FULL_S
+            if self._crowd.makes_room():
+                try:
+                    link = self._socket.accept()[0]
+                except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                    return
+                except OSError as error:
+                    _log.warning("no connection can be accepted: %s", error.strerror)
+                    wait_s = _NO_FILES_S
+                else:
+                    link.setblocking(False)
+                    self._crowd.coming += 1
+                    task = self._loop.create_task(self._welcome(link))
+                    self._welcoming.add(task)
+                    task.add_done_callback(self._welcoming.discard)
+                    continue
+            self._loop.remove_reader(self._socket)
+            self._loop.call_later(wait_s, self._listen)
             return
-        size_bytes = 0
-        while size_bytes < _GROUP_BYTES:
-            try:
-                group.append(self._waiting.get_nowait())
-            except queue.Empty:
-                break
-            size_bytes += group[-1].size_bytes
+
+    async def _welcome(self, link: socket.socket) -> None:
         try:
-            first = self._writer.append([message for posted in group for message in posted.messages])
-            for posted in group:
-                posted.first, posted.is_kept = first, True
-                first += len(posted.messages)
-                self._counts.messages += len(posted.messages)
-                self._counts.payload_bytes += posted.size_bytes
-            self._counts.syncs += 1
-            self._counts.last_received_us = time.time_ns() // 1000
+            await self._loop.connect_accepted_socket(lambda: Connection(self._crowd, self, self._context), link)
+        except OSError:
+            link.close()
         finally:
-            for posted in group:
-                posted.done.set()
+            self._crowd.coming -= 1
 
-    def _refuse_rest(self) -> None:
-        """Let the requests that still wait fail: their senders post them again."""
-        while not self._waiting.empty():  # no other thread takes any
-            self._waiting.get_nowait().done.set()
-
-    def refused(self, path: str, token: str | None) -> tuple[HTTPStatus, str] | None:
-        """Return why a request is refused; None where it is taken."""
-        if self._token is not None and not hmac.compare_digest((token or "").encode(), self._token):
+    def refused(self, method: bytes, path: bytes, token: bytes) -> tuple[HTTPStatus, str] | None:
+        """See `Desk`."""
+        if method != b"POST":
+            return HTTPStatus.METHOD_NOT_ALLOWED, "messages are posted"
+        if self._token is not None and not hmac.compare_digest(token, self._token):
             return HTTPStatus.UNAUTHORIZED, "send the header Authorization: Bearer TOKEN"
-        if path.partition("?")[0].encode() != self._topic:
+        if path.partition(b"?")[0] != self._topic:
             return HTTPStatus.NOT_FOUND, "this path takes no messages"
         return None
 
-    def keep(self, payloads: list[bytes]) -> tuple[HTTPStatus, dict[str, object]]:
-        """Return the answer to a request, once its messages are on the device or cannot be."""
-        posted = _Posted([(self._topic, payload) for payload in payloads], sum(map(len, payloads)))
-        self._waiting.put(posted)
-        while not posted.done.wait(_TICK_S) and self._serves():
-            pass
-        if not posted.is_kept:
-            return HTTPStatus.SERVICE_UNAVAILABLE, {"error": "the messages were not kept: post them again"}
-        return HTTPStatus.OK, {"messages": len(payloads), "first": posted.first}
-
-    def _serves(self) -> bool:
-        return self._is_open
-
-    def body(
-        self, read: Callable[[int], bytes], size: int, kind: str, encoding: str
-    ) -> tuple[HTTPStatus, dict[str, object]]:
-        """Read a body and return the answer; few bodies are in memory at a time."""
-        with self._bodies:
-            data = read(size)
-            if len(data) < size:
-                return HTTPStatus.BAD_REQUEST, {"error": "the body is shorter than its Content-Length"}
-            try:
-                data = inflated(data, encoding)
-            except BodyError as error:
-                return error.status, {"error": error.reason}
-            payloads = payloads_of(data, kind)
-            if not payloads and not data.strip():
-                return HTTPStatus.BAD_REQUEST, {"error": "the body has no message"}
-            # An empty list is no fault of its sender, who would send it again.
-            return self.keep(payloads) if payloads else (HTTPStatus.OK, {"messages": 0})
-
     def count_refused(self) -> None:
-        """Count a request that was answered with an error."""
+        """See `Desk`."""
         self._counts.refused += 1
 
+    def take(self, connection: Connection, body: bytes, kind: str, encoding: str) -> None:
+        """See `Desk`: a light body is taken apart at once, a heavy one when nothing else is to be done."""
+        try:
+            if encoding:
+                first = inflating(body, encoding)
+                try:
+                    next(first)
+                except StopIteration as done:
+                    body, encoding = done.value, ""
+            # What is inflated of a heavy body is let go: one of them at a time is in memory.
+            if encoding or len(body) > STEP_BYTES or body.count(b"\n") + body.count(b"{") > _LIGHT:
+                self._jobs.append((connection, self._job(body, kind, encoding)))
+                if len(self._jobs) == 1:
+                    self._loop.call_soon(self._work)
+            else:
+                self._keep(connection, self._payloads(body, kind))
+        except BodyError as error:
+            connection.answer(error.status, {"error": error.reason})
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    block_on_close = False
-    request_queue_size = 128
+    def _job(self, body: bytes, kind: str, encoding: str) -> Generator[None, None, list[bytes]]:
+        body = yield from inflating(body, encoding)
+        return self._payloads(body, kind)
 
-    def handle_error(self, request: object, client_address: object) -> None:
-        """Say in the log alone that a connection broke off."""
-        _log.debug("a connection broke off", exc_info=True)
+    def _work(self) -> None:
+        """Do a step of the first heavy body."""
+        if not self._jobs:
+            return  # the server ends
+        connection, job = self._jobs[0]
+        try:
+            next(job)
+        except StopIteration as done:
+            self._jobs.popleft()
+            self._keep(connection, done.value)
+        except BodyError as error:
+            self._jobs.popleft()
+            connection.answer(error.status, {"error": error.reason})
+        if self._jobs:
+            self._loop.call_soon(self._work)
+
+    def _payloads(self, body: bytes, kind: str) -> list[bytes]:
+        payloads = payloads_of(body, kind, self._limits.messages)
+        if not payloads and not body.strip():
+            raise BodyError(HTTPStatus.BAD_REQUEST, "the body has no message")
+        if self._accept == "json":
+            check_readable(payloads)
+        return payloads
+
+    def _keep(self, connection: Connection, payloads: list[bytes]) -> None:
+        """Add a request to the group that is written next."""
+        if not payloads:  # an empty list is no fault of its sender, who would send it again
+            connection.answer(HTTPStatus.OK, {"messages": 0})
+            return
+        if not self._group:
+            self._loop.call_soon(self._commit)
+        self._group.append((connection, payloads))
+        self._group_bytes += sum(map(len, payloads))
+        self._group_messages += len(payloads)
+        if self._group_bytes >= _GROUP_BYTES or self._group_messages >= _GROUP_MESSAGES:
+            self._commit()
+
+    def _commit(self) -> None:
+        """Write the group, and answer its requests."""
+        group, size_bytes, count = self._group, self._group_bytes, self._group_messages
+        self._group, self._group_bytes, self._group_messages = [], 0, 0
+        if not group:
+            return
+        topic, first = self._topic, -1
+        if self._error is None:
+            try:
+                first = self._writer.append([(topic, payload) for _, payloads in group for payload in payloads])
+            except BaseException as error:  # raised again where the server runs, once all senders have heard
+                self._error = error
+        if self._error is not None:
+            for connection, _ in group:
+                connection.answer(*_not_kept())
+            return
+        self._counts.messages += count
+        self._counts.payload_bytes += size_bytes
+        self._counts.syncs += 1
+        self._counts.last_received_us = time.time_ns() // 1000
+        for connection, payloads in group:
+            connection.answer(HTTPStatus.OK, {"messages": len(payloads), "first": first})
+            first += len(payloads)
 
 
-def _handler(intake: HttpIntake) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-        server_version, sys_version = "streamjoin", ""
-        timeout = _IDLE_S
-        disable_nagle_algorithm = True
+def _not_kept() -> tuple[HTTPStatus, dict[str, object]]:
+    return HTTPStatus.SERVICE_UNAVAILABLE, {"error": "the messages were not kept: post them again"}
 
-        def do_POST(self) -> None:
-            refusal = intake.refused(self.path, self.headers.get("Authorization"))
-            length = self.headers.get("Content-Length", "")
-            if refusal is None and (not length.isascii() or not length.isdigit()):
-                refusal = HTTPStatus.LENGTH_REQUIRED, "send the header Content-Length"
-            if refusal is None and int(length) > MAX_PAYLOAD_BYTES:
-                refusal = HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"{MAX_PAYLOAD_BYTES} bytes at most"
-            if refusal is not None:
-                self.close_connection = True  # the body is not read
-                self._say(refusal[0], {"error": refusal[1]})
-                return
-            kind, encoding = self.headers.get_content_type(), self.headers.get("Content-Encoding", "")
-            self._say(*intake.body(self.rfile.read, int(length), kind, encoding))
 
-        def do_GET(self) -> None:
-            self.close_connection = True
-            self._say(HTTPStatus.METHOD_NOT_ALLOWED, {"error": "messages are posted"})
+def _say_fault(loop: asyncio.AbstractEventLoop, facts: dict[str, object]) -> None:
+    error = facts.get("exception")
+    if isinstance(error, OSError):  # a connection that broke off, or too many files
+        _log.debug("%s", facts.get("message"), exc_info=error)
+    else:
+        _log.error("%s", facts.get("message"), exc_info=error if isinstance(error, BaseException) else None)
 
-        do_PUT = do_GET
 
-        def _say(self, status: HTTPStatus, facts: dict[str, object]) -> None:
-            if status is not HTTPStatus.OK:
-                intake.count_refused()
-            data = json.dumps(facts).encode() + b"\n"
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(data)))
-            if status is HTTPStatus.UNSUPPORTED_MEDIA_TYPE:
-                self.send_header("Accept-Encoding", ", ".join(ENCODINGS))
-            if self.close_connection:
-                self.send_header("Connection", "close")
-            self.end_headers()
-            self.wfile.write(data)
+def _listening(address: Address, *, may_be_reached: bool) -> socket.socket:
+    try:
+        found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        if not may_be_reached and not all(_is_loopback(str(each[4][0])) for each in found):
+            msg = f"others can reach {address.host}, and no token is asked for"
+            hint = "set STREAMJOIN_INTAKE_TOKEN, use https://, or listen at 127.0.0.1; --open takes what anybody posts"
+            raise IntakeError(msg, name="address", hint=hint)
+        family, _, _, _, place = found[0]
+        listening = socket.create_server(place[:2], family=family, backlog=_BACKLOG)
+        listening.setblocking(False)
+        return listening
+    except OSError as error:
+        msg = f"{address.host}:{address.port} cannot be listened at: {error.strerror}"
+        raise IntakeError(msg, name="address", hint="give another port, or end who has this one") from None
 
-        def log_message(self, format: str, *values: object) -> None:
-            """Log nothing: a request's line may hold a secret."""
 
-    return Handler
+def _is_loopback(host: str) -> bool:
+    return ipaddress.ip_address(host.partition("%")[0]).is_loopback
 
 
 def _context(secrets: Secrets) -> ssl.SSLContext:

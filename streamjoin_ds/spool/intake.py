@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from streamjoin_ds.errors import SpoolError
+from streamjoin_ds.errors import ArgumentError, SpoolError
 from streamjoin_ds.spool.address import Address, Secrets
 from streamjoin_ds.spool.frame import MAX_PAYLOAD_BYTES
 from streamjoin_ds.spool.http_server import HttpIntake
@@ -41,6 +41,10 @@ class Intake:
         What the source asks for.
     limits : SpoolLimits
         Sizes and ages of segments.
+    accept : {"json", "anything"} or None
+        Of an HTTP source: whether a body is refused if no message of it is a JSON object; None is "json".
+    is_open : bool
+        Of an HTTP source: whether others than this machine may post without a token and without TLS.
     every_s : float
         Seconds between two lines of counts and two status files.
     say : callable
@@ -54,10 +58,17 @@ class Intake:
         secrets: Secrets,
         limits: SpoolLimits,
         *,
+        accept: str | None = None,
+        is_open: bool = False,
         every_s: float = 10.0,
         say: Callable[[str], None] = print,
     ) -> None:
+        for name, is_given in (("--accept", accept is not None), ("--open", is_open)):
+            if is_given and address.kind != "http":
+                msg = f"{name} is of http:// and https://, where strangers post"
+                raise ArgumentError(msg, name=name, hint="leave it out: what a broker gives is kept as it is")
         self._address, self._folder, self._secrets, self._limits = address, folder, secrets, limits
+        self._accept, self._is_open = accept or "json", is_open
         self._every_s, self._say = every_s, say
         self._stopped = False
         self._began_s = self._said_s = time.monotonic()
@@ -90,7 +101,7 @@ class Intake:
                 elif self._address.is_mqtt:
                     self._run_mqtt(writer, identity)
                 else:
-                    HttpIntake(self._address, self._secrets, writer, self.counts, lambda: self._tick(writer)).run()
+                    self._run_http(writer)
                 state = "ended"
             finally:
                 if is_new and not self.counts.connects and not writer.next_number:
@@ -99,6 +110,17 @@ class Intake:
                 self._write_status(writer, state)
         self._say(line(self.counts, self._before, time.monotonic() - self._said_s, self._elapsed_s()))
         return self.counts
+
+    def _run_http(self, writer: SpoolWriter) -> None:
+        HttpIntake(
+            self._address,
+            self._secrets,
+            writer,
+            self.counts,
+            lambda: self._tick(writer),
+            accept=self._accept,
+            is_open=self._is_open,
+        ).run()
 
     def _run_mqtt(self, writer: SpoolWriter, identity: str) -> None:
         counts = self.counts

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 __all__ = ["STATUS_FILE", "Counts", "line", "write_status"]
+
+_log = logging.getLogger(__name__)
 
 STATUS_FILE = "_status.json"  # readers of a folder pass over names that begin so
 
@@ -72,7 +75,14 @@ def line(counts: Counts, before: Counts, seconds: float, elapsed_s: float) -> st
 
 
 def write_status(folder: Path, state: str, counts: Counts, **facts: object) -> None:
-    """Put the status file in place as a whole. It is not forced to the device: it is for eyes and monitors."""
+    """Put the status file in place as a whole. It is not forced to the device: it is for eyes and monitors.
+
+    One that cannot be written is a warning: no message depends on it.
+    """
     aside = folder / f".{STATUS_FILE}.new"
-    aside.write_text(json.dumps({"state": state, "pid": os.getpid(), **asdict(counts), **facts}, indent=1) + "\n")
-    aside.replace(folder / STATUS_FILE)
+    text = json.dumps({"state": state, "pid": os.getpid(), **asdict(counts), **facts}, indent=1) + "\n"
+    try:
+        aside.write_text(text)
+        aside.replace(folder / STATUS_FILE)
+    except OSError as error:
+        _log.warning("%s cannot be written: %s", STATUS_FILE, error.strerror)

@@ -6,6 +6,7 @@ import contextlib
 import gzip
 import http.client
 import json
+import socket
 import subprocess
 import threading
 import zlib
@@ -19,20 +20,23 @@ from streamjoin_ds.errors import IntakeError
 from streamjoin_ds.spool.address import Address, Secrets
 from streamjoin_ds.spool.frame import MAX_PAYLOAD_BYTES
 from streamjoin_ds.spool.http_body import payloads_of
+from streamjoin_ds.spool.http_crowd import HttpLimits
 from streamjoin_ds.spool.http_server import HttpIntake
 from streamjoin_ds.spool.metrics import Counts
 from streamjoin_ds.spool.writer import SpoolWriter
+from tests.spool.http_crowd import Outcome, crowd
+from tests.spool.http_fuzz import fuzz_parser, fuzz_sockets
 from tests.spool.spools import held
 
 
 class Serving:
     """A server in a thread, and what it counts."""
 
-    def __init__(self, folder: Path, secrets: Secrets, scheme: str = "http") -> None:
+    def __init__(self, folder: Path, secrets: Secrets, scheme: str = "http", **options: Any) -> None:
         self.counts, self.is_on = Counts(), True
         self.writer = SpoolWriter(folder)
         address = Address(scheme, "127.0.0.1", 0, "/in")
-        self.intake = HttpIntake(address, secrets, self.writer, self.counts, lambda: self.is_on)
+        self.intake = HttpIntake(address, secrets, self.writer, self.counts, lambda: self.is_on, **options)
         self.thread = threading.Thread(target=self._run)
         self.error: BaseException | None = None
 
@@ -50,8 +54,8 @@ class Serving:
 
 
 @contextlib.contextmanager
-def serving(folder: Path, secrets: Secrets | None = None, scheme: str = "http") -> Iterator[Serving]:
-    server = Serving(folder, secrets or Secrets(), scheme)
+def serving(folder: Path, secrets: Secrets | None = None, scheme: str = "http", **options: Any) -> Iterator[Serving]:
+    server = Serving(folder, secrets or Secrets(), scheme, **options)
     server.thread.start()
     try:
         yield server
@@ -137,12 +141,13 @@ def test_what_cannot_be_taken_is_refused_by_status(tmp_path: Path) -> None:
         assert server.post(b"{}", "/other", **right)[0] == 404
         assert server.post(b"\n \n", **right)[0] == 400
         assert server.post(b"", **right, Content_Length=str(1 << 40))[0] == 413
-        assert server.post(b"", **right, Content_Length="x")[0] == 411
+        assert server.post(b"", **right, Content_Length="x")[0] == 400
+        assert server.post(b"", **right, Content_Length="9" * 4_300)[0] == 400
         connection = http.client.HTTPConnection("127.0.0.1", server.intake.port, timeout=30)
         connection.request("GET", "/in")
         assert connection.getresponse().status == 405
         assert server.post(b"{}", **right)[0] == 200
-    assert server.counts.refused == 7
+    assert server.counts.refused == 8
     assert len(held(tmp_path)) == 1
 
 
@@ -181,6 +186,103 @@ def test_https_takes_messages(tmp_path: Path) -> None:
         connection.request("POST", "/in", b"{}")
         assert connection.getresponse().status == 200
     assert len(held(tmp_path / "s")) == 1
+
+
+def test_messages_are_bounded_before_they_are_made(tmp_path: Path) -> None:
+    """Two bytes of a body became 650 in memory, 32 644 bytes of gzip 10.5 GB."""
+    lines = gzip.compress(b"1\n" * 4_000_000)
+    members = gzip.compress(b"") * 100_000 + gzip.compress(b'{"a": 1}')
+    listed = b"[" + b"{}," * 200_000 + b"{}]"
+    with serving(tmp_path) as server:
+        assert server.post(lines, Content_Encoding="gzip")[0] == 413
+        assert server.post(members, Content_Encoding="gzip")[0] == 413
+        assert server.post(listed, Content_Type="application/json")[0] == 413
+        assert server.post(b'{"a": 1}\n' * 50_000)[1]["messages"] == 50_000
+        large = b'{"a": "' + b"x" * (20 << 20) + b'"}'
+        assert server.post(gzip.compress(large, 1), Content_Encoding="gzip")[1]["messages"] == 1
+    assert len(held(tmp_path)) == 50_001
+
+
+@pytest.mark.parametrize(
+    ("body", "kind"),
+    [
+        (b'{"a": 1', "application/json"),
+        (b"[1, 2]", "application/json"),
+        (b"a=1&b=2", "application/x-www-form-urlencoded"),
+        (b"weather,site=a x=20.5 1700000000000000000", "text/plain"),
+    ],
+)
+def test_what_no_stream_can_read_is_refused_unless_anything_is_accepted(tmp_path: Path, body: bytes, kind: str) -> None:
+    with serving(tmp_path / "a") as server:
+        status, facts = server.post(body, Content_Type=kind)
+        assert (status, "no message of the body is a JSON object" in facts["error"]) == (400, True)
+        assert server.post(body + b'\n{"a": NaN}')[1]["messages"] == 2  # what can be read makes the rest a reject
+    with serving(tmp_path / "b", accept="anything") as server:
+        assert server.post(body, Content_Type=kind)[0] == 200
+    assert [payload for _, _, payload in held(tmp_path / "b")] == [body]
+
+
+def test_an_address_that_others_reach_needs_a_token_or_tls_or_open(tmp_path: Path) -> None:
+    address = Address("http", "0.0.0.0", 0, "/in")
+    with SpoolWriter(tmp_path) as writer:
+        with pytest.raises(IntakeError, match="others can reach"):
+            HttpIntake(address, Secrets(), writer, Counts(), lambda: False)
+        HttpIntake(address, Secrets(token="t"), writer, Counts(), lambda: False).run()
+        HttpIntake(address, Secrets(), writer, Counts(), lambda: False, is_open=True).run()
+
+
+def test_half_bodies_stop_nobody_and_connections_make_room_for_others(tmp_path: Path) -> None:
+    limits = HttpLimits(connections=16, small_bytes=1_000, large_bytes=32 << 20)
+    with serving(tmp_path, limits=limits) as server, contextlib.ExitStack() as links:
+        for number in range(48):
+            link = links.enter_context(socket.create_connection(("127.0.0.1", server.intake.port)))
+            size = 500 if number % 2 else 32 << 20
+            link.sendall(b"POST /in HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n{" % size if number % 3 else b"")
+        assert server.post(b'{"a": 1}') == (200, {"messages": 1, "first": 0})
+    assert len(held(tmp_path)) == 1
+
+
+def test_chunks_pipelined_requests_and_expectations_are_answered(tmp_path: Path) -> None:
+    head = b"POST /in HTTP/1.1\r\nHost: x\r\n"
+    chunks = head + b"Transfer-Encoding: chunked\r\n\r\n" + b"".join(b"1\r\n%c\r\n" % byte for byte in b'{"a": 1}')
+    expecting = head + b"Expect: 100-continue\r\nContent-Length: 8\r\n\r\n"
+    with serving(tmp_path) as server, socket.create_connection(("127.0.0.1", server.intake.port), timeout=30) as link:
+        link.sendall(chunks + b"0\r\n\r\n" + head + b'Content-Length: 8\r\n\r\n{"a": 2}' + expecting)
+        found = b""
+        while b"100 Continue" not in found and b"HTTP/1.1 100" not in found:
+            found += link.recv(4_096)
+        link.sendall(b'{"a": 3}')
+        while found.count(b'"messages"') < 3:
+            found += link.recv(4_096)
+    assert [payload for _, _, payload in held(tmp_path)] == [b'{"a": %d}' % number for number in (1, 2, 3)]
+
+
+@pytest.mark.slow
+def test_a_slice_of_the_fuzz(tmp_path: Path) -> None:
+    assert fuzz_parser(500, 7)["200"] > 50
+    outcomes, peak_bytes, _ = fuzz_sockets(500, 8, tmp_path / "spool")
+    assert outcomes["200"] > 50
+    assert peak_bytes < 256 << 20
+
+
+@pytest.mark.slow
+def test_good_senders_are_answered_beside_a_hundred_bad_ones(tmp_path: Path) -> None:
+    check_crowd(crowd(tmp_path / "spool", 100, 4.0))
+
+
+@pytest.mark.campaign
+def test_good_senders_are_answered_beside_a_thousand_bad_ones(tmp_path: Path) -> None:
+    check_crowd(crowd(tmp_path / "spool", 1_000, 60.0))
+
+
+def check_crowd(outcome: Outcome) -> None:
+    print(outcome)
+    assert outcome.sent.total() >= 100
+    assert len(outcome.waits_s) > 20
+    assert not outcome.failures
+    assert outcome.peak_bytes < 256 << 20
+    assert max(outcome.waits_s) < 2.0
+    assert outcome.end_s < 10.0
 
 
 def certificate_of(folder: Path) -> tuple[str, str]:

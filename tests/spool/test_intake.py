@@ -19,7 +19,7 @@ import pytest
 from click.testing import CliRunner
 
 from streamjoin_ds.cli.main import group
-from streamjoin_ds.spool.metrics import STATUS_FILE
+from streamjoin_ds.spool.metrics import STATUS_FILE, Counts, write_status
 from tests.source.feeds import expected, read_all, rows
 from tests.spool.spools import held, payload
 from tests.support.broker import free_port, mosquitto, publisher
@@ -106,6 +106,9 @@ def test_posted_messages_are_kept_and_read_as_a_stream(tmp_path: Path) -> None:
         (("mqtt://b/t", "--keep-size", "5 bananas"), "--keep-size is no size"),
         (("mqtt://b/t", "--keep", "0s"), "--keep must be longer than 0"),
         (("mqtt://127.0.0.1:1/t",), "cannot be reached"),
+        (("mqtt://127.0.0.1:1/t", "--accept", "anything"), "--accept is of http://"),
+        (("kafka://b/t", "--open"), "--open is of http://"),
+        (("http://0.0.0.0:0/in",), "others can reach 0.0.0.0"),
         (("mqtt://b/t", "--secrets", "/none"), "file of secrets cannot be read"),
     ],
 )
@@ -123,6 +126,24 @@ def test_an_address_that_gave_nothing_does_not_claim_the_folder(tmp_path: Path) 
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         assert "cannot be listened at" in refused(f"http://127.0.0.1:{other.getsockname()[1]}/in", "--to", folder)
+
+
+def test_signals_that_interrupt_the_wait_do_not_make_it_endless(tmp_path: Path) -> None:
+    """A signal at the end of its time made `SimpleQueue.get(timeout=...)` wait for ever (CPython 3.11)."""
+    intake = Process(tmp_path / "spool", f"http://127.0.0.1:{free_port()}/in", "--every", "20ms")
+    intake.wait_for(lambda status: status.get("state") == "running")
+    for _ in range(500):
+        intake.process.send_signal(signal.SIGTERM)
+        threading.Event().wait(0.0002)
+        if intake.process.poll() is not None:
+            break
+    intake.process.communicate(timeout=TIMEOUT_S)
+    assert json.loads((tmp_path / "spool" / STATUS_FILE).read_text())["state"] == "ended"
+
+
+def test_a_status_that_cannot_be_written_is_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    write_status(tmp_path / "gone", "running", Counts())
+    assert "_status.json cannot be written" in caplog.text
 
 
 MESSAGES = 30_000
