@@ -31,6 +31,7 @@ cdef extern from "kafka/consumer.h" nogil:
         unsigned char *times_valid
         int64_t times_nulls
         int8_t *time_types
+        int32_t epoch
         int columns
         sj_byte_values *values
         const char *const *headers
@@ -43,7 +44,7 @@ cdef extern from "kafka/consumer.h" nogil:
     const char *sj_consumer_load(const char *library)
     sj_consumer *sj_consumer_open(const char *const *names, const char *const *values, int settings,
                                   const char *topic, int32_t partition, char *reason)
-    int sj_consumer_seek(sj_consumer *consumer, int64_t offset)
+    int sj_consumer_seek(sj_consumer *consumer, int64_t offset, int32_t epoch)
     int sj_consumer_fetch(sj_consumer *consumer, int64_t end, int wait_ms, sj_messages *to, int64_t *position)
     int sj_consumer_errors(const sj_consumer *consumer, int *errors)
     const char *sj_consumer_error_name(int error)
@@ -111,6 +112,11 @@ cdef class Messages:
     def count(self):
         """How many messages there are."""
         return self._to.count
+
+    @property
+    def epoch(self):
+        """The leader epoch of all of them; -1 where it is not known."""
+        return self._to.epoch
 
     @property
     def times_nulls(self):
@@ -190,12 +196,12 @@ cdef class Consumer:
         """Leave the brokers."""
         self._close()
 
-    def seek(self, int64_t offset):
-        """Go to an offset; return the name of librdkafka's error, or an empty text."""
+    def seek(self, int64_t offset, int32_t epoch=-1):
+        """Go to an offset, before which the last message has this leader epoch, if that is known; return the name of librdkafka's error, or an empty text."""
         cdef sj_consumer *consumer = self._open()
         cdef int error
         with nogil:
-            error = sj_consumer_seek(consumer, offset)
+            error = sj_consumer_seek(consumer, offset, epoch)
         return sj_consumer_error_name(error).decode() if error else ""
 
     def fetch(self, int64_t end, int wait_ms, Messages to):

@@ -65,6 +65,9 @@ static struct {
     int (*assign)(rd_kafka *, const rd_kafka_topic_partition_list *);
     int (*position)(rd_kafka *, rd_kafka_topic_partition_list *);
     const char *(*err2name)(int);
+    /* Since 2.1; NULL before. */
+    int32_t (*message_leader_epoch)(const rd_kafka_message *);
+    void (*set_leader_epoch)(rd_kafka_topic_partition *, int32_t);
 } kafka;
 
 /* librdkafka takes so many messages from its queue under one lock; measured: no gain beyond. */
@@ -110,6 +113,13 @@ const char *sj_consumer_load(const char *library)
         {"rd_kafka_position", &kafka.position},
         {"rd_kafka_err2name", &kafka.err2name},
     };
+    static const struct {
+        const char *name;
+        void *to;
+    } newer[] = {
+        {"rd_kafka_message_leader_epoch", &kafka.message_leader_epoch},
+        {"rd_kafka_topic_partition_set_leader_epoch", &kafka.set_leader_epoch},
+    };
     void *handle = dlopen(library, RTLD_NOW | RTLD_LOCAL);
     if (handle == NULL)
         return "librdkafka";
@@ -118,6 +128,10 @@ const char *sj_consumer_load(const char *library)
         if (found == NULL)
             return symbols[at].name;
         memcpy(symbols[at].to, &found, sizeof found);
+    }
+    for (size_t at = 0; at < sizeof newer / sizeof *newer; at++) {
+        void *found = dlsym(handle, newer[at].name);
+        memcpy(newer[at].to, &found, sizeof found);
     }
     return NULL;
 }
@@ -182,10 +196,12 @@ static void let_go(sj_consumer *consumer)
     consumer->first = consumer->last = 0;
 }
 
-int sj_consumer_seek(sj_consumer *consumer, int64_t offset)
+int sj_consumer_seek(sj_consumer *consumer, int64_t offset, int32_t epoch)
 {
     let_go(consumer);
     consumer->place->elems[0].offset = offset;
+    if (kafka.set_leader_epoch != NULL)
+        kafka.set_leader_epoch(&consumer->place->elems[0], epoch);
     return kafka.assign(consumer->client, consumer->place);
 }
 
@@ -272,6 +288,7 @@ int sj_consumer_fetch(sj_consumer *consumer, int64_t end, int wait_ms, sj_messag
 {
     int64_t after = -1; /* the offset after the last message of this call */
     to->short_column = -1;
+    to->epoch = -1;
     for (;;) {
         if (!fill(consumer, to->count ? 0 : wait_ms))
             break;
@@ -287,10 +304,12 @@ int sj_consumer_fetch(sj_consumer *consumer, int64_t end, int wait_ms, sj_messag
             kafka.message_destroy(message);
             return error;
         }
-        if (message->offset >= end || to->count == to->rows || !put(to, message)) {
+        const int32_t epoch = kafka.message_leader_epoch == NULL ? -1 : kafka.message_leader_epoch(message);
+        if (message->offset >= end || to->count == to->rows || (to->count && epoch != to->epoch) || !put(to, message)) {
             *position = message->offset;
             return 0;
         }
+        to->epoch = epoch;
         after = message->offset + 1;
         consumer->first++;
         kafka.message_destroy(message);

@@ -29,6 +29,7 @@ typedef struct {
     unsigned char *times_valid;
     int64_t times_nulls;
     int8_t *time_types; /* 0: the producer's time, 1: the broker's */
+    int32_t epoch; /* the leader epoch of all of them; -1 where it is not known */
     int columns;
     sj_byte_values *values; /* key, value, then the headers */
     const char *const *headers;
@@ -49,10 +50,11 @@ const char *sj_consumer_load(const char *library);
 sj_consumer *sj_consumer_open(const char *const *names, const char *const *values, int settings, const char *topic,
                               int32_t partition, char *reason);
 
-/* Goes to an offset, and forgets what it holds. Returns librdkafka's error, 0 for none. */
-int sj_consumer_seek(sj_consumer *consumer, int64_t offset);
+/* Goes to an offset, and forgets what it holds. The last message before it has a leader epoch; -1 where that is not known.
+ * Returns librdkafka's error, 0 for none. */
+int sj_consumer_seek(sj_consumer *consumer, int64_t offset, int32_t epoch);
 
-/* Adds messages before `end`: all that are there, or those that fit. Waits for the first of them, so long at most.
+/* Adds messages before `end` that have one leader epoch: all that are there, or those that fit. Waits for the first of them, so long at most.
  * Sets the position: all before it was handed over or is no message; -1 where it is not known.
  * Returns librdkafka's error if one is next, 0 for none. */
 int sj_consumer_fetch(sj_consumer *consumer, int64_t end, int wait_ms, sj_messages *to, int64_t *position);

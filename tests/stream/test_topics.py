@@ -6,6 +6,7 @@ import json
 import random
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +26,14 @@ from streamjoin_ds.plan import Layout
 from streamjoin_ds.source.feeds import open_feed
 from streamjoin_ds.source.kafka import topic_feed
 from streamjoin_ds.source.kafka.kafka_position import KafkaPosition
+from streamjoin_ds.source.kafka.stream_topic import stream_url
+from streamjoin_ds.source.kafka.topic_feed import TopicFeed, TopicPlan
 from streamjoin_ds.source.partitioned_position import first_seq_of
 from streamjoin_ds.spec import Join, Stream, band, bind
 from tests.support.examples import examples
 from tests.support.microbatch import MicroBatches
 from tests.support.partitioned import Partitioned
-from tests.support.topics import FakeTopic, fake_topics
+from tests.support.topics import FakeTopic, Log, fake_topics
 
 START_US = 1_704_067_200_000_000
 SCHEMA = pa.schema([("ts", pa.int64()), ("x", pa.int64())])
@@ -109,7 +112,7 @@ def test_lateness_is_judged_in_each_partition_and_numbers_tell_the_offset(
     late = Counter((row["stream"], row["seq"]) for row in run.table("late"))
     assert late == {("l", 2): 1, ("l", first_seq_of(1) + 9): 1}
     position = run.micro.offset["streams"]["l"]["partitions"]["1"]["at"]
-    assert position == {"first": 0, "offset": 10, "seq": 3, "time": START_US + 2_000_000, "topic": "id"}
+    assert position == {"epoch": 0, "first": 0, "offset": 10, "seq": 3, "time": START_US + 2_000_000, "topic": "id"}
 
 
 def test_each_message_that_cannot_be_read_is_a_reject_with_partition_offset_and_bytes(
@@ -362,6 +365,7 @@ def test_what_a_topic_cannot_have_is_refused_by_name(facts: dict[str, Any], name
     [
         lambda at: {**at, "offset": -1},
         lambda at: {**at, "topic": "a b"},
+        lambda at: {**at, "epoch": 1 << 31},
         lambda at: {**at, "seq": at["offset"] + 1},
         lambda at: {**at, "first": at["offset"] + 1},
         lambda at: {name: at[name] for name in at if name != "first"},
@@ -369,10 +373,35 @@ def test_what_a_topic_cannot_have_is_refused_by_name(facts: dict[str, Any], name
     ],
 )
 def test_a_position_that_was_edited_is_refused(change: Callable[[Any], Any]) -> None:
-    position = KafkaPosition(3, 10, 2, START_US, "Zi/x+A")
+    position = KafkaPosition(3, 10, 2, START_US, "Zi/x+A", 4)
     assert KafkaPosition.from_facts(json.loads(json.dumps(position.to_facts())), "e") == position
+    old = KafkaPosition(3, 10, 2, START_US, "Zi/x+A")
+    assert sorted(old.to_facts()) == ["first", "offset", "seq", "time", "topic"]  # as before there were epochs
+    assert KafkaPosition.from_facts(old.to_facts(), "e") == old
     with pytest.raises(OffsetError):
         KafkaPosition.from_facts(change(position.to_facts()), "e")
+
+
+def test_a_planned_range_that_was_written_anew_is_refused(topics: type[FakeTopic]) -> None:
+    topics.logs = {"l": [Log()]}
+    log = topics.logs["l"][0]
+    for number in range(8):
+        log.append(json.dumps({"ts": number, "x": number}).encode())
+    stream = Stream("l", "kafka://b/l?format=json", schema=SCHEMA)
+    plan = TopicPlan(topics(stream_url(stream)))  # type: ignore[arg-type]
+    plan.ask()
+    feed = TopicFeed(stream, SCHEMA, 0, plan)
+    start = KafkaPosition(topic="id")
+    middle, end = [feed.advance(start, rows) for rows in (4, feed.frontier(start, 100).rows)]
+    assert (middle.epoch, end.epoch, end.seq) == (0, 0, 8)
+    log.cut(6)
+    for number in range(6, 10):
+        log.append(json.dumps({"ts": number, "x": -number}).encode())
+    assert sum(chunk.count for chunk in feed.read(start, middle)) == 4
+    # As many messages lie there as were planned, and they are others.
+    with pytest.raises(KafkaTopicChangedError, match="other messages before offset 8"):
+        list(feed.read(middle, end))
+    assert sum(chunk.count for chunk in feed.read(middle, replace(end, epoch=-1))) == 4  # an old offset goes on
 
 
 def test_a_partition_of_another_name_is_refused(topics: type[FakeTopic]) -> None:

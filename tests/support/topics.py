@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -28,6 +29,7 @@ class Message:
     key: bytes | None = None
     headers: dict[str, bytes] = field(default_factory=dict)
     time_us: int = 0
+    epoch: int = 0
 
 
 @dataclass
@@ -37,16 +39,22 @@ class Log:
     messages: list[Message] = field(default_factory=list)
     first: int = 0
     end: int = 0
+    epoch: int = 0
 
     def append(self, value: bytes | None, **facts: Any) -> int:
         """Append a message; return its offset."""
-        self.messages.append(Message(self.end, value, **facts))
+        self.messages.append(Message(self.end, value, epoch=self.epoch, **facts))
         self.end += 1
         return self.end - 1
 
     def retain(self, first: int) -> None:
         """Forget what is before an offset, as retention does."""
         self.first, self.messages = first, [m for m in self.messages if m.offset >= first]
+
+    def cut(self, offset: int) -> None:
+        """Forget what is at an offset and after it, as the leader of an unclean election does."""
+        self.messages, self.end = [m for m in self.messages if m.offset < offset], offset
+        self.epoch += 1
 
     def compact(self, *offsets: int) -> None:
         """Forget these messages, as compaction does."""
@@ -89,17 +97,19 @@ class FakeTopic:
         found = [m for m in self.logs[self.url.topic][partition].messages if m.offset < end][-2:]
         return [_batch(found, self.url.headers)] if found else []
 
-    def read(self, partition: int, begin: int, end: int, known: TopicFacts | None = None) -> _Read:
+    def read(self, partition: int, begin: int, end: int, known: TopicFacts | None = None, epoch: int = -1) -> _Read:
         self.reads.append((self.url.topic, partition, begin, end))
-        return _Read(self, partition, begin, end, known)
+        return _Read(self, partition, begin, end, known, epoch)
 
 
 class _Read:
     """As `RangeRead`."""
 
-    def __init__(self, topic: FakeTopic, partition: int, begin: int, end: int, known: TopicFacts | None) -> None:
+    def __init__(
+        self, topic: FakeTopic, partition: int, begin: int, end: int, known: TopicFacts | None, epoch: int
+    ) -> None:
         self._topic, self._partition, self._begin, self._end, self._known = topic, partition, begin, end, known
-        self.messages = 0
+        self.messages, self.epoch = 0, epoch
         self.lost: list[LostRange] = []
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
@@ -111,10 +121,12 @@ class _Read:
                 raise KafkaDataLostError(msg, name=url.topic)
             self.lost.append(LostRange(self._partition, self._begin, min(log.first, self._end)))
         found = [m for m in log.messages if self._begin <= m.offset < self._end]
-        for first in range(0, len(found), self._topic.batch):
-            piece = found[first : first + self._topic.batch]
-            self.messages += len(piece)
-            yield _batch(piece, url.headers)
+        for self.epoch, of_epoch in groupby(found, key=lambda message: message.epoch):
+            alike = list(of_epoch)
+            for first in range(0, len(alike), self._topic.batch):
+                piece = alike[first : first + self._topic.batch]
+                self.messages += len(piece)
+                yield _batch(piece, url.headers)
         if self._known is not None:
             check_same(url.topic, self._known, self._topic.facts())
 

@@ -13,6 +13,7 @@ from streamjoin_ds.source.event_time import NO_TIME
 __all__ = ["KafkaPosition"]
 
 _MAX = (1 << 63) - 1
+_MOST_EPOCH = (1 << 31) - 1
 _TOPIC_ID = re.compile(r"[A-Za-z0-9+/=_-]{0,64}")
 
 
@@ -31,6 +32,9 @@ class KafkaPosition:
         The offset at which the stream began.
     time : int
         Largest event time so far, in microseconds UTC; the smallest int64 where there is none.
+    epoch : int
+        The leader epoch of the last message before `offset`: whoever leads a partition writes its own into what it
+        appends. -1 where it is not known, and then it is left out of what is logged.
     topic : str
         The topic's id. It is another one where a topic was deleted and made again. Empty where the broker has no ids.
     """
@@ -40,6 +44,7 @@ class KafkaPosition:
     first: int = 0
     time: int = NO_TIME
     topic: str = ""
+    epoch: int = -1
 
     @property
     def time_us(self) -> int | None:
@@ -48,17 +53,18 @@ class KafkaPosition:
 
     def to_facts(self) -> dict[str, Any]:
         """Return the position as plain JSON values, keys in alphabetical order."""
-        return dict(sorted(asdict(self).items()))
+        return {name: value for name, value in sorted(asdict(self).items()) if name != "epoch" or value >= 0}
 
     @classmethod
     def from_facts(cls, facts: object, stream: str) -> KafkaPosition:
         """Return the position that `to_facts` wrote; raise `OffsetError` for anything else."""
         known = asdict(cls())
-        if not isinstance(facts, Mapping) or set(facts) != set(known):
+        if not isinstance(facts, Mapping) or {*facts, "epoch"} != set(known):
             raise _malformed(stream, stream)
         for name, value in facts.items():
-            low = NO_TIME if name == "time" else 0
-            if type(value) is not type(known[name]) or (isinstance(value, int) and not low <= value <= _MAX):
+            low = {"time": NO_TIME, "epoch": -1}.get(name, 0)
+            high = _MOST_EPOCH if name == "epoch" else _MAX
+            if type(value) is not type(known[name]) or (isinstance(value, int) and not low <= value <= high):
                 raise _malformed(stream, name)
         if not _TOPIC_ID.fullmatch(facts["topic"]):
             raise _malformed(stream, "topic")

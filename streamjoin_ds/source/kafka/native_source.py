@@ -100,9 +100,9 @@ class NativeSource:
         if told:
             raise refused_setting(told)  # outside of the handler: the first error's text may hold the value
 
-    def seek(self, offset: int) -> None:
+    def seek(self, offset: int, epoch: int = -1) -> None:
         """See `MessageSource.seek`."""
-        self._seek_error = self._consumer.seek(offset)
+        self._seek_error = self._consumer.seek(offset, epoch)
 
     def fetch(self, end: int, wait_seconds: float) -> Fetched:
         """See `MessageSource.fetch`."""
@@ -119,7 +119,7 @@ class NativeSource:
         if not error:
             self._errors.names.update(self._consumer.errors())
             error = self._errors.cause("") if self._errors.is_refused else ""
-        return Fetched(self._batch(into) if into.count else None, position, error)
+        return Fetched(self._batch(into) if into.count else None, position, error, into.epoch)
 
     def close(self) -> None:
         """See `MessageSource.close`."""

@@ -47,10 +47,11 @@ class PythonSource:
         self._batch_messages = batch_messages
         self._ahead: deque[Any] = deque()  # fetched, not handed over
 
-    def seek(self, offset: int) -> None:
+    def seek(self, offset: int, epoch: int = -1) -> None:
         """See `MessageSource.seek`."""
         self._ahead.clear()
-        self._consumer.assign([self._kafka.TopicPartition(self._topic, self._partition, offset)])
+        of_epoch = {"leader_epoch": epoch} if epoch >= 0 else {}
+        self._consumer.assign([self._kafka.TopicPartition(self._topic, self._partition, offset, **of_epoch)])
 
     def fetch(self, end: int, wait_seconds: float) -> Fetched:
         """See `MessageSource.fetch`."""
@@ -68,10 +69,11 @@ class PythonSource:
                     self._ahead.popleft()
                     return Fetched(None, self._eof(message), str(message.error().name()))
                 break
-            if message.offset() >= end:
+            if message.offset() >= end or (taken and _epoch(message) != _epoch(taken[0])):
                 break
             taken.append(self._ahead.popleft())
-        return Fetched(self._batch(taken) if taken else None, self._position(taken), self._refused())
+        epoch = _epoch(taken[0]) if taken else -1
+        return Fetched(self._batch(taken) if taken else None, self._position(taken), self._refused(), epoch)
 
     def close(self) -> None:
         """See `MessageSource.close`."""
@@ -107,3 +109,8 @@ class PythonSource:
             held = [dict(message.headers() or ()) for message in taken]  # of several of one name, the last
             columns += [pa.array([found.get(name) for found in held], pa.binary()) for name in self._headers]
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+
+def _epoch(message: Any) -> int:
+    epoch = message.leader_epoch()
+    return -1 if epoch is None else int(epoch)

@@ -14,7 +14,7 @@ from streamjoin_ds.errors import KafkaDataLostError, KafkaTopicChangedError
 from streamjoin_ds.kafka.client import PASSING, refusal
 from streamjoin_ds.source.kafka.broker import Broker, TopicFacts, check_same
 
-__all__ = ["Fetched", "LostRange", "MessageSource", "RangeRead", "RangeReader"]
+__all__ = ["Fetched", "LostRange", "MessageSource", "RangeRead", "RangeReader", "log_was_cut"]
 
 _log = logging.getLogger(__name__)
 
@@ -39,18 +39,30 @@ class Fetched:
         All before this offset has been handed over, or has no message. -1 while it is not known.
     error : str
         The name of an error of librdkafka; empty if there is none.
+    epoch : int
+        The leader epoch of the messages, of which all have the same; -1 where it is not known.
     """
 
     messages: pa.RecordBatch | None
     position: int
     error: str = ""
+    epoch: int = -1
+
+
+def log_was_cut(topic: str, partition: int, offset: int) -> KafkaTopicChangedError:
+    """Return the error for a partition in which other messages lie where some were read or planned."""
+    msg = f"partition {partition} of topic {topic} holds other messages before offset {offset} than were read there"
+    hint = (
+        "an unclean election cut its log, or another cluster has its place: begin with a new checkpoint and a new table"
+    )
+    return KafkaTopicChangedError(msg, name=topic, hint=hint)
 
 
 class MessageSource(Protocol):
     """Reads one partition from an offset on. It keeps what it has fetched beyond the end of a range."""
 
-    def seek(self, offset: int) -> None:
-        """Go to an offset; forget what was fetched."""
+    def seek(self, offset: int, epoch: int = -1) -> None:
+        """Go to an offset, before which the last message has a leader epoch; forget what was fetched."""
 
     def fetch(self, end: int, wait_seconds: float) -> Fetched:
         """Return the next messages before `end`, or none after a wait."""
@@ -103,9 +115,12 @@ class RangeReader:
         self.clock = clock
         self.next_offset: int | None = None  # where the source stands; None: it has to be told
 
-    def read(self, begin: int, end: int, known: TopicFacts | None = None) -> RangeRead:
-        """Return ``[begin, end)`` of the topic that is `known`, whose messages come as it is iterated, once."""
-        return RangeRead(self, begin, end, known)
+    def read(self, begin: int, end: int, known: TopicFacts | None = None, epoch: int = -1) -> RangeRead:
+        """Return ``[begin, end)`` of the topic that is `known`, whose messages come as it is iterated, once.
+
+        `epoch` is the leader epoch of the last message before `begin`; -1 where it is not known.
+        """
+        return RangeRead(self, begin, end, known, epoch)
 
     def close(self) -> None:
         """Leave the brokers."""
@@ -119,15 +134,19 @@ class RangeRead:
     ----------
     messages : int
         Messages so far.
+    epoch : int
+        The leader epoch of the last message so far, and of what was handed over last; -1 where it is not known.
     lost : list of LostRange
         What was gone (``on_data_loss="skip"``).
     """
 
-    def __init__(self, reader: RangeReader, begin: int, end: int, known: TopicFacts | None = None) -> None:
+    def __init__(
+        self, reader: RangeReader, begin: int, end: int, known: TopicFacts | None = None, epoch: int = -1
+    ) -> None:
         self._reader = reader
         self._known = known
         self._begin, self._end = begin, end
-        self.messages = 0
+        self.messages, self.epoch = 0, epoch
         self.lost: list[LostRange] = []
 
     @property
@@ -147,29 +166,38 @@ class RangeRead:
         KafkaDataLostError
             Offsets of the range are gone, and `on_data_loss` is "stop".
         KafkaTopicChangedError
-            The partition ends before the range does, or the topic is not the known one. It is asked when all messages
-            have come: ids never come back, so they were all of the known topic if it is still there.
+            The log was cut before `begin` or within the range, and has grown again; the partition ends before the range
+            does, or the topic is not the known one. It is asked when all messages have come: ids never come back, so
+            they were all of the known topic if it is still there.
         KafkaAccessError, KafkaTopicError, KafkaUnreachableError
         """
         reader, at = self._reader, self._begin
         if at < self._end and reader.next_offset != at:
-            reader.source.seek(at)
+            reader.source.seek(at, self.epoch)
         reader.next_offset = None  # until this range is finished
-        heard, told = reader.clock(), ""
+        heard, told, refused = reader.clock(), "", 0
         while at < self._end:
             fetched = reader.source.fetch(self._end, _LOOK_SECONDS)
             if fetched.messages is not None:
+                if 0 <= fetched.epoch < self.epoch:  # they never go back: another log lies there now
+                    raise log_was_cut(reader.topic, reader.partition, at)
+                self.epoch = max(self.epoch, fetched.epoch)
                 self.messages += len(fetched.messages)
                 yield fetched.messages
             if fetched.position > at:
-                at, heard, told = fetched.position, reader.clock(), ""
+                at, heard, told, refused = fetched.position, reader.clock(), "", 0
             told = fetched.error or told
             if fetched.error == "_AUTO_OFFSET_RESET":
                 found = self._after_loss(at)
                 if found > at:
                     at, heard = found, reader.clock()
+                elif refused and self.epoch >= 0:  # the offset is there, and the leader knows no such epoch before it
+                    raise log_was_cut(reader.topic, reader.partition, at)
+                refused += 1
                 if at < self._end:
-                    reader.source.seek(at)
+                    reader.source.seek(at, self.epoch)
+            elif fetched.error == "_LOG_TRUNCATION":
+                raise log_was_cut(reader.topic, reader.partition, at)
             elif fetched.error not in _GOES_ON:
                 raise refusal(fetched.error, reader.topic)
             if at < self._end and reader.clock() - heard > reader.silence_seconds:

@@ -83,16 +83,17 @@ class KafkaTopic:
             return self.offsets_of_time(partitions, self.url.start_us)
         return self.end_offsets(partitions) if self.url.start == "latest" else self.first_offsets(partitions)
 
-    def read(self, partition: int, begin: int, end: int, known: TopicFacts | None = None) -> RangeRead:
+    def read(self, partition: int, begin: int, end: int, known: TopicFacts | None = None, epoch: int = -1) -> RangeRead:
         """Return ``[begin, end)`` of a partition: batches of messages, as they come (`RangeRead`).
 
-        With `known`, the topic must still be that one when the last of them has come.
+        With `known`, the topic must still be that one when the last of them has come. `epoch` is the leader epoch of
+        the last message before `begin`; -1 where it is not known.
         """
         if partition not in self._readers:
             self._readers[partition] = RangeReader(
                 self._made(partition), self.broker, self.url.topic, partition, on_data_loss=self.url.on_data_loss
             )
-        return self._readers[partition].read(begin, end, known)
+        return self._readers[partition].read(begin, end, known, epoch)
 
     def newest(self, partition: int, end: int) -> list[pa.RecordBatch]:
         """Return some of the last messages before an offset, or none if they do not come at once: it is for people.

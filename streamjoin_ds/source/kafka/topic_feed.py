@@ -30,7 +30,7 @@ from streamjoin_ds.source.kafka.broker import TopicFacts, check_same
 from streamjoin_ds.source.kafka.formats.frames import byte_ends
 from streamjoin_ds.source.kafka.formats.message_records import MessageRecords
 from streamjoin_ds.source.kafka.kafka_position import KafkaPosition
-from streamjoin_ds.source.kafka.range_read import LostRange
+from streamjoin_ds.source.kafka.range_read import LostRange, log_was_cut
 from streamjoin_ds.source.kafka.topic import KafkaTopic
 from streamjoin_ds.source.kafka.topic_scan import TopicScan
 from streamjoin_ds.source.kafka.url import KafkaUrl
@@ -189,9 +189,9 @@ class TopicFeed:
 
     def _look(self, scan: TopicScan, until: int) -> None:
         """Scan the offsets up to `until`."""
-        asked = self._plan.topic.read(self._partition, scan.at, until)
+        asked = self._plan.topic.read(self._partition, scan.at, until, epoch=scan.epoch)
         told = 0
-        offsets, times, sizes = ([np.empty(0, np.int64)] for _ in range(3))
+        offsets, times, sizes, epochs = ([np.empty(0, np.int64)] for _ in range(4))
 
         def note_lost() -> None:
             # One record stands for each stretch of lost offsets, and ends with the last of them. `TopicScan.add` puts
@@ -199,6 +199,7 @@ class TopicFeed:
             offsets.append(np.array([lost.end - 1 for lost in asked.lost[told:]], np.int64))
             times.append(np.full(len(asked.lost) - told, NO_TIME, np.int64))
             sizes.append(np.zeros(len(asked.lost) - told, np.int64))
+            epochs.append(np.full(len(asked.lost) - told, -1, np.int64))
 
         for messages in asked:
             note_lost()
@@ -206,9 +207,11 @@ class TopicFeed:
             offsets.append(messages.column("offset").to_numpy())
             times.append(self._event_times(messages))
             sizes.append(np.diff(byte_ends(messages.column("value"))[1]).astype(np.int64))
+            epochs.append(np.full(len(messages), asked.epoch, np.int64))
         note_lost()
         goes_on = bool(asked.lost) and asked.lost[0].begin == scan.at
-        scan.add(np.concatenate(offsets), np.concatenate(times), np.concatenate(sizes), goes_on=goes_on)
+        columns = (np.concatenate(column) for column in (offsets, times, sizes, epochs))
+        scan.add(*columns, goes_on=goes_on)
         scan.at = until
         scan.ends_lost = bool(asked.lost) and asked.lost[-1].end == until
 
@@ -306,16 +309,19 @@ class TopicFeed:
         KafkaDataLostError
             There are fewer messages than were planned, and ``on_data_loss`` is "stop".
         KafkaTopicChangedError
-            The topic is another one, or there are more messages than were planned.
+            The topic is another one, its log was cut and has grown again, or there are more messages than were planned.
         """
         assert end is not None, "a batch has an end"
         known = TopicFacts(end.topic, (self._partition,))
-        asked = shared_topic(self._url).read(self._partition, start.offset, end.offset, known)
+        asked = shared_topic(self._url).read(self._partition, start.offset, end.offset, known, start.epoch)
         largest = start.time
         for messages in asked:
             chunk, largest, ahead = self._chunk(messages, largest, ahead)
             yield chunk
         gone = end.seq - start.seq - asked.messages
+        differs = asked.epoch > end.epoch or (asked.epoch != end.epoch and gone <= 0)  # the last may be what is gone
+        if min(asked.epoch, end.epoch) >= 0 and asked.messages and differs:
+            raise log_was_cut(self._url.topic, self._partition, end.offset)
         if gone < 0:
             msg = f"partition {self._partition} of topic {self._url.topic} holds more messages than were planned"
             hint = "the topic was made again, or its brokers lost what they had acknowledged: begin anew"

@@ -23,6 +23,7 @@ class TopicScan:
         self._next = np.empty(0, np.int64)  # of each record the offset after it
         self._times = np.empty(0, np.int64)
         self.running = np.empty(0, np.int64)  # the largest times that count, once `judge` was called
+        self._epochs = np.empty(0, np.int64)  # the leader epoch of each record; -1 where it is not known
         self._sizes = np.empty(0, np.int64)  # bytes of the messages up to each record and with it
 
     @property
@@ -52,6 +53,7 @@ class TopicScan:
             return False
         self.start = start
         self._next, self.running, self._times = self._next[gone:], self.running[gone:], self._times[gone:]
+        self._epochs = self._epochs[gone:]
         self._sizes = self._sizes[gone:] - (self._sizes[gone - 1] if gone else 0)
         return True
 
@@ -59,20 +61,35 @@ class TopicScan:
         """Return the position after so many records, of which there is one."""
         last = rows - 1
         offset, time = int(self._next[last]), int(self.running[last])
-        return replace(self.start, seq=self.start.seq + rows, offset=offset, time=time)
+        epoch = max(self.start.epoch, int(self._epochs[last]))
+        return replace(self.start, seq=self.start.seq + rows, offset=offset, time=time, epoch=epoch)
 
-    def add(self, offsets: np.ndarray, times_us: np.ndarray, sizes: np.ndarray, *, goes_on: bool = False) -> None:
-        """Add records that end with these offsets, and have these event times and bytes.
+    @property
+    def epoch(self) -> int:
+        """The leader epoch of the last message that was looked at; -1 where it is not known."""
+        return max(self.start.epoch, int(self._epochs[-1])) if self.rows else self.start.epoch
+
+    def add(
+        self,
+        offsets: np.ndarray,
+        times_us: np.ndarray,
+        sizes: np.ndarray,
+        epochs: np.ndarray,
+        *,
+        goes_on: bool = False,
+    ) -> None:
+        """Add records that end with these offsets, and have these event times, bytes and leader epochs.
 
         With `goes_on` the first one stands for lost offsets that follow what was looked at. If the last record stands
         for lost offsets too, both are one stretch.
         """
         if goes_on and self.ends_lost and self.rows:
             self._next[-1] = offsets[0] + 1
-            offsets, times_us, sizes = offsets[1:], times_us[1:], sizes[1:]
+            offsets, times_us, sizes, epochs = offsets[1:], times_us[1:], sizes[1:], epochs[1:]
         self._sizes = np.concatenate([self._sizes, self.size_bytes + np.cumsum(sizes)])
         self._next = np.concatenate([self._next, offsets + 1])
         self._times = np.concatenate([self._times, times_us])
+        self._epochs = np.maximum.accumulate(np.concatenate([self._epochs, epochs]))  # lost offsets have none
 
     def judge(self, ahead: AheadLimit | None) -> None:
         """Find the largest time that counts up to each record, given how far ahead one may be."""

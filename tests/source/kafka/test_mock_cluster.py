@@ -8,7 +8,7 @@ from itertools import pairwise
 import pyarrow as pa
 import pytest
 
-from streamjoin_ds.errors import KafkaDataLostError
+from streamjoin_ds.errors import KafkaDataLostError, KafkaTopicChangedError
 from streamjoin_ds.source.kafka.broker import Broker, TopicFacts
 from streamjoin_ds.source.kafka.kafka_position import KafkaPosition
 from streamjoin_ds.source.kafka.range_read import LostRange
@@ -117,6 +117,16 @@ def test_what_retention_took_is_an_error_or_is_counted(
     assert (position.seq, position.offset) == (1 + end - first, end)
     assert sum(chunk.lost_offsets for chunk in chunks) == first - begin
     assert [reject.line for chunk in chunks for reject in chunk.rejects] == [begin]
+
+
+def test_leader_epochs_are_told_and_compared(servers: str, source: MakeSource) -> None:
+    with topic_of(servers, "plain", source) as topic:
+        asked = topic.read(0, 10, 20, epoch=0)
+        assert sum(map(len, asked)) == 10
+        assert asked.epoch == 0
+        # The leader has no such epoch before that offset: it has another log than the one that was read.
+        with pytest.raises(KafkaTopicChangedError, match="holds other messages before offset 100"):
+            list(topic.read(0, 100, 120, epoch=7))
 
 
 def test_an_empty_partition_gives_an_empty_range(servers: str, source: MakeSource) -> None:

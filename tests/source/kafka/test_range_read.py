@@ -29,7 +29,7 @@ class Partition:
     def end_offsets(self, topic: str, partitions: list[int]) -> dict[int, int]:
         return dict.fromkeys(partitions, self.end)
 
-    def seek(self, offset: int) -> None:
+    def seek(self, offset: int, epoch: int = -1) -> None:
         self.at, self.seeks = offset, self.seeks + 1
 
     def fetch(self, end: int, wait_seconds: float) -> Fetched:
@@ -103,6 +103,42 @@ def test_a_partition_that_ends_before_its_range_is_refused(begin: int, on_data_l
     reader = reader_of(Partition(list(range(10)), 10), on_data_loss)
     with pytest.raises(KafkaTopicChangedError, match="ends at offset 10"):
         read(reader, begin, 40)
+
+
+class CutLog(Partition):
+    """A log that was cut at an offset, and has grown again under a leader of a later epoch (or an earlier one)."""
+
+    def __init__(self, cut: int, epochs: tuple[int, int]) -> None:
+        super().__init__(list(range(20)), 20)
+        self.cut, self.epochs, self.told = cut, epochs, -1
+
+    def seek(self, offset: int, epoch: int = -1) -> None:
+        super().seek(offset)
+        self.told = epoch
+
+    def fetch(self, end: int, wait_seconds: float) -> Fetched:
+        # What librdkafka says where the leader has no such epoch at the offset that it is to go on from.
+        if 0 <= self.told < self.epochs[1] and self.cut < self.at:
+            return Fetched(None, -1, "_LOG_TRUNCATION")
+        self.told = -1  # it is asked once, where reading begins
+        epoch = self.epochs[self.at >= self.cut]
+        found = super().fetch(min(end, self.cut) if self.at < self.cut else end, wait_seconds)
+        return Fetched(found.messages, found.position, found.error, epoch)
+
+
+def test_a_log_that_was_cut_before_a_range_and_has_grown_again_is_refused() -> None:
+    with pytest.raises(KafkaTopicChangedError, match="holds other messages before offset 15"):
+        list(reader_of(CutLog(10, (3, 4))).read(15, 20, epoch=3))
+    assert sum(map(len, reader_of(CutLog(10, (3, 4))).read(15, 20, epoch=4))) == 5
+    assert sum(map(len, reader_of(CutLog(10, (3, 4))).read(15, 20))) == 5  # an offset of an older version knows none
+
+
+def test_epochs_grow_along_a_log_and_never_go_back() -> None:
+    asked = reader_of(CutLog(10, (3, 4))).read(5, 20, epoch=3)
+    assert sum(map(len, asked)) == 15
+    assert asked.epoch == 4
+    with pytest.raises(KafkaTopicChangedError, match="another cluster"):
+        list(reader_of(CutLog(10, (3, 1))).read(5, 20, epoch=3))
 
 
 def test_silence_is_bounded() -> None:
