@@ -197,7 +197,10 @@ cdef class Consumer:
         self._close()
 
     def seek(self, int64_t offset, int32_t epoch=-1):
-        """Go to an offset, before which the last message has this leader epoch, if that is known; return the name of librdkafka's error, or an empty text."""
+        """Go to an offset, before which the last message has this leader epoch; -1 where that is not known.
+
+        Returns the name of librdkafka's error, or an empty text.
+        """
         cdef sj_consumer *consumer = self._open()
         cdef int error
         with nogil:
