@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from typing import Any
 
 import numpy as np
@@ -111,7 +111,7 @@ class JsonLines:
             line = lines.data[begin:end]
             try:
                 value = decode(line.decode())
-            except (ValueError, RecursionError) as error:
+            except (ValueError, RecursionError, InvalidOperation) as error:  # the last: an exponent beyond Decimal's
                 if _is_surely_refused(line, error):
                     broken[place] = "", "not JSON"
                 else:
