@@ -110,6 +110,8 @@ def test_late_records_are_told_the_first_time_and_when_they_are_many() -> None:
         *(0, 1, 0, 0, 1, 0, 0)
     ]
     assert told(warnings(), (500, 1000), (1, 1000), (999, 1000)) == [1, 0, 0]
+    assert "A delay of 5s would have kept 99.9 %: delay='5s'" in "".join(warnings().late("e", late(2), 1000, GOOD_US))
+    assert "A delay of 5s would have kept all: delay='5s'" in "".join(warnings().late("e", late(1), 1000, GOOD_US))
 
 
 @examples(60)
