@@ -31,10 +31,8 @@ _GROUP_BYTES = 8 << 20  # bytes of one group of requests, at most, beyond its la
 _GROUP_MESSAGES = 50_000  # messages of one, likewise
 _BACKLOG = 1024  # connections that wait to be accepted, at most
 _ACCEPTS = 64  # connections that are accepted before others have their turn
-_FULL_S, _NO_FILES_S = (
-    0.02,
-    0.5,
-)  # the wait before connections are accepted again, if there is no room, or no descriptor
+_FULL_S = 0.02  # the wait before connections are accepted again where there is no room for one
+_NO_FILES_S = 0.5  # the same where the process has no descriptor for one
 _LIGHT = 2_000  # messages, or objects, of a request that is taken apart at once
 
 

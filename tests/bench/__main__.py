@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
+from rich.console import Console, RenderableType
 
 from streamjoin_ds.errors import ArgumentError, StreamJoinError
 from tests.bench.suites.engine import report as engine_report
@@ -22,7 +22,7 @@ from tests.bench.suites.frames.suite import FrameSettings, measure_frames
 from tests.bench.suites.live.finding import StreamSettings
 from tests.bench.suites.live.report import stream_facts, stream_table
 from tests.bench.suites.live.suite import LONG, MEASURES, measure_streams
-from tests.bench.suites.paths.report import facts, table
+from tests.bench.suites.paths import report as paths_report
 from tests.bench.suites.paths.suite import Settings, measure
 from tests.bench.suites.scale import report as scale_report
 from tests.bench.suites.scale.case import KEYS, ScaleCase
@@ -49,6 +49,21 @@ class SuiteGroup(click.Group):
 
 
 _PATHS = "paths"
+
+
+def _say(line: str) -> None:
+    """Print a line about what is being done."""
+    Console(stderr=True).print(line, style="dim", highlight=False, soft_wrap=True)
+
+
+def _report(
+    as_json: bool, facts: Callable[[], object], table: Callable[[], RenderableType], width: int = _REPORT_WIDTH
+) -> None:
+    """Print what was measured, as JSON or for a person; `width` is for where there is no terminal."""
+    if as_json:
+        click.echo(json.dumps(facts(), indent=1))
+    else:
+        Console(width=None if sys.stdout.isatty() else width).print(table())
 
 
 @click.group("bench", cls=SuiteGroup, add_help_option=False)
@@ -108,16 +123,8 @@ def paths(workloads: tuple[str, ...], as_json: bool, quick: bool, runs: int, **g
         generated_rows=given["rows"],
         limit_s=5 if quick else 20,
     )
-    progress = Console(stderr=True)
-
-    def say(line: str) -> None:
-        progress.print(line, style="dim", highlight=False, soft_wrap=True)
-
-    results = measure(workloads or tuple(WORKLOADS), settings, say)
-    if as_json:
-        click.echo(json.dumps(facts(results), indent=1))
-    else:
-        Console(width=None if sys.stdout.isatty() else _REPORT_WIDTH).print(table(results))
+    results = measure(workloads or tuple(WORKLOADS), settings, _say)
+    _report(as_json, lambda: paths_report.facts(results), lambda: paths_report.table(results))
 
 
 @command.command("engine", context_settings={"help_option_names": ["-h", "--help"]})
@@ -133,16 +140,8 @@ def engine(workloads: tuple[str, ...], as_json: bool, runs: int, quick: bool) ->
     turns with its peer, or stands beside a limit of the machine that is measured in the same run. The results are
     medians over the runs.
     """
-    progress = Console(stderr=True)
-
-    def say(line: str) -> None:
-        progress.print(line, style="dim", highlight=False, soft_wrap=True)
-
-    results = engine_suite.measure(workloads, 1 if quick else runs, quick, say)
-    if as_json:
-        click.echo(json.dumps(engine_report.facts(results), indent=1))
-    else:
-        Console(width=None if sys.stdout.isatty() else _REPORT_WIDTH).print(engine_report.table(results))
+    results = engine_suite.measure(workloads, 1 if quick else runs, quick, _say)
+    _report(as_json, lambda: engine_report.facts(results), lambda: engine_report.table(results))
 
 
 @command.command("stream", context_settings={"help_option_names": ["-h", "--help"]})
@@ -173,17 +172,9 @@ def stream(measures: tuple[str, ...], as_json: bool, quick: bool, peers: tuple[s
     """
     chosen = tuple(peer for peer in SIDES[1:] if peer in peers) if peers else StreamSettings().peers
     settings = StreamSettings(chosen, quick, rate)
-    progress = Console(stderr=True)
-
-    def say(line: str) -> None:
-        progress.print(line, style="dim", highlight=False, soft_wrap=True)
-
     names = measures or tuple(name for name in MEASURES if name not in LONG)
-    findings = measure_streams(names, settings, say)
-    if as_json:
-        click.echo(json.dumps(stream_facts(findings), indent=1))
-    else:
-        Console(width=None if sys.stdout.isatty() else _REPORT_WIDTH).print(stream_table(findings))
+    findings = measure_streams(names, settings, _say)
+    _report(as_json, lambda: stream_facts(findings), lambda: stream_table(findings))
 
 
 @command.command("kafka", context_settings={"help_option_names": ["-h", "--help"]})
@@ -227,16 +218,8 @@ def kafka(
     settings = TopicSettings(servers, formats or tuple(FORMATS), messages, partitions, runs=runs, peers=peers)
     if quick:
         settings = replace(settings, messages=10_000, batch_rows=5_000, runs=1, quick=True)
-    progress = Console(stderr=True)
-
-    def say(line: str) -> None:
-        progress.print(line, style="dim", highlight=False, soft_wrap=True)
-
-    findings = list(measure_topics(settings, say))
-    if as_json:
-        click.echo(json.dumps(stream_facts(findings), indent=1))
-    else:
-        Console(width=None if sys.stdout.isatty() else _REPORT_WIDTH).print(stream_table(findings))
+    findings = list(measure_topics(settings, _say))
+    _report(as_json, lambda: stream_facts(findings), lambda: stream_table(findings))
 
 
 @command.command("frames", context_settings={"help_option_names": ["-h", "--help"]})
@@ -257,16 +240,8 @@ def frames(rows: int, batches: int, keys: int, runs: int, as_json: bool, quick: 
     settings = FrameSettings(rows, batches, keys, runs)
     if quick:
         settings = FrameSettings(2_000, 2, 500, 1, quick=True)
-    progress = Console(stderr=True)
-
-    def say(line: str) -> None:
-        progress.print(line, style="dim", highlight=False, soft_wrap=True)
-
-    findings = list(measure_frames(settings, say))
-    if as_json:
-        click.echo(json.dumps(stream_facts(findings), indent=1))
-    else:
-        Console(width=None if sys.stdout.isatty() else _REPORT_WIDTH).print(stream_table(findings))
+    findings = list(measure_frames(settings, _say))
+    _report(as_json, lambda: stream_facts(findings), lambda: stream_table(findings))
 
 
 @command.command("figures", context_settings={"help_option_names": ["-h", "--help"]})
@@ -299,14 +274,9 @@ def figures(names: tuple[str, ...], path: Path, runs: int, seed: int, quick: boo
     if not path.absolute().parent.is_dir():
         msg = "the folder of the page to write does not exist"
         raise ArgumentError(msg, name="--to", hint="make the folder first, or give another file")
-    progress = Console(stderr=True)
-
-    def say(line: str) -> None:
-        progress.print(line, style="dim", highlight=False, soft_wrap=True)
-
-    report = figures_suite.measure_figures(names, quick, runs, seed, say)
+    report = figures_suite.measure_figures(names, quick, runs, seed, _say)
     path.write_text(figures_page.page(report), encoding="utf-8")
-    say(f"{path}: {len(report.drawn)} figures, {report.trials} trials, {report.wall_s:.0f} s")
+    _say(f"{path}: {len(report.drawn)} figures, {report.trials} trials, {report.wall_s:.0f} s")
 
 
 @command.command("scale", context_settings={"help_option_names": ["-h", "--help"]})
@@ -349,11 +319,6 @@ def scale(
     --ratio or --keys the command simulates all combinations of these, without drifting keys or changing rates. Without
     them it simulates a fixed list, drifting keys and changing rates, which takes some minutes.
     """
-    progress = Console(stderr=True)
-
-    def say(line: str) -> None:
-        progress.print(line, style="dim", highlight=False, soft_wrap=True)
-
     per_cell = rows_per_cell or (500 if quick else 16_000)
     is_asked = bool(cells or streams or ratio or keys)
     drifts, rates = [], []
@@ -370,15 +335,11 @@ def scale(
         cases = [case for case in fixed_cases(per_cell, seed) if not quick or case.cells <= 16]
         for name, drift in (("uniform", 0.01), ("uniform", 0.1), ("zipf-values", 0.1)):
             moving = ScaleCase(16 if quick else 64, keys=name, rows_per_cell=per_cell, seed=seed, drift=drift)
-            drifts += measure_drift(moving, 3 if quick else 8, say)
+            drifts += measure_drift(moving, 3 if quick else 8, _say)
         rates = [outcome for size in (16, 64, 1000) for outcome in measure_rates(size, 20)]
-    outcomes = measure_scale(cases, say)
-    if as_json:
-        click.echo(json.dumps(scale_report.facts(outcomes, drifts, rates), indent=1))
-    else:
-        Console(width=None if sys.stdout.isatty() else _REPORT_WIDTH + 20).print(
-            scale_report.tables(outcomes, drifts, rates)
-        )
+    outcomes = measure_scale(cases, _say)
+    told = outcomes, drifts, rates
+    _report(as_json, lambda: scale_report.facts(*told), lambda: scale_report.tables(*told), _REPORT_WIDTH + 20)
 
 
 if __name__ == "__main__":
