@@ -4,7 +4,6 @@
 
     reference   task ── block files ──► cell      a row is a name                     (`outbox`)
     packed      task ── rows that carry a block's bytes ──► cell                      (`outbox`)
-    rows        task ── one row a tuple ── mapInArrow(pack_rows) ──► as packed        (`row_packing`)
     foreign     any DataFrame ── mapInArrow(pack_frame) ──► as packed                 (`frame_packing`)
 
 One exchange row is one block for one cell. Every cell gets at least one row of kind "tuples" for every stream and part
@@ -23,14 +22,6 @@ from streamjoin_ds.exchange.outbox import (
     late_schema,
 )
 from streamjoin_ds.exchange.row_order import partition_bits, running_maximum, times_before
-from streamjoin_ds.exchange.row_packing import (
-    pack_rows,
-    rows_schema,
-    silence,
-    told_epochs,
-    told_fact,
-    tuple_rows,
-)
 from streamjoin_ds.exchange.told_rows import backlog_row, clock_rows, epoch_rows, fact_rows
 
 __all__ = [
@@ -52,14 +43,8 @@ __all__ = [
     "open_block",
     "pack_foreign",
     "pack_frame",
-    "pack_rows",
     "partition_bits",
     "remove_committed",
-    "rows_schema",
     "running_maximum",
-    "silence",
     "times_before",
-    "told_epochs",
-    "told_fact",
-    "tuple_rows",
 ]

@@ -114,7 +114,7 @@ class Outbox:
     Parameters
     ----------
     plan : Plan
-        The layout of cells, the labels, and the way of the exchange. "rows" packs blocks as "packed" does.
+        The layout of cells, the labels, and the way of the exchange.
     stream, part : int
         Numbers of the stream, and of the part among the stream's parts of the batch.
     max_block_rows : int
@@ -159,7 +159,8 @@ class Outbox:
         A tuple that a filter leaves out still tells the time, and is never late. Nor is a duplicate.
         """
         if chunk.rejects:
-            self.add_rejects(rejects_table(chunk.rejects))
+            self._rejects.append(rejects_table(chunk.rejects))
+            self.rejected += len(chunk.rejects)
         self.lost_offsets += chunk.lost_offsets
         tuples = chunk.tuples
         if not tuples.num_rows:
@@ -196,12 +197,6 @@ class Outbox:
             tuples = tuples.take(pa.array(np.flatnonzero(~late)))
         if tuples.num_rows:
             self._tuples.append(tuples)
-
-    def add_rejects(self, rejects: pa.Table | None) -> None:
-        """Take rejects of the part, in the form of `rejects_table`."""
-        if rejects is not None:
-            self._rejects.append(rejects)
-            self.rejected += rejects.num_rows
 
     def rows(self, first: int, last: int) -> Iterator[pa.RecordBatch]:
         """Yield the exchange rows of the part: each cell's tuples, then late rows and rejects for the first cell.

@@ -36,7 +36,7 @@ from streamjoin_ds.plan.layout_choice import LayoutCost, best_layouts, choose_la
 from streamjoin_ds.plan.layout_facts import is_of_ranges, layout_from_facts
 from streamjoin_ds.plan.layout_kind import GridChoice, KindChoice, choose_kind
 from streamjoin_ds.plan.load import Load
-from streamjoin_ds.plan.plan import EXCHANGES, LAYOUT_KINDS, Plan, check_exchange
+from streamjoin_ds.plan.plan import EXCHANGES, LAYOUT_KINDS, Plan
 from streamjoin_ds.plan.range_choice import RangeChoice, choose_ranges
 from streamjoin_ds.plan.range_layout import Dealt, RangeLayout
 from streamjoin_ds.plan.reach import Difference, Reach, band_attributes
@@ -80,7 +80,6 @@ __all__ = [
     "cell_labels",
     "cell_of_label",
     "check_deciding",
-    "check_exchange",
     "choose_kind",
     "choose_layout",
     "choose_ranges",

@@ -25,7 +25,6 @@ __all__ = ["explain"]
 _WAYS = {
     "reference": "by reference: blocks in the checkpoint's folder, which every worker maps",
     "packed": "packed inline: each block's bytes in one Spark row",
-    "rows": "one Spark row for each tuple",
 }
 _ORIGINS = {"said": "as given", "found": "from the first records", "unknown": "not known: the mean"}
 _CHANGES = {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any
@@ -17,13 +16,13 @@ from streamjoin_ds.plan.labels import cell_labels, cell_of_label
 from streamjoin_ds.plan.layout_facts import layout_from_facts
 from streamjoin_ds.plan.reach import Reach
 from streamjoin_ds.plan.sampled_rows import attributes_of
-from streamjoin_ds.spec import BoundJoin, Stream, bound_from_facts
+from streamjoin_ds.spec import BoundJoin, bound_from_facts
 from streamjoin_ds.spec.columns import result_type
 
-__all__ = ["CHOICE_CELLS", "EXCHANGES", "LAYOUT_KINDS", "Plan", "check_exchange"]
+__all__ = ["CHOICE_CELLS", "EXCHANGES", "LAYOUT_KINDS", "Plan"]
 
-# The three ways in which tuples get from source to cell (ARCHITECTURE.md, "The exchange").
-EXCHANGES = ("reference", "packed", "rows")
+# The two ways in which tuples get from source to cell (ARCHITECTURE.md, "The exchange").
+EXCHANGES = ("reference", "packed")
 # Which layouts a join may have: those of the kind that is cheaper, grids only, or ranges only.
 LAYOUT_KINDS = ("auto", "grid", "ranges")
 # From how many cells on a join that may choose between the kinds looks for ranges. On 2 and 4 cells ranges save a tenth
@@ -43,7 +42,7 @@ class Plan:
         The layout that the checkpoint began with: a grid, or ranges of a band attribute.
     partitions : int
         Number of Spark's state partitions.
-    exchange : {"reference", "packed", "rows"}
+    exchange : {"reference", "packed"}
         How tuples get from source to cell.
     block_root : str
         The checkpoint's folder. Below it lie the exchange's blocks, which every worker must see where the exchange is
@@ -119,8 +118,6 @@ class Plan:
         for stream, schema in zip(self.bound.member_names, self.bound.read_schemas, strict=True):
             for field in schema:  # Spark has these types as little as Delta
                 result_type(field.type, f"{stream}.{field.name}")
-        if not self.foreign:
-            check_exchange(self.bound.join.streams, self.exchange)
         if self.layout.streams != len(self.bound.names):
             streams = len(self.bound.names)
             msg = f"the layout has {self.layout.streams} group counts, but the join has {streams} streams"
@@ -225,21 +222,6 @@ class Plan:
         facts["given_tables"] = tuple((first, versions) for first, versions in facts.get("given_tables", ()))
         facts["execution"] = Execution.from_facts(facts["execution"])
         return cls(**facts)
-
-
-def check_exchange(streams: Sequence[Stream], exchange: str) -> None:
-    """Refuse a way of the exchange that these streams cannot have.
-
-    Raises
-    ------
-    ArgumentError
-    """
-    if exchange == "rows" and any(stream.partition_kind for stream in streams):
-        msg = "the exchange by rows does not carry what decides which tuples of a partition are late"
-        raise ArgumentError(msg, name="exchange", hint="use reference, packed or auto")
-    if exchange == "rows" and any(stream.unique is not None for stream in streams):
-        msg = "the exchange by rows does not carry which tuples are duplicates"
-        raise ArgumentError(msg, name="exchange", hint="use reference, packed or auto")
 
 
 @lru_cache(maxsize=64)

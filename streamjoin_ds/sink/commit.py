@@ -218,24 +218,22 @@ class Committer:
             punctuation_us=punctuation_us,
         )
         version = target.version_of(batch)
-        self.commit_after(
-            batch_id,
-            query_id,
-            matches=sum(report.rows for report in files),
+        row = punctuation_row(
+            batch_id=batch_id,
             punctuation_us=punctuation_us,
             watermark_us=watermark_us,
+            matches=sum(report.rows for report in files),
             largest_ts_us=largest_ts_us,
+            committed_at_us=self._clock(),
         )
+        self._append("punctuations", batch, row)
+        self._durability.flush()
         return CommitOutcome(batch_id, committed, version)
 
     def commit_before(
         self, batch_id: int, query_id: str, reports: Sequence[FileReport], *, ledger: pa.Table, metrics: pa.Table
     ) -> None:
-        """Do the steps before the matches: late tuples, rejects, ledger, metrics (part of :meth:`commit`).
-
-        Where delta-spark writes the matches (the plain path): call this, write with :meth:`plain_options`, then call
-        :meth:`commit_after`.
-        """
+        """Do the steps before the matches: late tuples, rejects, ledger, metrics (part of :meth:`commit`)."""
         batch = Batch(batch_id, query_id)
         check_reports(reports, batch_id)
         ledger = conformed(ledger, LEDGER_SCHEMA, name="ledger", batch_id=batch_id)
@@ -268,56 +266,6 @@ class Committer:
             self._check_same(batch, ledger)
             self._durability.flush()
         self._append("metrics", batch, metrics)
-
-    def commit_after(
-        self,
-        batch_id: int,
-        query_id: str,
-        *,
-        matches: int,
-        punctuation_us: int | None,
-        watermark_us: int | None,
-        largest_ts_us: int | None,
-    ) -> None:
-        """Do the step after the matches: the punctuation's row (part of :meth:`commit`).
-
-        Parameters
-        ----------
-        matches : int, keyword-only
-            Number of rows that the batch added to the matches.
-        """
-        row = punctuation_row(
-            batch_id=batch_id,
-            punctuation_us=punctuation_us,
-            watermark_us=watermark_us,
-            matches=matches,
-            largest_ts_us=largest_ts_us,
-            committed_at_us=self._clock(),
-        )
-        self._append("punctuations", Batch(batch_id, query_id), row)
-        self._durability.flush()
-
-    def plain_options(self, batch_id: int, query_id: str, punctuation_us: int | None = None) -> dict[str, str]:
-        """Return options with which delta-spark's own writer commits the batch's matches once.
-
-        If the table has the ``txnVersion``, delta-spark skips the write without running the query. So first run the
-        batch's plan to its end (an action over all rows), or Spark cannot restart the batch (ARCHITECTURE.md,
-        "A replay").
-
-        Raises
-        ------
-        ForeignCheckpointError
-            As in :meth:`commit`.
-        """
-        batch = Batch(batch_id, query_id)
-        target = self._targets["matches"]
-        target.refresh()
-        target.holds(batch)
-        return {
-            "txnAppId": self._identity.query_app(query_id),
-            "txnVersion": str(batch_id),
-            "userMetadata": self._user_metadata(batch, punctuation_us),
-        }
 
     def _append(self, name: str, batch: Batch, rows: pa.Table) -> bool:
         """Append rows of the driver's own to a table; return False if the table had the batch."""

@@ -96,7 +96,7 @@ class StreamJoin(Join):
             The number of cells, which work side by side; 1 to 4096. By default there is one for each core (see
             `threads`). A restart may have more or fewer of them: tuples that are there stay where they are until they
             expire, and new ones go to the new cells.
-        exchange : {"auto", "reference", "packed", "rows"}
+        exchange : {"auto", "reference", "packed"}
             How tuples cross from source to cell (`explain` says which was chosen).
         kernel : str
             "auto", or the name of one kernel implementation. This and the next five arguments change no row of the

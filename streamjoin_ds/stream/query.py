@@ -35,7 +35,6 @@ from streamjoin_ds.plan import (
     Plan,
     attributes_of,
     best_ranges,
-    check_exchange,
     choose_layout,
     deciding_layouts,
     is_of_ranges,
@@ -188,7 +187,6 @@ def query_over(exchanged: DataFrame, plan: Plan, options: QueryOptions) -> Strea
 def _plan(join: Join, spark: SparkSession, table_root: str, checkpoint: Place, options: QueryOptions) -> Plan:
     from streamjoin_ds.spark.worker_check import check_workers
 
-    check_exchange(join.streams, options.exchange)
     identity = CheckpointIdentity.load(checkpoint)
     asked = AskedLayout.parse(options.layout, len(join.streams))
     given = asked.grid
@@ -356,7 +354,7 @@ def _tells_cores(spark: SparkSession) -> bool:
 
 
 def references(spark: SparkSession, plan: Plan, options: QueryOptions, cuts: Sequence[Any] = ()) -> DataFrame:
-    """Return the source of a plan as a DataFrame: one row for each block and cell, whatever the way of the exchange.
+    """Return the source of a plan as a DataFrame: one row for each block and cell.
 
     `cuts` are the offsets that `recovered` gave.
     """
@@ -372,12 +370,7 @@ def references(spark: SparkSession, plan: Plan, options: QueryOptions, cuts: Seq
         reader = reader.option("trigger", f"{duration_us(options.trigger, 'trigger')}us")
     for name, value in (*options.source_options, *cuts_option(cuts).items()):
         reader = reader.option(name, value)
-    frame = reader.load()
-    if plan.exchange == "rows":
-        from streamjoin_ds.exchange import EXCHANGE_DDL, pack_rows
-
-        frame = frame.mapInArrow(pack_rows(plan), EXCHANGE_DDL)
-    return frame
+    return reader.load()
 
 
 @contextlib.contextmanager

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -21,10 +20,6 @@ from streamjoin_ds.exchange import (
     epoch_rows,
     fact_rows,
     heartbeats,
-    silence,
-    told_epochs,
-    told_fact,
-    tuple_rows,
 )
 from streamjoin_ds.plan import Epochs
 from streamjoin_ds.source.feed import Feed
@@ -159,11 +154,6 @@ class SensorsTasks:
             part = (start, end, partition.files or ())
             stamps = precedents(plan.bound, partition.stream, part, batch, self.feeds, aheads)
             chunks = stamped(chunks, start.seq, stamps)
-        if plan.exchange == "rows":
-            seqs = start.seq, end.seq
-            yield from tuple_rows(plan, partition.stream, partition.part, seqs, chunks, partition.epochs)
-            yield from self._heartbeats(partition)
-            return
         of_part = plan, partition.stream, partition.part
         key = options.keys[partition.stream]
         if key is not None:
@@ -189,13 +179,12 @@ class SensorsTasks:
         assert plan is not None
         epochs = self._epochs(partition) if partition.tells_epochs else None
         if epochs is not None:
-            yield told_epochs(plan, partition.epochs) if plan.exchange == "rows" else epoch_rows(plan, epochs)
+            yield epoch_rows(plan, epochs)
         for kind, text in (("tables", partition.versions), ("blocks", partition.sizing)):
             if text:
-                yield told_fact(plan, kind, text) if plan.exchange == "rows" else fact_rows(plan, kind, text, epochs)
+                yield fact_rows(plan, kind, text, epochs)
         yield from clock_rows(plan, partition.lows, epochs)
-        if partition.backlog and plan.exchange != "rows":
+        if partition.backlog:
             yield backlog_row(plan, partition.backlog, epochs)
-        send = silence if plan.exchange == "rows" else partial(heartbeats, epochs=epochs)
-        yield from send(plan, partition.silent)
-        yield from send(plan, partition.idle, idle=True)
+        yield from heartbeats(plan, partition.silent, epochs)
+        yield from heartbeats(plan, partition.idle, epochs, idle=True)

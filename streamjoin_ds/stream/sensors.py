@@ -7,7 +7,7 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
-from streamjoin_ds.exchange import EXCHANGE_SCHEMA, rows_schema
+from streamjoin_ds.exchange import EXCHANGE_SCHEMA
 from streamjoin_ds.stream.sensor_options import SourceOptions
 from streamjoin_ds.stream.sensor_readers import SensorsBatchReader, SensorsStreamReader
 from streamjoin_ds.stream.sensor_rows import plain_schema
@@ -77,6 +77,4 @@ class SensorsDataSource(DataSource):
 
     def _row_schema(self) -> pa.Schema:
         options = self._parsed()
-        if options.plan is None:
-            return plain_schema(options)
-        return rows_schema(options.plan) if options.plan.exchange == "rows" else EXCHANGE_SCHEMA
+        return plain_schema(options) if options.plan is None else EXCHANGE_SCHEMA

@@ -142,7 +142,7 @@ available_now = true
 max_rows_per_batch = 100
 max_delay = "500ms"
 layout = "2x2"
-exchange = "rows"
+exchange = "packed"
 kernel = "scalar"
 threads = 3
 pin = false
@@ -227,7 +227,7 @@ def test_a_file_says_it_all_and_flags_win(asked: Callable[..., Asked], tmp_path:
     assert (s.idle_timeout_us, s.max_ahead, r.max_ahead) == (60_000_000, "1h", None)
     assert (r.rate, s.rate) == (500, 2.5)
     assert options == {
-        "available_now": True, "max_rows_per_batch": 100, "layout": "2x2", "exchange": "rows", "kernel": "scalar",
+        "available_now": True, "max_rows_per_batch": 100, "layout": "2x2", "exchange": "packed", "kernel": "scalar",
         "max_delay": "500ms",
         "threads": 3, "pin": False, "index": {"r": "scan", "s": ["a"]}, "order": ["s", "r"], "merge_runs": 5,
     }  # fmt: skip

@@ -34,7 +34,7 @@ R, S = '[streams.r]\nsource = "gen:band2d?side=r"\n', '[streams.s]\nsource = "ge
 VALUES = (
     f'"{CANARY}"', '""', "0", "1", "-1", "3", "1.5", "true", "false", "2024-01-01", "[]", f'["{CANARY}"]', "[1]",
     "{}", f'{{r = "{CANARY}"}}', "{r = 1}", "[[1]]", '"5s"', '{r = "5s", s = "0s"}', '"tab"', '"2"', '"1x1"', '"auto"',
-    '["r.x", "s.a"]', '{r = "scan", s = ["a"]}', '["s", "r"]', '"rows"', '"stop"', '{s = "quarantine"}', '"max"',
+    '["r.x", "s.a"]', '{r = "scan", s = ["a"]}', '["s", "r"]', '"packed"', '"stop"', '{s = "quarantine"}', '"max"',
     '"us"', '"csv"', '"folder"', '{ts = "int64", a = "double"}', '{"spark.ui.enabled" = "true"}', '["spark.a=b"]',
     '"ignore"', '"read"', '"modified"', '"left"', '"backward"',
 )  # fmt: skip
@@ -158,7 +158,7 @@ def test_what_is_refused_is_named_with_what_is_valid(text: str, says: str, tmp_p
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("--exchange", CANARY), "'--exchange': it is not one of auto, reference, packed, rows."),
+        (("--exchange", CANARY), "'--exchange': it is not one of auto, reference, packed."),
         (("--kernel", CANARY), "'--kernel': it is not one of auto, avx512, avx2, scalar, reference."),
         (("--threads", CANARY), "'--threads': it is not a whole number of 1 or more."),
         (("--merge-runs", "1"), "'--merge-runs': it is not a whole number of 2 or more."),

@@ -13,7 +13,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from streamjoin_ds.errors import BlockCorruptError
-from streamjoin_ds.exchange import EXCHANGE_SCHEMA, open_block, pack_foreign, pack_rows, rows_schema
+from streamjoin_ds.exchange import EXCHANGE_SCHEMA, open_block, pack_foreign
 from streamjoin_ds.plan import Layout, Plan, RangeLayout, attributes_of
 from streamjoin_ds.plan.layout import group_of
 from streamjoin_ds.source.event_time import NO_TIME
@@ -50,9 +50,7 @@ def batches(plan: Plan, size: int, **options: str) -> list[list[dict[str, Any]]]
             return found
         rows_of_batch = []
         for partition in reader.partitions(at, end):
-            made = reader.read(partition)
-            made = pack_rows(plan)(made) if plan.exchange == "rows" else made
-            for batch in made:
+            for batch in reader.read(partition):
                 assert batch.schema.equals(EXCHANGE_SCHEMA)
                 rows_of_batch += batch.to_pylist()
         for row in [row for row in rows_of_batch if row["kind"] == "backlog"]:  # told to the first cell, as JSON
@@ -65,7 +63,7 @@ def batches(plan: Plan, size: int, **options: str) -> list[list[dict[str, Any]]]
         at = end
 
 
-@pytest.mark.parametrize("exchange", ["reference", "packed", "rows"])
+@pytest.mark.parametrize("exchange", ["reference", "packed"])
 @pytest.mark.parametrize("layout", ["1x1", "1x2", "2x1", "2x2", "3x2"])
 def test_every_cell_gets_its_groups_and_every_heartbeat(tmp_path: Path, layout: str, exchange: str) -> None:
     plan = planned(tmp_path, layout, exchange)
@@ -105,7 +103,7 @@ def test_every_cell_gets_its_groups_and_every_heartbeat(tmp_path: Path, layout: 
         assert len(homes) == len(set(homes)) == total
 
 
-@pytest.mark.parametrize("exchange", ["reference", "packed", "rows"])
+@pytest.mark.parametrize("exchange", ["reference", "packed"])
 def test_ranges_give_each_tuple_to_its_cells_and_each_cell_a_heartbeat(tmp_path: Path, exchange: str) -> None:
     plan = planned(tmp_path, "1x2", exchange)
     (reach,) = attributes_of(plan.bound)
@@ -171,14 +169,14 @@ def test_lateness_within_a_part_is_exact(tmp_path: Path) -> None:
 
 def test_the_ways_of_the_exchange_carry_the_same(tmp_path: Path) -> None:
     said = []
-    for exchange in ("reference", "packed", "rows"):
+    for exchange in ("reference", "packed"):
         found = []
         for batch in batches(planned(tmp_path, "2x2", exchange), 31, parts="3"):
             plain = [{k: v for k, v in row.items() if k not in ("block", "payload", "table")} for row in batch]
             tables = [None if row["table"] is None else row["table"].to_pylist() for row in batch]
             found.append(sorted(zip(plain, tables, strict=True), key=lambda p: json.dumps(p[0])))
         said.append(found)
-    assert said[0] == said[1] == said[2]
+    assert said[0] == said[1]
 
 
 def test_packed_blocks_are_of_bounded_size(tmp_path: Path) -> None:
@@ -224,10 +222,8 @@ def test_a_damaged_payload_is_refused(tmp_path: Path) -> None:
         open_block(plan, "", bytes(payload))
 
 
-def test_spark_agrees_on_the_types(tmp_path: Path) -> None:
-    plan = planned(tmp_path)
-    for schema in (EXCHANGE_SCHEMA, rows_schema(plan)):
-        assert to_arrow_schema(spark_struct(schema), timezone="UTC").equals(schema)
+def test_spark_agrees_on_the_types() -> None:
+    assert to_arrow_schema(spark_struct(EXCHANGE_SCHEMA), timezone="UTC").equals(EXCHANGE_SCHEMA)
     assert not any(field.nullable for field in EXCHANGE_SCHEMA)
 
 

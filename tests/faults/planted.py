@@ -44,7 +44,7 @@ BUGS = (
     ),
     _bug(
         "a replay skips the punctuation's row",
-        ("sink.commit:Committer.commit", "self.commit_after(", "committed and self.commit_after("),
+        ("sink.commit:Committer.commit", 'self._append("punctuations"', 'committed and self._append("punctuations"'),
     ),
     _bug(
         "the punctuation ahead of the rows",

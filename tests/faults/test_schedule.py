@@ -58,7 +58,7 @@ def test_a_schedule_is_a_function_of_its_seed_and_reads_back(seed: int) -> None:
 
 # Seed 13 as it was printed before schedules had asks; the test also knows some results of its join.
 OF_OLD = (
-    '{"seed":13,"layout":"1x2","partitions":1,"exchange":"rows","source":"csv","rows":24,"batch_rows":10,"blocks":0,'
+    '{"seed":13,"layout":"1x2","partitions":1,"exchange":"packed","source":"csv","rows":24,"batch_rows":10,"blocks":0,'
     '"retain":1,"workers":1,"grows":true,"tailed":3,"faults":['
     '{"kind":"freeze","batch":0,"actor":"driver","point":"metrics rename","nth":0,"delay":60},'
     '{"kind":"back","batch":2,"actor":"cell","point":"state put","nth":3,"delay":2},'

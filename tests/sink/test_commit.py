@@ -289,15 +289,6 @@ def test_files_with_statistics_left_out_are_accepted(join, committer):
     assert join.commit(committer, 0, [bare]).committed
 
 
-def test_plain_options_name_the_batch(join, committer):
-    options = committer.plain_options(0, QUERY_ID, 17)
-    assert options["txnAppId"] == f"streamjoin/join-1/{QUERY_ID}"
-    assert options["txnVersion"] == "0"
-    assert json.loads(options["userMetadata"])["streamjoin"]["punctuation"] == 17
-    with pytest.raises(ForeignCheckpointError):
-        committer.plain_options(5, QUERY_ID)
-
-
 @pytest.mark.parametrize("value", ["", "a b", "a/b", "a'; DROP", "ä", "x" * 129])
 def test_ids_are_single_words(join, value):
     with pytest.raises(ArgumentError):

@@ -9,13 +9,13 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from streamjoin_ds.errors import ArgumentError, ForeignCheckpointError, TableError
+from streamjoin_ds.errors import ArgumentError, TableError
 from streamjoin_ds.sink import sql
 from streamjoin_ds.sink.commit import Committer
 from streamjoin_ds.sink.reader import between, complete, follow, scanned
 from streamjoin_ds.sink.sql import sql_names, sql_statements, sql_text
 from streamjoin_ds.sink.tables import TIMESTAMP
-from tests.sink.conftest import MATCH_SCHEMA, QUERY_ID, ROWS, STEP_US, Join, ledger_rows, match_rows, metrics_rows
+from tests.sink.conftest import MATCH_SCHEMA, ROWS, STEP_US, Join, match_rows
 from tests.support.further import further
 
 pytestmark = [pytest.mark.spark, pytest.mark.delta]
@@ -200,35 +200,6 @@ def test_maintenance_beside_the_join(spark, join):
     assert join.commit(join.committer(), 2).already_there
     join.assert_each_once(range(4))
     assert sum(rows.num_rows for _, rows in follow(join.root)) == 4 * ROWS
-
-
-def test_the_plain_path_is_exactly_once_too(spark, join):
-    """delta-spark writes the matches; the guard and our other tables are written before and after them."""
-    committer = join.committer()
-
-    def batch(batch_id, query_id=QUERY_ID, committer=committer):
-        committer.commit_before(batch_id, query_id, [], ledger=ledger_rows(batch_id), metrics=metrics_rows(batch_id))
-        frame = spark.createDataFrame(match_rows(batch_id))
-        options = committer.plain_options(batch_id, query_id, (batch_id + 1) * STEP_US)
-        frame.write.format("delta").mode("append").options(**options).save(join.root)
-        committer.commit_after(
-            batch_id,
-            query_id,
-            matches=ROWS,
-            punctuation_us=(batch_id + 1) * STEP_US,
-            watermark_us=None,
-            largest_ts_us=None,
-        )
-
-    for batch_id in (0, 1, 1, 0):
-        batch(batch_id)
-    batch(1, committer=join.committer())
-    assert join.batches() == {0: ROWS, 1: ROWS}
-    assert join.batches("punctuations") == {0: 1, 1: 1}
-    assert complete(join.root).num_rows == 2 * ROWS
-    assert [punctuation_us for punctuation_us, _ in follow(join.root)] == [STEP_US, 2 * STEP_US]
-    with pytest.raises(ForeignCheckpointError):
-        batch(2, query_id="another", committer=join.committer())
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from tests.cell.test_cell_windows import sensors
 from tests.support.microbatch import MicroBatches
 
 
-@pytest.mark.parametrize("exchange", ["reference", "packed", "rows"])
+@pytest.mark.parametrize("exchange", ["reference", "packed"])
 def test_a_batch_done_again_by_a_start_with_other_settings_leaves_the_same_states(
     tmp_path: Path, exchange: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

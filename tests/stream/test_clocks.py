@@ -297,7 +297,7 @@ def test_any_schedule_of_silence_futures_and_restarts(tmp_path: Path, seed: int)
     ]
     join = Join(streams, [band("l.x", f"{name}.x", 1) for name in names[1:]], window)
     layout = dice.choice(("1x1", "1x2", "2x1")) + "x1" * (len(names) - 2)
-    run = Running(join, tmp_path, layout, dice.choice(("reference", "packed", "rows")))
+    run = Running(join, tmp_path, layout, dice.choice(("reference", "packed")))
     sending = names[:1] if itself else names
     silent_until = dict.fromkeys(sending, 0)
     run.put(sending[0], (0, 0))

@@ -364,15 +364,15 @@ def _csv(rows: list[dict[str, Any]]) -> str:
 @pytest.mark.parametrize(
     ("layout", "exchange", "batch_rows", "window"),
     [
-        ("1x1", "rows", 5_000, "3s"),
+        ("1x1", "packed", 5_000, "3s"),
         ("2x2", "reference", 250, "3s"),
         ("1x2", "packed", 90, "last 60"),
         ("2x1", "packed", 5_000, "i=every 2s for 1s,o=every 2s for 3s lag -1"),
         *further(
             ("1x2", "packed", 90, "3s"),
-            ("1x1", "rows", 5_000, "i=last 70,o=last 40"),
+            ("1x1", "packed", 5_000, "i=last 70,o=last 40"),
             ("2x2", "reference", 250, "last 60"),
-            ("2x1", "rows", 90, "every 1s for 3s"),
+            ("2x1", "packed", 90, "every 1s for 3s"),
         ),
     ],
 )

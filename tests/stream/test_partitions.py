@@ -260,7 +260,7 @@ def test_what_partitions_cannot_have_is_refused_by_name(facts: dict[str, Any], w
     assert caught.value.name == name
 
 
-def test_the_exchange_by_rows_is_refused_by_name(tmp_path: Path) -> None:
+def test_an_exchange_of_another_name_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ArgumentError) as caught:
         Devices(tmp_path, exchange="rows")
     assert caught.value.name == "exchange"

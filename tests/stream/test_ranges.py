@@ -195,7 +195,7 @@ def run_by_keys(tmp_path: Path, bound: BoundJoin, name: str, layout: str, **opti
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("exchange", ["reference", "rows"])
+@pytest.mark.parametrize("exchange", ["reference", "packed"])
 def test_ranges_follow_keys_that_drift(tmp_path: Path, exchange: str) -> None:
     bound = drifting(tmp_path, [0.0, 0.0, 200.0, 200.0])
     still = run_by_keys(tmp_path, bound, "still", "1x1")

@@ -130,8 +130,8 @@ def numbers(names: str, rows: Any) -> list[tuple[int, ...]]:
     [
         ("ew", "zones", "2x1", "reference", "inner"),
         ("e", "z.parquet", "2", "packed", "left"),
-        ("e", "z.csv", "1", "rows", "left"),
-        ("ew", "z.jsonl", "1x2", "rows", "inner"),
+        ("e", "z.csv", "1", "packed", "left"),
+        ("ew", "z.jsonl", "1x2", "packed", "inner"),
     ],
 )
 def test_each_batch_joins_the_version_that_was_there_when_it_was_planned(

@@ -66,7 +66,7 @@ def answer(join: StreamJoin, tables: dict[str, pa.Table]) -> pa.Table:
 
 @pytest.mark.parametrize(
     ("layout", "exchange", "batch_rows"),
-    [("1x1x1", "packed", 100_000), ("1x2x1", "reference", 2_000), ("2x1x2", "rows", 900)],
+    [("1x1x1", "packed", 100_000), ("1x2x1", "reference", 2_000), ("2x1x2", "packed", 900)],
 )
 def test_every_row_is_duckdbs(layout: str, exchange: str, batch_rows: int, tmp_path: Path) -> None:
     join, tables = same_air(2_000, tmp_path)

@@ -53,7 +53,7 @@ def bound_of(streams: list[Stream], on: str) -> BoundJoin:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("exchange", ["reference", "packed", "rows"])
+@pytest.mark.parametrize("exchange", ["reference", "packed"])
 @pytest.mark.parametrize("suffix", ["parquet", "csv", "json"])
 def test_nanoseconds_are_compared_as_they_are(tmp_path: Path, suffix: str, exchange: str) -> None:
     kept = [(n, key) for n, key in enumerate(KEYS) if key is not None and key < 1000]
@@ -71,7 +71,7 @@ def test_nanoseconds_are_compared_as_they_are(tmp_path: Path, suffix: str, excha
         assert matches["l_p"].cast(pa.int64()).to_pylist() == places
 
 
-@pytest.mark.parametrize("exchange", ["reference", "packed", "rows"])
+@pytest.mark.parametrize("exchange", ["reference", "packed"])
 def test_times_of_parquet_that_are_out_of_range_are_rejected(tmp_path: Path, exchange: str) -> None:
     for name in ("l", "r"):
         far = [INT64_MAX, 0, 0, -INT64_MAX, 0]

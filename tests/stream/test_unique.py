@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from streamjoin_ds.checkpoint.identity import CheckpointIdentity
 from streamjoin_ds.errors import ArgumentError, FileMissingError, FingerprintMismatchError, OffsetError
 from streamjoin_ds.plan import Layout
-from streamjoin_ds.plan.plan import check_exchange
 from streamjoin_ds.source import repeats
 from streamjoin_ds.source.offset import decode_waypoints, encode_offset
 from streamjoin_ds.source.position import RowPosition
@@ -206,7 +205,5 @@ def test_what_a_start_refuses_is_named(tmp_path: Path) -> None:
     identity.check(bound)
     with pytest.raises(FingerprintMismatchError, match="unique of e"):
         identity.check(other)
-    with pytest.raises(ArgumentError, match="which tuples are duplicates"):
-        check_exchange(join.streams, "rows")
     with pytest.raises(ArgumentError, match="has unique, which needs an order"):
         check_frames(join, {})

@@ -24,7 +24,7 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 from streamjoin_ds.cell.cell import Cell
 from streamjoin_ds.cell.cell_change import dealt_states, states_of_cells
 from streamjoin_ds.cell.task_facts import TaskFacts
-from streamjoin_ds.exchange import EXCHANGE_SCHEMA, pack_rows
+from streamjoin_ds.exchange import EXCHANGE_SCHEMA
 from streamjoin_ds.plan import DEFAULT_EXECUTION, CellLayout, Execution, Layout, Plan
 from streamjoin_ds.sink.reader import scanned
 from streamjoin_ds.sink.tables import TableSet
@@ -127,10 +127,7 @@ class MicroBatches:
         """Return the exchange rows of a batch, as Spark would hand them to the cells."""
         rows = []
         for partition in self.reader.partitions(start, end):
-            batches = self.reader.read(partition)
-            if self.exchange == "rows":
-                batches = pack_rows(self.plan)(iter(list(batches)))
-            for batch in batches:
+            for batch in self.reader.read(partition):
                 assert batch.schema.names == EXCHANGE_SCHEMA.names
                 rows += [SimpleNamespace(**row) for row in batch.to_pylist()]
         return rows

@@ -23,7 +23,7 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from streamjoin_ds.cell import cell as cell_room
 from streamjoin_ds.checkpoint.recovery import cuts_option
-from streamjoin_ds.exchange import EXCHANGE_SCHEMA, pack_rows, rows_schema
+from streamjoin_ds.exchange import EXCHANGE_SCHEMA
 from streamjoin_ds.plan import spark_partition
 from streamjoin_ds.stream import commit as commit_room
 from streamjoin_ds.stream.sensor_options import SourceOptions
@@ -66,9 +66,9 @@ class Driver:
     def _connect(self, options: dict[str, str]) -> None:
         world = self.world
         parsed = SourceOptions.parse(options)
-        schema = rows_schema(self.plan) if self.plan.exchange == "rows" else EXCHANGE_SCHEMA
         clocks = (lambda: world.now_s), (lambda: 1e9 + world.now_s)
-        self.reader, self.tasks = SensorsStreamReader(parsed, schema, *clocks), SensorsStreamReader(parsed, schema)
+        self.reader = SensorsStreamReader(parsed, EXCHANGE_SCHEMA, *clocks)
+        self.tasks = SensorsStreamReader(parsed, EXCHANGE_SCHEMA)
 
     def run(self) -> None:
         """Run batches until there is nothing new."""
@@ -189,11 +189,8 @@ class Driver:
     def _read(self, partition: Any) -> list[Any]:
         world = self.world
         world.point("begin")
-        batches: Any = self.tasks.read(partition)
-        if self.plan.exchange == "rows":
-            batches = pack_rows(self.plan)(iter(list(batches)))
         rows = []
-        for batch in batches:
+        for batch in self.tasks.read(partition):
             assert batch.schema.names == EXCHANGE_SCHEMA.names
             rows += [SimpleNamespace(**row) for row in batch.to_pylist()]
         world.point("end")

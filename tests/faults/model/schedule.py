@@ -359,14 +359,12 @@ def asking(schedule: Schedule, asks: tuple[str, ...]) -> Schedule:
         asks = tuple(name for name in asks if name != "split")
     if "unique" in asks:
         asks = tuple(name for name in asks if name not in _NOT_UNIQUE)
-        schedule = replace(schedule, exchange=schedule.exchange if schedule.exchange != "rows" else "packed")
     if "parted" in asks:
         asks = tuple(name for name in asks if name not in _NOT_PARTED)
         if "three" in asks and "each" not in asks:  # such a join keeps its layout
             asks = tuple(name for name in asks if name not in ("relaid", "cores", "ranges"))
         more = random.Random(f"parted {schedule.seed}")
-        exchange = schedule.exchange if schedule.exchange != "rows" else "packed"
-        schedule = replace(schedule, source="csv", exchange=exchange, grows=schedule.grows or more.random() < 0.6)
+        schedule = replace(schedule, source="csv", grows=schedule.grows or more.random() < 0.6)
     if "three" in asks:
         dice = random.Random(f"three {schedule.seed}")
         layout = dice.choice(("1x1x1", "1x2x1", "2x1x1", "1x1x2", "2x1x2"))
@@ -417,7 +415,7 @@ def plain_schedule(seed: int) -> Schedule:
         seed,
         layout=dice.choice(("1x1", "1x1", "1x2", "2x1", "1x2", "2x2")),
         partitions=dice.choice((1, 2)),
-        exchange=dice.choice(("reference", "reference", "reference", "packed", "packed", "rows")),
+        exchange=dice.choice(("reference", "reference", "reference", "packed", "packed", "packed")),
         source=dice.choice(("csv", "listed", "listed")),
         rows=rows,
         batch_rows=dice.choice((3, 5, 8) if rows == 12 else (8, 10, 12, 16)),

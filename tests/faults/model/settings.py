@@ -134,7 +134,7 @@ def settings_of(world: World, life: int) -> Settings:
         layout=plan.layout if plan.bound.decided else identity.layout,  # the former moves with the cells
         partitions=kept_partitions(plan.partitions, session_partitions),
         execution=execution,
-        exchange=dice.choice([way for way in EXCHANGES if way != "rows" or not _needs_blocks(world.case)]),
+        exchange=dice.choice(EXCHANGES if _needs_blocks(world.case) else (*EXCHANGES, "packed")),
         block_bytes=dice.choice((plan.block_bytes, 0, 1500)),
         retain_batches=_retained(world, dice.choice((schedule.retain, 1, 3))),
         durable=schedule.power or dice.random() < 0.5,
