@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from os import PathLike, fspath
@@ -225,6 +226,10 @@ class StreamJoin(Join):
     ) -> DataFrame:
         """Return the results as a DataFrame: streaming if the inputs are, else static; the rows are the same.
 
+        .. deprecated:: 0.1
+            Streaming frames, with a FutureWarning: ``start(frames=...)`` takes them 2.5 to 6 times as fast, and keeps
+            late rows. Static frames stay.
+
         Parameters
         ----------
         frames : mapping of stream name to DataFrame
@@ -314,7 +319,11 @@ class StreamJoin(Join):
         from streamjoin_ds.stream.frames import joined
 
         execution = Execution(kernel, threads, pin, index, order, merge_runs)
-        return joined(self, frames, layout, None if blocks is None else fspath(blocks), execution)
+        results = joined(self, frames, layout, None if blocks is None else fspath(blocks), execution)
+        if results.isStreaming:
+            text = "dataframe() over streaming frames will go: start(frames=...) is faster, and keeps late rows"
+            warnings.warn(text, FutureWarning, stacklevel=2)
+        return results
 
     def explain(
         self,
