@@ -21,10 +21,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from pyarrow import ArrowException, parquet
+
 from streamjoin_ds.blocks.place import Place
 from streamjoin_ds.checkpoint.spark_files import SparkFiles, source_offset
-from streamjoin_ds.errors import RecoveryError
+from streamjoin_ds.errors import RecoveryError, StreamJoinError
 from streamjoin_ds.sink.durability import force
+from streamjoin_ds.sink.log import read_commit
 from streamjoin_ds.sink.tables import TableSet
 from streamjoin_ds.sink.tail import LogTail, tail_of
 
@@ -34,6 +37,7 @@ RECOVERY_FOLDER = "recovery"
 INITIAL = "initial"  # file that holds the offset before the first batch, where no batch is logged
 _log = logging.getLogger(__name__)
 _HINT = "`streamjoin repair CHECKPOINT --dry-run` says what can be mended, and what is lost"
+_ASIDES = {"late": "late", "rejected": "rejects"}  # by the ledger's column: the table with these rows
 _COMMIT = 'v1\n{"nextBatchWatermarkMs":0}'  # Spark knows no watermark of these queries: a join keeps its own
 
 
@@ -216,7 +220,7 @@ def planned_recovery(
     following = max(done + 1, 0)
     back = min(following, _first_lacking(found, tails, following, far=far))
     back = min((back, *(batch for tail in found.tails for batch in tail.batches)))
-    if done == last and _lacks_asides(found, tails):
+    if done == last and _lacks_asides(found, tails, last):
         back = min(back, max(last, 0))  # a batch that is not done writes the entry again anyway
     batch = _with_state(spark, back, fits)
     if batch < back:
@@ -242,7 +246,7 @@ def _held_by_all(tails: dict[str, LogTail]) -> int:
 
     A table without any batch does not count.
     """
-    last = [tail.last_batch for name, tail in tails.items() if name not in ("late", "rejects")]
+    last = [tail.last_batch for name, tail in tails.items() if name not in _ASIDES.values()]
     return min((batch for batch in last if batch is not None), default=-1)
 
 
@@ -250,7 +254,7 @@ def _first_lacking(found: Recovery, tails: dict[str, LogTail], following: int, *
     """Return the first batch that some table lacks, at most `following`."""
     first = following
     for name, tail in tails.items():
-        if name in ("late", "rejects"):
+        if name in _ASIDES.values():
             continue  # not every batch is in these
         last = -1 if tail.last_batch is None else tail.last_batch
         is_new = last < 0 and not tail.torn and not far
@@ -260,9 +264,34 @@ def _first_lacking(found: Recovery, tails: dict[str, LogTail], following: int, *
     return first
 
 
-def _lacks_asides(found: Recovery, tails: dict[str, LogTail]) -> bool:
-    """Whether the log of late tuples or of rejects ends in a torn entry."""
-    return any(tail in found.tails for name, tail in tails.items() if name in ("late", "rejects"))
+def _lacks_asides(found: Recovery, tails: dict[str, LogTail], batch: int) -> bool:
+    """Whether a done batch may lack its late tuples or its rejects: their log ends in a torn entry.
+
+    Few batches have any, so such an entry may be of a later one. The ledger tells: it counts them.
+    """
+    torn = {column: tails[name] for column, name in _ASIDES.items() if name in tails and tails[name] in found.tails}
+    lacking = [column for column, tail in torn.items() if tail.last_batch is None or tail.last_batch < batch]
+    if not lacking:
+        return False
+    rows = _ledger_rows(tails.get("ledger"), batch, lacking)
+    return rows is None or any(any(row.values()) for row in rows)
+
+
+def _ledger_rows(ledger: LogTail | None, batch: int, columns: list[str]) -> list[dict[str, int]] | None:
+    """Return columns of the ledger's rows of a batch; None where they cannot be read."""
+    if ledger is None:
+        return None
+    try:
+        for version in range(ledger.version, 0, -1):
+            commit = read_commit(ledger.path, version)
+            if commit.batch_id is not None and commit.batch_id <= batch:
+                if commit.batch_id < batch:
+                    return None
+                paths = [f"{ledger.path}/{path}" for path in commit.paths]
+                return [row for path in paths for row in parquet.read_table(path, columns=columns).to_pylist()]
+    except (StreamJoinError, OSError, ArrowException):
+        return None
+    return None
 
 
 def _with_state(spark: SparkFiles, batch: int, fits: Callable[[int], bool]) -> int:

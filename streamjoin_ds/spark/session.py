@@ -7,7 +7,7 @@ import contextlib
 import logging
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LOG_PATH_KEY",
+    "configured",
     "is_own",
     "living",
     "note_join",
@@ -205,6 +206,22 @@ def living(session: SparkSession) -> SparkSession:
 def note_join() -> None:
     """Note that this process has started a join: only then is an archive of Java's classes made as it ends."""
     _started["join"] = True
+
+
+@contextlib.contextmanager
+def configured(session: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    """Give a session these settings, and restore its own afterwards."""
+    before = {key: session.conf.get(key, None) for key in settings}
+    try:
+        for key, value in settings.items():
+            session.conf.set(key, value)
+        yield
+    finally:
+        for key, old in before.items():
+            if old is None:
+                session.conf.unset(key)
+            else:
+                session.conf.set(key, old)
 
 
 def own_gateway() -> Any:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from streamjoin_ds.blocks import BlockStore
 from streamjoin_ds.blocks.place import Place
 from streamjoin_ds.cell.cell_costs import measured_costs
-from streamjoin_ds.cell.cell_windows import RETAIN_KEY, check_execution
+from streamjoin_ds.cell.cell_windows import check_execution
 from streamjoin_ds.checkpoint.given_tables import given_before, note_given
 from streamjoin_ds.checkpoint.identity import CheckpointIdentity
 from streamjoin_ds.checkpoint.location import checkpoint_place
@@ -41,7 +41,15 @@ from streamjoin_ds.stream.commit import committer_for, forget_committer
 from streamjoin_ds.stream.frame_tables import kept_tables, table_frames
 from streamjoin_ds.stream.frames import check_frames, over_frames, packed_frame
 from streamjoin_ds.stream.known_rates import KnownRates, known_rates
-from streamjoin_ds.stream.query import cells_of, check_table_blocks, first_layout, planned, query_over, ways_of
+from streamjoin_ds.stream.query import (
+    cells_of,
+    check_table_blocks,
+    first_layout,
+    planned,
+    query_over,
+    retained_batches,
+    ways_of,
+)
 from streamjoin_ds.stream.query_options import QueryOptions
 
 if TYPE_CHECKING:
@@ -265,7 +273,7 @@ def _plan(
         foreign=True,
         execution=options.execution,
         state_root=state_root,
-        retain_batches=int(spark.conf.get(RETAIN_KEY) or 100),
+        retain_batches=retained_batches(spark, durable=options.durable),
         durable=options.durable,
         costs=measured_costs(bound, options.execution, state_root),
         order_by=order_by,

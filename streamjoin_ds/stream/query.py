@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -44,7 +43,7 @@ from streamjoin_ds.plan import (
 from streamjoin_ds.sink.tables import TableSet
 from streamjoin_ds.source.delay_bound import max_delay_us
 from streamjoin_ds.source.sampled_keys import sampled_keys
-from streamjoin_ds.spark.session import note_join
+from streamjoin_ds.spark.session import configured, note_join
 from streamjoin_ds.spark.visibility import seen_by_workers
 from streamjoin_ds.spec import BoundJoin, Join, bind, duration_us
 from streamjoin_ds.stream.bound_sources import bound_join, first_seen, located
@@ -59,17 +58,22 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 __all__ = [
+    "LEAST_RETAINED",
     "cells_of",
     "check_table_blocks",
     "first_layout",
     "planned",
     "query_over",
+    "retained_batches",
     "start",
     "ways_of",
 ]
 
 _log = logging.getLogger(__name__)
 
+# Batches: an attempt that stopped and goes on late writes the newest state anew, and nobody forces it. If a power cut
+# tears it, the batch is done again from the state and the offsets of the one before.
+LEAST_RETAINED = 2
 _DEFAULT_CELLS = 2  # cells of a plan that is only shown, where neither a layout nor a number is given
 
 
@@ -180,7 +184,12 @@ def query_over(exchanged: DataFrame, plan: Plan, options: QueryOptions) -> Strea
         cells = cells.trigger(availableNow=True)
     elif options.trigger is not None:
         cells = cells.trigger(processingTime=f"{duration_us(options.trigger, 'trigger') // 1000} milliseconds")
-    with configured(exchanged.sparkSession, plan.partitions):
+    settings = {
+        "spark.sql.shuffle.partitions": str(plan.partitions),
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "200000",
+        RETAIN_KEY: str(plan.retain_batches),
+    }
+    with configured(exchanged.sparkSession, settings):  # a query keeps them from its start
         return cells.start()
 
 
@@ -231,13 +240,23 @@ def _plan(join: Join, spark: SparkSession, table_root: str, checkpoint: Place, o
         identity.join_id,
         execution=options.execution,
         state_root=state_root,
-        retain_batches=int(spark.conf.get(RETAIN_KEY) or 100),
+        retain_batches=retained_batches(spark, durable=options.durable),
         durable=options.durable,
         layout_schedule=() if kept is None else ((0, kept),),
         wanted=wanted,
         layout_kind="grid" if bound.decided else asked.kind,
         costs=measured_costs(bound, options.execution, state_root),
     )
+
+
+def retained_batches(spark: SparkSession, *, durable: bool) -> int:
+    """Return how many batches Spark has to retain for a query: as the session says, and enough for a power cut."""
+    asked, least = int(spark.conf.get(RETAIN_KEY) or 100), LEAST_RETAINED if durable else 1
+    if asked < least:
+        _log.warning(
+            "%s is %d; the query retains %d, which a restart after a power cut may need", RETAIN_KEY, asked, least
+        )
+    return max(asked, least)
 
 
 def check_table_blocks(join: Join, state_root: str) -> None:
@@ -371,23 +390,3 @@ def references(spark: SparkSession, plan: Plan, options: QueryOptions, cuts: Seq
     for name, value in (*options.source_options, *cuts_option(cuts).items()):
         reader = reader.option(name, value)
     return reader.load()
-
-
-@contextlib.contextmanager
-def configured(spark: SparkSession, partitions: int) -> Iterator[None]:
-    """Give the session the settings that a query keeps from its start, and restore the session's own afterwards."""
-    settings = {
-        "spark.sql.shuffle.partitions": str(partitions),
-        "spark.sql.execution.arrow.maxRecordsPerBatch": "200000",
-    }
-    before = {key: spark.conf.get(key, None) for key in settings}
-    try:
-        for key, value in settings.items():
-            spark.conf.set(key, value)
-        yield
-    finally:
-        for key, old in before.items():
-            if old is None:
-                spark.conf.unset(key)
-            else:
-                spark.conf.set(key, old)

@@ -11,6 +11,7 @@ from streamjoin_ds.checkpoint import recovery
 from streamjoin_ds.errors import RecoveryError
 from streamjoin_ds.sink.tables import TableSet
 from streamjoin_ds.sink.tail import LogTail
+from tests.sink.conftest import Join, ledger_rows
 
 
 def planned(folder: Path, monkeypatch: pytest.MonkeyPatch, *, refusal: str) -> recovery.Recovery:
@@ -47,3 +48,24 @@ def test_a_change_that_no_join_made_is_refused_though_offsets_are_torn_too(
     assert found.torn_offsets
     with pytest.raises(RecoveryError, match="no join made"):
         found.carry_out()
+
+
+@pytest.mark.parametrize(("late", "rejected", "batch"), [(0, 0, 2), (0, 1, 1), (1, 0, 2)])
+def test_a_done_batch_lacks_its_rejects_only_where_the_ledger_counts_some(
+    tmp_path: Path, late: int, rejected: int, batch: int
+) -> None:
+    """A torn entry of the rejects may be of a batch that is lost, and then there may be no state to go back to."""
+    join = Join(f"{tmp_path}/matches")
+    committer = join.committer()
+    join.commit(committer, 0)
+    ledger = ledger_rows(1, late=late, rejected=rejected, stored=10 - late - rejected)
+    join.commit(committer, 1, join.write(1), ledger=ledger)
+    (tmp_path / "matches_rejects" / "_delta_log" / f"{2:020d}.json").write_text('{"commitInfo":')
+    (tmp_path / "metadata").write_text(json.dumps({"id": "0" * 36}))
+    for name in ("offsets", "commits"):
+        (tmp_path / name).mkdir()
+        for number in range(2):
+            (tmp_path / name / str(number)).write_text("v1\n{}\n{}")
+    found = recovery.planned_recovery(tmp_path, join.tables, 0)
+    assert (found.batch, found.refusal) == (batch, "")
+    assert [tail.torn for tail in found.tails] == [(f"{2:020d}.json",)]

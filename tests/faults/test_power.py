@@ -77,8 +77,15 @@ def test_a_cut_at_every_step(dice: int) -> None:
     assert check(cut_at(step, step * 4 + dice) for step in range(1, last)) == last - 1
 
 
+# A torn entry of the rejects was of a lost batch (1762037, 1900000), a late attempt wrote the newest state (1900185),
+# and the power went between an entry of the offsets and its checksums (1760151).
+LATELY = [1760151, 1762037, 1900000, 1900185]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [36, 112, 119, 150, 157, 229, 275, 318, 336, 507, 746, 766, 787, 60188, 800029])
+@pytest.mark.parametrize(
+    "seed", [36, 112, 119, 150, 157, 229, 275, 318, 336, 507, 746, 766, 787, 60188, 800029, *LATELY]
+)
 def test_seeds_that_found_a_bug(seed: int) -> None:
     assert not outcome_of(power_schedule(seed)).violations
 

@@ -95,6 +95,9 @@ class Driver:
             end = log.offsets[batch] if planned else self._planned(batch, start)
             if end is None:
                 return
+            # Where the power went as they were logged, a driver that does the batch again finds them first.
+            self.world.planned.setdefault(batch, json.loads(end))
+            self.world.versions.setdefault(batch, set()).add(_version(end))
             self._batch(batch, json.loads(start), json.loads(end))
             start, batch, planned = end, batch + 1, False
 
@@ -113,8 +116,7 @@ class Driver:
                 return None
         world.point("offsets")
         log.log_offsets(batch, end)
-        version = json.loads(end).get("tables", {}).get("z", {}).get("version")
-        world.versions.setdefault(batch, set()).add(version)
+        world.versions.setdefault(batch, set()).add(_version(end))
         world.planned.setdefault(batch, json.loads(end))  # a driver that logs it again had stopped, and comes too late
         world.point("offsets logged")
         before = log.offsets.get(batch - 1)
@@ -231,3 +233,8 @@ class Driver:
         self.log.keep_state(partition, batch + 1, state, hash((repr(kind), history)))
         world.point("state kept")
         return reports
+
+
+def _version(offsets: str) -> str | None:
+    """Return which version of the table the offsets of a batch name."""
+    return json.loads(offsets).get("tables", {}).get("z", {}).get("version")

@@ -22,6 +22,7 @@ from streamjoin_ds.errors import (
 from streamjoin_ds.plan import EXCHANGES, Execution, Plan
 from streamjoin_ds.sink.tables import TableSet
 from streamjoin_ds.spec import BoundJoin
+from streamjoin_ds.stream.query import LEAST_RETAINED
 from tests.faults.model.case import Case
 from tests.faults.model.layouts import first_layout, grids, layout_kind, relaid, whole
 from tests.faults.model.schedule import Schedule
@@ -70,7 +71,7 @@ def plan_of(schedule: Schedule, case: Case, folder: Path) -> Plan:
         state_root="" if schedule.blocks is None else str(folder / "blocks"),
         execution=Execution(merge_runs=schedule.merge_runs),
         block_bytes=schedule.blocks or 0,
-        retain_batches=schedule.retain,
+        retain_batches=kept_batches(schedule, schedule.retain),
         layout_schedule=tuple(relaid(schedule, bound, layout)) if "relaid" in schedule.asks else (),
         layout_kind=layout_kind(schedule),
     )
@@ -93,13 +94,19 @@ def _with_cores(schedule: Schedule, plan: Plan, life: int) -> Plan:
     return replace(plan, wanted=wanted, partitions=partitions, layout_schedule=tuple(changes))
 
 
+def kept_batches(schedule: Schedule, batches: int) -> int:
+    """Return how many batches a query retains that is told to retain so many."""
+    return max(batches, LEAST_RETAINED) if schedule.power else batches
+
+
 def _retained(world: World, batches: int) -> int:
     """How many batches a life retains: where the checkpoint was taken back, no fewer than the first life.
 
     Newer versions of the state stay, and Spark counts back from the newest. So nobody takes a checkpoint back and asks
     for less of it at once.
     """
-    return max(batches, world.schedule.retain) if any(fault.kind == "back" for fault in world.fired) else batches
+    taken_back = any(fault.kind == "back" for fault in world.fired)
+    return kept_batches(world.schedule, max(batches, world.schedule.retain) if taken_back else batches)
 
 
 def make_identity(plan: Plan, folder: Path) -> None:

@@ -64,7 +64,7 @@ class World:
         self.schedule, self.folder, self.root, self.delta = schedule, folder, str(folder), delta
         self.case = case_of(replace(schedule, faults=()))
         self.plan = plan_of(schedule, self.case, folder)
-        self.checkpoint = self._stored(folder) if schedule.power else Checkpoint(schedule.retain)
+        self.checkpoint = self._stored(folder) if schedule.power else Checkpoint(self.plan.retain_batches)
         self.dice = random.Random(f"world {schedule.seed}")
         self.current: Process | None = None
         self.ticks = 0
@@ -106,7 +106,7 @@ class World:
 
     def _stored(self, folder: Path) -> StoredCheckpoint:
         (folder / "checkpoint").mkdir()
-        return StoredCheckpoint(self.schedule.retain, folder=folder / "checkpoint", query_id=QUERY_ID)
+        return StoredCheckpoint(self.plan.retain_batches, folder=folder / "checkpoint", query_id=QUERY_ID)
 
     # ------------------------------------------------------------------ the run
 
