@@ -47,19 +47,20 @@ def test_the_engine_joins(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments",
+    ("arguments", "printed"),
     [
-        ["--version"],
-        ["schema"],
-        ["data", "flights", "flights"],
-        ["explain", "--stream", "r=gen:band2d?side=r", "--stream", "s=gen:band2d?side=s", "--on", "|r.x - s.a| <= 10",
-         "--window", "15 minutes"],
+        (["--version"], "streamjoin, version "),
+        (["schema"], '"$schema": "https://json-schema.org/'),
+        (["data", "flights", "flights"], "flights/newark.csv.gz"),
+        (["explain", "--stream", "r=gen:band2d?side=r", "--stream", "s=gen:band2d?side=s", "--on", "|r.x - s.a| <= 10",
+          "--window", "15 minutes"], "abs(r.x - s.a) <= 10"),
     ],
-    ids=lambda arguments: arguments[0],
+    ids=lambda arguments: arguments[0] if isinstance(arguments, list) else "",
 )  # fmt: skip
-def test_commands_that_start_no_spark(arguments: list[str], tmp_path: Path) -> None:
+def test_commands_that_start_no_spark(arguments: list[str], printed: str, tmp_path: Path) -> None:
     finished = without_spark(COMMAND.format(arguments=arguments), tmp_path)
     assert finished.returncode == 0, finished.stderr
+    assert printed in finished.stdout
 
 
 def test_a_command_that_needs_spark_says_what_to_install(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ from streamjoin_ds.sink.durability import force
 from streamjoin_ds.spec import BoundJoin, Generator, Stream, bound_from_facts
 from streamjoin_ds.spec.columns import schema_facts
 
-__all__ = ["VERSION", "CheckpointIdentity"]
+__all__ = ["VERSION", "CheckpointIdentity", "facts_checksum"]
 
 _FILE = "join.json"
 # 1: a grid, and the first generation; 2: a later generation; 3: the first layout is of ranges; 4: over DataFrames; 5:
@@ -174,7 +174,7 @@ class CheckpointIdentity:
             facts["order_by"] = self.order_by
         if self.in_order:
             facts["in_order"] = True
-        return json.dumps({**facts, "checksum": _checksum(facts)}, indent=1)
+        return json.dumps({**facts, "checksum": facts_checksum(facts)}, indent=1)
 
     @property
     def _version(self) -> int:
@@ -187,7 +187,7 @@ class CheckpointIdentity:
         if facts["version"] > VERSION:
             msg = f"the checkpoint's {_FILE} was written by a newer version"
             raise StateVersionError(msg, name=_FILE, hint="update streamjoin-ds to the version that wrote it")
-        if facts.pop("checksum") != _checksum(facts):
+        if facts.pop("checksum") != facts_checksum(facts):
             msg = "checksum"
             raise ValueError(msg)
         bound = bound_from_facts(facts["bound"])
@@ -285,5 +285,6 @@ def _outputs(bound: BoundJoin) -> list[str]:
     return [output.facts for output in bound.outputs]
 
 
-def _checksum(facts: Mapping[str, Any]) -> str:
+def facts_checksum(facts: Mapping[str, Any]) -> str:
+    """Return the checksum of JSON facts, whatever the order of their names."""
     return xxhash.xxh3_128_hexdigest(json.dumps(facts, sort_keys=True).encode())

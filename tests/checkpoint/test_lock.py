@@ -70,9 +70,13 @@ def test_a_second_driver_is_refused_by_name(folder: Path, other: subprocess.Pope
 
 
 def test_a_killed_driver_s_lock_goes_by_itself(folder: Path, other: subprocess.Popen[str]) -> None:
+    assert not is_free(folder)
     other.kill()
     other.communicate()
-    driving(folder).give_up()
+    lock = driving(folder)
+    assert lock.is_held
+    lock.give_up()
+    assert is_free(folder)
 
 
 def test_a_sleeping_driver_is_taken_over(folder: Path, other: subprocess.Popen[str]) -> None:

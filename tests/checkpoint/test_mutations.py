@@ -19,7 +19,7 @@ from streamjoin_ds import Stream, Table
 from streamjoin_ds.checkpoint import lease, lock
 from streamjoin_ds.checkpoint.batch_end import batch_end
 from streamjoin_ds.checkpoint.epochs_over import EpochsOver, epochs_over, note_epochs_over
-from streamjoin_ds.checkpoint.identity import CheckpointIdentity, _checksum
+from streamjoin_ds.checkpoint.identity import CheckpointIdentity, facts_checksum
 from streamjoin_ds.checkpoint.table_note import note_table, noted_table
 from streamjoin_ds.errors import StreamJoinError
 from streamjoin_ds.machine import process_facts, process_told
@@ -94,7 +94,7 @@ def test_join_json(tmp_path: Path, kind: str) -> None:
     def sealed(draw: random.Random) -> None:
         spoilt = changed({name: value for name, value in facts.items() if name != "checksum"}, draw)
         if isinstance(spoilt, dict):
-            spoilt["checksum"] = _checksum(spoilt)
+            spoilt["checksum"] = facts_checksum(spoilt)
         path.write_text(json.dumps(spoilt))
 
     seen = outcomes(read, range(300), sealed)
@@ -106,16 +106,20 @@ def test_join_json(tmp_path: Path, kind: str) -> None:
 def test_the_facts_of_who_holds_a_lock_or_a_lease() -> None:
     facts = {**process_facts(), "briefly": True, "mark": "m", "count": 3, "ended": False}
     text = json.dumps(facts).encode()
+    assert process_told(text) == f"process {facts['pid']} on {facts['host']}, since {facts['since']}"
+    assert (lock._is_brief(text), lease._Seen(text, "tag").facts["mark"]) == (True, "m")
+    others = 0
     for number in range(600):
         draw = random.Random(number)
         data = json.dumps(changed(facts, draw)).encode() if number % 2 else torn(text, draw)
         told, seen = process_told(data), lease._Seen(data, "tag")
         assert told == "another process" or told.startswith("process ")
+        others += told == "another process"
         assert told.isprintable()
         assert len(told) < 500
         assert isinstance(lock._is_brief(data), bool)
         assert isinstance(seen.is_free, bool)
-        assert isinstance(seen.facts.get("mark"), object)
+    assert 200 < others < 500
 
 
 def test_small_notes(tmp_path: Path) -> None:
@@ -126,10 +130,20 @@ def test_small_notes(tmp_path: Path) -> None:
         "table.json": lambda: _known(lambda: noted_table(tmp_path)),
     }
     for name, read in readers.items():
-        path = tmp_path / name
+        path, whole, told = tmp_path / name, read(), list[object]()
         text = path.read_bytes()
-        outcomes(read, range(200), lambda draw: path.write_text(json.dumps(changed(json.loads(text), draw))) and None)  # noqa: B023
-        outcomes(read, range(200), lambda draw: path.write_bytes(torn(text, draw)) and None)  # noqa: B023
+
+        def write(draw: random.Random, path: Path = path, text: bytes = text) -> None:
+            path.write_bytes(
+                json.dumps(changed(json.loads(text), draw)).encode() if draw.random() < 0.5 else torn(text, draw)
+            )
+
+        outcomes(lambda read=read, told=told: told.append(read()), range(400), write)  # type: ignore[misc]
+        if name == "epochs_over.json":  # what is over by mistake loses rows; what is not known to be over costs copies
+            assert [one for one in told if one not in (whole, EpochsOver())] == []
+        assert told.count(whole) < 100
+        path.write_bytes(text)
+        assert read() == whole
 
 
 def _known(read: Callable[[], object]) -> object:

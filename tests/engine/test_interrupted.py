@@ -117,7 +117,7 @@ def throw_everywhere(names: str, sizes: tuple[int, ...], options: dict[str, Any]
     straight = engine_of(names, **options)
     expected = [rows_of(straight.push(push)) for push in pushes]
     assert any(expected)
-    chance = random.Random(0)
+    chance, undone, done = random.Random(0), 0, 0
     for number, push in enumerate(pushes):
 
         def begun(number: int = number) -> JoinEngine:
@@ -131,13 +131,17 @@ def throw_everywhere(names: str, sizes: tuple[int, ...], options: dict[str, Any]
         for at in sorted(chance.sample(range(1, lines.count + 1), min(points, lines.count))):
             engine = begun()
             before = counted(engine)
-            Lines(at).run(lambda engine=engine, push=push: engine.push(push))
-            if counted(engine) == before:  # nothing of the push is in
+            is_whole = Lines(at).run(lambda engine=engine, push=push: engine.push(push))
+            is_out = counted(engine) == before
+            undone, done = undone + is_out, done + (not is_out and not is_whole)
+            if is_out:  # nothing of the push is in
                 assert rows_of(engine.push(push)) == expected[number], at
             for later in range(number + 1, len(pushes)):
                 assert rows_of(engine.push(pushes[later])) == expected[later], at
             assert counted(engine) == counted(straight), at
             assert living(engine, window_us) == living(straight, window_us), at
+    assert undone > done, "most lines come before a push is in"
+    assert done or max(sizes) < 100
 
 
 @pytest.mark.slow
@@ -204,7 +208,7 @@ def test_memory_that_runs_out_takes_nothing_and_leaves_nothing(threads: int) -> 
     pushes, straight = pushes_of("ew", sizes), engine_of(**options)
     expected = [rows_of(straight.push(push)) for push in pushes]
     for number in (1, 3):
-        lines = Lines()
+        lines, refused = Lines(), 0
         for at in (None, *(chance.random() for _ in range(16))):
             engine = engine_of(**options)
             for earlier in pushes[:number]:
@@ -212,6 +216,7 @@ def test_memory_that_runs_out_takes_nothing_and_leaves_nothing(threads: int) -> 
             before, found = counted(engine), []
             one = lines if at is None else Lines(1 + int(at * lines.count), MemoryError)
             is_said = not one.run(lambda e=engine, f=found, n=number: f.append(e.push(pushes[n])))  # type: ignore[misc]
+            refused += is_said
             if is_said:
                 assert counted(engine) == before
                 found.append(engine.push(pushes[number]))
@@ -220,6 +225,7 @@ def test_memory_that_runs_out_takes_nothing_and_leaves_nothing(threads: int) -> 
                 assert rows_of(engine.push(pushes[later])) == expected[later]
             assert counted(engine) == counted(straight)
             assert living(engine, 3000) == living(straight, 3000)
+        assert refused
 
 
 LIMITED = """

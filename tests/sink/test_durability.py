@@ -117,12 +117,14 @@ def test_too_many_open_files_are_not_the_device(tmp_path: Path, monkeypatch: pyt
     assert "ulimit -n" in caught.value.hint
 
 
-def test_what_was_purged_meanwhile_needs_nothing(tmp_path: Path) -> None:
+def test_what_was_purged_meanwhile_needs_nothing_and_its_neighbour_is_forced(tmp_path: Path, forced: list[str]) -> None:
     durability = Durability(str(tmp_path))
-    path = Path(written(tmp_path / "offsets" / "0"))
+    paths = [written(tmp_path / "offsets" / name) for name in "01"]
     durability.checkpoint()
-    path.unlink()
+    Path(paths[0]).unlink()
     durability.flush()
+    assert paths[1] in forced
+    assert paths[0] not in forced
 
 
 def test_more_files_than_are_opened_at_once(tmp_path: Path, forced: list[str]) -> None:

@@ -59,6 +59,7 @@ def test_a_process_allows_itself_more(long_log: str) -> None:
 @pytest.mark.slow
 def test_one_that_may_not_says_what_to_set(long_log: str) -> None:
     said, _ = looked(long_log, 512, 512)
+    assert len(said) == 3
     for text in said:
         assert "open files" in text
         assert "ulimit -n 4096" in text

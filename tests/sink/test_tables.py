@@ -77,10 +77,15 @@ def test_columns_that_delta_cannot_hold_are_refused(name, kind):
     assert raised.value.name == name
 
 
-def test_lists_and_structs_of_plain_values_are_held():
-    for kind in (pa.int64(), pa.string(), pa.decimal128(9, 2), pa.timestamp("us", "UTC"), pa.list_(pa.float64())):
-        check_match_schema(MATCH_SCHEMA.append(pa.field("l", pa.list_(kind))))
-        check_match_schema(MATCH_SCHEMA.append(pa.field("s", pa.struct([("a", kind), ("b", pa.list_(kind))]))))
+def test_lists_and_structs_of_plain_values_are_held(tmp_path):
+    kinds = pa.int64(), pa.string(), pa.decimal128(9, 2), pa.timestamp("us", "UTC"), pa.list_(pa.float64())
+    schema = MATCH_SCHEMA
+    for number, kind in enumerate(kinds):
+        schema = schema.append(pa.field(f"l{number}", pa.list_(kind)))
+        schema = schema.append(pa.field(f"s{number}", pa.struct([("a", kind), ("b", pa.list_(kind))])))
+    check_match_schema(schema)
+    write_deltalake(str(tmp_path), schema.empty_table())
+    assert pa.schema(DeltaTable(str(tmp_path)).schema().to_arrow()).types == schema.types
 
 
 @pytest.mark.parametrize("name", ["event_time", "batch_id"])
