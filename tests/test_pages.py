@@ -1,0 +1,80 @@
+"""Each page of `docs/joins` does what it shows: its blocks run in order, and its forms of a join find the same rows."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner
+from pyarrow import csv
+
+from streamjoin_ds import JoinEngine
+from streamjoin_ds.cli.main import group
+from streamjoin_ds.cli.run import command as run
+from streamjoin_ds.request.request import request_of
+from streamjoin_ds.script.started import Script
+from tests.support.documents import PAGES, Block
+
+JOINS = [each.name for each in PAGES if each.name.startswith("docs/joins/")]
+FORMS = 3  # Python, SQL and the command line
+WITHOUT_FORMS = {"docs/joins/index.md", "docs/joins/event-time.md"}
+
+
+def rows(join: Any) -> list[dict[str, Any]]:
+    """Return the rows of a join over files of CSV, in an order of their own."""
+    given = {stream.name: csv.read_csv(stream.source) for stream in join.streams}
+    engine = JoinEngine(join, {name: table.schema for name, table in given.items()})
+    for table in join.tables:
+        engine.use_table(table.name, csv.read_csv(table.source))
+    pushed = engine.push(given)
+    return sorted(pa.concat_tables([pushed, engine.finish()]).to_pylist(), key=repr)
+
+
+def shown(block: Block, names: dict[str, Any]) -> str:
+    """Run a block, and return what it prints. `names` has the joins that it asks for under the block's language."""
+    if block.language == "python":
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            exec(compile(block.body, "page", "exec"), names)
+        return printed.getvalue()
+    if block.language == "sql":
+        script = Script(block.body)
+        names["sql"] = [asked.request.join for asked in script.checked(script.steps, None)]
+        return ""
+    if block.body.startswith("streamjoin run"):
+        (line,) = block.command_lines
+        given = run.make_context("run", line[2:]).params
+        names["run"] = [request_of(None, {key: value for key, value in given.items() if key != "config"}).join]
+        return ""
+    if block.body.startswith("streamjoin "):
+        (line,) = block.command_lines
+        return CliRunner().invoke(group, line[1:], catch_exceptions=False).output
+    done = subprocess.run(["bash", "-e"], input=block.body, capture_output=True, text=True, check=True)
+    return done.stdout
+
+
+def lines(text: str) -> list[str]:
+    return [line.rstrip() for line in text.strip("\n").splitlines()]
+
+
+@pytest.mark.parametrize("name", JOINS)
+def test_a_page_does_what_it_shows(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    (page,) = [each for each in PAGES if each.name == name]
+    forms = 0
+    for block in page.of("python", "sql", "sh"):
+        printed = shown(block, names)
+        if block.output is not None:
+            assert lines(printed) == lines(block.output), block.body
+        for join in names.pop("sql", []) + names.pop("run", []):
+            assert rows(join) == rows(names["join"]) != [], block.body
+            forms += 1
+    if name not in WITHOUT_FORMS:
+        assert forms >= FORMS - 1
+        assert any(block.output for block in page.of("python"))
