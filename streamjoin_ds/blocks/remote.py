@@ -210,5 +210,5 @@ def tag_of(tag: str | bytes) -> int:
 
 def _unknown(why: str) -> ArgumentError:
     msg = f"Arrow cannot open the location ({why})"
-    hint = "give a path, or a URI such as s3://bucket/folder (README, 'Object stores')"
+    hint = "give a path, or a URI such as s3://bucket/folder (docs/sources/object-stores.md)"
     return ArgumentError(msg, name="location", hint=hint)

@@ -28,7 +28,7 @@ def checkpoint_place(checkpoint: str) -> Place:
         )
     if "?" in rest or "@" in rest.partition("/")[0] or not rest.partition("/")[2].strip("/"):
         msg = "the location of the checkpoint holds credentials or options, or no folder"
-        hint = "give s3a://bucket/folder; credentials come from the environment (README, 'Object stores')"
+        hint = "give s3a://bucket/folder; credentials come from the environment (docs/sources/object-stores.md)"
         raise ArgumentError(msg, name="checkpoint", hint=hint)
     return place_of(f"s3a://{rest.rstrip('/')}")
 

@@ -47,7 +47,7 @@ def read_join_file(path: Path) -> dict[str, Any]:
         raise ArgumentError(msg, name="config", hint="give the path of a TOML file") from None
     except tomllib.TOMLDecodeError as error:
         msg = f"the file {path} is not TOML: {error}"
-        raise ArgumentError(msg, name="config", hint="see the README for an example") from None
+        raise ArgumentError(msg, name="config", hint="docs/start.md has an example") from None
     for name, value in facts.items():
         if name in _MEMBERS:
             _check_members(name, value)

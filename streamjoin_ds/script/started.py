@@ -232,7 +232,7 @@ def sql(spark: SparkSession, text: str) -> list[StreamingQuery | DataFrame | str
     spark : SparkSession
         The session that runs the queries; its tables and views are streams by their names.
     text : str
-        Statements in Spark's SQL, with semicolons between them (README, "SQL").
+        Statements in Spark's SQL, with semicolons between them (docs/sql.md).
 
     Returns
     -------

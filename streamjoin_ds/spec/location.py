@@ -42,7 +42,7 @@ def _check_store(scheme: str, rest: str, owner: str) -> None:
         msg = f"the location of {owner} holds credentials or options, which do not belong there"
         hint = (
             "give s3://bucket/folder alone; AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION and AWS_ENDPOINT_URL, "
-            "or AWS_PROFILE, say the rest (README, 'Object stores')"
+            "or AWS_PROFILE, say the rest (docs/sources/object-stores.md)"
         )
         raise ArgumentError(msg, name="source", hint=hint)
 

@@ -312,9 +312,8 @@ class StreamJoin(Join):
         that covers the disorder between partitions leaves nothing late. A checkpoint that a version without this began
         goes on so.
 
-        *Speed.* Tuples cross the JVM as rows: 0.23 M/s on two cores where few match, and 0.06 M/s where matches are
-        more than the tuples. ``start(frames=...)`` takes 0.58 and 0.35 M/s of the same (README, "How fast"). Sources of
-        this package are the fast way.
+        *Speed.* Tuples cross the JVM as rows. ``start(frames=...)`` takes some times as many a second
+        (docs/performance.md). Sources of this package are the fast way.
         """
         from streamjoin_ds.stream.frames import joined
 

@@ -89,7 +89,7 @@ def test_every_key_is_a_flag_and_every_option_of_a_stream_is_one() -> None:
 
 
 def test_the_readmes_files_are_taken() -> None:
-    texts = re.findall(r"^```toml\n(.*?)^```$", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    texts = re.findall(r"^```toml\n(.*?)^```$", (ROOT / "docs/start.md").read_text(), re.MULTILINE | re.DOTALL)
     assert texts
     for text in (*texts, CONFIG):
         assert schema_takes(text)

@@ -11,7 +11,7 @@ _TESTS = Path(__file__).resolve().parents[1]
 _LONGEST = (
     "faults/test_driver_kill.py",
     "cli/test_repair.py",
-    "test_readme.py",
+    "test_documents.py",
     "faults/test_planted.py",
     "engine/storage/bucket_grid/test_window.py",
     "faults/test_seeds.py",

@@ -1,4 +1,4 @@
-"""Everything that the README tells a newcomer to type works as written, on the data that the README names."""
+"""The README and the pages of `docs/`: what a reader is told to type works as it stands, and links lead somewhere."""
 
 from __future__ import annotations
 
@@ -18,19 +18,9 @@ import duckdb
 import pytest
 from deltalake import DeltaTable
 
-from streamjoin_ds.cli.bench import command as bench
-from streamjoin_ds.cli.data import command as data
-from streamjoin_ds.cli.demo import command as demo
-from streamjoin_ds.cli.doctor import command as doctor
-from streamjoin_ds.cli.explain import command as explain
-from streamjoin_ds.cli.inspect import command as inspect
-from streamjoin_ds.cli.intake import command as intake
 from streamjoin_ds.cli.main import group
-from streamjoin_ds.cli.repair import command as repair
 from streamjoin_ds.cli.run import command as run
-from streamjoin_ds.cli.schema import command as schema
-from streamjoin_ds.cli.sql import command as sql
-from streamjoin_ds.cli.vacuum import command as vacuum
+from streamjoin_ds.request.join_keys import JOIN_KEYS
 from streamjoin_ds.request.request import request_of
 from streamjoin_ds.script.started import Script
 from streamjoin_ds.sink.reader import scanned
@@ -39,74 +29,90 @@ from tests.bench.__main__ import command as fixed_workloads
 from tests.bench.suites.engine.suite import workload_names
 from tests.bench.suites.live.suite import MEASURES
 from tests.bench.suites.workloads import WORKLOADS
+from tests.support import reference_page
+from tests.support.documents import BESIDE, PAGES, ROOT, Page, anchors, page
 
-ROOT = Path(__file__).resolve().parents[1]
-TEXT = (ROOT / "README.md").read_text()
-COMMANDS: dict[str, click.Command] = {"run": run, "demo": demo, "explain": explain, "bench": bench, "doctor": doctor}
-COMMANDS |= {"inspect": inspect, "vacuum": vacuum, "repair": repair, "data": data, "schema": schema}
-COMMANDS |= {"intake": intake, "sql": sql}
+README, START, DATAFRAMES, RUNNING = map(
+    page, ("README.md", "docs/start.md", "docs/sources/dataframes.md", "docs/running.md")
+)
+CONTRIBUTING = page("CONTRIBUTING.md")
+COMMANDS = {name: group.get_command(click.Context(group), name) for name in group.list_commands(click.Context(group))}
 TIMEOUT_S = 300
-FENCED = re.findall(r"^```(\w*)\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
+EVERY = [*PAGES, *BESIDE]
+BY_NAME = {"argvalues": PAGES, "ids": [each.name for each in PAGES]}
 
 
-def blocks(language: str) -> list[str]:
-    return [body for found, body in FENCED if found == language]
+def test_the_front_page_is_short() -> None:
+    assert len(README.text.splitlines()) <= 200
+    assert len(README.text) <= 12_000
 
 
-def command_lines() -> list[list[str]]:
-    """Return every `streamjoin ...` line of the shell blocks, split as the shell splits it."""
-    lines = [line for body in blocks("sh") for line in body.replace("\\\n", " ").splitlines()]
-    return [shlex.split(line, comments=True) for line in lines if line.startswith("streamjoin ")]
-
-
-def test_every_row_of_a_table_is_a_line_of_its_own() -> None:
-    torn = [line for line in TEXT.splitlines() if line.startswith("|") and not line.endswith("|")]
+@pytest.mark.parametrize("page", **BY_NAME)
+def test_a_page_has_one_title_whole_rows_and_languages(page: Page) -> None:
+    assert len(re.findall(r"^# ", page.prose, re.MULTILINE)) == 1
+    torn = [line for line in page.prose.splitlines() if line.startswith("|") and not line.endswith("|")]
     assert torn == []
+    assert {block.language for block in page.blocks} <= {"sh", "console", "python", "sql", "toml", "text"}
 
 
-def test_every_option_named_exists() -> None:
+@pytest.mark.parametrize("page", EVERY, ids=[each.name for each in EVERY])
+def test_every_link_leads_to_a_file_and_a_heading(page: Page) -> None:
+    folder = (ROOT / page.name).parent
+    for link in page.links:
+        path, _, anchor = link.partition("#")
+        place = folder / path if path else ROOT / page.name
+        assert place.exists(), link
+        if anchor:
+            assert anchor in anchors(place.read_text()), link
+
+
+def test_every_page_is_in_the_index() -> None:
+    linked = {os.path.normpath(f"docs/{link}") for link in page("docs/index.md").links}
+    assert {each.name for each in PAGES if each.name != "docs/index.md"} <= linked
+
+
+def test_the_reference_is_that_of_the_package() -> None:
+    named = [name for names in reference_page.GROUPS.values() for name in names]
+    assert sorted(named) == sorted(JOIN_KEYS)
+    assert reference_page.PLACE.read_text() == reference_page.text(), "python -m tests.support.reference_page"
+
+
+@pytest.mark.parametrize("page", **BY_NAME)
+def test_every_option_named_exists(page: Page) -> None:
     suites = fixed_workloads.commands.values()
     known = {
         option
         for each in (group, *COMMANDS.values(), *suites)
         for parameter in each.params
-        for option in parameter.opts
+        for option in (*parameter.opts, *parameter.secondary_opts)
     }
     # A campaign has options of its own, and Spark has.
-    ours = "\n".join(line for line in TEXT.splitlines() if " -m tests." not in line and "packages " not in line)
-    named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", ours))
-    assert named
-    assert named <= known
+    ours = "\n".join(line for line in page.text.splitlines() if " -m tests." not in line and "packages " not in line)
+    assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", ours)) <= known | {"--help"}
 
 
 def test_every_command_named_exists() -> None:
-    named = set(re.findall(r"`streamjoin (\w+)", TEXT)) | {line[1] for line in command_lines()}
+    named = {line[1] for each in PAGES for block in each.blocks for line in block.command_lines}
+    for each in PAGES:
+        named |= set(re.findall(r"`streamjoin (\w+)", each.text))
     assert {"run", "explain", "bench", "doctor"} <= named <= set(COMMANDS)
     targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    assert {"demo", "test"} <= set(re.findall(r"^make (\w+)", "\n".join(blocks("sh")), re.MULTILINE)) <= targets
+    assert set(re.findall(r"^make (\w+)", README.text, re.MULTILINE)) == {"demo", "test"} <= targets
 
 
 def test_every_sql_statement_is_one_that_is_read() -> None:
-    texts = [body for body in blocks("sql") if "CREATE STREAM" in body]
-    assert texts
-    for text in texts:
-        script = Script(text)
-        assert script.checked(script.steps, None)
-
-
-def test_every_folder_and_file_named_exists() -> None:
-    rooms = re.findall(r"^spec .*\n", "\n".join(blocks("text")), re.MULTILINE)
-    assert rooms
-    for folder in ("sql", "examples"):
-        assert f"`{folder}/`" not in TEXT or any((ROOT / folder).iterdir())
-    for link in re.findall(r"\]\(([^)]+)\)", TEXT):
-        assert (ROOT / link).exists()
+    (block,) = page("docs/sql.md").of("sql")
+    script = Script(block.body)
+    assert script.checked(script.steps, None)
 
 
 def named_commands() -> list[list[str]]:
-    """Return every `streamjoin ...` and `python -m tests.bench ...` in the text, in blocks and between backticks."""
-    found = re.findall(r"`(streamjoin \w[^`]*|\.venv/bin/python -m tests\.bench\b [^`]*)`", TEXT)
-    return [*command_lines(), *(shlex.split(" ".join(text.split())) for text in found)]
+    """Return every `streamjoin ...` and `python -m tests.bench ...` in the pages, in blocks and between backticks."""
+    lines = [line for each in PAGES for block in each.blocks for line in block.command_lines]
+    for each in PAGES:
+        found = re.findall(r"`(streamjoin \w[^`]*|\.venv/bin/python -m tests\.bench\b [^`]*)`", each.prose)
+        lines += [shlex.split(" ".join(text.split())) for text in found]
+    return [list(line) for line in dict.fromkeys(map(tuple, lines))]
 
 
 @pytest.mark.parametrize("line", named_commands(), ids=" ".join)
@@ -124,23 +130,27 @@ def test_every_command_is_one_that_the_command_line_takes(line: list[str]) -> No
         assert set(given.get("workloads") or given.get("measures") or ()) <= set(known.get(name, ()))
 
 
-def test_every_figure_names_the_command_that_gives_it() -> None:
-    (section,) = re.findall(r"^## How fast\n(.*?)^## ", TEXT, re.MULTILINE | re.DOTALL)
-    rows = [line for line in section.splitlines() if line.startswith("|")]
-    figures = [line for line in rows if not line.startswith(("| command |", "|---"))]
-    assert len(figures) > 15
-    for number, line in enumerate(figures):
-        first = line.split("|")[1].strip()
-        named = first.startswith("`.venv/bin/python -m tests.")
-        assert named or (number and first.startswith("the same")), line
-    # Prose that states a speed must name a command as well.
-    for paragraph in section.split("\n\n"):
-        if not paragraph.startswith("|") and re.search(r"\d(\.\d+)? (x|times|ms|M rows)\b", paragraph):
-            assert "-m tests.bench" in paragraph or "threads_2_over_1" in paragraph, paragraph
+@pytest.mark.parametrize("name", ["README.md", "docs/performance.md"])
+def test_every_figure_names_the_command_that_gives_it(name: str) -> None:
+    tables = re.findall(r"^\|[^\n]*(?:command)[^\n]*\|\n\|[-|]+\n((?:\|.*\n)+)", page(name).text, re.MULTILINE)
+    assert tables
+    for table in tables:
+        for number, line in enumerate(table.splitlines()):
+            named = "`.venv/bin/python -m tests." in line
+            assert named or (number and ("| the same |" in line or line.startswith("| its "))), line
+
+
+def test_prose_states_no_speed() -> None:
+    """A figure of a speed stands in a table beside its command; elsewhere it grows old unseen."""
+    for each in PAGES:
+        prose = "\n".join(line for line in each.prose.splitlines() if not line.startswith("|"))
+        assert re.findall(r"\d[\d. ]* (?:M |G )?(?:x|rows/s|messages/s|tuples/s|us|\u00b5s|ns)\b", prose) == [], (
+            each.name
+        )
 
 
 def test_every_test_and_campaign_named_is_there() -> None:
-    (body,) = [body for body in blocks("sh") if " -m tests." in body]
+    (body,) = [block.body for block in CONTRIBUTING.of("sh") if " -m tests." in block.body]
     for line in body.splitlines():
         words = shlex.split(line, comments=True)
         if words[0] == "make":
@@ -155,10 +165,14 @@ def test_every_test_and_campaign_named_is_there() -> None:
             assert path.with_suffix(".py").exists() or (path / "__main__.py").exists()
 
 
+def configuration() -> str:
+    (block,) = START.of("toml")
+    return block.body
+
+
 def test_the_configuration_is_understood(tmp_path: Path) -> None:
-    (text,) = blocks("toml")
     path = tmp_path / "join.toml"
-    path.write_text(text)
+    path.write_text(configuration())
     request = request_of(path, {})
     assert request.join.names == ("k", "n")
     assert request.join.streams[0].delay_us == 30_000_000
@@ -166,19 +180,19 @@ def test_the_configuration_is_understood(tmp_path: Path) -> None:
 
 
 def test_the_joins_in_shell_and_python_are_one() -> None:
-    (line,) = [line for line in command_lines() if line[1] == "run"]
+    (line,) = [line for block in README.of("sh") for line in block.command_lines if line[1] == "run"]
     context = run.make_context("run", line[2:])
     given = {key: value for key, value in context.params.items() if key not in ("config", "as_json")}
     names: dict[str, Any] = {}
-    code = blocks("python")[0].split("query =")[0].replace("spark = spark_session()", "")
-    exec(compile(code, "README.md", "exec"), names)
+    code = START.of("python")[0].body.split("query =")[0].replace("spark = spark_session()", "")
+    exec(compile(code, START.name, "exec"), names)
     shell, python = request_of(None, given).join, names["join"]
     assert (shell.streams, shell.window, shell.select) == (python.streams, python.window, python.select)
     assert [str(predicate) for predicate in shell.predicates] == [str(predicate) for predicate in python.predicates]
 
 
 def known_pairs() -> int:
-    found = re.search(r"15 minutes; (\d+) pairs", TEXT)
+    found = re.search(r"15 minutes; (\d+) pairs", README.text)
     assert found is not None
     return int(found[1])
 
@@ -220,18 +234,17 @@ def pasted(
 
 @pytest.mark.spark
 @pytest.mark.delta
-def test_every_block_of_the_shell_runs_as_pasted(folder: Path, environment: dict[str, str]) -> None:
-    ran = 0
-    for body in blocks("sh"):
-        if re.match(r"make |\.venv/bin/python", body):
-            continue  # these need a clone of the repository; other tests here check them
-        done = pasted(["bash", "-e"], body, folder, environment)
-        ran += 1
-        if "streamjoin run" in body:
-            assert f"{known_pairs():,} matches" in " ".join(done.stderr.split())
-    assert ran >= 3
+def test_the_join_of_the_front_page_runs_as_pasted(folder: Path, environment: dict[str, str]) -> None:
+    (make, join) = README.of("sh")
+    assert make.body.startswith("make ")  # a clone of the repository is needed; another test looks at the targets
+    done = pasted(["bash", "-e"], join.body, folder, environment)
+    assert f"{known_pairs():,} matches" in " ".join(done.stderr.split())
+    (look,) = README.of("python")
+    assert pasted(["python", "-"], look.body, folder, environment).stdout == look.output
+    (kept,) = RUNNING.of("sh")  # it looks at that join's checkpoint
+    pasted(["bash", "-e"], kept.body, folder, environment)
     assert scanned(DeltaTable(str(folder / "alike"))).to_table().num_rows == known_pairs()
-    tables = re.findall(r"^\| `<name>(_\w+)?` \|", TEXT, re.MULTILINE)
+    tables = re.findall(r"^\| `<name>(_\w+)?` \|", page("docs/tables.md").text, re.MULTILINE)
     assert len(tables) == len(TableSet.names())
     for suffix in tables:
         assert DeltaTable(str(folder / f"alike{suffix}")).version() >= 0
@@ -239,11 +252,15 @@ def test_every_block_of_the_shell_runs_as_pasted(folder: Path, environment: dict
 
 @pytest.mark.spark
 @pytest.mark.delta
-def test_every_block_of_python_runs_as_pasted_and_finds_the_same(folder: Path, environment: dict[str, str]) -> None:
-    done = pasted(["streamjoin", "data", "flights", "./"], "", folder, environment)
-    done = pasted(["python", "-"], "\n".join(blocks("python")), folder, environment)
+def test_the_python_of_start_and_of_dataframes_runs_as_pasted(folder: Path, environment: dict[str, str]) -> None:
+    (data,) = START.of("sh")
+    pasted(["bash", "-e"], data.body, folder, environment)
+    blocks = [*START.of("python"), *DATAFRAMES.of("python")]
+    done = pasted(["python", "-"], "\n".join(block.body for block in blocks), folder, environment)
     lines = done.stdout.splitlines()
-    assert [line for line in lines if line.isdigit()] == [str(known_pairs())] * 4
+    counts = [line for line in lines if line.isdigit()]
+    assert counts == [str(known_pairs())] * 4
+    assert [line for block in blocks for line in (block.output or "").splitlines()] == counts[:3]
     assert "Join" in lines  # a plan is printed too
     assert done.stderr == ""
 
@@ -252,8 +269,7 @@ def test_every_block_of_python_runs_as_pasted_and_finds_the_same(folder: Path, e
 @pytest.mark.delta
 def test_the_configuration_runs(folder: Path, environment: dict[str, str]) -> None:
     pasted(["streamjoin", "data", "flights", "./"], "", folder, environment)
-    (text,) = blocks("toml")
-    (folder / "join.toml").write_text(text)
+    (folder / "join.toml").write_text(configuration())
     done = pasted(["streamjoin", "run", "--config", "join.toml", "--json"], "", folder, environment)
     ((expected,),) = duckdb.sql(
         f"""SELECT count(*) FROM '{folder}/kennedy.csv.gz' k, '{folder}/newark.csv.gz' n
