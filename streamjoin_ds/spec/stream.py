@@ -63,8 +63,8 @@ class Stream:
         A file, a directory that grows (CSV, JSON lines, Parquet; compressed; a spool), here or in an object store
         (``s3://bucket/folder``; credentials come from the environment), a Delta table, a topic of Kafka, or a
         generator. A text ``gen:NAME?...`` is a generator too; a file of such a name is written ``./gen:...``. A topic
-        is ``kafka://broker:9092/topic?format=json`` (docs/sources/kafka.md): each of its partitions is a partition of the
-        stream. None if the caller hands over the tuples: `JoinEngine.push`, `StreamJoin.dataframe`,
+        is ``kafka://broker:9092/topic?format=json`` (docs/sources/kafka.md): each of its partitions is one of the
+        stream's. None if the caller hands over the tuples: `JoinEngine.push`, `StreamJoin.dataframe`,
         ``StreamJoin.start(frames=...)``.
     time : str
         The column of the event time. Records without an event time are rejected and counted.
