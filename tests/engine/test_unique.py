@@ -110,6 +110,56 @@ def test_a_state_whose_keys_were_changed_and_sealed_anew_is_refused_or_read() ->
     assert refused > 100
 
 
+LISTS = pa.array([[1]], pa.list_(pa.int64()))
+# By what is wrong: columns of a state's keys in place of a time and a text, and where they are said to be from.
+OTHER_KEYS = {
+    "a number": ([[1], pa.array([7])], 0),
+    "bytes": ([[1], pa.array([b"a"])], 0),
+    "a large text": ([[1], pa.array(["a"], pa.large_string())], 0),
+    "a list": ([[1], LISTS], 0),
+    "a dictionary": ([[1], pa.array(["a"]).dictionary_encode()], 0),
+    "a null": ([[1], pa.array([None], pa.string())], 0),
+    "a time of another type": ([pa.array([1], pa.timestamp("us")), ["a"]], 0),
+    "no key": ([[1]], 0),
+    "a key more": ([[1], ["a"], ["b"]], 0),
+    "another stream": ([[1], ["a"]], 1),
+    "a stream before the first": ([[1], ["a"]], -2),
+    "a stream behind the last": ([[1], ["a"]], 2),
+    "no whole number": ([[1], ["a"]], 0.0),
+}
+
+
+@pytest.mark.parametrize("wrong", OTHER_KEYS)
+def test_a_state_with_keys_of_another_kind_is_refused(wrong: str) -> None:
+    columns, stream = OTHER_KEYS[wrong]
+    streams = [Stream("e", schema=SCHEMA, unique="device"), Stream("w", schema=SCHEMA)]
+    engine = JoinEngine(Join(streams, "abs(e.x - w.x) <= 1", "1s"))
+    engine.push({"e": {"ts": 1, "x": 1, "device": "a", "counter": 1}})
+    facts, body = snapshot.opened(engine.bound.fingerprint, engine.save())
+    windows, keys = snapshot.parts_of(facts, body)
+
+    def state(columns: Any, stream: Any = 0, more: int = 0) -> bytes:
+        sink = pa.BufferOutputStream()
+        table = pa.table([pa.array(one) for one in columns], [f"c{n}" for n in range(len(columns))])
+        with pa.ipc.new_stream(sink, table.schema) as writer:
+            writer.write_table(table)
+        told = [facts["seen"][0] | {"stream": stream}] * (1 + more)
+        parts = [windows, *[sink.getvalue()] * (1 + more)]
+        return snapshot.sealed(engine.bound.fingerprint, facts | {"seen": told}, parts)
+
+    engine.restore(state([[1], ["a"]]))
+    for blob in (
+        state(columns, stream),
+        state([[1], ["a"]], more=1),
+        snapshot.sealed(engine.bound.fingerprint, facts | {"seen": []}, [windows]),
+        snapshot.sealed(engine.bound.fingerprint, facts, [windows, keys, keys]),
+    ):
+        with pytest.raises(StateCorruptError):
+            engine.restore(blob)
+    engine.push({"e": {"ts": 2, "x": 1, "device": "a", "counter": 2}})
+    assert engine.counters["duplicate_rows"] == {"e": 1, "w": 0}, "what was refused changed nothing"
+
+
 def test_an_engine_without_a_key_has_no_duplicates() -> None:
     engine = JoinEngine(Join([Stream(name, schema=SCHEMA) for name in "ew"], "abs(e.x - w.x) <= 1", "1s"))
     row = {"ts": 1, "x": 1, "device": "a", "counter": 1}

@@ -44,19 +44,28 @@ def seen_from(facts: Mapping[str, Any], parts: Sequence[pa.Buffer], bound: Bound
     StateCorruptError
         These facts and buffers were not written by `seen_state`, for this join.
     """
-    found, left = {}, iter(parts)
+    found: dict[int, SeenKeys] = {}
+    left = iter(parts)
     try:
         for entry in facts.get("seen", ()):
-            key = unique_key(bound, entry["stream"])
+            stream = entry["stream"]
+            assert type(stream) is int
+            assert stream in range(len(bound.names))
+            assert stream not in found
+            key = unique_key(bound, stream)
             assert key is not None
             saved = None
             if not entry["is_empty"]:
                 (saved,) = pa.ipc.open_stream(next(left)).read_all().combine_chunks().to_batches()
                 saved.validate(full=True)
-                assert saved.schema.types[0] == pa.int64()
+                inside = bound.read_schema(stream)
+                assert saved.schema.types == [pa.int64(), *(inside.field(name).type for name in key.names)]
                 assert not any(column.null_count for column in saved.columns)
             assert entry["largest_us"] is None or type(entry["largest_us"]) is int
-            found[entry["stream"]] = SeenKeys.restored(key, saved, entry["largest_us"])
+            found[stream] = SeenKeys.restored(key, saved, entry["largest_us"])
+        assert next(left, None) is None
+        for stream, largest_us in enumerate(facts["largest_us"]):
+            assert largest_us is None or stream in found or unique_key(bound, stream) is None
     except (pa.ArrowException, AssertionError, OSError, StopIteration, *MALFORMED) as error:
         raise corrupt_state_error() from error
     return found

@@ -73,6 +73,7 @@ class RunForm:
         self.kinds = {field.name: field.type for field in self.run_schema}
         self._tuple_form = kernels.module.BatchForm(self.tuple_schema)
         self._run_form = kernels.module.BatchForm(self.run_schema)
+        self._complete = [field.name for field in self.saved_schema if not field.nullable or field.name in self.columns]
         self._required = tuple(place for place, field in enumerate(self.tuple_schema) if not field.nullable)
 
     def key_of(self, tuples: pa.RecordBatch, number: int) -> npt.NDArray[Any]:
@@ -130,6 +131,10 @@ class RunForm:
             found = limit.values(tuples.num_rows, lambda wanted: tuples.column(self._compared_name(wanted.name)))
             columns.append(array_of(found, pa.float64()))
         return pa.RecordBatch.from_arrays(columns, schema=self.run_schema)
+
+    def may_lie_in_run(self, tuples: pa.RecordBatch) -> bool:
+        """Whether tuples of `saved_schema` have no null where a run has none: a row with a null key is not kept."""
+        return not any(tuples.column(name).null_count for name in self._complete)
 
     def saved(self, tuples: pa.RecordBatch) -> pa.RecordBatch:
         """Return tuples of `run_schema` without the limits."""

@@ -219,7 +219,7 @@ def restored_run(form: RunForm, tuples: pa.RecordBatch, facts: Mapping[str, Any]
     first, second, width = facts["grid"]
     layout = SortLayout.restored(first, second, width, len(form.keys))
     zone = tuple((lo, hi) for lo, hi in facts["zone"])
-    if tuples.num_rows != facts["rows"] or len(zone) != form.saved_keys:
+    if tuples.num_rows != facts["rows"] or len(zone) != form.saved_keys or not form.may_lie_in_run(tuples):
         msg = "the run is not what its facts say"
         raise ValueError(msg)
     if any(not isinstance(end, (int, float)) for ends in zone for end in ends):

@@ -280,6 +280,9 @@ def _batch(piece: pa.Buffer, schema: pa.Schema) -> pa.RecordBatch:
     except OSError as error:  # Arrow raises this for a message that is cut off
         raise pa.ArrowInvalid(str(error)) from error
     tuples.validate()
+    if any(column.null_count for field, column in zip(schema, tuples.columns, strict=True) if not field.nullable):
+        msg = "a column that must have no null has one"
+        raise ValueError(msg)
     return tuples
 
 

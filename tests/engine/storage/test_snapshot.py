@@ -100,6 +100,27 @@ def test_a_forged_checksum_is_an_error_and_no_crash() -> None:
     assert refused > 200  # the others changed a number that any state may have
 
 
+@pytest.mark.parametrize("name", ["_ts", "_seq", "x"])
+def test_a_null_where_a_window_has_none_is_refused(name: str) -> None:
+    bound = band_join()
+    join = filled(bound, pushes=1, rows=60)
+    facts, body = snapshot.opened(bound.fingerprint, join.save())
+    parts = snapshot.parts_of(facts, body)
+    for stream, rows in enumerate(len(runs) for runs in facts["runs"]):
+        assert rows == 1
+        schema = join.forms[stream].saved_schema
+        if name not in schema.names:
+            continue
+        tuples = pa.ipc.read_record_batch(parts[stream], schema)
+        columns = {field.name: tuples.column(field.name) for field in schema}
+        columns[name] = pa.nulls(tuples.num_rows, schema.field(name).type)
+        spoilt = [*parts]
+        spoilt[stream] = pa.RecordBatch.from_pydict(columns).serialize()
+        with pytest.raises(StateCorruptError):
+            WindowJoin.restored(bound, snapshot.sealed(bound.fingerprint, facts, spoilt))
+    WindowJoin.restored(bound, snapshot.sealed(bound.fingerprint, facts, parts))
+
+
 def test_an_error_leaves_the_join_as_it_was() -> None:
     bound = band_join()
     join = filled(bound)
