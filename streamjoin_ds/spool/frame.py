@@ -16,7 +16,7 @@ power cut took is written again as it was.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import xxhash
@@ -49,6 +49,8 @@ _FRAME = struct.Struct("<4sIQqHBx")
 _HEAD = _FRAME.size
 _BODY = _HEAD + 8
 _RECORD, _MARK = 1, 2
+_PIECE_BYTES, _PIECE_PARTS = 4 << 20, 40_000  # of frames that are made at a time: payloads, and parts to join
+_OWN_PIECE_BYTES = 256 << 10  # a payload of so many bytes is not copied
 
 _digest = xxhash.xxh3_64_digest
 
@@ -67,15 +69,32 @@ def header_facts(data: bytes) -> tuple[int, int] | None:
     return (salt, first) if header(salt, first) == data[:HEADER_BYTES] and magic == _SEGMENT_MAGIC else None
 
 
-def frames_of(messages: Sequence[tuple[bytes, bytes]], first: int, received_us: int, salt: int) -> bytes:
-    """Return the frames of messages, topic and payload of each, numbered from `first` on."""
+def frames_of(messages: Sequence[tuple[bytes, bytes]], first: int, received_us: int, salt: int) -> Iterator[bytes]:
+    """Yield the frames of messages, topic and payload of each, numbered from `first` on, in pieces of some MiB.
+
+    Memory is taken for a piece, and a large payload is a piece by itself that is not copied.
+    """
     pack = _FRAME.pack
     parts: list[bytes] = []
+    size_bytes = 0
     for number, (topic, payload) in enumerate(messages, first):
         head = pack(_MAGIC, len(payload), number, received_us, len(topic), _RECORD)
+        if len(payload) >= _OWN_PIECE_BYTES:
+            checksum = xxhash.xxh3_64(head, seed=salt)
+            checksum.update(topic)
+            checksum.update(payload)
+            yield b"".join((*parts, head, checksum.digest(), topic))
+            yield payload
+            parts, size_bytes = [b"\n"], 0
+            continue
         body = topic + payload
         parts += (head, _digest(head + body, salt), body, b"\n")
-    return b"".join(parts)
+        size_bytes += len(payload)
+        if size_bytes >= _PIECE_BYTES or len(parts) >= _PIECE_PARTS:
+            yield b"".join(parts)
+            parts, size_bytes = [], 0
+    if parts:
+        yield b"".join(parts)
 
 
 def mark(following: int, salt: int) -> bytes:

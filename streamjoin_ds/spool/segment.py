@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +14,6 @@ from streamjoin_ds.spool.frame import HEADER_BYTES, SUFFIX, frames_of, header, h
 __all__ = ["Segment", "segment_paths", "sync_folder"]
 
 _log = logging.getLogger(__name__)
-_PART_BYTES, _PART_MESSAGES = 4 << 20, 10_000  # of a group, written at a time
 _DIGITS = 20  # digits of a segment's name, so that 64 bits sort as texts
 
 
@@ -110,10 +109,8 @@ class Segment:
         OSError
             They could not be written. The segment must not be used any more: what is torn is cut off by `recover`.
         """
-        written = 0
-        for part in _parts(messages):  # a frame's bytes are thrice those of its payload while it is made
-            self._write(frames_of(part, self.following + written, received_us, self.salt))
-            written += len(part)
+        for piece in frames_of(messages, self.following, received_us, self.salt):
+            self._write(piece)
         self.sync(self.descriptor)
         self.following += len(messages)
         self._write(mark(self.following, self.salt))
@@ -128,17 +125,6 @@ class Segment:
             written = os.pwrite(self.descriptor, view, at)
             view, at = view[written:], at + written
         self.size_bytes = at
-
-
-def _parts(messages: list[tuple[bytes, bytes]]) -> Iterator[list[tuple[bytes, bytes]]]:
-    begin = size_bytes = 0
-    for place, (_, payload) in enumerate(messages):
-        size_bytes += len(payload)
-        if size_bytes >= _PART_BYTES or place - begin >= _PART_MESSAGES:
-            yield messages[begin : place + 1]
-            begin, size_bytes = place + 1, 0
-    if begin < len(messages):
-        yield messages[begin:]
 
 
 def sync_folder(folder: Path) -> None:

@@ -51,7 +51,7 @@ def json_text(items: Iterable[Row]) -> str:
 
 def segment(payloads: Sequence[bytes]) -> bytes:
     """Return a segment of a spool that holds these payloads, in one group."""
-    frames = frames_of([(b"t", payload) for payload in payloads], 0, 0, salt=1)
+    frames = b"".join(frames_of([(b"t", payload) for payload in payloads], 0, 0, salt=1))
     return header(1, 0) + frames + mark(len(payloads), 1)
 
 

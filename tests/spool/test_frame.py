@@ -16,7 +16,7 @@ def written(groups: list[list[tuple[bytes, bytes]]]) -> tuple[bytes, list[int]]:
     """Return the bytes of groups with a mark after each, and where the marks end."""
     data, ends, number = b"", [], 0
     for group in groups:
-        data += frames_of(group, number, 1_000 + number, SALT)
+        data += b"".join(frames_of(group, number, 1_000 + number, SALT))
         number += len(group)
         data += mark(number, SALT)
         ends.append(len(data))
@@ -71,8 +71,8 @@ def test_changed_bytes_give_no_record_that_was_not_written(
 
 
 def test_a_payload_that_is_a_frame_is_a_payload() -> None:
-    inner = frames_of([(b"t", b"evil")], 0, 5, SALT + 1)  # who publishes does not know the salt
-    data = frames_of([(b"t", inner)], 0, 5, SALT)
+    inner = b"".join(frames_of([(b"t", b"evil")], 0, 5, SALT + 1))  # who publishes does not know the salt
+    data = b"".join(frames_of([(b"t", inner)], 0, 5, SALT))
     torn = data[:-3]
     assert walk(torn, SALT, 0, ended=True).payloads == []
     changed = bytearray(data + mark(1, SALT))
@@ -89,3 +89,15 @@ def test_a_header_is_known_again_and_a_changed_one_is_not() -> None:
     assert header_facts(data[:-1]) is None
     for at in range(HEADER_BYTES):
         assert header_facts(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]) is None
+
+
+def test_large_payloads_are_pieces_by_themselves_and_small_ones_share_them() -> None:
+    large = b"x" * (1 << 20)
+    messages = [(b"t", b"a"), (b"t", large), (b"t", b"b"), (b"t", b""), *[(b"t", b"c")] * 25_000]
+    pieces = list(frames_of(messages, 3, 5, SALT))
+    assert any(piece is large for piece in pieces), "it is not copied"
+    assert len(pieces) < 10
+    found = walk(b"".join(pieces), SALT, 0, ended=True)
+    assert list(zip(found.topics(), found.payloads, strict=True)) == messages
+    assert not found.damaged
+    assert found.following == 3 + len(messages)
