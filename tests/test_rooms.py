@@ -7,7 +7,7 @@ from tests.rooms import borrowed, circles, drawn
 # The lowest floor first. A room imports only from its own floor and from floors before it. Modules without a folder are
 # rooms too.
 ROOMS = (
-    ("version", "errors", "machine", "logs"),
+    ("version", "errors", "machine", "logs", "duration"),
     ("spec",),
     ("plan",),
     ("blocks",),

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import click
 
+from streamjoin_ds.duration import duration_us
 from streamjoin_ds.errors import ArgumentError
-from streamjoin_ds.spec import duration_us
 from streamjoin_ds.spool.address import Address, secrets_of
 from streamjoin_ds.spool.intake import Intake
 from streamjoin_ds.spool.writer import SpoolLimits

@@ -12,8 +12,8 @@ from streamjoin_ds.checkpoint.inspection import inspected, leftovers
 from streamjoin_ds.checkpoint.location import checkpoint_place
 from streamjoin_ds.checkpoint.lock import held
 from streamjoin_ds.cli.join_options import flag
+from streamjoin_ds.duration import duration_us
 from streamjoin_ds.request.request import settings_of_spark
-from streamjoin_ds.spec import duration_us
 
 __all__ = ["command"]
 

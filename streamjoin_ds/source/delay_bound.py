@@ -18,10 +18,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from streamjoin_ds.duration import duration_us
 from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.source.batch_cost import FIRST_ROWS, BatchCost
 from streamjoin_ds.source.offset import DelayFacts
-from streamjoin_ds.spec.duration import duration_us
 
 __all__ = ["FIRST_ROWS", "GROWTH", "LEAST_ROWS", "LOOK_AHEAD", "DelayBound", "max_delay_us"]
 

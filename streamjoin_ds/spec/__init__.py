@@ -14,10 +14,10 @@ Nothing here knows Spark, files or kernels. `Join` is what a user wrote; `BoundJ
 columns' types are known, with every bound made exact for its type (ARCHITECTURE.md, "The contract").
 """
 
+from streamjoin_ds.duration import duration_text, duration_us
 from streamjoin_ds.spec.binding import bind
 from streamjoin_ds.spec.bound import BoundJoin, Condition, Key, ResultColumn, Term
 from streamjoin_ds.spec.count_window import CountWindow
-from streamjoin_ds.spec.duration import duration_text, duration_us
 from streamjoin_ds.spec.expression import Call, Expression, Literal, Predicate, not_equal
 from streamjoin_ds.spec.join import Join, bound_from_facts
 from streamjoin_ds.spec.nearest import Nearest

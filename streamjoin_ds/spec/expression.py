@@ -19,8 +19,8 @@ from datetime import date, datetime, time, timedelta, timezone
 from decimal import Context, Decimal
 from typing import Any, TypeAlias
 
+from streamjoin_ds.duration import duration_text
 from streamjoin_ds.errors import PredicateError
-from streamjoin_ds.spec.duration import duration_text
 from streamjoin_ds.spec.predicate import Band, Column
 
 __all__ = [

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from streamjoin_ds.duration import Duration, duration_text, duration_us
 from streamjoin_ds.errors import ArgumentError
-from streamjoin_ds.spec.duration import Duration, duration_text, duration_us
 
 __all__ = [
     "FILE_ORDER",

@@ -23,8 +23,8 @@ from typing import Protocol
 
 import numpy as np
 
+from streamjoin_ds.duration import duration_text
 from streamjoin_ds.spec.bound import BoundJoin
-from streamjoin_ds.spec.duration import duration_text
 from streamjoin_ds.spec.event_time import DAY_US, UNITS_US
 from streamjoin_ds.spec.generator import Generator
 from streamjoin_ds.spec.stream import Stream

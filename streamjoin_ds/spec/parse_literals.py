@@ -9,8 +9,8 @@ from typing import Any, NoReturn, TypeAlias
 
 from sqlglot import expressions as sql
 
+from streamjoin_ds.duration import signed_duration
 from streamjoin_ds.errors import ArgumentError
-from streamjoin_ds.spec.duration import signed_duration
 from streamjoin_ds.spec.expression import Value
 from streamjoin_ds.spec.functions import CAST_TYPES
 from streamjoin_ds.spec.predicate import MAX_EXPONENT

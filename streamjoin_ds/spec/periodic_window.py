@@ -11,8 +11,8 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from streamjoin_ds.duration import MAX_DURATION_US, duration_text, duration_us
 from streamjoin_ds.errors import ArgumentError, WindowError
-from streamjoin_ds.spec.duration import MAX_DURATION_US, duration_text, duration_us
 from streamjoin_ds.spec.window import WindowRule, each_stream
 
 __all__ = ["WINDOW_ID", "PeriodicWindow"]

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from streamjoin_ds.duration import MAX_DURATION_US, duration_text, signed_duration
 from streamjoin_ds.errors import ArgumentError, PredicateError
-from streamjoin_ds.spec.duration import MAX_DURATION_US, duration_text, signed_duration
 
 __all__ = ["MAX_EXPONENT", "Band", "Bound", "Column", "band", "equal", "negated", "renamed", "stream_name"]
 

@@ -12,10 +12,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from streamjoin_ds.duration import Duration, duration_text, duration_us
 from streamjoin_ds.errors import ArgumentError, ColumnError
 from streamjoin_ds.spec.arrow_types import arrow_type
 from streamjoin_ds.spec.columns import names_hint, zones_of
-from streamjoin_ds.spec.duration import Duration, duration_text, duration_us
 from streamjoin_ds.spec.expression import Call, Expression, Literal, expression_facts, expression_from, streams_of
 from streamjoin_ds.spec.folder_options import FOLDER_OPTIONS, check_folder_options, finished_after_text, folder_facts
 from streamjoin_ds.spec.generator import GENERATOR_PREFIX, Generator

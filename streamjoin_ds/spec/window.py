@@ -19,8 +19,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from streamjoin_ds.duration import MAX_DURATION_US, Duration, duration_text, duration_us
 from streamjoin_ds.errors import WindowError
-from streamjoin_ds.spec.duration import MAX_DURATION_US, Duration, duration_text, duration_us
 
 __all__ = ["TimeWindow", "WindowKind", "WindowRule", "each_stream", "streams_of_text"]
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
+from streamjoin_ds.duration import Duration
 from streamjoin_ds.errors import WindowError
 from streamjoin_ds.spec.count_window import CountWindow
-from streamjoin_ds.spec.duration import Duration
 from streamjoin_ds.spec.periodic_window import PeriodicWindow
 from streamjoin_ds.spec.window import TimeWindow, WindowKind, each_stream
 

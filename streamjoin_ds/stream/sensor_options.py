@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from streamjoin_ds.duration import duration_us
 from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.plan.plan import Plan
 from streamjoin_ds.source.delay_bound import max_delay_us
@@ -18,7 +19,6 @@ from streamjoin_ds.source.generated.generator import parse_generator
 from streamjoin_ds.source.infer import infer_schema
 from streamjoin_ds.source.pacing import parse_pace
 from streamjoin_ds.spec.bound import SEQ, TS, result_type
-from streamjoin_ds.spec.duration import duration_us
 from streamjoin_ds.spec.seen_keys import UniqueKey, unique_key
 from streamjoin_ds.spec.stream import Stream
 

@@ -226,3 +226,12 @@ def test_the_rate_of_durable_messages_a_core(tmp_path: Path) -> None:
     cpu_s = used.ru_utime + used.ru_stime
     print(f"{RATE_MESSAGES / cpu_s:,.0f} durable messages a CPU second, start included; {status['syncs']} syncs")
     assert RATE_MESSAGES / cpu_s > 20_000
+
+
+def test_an_intake_takes_no_memory_for_what_reads_tables() -> None:
+    program = (
+        "import sys, streamjoin_ds.cli.intake; "
+        "heavy = {'pyspark', 'pyarrow', 'pandas', 'numpy'} & set(sys.modules); assert not heavy, heavy"
+    )
+    finished = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert finished.returncode == 0, finished.stderr

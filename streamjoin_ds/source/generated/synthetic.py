@@ -12,10 +12,10 @@ import numpy as np
 import pyarrow as pa
 import xxhash
 
+from streamjoin_ds.duration import duration_us
 from streamjoin_ds.errors import ArgumentError, StreamJoinError
 from streamjoin_ds.source.event_time import MAX_TS_US, MIN_TS_US, event_times
 from streamjoin_ds.source.feed import Frontier
-from streamjoin_ds.spec.duration import duration_us
 
 __all__ = ["BLOCK_ROWS", "Parameters", "RegularFrontier", "Schedule", "SyntheticRows", "words"]
 

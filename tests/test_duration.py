@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamjoin_ds.duration import MAX_DURATION_US, duration_text, duration_us, signed_duration
 from streamjoin_ds.errors import ArgumentError
-from streamjoin_ds.spec.duration import MAX_DURATION_US, duration_text, duration_us, signed_duration
 
 
 @pytest.mark.parametrize(
