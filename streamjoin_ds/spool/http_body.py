@@ -13,7 +13,9 @@ import msgspec
 
 from streamjoin_ds.spool.frame import MAX_PAYLOAD_BYTES
 
-__all__ = ["ENCODINGS", "BodyError", "check_readable", "inflating", "payloads_of"]
+__all__ = ["ENCODINGS", "JSON_TYPE", "BodyError", "Tally", "check_readable", "inflating", "payloads_of"]
+
+JSON_TYPE = "application/json"
 
 ENCODINGS = ("gzip", "deflate", "identity")
 STEP_BYTES = 256 << 10  # bytes that are inflated before others have their turn
@@ -44,25 +46,62 @@ class BodyError(Exception):
         self.status, self.reason = status, reason
 
 
-def inflating(body: bytes, encoding: str, most_bytes: int = MAX_PAYLOAD_BYTES) -> Generator[None, None, bytes]:
+class Tally:
+    """Counts the messages of a body while its bytes come: one that has too many is not read to its end.
+
+    They are counted before they are made, since a message of two bytes takes 100.
+
+    Parameters
+    ----------
+    kind : str
+        The media type, see `payloads_of`.
+    most : int
+        Messages, at most. Of JSON lines blank ones count, of a list the objects within objects.
+    """
+
+    def __init__(self, kind: str, most: int) -> None:
+        self._most, self._count, self._end = most, 0, b""
+        self._mark = None if kind == JSON_TYPE else b"\n"  # what is counted
+
+    def add(self, piece: bytes) -> None:
+        """Count what is in the next bytes.
+
+        Raises
+        ------
+        BodyError
+            There may be more messages than are taken.
+        """
+        if self._mark is None:
+            begin = piece.lstrip()[:1]
+            if not begin:
+                return
+            self._mark = b"{" if begin == b"[" else b""
+        if self._mark == b"\n":
+            self._count += piece.count(b"\n") + piece.count(b"\r") - (self._end + piece).count(b"\r\n")
+            self._end = piece[-1:]
+        elif self._mark:
+            self._count += piece.count(self._mark)
+        if self._count > self._most:
+            of = "lines" if self._mark == b"\n" else "objects, those within objects counted"
+            raise BodyError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"{self._most} {of}, at most")
+
+
+def inflating(body: bytes, encoding: str, tally: Tally) -> Generator[None, None, bytes]:
     """Inflate a body, some bytes a step, and return it without its Content-Encoding.
 
     Parameters
     ----------
     body : bytes
     encoding : str
-        The header's value; empty where there is none.
-    most_bytes : int
-        The most that it may have then. No more memory than that is used.
+        The header's value, in small letters.
+    tally : Tally
+        Is given the bytes.
 
     Raises
     ------
     BodyError
-        The encoding is unknown, the body is not what it says, or is larger.
+        The encoding is unknown, the body is not what it says, or has more than 32 MiB or messages than are taken.
     """
-    encoding = encoding.strip().lower()
-    if encoding in ("", "identity"):
-        return body
     if encoding not in _WINDOWS:
         raise BodyError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"Content-Encoding may be {', '.join(ENCODINGS)}")
     found = io.BytesIO()
@@ -84,9 +123,10 @@ def inflating(body: bytes, encoding: str, most_bytes: int = MAX_PAYLOAD_BYTES) -
         if not rest and not piece and not stretch.eof:
             raise _broken(encoding)
         rest = stretch.unused_data if stretch.eof else stretch.unconsumed_tail
+        tally.add(piece)
         found.write(piece)
-        if found.tell() > most_bytes:
-            raise BodyError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"{most_bytes} bytes at most, inflated")
+        if found.tell() > MAX_PAYLOAD_BYTES:
+            raise BodyError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"{MAX_PAYLOAD_BYTES} bytes at most, inflated")
         turn += len(piece) + _FEED_BYTES // 4
         if turn >= STEP_BYTES:
             turn = 0
@@ -97,7 +137,7 @@ def _broken(encoding: str) -> BodyError:
     return BodyError(HTTPStatus.BAD_REQUEST, f"the body is no {encoding}, though its Content-Encoding says so")
 
 
-def payloads_of(body: bytes, kind: str, most: int = 1 << 62) -> list[bytes]:
+def payloads_of(body: bytes, kind: str) -> list[bytes]:
     """Return the messages of a body, byte by byte as they were sent.
 
     Parameters
@@ -106,24 +146,13 @@ def payloads_of(body: bytes, kind: str, most: int = 1 << 62) -> list[bytes]:
     kind : str
         The media type. ``application/json``: the body is one message, or a list of objects, a message each. Any other:
         JSON lines, a message each, blank lines aside.
-    most : int
-        Messages, at most.
-
-    Raises
-    ------
-    BodyError
-        There may be more messages. It is judged before they are made, since a message of two bytes takes 100.
     """
-    if kind != "application/json":
-        if body.count(b"\n") + body.count(b"\r") - body.count(b"\r\n") > most:
-            raise BodyError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"{most} lines at most")
+    if kind != JSON_TYPE:
         return [line for line in body.splitlines() if line.strip()]
-    if not body.strip():
+    if not body or body.isspace():
         return []
-    if body[:_PYTHON_BYTES].lstrip()[:1] != b"[":
+    if body.lstrip()[:1] != b"[":
         return [body]
-    if body.count(b"{") > most:
-        raise BodyError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"{most} objects at most, those within objects counted")
     try:
         _OBJECTS.decode(body)  # first, so that there are no more elements than braces
         return [bytes(raw) for raw in _RAWS.decode(body)]

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import heapq
 import hmac
 import ipaddress
+import itertools
 import logging
 import socket
 import ssl
 import time
-from collections import deque
 from collections.abc import Callable, Generator
 from http import HTTPStatus
 
 from streamjoin_ds.errors import IntakeError
 from streamjoin_ds.spool.address import Address, Secrets
-from streamjoin_ds.spool.http_body import STEP_BYTES, BodyError, check_readable, inflating, payloads_of
+from streamjoin_ds.spool.http_body import STEP_BYTES, BodyError, Tally, check_readable, inflating, payloads_of
 from streamjoin_ds.spool.http_connection import Connection
-from streamjoin_ds.spool.http_crowd import Crowd, HttpLimits
+from streamjoin_ds.spool.http_crowd import Crowd, HttpLimits, due
 from streamjoin_ds.spool.metrics import Counts
 from streamjoin_ds.spool.writer import SpoolWriter
 
@@ -29,11 +30,14 @@ _TICK_S = 0.2  # the longest wait before the caller is asked whether to stop
 _FAREWELL_S = 1.0  # the longest wait at the end for answers to be sent
 _GROUP_BYTES = 8 << 20  # bytes of one group of requests, at most, beyond its last request
 _GROUP_MESSAGES = 50_000  # messages of one, likewise
-_BACKLOG = 1024  # connections that wait to be accepted, at most
-_ACCEPTS = 64  # connections that are accepted before others have their turn
+_BACKLOG = (
+    4096  # connections that wait to be accepted, at most: one more is not heard, and its sender tries again in 1 s
+)
+_ACCEPTS = 1024  # connections that are accepted before others have their turn
 _FULL_S = 0.02  # the wait before connections are accepted again where there is no room for one
 _NO_FILES_S = 0.5  # the same where the process has no descriptor for one
 _LIGHT = 2_000  # messages, or objects, of a request that is taken apart at once
+_HEAVY = 128  # small bodies that may wait to be taken apart, beside the large ones
 
 
 class HttpIntake:
@@ -80,8 +84,11 @@ class HttpIntake:
         self._topic = address.topic.encode()
         self._token = None if secrets.token is None else f"Bearer {secrets.token}".encode()
         self._context = _context(secrets) if address.has_tls else None
-        self._crowd = Crowd(self._limits, time.monotonic, has_tls=address.has_tls)
-        self._jobs: deque[tuple[Connection, Generator[None, None, list[bytes]]]] = deque()
+        self._crowd = Crowd(self._limits, time.monotonic)
+        # Heavy bodies that wait, a heap: when one is due, a number, and what to do; and the one that is taken apart.
+        self._jobs: list[tuple[float, int, Connection, Generator[None, None, list[bytes]]]] = []
+        self._job: tuple[Connection, Generator[None, None, list[bytes]]] | None = None
+        self._numbers = itertools.count()
         self._group: list[tuple[Connection, list[bytes]]] = []
         self._group_bytes = self._group_messages = 0
         self._welcoming: set[asyncio.Task[None]] = set()
@@ -110,8 +117,9 @@ class HttpIntake:
             self._loop.remove_reader(self._socket)
             self._socket.close()
             self._commit()
-            while self._jobs:
-                self._jobs.popleft()[0].answer(*_not_kept())
+            for connection in [*([self._job[0]] if self._job else []), *(each[2] for each in self._jobs)]:
+                connection.answer(*_not_kept())
+            self._job, self._jobs = None, []
             self._crowd.close()
             until_s = time.monotonic() + _FAREWELL_S
             while len(asyncio.all_tasks()) > 1 and time.monotonic() < until_s:
@@ -170,46 +178,59 @@ class HttpIntake:
         self._counts.refused += 1
 
     def take(self, connection: Connection, body: bytes, kind: str, encoding: str) -> None:
-        """See `Desk`: a light body is taken apart at once, a heavy one when nothing else is to be done."""
+        """See `Desk`: a light body is taken apart at once, a heavy one a step at a time, the small ones first."""
         try:
             if encoding:
-                first = inflating(body, encoding)
+                first = inflating(body, encoding, self._tally(kind))
                 try:
                     next(first)
                 except StopIteration as done:
                     body, encoding = done.value, ""
-            # What is inflated of a heavy body is let go: one of them at a time is in memory.
-            if encoding or len(body) > STEP_BYTES or body.count(b"\n") + body.count(b"{") > _LIGHT:
-                self._jobs.append((connection, self._job(body, kind, encoding)))
-                if len(self._jobs) == 1:
-                    self._loop.call_soon(self._work)
-            else:
+            if not encoding and len(body) <= STEP_BYTES and body.count(b"\n") + body.count(b"{") <= _LIGHT:
                 self._keep(connection, self._payloads(body, kind))
+                return
         except BodyError as error:
             connection.answer(error.status, {"error": error.reason})
+            return
+        # What is inflated of a heavy body is let go: one of them at a time is in memory.
+        if len(self._jobs) >= _HEAVY and not self._crowd.has_room(connection):
+            connection.answer(HTTPStatus.SERVICE_UNAVAILABLE, {"error": "too much is to be done: post again"})
+            return
+        when_s = due(time.monotonic(), len(body))
+        job = self._taken_apart(body, kind, encoding)
+        heapq.heappush(self._jobs, (when_s, next(self._numbers), connection, job))
+        if self._job is None and len(self._jobs) == 1:
+            self._crowd.turns.add(self._work)
 
-    def _job(self, body: bytes, kind: str, encoding: str) -> Generator[None, None, list[bytes]]:
-        body = yield from inflating(body, encoding)
+    def _tally(self, kind: str) -> Tally:
+        return Tally(kind, self._limits.messages)
+
+    def _taken_apart(self, body: bytes, kind: str, encoding: str) -> Generator[None, None, list[bytes]]:
+        if encoding:
+            body = yield from inflating(body, encoding, self._tally(kind))
+            yield
         return self._payloads(body, kind)
 
     def _work(self) -> None:
-        """Do a step of the first heavy body."""
-        if not self._jobs:
-            return  # the server ends
-        connection, job = self._jobs[0]
+        """Do a step of a heavy body."""
+        if self._job is None:
+            if not self._jobs:
+                return  # the server ends
+            self._job = heapq.heappop(self._jobs)[2:]
+        connection, job = self._job
         try:
             next(job)
         except StopIteration as done:
-            self._jobs.popleft()
+            self._job = None
             self._keep(connection, done.value)
         except BodyError as error:
-            self._jobs.popleft()
+            self._job = None
             connection.answer(error.status, {"error": error.reason})
-        if self._jobs:
-            self._loop.call_soon(self._work)
+        if self._job is not None or self._jobs:
+            self._crowd.turns.add(self._work)
 
     def _payloads(self, body: bytes, kind: str) -> list[bytes]:
-        payloads = payloads_of(body, kind, self._limits.messages)
+        payloads = payloads_of(body, kind)
         if not payloads and not body.strip():
             raise BodyError(HTTPStatus.BAD_REQUEST, "the body has no message")
         if self._accept == "json":

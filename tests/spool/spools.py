@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Iterable
 from pathlib import Path
+
+import pytest
 
 from streamjoin_ds.spool.frame import HEADER_BYTES, header_facts, walk
 from streamjoin_ds.spool.segment import segment_paths
@@ -49,3 +52,15 @@ def held(folder: Path) -> list[tuple[int, bytes, bytes]]:
         assert HEADER_BYTES + frames.marked_end == len(data)
         found += list(zip(frames.numbers(), frames.topics(), frames.payloads, strict=True))
     return found
+
+
+def certificate_of(folder: Path) -> tuple[str, str]:
+    """Return the paths of a certificate for localhost and its key; skip the test without the program openssl."""
+    certificate, key = str(folder / "certificate.pem"), str(folder / "key.pem")
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
+    command += ["-addext", "subjectAltName=DNS:localhost", "-keyout", key, "-out", certificate]
+    try:
+        subprocess.run(command, check=True, capture_output=True)
+    except FileNotFoundError:
+        pytest.skip("no openssl here")
+    return certificate, key

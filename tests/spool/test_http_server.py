@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import gzip
 import http.client
+import itertools
 import json
+import resource
 import socket
-import subprocess
+import ssl
 import threading
 import zlib
 from collections.abc import Iterator
@@ -19,14 +22,14 @@ import pytest
 from streamjoin_ds.errors import IntakeError
 from streamjoin_ds.spool.address import Address, Secrets
 from streamjoin_ds.spool.frame import MAX_PAYLOAD_BYTES
-from streamjoin_ds.spool.http_body import payloads_of
-from streamjoin_ds.spool.http_crowd import HttpLimits
+from streamjoin_ds.spool.http_body import JSON_TYPE, BodyError, Tally, inflating, payloads_of
+from streamjoin_ds.spool.http_crowd import HttpLimits, Turns
 from streamjoin_ds.spool.http_server import HttpIntake
 from streamjoin_ds.spool.metrics import Counts
 from streamjoin_ds.spool.writer import SpoolWriter
 from tests.spool.http_crowd import Outcome, crowd
 from tests.spool.http_fuzz import fuzz_parser, fuzz_sockets
-from tests.spool.spools import held
+from tests.spool.spools import Clock, certificate_of, held
 
 
 class Serving:
@@ -177,8 +180,6 @@ def test_https_needs_its_certificate_and_a_port_in_use_is_named(tmp_path: Path) 
 
 
 def test_https_takes_messages(tmp_path: Path) -> None:
-    import ssl
-
     certificate, key = certificate_of(tmp_path)
     with serving(tmp_path / "s", Secrets(certificate_file=certificate, key_file=key), "https") as server:
         context = ssl.create_default_context(cafile=certificate)
@@ -242,6 +243,126 @@ def test_half_bodies_stop_nobody_and_connections_make_room_for_others(tmp_path: 
     assert len(held(tmp_path)) == 1
 
 
+def test_small_bodies_do_not_wait_behind_large_ones(tmp_path: Path) -> None:
+    with serving(tmp_path) as server, contextlib.ExitStack() as links:
+        for _ in range(8):  # the first one has its room, the others wait for it
+            link = links.enter_context(socket.create_connection(("127.0.0.1", server.intake.port)))
+            link.sendall(b"POST /in HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n{" % (32 << 20))
+        body = b'{"a": "' + b"x" * 200_000 + b'"}'
+        connection = http.client.HTTPConnection("127.0.0.1", server.intake.port, timeout=4)  # the first one has 5 s
+        connection.request("POST", "/in", body)
+        assert connection.getresponse().status == 200
+    assert len(held(tmp_path)) == 1
+
+
+def test_a_body_of_too_many_messages_is_refused_before_the_rest_comes(tmp_path: Path) -> None:
+    with serving(tmp_path) as server, socket.create_connection(("127.0.0.1", server.intake.port), timeout=30) as link:
+        link.sendall(b"POST /in HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % (32 << 20) + b"1\n" * 100_001)
+        assert link.recv(1 << 16).startswith(b"HTTP/1.1 413")
+    bomb = inflating(gzip.compress(b"1\n" * 16_000_000), "gzip", Tally("", 100_000))
+    with pytest.raises(BodyError, match="100000 lines"):
+        list(itertools.islice(bomb, 2))
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 100])
+def test_messages_are_counted_alike_wherever_a_body_is_cut(size: int) -> None:
+    for body, kind, count in (
+        (b"1\r\n\r\n2\n\r3\r" * 9, "", 45),
+        (b' \n[{"a": {}},{}]', JSON_TYPE, 3),
+        (b' {"a": [{},{}]}', JSON_TYPE, 0),
+    ):
+        pieces = [body[place : place + size] for place in range(0, len(body), size)]
+        _count(pieces, Tally(kind, count))
+        if count:
+            with pytest.raises(BodyError):
+                _count(pieces, Tally(kind, count - 1))
+
+
+def _count(pieces: list[bytes], tally: Tally) -> None:
+    for piece in pieces:
+        tally.add(piece)
+
+
+def test_all_of_a_burst_of_connections_are_heard(tmp_path: Path) -> None:
+    """One that does not fit in the queue is not: its sender waits for 1 s, then 2 s, 4 s, 8 s."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    count = 1_500
+    if hard < 2 * count or int(Path("/proc/sys/net/core/somaxconn").read_text()) < 2 * count:
+        pytest.skip("this machine has no room for so many connections")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2 * count), hard))
+    try:
+        with SpoolWriter(tmp_path) as writer, contextlib.ExitStack() as links:
+            address = Address("http", "127.0.0.1", 0, "/in")
+            intake = HttpIntake(address, Secrets(), writer, Counts(), lambda: False)
+            for _ in range(count):
+                links.enter_context(socket.create_connection(("127.0.0.1", intake.port), timeout=0.9))
+            intake.run()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_small_bodies_that_stay_half_make_room_for_others(tmp_path: Path) -> None:
+    limits = HttpLimits(held_bytes=100_000)
+    with serving(tmp_path, limits=limits) as server, contextlib.ExitStack() as links:
+        first = links.enter_context(socket.create_connection(("127.0.0.1", server.intake.port), timeout=30))
+        for link in (first, *(socket.create_connection(("127.0.0.1", server.intake.port)) for _ in range(3))):
+            links.enter_context(link)
+            link.sendall(b"POST /in HTTP/1.1\r\nHost: x\r\nContent-Length: 60000\r\n\r\n" + b"x" * 30_000)
+        assert first.recv(1 << 16).startswith(b"HTTP/1.1 503")
+        assert server.post(b'{"a": 1}')[0] == 200
+
+
+def test_work_that_can_wait_goes_round_and_rests_in_a_crowd() -> None:
+    clock, done, rests = Clock(0.0), list[str](), list[float]()
+
+    def step(name: str, takes_s: float, left: int) -> None:
+        done.append(name)
+        clock.now += takes_s
+        if left > 1:
+            turns.add(lambda: step(name, takes_s, left - 1))
+
+    class Loop(asyncio.SelectorEventLoop):
+        def call_later(self, delay: float, *arguments: Any, **options: Any) -> asyncio.TimerHandle:
+            rests.append(round(delay, 3))
+            return super().call_later(0.0, *arguments, **options)
+
+    async def all_of_it(is_crowded: bool) -> None:
+        nonlocal turns
+        turns = Turns(clock, lambda: is_crowded)
+        turns.add(lambda: step("heavy", 0.2, 3))
+        turns.add(lambda: step("light", 0.001, 3))
+        while len(done) < 6:
+            await asyncio.sleep(0)
+
+    turns = Turns(clock, bool)
+    for is_crowded in (False, True):
+        with contextlib.closing(Loop()) as loop:
+            loop.run_until_complete(all_of_it(is_crowded))
+        assert done == ["heavy", "light"] * 3
+        done.clear()
+    assert rests == [0.0, 0.0, 0.0, 0.2, 0.201, 0.201]
+
+
+def test_tls_takes_half_closes_beside_half_handshakes(tmp_path: Path) -> None:
+    certificate, key = certificate_of(tmp_path)
+    context = ssl.create_default_context(cafile=certificate)
+    secrets = Secrets(certificate_file=certificate, key_file=key)
+    with serving(tmp_path / "s", secrets, "https") as server, contextlib.ExitStack() as links:
+        place = ("127.0.0.1", server.intake.port)
+        for data in (b"", bytes.fromhex("16030100a5010000a10303"), b"GET / HTTP/1.1\r\n\r\n") * 100:
+            links.enter_context(socket.create_connection(place)).sendall(data)
+        with context.wrap_socket(socket.create_connection(place, timeout=30), server_hostname="localhost") as link:
+            body = b'{"a": "' + b"x" * 100_000 + b'"}'
+            link.sendall(b"POST /in HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+            socket.socket.shutdown(link, socket.SHUT_WR)  # its own would end TLS too
+            assert link.recv(1 << 16).startswith(b"HTTP/1.1 200")
+        with context.wrap_socket(socket.create_connection(place, timeout=30), server_hostname="localhost") as link:
+            link.sendall(b"POST /in HTTP/1.1\r\nHost: x\r\nContent-Length: x\r\n\r\n" + b"x" * 100_000)
+            assert link.recv(1 << 16).startswith(b"HTTP/1.1 400"), "though much is unread"
+            assert link.recv(1 << 16) == b"", "TLS ended in order"
+    assert len(held(tmp_path / "s")) == 1
+
+
 def test_chunks_pipelined_requests_and_expectations_are_answered(tmp_path: Path) -> None:
     head = b"POST /in HTTP/1.1\r\nHost: x\r\n"
     chunks = head + b"Transfer-Encoding: chunked\r\n\r\n" + b"".join(b"1\r\n%c\r\n" % byte for byte in b'{"a": 1}')
@@ -266,13 +387,15 @@ def test_a_slice_of_the_fuzz(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_good_senders_are_answered_beside_a_hundred_bad_ones(tmp_path: Path) -> None:
-    check_crowd(crowd(tmp_path / "spool", 100, 4.0))
+@pytest.mark.parametrize("has_tls", [False, True])
+def test_good_senders_are_answered_beside_a_hundred_bad_ones(tmp_path: Path, has_tls: bool) -> None:
+    check_crowd(crowd(tmp_path / "spool", 100, 4.0, has_tls=has_tls))
 
 
 @pytest.mark.campaign
-def test_good_senders_are_answered_beside_a_thousand_bad_ones(tmp_path: Path) -> None:
-    check_crowd(crowd(tmp_path / "spool", 1_000, 60.0))
+@pytest.mark.parametrize("has_tls", [False, True])
+def test_good_senders_are_answered_beside_a_thousand_bad_ones(tmp_path: Path, has_tls: bool) -> None:
+    check_crowd(crowd(tmp_path / "spool", 1_000, 60.0, has_tls=has_tls))
 
 
 def check_crowd(outcome: Outcome) -> None:
@@ -283,15 +406,3 @@ def check_crowd(outcome: Outcome) -> None:
     assert outcome.peak_bytes < 256 << 20
     assert max(outcome.waits_s) < 2.0
     assert outcome.end_s < 10.0
-
-
-def certificate_of(folder: Path) -> tuple[str, str]:
-    """Return the paths of a certificate for localhost and its key; skip the test without the program openssl."""
-    certificate, key = str(folder / "certificate.pem"), str(folder / "key.pem")
-    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
-    command += ["-addext", "subjectAltName=DNS:localhost", "-keyout", key, "-out", certificate]
-    try:
-        subprocess.run(command, check=True, capture_output=True)
-    except FileNotFoundError:
-        pytest.skip("no openssl here")
-    return certificate, key

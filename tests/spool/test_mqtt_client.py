@@ -23,8 +23,7 @@ from streamjoin_ds.spool.metrics import STATUS_FILE, Counts
 from streamjoin_ds.spool.mqtt_client import MqttClient, client_name
 from streamjoin_ds.spool.mqtt_packets import Taken
 from streamjoin_ds.spool.writer import SpoolLimits, SpoolWriter
-from tests.spool.spools import held
-from tests.spool.test_http_server import certificate_of
+from tests.spool.spools import certificate_of, held
 from tests.support.broker import free_port, mosquitto, publisher
 
 
