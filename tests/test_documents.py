@@ -239,8 +239,9 @@ def test_the_join_of_the_front_page_runs_as_pasted(folder: Path, environment: di
     assert make.body.startswith("make ")  # a clone of the repository is needed; another test looks at the targets
     done = pasted(["bash", "-e"], join.body, folder, environment)
     assert f"{known_pairs():,} matches" in " ".join(done.stderr.split())
-    (look,) = README.of("python")
-    assert pasted(["python", "-"], look.body, folder, environment).stdout == look.output
+    looks = [*README.of("python"), *page("docs/tables.md").of("python")]
+    done = pasted(["python", "-"], "\n".join(look.body for look in looks), folder, environment)
+    assert done.stdout == "".join(look.output or "" for look in looks)
     (kept,) = RUNNING.of("sh")  # it looks at that join's checkpoint
     pasted(["bash", "-e"], kept.body, folder, environment)
     assert scanned(DeltaTable(str(folder / "alike"))).to_table().num_rows == known_pairs()

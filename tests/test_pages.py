@@ -1,4 +1,7 @@
-"""Each page of `docs/joins` does what it shows: its blocks run in order, and its forms of a join find the same rows."""
+"""A page of `docs` does what it shows: its blocks run in order, and its forms of a join find the same rows.
+
+Pages whose subject is Spark are run by `test_documents.py`.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +23,21 @@ from streamjoin_ds.request.request import request_of
 from streamjoin_ds.script.started import Script
 from tests.support.documents import PAGES, Block
 
-JOINS = [each.name for each in PAGES if each.name.startswith("docs/joins/")]
-FORMS = 3  # Python, SQL and the command line
-WITHOUT_FORMS = {"docs/joins/index.md", "docs/joins/event-time.md"}
+ON_SPARK = (
+    "README.md",
+    "docs/start.md",
+    "docs/sources/dataframes.md",
+    "docs/running.md",
+    "docs/tables.md",
+    "docs/sql.md",
+)
+RUN = [each.name for each in PAGES if each.name not in ON_SPARK and each.of("python", "sql", "sh")]
+# A page about a kind of join has it in Python, in SQL and on the command line.
+KINDS = [
+    name
+    for name in RUN
+    if name.startswith("docs/joins/") and name not in ("docs/joins/index.md", "docs/joins/event-time.md")
+]
 
 
 def rows(join: Any) -> list[dict[str, Any]]:
@@ -62,7 +77,7 @@ def lines(text: str) -> list[str]:
     return [line.rstrip() for line in text.strip("\n").splitlines()]
 
 
-@pytest.mark.parametrize("name", JOINS)
+@pytest.mark.parametrize("name", RUN)
 def test_a_page_does_what_it_shows(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {}
@@ -75,6 +90,10 @@ def test_a_page_does_what_it_shows(name: str, tmp_path: Path, monkeypatch: pytes
         for join in names.pop("sql", []) + names.pop("run", []):
             assert rows(join) == rows(names["join"]) != [], block.body
             forms += 1
-    if name not in WITHOUT_FORMS:
-        assert forms >= FORMS - 1
+    if name in KINDS:
+        assert forms == 2  # each is compared with the one in Python
         assert any(block.output for block in page.of("python"))
+
+
+def test_the_pages_are_those_of_all_kinds() -> None:
+    assert len(KINDS) == 10
