@@ -40,14 +40,14 @@ KINDS = [
 ]
 
 
-def rows(join: Any) -> list[dict[str, Any]]:
-    """Return the rows of a join over files of CSV, in an order of their own."""
+def rows(join: Any) -> tuple[list[dict[str, Any]], bool]:
+    """Return the rows of a join over files of CSV, in an order of their own, and whether some wait for its end."""
     given = {stream.name: csv.read_csv(stream.source) for stream in join.streams}
     engine = JoinEngine(join, {name: table.schema for name, table in given.items()})
     for table in join.tables:
         engine.use_table(table.name, csv.read_csv(table.source))
-    pushed = engine.push(given)
-    return sorted(pa.concat_tables([pushed, engine.finish()]).to_pylist(), key=repr)
+    pushed, waited = engine.push(given), engine.finish()
+    return sorted(pa.concat_tables([pushed, waited]).to_pylist(), key=repr), waited.num_rows > 0
 
 
 def shown(block: Block, names: dict[str, Any]) -> str:
@@ -88,11 +88,12 @@ def test_a_page_does_what_it_shows(name: str, tmp_path: Path, monkeypatch: pytes
         if block.output is not None:
             assert lines(printed) == lines(block.output), block.body
         for join in names.pop("sql", []) + names.pop("run", []):
-            assert rows(join) == rows(names["join"]) != [], block.body
+            assert rows(join) == rows(names["join"]) != ([], False), block.body
             forms += 1
     if name in KINDS:
         assert forms == 2  # each is compared with the one in Python
         assert any(block.output for block in page.of("python"))
+        assert rows(names["join"])[1] == ("A run that ends" in page.text)
 
 
 def test_the_pages_are_those_of_all_kinds() -> None:
