@@ -16,6 +16,7 @@ import random
 import resource
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -28,7 +29,7 @@ from typing import Any, cast
 
 from streamjoin_ds.spool.http_connection import Connection
 from streamjoin_ds.spool.http_crowd import Crowd, HttpLimits, State
-from tests.spool.spools import held
+from tests.spool.spools import certificate_of, held
 from tests.support.broker import free_port
 
 ANSWER_S = 20.0
@@ -186,6 +187,53 @@ def fuzz_parser(count: int, seed: int) -> Counter[str]:
     return outcomes
 
 
+def fuzz_tls(count: int, seed: int, folder: Path) -> Counter[str]:
+    """Give a connection the bytes of a client of TLS, some of them changed or cut: it ends, or is answered."""
+    certificate, key = certificate_of(folder)
+    context, trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.create_default_context(cafile=certificate)
+    context.load_cert_chain(certificate, key)
+    outcomes: Counter[str] = Counter()
+
+    async def all_of_them() -> None:
+        crowd = Crowd(HttpLimits(), time.monotonic)
+        for number in range(count):
+            outcomes[await _secured(random.Random(f"{seed} {number}"), crowd, context, trusting)] += 1
+            assert len(crowd) == 0, (seed, number)
+
+    asyncio.run(all_of_them())
+    return outcomes
+
+
+async def _secured(draw: random.Random, crowd: Crowd, context: ssl.SSLContext, trusting: ssl.SSLContext) -> str:
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client, wire, desk = trusting.wrap_bio(incoming, outgoing, server_hostname="localhost"), Wire(), Taken()
+    connection = Connection(crowd, desk, context)
+    connection.connection_made(cast(Any, wire))
+    spoils_at, is_sent, outcome = draw.choice((-1, 0, 1, 2)), False, "none"
+    for turn in range(6):
+        with contextlib.suppress(ssl.SSLError):
+            if not is_sent:
+                client.do_handshake()
+                client.write(VALID[0])
+                is_sent = True
+            outcome = client.read(100)[9:12].decode()
+        data = bytearray(outgoing.read())
+        if turn == spoils_at and data:
+            place = draw.randrange(len(data))
+            data[place : place + draw.choice((0, 1, 9))] = draw.choice((b"", b"\0", draw.randbytes(20)))
+        while data and not wire.is_closed:
+            size = min(draw.choice((1, 5, 300, 32 << 10)), len(data))
+            connection.get_buffer(-1)[:size] = data[:size]
+            connection.buffer_updated(size)
+            del data[:size]
+        await asyncio.sleep(0)
+        incoming.write(bytes(wire.written))
+        wire.written.clear()
+    assert desk.bodies in ([], [_LINES])
+    connection.connection_lost(None)
+    return outcome
+
+
 def fuzz_sockets(count: int, seed: int, folder: Path) -> tuple[Counter[str], int, float]:
     """Send mutated requests to an intake; return the first answers, its peak of memory in bytes, and its CPU s."""
     port = free_port()
@@ -243,6 +291,7 @@ def main() -> None:
     half = chosen.requests // 2
     print("parser:", json.dumps(fuzz_parser(half, chosen.seed)))
     with tempfile.TemporaryDirectory() as folder:
+        print("TLS:", json.dumps(fuzz_tls(half // 10, chosen.seed, Path(folder))))
         outcomes, peak_bytes, cpu_s = fuzz_sockets(chosen.requests - half, chosen.seed + 1, Path(folder) / "spool")
     own = resource.getrusage(resource.RUSAGE_SELF)
     print("sockets:", json.dumps(outcomes))

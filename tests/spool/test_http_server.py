@@ -28,7 +28,7 @@ from streamjoin_ds.spool.http_server import HttpIntake
 from streamjoin_ds.spool.metrics import Counts
 from streamjoin_ds.spool.writer import SpoolWriter
 from tests.spool.http_crowd import Outcome, crowd
-from tests.spool.http_fuzz import fuzz_parser, fuzz_sockets
+from tests.spool.http_fuzz import fuzz_parser, fuzz_sockets, fuzz_tls
 from tests.spool.spools import Clock, certificate_of, held
 
 
@@ -381,6 +381,7 @@ def test_chunks_pipelined_requests_and_expectations_are_answered(tmp_path: Path)
 @pytest.mark.slow
 def test_a_slice_of_the_fuzz(tmp_path: Path) -> None:
     assert fuzz_parser(500, 7)["200"] > 50
+    assert fuzz_tls(200, 7, tmp_path)["200"] > 50
     outcomes, peak_bytes, _ = fuzz_sockets(500, 8, tmp_path / "spool")
     assert outcomes["200"] > 50
     assert peak_bytes < 256 << 20
