@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from typing import TypeAlias
 
@@ -23,8 +24,8 @@ def _in_count_window(
     """
     places = {stream: order[stream][number] for stream, number in (left, right)}
     (stream, number), (later, _) = (left, right) if places[left[0]] < places[right[0]] else (right, left)
-    preceding = [n for n, place in enumerate(order[stream]) if place < places[later]]
-    return number in preceding[max(len(preceding) - window.counts[stream], 0) :]
+    preceding = bisect_left(order[stream], places[later])  # a stream's places rise with its numbers
+    return preceding - window.counts[stream] <= number < preceding
 
 
 def _windows_of(window: PeriodicWindow, stream: int, time: int) -> set[int]:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import os
 import random
+from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from streamjoin_ds.source.feeds import open_feed
+from tests.faults.soak.comparison import stretches
 from tests.faults.soak.faults import FAULTS
 from tests.faults.soak.feeder import Feeder
 from tests.faults.soak.poison import RESTS, Poison
 from tests.faults.soak.power import Power, write_down
-from tests.faults.soak.rows import ALONE, DELAY_US, Recorded, expected, soak_join
+from tests.faults.soak.rows import DELAY_US, give_kind, soak_join
 from tests.faults.soak.run import Soak
+from tests.support.kinds import KINDS, SCHEMA, Kind, facts_of
 
 SECONDS = 30.0
 
@@ -23,9 +25,11 @@ SECONDS = 30.0
 @pytest.mark.spark
 def test_half_a_minute_of_faults(tmp_path):
     # "full" needs a file system of its own, which the long soak has.
-    kinds = tuple(kind for kind in FAULTS if kind != "full")
+    breaks = tuple(fault for fault in FAULTS if fault != "full")
     (work := tmp_path / "work").mkdir()
-    soak = Soak(work, tmp_path / "input", seconds=SECONDS, fault_every_s=SECONDS / 8, seed=1, kinds=kinds)
+    soak = Soak(
+        work, tmp_path / "input", seconds=SECONDS, fault_every_s=SECONDS / 8, seed=1, kind="full", breaks=breaks
+    )
     verdict = soak.run()
     assert not verdict.violations, "\n".join(verdict.violations)
     assert len(verdict.faults) >= 3  # an idle machine has time for each kind once; a busy one for fewer
@@ -33,62 +37,74 @@ def test_half_a_minute_of_faults(tmp_path):
     assert verdict.results > 0
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_its_oracle_is_the_nested_loop(tmp_path, seed):
-    feeder = Feeder(tmp_path, seed, 20)
-    for _ in range(20):
+def fed(folder: Path, kind: Kind, seed: int = 1) -> Feeder:
+    """Return what was fed while a stream was silent for a time."""
+    feeder = Feeder(folder, seed, kind)
+    for turn in range(14):
+        if turn == 6:
+            feeder.fall_silent(kind.names[-1])
+        if turn == 10:
+            feeder.come_back()
         feeder.step()
-    feeder.fall_silent("w")
-    for _ in range(3):
-        feeder.step()
-    feeder.come_back()
-    left, right = feeder.recorded["e"], feeder.recorded["w"]
-    pairs = [
-        (one, other, max(left.times_us[one], right.times_us[other]))
-        for one in range(len(left))
-        for other in range(len(right))
-        if left.is_stored[one] and right.is_stored[other] and left.keys[one] >= 0 and right.keys[other] >= 0
-        if abs(left.times_us[one] - right.times_us[other]) <= 2_000_000 and abs(left.keys[one] - right.keys[other]) <= 1
-    ]
-    assert expected(left, right).tolist() == [list(pair) for pair in sorted(pairs)]
-    until_us = min(left.largest_us, right.largest_us) - DELAY_US
-    alone = [
-        [
-            (number, ALONE, side.times_us[number]) if side is left else (ALONE, number, side.times_us[number])
-            for number in range(len(side))
-            if side.is_stored[number] and number not in {pair[place] for pair in pairs}
-            if side.times_us[number] + 2_000_000 < until_us
-        ]
-        for place, side in enumerate((left, right))
-    ]
-    assert all(alone)
-    for how, rows in {"left": alone[0], "right": alone[1], "full": alone[0] + alone[1]}.items():
-        assert expected(left, right, how, until_us).tolist() == [list(row) for row in sorted(pairs + rows)]
+    return feeder
+
+
+def ends_of(feeder: Feeder) -> list[dict[str, int]]:
+    """Return the ends of batches over what was fed: some of each stream in each."""
+    sizes = {name: len(side) for name, side in feeder.recorded.items()}
+    return [{name: size * batch // 7 for name, size in sizes.items()} for batch in range(1, 8)]
+
+
+_QUICK = ("left", "nearest", "unique", "partitions", "count")
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in _QUICK else pytest.param(name, marks=pytest.mark.long) for name in KINDS]
+)
+def test_what_it_expects_is_the_contracts_answer_over_all_that_was_fed(tmp_path, name):
+    """The contract says itself what is late and what repeats; a stretch is asked about what was written as stored."""
+    kind = KINDS[name]
+    feeder = fed(tmp_path / "input", kind)
+    ends, recorded = ends_of(feeder), feeder.recorded
+    parts = list(stretches(kind, recorded, ends))
+    assert len(parts) > 2
+    found = [row for part in parts for row in part.results(kind)]
+    rows = {one: side.at(range(len(side))) for one, side in recorded.items()}
+    of = {one: [side.partition_of(row["id"]) for row in rows[one]] for one, side in recorded.items()}
+    whole = kind.results(
+        kind.join("", delay=f"{DELAY_US}us"),
+        rows,
+        ends=ends,
+        until_us=min(side.largest_us for side in recorded.values()) - DELAY_US,
+        partitions=of if kind.form == "folder" else {},
+    )
+    assert len(whole) > 20
+    assert facts_of(found) == facts_of(whole)
 
 
 def test_what_comes_back_is_not_late(tmp_path):
-    feeder = Feeder(tmp_path, 1, 20)
-    feeder.fall_silent("e")
+    feeder = Feeder(tmp_path, 1, KINDS["left"])
+    feeder.fall_silent("l")
     for _ in range(50):
         feeder.step()
-    before, first = len(feeder.recorded["e"]), feeder.recorded["w"].largest_us
+    before, first = len(feeder.recorded["l"]), feeder.recorded["r"].largest_us
     feeder.come_back()
-    back: Recorded = feeder.recorded["e"]
-    stored = np.array(back.times_us[before:])[np.array(back.is_stored[before:], bool)]
+    back = feeder.recorded["l"]
+    stored = np.array(back.times_us)[back.has_fate("stored")][before:]
     assert len(stored) > 0
     assert stored.min() >= first - DELAY_US
 
 
 @pytest.mark.parametrize("kind", RESTS)
 def test_what_is_read_of_a_bad_file_is_told(tmp_path, kind):
-    feeder = Feeder(tmp_path / "input", 1, 20)
+    feeder = Feeder(tmp_path / "input", 1, KINDS["left"])
+    give_kind(tmp_path / "input", "left")
     feeder.step()
     poison = Poison(feeder, random.Random(1))
-    poison.drop("e", kind)
+    poison.drop("l", kind)
     feeder.step()
-    schema = pa.schema([("ts", pa.int64()), ("x", pa.int64())])
-    feed = open_feed(soak_join(str(tmp_path / "input")).streams[0], schema)
-    assert feed.frontier(feed.initial(), 1000).rows == len(feeder.recorded["e"])
+    feed = open_feed(soak_join(str(tmp_path / "input")).streams[0], SCHEMA)
+    assert feed.frontier(feed.initial(), 1000).rows == len(feeder.recorded["l"])
     assert poison.dropped.total() == 1
 
 

@@ -1,6 +1,7 @@
 """A join of every kind over small inputs of every type, and what must come out: the contract's answer by the oracle.
 
-Campaigns kill the processes of each, and golden checkpoints are made of each: so one that is here stays as it is.
+Campaigns kill the processes of each, the soak feeds each without end, and golden checkpoints are made of each: so one
+that is here stays as it is.
 Records carry an id, and results are compared by their ids: no tuple is late, so results depend neither on batches nor
 on the order of partitions.
 """
@@ -8,10 +9,11 @@ on the order of partitions.
 from __future__ import annotations
 
 import csv
+import io
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from decimal import Decimal
@@ -28,7 +30,23 @@ from streamjoin_ds.testing import oracle_join, oracle_table_join
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["EVERY", "KINDS", "MAX_ROWS", "ROWS", "Kind", "facts_of"]
+__all__ = [
+    "EVERY",
+    "KINDS",
+    "MAX_ROWS",
+    "ROWS",
+    "SCHEMA",
+    "Kind",
+    "Record",
+    "csv_line",
+    "fact_of",
+    "facts_of",
+    "is_repeated",
+    "json_line",
+    "micros",
+    "record_of",
+    "told",
+]
 
 ROWS = 160  # of a stream
 MAX_ROWS = 70  # of a batch, of all streams
@@ -56,24 +74,36 @@ Record = dict[str, Any]
 
 def records(side: str, *, twice: bool = False) -> list[Record]:
     """Return a stream's records: some as far behind as they may be, some with nulls; with `twice` some come again."""
-    step, found = _STEPS[side], []
+    found = []
     for n in range(ROWS):
-        behind = DELAY if n % 11 == 5 else timedelta(milliseconds=250 * (n * step % 3))
-        record = {
-            "ts": _START + timedelta(milliseconds=250 * n) + DELAY - behind,
-            "id": n,
-            "x": n * step % 31,
-            "y": n * step % 23 / 4,
-            "d": Decimal(n * step % 400).scaleb(-2) + 20,
-            "name": f"{'abc'[n * step % 3]}, {n * step % 4}",
-            "at": _START + timedelta(milliseconds=250 * (n * step % 9)),
-            "flag": n * step % 4 > 1,
-        }
-        for column, period in {"x": 29, "y": 31, "d": 37, "name": 41}.items():
-            if n % period == period - 1:
-                record[column] = None
-        found += [record] * (2 if twice and n % 5 == 2 else 1)
+        behind = DELAY if n % 11 == 5 else timedelta(milliseconds=250 * (n * _STEPS[side] % 3))
+        record = record_of(side, n, _START + timedelta(milliseconds=250 * n) + DELAY - behind)
+        found += [record] * (2 if twice and is_repeated(n) else 1)
     return found
+
+
+def is_repeated(n: int) -> bool:
+    """Whether a record comes twice, in a kind of which some do."""
+    return n % 5 == 2
+
+
+def record_of(side: str, n: int, when: datetime) -> Record:
+    """Return a stream's record with this id and event time; the soak's streams have no end."""
+    step = n * _STEPS[side]
+    record = {
+        "ts": when,
+        "id": n,
+        "x": step % 31,
+        "y": step % 23 / 4,
+        "d": Decimal(step % 400).scaleb(-2) + 20,
+        "name": f"{'abc'[step % 3]}, {step % 4}",
+        "at": _START + timedelta(milliseconds=250 * (step % 9)),
+        "flag": step % 4 > 1,
+    }
+    for column, period in {"x": 29, "y": 31, "d": 37, "name": 41}.items():
+        if n % period == period - 1:
+            record[column] = None
+    return record
 
 
 def zones(version: int) -> list[Record]:
@@ -114,13 +144,15 @@ class Kind:
     is_twice: bool = False
     has_table: bool = False
 
-    def join(self, folder: str | Path) -> StreamJoin:
-        """Return the join over the input in a folder (`give_input`), which may be a relative path."""
-        end = ".csv" if self.form == "csv" else ""
+    def join(self, folder: str | Path, **of_streams: Any) -> StreamJoin:
+        """Return the join over the input in a folder (`give_input`), which may be a relative path.
+
+        With options of its streams that differ, each is a folder or a table: CSV too is then a folder of files.
+        """
+        end = ".csv" if self.form == "csv" and not of_streams else ""
+        given = {"delay": DELAY, **self._schema(), **self.of_streams, **of_streams}
         streams = [
-            Stream(name, f"{folder}/{name}{end}", delay=DELAY, **self._schema(), **self.of_streams)
-            if self.form != "frames"
-            else Stream(name, delay=DELAY)
+            Stream(name, f"{folder}/{name}{end}", **given) if self.form != "frames" else Stream(name, delay=DELAY)
             for name in self.names
         ]
         options = dict(self.options)
@@ -169,24 +201,36 @@ class Kind:
 
     def expected(self, folder: str | Path) -> Counter[tuple[str, ...]]:
         """Return the facts of all results, as `facts_of` gives those of a table."""
-        join = self.join(folder)
         rows = {name: self.rows(name) for name in self.names}
         until = min(max(row["ts"] for row in listed) for listed in rows.values()) - DELAY
-        until_us = (until - _START) // timedelta(microseconds=1) + _START_US
+        return facts_of(self.results(self.join(folder), rows, until_us=micros(until)))
+
+    def results(self, join: StreamJoin, rows: Mapping[str, Sequence[Record]], **known: Any) -> list[Record]:
+        """Return the contract's results of the kind's join over some records; `known` as for `oracle_join`."""
         if self.has_table:
-            found = oracle_table_join(join, rows, {"z": zones(0)})
-        else:
-            found = oracle_join(join, rows, until_us=until_us)
-        return facts_of(found)
+            return oracle_table_join(join, rows, {"z": zones(0)}, **known)
+        return oracle_join(join, rows, **known)
+
+
+def micros(when: datetime) -> int:
+    """Return microseconds since 1970."""
+    return (when - _START) // timedelta(microseconds=1) + _START_US
 
 
 def facts_of(rows: Sequence[Mapping[str, Any]]) -> Counter[tuple[str, ...]]:
     """Return results as counts of their facts, without their numbers, which go by partitions, and a table's version."""
-    found: Counter[tuple[str, ...]] = Counter()
-    for row in rows:
-        names = [name for name in row if name.endswith(_TOLD) or name in {*_AGGREGATES, "rank"}]
-        found[tuple(f"{name}={_text(row[name])}" for name in sorted(names))] += 1
-    return found
+    names = told(rows[0]) if rows else []
+    return Counter(fact_of(row, names) for row in rows)
+
+
+def fact_of(row: Mapping[str, Any], names: Iterable[str]) -> tuple[str, ...]:
+    """Return some columns of a result as texts."""
+    return tuple(f"{name}={_text(row[name])}" for name in names)
+
+
+def told(columns: Iterable[str]) -> list[str]:
+    """Return those columns of results that are facts, sorted."""
+    return sorted(name for name in columns if name.endswith(_TOLD) or name in {*_AGGREGATES, "rank"})
 
 
 _TOLD = ("l_id", "r_id", "s_id", "window_id", "_d", "_name", "_at", "_flag", "z_lo")
@@ -204,7 +248,7 @@ _AGGREGATES = {
 
 def _text(value: Any) -> str:
     if isinstance(value, datetime):
-        value = (value - _START) // timedelta(microseconds=1) + _START_US
+        value = micros(value)
     if isinstance(value, list):
         return str([_text(each) for each in value])
     # The oracle's exact numbers are fractions, and times are microseconds.
@@ -220,17 +264,26 @@ def _plain(record: Record) -> Record:
 
 def _write_csv(path: Path, rows: Sequence[Record]) -> None:
     with path.with_suffix(".csv").open("w", newline="") as file:
-        writer = csv.DictWriter(file, SCHEMA.names, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(_plain(row) | {"flag": str(row["flag"]).lower()} for row in rows)
+        file.write(",".join(SCHEMA.names) + "\n" + "".join(map(csv_line, rows)))
+
+
+def csv_line(row: Record) -> str:
+    """Return a record as a line of CSV."""
+    text = io.StringIO()
+    plain = _plain(row) | {"flag": str(row["flag"]).lower()}
+    csv.DictWriter(text, SCHEMA.names, lineterminator="\n").writerow(plain)
+    return text.getvalue()
+
+
+def json_line(row: Record) -> str:
+    """Return a record as a line of JSON."""
+    return json.dumps(_plain(row) | {"d": _json_decimal(row["d"])}) + "\n"
 
 
 def _write_json(path: Path, rows: Sequence[Record]) -> None:
     path.mkdir()
     for part in range(0, len(rows), _FILE_ROWS):
-        some = rows[part : part + _FILE_ROWS]
-        lines = [json.dumps(_plain(row) | {"d": _json_decimal(row["d"])}) + "\n" for row in some]
-        (path / f"{part:06d}.json").write_text("".join(lines))
+        (path / f"{part:06d}.json").write_text("".join(map(json_line, rows[part : part + _FILE_ROWS])))
 
 
 def _json_decimal(value: Decimal | None) -> float | None:

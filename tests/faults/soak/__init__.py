@@ -1,4 +1,4 @@
-"""A join that runs for hours in fast motion, a fault a minute, with a consumer beside it; exact at its end, and flat.
+"""A join that runs in fast motion, a fault a minute, with a consumer beside it; exact at its end, and flat.
 
 ::
 
@@ -13,5 +13,8 @@ Spark's own formats. It makes a batch cost tens of milliseconds instead of hundr
 as half a day of triggers. A driver begins as `StreamJoin.start` does: its lock, the recovery, the tables.
 `tests.faults.model.power` decides what a power cut takes, from what the processes wrote down that they forced.
 
-``python -m tests.faults.soak --minutes 10`` runs it; each bound is a line of `bounds.BOUNDS`.
+``python -m tests.faults.soak --minutes 90`` runs one kind of join after the other, five minutes each; ``--kind inner
+--each 90`` runs one. The kinds are those of `tests.support.kinds.KINDS`, where their records and the contract's answer
+are too. DataFrames run in Spark alone (`tests.faults.campaign`, `tests.faults.endurance`), and topics have a campaign
+of their own (`tests.faults.topics`). Each bound is a line of `bounds.BOUNDS`.
 """

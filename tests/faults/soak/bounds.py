@@ -37,12 +37,16 @@ BOUNDS: Mapping[str, float] = {
     # resident bytes; the first sample of a process comes after its imports
     "driver_bytes": 900 << 20,
     "worker_bytes": 700 << 20,
+    # the median in the last quarter of the samples over that in the second; most of it is what imports take
+    "driver_growth": 1.5,
+    "worker_growth": 1.5,
     # files in the checkpoint: blocks of the windows, and of the exchange
     "block_files": 400,
     "exchange_files": 400,
 }
 
 _SHARE = 1_000  # batches at the beginning and at the end whose commits are compared
+_FEWEST = 80  # samples of memory below which none is compared
 
 
 @dataclass
@@ -51,6 +55,7 @@ class Samples:
 
     largest: dict[str, float] = field(default_factory=dict)
     places: dict[str, str] = field(default_factory=dict)
+    resident: dict[str, list[int]] = field(default_factory=lambda: {"driver": [], "worker": []})
 
     def note(self, measure: str, value: float, place: str) -> None:
         """Keep a value if it is the largest of its measure."""
@@ -69,6 +74,7 @@ class Samples:
         self.note("threads", facts.threads, kind)
         self.note("open_files", facts.open_files, kind)
         self.note(f"{kind}_bytes", facts.resident_bytes, kind)
+        self.resident[kind].append(facts.resident_bytes)
 
     def tables(self, root: Path) -> None:
         """Look at the tables' logs."""
@@ -98,6 +104,14 @@ class Samples:
         if len(times) >= 2 * _SHARE:
             growth = statistics.median(times[-_SHARE:]) / statistics.median(times[:_SHARE])
             self.note("commit_growth", growth, f"{len(times)} batches")
+
+    def memory(self) -> None:
+        """Compare the memory of the last processes with that of earlier ones, once there are enough samples."""
+        for kind, sizes in self.resident.items():
+            quarter = len(sizes) // 4
+            if len(sizes) >= _FEWEST:
+                growth = statistics.median(sizes[-quarter:]) / statistics.median(sizes[quarter : 2 * quarter])
+                self.note(f"{kind}_growth", growth, f"{len(sizes)} samples")
 
     def broken(self) -> list[str]:
         """Return the bounds that do not hold, as text."""

@@ -4,26 +4,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 
 from streamjoin_ds.sink.compaction import compact
 from streamjoin_ds.sink.reader import Follower
-from tests.faults.soak.rows import ALONE
+from streamjoin_ds.sink.tables import EVENT_TIME
+from tests.support.kinds import told
 
-__all__ = ["COLUMNS", "DELETED_REST", "DELETED_STEP", "Consumer", "triples"]
+__all__ = ["DELETED_COLUMN", "DELETED_REST", "DELETED_STEP", "Consumer"]
 
-COLUMNS = ("e_seq", "w_seq", "event_time")
-DELETED_STEP, DELETED_REST = 97, 3  # of what it has read it deletes the results with these left numbers
-
-
-def triples(table: pa.Table) -> np.ndarray:
-    """Return results as rows (left number, right number, event time); shape (n, 3), int64."""
-    columns = [pc.fill_null(table.column(name).cast(pa.int64()), ALONE).to_numpy() for name in COLUMNS]
-    return np.stack(columns, axis=1) if table.num_rows else np.empty((0, 3), np.int64)
+# Of what it has read it deletes the results with these ids of the first stream.
+DELETED_COLUMN, DELETED_STEP, DELETED_REST = "l_id", 97, 3
 
 
 class Consumer:
@@ -31,16 +24,16 @@ class Consumer:
 
     Attributes
     ----------
-    followed : list of numpy.ndarray
-        What the follower gave, in its order.
+    followed : list of pyarrow.Table
+        What the follower gave, in its order: event times, and the facts of results.
     deleted_before_us : int
-        Results older than this, with the numbers to delete, are gone from the table.
+        Results older than this, with the ids to delete, are gone from the table.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = str(path)
         self._follower: Follower | None = None
-        self.followed: list[np.ndarray] = []
+        self.followed: list[pa.Table] = []
         self.deleted_before_us = self.punctuation_us = 0
 
     def read_on(self) -> int:
@@ -53,7 +46,7 @@ class Consumer:
         for punctuation_us, rows in self._follower.poll():
             self.punctuation_us = max(self.punctuation_us, punctuation_us or 0)
             if rows.num_rows:
-                self.followed.append(triples(rows))
+                self.followed.append(rows.select([EVENT_TIME, *told(rows.column_names)]))
                 count += rows.num_rows
         return count
 
@@ -73,7 +66,7 @@ class Consumer:
             return 0
         before_us = self.punctuation_us
         condition = (
-            f"e_seq % {DELETED_STEP} = {DELETED_REST} "
+            f"{DELETED_COLUMN} % {DELETED_STEP} = {DELETED_REST} "
             f"AND event_time < arrow_cast({before_us}, 'Timestamp(Microsecond, Some(\"UTC\"))')"
         )
         try:

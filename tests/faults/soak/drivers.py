@@ -13,8 +13,8 @@ from typing import Any
 
 import psutil
 
-from tests.faults.soak.rows import NAMES
 from tests.faults.soak.settings import drawn
+from tests.support.kinds import Kind
 
 __all__ = ["Drivers", "killed"]
 
@@ -30,6 +30,7 @@ class Drivers:
         The root of `life.Life`.
     dice : random.Random
         The dice that draw settings.
+    kind : Kind
 
     Attributes
     ----------
@@ -37,16 +38,16 @@ class Drivers:
         The driver that drives now.
     """
 
-    def __init__(self, root: Path, dice: random.Random) -> None:
-        self.root, self._dice = root, dice
+    def __init__(self, root: Path, dice: random.Random, kind: Kind) -> None:
+        self.root, self._dice, self._kind = root, dice, kind
         self.life: subprocess.Popen[bytes] | None = None
-        self.lines = Lines(root / "batches.jsonl")
+        self.lines = Lines(root / "batches.jsonl", kind.names)
         self._count = 0
         self._log_path = root / "life-00.log"
 
     def start(self, **wanted: Any) -> None:
         """Start a driver under settings of its own."""
-        settings = drawn(self._dice, **wanted)
+        settings = drawn(self._dice, self._kind, **wanted)
         self._count += 1
         self._log_path = self.root / f"life-{self._count % _KEPT_LOGS:02d}.log"
         with self._log_path.open("wb") as log:
@@ -106,9 +107,9 @@ def killed(processes: list[psutil.Process]) -> None:
 class Lines:
     """Reads on at the end of the file of batches."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, names: str) -> None:
         self._path, self._at, self._rest = path, 0, b""
-        self._read = dict.fromkeys(NAMES, 0)
+        self._read = dict.fromkeys(names, 0)
         self.batches = self.starts = 0
         self.grew_at = time.monotonic()
 

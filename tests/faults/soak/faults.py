@@ -16,7 +16,6 @@ import psutil
 from tests.faults.soak.drivers import killed
 from tests.faults.soak.poison import LATER, RESTS, Poison
 from tests.faults.soak.power import Power
-from tests.faults.soak.rows import NAMES
 from tests.faults.soak.settings import other_retention
 
 if TYPE_CHECKING:
@@ -70,18 +69,18 @@ class Faults:
 
     def silence(self) -> None:
         if self._soak.feeder.silent is None:
-            self._soak.feeder.fall_silent(self._dice.choice(NAMES))
+            self._soak.feeder.fall_silent(self._dice.choice(self._soak.feeder.names))
             self.back_at = time.monotonic() + self._soak.fault_every_s / 2
 
     def poison(self) -> None:
         """Add a bad file in the order of names, and then one out of order, while the driver runs or before a start."""
-        name = self._dice.choice([name for name in NAMES if name != self._soak.feeder.silent])
+        name = self._dice.choice([name for name in self._soak.feeder.names if name != self._soak.feeder.silent])
         self.poisons.drop(name, self._dice.choice(RESTS))
         self._soak.feeder.step()
         if self._dice.random() < 0.3:
             self.driver()
         self._soak.catch_up()
-        for name in NAMES:
+        for name in self._soak.feeder.names:
             self._soak.feeder.next_file(name)
         self._soak.feeder.step()  # the file after a changed one
         self._soak.catch_up()

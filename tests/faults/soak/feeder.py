@@ -1,17 +1,21 @@
-"""Files that grow as devices write them: a few lines at a time, sometimes a new file, sometimes one side silent."""
+"""Files and tables that grow as devices write them: a few records at a time, sometimes a new file, one side silent."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+from deltalake import write_deltalake
 
-from tests.faults.soak.rows import NAMES, START_US, TICK_US, Recorded
+from tests.faults.soak.rows import START_US, STEP_ROWS, TICK_US, Recorded
+from tests.support.kinds import SCHEMA, Kind, Record, csv_line, json_line
 
 __all__ = ["HEADER", "Feeder"]
 
-HEADER = "ts,x\n"
+HEADER = ",".join(SCHEMA.names) + "\n"
 _FILE_ROWS = 5_000
+_TABLE_STEPS = 50  # after so many steps the table beside the streams has another version
 
 
 class Feeder:
@@ -20,10 +24,9 @@ class Feeder:
     Parameters
     ----------
     root : Path
-        The folder below which each stream gets a folder.
+        The folder below which each stream gets a folder, or a table.
     seed : int
-    step_rows : int
-        Records of each stream that `step` writes.
+    kind : Kind
 
     Attributes
     ----------
@@ -31,17 +34,25 @@ class Feeder:
         What was written, and what must become of it.
     """
 
-    def __init__(self, root: Path, seed: int, step_rows: int) -> None:
-        self.root, self.step_rows = root, step_rows
-        self.recorded = {name: Recorded() for name in NAMES}
-        self._dice = {name: np.random.default_rng((seed, number)) for number, name in enumerate(NAMES)}
+    def __init__(self, root: Path, seed: int, kind: Kind) -> None:
+        self.root, self.kind = root, kind
+        self.recorded = {name: Recorded(kind, name) for name in kind.names}
+        self._dice = {name: np.random.default_rng((seed, number)) for number, name in enumerate(kind.names)}
         self._now_us = START_US
         self._silent: str | None = None
-        self._numbers = dict.fromkeys(NAMES, 0)
-        self._rows = dict.fromkeys(NAMES, 0)  # rows of the file that is written now
-        for name in NAMES:
-            (root / name).mkdir(parents=True)
-            self._write(name, 0)
+        self._steps = 0
+        self._numbers = dict.fromkeys(kind.names, 0)
+        self._rows = dict.fromkeys(kind.names, 0)  # rows of the file that is written now
+        root.mkdir(exist_ok=True)
+        for name in kind.names:
+            self._write(name, [])
+        if kind.has_table:
+            kind.change_table(root, 0)
+
+    @property
+    def names(self) -> str:
+        """Return the streams, a letter each."""
+        return self.kind.names
 
     @property
     def silent(self) -> str | None:
@@ -53,21 +64,25 @@ class Feeder:
         self._silent = name
 
     def come_back(self) -> None:
-        """Write for the silent stream again, and only for it: the next `step` goes on with both.
+        """Write for the silent stream again, and only for it: the next `step` goes on with all.
 
         What it writes is as young as what the others have written, so no clock finds it late. This holds only if it is
         read before the others go on.
         """
         assert self._silent is not None
         name, self._silent = self._silent, None
-        self._write(name, self.step_rows)
+        self._write(name, self._records(name, [self._now_us] * STEP_ROWS))
 
     def step(self) -> None:
         """Let the streams that are not silent grow."""
-        self._now_us += self.step_rows * TICK_US
-        for name in NAMES:
+        times_us = [self._now_us + number * TICK_US for number in range(1, STEP_ROWS + 1)]
+        self._now_us = times_us[-1]
+        self._steps += 1
+        if self.kind.has_table and self._steps % _TABLE_STEPS == 0:
+            self.kind.change_table(self.root, self._steps // _TABLE_STEPS)
+        for name in self.names:
             if name != self._silent:
-                self._write(name, self.step_rows)
+                self._write(name, self._records(name, times_us))
 
     def next_file(self, name: str) -> Path:
         """Return the file that is written now; later lines go into another one."""
@@ -79,19 +94,39 @@ class Feeder:
     def lines(self, name: str, count: int) -> tuple[list[str], list[int]]:
         """Record the next lines of one stream; return them, and the stream's largest time after each."""
         recorded, lines, largest_us = self.recorded[name], [], []
-        for number in range(count):
-            lines.append(recorded.line(self._dice[name], self._now_us, is_measured=number > 0))
-            largest_us.append(recorded.largest_us)
+        recorded.pause()
+        for _ in range(count):
+            for record in recorded.next(self._dice[name], self._now_us):
+                lines.append(csv_line(record))
+                largest_us.append(recorded.largest_us)
         return lines, largest_us
 
-    def _path(self, name: str) -> Path:
-        return self.root / name / f"{self._numbers[name]:08d}.csv"
+    def _records(self, name: str, times_us: list[int]) -> list[Record]:
+        recorded = self.recorded[name]
+        recorded.pause()
+        return [record for now_us in times_us for record in recorded.next(self._dice[name], now_us)]
 
-    def _write(self, name: str, count: int) -> None:
+    def _path(self, name: str) -> Path:
+        return self.root / name / f"{self._numbers[name]:08d}.{'json' if self.kind.form == 'json' else 'csv'}"
+
+    def _write(self, name: str, records: list[Record]) -> None:
+        if self.kind.form == "delta":
+            write_deltalake(str(self.root / name), pa.Table.from_pylist(records, SCHEMA), mode="append")
+            return
         if self._rows[name] >= _FILE_ROWS:
             self.next_file(name)
-        self._rows[name] += count
+        self._rows[name] += len(records)
         path = self._path(name)
-        header = "" if path.exists() else HEADER
+        if self.kind.form != "folder":
+            self._append(path, records)
+            return
+        recorded = self.recorded[name]
+        for part in range(recorded.partitions):
+            own = [record for record in records if recorded.partition_of(record["id"]) == part]
+            self._append(path.parent / f"device-{part}" / path.name, own)
+
+    def _append(self, path: Path, records: list[Record]) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        header = HEADER if path.suffix == ".csv" and not path.exists() else ""
         with path.open("a") as file:
-            file.write(header + "".join(self.lines(name, count)[0]))
+            file.write(header + "".join(map(json_line if path.suffix == ".json" else csv_line, records)))

@@ -29,15 +29,15 @@ from streamjoin_ds.checkpoint.identity import CheckpointIdentity
 from streamjoin_ds.checkpoint.lock import driving
 from streamjoin_ds.checkpoint.recovery import cuts_option, recovered
 from streamjoin_ds.checkpoint.table_note import note_table
-from streamjoin_ds.plan import Execution, Layout, Plan
+from streamjoin_ds.plan import AskedLayout, Execution, Plan
 from streamjoin_ds.sink.tables import TableSet
-from streamjoin_ds.source.infer import infer_schema
-from streamjoin_ds.spec import bind
+from streamjoin_ds.stream.bound_sources import bound_join, located
 from streamjoin_ds.stream.commit import BatchCommit, committer_for
+from streamjoin_ds.stream.query import first_layout
 from streamjoin_ds.stream.sensors import SensorsDataSource
 from tests.faults.soak.checkpoint import Checkpoint
 from tests.faults.soak.power import write_down
-from tests.faults.soak.rows import soak_join
+from tests.faults.soak.rows import soak_join, soak_kind
 from tests.faults.soak.settings import hasten
 from tests.faults.soak.worker import work
 
@@ -45,15 +45,18 @@ __all__ = ["QUERY_ID", "Life", "plan_of"]
 
 QUERY_ID = "soak"
 RETAIN_BATCHES = 5
+_CELLS = 2  # where a kind's layout does not say it
 _ATTEMPTS = 4  # attempts of a task, as many as Spark makes
 _IDLE_S = 0.01
 
 
 def plan_of(root: Path, exchange: str, execution: Mapping[str, Any], *, durable: bool) -> Plan:
     """Return the plan of the soak's join over the files below `root`, and give a new checkpoint its identity."""
-    join, folder = soak_join(str(root / "input")), root / "checkpoint"
-    bound = bind(join, {stream.name: infer_schema(stream) for stream in join.streams})
-    layout = Layout.parse("1x2", 2)
+    join, folder = located(soak_join(str(root / "input"))), root / "checkpoint"
+    bound = bound_join(join)
+    asked = AskedLayout.parse(soak_kind(root / "input").layouts[0], len(bound.names))
+    asked.check(bound)
+    layout = asked.grid or first_layout(bound, _CELLS, asked.kind)
     identity = CheckpointIdentity.load(folder) or CheckpointIdentity.create(folder, bound, layout, layout.cells)
     identity.check(bound)
     return Plan(
@@ -69,6 +72,8 @@ def plan_of(root: Path, exchange: str, execution: Mapping[str, Any], *, durable:
         block_bytes=0,
         retain_batches=RETAIN_BATCHES,
         durable=durable,
+        layout_schedule=() if asked.grid is None else ((0, identity.layout),),
+        layout_kind=asked.kind,
     )
 
 

@@ -31,6 +31,7 @@ LATER = ("late", "changed")
 
 _ROWS = 40
 _JUNK = "1,1\n"
+_OTHER_HEADER = HEADER.replace("ts", "when", 1)  # every join asks for its event time
 
 
 class Poison:
@@ -85,12 +86,12 @@ class Poison:
 
     def _drift(self, name: str) -> Path:
         path = self._next(name, ".csv")
-        path.write_text(HEADER.replace("x", "y") + _JUNK)
+        path.write_text(_OTHER_HEADER + _JUNK)
         return path
 
     def _late(self, name: str) -> Path:
         path = self._feeder.root / name / f"0-{sum(self.dropped.values()):06d}.csv"
-        path.write_text(self._dice.choice((HEADER + _JUNK, HEADER.replace("x", "y"), "", "no CSV\0")))
+        path.write_text(self._dice.choice((HEADER + _JUNK, _OTHER_HEADER, "", "no CSV\0")))
         return path
 
     def _changed(self, name: str) -> Path:

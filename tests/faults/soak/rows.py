@@ -1,102 +1,132 @@
-"""The soak's input, and what must come out of it: a function of the seed and of what the feeder was told to do."""
+"""The soak's records, and the join over them: a function of the kind, the seed and what the feeder was told to do."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from array import array
+from collections.abc import Iterable, Iterator
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from streamjoin_ds import Stream, StreamJoin, band
+from tests.support.kinds import KINDS, Kind, Record, is_repeated, record_of
 
-__all__ = ["ALONE", "HOWS", "NAMES", "TICK_US", "Recorded", "expected", "give_how", "soak_join"]
+if TYPE_CHECKING:
+    from streamjoin_ds import StreamJoin
 
-HOWS = ("inner", "left", "full", "right")
-"""The kinds of joins: a seed has one of them."""
-ALONE = -1  # in the place of a partner's number
+__all__ = ["DELAY_US", "FATES", "STEP_ROWS", "Recorded", "give_kind", "soak_join", "soak_kind"]
 
-NAMES = ("e", "w")
+FATES = ("stored", "late", "rejected", "duplicates")
+"""What must become of a record: columns of the ledger."""
+
 START_US = 1_704_067_200_000_000
-TICK_US = 10_000  # microseconds of event time from one tuple of a stream to the next
-DELAY_US = 1_000_000
-JITTER_TICKS = 50  # half the delay, so that tuples are out of order and not late
-_FUTURE_US = 253_402_300_799_000_000  # the last second of the year 9999: further ahead than `max_ahead`
-_WINDOW_US = 2_000_000
-_KEYS = 400
-_EPS = 1
+TICK_US = 250_000  # microseconds of event time from one tuple of a stream to the next
+STEP_ROWS = 20
+# A stream may be a step behind another one that was just written, and idle: with the jitter that is half the delay.
+DELAY_US = 20_000_000
+JITTER_US = 5_000_000
+_FUTURE = datetime(9999, 12, 31, tzinfo=timezone.utc)  # further ahead than `max_ahead`
+_BROKEN = "what is this"
+_PARTITIONS = 3
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
-def give_how(root: Path, how: str) -> None:
-    """Say which kind of join the soak over this folder of its input is."""
-    (root / "how").write_text(how)
+def give_kind(root: Path, name: str) -> None:
+    """Say of which kind the join over this folder of its input is."""
+    (root / "kind").write_text(name)
+
+
+def soak_kind(root: str | Path) -> Kind:
+    """Return the kind of the join over a folder of its input."""
+    return KINDS[(Path(root) / "kind").read_text()]
 
 
 def soak_join(root: str) -> StreamJoin:
-    """Return the join of the soak over the folders of its input; each tuple has about three partners."""
-    told = Path(root) / "how"
-    how = told.read_text() if told.exists() else HOWS[0]
-    streams = [
-        Stream(
-            name,
-            f"{root}/{name}",
-            delay=f"{DELAY_US}us",
-            schema={"ts": "int64", "x": "int64"},
-            idle_timeout="2s",
-            max_ahead="1h",
-            on_bad_file="quarantine",
-        )
-        for name in NAMES
-    ]
-    on = [band("e.x", "w.x", _EPS)]
-    return StreamJoin(streams, on=on, window=f"{_WINDOW_US}us", select=["e.x", "w.x"], how=how)  # type: ignore[arg-type]
+    """Return the join of the soak over the folders of its input."""
+    kind = soak_kind(root)
+    options: dict[str, Any] = {}
+    if kind.form == "csv":
+        options["on_bad_file"] = "quarantine"
+    if kind.form == "delta":
+        options["starting_version"] = 0  # what is there at the first start has the order in which it was written too
+    if _may_have_bound(kind):
+        options["max_ahead"] = "1h"
+    return kind.join(root, delay=f"{DELAY_US}us", idle_timeout="2s", **options)
 
 
-@dataclass
+def _may_have_bound(kind: Kind) -> bool:
+    """Whether records from the future are told."""
+    return not kind.is_twice  # refused beside `unique`
+
+
 class Recorded:
     """One stream's records, in the order in which they were written.
 
+    A record has its place here for an id, which tells all of its columns but the event time.
+
+    Parameters
+    ----------
+    kind : Kind
+    name : str
+
     Attributes
     ----------
-    times_us : list of int
+    times_us : array of int
         Event times; -1 for a record that cannot be read.
-    keys : list of int
-        Keys; -1 for a null.
-    fates : dict of str to int
-        The number of records by what must become of them: stored, late, rejected.
+    partitions : int
     """
 
-    times_us: list[int] = field(default_factory=list)
-    keys: list[int] = field(default_factory=list)
-    is_stored: list[bool] = field(default_factory=list)
-    fates: dict[str, int] = field(default_factory=lambda: {"stored": 0, "late": 0, "rejected": 0})
-    largest_us: int = 0
+    def __init__(self, kind: Kind, name: str) -> None:
+        self._kind, self._name = kind, name
+        self.times_us, self._ids, self._fates = array("q"), array("q"), bytearray()
+        self.partitions = _PARTITIONS if kind.form == "folder" else 1
+        self._largest_us = [0] * self.partitions
+        self._is_measured = [False] * self.partitions
 
     def __len__(self) -> int:
         return len(self.times_us)
 
-    def line(self, dice: np.random.Generator, now_us: int, *, is_measured: bool) -> str:
-        """Return the next record as a line of CSV, and note what must become of it.
+    def partition_of(self, number: int) -> int:
+        """Return the partition of the record at this place."""
+        return number % self.partitions
 
-        The first record of a stream that was idle is measured against nothing, so it does not come from the future:
-        `is_measured` is then false.
+    @property
+    def largest_us(self) -> int:
+        """Return the largest event time; of a stream with partitions, of that which is behind the others."""
+        return min(self._largest_us)
+
+    def count(self, fate: str) -> int:
+        """Return of how many records this must become."""
+        return self._fates.count(FATES.index(fate))
+
+    def pause(self) -> None:
+        """Note that the stream may have been idle: the next record of each partition is measured against nothing."""
+        self._is_measured = [False] * self.partitions
+
+    def next(self, dice: np.random.Generator, now_us: int) -> Iterator[Record]:
+        """Yield the next record, and again if it is one that comes twice; note what must become of it.
+
+        One that is measured against nothing does not come from the future.
         """
-        draw = dice.random()
-        key = int(dice.integers(_KEYS))
-        if draw < 0.002 and is_measured:
-            self._note(-1, -1, "rejected")
-            return f"{_FUTURE_US},{key}\n"
+        number, part = len(self), self.partition_of(len(self))
+        draw, fate, largest_us = dice.random(), "stored", self._largest_us[part]
+        time_us = now_us - int(dice.integers(JITTER_US))
+        record = record_of(self._name, number, _EPOCH + timedelta(microseconds=time_us))
         if draw < 0.005:
-            self._note(-1, -1, "rejected")
-            return "what is this,1\n"
-        if draw < 0.02 and self.largest_us:
-            time_us = self.largest_us - DELAY_US - TICK_US * int(dice.integers(1, 100))
-            self._note(time_us, key, "late")
-            return f"{time_us},{key}\n"
-        time_us = now_us - TICK_US * int(dice.integers(JITTER_TICKS))
-        if draw < 0.03:
-            key = -1
-        self._note(time_us, key, "stored")
-        return f"{time_us},{'' if key < 0 else key}\n"
+            is_ahead = draw < 0.002 and self._is_measured[part]
+            fate, time_us, record["ts"] = "rejected", -1, _FUTURE if is_ahead else self._broken()
+        elif draw < 0.02 and largest_us:
+            fate, time_us = "late", largest_us - DELAY_US - 1 - int(dice.integers(10_000_000))
+            record["ts"] = _EPOCH + timedelta(microseconds=time_us)
+        else:
+            self._largest_us[part] = max(largest_us, time_us)
+            self._is_measured[part] = _may_have_bound(self._kind)
+        self._note(number, time_us, fate)
+        yield record
+        if fate == "stored" and self._kind.is_twice and is_repeated(number):
+            self._note(number, time_us, "duplicates")
+            yield record
 
     def set_aside(self) -> None:
         """Note the record that stands for what is set aside of a bad file."""
@@ -104,62 +134,26 @@ class Recorded:
 
     def back_to(self, count: int, largest_us: int) -> None:
         """Forget all records but the first `count`, whose largest time is `largest_us`."""
-        while len(self) > count:
-            fate = "stored" if self.is_stored.pop() else "rejected" if self.times_us[-1] < 0 else "late"
-            self.fates[fate] -= 1
-            self.times_us.pop()
-            self.keys.pop()
-        self.largest_us = largest_us
+        del self.times_us[count:], self._ids[count:], self._fates[count:]
+        self._largest_us[0] = largest_us
 
-    def _note(self, time_us: int, key: int, fate: str) -> None:
+    def has_fate(self, fate: str) -> np.ndarray:
+        """Return for each record whether this must become of it."""
+        return np.frombuffer(bytes(self._fates), np.uint8) == FATES.index(fate)
+
+    def at(self, places: Iterable[int]) -> list[Record]:
+        """Return the records at these places; those that cannot be read have no time."""
+        found = []
+        for place in places:
+            time_us = self.times_us[place]
+            record = record_of(self._name, self._ids[place], _EPOCH + timedelta(microseconds=time_us))
+            found.append(record if time_us >= 0 else {**record, "ts": None})
+        return found
+
+    def _broken(self) -> str | None:
+        return None if self._kind.form == "delta" else _BROKEN
+
+    def _note(self, number: int, time_us: int, fate: str) -> None:
         self.times_us.append(time_us)
-        self.keys.append(key)
-        self.is_stored.append(fate == "stored")
-        self.fates[fate] += 1
-        if fate == "stored":
-            self.largest_us = max(self.largest_us, time_us)
-
-
-def expected(left: Recorded, right: Recorded, how: str = "inner", until_us: int = 0) -> np.ndarray:
-    """Return all results as rows (left number, right number, event time), sorted; shape (n, 3), int64.
-
-    With `how` a tuple without a partner has a row, with `ALONE` for a partner, if the watermark `until_us` has passed
-    all that it could meet.
-    """
-    rows = [_pairs(left, right)]
-    for place, side in enumerate((left, right)):
-        if how in ("full", ("left", "right")[place]):
-            is_met = np.zeros(len(side), bool)
-            is_met[rows[0][:, place]] = True
-            times = np.array(side.times_us, np.int64)
-            numbers = np.flatnonzero(np.array(side.is_stored, bool) & ~is_met & (times + _WINDOW_US < until_us))
-            alone = np.full((len(numbers), 3), ALONE, np.int64)
-            alone[:, place], alone[:, 2] = numbers, times[numbers]
-            rows.append(alone)
-    found = np.concatenate(rows)
-    return found[np.lexsort(found.T[::-1])]
-
-
-def _pairs(left: Recorded, right: Recorded) -> np.ndarray:
-    sides = []
-    for side in (left, right):
-        numbers = np.flatnonzero(np.array(side.is_stored, bool) & (np.array(side.keys) >= 0))
-        times = np.array(side.times_us, np.int64)[numbers]
-        order = np.argsort(times, kind="stable")
-        numbers = numbers[order]
-        sides.append((numbers, times[order], np.array(side.keys, np.int64)[numbers]))
-    (left_numbers, left_times, left_keys), (right_numbers, right_times, right_keys) = sides
-    first = np.searchsorted(right_times, left_times - _WINDOW_US, "left")
-    last = np.searchsorted(right_times, left_times + _WINDOW_US, "right")
-    found = []
-    # Each step takes one distance inside the window for all left tuples at once: a few hundred steps.
-    for step in range(int((last - first).max(initial=0))):
-        here = np.flatnonzero(first + step < last)
-        other = first[here] + step
-        is_pair = np.abs(left_keys[here] - right_keys[other]) <= _EPS
-        here, other = here[is_pair], other[is_pair]
-        times = np.maximum(left_times[here], right_times[other])
-        found.append(np.stack([left_numbers[here], right_numbers[other], times], axis=1))
-    if not found:
-        return np.empty((0, 3), np.int64)
-    return np.concatenate(found)
+        self._ids.append(number)
+        self._fates.append(FATES.index(fate))

@@ -1,4 +1,4 @@
-"""A soak from its first file to its verdict."""
+"""A soak of one kind of join, from its first file to its verdict."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from tests.faults.soak.consumer import Consumer
 from tests.faults.soak.drivers import Drivers
 from tests.faults.soak.faults import FAULTS, Faults
 from tests.faults.soak.feeder import Feeder
-from tests.faults.soak.rows import HOWS, NAMES, give_how
+from tests.faults.soak.rows import STEP_ROWS, give_kind
+from tests.support.kinds import KINDS
 
 __all__ = ["Soak", "Verdict"]
 
-_STEP_ROWS = 20
 _BACKLOG_STEPS = 6  # steps of records that may be written and not read yet
-_STALLED_S = 120.0  # seconds without a batch, though there is input, after which the join counts as hanging
-_MOST_S = 120.0  # seconds for a driver to end, or to read what was written
+_STALLED_S = 300.0  # seconds without a batch, though there is input, after which the join counts as hanging
+_MOST_S = 300.0  # seconds for a driver to end, or to read what was written; other work may have the machine
 
 
 @dataclass
@@ -40,6 +40,8 @@ class Verdict:
     violations: list[str] = field(default_factory=list)
     lost: int = 0  # files that power cuts took or tore
     poisoned: int = 0
+    records: int = 0  # of all streams
+    compared_s: float = 0.0
 
 
 class Soak:
@@ -53,10 +55,12 @@ class Soak:
     seconds, fault_every_s : float
         How long the soak runs, and how often something goes wrong.
     seed : int
-    kinds : sequence of str
-        Some of `FAULTS`.
-    how : str
-        The kind of join, of `HOWS`.
+    kind : str
+        The kind of the join, of `tests.support.kinds.KINDS`.
+    breaks : sequence of str
+        Some of `FAULTS`; those that the kind's input cannot have are left out.
+    processes : int
+        How many processes compare at the end.
     tell : callable
         Called with a line for each thing that went wrong.
     """
@@ -69,21 +73,23 @@ class Soak:
         seconds: float,
         fault_every_s: float,
         seed: int,
-        kinds: tuple[str, ...] = tuple(FAULTS),
-        how: str = HOWS[0],
+        kind: str,
+        breaks: tuple[str, ...] = tuple(FAULTS),
+        processes: int = 1,
         tell: Callable[[str], None] = lambda text: None,
     ) -> None:
         self.root, self.seconds, self.fault_every_s = root, seconds, fault_every_s
-        self.kinds, self._tell = kinds, tell
+        self._tell, self._processes = tell, processes
         self._began = time.monotonic()
         self._dice = random.Random(seed)
-        self.feeder = Feeder(input_root, seed, _STEP_ROWS)
-        give_how(input_root, how)
-        self._how = how
+        self.feeder = Feeder(input_root, seed, KINDS[kind])
+        give_kind(input_root, kind)
+        # Files are spoiled as those of CSV are, in one folder.
+        self._breakable = tuple(one for one in breaks if one != "poison" or KINDS[kind].form == "csv")
         (root / "input").symlink_to(input_root)
         self.consumer = Consumer(root / "matches")
         self.samples = Samples()
-        self.drivers = Drivers(root, self._dice)
+        self.drivers = Drivers(root, self._dice, KINDS[kind])
         self._breaks = Faults(self, self._dice)
         self.faults: Counter[str] = Counter()
         self.violations: list[str] = []
@@ -101,7 +107,7 @@ class Soak:
                 self.feed()
                 if now >= next_fault and not self.violations:
                     if not order:  # each kind comes once, then each again in another order
-                        order = self._dice.sample(self.kinds, len(self.kinds))
+                        order = self._dice.sample(self._breakable, len(self._breakable))
                     self._break(order.pop())
                     next_fault = time.monotonic() + self.fault_every_s
                 if now >= next_look:
@@ -114,14 +120,18 @@ class Soak:
         seconds = time.monotonic() - began
         self.samples.tables(self.root)
         self.samples.commits(self.root)
+        self.samples.memory()
         dropped = self._breaks.poisons.dropped
+        began = time.monotonic()
         if not self.violations:
             self.consumer.read_on()
-            self.violations += differences(self.root, self.feeder.recorded, dropped, self.consumer, self._how)
+            self.violations += differences(self.root, self.feeder, dropped, self.consumer, self._processes)
         self.violations += [text for text in self.samples.broken() if text not in self.violations]
-        results = sum(map(len, self.consumer.followed))
+        results = sum(rows.num_rows for rows in self.consumer.followed)
         verdict = Verdict(seconds, self.batches, results, self.faults, self.samples, self.violations)
         verdict.lost, verdict.poisoned = self._breaks.lost, dropped.total()
+        verdict.records = sum(map(len, self.feeder.recorded.values()))
+        verdict.compared_s = time.monotonic() - began
         return verdict
 
     @property
@@ -137,7 +147,7 @@ class Soak:
             self.feeder.come_back()
             self.wait("all that a stream wrote that came back is read", self._has_read_all)
         read = self.drivers.lines.read()
-        if all(len(self.feeder.recorded[name]) - read[name] < _BACKLOG_STEPS * _STEP_ROWS for name in NAMES):
+        if all(len(self.feeder.recorded[name]) - read[name] < _BACKLOG_STEPS * STEP_ROWS for name in self.feeder.names):
             self.feeder.step()
         if self.drivers.ended is not None:
             self.fail(f"a driver ended with {self.drivers.ended}")
@@ -157,7 +167,7 @@ class Soak:
 
     def _has_read_all(self) -> bool:
         read = self.drivers.lines.read()
-        return all(read[name] >= len(self.feeder.recorded[name]) for name in NAMES)
+        return all(read[name] >= len(self.feeder.recorded[name]) for name in self.feeder.names)
 
     # ------------------------------------------------------------------ the driver
 
@@ -175,7 +185,7 @@ class Soak:
                 self.fail(f"a driver ended while {what}")
             elif time.monotonic() > until:
                 read = self.drivers.lines.read()
-                written = {name: len(self.feeder.recorded[name]) for name in NAMES}
+                written = {name: len(self.feeder.recorded[name]) for name in self.feeder.names}
                 self.fail(f"not within {_MOST_S:g} s: {what}; {read} of {written}")
             time.sleep(0.01)
 

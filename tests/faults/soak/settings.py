@@ -12,14 +12,16 @@ from deltalake import DeltaTable
 from streamjoin_ds.sink import retention
 from streamjoin_ds.sink.retention import DELETED_FILE_RETENTION, LOG_RETENTION
 from streamjoin_ds.sink.tables import TableSet
+from tests.support.kinds import Kind
 
 __all__ = ["drawn", "hasten", "other_retention"]
 
 _RETENTION = ("interval 1 minute", "interval 2 minutes")  # two minutes at 20 batches a second are 2 400 entries
 
 
-def drawn(dice: random.Random, **more: Any) -> dict[str, Any]:
-    """Return the settings of one life, as `life.Life` takes them; `more` are settings that are wanted."""
+def drawn(dice: random.Random, kind: Kind, **more: Any) -> dict[str, Any]:
+    """Return the settings of one life of a kind, as `life.Life` takes them; `more` are settings that are wanted."""
+    names = kind.names + "z" * kind.has_table
     return {
         "exchange": dice.choice(("reference", "reference", "packed")),
         "durable": dice.choice((True, True, True, False)),
@@ -28,7 +30,7 @@ def drawn(dice: random.Random, **more: Any) -> dict[str, Any]:
             "threads": dice.choice((1, 1, 2)),
             "pin": dice.choice((True, False)),
             "index": dice.choice(("auto", "auto", "scan")),
-            "order": dice.choice(("auto", ["e", "w"], ["w", "e"])),
+            "order": dice.choice(("auto", [*names], [*reversed(names)])),
             "merge_runs": dice.choice((None, None, 2, 5)),
         },
         "source": {
