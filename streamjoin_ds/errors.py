@@ -65,6 +65,7 @@ __all__ = [
     "WatermarkMissingError",
     "WindowError",
     "hinted",
+    "malformed_offset",
     "named_in",
 ]
 
@@ -281,6 +282,13 @@ class OffsetError(StreamJoinError):
     """A logged offset is malformed or was written by a newer version."""
 
     code = "OFFSET"
+
+
+def malformed_offset(name: str) -> OffsetError:
+    """Return the error of a logged offset whose part `name` is not as it was written."""
+    msg = f"a logged offset is malformed: {name}"
+    hint = "restore the checkpoint's offsets folder from a copy, and never edit offsets by hand"
+    return OffsetError(msg, name=name, hint=hint)
 
 
 class StoreUnreachableError(StreamJoinError):

@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 
 from streamjoin_ds.blocks import freeze_imports, reuse_freed_memory
 from streamjoin_ds.cell.aside_rows import AsideRows
+from streamjoin_ds.cell.cell_report import REPORT_COLUMNS, CellReport
 from streamjoin_ds.cell.cell_state import CellState
 from streamjoin_ds.cell.cell_tables import give_tables, given_versions, table_blocks
 from streamjoin_ds.cell.cell_windows import CellWindows, opened_state
@@ -34,24 +35,21 @@ from streamjoin_ds.cell.task_facts import TaskFacts
 from streamjoin_ds.engine.intake.lateness import StreamClock, low_watermark
 from streamjoin_ds.engine.window_join import WindowJoin
 from streamjoin_ds.errors import StateCorruptError
-from streamjoin_ds.exchange import LARGEST_TS, open_block
-from streamjoin_ds.plan import USUAL_SIZING, BlockSizing, Epochs, Plan
+from streamjoin_ds.exchange import LARGEST_TS, CellBatch, open_block
+from streamjoin_ds.plan import Epochs, Plan
 from streamjoin_ds.sink.report import FileReport
 from streamjoin_ds.sink.tables import LATE_SCHEMA, REJECTS_SCHEMA, TableSet
 from streamjoin_ds.sink.writer import TableWriter
 from streamjoin_ds.source.event_time import NO_TIME
-from streamjoin_ds.source.table_version import TableVersion, versions_from
 from streamjoin_ds.spec.bound import TS
 
 if TYPE_CHECKING:
     import pandas as pd
     from pyspark.sql.streaming.state import GroupState
 
-__all__ = ["REPORT_COLUMNS", "REPORT_DDL", "STATE_DDL", "Cell", "CellFunction"]
+__all__ = ["STATE_DDL", "Cell", "CellFunction"]
 
 STATE_DDL = "version INT, blob BINARY"
-REPORT_COLUMNS = ("kind", "cell", "facts")
-REPORT_DDL = "kind STRING, cell INT, facts STRING"
 
 _log = logging.getLogger(__name__)
 # While a cell joins a batch, it logs a warning each time it has found this many more matches.
@@ -93,8 +91,8 @@ class Cell:
         self.streams = len(self.bound.names)
         self._kept = opened_state(self.bound, state)
         self.state = self._kept or CellState.first(self.bound)
-        self.sizing = USUAL_SIZING
-        self.epochs = Epochs.first(plan.layout)
+        # Over DataFrames no row tells it: there the versions are those of the query's start.
+        self.batch = CellBatch(tables=given_versions(plan, task.batch_id) if plan.foreign else {})
         self.clocks = [
             # Rows of DataFrames have no order either, or one that `orders` judges by.
             StreamClock(stream.delay_us, by_partition=stream.partition_kind is not None or plan.foreign)
@@ -112,18 +110,20 @@ class Cell:
         self.ledger = [dict.fromkeys((*_COUNTS, "stored", "null_keys"), 0) for _ in range(self.streams)]
         self.reports: list[FileReport] = []
         self.seen = InputSeen(self.bound.names)
-        # A row tells them where a source of our own has offsets that say them.
-        self.versions: dict[str, TableVersion] = given_versions(plan, task.batch_id) if plan.foreign else {}
         self.keys: list[tuple[int, str]] = []  # samples of keys, on their way to the driver
-        self.backlog: dict[str, int | None] = {}  # on its way to Spark's progress; the driver reads the offset
         self.shipped_rows = 0  # tuples that were sent here to be joined, guests among them
 
-    def run(self, rows: Iterable[Any]) -> tuple[list[FileReport], dict[str, object], bytes]:
-        """Join the batch's exchange rows. Return the files written, the cell's facts, and its next state."""
+    @property
+    def epochs(self) -> Epochs:
+        """The batch's epochs."""
+        return self.batch.epochs or Epochs.first(self.plan.layout)
+
+    def run(self, rows: Iterable[Any]) -> tuple[list[FileReport], CellReport, bytes]:
+        """Join the batch's exchange rows. Return the files written, the cell's report, and its next state."""
         began_ns = time.monotonic_ns()
         parts, asides = self._sorted_out(rows)
         self.seen.begin(self.clocks, [[t for p in by.values() for t in p.tables] for by in parts], asides["late"])
-        self.windows = CellWindows(self.plan.sized(self.sizing), self.number, self._kept)
+        self.windows = CellWindows(self.plan.sized(self.batch.sizing), self.number, self._kept)
         self.windows.enter(self.epochs.current, [clock.largest for clock in self.clocks])
         accepted, guests, late = self._judged(parts)
         next_seqs = [max((part.end_seq for part in of_stream.values()), default=0) or None for of_stream in parts]
@@ -131,7 +131,7 @@ class Cell:
         for stream, order in self.orders.items():
             order.advance(self.clocks[stream], self.task.time_ms)
         engines = self.windows.engines
-        blocks = {name: version.block for name, version in self.versions.items()}
+        blocks = {name: version.block for name, version in self.batch.tables.items()}
         give_tables(self.plan, engines, blocks, table_blocks(self.plan))
         before = {engine: dict(engine.counters) for engine in engines}
         # The watermark is the batch's punctuation too, for every kind of window: a result of a later batch has a tuple
@@ -161,27 +161,44 @@ class Cell:
                 writer.write(pa.Table.from_arrays([*chunk.columns, ids], schema=schema))
             self.reports += writer.close()
         self._count_nulls(before)
-        facts = self._facts(matches, before, watermark)
-        facts["answers"] = answers.reported()
+        told = answers.reported()
         largest_us = [clock.largest for clock in self.clocks]
         blob = self.windows.saved(
             self.task.batch_id, largest_us, watermark, next_seqs, answers.blocks, self._clocks_kept(watermark)
         )
-        over = [epoch.number for epoch in self.epochs.older if epoch.number not in self.windows.epochs]
-        duration_ms = (time.monotonic_ns() - began_ns) // 1_000_000
-        facts |= {
-            "state_bytes": len(blob),
-            "blocks": [*self.windows.new_blocks, *answers.blocks],
-            "duration_ms": duration_ms,
-        }
-        facts |= {"threads": staff.threads, "epoch": self.epochs.current.number, "epochs_over": over}
-        facts |= {"shipped_rows": self.shipped_rows, "layout": str(self.epochs.current.layout)}
-        facts |= self.backlog
-        joined = {name: version.version for name, version in self.versions.items()}
-        facts |= {"table_versions": json.dumps(joined, separators=(",", ":"))} if joined else {}
-        facts |= {"keys": sorted(self.keys)} if self.keys else {}
-        facts |= {"cells": self.epochs.cells, "has_ended": self.windows.has_ended}
-        return self.reports, facts, blob
+        counted = [(engine.counters, of_old) for engine, of_old in before.items()]
+        versions = {name: version.version for name, version in self.batch.tables.items()}
+        report = CellReport(
+            query_id=self.task.query_id,
+            watermark_us=watermark,
+            largest_us=largest_us,
+            ledger=self.ledger,
+            matches=matches,
+            candidates=sum(now["candidates"] - of_old["candidates"] for now, of_old in counted),
+            expired_rows=sum(now["expired_rows"] - of_old["expired_rows"] for now, of_old in counted),
+            state_rows=sum(now["state_rows"] for now, _ in counted),
+            undecided_rows=sum(now["undecided_rows"] for now, _ in counted),
+            state_bytes=len(blob),
+            shipped_rows=self.shipped_rows,
+            idle=[stream for stream, clock in enumerate(self.clocks) if clock.idle],
+            overtaken=self.overtaken,
+            **self.seen.facts(),
+            partitions={self.bound.names[stream]: order.told() for stream, order in self.orders.items()},
+            answers=told,
+            blocks=[*self.windows.new_blocks, *answers.blocks],
+            duration_ms=(time.monotonic_ns() - began_ns) // 1_000_000,
+            threads=staff.threads,
+            epoch=self.epochs.current.number,
+            epochs_over=[one.number for one in self.epochs.older if one.number not in self.windows.epochs],
+            layout=str(self.epochs.current.layout),
+            cells=self.epochs.cells,
+            has_ended=self.windows.has_ended,
+            keys=sorted(self.keys),
+            table_versions=json.dumps(versions, separators=(",", ":")) if versions else None,
+            backlog_rows=self.batch.backlog_rows,
+            backlog_us=self.batch.backlog_us,
+        )
+        return self.reports, report, blob
 
     def _joined(
         self,
@@ -205,23 +222,12 @@ class Cell:
         parts: list[dict[int, _Part]] = [defaultdict(_Part) for _ in range(self.streams)]
         asides: dict[str, list[_Aside]] = {"late": [], "rejects": []}
         for row in rows:
-            if row.kind == "idle":
-                self.clocks[row.stream].idle = True
-                continue
-            if row.kind == "clock":
-                self.clocks[row.stream].low = None if row.largest_ts == NO_TIME else int(row.largest_ts)
-                continue
-            if row.kind == "epochs":
-                self.epochs = Epochs.from_facts(json.loads(bytes(row.payload)), self.streams)
-                continue
-            if row.kind == "tables":
-                self.versions = versions_from(json.loads(bytes(row.payload)))
-                continue
-            if row.kind == "blocks":
-                self.sizing = BlockSizing.from_facts(json.loads(bytes(row.payload)))
-                continue
-            if row.kind == "backlog":
-                self.backlog = json.loads(bytes(row.payload))
+            if row.kind == "batch":
+                self.batch = CellBatch.from_json(bytes(row.payload), self.streams)
+                for stream in self.batch.idle:
+                    self.clocks[stream].idle = True
+                for stream, low_us in self.batch.lows_us.items():
+                    self.clocks[stream].low = low_us
                 continue
             if row.kind == "keys":
                 self.keys.append((row.stream, base64.b64encode(bytes(row.payload)).decode()))
@@ -351,26 +357,6 @@ class Cell:
                 counts = [counters["null_keys"][name] for counters in (current.engine.counters, before[current.engine])]
                 self.ledger[stream]["null_keys"] = counts[0] - counts[1]
 
-    def _facts(
-        self, matches: int, engines: dict[WindowJoin, dict[str, Any]], watermark_us: int | None
-    ) -> dict[str, object]:
-        counted = [(engine.counters, before) for engine, before in engines.items()]
-        return {
-            "query_id": self.task.query_id,
-            "watermark_us": watermark_us,
-            "largest_us": [clock.largest for clock in self.clocks],
-            "ledger": self.ledger,
-            "matches": matches,
-            "candidates": sum(now["candidates"] - before["candidates"] for now, before in counted),
-            "expired_rows": sum(now["expired_rows"] - before["expired_rows"] for now, before in counted),
-            "state_rows": sum(now["state_rows"] for now, _ in counted),
-            "undecided_rows": sum(now["undecided_rows"] for now, _ in counted),
-            "idle": [stream for stream, clock in enumerate(self.clocks) if clock.idle],
-            "overtaken": self.overtaken,
-            **self.seen.facts(),
-            "partitions": {self.bound.names[stream]: order.told() for stream, order in self.orders.items()},
-        }
-
 
 def _rows_of(*batches: Mapping[int, Sequence[pa.Table]]) -> int:
     return sum(table.num_rows for batch in batches for tables in batch.values() for table in tables)
@@ -395,8 +381,8 @@ class CellFunction:
         blob = bytes(state.get[1]) if state.exists else None
         rows = (row for frame in frames for row in frame.itertuples(index=False))
         task = TaskFacts.current(state.getCurrentProcessingTimeMs())
-        reports, facts, next_blob = Cell(plan, cell, blob, task).run(rows)
+        files, report, next_blob = Cell(plan, cell, blob, task).run(rows)
         state.update((1, next_blob))
-        lines = [("file", cell, report.to_json()) for report in reports]
-        lines.append(("cell", cell, json.dumps(facts)))
+        lines = [("file", cell, file.to_json()) for file in files]
+        lines.append(("cell", cell, report.to_json()))
         yield pd.DataFrame(lines, columns=list(REPORT_COLUMNS))

@@ -6,18 +6,10 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from streamjoin_ds.plan import USUAL_SIZING
+from streamjoin_ds.source.batch_plan import BatchPlan
 from streamjoin_ds.source.feeds import open_feed
-from streamjoin_ds.source.offset import (
-    ClockFacts,
-    LayoutFacts,
-    decode_clocks,
-    decode_layout,
-    decode_offset,
-    decode_sizing,
-    decode_tables,
-    encode_offset,
-)
+from streamjoin_ds.source.idleness import ClockFacts
+from streamjoin_ds.source.layout_rule import LayoutFacts
 from streamjoin_ds.source.table_version import versions_from
 from streamjoin_ds.spec import BoundJoin
 
@@ -38,21 +30,17 @@ class Ends:
     def __init__(self, bound: BoundJoin, offset: Mapping[str, Any] | None) -> None:
         self._names = bound.names
         streams = bound.join.streams
-        facts: list[Any] = [{}] * len(streams) if offset is None else decode_offset(offset, self._names)
-        pairs = zip(streams, bound.read_schemas[: len(streams)], facts, strict=True)
+        batch = None if offset is None else BatchPlan.from_offset(offset, self._names)
+        begin = BatchPlan(tuple(self._names), ({},) * len(streams)) if batch is None else batch
+        pairs = zip(streams, bound.read_schemas[: len(streams)], begin.positions, strict=True)
         self._feeds = {s.name: open_feed(s, schema, ignore_missing="kept" in at) for s, schema, at in pairs}
-        feeds = self._feeds.values()
-        at = [
-            feed.initial() if offset is None else feed.position(fact) for feed, fact in zip(feeds, facts, strict=True)
-        ]
+        feeds = zip(self._feeds.values(), begin.positions, strict=True)
+        at = [feed.initial() if batch is None else feed.position(facts) for feed, facts in feeds]
         self._at = dict(zip(self._names, at, strict=True))
-        clocks = [ClockFacts()] * len(streams) if offset is None else decode_clocks(offset, self._names)
-        self._clocks = dict(zip(self._names, clocks, strict=True))
+        self._clocks = dict(zip(self._names, begin.clocks, strict=True))
         # The state that is gone back to is laid out as its own offset says, perhaps in fewer cells than the ledger's
         # batches had. Every layout gives the same rows, so the batches keep that one. The rates are estimated anew.
-        self._layout = LayoutFacts(None if offset is None else decode_layout(offset, self._names).epochs)
-        self._tables = {} if offset is None else decode_tables(offset)
-        self._sizing = USUAL_SIZING if offset is None else decode_sizing(offset)
+        self._layout, self._tables, self._sizing = LayoutFacts(begin.layout.epochs), begin.tables, begin.sizing
         # For these streams the number of records does not tell what was decided when a batch was planned.
         self._decides = {
             stream.name
@@ -65,8 +53,9 @@ class Ends:
 
     def offset(self) -> dict[str, Any]:
         """Return the ends as an offset, as the source logs it."""
-        at, clocks = list(self._at.values()), list(self._clocks.values())
-        return encode_offset(self._names, at, clocks, layout=self._layout, tables=self._tables, sizing=self._sizing)
+        at, clocks = tuple(at.to_facts() for at in self._at.values()), tuple(self._clocks.values())
+        decided = {"layout": self._layout, "tables": self._tables, "sizing": self._sizing}
+        return BatchPlan(tuple(self._names), at, clocks, **decided).to_offset()  # type: ignore[arg-type]
 
     def move(self, name: str, row: Mapping[str, Any]) -> str:
         """Move a stream to its end in the batch of a ledger row. Return why that cannot be done; empty if it was."""

@@ -12,7 +12,7 @@ from streamjoin_ds.blocks.location import absolute_location, is_local
 from streamjoin_ds.blocks.place import Place, place_of
 from streamjoin_ds.cell.cell_state import CellState
 from streamjoin_ds.cell.cell_windows import blocks_folder, blocks_prefix
-from streamjoin_ds.checkpoint.batch_end import batch_end, batch_layouts
+from streamjoin_ds.checkpoint.batch_end import logged_plan, next_version, partitions_of, set_aside_so_far
 from streamjoin_ds.checkpoint.identity import CheckpointIdentity
 from streamjoin_ds.checkpoint.location import checkpoint_place
 from streamjoin_ds.engine.storage.snapshot import described
@@ -20,7 +20,7 @@ from streamjoin_ds.errors import ArgumentError, ForeignCheckpointError, OffsetEr
 from streamjoin_ds.exchange import LAYOUT_KEY, exchange_folder, is_committed_block
 from streamjoin_ds.plan import cell_of_label
 from streamjoin_ds.source.backlog import BacklogFacts
-from streamjoin_ds.source.offset import decode_offset
+from streamjoin_ds.source.batch_plan import BatchPlan
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -194,22 +194,23 @@ def inspected(spark: SparkSession, checkpoint: str, blocks: str | None = None) -
     found = Checkpoint(str(folder), join_id, names, layout, batch_id, tuple(cells), prefix)
     if identity is None or batch_id is None or identity.order_by is not None:
         return found
-    ends = batch_end(sparks, batch_id, identity.bound.join.streams)
-    epochs = batch_layouts(sparks, batch_id, names)
+    batch = logged_plan(sparks, batch_id, identity.bound.join.streams)
+    if batch is None:
+        return found
+    epochs, numbered = batch.layout.epochs, list(enumerate(names))
     if epochs is not None:
         found = replace(
             found, layout=str(epochs.current.layout), older_layouts=tuple(str(e.layout) for e in epochs.older)
         )
-    aside = {name: end.set_aside_so_far for name, end in ends.items() if end.set_aside_so_far}
-    held = {name: end.held_back_bytes for name, end in ends.items() if end.held_back_bytes}
-    versions = {name: end.next_version for name, end in ends.items() if end.next_version is not None}
-    positions = {name: position for name, end in ends.items() if (position := end.partitions) is not None}
+    aside = {name: count for number, name in numbered if (count := set_aside_so_far(batch, number))}
+    held = {name: size for name, size in zip(names, batch.held_back_bytes, strict=True) if size}
+    versions = {name: version for number, name in numbered if (version := next_version(batch, number)) is not None}
+    positions = {name: at for number, name in numbered if (at := partitions_of(batch, number)) is not None}
     partitions = {
         name: PartitionFacts(len(p.partitions), p.idle, p.held_by, p.low_us, p.forgotten.count)
         for name, p in positions.items()
     }
-    waits = next((end.backlog for end in ends.values()), BacklogFacts())
-    found = replace(found, files_set_aside=aside, held_back_bytes=held, backlog=waits)
+    found = replace(found, files_set_aside=aside, held_back_bytes=held, backlog=batch.backlog)
     return replace(found, partitions=partitions, next_versions=versions)
 
 
@@ -344,8 +345,8 @@ def _committed_seqs(folder: Place, found: Checkpoint) -> list[int]:
         return [0] * len(found.streams)
     text = (folder / "offsets" / str(found.batch_id)).read_text(encoding="utf-8")
     try:
-        positions = decode_offset(json.loads(text.splitlines()[2]), found.streams)
-        return [int(position["seq"]) for position in positions]  # type: ignore[index]
+        positions = BatchPlan.from_offset(json.loads(text.splitlines()[2]), found.streams).positions
+        return [int(position["seq"]) for position in positions]
     except (IndexError, KeyError, TypeError, ValueError) as error:
         msg = "the checkpoint's last offset cannot be read"
         raise OffsetError(msg, name="offsets", hint="restore the checkpoint from a spare copy") from error

@@ -36,7 +36,7 @@ from streamjoin_ds.checkpoint.state_files import blob_of, file_of, key_of, label
 from streamjoin_ds.errors import CheckpointInUseError
 from streamjoin_ds.plan import CellLayout, Epochs, Layout, cell_labels, cell_of_label, spark_partition
 from streamjoin_ds.sink.durability import force
-from streamjoin_ds.source.offset import decode_layout, decode_offset
+from streamjoin_ds.source.batch_plan import BatchPlan
 
 __all__ = ["FENCE", "is_movable", "moved"]
 
@@ -155,9 +155,8 @@ def _dealt(
 
 
 def _epochs(spark: SparkFiles, identity: CheckpointIdentity, batch: int) -> Epochs:
-    offset, names = source_offset(spark.offsets[batch]), identity.bound.names
-    decode_offset(offset, names)
-    return decode_layout(offset, names).epochs_from(identity.layout)
+    planned = BatchPlan.from_offset(source_offset(spark.offsets[batch]), identity.bound.names)
+    return planned.layout.epochs_from(identity.layout)
 
 
 def _write_state(

@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamjoin_ds.exchange.outbox import Outbox, layout_row
+from streamjoin_ds.blocks import pack
+from streamjoin_ds.exchange.outbox import NOTHING, Outbox, exchange_batch, layout_row
 from streamjoin_ds.exchange.row_order import partition_bits, steps_of
-from streamjoin_ds.exchange.told_rows import step_rows
 from streamjoin_ds.plan.plan import Plan
 from streamjoin_ds.source.event_time import NO_TIME, times_of
 from streamjoin_ds.source.partitioned_position import MOST_PARTITIONS, SEQ_BITS
@@ -100,9 +100,17 @@ def pack_frame(plan: Plan, stream: int) -> Packer:
         steps = _judged(waiting, outbox, partition_bits(columns)) if waiting else None
         yield from outbox.rows(0, read)
         if steps is not None and steps.num_rows:
-            yield step_rows(plan, stream, task, steps)
+            yield _step_rows(plan, stream, task, steps)
 
     return packed
+
+
+def _step_rows(plan: Plan, stream: int, part: int, steps: pa.Table) -> pa.RecordBatch:
+    """Return a row for every cell with the steps of a task's rows (`row_order.steps_of`)."""
+    payload = pack(steps, {"kind": "steps", "stream": plan.bound.names[stream]})
+    return exchange_batch(
+        [(label, "steps", stream, part, 0, 0, 0, 0, NO_TIME, *NOTHING, "", payload) for label in plan.labels]
+    )
 
 
 def _task_number() -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -26,7 +26,6 @@ __all__ = [
     "NOTHING",
     "Outbox",
     "exchange_batch",
-    "heartbeats",
     "late_schema",
     "layout_row",
 ]
@@ -303,25 +302,6 @@ class Outbox:
             )
             for block, sums in zip(blocks, once, strict=True)
         ]
-
-
-def heartbeats(
-    plan: Plan, streams: Iterable[int], epochs: Epochs | None = None, *, idle: bool = False
-) -> Iterator[pa.RecordBatch]:
-    """Yield, for every cell, a row without tuples for each of these streams, which have no part in the batch.
-
-    The rows of idle streams have the kind "idle": these streams do not hold the watermark. The cells are those that
-    hear of the batch's epochs, or where none are given, those of the plan's layout.
-    """
-    cells = plan.layout.cells if epochs is None else epochs.cells
-    kind = "idle" if idle else "tuples"
-    rows = [
-        (label, kind, stream, 0, 0, 0, 0, 0, NO_TIME, *NOTHING, "", b"")
-        for stream in streams
-        for label in plan.labels_of(cells)
-    ]
-    if rows:
-        yield exchange_batch(rows)
 
 
 def layout_row(stream: int) -> pa.RecordBatch:

@@ -22,7 +22,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from streamjoin_ds.errors import OffsetError
+from streamjoin_ds.errors import malformed_offset
 from streamjoin_ds.plan.cell_layout import CellLayout
 from streamjoin_ds.plan.layout_facts import is_of_ranges, layout_from_facts
 
@@ -54,19 +54,19 @@ class Epoch:
     def from_facts(cls, facts: object, streams: int) -> Epoch:
         """Return the epoch that `to_facts` wrote; raise OffsetError for anything else."""
         if not isinstance(facts, Mapping) or set(facts) - {"since_us"} != {"first", "layout", "number"}:
-            raise _malformed()
+            raise malformed_offset(name="epochs")
         number, first, since_us = facts["number"], facts["first"], facts.get("since_us")
         if since_us is not None and type(since_us) is not int:
-            raise _malformed()
+            raise malformed_offset(name="epochs")
         for values in ([number], first):
             if not isinstance(values, list) or any(type(value) is not int or value < 0 for value in values):
-                raise _malformed()
+                raise malformed_offset(name="epochs")
         if len(first) != streams:
-            raise _malformed()
+            raise malformed_offset(name="epochs")
         try:
             layout = layout_from_facts(facts["layout"], streams)
         except ValueError as error:
-            raise _malformed() from error
+            raise malformed_offset(name="epochs") from error
         return cls(number, layout, tuple(first), since_us)
 
     def to_facts(self) -> dict[str, Any]:
@@ -108,7 +108,7 @@ class Epochs:
         if isinstance(facts, Mapping) and set(facts) == {"cells", "live"}:
             live, cells = facts["live"], facts["cells"]
         if not isinstance(live, list) or not live or type(cells) is not int:
-            raise _malformed()
+            raise malformed_offset(name="epochs")
         epochs = tuple(Epoch.from_facts(one, streams) for one in live)
         return cls(epochs, max(cells, _most_cells(epochs)))
 
@@ -168,8 +168,3 @@ class EpochsOver:
 
 def _most_cells(live: Sequence[Epoch]) -> int:
     return max(epoch.layout.cells for epoch in live)
-
-
-def _malformed() -> OffsetError:
-    hint = "restore the checkpoint's offsets folder from a copy, and never edit offsets by hand"
-    return OffsetError("a logged offset is malformed: epochs", name="epochs", hint=hint)

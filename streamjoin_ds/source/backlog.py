@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from streamjoin_ds.errors import OffsetError
+from streamjoin_ds.errors import malformed_offset
 
 __all__ = ["LIMITS", "Backlog", "BacklogFacts", "known_backlog", "total_of"]
 
@@ -55,11 +55,11 @@ class Backlog:
     def from_facts(cls, facts: object) -> Backlog:
         """Return what `to_facts` wrote; raise `OffsetError` for anything else."""
         if not isinstance(facts, Mapping) or not {"rows"} <= set(facts) <= {"bytes", "partitions", "rows", "us"}:
-            raise _malformed()
+            raise malformed_offset(name="backlog")
         numbers = {name: value for name, value in facts.items() if name != "partitions"}
         partitions = facts.get("partitions", {})
         if not isinstance(partitions, Mapping) or any(type(n) is not int or n < 0 for n in numbers.values()):
-            raise _malformed()
+            raise malformed_offset(name="backlog")
         own = {name: cls.from_facts(one) for name, one in partitions.items()}
         return cls(facts["rows"], facts.get("bytes"), facts.get("us"), own)
 
@@ -94,12 +94,12 @@ class BacklogFacts:
     def from_facts(cls, facts: object, names: Sequence[str]) -> BacklogFacts:
         """Return what `to_facts` wrote of streams of these names; raise `OffsetError` for anything else."""
         if not isinstance(facts, Mapping) or set(facts) - {"streams", "limited_by"}:
-            raise _malformed()
+            raise malformed_offset(name="backlog")
         streams = facts.get("streams", {})
         if not isinstance(streams, Mapping) or not set(streams) <= set(names):
-            raise _malformed()
+            raise malformed_offset(name="backlog")
         if facts.get("limited_by") not in (*LIMITS, None):
-            raise _malformed()
+            raise malformed_offset(name="backlog")
         return cls({name: Backlog.from_facts(one) for name, one in streams.items()}, facts.get("limited_by"))
 
 
@@ -127,9 +127,3 @@ def known_backlog(rows: int, newest_us: int | None, read_us: int | None) -> Back
     if rows <= 0:
         return Backlog()
     return Backlog(rows, ahead_us=None if newest_us is None or read_us is None else max(newest_us - read_us, 0))
-
-
-def _malformed() -> OffsetError:
-    msg = "a logged offset is malformed: backlog"
-    hint = "restore the checkpoint's offsets folder from a copy, and never edit offsets by hand"
-    return OffsetError(msg, name="backlog", hint=hint)

@@ -15,15 +15,15 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from streamjoin_ds.duration import duration_us
-from streamjoin_ds.errors import ArgumentError
+from streamjoin_ds.errors import ArgumentError, malformed_offset
 from streamjoin_ds.source.batch_cost import FIRST_ROWS, BatchCost
-from streamjoin_ds.source.offset import DelayFacts
 
-__all__ = ["FIRST_ROWS", "GROWTH", "LEAST_ROWS", "LOOK_AHEAD", "DelayBound", "max_delay_us"]
+__all__ = ["FIRST_ROWS", "GROWTH", "LEAST_ROWS", "LOOK_AHEAD", "DelayBound", "DelayFacts", "max_delay_us"]
 
 # Least rows of a batch, however slow they seem: the join must go on.
 LEAST_ROWS = 100
@@ -54,6 +54,43 @@ def max_delay_us(text: str) -> int:
         msg = "max_delay must be longer than 0"
         raise ArgumentError(msg, name="max_delay", hint="for example 500ms; leave it out to have no bound")
     return bound_us
+
+
+@dataclass(frozen=True, slots=True)
+class DelayFacts:
+    """What was known of delays when a batch was planned under a `max_delay`. It is for people: no batch depends on it.
+
+    Attributes
+    ----------
+    max_delay_us : int
+        The bound.
+    delay_us : int or None
+        The longest that a tuple of the batch before may have waited, from when the source could see it to the end of
+        that batch; None: this process planned no batch before.
+    waiting_rows : int
+        Records that the planner saw and left for later batches. There may be more.
+    """
+
+    max_delay_us: int
+    delay_us: int | None = None
+    waiting_rows: int = 0
+
+    def to_facts(self) -> dict[str, Any]:
+        """Return these facts as plain JSON values."""
+        facts = {"max_delay_us": self.max_delay_us, "delay_us": self.delay_us, "waiting_rows": self.waiting_rows}
+        return {name: value for name, value in facts.items() if value is not None}
+
+    @classmethod
+    def from_facts(cls, facts: object) -> DelayFacts:
+        """Return what `to_facts` wrote; raise `OffsetError` for anything else."""
+        names = {"max_delay_us", "delay_us", "waiting_rows"}
+        if (
+            not isinstance(facts, Mapping)
+            or not {"max_delay_us", "waiting_rows"} <= set(facts) <= names
+            or any(type(value) is not int or value < 0 for value in facts.values())
+        ):
+            raise malformed_offset(name="delay")
+        return cls(**facts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,11 +5,50 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
-from streamjoin_ds.source.offset import ClockFacts
+from streamjoin_ds.errors import malformed_offset
 from streamjoin_ds.spec.stream import Stream
 
-__all__ = ["Idleness", "after_silence", "lets_time_go_on"]
+__all__ = ["ClockFacts", "Idleness", "after_silence", "lets_time_go_on"]
+
+
+@dataclass(frozen=True, slots=True)
+class ClockFacts:
+    """What was decided about a stream's clock when a batch was planned. A replay uses the same decisions.
+
+    Attributes
+    ----------
+    idle : bool
+        Whether the stream is idle: it does not hold the watermark.
+    seen_s : int or None
+        When the stream had records last, in seconds since 1970 of the planner's clock. None where the stream has no
+        `idle_timeout`.
+    max_ahead_us : int or None
+        How far a record of the batch may be ahead of its stream, in microseconds; None for no limit.
+    unmeasured : bool
+        Whether the stream's next record with an event time is measured against nothing: the stream was idle, and has
+        had no event time since.
+    """
+
+    idle: bool = False
+    seen_s: int | None = None
+    max_ahead_us: int | None = None
+    unmeasured: bool = False
+
+    def to_facts(self) -> dict[str, Any]:
+        """Return these facts as plain JSON values; empty where nothing was decided."""
+        facts = {"idle": self.idle or None, "max_ahead_us": self.max_ahead_us, "seen_s": self.seen_s}
+        facts["unmeasured"] = self.unmeasured or None
+        return {name: value for name, value in facts.items() if value is not None}
+
+    @classmethod
+    def from_facts(cls, facts: object) -> ClockFacts:
+        """Return what `to_facts` wrote; raise `OffsetError` for anything else."""
+        kinds = {"idle": bool, "max_ahead_us": int, "seen_s": int, "unmeasured": bool}
+        if not isinstance(facts, Mapping) or any(type(value) is not kinds.get(name) for name, value in facts.items()):
+            raise malformed_offset(name="clocks")
+        return cls(**facts)
 
 
 @dataclass(slots=True)

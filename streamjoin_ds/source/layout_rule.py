@@ -7,8 +7,11 @@ replay does the same (DAB Join, section 5.2, where each joiner decides for itsel
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
+from streamjoin_ds.errors import malformed_offset
 from streamjoin_ds.plan import (
     CellLayout,
     Epochs,
@@ -23,9 +26,8 @@ from streamjoin_ds.plan import (
     layout_by_keys,
     layout_cost,
 )
-from streamjoin_ds.source.offset import LayoutFacts
 
-__all__ = ["LayoutRule", "Progress"]
+__all__ = ["LayoutFacts", "LayoutRule", "Progress"]
 
 _log = logging.getLogger(__name__)
 
@@ -41,6 +43,50 @@ LEAST_SPAN = 0.5
 _HALF_LIVES = (1 / 64, 1 / 16, 1 / 2)
 # The least window length that half-lives are measured by, in microseconds: changes within a second are no trend.
 _LEAST_EXTENT_US = 20_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutFacts:
+    """What was decided about the layout when a batch was planned, and the facts for the next decision.
+
+    Attributes
+    ----------
+    epochs : Epochs or None
+        The epochs of the batch; None: the one epoch that the checkpoint began with.
+    rates : tuple of tuple of float
+        Estimates of each stream's rate, in which older records count less: records and microseconds of event time, with
+        three half-lives, the shortest first. Empty where no decision needs them.
+    """
+
+    epochs: Epochs | None = None
+    rates: tuple[tuple[float, ...], ...] = ()
+
+    def epochs_from(self, first: CellLayout) -> Epochs:
+        """Return the epochs; where `epochs` is None, the one epoch of the checkpoint's first layout."""
+        return self.epochs or Epochs.first(first)
+
+    def to_facts(self) -> dict[str, Any]:
+        """Return these facts as plain JSON values; empty where there are none."""
+        facts: dict[str, Any] = {}
+        if self.epochs is not None:
+            facts["epochs"] = self.epochs.to_facts()
+        if self.rates:
+            facts["rates"] = [list(rate) for rate in self.rates]
+        return facts
+
+    @classmethod
+    def from_facts(cls, facts: object, streams: int) -> LayoutFacts:
+        """Return what `to_facts` wrote; raise `OffsetError` for anything else."""
+        if not isinstance(facts, Mapping) or set(facts) - {"epochs", "rates"}:
+            raise malformed_offset(name="layout")
+        rates = facts.get("rates", [])
+        if not isinstance(rates, list) or len(rates) not in (0, streams):
+            raise malformed_offset(name="rates")
+        for rate in rates:
+            if not isinstance(rate, list) or len(rate) != 6 or not {*map(type, rate)} <= {int, float}:
+                raise malformed_offset(name="rates")
+        epochs = Epochs.from_facts(facts["epochs"], streams) if "epochs" in facts else None
+        return cls(epochs, tuple(tuple(map(float, rate)) for rate in rates))
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.source.backlog import Backlog, known_backlog, total_of
 from streamjoin_ds.source.feed import ArrayFrontier, Feed, Frontier, first_cut
 from streamjoin_ds.source.forgotten_partitions import ForgottenPartitions
-from streamjoin_ds.source.offset import ClockFacts
+from streamjoin_ds.source.idleness import ClockFacts
 from streamjoin_ds.source.partitioned_position import (
     MOST_PARTITIONS,
     PartitionAt,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from streamjoin_ds.errors import OffsetError
-from streamjoin_ds.source.offset import ClockFacts
+from streamjoin_ds.source.idleness import ClockFacts
 from streamjoin_ds.source.position import Position
 from streamjoin_ds.source.waypoints import Waypoint, next_waypoints, waypoints_from
 from streamjoin_ds.spec.ahead import AheadLimit

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from streamjoin_ds.errors import OffsetError
+from streamjoin_ds.errors import malformed_offset
 
 __all__ = ["TableVersion", "versions_from", "versions_told"]
 
@@ -37,9 +37,7 @@ class TableVersion:
     def from_facts(cls, facts: object) -> TableVersion:
         """Return what `to_facts` wrote; raise `OffsetError` for anything else."""
         if not isinstance(facts, Mapping) or {name: type(value) for name, value in facts.items()} != _KINDS:
-            msg = "a logged offset is malformed: tables"
-            hint = "restore the checkpoint's offsets folder from a copy, and never edit offsets by hand"
-            raise OffsetError(msg, name="tables", hint=hint)
+            raise malformed_offset(name="tables")
         return cls(**facts)
 
 

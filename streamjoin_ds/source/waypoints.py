@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from streamjoin_ds.errors import OffsetError
+from streamjoin_ds.errors import malformed_offset
 
 __all__ = ["Waypoint", "first_needed", "next_waypoints", "waypoints_from"]
 
@@ -80,16 +80,10 @@ def first_needed(waypoints: Sequence[Waypoint], start_us: int | None, reach_us: 
 def waypoints_from(facts: object) -> tuple[Waypoint, ...]:
     """Return the waypoints that `Waypoint.to_facts` wrote; raise `OffsetError` for anything else."""
     if not isinstance(facts, list):
-        raise _malformed()
+        raise malformed_offset(name="waypoints")
     found = []
     for entry in facts:
         if not isinstance(entry, list) or len(entry) != 2 or type(entry[0]) is not int or type(entry[1]) is not dict:
-            raise _malformed()
+            raise malformed_offset(name="waypoints")
         found.append(Waypoint(*entry))
     return tuple(found)
-
-
-def _malformed() -> OffsetError:
-    msg = "a logged offset is malformed: waypoints"
-    hint = "restore the checkpoint's offsets folder from a copy, and never edit offsets by hand"
-    return OffsetError(msg, name="waypoints", hint=hint)

@@ -21,7 +21,8 @@ import pyarrow as pa
 from streamjoin_ds.blocks import BlockStore
 from streamjoin_ds.blocks.location import is_local, local_path
 from streamjoin_ds.blocks.place import place_of
-from streamjoin_ds.checkpoint.batch_end import StreamEnd, batch_end
+from streamjoin_ds.cell.cell_report import CellReport
+from streamjoin_ds.checkpoint.batch_end import ledger_columns, logged_plan, partitions_of, set_aside_so_far
 from streamjoin_ds.checkpoint.epochs_over import note_epochs_over
 from streamjoin_ds.errors import BlockMissingError, LedgerError, TableError
 from streamjoin_ds.plan import EpochsOver, Plan
@@ -32,7 +33,7 @@ from streamjoin_ds.sink.report import FileReport
 from streamjoin_ds.sink.rows import balance
 from streamjoin_ds.sink.tables import LEDGER_SCHEMA, METRICS_SCHEMA, TableSet
 from streamjoin_ds.source.backlog import BacklogFacts
-from streamjoin_ds.source.offset import DelayFacts
+from streamjoin_ds.source.batch_plan import BatchPlan
 from streamjoin_ds.source.partitioned_position import PartitionClock
 from streamjoin_ds.stream.backlog_log import BacklogLog
 from streamjoin_ds.stream.delay_log import DelayLog
@@ -163,31 +164,28 @@ class BatchCommit:
         plan = Plan.from_json(self.plan_text)
         rows = frame.collect()
         files = [FileReport.from_json(row.facts) for row in rows if row.kind == "file"]
-        facts = {int(row.cell): json.loads(row.facts) for row in rows if row.kind == "cell"}
-        cells = max((fact["cells"] for fact in facts.values()), default=plan.cells)
-        missing = set(range(cells)) - set(facts)
+        reports = {int(row.cell): CellReport.from_json(row.facts) for row in rows if row.kind == "cell"}
+        cells = max((report.cells for report in reports.values()), default=plan.cells)
+        missing = set(range(cells)) - set(reports)
         if missing:
             msg = f"{len(missing)} of the {cells} cells have not reported batch {batch_id}"
             raise LedgerError(msg, name="cells", hint="nothing was committed; this is a defect, please report it")
-        files += merged_rows(plan, batch_id, facts)
-        _check_seen(plan, files, [name for fact in facts.values() for name in fact["blocks"]])
-        # Of DataFrames the offset log tells nothing that can be read here.
-        ends = {} if plan.foreign else batch_end(place_of(plan.spark_root), batch_id, plan.bound.join.streams)
-        before = {}
-        if batch_id and any("partitions" in end.position for end in ends.values()):
-            before = batch_end(place_of(plan.spark_root), batch_id - 1, plan.bound.join.streams)
-        ledger = _ledger(plan, batch_id, facts, ends, before)
-        watermark_us = _least([fact["watermark_us"] for fact in facts.values()])
-        of_cell = next(iter(facts.values()))  # every cell hears of every stream
-        idle = tuple(plan.bound.names[stream] for stream in of_cell["idle"])
+        files += merged_rows(plan, batch_id, reports)
+        _check_seen(plan, files, [name for report in reports.values() for name in report.blocks])
+        batch, before = _planned(plan, batch_id)
+        ledger = _ledger(plan, batch_id, reports, batch, before)
+        watermark_us = _least([report.watermark_us for report in reports.values()])
+        of_cell = next(iter(reports.values()))  # every cell hears of every stream
+        idle = tuple(plan.bound.names[stream] for stream in of_cell.idle)
         largest_us = {row["stream"]: row["largest_ts"] for row in ledger}
         read = {row["stream"]: row["read"] for row in ledger}
-        query_id = of_cell["query_id"]
+        query_id = of_cell.query_id
         if not plan.foreign:  # of DataFrames Spark counts the rows itself
             tell_read_rows(frame, query_id, sum(read.values()))
-        clocks = _partitions(ends, before) | _told_clocks(of_cell)
+        clocks = _partitions(batch, before) | _told_clocks(of_cell)
         held = holder(plan.bound.join.streams, largest_us, read, idle, clocks)
         punctuation_us = plan.bound.punctuation_us(watermark_us)
+        metrics = _metrics(batch_id, reports, held, batch, self.restarts)
         committer, maintenance = committer_for(plan)
         outcome = committer.commit(
             batch_id,
@@ -196,26 +194,26 @@ class BatchCommit:
             punctuation_us=punctuation_us,
             watermark_us=watermark_us,
             ledger=pa.Table.from_pylist(ledger, schema=LEDGER_SCHEMA),
-            metrics=pa.Table.from_pylist(_metrics(batch_id, facts, held, ends, self.restarts), schema=METRICS_SCHEMA),
+            metrics=pa.Table.from_pylist(metrics, schema=METRICS_SCHEMA),
             largest_ts_us=_greatest(list(largest_us.values())),
         )
-        _note_epochs_over(plan, facts, ends)
+        _note_epochs_over(plan, reports, batch)
         if plan.attributes:
-            _keys.setdefault((plan.join_id, plan.table_root), KeyLog(plan)).took(facts)
+            _keys.setdefault((plan.join_id, plan.table_root), KeyLog(plan)).took(reports.values())
         maintenance.after_commit()
-        summary = _summary(batch_id, ledger, facts, watermark_us, not outcome.committed)
+        summary = _summary(batch_id, ledger, reports, watermark_us, not outcome.committed)
         aside = {row["stream"]: row["files_set_aside"] or 0 for row in ledger}
         held_by = None if held is None else held.stream
-        waits = _backlog(ends) if ends else None
+        waits = None if batch is None else batch.backlog
         summary = replace(summary, held_by=held_by, idle=idle, files_set_aside=aside)
         summary = replace(summary, table=plan.table_root, backlog=waits, punctuation_us=punctuation_us)
-        overtaken = zip(*(fact["overtaken"] for fact in facts.values()), strict=True)
+        overtaken = zip(*(report.overtaken for report in reports.values()), strict=True)
         counts = dict(zip(plan.bound.names, map(sum, overtaken), strict=True))
         logs = _logs.get((plan.join_id, plan.table_root)) or _Logs(InputLog(plan.bound, committer.tables))
         _logs[plan.join_id, plan.table_root] = logs
         logs.silences.tell(held, idle, counts, _told(watermark_us))
-        logs.inputs.tell(facts.values(), ledger)
-        logs.delays.tell(_delay(ends))
+        logs.inputs.tell(reports.values(), ledger)
+        logs.delays.tell(None if batch is None else batch.delay)
         if waits is not None:
             logs.backlogs.tell(waits, sum(read.values()))
         _log.debug("batch %d: %d matches", batch_id, summary.matches)
@@ -223,27 +221,40 @@ class BatchCommit:
             watcher(summary)
 
 
-def _partitions(ends: Mapping[str, StreamEnd], before: Mapping[str, StreamEnd]) -> dict[str, list[PartitionClock]]:
-    """Return the clocks of the partitions of each stream that has any, given the ends of the batch before."""
-    found = {name: position for name, end in ends.items() if (position := end.partitions) is not None}
-    return {
-        name: partition_clocks(before[name].partitions if name in before else None, position)
-        for name, position in found.items()
-    }
+def _planned(plan: Plan, batch_id: int) -> tuple[BatchPlan | None, BatchPlan | None]:
+    """Return the plan of a batch, and where it has partitions that of the one before; None where there is none."""
+    if plan.foreign:  # of DataFrames the offset log has nothing that can be read here
+        return None, None
+    spark, streams = place_of(plan.spark_root), plan.bound.join.streams
+    batch = logged_plan(spark, batch_id, streams)
+    has_partitions = batch is not None and any("partitions" in position for position in batch.positions)
+    return batch, logged_plan(spark, batch_id - 1, streams) if batch_id and has_partitions else None
 
 
-def _told_clocks(fact: Mapping[str, Any]) -> dict[str, list[PartitionClock]]:
+def _partitions(batch: BatchPlan | None, before: BatchPlan | None) -> dict[str, list[PartitionClock]]:
+    """Return the clocks of the partitions of each stream that has any, given the plan of the batch before."""
+    clocks: dict[str, list[PartitionClock]] = {}
+    if batch is None:
+        return clocks
+    for number, name in enumerate(batch.names):
+        position = partitions_of(batch, number)
+        if position is not None:
+            clocks[name] = partition_clocks(None if before is None else partitions_of(before, number), position)
+    return clocks
+
+
+def _told_clocks(report: CellReport) -> dict[str, list[PartitionClock]]:
     """Return what a cell tells of the partitions of DataFrames: the slowest that is not idle, and the furthest."""
-    return {name: [PartitionClock(*clock) for clock in told] for name, told in fact["partitions"].items() if told}
+    return {name: [PartitionClock(*clock) for clock in told] for name, told in report.partitions.items() if told}
 
 
-def _note_epochs_over(plan: Plan, facts: Mapping[int, Mapping[str, Any]], ends: Mapping[str, StreamEnd]) -> None:
+def _note_epochs_over(plan: Plan, reports: Mapping[int, CellReport], batch: BatchPlan | None) -> None:
     """Tell the source which epochs have nothing in any window any more, and which cells have nothing to keep."""
-    over = set.intersection(*(set(fact["epochs_over"]) for fact in facts.values()))
-    kept = 1 + max((cell for cell, fact in facts.items() if not fact["has_ended"]), default=0)
-    if ends and (over or kept < len(facts)):
-        seqs = [ends[name].position["seq"] for name in plan.bound.names]
-        epoch = max(fact["epoch"] for fact in facts.values())
+    over = set.intersection(*(set(report.epochs_over) for report in reports.values()))
+    kept = 1 + max((cell for cell, report in reports.items() if not report.has_ended), default=0)
+    if batch is not None and (over or kept < len(reports)):
+        seqs = [position["seq"] for position in batch.positions]
+        epoch = max(report.epoch for report in reports.values())
         note_epochs_over(place_of(plan.block_root), seqs, EpochsOver(tuple(sorted(over)), epoch, kept))
 
 
@@ -275,22 +286,22 @@ def _size(path: Path) -> int:
 def _ledger(
     plan: Plan,
     batch_id: int,
-    facts: dict[int, dict[str, Any]],
-    ends: Mapping[str, StreamEnd],
-    before: Mapping[str, StreamEnd],
+    reports: Mapping[int, CellReport],
+    batch: BatchPlan | None,
+    before: BatchPlan | None,
 ) -> list[dict[str, Any]]:
     """Return one row for each stream, summed over the cells; check its `balance`."""
     rows = []
     for stream, name in enumerate(plan.bound.names):
-        counts = [fact["ledger"][stream] for fact in facts.values()]
+        counts = [report.ledger[stream] for report in reports.values()]
         row: dict[str, Any] = {key: sum(count[key] for count in counts) for key in counts[0]}
         if wrong := balance(row):
             msg = f"the ledger of batch {batch_id} does not balance for stream {name}: {wrong}"
             raise LedgerError(msg, name=name, hint="nothing was committed; this is a defect, please report it")
-        largest = _greatest([fact["largest_us"][stream] for fact in facts.values()])
+        largest = _greatest([report.largest_us[stream] for report in reports.values()])
         row |= {"largest_ts": largest, "files_set_aside": None, "held_back_bytes": None, "decided": None}
-        if name in ends:
-            row |= ends[name].to_row(row["read"], before.get(name))
+        if batch is not None:
+            row |= ledger_columns(batch, stream, plan.bound.join.streams[stream], row["read"], before)
         rows.append({"batch_id": batch_id, "stream": name, **row})
     return rows
 
@@ -301,27 +312,27 @@ def _told(watermark_us: int | None) -> str:
 
 def _metrics(
     batch_id: int,
-    facts: dict[int, dict[str, Any]],
+    reports: Mapping[int, CellReport],
     held: WatermarkHolder | None,
-    ends: dict[str, StreamEnd],
+    batch: BatchPlan | None,
     restarts: int,
 ) -> list[dict[str, Any]]:
     names = ("held_by", "held_us", "files_set_aside", "held_back_bytes", "max_delay_us", "delay_us", "waiting_rows")
     of_all: dict[str, Any] = dict.fromkeys((*names, *_BACKLOG))
-    of_all["lost_offsets"] = sum(count["lost_offsets"] for fact in facts.values() for count in fact["ledger"])
+    of_all["lost_offsets"] = sum(count["lost_offsets"] for report in reports.values() for count in report.ledger)
     of_all["restarts"] = restarts
     if held is not None:
         of_all |= {"held_by": held.stream, "held_us": held.behind_us}
-    if ends:
-        of_all["files_set_aside"] = sum(end.set_aside_so_far for end in ends.values())
-        of_all["held_back_bytes"] = sum(end.held_back_bytes for end in ends.values())
-        delay = _delay(ends)
-        of_all |= {} if delay is None else delay.to_facts()
-        of_all |= _backlog_row(_backlog(ends))
+    if batch is not None:
+        of_all["files_set_aside"] = sum(set_aside_so_far(batch, number) for number in range(len(batch.names)))
+        of_all["held_back_bytes"] = sum(batch.held_back_bytes)
+        of_all |= {} if batch.delay is None else batch.delay.to_facts()
+        of_all |= _backlog_row(batch.backlog)
     rows = []
-    for cell, fact in sorted(facts.items()):
-        row = {name: fact[name] for name in METRICS_SCHEMA.names if name in fact}
-        row["stored_rows"] = sum(count["stored"] for count in fact["ledger"])
+    for cell, report in sorted(reports.items()):
+        facts = report.to_facts()
+        row = {name: facts[name] for name in METRICS_SCHEMA.names if name in facts}
+        row["stored_rows"] = sum(count["stored"] for count in report.ledger)
         rows.append({"batch_id": batch_id, "cell": cell, **row, **of_all})
     return rows
 
@@ -332,26 +343,16 @@ def _backlog_row(facts: BacklogFacts) -> dict[str, Any]:
     return dict(zip(_BACKLOG, (total.rows, total.size_bytes, total.ahead_us, facts.limited_by, text), strict=True))
 
 
-def _backlog(ends: Mapping[str, StreamEnd]) -> BacklogFacts:
-    """Return what was known of backlogs when the batch was planned: each stream's end says the same."""
-    return next((end.backlog for end in ends.values()), BacklogFacts())
-
-
-def _delay(ends: Mapping[str, StreamEnd]) -> DelayFacts | None:
-    """Return what was known of delays when the batch was planned: each stream's end says the same."""
-    return next((end.delay for end in ends.values()), None)
-
-
 def _summary(
     batch_id: int,
     ledger: list[dict[str, Any]],
-    facts: dict[int, dict[str, Any]],
+    reports: Mapping[int, CellReport],
     watermark_us: int | None,
     replayed: bool,
 ) -> BatchSummary:
     by_stream = {name: {row["stream"]: row[name] for row in ledger} for name in ledger[0]}
     totals = {
-        name: sum(fact[name] for fact in facts.values())
+        name: sum(getattr(report, name) for report in reports.values())
         for name in ("matches", "candidates", "state_rows", "state_bytes")
     }
     return BatchSummary(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, field
 
-from streamjoin_ds.source.offset import DelayFacts
+from streamjoin_ds.source.delay_bound import DelayFacts
 from streamjoin_ds.spec import duration_text
 from streamjoin_ds.stream.lasting import TOLD_BATCHES, Lasting
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from streamjoin_ds.cell.cell_report import CellReport
 from streamjoin_ds.errors import StreamJoinError
 from streamjoin_ds.sink.tables import TableSet
 from streamjoin_ds.source.event_time import NO_TIME
@@ -46,13 +47,13 @@ class InputLog:
         self._warnings = InputWarnings(bound, SourceColumns(), clock=clock)
         self._tables = tables
 
-    def tell(self, facts: Collection[Mapping[str, Any]], ledger: Sequence[Mapping[str, Any]]) -> None:
+    def tell(self, reports: Collection[CellReport], ledger: Sequence[Mapping[str, Any]]) -> None:
         """Log what is new after a batch.
 
         Parameters
         ----------
-        facts : collection of mapping
-            What each cell reports of its batch (`cell.input_seen`).
+        reports : collection of CellReport
+            Those of the batch's cells.
         ledger : sequence of mapping
             The batch's rows of the ledger.
         """
@@ -60,16 +61,16 @@ class InputLog:
         rejected, read, largest = (
             {name: row[what] for name, row in rows.items()} for what in ("rejected", "read", "largest_ts")
         )
-        reasons = {stream: (at, why) for fact in facts for stream, (at, why) in fact["rejects_for"].items()}
+        reasons = {stream: (at, why) for report in reports for stream, (at, why) in report.rejects_for.items()}
         found = [*self._warnings.rejects(reasons, rejected, read, self._tables.rejects)]
         for number, name in enumerate(rows):
             late = LateSeen()
-            for fact in facts:
-                late.join(LateSeen.from_facts(fact["late_by"].get(name, ())).buckets)
+            for report in reports:
+                late.join(LateSeen.from_facts(report.late_by.get(name, ())).buckets)
             # Of what is late by the watermark alone, the log of silent streams tells; no delay would have kept it.
-            if late.rows > sum(fact["overtaken"][number] for fact in facts):
+            if late.rows > sum(report.overtaken[number] for report in reports):
                 found += self._warnings.late(name, late, read[name], largest[name], self._tables.late)
-        seen = {name: [fact["times"][name] for fact in facts if name in fact["times"]] for name in rows}
+        seen = {name: [report.times[name] for report in reports if name in report.times] for name in rows}
         times = {name: TimesSeen.together(map(TimesSeen.from_facts, parts)) for name, parts in seen.items()}
         known = {name: one for name, one in times.items() if one is not None}
         found += self._warnings.times(known, largest)

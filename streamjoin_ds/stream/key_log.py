@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import base64
 import logging
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 from streamjoin_ds.blocks import unpack
 from streamjoin_ds.blocks.place import place_of
+from streamjoin_ds.cell.cell_report import CellReport
 from streamjoin_ds.checkpoint.key_hint import key_hint, note_key_hint
 from streamjoin_ds.plan import KeyHint, Plan, SampledRows, sample_rows
 
@@ -42,11 +42,11 @@ class KeyLog:
         self._keys: KeyHint | None = None
         self._new_rows = 0
 
-    def took(self, facts: Mapping[int, Mapping[str, Any]]) -> None:
+    def took(self, reports: Iterable[CellReport]) -> None:
         """Add what the cells report of a batch."""
         reported: list[list[SampledRows]] = [[] for _ in range(self._streams)]
-        for fact in facts.values():
-            for stream, text in fact.get("keys", ()):
+        for report in reports:
+            for stream, text in report.keys:
                 table = unpack(base64.b64decode(text))
                 threshold = float((table.schema.metadata or {})[b"threshold"])
                 reported[stream].append(SampledRows(table.replace_schema_metadata(None), threshold))

@@ -59,7 +59,7 @@ def observed(reports: DataFrame) -> DataFrame:
     Parameters
     ----------
     reports : pyspark.sql.DataFrame
-        What the cells report, with the columns of `streamjoin_ds.cell.cell.REPORT_DDL`.
+        What the cells report, with the columns of `streamjoin_ds.cell.cell_report.REPORT_DDL`.
     """
     from pyspark.sql import functions as f
 

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from streamjoin_ds.blocks.location import is_local, local_path
 from streamjoin_ds.blocks.place import Place, place_of
-from streamjoin_ds.cell.cell import REPORT_DDL, STATE_DDL, CellFunction
+from streamjoin_ds.cell.cell import STATE_DDL, CellFunction
 from streamjoin_ds.cell.cell_costs import measured_costs
+from streamjoin_ds.cell.cell_report import REPORT_DDL
 from streamjoin_ds.cell.cell_windows import RETAIN_KEY, blocks_folder, check_execution
 from streamjoin_ds.checkpoint.given_tables import sole_entry
 from streamjoin_ds.checkpoint.identity import CheckpointIdentity

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -22,39 +23,25 @@ from pyspark.sql.streaming.datasource import (
 from streamjoin_ds.blocks.place import place_of
 from streamjoin_ds.checkpoint.epochs_over import epochs_over
 from streamjoin_ds.checkpoint.key_hint import key_hint
-from streamjoin_ds.exchange import (
-    remove_committed,
-)
+from streamjoin_ds.exchange import CellBatch, remove_committed
 from streamjoin_ds.plan import USUAL_SIZING, Epochs, EpochsOver
 from streamjoin_ds.source.backlog import BacklogFacts, known_backlog
 from streamjoin_ds.source.batch_marks import batch_marks
+from streamjoin_ds.source.batch_plan import BatchPlan
 from streamjoin_ds.source.delay_bound import LOOK_AHEAD, DelayBound
 from streamjoin_ds.source.feed import Frontier, first_cut
 from streamjoin_ds.source.generated.generator import GeneratorFeed
-from streamjoin_ds.source.idleness import Idleness, after_silence, lets_time_go_on
-from streamjoin_ds.source.layout_rule import LayoutRule, Progress
+from streamjoin_ds.source.idleness import ClockFacts, Idleness, after_silence, lets_time_go_on
+from streamjoin_ds.source.layout_rule import LayoutFacts, LayoutRule, Progress
 from streamjoin_ds.source.marked_ends import marked_ends
 from streamjoin_ds.source.merge import rows_of_prefix
-from streamjoin_ds.source.offset import (
-    ClockFacts,
-    DelayFacts,
-    LayoutFacts,
-    decode_backlog,
-    decode_clocks,
-    decode_layout,
-    decode_offset,
-    decode_sizing,
-    decode_tables,
-    decode_waypoints,
-    encode_offset,
-)
 from streamjoin_ds.source.pacing import Pacing
 from streamjoin_ds.source.partitioned_feed import PartitionedFeed
 from streamjoin_ds.source.partitioned_position import PartitionedPosition
 from streamjoin_ds.source.position import Position
-from streamjoin_ds.source.table_version import TableVersion, versions_from
+from streamjoin_ds.source.table_version import versions_from
 from streamjoin_ds.source.tables.table_versions import TableVersions
-from streamjoin_ds.source.waypoints import Waypoint, first_needed
+from streamjoin_ds.source.waypoints import first_needed
 from streamjoin_ds.spec.ahead import AheadLimit
 from streamjoin_ds.stream.sensor_options import SourceOptions
 from streamjoin_ds.stream.sensor_tasks import SensorsPartition, SensorsTasks
@@ -104,7 +91,9 @@ class SensorsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, Any]:
         """Return the offset before the first record of every stream."""
-        return self._offset([feed.initial() for feed in self._tasks.feeds])
+        at = tuple(feed.initial().to_facts() for feed in self._tasks.feeds)
+        sizing = USUAL_SIZING if self._options.plan is None else self._options.plan.sizing
+        return _plain(BatchPlan(tuple(self._tasks.names), at, sizing=sizing))
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Return the limit of a batch: `max_rows_per_batch` records of all streams together."""
@@ -120,14 +109,16 @@ class SensorsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         again = self._cut(start)
         if again is not None:
             if bound is not None:
-                seqs, ends_at = ([at.seq for at in self._positions(offset)] for offset in (start, again))
+                seqs, ends_at = ([at.seq for at in self._positions(self._plan(offset))] for offset in (start, again))
                 bound.looked(seqs, [0] * len(seqs), saw_all=False)
                 bound.begins(ends_at, 0)
             self._latest = again
             return again
-        feeds, positions = self._tasks.feeds, self._positions(start)
-        before = decode_clocks(start, self._tasks.names)
-        limits = [_ahead_limit(s.max_ahead_us, clock) for s, clock in zip(self._options.streams, before, strict=True)]
+        before = self._plan(start)
+        feeds, positions = self._tasks.feeds, self._positions(before)
+        limits = [
+            _ahead_limit(s.max_ahead_us, clock) for s, clock in zip(self._options.streams, before.clocks, strict=True)
+        ]
         asked = zip(feeds, positions, limits, strict=True)
         frontiers = [feed.frontier(at, look, limit) for feed, at, limit in asked]
         times = [time for frontier in frontiers if (time := frontier.first_time()) is not None]
@@ -139,25 +130,32 @@ class SensorsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if bound is not None:
             saw_all = all(count < look for count in there) and first_cut(frontiers) is None
             bound.looked([at.seq for at in positions], there, saw_all=saw_all)
-        clocks = self._idleness.decided(before, [bool(count) for count in there])
+        clocks = self._idleness.decided(before.clocks, [bool(count) for count in there])
         ends = [feed.advance(at, count) for feed, at, count in zip(feeds, positions, rows, strict=True)]
         ends = [self._clocked(stream, end) for stream, end in enumerate(ends)]
-        if sum(rows) or lets_time_go_on(before, clocks) or self._frees(positions, ends, clocks):
-            has_time = [feed.has_time(count) for feed, count in zip(feeds, rows, strict=True)]
-            clocks = after_silence(before, clocks, has_time)
-            layout = self._laid_out(start, positions, ends, frontiers, rows)
-            delay = None if bound is None else bound.begins([at.seq for at in ends], sum(there) - sum(rows))
-            full = "max_rows_per_batch" if most == self._limit(limit) else "max_delay"
-            backlog = self._backlog(frontiers, there, rows, ends, full if sum(rows) >= most else None)
-            held = [feed.held_back_bytes for feed in feeds]
-            versions = {} if self._tables is None else self._tables.decided(decode_tables(start))
-            reaches = [None if key is None else key.reach_us for key in self._options.keys]
-            marks = decode_waypoints(start, self._tasks.names)
-            ends, passed = marked_ends(feeds, reaches, marks, positions, ends)
-            known = layout, delay, backlog, versions, passed
-            self._latest = self._offset(ends, clocks, held, *known)
-        else:
+        if not (sum(rows) or lets_time_go_on(before.clocks, clocks) or self._frees(positions, ends, clocks)):
             self._latest = start
+            return start
+        has_time = [feed.has_time(count) for feed, count in zip(feeds, rows, strict=True)]
+        full = "max_rows_per_batch" if most == self._limit(limit) else "max_delay"
+        reaches = [None if key is None else key.reach_us for key in self._options.keys]
+        layout = self._laid_out(before, positions, ends, frontiers, rows)
+        delay = None if bound is None else bound.begins([at.seq for at in ends], sum(there) - sum(rows))
+        backlog = self._backlog(frontiers, there, rows, ends, full if sum(rows) >= most else None)
+        ends, waypoints = marked_ends(feeds, reaches, before.waypoints, positions, ends)
+        planned = BatchPlan(
+            before.names,
+            tuple(at.to_facts() for at in ends),
+            tuple(after_silence(before.clocks, clocks, has_time)),
+            tuple(feed.held_back_bytes for feed in feeds),
+            layout,
+            delay,
+            backlog,
+            {} if self._tables is None else self._tables.decided(before.tables),
+            tuple(map(tuple, waypoints)),
+            USUAL_SIZING if self._options.plan is None else self._options.plan.sizing,
+        )
+        self._latest = _plain(planned)
         return self._latest
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
@@ -183,54 +181,59 @@ class SensorsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return one task for each stream and part; they depend on the two offsets and the input alone."""
-        planned: list[SensorsPartition] = []
-        silent = []
-        stretches = list(zip(self._positions(start), self._positions(end), strict=True))
-        plan = self._options.plan
-        ordered = plan is not None and any(map(plan.bound.stamps, range(len(stretches))))
-        feeds = self._tasks.feeds
+        before, batch = self._plan(start), self._plan(end)
+        feeds, plan = self._tasks.feeds, self._options.plan
+        stretches = list(zip(self._positions(before), self._positions(batch), strict=True))
         files = [feed.files_between(*stretch) for feed, stretch in zip(feeds, stretches, strict=True)]
         facts = ((first.to_facts(), last.to_facts()) for first, last in stretches)
-        batch = tuple((*pair, names) for pair, names in zip(facts, files, strict=True)) if ordered else ()
-        before, after = (decode_clocks(offset, self._tasks.names) for offset in (start, end))
-        limits = [_ahead_limit(now.max_ahead_us, then) for then, now in zip(before, after, strict=True)]
+        ordered = plan is not None and any(map(plan.bound.stamps, range(len(stretches))))
+        whole = tuple((*pair, names) for pair, names in zip(facts, files, strict=True)) if ordered else ()
+        limits = [_ahead_limit(now.max_ahead_us, then) for then, now in zip(before.clocks, batch.clocks, strict=True)]
         ahead = tuple(None if limit is None else (limit.max_us, limit.is_measured) for limit in limits)
-        waypoints = decode_waypoints(start, self._tasks.names)
+        epochs = self._epochs(batch)
+        text = "" if epochs is None else json.dumps(epochs.to_facts())
+        task = partial(SensorsPartition, batch=whole, ahead=ahead if any(ahead) else (), epochs=text)
+        planned: list[SensorsPartition] = []
+        silent = []
         for stream, (feed, (first, last)) in enumerate(zip(feeds, stretches, strict=True)):
             key = self._options.keys[stream]
             parts = feed.split(first, last, self._options.parts if key is None else 1)
+            waypoint = None
+            if key is not None and (
+                one := first_needed(before.waypoints[stream], feed.time_before(first), key.reach_us)
+            ):
+                waypoint = one.time_us, dict(one.position)
             for part, (low, high) in enumerate(parts):
-                task = SensorsPartition(stream, part, low.to_facts(), high.to_facts(), batch=batch)
                 own = files[stream] if len(parts) == 1 else feed.files_between(low, high)
-                task.ahead, task.files = (ahead if any(ahead) else ()), own
-                if key is not None and (one := first_needed(waypoints[stream], feed.time_before(first), key.reach_us)):
-                    task.waypoint = one.time_us, dict(one.position)
-                planned.append(task)
+                planned.append(task(stream, part, low.to_facts(), high.to_facts(), files=own, waypoint=waypoint))
             if not parts:
                 silent.append(stream)
-        if plan is not None and not planned and start != end:
-            planned.append(SensorsPartition(-1, 0, {}, None))  # nothing but time goes on
-        if plan is not None and planned:
-            told = decode_layout(end, self._tasks.names).epochs_from(plan.layout)
-            # A batch that was planned for fewer cells is heard by new ones too: their clocks go on from here.
-            epochs = told.heard_by(max(told.cells, plan.cells))
-            if epochs != Epochs.first(plan.layout):
-                facts_of_all = json.dumps(epochs.to_facts())
-                for task in planned:
-                    task.epochs = facts_of_all
-                planned[0].tells_epochs = True
-        if planned:
-            idle = [stream for stream in silent if after[stream].idle]
-            planned[0].silent = tuple(stream for stream in silent if stream not in idle)
-            planned[0].idle = tuple(idle)
-            ends = enumerate(last for _, last in stretches)
-            total = decode_backlog(end, self._tasks.names).total
-            if plan is not None:
-                planned[0].backlog = json.dumps({"backlog_rows": total.rows, "backlog_us": total.ahead_us})
-            planned[0].versions = json.dumps(end["tables"]) if end.get("tables") else ""
-            planned[0].sizing = json.dumps(sizing.to_facts()) if (sizing := decode_sizing(end)) != USUAL_SIZING else ""
-            planned[0].lows = tuple((n, last.low_us) for n, last in ends if isinstance(last, PartitionedPosition))
+        if plan is None or start == end:
+            return planned
+        if not planned:
+            planned.append(task(-1, 0, {}, None))  # nothing but time goes on
+        total, ends = batch.backlog.total, enumerate(last for _, last in stretches)
+        of_cells = CellBatch(
+            epochs,
+            tuple(stream for stream in silent if batch.clocks[stream].idle),
+            {stream: last.low_us for stream, last in ends if isinstance(last, PartitionedPosition)},
+            batch.tables,
+            batch.sizing,
+            total.rows,
+            total.ahead_us,
+        )
+        planned[0] = replace(planned[0], of_cells=of_cells.to_json())
         return planned
+
+    def _epochs(self, batch: BatchPlan) -> Epochs | None:
+        """Return the epochs that the tasks and cells of a batch go by; None while there is only the plan's layout."""
+        plan = self._options.plan
+        if plan is None:
+            return None
+        told = batch.layout.epochs_from(plan.layout)
+        # A batch that was planned for fewer cells is heard by new ones too: their clocks go on from here.
+        epochs = told.heard_by(max(told.cells, plan.cells))
+        return None if epochs == Epochs.first(plan.layout) else epochs
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Give the rows of one task."""
@@ -239,10 +242,10 @@ class SensorsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def commit(self, end: dict[str, Any]) -> None:
         """Remove the exchange blocks of records before `end`: Spark will not ask for those records again."""
-        plan = self._options.plan
+        plan, batch = self._options.plan, self._plan(end)
         if self._tables is not None:
-            self._tables.committed(decode_tables(end))
-        positions = self._positions(end)
+            self._tables.committed(batch.tables)
+        positions = self._positions(batch)
         for feed, at in zip(self._tasks.feeds, positions, strict=True):
             if isinstance(feed, PartitionedFeed):
                 feed.committed(at)  # type: ignore[arg-type]  # its own position
@@ -306,16 +309,16 @@ class SensorsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _laid_out(
         self,
-        start: Mapping[str, Any],
+        planned: BatchPlan,
         positions: Sequence[Position],
         ends: Sequence[Position],
         frontiers: Sequence[Frontier],
         rows: Sequence[int],
-    ) -> LayoutFacts | None:
-        """Return what the offset at the end of a batch says of its layout."""
+    ) -> LayoutFacts:
+        """Return what is decided about the layout of a batch, after the one that was `planned` before it."""
         if self._layout_rule is None or self._options.plan is None:
-            return None
-        before = decode_layout(start, self._tasks.names)
+            return LayoutFacts()
+        before = planned.layout
         begin, end = self._progress(positions), self._progress(ends)
         folder = place_of(self._options.plan.block_root)
         over = epochs_over(folder, begin.seqs) if before.epochs is not None else EpochsOver()
@@ -337,25 +340,16 @@ class SensorsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return 1 << 40
         return self._options.max_rows_per_batch
 
-    def _positions(self, offset: Mapping[str, Any]) -> list[Position]:
-        facts = decode_offset(offset, self._tasks.names)
-        return [feed.position(fact) for feed, fact in zip(self._tasks.feeds, facts, strict=True)]
+    def _plan(self, offset: Mapping[str, Any]) -> BatchPlan:
+        return BatchPlan.from_offset(offset, self._tasks.names)
 
-    def _offset(
-        self,
-        positions: Sequence[Position],
-        clocks: Sequence[ClockFacts] = (),
-        held_back_bytes: Sequence[int] = (),
-        layout: LayoutFacts | None = None,
-        delay: DelayFacts | None = None,
-        backlog: BacklogFacts | None = None,
-        tables: Mapping[str, TableVersion] | None = None,
-        waypoints: Sequence[Sequence[Waypoint]] = (),
-    ) -> dict[str, Any]:
-        sizing = USUAL_SIZING if self._options.plan is None else self._options.plan.sizing
-        known = positions, clocks, held_back_bytes, layout, delay, backlog, tables or {}, waypoints, sizing
-        offset = encode_offset(self._tasks.names, *known)
-        return json.loads(json.dumps(offset))  # type: ignore[no-any-return]
+    def _positions(self, batch: BatchPlan) -> list[Position]:
+        return [feed.position(facts) for feed, facts in zip(self._tasks.feeds, batch.positions, strict=True)]
+
+
+def _plain(batch: BatchPlan) -> dict[str, Any]:
+    """Return the batch's offset as Spark hands it back: read from its text."""
+    return json.loads(json.dumps(batch.to_offset()))  # type: ignore[no-any-return]
 
 
 def _ahead_limit(max_us: int | None, before: ClockFacts) -> AheadLimit | None:

@@ -15,11 +15,7 @@ from streamjoin_ds.blocks import freeze_imports, reuse_freed_memory
 from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.exchange import (
     Outbox,
-    backlog_row,
-    clock_rows,
-    epoch_rows,
-    fact_rows,
-    heartbeats,
+    batch_row,
 )
 from streamjoin_ds.plan import Epochs
 from streamjoin_ds.source.feed import Feed
@@ -35,19 +31,17 @@ from streamjoin_ds.stream.sensor_rows import plain_rows
 __all__ = ["SensorsPartition", "SensorsTasks"]
 
 
-@dataclass
+@dataclass(frozen=True)
 class SensorsPartition(InputPartition):
     """What one task reads, in plain values only.
 
     Attributes
     ----------
     stream, part : int
-        The stream whose records are read, and the number of the part among the stream's parts in this batch.
+        The stream whose records are read, and the number of the part among the stream's parts in this batch. A task
+        with the stream -1 reads nothing.
     start, end : dict or None
         Positions of ``[start, end)`` as plain JSON values; an `end` of None: to the end of what is there.
-    silent, idle : tuple of int
-        Streams without a part in this batch, for which this task sends the heartbeats: those that hold the watermark,
-        and those that do not. A task with the stream -1 does nothing else.
     ahead : tuple of ((int, bool) or None)
         For each stream the arguments of its `AheadLimit`; None: a record may be ahead as far as it likes. Empty: no
         stream has a limit.
@@ -58,16 +52,8 @@ class SensorsPartition(InputPartition):
         Names of the files that hold the part; None: all files that are there.
     epochs : str
         The batch's epochs as JSON; empty while there is only the first.
-    tells_epochs : bool
-        Whether this task tells the cells of the epochs.
-    lows : tuple of (int, int or None)
-        Streams of many partitions, whose times this task tells the cells (`clock_rows`).
-    backlog : str
-        What this task tells the first cell of the backlog (`backlog_row`); empty: nothing.
-    versions : str
-        What this task tells the cells of the tables (`fact_rows`); empty: nothing.
-    sizing : str
-        What this task tells the cells of the settings of blocks (`fact_rows`); empty: they are the usual ones.
+    of_cells : str
+        The `CellBatch` that this task sends every cell, as JSON; empty in all tasks of a batch but the first.
     waypoint : (int, dict) or None
         In a stream of one order with a key of unique rows: from where keys are gathered again (`Waypoint`). None: from
         its first record.
@@ -77,17 +63,11 @@ class SensorsPartition(InputPartition):
     part: int
     start: dict[str, Any]
     end: dict[str, Any] | None
-    silent: tuple[int, ...] = ()
     batch: tuple[tuple[dict[str, Any], dict[str, Any], tuple[str, ...]], ...] = ()
-    idle: tuple[int, ...] = ()
     ahead: tuple[tuple[int, bool] | None, ...] = ()
     files: tuple[str, ...] | None = None
     epochs: str = ""
-    tells_epochs: bool = False
-    lows: tuple[tuple[int, int | None], ...] = ()
-    backlog: str = ""
-    versions: str = ""
-    sizing: str = ""
+    of_cells: str = ""
     waypoint: tuple[int, dict[str, Any]] | None = None
 
 
@@ -133,10 +113,12 @@ class SensorsTasks:
         reuse_freed_memory()
         freeze_imports()
         options, plan = self._options, self._options.plan
+        epochs = Epochs.from_facts(json.loads(partition.epochs), len(self.names)) if partition.epochs else None
+        if partition.of_cells:
+            assert plan is not None
+            yield batch_row(plan, partition.of_cells, epochs)
         if partition.stream < 0:
-            yield from self._heartbeats(partition)
             return
-        epochs = self._epochs(partition)
         feed = self.feeds[partition.stream]
         start = feed.position(partition.start)
         end = None if partition.end is None else feed.position(partition.end)
@@ -169,22 +151,3 @@ class SensorsTasks:
         for chunk in chunks:
             outbox.add(chunk)
         yield from outbox.rows(start.seq, end.seq)
-        yield from self._heartbeats(partition)
-
-    def _epochs(self, partition: SensorsPartition) -> Epochs | None:
-        return Epochs.from_facts(json.loads(partition.epochs), len(self.names)) if partition.epochs else None
-
-    def _heartbeats(self, partition: SensorsPartition) -> Iterator[pa.RecordBatch]:
-        plan = self._options.plan
-        assert plan is not None
-        epochs = self._epochs(partition) if partition.tells_epochs else None
-        if epochs is not None:
-            yield epoch_rows(plan, epochs)
-        for kind, text in (("tables", partition.versions), ("blocks", partition.sizing)):
-            if text:
-                yield fact_rows(plan, kind, text, epochs)
-        yield from clock_rows(plan, partition.lows, epochs)
-        if partition.backlog:
-            yield backlog_row(plan, partition.backlog, epochs)
-        yield from heartbeats(plan, partition.silent, epochs)
-        yield from heartbeats(plan, partition.idle, epochs, idle=True)

@@ -18,8 +18,8 @@ from streamjoin_ds.blocks import BlockStore
 from streamjoin_ds.cell.cell_state import CellState
 from streamjoin_ds.cell.cell_windows import CellWindows
 from streamjoin_ds.plan import Layout
+from streamjoin_ds.source.batch_plan import BatchPlan
 from streamjoin_ds.source.infer import infer_schema
-from streamjoin_ds.source.offset import decode_layout
 from streamjoin_ds.spec import BoundJoin, Generator, Join, Stream, bind
 from tests.support.examples import examples
 from tests.support.microbatch import MicroBatches
@@ -79,7 +79,7 @@ def test_two_streams(tmp_path: Path, window: str, exchange: str) -> None:
     found = run(tmp_path / "relaid", sensors(window), "2x2", *changes, exchange=exchange)
     assert rows_of(found.matches()) == still(window)[0]
     assert found.matches().num_rows > 100
-    epochs = decode_layout(found.offset, found.bound.names).epochs
+    epochs = BatchPlan.from_offset(found.offset, found.bound.names).layout.epochs
     assert epochs is not None
     assert epochs.current.number == 4
     assert 0 not in [epoch.number for epoch in epochs.live], "the first is over"
@@ -116,7 +116,7 @@ def test_an_epoch_leaves_nothing_behind(tmp_path: Path) -> None:
         named |= windows.blocks | {name for _, name in windows.state.retired}
     assert set(BlockStore(found.plan.state_root).names()) == named
     assert all("e1-" in name for name in named), "the first epoch's blocks are gone"
-    assert decode_layout(found.offset, found.bound.names).epochs.older == ()
+    assert BatchPlan.from_offset(found.offset, found.bound.names).layout.epochs.older == ()
 
 
 def test_a_state_of_one_layout_is_as_it_was(tmp_path: Path) -> None:
@@ -167,7 +167,7 @@ def test_any_change_of_cells(
 
 def test_cells_that_are_gone_hear_nothing_once_their_windows_have_expired(tmp_path: Path) -> None:
     found = restarted(tmp_path / "moved", sensors("1s"), "2x2", (3, "1x1"), retain_batches=1)
-    epochs = decode_layout(found.offset, found.bound.names).epochs
+    epochs = BatchPlan.from_offset(found.offset, found.bound.names).layout.epochs
     assert (epochs.cells, str(epochs.current.layout), epochs.older) == (1, "1x1", ())
     for cell in (1, 2, 3):
         state = CellState.decode(found.states[cell])

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from streamjoin_ds import Join, Stream, band
 from streamjoin_ds.cell.cell import Cell
+from streamjoin_ds.cell.cell_report import CellReport
 from streamjoin_ds.cell.partition_clocks import PartitionClocks
 from streamjoin_ds.cell.task_facts import TaskFacts
 from streamjoin_ds.engine.intake.lateness import StreamClock
@@ -52,7 +53,7 @@ class Query:
         self.plan, self.states, self.batch = plan, {}, 0  # type: ignore[var-annotated]
         self.results: Counter[tuple[int, int]] = Counter()
         self.late: dict[tuple[str, int], int] = {}
-        self.facts: list[dict[str, Any]] = []
+        self.reports: list[CellReport] = []
 
     def step(self, tasks: Sequence[Sequence[Sequence[Row]]], time_ms: int = 0) -> None:
         """Run one batch: for each stream the rows of each of its tasks."""
@@ -66,16 +67,14 @@ class Query:
         for label, rows_of_cell in by_cell.items():
             number = self.plan.cell_of(label)
             cell = Cell(self.plan, number, self.states.get(number), TaskFacts(self.batch, "q", time_ms))
-            files, facts, self.states[number] = cell.run(rows_of_cell)
-            told.append(facts)
+            files, report, self.states[number] = cell.run(rows_of_cell)
+            told.append(CellReport.from_json(report.to_json()))
             for file in files:
                 self.take(file)
         assert len(told) == self.plan.cells
-        for fact in told:  # every cell has the same clocks
-            for name in ("watermark_us", "largest_us", "idle", "partitions"):
-                assert fact[name] == told[0][name]
-        json.dumps(told)
-        self.facts = told
+        clocks = [(one.watermark_us, one.largest_us, one.idle, one.partitions) for one in told]
+        assert clocks == [clocks[0]] * len(clocks), "every cell has the same clocks"
+        self.reports = told
         self.batch += 1
 
     def take(self, file: Any) -> None:
@@ -91,7 +90,7 @@ class Query:
 
     @property
     def watermark_us(self) -> int | None:
-        found: int | None = self.facts[0]["watermark_us"]
+        found: int | None = self.reports[0].watermark_us
         return found
 
 
@@ -222,7 +221,7 @@ def test_a_new_partition_is_judged_by_the_watermark(tmp_path: Path) -> None:
     query.step([[[(0, 0, 1000)]], [[(0, 0, 1000)]]])
     query.step([[[(0, 1, 1001), (1, 0, 979), (1, 1, 981)]], [[(0, 1, 1001)]]])
     assert query.late == {("l", 1 << 40): 980}
-    assert sum(fact["overtaken"][0] for fact in query.facts) == 1
+    assert sum(report.overtaken[0] for report in query.reports) == 1
     assert query.watermark_us == 980  # the new partition is at 981, but no watermark goes back
 
 
@@ -261,10 +260,10 @@ def test_a_silent_stream_becomes_idle(tmp_path: Path) -> None:
     assert query.watermark_us is None
     query.step([[[(0, 2, 300)]], []], 10_000)
     assert query.watermark_us == 280
-    assert query.facts[0]["idle"] == [1]
+    assert query.reports[0].idle == [1]
     query.step([[[(0, 3, 400)]], [[(0, 0, 279), (0, 1, 280)]]], 10_001)
     assert query.late == {("r", 0): 280}
-    assert query.facts[0]["idle"] == []
+    assert query.reports[0].idle == []
     assert query.watermark_us == 280
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from streamjoin_ds.plan import Layout, Load, layout_cost
+from streamjoin_ds.source.batch_plan import BatchPlan
 from streamjoin_ds.source.infer import infer_schema
-from streamjoin_ds.source.offset import decode_layout
 from streamjoin_ds.spec import Generator, Join, Stream, bind
 from tests.support.microbatch import MicroBatches
 
@@ -57,7 +57,7 @@ def test_the_metrics_count_what_is_shipped_while_the_layout_changes(tmp_path: Pa
     kinds = set()
     for number in range(batches.batch_id):
         offset = json.loads((tmp_path / "offsets" / str(number)).read_text().splitlines()[-1])
-        epochs = decode_layout(offset, bound.names).epochs_from(first)
+        epochs = BatchPlan.from_offset(offset, bound.names).layout.epochs_from(first)
         kinds.add((str(epochs.current.layout), len(epochs.live)))
         shipped = sum(
             stored[number, name] * len(epoch.layout.cells_of(stream, 0))

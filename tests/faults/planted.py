@@ -269,8 +269,9 @@ BUGS = (
         "a filter is ignored when a batch is done again",
         (
             "stream.sensor_readers:SensorsStreamReader.partitions",
-            "plan = self._options.plan",
-            "plan = self._options.plan\n    vars(plan.bound)['_again'] = self._latest is None",
+            "feeds, plan = self._tasks.feeds, self._options.plan",
+            "feeds, plan = self._tasks.feeds, self._options.plan\n"
+            "    vars(plan.bound)['_again'] = self._latest is None",
         ),
         (_ADD, _KEPT, f"{_KEPT}\n    if kept is not None and vars(self._plan.bound).get('_again'): kept[:] = True"),
         asks=("where",),
@@ -325,8 +326,9 @@ BUGS = (
         "quarantine forgets the rest when a batch is done again",
         (
             "stream.sensor_readers:SensorsStreamReader.partitions",
-            "plan = self._options.plan",
-            "plan = self._options.plan\n    from streamjoin_ds.source.files.file_feed import FileFeed\n"
+            "feeds, plan = self._tasks.feeds, self._options.plan",
+            "feeds, plan = self._tasks.feeds, self._options.plan\n"
+            "    from streamjoin_ds.source.files.file_feed import FileFeed\n"
             "    FileFeed._again = self._latest is None",
         ),
         (
@@ -481,7 +483,7 @@ BUGS = (
     _bug(
         "a batch that was planned for fewer cells is not heard by new ones",
         (
-            "stream.sensor_readers:SensorsStreamReader.partitions",
+            "stream.sensor_readers:SensorsStreamReader._epochs",
             "told.heard_by(max(told.cells, plan.cells))",
             "told",
         ),
@@ -516,7 +518,7 @@ BUGS = (
     ),
     _bug(
         "the partition that is furthest tells the time",
-        ("stream.sensor_readers:SensorsStreamReader.partitions", "(n, last.low_us)", "(n, last.largest_us)"),
+        ("stream.sensor_readers:SensorsStreamReader.partitions", "stream: last.low_us", "stream: last.largest_us"),
         asks=("parted",),
     ),
     _bug(
@@ -730,9 +732,8 @@ BUGS = (
         "a replay joins the newest version",
         (
             "stream.sensor_readers:SensorsStreamReader.partitions",
-            'json.dumps(end["tables"]) if end.get("tables") else ""',
-            "json.dumps({n: v.to_facts() for n, v in self._tables.decided(decode_tables(end)).items()})"
-            " if end.get('tables') else ''",
+            "batch.tables,",
+            "self._tables.decided(batch.tables) if self._tables else batch.tables,",
         ),
         asks=("tables",),
     ),

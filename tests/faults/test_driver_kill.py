@@ -18,10 +18,11 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from streamjoin_ds.checkpoint.batch_end import batch_layouts
 from streamjoin_ds.checkpoint.identity import CheckpointIdentity
-from streamjoin_ds.plan import is_of_ranges
+from streamjoin_ds.checkpoint.spark_files import source_offset
+from streamjoin_ds.plan import Epochs, is_of_ranges
 from streamjoin_ds.sink.reader import scanned
+from streamjoin_ds.source.batch_plan import BatchPlan
 from streamjoin_ds.source.feeds import open_feed
 from streamjoin_ds.source.infer import infer_schema
 from streamjoin_ds.spec import bind
@@ -182,9 +183,14 @@ def test_a_driver_killed_while_its_cells_change(undisturbed: Path, tmp_path: Pat
     identity = CheckpointIdentity.load(checkpoint)
     assert identity is not None
     assert (identity.generation, identity.partitions) == (4, 2)
-    epochs = batch_layouts(identity.spark_folder(checkpoint), BATCHES - 1, ["r", "s"])
+    epochs = epochs_of(identity.spark_folder(checkpoint), BATCHES - 1)
     assert epochs is not None
     assert str(epochs.current.layout) == "2x1"
+
+
+def epochs_of(checkpoint: Path, batch: int) -> Epochs | None:
+    text = (checkpoint / "offsets" / str(batch)).read_text(encoding="utf-8")
+    return BatchPlan.from_offset(source_offset(text), ["r", "s"]).layout.epochs
 
 
 @pytest.mark.campaign
@@ -198,7 +204,7 @@ def test_a_driver_killed_in_the_batch_that_changes_the_kind_of_layout(undisturbe
     assert_as_undisturbed(table, undisturbed, relaid=True)
     kinds = []
     for batch in range(BATCHES):
-        epochs = batch_layouts(checkpoint, batch, ["r", "s"])
+        epochs = epochs_of(checkpoint, batch)
         kinds.append(epochs is not None and is_of_ranges(epochs.current.layout))
     assert kinds == [False, False, True, False, False], "the last change waits until an older epoch is over"
 

@@ -173,7 +173,8 @@ TWO_DRIVERS_OF_UNLIKE_SETTINGS = Schedule(
     asks=("idle", "settings", "unique"),
 )
 _OWN_SIZING = bug(
-    "cells size blocks as their own start says", ("cell.cell:Cell.run", "self.plan.sized(self.sizing)", "self.plan")
+    "cells size blocks as their own start says",
+    ("cell.cell:Cell.run", "self.plan.sized(self.batch.sizing)", "self.plan"),
 )
 
 

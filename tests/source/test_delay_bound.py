@@ -12,8 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamjoin_ds.errors import ArgumentError
-from streamjoin_ds.source.delay_bound import FIRST_ROWS, GROWTH, LEAST_ROWS, LOOK_AHEAD, DelayBound, max_delay_us
-from streamjoin_ds.source.offset import DelayFacts
+from streamjoin_ds.source.delay_bound import (
+    FIRST_ROWS,
+    GROWTH,
+    LEAST_ROWS,
+    LOOK_AHEAD,
+    DelayBound,
+    DelayFacts,
+    max_delay_us,
+)
 from tests.support.examples import examples
 
 X1 = 40_000  # tuples a second of two streams

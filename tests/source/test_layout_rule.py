@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 from streamjoin_ds.plan import CellLayout, EpochsOver, KeyHint, Layout, Plan, RangeLayout, SampledRows
-from streamjoin_ds.source.layout_rule import LEAST_ROWS, LayoutRule, Progress
-from streamjoin_ds.source.offset import LayoutFacts, encode_offset
+from streamjoin_ds.source.batch_plan import BatchPlan
+from streamjoin_ds.source.layout_rule import LEAST_ROWS, LayoutFacts, LayoutRule, Progress
 from streamjoin_ds.spec import Join, Stream, bind
 
 SECOND = 1_000_000
@@ -229,7 +229,7 @@ def test_ranges_that_are_asked_for_come_with_the_first_keys() -> None:
 
 
 def decode_version(facts: LayoutFacts) -> int:
-    offset = encode_offset((), (), layout=facts)
+    offset = BatchPlan((), (), layout=facts).to_offset()
     return int(offset["version"])
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,29 +11,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamjoin_ds.errors import OffsetError
-from streamjoin_ds.plan import USUAL_SIZING, BlockSizing
-from streamjoin_ds.source.offset import (
-    OFFSET_VERSION,
-    DelayFacts,
-    decode_delay,
-    decode_offset,
-    decode_sizing,
-    encode_offset,
-)
+from streamjoin_ds.plan import BlockSizing
+from streamjoin_ds.source.batch_plan import OFFSET_VERSION, BatchPlan
+from streamjoin_ds.source.delay_bound import DelayFacts
 from streamjoin_ds.source.position import FilePosition, RowPosition
 from tests.source.feeds import feed, rows, steps, write
 
+PLAIN = BatchPlan(("e",), ({"seq": 1},))
 GOOD = FilePosition(file="a.csv", offset=9, seq=1, line=2, time=-5).to_facts()
 
 
 def test_there_and_back_and_the_same_text(tmp_path: Path) -> None:
     write(tmp_path / "a.csv", rows(9))
     for position in steps(feed(tmp_path), FilePosition(), 4):
-        text = json.dumps(encode_offset(["e", "w"], [position, RowPosition(7)]))
-        facts = decode_offset(json.loads(text), ["e", "w"])
-        back = [FilePosition.from_facts(facts[0], "e"), RowPosition.from_facts(facts[1], "w")]
-        assert back == [position, RowPosition(7)]
-        assert json.dumps(encode_offset(["e", "w"], back)) == text
+        text = json.dumps(BatchPlan(("e", "w"), (position.to_facts(), RowPosition(7).to_facts())).to_offset())
+        planned = BatchPlan.from_offset(json.loads(text), ["e", "w"])
+        assert FilePosition.from_facts(planned.positions[0], "e") == position
+        assert RowPosition.from_facts(planned.positions[1], "w") == RowPosition(7)
+        assert json.dumps(planned.to_offset()) == text
         assert len(text) < 500
 
 
@@ -57,9 +53,7 @@ def test_hostile_offsets_are_refused_by_name(value: Any) -> None:
         if offset == {"version": 1, "streams": {"e": GOOD}}:
             continue
         with pytest.raises(OffsetError):
-            [FilePosition.from_facts(facts, "e") for facts in decode_offset(offset, ["e"])] or pytest.fail(
-                "nothing read"
-            )
+            FilePosition.from_facts(BatchPlan.from_offset(offset, ["e"]).positions[0], "e")
 
 
 @given(st.sampled_from(sorted(GOOD)), values)
@@ -107,45 +101,41 @@ def test_a_file_name_leads_nowhere_else(file: str) -> None:
 
 
 def test_newer_versions_and_other_streams() -> None:
-    offset = encode_offset(["e"], [RowPosition(1)])
+    offset = PLAIN.to_offset()
     for wrong, name in (
         ({**offset, "version": OFFSET_VERSION + 1}, "version"),
         ({**offset, "version": True}, "version"),
     ):
         with pytest.raises(OffsetError) as caught:
-            decode_offset(wrong, ["e"])
+            BatchPlan.from_offset(wrong, ["e"])
         assert caught.value.name == name
     with pytest.raises(OffsetError):
-        decode_offset(offset, ["w"])
+        BatchPlan.from_offset(offset, ["w"])
     with pytest.raises(OffsetError):
         RowPosition.from_facts({"seq": 1 << 63}, "e")
 
 
 def test_settings_of_blocks_travel_where_they_are_not_the_usual_ones() -> None:
-    plain = encode_offset(["e"], [RowPosition(1)], sizing=USUAL_SIZING)
-    assert plain == encode_offset(["e"], [RowPosition(1)])
-    assert decode_sizing(plain) == USUAL_SIZING
+    assert PLAIN.to_offset() == {"version": 1, "streams": {"e": {"seq": 1}}}
     for sizing in (BlockSizing(0), BlockSizing(merge_runs=4), BlockSizing(1500, 2)):
-        offset = json.loads(json.dumps(encode_offset(["e"], [RowPosition(1)], sizing=sizing)))
+        planned = replace(PLAIN, sizing=sizing)
+        offset = json.loads(json.dumps(planned.to_offset()))
         assert offset["version"] == 11
-        assert decode_offset(offset, ["e"]) == [{"seq": 1}]
-        assert decode_sizing(offset) == sizing
+        assert BatchPlan.from_offset(offset, ["e"]) == planned
 
 
 @pytest.mark.parametrize("facts", [[], None, {"merge_runs": None}, {"block_bytes": True}, {"x": 1}, {"merge_runs": -1}])
 def test_hostile_settings_of_blocks_are_refused(facts: Any) -> None:
     with pytest.raises(OffsetError, match="blocks"):
-        decode_sizing({**encode_offset(["e"], [RowPosition(1)]), "blocks": facts})
+        BatchPlan.from_offset({**PLAIN.to_offset(), "blocks": facts}, ["e"])
 
 
 def test_what_is_known_of_delays_travels_and_needs_a_newer_version() -> None:
-    plain = encode_offset(["e"], [RowPosition(1)])
-    assert decode_delay(plain) is None
     for facts in (DelayFacts(500_000), DelayFacts(500_000, 0, 12), DelayFacts(1, 2, 3)):
-        offset = json.loads(json.dumps(encode_offset(["e"], [RowPosition(1)], delay=facts)))
-        assert OFFSET_VERSION > offset["version"] == 5 > plain["version"]
-        assert decode_offset(offset, ["e"]) == [{"seq": 1}]
-        assert decode_delay(offset) == facts
+        planned = replace(PLAIN, delay=facts)
+        offset = json.loads(json.dumps(planned.to_offset()))
+        assert OFFSET_VERSION > offset["version"] == 5
+        assert BatchPlan.from_offset(offset, ["e"]) == planned
 
 
 @given(values, st.sampled_from(["delay_us", "waiting_rows", "max_delay_us", "more"]))

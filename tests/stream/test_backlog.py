@@ -17,9 +17,8 @@ from streamjoin_ds.cli.totals import backlog_text
 from streamjoin_ds.errors import OffsetError
 from streamjoin_ds.plan import Layout
 from streamjoin_ds.source.backlog import LIMITS, Backlog, BacklogFacts
+from streamjoin_ds.source.batch_plan import BatchPlan
 from streamjoin_ds.source.kafka import topic_feed
-from streamjoin_ds.source.offset import decode_backlog, decode_offset, encode_offset
-from streamjoin_ds.source.position import RowPosition
 from streamjoin_ds.spec import Join, Stream, band, bind
 from streamjoin_ds.stream.backlog_log import BacklogLog
 from streamjoin_ds.stream.commit import BatchSummary
@@ -128,17 +127,17 @@ def test_a_folders_backlog_is_told_in_bytes(tmp_path: Path) -> None:
 
 
 def test_a_replay_of_an_older_offset_has_no_backlog() -> None:
-    offset = encode_offset(["l"], [RowPosition(7)])
-    assert offset["version"] == 1
-    assert decode_backlog(offset, ["l"]) == BacklogFacts()
+    offset = {"version": 1, "streams": {"l": {"seq": 7}}}
+    planned = BatchPlan.from_offset(offset, ["l"])
+    assert planned.backlog == BacklogFacts()
+    assert planned.to_offset() == offset
 
 
 def test_there_and_back() -> None:
     own = Backlog(5, None, 7, {"0": Backlog(3), "1": Backlog(2, None, 7)})
     facts = BacklogFacts({"l": own, "r": Backlog(0, 12)}, LIMITS[0])
-    offset = json.loads(json.dumps(encode_offset(["l", "r"], [RowPosition(1)] * 2, backlog=facts)))
-    assert decode_offset(offset, ["l", "r"])
-    assert decode_backlog(offset, ["l", "r"]) == facts
+    planned = BatchPlan(("l", "r"), ({"seq": 1},) * 2, backlog=facts)
+    assert BatchPlan.from_offset(json.loads(json.dumps(planned.to_offset())), ["l", "r"]) == planned
     assert facts.total == Backlog(5, 12, 7)
 
 
@@ -158,7 +157,7 @@ def test_there_and_back() -> None:
 )
 def test_hostile_facts_are_refused_by_name(facts: object) -> None:
     with pytest.raises(OffsetError):
-        decode_backlog({"backlog": facts}, ["l"])
+        BatchPlan.from_offset({"version": 8, "streams": {"l": {"seq": 1}}, "backlog": facts}, ["l"])
 
 
 def told(caplog: pytest.LogCaptureFixture, *rows: int) -> list[str]:

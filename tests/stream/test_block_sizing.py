@@ -10,7 +10,7 @@ import pytest
 from streamjoin_ds.cell.cell_windows import CellWindows
 from streamjoin_ds.engine.tuning import TailTuning, Tuning
 from streamjoin_ds.plan import USUAL_SIZING, BlockSizing, Execution, Layout, Plan
-from streamjoin_ds.source.offset import decode_sizing
+from streamjoin_ds.source.batch_plan import BatchPlan
 from tests.cell.test_cell_windows import sensors
 from tests.support.microbatch import MicroBatches
 
@@ -30,7 +30,7 @@ def test_a_batch_done_again_by_a_start_with_other_settings_leaves_the_same_state
     before, states, start = run.offset, dict(run.states), dict(run.states)
     assert run.step()
     expected, end = dict(run.states), run.offset
-    assert decode_sizing(end) == BlockSizing(200, 2)
+    assert BatchPlan.from_offset(end, run.bound.names).sizing == BlockSizing(200, 2)
     # Another start does the batch again: other settings, the logged offsets.
     run.execution, run.block_bytes = other, 1500
     run._connect()
@@ -40,7 +40,7 @@ def test_a_batch_done_again_by_a_start_with_other_settings_leaves_the_same_state
     # Only then do its own settings count.
     run.offset, run.batch_id = end, run.batch_id + 1
     assert run.step()
-    assert decode_sizing(run.offset) == BlockSizing(1500)
+    assert BatchPlan.from_offset(run.offset, run.bound.names).sizing == BlockSizing(1500)
     assert start != expected
 
 

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from streamjoin_ds.source.offset import DelayFacts
+from streamjoin_ds.source.delay_bound import DelayFacts
 from streamjoin_ds.stream.delay_log import DelayLog
 from streamjoin_ds.stream.lasting import TOLD_BATCHES
 

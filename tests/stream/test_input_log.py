@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -175,10 +176,10 @@ def test_each_kind_of_rejects_is_told_once(tmp_path: Path, caplog: pytest.LogCap
     log = InputLog(bound_join(joined(good, good)), TableSet("m"))
 
     def tell(reasons: dict[str, tuple[str, str]]) -> None:
-        facts = {"rejects_for": reasons, "late_by": {}, "overtaken": [0, 0], "times": {}}
+        report: Any = SimpleNamespace(rejects_for=reasons, late_by={}, overtaken=[0, 0], times={})
         counts = {"e": (3, 10), "w": (1, 4)}
         log.tell(
-            [facts],
+            [report],
             [
                 {"stream": name, "rejected": rejected, "read": read, "largest_ts": None}
                 for name, (rejected, read) in counts.items()

@@ -26,8 +26,8 @@ from streamjoin_ds.blocks import BlockStore
 from streamjoin_ds.cell.cell_windows import CellWindows
 from streamjoin_ds.engine.tuning import TailTuning, Tuning
 from streamjoin_ds.plan import EXCHANGES, CellLayout, Layout, RangeLayout, Reach, band_attributes
+from streamjoin_ds.source.batch_plan import BatchPlan
 from streamjoin_ds.source.infer import infer_schema
-from streamjoin_ds.source.offset import decode_layout
 from streamjoin_ds.spec import Band, BoundJoin, Column, Join, Stream, bind, not_equal
 from streamjoin_ds.spec.key_values import nullable_key_values
 from tests.engine.scenarios import INT64_MAX, INT64_MIN, Scenario, window_of
@@ -181,7 +181,8 @@ def layouts_of(batches: MicroBatches) -> list[CellLayout]:
     found = []
     for batch in range(batches.batch_id):
         offset = json.loads((batches.folder / "offsets" / str(batch)).read_text().splitlines()[2])
-        found.append(decode_layout(offset, batches.bound.names).epochs_from(batches.layout).current.layout)
+        planned = BatchPlan.from_offset(offset, batches.bound.names)
+        found.append(planned.layout.epochs_from(batches.layout).current.layout)
     return found
 
 

@@ -19,7 +19,7 @@ from deltalake import DeltaTable, write_deltalake
 from streamjoin_ds import Stream, StreamJoin, Table
 from streamjoin_ds.blocks import BlockStore
 from streamjoin_ds.blocks.files import LocalFile
-from streamjoin_ds.checkpoint.batch_end import batch_end
+from streamjoin_ds.checkpoint.batch_end import logged_plan
 from streamjoin_ds.checkpoint.cut_anew import Ends
 from streamjoin_ds.checkpoint.given_tables import given_before, note_given
 from streamjoin_ds.errors import (
@@ -33,7 +33,7 @@ from streamjoin_ds.errors import (
     StateCorruptError,
 )
 from streamjoin_ds.plan import Layout
-from streamjoin_ds.source.offset import decode_tables
+from streamjoin_ds.source.batch_plan import BatchPlan
 from streamjoin_ds.source.table_version import TableVersion, versions_from
 from streamjoin_ds.source.tables.file_versions import FileVersions
 from streamjoin_ds.source.tables.table_versions import TableVersions, open_table, table_schema, tables_folder
@@ -223,12 +223,13 @@ def test_the_ledger_keeps_the_version_for_a_batch_that_is_cut_anew(tmp_path: Pat
     bound = bound_join(join_of(tmp_path, "e"))
     query, _ = ran(tmp_path, bound, "zones", "1")
     last = query.batch_id - 1
-    end = batch_end(tmp_path / "checkpoint", last, bound.join.streams)["e"]
-    assert end.tables == decode_tables(query.offset)
+    planned = logged_plan(tmp_path / "checkpoint", last, bound.join.streams)
+    assert planned is not None
+    assert planned == BatchPlan.from_offset(query.offset, bound.names)
     (row,) = [row for row in query.companion("ledger").to_pylist() if row["batch_id"] == last]
     ends = Ends(bound, None)
     assert not ends.move("e", row)
-    assert decode_tables(ends.offset()) == end.tables
+    assert BatchPlan.from_offset(ends.offset(), bound.names).tables == planned.tables
 
 
 def test_a_version_is_looked_for_once_in_refresh_and_its_block_goes_when_no_offset_needs_it(tmp_path: Path) -> None:
@@ -335,11 +336,8 @@ def test_sources_that_are_no_table(tmp_path: Path) -> None:
     with pytest.raises(FileMissingError, match="table z"):
         open_table(Table("z", str(tmp_path / "a.csv"))).schema()
     with pytest.raises(OffsetError, match="tables"):
-        decode_tables({"tables": {"z": {"version": 3}}})
-    assert decode_tables({}) == {}
-    assert decode_tables({"tables": {"z": {"version": "3", "block": "b", "rows": 1}}}) == {
-        "z": TableVersion("3", "b", 1)
-    }
+        versions_from({"z": {"version": 3}})
+    assert versions_from({"z": {"version": "3", "block": "b", "rows": 1}}) == {"z": TableVersion("3", "b", 1)}
 
 
 def test_deleted_rows_of_a_delta_table_are_in_no_version_after(tmp_path: Path) -> None:
@@ -511,7 +509,7 @@ def test_batches_join_the_version_before_until_the_file_is_finished(tmp_path: Pa
     seconds[0] = 62.0
     second = running.decided(first)
     assert second["z"].rows == 8
-    assert decode_tables({"tables": {"z": second["z"].to_facts()}}) == second  # what the clock decided is in the offset
+    assert versions_from({"z": second["z"].to_facts()}) == second  # what the clock decided is in the offset
 
 
 def test_a_restart_takes_the_recorded_columns_while_the_file_is_written(tmp_path: Path) -> None:

@@ -16,8 +16,7 @@ from streamjoin_ds.checkpoint.identity import CheckpointIdentity
 from streamjoin_ds.errors import ArgumentError, FileMissingError, FingerprintMismatchError, OffsetError
 from streamjoin_ds.plan import Layout
 from streamjoin_ds.source import repeats
-from streamjoin_ds.source.offset import decode_waypoints, encode_offset
-from streamjoin_ds.source.position import RowPosition
+from streamjoin_ds.source.batch_plan import BatchPlan
 from streamjoin_ds.source.waypoints import Waypoint, first_needed, next_waypoints
 from streamjoin_ds.spec import Join, Stream, bind
 from streamjoin_ds.stream.frames import check_frames
@@ -153,7 +152,7 @@ def test_a_restart_reads_back_no_further_than_it_must(tmp_path: Path) -> None:
     run = run_over(tmp_path, written(tmp_path, "e", [row(second, counter=float(second)) for second in range(60)]), 4)
     while run.step():
         pass
-    waypoints, none = decode_waypoints(run.offset, ["e", "w"])
+    waypoints, none = BatchPlan.from_offset(run.offset, ["e", "w"]).waypoints
     assert not none
     assert 45 < waypoints[0].position["seq"] < 55
     assert len(waypoints) <= 10
@@ -189,10 +188,10 @@ def test_waypoints_are_few_and_early_enough() -> None:
 
 @pytest.mark.parametrize("broken", [3, {"e": 3}, {"e": [[1]]}, {"e": [["1", {}]]}, {"x": []}])
 def test_malformed_waypoints_are_refused_by_name(broken: object) -> None:
-    offset = encode_offset(["e"], [RowPosition(3)], waypoints=[[Waypoint(7, {"seq": 1})]])
-    assert decode_waypoints(offset, ["e"]) == [(Waypoint(7, {"seq": 1}),)]
+    planned = BatchPlan(("e",), ({"seq": 3},), waypoints=((Waypoint(7, {"seq": 1}),),))
+    assert BatchPlan.from_offset(planned.to_offset(), ["e"]) == planned
     with pytest.raises(OffsetError, match="waypoints"):
-        decode_waypoints({**offset, "waypoints": broken}, ["e"])
+        BatchPlan.from_offset({**planned.to_offset(), "waypoints": broken}, ["e"])
 
 
 def test_what_a_start_refuses_is_named(tmp_path: Path) -> None:

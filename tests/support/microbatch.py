@@ -28,7 +28,7 @@ from streamjoin_ds.exchange import EXCHANGE_SCHEMA
 from streamjoin_ds.plan import DEFAULT_EXECUTION, CellLayout, Execution, Layout, Plan
 from streamjoin_ds.sink.reader import scanned
 from streamjoin_ds.sink.tables import TableSet
-from streamjoin_ds.source.offset import decode_layout
+from streamjoin_ds.source.batch_plan import BatchPlan
 from streamjoin_ds.spec import BoundJoin
 from streamjoin_ds.stream.commit import BatchCommit, committer_for
 from streamjoin_ds.stream.sensors import SensorsDataSource
@@ -95,7 +95,7 @@ class MicroBatches:
             return
         self.wanted = wanted
         self._connect()
-        told = decode_layout(self.offset, self.bound.names).epochs_from(self.layout)
+        told = BatchPlan.from_offset(self.offset, self.bound.names).layout.epochs_from(self.layout)
         if self.states:
             self.states = states_of_cells(self.states, max(told.cells, before), max(told.cells, wanted.cells))
 
@@ -140,12 +140,12 @@ class MicroBatches:
         reports = []
         for label, cell_rows in by_label.items():
             number = self.plan.cell_of(label)
-            files, facts, state = Cell(
+            files, report, state = Cell(
                 self.plan, number, self.states.get(number), TaskFacts(self.batch_id, QUERY_ID)
             ).run(cell_rows)
             self.states[number] = state
             reports += [SimpleNamespace(kind="file", cell=number, facts=file.to_json()) for file in files]
-            reports.append(SimpleNamespace(kind="cell", cell=number, facts=json.dumps(facts)))
+            reports.append(SimpleNamespace(kind="cell", cell=number, facts=report.to_json()))
         return reports
 
     def matches(self) -> pa.Table:

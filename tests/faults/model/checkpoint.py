@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from streamjoin_ds.cell import cell_change
 from streamjoin_ds.plan import CellLayout, Layout
-from streamjoin_ds.source.offset import decode_layout
+from streamjoin_ds.source.batch_plan import BatchPlan
 from streamjoin_ds.spec import BoundJoin
 
 __all__ = ["Checkpoint", "ConcurrentWriteError", "NoRoomError", "StateDiffersError", "StateMissingError"]
@@ -87,7 +87,7 @@ class Checkpoint:
 
     def _cells(self, batch: int, first: CellLayout, names: Sequence[str]) -> int:
         """Return how many cells heard of a batch, by its offsets."""
-        return decode_layout(json.loads(self.offsets[batch]), names).epochs_from(first).cells
+        return BatchPlan.from_offset(json.loads(self.offsets[batch]), names).layout.epochs_from(first).cells
 
     def log_offsets(self, batch: int, text: str) -> None:
         if batch in self.offsets:

@@ -210,12 +210,12 @@ class Driver:
         reports = []
         for cell in self._shuffled(cells):
             rows = self._shuffled(by_label[cells[cell]])
-            files, facts, blob = cell_room.Cell(
+            files, report, blob = cell_room.Cell(
                 self.plan, cell, state.get(cell), cell_room.TaskFacts(batch, QUERY_ID)
             ).run(rows)
             state[cell] = blob
             reports += [SimpleNamespace(kind="file", cell=cell, facts=file.to_json()) for file in files]
-            reports.append(SimpleNamespace(kind="cell", cell=cell, facts=json.dumps(facts)))
+            reports.append(SimpleNamespace(kind="cell", cell=cell, facts=report.to_json()))
         world.point("state put")
         plan = self.plan
         # A batch that was taken back may be planned again, by another layout.

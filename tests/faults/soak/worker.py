@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import SimpleNamespace
@@ -51,5 +50,5 @@ def _read(reader: Any, partition: Any) -> list[dict[str, Any]]:
 def _cell(
     plan: Plan, number: int, state: bytes | None, task: TaskFacts, rows: list[dict[str, Any]]
 ) -> tuple[list[str], str, bytes]:
-    files, facts, state = Cell(plan, number, state, task).run([SimpleNamespace(**row) for row in rows])
-    return [file.to_json() for file in files], json.dumps(facts), state
+    files, report, state = Cell(plan, number, state, task).run([SimpleNamespace(**row) for row in rows])
+    return [file.to_json() for file in files], report.to_json(), state

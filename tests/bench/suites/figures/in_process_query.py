@@ -22,8 +22,8 @@ from streamjoin_ds.cell.task_facts import TaskFacts
 from streamjoin_ds.plan import Layout, Plan, choose_layout
 from streamjoin_ds.plan.load import Load
 from streamjoin_ds.sink.tables import TableSet
+from streamjoin_ds.source.batch_plan import BatchPlan
 from streamjoin_ds.source.infer import infer_schema
-from streamjoin_ds.source.offset import decode_layout
 from streamjoin_ds.spec import Generator, Join, Stream, bind
 from streamjoin_ds.stream.commit import BatchCommit, committer_for, forget_committer
 
@@ -158,15 +158,15 @@ class InProcessQuery:
             number = self.plan.cell_of(label)
             began = time.process_time()
             cell = Cell(self.plan, number, self._states.get(number), TaskFacts(self._batch_id, _QUERY_ID))
-            files, facts, self._states[number] = cell.run(rows)
+            files, report, self._states[number] = cell.run(rows)
             cells_s.append(time.process_time() - began)
-            matches += int(cast("int", facts["matches"]))
+            matches += report.matches
             reports += [SimpleNamespace(kind="file", cell=number, facts=file.to_json()) for file in files]
-            reports.append(SimpleNamespace(kind="cell", cell=number, facts=json.dumps(facts)))
+            reports.append(SimpleNamespace(kind="cell", cell=number, facts=report.to_json()))
         BatchCommit(self.plan)(cast("DataFrame", SimpleNamespace(collect=lambda: reports)), self._batch_id)
         shipped = sum(row.rows for rows in by_label.values() for row in rows if row.kind in ("tuples", "guests"))
         names = self.plan.bound.names
-        live = decode_layout(end, names).epochs_from(self.plan.layout).live
+        live = BatchPlan.from_offset(end, names).layout.epochs_from(self.plan.layout).live
         read = sum(end["streams"][name]["seq"] - self._offset["streams"][name]["seq"] for name in names)
         self._offset = end
         self._batch_id += 1

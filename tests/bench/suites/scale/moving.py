@@ -17,8 +17,7 @@ from streamjoin_ds.plan import (
     RangeLayout,
     choose_layout,
 )
-from streamjoin_ds.source.layout_rule import LayoutRule, Progress
-from streamjoin_ds.source.offset import LayoutFacts
+from streamjoin_ds.source.layout_rule import LayoutFacts, LayoutRule, Progress
 from streamjoin_ds.spec import Join, Stream, bind
 from tests.bench.suites.scale.case import ScaleCase
 from tests.bench.suites.scale.schemes import planned, sampled

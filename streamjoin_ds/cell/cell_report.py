@@ -1,0 +1,108 @@
+"""What a cell says of its batch. The driver sums it over the cells, and Spark's progress shows some of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+__all__ = ["REPORT_COLUMNS", "REPORT_DDL", "CellReport"]
+
+# A row is a file that the cell wrote (`FileReport`), or its report.
+REPORT_COLUMNS = ("kind", "cell", "facts")
+REPORT_DDL = "kind STRING, cell INT, facts STRING"
+
+
+@dataclass(slots=True)
+class CellReport:
+    """One cell's report of one batch. A field with the name of a column of the metrics is that column.
+
+    Attributes
+    ----------
+    query_id : str
+    watermark_us : int or None
+    largest_us : list of int or None
+        Each stream's largest event time so far.
+    ledger : list of dict
+        Each stream's counts, by the names of the ledger's columns.
+    matches, candidates, expired_rows, state_rows, undecided_rows : int
+        Sums over the engines of the cell's epochs.
+    state_bytes : int
+        Bytes of the state's row.
+    shipped_rows : int
+        Tuples that were sent here to be joined, guests among them.
+    idle : list of int
+        Streams that do not hold the watermark.
+    overtaken : list of int
+        Each stream's tuples that are late by the watermark, not by their own stream.
+    rejects_for, times, late_by : dict
+        What a user may want to know of the inputs, by stream (`InputSeen`).
+    partitions : dict
+        Of the streams over DataFrames the slowest partition that is not idle, and the furthest.
+    answers : dict
+        Rows that the commit puts together with those of other cells (`PartialAnswers.reported`).
+    blocks : list of str
+        Blocks that the cell wrote.
+    duration_ms, threads : int
+    epoch : int
+        The number of the batch's epoch.
+    epochs_over : list of int
+        Older epochs that have nothing in any window of the cell any more.
+    layout : str
+    cells : int
+        How many cells hear of the batch.
+    has_ended : bool
+        Whether the cell has nothing to keep.
+    keys : list of [int, str]
+        Samples of keys by stream, each a block in base64.
+    table_versions : str or None
+        The versions of the tables that the batch joined, as JSON; None where there are none.
+    backlog_rows, backlog_us : int or None
+        As in `CellBatch`.
+    """
+
+    query_id: str
+    watermark_us: int | None
+    largest_us: list[int | None]
+    ledger: list[dict[str, int]]
+    matches: int
+    candidates: int
+    expired_rows: int
+    state_rows: int
+    undecided_rows: int
+    state_bytes: int
+    shipped_rows: int
+    idle: list[int]
+    overtaken: list[int]
+    rejects_for: dict[str, Any]
+    times: dict[str, Any]
+    late_by: dict[str, Any]
+    partitions: dict[str, Any]
+    answers: dict[str, Any]
+    blocks: list[str]
+    duration_ms: int
+    threads: int
+    epoch: int
+    epochs_over: list[int]
+    layout: str
+    cells: int
+    has_ended: bool
+    keys: list[Any]
+    table_versions: str | None
+    backlog_rows: int | None
+    backlog_us: int | None
+
+    def to_facts(self) -> dict[str, Any]:
+        """Return the report as plain JSON values."""
+        return asdict(self)
+
+    def to_json(self) -> str:
+        """Return the report as JSON. `streamjoin_ds.stream.observed` reads some of its keys in Spark."""
+        return json.dumps(self.to_facts())
+
+    @classmethod
+    def from_json(cls, text: str) -> CellReport:
+        """Return what `to_json` wrote."""
+        facts: Mapping[str, Any] = json.loads(text)
+        return cls(**facts)
