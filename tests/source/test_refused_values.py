@@ -43,6 +43,7 @@ NUMBERS = [
     "0", "-0", "5", "-7", "127", "128", "-129", "65535", "65536", "9223372036854775807", "9223372036854775808",
     "18446744073709551616", "-1", "5.5", "5.0", "0.125", "123.45", "12.345", "12.340", "1e3", "1E-3", "1e38", "-1e39",
     "1e308", "1e400", "-1e400", "1e-400", "99999", "100000", "1234567", "0.1e2", "999.99", "999.995", "1" + "0" * 80,
+    "894536", "-12345", "1e-40", "1e-60", "2e-77",
     "1e99999999999999999999", "-1e-99999999999999999999",
     "0.00", "1e2", "12e-1", "100.000", "123456.7", "00", "NaN", "Infinity", "-Infinity", "Inf", "-Inf",
 ]  # fmt: skip
@@ -105,6 +106,40 @@ def test_what_a_rule_refuses_in_csv_arrow_refuses(kind: pa.DataType) -> None:
         if b"," not in field and refuses(field) and field.decode() not in ("", " ", "null", "NA", "None"):
             assert alone(form, field + b",1") is not None, text
     assert refuses(b"\xff") or kind == pa.binary() or pa.types.is_timestamp(kind)
+
+
+# Arrow's readers take these: the digits of a whole number are counted before it is scaled, and a number with more than
+# 38 digits after its point is scaled by what lies behind a table in memory (apache/arrow#50964).
+BEYOND = ["894536", "-100000", "999999.0", "1e5", "1E-39", "1e-40", "1e-60", "0." + "0" * 36 + "1e-5", "1e-77"]
+
+
+@pytest.mark.parametrize("token", BEYOND)
+@pytest.mark.parametrize("is_json", [True, False])
+def test_a_decimal_has_the_digits_of_its_type_or_the_line_is_a_reject(token: str, is_json: bool) -> None:
+    kind = pa.decimal128(6, 1)
+    schema = pa.schema([("x", kind), ("s", pa.string())])
+    form: LineFormat = JsonLines(schema, "ts") if is_json else CsvLines(["x", "s"], schema, "ts", "s", "f")
+
+    def line(token: str, text: str) -> bytes:
+        return (f'{{"x":{token},"s":"{text}"}}\n' if is_json else f"{token},{text}\n").encode()
+
+    lines = [line("99999.9", "1e-60"), line(token, "a"), line("-99999.9", "0c3e-44f0: 5e-77")]
+    raw = parse_lines(Lines.of(b"".join(lines)), form, file="f", at_file_start=False)
+    assert [(place, column, reason) for place, column, reason, _ in raw.broken] == [
+        (1, "x", "the value is not of type decimal128(6, 1)")
+    ]
+    assert raw.table.column("x").to_pylist() == [Decimal("99999.9"), Decimal("-99999.9")]
+    nested = JsonLines(pa.schema([("x", pa.list_(pa.struct([("d", kind)])))]), "ts")
+    assert alone(nested, b'{"x":[{"d":%s}]}' % token.encode()) is not None
+    assert alone(JsonLines(pa.schema([("x", pa.float64())]), "ts"), b'{"x":%s}' % token.encode()) is None
+
+
+@pytest.mark.parametrize("token", ["1e-115", "7e-200", "-1e-99999999999999999999"])
+def test_an_event_time_of_so_many_digits_is_a_reject(token: str) -> None:
+    form = JsonLines(pa.schema([("ts", pa.int64())]), "ts")
+    lines = [b'{"ts":1.5}\n', b'{"ts":%s}\n' % token.encode(), b'{"ts":2.5}\n']
+    raw = parse_lines(Lines.of(b"".join(lines)), form, file="f", at_file_start=False)
+    assert [place for place, *_ in raw.broken] == [1]
 
 
 def json_object(held: dict[str, str]) -> str:

@@ -432,6 +432,24 @@ def test_a_file_that_is_being_written_is_no_version(tmp_path: Path, kind: str) -
     assert source.newest(second) is None  # a file that was emptied is not there yet, however long
 
 
+@pytest.mark.parametrize("value", ["894536", "1e-60"])
+@pytest.mark.parametrize("kind", ["csv", "jsonl"])
+def test_a_decimal_of_a_table_has_the_digits_of_its_type(tmp_path: Path, kind: str, value: str) -> None:
+    clock, path = Clock(), tmp_path / f"z.{kind}"
+    schema = pa.schema([("k", pa.int64()), ("d", pa.decimal128(6, 1))])
+    for told, is_read in (("99999.9", True), (value, False)):
+        text = f"k,d\n1,{told}\n" if kind == "csv" else f'{{"k":1,"d":{told}}}\n'
+        clock.write(path, text.encode(), age_s=60)
+        source = FileVersions(str(path), kind, "z", 2_000_000, clock, clock.sleep)
+        version = source.newest(None)
+        assert version is not None
+        if is_read:
+            assert str(source.rows(version, schema)["d"][0]) == told
+        else:
+            with pytest.raises(FileFormatError, match="table z cannot be read"):
+                source.rows(version, schema)
+
+
 def test_a_time_of_change_that_is_ahead_makes_a_file_wait_only_as_long_as_another(tmp_path: Path) -> None:
     clock, path = Clock(), tmp_path / "z.csv"
     source = FileVersions(str(path), "csv", "z", 2_000_000, clock, clock.sleep)

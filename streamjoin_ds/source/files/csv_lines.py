@@ -13,12 +13,12 @@ import pyarrow.csv as arrow_csv
 from streamjoin_ds.errors import ColumnError, FileFormatError
 from streamjoin_ds.source.event_time import no_timestamps, timestamps
 from streamjoin_ds.source.files.lines import Lines, Sifted, missing_columns
-from streamjoin_ds.source.files.refused_values import csv_refuses
+from streamjoin_ds.source.files.refused_values import check_digits, csv_refuses, has_small_exponent, is_too_fine
 from streamjoin_ds.source.records import empty_as_null
 from streamjoin_ds.spec.columns import not_of_type
 from streamjoin_ds.spec.nested_values import is_nested, type_text
 
-__all__ = ["NULL_TEXTS", "CsvLines", "check_csv_types", "csv_header"]
+__all__ = ["NULL_TEXTS", "CsvLines", "check_csv_scales", "check_csv_types", "csv_header"]
 
 # These texts are null in columns that are not text (NaN stays NaN). In columns of text only an empty field is null.
 NULL_TEXTS = ("", " ", "null", "NULL", "NA", "N/A", "None")
@@ -215,14 +215,28 @@ class CsvLines:
         return _OPEN_QUOTE if fields == wanted else f"{fields} fields instead of {wanted}"
 
     def _read(self, data: bytes, types: dict[str, pa.DataType], names: list[str] | None = None) -> pa.Table:
-        return arrow_csv.read_csv(
-            pa.BufferReader(data),
-            arrow_csv.ReadOptions(column_names=names or self._names, use_threads=False, block_size=len(data) + 1),
-            arrow_csv.ParseOptions(delimiter=self._delimiter, newlines_in_values=False),
-            arrow_csv.ConvertOptions(
-                include_columns=list(types), column_types=types, null_values=NULL_TEXTS, strings_can_be_null=False
-            ),
+        decimals = [name for name, kind in types.items() if pa.types.is_decimal(kind)]
+        if decimals and has_small_exponent(data):
+            check_csv_scales(self._read(data, dict.fromkeys(decimals, pa.string()), names))
+        return check_digits(
+            arrow_csv.read_csv(
+                pa.BufferReader(data),
+                arrow_csv.ReadOptions(column_names=names or self._names, use_threads=False, block_size=len(data) + 1),
+                arrow_csv.ParseOptions(delimiter=self._delimiter, newlines_in_values=False),
+                arrow_csv.ConvertOptions(
+                    include_columns=list(types), column_types=types, null_values=NULL_TEXTS, strings_can_be_null=False
+                ),
+            )
         )
+
+
+def check_csv_scales(texts: pa.Table) -> None:
+    """Raise ArrowInvalid where a decimal, read as text, has more digits after its point than Arrow can count."""
+    for column in texts.columns:
+        small = column.filter(pc.match_substring(column, "e-", ignore_case=True))
+        if any(map(is_too_fine, small.to_pylist())):
+            msg = "a number that no decimal holds"
+            raise pa.ArrowInvalid(msg)
 
 
 def _has_line_end(column: pa.ChunkedArray) -> bool:

@@ -14,12 +14,21 @@ import pyarrow.json as arrow_json
 
 from streamjoin_ds.source.event_time import no_timestamps, timestamps
 from streamjoin_ds.source.files.lines import Lines, Sifted
-from streamjoin_ds.source.files.refused_values import DOUBTFUL, FINE, REFUSED, Rule, json_rule
+from streamjoin_ds.source.files.refused_values import (
+    DOUBTFUL,
+    FINE,
+    REFUSED,
+    Rule,
+    check_digits,
+    has_small_exponent,
+    holds_decimals,
+    json_rule,
+)
 from streamjoin_ds.spec.columns import not_of_type
 from streamjoin_ds.spec.conforming import holds_times
 from streamjoin_ds.spec.nested_values import with_leaves
 
-__all__ = ["JsonLines", "check_nulls", "from_texts", "with_texts"]
+__all__ = ["JsonLines", "check_json_scales", "check_nulls", "from_texts", "with_texts"]
 
 
 # Types of the time column, in the order in which they are tried. A number with a point is read as an exact decimal, so
@@ -33,6 +42,12 @@ _LONG_NUMBER = 300  # digits; a float64 has at most nine more
 _LARGE, _LONG = re.compile(rb"[0-9][eE]\+?[0-9]{3}"), re.compile(rb"[0-9]{%d}" % _LONG_NUMBER)
 _MINUS_ZERO = re.compile(rb"[:,\[ \t\r]-0[ \t\r]*[,}\]]")  # no unsigned number to Arrow, and 0 to Python
 _KEY = re.compile(rb'"[ \t\r]*:')
+# Numbers that may have more than 38 digits after their point: those with an exponent of two digits, or a long fraction.
+_SMALL = [
+    re.compile(rb"%b-(?<=[0-9.]%b-)(?:0*[1-9][0-9]|(?<=[0-9]{29}%b-)0*[1-9])" % (sign, sign, sign))
+    for sign in (b"e", b"E")
+]
+_FINEST = Decimal((0, (1,), -(10**6)))  # stands for a number whose exponent is beyond Decimal's
 _STRAY_NULL = re.compile(rb"^[^{\n]*null|\}[ \t\r]*null", re.MULTILINE)
 
 
@@ -163,6 +178,8 @@ class JsonLines:
 
     def _read(self, data: bytes) -> pa.Table:
         schema = pa.schema([pa.field(f.name, self._read_type(f)) for f in self._schema])
+        if has_small_exponent(data) and any(map(holds_decimals, schema.types)):
+            check_json_scales(data, [(field.name, self._rule(field)) for field in self._schema])
         table = arrow_json.read_json(
             pa.BufferReader(data),
             arrow_json.ReadOptions(use_threads=False, block_size=len(data) + 1),
@@ -170,7 +187,7 @@ class JsonLines:
                 explicit_schema=schema, unexpected_field_behavior="ignore", newlines_in_values=False
             ),
         )
-        return table.select(schema.names)
+        return check_digits(table.select(schema.names))
 
     def _read_otherwise(self, data: bytes) -> pa.Table | None:
         usual = self._time_type
@@ -193,6 +210,30 @@ class JsonLines:
         return table.set_column(place, self._time, texts)
 
 
+def check_json_scales(data: bytes, rules: list[tuple[str, Rule]]) -> None:
+    """Raise ArrowInvalid where a decimal has more digits after its point than Arrow's reader can count (`is_too_fine`).
+
+    Only lines are looked at that may hold such a number.
+    """
+    for pattern in _SMALL:
+        for match in pattern.finditer(data):
+            begin, end = data.rfind(b"\n", 0, match.start()) + 1, data.find(b"\n", match.end())
+            try:
+                value = json.loads(data[begin : end if end >= 0 else len(data)], parse_float=_decimal)
+            except (ValueError, RecursionError):
+                value = None
+            if type(value) is not dict or _judged(value, rules)[0] < len(rules):
+                msg = "a number that no decimal holds"
+                raise pa.ArrowInvalid(msg)
+
+
+def _decimal(text: str) -> Decimal:
+    try:
+        return Decimal(text)
+    except InvalidOperation:
+        return _FINEST if "-" in text[1:] else Decimal(text.lower().partition("e")[0]).scaleb(400)
+
+
 def _judged(value: dict[str, Any], rules: list[tuple[str, Rule]]) -> tuple[int, bool]:
     """Return the first column that surely refuses its value, and whether one before it is doubtful."""
     is_doubtful = False
@@ -208,6 +249,8 @@ def _time_rule(value: Any) -> int:
     """Return what a value is in the time column, which may be written as any of `_TIME_TYPES`."""
     if type(value) is Decimal:
         digits, exponent = value.as_tuple().digits, int(value.as_tuple().exponent)
+        if exponent < -2 * _TIME_DIGITS:  # none of Arrow's decimals has so many digits after its point
+            return REFUSED
         return FINE if len(digits) <= _TIME_DIGITS and -_TIME_DIGITS <= exponent <= 0 else DOUBTFUL
     if value is None or type(value) is str:
         return FINE

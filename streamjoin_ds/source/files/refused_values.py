@@ -1,10 +1,15 @@
-"""Which values Arrow's readers of JSON and CSV surely refuse, told without asking them.
+"""Which values Arrow's readers of JSON and CSV surely refuse, told without asking them, and which they ought to.
 
 Arrow reads a whole text or fails, so a broken record is found by reading parts of the text; each reading costs as much
 as a hundred good records. A rule tells most broken values at once. It has three answers: a value is `FINE` as far as
 the rule knows, `REFUSED` for sure, or `DOUBTFUL`. Arrow reads what is fine together, and decides what is doubtful by
 itself. So a rule that says `FINE` of a broken value costs time; one that says `REFUSED` of a good value would change
 what a record is. `tests/source/test_refused_values.py` compares each rule with Arrow.
+
+Of decimals Arrow's readers take some that they ought to refuse. A whole number is scaled after its digits were counted,
+so that 894536 becomes a decimal(6, 1) of seven digits, and another number in a file of Parquet: `check_digits` looks at
+what was read. A number with more than 38 digits after its point is scaled by what lies behind a table in memory
+(apache/arrow#50964): no reader gets it (`is_too_fine`).
 """
 
 from __future__ import annotations
@@ -12,12 +17,26 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from datetime import date
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from typing import Any, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 
-__all__ = ["DOUBTFUL", "FINE", "REFUSED", "Rule", "csv_refuses", "json_rule"]
+from streamjoin_ds.spec.nested_values import is_list
+
+__all__ = [
+    "DOUBTFUL",
+    "FINE",
+    "REFUSED",
+    "Rule",
+    "check_digits",
+    "csv_refuses",
+    "has_small_exponent",
+    "holds_decimals",
+    "is_too_fine",
+    "json_rule",
+]
 
 FINE, DOUBTFUL, REFUSED = range(3)
 
@@ -33,6 +52,47 @@ _FLOAT = re.compile(rb"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?|[+-]?([
 _DECIMAL = re.compile(rb"[+-]?0*([0-9]*)\.?([0-9]*?)0*")
 _DECIMAL_BYTES = re.compile(rb"[0-9+\-.eE]*")
 _BOOLEANS = (b"0", b"1", b"true", b"false")
+_MINUS, _EXPONENT, _TO_LOWER = b"-e "
+_MOST_FRACTION = 38  # digits after the point of a decimal, at most
+
+
+def holds_decimals(kind: pa.DataType) -> bool:
+    """Whether values of a type are, or hold, decimals."""
+    if is_list(kind):
+        return holds_decimals(kind.value_type)
+    if pa.types.is_struct(kind):
+        return any(holds_decimals(field.type) for field in kind)
+    return bool(pa.types.is_decimal(kind))
+
+
+def check_digits(table: pa.Table) -> pa.Table:
+    """Return a table that one of Arrow's readers gave.
+
+    Raises
+    ------
+    pyarrow.ArrowInvalid
+        A decimal has more digits than its type.
+    """
+    for column in table.columns:
+        if holds_decimals(column.type):
+            column.validate(full=True)
+    return table
+
+
+def has_small_exponent(data: bytes) -> bool:
+    """Whether a text may hold a number with a negative exponent: without one, Arrow counts the digits of a fraction."""
+    text = np.frombuffer(data, np.uint8)
+    before = text[np.flatnonzero(text == _MINUS) - 1]  # a search for two bytes takes five times as long
+    return bool(((before | _TO_LOWER) == _EXPONENT).any())
+
+
+def is_too_fine(text: str) -> bool:
+    """Whether a number, as it is written, has more digits after its point than any decimal."""
+    try:
+        exponent = Decimal(text).as_tuple().exponent
+    except InvalidOperation:  # no number, or an exponent that is none of Python's
+        return "e-" in text.lower()
+    return isinstance(exponent, int) and exponent < -_MOST_FRACTION
 
 
 def json_rule(kind: pa.DataType) -> Rule:
@@ -111,11 +171,15 @@ def _decimal_rule(kind: pa.DataType) -> Rule:
 
     def rule(value: Any) -> int:
         if type(value) is int:
-            return REFUSED if abs(value) >= 10**precision else FINE
+            return REFUSED if abs(value) >= 10 ** (precision - scale) else FINE
         if type(value) is Decimal:
             digits, exponent = value.as_tuple().digits, int(value.as_tuple().exponent)
+            if exponent < -_MOST_FRACTION:
+                return REFUSED
             if exponent > 0:
                 return DOUBTFUL
+            if any(digits) and len(digits) + exponent > precision - scale:
+                return REFUSED
             needed = -exponent  # digits after the point, less its last zeros
             for digit in reversed(digits):
                 if digit:
@@ -124,6 +188,8 @@ def _decimal_rule(kind: pa.DataType) -> Rule:
             return REFUSED if len(digits) > precision or (needed > scale and any(digits)) else FINE
         if value is None:
             return FINE
+        if type(value) is str and is_too_fine(value):
+            return REFUSED
         return DOUBTFUL if type(value) in (float, str) else REFUSED
 
     return rule
@@ -182,10 +248,10 @@ def _decimal_field(kind: pa.DataType) -> Callable[[bytes], bool]:
 
     def refuses(field: bytes) -> bool:
         text = field.strip(b" \t")
-        if not _DECIMAL_BYTES.fullmatch(text):
+        if not _DECIMAL_BYTES.fullmatch(text) or (b"-" in text[1:] and is_too_fine(text.decode())):
             return True
         found = _DECIMAL.fullmatch(text)
-        return found is not None and (len(found[2]) > scale or len(found[1]) > precision)
+        return found is not None and (len(found[2]) > scale or len(found[1]) > precision - scale)
 
     return refuses
 

@@ -16,10 +16,11 @@ import xxhash
 from streamjoin_ds.blocks.files import files_at
 from streamjoin_ds.errors import FileFormatError, FileMissingError
 from streamjoin_ds.source.event_time import timestamps
-from streamjoin_ds.source.files.csv_lines import NULL_TEXTS
+from streamjoin_ds.source.files.csv_lines import NULL_TEXTS, check_csv_scales
 from streamjoin_ds.source.files.file_format import compression_of
 from streamjoin_ds.source.files.finish_rule import FinishRule
-from streamjoin_ds.source.files.json_lines import check_nulls, from_texts, with_texts
+from streamjoin_ds.source.files.json_lines import check_json_scales, check_nulls, from_texts, with_texts
+from streamjoin_ds.source.files.refused_values import check_digits, has_small_exponent, holds_decimals, json_rule
 from streamjoin_ds.source.records import empty_as_null
 from streamjoin_ds.spec.columns import foreign_zone, without_zone
 from streamjoin_ds.spec.conforming import holds_times
@@ -201,7 +202,7 @@ def _table(data: bytes, kind: str, name: str, schema: pa.Schema | None) -> pa.Ta
             plain = stream.read()
     written = with_texts if kind == "json" else _written
     types = {} if schema is None else {field.name: written(field.type) for field in schema}
-    found = _csv(plain, types) if kind == "csv" else _json(plain, types)
+    found = check_digits(_csv(plain, types) if kind == "csv" else _json(plain, types))
     if schema is None:
         return found
     columns = [_brought(found.column(field.name), field, kind, name) for field in schema]
@@ -225,6 +226,9 @@ def _written(kind: pa.DataType) -> pa.DataType:
 
 
 def _csv(data: bytes, types: dict[str, pa.DataType]) -> pa.Table:
+    decimals = [name for name, kind in types.items() if pa.types.is_decimal(kind)]
+    if decimals and has_small_exponent(data):
+        check_csv_scales(_csv(data, dict.fromkeys(decimals, pa.string())))
     return arrow_csv.read_csv(
         pa.BufferReader(data),
         arrow_csv.ReadOptions(use_threads=False, block_size=max(len(data), 1)),
@@ -240,6 +244,8 @@ def _json(data: bytes, types: dict[str, pa.DataType]) -> pa.Table:
     schema = pa.schema(list(types.items())) if types else None
     if not data.strip():
         return schema.empty_table() if schema is not None else pa.table({})
+    if has_small_exponent(data) and any(map(holds_decimals, types.values())):
+        check_json_scales(data, [(name, json_rule(kind)) for name, kind in types.items()])
     return arrow_json.read_json(
         pa.BufferReader(data),
         arrow_json.ReadOptions(use_threads=False, block_size=len(data) + 1),

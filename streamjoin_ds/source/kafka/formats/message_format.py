@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from streamjoin_ds.source.records import RawRecords, clipped
 
-__all__ = ["NO_VALUE", "MessageFormat", "is_null", "message_text", "utf8_values"]
+__all__ = ["NO_VALUE", "MessageFormat", "is_null", "message_text", "utf8_values", "value_text"]
 
 NO_VALUE = "a message without a value"
 
@@ -22,14 +22,19 @@ class MessageFormat(Protocol):
         """Return the records of messages: one for each, readable or broken."""
 
 
-def message_text(value: bytes | None) -> str:
-    """Return a message's bytes for a reject: as text where they are UTF-8, else as ``0x`` and hexadecimal digits."""
+def value_text(value: bytes | None) -> str:
+    """Return a message's bytes as text where they are UTF-8, else as ``0x`` and hexadecimal digits."""
     if value is None:
         return ""
     try:
-        return clipped(value.decode())
+        return value.decode()
     except UnicodeDecodeError:
-        return clipped("0x" + value.hex())
+        return "0x" + value.hex()
+
+
+def message_text(value: bytes | None) -> str:
+    """Return a message's `value_text` for a reject, which is cut where it is long."""
+    return clipped(value_text(value))
 
 
 def is_null(values: pa.Array) -> np.ndarray:

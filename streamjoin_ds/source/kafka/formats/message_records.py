@@ -11,7 +11,7 @@ from streamjoin_ds.errors import ArgumentError, ColumnError
 from streamjoin_ds.source.kafka.formats.avro_messages import AvroCodec
 from streamjoin_ds.source.kafka.formats.fixed_messages import FixedMessages
 from streamjoin_ds.source.kafka.formats.line_messages import CsvMessages, JsonMessages
-from streamjoin_ds.source.kafka.formats.message_format import MessageFormat, message_text, utf8_values
+from streamjoin_ds.source.kafka.formats.message_format import MessageFormat, message_text, utf8_values, value_text
 from streamjoin_ds.source.kafka.formats.protobuf_messages import ProtobufCodec
 from streamjoin_ds.source.kafka.formats.raw_messages import RawMessages, bytes_or_text
 from streamjoin_ds.source.kafka.formats.registered_messages import Codec, RegisteredMessages
@@ -98,7 +98,7 @@ class MessageRecords:
         """Return messages as tuples and rejects, numbered from `first_seq` in their order.
 
         A reject's `file` names topic and partition, its `line` is the message's offset, and its `text` the message's
-        bytes (`message_text`).
+        bytes (`value_text`).
         """
         values = messages.column("value")
         return inside_form(
@@ -108,7 +108,7 @@ class MessageRecords:
             first_seq,
             f"kafka:{self._topic}/{partition}",
             messages.column("offset").to_numpy(),
-            text_of=lambda place: message_text(values[place].as_py()),
+            text_of=lambda place: value_text(values[place].as_py()),
             far=far,
         )
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection
-from datetime import datetime
+from datetime import date, datetime
+from decimal import Decimal
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -15,6 +16,7 @@ from streamjoin_ds.source.kafka.formats.message_format import NO_VALUE, message_
 from streamjoin_ds.source.kafka.registry import RegisteredSchema, SchemaRegistry
 from streamjoin_ds.source.records import RawRecords
 from streamjoin_ds.spec.columns import foreign_zone, not_of_type, says_no_zone
+from streamjoin_ds.spec.nested_values import is_list, is_nested
 
 __all__ = ["SCHEMA", "Codec", "Reader", "RegisteredMessages"]
 
@@ -199,9 +201,9 @@ def _no_schemas(numbers: list[int]) -> KafkaSchemaError:
 
 def _typed(values: list[Any], kind: pa.DataType) -> tuple[pa.Array, list[int]]:
     """Return values as an array, and the places of those that are not of its type."""
-    wrong = []
+    wrong = _others(values, kind)
     if foreign_zone(kind) is not None:
-        wrong = [place for place, value in enumerate(values) if says_no_zone(value)]
+        wrong += [place for place, value in enumerate(values) if says_no_zone(value)]
     try:
         if not wrong:
             return pa.array(values, kind), []
@@ -212,6 +214,44 @@ def _typed(values: list[Any], kind: pa.DataType) -> tuple[pa.Array, list[int]]:
     for place in wrong:
         kept[place] = None
     return pa.array(kept, kind), wrong
+
+
+def _others(values: list[Any], kind: pa.DataType) -> list[int]:
+    """Return the places of values that are of another kind than a type's: Arrow takes 5.5 for 5, and 5 for a date."""
+    taken = _values_of(kind)
+    if not is_nested(kind):
+        if set(map(type, values)) <= taken:
+            return []
+        return [place for place, value in enumerate(values) if type(value) not in taken]
+    return [place for place, value in enumerate(values) if not _is_of(value, kind)]
+
+
+def _values_of(kind: pa.DataType) -> frozenset[type]:
+    """Return the classes of a type's values, None's too."""
+    types = pa.types
+    for is_kind, classes in (
+        (types.is_integer, (int,)),
+        (types.is_floating, (float, int)),
+        (types.is_boolean, (bool,)),
+        (types.is_decimal, (Decimal, int)),
+        (types.is_date, (date,)),
+        (types.is_timestamp, (datetime,)),
+        (is_list, (list,)),
+        (types.is_struct, (dict,)),
+    ):
+        if is_kind(kind):
+            return frozenset((type(None), *classes))
+    return frozenset((type(None), str, bytes))
+
+
+def _is_of(value: Any, kind: pa.DataType) -> bool:
+    if type(value) not in _values_of(kind):
+        return False
+    if isinstance(value, list):
+        return not _others(value, kind.value_type)
+    if isinstance(value, dict):
+        return all(_is_of(value.get(field.name), field.type) for field in kind)
+    return True
 
 
 def _fits(value: Any, kind: pa.DataType) -> bool:

@@ -6,6 +6,7 @@ import io
 import json
 from collections.abc import Iterator
 from datetime import datetime, timezone
+from decimal import Decimal
 from email.message import Message
 
 import pyarrow as pa
@@ -197,6 +198,71 @@ def test_times_of_a_column_in_another_zone_need_one_of_their_own(url: str) -> No
     chunk = made.chunk(messages_of(values), 0, 0)
     assert chunk.tuples.column("_ts").to_pylist() == [int(at.timestamp() * 1e6)] * 2
     assert [(reject.seq, reject.column) for reject in chunk.rejects] == [(2, "ts"), (3, "seen")]
+
+
+@pytest.mark.parametrize(
+    ("written", "kind", "values", "taken"),
+    [
+        ("double", pa.int64(), [5.0, 5.5], []),
+        ("boolean", pa.float64(), [True], []),
+        ("long", pa.timestamp("us", tz="UTC"), [5], []),
+        ("int", pa.date32(), [5], []),
+        ("bytes", pa.list_(pa.int32()), [b"a"], []),
+        ({"type": "bytes", "logicalType": "decimal", "precision": 5, "scale": 2}, pa.int64(), [Decimal("1.50")], []),
+        ({"type": "array", "items": "double"}, pa.list_(pa.int32()), [[1.5], []], [1]),
+        ({"type": "map", "values": "double"}, pa.struct([("x", pa.int64())]), [{"x": 1.5}, {"y": 1.5}], [1]),
+        ("long", pa.float64(), [5, 2**53 + 1], [0]),
+        ("long", pa.decimal128(5, 2), [5], [0]),
+        ("bytes", pa.string(), [b"a", b"\xff"], [0]),
+        ("string", pa.binary(), ["a"], [0]),
+    ],
+    ids=str,
+)
+def test_a_value_of_another_kind_than_its_column_is_a_reject(
+    written: object, kind: pa.DataType, values: list[object], taken: list[int]
+) -> None:
+    schema = {**RECORD, "fields": [{"name": "ts", "type": "long"}, {"name": "v", "type": written}]}
+    declared = pa.schema([("ts", pa.int64()), ("v", kind)])
+    with registry(lambda path, headers: (200, {"schema": json.dumps(schema)})) as served:
+        made = MessageRecords("avro", Stream("e", schema=declared), declared, "t", SchemaRegistry(served, {}))
+        messages = [avro(1, schema, {"ts": 5, "v": value}) for value in values]
+        chunk = made.chunk(messages_of(messages), 0, 0)
+    assert [row["_seq"] for row in rows(chunk)] == taken
+    assert {(reject.column, reject.reason) for reject in chunk.rejects} <= {("v", f"the value is not of type {kind}")}
+    assert len(chunk.rejects) + len(taken) == len(values)
+
+
+def read_with(schema: object, *data: bytes) -> Chunk:
+    """Read messages that have the bytes after the frame of a schema."""
+    declared = pa.schema([("ts", pa.int64())])
+    with registry(lambda path, headers: (200, {"schema": json.dumps(schema)})) as served:
+        made = MessageRecords("avro", Stream("e", schema=declared), declared, "t", SchemaRegistry(served, {}))
+        return made.chunk(messages_of([b"\0\0\0\0\1" + one for one in data]), 0, 0)
+
+
+def test_a_number_of_more_than_64_bits_is_a_reject_and_a_text_that_looks_so_is_none() -> None:
+    text = {**RECORD, "fields": [{"name": "ts", "type": "long"}, {"name": "s", "type": "string"}]}
+    said = "\u0441\u043e\u043b\u043d\u0446\u0435 a".encode()
+    chunk = read_with(text, b"\x0a" + bytes([2 * len(said)]) + said, b"\xfe" + b"\xff" * 9 + b"\x01\x00")
+    assert [row["_ts"] for row in rows(chunk)] == [5]
+    assert [reject.reason for reject in chunk.rejects] == ["not a value of schema 1"]
+
+
+def test_a_type_that_holds_itself_ends_no_process() -> None:
+    tree = {**RECORD, "fields": [{"name": "ts", "type": "long"}, {"name": "next", "type": ["null", "r"]}]}
+    chunk = read_with(tree, b"\x0a\x02\x0a\x00", b"\x0a\x02" * 50_000 + b"\x0a\x00")
+    assert [row["_seq"] for row in rows(chunk)] == [0]
+    assert [reject.reason for reject in chunk.rejects] == ["not a value of schema 1"]
+
+
+@pytest.mark.parametrize(
+    "items", ["null", {"type": "fixed", "name": "f", "size": 0}, {"type": "record", "name": "e", "fields": []}], ids=str
+)
+def test_five_bytes_are_no_hundred_million_items(items: object) -> None:
+    lists = {"type": "map", "values": {"type": "array", "items": items}}
+    schema = {**RECORD, "fields": [{"name": "ts", "type": "long"}, {"name": "l", "type": ["null", lists]}]}
+    chunk = read_with(schema, b"\x0a\x02\x02\x02a\x80\xc2\xd7\x2f\0\0")
+    assert [reject.reason for reject in chunk.rejects] == ["schema 1 has lists of values that take no bytes"]
 
 
 def test_a_registry_that_does_not_answer_rejects_nothing(url: str) -> None:

@@ -304,6 +304,13 @@ def test_only_columns_that_travel_are_read() -> None:
     assert rows(records.chunk(messages_of([value]), 0, 0)) == [{"_ts": 5, "_seq": 0, "kafka_offset": 100, "small": 7}]
 
 
+@pytest.mark.parametrize("value", [b'{"ts": "%s"}', b'{"ts": 1, "x": "%s"}'])
+def test_a_long_text_is_cut_once_and_says_what_was_left_out(value: bytes) -> None:
+    told = value % (b"9" * 5000)
+    (reject,) = records_of("json").chunk(messages_of([told]), 0, 0).rejects
+    assert reject.text == f"{told[:4096].decode()} ... ({len(told) - 4096} more characters)"
+
+
 @pytest.mark.parametrize("kind", ["json", "csv", "fixed", "raw"])
 def test_no_message_is_no_record(kind: str) -> None:
     schema = pa.schema([("kafka_timestamp", TIMESTAMP), ("v", pa.binary())])
