@@ -15,6 +15,7 @@ from typing import Any
 
 import click
 import duckdb
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
@@ -24,7 +25,14 @@ from streamjoin_ds.request.join_keys import JOIN_KEYS
 from streamjoin_ds.request.request import request_of
 from streamjoin_ds.script.started import Script
 from streamjoin_ds.sink.reader import scanned
-from streamjoin_ds.sink.tables import TableSet
+from streamjoin_ds.sink.tables import (
+    LATE_SCHEMA,
+    LEDGER_SCHEMA,
+    METRICS_SCHEMA,
+    PUNCTUATIONS_SCHEMA,
+    REJECTS_SCHEMA,
+    TableSet,
+)
 from tests.bench.__main__ import command as fixed_workloads
 from tests.bench.suites.engine.suite import workload_names
 from tests.bench.suites.live.suite import MEASURES
@@ -66,6 +74,16 @@ def test_every_link_leads_to_a_file_and_a_heading(page: Page) -> None:
             assert anchor in anchors(place.read_text()), link
 
 
+def test_every_page_that_the_code_names_is_there() -> None:
+    """Hints and docstrings name pages by their paths."""
+    named: set[str] = set()
+    for path in (*(ROOT / "streamjoin_ds").rglob("*.py"), *(ROOT / "examples").rglob("*")):
+        if path.is_file():
+            named |= set(re.findall(r"\bdocs/[\w/-]+\.md", path.read_text()))
+    assert named
+    assert named <= {each.name for each in PAGES}
+
+
 def test_every_page_is_in_the_index() -> None:
     linked = {os.path.normpath(f"docs/{link}") for link in page("docs/index.md").links}
     assert {each.name for each in PAGES if each.name != "docs/index.md"} <= linked
@@ -75,6 +93,25 @@ def test_the_reference_is_that_of_the_package() -> None:
     named = [name for names in reference_page.GROUPS.values() for name in names]
     assert sorted(named) == sorted(JOIN_KEYS)
     assert reference_page.PLACE.read_text() == reference_page.text(), "python -m tests.support.reference_page"
+
+
+@pytest.mark.parametrize(
+    ("title", "schema"),
+    [
+        ("Punctuations", PUNCTUATIONS_SCHEMA),
+        ("Late rows", LATE_SCHEMA),
+        ("Rejects", REJECTS_SCHEMA),
+        ("Ledger", LEDGER_SCHEMA),
+        ("Metrics", METRICS_SCHEMA),
+    ],
+    ids=lambda each: each if isinstance(each, str) else "",
+)
+def test_every_column_of_a_table_is_explained(title: str, schema: pa.Schema) -> None:
+    (section,) = re.findall(rf"^## {title}\n(.*?)^## ", page("docs/tables.md").text, re.MULTILINE | re.DOTALL)
+    named = [
+        name for line in re.findall(r"^\|([^|]*)\|", section, re.MULTILINE) for name in re.findall(r"`(\w+)`", line)
+    ]
+    assert sorted(named) == sorted(schema.names)
 
 
 @pytest.mark.parametrize("page", **BY_NAME)

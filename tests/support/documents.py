@@ -89,4 +89,5 @@ def page(name: str) -> Page:
 
 
 PAGES = [Page("README.md"), *(Page(str(each.relative_to(ROOT))) for each in sorted((ROOT / "docs").rglob("*.md")))]
-BESIDE = [Page(name) for name in ("ARCHITECTURE.md", "CONTRIBUTING.md", "RELEASE.md", "RUNBOOK.md")]
+_BESIDE = ("ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "RELEASE.md", "RUNBOOK.md")
+BESIDE = [Page(name) for name in (*_BESIDE, "examples/kafka/README.md", "examples/mqtt_intake/README.md")]
