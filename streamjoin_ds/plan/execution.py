@@ -97,6 +97,9 @@ def _check(name: str, value: object, kind: type, what: str) -> None:
         raise ArgumentError(msg, name=name, hint=f"give {what}, or leave it out")
 
 
+_INDEXES = "auto, scan, or 'e.latitude, e.longitude, w.latitude'"
+
+
 def _index(given: object) -> Index:
     if given in _WORDS:
         return str(given)
@@ -105,8 +108,11 @@ def _index(given: object) -> Index:
     if isinstance(given, tuple) and given and all(isinstance(part, tuple) for part in given):
         return given  # already in the form of `Index`
     found: dict[str, tuple[str, ...]] = {}
-    for text in _texts(given, "index", "auto, scan, or 'e.latitude, e.longitude, w.latitude'"):
-        column = Column.of(text)
+    for text in _texts(given, "index", _INDEXES):
+        try:
+            column = Column.of(text)
+        except ArgumentError as error:
+            raise ArgumentError(error.message, name="index", hint=_INDEXES) from None
         found[column.stream] = (*found.get(column.stream, ()), column.name)
     return tuple(found.items())
 

@@ -15,6 +15,7 @@ from streamjoin_ds.request.schema_text import schemas_of
 from streamjoin_ds.request.tables import described_tables, tables_given, without_tables
 from streamjoin_ds.source.generated.generator import synthetic_rows
 from streamjoin_ds.spec import Call, Expression, Generator, Nearest, Stream
+from streamjoin_ds.spec.columns import names_hint
 from streamjoin_ds.spec.expression import streams_of
 from streamjoin_ds.spec.parse import parse_condition
 from streamjoin_ds.spec.rate import rate_from_text
@@ -264,6 +265,9 @@ def _wheres(given: str | Sequence[str], streams: Mapping[str, Mapping[str, Any]]
         if colon and name.strip() in streams:
             wheres[name.strip()].append(parse_condition(condition, name.strip()))
             continue
+        if colon and name.strip().isidentifier():
+            msg = f"where names the stream '{name.strip()}', which is not in the join"
+            raise ArgumentError(msg, name="where", hint=names_hint(name.strip(), list(streams), "the streams are"))
         expression = parse_condition(text)
         named = streams_of(expression)
         if len(named) != 1 or named[0] not in streams:

@@ -119,7 +119,9 @@ def _json_of_lines(data: bytes) -> pa.Table | None:
     they are read, and must not keep a join from its start.
     """
     try:
-        return _json(data)
+        found = _json(data)
+        # Arrow reads objects of several lines too; a stream has a record in each line.
+        return found if 2 * found.num_rows >= sum(1 for line in data.split(b"\n") if line.strip()) else None
     except pa.ArrowInvalid:
         kept = [(line, kinds) for line in data.split(b"\n") if (kinds := _kinds(line)) is not None]
     try:
@@ -193,7 +195,7 @@ def _of_file(entry: FileEntry, kind: str, stream: Stream) -> pa.Schema:
         raise text.fault
     table = _csv(data[:end], entry, stream.delimiter) if kind == "csv" else _json_of_lines(data[:end])
     if table is None:
-        raise _unreadable(entry)
+        raise _unreadable(entry, data)
     return _with_time(table.schema, table, stream)
 
 
@@ -267,6 +269,10 @@ def _with_time(schema: pa.Schema, table: pa.Table | None, stream: Stream) -> pa.
     return pa.schema(fields)
 
 
-def _unreadable(entry: FileEntry) -> FileFormatError:
+def _unreadable(entry: FileEntry, json: bytes = b"") -> FileFormatError:
+    """Return the error of a file whose columns are not found; `json` is what a file of JSON begins with."""
     msg = f"the columns of {entry.path} cannot be inferred: it is in another format, or damaged"
-    return FileFormatError(msg, name=entry.path, hint="check the file, set its format, or declare the schema")
+    hint, begin = "check the file, set its format, or declare the schema", json.lstrip()[:1]
+    if begin in (b"[", b"{"):
+        hint = f"each line must be one object: jq -c {'.[]' if begin == b'[' else '.'} writes such lines"
+    return FileFormatError(msg, name=entry.path, hint=hint)

@@ -10,6 +10,7 @@ import pyarrow as pa
 from streamjoin_ds.errors import ColumnError
 from streamjoin_ds.spec.columns import (
     NANOSECONDS,
+    OTHER_NAME,
     SEQ,
     TIMESTAMP,
     TS,
@@ -127,8 +128,7 @@ def result_columns(join: JoinParts, schemas: Mapping[str, pa.Schema]) -> tuple[R
         check_result_name(name, source)
         if name.lower() in folded:
             msg = f"the result column '{name}' of {source} collides with {folded[name.lower()]}"
-            hint = "leave it out with select, or rename the column or the stream (Delta ignores case)"
-            raise ColumnError(msg, name=name, hint=hint)
+            raise ColumnError(msg, name=name, hint=f"{OTHER_NAME}; Delta ignores case")
         folded[name.lower()] = source
     return tuple(columns)
 

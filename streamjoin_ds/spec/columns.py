@@ -14,6 +14,7 @@ from streamjoin_ds.spec.nested_values import is_list
 
 __all__ = [
     "NANOSECONDS",
+    "OTHER_NAME",
     "SEQ",
     "TIMESTAMP",
     "TS",
@@ -48,6 +49,9 @@ _OF_UTC = frozenset(
 # What makes local times UTC where they are: Spark's function, for start(frames=...).
 _LOCAL = "to_utc_timestamp(column, '{zone}') of Spark, with start(frames=...)"
 _MOST_NAMES = 20  # names that a hint lists
+_OTHER_DELIMITERS = {";": "';'", "\t": "tab", "|": "'|'"}  # by which a line of names that is not cut is known
+# How a result column gets a name that it can have.
+OTHER_NAME = "give it another name, as select='e.x AS name' does, or leave it out with select"
 _REFUSED_CHARACTERS = frozenset(" ,;{}()\n\t=")  # Delta refuses these in a name, without column mapping
 
 
@@ -62,6 +66,9 @@ def names_hint(name: str, valid: Sequence[str], what: str) -> str:
         f" and {len(valid) - _MOST_NAMES} more" if len(valid) > _MOST_NAMES else ""
     )
     listed = f"{what} {known}" if valid else f"{what} none"
+    marks = [told for mark, told in _OTHER_DELIMITERS.items() if len(valid) == 1 and mark in valid[0]]
+    if marks:
+        return f"each line is one column there, '{valid[0]}': set the delimiter to {marks[0]}"
     first = name.partition(".")[0]
     if first != name and first in valid:
         return (
@@ -78,7 +85,7 @@ def check_result_name(name: str, source: str) -> None:
     """Refuse a name that a column of a Delta table cannot have."""
     if not name or set(name) & _REFUSED_CHARACTERS:
         msg = f"the result column '{name}' of {source} has a name that Delta does not allow for a column"
-        raise ColumnError(msg, name=name, hint="leave it out with select, or rename the column")
+        raise ColumnError(msg, name=name, hint=f"{OTHER_NAME}; it has no spaces and none of , ; {{ }} ( ) =")
 
 
 def result_type(kind: pa.DataType, name: str) -> pa.DataType:

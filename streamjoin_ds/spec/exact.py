@@ -92,11 +92,20 @@ def exact_bounds(left: pa.DataType, right: pa.DataType, predicate: Band) -> tupl
         hint = "both sides need the same types inside: cast one of them in the input"
         _refuse(predicate, f"compares {texts[0]} with {texts[1]}", hint)
     if left != right or predicate.has_no_width:
-        _refuse(
-            predicate, f"compares {texts[0]} with {texts[1]}", "CAST one of them, or give both one type in the input"
-        )
+        _refuse(predicate, f"compares {texts[0]} with {texts[1]}", _cast_hint(predicate, left, right))
     hint = "bands are for numbers, dates and timestamps; strings, booleans, lists and structs can only be equal"
     _refuse(predicate, f"subtracts {texts[0]} values, which have no difference", hint)
+
+
+def _cast_hint(predicate: Band, left: pa.DataType, right: pa.DataType) -> str:
+    """Return how two columns of other types can be compared, where they can."""
+    if is_nested(left) or is_nested(right):
+        return "a list or struct is compared with one of the same types alone: make a field a column in the input"
+    for column, kind in ((predicate.left, left), (predicate.right, right)):
+        if pa.types.is_temporal(kind) and not all(map(pa.types.is_temporal, (left, right))):
+            seconds = f", CAST({column} AS BIGINT) its seconds since 1970" * pa.types.is_timestamp(kind)
+            return f"CAST({column} AS STRING) is its text{seconds}"
+    return "CAST one of them, or give both one type in the input"
 
 
 def check_units(predicate: Band) -> None:

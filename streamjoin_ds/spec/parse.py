@@ -16,6 +16,7 @@ from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import SqlglotError
 
 from streamjoin_ds.errors import PredicateSyntaxError
+from streamjoin_ds.spec.aggregate import NAMES as AGGREGATES
 from streamjoin_ds.spec.band_terms import band_and_term, bound_of
 from streamjoin_ds.spec.expression import (
     CONDITIONS,
@@ -276,6 +277,8 @@ class _Reader:
         place = f" at character {found.start() + 1}" if found else ""
         near = difflib.get_close_matches(name.lower(), FUNCTION_NAMES, 1)
         meant = f"did you mean {near[0]}? " if near else ""
+        if name.lower() in AGGREGATES:
+            meant = f"an aggregate stands in reduce, as n={name.lower()}(...); "
         why = f"the function '{name[:60]}'{place} is not supported"
         _refuse(why, self._text, f"{meant}{_FUNCTIONS_HINT}", name=name[:60])
 
@@ -301,11 +304,16 @@ class _Reader:
         if node.args.get("db") is not None:
             dotted = ".".join(part.name for part in node.parts)
             stream, _, rest = dotted.partition(".")
-            hint = f"write {stream}.`{rest}` if that is the column's name; a field inside a column cannot be named"
+            hint = (
+                f"write {stream}.`{rest}` if that is the column's name; a field inside a column cannot be named: make "
+            )
+            hint += "it a column in the input"
             _refuse(f"it names {dotted}, which is not written as stream.column", self._text, hint)
         plain = isinstance(node.this, sql.Identifier) and node.name and node.args.get("db") is None
         if not plain or not (node.table or self._stream):
-            self._refuse("a column in it is not written as stream.column")
+            example = f"write it with its stream, such as e.{node.name}; " if plain else ""
+            why = "a column in it is not written as stream.column"
+            _refuse(why, self._text, f"{example}valid are {UNDERSTOOD}")
         if self._stream and node.table not in ("", self._stream):
             self._refuse(f"it names the stream '{node.table}', but may only name {self._stream}")
         return Column(node.table or self._stream or "", node.name)

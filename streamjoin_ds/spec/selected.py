@@ -49,7 +49,8 @@ def selected(
     Parameters
     ----------
     select : str, or iterable of str or Calculated, or None
-        Parts of one text are separated by commas outside of brackets. None: all columns of the streams of `shown`.
+        Parts of one text are separated by commas outside of brackets. None and ``*``: all columns of the streams of
+        `shown`.
     names, shown : sequence of str
         The join's streams, and those whose columns its rows have.
     asked : str
@@ -65,6 +66,7 @@ def selected(
     if select is None:
         return tuple(f"{name}.*" for name in shown)
     parts = _parts(select) if isinstance(select, str) else select
+    parts = [each for part in parts for each in ((f"{name}.*" for name in shown) if part == "*" else (part,))]
     found = tuple(_selected(part) if isinstance(part, str) else part for part in parts)
     for one in found:
         streams = streams_of(one.expression) if isinstance(one, Calculated) else (Column.of(_column_text(one)).stream,)
@@ -116,7 +118,7 @@ def _selected(text: str) -> Selected:
     try:
         expression = parse_value(written)
     except PredicateSyntaxError:
-        if name is None and "(" not in bare:
+        if name is None and "(" not in _QUOTED.sub("", written):
             return text  # a column with an odd name, such as e.a b, or none
         raise
     if isinstance(expression, Column):

@@ -99,6 +99,7 @@ class SilenceLog:
 
     _idle: set[str] = field(default_factory=set)
     _batches: Counter[str] = field(default_factory=Counter)
+    _overtaken: set[str] = field(default_factory=set)
 
     def tell(
         self, held: WatermarkHolder | None, idle: Sequence[str], overtaken: Mapping[str, int], watermark: str
@@ -112,7 +113,8 @@ class SilenceLog:
         idle : sequence of str
             Names of the idle streams.
         overtaken : mapping of stream name to int
-            How many of the batch's tuples were late by the watermark alone.
+            How many of the batch's tuples were late by the watermark alone. It is told once, and again after the stream
+            was idle.
         watermark : str
             The watermark as a text.
         """
@@ -120,11 +122,15 @@ class SilenceLog:
             _log.warning("stream %s is idle: it no longer holds back the watermark", name)
         for name in sorted(self._idle - set(idle)):
             _log.warning("stream %s is back: it is no longer idle", name)
-        for name, count in overtaken.items():
-            if count:
-                _log.warning(
-                    "%d tuples of stream %s are late, because the watermark %s went past them", count, name, watermark
-                )
+        for name in sorted(name for name, count in overtaken.items() if count and name not in self._overtaken):
+            _log.warning(
+                "%d tuples of stream %s are late, because the watermark %s went past them; the ledger counts the next",
+                overtaken[name],
+                name,
+                watermark,
+            )
+            self._overtaken.add(name)
+        self._overtaken -= set(idle)
         self._idle = set(idle)
         if held is None:
             self._batches.clear()

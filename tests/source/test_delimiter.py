@@ -65,7 +65,7 @@ def test_types_are_told_by_the_delimiter(tmp_path: Path) -> None:
     (tmp_path / "tab.tsv").write_text(text.replace(",", "\t"))
     comma = infer_schema(Stream("e", tmp_path / "comma.csv"))
     assert infer_schema(Stream("e", tmp_path / "tab.tsv", format="csv", delimiter="tab")) == comma
-    with pytest.raises(ColumnError, match="its columns are ts\tname\tx\tn"):
+    with pytest.raises(ColumnError, match="set the delimiter to tab"):
         infer_schema(Stream("e", tmp_path / "tab.tsv", format="csv"))
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
+from streamjoin_ds.sink.reader import scanned
 from streamjoin_ds.spark.jvm import resolve_packages
 from tests.stream.test_streams_on_s3 import BATCH_ROWS, FILES, WINDOW_US, expected, fill
 from tests.support.s3 import BUCKET, S3, SECRET, needs_s3, served
@@ -100,8 +101,8 @@ def test_killed_cut_off_and_taken_over(tmp_path: Path, jars: str) -> None:
         with pytest.MonkeyPatch.context() as patch:
             for name, value in s3.environment().items():
                 patch.setenv(name, value)
-            table = DeltaTable(f"s3://{BUCKET}/tables/m").to_pyarrow_table()
-            ledger = DeltaTable(f"s3://{BUCKET}/tables/m_ledger").to_pyarrow_table()
+            table = scanned(DeltaTable(f"s3://{BUCKET}/tables/m")).to_table()
+            ledger = scanned(DeltaTable(f"s3://{BUCKET}/tables/m_ledger")).to_table()
         names = ("r_ts", "r_x", "s_ts", "s_x")
         columns = [table.column(name).cast("int64").to_pylist() for name in names]
         assert Counter(zip(*columns, strict=True)) == expected()

@@ -94,6 +94,12 @@ def test_a_silent_stream_lets_time_go_on_after_its_timeout(tmp_path: Path, caplo
     assert "1 tuples of stream r are late, because the watermark 2024-01-01T00:00:40" in caplog.text
     run.check()
 
+    run.put("r", (38, 1), (37, 1))
+    assert run.step()
+    assert len(last(run, "late")) == 2
+    assert caplog.text.count("are late, because the watermark") == 1, "it is told once"
+    run.check()
+
 
 def test_time_goes_on_without_a_record_and_stays_when_all_are_silent(tmp_path: Path) -> None:
     streams = [

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
+from streamjoin_ds.sink.reader import scanned
 from tests.support.s3 import BUCKET, S3, SECRET, needs_s3, served
 
 pytestmark = [pytest.mark.spark, pytest.mark.delta, pytest.mark.long, needs_s3]
@@ -104,7 +105,7 @@ def test_killed_cut_off_and_restarted(tmp_path: Path) -> None:
         with pytest.MonkeyPatch.context() as patch:
             for name, value in s3.environment().items():
                 patch.setenv(name, value)
-            table = DeltaTable(f"s3://{BUCKET}/tables/m").to_pyarrow_table()
+            table = scanned(DeltaTable(f"s3://{BUCKET}/tables/m")).to_table()
         names = ("r_ts", "r_x", "s_ts", "s_x")
         columns = [table.column(name).cast("int64").to_pylist() for name in names]
         assert Counter(zip(*columns, strict=True)) == expected()

@@ -101,7 +101,10 @@ class Location:
             self._disk = files_at(self.path)
         except ArgumentError:  # the rest of it may hold a secret
             msg = f"the input of stream {stream} is a {self.path.partition(':')[0]} location, and not a path"
-            hint = "give a file, a folder or s3://bucket/folder; what Spark reads, join.start(frames=...) takes"
+            hint = (
+                "give a file, a folder or s3://bucket/folder; what Spark reads, join.start(frames=...) takes; of MQTT "
+            )
+            hint += "and HTTP, streamjoin intake makes a folder"
             raise ArgumentError(msg, name="source", hint=hint) from None
         self._marks = TableMarks(self._disk, stream)
         self._new_names_last = new_names_last
@@ -148,9 +151,10 @@ class Location:
                 self._look_at_times()
         except OSError:
             msg = f"the input of stream {self.stream} is not there: {self.path}"
-            raise FileMissingError(
-                msg, name=self.path, hint="give a file or a folder that exists and can be read"
-            ) from None
+            hint = "give a file or a folder that exists and can be read"
+            if self.path.startswith("~"):
+                hint = f"a shell takes ~ at the beginning of a word alone: write $HOME{self.path[1:]}"
+            raise FileMissingError(msg, name=self.path, hint=hint) from None
         return self.names_listed
 
     def _look_at_times(self) -> None:

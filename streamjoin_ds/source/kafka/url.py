@@ -85,7 +85,7 @@ class KafkaUrl:
         kind = said.get("format", "")
         if kind not in MESSAGE_FORMATS:
             what = "does not say what messages hold" if not kind else "has an unknown format"
-            _refuse(f"the URL of the topic {what}", "format", f"one of {', '.join(MESSAGE_FORMATS)}")
+            _refuse(f"the URL of the topic {what}", "format", f"format=json, or one of {', '.join(MESSAGE_FORMATS)}")
         loss = said.get("on_data_loss", "stop")
         if loss not in ON_DATA_LOSS:
             _refuse("on_data_loss is unknown", "on_data_loss", f"one of {', '.join(ON_DATA_LOSS)}")
