@@ -153,7 +153,7 @@ def _readers(kind: str, block: Block) -> Iterator[tuple[int, Chunk]]:
         form = JsonLines(as_declared(wanted, declared), "ts")
         for begin, end in ((0, None), (0, middle), (middle, None)):
             payloads = [(b"t", value or b"") for value in block.values[begin:end]]
-            data = frames_of(payloads, 0, 5, 7)
+            data = b"".join(frames_of(payloads, 0, 5, 7))
             data += mark(len(payloads), 7)
             records = SpoolRecords.among(data, walk(data, 7, 0, ended=True))
             raw = parse_spooled(records, form, wanted, file="kafka:t/3", at_file_start=False)
