@@ -9,61 +9,16 @@ from typing import Any
 
 import click
 
-from streamjoin_ds.request.join_keys import JOIN_KEYS, READING_KEYS
-from streamjoin_ds.spec.stream import FORMATS, TIME_UNITS
+from streamjoin_ds.request.join_keys import JOIN_KEYS
 
 __all__ = ["OneOf", "Whole", "flag", "join_options"]
 
-_METAVARS = {
-    "on": "PREDICATE",
-    "where": "CONDITION",
-    "window": "WINDOW",
-    "reduce": "NAME=AGGREGATE",
-    "select": "COLUMNS",
-    "time": "COLUMN",
-    "schema": "COLUMNS",
-    "format": "|".join(FORMATS),
-    "time_unit": "|".join(TIME_UNITS),
-    "delay": "DURATION",
-    "idle_timeout": "DURATION",
-    "max_ahead": "DURATION",
-    "delimiter": "CHARACTER",
-    "on_bad_file": "stop|quarantine",
-    "on_change": "stop|ignore",
-    "starting_version": "VERSION",
-    "starting_timestamp": "TIME",
-    "partition_by": "file|folder",
-    "sub_folders": "skip|read",
-    "file_order": "name|modified",
-    "finished_after": "DURATION",
-    "rate": "NUMBER",
-    "refresh": "DURATION",
-    "unique": "COLUMNS",
-    "layout": "KIND|LxL",
-    "cells": "N",
-    "threads": "K",
-    "nearest": "K",
-    "nearest_by": "EXPRESSION",
-    "index": "COLUMNS",
-    "order": "STREAMS",
-    "merge_runs": "N",
-    "to": "PATH",
-    "checkpoint": "PATH",
-    "trigger": "DURATION",
-    "max_rows_per_batch": "N",
-    "max_delay": "DURATION",
-    "master": "URL",
-    "conf": "KEY=VALUE",
-}
 _SWITCHES = {"pin": "--pin/--no-pin", "durable": "--durable/--no-durable"}
 
 _SEVERAL = ("on", "where", "reduce", "schema", "delimiter", "unique", "conf")
-_SHARED = (
-    "time", "schema", "format", "time_unit", "on", "where", "window", "how", "nearest", "nearest_by",
-    "nearest_direction", "reduce", "select", "delay", "idle_timeout", "max_ahead", "delimiter", "on_bad_file",
-    "partition_by", "sub_folders", "file_order", "finished_after", "on_change", "starting_version",
-    "starting_timestamp", "rate", "refresh", "unique", "layout", "cells", "exchange", "kernel", "threads", "pin",
-    "index", "order", "merge_runs", "durable", "max_delay", *READING_KEYS,
+# Keys that say where a join goes and when it stops: not every command has them.
+_OF_RUNS = (
+    "to", "checkpoint", "available_now", "trigger", "max_rows_per_batch", "take_over", "restart", "master", "conf",
 )  # fmt: skip
 
 
@@ -92,7 +47,7 @@ class Whole(click.IntRange):
 def flag(name: str) -> Callable[..., Any]:
     """Return the flag (a decorator of commands) for a key of the file."""
     key = JOIN_KEYS[name]
-    given: dict[str, Any] = {"help": f"{key.help}  {key.note}".strip(), "metavar": _METAVARS.get(name)}
+    given: dict[str, Any] = {"help": f"{key.help}  {key.note}".strip(), "metavar": key.metavar or None}
     if name in _SWITCHES:
         return click.option(_SWITCHES[name], name, default=None, **given)
     if key.kinds == (bool,):
@@ -128,6 +83,6 @@ def join_options(command: Callable[..., Any]) -> Callable[..., Any]:
             metavar="NAME=SOURCE",
             help="A table beside the streams: a Delta table, or a file of Parquet, CSV or JSON lines.",
         ),
-        *map(flag, _SHARED),
+        *(flag(name) for name in JOIN_KEYS if name not in _OF_RUNS),
     ]
     return functools.reduce(lambda decorated, option: option(decorated), reversed(options), command)

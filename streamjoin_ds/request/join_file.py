@@ -17,8 +17,9 @@ from typing import Annotated, Any
 import msgspec
 
 from streamjoin_ds.errors import ArgumentError
-from streamjoin_ds.request.join_keys import JOIN_KEYS, STREAM_KEYS, TABLE_KEYS
-from streamjoin_ds.request.key import Key
+from streamjoin_ds.request.join_keys import JOIN_KEYS, TABLE_KEYS
+from streamjoin_ds.spec.key import Key
+from streamjoin_ds.spec.stream_keys import STREAM_KEYS
 
 if sys.version_info >= (3, 11):
     import tomllib

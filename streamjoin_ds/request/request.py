@@ -19,6 +19,7 @@ from streamjoin_ds.spec.columns import names_hint
 from streamjoin_ds.spec.expression import streams_of
 from streamjoin_ds.spec.parse import parse_condition
 from streamjoin_ds.spec.rate import rate_from_text
+from streamjoin_ds.spec.stream_keys import PER_STREAM
 from streamjoin_ds.stream.join import StreamJoin
 from streamjoin_ds.stream.sensor_options import checked_reader_options
 
@@ -33,13 +34,6 @@ __all__ = [
     "required",
     "settings_of_spark",
 ]
-
-# The keys that a flag gives to all streams or to some.
-_OF_STREAMS = (
-    "time", "delay", "idle_timeout", "max_ahead", "on_bad_file", "partition_by", "sub_folders", "file_order",
-    "finished_after", "rate", "format", "time_unit",
-)  # fmt: skip
-_OF_TABLES = ("on_change", "starting_version", "starting_timestamp")
 
 # The arguments that `StreamJoin.explain` shares with `StreamJoin.start`.
 EXPLAINED = (
@@ -155,7 +149,7 @@ def described_streams(
     Parameters
     ----------
     tables : mapping of stream name to mapping
-        For each stream the keys that are its own (`STREAM_KEYS`). A key wins over that of `facts`.
+        For each stream the keys that are its own (`spec.stream_keys`). A key wins over that of `facts`.
     facts : mapping
         Keys for all streams or for some (`JOIN_KEYS`): ``"30s"`` is for all, ``"e=30s"`` for one.
     flags : mapping
@@ -215,7 +209,7 @@ def _of_streams(facts: Mapping[str, Any], streams: Mapping[str, Any]) -> dict[st
         found[name]["schema"] = types
     for name, columns in _uniques(facts.get("unique", ()), streams).items():
         found[name]["unique"] = columns
-    for key in (*_OF_STREAMS, *_OF_TABLES):
+    for key in PER_STREAM:
         for name, value in per_member(facts.get(key), key, streams).items():
             found[name][key] = _rate(value, name) if key == "rate" else value
     return found

@@ -21,6 +21,7 @@ from streamjoin_ds.source.pacing import parse_pace
 from streamjoin_ds.spec.bound import SEQ, TS, result_type
 from streamjoin_ds.spec.seen_keys import UniqueKey, unique_key
 from streamjoin_ds.spec.stream import Stream
+from streamjoin_ds.spec.stream_keys import FORMAT_KEYS, STREAM_KEYS
 
 __all__ = ["DEFAULT_MAX_ROWS", "READER_OPTIONS", "STREAM_OPTIONS", "SourceOptions", "checked_reader_options"]
 
@@ -35,21 +36,10 @@ READER_OPTIONS = {
 STREAM_OPTIONS = {
     "path": "a file, a folder or /folder/*.extension, here or s3://bucket/..., a Delta table, or kafka://broker/topic",
     "generator": "instead of path: gen:band2d?side=r&rate=1000",
-    "time": "column of the event time (ts)",
-    "time_unit": "unit of event times that are integers: s, ms, us or ns (us)",
-    "format": "auto, csv, json, parquet, spool, delta or results (auto)",
-    "delimiter": "what separates the fields of CSV files: one character, or tab (,)",
     "columns": 'columns and their types, {"x": "double"}; by default they are inferred from the first file',
     "broken_rows": "fail at a record that cannot be read, or keep it, with the reason in _rejected (fail)",
-    "on_bad_file": "stop, or quarantine: set aside the rest of a file from where it cannot be read (stop)",
-    "on_change": "stop, or ignore: what happens at a version of a Delta table that deletes or rewrites rows (stop)",
-    "starting_version": "version of a Delta table whose changes come first, or latest (begin with the table's rows)",
-    "starting_timestamp": "instead of starting_version: the first version committed then or later",
-    "partition_by": "file or folder: each file, or each sub-folder, has an order of its own (one order for all)",
-    "sub_folders": "skip, or read: read the files of sub-folders too, names like date=2024-01-01 as columns (skip)",
-    "file_order": "name, or modified: the order of a folder's files (name)",
-    "finished_after": "how long a finished file has not been changed, such as 30s (a later file finishes one)",
     "delay": "accepted, but not used outside a join",
+    **{name: STREAM_KEYS[name].brief for name in FORMAT_KEYS},
 }
 
 # Delta's names of options, in small letters.
@@ -211,22 +201,16 @@ def _stream(given: Mapping[str, str]) -> Stream:
     stream = Stream(
         name="sensors",
         source=source,
-        time=given.get("time", "ts"),
-        delay=given.get("delay", "0s"),
         schema=columns,
-        format=given.get("format", "auto").lower(),
-        time_unit=given.get("time_unit", "us"),
-        delimiter=given.get("delimiter", ","),
-        on_bad_file=given.get("on_bad_file", "stop").lower(),
-        on_change=given.get("on_change", "stop").lower(),
-        starting_version=given.get("starting_version"),
-        starting_timestamp=given.get("starting_timestamp"),
-        partition_by=given.get("partition_by", "").lower() or None,
-        sub_folders=given.get("sub_folders", "skip").lower(),
-        file_order=given.get("file_order", "name").lower(),
-        finished_after=given.get("finished_after"),
+        delay=given.get("delay", "0s"),
+        **{name: _cased(given[name], name) for name in FORMAT_KEYS if name in given},
     )
     return with_table_format(stream)
+
+
+def _cased(value: str, name: str) -> Any:
+    """Return an option's text in small letters where it is one of a few; an empty one counts as not given."""
+    return (value.lower() or None) if STREAM_KEYS[name].one_of else value
 
 
 def _all_columns(stream: Stream) -> pa.Schema:

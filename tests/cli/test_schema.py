@@ -20,10 +20,16 @@ from streamjoin_ds.cli.run import command as run
 from streamjoin_ds.errors import ArgumentError, StreamJoinError
 from streamjoin_ds.plan import Execution
 from streamjoin_ds.request.join_file import json_schema, read_join_file, tomllib
-from streamjoin_ds.request.join_keys import JOIN_KEYS, STREAM_KEYS
+from streamjoin_ds.request.join_keys import JOIN_KEYS
 from streamjoin_ds.request.request import EXPLAINED, request_of
+from streamjoin_ds.script.options import stream_facts
+from streamjoin_ds.script.reader import statements
+from streamjoin_ds.script.sql_text import SqlText
+from streamjoin_ds.script.statements import StreamStatement
 from streamjoin_ds.spec import Stream
+from streamjoin_ds.spec.stream_keys import FORMAT_KEYS, PER_STREAM, STREAM_KEYS
 from streamjoin_ds.stream.query_options import QueryOptions
+from streamjoin_ds.stream.sensor_options import STREAM_OPTIONS
 from tests.cli.test_run import CONFIG
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -86,6 +92,23 @@ def test_every_key_is_a_flag_and_every_option_of_a_stream_is_one() -> None:
     assert flags == {*JOIN_KEYS, "config", "streams", "tables", "as_json"}
     assert explained - {"config", "streams", "tables", "cells"} <= set(JOIN_KEYS)
     assert set(Stream.__dataclass_fields__) == {*STREAM_KEYS, "name"}
+
+
+def test_an_option_of_a_stream_is_given_everywhere() -> None:
+    """One list says what each is; the flags, the file, SQL, ``format("sensors")`` and the reference come of it."""
+    page = (ROOT / "docs" / "reference.md").read_text()
+    flags = {flag for parameter in run.params for flag in parameter.opts}
+    for name in PER_STREAM:
+        assert f"--{name.replace('_', '-')}" in flags
+        assert f"| `{name}` |" in page
+        assert name in SCHEMA["properties"]
+        example = STREAM_KEYS[name].example
+        value = f"'{example}'" if isinstance(example, str) else example
+        text = SqlText(f"CREATE STREAM e WITH ({name} = {value});")
+        (made,) = statements(text)
+        assert isinstance(made, StreamStatement)
+        assert stream_facts(text, made) == {name: example}
+    assert set(FORMAT_KEYS) < set(STREAM_OPTIONS)
 
 
 def test_the_readmes_files_are_taken() -> None:

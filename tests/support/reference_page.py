@@ -10,9 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence
 import click
 
 from streamjoin_ds.cli.main import group
-from streamjoin_ds.request.join_keys import JOIN_KEYS, STREAM_KEYS, TABLE_KEYS
-from streamjoin_ds.request.key import Key
+from streamjoin_ds.request.join_keys import JOIN_KEYS, TABLE_KEYS
 from streamjoin_ds.source.generated.generator import GENERATORS
+from streamjoin_ds.spec.key import Key
+from streamjoin_ds.spec.stream_keys import STREAM_KEYS
 from streamjoin_ds.stream.sensor_options import READER_OPTIONS, STREAM_OPTIONS
 from tests.support.documents import ROOT
 

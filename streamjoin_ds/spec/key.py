@@ -1,4 +1,4 @@
-"""A key of the TOML file: what it is for, which values it may have, and how a refusal says so."""
+"""An option: what it is for, which values it may have, how a refusal says so, and how flags and texts show it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import functools
 import operator
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 import msgspec
@@ -48,6 +48,8 @@ class Key:
         A value of one of the kinds.
     limits : mapping
         Limits of a number, in JSON Schema's words.
+    metavar : str
+        What stands for the value in the help of the flag.
     """
 
     help: str
@@ -56,6 +58,7 @@ class Key:
     one_of: tuple[str, ...] = ()
     example: object = None
     limits: Mapping[str, int] | None = None
+    metavar: str = ""
 
     @property
     def type(self) -> Any:
@@ -67,6 +70,23 @@ class Key:
             extra_json_schema=extra | dict(self.limits or {}),
         )
         return Annotated[functools.reduce(operator.or_, self.kinds), about]
+
+    @property
+    def of_members(self) -> Key:
+        """The key of the whole join, which gives a value to all streams or, by their names, to some."""
+        text = str(self.example)
+        help_ = f"{self.help.removesuffix('.')}: {text}, or e={text}."
+        if self.one_of and all(each in self.help for each in self.one_of):
+            help_ = f"{self.help.removesuffix('.')}; or e={text} for one stream."
+        tables = {str: (TABLE,), float: (NUMBERS,)}.get(self.kinds[0], (VERSIONS,))
+        return replace(self, help=help_, kinds=(*self.kinds, *tables), metavar=self.metavar or "|".join(self.one_of))
+
+    @property
+    def brief(self) -> str:
+        """One line: what the key is for, its texts where the help does not say them, and its default."""
+        note = self.note.strip("[]").removeprefix("default: ")
+        valid = "" if all(each in self.help for each in self.one_of) else f": {', '.join(self.one_of)}"
+        return f"{self.help.removesuffix('.')}{valid}{f' ({note})' if note else ''}"
 
     @property
     def words(self) -> str:
