@@ -232,13 +232,17 @@ class JoinEngine:
         self._turn.check_idle("use_table")
         self._turn.alone(self._use_table, name, rows, version)
 
+    def _with_tables(self, rows: Mapping[str, Rows]) -> dict[str, Rows]:
+        """Return rows, and the tables that wait until all types are known: they tell theirs too."""
+        return {name: table for name, (table, _) in self._given_tables.items()} | dict(rows)
+
     def _use_table(self, name: str, rows: Rows, version: str | None) -> None:
         self._turn.check_idle("use_table")
         join = self._asked.join if isinstance(self._asked, BoundJoin) else self._asked
         given = given_table(join, name, rows, self._schemas.known.get(name))
         self._tables_given += 1
         told = f"{self._tables_given}" if version is None else f"={version}"
-        if self._bound is None and not self._schemas.learn({name: given}):
+        if self._bound is None and not self._schemas.learn(self._with_tables({name: given})):
             self._given_tables[name] = given, told  # until all types are known
             return
         if self._bound is None:
@@ -387,7 +391,7 @@ class JoinEngine:
                 raise ArgumentError(msg, name=name, hint=names_hint(name, self._names, "the streams are"))
         if self._bound is None:
             rows = {name: as_table(given, f"stream {name}") for name, given in rows.items()}
-            if not isinstance(self._asked, BoundJoin) and self._schemas.learn(rows):
+            if not isinstance(self._asked, BoundJoin) and self._schemas.learn(self._with_tables(rows)):
                 self._bind()
         if self._bound is None:
             raise self._unbound()

@@ -154,6 +154,18 @@ def test_two_tables_and_one_between_them() -> None:
     assert "new r: then" in told
 
 
+def test_tables_that_are_given_first_tell_their_types() -> None:
+    """Nobody declares any: what `use_table` was given, and what the first push brings, are all that there is."""
+    engine = JoinEngine(Join([Stream("r")], "r.x BETWEEN z.lo AND y.hi", tables=[Table("z"), Table("y")]))
+    engine.use_table("z", pa.table({"lo": [0.0, 5.0]}))
+    engine.use_table("y", pa.table({"hi": [1.0, 9.0]}))
+    found = engine.push({"r": pa.table({"ts": [1, 2], "x": [0.5, 7.0]})})
+    rows = found.select(["r_seq", "z_lo", "y_hi"]).to_pylist()
+    assert sorted(tuple(row.values()) for row in rows) == [
+        (0, 0.0, 1.0), (0, 0.0, 9.0), (1, 0.0, 9.0), (1, 5.0, 9.0),
+    ]  # fmt: skip
+
+
 def test_a_large_table_is_sorted_and_a_same_version_costs_nothing() -> None:
     table = pa.table({"lo": [float(n) for n in range(20_000)], "hi": [n + 1.5 for n in range(20_000)]})
     engine = JoinEngine(
