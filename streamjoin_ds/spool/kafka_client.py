@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from streamjoin_ds.errors import ArgumentError, IntakeError, KafkaDataLostError, KafkaUnreachableError
-from streamjoin_ds.kafka.client import PASSING, ClientErrors, confluent, made, refusal
+from streamjoin_ds.kafka.client import ALL_AWAY, PASSING, ClientErrors, Reach, confluent, made, refusal
 from streamjoin_ds.kafka.settings import Settings, SettingsSource
 from streamjoin_ds.spool.address import Address, Secrets
 
@@ -79,6 +79,7 @@ class KafkaClient:
         consumer = partial(self._kafka.Consumer, on_commit=_committed)
         self._consumer = made(consumer, settings, self._errors)
         self._topic = address.topic
+        self._reach = Reach(f"topic {address.topic}", _say, "the intake waits for it")
         self._next: dict[int, int] = {}  # the offset of each partition's next message
         self._kept: dict[int, int] = {}  # the same, of partitions of which messages were kept
         self.connects = 0
@@ -104,6 +105,7 @@ class KafkaClient:
                 self._take(self._consumer.consume(_MOST_MESSAGES, timeout=_TICK_S))
                 if self._errors.is_refused:
                     raise refusal(self._errors.cause(), self._topic)
+                self._look_for_brokers()
                 if time.monotonic() - looked_s > _LOOK_S:
                     looked_s = time.monotonic()
                     self._look_for_new()
@@ -182,6 +184,16 @@ class KafkaClient:
                 raise _StoppedError
             time.sleep(_PAUSE_S)
 
+    def _look_for_brokers(self) -> None:
+        """Say it where brokers answer no more, or again: librdkafka tells at once that none does, not that one does."""
+        if not self._reach.is_away:
+            self._reach.note(answers=ALL_AWAY not in self._errors.names)
+        else:
+            with contextlib.suppress(self._kafka.KafkaException):
+                self._consumer.list_topics(self._topic, timeout=_TICK_S)
+                self._errors.names.clear()
+                self._reach.note(answers=True)
+
     def _look_for_new(self) -> None:
         """Take partitions that were added to the topic, from their first message on."""
         try:
@@ -240,6 +252,10 @@ class KafkaClient:
         elif name != _END:
             self._errors.names.add(name)
             _log.info("the brokers say %s", name)
+
+
+def _say(text: str) -> None:
+    _log.warning("%s", text)
 
 
 def _committed(error: Any, offsets: Sequence[Any]) -> None:

@@ -94,6 +94,7 @@ class MqttClient:
         self._answers: deque[Packet] = deque()  # packets that came together with an earlier answer
         self._keep_alive_s = _KEEP_ALIVE_S
         self._is_broker = False  # whether what is at the address has answered as a broker does
+        self._away_since_s: float | None = None
         self.connects = 0
 
     def run(self) -> None:
@@ -119,7 +120,9 @@ class MqttClient:
                 is_known = self._is_broker if isinstance(error, MalformedPacketError) else self.connects
                 if not is_known:
                     raise self._unreachable(error) from None
-                _log.warning("the connection to the broker broke off: %s", error.strerror or type(error).__name__)
+                if self._away_since_s is None:  # said once, and not at each try
+                    self._away_since_s = time.monotonic()
+                    _log.warning("the connection to the broker broke off: %s", error.strerror or type(error).__name__)
             pause_s = _FIRST_PAUSE_S if time.monotonic() - began_s > _LONGEST_PAUSE_S else pause_s
             until_s = time.monotonic() + pause_s
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
@@ -154,6 +157,9 @@ class MqttClient:
             if not self.connects:
                 _log.warning(_QUEUES)
             self.connects += 1
+            if self._away_since_s is not None:
+                _log.warning("the broker is back, after %.0f s", time.monotonic() - self._away_since_s)
+                self._away_since_s = None
             _log.info("connected to the broker; the session was %s", "there" if answer.has_session else "begun")
             return connection
         except BaseException:

@@ -43,6 +43,7 @@ from streamjoin_ds.plan import (
 )
 from streamjoin_ds.sink.tables import TableSet
 from streamjoin_ds.source.delay_bound import max_delay_us
+from streamjoin_ds.source.kafka.broker_watch import watch_brokers
 from streamjoin_ds.source.sampled_keys import sampled_keys
 from streamjoin_ds.spark.session import configured, note_join
 from streamjoin_ds.spark.visibility import seen_by_workers
@@ -123,6 +124,8 @@ def start(
         lock.give_up()
         raise
     lock.hold_while(query)
+    if _tells_cores(spark):  # a client of Spark Connect may not reach the brokers
+        watch_brokers(join.streams, lambda: not query.isActive)
     note_join()
     return query
 

@@ -95,6 +95,25 @@ def test_offsets_are_committed_once_messages_are_on_the_device(tmp_path: Path) -
     assert kept == [b'{"n": %d}' % number for number in range(50)]
 
 
+def test_a_broker_that_is_away_and_back_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    turns = 0
+    with mock_cluster("in") as servers:
+        produce(servers, "in", [b"{}"])
+
+        def tick() -> bool:
+            nonlocal turns
+            turns += 1
+            if turns in (3, 4):  # librdkafka tells it so
+                client._errors.names.add("_ALL_BROKERS_DOWN")
+            return turns < 30 and not any("is back" in line for line in caplog.messages)
+
+        client = KafkaClient(Address.parse(f"kafka://{servers}/in"), Secrets(), "g", lambda _: None, tick)
+        client.run()
+    assert [line.partition(", after")[0] for line in caplog.messages] == [
+        "topic in: no broker answers; the intake waits for it", "topic in: the broker is back",
+    ]  # fmt: skip
+
+
 def test_a_tombstone_is_kept_without_a_payload(tmp_path: Path) -> None:
     with mock_cluster("in") as servers:
         produce(servers, "in", [b"{}", None, b"{}"], key=b"k")
