@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -37,16 +37,15 @@ BOUNDS: Mapping[str, float] = {
     # resident bytes; the first sample of a process comes after its imports
     "driver_bytes": 900 << 20,
     "worker_bytes": 700 << 20,
-    # the median in the last quarter of the samples over that in the second; most of it is what imports take
-    "driver_growth": 1.5,
-    "worker_growth": 1.5,
+    # of driver and workers together: the median in the last quarter of the looks over that in the second
+    "memory_growth": 1.5,
     # files in the checkpoint: blocks of the windows, and of the exchange
     "block_files": 400,
     "exchange_files": 400,
 }
 
 _SHARE = 1_000  # batches at the beginning and at the end whose commits are compared
-_FEWEST = 80  # samples of memory below which none is compared
+_FEWEST_LOOKS = 80  # at the memory, below which nothing is compared
 
 
 @dataclass
@@ -55,18 +54,23 @@ class Samples:
 
     largest: dict[str, float] = field(default_factory=dict)
     places: dict[str, str] = field(default_factory=dict)
-    resident: dict[str, list[int]] = field(default_factory=lambda: {"driver": [], "worker": []})
+    looks: list[int] = field(default_factory=list)  # resident bytes of all processes together
 
     def note(self, measure: str, value: float, place: str) -> None:
         """Keep a value if it is the largest of its measure."""
         if value > self.largest.get(measure, -1.0):
             self.largest[measure], self.places[measure] = value, place
 
-    def process(self, process: psutil.Process, kind: str) -> None:
-        """Look at a driver or a worker; one that has just gone is left out."""
+    def processes(self, tree: Sequence[psutil.Process]) -> None:
+        """Look at a driver and its workers; one that has just gone is left out."""
+        sizes = [self._process(process, "worker" if number else "driver") for number, process in enumerate(tree)]
+        if tree:
+            self.looks.append(sum(sizes))
+
+    def _process(self, process: psutil.Process, kind: str) -> int:
         facts = process_facts(process)
         if facts is None:
-            return
+            return 0
         # only blocks count, and no other deleted files such as libraries
         deleted = sum(line.endswith("(deleted)") and "/blocks/" in line for line in facts.maps)
         self.note("deleted_maps", deleted, kind)
@@ -74,7 +78,7 @@ class Samples:
         self.note("threads", facts.threads, kind)
         self.note("open_files", facts.open_files, kind)
         self.note(f"{kind}_bytes", facts.resident_bytes, kind)
-        self.resident[kind].append(facts.resident_bytes)
+        return facts.resident_bytes
 
     def tables(self, root: Path) -> None:
         """Look at the tables' logs."""
@@ -106,12 +110,11 @@ class Samples:
             self.note("commit_growth", growth, f"{len(times)} batches")
 
     def memory(self) -> None:
-        """Compare the memory of the last processes with that of earlier ones, once there are enough samples."""
-        for kind, sizes in self.resident.items():
-            quarter = len(sizes) // 4
-            if len(sizes) >= _FEWEST:
-                growth = statistics.median(sizes[-quarter:]) / statistics.median(sizes[quarter : 2 * quarter])
-                self.note(f"{kind}_growth", growth, f"{len(sizes)} samples")
+        """Compare what the processes take at the end with what they took before, once there are enough looks."""
+        quarter = len(self.looks) // 4
+        if len(self.looks) >= _FEWEST_LOOKS:
+            growth = statistics.median(self.looks[-quarter:]) / statistics.median(self.looks[quarter : 2 * quarter])
+            self.note("memory_growth", growth, f"{len(self.looks)} looks")
 
     def broken(self) -> list[str]:
         """Return the bounds that do not hold, as text."""

@@ -210,8 +210,7 @@ class Soak:
             self.consumer.delete()
         elif self._looks % 11 == 5:
             self.consumer.optimize()
-        for number, process in enumerate(self.drivers.tree()):
-            self.samples.process(process, "driver" if number == 0 else "worker")
+        self.samples.processes(self.drivers.tree())
         self.samples.checkpoint(self.root)
         self.samples.disk(self.root)
         self.violations += self.samples.broken()  # at once, since nothing more can be told once the disk is full
