@@ -64,6 +64,7 @@ __all__ = [
     "TableWriteError",
     "WatermarkMissingError",
     "WindowError",
+    "WorkerMemoryError",
     "hinted",
     "malformed_offset",
     "named_in",
@@ -432,6 +433,33 @@ class BenchError(StreamJoinError):
     code = "BENCH"
 
 
+class WorkerMemoryError(StreamJoinError):
+    """A process of Spark's has no memory left, or was ended as one that takes too much.
+
+    Spark has tried the task again by then. Nobody raises it: `named_in` finds it in what Spark tells.
+    """
+
+    code = "WORKER_MEMORY"
+
+
+_RAN_OUT = {
+    r"^(?:\w+\.)*\w*MemoryError\b|Cannot allocate memory|failed to map segment from shared object": (
+        "a Python process of the join had no memory left"
+    ),
+    r"Python worker exited unexpectedly": (
+        "Python workers of Spark were ended from outside, one after the other at the same task, as a system does where "
+        "memory is short (dmesg: oom-kill)"
+    ),
+    r"java\.lang\.OutOfMemoryError": "Java had no memory left",
+}
+"""What Spark tells of a process that ran out of memory, as patterns, and what that says."""
+
+_LESS = (
+    "let a batch hold less (max_rows_per_batch), have fewer cells, or give the machine or container more memory (Java: "
+    "spark.driver.memory); then start it again, and it goes on exactly"
+)
+
+
 def named_in(error: BaseException) -> tuple[type[StreamJoinError], str] | None:
     """Return the class and the line of the error of this package that an exception is, or tells of; None: of none.
 
@@ -442,8 +470,15 @@ def named_in(error: BaseException) -> tuple[type[StreamJoinError], str] | None:
         return type(error), str(error)
     found = re.search(r"^streamjoin_ds\.errors\.(\w+): ([A-Z][A-Z_]*: .*)$", str(error), re.MULTILINE)
     if found is None:
-        return None
+        return _ran_out(f"{type(error).__name__}: {error}")
     kind = globals().get(found[1])
     if isinstance(kind, type) and issubclass(kind, StreamJoinError):
         return kind, found[2]
     return StreamJoinError, found[2]
+
+
+def _ran_out(text: str) -> tuple[type[StreamJoinError], str] | None:
+    for pattern, meaning in _RAN_OUT.items():
+        if re.search(pattern, text, re.MULTILINE):
+            return WorkerMemoryError, str(WorkerMemoryError(meaning, hint=_LESS))
+    return None

@@ -5,7 +5,7 @@
     started ──► runs ──► ends by itself, or is stopped                     over
                  ▲   └─► an error that a restart cannot mend               over, with the error
                  │   └─► one that may pass (`passes` in errors.py),
-                 │       or one of Spark's own, some times in a row
+                 │       or one of Spark's own (no memory, too), some times in a row
                  └────── a pause, twice as long each time that no batch was done: 1 s to 5 min
 
 A restart goes on from the checkpoint, as that of the process would.
@@ -20,7 +20,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from streamjoin_ds.checkpoint.lock import check_not_taken_over
-from streamjoin_ds.errors import named_in
+from streamjoin_ds.errors import WorkerMemoryError, named_in
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -155,7 +155,7 @@ class RestartedQuery:
 
     def _may_pass(self, error: BaseException) -> bool:
         named = named_in(error)
-        if named is not None:
+        if named is not None and named[0] is not WorkerMemoryError:  # others may have taken the memory for a moment
             return named[0].passes
         self._unnamed += 1
         is_sparks = type(error).__module__.startswith(_SPARKS) or isinstance(error, ConnectionError)

@@ -15,10 +15,11 @@ The points are those of ARCHITECTURE.md, "Crash points", in the order in which a
 
     moving              the files for another number of cells are being written (`streamjoin_ds.checkpoint.move`)
 
-There are four other points. ``worker``: the driver goes on, and the Python workers of that batch are killed while they
-work. ``workers``: those of every batch from that one on are killed. ``pause``: the whole tree of processes stops
-between the tables' commits, like a machine that went to sleep, until somebody sends SIGCONT. ``take_over``: nothing
-dies, and the checkpoint is taken over from a driver that sleeps.
+There are other points. ``worker``: the driver goes on, and the Python workers of that batch are killed while they work.
+``workers``: those of every batch from that one on are killed. ``oom``: every worker that takes up work in that batch is
+killed, until the query ends. ``memory``: from that batch on no Python process below Spark gets any more. ``pause``: the
+whole tree of processes stops between the tables' commits, like a machine that went to sleep, until somebody sends
+SIGCONT. ``take_over``: nothing dies, and the checkpoint is taken over from a driver that sleeps.
 
 Environment variables say another layout, and a kind of join (`tests.support.kinds`) with the folder of its input.
 """
@@ -38,6 +39,7 @@ from typing import TYPE_CHECKING
 import psutil
 
 from streamjoin_ds import Generator, Stream, StreamJoin, band
+from streamjoin_ds.cli.main import error_text
 from streamjoin_ds.sink.commit import Committer
 from streamjoin_ds.spark.session import spark_session
 from streamjoin_ds.stream.commit import BatchCommit
@@ -207,11 +209,46 @@ def arm_workers(batch_id: int, *, further: bool) -> None:
     BatchCommit.__call__ = call  # type: ignore[method-assign,assignment]
 
 
+def arm_memory(batch_id: int, *, is_killed: bool) -> None:
+    """Let no worker have more memory from a batch on, or kill those of the batch, as a system does that is short."""
+    original = BatchCommit.__call__
+
+    def call(self: BatchCommit, frame: DataFrame, batch: int) -> None:
+        if batch != batch_id:
+            return original(self, frame, batch)
+        done = threading.Event()
+
+        def hunt() -> None:
+            while not done.is_set():
+                for worker in workers():
+                    with contextlib.suppress(psutil.NoSuchProcess):
+                        worker.send_signal(signal.SIGKILL)
+
+        hunter = threading.Thread(target=hunt)
+        if is_killed:
+            hunter.start()
+        else:
+            for process in psutil.Process().children(recursive=True):
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    if "pyspark.daemon" in process.cmdline():
+                        process.rlimit(psutil.RLIMIT_AS, (process.memory_info().vms,) * 2)
+        try:
+            original(self, frame, batch)
+        finally:
+            done.set()
+            if is_killed:
+                hunter.join()
+
+    BatchCommit.__call__ = call  # type: ignore[method-assign,assignment]
+
+
 def main() -> None:
     table, checkpoint, *armed = sys.argv[1:]
     point, batch_id = (armed[0], int(armed[1])) if armed else ("", 0)
     if point in ("worker", "workers"):
         arm_workers(batch_id, further=point == "workers")
+    elif point in ("memory", "oom"):
+        arm_memory(batch_id, is_killed=point == "oom")
     elif point == "pause":
         arm_pause(batch_id, Path(checkpoint))
     elif point in HOOKED:
@@ -219,7 +256,11 @@ def main() -> None:
     spark = spark_session("fault", master="local[2,4]", delta=False, log_path=f"{checkpoint}.log")
     if point in WATCHED:
         watch_for(point, batch_id, Path(checkpoint), spark.sparkContext._gateway.proc.pid)
-    started(spark, table, checkpoint, take_over=point == "take_over").awaitTermination()
+    try:
+        started(spark, table, checkpoint, take_over=point == "take_over").awaitTermination()
+    except Exception as error:
+        print(error_text(error)[0])
+        raise
     print("finished")
 
 

@@ -166,6 +166,23 @@ def test_killed_workers_are_replaced_and_change_nothing(undisturbed: Path, tmp_p
 
 
 @pytest.mark.long
+def test_workers_without_memory_end_the_query_by_name_and_it_goes_on_with_more(
+    undisturbed: Path, tmp_path: Path
+) -> None:
+    """Nothing of the batch is in a table then. One whose workers die now and then is another test's: it goes on."""
+    table, checkpoint = tmp_path / "matches", tmp_path / "checkpoint"
+    for point, said in (("memory", "had no memory left"), ("oom", "were ended from outside")):
+        ended = run_driver(table, checkpoint, point, "1")
+        assert ended.returncode == 1, ended.stderr[-2000:]
+        assert "WORKER_MEMORY: " in ended.stdout, ended.stdout + ended.stderr[-2000:]
+        assert said in ended.stdout
+        assert {row["batch_id"] for row in rows(f"{table}_ledger")} == {0}, point
+    again = run_driver(table, checkpoint)
+    assert again.returncode == 0, again.stderr[-2000:]
+    assert_as_undisturbed(table, undisturbed)
+
+
+@pytest.mark.long
 def test_a_driver_killed_while_its_cells_change(undisturbed: Path, tmp_path: Path) -> None:
     """Each start asks for another layout, with more or fewer cells; it is killed while these are made, and later."""
     table, checkpoint = tmp_path / "matches", tmp_path / "checkpoint"

@@ -21,6 +21,7 @@ from streamjoin_ds.errors import (
     KafkaUnreachableError,
     StoreUnreachableError,
     StreamJoinError,
+    WorkerMemoryError,
     named_in,
 )
 from streamjoin_ds.stream.restarts import RestartedQuery
@@ -177,6 +178,31 @@ def test_each_error_says_whether_it_may_pass_and_is_found_in_spark_s_text() -> N
         assert named_in(carried(error)) == named_in(error) == (kind, str(error))
     assert named_in(SparkError("streamjoin_ds.errors.Unheard: UNHEARD: x")) == (StreamJoinError, "UNHEARD: x")
     assert named_in(SparkError("something else")) is None
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        "  File x.py, line 3\nMemoryError\n\tat org.apache...",
+        "numpy._core._exceptions._ArrayMemoryError: Unable to allocate 8.00 GiB for an array",
+        "pyarrow.lib.ArrowMemoryError: malloc of size 64 failed",
+        "OSError: [Errno 12] Cannot allocate memory",
+        "ImportError: /.../pyarrow/lib.so: failed to map segment from shared object",
+        "... (localhost executor driver): org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)",
+        "java.lang.OutOfMemoryError: Java heap space",
+    ],
+)
+def test_what_ran_out_of_memory_is_named_with_what_to_do_and_is_tried_again_some_times(told: str) -> None:
+    error = SparkError(f"[STREAM_FAILED] ... Reason:\n{told}")
+    kind, line = named_in(error) or (None, "")
+    assert kind is WorkerMemoryError
+    assert line.startswith("WORKER_MEMORY: ")
+    assert "max_rows_per_batch" in line
+    assert named_in(MemoryError()) is not None  # of the driver's own
+    lives = Lives(*(Query(error) for _ in range(9)))
+    with pytest.raises(SparkError):
+        lives.query().awaitTermination()
+    assert len(lives.pauses) == 5
 
 
 def flaky(folder: Path) -> type[DataSource]:
