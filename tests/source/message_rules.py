@@ -269,7 +269,7 @@ def _single(number: float, text: str | None) -> float:
     """Return the float32 nearest to a number, or to the one that a text says: rounded once."""
     with np.errstate(over="ignore"):
         near = np.float32(number)
-    if text is None or not np.isfinite(near):
+    if text is None or not number or not np.isfinite(near):
         return float(near)
     exact = Fraction(text)
     around = [near, np.nextafter(near, np.float32("inf")), np.nextafter(near, np.float32("-inf"))]

@@ -60,6 +60,7 @@ class BrokerWatch:
             self._errors.names.clear()
         except self._error_kind:
             self._unanswered += 1
+            self._client.poll(0)  # it hears here what librdkafka knows
         if not self._unanswered or self._unanswered >= _TOLD_AFTER or ALL_AWAY in self._errors.names:
             self._reach.note(answers=not self._unanswered)
 

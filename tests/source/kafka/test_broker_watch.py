@@ -31,6 +31,9 @@ class Client:
         if not next(self._answers):
             raise KafkaException(KafkaError(KafkaError._TRANSPORT))
 
+    def poll(self, timeout: float) -> None:
+        """Hear nothing."""
+
 
 def test_each_change_is_said_once() -> None:
     said: list[str] = []
@@ -54,6 +57,13 @@ def test_one_slow_answer_is_no_broker_that_is_away() -> None:
     assert counts == [0, 0, 0, 0, 1, 1, 1, 2, 2, 2, 2]
     assert said[0] == AWAY
     assert said[1].startswith("stream e: the broker is back, after ")
+
+
+def test_what_librdkafka_knows_is_said_at_once() -> None:
+    said: list[str] = []
+    watch = BrokerWatch(KafkaUrl.parse(f"kafka://127.0.0.1:{free_port()}/t?format=json"), ["e"], said.append)
+    watch.ask()
+    assert said == [AWAY]
 
 
 def test_the_driver_logs_it_until_the_query_is_over(caplog: pytest.LogCaptureFixture) -> None:
