@@ -80,13 +80,17 @@ def main() -> None:
     queries._plan = seen
     killed: list[int] = []
 
+    kind = KINDS.get(options.get("kind", ""))
+
     def committed(summary) -> None:  # type: ignore[no-untyped-def]
+        if kind is not None and kind.has_table:
+            kind.change_table(folder / "in", summary.batch_id + 1)
         if summary.batch_id == options.get("kill_in_batch"):
             victim = executors(spark)[0]
             victim.send_signal(signal.SIGKILL)
             killed.append(victim.pid)
 
-    done, kind = threading.Event(), KINDS.get(options.get("kind", ""))
+    done = threading.Event()
     asked = join() if kind is None else kind.join(folder / "in")
     facts: dict[str, object] = {"error": None}
     checkpoint = Path(options.get("hide") or folder / "ckpt")
