@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
+from streamjoin_ds.errors import OffsetError, TableError
+from streamjoin_ds.sink.rows import decisions
 from streamjoin_ds.source.batch_plan import BatchPlan
 from streamjoin_ds.source.feeds import open_feed
 from streamjoin_ds.source.idleness import ClockFacts
 from streamjoin_ds.source.layout_rule import LayoutFacts
+from streamjoin_ds.source.partitioned_position import PartitionedPosition
 from streamjoin_ds.source.table_version import versions_from
 from streamjoin_ds.spec import BoundJoin
 
@@ -33,7 +35,10 @@ class Ends:
         batch = None if offset is None else BatchPlan.from_offset(offset, self._names)
         begin = BatchPlan(tuple(self._names), ({},) * len(streams)) if batch is None else batch
         pairs = zip(streams, bound.read_schemas[: len(streams)], begin.positions, strict=True)
-        self._feeds = {s.name: open_feed(s, schema, ignore_missing="kept" in at) for s, schema, at in pairs}
+        self._feeds = {
+            s.name: open_feed(s, schema, ignore_missing=isinstance(at, Mapping) and "kept" in at)
+            for s, schema, at in pairs
+        }
         feeds = zip(self._feeds.values(), begin.positions, strict=True)
         at = [feed.initial() if batch is None else feed.position(facts) for feed, facts in feeds]
         self._at = dict(zip(self._names, at, strict=True))
@@ -61,19 +66,38 @@ class Ends:
         """Move a stream to its end in the batch of a ledger row. Return why that cannot be done; empty if it was."""
         if row.get("decided") is None and name in self._decides:
             return "was committed by an older version, whose ledger does not record what the source decided for it"
-        decided = json.loads(row.get("decided") or "{}")
+        try:
+            return self._moved(name, row["read"], decisions(row))
+        except (OffsetError, TableError):
+            return f"cannot be done again: what the ledger says was decided for stream {name} cannot be read"
+
+    def _moved(self, name: str, read: int, decided: dict[str, Any]) -> str:
         self._tables = versions_from(decided.get("tables", {})) or self._tables
-        feed, at, read = self._feeds[name], self._at[name], row["read"]
+        feed, at = self._feeds[name], self._at[name]
+        disagree = f"cannot be done again: ledger and checkpoint disagree on the position of {name}"
         self._clocks[name] = ClockFacts.from_facts(decided.get("clock", {}))
         if "moved" in decided:  # what was forgotten in the batch stands in the position still, and is forgotten later
-            facts = at.to_facts()
-            facts["partitions"] |= decided["moved"]["partitions"]
-            decided["position"] = {**facts, "seq": decided["moved"]["seq"]}
+            facts, moved = at.to_facts(), decided["moved"]
+            if (
+                not isinstance(moved, dict)
+                or not isinstance(moved.get("partitions"), dict)
+                or "partitions" not in facts
+            ):
+                return disagree
+            facts["partitions"] |= moved["partitions"]
+            decided["position"] = {**facts, "seq": moved.get("seq")}
+            # A partition that was forgotten and came back brings its own records, which were read before.
+            if "forgotten" not in facts and _records(feed.position(decided["position"])) != _records(at) + read:
+                return disagree
         if "position" in decided:
             self._at[name] = feed.position(decided["position"])
-            agree = self._at[name].seq == at.seq + read
-            return "" if agree else f"cannot be done again: ledger and checkpoint disagree on the position of {name}"
+            return "" if self._at[name].seq == at.seq + read else disagree
         if feed.frontier(at, read).rows < read:
             return f"cannot be done again: the input of stream {name} lacks some of its records"
         self._at[name] = feed.advance(at, read)
         return ""
+
+
+def _records(position: PartitionedPosition) -> int:
+    """Return how many records of the partitions were read that a position names."""
+    return sum(at.at.seq for at in position.partitions.values())

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from streamjoin_ds.blocks.place import Place
 from streamjoin_ds.checkpoint.recovery import put
 from streamjoin_ds.checkpoint.spark_files import numbered
-from streamjoin_ds.errors import OffsetError, StateCorruptError
+from streamjoin_ds.errors import MALFORMED, OffsetError, StateCorruptError
 from streamjoin_ds.source.table_version import TableVersion, versions_from, versions_told
 
 __all__ = ["given_before", "note_given", "sole_entry"]
@@ -31,13 +31,17 @@ def given_before(checkpoint: Place) -> Given:
     """
     path = checkpoint / _NAME
     try:
-        entries = [(int(first), versions_from(versions)) for first, versions in json.loads(path.read_bytes())]
+        entries = [(first, versions_from(versions)) for first, versions in json.loads(path.read_bytes())]
+        firsts = [first for first, _ in entries]
+        if any(type(first) is not int or first < 0 for first in firsts) or firsts != sorted({*firsts}):
+            msg = "these are no batches in their order"
+            raise ValueError(msg)
     except FileNotFoundError:
         if not any(numbered(checkpoint / "offsets")):
             return ()
         msg = f"the checkpoint's {_NAME} is gone, which says what batches joined"
         raise StateCorruptError(msg, name=_NAME, hint="restore the checkpoint from a spare copy") from None
-    except (OSError, OffsetError, TypeError, ValueError) as error:
+    except (OSError, OffsetError, *MALFORMED) as error:
         msg = f"the checkpoint's {_NAME} cannot be read"
         raise StateCorruptError(msg, name=_NAME, hint="restore the checkpoint from a spare copy") from error
     return tuple((first, _text(versions)) for first, versions in entries)

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from streamjoin_ds.blocks import pack, unpack
 from streamjoin_ds.blocks.place import Place
-from streamjoin_ds.errors import BlockCorruptError
+from streamjoin_ds.errors import MALFORMED, BlockCorruptError
 from streamjoin_ds.plan import KeyHint
 
 __all__ = ["key_hint", "note_key_hint"]
@@ -38,7 +38,7 @@ def key_hint(checkpoint: Place, seqs: Sequence[int] | None = None) -> KeyHint | 
         table = unpack((checkpoint / _NAME).read_bytes())
         facts = {key.decode(): value.decode() for key, value in (table.schema.metadata or {}).items()}
         keys = KeyHint.from_table(table.replace_schema_metadata(None), facts)
-    except (OSError, BlockCorruptError, KeyError, TypeError, ValueError, pa.ArrowException):
+    except (OSError, BlockCorruptError, pa.ArrowException, *MALFORMED):
         return None
     if seqs is None:
         return keys

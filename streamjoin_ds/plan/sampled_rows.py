@@ -200,13 +200,21 @@ class KeyHint:
         KeyError, TypeError, ValueError
             The table or the facts are anything else.
         """
-        numbers = table.column(_STREAM).to_numpy()
-        rows = table.drop_columns([_STREAM])
-        streams = (
-            SampledRows(rows.filter(pa.array(numbers == stream)), float(threshold))
-            for stream, threshold in enumerate(json.loads(facts[_THRESHOLDS]))
+        numbers, rows = table.column(_STREAM).to_numpy(), table.drop_columns([_STREAM])
+        thresholds = json.loads(facts[_THRESHOLDS])
+        columns = {field.name: field.type for field in rows.schema}
+        kinds = {columns.pop("seq"), columns.pop("ts")}
+        is_whole = kinds == {pa.int64()} and {*columns.values()} <= {pa.int64(), pa.float64()}
+        is_whole = is_whole and not rows.column("seq").null_count and not rows.column("ts").null_count
+        if not is_whole or not all(type(threshold) is float and 0 < threshold <= 1 for threshold in thresholds):
+            msg = "this is not a sample of rows"
+            raise ValueError(msg)
+        return cls(
+            tuple(
+                SampledRows(rows.filter(pa.array(numbers == stream)), threshold)
+                for stream, threshold in enumerate(thresholds)
+            )
         )
-        return cls(tuple(streams))
 
 
 def _smallest(seqs: npt.NDArray[np.int64], most: int) -> tuple[npt.NDArray[np.int64] | None, float]:

@@ -8,6 +8,7 @@ over the same input.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
@@ -18,7 +19,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 from pyarrow import compute, dataset, fs, parquet
 
-from streamjoin_ds.delta.entries import entry_name, filesystem_of
+from streamjoin_ds.delta.entries import entry_name, filesystem_of, reached
 from streamjoin_ds.delta.results import JOIN_ID_KEY, order_columns
 from streamjoin_ds.delta.table_state import TableState
 from streamjoin_ds.errors import ArgumentError, LogCleanedError, PunctuationError, TableError
@@ -41,8 +42,10 @@ def last_punctuation(root: str) -> int | None:
     TableError
         There is no such table.
     """
-    table = scanned(_opened(TableSet(root).punctuations)).to_table(columns=["punctuation"])
-    value = compute.max(table.column("punctuation").cast(pa.int64())).as_py()
+    path = TableSet(root).punctuations
+    with _readable(path):
+        table = scanned(_opened(path)).to_table(columns=["punctuation"])
+        value = compute.max(table.column("punctuation").cast(pa.int64())).as_py()
     return None if value is None else int(value)
 
 
@@ -149,15 +152,23 @@ def _read(root: str, begin_us: int | None, end_us: int | None, *, empty: bool = 
         condition &= dataset.field(EVENT_TIME) >= _timestamp(begin_us)
     if end_us is not None:
         condition &= dataset.field(EVENT_TIME) < _timestamp(end_us)
-    try:
+    with _readable(root):
         return source.schema.empty_table() if empty else source.to_table(filter=condition)
+
+
+@contextlib.contextmanager
+def _readable(path: str) -> Iterator[None]:
+    """Raise a TableError where a file of a table is gone, or is not what the log says."""
+    try:
+        with reached(path):
+            yield
     except FileNotFoundError as error:
-        raise _vacuumed(root) from error
-
-
-def _vacuumed(root: str) -> TableError:
-    message = f"a file of the table {root} was removed while the table was being read"
-    return TableError(message, name=root, hint="open the table again: VACUUM has removed files that were replaced")
+        message = f"a file of the table {path} was removed while the table was being read"
+        hint = "open the table again: VACUUM has removed files that were replaced"
+        raise TableError(message, name=path, hint=hint) from error
+    except (pa.ArrowException, KeyError, OSError) as error:
+        message = f"a file of the table {path} cannot be read, or is not what the log says"
+        raise TableError(message, name=path, hint="restore it from a copy of the table") from error
 
 
 class Follower:
@@ -272,13 +283,11 @@ class Follower:
         return ordered(held.filter(passed))
 
     def _rows(self, commit: LogCommit) -> pa.Table:
-        try:
+        with _readable(self._path):
             tables = [
                 parquet.read_table(f"{self._folder}/{path}", filesystem=self._filesystem) for path in commit.paths
             ]
-        except FileNotFoundError as error:
-            raise _vacuumed(self._path) from error
-        parts = [table.select(self._schema.names).cast(self._schema) for table in tables]
+            parts = [table.select(self._schema.names).cast(self._schema) for table in tables]
         return pa.concat_tables([self._schema.empty_table(), *parts])
 
     def _catch_up(self, version: int | None, since_us: int | None) -> int:
@@ -297,10 +306,8 @@ class Follower:
             self._punctuation_us = table.transaction_version(TableIdentity(join_id, "any").punctuation_app)
         begin_us = self._punctuation_us if since_us is None else since_us
         condition = None if begin_us is None else dataset.field(EVENT_TIME) >= _timestamp(begin_us)
-        try:
+        with _readable(self._path):
             self._held = scanned(table).to_table(filter=condition).cast(self._schema)
-        except FileNotFoundError as error:
-            raise _vacuumed(self._path) from error
         return int(table.version())
 
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from streamjoin_ds.errors import ColumnError, LedgerError
+from streamjoin_ds.errors import MALFORMED, ColumnError, LedgerError, TableError
 from streamjoin_ds.sink.tables import BATCH_ID, PUNCTUATIONS_SCHEMA
 
-__all__ = ["balance", "check_ledger", "conformed", "punctuation_row", "same_records"]
+__all__ = ["balance", "check_ledger", "conformed", "decisions", "punctuation_row", "same_records"]
 
 _PARTS = ("stored", "late", "rejected", "filtered", "duplicates")
 
@@ -93,12 +93,30 @@ def same_records(there: Sequence[Mapping[str, Any]], here: Sequence[Mapping[str,
 
     if counted(there) != counted(here):
         return False
-    decided = {row["stream"]: json.loads(row.get("decided") or "{}") for row in there}
+    decided = {row["stream"]: decisions(row) for row in there}
     for row in here:
-        other, own = decided[row["stream"]], json.loads(row.get("decided") or "{}")
+        other, own = decided[row["stream"]], decisions(row)
         if any(other[name] != own[name] for name in other.keys() & own.keys()):
             return False
     return True
+
+
+def decisions(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a row of the ledger says was decided when its batch was planned; empty where it says nothing.
+
+    Raises
+    ------
+    TableError
+        It cannot be read.
+    """
+    try:
+        decided = json.loads(row.get("decided") or "{}")
+    except MALFORMED:
+        decided = None
+    if not isinstance(decided, dict):
+        message = f"what the ledger's row of stream {row.get('stream')} says was decided cannot be read"
+        raise TableError(message, name="decided", hint="restore the ledger from a copy, together with the checkpoint")
+    return decided
 
 
 def punctuation_row(

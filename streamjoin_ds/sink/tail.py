@@ -14,9 +14,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from pyarrow import ArrowException, parquet
+from pyarrow import ArrowException, fs, parquet
 
 from streamjoin_ds.blocks.location import is_local
+from streamjoin_ds.delta.entries import read_actions
+from streamjoin_ds.errors import TableError
 from streamjoin_ds.sink.durability import force
 
 __all__ = ["TORN_FOLDER", "LogTail", "tail_of"]
@@ -116,13 +118,11 @@ def _name(version: int) -> str:
 def _entry(log: str, version: int) -> list[dict[str, Any]] | None:
     """Return the actions of an entry; None if the entry is not there or not whole."""
     try:
-        lines = Path(f"{log}/{_name(version)}").read_bytes().splitlines()
-        actions = [json.loads(line) for line in lines if line.strip()]
-    except (OSError, ValueError):
+        actions = read_actions(fs.LocalFileSystem(), str(Path(log).parent), version)
+    except (OSError, TableError):
         return None
-    if not actions or not all(isinstance(action, dict) for action in actions):
-        return None
-    return actions if _is_whole(actions) else None
+    found = [{kind: facts for kind, facts in action.items() if facts is not None} for action in actions or ()]
+    return found if found and _is_whole(found) else None
 
 
 def _is_whole(actions: list[dict[str, Any]]) -> bool:

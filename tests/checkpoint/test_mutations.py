@@ -14,20 +14,30 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 
 from streamjoin_ds import Stream, Table
+from streamjoin_ds.blocks import pack
 from streamjoin_ds.checkpoint import lease, lock
 from streamjoin_ds.checkpoint.batch_end import logged_plan
+from streamjoin_ds.checkpoint.cut_anew import Ends
 from streamjoin_ds.checkpoint.epochs_over import EpochsOver, epochs_over, note_epochs_over
+from streamjoin_ds.checkpoint.given_tables import given_before
 from streamjoin_ds.checkpoint.identity import CheckpointIdentity, facts_checksum
+from streamjoin_ds.checkpoint.key_hint import key_hint, note_key_hint
 from streamjoin_ds.checkpoint.table_note import note_table, noted_table
-from streamjoin_ds.errors import StreamJoinError
+from streamjoin_ds.errors import OffsetError, StreamJoinError
 from streamjoin_ds.machine import process_facts, process_told
-from streamjoin_ds.plan import Layout
+from streamjoin_ds.plan import KeyHint, Layout, SampledRows, attributes_of, best_ranges
 from streamjoin_ds.sink.log import read_commit
+from streamjoin_ds.sink.reader import Follower, last_punctuation, scanned
+from streamjoin_ds.sink.rows import same_records
 from streamjoin_ds.sink.snapshot import LogSnapshot
+from streamjoin_ds.sink.tables import TableSet
+from streamjoin_ds.sink.tail import tail_of
 from streamjoin_ds.spec import Join, Nearest, bind
 from tests.sink.conftest import Join as Tables
+from tests.stream.test_catching_up import CASES, Operated
 from tests.support.mutations import changed, torn
 
 
@@ -209,3 +219,151 @@ def test_entries_of_a_table_s_log(tmp_path: Path) -> None:
 
 def _listed(facts: Any) -> list[Any]:
     return facts if isinstance(facts, list) else [facts]
+
+
+def test_entries_of_every_table_as_a_restart_looks_at_them(tmp_path: Path) -> None:
+    """A restart looks at the newest entries, the one who waits for results at the table of punctuations."""
+    tables = Tables(f"{tmp_path}/matches")
+    committer = tables.committer()
+    for batch_id in range(2):
+        tables.commit(committer, batch_id)
+    for name in TableSet.names():
+        path = Path(tables.tables.path_of(name)) / "_delta_log" / f"{2:020d}.json"
+        text = path.read_bytes()
+        actions = [json.loads(line) for line in text.splitlines()]
+
+        def read() -> None:
+            tail = tail_of(tables.tables.path_of(name))  # noqa: B023
+            assert tail is not None
+            assert tail.last_batch is None or type(tail.last_batch) is int
+            assert set(tail.torn) | set(tail.batches) or tail.version == 2
+            read_commit(tail.path, 2)
+            if name in ("punctuations", "matches"):  # noqa: B023
+                last_punctuation(tables.root)
+                list(Follower(tables.root).poll())
+
+        read()
+        outcomes(
+            read,
+            range(60),
+            lambda draw: path.write_text("\n".join(map(json.dumps, _listed(changed(actions, draw))))) and None,  # noqa: B023
+        )
+        outcomes(read, range(60), lambda draw: path.write_bytes(torn(text, draw)) and None)  # noqa: B023
+        path.write_bytes(text)
+
+
+TOLD = {"version": "7", "block": "tables/t-0123456789abcdef.arrow", "rows": 3}
+
+
+def test_which_version_of_a_table_batches_join(tmp_path: Path) -> None:
+    (tmp_path / "offsets").mkdir()
+    (tmp_path / "offsets" / "0").write_text("")
+    facts = [[0, {"t": TOLD}], [3, {"t": {**TOLD, "version": "8"}}]]
+    path = tmp_path / "tables.json"
+
+    def read() -> None:
+        found = given_before(tmp_path)
+        assert all(type(first) is int for first, _ in found)
+        assert [first for first, _ in found] == sorted({first for first, _ in found})
+
+    path.write_text(json.dumps(facts))
+    read()
+    seen = outcomes(read, range(300), lambda draw: path.write_text(json.dumps(changed(facts, draw))) and None)
+    assert seen["STATE_CORRUPT"] > 200
+    text = json.dumps(facts).encode()
+    outcomes(read, range(200), lambda draw: path.write_bytes(torn(text, draw)) and None)
+
+
+def test_the_sample_by_which_ranges_are_chosen(tmp_path: Path) -> None:
+    """It is a hint: whatever the file has, there is a sample that fits or none, and ranges can be chosen of it."""
+    rows = {"seq": [*range(300)], "ts": [*range(300)], "key0": [n % 17 / 2 for n in range(300)]}
+    hint = KeyHint(tuple(SampledRows(pa.table(rows), 0.5) for _ in "ew"))
+    table, facts = hint.to_table()
+    schema = pa.schema([("ts", pa.int64()), ("x", pa.float64())])
+    join = Join([Stream(name, schema=schema) for name in "ew"], "abs(e.x - w.x) <= 1", "1s")
+    attributes = attributes_of(bind(join, {"e": schema, "w": schema}))
+    path = tmp_path / "key_sample.arrow"
+
+    def read() -> bool:
+        found = key_hint(tmp_path, [300, 300])
+        if found is None or not found.fits(attributes):
+            return False
+        return best_ranges(found, attributes, 4) is not None
+
+    note_key_hint(tmp_path, hint)
+    assert read()
+    assert key_hint(tmp_path, [300, 300]) is not None
+    data = path.read_bytes()
+    outcomes(read, range(200), lambda draw: path.write_bytes(torn(data, draw)) and None)
+
+    def sealed(draw: random.Random) -> None:
+        spoilt = {name: table.column(name) for name in table.column_names}
+        name = draw.choice(table.column_names)
+        odd = draw.choice(([None], [7], [2**62], [float("nan")], [float("inf")], ["x"], [[1]], [True], [-1], None))
+        spoilt[name] = pa.array(odd * table.num_rows) if odd else None
+        path.write_bytes(
+            pack(
+                pa.table({key: column for key, column in spoilt.items() if column is not None}),
+                {key: json.dumps(changed(json.loads(value), draw)) for key, value in facts.items()},
+            )
+        )
+
+    outcomes(read, range(300), sealed)
+
+
+KINDS = {name: CASES[name] for name in ("all of them", "a table")}
+
+
+def partitions(run: Operated, batch: int) -> None:
+    run.put("l", "a.csv", 9 * batch)
+    run.put("r", f"p{batch % 2}.csv", 9 * batch, 9 * batch)
+
+
+KINDS["partitions"] = (partitions, {}, {"partition_by": "file", "unique": "x"})
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_the_batches_after_a_copy_are_cut_by(tmp_path: Path, kind: str) -> None:
+    """Offsets and the ledger's decisions: the same records again, or an error by name."""
+    happens, options, of_stream = KINDS[kind]
+    run = Operated(tmp_path, options, **of_stream)
+    for batch in range(5):
+        happens(run, batch)
+        run.step()
+    offset = json.loads((tmp_path / "offsets" / "3").read_text().splitlines()[2])
+    ledger = scanned(DeltaTable(f"{tmp_path}/matches_ledger")).to_table().to_pylist()
+    (row,) = [row for row in ledger if (row["batch_id"], row["stream"]) == (4, "r")]
+    decided = json.loads(row["decided"])
+    spoilt: dict[str, Any] = {"offset": offset, "row": row}
+
+    def read() -> list[Any]:
+        ends = Ends(run.bound, spoilt["offset"])
+        feed, begin = ends._feeds["r"], ends._at["r"]
+        same_records([spoilt["row"]], [row])
+        if ends.move("r", spoilt["row"]):
+            msg = "`repair` says what is wrong"
+            raise OffsetError(msg, name="r", hint="and changes nothing")
+        json.dumps(ends.offset())
+        return [chunk.tuples.to_pylist() for chunk in feed.read(begin, ends._at["r"])]
+
+    expected = read()
+    assert sum(map(len, expected)) == row["read"] - row["rejected"]
+
+    def of_offset(draw: random.Random) -> None:
+        spoilt["offset"] = changed(offset, draw)
+
+    def of_row(draw: random.Random) -> None:
+        text = torn(row["decided"].encode(), draw).decode("utf-8", "replace")
+        spoilt["row"] = {**row, "decided": json.dumps(changed(decided, draw)) if draw.random() < 0.7 else text}
+
+    seen = outcomes(read, range(200), of_offset)
+    assert seen["OFFSET"] > 100
+    spoilt["offset"] = offset
+
+    def read_the_same() -> None:
+        found, told = read(), json.loads(spoilt["row"]["decided"])
+        # Which files were bad is told there alone, and where no position is told, the count tells it.
+        aside = [facts.get("position", {}).get("aside") for facts in (told, decided)]
+        assert found == expected or aside[0] != aside[1] or "position" not in told
+
+    outcomes(read_the_same, range(300), of_row)
