@@ -37,7 +37,8 @@ BOUNDS: Mapping[str, float] = {
     # resident bytes; the first sample of a process comes after its imports
     "driver_bytes": 900 << 20,
     "worker_bytes": 700 << 20,
-    # of driver and workers together: the median in the last quarter of the looks over that in the second
+    # of driver and workers together: the most in the last quarter of the looks over that in the second, since processes
+    # that have just begun take little
     "memory_growth": 1.5,
     # files in the checkpoint: blocks of the windows, and of the exchange
     "block_files": 400,
@@ -110,10 +111,10 @@ class Samples:
             self.note("commit_growth", growth, f"{len(times)} batches")
 
     def memory(self) -> None:
-        """Compare what the processes take at the end with what they took before, once there are enough looks."""
+        """Compare the most that the processes take at the end with what it was before, once there are enough looks."""
         quarter = len(self.looks) // 4
         if len(self.looks) >= _FEWEST_LOOKS:
-            growth = statistics.median(self.looks[-quarter:]) / statistics.median(self.looks[quarter : 2 * quarter])
+            growth = max(self.looks[-quarter:]) / max(self.looks[quarter : 2 * quarter])
             self.note("memory_growth", growth, f"{len(self.looks)} looks")
 
     def broken(self) -> list[str]:
