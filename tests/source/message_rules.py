@@ -113,6 +113,7 @@ class Rules:
             number = Fraction(value) if re.fullmatch(r"[^eN]*([eE][+-]?\d{1,3})?", value) and "I" not in value else None
             if number is None or number.denominator > 1:
                 return ns_of_number(float(value), unit)
+            self.is_odd |= abs(number) >= 1 << 63
             return ns_of_number(int(number) if abs(number) < 10**19 else float(value), unit)
         if isinstance(value, Decimal):
             value = str(value)
