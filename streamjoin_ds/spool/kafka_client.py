@@ -14,7 +14,13 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-from streamjoin_ds.errors import ArgumentError, IntakeError, KafkaDataLostError, KafkaUnreachableError
+from streamjoin_ds.errors import (
+    ArgumentError,
+    IntakeError,
+    KafkaDataLostError,
+    KafkaTopicChangedError,
+    KafkaUnreachableError,
+)
 from streamjoin_ds.kafka.client import ALL_AWAY, PASSING, ClientErrors, Reach, confluent, made, refusal
 from streamjoin_ds.kafka.settings import Settings, SettingsSource
 from streamjoin_ds.spool.address import Address, Secrets
@@ -28,7 +34,7 @@ _TICK_S = 0.2  # the longest wait for messages before the caller is asked whethe
 _ANSWER_S = 20.0  # the longest wait for an answer of the brokers
 _PAUSE_S = 0.1  # before brokers are asked again, who said that something passes
 _LOOK_S = 30.0  # between two looks for new partitions
-_END, _LOST = "_PARTITION_EOF", "_AUTO_OFFSET_RESET"
+_END, _LOST, _CUT = "_PARTITION_EOF", "_AUTO_OFFSET_RESET", "_LOG_TRUNCATION"
 
 AnswerT = TypeVar("AnswerT")
 # Takes a group of messages, topic and payload of each, and returns when they are on the device.
@@ -82,6 +88,8 @@ class KafkaClient:
         self._reach = Reach(f"topic {address.topic}", _say, "the intake waits for it")
         self._next: dict[int, int] = {}  # the offset of each partition's next message
         self._kept: dict[int, int] = {}  # the same, of partitions of which messages were kept
+        self._epochs: dict[int, int] = {}  # the leader epoch of each partition's last message, where it is known
+        self._refused: set[int] = set()  # partitions whose next message was refused, though its offset is there
         self.connects = 0
         self.lost_offsets = 0
 
@@ -96,6 +104,8 @@ class KafkaClient:
             They refuse this client, or have no such topic.
         KafkaDataLostError
             Messages that were not taken are gone, and ``on_data_loss`` is "stop".
+        KafkaTopicChangedError
+            A partition's log was cut before its next message, and has grown again.
         """
         try:
             self._begin(self._partitions(_ANSWER_S))
@@ -148,13 +158,28 @@ class KafkaClient:
         begins: dict[int, int] = {}
         for place in self._asked(lambda: self._places(numbers)):
             following[place.partition] = place.offset
+            if place.offset >= 0 and place.leader_epoch is not None:
+                self._epochs[place.partition] = place.leader_epoch
             if place.offset < 0:
                 first, end = self._ends(place)
                 following[place.partition] = begins[place.partition] = end if is_latest else first
         if is_latest:  # a start that is broken off must not begin later
             self._asked(lambda: self._commit(begins, wait=True))
         self._next |= following
-        self._consumer.assign([self._kafka.TopicPartition(self._topic, *item) for item in self._next.items()])
+        self._assign()
+
+    def _assign(self) -> None:
+        """Let all partitions go on at their next messages, if those follow the last ones of the same log."""
+        self._consumer.assign(self._at(self._next))
+
+    def _at(self, offsets: Mapping[int, int]) -> list[Any]:
+        """Return offsets of partitions as places, with the leader epochs of the messages before them."""
+        places = []
+        for number, offset in offsets.items():
+            epoch = self._epochs.get(number, -1)
+            of_epoch = {"leader_epoch": epoch} if epoch >= 0 else {}
+            places.append(self._kafka.TopicPartition(self._topic, number, offset, **of_epoch))
+        return places
 
     def _places(self, numbers: Sequence[int]) -> Sequence[Any]:
         """Return the partitions with the offsets that were committed; below 0 where none was."""
@@ -210,13 +235,22 @@ class KafkaClient:
 
     def _take(self, messages: Sequence[Any]) -> None:
         taken, following = [], {}
+        epochs: dict[int, int] = {}
         for message in messages:
             if message.error() is None:
                 place = f"{message.topic()}/{message.partition()}/{message.offset()}"
                 taken.append((place.encode(), message.value() or b""))
                 following[message.partition()] = message.offset() + 1
+                epoch = message.leader_epoch()
+                known = epochs.get(message.partition(), self._epochs.get(message.partition(), -1))
+                if epoch is not None and epoch >= 0:
+                    if epoch < known:  # they never go back: another log lies there now
+                        raise self._cut(message.partition(), message.offset())
+                    epochs[message.partition()] = epoch
         if taken:
             self._keep(taken)
+            self._epochs |= epochs
+            self._refused -= following.keys()
             self._next |= following
             self._kept |= following
             self._commit(following)
@@ -226,19 +260,34 @@ class KafkaClient:
 
     def _commit(self, offsets: Mapping[int, int], *, wait: bool = False) -> None:
         if offsets:
-            places = [self._kafka.TopicPartition(self._topic, *item) for item in offsets.items()]
-            self._consumer.commit(offsets=places, asynchronous=not wait)
+            self._consumer.commit(offsets=self._at(offsets), asynchronous=not wait)
+
+    def _cut(self, number: int, offset: int) -> KafkaTopicChangedError:
+        msg = (
+            f"partition {number} of topic {self._topic} holds other messages before offset {offset} than were taken in"
+        )
+        hint = "an unclean election cut its log, or another cluster has its place: take it into a new folder"
+        return KafkaTopicChangedError(msg, name=self._topic, hint=hint)
 
     def _told(self, message: Any) -> None:
         """Answer an error that comes in place of a message."""
         name, number = str(message.error().name()), message.partition()
+        if name == _CUT:
+            raise self._cut(number, self._next[number])
         if name == _LOST:
+            place = self._kafka.TopicPartition(self._topic, number)
+            first, end = self._ends(place)
+            if first <= self._next[number] <= end and number in self._epochs:
+                if number in self._refused:  # the offset is there, and the leader knows no such epoch before it
+                    raise self._cut(number, self._next[number])
+                self._refused.add(number)
+                self._assign()
+                return
             if self._address.parameters.get("on_data_loss") != "skip":
                 msg = f"messages of {self._topic}, partition {number}, are gone that were not taken in"
                 hint = "let the topic keep them for longer; on_data_loss=skip in the address goes on after them"
                 raise KafkaDataLostError(msg, name=f"{self._topic}/{number}", hint=hint)
-            place = self._kafka.TopicPartition(self._topic, number)
-            first, _ = self._ends(place)
+            self._epochs.pop(number, None)
             lost = max(first - self._next[number], 0)  # none where the topic was made anew
             self.lost_offsets += lost
             _log.warning(
@@ -248,7 +297,7 @@ class KafkaClient:
                 self._next[number],
             )
             self._next[number] = first
-            self._consumer.assign([self._kafka.TopicPartition(self._topic, *item) for item in self._next.items()])
+            self._assign()
         elif name != _END:
             self._errors.names.add(name)
             _log.info("the brokers say %s", name)

@@ -17,6 +17,7 @@ from streamjoin_ds.errors import (
     IntakeError,
     KafkaAccessError,
     KafkaDataLostError,
+    KafkaTopicChangedError,
     KafkaTopicError,
     KafkaUnreachableError,
     SpoolError,
@@ -93,6 +94,72 @@ def test_offsets_are_committed_once_messages_are_on_the_device(tmp_path: Path) -
 
         KafkaClient(address, Secrets(), "g", keep_well, lambda: len(kept) < 50).run()  # type: ignore[arg-type]
     assert kept == [b'{"n": %d}' % number for number in range(50)]
+
+
+@pytest.mark.parametrize(("epoch", "is_refused"), [(0, False), (7, True)])
+def test_a_log_that_was_cut_and_has_grown_again_is_refused(
+    epoch: int, is_refused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The leader must have the epoch of the last message that was taken, before the one that comes next."""
+    kept: list[bytes] = []
+    with mock_cluster("in") as servers:
+        produce(servers, "in", [b"%d" % number for number in range(20)])
+        address = Address.parse(f"kafka://{servers}/in?on_data_loss=skip")
+
+        def keep(messages: list[tuple[bytes, bytes]]) -> None:
+            kept.extend(value for _, value in messages)
+
+        left = iter(range(100))
+        tick = lambda: len(kept) < 10 and next(left) < 99  # noqa: E731
+        client = KafkaClient(address, Secrets(), "g", keep, tick)  # type: ignore[arg-type]
+        places = [TopicPartition("in", 0, 10, leader_epoch=epoch)]
+        monkeypatch.setattr(client, "_places", lambda numbers: places if 0 in numbers else [])
+        if is_refused:
+            with pytest.raises(KafkaTopicChangedError, match="partition 0 of topic in holds other messages before"):
+                client.run()
+            assert not kept
+            return
+        client.run()
+        assert kept == [b"%d" % number for number in range(10, 20)]
+        (place,) = client._at(client._kept)
+        assert (place.offset, place.leader_epoch) == (20, 0)
+        again = KafkaClient(address, Secrets(), "g", keep, lambda: False)  # type: ignore[arg-type]
+        again._begin([0])
+        assert again._next == {0: 20}
+
+
+def test_messages_of_an_earlier_epoch_are_of_another_log() -> None:
+    kept: list[object] = []
+    client = KafkaClient(Address.parse("kafka://b:1/in"), Secrets(), "g", kept.append, lambda: True)
+    client._commit = lambda *_, **__: None  # type: ignore[method-assign]
+    client._take([_Of(4, 3), _Of(5, 5)])
+    with pytest.raises(KafkaTopicChangedError, match="before offset 6"):
+        client._take([_Of(6, 4)])
+    assert len(kept) == 1
+
+
+@dataclass
+class _Of:
+    """A message at an offset, under a leader of an epoch."""
+
+    at: int
+    epoch: int
+
+    def error(self) -> None: ...
+    def topic(self) -> str:
+        return "in"
+
+    def partition(self) -> int:
+        return 0
+
+    def offset(self) -> int:
+        return self.at
+
+    def value(self) -> bytes:
+        return b"{}"
+
+    def leader_epoch(self) -> int:
+        return self.epoch
 
 
 def test_a_broker_that_is_away_and_back_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
