@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -80,6 +82,24 @@ def test_what_was_left_for_later_is_shown(checkpoint: Path, typed, monkeypatch: 
     )
     assert lines[begin + 1 : begin + 3] == ["  partition 0: 12,000 records, 3s 200ms", "  partition 1: 300 records"]
     assert json.loads(typed("inspect", str(checkpoint), "--json").stdout)["backlog"] == left.to_facts()
+
+
+ENDS = [
+    ("inspect", "join "),
+    ("vacuum", "0 files"),
+    ("repair", "nothing is wrong"),
+]
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize(("command", "printed"), ENDS)
+def test_a_command_ends_well_fifty_times(checkpoint: Path, command: str, printed: str) -> None:
+    """A process that had Arrow's threads with Python's objects aborted now and then at its end (apache/arrow#34314)."""
+    asked = [sys.executable, "-m", "streamjoin_ds.cli.main", command, str(checkpoint)]
+    for _ in range(50):
+        done = subprocess.run(asked, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr[-2000:]
+        assert printed in done.stdout
 
 
 def test_a_missing_block_is_shown(checkpoint: Path, typed) -> None:  # type: ignore[no-untyped-def]

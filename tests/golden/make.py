@@ -8,13 +8,18 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 import tarfile
 import tempfile
 import time
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
+import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from streamjoin_ds import StreamJoin
@@ -25,8 +30,14 @@ from streamjoin_ds.source.infer import infer_schema
 from streamjoin_ds.spark.session import spark_session
 from streamjoin_ds.spec import BoundJoin, Generator, Join, Stream, bind
 from streamjoin_ds.stream.bound_sources import bound_join
-from tests.support.kinds import KINDS, Kind
+from tests.support.kinds import EVERY, KINDS, Kind, json_line
 from tests.support.microbatch import MicroBatches
+from tests.support.topics import fake_topics
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    _Frames = Mapping[str, DataFrame]
 
 FOLDER = Path(__file__).parent
 LAYOUT = Layout((1, 2))
@@ -36,6 +47,10 @@ KIND_ROWS = 70
 KIND_BATCHES = 3
 SPARK = "under Spark"
 SPARK_BATCHES = 4
+TOPICS = "topics"
+FRAMES = "frames"
+FIRST_FILES = 2  # that frames have in the first life; the rest comes in the second
+MOVED = "/moved"  # in the place of the folder where a checkpoint over frames was made
 
 
 def golden_join() -> BoundJoin:
@@ -94,6 +109,43 @@ def of_kind(kind: Kind, folder: Path) -> MicroBatches:
     )
 
 
+def of_topics(patch: pytest.MonkeyPatch, folder: Path) -> MicroBatches:
+    """Return a query over topics in memory, of three partitions each."""
+    kind = KINDS["inner"]
+    topics = fake_topics(patch, **dict.fromkeys(kind.names, 3))
+    for name in kind.names:
+        for row in kind.rows(name):
+            topics.logs[name][row["id"] % 3].append(json_line(row).encode())
+    join = kind.join("in")
+    streams = [
+        replace(stream, source=f"kafka://broker:9092/{stream.name}?format=json&start=earliest")
+        for stream in join.streams
+    ]
+    asked = StreamJoin(streams, list(join.predicates), join.window, select=list(join.select))
+    return MicroBatches(
+        bound_join(asked), folder, LAYOUT, max_rows_per_batch=KIND_ROWS, block_bytes=BLOCK_BYTES, retain_batches=2
+    )
+
+
+def frames_join(session: SparkSession, folder: Path, files: int | None = None) -> tuple[StreamJoin, _Frames]:
+    """Return the join over DataFrames of a folder's input, and these; there may be so many files of each alone."""
+    kind, source = EVERY[FRAMES], folder / "in"
+    kind.give_input(source)
+    for name in kind.names if files is not None else ():
+        for path in sorted((source / name).iterdir())[files:]:
+            path.unlink()
+    return kind.join(source), kind.frames(session, source)
+
+
+def move_frames(folder: Path, before: str, after: str) -> None:
+    """Put another folder into the files by which Spark knows what it has read, which hold whole paths."""
+    for path in list((folder / "checkpoint" / "sources").glob("*/*")):
+        if path.suffix == ".crc":
+            path.unlink()
+        else:
+            path.write_text(path.read_text().replace(before, after))
+
+
 def spark_join() -> StreamJoin:
     """Return the join of the checkpoint that Spark wrote: of generated streams, so it does not matter where it lies."""
     bound = golden_join().join
@@ -103,7 +155,28 @@ def spark_join() -> StreamJoin:
 def _make_kind(kind: Kind, folder: Path) -> None:
     os.chdir(folder)
     kind.give_input(Path("in"))
-    query = of_kind(kind, folder / "query")
+    _begin(of_kind(kind, folder / "query"))
+
+
+def _make_topics(folder: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        _begin(of_topics(patch, folder / "query"))
+
+
+def _make_frames(folder: Path) -> None:
+    session = spark_session("golden", master="local[2]", log_path=folder / "spark.log")
+    join, frames = frames_join(session, folder, FIRST_FILES)
+    join.start(
+        session, folder / "matches", folder / "checkpoint", frames=frames, layout="1x2", available_now=True
+    ).awaitTermination()
+    session.stop()
+    (folder / "spark.log").unlink()
+    shutil.rmtree(folder / "in")
+    move_frames(folder, str(folder), MOVED)
+
+
+def _begin(query: MicroBatches) -> None:
+    """Do the first batches, and write what Spark would keep."""
     query.reader.prepareForTriggerAvailableNow()
     for _ in range(KIND_BATCHES):
         assert query.step()
@@ -128,12 +201,13 @@ def main() -> None:
     """Write the archives of the version that the command line names: those that are not there."""
     version = sys.argv[1]
     (target := FOLDER / version).mkdir(exist_ok=True)
-    for name in (*KINDS, SPARK):
+    others = {SPARK: _make_spark, TOPICS: _make_topics, FRAMES: _make_frames}
+    for name in (*KINDS, *others):
         archive = target / f"{name.replace(' ', '-')}.tar.xz"
         if archive.exists():
             continue
         with tempfile.TemporaryDirectory() as root:
-            _make_kind(KINDS[name], Path(root)) if name in KINDS else _make_spark(Path(root))
+            _make_kind(KINDS[name], Path(root)) if name in KINDS else others[name](Path(root))
             with tarfile.open(archive, "w:xz", preset=9) as packed:
                 packed.add(root, ".")
             os.chdir(FOLDER)

@@ -179,6 +179,22 @@ def test_rows_late_rows_and_rejects_over_restarts(spark: SparkSession, tmp_path:
         repaired(lambda: spark, str(tmp_path / "c"), dry_run=True)
 
 
+def test_what_rows_of_frames_show_is_logged_as_of_sources(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Late rows, a row without a time, and times that are in another unit: each is told once."""
+    batches = {name: made(name, 3, 40) for name in ("l", "r")}
+    for row in (row for files in batches["r"] for row in files if row["ts"] is not None):
+        row["ts"] //= 1000
+    write(tmp_path / "in", batches)
+    run(spark, tmp_path, cells=2)
+    told = [record.message for record in caplog.records if record.name == "streamjoin_ds.stream.input_log"]
+    assert sum("stream l: " in text and " are late" in text for text in told) in (1, 2)  # the first, and above 1 %
+    assert sum("column ts: " in text and " are rejects" in text for text in told) == 2
+    assert sum("stream r: its first event times" in text and "before 1990" in text for text in told) == 1
+    assert sum(text.startswith("l: 20") and ", r: 19" in text for text in told) == 1
+
+
 def test_a_batch_that_breaks_off_is_in_the_tables_once(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

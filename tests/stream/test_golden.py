@@ -19,17 +19,24 @@ from streamjoin_ds.source.feeds import open_feed
 from streamjoin_ds.testing import oracle_join
 from tests.golden.make import (
     FOLDER,
+    FRAMES,
     KIND_BATCHES,
     MAX_ROWS,
+    MOVED,
     SPARK,
+    TOPICS,
     batches,
+    frames_join,
     golden_join,
     gone_on,
     held,
+    move_frames,
     of_kind,
+    of_topics,
     spark_join,
 )
-from tests.support.kinds import KINDS, facts_of
+from tests.support.kinds import EVERY, KINDS, Kind, facts_of
+from tests.support.microbatch import MicroBatches
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -57,7 +64,16 @@ def test_a_checkpoint_of_each_kind_goes_on(
     monkeypatch.chdir(tmp_path)  # the paths of the input are relative
     if KINDS[kind].has_table:
         KINDS[kind].change_table(tmp_path / "in", 1)
-    query = of_kind(KINDS[kind], tmp_path / "query")
+    goes_on(of_kind(KINDS[kind], tmp_path / "query"), KINDS[kind])
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_checkpoint_of_topics_goes_on(version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    unpacked(version, TOPICS, tmp_path)
+    goes_on(of_topics(monkeypatch, tmp_path / "query"), KINDS["inner"])
+
+
+def goes_on(query: MicroBatches, kind: Kind) -> None:
     identity = CheckpointIdentity.load(query.folder)
     assert identity is not None
     identity.check(query.bound)
@@ -68,11 +84,24 @@ def test_a_checkpoint_of_each_kind_goes_on(
     before = facts_of(query.matches().to_pylist())
     found = facts_of(query.run().to_pylist())
     assert query.batch_id > KIND_BATCHES
-    assert before < found == KINDS[kind].expected("in")
+    assert before < found == kind.expected("in")
     read = Counter[str]()
     for row in query.companion("ledger").to_pylist():
         read[row["stream"]] += row["read"]
-    assert read == {name: len(KINDS[kind].rows(name)) for name in KINDS[kind].names}
+    assert read == {name: len(kind.rows(name)) for name in kind.names}
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_spark_goes_on_with_a_checkpoint_over_frames(version: str, spark: SparkSession, tmp_path: Path) -> None:
+    unpacked(version, FRAMES, tmp_path)
+    move_frames(tmp_path, MOVED, str(tmp_path))
+    table = tmp_path / "matches"
+    before = facts_of(scanned(DeltaTable(str(table))).to_table().to_pylist())
+    join, frames = frames_join(spark, tmp_path)
+    options = {"available_now": True, "frames": frames}
+    join.start(spark, table, tmp_path / "checkpoint", **options).awaitTermination()
+    found = facts_of(scanned(DeltaTable(str(table))).to_table().to_pylist())
+    assert before < found == EVERY[FRAMES].expected("in")
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -256,9 +256,11 @@ SETTINGS = (
     {"spark.sql.session.timeZone": "Asia/Kathmandu", "spark.sql.ansi.enabled": "true"},
     {"spark.sql.session.timeZone": "America/St_Johns", "spark.sql.ansi.enabled": "false"},
 )
+# Java's small letter of I is a dotless one in Turkish, whether the machine has that locale or not.
+TURKISH = f"{os.environ.get('JAVA_TOOL_OPTIONS', '')} -Duser.language=tr -Duser.country=TR"
 MACHINES = (
     {"TZ": "Pacific/Auckland", "LC_ALL": "C", "PYTHONHASHSEED": "1"},
-    {"TZ": "America/St_Johns", "LC_ALL": "C.UTF-8", "PYTHONHASHSEED": "2"},
+    {"TZ": "America/St_Johns", "LC_ALL": "tr_TR.UTF-8", "PYTHONHASHSEED": "2", "JAVA_TOOL_OPTIONS": TURKISH},
 )
 # Days and hours are UTC's; a division by zero and a cast that fails are null; an upper letter is no locale's.
 LOCAL = (
