@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import os
 import random
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import pytest
+from deltalake import DeltaTable, write_deltalake
 
+from streamjoin_ds.sink.reader import scanned
 from streamjoin_ds.source.feeds import open_feed
-from tests.faults.soak.comparison import stretches
+from tests.faults.soak.comparison import differences, stretches
+from tests.faults.soak.consumer import Consumer
 from tests.faults.soak.faults import FAULTS
 from tests.faults.soak.feeder import Feeder
+from tests.faults.soak.life import Life
 from tests.faults.soak.poison import RESTS, Poison
 from tests.faults.soak.power import Power, write_down
 from tests.faults.soak.rows import DELAY_US, give_kind, soak_join
 from tests.faults.soak.run import Soak
+from tests.faults.soak.settings import drawn
+from tests.faults.soak.worker import _cell, _read
 from tests.support.kinds import KINDS, SCHEMA, Kind, facts_of
 
 SECONDS = 30.0
@@ -80,6 +87,42 @@ def test_what_it_expects_is_the_contracts_answer_over_all_that_was_fed(tmp_path,
     )
     assert len(whole) > 20
     assert facts_of(found) == facts_of(whole)
+
+
+class InOneProcess(Life):
+    """A life whose driver does all tasks itself."""
+
+    def _new_worker(self):
+        return None
+
+    def _done(self, tasks):
+        ways = {"read": lambda *given: _read(self.reader, *given), "cell": lambda *given: _cell(self.plan, *given)}
+        return [ways[kind](*given) for kind, *given in tasks]
+
+
+def test_a_result_that_is_lost_or_there_twice_is_told(tmp_path):
+    feeder = fed(tmp_path / "input", KINDS["reduce"])
+    give_kind(tmp_path / "input", "reduce")
+    (work := tmp_path / "work").mkdir()
+    (work / "input").symlink_to(tmp_path / "input")
+    (work / "drain").touch()
+    life = InOneProcess(work, **drawn(random.Random(1), feeder.kind, execution={}, durable=False))
+    life.run()
+    life.lock.give_up()
+    consumer = Consumer(work / "matches")
+    assert consumer.read_on() > 100
+    assert differences(work, feeder, Counter(), consumer, 1) == []
+    consumer.followed.append(consumer.followed.pop(0))
+    matches = scanned(DeltaTable(str(work / "matches"))).to_table()
+    gone = matches["l_id"][3].as_py()
+    write_deltalake(str(work / "matches"), matches.slice(4, 1), mode="append")
+    DeltaTable(str(work / "matches")).delete(f"l_id = {gone}")
+    told = differences(work, feeder, Counter({("l", "bad.csv"): 1}), consumer, 1)
+    assert [text.split(";")[0] for text in told[:1]] == ["the follower gave results out of order"]
+    assert "lost 1 [" in told[1]
+    assert f"l_id={gone}.0" in told[1]
+    assert "surplus 1 [" in told[1]
+    assert told[2:] == ["the rejects lack files {('l', 'bad.csv'): 1}, and have {}"]
 
 
 def test_what_comes_back_is_not_late(tmp_path):
