@@ -100,9 +100,9 @@ class Limit:
             return _equal_values(self.parts[0].value, rows, column)
         if not self.slack and not self.constant and len(self.parts) == 1 and self.parts[0].factor == 1:
             assert isinstance(self.parts[0].value, Typed)
-            total = float_values(self.parts[0].value, rows, column)  # perhaps the column's own memory
+            total = float_values(self.parts[0].value, rows, column)
             if not self.open_below and np.isfinite(total).all():
-                return total
+                return total + 0.0  # as below: a limit does not depend on the rows beside it
         total = self._sum(rows, column)
         if self.open_below:
             with np.errstate(over="ignore"):

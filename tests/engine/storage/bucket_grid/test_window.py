@@ -127,6 +127,15 @@ def test_a_restart_anywhere_is_no_restart(scenario: Scenario, seed: int, kernel:
         assert restarted.counters["expired_rows"] == straight.counters["expired_rows"]
 
 
+def test_a_limit_is_what_its_own_row_says() -> None:
+    """A restart computes limits of other rows together: a zero had a sign where no infinity lay beside it."""
+    schema = pa.schema({"ts": pa.int64(), "p": pa.float64(), "q": pa.float64()})
+    join = Join([Stream(name, schema=schema) for name in "rs"], "r.p BETWEEN s.p AND s.q", "1s")
+    (limit, *_) = bind(join, dict.fromkeys("rs", schema)).limits[1]
+    alone, beside = (limit.values(len(rows), lambda _, rows=rows: pa.array(rows)) for rows in ([-0.0], [-0.0, np.inf]))
+    assert alone.tobytes() == beside[:1].tobytes() == np.zeros(1).tobytes()
+
+
 # ---- steady streams, where windows are full and rows die
 
 
