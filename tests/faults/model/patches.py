@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import random
+import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -27,7 +29,7 @@ from tests.faults.model.upkeep import looked_after
 if TYPE_CHECKING:
     from tests.faults.model.world import World
 
-__all__ = ["installed"]
+__all__ = ["go_to_a_zone", "installed"]
 
 # What a worker may use of its machine. It is the same for all workers, and asked once instead of by each task.
 _limits = cache(run_store._limits)
@@ -49,6 +51,7 @@ class _OfDriver(dict[Any, Any]):
 def installed(world: World) -> Iterator[None]:
     """Put Spark, the file system and the clocks of a run in place of the real ones."""
     with contextlib.ExitStack() as stack:
+        stack.callback(_go_to, os.environ.get("TZ"))
         patch = stack.enter_context(pytest.MonkeyPatch.context())
         stack.enter_context(disk.watched(world))
         stack.enter_context(pointed(world.delta))
@@ -86,3 +89,20 @@ def _growing(world: World, names: Callable[..., Sequence[str]]) -> Callable[...,
         return names(inputs, fresh=fresh)
 
     return listed
+
+
+# Where a driver and its tasks are: in UTC, where clocks go back amid the input's times, or beside the whole hour.
+_ZONES = (None, "CET-1CEST,M3.5.0,M10.5.0/3", "NST3:30NDT,M3.2.0,M11.1.0", "<+0545>-5:45")
+
+
+def go_to_a_zone(seed: str) -> None:
+    """Set the zone of this process. No row may depend on it."""
+    _go_to(random.Random(f"zone {seed}").choice(_ZONES))
+
+
+def _go_to(zone: str | None) -> None:
+    if zone is None:
+        os.environ.pop("TZ", None)
+    else:
+        os.environ["TZ"] = zone
+    time.tzset()

@@ -31,6 +31,7 @@ __all__ = [
     "UNIQUES_FROM",
     "UPKEEP_POINTS",
     "VALUES_FROM",
+    "ZONES_FROM",
     "Fault",
     "Schedule",
     "asking",
@@ -251,6 +252,8 @@ SHARED_FROM = 1_722_000
 """Seeds before this one are what they were before these were of nearest partners, aggregates, three streams too."""
 VALUES_FROM = 1_900_000
 """Seeds before this one are what they were before there were columns of other types than whole numbers and floats."""
+ZONES_FROM = 1_930_000
+"""Seeds before this one are what they were before columns had zones, and processes of their own."""
 
 
 def random_schedule(seed: int) -> Schedule:
@@ -273,7 +276,8 @@ def random_schedule(seed: int) -> Schedule:
     fewer cells too. From `SPLIT_FROM` on a third have rows of one tuple, and the layouts of most of these deal its
     partners to several cells. From `SHARED_FROM` on four in ten have nearest partners or aggregates, and most of those
     have such layouts too, as most joins of three such streams do. From `VALUES_FROM` on half have columns of every
-    type, and what a row is about is drawn anew: no kind of row is rare.
+    type, and what a row is about is drawn anew: no kind of row is rare. From `ZONES_FROM` on the times among these may
+    be declared in another zone than UTC, and each driver is in a zone of its own.
     """
     dice = random.Random(f"schedule {seed}")
     asks = () if dice.random() < 0.4 else _random_asks(dice)

@@ -17,6 +17,8 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 
+from tests.faults.model.schedule import ZONES_FROM
+
 __all__ = [
     "BANDS",
     "DISTANCES",
@@ -25,6 +27,7 @@ __all__ = [
     "REDUCE",
     "RESIDUALS",
     "WHERES",
+    "ZONES",
     "field_text",
     "give_values",
     "types_of",
@@ -74,7 +77,9 @@ REDUCE = {
 WHERES = ("n <> 'b'", "d <= 1.5 OR d IS NULL", "b", "t IS NOT NULL", "y < 1.5")
 KEYS = ("n", "d,b", "t", "n,y", "n,d,ts")
 
+ZONES = ("UTC", "Europe/Berlin", "America/St_Johns", "Asia/Kathmandu", "+05:30")
 _START = pd.Timestamp("2024-01-01", tz="UTC")
+_TURN = pd.Timestamp("2024-10-27T00:59:59.750", tz="UTC")  # clocks in Berlin go back a quarter of a second later
 # Some look like other things: a null, a number, two fields of CSV.
 _TEXTS = ("a", "b", "A", "\u00e4", "NA", "7", "a,b", "it's")
 # Of these no float64 is the exact value, and some are a band's bound apart, beside floats that look like them.
@@ -85,14 +90,17 @@ def types_of(seed: int, source: str, *, is_generated: bool) -> dict[str, pa.Data
     """Return the types of an input's further columns. Two inputs may have other ones; no generator has nanoseconds."""
     dice = random.Random(f"types {source} {seed}")
     digits = dice.choice(((6, 2), (6, 2), (9, 3), (18, 5)))
+    has_zone = seed >= ZONES_FROM and not is_generated
+    zone = random.Random(f"zone {source} {seed}").choice(ZONES) if has_zone else "UTC"
     unit = "us" if is_generated else dice.choice(("us", "us", "ns"))
-    return {"n": pa.string(), "d": pa.decimal128(*digits), "t": pa.timestamp(unit, "UTC"), "b": pa.bool_()}
+    return {"n": pa.string(), "d": pa.decimal128(*digits), "t": pa.timestamp(unit, zone), "b": pa.bool_()}
 
 
 def give_values(rows: Sequence[dict[str, Any]], types: dict[str, pa.DataType], dice: random.Random) -> None:
     """Give each record its values of the further columns, and some a NaN or an infinity in y."""
     places = Decimal(1).scaleb(-types["d"].scale)
     count = dice.choice((2, 4))
+    start = _START if types["t"].tz == "UTC" else _TURN
     for row in rows:
         if row["ts"] is None:
             row |= dict.fromkeys(NAMES)
@@ -100,11 +108,11 @@ def give_values(rows: Sequence[dict[str, Any]], types: dict[str, pa.DataType], d
         uneven = dice.choice(_UNEVEN) if dice.random() < 0.3 else None
         amount = Decimal(uneven) if uneven and dice.random() < 0.5 else Decimal(dice.randrange(-1, 2 * count)) / 4
         past = dice.choice((0, 1, 999)) if types["t"].unit == "ns" else 0
-        time = _START + timedelta(milliseconds=250 * dice.randrange(count)) + pd.Timedelta(past, "ns")
+        time = start + timedelta(milliseconds=250 * dice.randrange(count)) + pd.Timedelta(past, "ns")
         drawn = {
             "n": dice.choice(_TEXTS[: 2 * count]),
             "d": amount.quantize(places),
-            "t": time.as_unit(types["t"].unit),
+            "t": time.as_unit(types["t"].unit).tz_convert(types["t"].tz),
             "b": dice.random() < 0.5,
         }
         row |= {name: None if dice.random() < 0.1 else value for name, value in drawn.items()}

@@ -24,11 +24,11 @@ from tests.faults.model.case import allow_listed, case_of
 from tests.faults.model.checkpoint import Checkpoint, ConcurrentWriteError, NoRoomError
 from tests.faults.model.driver import QUERY_ID, Driver, StateMissingError, TaskFailedError
 from tests.faults.model.input_files import Folders, GrowingFiles
-from tests.faults.model.patches import installed
+from tests.faults.model.patches import go_to_a_zone, installed
 from tests.faults.model.power import Device
 from tests.faults.model.process import CACHE_BYTES, Fiber, Killed, Process
 from tests.faults.model.readable import readable
-from tests.faults.model.schedule import Fault, Schedule
+from tests.faults.model.schedule import ZONES_FROM, Fault, Schedule
 from tests.faults.model.settings import Settings, make_identity, plan_of, refuse, settings_of
 from tests.faults.model.stored import StoredCheckpoint
 from tests.faults.model.upkeep import NoUpkeep, upkeep_of
@@ -137,6 +137,8 @@ class World:
     def drive(self) -> bool:
         """Run one driver until it ends or stops; return whether it found nothing new."""
         process = Process(f"driver {len(self.drivers)}", "driver", 0, Cache(1))
+        if self.schedule.seed >= ZONES_FROM:
+            go_to_a_zone(f"{len(self.drivers)} {self.schedule.seed}")
         self.input.disturb(self)
         if self.table is not None:
             self.table.change(sometimes=True)  # also where the new driver's first batch is one that is done again
