@@ -65,6 +65,7 @@ __all__ = [
     "WatermarkMissingError",
     "WindowError",
     "WorkerMemoryError",
+    "WorkerStartError",
     "hinted",
     "malformed_offset",
     "named_in",
@@ -442,6 +443,16 @@ class WorkerMemoryError(StreamJoinError):
     code = "WORKER_MEMORY"
 
 
+class WorkerStartError(StreamJoinError):
+    """A Python worker of Spark's did not start in the ten seconds that Spark gives it: too much else runs there.
+
+    Nobody raises it either.
+    """
+
+    code = "WORKER_START"
+    passes = True
+
+
 _RAN_OUT = {
     r"^(?:\w+\.)*\w*MemoryError\b|Cannot allocate memory|failed to map segment from shared object": (
         "a Python process of the join had no memory left"
@@ -470,14 +481,18 @@ def named_in(error: BaseException) -> tuple[type[StreamJoinError], str] | None:
         return type(error), str(error)
     found = re.search(r"^streamjoin_ds\.errors\.(\w+): ([A-Z][A-Z_]*: .*)$", str(error), re.MULTILINE)
     if found is None:
-        return _ran_out(f"{type(error).__name__}: {error}")
+        return _of_spark(f"{type(error).__name__}: {error}")
     kind = globals().get(found[1])
     if isinstance(kind, type) and issubclass(kind, StreamJoinError):
         return kind, found[2]
     return StreamJoinError, found[2]
 
 
-def _ran_out(text: str) -> tuple[type[StreamJoinError], str] | None:
+def _of_spark(text: str) -> tuple[type[StreamJoinError], str] | None:
+    if re.search(r"Python worker (?:failed )?to connect", text):
+        meaning = "a Python worker of Spark's did not start in time"
+        hint = "start the query again once the machine has less to do, or with --restart: it goes on exactly"
+        return WorkerStartError, str(WorkerStartError(meaning, hint=hint))
     for pattern, meaning in _RAN_OUT.items():
         if re.search(pattern, text, re.MULTILINE):
             return WorkerMemoryError, str(WorkerMemoryError(meaning, hint=_LESS))

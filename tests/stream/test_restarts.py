@@ -22,6 +22,7 @@ from streamjoin_ds.errors import (
     StoreUnreachableError,
     StreamJoinError,
     WorkerMemoryError,
+    WorkerStartError,
     named_in,
 )
 from streamjoin_ds.stream.restarts import RestartedQuery
@@ -171,7 +172,7 @@ def test_a_query_whose_checkpoint_was_taken_over_is_not_started_again(monkeypatc
 def test_each_error_says_whether_it_may_pass_and_is_found_in_spark_s_text() -> None:
     kinds = [kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, StreamJoinError)]
     assert {kind.code for kind in kinds if kind.passes} == {
-        "BLOCK_WRITE", "KAFKA_SCHEMA", "KAFKA_UNREACHABLE", "STORE_UNREACHABLE", "TABLE_WRITE",
+        "BLOCK_WRITE", "KAFKA_SCHEMA", "KAFKA_UNREACHABLE", "STORE_UNREACHABLE", "TABLE_WRITE", "WORKER_START",
     }  # fmt: skip
     for kind in kinds:
         error = kind("it is so", name="x", hint="do that")
@@ -203,6 +204,18 @@ def test_what_ran_out_of_memory_is_named_with_what_to_do_and_is_tried_again_some
     with pytest.raises(SparkError):
         lives.query().awaitTermination()
     assert len(lives.pauses) == 5
+
+
+def test_a_worker_that_did_not_start_is_named_and_is_tried_again() -> None:
+    for told in ("Python worker failed to connect back.", "Timed out while waiting for the Python worker to connect"):
+        error = SparkError(f"[STREAM_FAILED] ... org.apache.spark.SparkException: {told}")
+        kind, line = named_in(error) or (None, "")
+        assert kind is WorkerStartError
+        assert line.startswith("WORKER_START: ")
+    lives = Lives(*(Query(error) for _ in range(9)), Query(FileChangedError("it does not pass", name="a.csv")))
+    with pytest.raises(FileChangedError):
+        lives.query().awaitTermination()
+    assert len(lives.pauses) == 9
 
 
 def flaky(folder: Path) -> type[DataSource]:
