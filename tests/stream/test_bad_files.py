@@ -123,7 +123,7 @@ def test_any_schedule_of_bad_files_silence_and_futures(tmp_path: Path, seed: int
     ]
     join = Join(streams, [band("l.x", f"{name}.x", 1) for name in names[1:]], window)
     layout = dice.choice(("1x1", "1x2", "2x1")) + "x1" * (len(names) - 2)
-    run = Folders(join, tmp_path, layout, dice.choice(("reference", "packed", "rows")))
+    run = Folders(join, tmp_path, layout, dice.choice(("reference", "packed")))
     silent_until = dict.fromkeys(names, 0)
     for second in range(24):
         run.now_s = second

@@ -112,7 +112,7 @@ def last_watermark(join: Join) -> int:
     [
         ("left", "3x1", "reference", 23, 0),
         ("inner", "2x1", "packed", 1_000, 1 << 40),
-        ("left", "1x1", "rows", 9, 0),
+        ("left", "1x1", "reference", 9, 0),
         ("left", "1x3", "reference", 23, 0),
         ("left", "2x2", "packed", 1_000, 1 << 40),
         ("inner", "1x2", "reference", 1_000, 1 << 40),

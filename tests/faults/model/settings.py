@@ -154,7 +154,7 @@ def settings_of(world: World, life: int) -> Settings:
 
 
 def _needs_blocks(case: Case) -> bool:
-    """Whether the exchange by rows is refused."""
+    """Whether there were two ways of the exchange when there were three: seeds stay what they are."""
     return bool(case.devices) or any(stream.unique_key for stream in case.join.streams)
 
 
