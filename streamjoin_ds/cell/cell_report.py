@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 __all__ = ["REPORT_COLUMNS", "REPORT_DDL", "CellReport"]
@@ -93,13 +93,9 @@ class CellReport:
     backlog_rows: int | None
     backlog_us: int | None
 
-    def to_facts(self) -> dict[str, Any]:
-        """Return the report as plain JSON values."""
-        return asdict(self)
-
     def to_json(self) -> str:
         """Return the report as JSON. `streamjoin_ds.stream.observed` reads some of its keys in Spark."""
-        return json.dumps(self.to_facts())
+        return json.dumps({field.name: getattr(self, field.name) for field in fields(self)})
 
     @classmethod
     def from_json(cls, text: str) -> CellReport:

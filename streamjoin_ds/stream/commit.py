@@ -330,8 +330,7 @@ def _metrics(
         of_all |= _backlog_row(batch.backlog)
     rows = []
     for cell, report in sorted(reports.items()):
-        facts = report.to_facts()
-        row = {name: facts[name] for name in METRICS_SCHEMA.names if name in facts}
+        row = {name: getattr(report, name) for name in METRICS_SCHEMA.names if hasattr(report, name)}
         row["stored_rows"] = sum(count["stored"] for count in report.ledger)
         rows.append({"batch_id": batch_id, "cell": cell, **row, **of_all})
     return rows
