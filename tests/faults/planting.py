@@ -1,12 +1,13 @@
 """A bug is a set of edits of the package's functions, planted for as long as a context lasts.
 
-An edit names a function and replaces some of its tokens. Lines, spaces and comments do not count: a function that is
-moved or laid out anew holds the same tokens. Where they are no longer there, planting fails, so a table of bugs cannot
-become outdated unnoticed.
+An edit names a function by its room and replaces some of its tokens. Files, lines, spaces and comments do not count: a
+function that is moved within its room or laid out anew is still found, with the same tokens. Where it or they are no
+longer there, planting fails, so a table of bugs cannot become outdated unnoticed.
 """
 
 from __future__ import annotations
 
+import ast
 import importlib
 import inspect
 import re
@@ -15,9 +16,12 @@ import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import pytest
+
+from tests.rooms import modules, parsed
 
 __all__ = ["Bug", "Edit", "bug", "planted"]
 
@@ -27,7 +31,11 @@ _TOKEN = re.compile(r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|\#[^\n]*|\w+|[^\w\s]
 
 @dataclass(frozen=True)
 class Edit:
-    """A replacement of the tokens of `old` by `new` in a function, which is named ``module:Class.function``."""
+    """A replacement of the tokens of `old` by `new` in a function.
+
+    It is named ``room:Class.function``, as only one file of that room of the package defines it, or by the name of a
+    module of the tests: ``tests.faults.x:Class.function``.
+    """
 
     where: str
     old: str
@@ -44,8 +52,8 @@ class Bug:
 
 
 def bug(name: str, *edits: tuple[str, str, str], asks: tuple[str, ...] = ()) -> Bug:
-    """Return a bug of the package, with each edit as (where, old, new)."""
-    return Bug(name, tuple(Edit(f"streamjoin_ds.{where}", old, new) for where, old, new in edits), asks)
+    """Return a bug, with each edit as (where, old, new)."""
+    return Bug(name, tuple(Edit(*edit) for edit in edits), asks)
 
 
 @contextmanager
@@ -87,11 +95,26 @@ def _tokens(text: str) -> list[tuple[str, int, int]]:
 
 
 def _found(where: str) -> tuple[Any, Any, Any]:
-    """Return owner, module and function of ``module:Class.function``."""
-    name, _, path = where.partition(":")
-    module = importlib.import_module(name)
+    """Return owner, module and function of ``room:Class.function`` or ``module:Class.function``."""
+    room, _, path = where.partition(":")
+    module = importlib.import_module(room if "." in room else _module(room, path))
     owner: Any = module
     *folders, last = path.split(".")
     for folder in folders:
         owner = getattr(owner, folder)
     return owner, module, getattr(owner, last)
+
+
+@cache
+def _module(room: str, path: str) -> str:
+    """Return the name of the one module of a room that defines a function."""
+    of_room = {name: file for name, file in modules().items() if name.split(".")[1:2] == [room]}
+    found = [name for name, file in of_room.items() if _defines(parsed(file), path.split("."))]
+    assert len(found) == 1, f"{room}:{path} is defined by {found}"
+    return found[0]
+
+
+def _defines(node: ast.Module | ast.ClassDef, path: list[str]) -> bool:
+    """Whether a module or class defines the function or class of this path."""
+    named = [inner for inner in node.body if getattr(inner, "name", None) == path[0]]
+    return bool(named) and (len(path) == 1 or any(isinstance(i, ast.ClassDef) and _defines(i, path[1:]) for i in named))

@@ -13,7 +13,8 @@ from itertools import chain, islice
 import pytest
 
 from tests.faults.model.schedule import Fault, Schedule, power_schedule
-from tests.faults.planting import Bug, Edit, planted
+from tests.faults.planting import Bug, planted
+from tests.faults.planting import bug as _bug
 from tests.faults.simulate import minimal, outcome_of
 
 SEEDS = 24
@@ -90,27 +91,27 @@ def test_seeds_that_found_a_bug(seed: int) -> None:
     assert not outcome_of(power_schedule(seed)).violations
 
 
-_COMMIT = "streamjoin_ds.sink.commit:Committer."
-_DURABILITY = "streamjoin_ds.sink.durability:Durability."
-_RECOVERY = "streamjoin_ds.checkpoint.recovery:"
+_COMMIT = "sink:Committer."
+_DURABILITY = "sink:Durability."
+_RECOVERY = "checkpoint:"
 BUGS = (
-    Bug("nothing is forced", (Edit(f"{_DURABILITY}flush", "_forced(files)", "pass"),)),
-    Bug("names are not", (Edit(f"{_DURABILITY}flush", "_forced(folders)", "pass"),)),
-    Bug(
+    _bug("nothing is forced", (f"{_DURABILITY}flush", "_forced(files)", "pass")),
+    _bug("names are not", (f"{_DURABILITY}flush", "_forced(folders)", "pass")),
+    _bug(
         "Spark's files are not",
-        (Edit(f"{_COMMIT}commit_before", "self._durability.checkpoint(", "(lambda anew: None)("),),
+        (f"{_COMMIT}commit_before", "self._durability.checkpoint(", "(lambda anew: None)("),
     ),
-    Bug(
+    _bug(
         "the entry of the matches is not, before the punctuation",
-        (Edit(f"{_COMMIT}_append", "self._durability.flush()", "name == 'punctuations' or self._durability.flush()"),),
+        (f"{_COMMIT}_append", "self._durability.flush()", "name == 'punctuations' or self._durability.flush()"),
     ),
-    Bug("a torn entry of a log stays", (Edit(f"{_RECOVERY}Recovery.carry_out", "tail.set_aside()", "pass"),)),
-    Bug("torn states stay", (Edit(f"{_RECOVERY}_go_back", "*spark.torn_state(batch), ", ""),)),
-    Bug(
+    _bug("a torn entry of a log stays", (f"{_RECOVERY}Recovery.carry_out", "tail.set_aside()", "pass")),
+    _bug("torn states stay", (f"{_RECOVERY}_go_back", "*spark.torn_state(batch), ", "")),
+    _bug(
         "logs are not, before files go",
-        (Edit("streamjoin_ds.sink.durability:Durability.log", "self.opened(table_path)", "return"),),
+        (f"{_DURABILITY}log", "self.opened(table_path)", "return"),
     ),
-    Bug("states of lost batches stay", (Edit(f"{_RECOVERY}_go_back", ", *spark.later_state(found.last + 1)", ""),)),
+    _bug("states of lost batches stay", (f"{_RECOVERY}_go_back", ", *spark.later_state(found.last + 1)", "")),
 )
 
 

@@ -140,7 +140,7 @@ SLEPT_TILL_THE_PURGE = Schedule(
 _NO_LOOK = bug(
     "late tuples are committed without a look at the ledger",
     (
-        "sink.commit:Committer.commit_before",
+        "sink:Committer.commit_before",
         'if self._targets["ledger"].holds(batch) and not self._check_same(batch, ledger):',
         "if False:",
     ),
@@ -174,7 +174,7 @@ TWO_DRIVERS_OF_UNLIKE_SETTINGS = Schedule(
 )
 _OWN_SIZING = bug(
     "cells size blocks as their own start says",
-    ("cell.cell:Cell.run", "self.plan.sized(self.batch.sizing)", "self.plan"),
+    ("cell:Cell.run", "self.plan.sized(self.batch.sizing)", "self.plan"),
 )
 
 
