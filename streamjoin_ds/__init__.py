@@ -21,6 +21,7 @@ from streamjoin_ds.version import version
 if TYPE_CHECKING:
     from streamjoin_ds.engine.join_engine import JoinEngine
     from streamjoin_ds.errors import StreamJoinError
+    from streamjoin_ds.plan.execution import Execution
     from streamjoin_ds.script.started import sql
     from streamjoin_ds.spark.session import spark_session
     from streamjoin_ds.spec import (
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 # Imported at first use: a Python worker that needs one kernel, or `streamjoin --help`, pays for nothing else.
 _HOMES = {
     "CountWindow": "spec",
+    "Execution": "plan.execution",
     "Generator": "spec",
     "Join": "spec",
     "JoinEngine": "engine.join_engine",
@@ -62,6 +64,7 @@ _HOMES = {
 
 __all__ = [
     "CountWindow",
+    "Execution",
     "Generator",
     "Join",
     "JoinEngine",

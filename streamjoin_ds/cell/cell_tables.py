@@ -11,7 +11,7 @@ import pyarrow as pa
 from streamjoin_ds.blocks import BlockStore
 from streamjoin_ds.engine.storage.table_windows import TableWindows
 from streamjoin_ds.engine.window_join import WindowJoin
-from streamjoin_ds.plan import Plan
+from streamjoin_ds.plan import Execution, Plan
 from streamjoin_ds.source.table_version import TableVersion, versions_from
 from streamjoin_ds.source.tables.table_versions import tables_folder
 
@@ -19,7 +19,7 @@ __all__ = ["give_tables", "given_versions", "table_blocks"]
 
 _MOST_JOINS = 4  # joins whose tables a worker keeps sorted
 # A hint, which spares sorting the same rows in every batch: what is kept says of which blocks it is.
-_kept: OrderedDict[tuple[str, str], TableWindows] = OrderedDict()
+_kept: OrderedDict[tuple[str, Execution], TableWindows] = OrderedDict()
 
 
 def give_tables(
@@ -38,7 +38,7 @@ def give_tables(
     """
     if not plan.bound.join.tables or not engines:
         return
-    key = plan.bound.fingerprint, repr(plan.execution.engine_options())
+    key = plan.bound.fingerprint, plan.execution
     tables = _kept.pop(key, None) or engines[0].tables
     _kept[key] = tables
     while len(_kept) > _MOST_JOINS:

@@ -14,6 +14,7 @@ import contextlib
 import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from streamjoin_ds.blocks import BlockStore
@@ -72,7 +73,7 @@ def check_execution(bound: BoundJoin, execution: Execution) -> None:
     ------
     ArgumentError, ColumnError
     """
-    WindowJoin(bound, **{**execution.engine_options(), "kernel": "auto"})
+    WindowJoin(bound, execution=replace(execution, kernel="auto"))
 
 
 def opened_state(bound: BoundJoin, blob: bytes | None) -> CellState | None:
@@ -129,7 +130,7 @@ class CellWindows:
         bound = plan.bound
         self._plan, self._cell, self._prefix = plan, cell, prefix
         block_bytes = plan.block_bytes if plan.state_root else None
-        self._options = {**plan.execution.engine_options(), "threads": 1, "block_bytes": block_bytes}
+        self._options: dict[str, Any] = {"execution": replace(plan.execution, threads=1), "block_bytes": block_bytes}
         first = Epochs.first(plan.layout).current
         store = self._store_of(first)
         if store is not None:

@@ -18,5 +18,5 @@ __all__ = ["command"]
 def command(config: Path | None, **given: Any) -> None:
     """Show the plan of a join: what finds and decides matches, layout and cost, exchange, engine's options."""
     request = request_of(config, given)
-    options = {key: request.run[key] for key in (*EXPLAINED, "source_options") if key in request.run}
+    options = {key: request.run[key] for key in EXPLAINED if key in request.run}
     click.echo(request.join.explain(**({"exchange": "auto"} | options)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import ExitStack
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -18,7 +18,6 @@ from streamjoin_ds.engine.intake.ledger import EngineCounters
 from streamjoin_ds.engine.intake.received_rows import Rows, as_table, check_streams
 from streamjoin_ds.engine.intake.seen_state import seen_from, seen_state
 from streamjoin_ds.engine.intake.taking import PushIntake
-from streamjoin_ds.engine.join_options import JoinOptions
 from streamjoin_ds.engine.probe.progress import Progress
 from streamjoin_ds.engine.storage import snapshot
 from streamjoin_ds.engine.storage.bucket_grid.policy import BUCKET_ROWS
@@ -26,11 +25,15 @@ from streamjoin_ds.engine.threads.core_lease import leased_cores
 from streamjoin_ds.engine.tuning import DEFAULT, Tuning
 from streamjoin_ds.engine.window_join import WindowJoin
 from streamjoin_ds.errors import ArgumentError
+from streamjoin_ds.plan.execution import Execution, OldOptions, execution_of
 from streamjoin_ds.spec.binding import bind
 from streamjoin_ds.spec.bound import BoundJoin
 from streamjoin_ds.spec.columns import names_hint
 from streamjoin_ds.spec.join import Join
 from streamjoin_ds.spec.table_rows import table_rows
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 __all__ = ["JoinEngine"]
 
@@ -49,11 +52,16 @@ class JoinEngine:
         Schemas of the streams that have no `Stream.schema`. A stream with neither takes its schema from the first push,
         which must then hold a table, record batch or pandas frame of every such stream. A table has its schema here or
         from `use_table`.
-    kernel, threads, cores, index, order, chunk_rows, merge_runs, block_bytes, bucket_rows, tuning
+    threads : int, optional
+        As in `Execution`, which may stand beside it.
+    execution : Execution, optional
+        How the engine works; no row depends on it. Its options were arguments here once, and still are, with a warning.
+    cores : sequence of int, optional
+        The cores of several threads, in place of those that the engine leases (`Execution.pin`); empty: the threads run
+        wherever the system puts them.
+    chunk_rows, block_bytes, bucket_rows, tuning
         As in `WindowJoin`, which does the joining. The engine decides filters (`Stream.where`) before that. Windows of
-        65 536 rows and more are kept in bucket grids, unless `bucket_rows` says otherwise. Several threads work on
-        cores that the engine leases for as long as it lives, if so many are free. Give `cores` to choose them, or
-        ``cores=()`` to let the threads run wherever the system puts them.
+        65 536 rows and more are kept in bucket grids, unless `bucket_rows` says otherwise.
     costs : OperationCosts, Sizing, "measured" or None
         As in `WindowJoin`; by default "measured", unless there is another `tuning`. It is not an option for users.
 
@@ -88,30 +96,20 @@ class JoinEngine:
         join: Join | BoundJoin,
         schemas: Mapping[str, pa.Schema] | None = None,
         *,
-        kernel: str = "auto",
-        threads: int = 1,
+        threads: int | None = None,
+        execution: Execution | None = None,
         cores: Sequence[int] | None = None,
-        index: str | Mapping[str, Sequence[str]] = "auto",
-        order: str | Sequence[str] = "auto",
         chunk_rows: int = CHUNK_ROWS,
-        merge_runs: int | None = None,
         block_bytes: int | None = None,
         bucket_rows: int | None = BUCKET_ROWS,
         tuning: Tuning = DEFAULT,
         costs: Costs = "measured",
+        **old: Unpack[OldOptions],
     ) -> None:
+        self._execution = execution_of(execution, threads, old)
         self._asked, self._cores, self._tuning = join, cores, tuning
         self._costs = costs if tuning is DEFAULT or costs != "measured" else None
-        self._options: JoinOptions = {
-            "kernel": kernel,
-            "threads": threads,
-            "index": index,
-            "order": order,
-            "chunk_rows": chunk_rows,
-            "merge_runs": merge_runs,
-            "block_bytes": block_bytes,
-            "bucket_rows": bucket_rows,
-        }
+        self._sizes: dict[str, Any] = {"chunk_rows": chunk_rows, "block_bytes": block_bytes, "bucket_rows": bucket_rows}
         self._schemas = KnownSchemas(join.join if isinstance(join, BoundJoin) else join, schemas or {})
         self._bound: BoundJoin | None = None
         streams = join.join.streams if isinstance(join, BoundJoin) else join.streams
@@ -120,14 +118,14 @@ class JoinEngine:
         self._given_tables: dict[str, tuple[pa.Table, str]] = {}
         self._tables_given = 0
         self._first = EngineCounters.empty([stream.delay_us for stream in streams])
-        self._turn = EngineTurn(load_kernels(kernel).module.Gate())
+        self._turn = EngineTurn(load_kernels(self._execution.kernel).module.Gate())
         if isinstance(join, BoundJoin) or self._schemas.are_whole:
             self._bind()
 
     def _bind(self) -> None:
         bound = self._asked if isinstance(self._asked, BoundJoin) else bind(self._asked, self._schemas.known)
-        options: JoinOptions = {**self._options, "cores": self._pinned_to()}
-        self._join = WindowJoin(bound, tuning=self._tuning, costs=self._costs, **options)
+        how: dict[str, Any] = {"execution": self._execution, "tuning": self._tuning, "costs": self._costs}
+        self._join = WindowJoin(bound, cores=self._pinned_to(), **how, **self._sizes)
         self._taking = PushIntake(bound, self._join.kernels.module)
         self._nothing = self._join.result_schema.empty_table()
         for name, given in self._given_tables.items():
@@ -136,8 +134,8 @@ class JoinEngine:
 
     def _pinned_to(self) -> Sequence[int]:
         """Return the cores that were asked for, or else cores that are leased for as long as this engine lives."""
-        threads = self._options["threads"]
-        if self._cores is not None or threads <= 1:
+        threads = self._execution.threads
+        if self._cores is not None or threads <= 1 or not self._execution.pin:
             return self._cores or ()
         lease = ExitStack()
         weakref.finalize(self, lease.close)

@@ -14,16 +14,16 @@ from __future__ import annotations
 import logging
 import operator
 from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
 from streamjoin_ds.engine.arrays.kernels import CHUNK_ROWS, load_kernels
 from streamjoin_ds.engine.costs.sizing import Costs, sizing_of
 from streamjoin_ds.engine.explained import explained
-from streamjoin_ds.engine.join_options import JoinOptions, check_ranges
 from streamjoin_ds.engine.probe.horizons import DecidingPush, Horizons
 from streamjoin_ds.engine.probe.join_order import JoinOrder
+from streamjoin_ds.engine.probe.match_buffer import MIN_FREE
 from streamjoin_ds.engine.probe.pipeline import JoinPipeline
 from streamjoin_ds.engine.probe.probe_batch import ProbeBatch
 from streamjoin_ds.engine.probe.progress import Progress
@@ -39,14 +39,13 @@ from streamjoin_ds.engine.storage.window_set import JoinState, WindowSet
 from streamjoin_ds.engine.threads.scheduler import Scheduler
 from streamjoin_ds.engine.tuning import DEFAULT, Tuning
 from streamjoin_ds.errors import ArgumentError
+from streamjoin_ds.plan.execution import DEFAULT_EXECUTION, Execution
 from streamjoin_ds.spec.bound import BoundJoin
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 __all__ = ["WindowJoin"]
 
 _log = logging.getLogger(__name__)
+_MAX_THREADS = 256
 
 
 class WindowJoin:
@@ -58,26 +57,14 @@ class WindowJoin:
     Parameters
     ----------
     bound : BoundJoin
-    kernel : str
-        "auto", "reference", or one of the compiled kernels' implementations; see `kernel_names`.
-    threads : int
-        How many threads work side by side on a large probe, the caller among them. The results and their order are the
-        same for any number.
+    execution : Execution
+        Kernel, threads, sort layout, order and merge ratio. The caller pins, by `cores`.
     cores : sequence of int
         The cores that kernel threads are pinned to (`core_lease.leased_cores` leases some). Empty: the threads run
         wherever the system puts them. With `bucket_rows` and several cores, the caller stays on the first core while it
         works with the other threads.
-    index : "auto", "scan" or mapping of stream name to "scan" or to one or two key columns
-        The sort layout of runs. With two columns: in buckets of the first, each sorted by the second. With one column:
-        sorted by it. "scan" leaves rows in order of arrival. "auto" decides run by run.
-    order : "auto" or sequence of stream names
-        The order in which the other streams join the tuples of a stream. "auto" decides by estimated selectivity, push
-        by push.
     chunk_rows : int
         Upper bound of the pairs that are held at each step, and of the rows of a result chunk.
-    merge_runs : int or None
-        Merge ratio: as soon as there are so many runs of like size, they are merged. A larger number copies fewer rows,
-        and probes meet more runs. None: four, or as `block_bytes` says.
     block_bytes : int or None
         The windows will be saved as blocks: each run of so many bytes or more becomes one. Runs are then merged once,
         many at a time, so that a tuple is written twice at most (`BlockMergePolicy`). None: the windows stay in memory.
@@ -116,34 +103,31 @@ class WindowJoin:
         self,
         bound: BoundJoin,
         *,
-        kernel: str = "auto",
-        threads: int = 1,
+        execution: Execution = DEFAULT_EXECUTION,
         cores: Sequence[int] = (),
-        index: str | Mapping[str, Sequence[str]] = "auto",
-        order: str | Sequence[str] = "auto",
         chunk_rows: int = CHUNK_ROWS,
-        merge_runs: int | None = None,
         block_bytes: int | None = None,
         bucket_rows: int | None = None,
         tuning: Tuning = DEFAULT,
         costs: Costs = None,
         copied: Collection[int] = (),
     ) -> None:
-        check_ranges(threads, chunk_rows, bucket_rows)
+        threads, merge_runs = execution.threads, execution.merge_runs
+        _check_ranges(threads, chunk_rows, bucket_rows)
         self.bound = bound
-        self.kernels = load_kernels(kernel)
+        self.kernels = load_kernels(execution.kernel)
         self.threads, self._cores, self._is_own = threads, tuple(cores), bucket_rows is not None
         self._tuning = tuning
         self._scheduler = self._staffed()
         self.chunk_rows = chunk_rows
         count = len(bound.names)
         # Runs that become blocks cost a file each, which is not measured: they keep the usual sizes.
-        self._sizing = sizing_of(costs, bound, kernel, merge_runs) if block_bytes is None else None
+        self._sizing = sizing_of(costs, bound, execution.kernel, merge_runs) if block_bytes is None else None
         self.forms = window_forms(
             bound,
             self.kernels,
             tuning,
-            index=index,
+            index=execution.sort_layouts,
             merge_runs=merge_runs,
             block_bytes=block_bytes,
             bucket_rows=bucket_rows,
@@ -154,7 +138,7 @@ class WindowJoin:
         self.forms = self.forms[:count]
         self._reading: list[Generator[pa.Table]] = []
         self.progress = Progress()  # of the push that is being read, or of the last one
-        self._order = JoinOrder(bound, order, tuning.order)
+        self._order = JoinOrder(bound, execution.order, tuning.order)
         self._joining = JoinPipeline(bound, self.kernels, self._scheduler, chunk_rows, tuning)
         self._horizons = Horizons(bound, self.forms, self._joining, self._order, tuning, copied)
         empty = JoinState([Window(form) for form in self.forms], 0, 0, [0] * count, [0] * count)
@@ -181,7 +165,7 @@ class WindowJoin:
 
         Results that are still being read are given up. Neither the rows nor their order depend on the threads.
         """
-        check_ranges(threads, self.chunk_rows, None)
+        _check_ranges(threads, self.chunk_rows, None)
         if (threads, tuple(cores)) == (self.threads, self._cores):
             return
         for reading in self._reading:
@@ -423,7 +407,7 @@ class WindowJoin:
         *,
         tuning: Tuning = DEFAULT,
         costs: Costs = None,
-        **options: Unpack[JoinOptions],
+        **options: Any,
     ) -> WindowJoin:
         """Return a join in the state that `save` wrote; the other arguments are those of the constructor.
 
@@ -455,3 +439,16 @@ class WindowJoin:
         """Return how the join works, in lines: kernel, merge policy, order of joining, each window, its runs."""
         known = self.kernels, self.threads, self.forms, self._order, self._kept.windows, self._sizing
         return explained(*known, self.tables)
+
+
+def _check_ranges(threads: int, chunk_rows: int, bucket_rows: int | None) -> None:
+    """Raise ArgumentError where a number is out of range; the choice of a merge policy checks `merge_runs`."""
+    if not 1 <= threads <= _MAX_THREADS:
+        msg = "the number of threads is out of range"
+        raise ArgumentError(msg, name="threads", hint=f"1 to {_MAX_THREADS}")
+    if not MIN_FREE <= chunk_rows <= CHUNK_ROWS:
+        msg = "chunk_rows is out of range"
+        raise ArgumentError(msg, name="chunk_rows", hint=f"{MIN_FREE} to {CHUNK_ROWS}")
+    if bucket_rows is not None and bucket_rows < 1:
+        msg = "bucket_rows is out of range"
+        raise ArgumentError(msg, name="bucket_rows", hint="1 or more, or None")

@@ -27,7 +27,14 @@ from streamjoin_ds.plan.deciding_layout import (
     whole_layout,
 )
 from streamjoin_ds.plan.epochs import Epoch, Epochs, EpochsOver
-from streamjoin_ds.plan.execution import DEFAULT_EXECUTION, KERNELS, Execution
+from streamjoin_ds.plan.execution import (
+    DEFAULT_EXECUTION,
+    EXECUTION_OPTIONS,
+    KERNELS,
+    Execution,
+    OldOptions,
+    execution_of,
+)
 from streamjoin_ds.plan.key_decision import best_ranges, layout_by_keys, layout_load
 from streamjoin_ds.plan.key_sample import KeySample
 from streamjoin_ds.plan.labels import cell_labels, cell_of_label, spark_hash, spark_partition
@@ -46,6 +53,7 @@ __all__ = [
     "DEFAULT_EXECUTION",
     "DEFAULT_WORK",
     "EXCHANGES",
+    "EXECUTION_OPTIONS",
     "KERNELS",
     "LAYOUT_KINDS",
     "MAX_CELLS",
@@ -67,6 +75,7 @@ __all__ = [
     "Layout",
     "LayoutCost",
     "Load",
+    "OldOptions",
     "Plan",
     "RangeChoice",
     "RangeLayout",
@@ -86,6 +95,7 @@ __all__ = [
     "copied_streams",
     "deciding_cells",
     "deciding_layouts",
+    "execution_of",
     "is_of_ranges",
     "keeps_whole",
     "layout_by_keys",

@@ -1,15 +1,19 @@
-"""Options of the engine of each cell. They may change at every restart, because no result depends on them."""
+"""Options of the engine. They may change at every restart, because no result depends on them.
+
+`Execution` is their one home: who joins takes it as one argument, and a new option is a field here and what reads it.
+"""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any, TypedDict
 
 from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.spec.predicate import Column
 
-__all__ = ["DEFAULT_EXECUTION", "KERNELS", "Execution"]
+__all__ = ["DEFAULT_EXECUTION", "EXECUTION_OPTIONS", "KERNELS", "Execution", "OldOptions", "execution_of"]
 
 # Kernels that a machine may have. A worker finds out which of them it has: the driver may be another kind of machine.
 KERNELS = ("auto", "avx512", "avx2", "scalar", "reference")
@@ -20,25 +24,30 @@ Index = str | tuple[tuple[str, str | tuple[str, ...]], ...]
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """Options of every cell's `WindowJoin`. They are no part of a join's fingerprint.
+    """How the engine works: in this process (`JoinEngine`) or in each cell. No row of a result depends on it.
 
     Parameters
     ----------
     kernel : str
         "auto", or the name of one kernel implementation.
     threads : int
-        Number of kernel threads of one cell, at most: a batch has as many as its work asks for.
+        How many threads work side by side on a large probe, at most, the caller among them. A cell has in each batch as
+        many as its work asks for. Where no layout is given, there are as many times fewer cells. On a cluster set
+        ``spark.task.cpus`` to the same number.
     pin : bool
-        Whether kernel threads are pinned to leased cores, where as many are free.
-    index : "auto", "scan", sequence of "stream.column", or mapping of stream to columns
+        Whether kernel threads, if there are several, are pinned to cores that are leased: for a batch, or for as long
+        as a `JoinEngine` lives. If too few cores are free, the threads run unpinned.
+    index : "auto", "scan", sequence of "stream.column", or mapping of stream to "scan" or columns
         The sort layout of runs. "auto" chooses it run by run, "scan" leaves runs in order of arrival. Columns are one
         or two compared columns for each stream. With one, runs are sorted by it. With two, they are in buckets of the
         first, each sorted by the second. Columns may be one text: ``"e.latitude, e.longitude, w.latitude"``.
     order : "auto" or sequence of stream names
-        The order in which the other streams join new tuples of a stream. It may be one text: ``"e, w, x"``.
+        The order in which the other streams join new tuples of a stream; all names, each once. It may be one text:
+        ``"e, w, x"``. "auto" decides by estimated selectivity, push by push.
     merge_runs : int, optional
-        The merge ratio: so many runs of like size become one. Where not given, the engine chooses by whether the
-        windows are blocks.
+        The merge ratio: as soon as there are so many runs of like size, they are merged. A larger number copies fewer
+        rows, and probes meet more runs. Where not given, it is four; windows in blocks are merged once, many runs at a
+        time, so each row is written twice at most.
 
     Raises
     ------
@@ -64,26 +73,14 @@ class Execution:
         object.__setattr__(self, "index", _index(self.index))
         object.__setattr__(self, "order", _order(self.order))
 
-    def engine_options(self) -> dict[str, Any]:
-        """Return the keyword arguments of `WindowJoin`, without the cores."""
-        options: dict[str, Any] = {
-            "kernel": self.kernel,
-            "threads": self.threads,
-            "index": self.index if isinstance(self.index, str) else dict(self.index),
-            "order": self.order,
-        }
-        return options if self.merge_runs is None else {**options, "merge_runs": self.merge_runs}
+    @property
+    def sort_layouts(self) -> str | dict[str, str | tuple[str, ...]]:
+        """The index as one text for all streams, or by their names."""
+        return self.index if isinstance(self.index, str) else dict(self.index)
 
     def to_facts(self) -> dict[str, object]:
         """Return the options as plain JSON values, which `Execution.from_facts` reads."""
-        return {
-            "kernel": self.kernel,
-            "threads": self.threads,
-            "pin": self.pin,
-            "index": self.index if isinstance(self.index, str) else dict(self.index),
-            "order": self.order,
-            "merge_runs": self.merge_runs,
-        }
+        return asdict(self) | {"index": self.sort_layouts}
 
     @classmethod
     def from_facts(cls, facts: Mapping[str, Any]) -> Execution:
@@ -138,3 +135,39 @@ def _texts(given: object, name: str, hint: str) -> list[str]:
 
 # The default options, as one shared object.
 DEFAULT_EXECUTION = Execution()
+EXECUTION_OPTIONS = tuple(field.name for field in fields(Execution))
+
+
+class OldOptions(TypedDict, total=False):
+    """Options of an `Execution` that public calls still take one by one, with a warning."""
+
+    kernel: str
+    pin: bool
+    index: Any
+    order: Any
+    merge_runs: int | None
+
+
+def execution_of(execution: Execution | None, threads: int | None, old: OldOptions) -> Execution:
+    """Return what a public call was given: an `Execution`, `threads` beside it, and options in the old way.
+
+    Raises
+    ------
+    ArgumentError
+        An option stands both in the `Execution` and beside it, with two values; or it does not have its form.
+    TypeError
+        The call has no such argument.
+    """
+    for name in old.keys() - OldOptions.__annotations__.keys():
+        msg = f"unexpected keyword argument '{name}'"
+        raise TypeError(msg)
+    if old:
+        text = f"{', '.join(old)}: give execution=Execution({', '.join(f'{name}=...' for name in old)})"
+        warnings.warn(text, DeprecationWarning, stacklevel=3)
+    given: dict[str, Any] = {**old, **({} if threads is None else {"threads": threads})}
+    beside = replace(DEFAULT_EXECUTION, **given)
+    for name in given if execution is not None else ():
+        if getattr(execution, name) not in (getattr(DEFAULT_EXECUTION, name), getattr(beside, name)):
+            msg = f"{name} is given twice, with two values"
+            raise ArgumentError(msg, name=name, hint=f"give it once, in execution=Execution({name}=...)")
+    return beside if execution is None else replace(execution, **given)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from streamjoin_ds.errors import ArgumentError
+from streamjoin_ds.plan import EXECUTION_OPTIONS, Execution
 from streamjoin_ds.request.given import assigned, conditions_of, per_member, texts_of
 from streamjoin_ds.request.join_file import read_join_file
 from streamjoin_ds.request.join_keys import JOIN_KEYS, READING_KEYS
@@ -37,7 +38,7 @@ __all__ = [
 
 # The arguments that `StreamJoin.explain` shares with `StreamJoin.start`.
 EXPLAINED = (
-    "layout", "cells", "exchange", "kernel", "threads", "pin", "index", "order", "merge_runs", "durable", "max_delay",
+    "layout", "cells", "exchange", "execution", "durable", "max_delay", "source_options",
 )  # fmt: skip
 
 
@@ -169,6 +170,8 @@ def requested(join: StreamJoin, facts: Mapping[str, Any]) -> Request:
     """Return the request for a join, with what the keys that are not about its streams say of how to run it."""
     keys = ("available_now", "trigger", "max_rows_per_batch", "take_over", "restart", *EXPLAINED)
     run = {key: facts[key] for key in keys if key in facts}
+    execution = {name: facts[name] for name in EXECUTION_OPTIONS if name in facts}
+    run |= {"execution": Execution(**execution)} if execution else {}
     reading = checked_reader_options({name: facts[name] for name in READING_KEYS if name in facts})
     session = {"master": facts.get("master"), "conf": settings_of_spark(facts.get("conf", ()))}
     return Request(

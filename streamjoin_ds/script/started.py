@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from streamjoin_ds.errors import ArgumentError, StreamJoinError
-from streamjoin_ds.plan import AskedLayout, Execution, Plan
+from streamjoin_ds.plan import DEFAULT_EXECUTION, EXECUTION_OPTIONS, AskedLayout, Plan
 from streamjoin_ds.plan.explain import explain
 from streamjoin_ds.request.request import EXPLAINED, settings_of_spark
 from streamjoin_ds.script.asked import Asked, AskedJoin
@@ -48,7 +48,7 @@ class Step:
     def plan(self, catalog: Catalog | None) -> str:
         """Return the plan in words, as ``streamjoin explain`` prints it."""
         joined = self.asked.joined(catalog)
-        options = {key: value for key, value in joined.request.run.items() if key in (*EXPLAINED, "source_options")}
+        options = {key: value for key, value in joined.request.run.items() if key in EXPLAINED}
         try:
             if joined.is_over_frames and self.asked.statement.table is None:
                 return _plan_over_frames(joined, options)
@@ -96,12 +96,13 @@ class Step:
     def frame(self, joined: AskedJoin) -> DataFrame:
         """Return the results of a SELECT alone: the columns of its list, in their order."""
         options = dict(joined.request.run)
-        known = ("layout", "kernel", "threads", "pin", "index", "order", "merge_runs")
+        known = ("layout", "execution")
         for name in options:
             if name not in known:
                 option = self.asked.statement.options.get(name)
                 msg = f"{name} is an option of INSERT, and SELECT alone gives a DataFrame"
-                error = ArgumentError(msg, name=name, hint=f"leave it out, or give one of {', '.join(known)}")
+                hint = f"leave it out, or give one of layout, {', '.join(EXECUTION_OPTIONS)}"
+                error = ArgumentError(msg, name=name, hint=hint)
                 raise error if option is None else self.asked.named(error)
         try:
             results = joined.request.join.dataframe(joined.frames, **options)
@@ -285,12 +286,6 @@ def _plan_over_frames(joined: AskedJoin, options: Mapping[str, Any]) -> str:
     asked = AskedLayout.parse(options.get("layout", "auto"), len(bound.names))
     asked.check(bound)
     layout = asked.grid or default_layout(options.get("cells", 2), bound)
-    execution = Execution(
-        **{
-            name: options[name]
-            for name in ("kernel", "threads", "pin", "index", "order", "merge_runs")
-            if name in options
-        }
-    )
+    execution = options.get("execution", DEFAULT_EXECUTION)
     durable = options.get("durable", True)
     return explain(Plan(bound, layout, layout.cells, "packed", foreign=True, execution=execution, durable=durable))

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from os import PathLike, fspath
-from typing import TYPE_CHECKING, TypeAlias, cast
+from typing import TYPE_CHECKING, cast
 
 from streamjoin_ds.errors import ArgumentError
-from streamjoin_ds.plan import Execution
+from streamjoin_ds.plan import Execution, OldOptions, execution_of
 from streamjoin_ds.spec import Join
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+    from typing_extensions import Unpack
 
     from streamjoin_ds.stream.frame_query import OrderBy
 
 __all__ = ["StreamJoin"]
-
-Index: TypeAlias = str | Sequence[str] | Mapping[str, str | Sequence[str]]
 
 
 class StreamJoin(Join):
@@ -51,18 +50,15 @@ class StreamJoin(Join):
         layout: str = "auto",
         cells: int | None = None,
         exchange: str = "auto",
-        kernel: str = "auto",
-        threads: int = 1,
-        pin: bool = True,
-        index: Index = "auto",
-        order: str | Sequence[str] = "auto",
-        merge_runs: int | None = None,
+        threads: int | None = None,
+        execution: Execution | None = None,
         source_options: Mapping[str, str] | None = None,
         durable: bool = True,
         take_over: bool = False,
         restart: bool = False,
         frames: Mapping[str, DataFrame] | None = None,
         order_by: OrderBy | None = None,
+        **old: Unpack[OldOptions],
     ) -> StreamingQuery:
         """Start the join as a streaming query into Delta tables.
 
@@ -99,25 +95,11 @@ class StreamJoin(Join):
             expire, and new ones go to the new cells.
         exchange : {"auto", "reference", "packed"}
             How tuples cross from source to cell (`explain` says which was chosen).
-        kernel : str
-            "auto", or the name of one kernel implementation. This and the next five arguments change no row of the
-            result, and may differ at each restart.
-        threads : int
-            Kernels that work side by side in each cell, at most: a batch has as many as its work asks for. Where no
-            layout is given, there are as many times fewer cells. On a cluster set ``spark.task.cpus`` to the same
-            number.
-        pin : bool
-            Whether to pin a cell's kernel threads, if it has more than one, to cores that it leases for the time of a
-            batch. If too few cores are free, the threads run unpinned.
-        index : "auto", "scan", or columns
-            The columns by which windows are laid out: ``["e.latitude", "e.longitude", "w.latitude"]``, or one text with
-            commas, or ``{"e": ["latitude", "longitude"], "w": "scan"}``. At most two columns of each stream, which must
-            be compared.
-        order : "auto" or sequence of stream names
-            The order in which the other streams join a stream's new tuples; all names, each once.
-        merge_runs : int, optional
-            Merge ratio: this many runs of like size become one, level by level. By default windows in blocks are merged
-            once, many runs at a time, so each row is written twice at most.
+        threads : int, optional
+            As in `Execution`, which may stand beside it: 1 by default.
+        execution : Execution, optional
+            How the engine of each cell works. It changes no row of the result, and may differ at each restart. Its
+            options were arguments here once, and still are, with a DeprecationWarning.
         source_options : mapping of str to str, optional
             Further options of the source: ``pace`` ("max", or how many times as fast as real time), ``parts``,
             ``missing_files``, ``max_block_rows``; see `streamjoin_ds.stream.sensor_options.READER_OPTIONS`. They may
@@ -190,7 +172,7 @@ class StreamJoin(Join):
             max_delay,
             layout,
             exchange,
-            Execution(kernel, threads, pin, index, order, merge_runs),
+            execution_of(execution, threads, old),
             tuple(sorted((source_options or {}).items())),
             durable,
             take_over,
@@ -217,12 +199,9 @@ class StreamJoin(Join):
         *,
         layout: str | None = None,
         blocks: str | PathLike[str] | None = None,
-        kernel: str = "auto",
-        threads: int = 1,
-        pin: bool = True,
-        index: Index = "auto",
-        order: str | Sequence[str] = "auto",
-        merge_runs: int | None = None,
+        threads: int | None = None,
+        execution: Execution | None = None,
+        **old: Unpack[OldOptions],
     ) -> DataFrame:
         """Return the results as a DataFrame: streaming if the inputs are, else static; the rows are the same.
 
@@ -246,7 +225,7 @@ class StreamJoin(Join):
             Arrow knows, ``s3://...``). Spark's state then holds only names of blocks, which begin with the query's id.
             Without it windows pass through Spark's state store in every batch, about 15 ms a MB; a worker warns in its
             log when they grow large.
-        kernel, threads, pin, index, order, merge_runs
+        threads, execution
             As in `start`; they may differ at each restart. The number of cells does not depend on them.
 
         Raises
@@ -317,8 +296,8 @@ class StreamJoin(Join):
         """
         from streamjoin_ds.stream.frames import joined
 
-        execution = Execution(kernel, threads, pin, index, order, merge_runs)
-        results = joined(self, frames, layout, None if blocks is None else fspath(blocks), execution)
+        asked = execution_of(execution, threads, old)
+        results = joined(self, frames, layout, None if blocks is None else fspath(blocks), asked)
         if results.isStreaming:
             text = "dataframe() over streaming frames will go: start(frames=...) is faster, and keeps late rows"
             warnings.warn(text, FutureWarning, stacklevel=2)
@@ -331,17 +310,14 @@ class StreamJoin(Join):
         cells: int | None = None,
         rates: Mapping[str, float] | None = None,
         exchange: str = "auto",
-        kernel: str = "auto",
-        threads: int = 1,
-        pin: bool = True,
-        index: Index = "auto",
-        order: str | Sequence[str] = "auto",
-        merge_runs: int | None = None,
+        threads: int | None = None,
+        execution: Execution | None = None,
         source_options: Mapping[str, str] | None = None,
         durable: bool = True,
         max_delay: str | None = None,
         frames: Mapping[str, DataFrame] | None = None,
         order_by: OrderBy | None = None,
+        **old: Unpack[OldOptions],
     ) -> str:
         """Return the plan of a new checkpoint in words, with the three best layouts; start no Spark.
 
@@ -366,7 +342,7 @@ class StreamJoin(Join):
         from streamjoin_ds.stream.query import planned
         from streamjoin_ds.stream.sensor_options import checked_reader_options
 
-        execution = Execution(kernel, threads, pin, index, order, merge_runs)
+        execution = execution_of(execution, threads, old)
         if frames and not _is_beside(self, frames):
             from streamjoin_ds.stream.frame_query import planned_over_frames
             from streamjoin_ds.stream.query_options import QueryOptions

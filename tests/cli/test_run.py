@@ -14,6 +14,7 @@ from deltalake import DeltaTable
 
 from streamjoin_ds.cli import run as run_module
 from streamjoin_ds.cli.main import group, main, secrets_in
+from streamjoin_ds.plan import Execution
 from streamjoin_ds.sink.reader import scanned
 from streamjoin_ds.spark import session
 from streamjoin_ds.spec import Generator, TimeWindow, band
@@ -79,9 +80,8 @@ def test_every_flag_reaches_the_join(asked: Callable[..., Asked]) -> None:
     assert [stream.delimiter for stream in join.streams] == ["\t", ";"]
     assert [stream.on_bad_file for stream in join.streams] == ["stop", "quarantine"]
     assert options == {
-        "layout": "1x2", "max_rows_per_batch": 1000, "trigger": "1s", "exchange": "packed", "kernel": "scalar",
-        "max_delay": "5s",
-        "threads": 2, "pin": False, "index": "r.x,s.a", "order": "s,r", "merge_runs": 8,
+        "layout": "1x2", "max_rows_per_batch": 1000, "trigger": "1s", "exchange": "packed", "max_delay": "5s",
+        "execution": Execution("scalar", 2, pin=False, index="r.x,s.a", order="s,r", merge_runs=8),
         "source_options": {"pace": "60", "parts": "2", "missing_files": "ignore", "max_block_rows": "500"},
     }  # fmt: skip
     assert [stream.idle_timeout for stream in join.streams] == [None, "10m"]
@@ -227,12 +227,12 @@ def test_a_file_says_it_all_and_flags_win(asked: Callable[..., Asked], tmp_path:
     assert (s.idle_timeout_us, s.max_ahead, r.max_ahead) == (60_000_000, "1h", None)
     assert (r.rate, s.rate) == (500, 2.5)
     assert options == {
-        "available_now": True, "max_rows_per_batch": 100, "layout": "2x2", "exchange": "packed", "kernel": "scalar",
+        "available_now": True, "max_rows_per_batch": 100, "layout": "2x2", "exchange": "packed",
         "max_delay": "500ms",
-        "threads": 3, "pin": False, "index": {"r": "scan", "s": ["a"]}, "order": ["s", "r"], "merge_runs": 5,
+        "execution": Execution("scalar", 3, False, index={"r": "scan", "s": ["a"]}, order=["s", "r"], merge_runs=5),
     }  # fmt: skip
 
-    assert asked("--config", str(path), "--pin")[3]["pin"] is True
+    assert asked("--config", str(path), "--pin")[3]["execution"].pin is True
     told = ("--delay", "s=1s", "--delimiter", "s=,", "--rate", "7", "--on-bad-file", "s=quarantine", "--time", "r=when")
     r, s = asked("--config", str(path), *told)[0].streams
     assert (r.time, r.delay_us, r.rate, s.delay_us, s.delimiter, s.rate) == ("when", 5_000_000, 7, 1_000_000, ",", 7)

@@ -18,7 +18,6 @@ from streamjoin_ds.cli.explain import command as explain
 from streamjoin_ds.cli.main import group
 from streamjoin_ds.cli.run import command as run
 from streamjoin_ds.errors import ArgumentError, StreamJoinError
-from streamjoin_ds.plan import Execution
 from streamjoin_ds.request.join_file import json_schema, read_join_file, tomllib
 from streamjoin_ds.request.join_keys import JOIN_KEYS
 from streamjoin_ds.request.request import EXPLAINED, request_of
@@ -65,9 +64,8 @@ def command_takes(path: Path) -> bool:
     try:
         request = request_of(path, {})
         options = dict(request.run)
-        execution = Execution(**{name: options.pop(name) for name in Execution.__dataclass_fields__ if name in options})
         reading = tuple(options.pop("source_options", {}).items())
-        QueryOptions(execution=execution, source_options=reading, **options)
+        QueryOptions(source_options=reading, **options)
         request.join.explain(**{name: request.run[name] for name in EXPLAINED if name in request.run})
     except StreamJoinError:
         return False

@@ -19,6 +19,7 @@ from streamjoin_ds.spec.event_time import MAX_TS_US, MIN_TS_US
 from streamjoin_ds.spec.parse import parse_predicates
 from streamjoin_ds.spec.predicate import Band
 from streamjoin_ds.testing import oracle_join, random_batches, source_order
+from tests.engine.streams import engine_options
 
 INT64_MAX = (1 << 63) - 1
 INT64_MIN = -(1 << 63)
@@ -325,7 +326,7 @@ def cuts_of(scenario: Scenario, seed: int, most: int = 8) -> dict[str, list[pa.T
 
 def run_engine(scenario: Scenario, cuts: dict[str, list[pa.Table]], **options: Any) -> tuple[pa.Table, JoinEngine]:
     """Return all results of an engine that gets each stream in these pieces, and the engine."""
-    engine = JoinEngine(scenario.join, **options)
+    engine = JoinEngine(scenario.join, **engine_options(**options))
     pushes = max(len(pieces) for pieces in cuts.values())
     results = [
         engine.push({name: pieces[n] for name, pieces in cuts.items() if n < len(pieces)}) for n in range(pushes)
@@ -373,7 +374,7 @@ def pushed(
 
     Return the engine, the results of each push, and the tuples that it was given of each stream.
     """
-    engine, found = JoinEngine(join, **options), []
+    engine, found = JoinEngine(join, **engine_options(**options)), []
     cuts = cuts_of(scenario, seed)
     done = dict.fromkeys(join.names, 0)
     for push in range(max(len(pieces) for pieces in cuts.values())):
@@ -382,6 +383,6 @@ def pushed(
             done[name] += table.num_rows
         found.append(engine.push(given_now))
         if chooser.random() < 0.3:
-            blob, engine = engine.save(), JoinEngine(join, **options)
+            blob, engine = engine.save(), JoinEngine(join, **engine_options(**options))
             engine.restore(blob)
     return engine, found, {name: table.slice(0, done[name]) for name, table in scenario.tables.items()}

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 
 from streamjoin_ds.engine import WindowJoin
+from streamjoin_ds.plan import EXECUTION_OPTIONS, Execution
 from streamjoin_ds.spec import BoundJoin, Join, Stream, bind
 
 TIME = pa.timestamp("us", tz="UTC")
@@ -55,9 +58,15 @@ def pairs(chunks: list[pa.Table]) -> list[tuple[int, int]]:
 
 def filled(bound: BoundJoin, pushes: int = 4, rows: int = 300, **options: object) -> WindowJoin:
     """Return a join with some tuples in its windows, and the last second still open."""
-    join = WindowJoin(bound, **options)  # type: ignore[arg-type]
+    join = WindowJoin(bound, **engine_options(**options))
     for n in range(pushes):
         batch = {s: tuples(bound, s, rows, start_us=n * 1_000_000, seq=n * rows) for s in (0, 1)}
         for _ in join.push(batch, n * 1_000_000):
             pass
     return join
+
+
+def engine_options(**options: Any) -> dict[str, Any]:
+    """Return options of an engine by their names as its arguments: those of an `Execution` become one."""
+    asked = {name: options.pop(name) for name in EXECUTION_OPTIONS if name in options}
+    return {"execution": Execution(**asked), **options} if asked else options

@@ -20,6 +20,7 @@ from streamjoin_ds.engine.storage.layout import SortLayoutChooser
 from streamjoin_ds.engine.tuning import LayoutTuning, TailTuning, Tuning
 from streamjoin_ds.testing import oracle_numbers, random_batches
 from tests.engine.scenarios import numbers_of
+from tests.engine.streams import engine_options
 from tests.support.examples import examples
 
 
@@ -372,13 +373,13 @@ def test_any_links_give_the_contracts_results(
         tables[f"s{number}"] = rows(length, **drawn)
     cuts = {name: list(random_batches(table, seed + place, 6)) for place, (name, table) in enumerate(tables.items())}
     options = {"kernel": kernel, "bucket_rows": bucket_rows, "chunk_rows": 64, "tuning": SMALL}
-    engine = JoinEngine(join, **options)
+    engine = JoinEngine(join, **engine_options(**options))
     found = []
     for place in range(6):
         push = {name: pieces[place] for name, pieces in cuts.items() if place < len(pieces)}
         if place == 3:
             blob = engine.save()
-            engine = JoinEngine(join, **options)
+            engine = JoinEngine(join, **engine_options(**options))
             engine.restore(blob)
         found += list(engine.push_chunks(push))
     numbers = numbers_of(join, pa.concat_tables(found)) if found else []

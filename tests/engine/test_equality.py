@@ -14,6 +14,7 @@ import pytest
 
 from streamjoin_ds.engine import JoinEngine, kernel_names
 from streamjoin_ds.engine.tuning import DEFAULT, ProbeTuning
+from streamjoin_ds.plan import Execution
 from streamjoin_ds.spec import Join, Nearest, Stream, band, bind, equal
 from streamjoin_ds.spec.how import HOWS
 from streamjoin_ds.testing import oracle_join, oracle_numbers
@@ -76,7 +77,7 @@ def test_large_windows_have_every_pair(kernel: str, kind: type, bucket_rows: int
     }
     (left, l_table), (right, r_table) = (side(name, *of) for name, of in columns.items())
     join = Join([left, right], f"l.x = r.x{also}", "1s")
-    engine = JoinEngine(join, kernel=kernel, bucket_rows=bucket_rows)
+    engine = JoinEngine(join, execution=Execution(kernel=kernel), bucket_rows=bucket_rows)
     found = [engine.push({"l": l_table[:2000]}), engine.push({"r": r_table}), engine.push({"l": l_table[2000:]})]
     expected = columns["l"][0][:, np.newaxis] == columns["r"][0]
     if also:

@@ -20,6 +20,7 @@ import pytest
 import streamjoin_ds.engine
 from streamjoin_ds import Join, JoinEngine, Stream, band
 from streamjoin_ds.errors import ArgumentError
+from tests.engine.streams import engine_options
 
 SCHEMA = {"ts": "int64", "x": "float64", "name": "string"}
 FOLDER = str(Path(streamjoin_ds.engine.__file__).parent)
@@ -32,7 +33,7 @@ class Thrown(BaseException):
 def engine_of(names: str = "ew", window: str = "3ms", **options: Any) -> JoinEngine:
     streams = [Stream(name, schema=SCHEMA, delay="5us" if name == "e" else "0s") for name in names]
     bands = [band(f"{one}.x", f"{other}.x", 0.5) for one, other in pairwise(names)]
-    return JoinEngine(Join(streams, bands, window), **options)
+    return JoinEngine(Join(streams, bands, window), **engine_options(**options))
 
 
 def pushes_of(names: str, sizes: tuple[int, ...]) -> list[dict[str, pa.Table]]:
@@ -266,7 +267,7 @@ def product(**options: Any) -> tuple[JoinEngine, dict[str, pa.Table]]:
     """Return a join without a condition, and a push for it that comes in many chunks."""
     streams = [Stream(name, schema={"ts": "int64"}, delay="1s") for name in "ew"]
     table = pa.table({"ts": np.arange(400)})
-    return JoinEngine(Join(streams, (), "1s"), chunk_rows=4096, **options), {"e": table, "w": table}
+    return JoinEngine(Join(streams, (), "1s"), chunk_rows=4096, **engine_options(**options)), {"e": table, "w": table}
 
 
 def test_what_is_saved_between_two_chunks_is_what_was_before_the_push() -> None:

@@ -11,9 +11,11 @@ import pyarrow as pa
 import pytest
 
 from streamjoin_ds.engine import JoinEngine, WindowJoin
+from streamjoin_ds.plan import Execution
 from streamjoin_ds.spec import Join, Stream
 from streamjoin_ds.spec.binding import bind
 from streamjoin_ds.spec.bound import BoundJoin
+from tests.engine.streams import engine_options
 
 TIME = pa.timestamp("us", tz="UTC")
 POINTS = pa.schema([("ts", TIME), ("x", pa.float64()), ("y", pa.float64())])
@@ -89,7 +91,7 @@ def test_pairs_are_numpys_and_few_are_tested(case: str, push: int, options: dict
     on, holds, share = CASES[case]
     bound, (points, intervals) = bound_of(on), columns(1)
     batches = batch_of(bound, 0, points), batch_of(bound, 1, intervals)
-    join = WindowJoin(bound, **options)
+    join = WindowJoin(bound, **engine_options(**options))
     found = []
     for first in range(0, ROWS, push):
         for chunk in join.push({stream: batch.slice(first, push) for stream, batch in enumerate(batches)}):
@@ -127,7 +129,9 @@ def test_a_state_has_no_limits_in_it_and_goes_on_whatever_its_layout_was() -> No
     }
     join = Join([Stream("e", schema=POINTS), Stream("w", schema=INTERVALS)], on, "1h")
     found = []
-    engine = JoinEngine(join, index={"e": ["ts"], "w": "scan"})  # layouts that any version could choose
+    engine = JoinEngine(
+        join, execution=Execution(index={"e": ["ts"], "w": "scan"})
+    )  # layouts that any version could choose
     for part in range(4):
         result = engine.push({name: table.slice(part * 300, 300) for name, table in tables.items()})
         found += zip(result["e_seq"].to_pylist(), result["w_seq"].to_pylist(), strict=True)

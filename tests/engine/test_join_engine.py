@@ -16,7 +16,6 @@ import pyarrow as pa
 import pytest
 
 from streamjoin_ds.engine import JoinEngine, WindowJoin
-from streamjoin_ds.engine.join_options import JoinOptions
 from streamjoin_ds.errors import ArgumentError, ColumnError, SchemaDriftError
 from streamjoin_ds.spec import Join, Stream, Table
 
@@ -311,7 +310,9 @@ def test_the_options_are_those_of_a_window_join():
     """Few differ: no other engine has copies of its tuples. It has bucket grids, leases cores, and measures costs."""
     of_join, of_engine = (inspect.signature(made).parameters for made in (WindowJoin, JoinEngine))
     options = [name for name, each in of_engine.items() if each.kind is each.KEYWORD_ONLY]
-    assert [name for name, each in of_join.items() if each.kind is each.KEYWORD_ONLY] == [*options, "copied"]
-    assert {*options, "copied"} == JoinOptions.__optional_keys__ | {"tuning", "costs"}, "which are no options"
-    differ = {name for name in options if of_join[name].default != of_engine[name].default}
-    assert differ == {"cores", "bucket_rows", "costs"}
+    assert ["threads", *(name for name, each in of_join.items() if each.kind is each.KEYWORD_ONLY)] == [
+        *options,
+        "copied",
+    ]
+    differ = {name for name in options[1:] if of_join[name].default != of_engine[name].default}
+    assert differ == {"execution", "cores", "bucket_rows", "costs"}

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from streamjoin_ds.engine import JoinEngine, kernel_names
 from streamjoin_ds.engine.tuning import DEFAULT, LayoutTuning, ProbeTuning, TailTuning, Tuning
+from streamjoin_ds.plan import Execution
 from streamjoin_ds.testing import filtered_rows, late_rows, oracle_numbers, random_batches, shuffled_within
 from tests.engine.scenarios import Scenario, assert_values, cuts_of, numbers_of, plain, run_engine, scenarios
 from tests.support.examples import examples
@@ -94,11 +95,11 @@ def test_every_kernel_gives_the_same_rows_in_the_same_order_and_the_same_state(
 def test_a_restart_anywhere_is_no_restart(tuning: Tuning, scenario: Scenario, seed: int, kernel: str) -> None:
     cuts = {name: list(random_batches(table, seed, 4)) for name, table in scenario.tables.items()}
     pushes = max(len(pieces) for pieces in cuts.values())
-    straight = JoinEngine(scenario.join, kernel=kernel, tuning=tuning)
+    straight = JoinEngine(scenario.join, execution=Execution(kernel=kernel), tuning=tuning)
     blob = JoinEngine(scenario.join, tuning=tuning).save()
     for n in range(pushes):
         batch = {name: pieces[n] for name, pieces in cuts.items() if n < len(pieces)}
-        restarted = JoinEngine(scenario.join, kernel=kernel, tuning=tuning)
+        restarted = JoinEngine(scenario.join, execution=Execution(kernel=kernel), tuning=tuning)
         restarted.restore(blob)
         assert restarted.save() == blob
         expected, found = straight.push(batch), restarted.push(batch)

@@ -27,6 +27,7 @@ from streamjoin_ds.spec.predicate import Band
 from streamjoin_ds.testing import oracle_join
 from streamjoin_ds.testing.values import plain_value
 from tests.engine.scenarios import Scenario, pushed, scenarios
+from tests.engine.streams import engine_options
 from tests.engine.test_oracle import SMALL
 from tests.support.examples import examples
 
@@ -124,7 +125,7 @@ def streams(**options: Any) -> list[Stream]:
 
 
 def summed(reduce: dict[str, str], rows: dict[str, Any], how: str = "left", on: Any = (), **options: Any) -> pa.Table:
-    engine = JoinEngine(Join(streams(), on, "100us", how=how, reduce=reduce), **options)
+    engine = JoinEngine(Join(streams(), on, "100us", how=how, reduce=reduce), **engine_options(**options))
     return pa.concat_tables([engine.push(rows), engine.finish()])
 
 

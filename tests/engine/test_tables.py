@@ -13,6 +13,7 @@ from streamjoin_ds import Join, JoinEngine, Nearest, Stream, Table
 from streamjoin_ds.engine import kernel_names
 from streamjoin_ds.errors import ArgumentError, ColumnError, SchemaDriftError, StreamJoinError, WindowError
 from streamjoin_ds.testing import oracle_table_join
+from tests.engine.streams import engine_options
 from tests.engine.test_oracle import SMALL
 from tests.support.examples import examples
 
@@ -88,7 +89,13 @@ def test_results_are_the_contracts_for_any_versions_and_batches(data: st.DataObj
         "tuning": SMALL,
         "bucket_rows": data.draw(st.sampled_from([None, 4])),
     }
-    engine, found, whole, ends, versions = JoinEngine(join, **options), [], {n: [] for n in join.names}, [], []
+    engine, found, whole, ends, versions = (
+        JoinEngine(join, **engine_options(**options)),
+        [],
+        {n: [] for n in join.names},
+        [],
+        [],
+    )
     for _ in range(data.draw(st.integers(1, 3))):
         if not versions or data.draw(st.booleans()):
             listed = data.draw(st.lists(rows, max_size=12))
@@ -101,7 +108,7 @@ def test_results_are_the_contracts_for_any_versions_and_batches(data: st.DataObj
             whole[name] += listed
         ends.append({name: len(listed) for name, listed in whole.items()})
         if data.draw(st.booleans()):
-            blob, engine = engine.save(), JoinEngine(join, **options)
+            blob, engine = engine.save(), JoinEngine(join, **engine_options(**options))
             engine.restore(blob)
     expected = oracle_table_join(join, whole, versions, ends=ends)
     shown = [join.member_names[n] for n in join.row_kind.shown]

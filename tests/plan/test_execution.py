@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import warnings
 from typing import Any
 
 import pytest
 
+from streamjoin_ds import JoinEngine, Stream, StreamJoin
 from streamjoin_ds.engine.arrays.kernels import kernel_names
 from streamjoin_ds.errors import ArgumentError
-from streamjoin_ds.plan import DEFAULT_EXECUTION, KERNELS, Execution
+from streamjoin_ds.plan import DEFAULT_EXECUTION, KERNELS, Execution, OldOptions, execution_of
 
 BY_COLUMNS = (("e", ("x", "PM2.5")), ("w", ("y",)))
 
@@ -31,12 +33,12 @@ def test_an_index_in_all_its_forms(given: Any, inside: object) -> None:
     execution = Execution(index=given)
     assert execution.index == inside
     assert Execution(index=execution.index) == execution
-    assert execution.engine_options()["index"] == (inside if isinstance(inside, str) else dict(inside))  # type: ignore[call-overload]
+    assert execution.sort_layouts == (inside if isinstance(inside, str) else dict(inside))  # type: ignore[call-overload]
 
 
 @pytest.mark.parametrize(("given", "inside"), [("auto", "auto"), ("e, w,x", ("e", "w", "x")), (["w", "e"], ("w", "e"))])
 def test_an_order_in_all_its_forms(given: Any, inside: object) -> None:
-    assert Execution(order=given).engine_options()["order"] == inside
+    assert Execution(order=given).order == inside
 
 
 @pytest.mark.parametrize(
@@ -52,9 +54,24 @@ def test_json_brings_back_an_equal_one(execution: Execution) -> None:
     assert Execution.from_facts(json.loads(json.dumps(execution.to_facts()))) == execution
 
 
-def test_the_engine_has_a_default_of_its_own_for_merges() -> None:
-    assert "merge_runs" not in DEFAULT_EXECUTION.engine_options()
-    assert Execution(merge_runs=9).engine_options()["merge_runs"] == 9
+def test_options_one_by_one_are_taken_with_a_warning_that_shows_the_new_way() -> None:
+    join = StreamJoin([Stream(name, schema={"ts": "int64", "x": "int64"}) for name in "ew"], "e.x = w.x", "1s")
+    old: dict[str, Any] = {"kernel": "scalar", "index": "scan", "order": "w,e", "merge_runs": 9, "pin": False}
+    new = Execution(threads=2, **old)
+    with pytest.warns(DeprecationWarning, match=r"kernel, index.*give execution=Execution\(kernel=\.\.\., ") as warned:
+        engine = JoinEngine(join, threads=2, **old)
+    assert {each.filename for each in warned} == {__file__}
+    assert engine.explain() == JoinEngine(join, execution=new).explain()
+    with pytest.warns(DeprecationWarning, match="give execution"):
+        told = execution_of(Execution(threads=2, order="w,e"), 2, OldOptions(**old))
+    assert told == new
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert execution_of(Execution(index="scan"), 3, {}) == Execution(threads=3, index="scan")
+    with pytest.raises(ArgumentError, match="threads is given twice"):
+        JoinEngine(join, threads=2, execution=Execution(threads=3))
+    with pytest.raises(TypeError, match="unexpected keyword argument 'merges'"):
+        JoinEngine(join, merges=2)  # type: ignore[call-arg]
 
 
 @pytest.mark.parametrize(

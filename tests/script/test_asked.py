@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from streamjoin_ds import JoinEngine
+from streamjoin_ds import Execution, JoinEngine
 from streamjoin_ds.errors import (
     ArgumentError,
     ColumnError,
@@ -289,8 +289,8 @@ def test_every_option_is_that_of_the_file() -> None:
     assert (request.to, request.checkpoint) == ("t", "c")
     assert request.run == {
         "available_now": True, "max_rows_per_batch": 70, "take_over": True, "restart": True, "layout": "1x2",
-        "exchange": "packed", "kernel": "scalar", "threads": 2, "pin": False, "index": "e.x", "order": "w,e",
-        "merge_runs": 8, "durable": False, "max_delay": "500ms",
+        "exchange": "packed", "execution": Execution("scalar", 2, pin=False, index="e.x", order="w,e", merge_runs=8),
+        "durable": False, "max_delay": "500ms",
         "source_options": {"pace": "60", "parts": "2", "missing_files": "ignore"},
     }  # fmt: skip
     assert Script(made + text).session == {"conf": {"spark.ui.enabled": "false"}}

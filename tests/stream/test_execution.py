@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import cycle
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
@@ -108,10 +108,10 @@ def test_the_metrics_say_how_many_threads_a_cell_had(tmp_path: Path, execution: 
     ],
 )
 def test_what_the_engine_would_refuse_is_refused_before_anything_runs(
-    options: dict[str, object], error: type[Exception], name: str
+    options: dict[str, Any], error: type[Exception], name: str
 ) -> None:
     with pytest.raises(error) as caught:
-        three_sensors().explain(**options)  # type: ignore[arg-type]
+        three_sensors().explain(execution=Execution(**options))
     assert caught.value.name == name  # type: ignore[attr-defined]
 
 
@@ -187,11 +187,9 @@ def test_a_restart_may_change_all_of_it_on_spark(spark: SparkSession, tmp_path: 
     expected = joined(tmp_path / "expected", (DEFAULT_EXECUTION,))
     join, to = three_sensors(), tmp_path / "matches"
     for number, execution in enumerate(EXECUTIONS):
-        options = {name: getattr(execution, name) for name in ("kernel", "threads", "pin", "index", "order")}
         query = join.start(
-            spark, to, tmp_path / "checkpoint", layout="1x2x1", max_rows_per_batch=90,
-            merge_runs=execution.merge_runs, **options,
-        )  # fmt: skip
+            spark, to, tmp_path / "checkpoint", layout="1x2x1", max_rows_per_batch=90, execution=execution
+        )
         is_last = number == len(EXECUTIONS) - 1
         while not is_last and len(query.recentProgress) < 2 and query.isActive:
             query.awaitTermination(0.1)  # type: ignore[arg-type]

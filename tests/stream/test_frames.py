@@ -18,7 +18,7 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.errors import StreamingQueryException
 
-from streamjoin_ds import Stream, StreamJoin, band, equal
+from streamjoin_ds import Execution, Stream, StreamJoin, band, equal
 from streamjoin_ds.errors import ArgumentError, ColumnError, LayoutError, WatermarkMissingError
 from streamjoin_ds.sink.reader import scanned
 from streamjoin_ds.testing import oracle_join
@@ -146,8 +146,8 @@ def still(spark: SparkSession, inputs: dict[str, Path]) -> dict[str, DataFrame]:
 
 def forced(name: str) -> dict[str, Any]:
     """Return settings of the engine for some of the joins; no row depends on them."""
-    options = {"threads": 2, "merge_runs": 2, "kernel": "scalar"}
-    return {"decimals": options, "floats": {"threads": 3, "pin": False, "index": "scan"}}.get(name, {})
+    options = {"threads": 2, "execution": Execution("scalar", merge_runs=2)}
+    return {"decimals": options, "floats": {"execution": Execution(threads=3, pin=False, index="scan")}}.get(name, {})
 
 
 @pytest.mark.parametrize("name", list(joins()))
@@ -217,7 +217,7 @@ def test_a_streaming_frame_needs_a_watermark(spark: SparkSession, inputs: dict[s
 
 def test_what_the_engine_cannot_do_is_refused_at_once(spark: SparkSession, inputs: dict[str, Path]) -> None:
     with pytest.raises(ColumnError, match="which no predicate and no window compares"):
-        joins()["floats"].dataframe(still(spark, inputs), index="l.s")
+        joins()["floats"].dataframe(still(spark, inputs), execution=Execution(index="l.s"))
     with pytest.raises(ArgumentError, match="number of threads is out of range"):
         joins()["floats"].dataframe(still(spark, inputs), threads=0)
 

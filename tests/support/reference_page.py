@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import click
 
 from streamjoin_ds.cli.main import group
+from streamjoin_ds.plan import EXECUTION_OPTIONS
 from streamjoin_ds.request.join_keys import JOIN_KEYS, TABLE_KEYS
 from streamjoin_ds.source.generated.generator import GENERATORS
 from streamjoin_ds.spec.key import Key
@@ -47,7 +48,8 @@ This page is made of the package itself: `python -m tests.support.reference_page
 A key is the same in the [TOML file](start.md#from-a-file), as a flag (`max_delay`: `--max-delay`), in
 [SQL](sql.md#options), and in Python as an argument of `Stream`, `Table`, `StreamJoin` or `start`. An option of one
 stream stands in TOML in the table `[streams.NAME]`, and as a flag it is `--delay e=30s`. In Python `missing_files`,
-`parts`, `pace` and `max_block_rows` are given in `source_options`.
+`parts`, `pace` and `max_block_rows` are given in `source_options`, and what is about the engine in
+`execution=Execution(...)`: {engine}.
 
 Functions in conditions: [ARCHITECTURE.md](../ARCHITECTURE.md#functions). Columns of tables: [The tables](tables.md).
 Errors: [the runbook](../RUNBOOK.md).
@@ -106,7 +108,7 @@ def _commands() -> Iterable[str]:
 
 def text() -> str:
     """Return the page."""
-    parts = [_HEAD, "## Keys of a join\n"]
+    parts = [_HEAD.format(engine=_named(EXECUTION_OPTIONS)), "## Keys of a join\n"]
     for title, names in GROUPS.items():
         parts += [f"### {title}\n", _keys({name: JOIN_KEYS[name] for name in names})]
     for what, where, keys in (("one stream", "streams", STREAM_KEYS), ("a table beside streams", "tables", TABLE_KEYS)):

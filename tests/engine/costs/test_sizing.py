@@ -18,9 +18,10 @@ from streamjoin_ds.engine.costs.sizing import WORTH_TAILS, MeasuredSizing
 from streamjoin_ds.engine.costs.window_costs import best_sizes
 from streamjoin_ds.engine.storage.tail import Tail
 from streamjoin_ds.engine.tuning import DEFAULT, TailTuning, Tuning
+from streamjoin_ds.plan import Execution
 from streamjoin_ds.testing import oracle_numbers
 from tests.engine.scenarios import Scenario, assert_values, cuts_of, numbers_of, scenarios
-from tests.engine.streams import band_join, pairs, tuples
+from tests.engine.streams import band_join, engine_options, pairs, tuples
 from tests.support.examples import examples
 
 KERNELS = [name for name in kernel_names() if name != "auto"]
@@ -59,12 +60,12 @@ def test_no_row_depends_on_costs_that_change_while_it_runs_and_at_restores(
 ) -> None:
     cuts, chooser = cuts_of(scenario, seed), random.Random(seed)
     options: Any = {"kernel": kernel, "threads": threads, "cores": (), "chunk_rows": 64, "bucket_rows": bucket_rows}
-    engine, found = JoinEngine(scenario.join, costs=RandomSizing(seed), **options), []
+    engine, found = JoinEngine(scenario.join, costs=RandomSizing(seed), **engine_options(**options)), []
     for number in range(max(len(pieces) for pieces in cuts.values())):
         found.append(engine.push({name: pieces[number] for name, pieces in cuts.items() if number < len(pieces)}))
         if chooser.random() < 0.4:
             blob = engine.save()
-            engine = JoinEngine(engine.bound, costs=RandomSizing(seed + number + 1), **options)
+            engine = JoinEngine(engine.bound, costs=RandomSizing(seed + number + 1), **engine_options(**options))
             engine.restore(blob)
     result = pa.concat_tables(found)
     assert numbers_of(scenario.join, result) == oracle_numbers(scenario.join, scenario.tables)
@@ -119,7 +120,7 @@ def test_given_costs_hold_from_the_start() -> None:
 
 def test_a_forced_merge_ratio_stays_and_windows_in_blocks_keep_the_usual_sizes() -> None:
     bound = band_join(window="1h")
-    join = WindowJoin(bound, costs=INT_COSTS, merge_runs=9)
+    join = WindowJoin(bound, execution=Execution(merge_runs=9), costs=INT_COSTS)
     assert join.explain()[1].startswith("merge ratio 9,")
     assert join.forms[0].tail_rows == best_sizes(INT_COSTS, 9).seal_rows
     in_blocks = WindowJoin(bound, costs=INT_COSTS, block_bytes=1 << 16)

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from streamjoin_ds.engine import JoinEngine, kernel_names
 from streamjoin_ds.errors import ArgumentError, ColumnError, PredicateError, SchemaDriftError
+from streamjoin_ds.plan import Execution
 from streamjoin_ds.spec import BoundJoin, Join, Stream, bind, bound_from_facts
 from streamjoin_ds.spec.event_time import MAX_TS_US, MIN_TS_US
 from streamjoin_ds.spec.predicate import band
@@ -30,7 +31,7 @@ QUICK = examples(60)
 
 def engine_of(on: Any, schema: Any = None, *, window: str = "1h", kernel: str = "auto", **stream: Any) -> JoinEngine:
     streams = [Stream(name, schema=schema, **stream) for name in ("l", "r")]
-    return JoinEngine(Join(streams, on, window), kernel=kernel)
+    return JoinEngine(Join(streams, on, window), execution=Execution(kernel=kernel))
 
 
 def timed(counts: list[int | None], unit: str) -> pa.Table:

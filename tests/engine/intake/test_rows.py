@@ -17,6 +17,7 @@ from streamjoin_ds.engine import JoinEngine
 from streamjoin_ds.engine.arrays.kernels import load_kernels
 from streamjoin_ds.engine.intake.rows import RowIntake
 from streamjoin_ds.errors import SchemaDriftError
+from streamjoin_ds.plan import Execution
 from streamjoin_ds.spec import Join, Stream, bind
 from streamjoin_ds.testing import event_time_us
 from tests.support.examples import examples
@@ -150,7 +151,7 @@ def test_one_dict_a_push_gives_what_batches_give(kernel, window) -> None:
 
     def engine() -> JoinEngine:
         streams = [Stream(name, schema=schema, delay="1s", where="y > 0.05 OR y IS NULL") for name in ("e", "w")]
-        return JoinEngine(Join(streams, "abs(e.x - w.x) <= 1", window), kernel=kernel)
+        return JoinEngine(Join(streams, "abs(e.x - w.x) <= 1", window), execution=Execution(kernel=kernel))
 
     singly, tables = engine(), engine()
     late: dict[str, list] = {"e": [], "w": []}

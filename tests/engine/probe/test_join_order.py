@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from streamjoin_ds.engine import JoinEngine
 from streamjoin_ds.errors import ArgumentError
+from streamjoin_ds.plan import Execution
 from streamjoin_ds.spec import Join, Stream
 from streamjoin_ds.testing import oracle_numbers
 from tests.engine.scenarios import Scenario, cuts_of, numbers_of, run_engine, scenarios
@@ -40,7 +41,7 @@ def table(columns: dict[str, Any], begin: int, count: int) -> pa.Table:
 
 
 def partials(join: Join, pushes: list[dict[str, pa.Table]], order: Any) -> tuple[int, int]:
-    engine = JoinEngine(join, order=order)
+    engine = JoinEngine(join, execution=Execution(order=order))
     rows = sum(engine.push(push).num_rows for push in pushes)
     return engine.counters["partials"], rows
 
@@ -108,7 +109,7 @@ def test_the_order_is_shown_and_can_be_forced() -> None:
         "new b: then a",
         "new c: then a",
     ]
-    forced = JoinEngine(join, order=("b", "a", "c"))
+    forced = JoinEngine(join, execution=Execution(order=("b", "a", "c")))
     forced.push(pushes[0])
     assert [line.split(" (")[0] for line in forced.explain() if line.startswith("new ")] == [
         "new a: then b",
@@ -120,4 +121,4 @@ def test_the_order_is_shown_and_can_be_forced() -> None:
 @pytest.mark.parametrize("order", ["a", ("a", "b"), ("a", "b", "b"), ("a", "b", "d"), ("a", "b", "c", "c")])
 def test_an_order_that_is_none_is_refused(order: Any) -> None:
     with pytest.raises(ArgumentError, match="does not name each of the join's streams"):
-        JoinEngine(skewed("hot value")[0], order=order)
+        JoinEngine(skewed("hot value")[0], execution=Execution(order=order))

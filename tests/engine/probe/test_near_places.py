@@ -11,6 +11,7 @@ import pytest
 from streamjoin_ds.engine import JoinEngine
 from streamjoin_ds.engine.arrays.kernels import kernel_names
 from streamjoin_ds.engine.probe import residual
+from streamjoin_ds.plan import Execution
 from streamjoin_ds.spec import Join, Stream
 from streamjoin_ds.spec.functions.globe import distances
 from streamjoin_ds.spec.node import Typed
@@ -54,7 +55,9 @@ def test_pairs_are_those_of_the_distance(model: str, kind: pa.DataType, monkeypa
     schema = pa.schema([("ts", pa.int64()), ("lat", kind), ("lon", kind)])
     on = f"distance_m(w.lat, w.lon, e.lat, e.lon, '{model}') <= {METRES}"
     for name in kernel_names() if kind == pa.float64() else ["auto"]:
-        engine = JoinEngine(Join([Stream(name, schema=schema) for name in "ew"], on, "1h"), kernel=name)
+        engine = JoinEngine(
+            Join([Stream(name, schema=schema) for name in "ew"], on, "1h"), execution=Execution(kernel=name)
+        )
         engine.push({"e": tables["e"]})
         found = [engine.push({"w": tables["w"].slice(0, 1030)}), engine.push({"w": tables["w"].slice(1030)})]
         pairs = [pair for one in found for pair in zip(*(one[f"{n}_seq"].to_pylist() for n in "ew"), strict=True)]

@@ -15,7 +15,8 @@ from streamjoin_ds.engine import WindowJoin, kernel_names
 from streamjoin_ds.engine.probe import window_probe
 from streamjoin_ds.engine.probe.shares import Stretch, even_edges, like_shares, tiles_of
 from streamjoin_ds.engine.tuning import DEFAULT, ProbeTuning, TailTuning, Tuning
-from tests.engine.streams import band_join, tuples
+from streamjoin_ds.plan import Execution
+from tests.engine.streams import band_join, engine_options, tuples
 from tests.support.examples import examples
 
 ALLOWED = 1.1  # the largest share of a thread, as a multiple of the mean
@@ -120,7 +121,7 @@ def dealt(monkeypatch: pytest.MonkeyPatch) -> list[list[Any]]:
 def test_what_threads_test_is_the_same(dealt: list[list[Any]], index: Any, threads: int) -> None:
     """One run has ten times the rows of all others: the pairs that each thread tests differ by a tenth at most."""
     bound = band_join(window="1h", on="abs(r.x - s.a) <= 100 and abs(r.y - s.b) <= 0.01")
-    join = WindowJoin(bound, threads=threads, index=index, merge_runs=1 << 20)
+    join = WindowJoin(bound, execution=Execution(threads=threads, index=index, merge_runs=1 << 20))
     for place, rows in enumerate([1100] * 4 + [100_000] + [1100] * 6):
         assert not list(join.push({1: tuples(bound, 1, rows, seed=place)}))
     dealt.clear()
@@ -184,7 +185,7 @@ def test_any_runs_and_threads_give_the_rows_and_order_of_one(
     options = {"index": index, "kernel": kernel, "chunk_rows": chunk_rows, "bucket_rows": bucket_rows, "tuning": tuning}
     if bucket_rows is not None:
         options["index"] = "auto"
-    one, several = (WindowJoin(bound, threads=count, **options) for count in (1, threads))
+    one, several = (WindowJoin(bound, **engine_options(threads=count, **options)) for count in (1, threads))
     nothing = one.result_schema.empty_table()
     for place, (begin, rows) in enumerate(zip([0, *accumulate(sizes)], sizes, strict=False)):
         counts = enumerate((rows, sizes[-1 - place]))

@@ -16,7 +16,7 @@ from streamjoin_ds.engine.storage.merge_policy import BlockMergePolicy
 from streamjoin_ds.engine.storage.run_store import RunStore, restored_run, run_facts
 from streamjoin_ds.engine.storage.window import Window, WindowForm
 from streamjoin_ds.spec import BoundJoin
-from tests.engine.streams import band_join, filled, tuples
+from tests.engine.streams import band_join, engine_options, filled, tuples
 from tests.support.further import further
 
 SECOND_US = 1_000_000
@@ -52,7 +52,7 @@ def weighed(folder: Path, seconds: int, weighed_batches: int, **options: int) ->
     bound = band_join(window=f"{seconds}s")
     blocks = Scales(folder)
     store = RunStore(blocks, STEMS, "", least_bytes=16_000)
-    join = WindowJoin(bound, **options)
+    join = WindowJoin(bound, **engine_options(**options))
     row_bytes = most_runs = 0
     for n, (batch, watermark) in enumerate(batches(bound, 2 * seconds + weighed_batches, ROWS)):
         if n == 2 * seconds:
@@ -151,7 +151,7 @@ def test_runs_that_together_make_a_block_do_not_wait_for_more(tmp_path: Path, ro
 def test_the_policy_is_of_whoever_keeps_the_windows_unless_it_is_forced() -> None:
     bound = band_join()
     chosen = ({}, {"block_bytes": 1}, {"merge_runs": 9, "block_bytes": 1})
-    told = [WindowJoin(bound, **options).explain()[1] for options in chosen]
+    told = [WindowJoin(bound, **engine_options(**options)).explain()[1] for options in chosen]
     assert [line.split(",")[0] for line in told] == ["merge ratio 4", "runs merged once", "merge ratio 9"]
 
 
@@ -160,7 +160,7 @@ def test_a_policy_changes_runs_and_no_result(tmp_path: Path) -> None:
     bound, found = band_join(window="20s"), []
     store = RunStore(Scales(tmp_path), STEMS, "", least_bytes=0)
     for options in ({}, {"block_bytes": 0}, {"merge_runs": 2}):
-        join, pairs = WindowJoin(bound, **options), []
+        join, pairs = WindowJoin(bound, **engine_options(**options)), []
         for n in range(60):
             batch = {s: tuples(bound, s, ROWS, start_us=n * SECOND_US, seq=n * ROWS) for s in (0, 1)}
             for chunk in join.push(batch, (n + 1) * SECOND_US):

@@ -21,6 +21,7 @@ from streamjoin_ds.engine import WindowJoin
 from streamjoin_ds.engine.storage import run_store
 from streamjoin_ds.engine.storage.run_store import RunStore
 from streamjoin_ds.errors import BlockCorruptError, BlockMissingError
+from streamjoin_ds.plan import Execution
 from tests.engine.streams import band_join, filled, tuples
 from tests.support.examples import examples
 
@@ -200,7 +201,7 @@ def test_blocks_that_are_far_away_are_fetched_side_by_side(tmp_path: Path) -> No
     blob = join.save(writing)
     assert len(join.blocks) > 4
     reading = RunStore(_Meeting(tmp_path, "two"), STEMS, "")
-    restored = WindowJoin.restored(bound, blob, reading, merge_runs=100)
+    restored = WindowJoin.restored(bound, blob, reading, execution=Execution(merge_runs=100))
     assert held(restored) == held(join)
     assert restored.save(reading) == blob
     gone = max(join.blocks)

@@ -10,6 +10,7 @@ import pytest
 from streamjoin_ds.engine import WindowJoin
 from streamjoin_ds.engine.storage.tail import Tail
 from streamjoin_ds.engine.tuning import DEFAULT
+from streamjoin_ds.plan import Execution
 from tests.engine.streams import band_join, pairs, tuples
 
 
@@ -35,7 +36,7 @@ def test_small_pushes_give_what_one_large_push_gives(kernel: str) -> None:
     sizes: list[int] = []
     while sum(sizes) < rows:
         sizes.append(chooser.choice([1, 2, 7, 60, 500, 1500]))
-    join = WindowJoin(bound, kernel=kernel)
+    join = WindowJoin(bound, execution=Execution(kernel=kernel))
     assert pushed(join, tables, sizes, watermarks=True) == whole
     assert len(whole) > 1000
 
@@ -56,7 +57,7 @@ def test_kernels_agree_on_the_order_of_results_and_on_the_state() -> None:
     tables = {stream: tuples(bound, stream, 3000, span_us=6_000_000) for stream in (0, 1)}
     answers = []
     for kernel in ("auto", "reference"):
-        join, found = WindowJoin(bound, kernel=kernel), []
+        join, found = WindowJoin(bound, execution=Execution(kernel=kernel)), []
         for place in range(0, 3000, 75):
             batch = {stream: table.slice(place, 75) for stream, table in tables.items()}
             found += [chunk.to_pydict() for chunk in join.push(batch, batch[0]["_ts"][0].as_py())]

@@ -21,6 +21,7 @@ from streamjoin_ds.engine.threads.core_lease import (
     staying_on,
 )
 from streamjoin_ds.engine.window_join import WindowJoin
+from streamjoin_ds.plan import Execution
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="no affinity here")
 
@@ -139,7 +140,7 @@ def test_a_join_pins_its_kernel_threads_and_its_caller_only_while_it_joins(bucke
     feed, usable = band2d(40_000), os.sched_getaffinity(0)
     cores = (min(usable), max(usable))
     before = {int(thread) for thread in os.listdir("/proc/self/task")}
-    join = WindowJoin(feed.bound, threads=2, cores=cores, bucket_rows=bucket_rows)
+    join = WindowJoin(feed.bound, execution=Execution(threads=2), cores=cores, bucket_rows=bucket_rows)
     pool = {int(thread) for thread in os.listdir("/proc/self/task")} - before
     assert len(pool) == 1
     # A join with bucket grids has the process for itself, and keeps each thread on a core of its own.

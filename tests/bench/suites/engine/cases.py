@@ -14,6 +14,7 @@ from streamjoin_ds.engine import JoinEngine, WindowJoin
 from streamjoin_ds.engine.arrays.kernels import load_kernels
 from streamjoin_ds.engine.storage.bucket_grid.policy import BUCKET_ROWS
 from streamjoin_ds.engine.threads.core_lease import cores_to_lease
+from streamjoin_ds.plan import Execution
 from tests.bench.suites.engine.at_once import timed_joins
 from tests.bench.suites.engine.feeds import (
     WorkloadFeed,
@@ -55,7 +56,7 @@ class _Batches:
     ) -> None:
         self._feed, self._batch_rows = feed, batch_rows
         cores = cores_to_lease()[:threads]
-        self._join = WindowJoin(feed.bound, bucket_rows=bucket_rows, threads=threads, cores=cores)
+        self._join = WindowJoin(feed.bound, execution=Execution(threads=threads), bucket_rows=bucket_rows, cores=cores)
         self._place = _filled(self._join, feed)
         # Filling in large batches leaves other runs than small batches do: first some pushes of the real size.
         self.run(warm_pushes(feed, batch_rows), 0)
@@ -114,7 +115,9 @@ class _AtOnce:
         return timed_joins(self._made, self._feed.window_rows, pushes, compared)
 
     def _made(self) -> Callable[[], int]:
-        join = WindowJoin(self._feed.bound, bucket_rows=BUCKET_ROWS, threads=self._threads, cores=self._cores)
+        join = WindowJoin(
+            self._feed.bound, execution=Execution(threads=self._threads), bucket_rows=BUCKET_ROWS, cores=self._cores
+        )
         return lambda: sum(chunk.num_rows for chunk in join.push(self._batches))
 
 

@@ -12,6 +12,7 @@ from streamjoin_ds.engine.costs.cost_fit import fitted_costs
 from streamjoin_ds.engine.costs.operation_costs import USUAL_COSTS
 from streamjoin_ds.engine.costs.window_costs import SEAL_ROWS, tuple_ns, unmerged_ns
 from streamjoin_ds.engine.tuning import DEFAULT, TailTuning
+from streamjoin_ds.plan import Execution
 from tests.bench.suites.figures.trial import Trial, TrialOutcome
 
 __all__ = ["NEVER", "seal_sizes"]
@@ -68,7 +69,8 @@ class _Engine:
     def __init__(self, trial: Trial, rows: int) -> None:
         tuning = replace(DEFAULT, tail=TailTuning(rows, rows))
         bound = trial.workload.bound()
-        self._join = WindowJoin(bound, kernel=trial.kernel, merge_runs=trial.merge_runs, tuning=tuning)
+        execution = Execution(trial.kernel, merge_runs=trial.merge_runs)
+        self._join = WindowJoin(bound, execution=execution, tuning=tuning)
         self._workload, self._push_rows = trial.workload, trial.push_rows
         self._clock_us = 0
         window_rows = trial.workload.window_rows[0]

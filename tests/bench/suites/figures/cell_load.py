@@ -25,7 +25,7 @@ from streamjoin_ds.engine.storage.bucket_grid.policy import BUCKET_ROWS
 from streamjoin_ds.engine.storage.state_blob import state_blob
 from streamjoin_ds.engine.storage.window import Window
 from streamjoin_ds.engine.storage.window_set import JoinState
-from streamjoin_ds.plan import Layout
+from streamjoin_ds.plan import Execution, Layout
 from tests.bench.suites.figures.band_streams import BandStreams
 from tests.bench.suites.figures.result_output import ResultOutput
 from tests.bench.suites.figures.trial import Trial
@@ -175,7 +175,7 @@ def layout_load(trial: Trial, streams: BandStreams | None = None, stretch_rows: 
 def engine_options(trial: Trial) -> dict[str, Any]:
     """Return the options of the engines of a trial of cells."""
     in_grid = {"bucket_rows": BUCKET_ROWS} if trial.in_grid else {}
-    return {"kernel": trial.kernel, "index": trial.index, "threads": trial.threads, **in_grid}
+    return {"execution": Execution(trial.kernel, trial.threads, index=trial.index), **in_grid}
 
 
 def pair_s(trial: Trial, push_rows: int = 0) -> float:

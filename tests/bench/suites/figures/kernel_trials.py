@@ -16,6 +16,7 @@ from streamjoin_ds.engine.storage.conditions import oriented
 from streamjoin_ds.engine.storage.run_form import RunForm
 from streamjoin_ds.engine.storage.run_set import RunSet
 from streamjoin_ds.engine.storage.window import Window
+from streamjoin_ds.plan import Execution
 from streamjoin_ds.source.generated.synthetic import words
 from tests.bench.suites.engine.feeds import band2d
 from tests.bench.suites.figures.trial import Trial, TrialOutcome
@@ -113,7 +114,7 @@ def basic_windows(trial: Trial) -> TrialOutcome:
     """Scan a window of two attributes, cut into basic windows of `size` bytes, with `push_rows` probes at a time."""
     window_rows = trial.workload.window_rows[0]
     feed = band2d(window_rows, _RATE)
-    join = WindowJoin(feed.bound, kernel=trial.kernel, index="scan")
+    join = WindowJoin(feed.bound, execution=Execution(kernel=trial.kernel, index="scan"))
     tuples = feed.batch(1, 0, window_rows)
     step = max(trial.size // 16, 1)
     runs = [join.forms[1].sealed(tuples.slice(begin, step)) for begin in range(0, window_rows, step)]
@@ -159,7 +160,7 @@ def _brute_count(probes: pa.RecordBatch, tuples: pa.RecordBatch, window_rows: in
 def chain(trial: Trial) -> TrialOutcome:
     """Search a window of `size` runs of equal length with `push_rows` probes at a time; nothing is inserted."""
     workload, window_rows = trial.workload, trial.workload.window_rows[1]
-    join = WindowJoin(workload.bound(), kernel=trial.kernel, index=trial.index, threads=trial.threads)
+    join = WindowJoin(workload.bound(), execution=Execution(trial.kernel, trial.threads, index=trial.index))
     tuples = workload.batch(1, 0, window_rows)
     step = -(-window_rows // trial.size)
     runs = [join.forms[1].sealed(tuples.slice(begin, step)) for begin in range(0, window_rows, step)]

@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import pyarrow as pa
 
 from streamjoin_ds.engine import WindowJoin
+from streamjoin_ds.plan import Execution
 from tests.bench.suites.figures.trial import Trial
 
 __all__ = ["Pushes", "filled"]
@@ -25,9 +25,10 @@ class Pushes:
 
     def __init__(self, trial: Trial) -> None:
         self.trial, self.workload = trial, trial.workload
-        options: dict[str, Any] = {"kernel": trial.kernel, "index": trial.index, "merge_runs": trial.merge_runs}
-        options |= {"threads": trial.threads if trial.cells == 1 else 1, "bucket_rows": 1 if trial.in_grid else None}
-        self.joins = [WindowJoin(trial.workload.bound(), **options) for _ in range(trial.cells)]
+        threads, bound = trial.threads if trial.cells == 1 else 1, trial.workload.bound()
+        execution = Execution(trial.kernel, threads, index=trial.index, merge_runs=trial.merge_runs)
+        bucket_rows = 1 if trial.in_grid else None
+        self.joins = [WindowJoin(bound, execution=execution, bucket_rows=bucket_rows) for _ in range(trial.cells)]
         self._executor = ThreadPoolExecutor(trial.cells) if trial.cells > 1 else None
         self.clock_us = 0
         # For each stream: tuples older than this are not pushed. They would have expired by the time both are full.

@@ -42,6 +42,7 @@ from streamjoin_ds.errors import ArgumentError, StateCorruptError
 from streamjoin_ds.spec import BoundJoin, bind
 from streamjoin_ds.testing import oracle_numbers, random_batches
 from tests.engine.scenarios import Scenario, assert_values, cuts_of, numbers_of, plain, run_engine, scenarios
+from tests.engine.streams import engine_options
 from tests.support.examples import examples
 from tests.support.further import further
 
@@ -57,15 +58,15 @@ KINDS = {"numbers": {"domains": ("int", "float"), "note": False}, "all": {}}
 
 
 def window_join(bound: BoundJoin, **options: Any) -> WindowJoin:
-    return WindowJoin(bound, **{"tuning": SMALL, **options})
+    return WindowJoin(bound, **engine_options(**{"tuning": SMALL, **options}))
 
 
 def restored_join(*saved: Any, **options: Any) -> WindowJoin:
-    return WindowJoin.restored(*saved, **{"tuning": SMALL, **options})
+    return WindowJoin.restored(*saved, **engine_options(**{"tuning": SMALL, **options}))
 
 
 def join_engine(join: Join, **options: Any) -> JoinEngine:
-    return JoinEngine(join, tuning=SMALL, **options)
+    return JoinEngine(join, tuning=SMALL, **engine_options(**options))
 
 
 def run_small(scenario: Scenario, cuts: dict[str, list[pa.Table]], **options: Any) -> tuple[pa.Table, JoinEngine]:
