@@ -10,16 +10,13 @@ from typing import Any
 import click
 
 from streamjoin_ds.request.join_keys import JOIN_KEYS
+from streamjoin_ds.stream.run_keys import keys_of
 
-__all__ = ["OneOf", "Whole", "flag", "join_options"]
-
-_SWITCHES = {"pin": "--pin/--no-pin", "durable": "--durable/--no-durable"}
+__all__ = ["OneOf", "Whole", "flag", "flags", "join_options"]
 
 _SEVERAL = ("on", "where", "reduce", "schema", "delimiter", "unique", "conf")
 # Keys that say where a join goes and when it stops: not every command has them.
-_OF_RUNS = (
-    "to", "checkpoint", "available_now", "trigger", "max_rows_per_batch", "take_over", "restart", "master", "conf",
-)  # fmt: skip
+_OF_RUNS = keys_of("place", "start", "session")
 
 
 class OneOf(click.Choice):  # type: ignore[type-arg]  # not generic before click 8.2
@@ -48,8 +45,8 @@ def flag(name: str) -> Callable[..., Any]:
     """Return the flag (a decorator of commands) for a key of the file."""
     key = JOIN_KEYS[name]
     given: dict[str, Any] = {"help": f"{key.help}  {key.note}".strip(), "metavar": key.metavar or None}
-    if name in _SWITCHES:
-        return click.option(_SWITCHES[name], name, default=None, **given)
+    if key.is_switch:
+        return click.option(f"--{name}/--no-{name}", name, default=None, **given)
     if key.kinds == (bool,):
         given["is_flag"] = True
     elif key.kinds == (int,):
@@ -57,6 +54,11 @@ def flag(name: str) -> Callable[..., Any]:
     elif key.one_of and key.kinds == (str,):
         given["type"] = OneOf(key.one_of)
     return click.option(f"--{name.replace('_', '-')}", name, multiple=name in _SEVERAL, **given)
+
+
+def flags(*names: str) -> Callable[..., Any]:
+    """Return the flags for several keys, in their order, as one decorator of commands."""
+    return lambda command: functools.reduce(lambda decorated, name: flag(name)(decorated), reversed(names), command)
 
 
 def join_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -83,6 +85,6 @@ def join_options(command: Callable[..., Any]) -> Callable[..., Any]:
             metavar="NAME=SOURCE",
             help="A table beside the streams: a Delta table, or a file of Parquet, CSV or JSON lines.",
         ),
-        *(flag(name) for name in JOIN_KEYS if name not in _OF_RUNS),
+        flags(*(name for name in JOIN_KEYS if name not in _OF_RUNS)),
     ]
     return functools.reduce(lambda decorated, option: option(decorated), reversed(options), command)

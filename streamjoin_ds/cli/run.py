@@ -9,24 +9,17 @@ import click
 from rich.console import Console
 
 from streamjoin_ds.cli.display import Display
-from streamjoin_ds.cli.join_options import flag, join_options
+from streamjoin_ds.cli.join_options import flags, join_options
 from streamjoin_ds.cli.runner import run_join
 from streamjoin_ds.request.request import request_of, required
+from streamjoin_ds.stream.run_keys import keys_of
 
 __all__ = ["command"]
 
 
 @click.command("run")
 @join_options
-@flag("to")
-@flag("checkpoint")
-@flag("available_now")
-@flag("trigger")
-@flag("max_rows_per_batch")
-@flag("take_over")
-@flag("restart")
-@flag("master")
-@flag("conf")
+@flags(*keys_of("place", "start", "session"))
 @click.option("--json", "as_json", is_flag=True, help="Print the totals as one JSON object.")
 def command(config: Path | None, as_json: bool, **given: Any) -> None:
     """Run a join until it is stopped (Ctrl-C) or, with --available-now, its input ends."""

@@ -9,13 +9,14 @@ import click
 from rich.console import Console
 
 from streamjoin_ds.cli.display import Display
-from streamjoin_ds.cli.join_options import flag
+from streamjoin_ds.cli.join_options import flags
 from streamjoin_ds.cli.runner import run_queries
 from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.request.request import given_flags
 from streamjoin_ds.script.started import Script, Step
 from streamjoin_ds.sink.tables import TableSet
 from streamjoin_ds.stream.commit import BatchSummary, watch
+from streamjoin_ds.stream.run_keys import RUN_KEYS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -24,25 +25,12 @@ if TYPE_CHECKING:
 
 __all__ = ["command"]
 
-# The flags of `run` that are about how joins run; what is joined is said in the text.
-_FLAGS = (
-    "checkpoint", "available_now", "trigger", "max_rows_per_batch", "max_delay", "layout", "cells", "exchange",
-    "kernel", "threads", "pin", "index", "order", "merge_runs", "durable", "take_over", "restart", "pace", "parts",
-    "missing_files", "max_block_rows", "master", "conf",
-)  # fmt: skip
-
-
-def _flags(command: Any) -> Any:
-    for name in reversed(_FLAGS):
-        command = flag(name)(command)
-    return command
-
 
 @click.command("sql")
 @click.argument("file", required=False, type=click.Path(path_type=Path))
 @click.option("-e", "text", metavar="STATEMENTS", help="The statements themselves, instead of a file.")
 @click.option("--explain", "is_explained", is_flag=True, help="Print the plan of each query, and start none.")
-@_flags
+@flags(*(name for name in RUN_KEYS if name != "to"))  # what is joined, and where it goes, is said in the text
 @click.option("--json", "as_json", is_flag=True, help="Print the totals of each query as one JSON object a line.")
 def command(file: Path | None, text: str | None, is_explained: bool, as_json: bool, **given: Any) -> None:
     """Run the queries of FILE until they are stopped (Ctrl-C) or, with --available-now, their input ends.

@@ -1,4 +1,6 @@
-"""The keys of a join and of its tables: what each may hold, what it means, and an example. `spec` has a stream's.
+"""The keys of a join and of its tables: what each may hold, what it means, and an example.
+
+Those of a stream are in `spec.stream_keys`, and those of a run in `stream.run_keys`.
 
 A kind is a Python type, and msgspec tells whether a value is of that kind. What a text means is checked later, where it
 is parsed, for flags, files and Python alike. No message shows a value: it may be a secret.
@@ -6,37 +8,15 @@ is parsed, for flags, files and Python alike. No message shows a value: it may b
 
 from __future__ import annotations
 
-from typing import Any
-
-from streamjoin_ds.plan import EXCHANGES, KERNELS
 from streamjoin_ds.spec.how import HOWS
 from streamjoin_ds.spec.key import LIST, LISTS, TABLE, Key
 from streamjoin_ds.spec.nearest import DIRECTIONS, MAX_NEAREST
 from streamjoin_ds.spec.stream_keys import PER_STREAM, STREAM_KEYS
 from streamjoin_ds.spec.table import TABLE_FORMATS
-from streamjoin_ds.stream.sensor_options import READER_OPTIONS
+from streamjoin_ds.stream.run_keys import RUN_KEYS
 
-__all__ = ["JOIN_KEYS", "READING_KEYS", "TABLE_KEYS"]
+__all__ = ["JOIN_KEYS", "TABLE_KEYS"]
 
-
-def _reading(name: str) -> Key:
-    """Return the key of an option of the source, whose text in `READER_OPTIONS` is "what it is (default)"."""
-    words = f"{READER_OPTIONS[name][0].upper()}{READER_OPTIONS[name][1:]}"
-    told, _, default = words.rpartition(" (")
-    kinds: dict[str, tuple[Any, ...]] = {"pace": (str, float), "missing_files": (str,)}
-    limits = {"pace": {"exclusiveMinimum": 0}, "missing_files": None}
-    examples = {"pace": 60, "missing_files": "ignore"}
-    return Key(
-        f"{told}.",
-        kinds.get(name, (int, str)),
-        f"[default: {default.rstrip(')')}]",
-        example=examples.get(name, 2),
-        limits=limits.get(name, {"minimum": 1}),
-    )
-
-
-# Options of the source that are keys only here; the others are arguments of `StreamJoin.start` too.
-READING_KEYS = tuple(name for name in READER_OPTIONS if name not in ("max_rows_per_batch", "max_delay"))
 
 JOIN_KEYS: dict[str, Key] = {
     "on": Key(
@@ -114,95 +94,7 @@ JOIN_KEYS: dict[str, Key] = {
         example="e=ts timestamp[us, tz=UTC], x double",
         metavar="COLUMNS",
     ),
-    "to": Key(
-        "Table of matches; the join's other tables lie beside it.",
-        note="[required]",
-        example="./matches",
-        metavar="PATH",
-    ),
-    "checkpoint": Key(
-        "Folder of the checkpoint (s3a://BUCKET/FOLDER too), from which a restart goes on.",
-        note="[required]",
-        example="./matches.ckpt",
-        metavar="PATH",
-    ),
-    "available_now": Key("Read what is there, then stop.", (bool,)),
-    "trigger": Key("Least time from the start of one batch to the next.", example="1s", metavar="DURATION"),
-    "max_rows_per_batch": Key(
-        "Most records of a batch, all streams together.",
-        (int,),
-        "[default: 1000000]",
-        example=50_000,
-        limits={"minimum": 1},
-        metavar="N",
-    ),
-    "max_delay": Key(
-        "How long a tuple may wait for the commit of its batch, if machine and load allow it: 500ms.",
-        note="[default: no bound]",
-        example="500ms",
-        metavar="DURATION",
-    ),
-    "layout": Key(
-        "How tuples are dealt to cells: auto, grid, ranges (of a compared column), or a grid to keep to: 1x2.",
-        note="[default: auto]",
-        example="1x2",
-        metavar="KIND|LxL",
-    ),
-    "cells": Key(
-        "Number of cells, which work side by side.",
-        (int,),
-        "[default: as many as cores]",
-        limits={"minimum": 1},
-        metavar="N",
-    ),
-    "exchange": Key(
-        "How tuples get from the source to the cells.", note="[default: auto]", one_of=("auto", *EXCHANGES)
-    ),
-    "kernel": Key("Kernel implementation to use.", note="[default: auto]", one_of=KERNELS),
-    "threads": Key(
-        "Most kernels that work side by side in a cell; there are then as many times fewer cells.",
-        (int,),
-        "[default: 1]",
-        limits={"minimum": 1},
-        metavar="K",
-    ),
-    "pin": Key(
-        "Whether the kernel threads of a cell that has several get cores of their own.", (bool,), "[default: pin]"
-    ),
-    "index": Key(
-        "Columns by which windows are laid out: e.latitude,e.longitude,w.latitude; or scan.",
-        (str, LIST, LISTS),
-        "[default: auto, chosen for each run]",
-        example={"e": ["latitude", "longitude"], "w": "scan"},
-        metavar="COLUMNS",
-    ),
-    "order": Key(
-        "Order in which the streams join: e,w,x.",
-        (str, LIST),
-        "[default: auto, by selectivity]",
-        example=["e", "w", "x"],
-        metavar="STREAMS",
-    ),
-    "merge_runs": Key(
-        "Merge ratio: how many runs of like size are merged into one.",
-        (int,),
-        "[default: each row is merged once, many runs at a time]",
-        limits={"minimum": 2},
-        metavar="N",
-    ),
-    "durable": Key(
-        "Whether a batch is on the device before it counts, so that a power cut loses nothing.",
-        (bool,),
-        "[default: durable]",
-    ),
-    "take_over": Key(
-        "Take the checkpoint from a driver that still holds it but no longer works (stopped, cut off).", (bool,)
-    ),
-    "restart": Key(
-        "Start the query again, after a pause, when it ends by an error that may pass: a broker or a store that is "
-        "away, a full disk.",
-        (bool,),
-    ),
+    **RUN_KEYS,
     "refresh": Key(
         "How often a new version of a table is looked for: 5m, or zones=5m; 0s: for each batch.",
         (str, TABLE),
@@ -219,15 +111,7 @@ JOIN_KEYS: dict[str, Key] = {
         example={"e": ["device", "counter"]},
         metavar="COLUMNS",
     ),
-    "master": Key("Spark's master.", note="[default: local, on all cores]", example="local[2]", metavar="URL"),
-    "conf": Key(
-        "A setting of the Spark session; there may be several.",
-        (TABLE, LIST),
-        example={"spark.ui.enabled": "true"},
-        metavar="KEY=VALUE",
-    ),
     **{name: STREAM_KEYS[name].of_members for name in PER_STREAM},
-    **{name: _reading(name) for name in READING_KEYS},
 }
 
 TABLE_KEYS: dict[str, Key] = {

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from streamjoin_ds.errors import ArgumentError
-from streamjoin_ds.plan import EXECUTION_OPTIONS, Execution
+from streamjoin_ds.plan import Execution
 from streamjoin_ds.request.given import assigned, conditions_of, per_member, texts_of
 from streamjoin_ds.request.join_file import read_join_file
-from streamjoin_ds.request.join_keys import JOIN_KEYS, READING_KEYS
+from streamjoin_ds.request.join_keys import JOIN_KEYS
 from streamjoin_ds.request.schema_text import schemas_of
 from streamjoin_ds.request.tables import described_tables, tables_given, without_tables
 from streamjoin_ds.source.generated.generator import synthetic_rows
@@ -22,6 +22,7 @@ from streamjoin_ds.spec.parse import parse_condition
 from streamjoin_ds.spec.rate import rate_from_text
 from streamjoin_ds.spec.stream_keys import PER_STREAM
 from streamjoin_ds.stream.join import StreamJoin
+from streamjoin_ds.stream.run_keys import keys_of
 from streamjoin_ds.stream.sensor_options import checked_reader_options
 
 __all__ = [
@@ -37,9 +38,7 @@ __all__ = [
 ]
 
 # The arguments that `StreamJoin.explain` shares with `StreamJoin.start`.
-EXPLAINED = (
-    "layout", "cells", "exchange", "execution", "durable", "max_delay", "source_options",
-)  # fmt: skip
+EXPLAINED = (*keys_of("plan"), "execution", "source_options")
 
 
 @dataclass(frozen=True)
@@ -168,19 +167,18 @@ def described_streams(
 
 def requested(join: StreamJoin, facts: Mapping[str, Any]) -> Request:
     """Return the request for a join, with what the keys that are not about its streams say of how to run it."""
-    keys = ("available_now", "trigger", "max_rows_per_batch", "take_over", "restart", *EXPLAINED)
-    run = {key: facts[key] for key in keys if key in facts}
-    execution = {name: facts[name] for name in EXECUTION_OPTIONS if name in facts}
-    run |= {"execution": Execution(**execution)} if execution else {}
-    reading = checked_reader_options({name: facts[name] for name in READING_KEYS if name in facts})
-    session = {"master": facts.get("master"), "conf": settings_of_spark(facts.get("conf", ()))}
-    return Request(
-        join,
-        facts.get("to"),
-        facts.get("checkpoint"),
-        run | ({"source_options": reading} if reading else {}),
-        {name: value for name, value in session.items() if value},
+    run, engine, source, session = (
+        {name: facts[name] for name in keys_of(*scopes) if name in facts}
+        for scopes in (("start", "plan"), ("engine",), ("source",), ("session",))
     )
+    if engine:
+        run["execution"] = Execution(**engine)
+    if source:
+        run["source_options"] = checked_reader_options(source)
+    if "conf" in session:
+        session["conf"] = settings_of_spark(session["conf"])
+    session = {name: value for name, value in session.items() if value}
+    return Request(join, facts.get("to"), facts.get("checkpoint"), run, session)
 
 
 def settings_of_spark(given: Mapping[str, str] | Sequence[str]) -> dict[str, str]:
@@ -193,7 +191,7 @@ def settings_of_spark(given: Mapping[str, str] | Sequence[str]) -> dict[str, str
 
 def _is_absent(key: str, value: object) -> bool:
     """Whether a flag was not given; one that is off counts as not given, unless it is on by default."""
-    return value in (None, ()) or (value is False and key not in ("pin", "durable"))
+    return value in (None, ()) or (value is False and not JOIN_KEYS[key].is_switch)
 
 
 def _stream(name: str, facts: dict[str, Any], wheres: Sequence[Expression]) -> Stream:

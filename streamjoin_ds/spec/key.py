@@ -50,6 +50,8 @@ class Key:
         Limits of a number, in JSON Schema's words.
     metavar : str
         What stands for the value in the help of the flag.
+    scope : str
+        What takes an option of a run; see `RUN_KEYS`.
     """
 
     help: str
@@ -59,6 +61,12 @@ class Key:
     example: object = None
     limits: Mapping[str, int] | None = None
     metavar: str = ""
+    scope: str = ""
+
+    @property
+    def is_switch(self) -> bool:
+        """Whether it is on by default: its flag has a form that switches it off."""
+        return self.kinds == (bool,) and bool(self.note)
 
     @property
     def type(self) -> Any:
@@ -116,6 +124,22 @@ class Key:
         except msgspec.ValidationError:  # its message may show the value
             msg = f"{what} is {self.words}"
             raise ArgumentError(msg, name=name, hint=self.hint) from None
+
+    def check_value(self, value: Any, name: str) -> None:
+        """Refuse a value of another kind, a text that is none of the few, and a number beyond the limits.
+
+        Raises
+        ------
+        ArgumentError
+            The error has the key's `name`.
+        """
+        self.check(value, name, name)
+        limits = self.limits or {}
+        least, most = limits.get("minimum", value), limits.get("maximum", value)
+        if (self.one_of and value not in self.one_of) or not least <= value <= most:
+            bound = f" from {least} to {most}" if "maximum" in limits else f" of {least} or more" if limits else ""
+            msg = f"{name} is {self.words}{bound}" if limits else f"{name} is none of the texts that there are"
+            raise ArgumentError(msg, name=name, hint=self.hint)
 
 
 def _toml_text(value: object) -> str:

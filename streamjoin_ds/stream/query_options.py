@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from streamjoin_ds.errors import ArgumentError
-from streamjoin_ds.plan import DEFAULT_EXECUTION, EXCHANGES, MAX_CELLS, Execution
+from streamjoin_ds.plan import DEFAULT_EXECUTION, Execution
 from streamjoin_ds.source.delay_bound import max_delay_us
 from streamjoin_ds.spec import duration_us
+from streamjoin_ds.stream.run_keys import RUN_KEYS, keys_of
 from streamjoin_ds.stream.sensor_options import checked_reader_options
 
 __all__ = ["QueryOptions"]
@@ -32,21 +33,9 @@ class QueryOptions:
     restarts: int = 0  # how often the query was started again before
 
     def __post_init__(self) -> None:
-        for name in ("durable", "take_over", "restart"):
-            if not isinstance(getattr(self, name), bool):
-                msg = f"{name} is not true or false"
-                raise ArgumentError(msg, name=name, hint="give true or false, or leave it out")
-        if self.exchange not in ("auto", *EXCHANGES):
-            msg = "exchange is not a known way from the source to the cells"
-            raise ArgumentError(msg, name="exchange", hint=f"one of auto, {', '.join(EXCHANGES)}")
-        if self.max_rows_per_batch is not None and self.max_rows_per_batch < 1:
-            msg = "max_rows_per_batch must be at least 1"
-            raise ArgumentError(msg, name="max_rows_per_batch", hint="for example 50000; the default is 1000000")
-        if self.cells is not None and (type(self.cells) is not int or not 1 <= self.cells <= MAX_CELLS):
-            msg = f"cells is not a whole number from 1 to {MAX_CELLS}"
-            raise ArgumentError(
-                msg, name="cells", hint="about one for each core; if it is left out, the number of cores decides"
-            )
+        for name in keys_of("start", "plan"):
+            if getattr(self, name) is not None:
+                RUN_KEYS[name].check_value(getattr(self, name), name)
         if self.available_now and self.trigger is not None:
             msg = "available_now and trigger exclude each other"
             raise ArgumentError(

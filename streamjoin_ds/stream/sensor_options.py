@@ -22,17 +22,11 @@ from streamjoin_ds.spec.bound import SEQ, TS, result_type
 from streamjoin_ds.spec.seen_keys import UniqueKey, unique_key
 from streamjoin_ds.spec.stream import Stream
 from streamjoin_ds.spec.stream_keys import FORMAT_KEYS, STREAM_KEYS
+from streamjoin_ds.stream.run_keys import RUN_KEYS, keys_of
 
 __all__ = ["DEFAULT_MAX_ROWS", "READER_OPTIONS", "STREAM_OPTIONS", "SourceOptions", "checked_reader_options"]
 
-READER_OPTIONS = {
-    "max_rows_per_batch": "most records of a batch, all streams together (1000000)",
-    "max_delay": "how long a tuple may wait for its batch's commit, such as 500ms; it keeps batches small (no bound)",
-    "pace": "max, or how many times as fast as real time event time goes: 1 is real time (max)",
-    "parts": "number of tasks that generate one stream's records of a batch (state partitions / streams)",
-    "missing_files": "error or ignore: what to do about files that vanish after they were read and committed (error)",
-    "max_block_rows": "most tuples of one block of the exchange (262144)",
-}
+READER_OPTIONS = {name: RUN_KEYS[name].brief for name in ("max_rows_per_batch", "max_delay", *keys_of("source"))}
 STREAM_OPTIONS = {
     "path": "a file, a folder or /folder/*.extension, here or s3://bucket/..., a Delta table, or kafka://broker/topic",
     "generator": "instead of path: gen:band2d?side=r&rate=1000",

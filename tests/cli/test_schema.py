@@ -5,8 +5,11 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +21,7 @@ from streamjoin_ds.cli.explain import command as explain
 from streamjoin_ds.cli.main import group
 from streamjoin_ds.cli.run import command as run
 from streamjoin_ds.errors import ArgumentError, StreamJoinError
+from streamjoin_ds.plan import EXECUTION_OPTIONS
 from streamjoin_ds.request.join_file import json_schema, read_join_file, tomllib
 from streamjoin_ds.request.join_keys import JOIN_KEYS
 from streamjoin_ds.request.request import EXPLAINED, request_of
@@ -27,7 +31,9 @@ from streamjoin_ds.script.sql_text import SqlText
 from streamjoin_ds.script.statements import StreamStatement
 from streamjoin_ds.spec import Stream
 from streamjoin_ds.spec.stream_keys import FORMAT_KEYS, PER_STREAM, STREAM_KEYS
+from streamjoin_ds.stream.join import StreamJoin
 from streamjoin_ds.stream.query_options import QueryOptions
+from streamjoin_ds.stream.run_keys import keys_of
 from streamjoin_ds.stream.sensor_options import STREAM_OPTIONS
 from tests.cli.test_run import CONFIG
 
@@ -107,6 +113,53 @@ def test_an_option_of_a_stream_is_given_everywhere() -> None:
         assert isinstance(made, StreamStatement)
         assert stream_facts(text, made) == {name: example}
     assert set(FORMAT_KEYS) < set(STREAM_OPTIONS)
+
+
+ADDED = """
+import json, sys
+from click.testing import CliRunner
+from streamjoin_ds.spec.key import Key
+from streamjoin_ds.stream.run_keys import RUN_KEYS
+RUN_KEYS["trial"] = Key("How it is tried.", note="[default: not]", example="twice", metavar="WAY", scope="start")
+from streamjoin_ds.cli.main import group
+from streamjoin_ds.request.join_file import json_schema
+from streamjoin_ds.request.request import request_of
+from streamjoin_ds.script.started import Script
+from tests.support.reference_page import text
+help_ = [CliRunner().invoke(group, [command, "--help"]).output for command in ("run", "sql")]
+assert all("--trial WAY" in each and "How it is tried." in each for each in help_), help_
+assert json_schema()["properties"]["trial"]["examples"] == ["twice"]
+assert "| `trial` | How it is tried. | not |" in text()
+streams = {"streams": ("r=gen:band2d?side=r", "s=gen:band2d?side=s"), "window": "1s"}
+assert request_of(None, streams | {"trial": "once"}).run == {"trial": "once"}
+(file := __import__("pathlib").Path(sys.argv[1])).write_text("trial = 'twice'")
+assert request_of(file, streams).run == {"trial": "twice"}
+sql = "CREATE STREAM r WITH (source = 'gen:band2d?side=r'); CREATE STREAM s WITH (source = 'gen:band2d?side=s');"
+sql += "SET trial = 'thrice'; INSERT INTO t WITH (checkpoint = 'c'{}) SELECT * FROM r JOIN s ON r.ts = s.ts"
+for more, value in (("", "thrice"), (", trial = 'once'", "once")):
+    (step,) = Script(sql.format(more)).steps
+    assert step.checked(None).request.run == {"trial": value}
+"""
+
+
+def test_an_option_that_is_added_to_the_table_of_a_run_is_everywhere(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", ADDED, str(tmp_path / "join.toml")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_calls_in_python_have_the_options_of_the_table() -> None:
+    start, explained = (inspect.signature(call).parameters for call in (StreamJoin.start, StreamJoin.explain))
+    assert {*keys_of("start", "plan"), "threads", "execution", "source_options"} <= set(start)
+    assert {*EXPLAINED, "threads"} <= set(explained)
+    assert {*keys_of("start", "plan"), "execution", "source_options", "restarts"} == set(
+        QueryOptions.__dataclass_fields__
+    )
+    assert set(EXECUTION_OPTIONS) == set(keys_of("engine"))
+    for name, value in (("exchange", "rows"), ("cells", 0), ("cells", 4097), ("trigger", 1), ("durable", "no")):
+        with pytest.raises(ArgumentError, match=f": {name} is ") as caught:
+            QueryOptions(**{name: value})  # type: ignore[arg-type]
+        assert caught.value.name == name
 
 
 def test_the_readmes_files_are_taken() -> None:

@@ -15,6 +15,7 @@ from streamjoin_ds.request.join_keys import JOIN_KEYS, TABLE_KEYS
 from streamjoin_ds.source.generated.generator import GENERATORS
 from streamjoin_ds.spec.key import Key
 from streamjoin_ds.spec.stream_keys import STREAM_KEYS
+from streamjoin_ds.stream.run_keys import keys_of
 from streamjoin_ds.stream.sensor_options import READER_OPTIONS, STREAM_OPTIONS
 from tests.support.documents import ROOT
 
@@ -28,18 +29,12 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     ),
     "What is read": (
         "time", "time_unit", "schema", "format", "delimiter", "partition_by", "sub_folders", "file_order",
-        "finished_after", "missing_files", "on_bad_file", "on_change", "starting_version", "starting_timestamp",
+        "finished_after", "on_bad_file", "on_change", "starting_version", "starting_timestamp",
         "refresh",
     ),
     "Time, late and repeated tuples": ("delay", "idle_timeout", "max_ahead", "unique"),
-    "Where it goes, and how it runs": (
-        "to", "checkpoint", "available_now", "trigger", "max_rows_per_batch", "max_delay", "pace", "durable",
-        "take_over", "restart", "master", "conf",
-    ),
-    "How it is carried out: no row depends on it": (
-        "layout", "cells", "rate", "exchange", "threads", "pin", "index", "order", "merge_runs", "kernel", "parts",
-        "max_block_rows",
-    ),
+    "Where it goes, and how it runs": keys_of("place", "start", "source", "session"),
+    "How it is carried out: no row depends on it": ("rate", *keys_of("plan", "engine")),
 }  # fmt: skip
 _HEAD = """# Reference
 
