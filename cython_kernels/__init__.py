@@ -26,10 +26,10 @@ grid; ``gather/`` copies rows and columns; ``nearest/`` keeps the nearest pairs;
 ``globe/`` decides distances; ``periodic/`` knows periodic windows; ``threads/`` runs tasks; ``simd/`` has the registers
 and asks the CPU. Includes name the folder.
 
-Every name has a readable twin in ``streamjoin_ds.engine.reference``, which documents it; where the two differ, the twin
-is right. Only this file reads the variable ``STREAMJOIN_DS_KERNEL``: ``reference``, ``auto`` or one of
-`implementations`. It does so when a process first imports the kernels. So each Spark worker goes by its own variable
-(``spark.executorEnv.STREAMJOIN_DS_KERNEL``).
+Every name has a readable twin in ``streamjoin_ds.engine.kernels.twins``, which documents it; where the two differ, the
+twin is right. Only this file reads the variable ``STREAMJOIN_DS_KERNEL``: ``reference``, ``auto``, or one of those that
+`implementations` returns. It does so when a process first imports the kernels. So each Spark worker goes by its own
+variable (``spark.executorEnv.STREAMJOIN_DS_KERNEL``).
 
 `messages.pyx` with ``kafka/`` is an extension of its own, loaded where a topic is read: a consumer over librdkafka, and
 the frames of JSON messages. Its twins are in ``streamjoin_ds.source.kafka``.
@@ -41,66 +41,13 @@ import os
 
 from . import native
 
-__all__ = [
-    "FENCE_ROWS",
-    "GRID_CHUNK_ROWS",
-    "MAX_STEPS",
-    "NEAREST_TIES",
-    "SCAN_PAIRS",
-    "SCAN_ROWS_ALONE",
-    "SCAN_TILE_PROBES",
-    "SCAN_TILE_ROWS",
-    "ArrowRows",
-    "BatchColumns",
-    "BatchForm",
-    "BucketGrid",
-    "BucketIndex",
-    "ByteColumn",
-    "CommonWindows",
-    "ExactSums",
-    "Gate",
-    "GridProbe",
-    "NearPlaces",
-    "NearestPairs",
-    "PairDistances",
-    "RoomColumns",
-    "RowsForm",
-    "RunColumns",
-    "RunIndex",
-    "RunsProbe",
-    "Scan",
-    "SealForm",
-    "Task",
-    "ThreadPool",
-    "bucket_directory",
-    "cpu_features",
-    "default_implementation",
-    "extremes",
-    "gather",
-    "gather_bytes",
-    "grid_buckets",
-    "grid_order",
-    "grid_ordering",
-    "implementations",
-    "merge_order",
-    "native",
-    "probe_buckets",
-    "step_starts",
-    "tally",
-]
+__all__ = ["default_implementation", "native"]
 
 _requested = os.environ.get("STREAMJOIN_DS_KERNEL", "")
 if _requested not in ("", "auto", "reference"):
     native.set_default_implementation(_requested)
 
 
-def __getattr__(name):
-    # The twins are imported late, because their room imports this module.
-    if name not in __all__:
-        message = f"module {__name__!r} has no attribute {name!r}"
-        raise AttributeError(message)
-    if _requested != "reference":
-        return getattr(native, name)
-    from streamjoin_ds.engine import reference
-
-    return getattr(reference, name)
+def default_implementation():
+    """Return the name of the implementation that runs where none is given; "reference" stands for the twins."""
+    return "reference" if _requested == "reference" else native.default_implementation()

@@ -1,4 +1,4 @@
-# Scans and grid probes; semantics: streamjoin_ds.engine.reference.scan and grid_probe.
+# Scans and grid probes; semantics: streamjoin_ds.engine.kernels.twins.scan and grid_probe.
 
 cdef const sj_implementation *_implementation(name) except NULL:
     if name is None:
@@ -159,7 +159,7 @@ cdef int64_t _common_length(list columns, str name, count) except -1:
 
 
 cdef class Scan(_Join):
-    """Nested-loop join, SIMD; see streamjoin_ds.engine.reference.Scan."""
+    """Nested-loop join, SIMD; see streamjoin_ds.engine.kernels.twins.Scan."""
 
     cdef sj_scan _scan
 
@@ -216,7 +216,7 @@ def scan_roof(is_float=False, implementation=None):
 
 
 cdef class GridProbe(_Join):
-    """Sorted probes against a run in grid order, SIMD; see streamjoin_ds.engine.reference.GridProbe."""
+    """Sorted probes against a run in grid order, SIMD; see streamjoin_ds.engine.kernels.twins.GridProbe."""
 
     cdef sj_grid _grid
     cdef object _order

@@ -1,7 +1,7 @@
 # cython: language_level=3, cdivision=True, embedsignature=True
 """The boundary between NumPy and the C kernels: arguments are checked here once, and nothing is checked in loops.
 
-The readable twins (streamjoin_ds.engine.reference) document semantics, order of output and errors. This file checks
+The readable twins (streamjoin_ds.engine.kernels.twins) document semantics, order of output and errors. This file checks
 arguments, takes addresses and releases the GIL.
 """
 import operator

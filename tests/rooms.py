@@ -18,8 +18,12 @@ def module_name(path: Path) -> str:
 
 
 def modules() -> dict[str, Path]:
-    """Return the path of every module of the package by its name; a folder's module is its ``__init__``."""
-    return {module_name(path): path for path in sorted((ROOT / PACKAGE).rglob("*.py"))}
+    """Return the path of every module of the package by its name; a folder's module is its ``__init__``.
+
+    The kernels' ``__init__`` lies in a folder of its own, which `setup.py` maps into the package.
+    """
+    found = {module_name(path): path for path in sorted((ROOT / PACKAGE).rglob("*.py"))}
+    return {**found, f"{PACKAGE}._kernels": ROOT / "cython_kernels" / "__init__.py"}
 
 
 @cache

@@ -8,6 +8,7 @@ from tests.rooms import borrowed, circles, drawn
 # rooms too.
 ROOMS = (
     ("version", "errors", "machine", "logs", "duration"),
+    ("_kernels",),
     ("spec",),
     ("plan",),
     ("blocks",),
@@ -52,6 +53,13 @@ def test_imports_follow_the_flow() -> None:
 def test_no_import_runs_in_a_circle() -> None:
     """Imports inside functions and imports for type checkers alone count too."""
     assert not circles(drawn())
+
+
+def test_only_loading_asks_for_the_twins() -> None:
+    """A type or a number of the kernels comes from the contract, never from what the tests compare kernels with."""
+    twins = "streamjoin_ds.engine.kernels.twins"
+    asking = [name for name, others in drawn().items() if any(other.startswith(twins) for other in others)]
+    assert [name for name in asking if not name.startswith(twins)] == ["streamjoin_ds.engine.kernels.loading"]
 
 
 def test_no_module_needs_anothers_private_names() -> None:

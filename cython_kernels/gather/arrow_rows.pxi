@@ -1,4 +1,4 @@
-# Columns that are read from Arrow; semantics: streamjoin_ds.engine.reference.arrow_rows.
+# Columns that are read from Arrow; semantics: streamjoin_ds.engine.kernels.twins.arrow_rows.
 
 cdef extern from "Python.h":
     void *PyCapsule_GetPointer(object capsule, const char *name) except NULL
@@ -45,7 +45,7 @@ cdef extern from "gather/arrow_rows.h" nogil:
 
 
 cdef class BatchForm:
-    """The schema of record batches; see streamjoin_ds.engine.reference.arrow_rows.BatchForm."""
+    """The schema of record batches; see streamjoin_ds.engine.kernels.twins.arrow_rows.BatchForm."""
 
     cdef readonly object schema
     cdef sj_column *_columns
@@ -71,7 +71,7 @@ cdef class BatchForm:
 
 
 cdef class BatchColumns:
-    """The columns of a record batch; see streamjoin_ds.engine.reference.arrow_rows.BatchColumns."""
+    """The columns of a record batch; see streamjoin_ds.engine.kernels.twins.arrow_rows.BatchColumns."""
 
     cdef readonly object batch
     cdef readonly int64_t rows
@@ -120,7 +120,7 @@ cdef class BatchColumns:
 
 
 cdef class RoomColumns:
-    """Columns with room behind their rows; see streamjoin_ds.engine.reference.arrow_rows.RoomColumns."""
+    """Columns with room behind their rows; see streamjoin_ds.engine.kernels.twins.arrow_rows.RoomColumns."""
 
     cdef list _kept
     cdef int64_t _room

@@ -18,7 +18,7 @@ cdef extern from "gather/bytes.h" nogil:
 
 
 cdef class ByteColumn:
-    """Strings or binary values in Arrow's form; see streamjoin_ds.engine.reference.bytes.ByteColumn."""
+    """Strings or binary values in Arrow's form; see streamjoin_ds.engine.kernels.twins.bytes.ByteColumn."""
 
     cdef sj_byte_column _column
     cdef list _kept
@@ -62,7 +62,7 @@ cdef class ByteColumn:
 
 
 def gather_bytes(columns, column_numbers, rows):
-    """Copy columns[column_numbers[i]][rows[i]] to offsets, data and valid bits; see streamjoin_ds.engine.reference."""
+    """Copy columns[column_numbers[i]][rows[i]] to offsets, data, valid bits; see streamjoin_ds.engine.kernels.twins."""
     cdef ByteColumn column
     cdef int64_t source = 0, size, nulls = 0, count, column_count, at
     cdef const int32_t *sources = NULL

@@ -1,4 +1,4 @@
-# Rows gathered from several runs and handed to Arrow; semantics: streamjoin_ds.engine.reference.arrow_rows.
+# Rows gathered from several runs and handed to Arrow; semantics: streamjoin_ds.engine.kernels.twins.arrow_rows.
 
 cdef struct sj_part:
     const sj_run_columns *columns
@@ -6,7 +6,7 @@ cdef struct sj_part:
 
 
 cdef class RowsForm:
-    """The columns of rows; see streamjoin_ds.engine.reference.arrow_rows.RowsForm."""
+    """The columns of rows; see streamjoin_ds.engine.kernels.twins.arrow_rows.RowsForm."""
 
     cdef int *_item_bytes
     cdef int32_t *_exported
@@ -112,7 +112,7 @@ cdef bint _put_float(value, int item_bytes, unsigned char *to) except -1:
 
 
 cdef class ArrowRows:
-    """Rows that are gathered and then handed to Arrow; see streamjoin_ds.engine.reference.arrow_rows.ArrowRows."""
+    """Rows that are gathered and then handed to Arrow; see streamjoin_ds.engine.kernels.twins.arrow_rows.ArrowRows."""
 
     cdef RowsForm _form
     cdef sj_rows *_rows

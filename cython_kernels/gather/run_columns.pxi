@@ -1,7 +1,7 @@
-# Rows copied out of several runs; semantics: streamjoin_ds.engine.reference.runs.
+# Rows copied out of several runs; semantics: streamjoin_ds.engine.kernels.twins.runs.
 
 cdef class RunColumns:
-    """The same columns of several runs, to be gathered from; see streamjoin_ds.engine.reference.runs.RunColumns."""
+    """The same columns of several runs, to be gathered from; see streamjoin_ds.engine.kernels.twins.runs.RunColumns."""
 
     cdef sj_run_columns _columns
     cdef list _kept

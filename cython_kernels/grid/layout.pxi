@@ -1,7 +1,7 @@
-# Laying a run out, and copying its rows; semantics: streamjoin_ds.engine.reference.layout.
+# Laying a run out, and copying its rows; semantics: streamjoin_ds.engine.kernels.twins.layout.
 
 def grid_buckets(column, width, offset):
-    """Number each value's grid bucket, floor((x + offset) / width); see streamjoin_ds.engine.reference."""
+    """Number each value's grid bucket, floor((x + offset) / width); see streamjoin_ds.engine.kernels.twins."""
     cdef int64_t count, int_width, int_offset
     cdef double float_width, float_offset
     cdef const double *floats
@@ -61,12 +61,12 @@ cdef tuple _bucket_range(column, lo, hi, width, bint with_last):
 
 
 def probe_buckets(left_first, lo, hi, width):
-    """Number the first bucket in which a probe can find a match; see streamjoin_ds.engine.reference."""
+    """Number the first bucket in which a probe can find a match; see streamjoin_ds.engine.kernels.twins."""
     return _bucket_range(left_first, lo, hi, width, False)[0]
 
 
 def grid_order(buckets, second):
-    """Sort by (bucket, second): a stable int32 permutation; see streamjoin_ds.engine.reference."""
+    """Sort by (bucket, second): a stable int32 permutation; see streamjoin_ds.engine.kernels.twins."""
     return grid_ordering(buckets, second).do()
 
 
@@ -112,7 +112,7 @@ cdef class Ordering(Task):
 
 
 def bucket_directory(sorted_buckets):
-    """List the buckets that occur and where each starts; see streamjoin_ds.engine.reference."""
+    """List the buckets that occur and where each starts; see streamjoin_ds.engine.kernels.twins."""
     cdef const int64_t *numbers
     cdef int64_t count, entries
     cdef int64_t *id_numbers
@@ -133,7 +133,7 @@ def bucket_directory(sorted_buckets):
 
 
 def gather(column, order, out=None):
-    """Copy column[order] for items of 1, 2, 4, 8 or 16 bytes; see streamjoin_ds.engine.reference."""
+    """Copy column[order] for items of 1, 2, 4, 8 or 16 bytes; see streamjoin_ds.engine.kernels.twins."""
     cdef const unsigned char *source
     cdef unsigned char *target
     cdef const int32_t *rows
@@ -162,7 +162,7 @@ def gather(column, order, out=None):
 
 
 def step_starts(column):
-    """Return where the equally wide steps of a sorted column begin; see streamjoin_ds.engine.reference."""
+    """Return where the equally wide steps of a sorted column begin; see streamjoin_ds.engine.kernels.twins."""
     cdef const double *floats = NULL
     cdef const int64_t *ints = NULL
     cdef int32_t *to
@@ -202,7 +202,7 @@ cdef int _set_steps(sj_steps *steps, starts, column) except -1:
 
 
 def merge_order(buckets, seconds):
-    """Return the order in which the rows of several sorted runs are one; see streamjoin_ds.engine.reference."""
+    """Return the order in which the rows of several sorted runs are one; see streamjoin_ds.engine.kernels.twins."""
     cdef int64_t run, count
     cdef int64_t run_count = len(seconds)
     cdef const void **addresses

@@ -1,4 +1,4 @@
-# A few probes against all runs of a window, and gathering over runs; semantics: streamjoin_ds.engine.reference.runs.
+# A few probes against all runs of a window; semantics: streamjoin_ds.engine.kernels.twins.runs.
 
 cdef extern from "grid/runs_probe.h" nogil:
     enum: SJ_SCAN_PAIRS
@@ -53,7 +53,7 @@ cdef extern from "grid/runs_probe.h" nogil:
 
 
 cdef class RunIndex:
-    """All that probing a run needs and no probe changes; see streamjoin_ds.engine.reference.runs.RunIndex."""
+    """All that probing a run needs and no probe changes; see streamjoin_ds.engine.kernels.twins.runs.RunIndex."""
 
     cdef sj_run_index _index
     cdef list _kept
@@ -159,7 +159,7 @@ cdef struct sj_pair_room:
 
 
 cdef class RunsProbe:
-    """A few probes against many runs; see streamjoin_ds.engine.reference.runs.RunsProbe."""
+    """A few probes against many runs; see streamjoin_ds.engine.kernels.twins.runs.RunsProbe."""
 
     cdef sj_runs _runs
     cdef list _kept

@@ -1,4 +1,4 @@
-# The nearest partners of probes, kept while pairs come; semantics: streamjoin_ds.engine.reference.nearest.
+# The nearest partners of probes, kept while pairs come; semantics: streamjoin_ds.engine.kernels.twins.nearest.
 
 cdef extern from "nearest/nearest.h" nogil:
     enum: SJ_TIES
@@ -31,7 +31,7 @@ NEAREST_TIES = SJ_TIES
 
 
 cdef class NearestPairs:
-    """The k nearest pairs of each of some probes; see streamjoin_ds.engine.reference.nearest.NearestPairs."""
+    """The k nearest pairs of each of some probes; see streamjoin_ds.engine.kernels.twins.nearest.NearestPairs."""
 
     cdef sj_nearest _nearest
     cdef bint _is_ranked

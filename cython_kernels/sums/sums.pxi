@@ -1,4 +1,4 @@
-# Sums, counts and extremes of groups of numbers; semantics: streamjoin_ds.engine.reference.sums.
+# Sums, counts and extremes of groups of numbers; semantics: streamjoin_ds.engine.kernels.twins.sums.
 
 cdef extern from "sums/sums.h" nogil:
     enum: SJ_SUM_LIMBS
@@ -35,7 +35,7 @@ cdef const int32_t *_group_positions(positions, int64_t count) except? NULL:
 
 
 cdef class ExactSums:
-    """The exact sums of groups of numbers; see streamjoin_ds.engine.reference.sums.ExactSums."""
+    """The exact sums of groups of numbers; see streamjoin_ds.engine.kernels.twins.sums.ExactSums."""
 
     cdef sj_sums _sums
     cdef bint _is_made

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from streamjoin_ds.engine.arrays.kernels import kernel_names
 from streamjoin_ds.engine.costs.cost_fit import fitted_costs
 from streamjoin_ds.engine.costs.operation_costs import OperationCosts
+from streamjoin_ds.engine.kernels.loading import kernel_names
 from streamjoin_ds.plan import Execution, Plan
 from streamjoin_ds.spec import BoundJoin
 

@@ -28,6 +28,8 @@ from streamjoin_ds.version import version
 if TYPE_CHECKING:
     import pandas
 
+    from streamjoin_ds.engine.kernels.contract import KernelModule
+
 __all__ = ["Check", "in_range", "machine_checks", "python_facts", "spark_checks"]
 
 _PACKAGES = ("numpy", "pandas", "pyarrow", "pyspark", "delta-spark", "deltalake")
@@ -140,8 +142,12 @@ def _worker_facts(frames: Iterator[pandas.DataFrame]) -> Iterator[pandas.DataFra
             yield pandas.DataFrame({"facts": [json.dumps({**python_facts(), "pinning": _pinning()})]})
 
 
-def _load_kernels() -> Any:
-    return importlib.import_module("streamjoin_ds._kernels")
+def _load_kernels() -> KernelModule:
+    """Return the kernels that run here where none is named; an ImportError where none was built."""
+    importlib.import_module("streamjoin_ds._kernels")
+    from streamjoin_ds.engine import load_kernels
+
+    return load_kernels().module
 
 
 def _compare(driver: dict[str, str], worker: dict[str, str]) -> Iterator[Check]:

@@ -7,8 +7,8 @@
              numbers,              kernels,   runs, tails,
              lateness              residuals  bucket grids ◄──► a state blob, blocks
 
-    threads   tasks of kernels on cores of their own       arrays   columns, keys, memory, the kernels themselves
-    reference the kernels' readable twins                  tuning   every number that was chosen
+    threads   tasks of kernels on cores of their own       arrays   columns, keys, memory
+    kernels   their contract, which ones run, the twins    tuning   every number that was chosen
     costs     what operations cost here, and the sizes of runs that follow
 
 Windows that are saved as blocks are kept in runs, which never change. Large windows in memory are kept in bucket grids:
@@ -19,9 +19,9 @@ native threads do the tasks of all streams, and they finish the tasks of one pus
 without Spark.
 """
 
-from streamjoin_ds.engine.arrays.kernels import CHUNK_ROWS, kernel_names, load_kernels
 from streamjoin_ds.engine.intake.lateness import StreamClock
 from streamjoin_ds.engine.join_engine import JoinEngine
+from streamjoin_ds.engine.kernels.loading import CHUNK_ROWS, kernel_names, load_kernels
 from streamjoin_ds.engine.window_join import WindowJoin
 
 __all__ = ["CHUNK_ROWS", "JoinEngine", "StreamClock", "WindowJoin", "kernel_names", "load_kernels"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from streamjoin_ds.engine.arrays.kernels import Kernels
 from streamjoin_ds.engine.costs.sizing import Sizing
+from streamjoin_ds.engine.kernels.loading import Kernels
 from streamjoin_ds.engine.probe.join_order import JoinOrder
 from streamjoin_ds.engine.storage.table_windows import TableWindows
 from streamjoin_ds.engine.storage.window import Window, WindowForm

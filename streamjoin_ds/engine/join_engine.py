@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from streamjoin_ds.engine.arrays.kernels import CHUNK_ROWS, load_kernels
 from streamjoin_ds.engine.costs.sizing import Costs
 from streamjoin_ds.engine.intake.chunks import Chunks
 from streamjoin_ds.engine.intake.engine_turn import EngineTurn
@@ -18,6 +17,7 @@ from streamjoin_ds.engine.intake.ledger import EngineCounters
 from streamjoin_ds.engine.intake.received_rows import Rows, as_table, check_streams
 from streamjoin_ds.engine.intake.seen_state import seen_from, seen_state
 from streamjoin_ds.engine.intake.taking import PushIntake
+from streamjoin_ds.engine.kernels.loading import CHUNK_ROWS, load_kernels
 from streamjoin_ds.engine.probe.progress import Progress
 from streamjoin_ds.engine.storage import snapshot
 from streamjoin_ds.engine.storage.bucket_grid.policy import BUCKET_ROWS

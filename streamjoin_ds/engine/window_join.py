@@ -18,16 +18,16 @@ from typing import Any
 
 import pyarrow as pa
 
-from streamjoin_ds.engine.arrays.kernels import CHUNK_ROWS, load_kernels
 from streamjoin_ds.engine.costs.sizing import Costs, sizing_of
 from streamjoin_ds.engine.explained import explained
+from streamjoin_ds.engine.kernels.loading import CHUNK_ROWS, load_kernels
+from streamjoin_ds.engine.kernels.objects import BatchColumns
 from streamjoin_ds.engine.probe.horizons import DecidingPush, Horizons
 from streamjoin_ds.engine.probe.join_order import JoinOrder
 from streamjoin_ds.engine.probe.match_buffer import MIN_FREE
 from streamjoin_ds.engine.probe.pipeline import JoinPipeline
 from streamjoin_ds.engine.probe.probe_batch import ProbeBatch
 from streamjoin_ds.engine.probe.progress import Progress
-from streamjoin_ds.engine.reference.kernel_objects import BatchColumns
 from streamjoin_ds.engine.storage.joinable import Joinable
 from streamjoin_ds.engine.storage.run_store import RunStore
 from streamjoin_ds.engine.storage.selection import Selection

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from streamjoin_ds._kernels import native
-from streamjoin_ds.engine import reference
+from streamjoin_ds.engine.kernels import twins
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Kernel:
         return self.module.GridProbe(left, right, lo, hi, implementation=self.name, **options)
 
 
-TWIN = Kernel("reference", reference)
+TWIN = Kernel("reference", twins)
 COMPILED = [Kernel(name, native) for name in native.implementations()]
 KERNELS = [TWIN, *COMPILED]
 
@@ -94,7 +94,7 @@ class Layout:
         return sorted((probe, int(self.run_order[row])) for probe, row in pairs)
 
 
-def lay_out(left, right, lo, hi, *, first: int, second: int, width, module=reference) -> Layout:
+def lay_out(left, right, lo, hi, *, first: int, second: int, width, module=twins) -> Layout:
     """Put both sides in grid order, as the engine does."""
     buckets = module.grid_buckets(right[first], width, 0) if first >= 0 else None
     start = module.probe_buckets(left[first], lo[first], hi[first], width) if first >= 0 else None

@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamjoin_ds._kernels import native
-from streamjoin_ds.engine import reference
+from streamjoin_ds.engine.kernels import twins
 from streamjoin_ds.errors import KernelError
 from tests.support.examples import examples
 
-MODULES = pytest.mark.parametrize("module", [native, reference], ids=["native", "reference"])
+MODULES = pytest.mark.parametrize("module", [native, twins], ids=["native", "reference"])
 NUMBERS = [
     pa.int8(),
     pa.int16(),
@@ -314,7 +314,7 @@ VALUES = st.one_of(
     st.lists(VALUES, min_size=1, max_size=4),
 )
 def test_numbers_are_put_as_arrow_puts_them_or_not_at_all(kind, values) -> None:
-    answers = [put(module, kind, values) for module in (native, reference)]
+    answers = [put(module, kind, values) for module in (native, twins)]
     assert answers[0][0] == answers[1][0]
     is_put = answers[0][0]
     for _, column in answers:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamjoin_ds.engine import reference
+from streamjoin_ds.engine.kernels import twins
 from streamjoin_ds.errors import KernelError
 from tests.kernels.oracle import COMPILED, KERNELS, TWIN, array_matches, drain, lay_out, matches, neighbours
 from tests.support.examples import examples
@@ -344,6 +344,6 @@ def test_sixteen_conditions(kernel):
     expected = array_matches(left, right, lo, hi)
     assert expected
     assert sorted(drain(kernel.scan(left, right, lo, hi))) == expected
-    layout = lay_out(left, right, lo, hi, first=3, second=4, width=40, module=reference)
+    layout = lay_out(left, right, lo, hi, first=3, second=4, width=40, module=twins)
     pairs = drain(kernel.grid_probe(layout.left, layout.right, lo, hi, **layout.options))
     assert layout.original(pairs) == expected

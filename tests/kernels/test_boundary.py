@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from streamjoin_ds._kernels import native
-from streamjoin_ds.engine import reference
+from streamjoin_ds.engine.kernels import twins
 from streamjoin_ds.errors import KernelError
 from tests.kernels.oracle import COMPILED, lay_out
 
@@ -16,7 +16,7 @@ FLOATS = np.arange(4.0)
 INTS = np.arange(4)
 ORDER = np.arange(4, dtype=np.int32)
 UNALIGNED = np.frombuffer(bytes(33), dtype=np.uint8)[1:].view(np.float64)
-each_module = pytest.mark.parametrize("module", [reference, native], ids=["twin", "native"])
+each_module = pytest.mark.parametrize("module", [twins, native], ids=["twin", "native"])
 
 
 def read_only(array):

@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamjoin_ds._kernels import native
-from streamjoin_ds.engine import reference
 from streamjoin_ds.engine.arrays.columns import byte_column, bytes_of
-from streamjoin_ds.engine.arrays.kernels import Kernels
+from streamjoin_ds.engine.kernels import twins
+from streamjoin_ds.engine.kernels.loading import Kernels
 from streamjoin_ds.errors import KernelError
 
-each_module = pytest.mark.parametrize("module", [reference, native], ids=["twin", "native"])
+each_module = pytest.mark.parametrize("module", [twins, native], ids=["twin", "native"])
 
 
 def column_of(module, values, first=0):

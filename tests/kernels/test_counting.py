@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamjoin_ds._kernels import native
-from streamjoin_ds.engine import reference
+from streamjoin_ds.engine.kernels import twins
 from streamjoin_ds.errors import KernelError
 from tests.kernels.oracle import KERNELS, TWIN, drain, lay_out, neighbours
 from tests.kernels.test_runs import columns, drained, run_of
@@ -99,7 +99,7 @@ def test_all_runs_are_counted(slice_probes):
         assert (probing.candidates, probing.is_done) == (candidates, True)
 
 
-@pytest.mark.parametrize("module", [reference, native], ids=["twin", "native"])
+@pytest.mark.parametrize("module", [twins, native], ids=["twin", "native"])
 def test_a_wrong_output_is_refused(module):
     column = np.arange(9)
     scan = module.Scan([column], [column], [0], [0])
@@ -123,4 +123,4 @@ def test_a_kernel_counts_once_and_only_what_was_not_written():
     )  # fmt: skip
     with pytest.raises(KernelError, match="probe_order"):
         probe.counting(np.zeros(9, np.int64))
-    assert TWIN.module is reference
+    assert TWIN.module is twins

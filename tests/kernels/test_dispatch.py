@@ -14,7 +14,11 @@ import pytest
 from streamjoin_ds._kernels import native
 from streamjoin_ds.errors import KernelError
 
-ASK = "import streamjoin_ds._kernels as k; print(k.default_implementation(), k.Scan.__module__, *k.implementations())"
+ASK = """
+from streamjoin_ds.engine import load_kernels
+k = load_kernels()
+print(k.implementation, k.module.Scan.__module__, *k.module.implementations())
+"""
 OBJDUMP = shutil.which("objdump")
 
 
@@ -39,7 +43,7 @@ def test_the_environment_can_ask_for_each(name):
 
 
 def test_the_environment_can_ask_for_the_twin():
-    assert ask("reference").stdout.split() == ["reference", "streamjoin_ds.engine.reference.scan", "reference"]
+    assert ask("reference").stdout.split() == ["reference", "streamjoin_ds.engine.kernels.twins.scan", "reference"]
 
 
 def test_the_environment_can_leave_the_choice():

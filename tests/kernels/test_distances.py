@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamjoin_ds._kernels import native
-from streamjoin_ds.engine import reference
+from streamjoin_ds.engine.kernels import twins
 from streamjoin_ds.errors import KernelError
 
-MODULES = [native, reference]
+MODULES = [native, twins]
 KINDS = ["f8", "f4", "i8", "i4", "i2", "i1"]
 FLOATS = st.sampled_from([0.0, -0.0, 1.5, -2.25, 3.0, math.inf, -math.inf, math.nan])
 WHOLES = st.sampled_from([0, 1, -1, 3, -128, 127])

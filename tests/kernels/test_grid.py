@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamjoin_ds._kernels import native
-from streamjoin_ds.engine import reference
+from streamjoin_ds.engine.kernels import twins
 from tests.support.examples import examples
 
-MODULES = [reference, native]
+MODULES = [twins, native]
 INT64 = np.iinfo(np.int64)
 LIMIT = 2**62
 INTS = st.one_of(
@@ -43,7 +43,7 @@ def test_int_buckets_are_exact(values, width, offset):
 @examples(300)
 def test_float_buckets_are_floored_clamped_and_monotone(values, width, offset):
     column = np.array(values, dtype=np.float64)
-    numbers = reference.grid_buckets(column, width, offset)
+    numbers = twins.grid_buckets(column, width, offset)
     assert native.grid_buckets(column, width, offset).tolist() == numbers.tolist()
     for value, number in zip(values, numbers.tolist(), strict=True):
         if math.isnan(value):
@@ -146,7 +146,7 @@ def test_order_of_many_rows(count, bucket_span, kind):
         buckets = random.integers(-bucket_span, bucket_span, count)
         buckets[random.random(count) < 0.8] = 0 if bucket_span == 40 else buckets[0]
     order = native.grid_order(buckets, second)
-    assert (order == reference.grid_order(buckets, second)).all()
+    assert (order == twins.grid_order(buckets, second)).all()
 
 
 @given(st.lists(INTS, max_size=50).map(sorted))
@@ -197,7 +197,7 @@ def sorted_runs(draw):
     run_buckets, run_seconds = [], []
     for begin, end in pairwise([0, *cuts, len(second)]):
         own = None if buckets is None else buckets[begin:end].copy()
-        order = reference.grid_order(own, second[begin:end].copy())
+        order = twins.grid_order(own, second[begin:end].copy())
         run_buckets.append(None if own is None else own[order])
         run_seconds.append(second[begin:end][order])
     return None if buckets is None else run_buckets, run_seconds
@@ -207,7 +207,7 @@ def sorted_runs(draw):
 @examples(300)
 def test_a_merge_is_the_stable_sort_of_the_runs(runs):
     buckets, seconds = runs
-    expected = reference.grid_order(None if buckets is None else np.concatenate(buckets), np.concatenate(seconds))
+    expected = twins.grid_order(None if buckets is None else np.concatenate(buckets), np.concatenate(seconds))
     starts = np.cumsum([0, *map(len, seconds)])[:-1]
     for module in MODULES:
         places, rows = module.merge_order(buckets, seconds)
@@ -224,7 +224,7 @@ def test_a_merge_of_many_rows_in_pieces(sizes, span, kind, has_buckets):
     seconds = [random.integers(0, span, size).astype(kind) for size in sizes]
     buckets = [np.sort(random.integers(0, 50, size)) for size in sizes] if has_buckets else None
     for run, second in enumerate(seconds):
-        seconds[run] = second[reference.grid_order(buckets[run] if buckets else None, second)]
+        seconds[run] = second[twins.grid_order(buckets[run] if buckets else None, second)]
     answers = [module.merge_order(buckets, seconds) for module in MODULES]
     for mine, theirs in zip(*answers, strict=True):
         assert np.array_equal(mine, theirs)

@@ -10,14 +10,14 @@ from hypothesis import given as drawing
 from hypothesis import strategies as st
 
 from streamjoin_ds._kernels import native
-from streamjoin_ds.engine import reference
+from streamjoin_ds.engine.kernels import twins
 from streamjoin_ds.errors import KernelError
 from streamjoin_ds.spec.functions.globe import distances
 from streamjoin_ds.spec.functions.nearby import answers, near_bounds
 from streamjoin_ds.spec.node import Typed
 from tests.support.examples import examples
 
-KERNELS = [(native, name) for name in native.implementations()] + [(reference, "reference")]
+KERNELS = [(native, name) for name in native.implementations()] + [(twins, "reference")]
 PLACE = Typed("column", "float")
 METRES = [1e-7, 1e-3, 1.0, 100.0, 5000.0, 40_000.0, 250_000.0, 999_999.0]
 LATITUDES = [0.0, -0.0, 90.0, -90.0, 89.97, -89.9999, 81.5, 47.0, math.nan, 90.1, math.inf, 5e-324]

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamjoin_ds._kernels import native
-from streamjoin_ds.engine import reference
+from streamjoin_ds.engine.kernels import twins
 from streamjoin_ds.errors import KernelError
 
-MODULES = [native, reference]
+MODULES = [native, twins]
 DISTANCES = st.sampled_from([0.0, -0.0, 1.0, 1.5, -2.0, math.inf, -math.inf, math.nan]) | st.floats()
 TIES = st.integers(-2, 2) | st.sampled_from([-(1 << 63), (1 << 63) - 1])
 

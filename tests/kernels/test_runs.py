@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from streamjoin_ds._kernels import native
-from streamjoin_ds.engine import reference
+from streamjoin_ds.engine.kernels import twins
 from streamjoin_ds.errors import KernelError
 from tests.kernels.oracle import KERNELS, TWIN, Kernel, array_matches
 
@@ -175,7 +175,7 @@ def test_nothing_to_probe(kernel):
     assert sorted(drained(kernel, [], [every], left_count=2)[0]) == [(0, 0, 0), (0, 1, 0), (1, 0, 0), (1, 1, 0)]
 
 
-@pytest.mark.parametrize("module", [native, reference])
+@pytest.mark.parametrize("module", [native, twins])
 def test_gathering_over_runs(module):
     rng = np.random.default_rng(3)
     for dtype in (np.int8, np.int16, np.int32, np.float64, np.complex128):
@@ -199,7 +199,7 @@ def test_gathering_over_runs(module):
         module.RunColumns([[np.zeros(3)], [np.zeros(1, np.int64)]])
 
 
-@pytest.mark.parametrize("module", [native, reference])
+@pytest.mark.parametrize("module", [native, twins])
 @pytest.mark.parametrize("count", [1, 255, 256, 257, 2048, 2304, 2305, 5000])
 def test_gathering_from_columns_larger_than_a_cache(module, count):
     """There are blocks of rows from one run, from several, and from one run before those of another."""

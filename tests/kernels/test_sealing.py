@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamjoin_ds.engine.arrays.kernels import kernel_names, load_kernels
+from streamjoin_ds.engine.kernels.loading import kernel_names, load_kernels
 from streamjoin_ds.errors import KernelError
 from tests.support.examples import examples
 

@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamjoin_ds._kernels import native
-from streamjoin_ds.engine import reference
+from streamjoin_ds.engine.kernels import twins
 from streamjoin_ds.engine.probe.aggregation.exact_sums import SUM_TYPE, Digits
 from streamjoin_ds.errors import KernelError
 from tests.support.examples import examples
 
-MODULES = [reference, native]
+MODULES = [twins, native]
 each_module = pytest.mark.parametrize("module", MODULES, ids=["twin", "native"])
 
 LARGEST = 1.7976931348623157e308

@@ -8,14 +8,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from streamjoin_ds._kernels import native
-from streamjoin_ds.engine import reference
+from streamjoin_ds.engine.kernels import twins
 from streamjoin_ds.errors import KernelError
 from streamjoin_ds.spec.window import MAX_DURATION_US
 
 LEAST, MOST = -(1 << 63), (1 << 63) - 1
 TIMES = st.one_of(st.integers(LEAST, MOST), st.integers(-1000, 1000))
 SPANS = st.one_of(st.integers(1, 50), st.integers(1, MAX_DURATION_US))
-MODULES = [native, reference]
+MODULES = [native, twins]
 
 
 def part(module, times, cut=0):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from streamjoin_ds import JoinEngine, Stream, StreamJoin
-from streamjoin_ds.engine.arrays.kernels import kernel_names
+from streamjoin_ds.engine.kernels.loading import kernel_names
 from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.plan import DEFAULT_EXECUTION, KERNELS, Execution, OldOptions, execution_of
 

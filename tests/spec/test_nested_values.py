@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamjoin_ds.engine.arrays.columns import hashes_of
-from streamjoin_ds.engine.arrays.kernels import load_kernels
+from streamjoin_ds.engine.kernels.loading import load_kernels
 from streamjoin_ds.errors import ColumnError
 from streamjoin_ds.spec import Join, Stream, bind
 from streamjoin_ds.spec.nested_values import encoded, has_fine_times, shape_text, type_text

@@ -1,4 +1,4 @@
-"""Columns and keys as kernels know them, memory for them, and the kernels themselves.
+"""Columns and keys as kernels know them, and memory for them.
 
 ::
 

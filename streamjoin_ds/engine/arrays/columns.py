@@ -11,8 +11,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamjoin_ds.engine.arrays.kernels import Kernels
-from streamjoin_ds.engine.reference.kernel_objects import ByteColumn
+from streamjoin_ds.engine.kernels.loading import Kernels
+from streamjoin_ds.engine.kernels.objects import ByteColumn
 from streamjoin_ds.spec.key_values import item_dtype, item_values
 from streamjoin_ds.spec.nested_values import encoded, is_nested
 

@@ -23,7 +23,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streamjoin_ds.engine.arrays.columns import not_null
-from streamjoin_ds.engine.reference.kernel_objects import BatchColumns
+from streamjoin_ds.engine.kernels.objects import BatchColumns
 from streamjoin_ds.spec.bound import BoundJoin
 from streamjoin_ds.spec.evaluation import holds
 from streamjoin_ds.spec.key_values import key_dtype, key_values

@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 from streamjoin_ds.engine.arrays.columns import fixed_width
-from streamjoin_ds.engine.arrays.kernels import Kernels, load_kernels
 from streamjoin_ds.engine.costs.operation_costs import OperationCosts
 from streamjoin_ds.engine.costs.twin import PROBES, Twin
+from streamjoin_ds.engine.kernels.loading import Kernels, load_kernels
 from streamjoin_ds.engine.storage.sealed_run import SealedRun
 from streamjoin_ds.errors import StreamJoinError
 from streamjoin_ds.spec.bound import BoundJoin

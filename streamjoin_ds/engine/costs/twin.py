@@ -12,8 +12,8 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
-from streamjoin_ds.engine.arrays.kernels import Kernels
-from streamjoin_ds.engine.reference.arguments import Column
+from streamjoin_ds.engine.kernels.loading import Kernels
+from streamjoin_ds.engine.kernels.objects import Column
 from streamjoin_ds.engine.storage.bucket_grid.policy import BucketGridPolicy
 from streamjoin_ds.engine.storage.conditions import oriented
 from streamjoin_ds.engine.storage.run import Run

@@ -10,7 +10,7 @@ from typing import TypeVar
 import pyarrow as pa
 
 from streamjoin_ds.engine.intake.chunks import Chunks, nobody
-from streamjoin_ds.engine.reference.kernel_objects import Gate
+from streamjoin_ds.engine.kernels.objects import Gate
 from streamjoin_ds.errors import ArgumentError
 
 __all__ = ["EngineTurn"]

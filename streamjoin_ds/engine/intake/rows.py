@@ -22,7 +22,7 @@ from streamjoin_ds.engine.arrays.keys import INT64_MAX, INT64_MIN
 from streamjoin_ds.engine.intake.moments import moment_ns, plain_times
 from streamjoin_ds.engine.intake.plain_table import PlainTable
 from streamjoin_ds.engine.intake.received_rows import REJECTED, Mask, ReceivedRows, Rows, as_table
-from streamjoin_ds.engine.reference.kernel_module import KernelModule
+from streamjoin_ds.engine.kernels.contract import KernelModule
 from streamjoin_ds.errors import ArgumentError, ColumnError, SchemaDriftError
 from streamjoin_ds.spec.ahead import AheadLimit, too_far_ahead
 from streamjoin_ds.spec.bound import SEQ, TS, BoundJoin

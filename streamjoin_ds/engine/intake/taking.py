@@ -14,7 +14,7 @@ from streamjoin_ds.engine.intake.lateness import StreamClock
 from streamjoin_ds.engine.intake.ledger import EngineCounters, IntakeResult
 from streamjoin_ds.engine.intake.received_rows import ReceivedRows, Rows
 from streamjoin_ds.engine.intake.rows import RowIntake
-from streamjoin_ds.engine.reference.kernel_module import KernelModule
+from streamjoin_ds.engine.kernels.contract import KernelModule
 from streamjoin_ds.spec.ahead import AheadLimit
 from streamjoin_ds.spec.bound import SEQ, BoundJoin
 from streamjoin_ds.spec.input_warnings import InputWarnings

@@ -9,10 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streamjoin_ds.engine.reference.arguments import Step
-from streamjoin_ds.engine.reference.distances import MAX_STEPS
-from streamjoin_ds.engine.reference.kernel_module import KernelModule
-from streamjoin_ds.engine.reference.kernel_objects import PairDistances
+from streamjoin_ds.engine.kernels.contract import KernelModule
+from streamjoin_ds.engine.kernels.objects import PairDistances, Step
 from streamjoin_ds.engine.storage.selection import Selection
 from streamjoin_ds.spec.bound import BoundJoin
 from streamjoin_ds.spec.node import EXACT, Typed
@@ -48,7 +46,7 @@ class DistanceSteps:
         except _NotInSteps:
             return
         # Without a column of the partners there is nothing to be read beside the probes.
-        if made.columns["other"] and len(made.steps) <= MAX_STEPS:
+        if made.columns["other"] and len(made.steps) <= module.MAX_STEPS:
             self._kernel = module.PairDistances(made.steps)
             self._own, self._other = tuple(made.columns["own"]), tuple(made.columns["other"])
 

@@ -15,8 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streamjoin_ds.engine.reference.arguments import Int32
-from streamjoin_ds.engine.reference.kernel_objects import NearPlaces, RunColumns
+from streamjoin_ds.engine.kernels.objects import Int32, NearPlaces, RunColumns
 from streamjoin_ds.engine.storage.selection import Selection
 from streamjoin_ds.spec.bound import BoundJoin, Term
 from streamjoin_ds.spec.evaluation import float_values

@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streamjoin_ds.engine.arrays.kernels import Kernels
+from streamjoin_ds.engine.kernels.loading import Kernels
 from streamjoin_ds.engine.probe.join_step import JoinStep
 from streamjoin_ds.engine.probe.probe_batch import ProbeBatch
 from streamjoin_ds.engine.probe.progress import PieceProgress, Progress

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streamjoin_ds.engine.arrays.columns import array_of, item_dtype
-from streamjoin_ds.engine.reference.kernel_objects import Part
+from streamjoin_ds.engine.kernels.objects import Part
 from streamjoin_ds.engine.storage.selection import Selection
 from streamjoin_ds.engine.threads.tasks import TaskCoroutine
 from streamjoin_ds.spec.bound import SEQ, TS, BoundJoin

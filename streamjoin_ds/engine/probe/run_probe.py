@@ -14,10 +14,9 @@ from typing import cast
 
 import numpy as np
 
-from streamjoin_ds.engine.arrays.kernels import Kernels
+from streamjoin_ds.engine.kernels.loading import Kernels
+from streamjoin_ds.engine.kernels.objects import Column, Int32, Int64, Probing, RunsProbe, Task
 from streamjoin_ds.engine.probe.shares import Stretch
-from streamjoin_ds.engine.reference.arguments import Column, Int32, Int64
-from streamjoin_ds.engine.reference.kernel_objects import Probing, RunsProbe, Task
 from streamjoin_ds.engine.storage.conditions import ProbeCondition, past_of, serving
 from streamjoin_ds.engine.storage.layout import SortLayout
 from streamjoin_ds.engine.storage.run import Probed

@@ -14,8 +14,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from streamjoin_ds.engine.reference.kernel_module import KernelModule
-from streamjoin_ds.engine.reference.kernel_objects import CommonWindows, Task
+from streamjoin_ds.engine.kernels.contract import KernelModule
+from streamjoin_ds.engine.kernels.objects import CommonWindows, Task
 from streamjoin_ds.engine.storage.selection import Selection, taken
 from streamjoin_ds.engine.threads.tasks import TaskCoroutine
 from streamjoin_ds.spec.bound import TS

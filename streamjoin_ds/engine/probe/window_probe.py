@@ -20,13 +20,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from streamjoin_ds.engine.arrays.kernels import Kernels
+from streamjoin_ds.engine.kernels.loading import Kernels
+from streamjoin_ds.engine.kernels.objects import Column, Int32, Int64, RunIndex, RunsProbe, Task
 from streamjoin_ds.engine.probe.match_buffer import MatchBuffer
 from streamjoin_ds.engine.probe.progress import PieceProgress
 from streamjoin_ds.engine.probe.run_probe import Neighbours, RunByRunProbe, RunProbe
 from streamjoin_ds.engine.probe.shares import Stretch, like_shares, tiles_of
-from streamjoin_ds.engine.reference.arguments import Column, Int32, Int64
-from streamjoin_ds.engine.reference.kernel_objects import RunIndex, RunsProbe, Task
 from streamjoin_ds.engine.storage.conditions import ProbeCondition
 from streamjoin_ds.engine.storage.run import Probed
 from streamjoin_ds.engine.storage.run_set import RunSet, RunSetView

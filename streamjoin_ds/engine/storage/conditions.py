@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from streamjoin_ds.engine.reference.arguments import End
+from streamjoin_ds.engine.kernels.objects import End
 from streamjoin_ds.engine.storage.layout import SortLayout
 from streamjoin_ds.spec.bound import BoundJoin, Condition
 

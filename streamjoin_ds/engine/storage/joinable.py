@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from streamjoin_ds.engine.arrays.columns import filtered
 from streamjoin_ds.engine.arrays.keys import NullKeyMask
-from streamjoin_ds.engine.reference.kernel_objects import BatchColumns
+from streamjoin_ds.engine.kernels.objects import BatchColumns
 from streamjoin_ds.engine.storage.window import WindowForm
 from streamjoin_ds.spec.bound import BoundJoin
 

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streamjoin_ds.engine.reference.kernel_objects import ByteColumn, RunIndex
+from streamjoin_ds.engine.kernels.objects import ByteColumn, RunIndex
 from streamjoin_ds.engine.storage.conditions import ProbeCondition
 from streamjoin_ds.engine.storage.layout import SortLayout
 from streamjoin_ds.engine.storage.run_form import RunForm

@@ -10,10 +10,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streamjoin_ds.engine.arrays.columns import array_of, hashes_of, one_batch
-from streamjoin_ds.engine.arrays.kernels import Kernels
 from streamjoin_ds.engine.arrays.keys import is_stored, key_values
-from streamjoin_ds.engine.reference.arguments import Int32
-from streamjoin_ds.engine.reference.kernel_objects import BatchColumns, Task
+from streamjoin_ds.engine.kernels.loading import Kernels
+from streamjoin_ds.engine.kernels.objects import BatchColumns, Int32, Task
 from streamjoin_ds.engine.storage.layout import SortLayout, SortLayoutChooser
 from streamjoin_ds.engine.tuning import DEFAULT, Tuning
 from streamjoin_ds.errors import ColumnError

@@ -13,7 +13,7 @@ import pyarrow as pa
 from streamjoin_ds.engine.arrays.columns import array_of, concatenated, fixed_width, item_dtype, item_values, one_batch
 from streamjoin_ds.engine.arrays.keys import is_stored, key_dtype
 from streamjoin_ds.engine.arrays.memory import ColumnMemory
-from streamjoin_ds.engine.reference.kernel_objects import BatchColumns
+from streamjoin_ds.engine.kernels.objects import BatchColumns
 from streamjoin_ds.engine.storage.layout import ARRIVAL_ORDER, SortLayout
 from streamjoin_ds.engine.storage.layout_sample import sampled
 from streamjoin_ds.engine.storage.run_form import RunForm

@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from streamjoin_ds.engine.arrays.columns import bytes_of
 from streamjoin_ds.engine.arrays.keys import key_dtype
-from streamjoin_ds.engine.reference.kernel_module import KernelModule
-from streamjoin_ds.engine.reference.kernel_objects import RunColumns, RunIndex
+from streamjoin_ds.engine.kernels.contract import KernelModule
+from streamjoin_ds.engine.kernels.objects import RunColumns, RunIndex
 from streamjoin_ds.engine.storage.conditions import ProbeCondition
 from streamjoin_ds.engine.storage.run import Probed, Run
 

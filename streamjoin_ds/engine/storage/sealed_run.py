@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streamjoin_ds.engine.arrays.columns import array_of, byte_column, filtered, fixed_width, item_values
-from streamjoin_ds.engine.reference.kernel_objects import ByteColumn
+from streamjoin_ds.engine.kernels.objects import ByteColumn
 from streamjoin_ds.engine.storage.conditions import ProbeCondition, past_of, serving
 from streamjoin_ds.engine.storage.layout import SortLayout
 from streamjoin_ds.engine.storage.run_base import ArrowRun

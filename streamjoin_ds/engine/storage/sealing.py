@@ -12,8 +12,8 @@ import pyarrow as pa
 from streamjoin_ds.engine.arrays.columns import fixed_width, item_dtype
 from streamjoin_ds.engine.arrays.keys import is_widened
 from streamjoin_ds.engine.arrays.memory import ColumnMemory
-from streamjoin_ds.engine.reference.kernel_module import KernelModule
-from streamjoin_ds.engine.reference.kernel_objects import BatchColumns, Zone
+from streamjoin_ds.engine.kernels.contract import KernelModule
+from streamjoin_ds.engine.kernels.objects import BatchColumns, Zone
 from streamjoin_ds.engine.storage.layout import SortLayout
 from streamjoin_ds.engine.threads.tasks import TaskCoroutine
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from streamjoin_ds.engine.arrays.columns import array_of, empty_items, has_bytes, item_dtype, taken_of
 from streamjoin_ds.engine.arrays.keys import widened
-from streamjoin_ds.engine.reference.kernel_objects import RunColumns
+from streamjoin_ds.engine.kernels.objects import RunColumns
 from streamjoin_ds.engine.storage.run_set import RunSet
 from streamjoin_ds.engine.storage.sealed_run import SealedRun
 from streamjoin_ds.engine.threads.tasks import TaskCoroutine

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from streamjoin_ds.engine.reference.kernel_objects import RunIndex
+from streamjoin_ds.engine.kernels.objects import RunIndex
 from streamjoin_ds.engine.storage.conditions import ProbeCondition, past_of, serving
 from streamjoin_ds.engine.storage.layout import SortLayout
 from streamjoin_ds.engine.storage.run_form import RunForm

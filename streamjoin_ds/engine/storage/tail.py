@@ -29,7 +29,7 @@ from streamjoin_ds.engine.arrays.columns import (
     item_dtype,
 )
 from streamjoin_ds.engine.arrays.keys import is_stored, is_widened, key_dtype
-from streamjoin_ds.engine.reference.kernel_objects import BatchColumns, ByteColumn, RunIndex
+from streamjoin_ds.engine.kernels.objects import BatchColumns, ByteColumn, RunIndex
 from streamjoin_ds.engine.storage.conditions import ProbeCondition
 from streamjoin_ds.engine.storage.run_base import ArrowRun, UnsortedRun
 from streamjoin_ds.engine.storage.run_form import RunForm

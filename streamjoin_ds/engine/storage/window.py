@@ -15,10 +15,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from streamjoin_ds.engine.arrays.columns import fixed_width
-from streamjoin_ds.engine.arrays.kernels import Kernels
 from streamjoin_ds.engine.arrays.keys import INT64_MAX
 from streamjoin_ds.engine.costs.run_sizes import RunSizes
-from streamjoin_ds.engine.reference.kernel_objects import BatchColumns
+from streamjoin_ds.engine.kernels.loading import Kernels
+from streamjoin_ds.engine.kernels.objects import BatchColumns
 from streamjoin_ds.engine.storage.layout import ARRIVAL_ORDER
 from streamjoin_ds.engine.storage.merge_policy import MergePolicy, RatioMergePolicy
 from streamjoin_ds.engine.storage.run import Run

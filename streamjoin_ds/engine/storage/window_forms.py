@@ -7,8 +7,8 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
-from streamjoin_ds.engine.arrays.kernels import Kernels
-from streamjoin_ds.engine.reference.kernel_objects import BatchColumns
+from streamjoin_ds.engine.kernels.loading import Kernels
+from streamjoin_ds.engine.kernels.objects import BatchColumns
 from streamjoin_ds.engine.storage.bucket_grid.policy import BucketGridPolicy
 from streamjoin_ds.engine.storage.forced_index import forced_index
 from streamjoin_ds.engine.storage.merge_policy import chosen_merge_policy

@@ -18,8 +18,8 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from typing import Any, Generic, TypeVar, cast
 
-from streamjoin_ds.engine.reference.kernel_module import KernelModule
-from streamjoin_ds.engine.reference.kernel_objects import Task, ThreadPool
+from streamjoin_ds.engine.kernels.contract import KernelModule
+from streamjoin_ds.engine.kernels.objects import Task, ThreadPool
 from streamjoin_ds.engine.threads.core_lease import staying_on
 from streamjoin_ds.engine.threads.tasks import ChunkCoroutine, TaskCoroutine, chunks_alone, run_alone
 from streamjoin_ds.engine.tuning import DEFAULT, ThreadTuning

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from typing import Any, TypeAlias, TypeVar
 
-from streamjoin_ds.engine.reference.kernel_objects import Task, ThreadPool
+from streamjoin_ds.engine.kernels.objects import Task, ThreadPool
 
 __all__ = ["ChunkCoroutine", "TaskCoroutine", "chunks_alone", "run_alone"]
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from streamjoin_ds.engine import JoinEngine
-from streamjoin_ds.engine.arrays.kernels import kernel_names
+from streamjoin_ds.engine.kernels.loading import kernel_names
 from streamjoin_ds.engine.probe import residual
 from streamjoin_ds.plan import Execution
 from streamjoin_ds.spec import Join, Stream

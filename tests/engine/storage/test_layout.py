@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from streamjoin_ds import Join, Stream
-from streamjoin_ds.engine.arrays.kernels import load_kernels
+from streamjoin_ds.engine.kernels.loading import load_kernels
 from streamjoin_ds.engine.storage.bucket_grid.shape import chosen_shape
 from streamjoin_ds.engine.storage.layout import SortLayout, SortLayoutChooser
 from streamjoin_ds.engine.storage.window import WindowForm

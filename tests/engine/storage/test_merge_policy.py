@@ -10,7 +10,7 @@ import pytest
 
 from streamjoin_ds.blocks import BlockRef, BlockStore
 from streamjoin_ds.engine import WindowJoin
-from streamjoin_ds.engine.arrays.kernels import load_kernels
+from streamjoin_ds.engine.kernels.loading import load_kernels
 from streamjoin_ds.engine.storage import snapshot
 from streamjoin_ds.engine.storage.merge_policy import BlockMergePolicy
 from streamjoin_ds.engine.storage.run_store import RunStore, restored_run, run_facts

@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamjoin_ds._kernels import native
-from streamjoin_ds.engine import reference
+from streamjoin_ds.engine.kernels import twins
 from streamjoin_ds.engine.threads.scheduler import Scheduler, run_in_order
 from streamjoin_ds.errors import KernelError
 from tests.support.examples import examples
 
-MODULES = [native, reference]
+MODULES = [native, twins]
 HELD_CHUNKS = 4
 ITEMS = np.arange(100)[::-1].copy()
 
@@ -126,11 +126,9 @@ def test_a_reader_that_gives_up_leaves_nothing_at_work() -> None:
     assert all(steps.gi_frame is None for steps in begun[:3])
 
 
-@pytest.mark.parametrize(
-    "scheduler", [Scheduler(native.ThreadPool(2)), Scheduler(reference.ThreadPool(0)), Scheduler()]
-)
+@pytest.mark.parametrize("scheduler", [Scheduler(native.ThreadPool(2)), Scheduler(twins.ThreadPool(0)), Scheduler()])
 def test_works_are_ended_once_in_their_order(scheduler: Scheduler) -> None:
-    module = native if scheduler.helpers else reference
+    module = native if scheduler.helpers else twins
 
     def work(number: int) -> Generator[Any, Any, int]:
         for _ in range(number % 3):

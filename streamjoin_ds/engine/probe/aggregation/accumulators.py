@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from streamjoin_ds.engine.kernels.contract import KernelModule
 from streamjoin_ds.engine.probe.aggregation.exact_sums import SUM_TYPE, Digits
 from streamjoin_ds.engine.probe.aggregation.pairs import Int32, Int64, Pairs
-from streamjoin_ds.engine.reference.kernel_module import KernelModule
 from streamjoin_ds.errors import AggregateOverflowError
 from streamjoin_ds.spec.bound_aggregate import BoundAggregate
 

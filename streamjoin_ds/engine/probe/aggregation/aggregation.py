@@ -9,11 +9,11 @@ import numpy as np
 import pyarrow as pa
 
 from streamjoin_ds.engine.arrays.keys import compared_columns
+from streamjoin_ds.engine.kernels.contract import KernelModule
 from streamjoin_ds.engine.probe.aggregation.accumulators import Accumulator, Average, Count, Extreme, Sum
 from streamjoin_ds.engine.probe.aggregation.held import Collected, Deviation, Quantile
 from streamjoin_ds.engine.probe.aggregation.pairs import Int32, Int64, Mask, Pairs
 from streamjoin_ds.engine.probe.aggregation.picked import Picked
-from streamjoin_ds.engine.reference.kernel_module import KernelModule
 from streamjoin_ds.engine.storage.selection import Selection
 from streamjoin_ds.spec.bound import BoundJoin
 from streamjoin_ds.spec.bound_aggregate import BoundAggregate

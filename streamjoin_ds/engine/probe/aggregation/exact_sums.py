@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streamjoin_ds.engine.reference.kernel_objects import ExactSums
+from streamjoin_ds.engine.kernels.objects import ExactSums
 
 __all__ = ["SUM_TYPE", "Digits"]
 

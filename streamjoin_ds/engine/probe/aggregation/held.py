@@ -8,11 +8,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from streamjoin_ds.engine.kernels.contract import KernelModule
 from streamjoin_ds.engine.probe.aggregation.accumulators import float_key
 from streamjoin_ds.engine.probe.aggregation.exact_sums import Digits
 from streamjoin_ds.engine.probe.aggregation.pairs import Int32, Int64, Pairs
 from streamjoin_ds.engine.probe.aggregation.picked import joined_arrays, lists_at
-from streamjoin_ds.engine.reference.kernel_module import KernelModule
 from streamjoin_ds.spec.bound_aggregate import BoundAggregate
 from streamjoin_ds.spec.exact_values import nearest_floats
 

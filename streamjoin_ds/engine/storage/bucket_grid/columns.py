@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from streamjoin_ds.engine.arrays.columns import array_of, item_dtype
 from streamjoin_ds.engine.arrays.keys import widened
-from streamjoin_ds.engine.reference.kernel_objects import BucketGrid, ByteColumn
+from streamjoin_ds.engine.kernels.objects import BucketGrid, ByteColumn
 from streamjoin_ds.engine.storage.bucket_grid.chunk_columns import PAYLOAD_NUMBER, key_column_name
 from streamjoin_ds.engine.storage.bucket_grid.payload import Payload
 from streamjoin_ds.engine.storage.bucket_grid.shape import GridShape

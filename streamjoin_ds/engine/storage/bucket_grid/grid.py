@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from streamjoin_ds.engine.arrays.columns import item_values
 from streamjoin_ds.engine.arrays.keys import INT64_MIN, widened
-from streamjoin_ds.engine.reference.kernel_objects import BucketGrid, RunIndex
+from streamjoin_ds.engine.kernels.objects import BucketGrid, RunIndex
 from streamjoin_ds.engine.storage.bucket_grid.census import USUAL_CROWD, known_crowd
 from streamjoin_ds.engine.storage.bucket_grid.chunk_columns import (
     PAYLOAD_NUMBER,

@@ -21,8 +21,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streamjoin_ds.engine.arrays.columns import byte_column, bytes_of, concatenated, has_bytes, one_batch, taken_of
-from streamjoin_ds.engine.arrays.kernels import Kernels
-from streamjoin_ds.engine.reference.kernel_objects import ByteColumn
+from streamjoin_ds.engine.kernels.loading import Kernels
+from streamjoin_ds.engine.kernels.objects import ByteColumn
 from streamjoin_ds.engine.tuning import DEFAULT, PayloadTuning
 
 __all__ = ["Payload"]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy.typing as npt
 
 from streamjoin_ds.engine.arrays.keys import widened
-from streamjoin_ds.engine.reference.kernel_objects import RunIndex
+from streamjoin_ds.engine.kernels.objects import RunIndex
 from streamjoin_ds.engine.storage.bucket_grid.chunk_columns import PAYLOAD_NUMBER, chunk_columns, key_column_name
 from streamjoin_ds.engine.storage.bucket_grid.columns import BucketColumns
 from streamjoin_ds.engine.storage.conditions import ProbeCondition

@@ -19,7 +19,7 @@ from typing import Any
 
 from streamjoin_ds.engine.arrays.keys import INT64_MAX, INT64_MIN
 from streamjoin_ds.engine.arrays.memory import give_back
-from streamjoin_ds.engine.reference.kernel_objects import BatchColumns
+from streamjoin_ds.engine.kernels.objects import BatchColumns
 from streamjoin_ds.engine.storage.bucket_grid.census import USUAL_CROWD, crowd_of, live_rows, some_keys
 from streamjoin_ds.engine.storage.bucket_grid.grid import BucketRun
 from streamjoin_ds.engine.storage.bucket_grid.rebuild import GridRebuild

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
-from streamjoin_ds.engine.arrays.kernels import kernel_names, load_kernels
+from streamjoin_ds.engine.kernels.loading import kernel_names, load_kernels
 from tests.bench.suites.figures.band_streams import BandStreams
 from tests.bench.suites.figures.panel import Extent, Panel, Series
 from tests.bench.suites.figures.trial import Trial

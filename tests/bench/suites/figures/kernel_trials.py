@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from streamjoin_ds.engine import WindowJoin
-from streamjoin_ds.engine.arrays.kernels import CHUNK_ROWS, load_kernels
+from streamjoin_ds.engine.kernels.loading import CHUNK_ROWS, load_kernels
 from streamjoin_ds.engine.probe.window_probe import WindowProbe
 from streamjoin_ds.engine.storage.conditions import oriented
 from streamjoin_ds.engine.storage.run_form import RunForm

@@ -8,7 +8,7 @@ import subprocess
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from streamjoin_ds.engine.arrays.kernels import load_kernels
+from streamjoin_ds.engine.kernels.loading import load_kernels
 
 __all__ = ["machine_facts"]
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from streamjoin_ds.engine.arrays.kernels import load_kernels
+from streamjoin_ds.engine.kernels.loading import load_kernels
 from tests.bench.suites.figures.panel import Extent, Panel, Series
 from tests.bench.suites.figures.step_trial import STEPS
 from tests.bench.suites.figures.trial import Trial

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 
-from streamjoin_ds.engine.arrays.kernels import CHUNK_ROWS
+from streamjoin_ds.engine.kernels.loading import CHUNK_ROWS
 from streamjoin_ds.engine.probe.results import ResultBuilder
 from streamjoin_ds.engine.probe.window_probe import WindowProbe
 from streamjoin_ds.engine.storage.conditions import oriented

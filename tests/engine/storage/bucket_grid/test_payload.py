@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamjoin_ds.engine import kernel_names
-from streamjoin_ds.engine.arrays.kernels import load_kernels
+from streamjoin_ds.engine.kernels.loading import load_kernels
 from streamjoin_ds.engine.storage.bucket_grid.payload import Payload
 from streamjoin_ds.engine.tuning import PayloadTuning
 

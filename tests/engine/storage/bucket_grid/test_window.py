@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from streamjoin_ds import Join, Stream
 from streamjoin_ds.engine import JoinEngine, WindowJoin, kernel_names
-from streamjoin_ds.engine.arrays.kernels import CHUNK_ROWS
+from streamjoin_ds.engine.kernels.loading import CHUNK_ROWS
 from streamjoin_ds.engine.probe import window_probe
 from streamjoin_ds.engine.storage import window
 from streamjoin_ds.engine.storage.bucket_grid.grid import BucketRun

@@ -8,16 +8,12 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from streamjoin_ds.engine.reference.arguments import (
+from streamjoin_ds.engine.kernels.objects import Bound, Column, End, Int32, Int64
+from streamjoin_ds.engine.kernels.twins.arguments import (
     INT64_MAX,
     INT64_MIN,
     MAX_CONDITIONS,
     MIN_CAPACITY,
-    Bound,
-    Column,
-    End,
-    Int32,
-    Int64,
     check_array,
     common_length,
     ends,
@@ -25,8 +21,8 @@ from streamjoin_ds.engine.reference.arguments import (
     index,
     refuse,
 )
-from streamjoin_ds.engine.reference.counting import counting_pairs
-from streamjoin_ds.engine.reference.thread_pool import Task
+from streamjoin_ds.engine.kernels.twins.counting import counting_pairs
+from streamjoin_ds.engine.kernels.twins.thread_pool import Task
 
 __all__ = ["SCAN_TILE_PROBES", "SCAN_TILE_ROWS", "CheckedBand", "Output", "PairJoin", "Scan"]
 

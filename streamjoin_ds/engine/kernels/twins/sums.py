@@ -15,7 +15,8 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from streamjoin_ds.engine.reference.arguments import Column, Int32, Int64, check_array, check_column, index, refuse
+from streamjoin_ds.engine.kernels.objects import Column, Int32, Int64
+from streamjoin_ds.engine.kernels.twins.arguments import check_array, check_column, index, refuse
 
 __all__ = ["ExactSums", "extremes", "tally"]
 

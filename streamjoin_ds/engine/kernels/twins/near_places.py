@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from streamjoin_ds.engine.reference import kernel_objects as objects
-from streamjoin_ds.engine.reference.arguments import Bytes, Column, Int32, check_array, float_bound, refuse
-from streamjoin_ds.engine.reference.arguments import own as own_object
-from streamjoin_ds.engine.reference.runs import RunColumns
+from streamjoin_ds.engine.kernels import objects
+from streamjoin_ds.engine.kernels.objects import Bytes, Column, Int32
+from streamjoin_ds.engine.kernels.twins.arguments import check_array, float_bound, refuse
+from streamjoin_ds.engine.kernels.twins.arguments import own as own_object
+from streamjoin_ds.engine.kernels.twins.runs import RunColumns
 from streamjoin_ds.spec.functions.nearby import NearBounds, answers
 
 __all__ = ["NearPlaces"]

@@ -7,10 +7,11 @@ from functools import partial
 
 import numpy as np
 
-from streamjoin_ds.engine.reference import kernel_objects as objects
-from streamjoin_ds.engine.reference.arguments import INT64_MAX, INT64_MIN, Int32, Int64, check_array, index, own, refuse
-from streamjoin_ds.engine.reference.runs import RunColumns
-from streamjoin_ds.engine.reference.thread_pool import Task
+from streamjoin_ds.engine.kernels import objects
+from streamjoin_ds.engine.kernels.objects import Int32, Int64
+from streamjoin_ds.engine.kernels.twins.arguments import INT64_MAX, INT64_MIN, check_array, index, own, refuse
+from streamjoin_ds.engine.kernels.twins.runs import RunColumns
+from streamjoin_ds.engine.kernels.twins.thread_pool import Task
 
 __all__ = ["CommonWindows"]
 

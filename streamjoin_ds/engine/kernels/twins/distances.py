@@ -7,19 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from streamjoin_ds.engine.reference import kernel_objects as objects
-from streamjoin_ds.engine.reference.arguments import (
-    INT64_MAX,
-    INT64_MIN,
-    Column,
-    Int32,
-    Step,
-    check_array,
-    index,
-    refuse,
-)
-from streamjoin_ds.engine.reference.arguments import own as own_object
-from streamjoin_ds.engine.reference.runs import RunColumns
+from streamjoin_ds.engine.kernels import objects
+from streamjoin_ds.engine.kernels.objects import Column, Int32, Step
+from streamjoin_ds.engine.kernels.twins.arguments import INT64_MAX, INT64_MIN, check_array, index, refuse
+from streamjoin_ds.engine.kernels.twins.arguments import own as own_object
+from streamjoin_ds.engine.kernels.twins.runs import RunColumns
 
 __all__ = ["MAX_STEPS", "PairDistances"]
 

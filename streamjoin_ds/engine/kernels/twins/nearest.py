@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from streamjoin_ds.engine.reference.arguments import Int32, Int64, check_array, index, refuse
+from streamjoin_ds.engine.kernels.objects import Int32, Int64
+from streamjoin_ds.engine.kernels.twins.arguments import check_array, index, refuse
 
 __all__ = ["NEAREST_TIES", "NearestPairs"]
 

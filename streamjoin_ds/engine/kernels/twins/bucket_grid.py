@@ -12,19 +12,17 @@ from functools import partial
 
 import numpy as np
 
-from streamjoin_ds.engine.reference.arguments import (
+from streamjoin_ds.engine.kernels.objects import Bound, Column, Int32
+from streamjoin_ds.engine.kernels.twins.arguments import (
     INT64_MAX,
-    Bound,
-    Column,
-    Int32,
     check_array,
     check_column,
     float_bound,
     index,
     refuse,
 )
-from streamjoin_ds.engine.reference.layout import grid_buckets
-from streamjoin_ds.engine.reference.thread_pool import Task
+from streamjoin_ds.engine.kernels.twins.layout import grid_buckets
+from streamjoin_ds.engine.kernels.twins.thread_pool import Task
 
 __all__ = ["CELL_LIMIT", "GRID_CHUNK_ROWS", "BucketGrid"]
 

@@ -8,14 +8,10 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from streamjoin_ds.engine.reference.arguments import (
+from streamjoin_ds.engine.kernels.objects import Bound, Column, End, Int32, Int64
+from streamjoin_ds.engine.kernels.twins.arguments import (
     INT64_MAX,
     INT64_MIN,
-    Bound,
-    Column,
-    End,
-    Int32,
-    Int64,
     check_array,
     check_column,
     ends,
@@ -24,7 +20,7 @@ from streamjoin_ds.engine.reference.arguments import (
     refuse,
     saturate,
 )
-from streamjoin_ds.engine.reference.thread_pool import Task
+from streamjoin_ds.engine.kernels.twins.thread_pool import Task
 
 __all__ = [
     "FENCE_ROWS",

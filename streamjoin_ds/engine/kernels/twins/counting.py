@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from streamjoin_ds.engine.reference.arguments import Int32, Int64, check_array
-from streamjoin_ds.engine.reference.thread_pool import Task
+from streamjoin_ds.engine.kernels.objects import Int32, Int64
+from streamjoin_ds.engine.kernels.twins.arguments import check_array
+from streamjoin_ds.engine.kernels.twins.thread_pool import Task
 
 __all__ = ["counting_pairs"]
 

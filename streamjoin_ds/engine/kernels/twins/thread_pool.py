@@ -6,8 +6,8 @@ import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import Generic, TypeVar
 
-from streamjoin_ds.engine.reference import kernel_objects as objects
-from streamjoin_ds.engine.reference.arguments import index, own, refuse
+from streamjoin_ds.engine.kernels import objects
+from streamjoin_ds.engine.kernels.twins.arguments import index, own, refuse
 from streamjoin_ds.errors import KernelError
 
 __all__ = ["Task", "ThreadPool"]

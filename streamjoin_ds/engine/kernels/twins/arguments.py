@@ -1,26 +1,15 @@
-"""Checks of a kernel's arguments, and what the twins share: types, limits, errors."""
+"""Checks of a kernel's arguments, and what the twins share: limits and errors."""
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from typing import Any, NoReturn, TypeAlias, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
+from streamjoin_ds.engine.kernels.objects import Bound, Column, End
 from streamjoin_ds.errors import KernelError
-
-Column: TypeAlias = npt.NDArray[Any]
-Int32: TypeAlias = npt.NDArray[np.int32]
-Int64: TypeAlias = npt.NDArray[np.int64]
-Bytes: TypeAlias = npt.NDArray[np.uint8]
-Bound: TypeAlias = "int | float"
-# An end of a condition's band. None for both: an equality of floats, which compares the values themselves.
-End: TypeAlias = "int | float | None"
-# What a step of `PairDistances` does: its name, what it works on (a column, a number, earlier steps), and of a column
-# whether it has floats.
-Step: TypeAlias = "tuple[str, int | float, int | None, bool]"
 
 _Own = TypeVar("_Own")
 

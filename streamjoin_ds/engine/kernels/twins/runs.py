@@ -8,14 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from streamjoin_ds.engine.reference import kernel_objects as objects
-from streamjoin_ds.engine.reference.arguments import (
+from streamjoin_ds.engine.kernels import objects
+from streamjoin_ds.engine.kernels.objects import Bound, Column, End, Int32, Int64
+from streamjoin_ds.engine.kernels.twins.arguments import (
     MAX_CONDITIONS,
-    Bound,
-    Column,
-    End,
-    Int32,
-    Int64,
     check_array,
     common_length,
     ends,
@@ -23,12 +19,12 @@ from streamjoin_ds.engine.reference.arguments import (
     own,
     refuse,
 )
-from streamjoin_ds.engine.reference.bucket_probe import BucketIndex, BucketProbe
-from streamjoin_ds.engine.reference.counting import counting_pairs
-from streamjoin_ds.engine.reference.grid_probe import GridProbe, check_interval, check_steps
-from streamjoin_ds.engine.reference.layout import FENCE_ROWS, gather, grid_order, probe_buckets
-from streamjoin_ds.engine.reference.scan import Scan
-from streamjoin_ds.engine.reference.thread_pool import Task
+from streamjoin_ds.engine.kernels.twins.bucket_probe import BucketIndex, BucketProbe
+from streamjoin_ds.engine.kernels.twins.counting import counting_pairs
+from streamjoin_ds.engine.kernels.twins.grid_probe import GridProbe, check_interval, check_steps
+from streamjoin_ds.engine.kernels.twins.layout import FENCE_ROWS, gather, grid_order, probe_buckets
+from streamjoin_ds.engine.kernels.twins.scan import Scan
+from streamjoin_ds.engine.kernels.twins.thread_pool import Task
 
 __all__ = ["SCAN_PAIRS", "SCAN_ROWS_ALONE", "RunColumns", "RunIndex", "RunsProbe"]
 

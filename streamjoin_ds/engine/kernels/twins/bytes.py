@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 import xxhash
 
-from streamjoin_ds.engine.reference import kernel_objects as objects
-from streamjoin_ds.engine.reference.arguments import Bytes, Int32, Int64, check_array, index, own, refuse
+from streamjoin_ds.engine.kernels import objects
+from streamjoin_ds.engine.kernels.objects import Bytes, Int32, Int64
+from streamjoin_ds.engine.kernels.twins.arguments import check_array, index, own, refuse
 
 __all__ = ["ByteColumn", "gather_bytes"]
 

@@ -1,7 +1,14 @@
-"""The type of a kernel module: every name that both the twins and the compiled kernels have.
+"""The contract of a kernel module: every name that the engine may ask one for, and how each is called.
 
-The twins document the names. `streamjoin_ds.engine.arrays.kernels` assigns both modules to the type, so mypy compares
-them with it; ``tests/kernels/test_border.py`` compares names and signatures of what was compiled.
+::
+
+    engine ──► KernelModule ◄── mypy ──────────────────────── twins     readable NumPy
+                    ▲   ▲
+                    │   └────── tests/kernels/test_border.py ─ native   compiled from cython_kernels/
+               NativeModule ◄── streamjoin_ds/_kernels.pyi
+
+The border is written here and in `objects`, and nowhere else. The twins document what each name does. mypy compares the
+twins with the contract. Compiled code has no types, so tests compare its names and signatures.
 """
 
 from __future__ import annotations
@@ -11,10 +18,10 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from streamjoin_ds.engine.reference import kernel_objects as objects
-from streamjoin_ds.engine.reference.arguments import Bound, Bytes, Column, End, Int32, Int64, Step
+from streamjoin_ds.engine.kernels import objects
+from streamjoin_ds.engine.kernels.objects import Bound, Bytes, Column, End, Int32, Int64, Step
 
-__all__ = ["KernelModule"]
+__all__ = ["KernelModule", "NativeModule"]
 
 
 class KernelModule(Protocol):
@@ -161,3 +168,10 @@ class KernelModule(Protocol):
     # ---- threads
     def ThreadPool(self, helpers: int, cores: Sequence[int] = ()) -> objects.ThreadPool: ...
     def Gate(self) -> objects.Gate: ...
+
+
+class NativeModule(KernelModule, Protocol):
+    """What the compiled module has besides: the twins have one implementation, and no loop to be measured."""
+
+    def set_default_implementation(self, name: str) -> None: ...
+    def scan_roof(self, is_float: bool = False, implementation: str | None = None) -> float: ...

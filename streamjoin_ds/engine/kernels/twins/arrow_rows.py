@@ -11,10 +11,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamjoin_ds.engine.reference import kernel_objects as objects
-from streamjoin_ds.engine.reference.arguments import Column, check_array, check_column, own, refuse
-from streamjoin_ds.engine.reference.runs import RunColumns
-from streamjoin_ds.engine.reference.thread_pool import Task
+from streamjoin_ds.engine.kernels import objects
+from streamjoin_ds.engine.kernels.objects import Column
+from streamjoin_ds.engine.kernels.twins.arguments import check_array, check_column, own, refuse
+from streamjoin_ds.engine.kernels.twins.runs import RunColumns
+from streamjoin_ds.engine.kernels.twins.thread_pool import Task
 
 __all__ = ["ArrowRows", "BatchColumns", "BatchForm", "RoomColumns", "RowsForm", "column_items", "widened_items"]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
-from streamjoin_ds.engine import reference
-from streamjoin_ds.engine.reference.kernel_module import KernelModule
+from streamjoin_ds.engine.kernels import twins
+from streamjoin_ds.engine.kernels.contract import KernelModule
 from streamjoin_ds.errors import KernelError
 
-__all__ = ["CHUNK_ROWS", "KernelModule", "Kernels", "kernel_names", "load_kernels"]
+__all__ = ["CHUNK_ROWS", "Kernels", "kernel_names", "load_kernels"]
 
 # Pairs held at a time at each step of a join, at most, unless the caller says otherwise; also rows of a result chunk.
 CHUNK_ROWS = 262_144
@@ -24,7 +24,7 @@ class Kernels:
     Attributes
     ----------
     module : KernelModule
-        ``streamjoin_ds._kernels.native`` or `streamjoin_ds.engine.reference`; both have the same names.
+        ``streamjoin_ds._kernels.native`` or `streamjoin_ds.engine.kernels.twins`; both have the same names.
     implementation : str
         One of ``module.implementations()``.
     """
@@ -58,7 +58,7 @@ def load_kernels(name: str = "auto") -> Kernels:
     if name == "auto":
         name = _own_choice() if compiled is not None else "reference"
     if name == "reference":
-        return Kernels(reference, name)
+        return Kernels(twins, name)
     if compiled is not None and name in compiled.implementations():
         return Kernels(compiled, name)
     msg = "this kernel cannot run on this machine or with this installation"

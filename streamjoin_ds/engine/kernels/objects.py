@@ -1,7 +1,8 @@
-"""The types of the objects that a kernel module makes: what the engine may ask of them, whichever module made them.
+"""The types of what crosses the border: arrays, numbers, and the objects that a kernel module makes.
 
-The twin of the same name documents each one. An object may be given only to the module that made it. Types cannot say
-so, but the twins and the compiled kernels refuse objects of the other module.
+An object's type says what the engine may ask of it, whichever module made it; the twin of the same name documents each
+one. An object may be given only to the module that made it. Types cannot say so, but the twins and the compiled kernels
+refuse objects of the other module.
 """
 
 from __future__ import annotations
@@ -9,18 +10,25 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol, TypeAlias, TypeVar
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
-
-from streamjoin_ds.engine.reference.arguments import Bound, Bytes, Column, Int32, Int64
 
 __all__ = [
     "ArrowRows",
     "BatchColumns",
     "BatchForm",
+    "Bound",
     "BucketGrid",
     "ByteColumn",
+    "Bytes",
+    "Column",
+    "CommonWindows",
+    "End",
     "ExactSums",
     "Gate",
+    "Int32",
+    "Int64",
     "NearPlaces",
     "NearestPairs",
     "PairDistances",
@@ -32,11 +40,22 @@ __all__ = [
     "RunIndex",
     "RunsProbe",
     "SealForm",
+    "Step",
     "Task",
     "ThreadPool",
     "Zone",
 ]
 
+Column: TypeAlias = npt.NDArray[Any]
+Int32: TypeAlias = npt.NDArray[np.int32]
+Int64: TypeAlias = npt.NDArray[np.int64]
+Bytes: TypeAlias = npt.NDArray[np.uint8]
+Bound: TypeAlias = "int | float"
+# An end of a condition's band. None for both: an equality of floats, which compares the values themselves.
+End: TypeAlias = "int | float | None"
+# What a step of `PairDistances` does: its name, what it works on (a column, a number, earlier steps), and of a column
+# whether it has floats.
+Step: TypeAlias = "tuple[str, int | float, int | None, bool]"
 # The smallest and the largest value of each key.
 Zone: TypeAlias = tuple[tuple[Bound, Bound], ...]
 
@@ -148,7 +167,6 @@ class NearPlaces(Protocol):
         right_runs: Int32 | int | None,
         right_rows: Int32,
         out: Bytes,
-        /,
     ) -> None: ...
 
 
@@ -163,7 +181,6 @@ class PairDistances(Protocol):
         positions: Int32,
         rows: Int32,
         out: Column,
-        /,
     ) -> bool: ...
 
 

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
-from streamjoin_ds.engine.reference.arguments import refuse
+from streamjoin_ds.engine.kernels.twins.arguments import refuse
 
 __all__ = ["Gate"]
 

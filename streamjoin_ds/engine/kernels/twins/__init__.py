@@ -1,6 +1,6 @@
 """The kernels' readable twins: what every compiled kernel must answer, in NumPy.
 
-The names and the semantics are those of ``streamjoin_ds._kernels``, and the tests run the same cases over both. Where
+The names are those of `KernelModule`, and the tests run the same cases over the twins and the compiled kernels. Where
 the two differ, the twin is right: it is short enough to be checked by eye. ``STREAMJOIN_DS_KERNEL=reference`` makes the
 package run on the twins alone.
 
@@ -23,21 +23,18 @@ and ``inf - inf`` never match. Integers are exact: a difference that does not fi
           near_places                   pairs of places on the globe within a distance
           pool                          several of these at once
           gate                          one thread at a time
-
-`kernel_module` is the type that the twins and the compiled module have in common. `kernel_objects` has the types of the
-objects that they make.
 """
 
 from __future__ import annotations
 
-from streamjoin_ds.engine.reference.arrow_rows import ArrowRows, BatchColumns, BatchForm, RoomColumns, RowsForm
-from streamjoin_ds.engine.reference.bucket_grid import GRID_CHUNK_ROWS, BucketGrid
-from streamjoin_ds.engine.reference.bucket_probe import BucketIndex
-from streamjoin_ds.engine.reference.bytes import ByteColumn, gather_bytes
-from streamjoin_ds.engine.reference.distances import MAX_STEPS, PairDistances
-from streamjoin_ds.engine.reference.gate import Gate
-from streamjoin_ds.engine.reference.grid_probe import GridProbe
-from streamjoin_ds.engine.reference.layout import (
+from streamjoin_ds.engine.kernels.twins.arrow_rows import ArrowRows, BatchColumns, BatchForm, RoomColumns, RowsForm
+from streamjoin_ds.engine.kernels.twins.bucket_grid import GRID_CHUNK_ROWS, BucketGrid
+from streamjoin_ds.engine.kernels.twins.bucket_probe import BucketIndex
+from streamjoin_ds.engine.kernels.twins.bytes import ByteColumn, gather_bytes
+from streamjoin_ds.engine.kernels.twins.distances import MAX_STEPS, PairDistances
+from streamjoin_ds.engine.kernels.twins.gate import Gate
+from streamjoin_ds.engine.kernels.twins.grid_probe import GridProbe
+from streamjoin_ds.engine.kernels.twins.layout import (
     FENCE_ROWS,
     bucket_directory,
     gather,
@@ -48,14 +45,14 @@ from streamjoin_ds.engine.reference.layout import (
     probe_buckets,
     step_starts,
 )
-from streamjoin_ds.engine.reference.near_places import NearPlaces
-from streamjoin_ds.engine.reference.nearest import NEAREST_TIES, NearestPairs
-from streamjoin_ds.engine.reference.runs import SCAN_PAIRS, SCAN_ROWS_ALONE, RunColumns, RunIndex, RunsProbe
-from streamjoin_ds.engine.reference.scan import SCAN_TILE_PROBES, SCAN_TILE_ROWS, Scan
-from streamjoin_ds.engine.reference.sealing import SealForm
-from streamjoin_ds.engine.reference.sums import ExactSums, extremes, tally
-from streamjoin_ds.engine.reference.thread_pool import Task, ThreadPool
-from streamjoin_ds.engine.reference.windows import CommonWindows
+from streamjoin_ds.engine.kernels.twins.near_places import NearPlaces
+from streamjoin_ds.engine.kernels.twins.nearest import NEAREST_TIES, NearestPairs
+from streamjoin_ds.engine.kernels.twins.runs import SCAN_PAIRS, SCAN_ROWS_ALONE, RunColumns, RunIndex, RunsProbe
+from streamjoin_ds.engine.kernels.twins.scan import SCAN_TILE_PROBES, SCAN_TILE_ROWS, Scan
+from streamjoin_ds.engine.kernels.twins.sealing import SealForm
+from streamjoin_ds.engine.kernels.twins.sums import ExactSums, extremes, tally
+from streamjoin_ds.engine.kernels.twins.thread_pool import Task, ThreadPool
+from streamjoin_ds.engine.kernels.twins.windows import CommonWindows
 
 __all__ = [
     "FENCE_ROWS",
