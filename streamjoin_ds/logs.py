@@ -1,4 +1,4 @@
-"""Where the lines of the package's loggers go. Only warnings are shown until a level is asked for.
+"""Where the lines of the package's loggers go, and what is said once. By default only warnings are shown.
 
 ::
 
@@ -14,8 +14,10 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import time
+from collections.abc import Callable
 
-__all__ = ["LEVELS", "LEVEL_VARIABLE", "log_as_asked", "log_to_stderr"]
+__all__ = ["LEVELS", "LEVEL_VARIABLE", "Reach", "log_as_asked", "log_to_stderr"]
 
 LEVELS = ("debug", "info", "warning", "error")
 LEVEL_VARIABLE = "STREAMJOIN_DS_LOG_LEVEL"
@@ -57,3 +59,50 @@ def log_as_asked() -> None:
     level = os.environ.get(LEVEL_VARIABLE, "").lower()
     if level in LEVELS:
         log_to_stderr(level)
+
+
+class Reach:
+    """Whether brokers, or a store, answer: said once when they do no more, and once when they do again.
+
+    Parameters
+    ----------
+    what : str
+        For what they are asked.
+    say : callable
+        Is given a line for people.
+    meanwhile : str
+        What becomes of who needs them.
+    store : str
+        The store's name; empty for brokers.
+    clock : callable
+        Seconds that only grow.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        say: Callable[[str], None],
+        meanwhile: str,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        store: str = "",
+    ) -> None:
+        self._say, self._clock = say, clock
+        self._away = f"{what}: {f'the store {store} does not answer' if store else 'no broker answers'}; {meanwhile}"
+        self._back = f"{what}: the {f'store {store}' if store else 'broker'} is back"
+        self._away_since_s: float | None = None
+
+    @property
+    def is_away(self) -> bool:
+        """Whether they did not answer when they were asked last."""
+        return self._away_since_s is not None
+
+    def note(self, *, answers: bool) -> None:
+        """Note whether they answered just now."""
+        if answers and self._away_since_s is not None:
+            away_s = self._clock() - self._away_since_s
+            self._away_since_s = None
+            self._say(f"{self._back}, after {away_s:.0f} s")
+        elif not answers and self._away_since_s is None:
+            self._away_since_s = self._clock()
+            self._say(self._away)

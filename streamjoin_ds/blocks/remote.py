@@ -25,14 +25,25 @@ from streamjoin_ds.errors import (
     StreamJoinError,
 )
 
-__all__ = ["S3_SCHEMES", "failed", "open_remote", "reason_of", "remote_root", "s3_endpoint", "s3_region", "tag_of"]
+__all__ = [
+    "S3_SCHEMES",
+    "answers",
+    "failed",
+    "open_remote",
+    "reason_of",
+    "remote_root",
+    "s3_endpoint",
+    "s3_region",
+    "store_of",
+    "tag_of",
+]
 
 S3_SCHEMES = ("s3", "s3a")
 CONNECT_S = 5.0  # seconds in which a connection must be made
 SILENCE_S = 10.0  # seconds in which an answer must begin, or go on
 ATTEMPTS = 4  # tries of a request; the waits between them are the SDK's
 _GOOGLE_SCHEMES = ("gs", "gcs")
-_GOOGLE_PATIENCE = "retry_limit_seconds=15"  # of a request with its retries; Arrow's own are 15 minutes
+_GOOGLE_S = 15.0  # of a request with its retries; Arrow's own are 15 minutes
 _DELAYED_OPEN = "allow_delayed_open"  # an option of Arrow's S3 URIs: a small file is one request, not three
 # What the SDK says of a failed request, and what that means for the user.
 _ACCESS = (
@@ -92,6 +103,31 @@ def remote_root(location: str) -> tuple[fs.FileSystem, str, str]:
     return files, f"{scheme}://{authority}/", prefix
 
 
+def answers(location: str, patience_s: float) -> bool:
+    """Whether the store of a location answers just now, be it that it refuses.
+
+    S3 is asked once, and has so many seconds to connect and as many to answer. Others have their client's patience.
+    """
+    scheme, authority, path = _parts(location)
+    try:
+        files, prefix = _opened(scheme, authority, path.partition("?")[2], os.getpid(), patience_s)
+        files.get_file_info(prefix.rstrip("/") or "/")
+    except StoreUnreachableError:
+        return False
+    except StreamJoinError:  # it cannot be opened: that the store is away is not what is wrong
+        return True
+    except (OSError, pa.ArrowException) as error:
+        return not isinstance(failed(error, store_of(location), "does not answer"), StoreUnreachableError)
+    return True
+
+
+def store_of(location: str) -> str:
+    """Return the name of the store in which something lies, without credentials: ``s3://bucket``."""
+    scheme, _, rest = location.partition("://")
+    authority = rest.partition("/")[0].partition("?")[0].rpartition("@")[2]
+    return f"{'s3' if scheme in S3_SCHEMES else scheme}://{authority}"
+
+
 def _parts(location: str) -> tuple[str, str, str]:
     scheme, separator, rest = location.partition("://")
     authority, _, path = rest.partition("/")
@@ -102,14 +138,16 @@ def _parts(location: str) -> tuple[str, str, str]:
 
 
 @lru_cache(maxsize=32)
-def _opened(scheme: str, authority: str, query: str, process_id: int) -> tuple[fs.FileSystem, str]:
+def _opened(
+    scheme: str, authority: str, query: str, process_id: int, patience_s: float | None = None
+) -> tuple[fs.FileSystem, str]:
     """Return a file system, and what a path in it begins with."""
     del process_id  # a connection does not survive a fork
     try:
         if scheme in S3_SCHEMES and not query and "@" not in authority:
-            return _s3(authority), f"{authority}/"
+            return _s3(authority, patience_s), f"{authority}/"
         scheme = "s3" if scheme in S3_SCHEMES else scheme
-        query = query or (_GOOGLE_PATIENCE if scheme in _GOOGLE_SCHEMES else "")
+        query = query or (f"retry_limit_seconds={patience_s or _GOOGLE_S:g}" if scheme in _GOOGLE_SCHEMES else "")
         uri = f"{scheme}://{authority}/x"
         if scheme == "s3" and _DELAYED_OPEN not in query:
             with contextlib.suppress(pa.ArrowInvalid):  # an older Arrow lacks the option; a bad URI fails below
@@ -129,7 +167,7 @@ def _opened(scheme: str, authority: str, query: str, process_id: int) -> tuple[f
         raise StoreUnreachableError(msg, name=scheme, hint=hint) from None
 
 
-def _s3(bucket: str) -> fs.FileSystem:
+def _s3(bucket: str, patience_s: float | None) -> fs.FileSystem:
     endpoint = s3_endpoint()
     options: dict[str, Any] = {}
     if endpoint:
@@ -140,9 +178,9 @@ def _s3(bucket: str) -> fs.FileSystem:
         options["tls_ca_file_path"] = authorities
     return fs.S3FileSystem(
         region=s3_region() or ("us-east-1" if endpoint else fs.resolve_s3_region(bucket)),
-        connect_timeout=CONNECT_S,
-        request_timeout=SILENCE_S,
-        retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=ATTEMPTS),
+        connect_timeout=patience_s or CONNECT_S,
+        request_timeout=patience_s or SILENCE_S,
+        retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=1 if patience_s else ATTEMPTS),
         allow_delayed_open=True,
         **options,
     )

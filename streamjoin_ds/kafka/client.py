@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import re
-import time
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any, TypeAlias
@@ -22,7 +21,7 @@ from streamjoin_ds.errors import (
     StreamJoinError,
 )
 
-__all__ = ["ALL_AWAY", "PASSING", "ClientErrors", "Reach", "confluent", "made", "refusal", "refused_setting"]
+__all__ = ["ALL_AWAY", "PASSING", "ClientErrors", "confluent", "made", "refusal", "refused_setting"]
 
 _QUIET = logging.getLogger("streamjoin_ds.librdkafka")
 _QUIET.addHandler(logging.NullHandler())
@@ -103,43 +102,6 @@ class ClientErrors:
         refused = [told for told in self.names if told in _ACCESS]
         known = [told for told in _CAUSES if told in self.names]
         return (refused or known or [name])[0]
-
-
-class Reach:
-    """Whether brokers answer: said once when they do no more, and once when they do again.
-
-    Parameters
-    ----------
-    what : str
-        For what they are asked.
-    say : callable
-        Is given a line for people.
-    meanwhile : str
-        What becomes of who needs them.
-    clock : callable
-        Seconds that only grow.
-    """
-
-    def __init__(
-        self, what: str, say: Callable[[str], None], meanwhile: str, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._what, self._say, self._meanwhile, self._clock = what, say, meanwhile, clock
-        self._away_since_s: float | None = None
-
-    @property
-    def is_away(self) -> bool:
-        """Whether they did not answer when they were asked last."""
-        return self._away_since_s is not None
-
-    def note(self, *, answers: bool) -> None:
-        """Note whether they answered just now."""
-        if answers and self._away_since_s is not None:
-            away_s = self._clock() - self._away_since_s
-            self._away_since_s = None
-            self._say(f"{self._what}: the broker is back, after {away_s:.0f} s")
-        elif not answers and self._away_since_s is None:
-            self._away_since_s = self._clock()
-            self._say(f"{self._what}: no broker answers; {self._meanwhile}")
 
 
 def made(kind: Callable[..., Any], settings: dict[str, str], errors: ClientErrors) -> Any:

@@ -21,8 +21,9 @@ from streamjoin_ds.errors import (
     KafkaTopicChangedError,
     KafkaUnreachableError,
 )
-from streamjoin_ds.kafka.client import ALL_AWAY, PASSING, ClientErrors, Reach, confluent, made, refusal
+from streamjoin_ds.kafka.client import ALL_AWAY, PASSING, ClientErrors, confluent, made, refusal
 from streamjoin_ds.kafka.settings import Settings, SettingsSource
+from streamjoin_ds.logs import Reach
 from streamjoin_ds.spool.address import Address, Secrets
 
 __all__ = ["KafkaClient"]

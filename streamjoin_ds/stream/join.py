@@ -161,7 +161,8 @@ class StreamJoin(Join):
         by then.
         """
         from streamjoin_ds.spark.session import living
-        from streamjoin_ds.stream.query import start
+        from streamjoin_ds.stream.away import watch_reach
+        from streamjoin_ds.stream.query import start, tells_cores
         from streamjoin_ds.stream.query_options import QueryOptions
         from streamjoin_ds.stream.restarts import RestartedQuery
 
@@ -191,7 +192,10 @@ class StreamJoin(Join):
                 return start_over_frames(self, session, frames, order_by, fspath(to), fspath(checkpoint), asked)
             return start(self, session, fspath(to), fspath(checkpoint), asked, frames)
 
-        return cast("StreamingQuery", RestartedQuery(begin)) if restart else begin(0)
+        query = cast("StreamingQuery", RestartedQuery(begin)) if restart else begin(0)
+        if tells_cores(spark):  # a client of Spark Connect may not reach what the cluster reaches
+            watch_reach(self, fspath(to), fspath(checkpoint), lambda: not query.isActive)
+        return query
 
     def dataframe(
         self,

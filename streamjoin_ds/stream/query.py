@@ -43,7 +43,6 @@ from streamjoin_ds.plan import (
 )
 from streamjoin_ds.sink.tables import TableSet
 from streamjoin_ds.source.delay_bound import max_delay_us
-from streamjoin_ds.source.kafka.broker_watch import watch_brokers
 from streamjoin_ds.source.sampled_keys import sampled_keys
 from streamjoin_ds.spark.session import configured, note_join
 from streamjoin_ds.spark.visibility import seen_by_workers
@@ -68,6 +67,7 @@ __all__ = [
     "query_over",
     "retained_batches",
     "start",
+    "tells_cores",
     "ways_of",
 ]
 
@@ -124,8 +124,6 @@ def start(
         lock.give_up()
         raise
     lock.hold_while(query)
-    if _tells_cores(spark):  # a client of Spark Connect may not reach the brokers
-        watch_brokers(join.streams, lambda: not query.isActive)
     note_join()
     return query
 
@@ -282,7 +280,7 @@ def cells_of(spark: SparkSession, options: QueryOptions, kept: int | None) -> in
     """
     if options.cells is not None:
         return options.cells
-    if kept is not None and not _tells_cores(spark):
+    if kept is not None and not tells_cores(spark):
         return kept
     return min(MAX_CELLS, max(1, cores(spark) // options.execution.threads))
 
@@ -364,12 +362,13 @@ def cores(spark: SparkSession) -> int:
 
     Spark Connect does not tell: there it is the number of shuffle partitions, at most 16.
     """
-    if _tells_cores(spark):
+    if tells_cores(spark):
         return int(spark.sparkContext.defaultParallelism)
     return min(int(spark.conf.get("spark.sql.shuffle.partitions") or 2), 16)
 
 
-def _tells_cores(spark: SparkSession) -> bool:
+def tells_cores(spark: SparkSession) -> bool:
+    """Whether a session says how many tasks run at once: a classic one does, one of Spark Connect does not."""
     try:
         return int(spark.sparkContext.defaultParallelism) > 0
     except Exception:  # Connect raises an error of its own for what only a classic session has

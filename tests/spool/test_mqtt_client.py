@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
+import re
 import socket
 import struct
 import subprocess
@@ -182,6 +183,22 @@ def test_a_broker_without_version_5_is_spoken_to_in_3_1_1_and_a_lost_connection_
     assert b"MQTT\x04" in heard[1]
     assert heard[3] == b"\x40\x02\0\1"
     assert b"".join(heard[6:]).startswith(b"\x40\x02\0\2")
+
+
+def test_a_broker_that_is_away_and_back_is_said_once_each(caplog: pytest.LogCaptureFixture) -> None:
+    """Whatever fails in between: the second connection ends before the broker has said that it takes it."""
+    with scripted(
+        [lambda _: CONNACK5, lambda _: SUBACK5 + publish(1, 5), lambda heard: b""],
+        [lambda _: b""],
+        [lambda _: CONNACK5, lambda _: SUBACK5 + publish(2, 5), lambda heard: b"", lambda heard: b""],
+    ) as (address, _):
+        client = client_of(address, Kept(2))
+        client.run()
+    told = [re.sub("after [0-9]+ s", "after N s", line) for line in caplog.messages if "messages" not in line]
+    assert told == [
+        "the connection to the broker broke off: the broker closed the connection", "the broker is back, after N s",
+    ]  # fmt: skip
+    assert client.connects == 2
 
 
 def test_messages_before_the_answer_to_subscribe_are_kept_too() -> None:
