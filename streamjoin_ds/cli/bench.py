@@ -30,7 +30,7 @@ from rich.table import Table
 from sqlglot.expressions import to_identifier
 
 from streamjoin_ds.cli.display import Display
-from streamjoin_ds.cli.join_options import flag, join_options
+from streamjoin_ds.cli.join_options import JoinCommand, flag, join_options
 from streamjoin_ds.cli.runner import run_join
 from streamjoin_ds.errors import ArgumentError, DependencyMissingError
 from streamjoin_ds.request.request import request_of
@@ -66,7 +66,7 @@ class _Way:
         return facts | {"matches": self.matches, "rows_per_second": rates, "results_per_second": results}
 
 
-@click.command("bench")
+@click.command("bench", cls=JoinCommand)
 @join_options
 @flag("max_rows_per_batch")
 @flag("master")

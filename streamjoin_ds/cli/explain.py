@@ -7,13 +7,13 @@ from typing import Any
 
 import click
 
-from streamjoin_ds.cli.join_options import join_options
+from streamjoin_ds.cli.join_options import JoinCommand, join_options
 from streamjoin_ds.request.request import EXPLAINED, request_of
 
 __all__ = ["command"]
 
 
-@click.command("explain")
+@click.command("explain", cls=JoinCommand)
 @join_options
 def command(config: Path | None, **given: Any) -> None:
     """Show the plan of a join: what finds and decides matches, layout and cost, exchange, engine's options."""

@@ -4,19 +4,49 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
 
 from streamjoin_ds.request.join_keys import JOIN_KEYS
+from streamjoin_ds.spec.stream_keys import PER_STREAM, STREAM_KEYS
 from streamjoin_ds.stream.run_keys import keys_of
 
-__all__ = ["OneOf", "Whole", "flag", "flags", "join_options"]
+__all__ = ["JoinCommand", "OneOf", "Whole", "flag", "flags", "join_options"]
 
 _SEVERAL = ("on", "where", "reduce", "schema", "delimiter", "unique", "conf")
 # Keys that say where a join goes and when it stops: not every command has them.
 _OF_RUNS = keys_of("place", "start", "session")
+
+
+# Options of a source stand with it: their flags are old, and the help does not have them.
+_MOVED = {"refresh": "table"} | {name: "stream" for name, key in STREAM_KEYS.items() if key.scope}
+_READ = ("config", "streams", "tables", "schema", "unique", *PER_STREAM)
+_COLUMN = 24  # where the help of an option begins, at most
+_MORE = "The options of a source: streamjoin help source files|delta|kafka|gen|table."
+
+
+class JoinCommand(click.Command):
+    """A command with many options: its help has them in sections."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options, and where those of sources are listed."""
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for parameter in (each for each in self.get_params(ctx) if isinstance(each, click.Option)):
+            key, record = JOIN_KEYS.get(parameter.name or ""), parameter.get_help_record(ctx)
+            is_run = key is None or key.scope
+            title = "What is read" if parameter.name in _READ else "How it runs" if is_run else "Which rows"
+            sections.setdefault(title, []).extend([record] if record else [])
+        for title, rows in sections.items():
+            with formatter.section(title):
+                formatter.write_dl(rows, col_max=_COLUMN)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write where the options of sources are listed."""
+        formatter.write_paragraph()
+        formatter.write_text(_MORE)
 
 
 class OneOf(click.Choice):  # type: ignore[type-arg]  # not generic before click 8.2
@@ -41,10 +71,22 @@ class Whole(click.IntRange):
             self.fail(f"it is not a whole number of {self.min} or more.", param, ctx)
 
 
+def _moved(ctx: click.Context, parameter: click.Parameter, value: Any) -> Any:
+    """Say the new way of an old flag that was given; its value is not shown."""
+    name = parameter.name or ""
+    if value not in (None, ()):
+        new = f'--{_MOVED[name]} "NAME=SOURCE?{name}=..."'
+        click.echo(f"streamjoin: {parameter.opts[0]} is an old flag: write {new}, or the TOML file", err=True)
+    return value
+
+
 def flag(name: str) -> Callable[..., Any]:
     """Return the flag (a decorator of commands) for a key of the file."""
     key = JOIN_KEYS[name]
-    given: dict[str, Any] = {"help": f"{key.help}  {key.note}".strip(), "metavar": key.metavar or None}
+    brief = replace(key, one_of=()).brief  # the flag itself shows the few texts that are valid
+    given: dict[str, Any] = {"help": key.help if key.is_switch else brief, "metavar": key.metavar or None}
+    if name in _MOVED:
+        given |= {"hidden": True, "callback": _moved}
     if key.is_switch:
         return click.option(f"--{name}/--no-{name}", name, default=None, **given)
     if key.kinds == (bool,):
@@ -74,16 +116,15 @@ def join_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "streams",
             multiple=True,
             metavar="NAME=SOURCE",
-            help="A stream: a file, a folder that grows (s3://BUCKET/FOLDER too), a Delta table, "
-            "kafka://BROKER/TOPIC?format=json, or "
-            "gen:NAME?KEY=VALUE&...",
+            help=f"A stream. {STREAM_KEYS['source'].help} Options of the source stand with it, quoted: "
+            '"e=FILE?delimiter=;&sub_folders=read".',
         ),
         click.option(
             "--table",
             "tables",
             multiple=True,
             metavar="NAME=SOURCE",
-            help="A table beside the streams: a Delta table, or a file of Parquet, CSV or JSON lines.",
+            help="Beside the streams: a Delta table, or Parquet, CSV, JSON lines.",
         ),
         flags(*(name for name in JOIN_KEYS if name not in _OF_RUNS)),
     ]

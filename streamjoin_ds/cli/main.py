@@ -39,6 +39,7 @@ _COMMANDS = {
     "repair": "Mend a checkpoint and its tables where possible, and say what is lost.",
     "vacuum": "Remove what crashes left behind in a checkpoint.",
     "bench": "Measure a join over its own data on this machine, beside DuckDB.",
+    "help": "Show the help of a command, or the options of a kind of source.",
     "doctor": "Check that this machine has what a join needs, and say what to do.",
 }
 
@@ -153,7 +154,7 @@ def _give_log_options(command: click.Command) -> None:
         _log_options(command, hidden=True)
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(version(), prog_name="streamjoin")
 @click.option("--traceback", is_flag=True, help="Show the whole stack trace of an error.")
 @_log_options

@@ -9,7 +9,7 @@ import click
 from rich.console import Console
 
 from streamjoin_ds.cli.display import Display
-from streamjoin_ds.cli.join_options import flags, join_options
+from streamjoin_ds.cli.join_options import JoinCommand, flags, join_options
 from streamjoin_ds.cli.runner import run_join
 from streamjoin_ds.request.request import request_of, required
 from streamjoin_ds.stream.run_keys import keys_of
@@ -17,7 +17,7 @@ from streamjoin_ds.stream.run_keys import keys_of
 __all__ = ["command"]
 
 
-@click.command("run")
+@click.command("run", cls=JoinCommand)
 @join_options
 @flags(*keys_of("place", "start", "session"))
 @click.option("--json", "as_json", is_flag=True, help="Print the totals as one JSON object.")

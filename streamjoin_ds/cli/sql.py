@@ -9,7 +9,7 @@ import click
 from rich.console import Console
 
 from streamjoin_ds.cli.display import Display
-from streamjoin_ds.cli.join_options import flags
+from streamjoin_ds.cli.join_options import JoinCommand, flags
 from streamjoin_ds.cli.runner import run_queries
 from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.request.request import given_flags
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["command"]
 
 
-@click.command("sql")
+@click.command("sql", cls=JoinCommand)
 @click.argument("file", required=False, type=click.Path(path_type=Path))
 @click.option("-e", "text", metavar="STATEMENTS", help="The statements themselves, instead of a file.")
 @click.option("--explain", "is_explained", is_flag=True, help="Print the plan of each query, and start none.")

@@ -1,15 +1,30 @@
-"""Values as flags and files write them: one for all members of a join, or one for each."""
+"""Values as flags and files write them: for all members of a join or for each, columns, a source with its options."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 from streamjoin_ds.errors import ArgumentError
+from streamjoin_ds.source.generated.generator import GENERATORS
+from streamjoin_ds.source.kafka.url import TOPIC_PARAMETERS
 from streamjoin_ds.spec import Expression
+from streamjoin_ds.spec.arrow_types import parts_of
+from streamjoin_ds.spec.columns import names_hint
+from streamjoin_ds.spec.generator import GENERATOR_PREFIX
+from streamjoin_ds.spec.key import Key
+from streamjoin_ds.spec.location import KAFKA_PREFIX
 from streamjoin_ds.spec.parse import parse_condition
+from streamjoin_ds.spec.rate import rate_from_text
 
-__all__ = ["assigned", "conditions_of", "per_member", "texts_of"]
+__all__ = ["assigned", "columns_of", "conditions_of", "per_member", "schemas_of", "source_of", "texts_of"]
+
+_HINT = "columns and Arrow types: 'ts timestamp[us, tz=UTC], x double', or 'e=ts int64, x double' for one stream"
+# A name, in backticks where it is not one word, and the rest.
+_COLUMN = re.compile(r"\s*(?:`([^`]+)`|([^\s`]+))\s+(\S.*?)\s*", re.DOTALL)
 
 
 def per_member(value: Any, what: str, streams: Mapping[str, Any], kind: str = "stream") -> dict[str, Any]:
@@ -45,3 +60,90 @@ def assigned(text: str, what: str, hint: str) -> tuple[str, str]:
         msg = f"{what} is not of the form NAME=VALUE"
         raise ArgumentError(msg, name=what, hint=hint)
     return name.strip(), value.strip()
+
+
+def schemas_of(given: str | Sequence[str], streams: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+    """Return the columns of each stream for which there are any: ``"x double"`` is for all, ``"e=x double"`` for one.
+
+    What is given for one stream wins.
+
+    Raises
+    ------
+    ArgumentError
+        A text has no columns, or names one twice.
+    """
+    for_all: dict[str, str] = {}
+    own: dict[str, dict[str, str]] = {}
+    for text in texts_of(given):
+        name, equals, columns = text.partition("=")
+        if equals and name.strip() in streams:
+            own[name.strip()] = columns_of(columns)
+        elif equals and re.fullmatch(r"\s*\w+\s*", name):
+            msg = f"schema names the stream '{name.strip()}', which is not in the join"
+            raise ArgumentError(msg, name=name.strip(), hint=f"the streams are {', '.join(streams)}")
+        else:
+            for_all = columns_of(text)
+    return {name: own.get(name, for_all) for name in streams if own.get(name, for_all)}
+
+
+def columns_of(text: str) -> dict[str, str]:
+    """Return the types of columns by their names, in order; the types are not looked at.
+
+    Raises
+    ------
+    ArgumentError
+    """
+    found: dict[str, str] = {}
+    for part in parts_of(text, ","):
+        column = _COLUMN.fullmatch(part)
+        if column is None:
+            msg = "schema has a column without a name or a type"
+            raise ArgumentError(msg, name="schema", hint=_HINT)
+        name = column[1] or column[2]
+        if name in found:
+            msg = f"schema names the column '{name}' twice"
+            raise ArgumentError(msg, name="schema", hint="give each column once")
+        found[name] = column[3]
+    return found
+
+
+def source_of(text: str, keys: Mapping[str, Key], what: str) -> tuple[str, dict[str, Any]]:
+    """Return the name of a stream or table, and its keys: ``e=FILE?delimiter=;&sub_folders=read``.
+
+    What belongs to the source itself stays with it: the parameters of a topic or a generator, and the name of a file
+    that is there. In a value ``%26`` is an ampersand.
+
+    Raises
+    ------
+    ArgumentError
+        The text is not of this form, or an option is unknown or given twice; the error has the option's name.
+    """
+    example = {"stream": "e=eastbound.csv.gz", "table": "zones=zones.parquet"}[what]
+    name, given = assigned(text, what, f"NAME=SOURCE, for example {example}")
+    source, _, query = given.partition("?")
+    is_path = not source.startswith(GENERATOR_PREFIX) and "://" not in source
+    if not query or (is_path and Path(given).exists()):
+        return name, {"source": given}
+    own: Collection[str] = TOPIC_PARAMETERS if source.startswith(KAFKA_PREFIX) else {}
+    if source.startswith(GENERATOR_PREFIX):
+        kind = GENERATORS.get(source.removeprefix(GENERATOR_PREFIX))
+        own = keys if kind is None else kind.parameters
+    found: dict[str, Any] = {}
+    left = []
+    for part in query.split("&"):
+        option, equals, value = part.partition("=")
+        if not equals or option in own or (option not in keys and not is_path):
+            left.append(part)
+            continue
+        if option not in keys or option == "source":
+            msg = f"{what} {name} has an unknown option '{option}'"
+            hint = names_hint(option, [key for key in keys if key != "source"], "its options are")
+            raise ArgumentError(msg, name=option, hint=hint)
+        if option in found:
+            msg = f"{what} {name} has the option {option} twice"
+            raise ArgumentError(msg, name=option, hint="give it once")
+        value = unquote(value)
+        found[option] = columns_of(value) if option == "schema" else value
+        if option == "rate":
+            found[option] = rate_from_text(value, name)
+    return name, {"source": "?".join((source, "&".join(left))) if left else source, **found}

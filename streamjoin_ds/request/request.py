@@ -9,10 +9,9 @@ from typing import Any
 
 from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.plan import Execution
-from streamjoin_ds.request.given import assigned, conditions_of, per_member, texts_of
+from streamjoin_ds.request.given import assigned, conditions_of, per_member, schemas_of, source_of, texts_of
 from streamjoin_ds.request.join_file import read_join_file
 from streamjoin_ds.request.join_keys import JOIN_KEYS
-from streamjoin_ds.request.schema_text import schemas_of
 from streamjoin_ds.request.tables import described_tables, tables_given, without_tables
 from streamjoin_ds.source.generated.generator import synthetic_rows
 from streamjoin_ds.spec import Call, Expression, Generator, Nearest, Stream
@@ -20,7 +19,7 @@ from streamjoin_ds.spec.columns import names_hint
 from streamjoin_ds.spec.expression import streams_of
 from streamjoin_ds.spec.parse import parse_condition
 from streamjoin_ds.spec.rate import rate_from_text
-from streamjoin_ds.spec.stream_keys import PER_STREAM
+from streamjoin_ds.spec.stream_keys import PER_STREAM, STREAM_KEYS
 from streamjoin_ds.stream.join import StreamJoin
 from streamjoin_ds.stream.run_keys import keys_of
 from streamjoin_ds.stream.sensor_options import checked_reader_options
@@ -78,8 +77,8 @@ def request_of(config: Path | None, given: Mapping[str, Any]) -> Request:
     facts = read_join_file(config) if config is not None else {}
     streams: dict[str, dict[str, Any]] = {name: dict(table) for name, table in facts.pop("streams", {}).items()}
     for text in given.get("streams", ()):
-        name, source = assigned(text, "stream", "NAME=SOURCE, for example e=eastbound.csv.gz")
-        streams.setdefault(name, {})["source"] = source
+        name, own = source_of(text, STREAM_KEYS, "stream")
+        streams[name] = streams.get(name, {}) | own
     tables = tables_given(facts.pop("tables", {}), given.get("tables", ()))
     flags = given_flags(given)
     in_file, facts = facts, facts | flags

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from streamjoin_ds.errors import ArgumentError
-from streamjoin_ds.request.given import assigned, conditions_of, per_member, texts_of
+from streamjoin_ds.request.given import assigned, conditions_of, per_member, source_of, texts_of
+from streamjoin_ds.request.join_keys import TABLE_KEYS
 from streamjoin_ds.spec import Call, Table
 from streamjoin_ds.spec.expression import streams_of
 from streamjoin_ds.spec.parse import parse_condition
@@ -17,11 +18,11 @@ _FINISHED = "finished_after"
 
 
 def tables_given(in_file: Mapping[str, Mapping[str, Any]], flags: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Return the keys of each table: those of the file, and the sources that flags gave as ``NAME=SOURCE``."""
+    """Return the keys of each table: those of the file, and what flags gave as ``NAME=SOURCE?KEY=VALUE``."""
     tables = {name: dict(table) for name, table in in_file.items()}
     for text in flags:
-        name, source = assigned(text, "table", "NAME=SOURCE, for example zones=zones.parquet")
-        tables.setdefault(name, {})["source"] = source
+        name, own = source_of(text, TABLE_KEYS, "table")
+        tables[name] = tables.get(name, {}) | own
     return tables
 
 

@@ -51,7 +51,7 @@ class Key:
     metavar : str
         What stands for the value in the help of the flag.
     scope : str
-        What takes an option of a run; see `RUN_KEYS`.
+        What takes an option of a run (`RUN_KEYS`), or which sources alone have an option of a stream: "files", "delta".
     """
 
     help: str

@@ -1,7 +1,8 @@
 """The options of a stream: what each is for, which values it may have, and where else than in Python it is given.
 
 This is the one list of them. The TOML file and its schema, the flags and their help, SQL's WITH, ``format("sensors")``
-and the page of the reference come of it. An option is a field of `Stream`, a key here, and what reads it.
+and the page of the reference come of it. An option is a field of `Stream`, a key here, and what reads it. A scope names
+the kind of source that alone has the option.
 """
 
 from __future__ import annotations
@@ -29,9 +30,14 @@ STREAM_KEYS: dict[str, Key] = {
         "[default: inferred from the first file]",
         example={"ts": "timestamp[us, tz=UTC]", "x": "double"},
     ),
-    "format": Key("Format of the files.", note="[default: auto, by their names]", one_of=FORMATS, example="csv"),
+    "format": Key(
+        "Format of the files.", note="[default: auto, by their names]", one_of=FORMATS, example="csv", scope="files"
+    ),
     "delimiter": Key(
-        "What separates the fields of CSV files: one character, or tab.", note="[default: ,]", example=";"
+        "What separates the fields of CSV files: one character, or tab.",
+        note="[default: ,]",
+        example=";",
+        scope="files",
     ),
     "where": Key(
         "A condition on the tuples; others are left out.", (str, LIST), "[default: all]", example="altitude > 1000"
@@ -54,6 +60,7 @@ STREAM_KEYS: dict[str, Key] = {
         note="[default: stop]",
         one_of=ON_BAD_FILE,
         example="quarantine",
+        scope="files",
     ),
     "partition_by": Key(
         "A stream has many partitions, each with an order of its own: each file of its folder (file) or each "
@@ -61,6 +68,7 @@ STREAM_KEYS: dict[str, Key] = {
         note="[default: one order]",
         one_of=PARTITION_BY,
         example="folder",
+        scope="files",
     ),
     "sub_folders": Key(
         "Whether the files of sub-folders are read too, their names such as date=2024-01-01 as columns (read), or "
@@ -68,18 +76,21 @@ STREAM_KEYS: dict[str, Key] = {
         note="[default: skip]",
         one_of=SUB_FOLDERS,
         example="read",
+        scope="files",
     ),
     "file_order": Key(
         "The order of a folder's files: by their names (name), or by their times of change (modified).",
         note="[default: name]",
         one_of=FILE_ORDER,
         example="modified",
+        scope="files",
     ),
     "finished_after": Key(
         "Time without a change after which a file is finished, and the next one may be begun.",
         note="[default: once a later file is there]",
         example="30s",
         metavar="DURATION",
+        scope="files",
     ),
     "on_change": Key(
         "What happens at a version of a Delta table that deletes or rewrites rows: stop (the join stops) or ignore "
@@ -87,6 +98,7 @@ STREAM_KEYS: dict[str, Key] = {
         note="[default: stop]",
         one_of=ON_CHANGE,
         example="ignore",
+        scope="delta",
     ),
     "starting_version": Key(
         "A Delta table is read from the changes of this version on, or after its newest (latest).",
@@ -94,12 +106,14 @@ STREAM_KEYS: dict[str, Key] = {
         "[default: begin with the rows that the table has]",
         example=12,
         metavar="VERSION",
+        scope="delta",
     ),
     "starting_timestamp": Key(
         "A Delta table is read from the first version on that was committed then or later.",
         note="[default: begin with the rows that the table has]",
         example="2026-01-31T12:00:00Z",
         metavar="TIME",
+        scope="delta",
     ),
     "rate": Key(
         "Tuples a second, by which the layout is chosen at first.",

@@ -84,10 +84,7 @@ RUN_KEYS: dict[str, Key] = {
         scope=_PLAN,
     ),
     "exchange": Key(
-        "How tuples get from the source to the cells.",
-        note="[default: auto]",
-        one_of=("auto", *EXCHANGES),
-        scope=_PLAN,
+        "How tuples get from the source to the cells.", note="[default: auto]", one_of=("auto", *EXCHANGES), scope=_PLAN
     ),
     "kernel": Key("Kernel implementation to use.", note="[default: auto]", one_of=KERNELS, scope=_ENGINE),
     "threads": Key(
@@ -105,7 +102,7 @@ RUN_KEYS: dict[str, Key] = {
         scope=_ENGINE,
     ),
     "index": Key(
-        "Columns by which windows are laid out: e.latitude,e.longitude,w.latitude; or scan.",
+        "Columns by which windows are laid out: e.latitude,w.latitude; or scan.",
         (str, LIST, LISTS),
         "[default: auto, chosen for each run]",
         example={"e": ["latitude", "longitude"], "w": "scan"},

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 from click.testing import CliRunner, Result
 from deltalake import DeltaTable
@@ -15,9 +17,13 @@ from deltalake import DeltaTable
 from streamjoin_ds.cli import run as run_module
 from streamjoin_ds.cli.main import group, main, secrets_in
 from streamjoin_ds.plan import Execution
+from streamjoin_ds.request.given import source_of
+from streamjoin_ds.request.join_keys import JOIN_KEYS, TABLE_KEYS
 from streamjoin_ds.sink.reader import scanned
+from streamjoin_ds.source.kafka.url import TOPIC_PARAMETERS
 from streamjoin_ds.spark import session
 from streamjoin_ds.spec import Generator, TimeWindow, band
+from streamjoin_ds.spec.stream_keys import STREAM_KEYS
 from streamjoin_ds.stream.join import StreamJoin
 from tests.support.real_data import BY_NAME, FILES, answer, assert_same_rows, needs_data
 
@@ -482,3 +488,100 @@ def test_a_secret_s_value_is_not_shown(monkeypatch: pytest.MonkeyPatch, capsys: 
     told = capsys.readouterr().err
     assert told.startswith("streamjoin: spark.my.secret: this looks like a secret, and every user of this machine sees")
     assert "sEcReT" not in told
+
+
+def test_the_help_of_run_fits_two_screens_and_names_where_the_options_of_sources_are() -> None:
+    done = CliRunner().invoke(group, ["run", "--help"], prog_name="streamjoin", terminal_width=98)  # a terminal of 100
+    lines = done.output.splitlines()
+    assert len(lines) <= 100
+    assert max(map(len, lines)) <= 100
+    assert "streamjoin help source files|delta|kafka|gen|table" in lines[-1]
+    for name in ("delimiter", "sub_folders", "starting_version", "refresh"):
+        assert f"  --{name.replace('_', '-')} " not in done.output
+
+
+@pytest.mark.parametrize(
+    ("kind", "has"),
+    [
+        ("files", {name for name, key in STREAM_KEYS.items() if key.scope == "files"}),
+        ("delta", {name for name, key in STREAM_KEYS.items() if key.scope == "delta"}),
+        ("kafka", {*TOPIC_PARAMETERS, "delay"}),
+        ("gen", {"side", "keys", "sensors", "delay"}),
+        ("table", {*TABLE_KEYS} - {"source"}),
+    ],
+)
+def test_the_options_of_a_source_are_listed(kind: str, has: set[str]) -> None:
+    done = invoke("help", "source", kind)
+    assert done.exit_code == 0, done.output
+    assert has <= set(re.findall(r"^  (\w+)", done.output, re.MULTILINE))
+    (written, *_) = re.findall(r'^--(?:stream|table) "(.+)"$', done.output, re.MULTILINE)
+    what, keys = ("table", TABLE_KEYS) if kind == "table" else ("stream", STREAM_KEYS)
+    assert len(source_of(written, keys, what)[1]) > (kind not in ("kafka", "gen"))
+
+
+def test_help_of_commands_and_of_what_there_is_not() -> None:
+    assert invoke("help").output == invoke("--help").output
+    assert invoke("help", "explain").output == invoke("explain", "--help").output
+    for words in (("source",), ("source", "mqtt"), ("walk",), ("run", "fast")):
+        done = invoke("help", *words)
+        assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
+        assert "Hint: " in done.stderr
+
+
+def test_options_of_a_source_stand_with_it(asked: Callable[..., Asked], tmp_path: Path) -> None:
+    odd = tmp_path / "what?delimiter=;"  # the name of a file that is there
+    odd.write_text("ts,x\n")
+    streams = (
+        "--stream", "e=in/e?delimiter=;&sub_folders=read&where=x > 1 and y <> 'a%26b'&rate=50&unique=device,n",
+        "--stream", "w=kafka://broker/topic?format=json&delay=30s&schema=ts int64, x double&start=latest",
+        "--stream", f"f={odd}", "--stream", "g=gen:band2d?side=r&rate=7&idle_timeout=10m",
+        "--stream", "d=lake/d?starting_version=12&on_change=ignore", "--table", "z=limits.csv?refresh=5m&where=is_on",
+    )  # fmt: skip
+    join, *_ = asked(*streams, *TARGET, "--window", "1s", "--delay", "e=3s")
+    e, w, f, g, d = join.streams
+    assert (e.source, e.delimiter, e.sub_folders, e.rate, e.unique) == ("in/e", ";", "read", 50, ("device", "n"))
+    assert (str(e.where), e.delay) == ("(e.x > 1) AND (e.y <> 'a&b')", "3s")
+    assert (w.source, w.delay) == ("kafka://broker/topic?format=json&start=latest", "30s")
+    assert w.schema == pa.schema([("ts", pa.int64()), ("x", pa.float64())])
+    assert (f.source, f.delimiter) == (str(odd), ",")
+    assert (g.source, g.idle_timeout, g.rate) == (Generator("band2d", {"side": "r", "rate": 7}), "10m", None)
+    assert (d.source, d.starting_version, d.on_change) == ("lake/d", 12, "ignore")
+    (z,) = join.tables
+    assert (z.source, z.refresh, str(z.where)) == ("limits.csv", "5m", "z.is_on")
+    path = tmp_path / "join.toml"
+    path.write_text("[streams.e]\nsource = 'a.csv'\ntime = 'at'\ndelimiter = '|'\n[streams.w]\nsource = 'b.csv'\n")
+    e, _ = asked("--config", str(path), "--stream", "e=c.csv?delimiter=;", *TARGET, "--window", "1s")[0].streams
+    assert (e.source, e.time, e.delimiter) == ("c.csv", "at", ";")
+
+
+@pytest.mark.parametrize(
+    ("source", "says"),
+    [
+        ("a.csv?delimeter=;", "stream r has an unknown option 'delimeter'. Hint: did you mean 'delimiter'?"),
+        ("a.csv?delimiter=;&delimiter=,", "stream r has the option delimiter twice"),
+        ("a.csv?source=b.csv", "stream r has an unknown option 'source'"),
+        ("gen:band2d?sid=r", "side"),
+        ("s3://bucket/folder?secret_key=hunter2canary", "holds credentials or options"),
+        ("a.csv?rate=hunter2canary", "the rate of r must be a number greater than 0"),
+    ],
+)
+def test_an_option_that_is_no_sources_is_named(source: str, says: str) -> None:
+    done = invoke("run", "--stream", f"r={source}", "--stream", "s=b.csv", *TARGET, "--window", "1s")
+    assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
+    assert says in done.stderr
+    assert CANARY not in done.output
+
+
+def test_an_old_flag_goes_on_and_says_the_new_way(asked: Callable[..., Asked]) -> None:
+    old = {name: key for name, key in JOIN_KEYS.items() if name in STREAM_KEYS and STREAM_KEYS[name].scope}
+    assert len(old) == 10
+    for name, key in old.items():
+        flag, value = f"--{name.replace('_', '-')}", str(key.example)
+        done = invoke(
+            "run", "--stream", "r=a.csv", "--stream", "s=b.csv", *TARGET, "--window", "1s", flag, f"r={value}"
+        )
+        assert done.exit_code == 0, done.output
+        warned = f'streamjoin: {flag} is an old flag: write --stream "NAME=SOURCE?{name}=...", or the TOML file\n'
+        assert warned in done.stderr
+    done = invoke("run", "--stream", "r=a.csv", "--table", "z=z.csv", *TARGET, "--window", "1s", "--refresh", "5m")
+    assert 'streamjoin: --refresh is an old flag: write --table "NAME=SOURCE?refresh=..."' in done.stderr

@@ -14,12 +14,21 @@ from streamjoin_ds.kafka.settings import SettingsSource
 from streamjoin_ds.source.event_time import event_times
 from streamjoin_ds.spec.location import KAFKA_PREFIX, check_location
 
-__all__ = ["MESSAGE_FORMATS", "ON_DATA_LOSS", "REGISTERED_FORMATS", "KafkaUrl"]
+__all__ = ["MESSAGE_FORMATS", "ON_DATA_LOSS", "REGISTERED_FORMATS", "TOPIC_PARAMETERS", "KafkaUrl"]
 
 MESSAGE_FORMATS = ("json", "csv", "fixed", "raw", "avro", "protobuf")
 REGISTERED_FORMATS = ("avro", "protobuf")  # those whose schemas a registry keeps
 ON_DATA_LOSS = ("stop", "skip")
-_PARAMETERS = ("format", "settings", "settings_env", "start", "on_data_loss", "headers", "registry", "reject_schemas")
+TOPIC_PARAMETERS = {
+    "format": f"what a message's value holds: {', '.join(MESSAGE_FORMATS)} (required)",
+    "settings": "a file of librdkafka's settings, logins among them",
+    "settings_env": "the name of an environment variable that holds such settings",
+    "start": "earliest, latest, or the time of the first message, as 2026-01-01T00:00:00Z (earliest)",
+    "on_data_loss": f"what happens where messages are gone that were not read yet: {', '.join(ON_DATA_LOSS)} (stop)",
+    "headers": "names of headers to read, with commas between them",
+    "registry": "the URL of the schema registry, for avro and protobuf",
+    "reject_schemas": "ids that the registry does not have: messages that name one are rejects",
+}
 _EXAMPLE = "for example kafka://broker:9092/topic?format=json"
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:([0-9]{1,5}))?")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
@@ -131,9 +140,9 @@ def _parameters(query: str) -> dict[str, str]:
         _refuse("the parameters of the URL cannot be read", "url", "name=value&name=value")
     found: dict[str, str] = {}
     for name, value in pairs:
-        if name not in _PARAMETERS:
+        if name not in TOPIC_PARAMETERS:
             # A password may stand here. A setting's name is shown, as it says what to do; its value is not.
-            hint = f"the parameters are {', '.join(_PARAMETERS)}"
+            hint = f"the parameters are {', '.join(TOPIC_PARAMETERS)}"
             if "." in name:
                 hint += "; settings of librdkafka belong into a file or a variable: settings=FILE, settings_env=NAME"
             _refuse("the URL has an unknown parameter", name, hint)

@@ -1,0 +1,83 @@
+"""``streamjoin help``: the help of a command, and the options of each kind of source."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import click
+
+from streamjoin_ds.errors import ArgumentError
+from streamjoin_ds.request.join_keys import TABLE_KEYS
+from streamjoin_ds.source.generated.generator import GENERATORS
+from streamjoin_ds.source.kafka.url import TOPIC_PARAMETERS
+from streamjoin_ds.spec.key import Key
+from streamjoin_ds.spec.stream_keys import STREAM_KEYS
+
+__all__ = ["command"]
+
+# By kind of source: how it is written, the scope of the options that it alone has, and parameters of its own.
+_KINDS: Mapping[str, tuple[str, str, Mapping[str, str]]] = {
+    "files": ("e=FILE_OR_FOLDER?delimiter=;&sub_folders=read", "files", {}),
+    "delta": ("e=TABLE?starting_version=12", "delta", {}),
+    "kafka": ("e=kafka://BROKER/TOPIC?format=json", "kafka", TOPIC_PARAMETERS),
+    **{
+        f"gen:{name}": (f"e=gen:{name}?rate=1000", "gen", kind.parameters)  # one of several
+        for name, kind in GENERATORS.items()
+    },
+}
+_VALUES = "In a value %26 is an ampersand. In the TOML file the same keys stand in [{table}.NAME]."
+
+
+@click.command("help")
+@click.argument("words", nargs=-1, metavar="[COMMAND | source KIND]")
+@click.pass_context
+def command(ctx: click.Context, words: tuple[str, ...]) -> None:
+    """Show the help of a command, or the options of a kind of source: files, delta, kafka, gen, table."""
+    group = ctx.find_root().command
+    assert isinstance(group, click.Group)
+    if not words:
+        click.echo(group.get_help(ctx.find_root()))
+    elif words[0] == "source":
+        _show(words[1] if len(words) == 2 else "", ctx.make_formatter())
+    else:
+        found = group.get_command(ctx, words[0])
+        if found is None or len(words) > 1:
+            msg = "there is no such command"
+            raise ArgumentError(msg, name="help", hint=f"one of {', '.join(group.list_commands(ctx))}; or source files")
+        click.echo(found.get_help(click.Context(found, info_name=words[0], parent=ctx.find_root())))
+
+
+def _show(kind: str, formatter: click.HelpFormatter) -> None:
+    kinds = [name for name in _KINDS if name == kind or name.partition(":")[0] == kind]
+    if kind == "table":
+        _write(formatter, '--table "z=limits.csv?refresh=5m"', {"Options of a table": _briefs(TABLE_KEYS)})
+    for name in kinds:
+        written, scope, own = _KINDS[name]
+        sections = {
+            "Parameters of its own": dict(own),
+            "Options of this source": _briefs(STREAM_KEYS, scope),
+            "Options of every stream": {key: each for key, each in _briefs(STREAM_KEYS, "").items() if key not in own},
+        }
+        if name != kinds[-1]:  # what every stream has is said once
+            del sections["Options of every stream"]
+        _write(formatter, f'--stream "{written}"', sections)
+    if not kinds and kind != "table":
+        msg = "there is no such kind of source"
+        raise ArgumentError(msg, name="help", hint="streamjoin help source files, delta, kafka, gen or table")
+    formatter.write_paragraph()
+    formatter.write_text(_VALUES.format(table="tables" if kind == "table" else "streams"))
+    click.echo(formatter.getvalue().rstrip("\n"))
+
+
+def _briefs(keys: Mapping[str, Key], scope: str = "") -> dict[str, str]:
+    return {name: key.brief for name, key in keys.items() if key.scope == scope and name != "source"}
+
+
+def _write(formatter: click.HelpFormatter, written: str, sections: Mapping[str, Mapping[str, str]]) -> None:
+    if formatter.getvalue():
+        formatter.write_paragraph()
+    formatter.write_text(written)
+    for title, rows in sections.items():
+        if rows:
+            with formatter.section(title):
+                formatter.write_dl(list(rows.items()))
