@@ -557,7 +557,7 @@ def test_options_of_a_source_stand_with_it(asked: Callable[..., Asked], tmp_path
 @pytest.mark.parametrize(
     ("source", "says"),
     [
-        ("a.csv?delimeter=;", "stream r has an unknown option 'delimeter'. Hint: did you mean 'delimiter'?"),
+        ("a.csv?delimiters=;", "stream r has an unknown option 'delimiters'. Hint: did you mean 'delimiter'?"),
         ("a.csv?delimiter=;&delimiter=,", "stream r has the option delimiter twice"),
         ("a.csv?source=b.csv", "stream r has an unknown option 'source'"),
         ("gen:band2d?sid=r", "side"),

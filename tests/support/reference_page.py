@@ -42,7 +42,9 @@ This page is made of the package itself: `python -m tests.support.reference_page
 
 A key is the same in the [TOML file](start.md#from-a-file), as a flag (`max_delay`: `--max-delay`), in
 [SQL](sql.md#options), and in Python as an argument of `Stream`, `Table`, `StreamJoin` or `start`. An option of one
-stream stands in TOML in the table `[streams.NAME]`, and as a flag it is `--delay e=30s`. In Python `missing_files`,
+stream stands in TOML in the table `[streams.NAME]`, and on the command line with its source,
+`--stream "e=FILE?delay=30s"`, or as a flag, `--delay e=30s`. What belongs to a kind of source has no flag in the help:
+`streamjoin help source files` lists it. In Python `missing_files`,
 `parts`, `pace` and `max_block_rows` are given in `source_options`, and what is about the engine in
 `execution=Execution(...)`: {engine}.
 
