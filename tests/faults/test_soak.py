@@ -151,6 +151,17 @@ def test_what_is_read_of_a_bad_file_is_told(tmp_path, kind):
     assert poison.dropped.total() == 1
 
 
+def test_a_file_changes_only_after_it_was_read_whole(tmp_path):
+    feeder = Feeder(tmp_path / "input", 1, KINDS["left"])
+    give_kind(tmp_path / "input", "left")
+    poison = Poison(feeder, random.Random(1))
+    feeder.step()
+    assert poison.later("l") == ("late",)
+    feeder.next_file("l")
+    feeder.step()
+    assert poison.later("l") == ("late", "changed")
+
+
 def test_a_power_cut_takes_what_was_not_forced(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "fsync", os.fsync)  # undone after the test: `write_down` puts another function in its place
     left = set()

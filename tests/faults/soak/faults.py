@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import psutil
 
 from tests.faults.soak.drivers import killed
-from tests.faults.soak.poison import LATER, RESTS, Poison
+from tests.faults.soak.poison import RESTS, Poison
 from tests.faults.soak.power import Power
 from tests.faults.soak.settings import other_retention
 
@@ -89,7 +89,7 @@ class Faults:
         dies = self._dice.random() < 0.5
         if dies:
             self._drivers.kill()
-        self.poisons.drop(name, self._dice.choice(LATER))
+        self.poisons.drop(name, self._dice.choice(self.poisons.later(name)))
         if dies:
             self._drivers.start()
         self._soak.catch_up()

@@ -21,7 +21,7 @@ from pathlib import Path
 from streamjoin_ds.source.files.line_blocks import MAX_LINE_BYTES
 from tests.faults.soak.feeder import HEADER, Feeder
 
-__all__ = ["LATER", "RESTS", "Poison"]
+__all__ = ["RESTS", "Poison"]
 
 RESTS = ("cut", "long", "damaged", "drift")
 """Kinds of files that are come to in the order of their names: whoever reads them, and when."""
@@ -59,6 +59,10 @@ class Poison:
         self._feeder.recorded[name].set_aside()
         self.dropped[name, "" if kind == "changed" else path.name] += 1
 
+    def later(self, name: str) -> tuple[str, ...]:
+        """Return the kinds of `LATER` that a stream's folder can have: only a file with one after it was read whole."""
+        return LATER if self._read(name) else ("late",)
+
     def _cut(self, name: str) -> Path:
         recorded = self._feeder.recorded[name]
         before, path = len(recorded), self._next(name, ".csv.gz")
@@ -95,11 +99,13 @@ class Poison:
         return path
 
     def _changed(self, name: str) -> Path:
-        files = sorted((self._feeder.root / name).glob("[0-9]*.csv"))
-        path = self._dice.choice(files[:-1])
+        path = self._dice.choice(self._read(name))
         with path.open("a") as file:
             file.write(_JUNK)
         return path
+
+    def _read(self, name: str) -> list[Path]:
+        return sorted((self._feeder.root / name).glob("[0-9]*.csv"))[:-1]
 
     def _next(self, name: str, ending: str) -> Path:
         """Return a path that sorts between the file written now and the next one; neither of the two grows any more."""
