@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from streamjoin_ds.plan.cell_layout import CellLayout
 from streamjoin_ds.plan.deciding_layout import copied_streams, deciding_layouts, keeps_whole
-from streamjoin_ds.plan.execution import Execution
+from streamjoin_ds.plan.execution import DEFAULT_EXECUTION, EXECUTION_OPTIONS, Execution
 from streamjoin_ds.plan.key_decision import best_ranges
 from streamjoin_ds.plan.layout import Layout
 from streamjoin_ds.plan.layout_choice import SHIPPING_SLACK, best_layouts, layout_cost
@@ -35,6 +35,7 @@ _CHANGES = {
     "grid": "between grids, by the streams' rates",
     "ranges": "between ranges, by a sample of the keys",
 }
+_SAID = ("kernel", "threads", "pin", "index", "order", "merge_runs")  # options that have words of their own
 _COMPARISONS = {
     "float": "float64 subtraction",
     "int": "exact integers",
@@ -340,6 +341,9 @@ def _engine(plan: Plan) -> Iterator[str]:
     chosen = "runs in blocks are merged once, many at a time; inline runs by ratio"
     yield f"  merges      {chosen if ratio is None else f'{ratio} runs of like size become one'}"
     yield "  sizes       inline runs: as measured at each start; runs in blocks: the usual ones"
+    for name in EXECUTION_OPTIONS:
+        if name not in _SAID and getattr(execution, name) != getattr(DEFAULT_EXECUTION, name):
+            yield f"  {name:<11} {getattr(execution, name)}"
 
 
 def _commit(plan: Plan) -> Iterator[str]:

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import inspect
 import json
+import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -115,36 +117,52 @@ def test_an_option_of_a_stream_is_given_everywhere() -> None:
     assert set(FORMAT_KEYS) < set(STREAM_OPTIONS)
 
 
-ADDED = """
+EVERYWHERE = """
 import json, sys
+from pathlib import Path
 from click.testing import CliRunner
-from streamjoin_ds.spec.key import Key
-from streamjoin_ds.stream.run_keys import RUN_KEYS
-RUN_KEYS["trial"] = Key("How it is tried.", note="[default: not]", example="twice", metavar="WAY", scope="start")
+from streamjoin_ds import Execution, JoinEngine, Join, Stream
 from streamjoin_ds.cli.main import group
 from streamjoin_ds.request.join_file import json_schema
 from streamjoin_ds.request.request import request_of
 from streamjoin_ds.script.started import Script
 from tests.support.reference_page import text
-help_ = [CliRunner().invoke(group, [command, "--help"]).output for command in ("run", "sql")]
-assert all("--trial WAY" in each and "How it is tried (not)" in each for each in help_), help_
-assert json_schema()["properties"]["trial"]["examples"] == ["twice"]
-assert "| `trial` | How it is tried. | not |" in text()
-streams = {"streams": ("r=gen:band2d?side=r", "s=gen:band2d?side=s"), "window": "1s"}
-assert request_of(None, streams | {"trial": "once"}).run == {"trial": "once"}
-(file := __import__("pathlib").Path(sys.argv[1])).write_text("trial = 'twice'")
-assert request_of(file, streams).run == {"trial": "twice"}
+streams = ["--stream", "r=gen:band2d?side=r", "--stream", "s=gen:band2d?side=s", "--window", "1s"]
+said = lambda *words: CliRunner().invoke(group, words).output
+for command in ("run", "sql", "explain"):
+    assert "--chunk-rows N" in said(command, "--help"), said(command, "--help")
+assert "  chunk_rows  99" in said("explain", *streams, "--chunk-rows", "99"), said("explain", *streams)
+assert json_schema()["properties"]["chunk_rows"]["minimum"] == 64
+assert "| `chunk_rows` | Most rows of a chunk of results. |" in text()
+(file := Path("join.toml")).write_text("chunk_rows = 98")
+given = {"streams": streams[1:4:2], "window": "1s"}
+assert request_of(file, given).run == {"execution": Execution(chunk_rows=98)}
 sql = "CREATE STREAM r WITH (source = 'gen:band2d?side=r'); CREATE STREAM s WITH (source = 'gen:band2d?side=s');"
-sql += "SET trial = 'thrice'; INSERT INTO t WITH (checkpoint = 'c'{}) SELECT * FROM r JOIN s ON r.ts = s.ts"
-for more, value in (("", "thrice"), (", trial = 'once'", "once")):
+sql += "SET chunk_rows = 97; INSERT INTO t WITH (checkpoint = 'c'{}) SELECT * FROM r JOIN s ON r.ts = s.ts"
+for more, rows in (("", 97), (", chunk_rows = 96", 96)):
     (step,) = Script(sql.format(more)).steps
-    assert step.checked(None).request.run == {"trial": value}
+    assert step.checked(None).request.run == {"execution": Execution(chunk_rows=rows)}
+join = Join([Stream(name, schema={"ts": "int64", "x": "int64"}) for name in "ew"], "e.x = w.x", "1s")
+rows = [{"ts": n, "x": 1} for n in range(20)]
+chunks = list(JoinEngine(join, execution=Execution(chunk_rows=64)).push_chunks({"e": rows, "w": rows}))
+assert sum(map(len, chunks)) == 400 and max(map(len, chunks)) == 64, [len(chunk) for chunk in chunks]
 """
 
 
-def test_an_option_that_is_added_to_the_table_of_a_run_is_everywhere(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", ADDED, str(tmp_path / "join.toml")]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+def test_an_option_that_is_added_as_contributing_says_is_everywhere(tmp_path: Path) -> None:
+    """Each block shows lines of one file, and what is put in after them."""
+    recipe = (ROOT / "CONTRIBUTING.md").read_text().partition("### An option")[2].partition("\n### ")[0]
+    blocks = re.findall(r"```diff\n((?: .*\n)+)((?:\+.*\n)+)```", recipe)
+    assert 1 <= len(blocks) <= 3
+    shutil.copytree(ROOT / "streamjoin_ds", tmp_path / "streamjoin_ds", ignore=shutil.ignore_patterns("__pycache__"))
+    for context, added in blocks:
+        before, more = (re.sub(r"^[ +]", "", part, flags=re.MULTILINE) for part in (context, added))
+        (place,) = (file for file in (tmp_path / "streamjoin_ds").rglob("*.py") if before in file.read_text())
+        place.write_text(place.read_text().replace(before, before + more, 1))
+    command, path = [sys.executable, "-c", EVERYWHERE], f"{tmp_path}:{ROOT}"
+    done = subprocess.run(
+        command, cwd=tmp_path, env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
 
 
