@@ -103,7 +103,8 @@ class Address:
         number = _PORTS[scheme] if port is None else int(port) if re.fullmatch("[0-9]{1,5}", port) else -1
         if not host or not (0 < number < 65536 or (number == 0 and scheme in ("http", "https"))):
             msg = "the address lacks its host, or its port is none"
-            raise ArgumentError(msg, name="address", hint=f"for example {scheme}://127.0.0.1:{_PORTS[scheme]}/topic")
+            example = _PORTS[scheme] + (8000 if scheme.startswith("http") else 0)  # at 80 and 443 only root may listen
+            raise ArgumentError(msg, name="address", hint=f"for example {scheme}://127.0.0.1:{example}/topic")
         if scheme.startswith("mqtt"):
             _check_filter(topic or "")
         else:

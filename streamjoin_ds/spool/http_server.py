@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import heapq
 import hmac
 import ipaddress
@@ -33,6 +34,10 @@ _GROUP_MESSAGES = 50_000  # messages of one, likewise
 _BACKLOG = (
     4096  # connections that wait to be accepted, at most: one more is not heard, and its sender tries again in 1 s
 )
+_LISTENING_HINTS = {
+    errno.EADDRINUSE: "give another port, or end who has this one",
+    errno.EACCES: "give a port of 1024 or more: smaller ones need rights",
+}
 _ACCEPTS = 1024  # connections that are accepted before others have their turn
 _FULL_S = 0.02  # the wait before connections are accepted again where there is no room for one
 _NO_FILES_S = 0.5  # the same where the process has no descriptor for one
@@ -299,8 +304,10 @@ def _listening(address: Address, *, may_be_reached: bool) -> socket.socket:
         listening.setblocking(False)
         return listening
     except OSError as error:
-        msg = f"{address.host}:{address.port} cannot be listened at: {error.strerror}"
-        raise IntakeError(msg, name="address", hint="give another port, or end who has this one") from None
+        reason = (error.strerror or type(error).__name__).partition(" (while ")[0]  # Python adds the address again
+        msg = f"{address.host}:{address.port} cannot be listened at: {reason}"
+        hint = _LISTENING_HINTS.get(error.errno or 0, "give an address of this machine, such as 127.0.0.1")
+        raise IntakeError(msg, name="address", hint=hint) from None
 
 
 def _is_loopback(host: str) -> bool:

@@ -319,7 +319,7 @@ def _secret_settings(secrets: Secrets, given: Settings) -> dict[str, str]:
     """Return the secrets as librdkafka's settings, where these are not said."""
     if secrets.token is not None:
         msg = "Kafka has no token"
-        raise ArgumentError(msg, name="token", hint="leave it out; a login stands in the file of settings")
+        raise ArgumentError(msg, name="token", hint="leave it, or STREAMJOIN_INTAKE_TOKEN, out: give user and password")
     found = {
         "sasl.username": secrets.user,
         "sasl.password": secrets.password,
