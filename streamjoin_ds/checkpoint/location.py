@@ -24,7 +24,7 @@ def checkpoint_place(checkpoint: str) -> Place:
     if scheme not in S3_SCHEMES:
         msg = "the checkpoint is neither a folder nor in S3"
         raise ArgumentError(
-            msg, name="checkpoint", hint="give a folder that the driver and every worker see, or s3a://"
+            msg, name="checkpoint", hint="give a folder that the driver and every worker see, or s3a://bucket/folder"
         )
     if "?" in rest or "@" in rest.partition("/")[0] or not rest.partition("/")[2].strip("/"):
         msg = "the location of the checkpoint holds credentials or options, or no folder"

@@ -30,6 +30,7 @@ __all__ = ["FINGERPRINT_KEY", "TableIdentity", "batch_is_there", "check_table", 
 
 FINGERPRINT_KEY = "streamjoin.fingerprint"
 _PLAIN_HINT = "use a new path, or write the results of dataframe() with delta-spark"
+_CHECKPOINT_HINT = "use the checkpoint that the table was written with, or a new table and a new checkpoint"
 # Table features that change neither what a data file must look like nor what a reader must know.
 _HARMLESS_FEATURES = frozenset({"appendOnly", "invariants", "changeDataFeed", "timestampNtz"})
 _REFUSED_PROPERTIES = {
@@ -114,9 +115,7 @@ def check_table(table: LogSnapshot, path: str, schema: pa.Schema, identity: Tabl
         )
     if properties[JOIN_ID_KEY] != identity.join_id:
         message = f"the table {path} belongs to another join, or its checkpoint was deleted or swapped"
-        raise ForeignCheckpointError(
-            message, name=path, hint="use the checkpoint that the table was written with, or a new table"
-        )
+        raise ForeignCheckpointError(message, name=path, hint=_CHECKPOINT_HINT)
     _check_features(table, path, properties)
     _check_columns(table, path, schema)
 
@@ -192,9 +191,7 @@ def batch_is_there(
     query_version = table.transactions.get(identity.query_app(query_id))
     if join_version is not None and query_version is None:
         message = f"the table {path} holds batches of this join from another checkpoint"
-        raise ForeignCheckpointError(
-            message, name=path, hint="use the checkpoint that the table was written with, or a new table"
-        )
+        raise ForeignCheckpointError(message, name=path, hint=_CHECKPOINT_HINT)
     last = -1 if query_version is None else query_version
     if every_batch and batch_id > last + 1:
         message = f"the checkpoint is at batch {batch_id}, but the table {path} lacks the batches from {last + 1} on"

@@ -192,7 +192,8 @@ class Follower:
     Raises
     ------
     ArgumentError
-        `since` is given with `from_version`, or without `in_order`.
+        `since` is given with `from_version`, or without `in_order`; or the table has no version before `from_version`
+        yet.
     LogCleanedError
         The log before `from_version` was cleaned away.
 
@@ -216,7 +217,12 @@ class Follower:
         self._next_version = from_version
         self._in_order = in_order
         self._punctuation_us: int | None = None
-        self._schema: pa.Schema = scanned(_opened(self._path)).schema
+        table = _opened(self._path)
+        if from_version > table.version() + 1:
+            message = f"the table {self._path} has no version {from_version - 1} yet"
+            hint = f"its newest is {table.version()}: give at most {table.version() + 1}"
+            raise ArgumentError(message, name="from_version", hint=hint)
+        self._schema: pa.Schema = scanned(table).schema
         self._held = self._schema.empty_table()
         self._behind: pa.Table | None = None
         if since is not None:

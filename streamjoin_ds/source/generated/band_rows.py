@@ -71,7 +71,8 @@ class Band2dRows(_RegularRows):
             # One random number makes both attributes: the whole number from its upper, the real from its lower half.
             halves = words(self.seed, key, block, end)[begin:].view("<u4").reshape(-1, 2)
             span = np.uint64(self.high - self.low + 1)
-            whole = (halves[:, 1].astype(np.uint64) * span >> np.uint64(32)).astype(np.int32)  # NumPy 1 stays at 32 bits
+            # NumPy 1 keeps 32 bits in a product with one small number of 64.
+            whole = (halves[:, 1].astype(np.uint64) * span >> np.uint64(32)).astype(np.int32)
             whole += np.int32(self.low)
             real = (halves[:, 0] >> np.uint32(8)).astype(np.float32)
             real *= np.float32((self.high - self.low) / (1 << 24))
