@@ -10,18 +10,18 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from typing import Any
 
 import xxhash
 
-from streamjoin_ds.errors import StateCorruptError, StateVersionError
+from streamjoin_ds.errors import MALFORMED, OffsetError, StateCorruptError, StateVersionError
 from streamjoin_ds.plan import Epoch, is_of_ranges
 from streamjoin_ds.spec import BoundJoin
 
-__all__ = ["CELL_STATE_VERSION", "CellState", "KeptEpoch"]
+__all__ = ["CELL_STATE_VERSION", "CellState", "KeptEpoch", "corrupt_cell_state"]
 
 # 1: the cell has windows of the checkpoint's first layout only; 2: of several epochs; 4: one of them has ranges; 8: of
 # the first layout, with clocks of partitions. No bit that flips turns one of them into another.
@@ -30,6 +30,8 @@ CELL_STATE_VERSION = _VERSIONS[-1]
 _MAGIC = b"SJCELL\x00"
 _HEADER = struct.Struct("<7sB16s")
 _LENGTH = struct.Struct("<I")
+_FOREIGN, _DAMAGED = "is not one that this package wrote", "fails its checksum"
+_FORGED = "passes its checksum, but does not say what this package writes"
 
 
 @dataclass(frozen=True)
@@ -61,9 +63,12 @@ class KeptEpoch:
 
     @classmethod
     def from_facts(cls, facts: Mapping[str, Any]) -> KeptEpoch:
-        """Return the epoch whose facts `to_facts` gave."""
-        ends = None if facts["end"] is None else tuple(facts["end"])
-        return cls(Epoch.from_facts(facts["epoch"], len(facts["last"])), ends, tuple(facts["last"]), facts["bytes"])
+        """Return the epoch whose facts `to_facts` gave; raise OffsetError or one of `MALFORMED` for anything else."""
+        end, last, size = facts["end"], facts["last"], facts["bytes"]
+        is_whole = end is None or (_is_list(end, _is_count) and len(end) == len(last))
+        if not (is_whole and _is_list(last, _is_moment) and _is_count(size)):
+            raise ValueError
+        return cls(Epoch.from_facts(facts["epoch"], len(last)), None if end is None else tuple(end), tuple(last), size)
 
 
 @dataclass
@@ -155,11 +160,9 @@ class CellState:
         StateCorruptError
             `blob` is no state, or is damaged.
         """
-        hint = "restore the checkpoint from a spare copy; the table is unharmed"
         start = _HEADER.size + _LENGTH.size
         if len(blob) < start or blob[: len(_MAGIC)] != _MAGIC:
-            msg = "a cell's state is not one that this package wrote"
-            raise StateCorruptError(msg, name="state", hint=hint)
+            raise corrupt_cell_state(_FOREIGN)
         _, version, digest = _HEADER.unpack_from(blob)
         if version > CELL_STATE_VERSION:
             msg = (
@@ -168,14 +171,55 @@ class CellState:
             upgrade = "update streamjoin-ds to the version that wrote the checkpoint"
             raise StateVersionError(msg, name="state", hint=upgrade)
         if version not in _VERSIONS or xxhash.xxh3_128_digest(memoryview(blob)[_HEADER.size :]) != digest:
-            msg = "a cell's state fails its checksum"
-            raise StateCorruptError(msg, name="state", hint=hint)
+            raise corrupt_cell_state(_DAMAGED)
         end = start + _LENGTH.unpack_from(blob, _HEADER.size)[0]
-        facts = json.loads(bytes(blob[start:end]))
-        facts["retired"] = [(batch_id, name) for batch_id, name in facts["retired"]]
-        if "epochs" in facts:
-            facts["epochs"] = [KeptEpoch.from_facts(epoch) for epoch in facts["epochs"]]
-        return cls(**facts, windows=bytes(blob[end:]))
+        try:
+            facts = json.loads(bytes(blob[start:end]))
+            facts["retired"] = [(batch_id, name) for batch_id, name in facts["retired"]]
+            if "epochs" in facts:
+                facts["epochs"] = [KeptEpoch.from_facts(epoch) for epoch in facts["epochs"]]
+            state = cls(**facts, windows=bytes(blob[end:]))
+            state._check()
+        except (OffsetError, *MALFORMED):  # it is whole, and somebody else sealed it
+            raise corrupt_cell_state() from None
+        return state
+
+    def _check(self) -> None:
+        """Raise one of `MALFORMED` for facts of another form than `encode` writes."""
+        streams, layout = len(self.largest_us), self.grid
+        if not (
+            type(self.fingerprint) is str
+            and _is_list(self.largest_us, _is_moment)
+            and _is_moment(self.watermark_us)
+            and _is_count(self.batches)
+            and all(type(batch_id) is int and type(name) is str for batch_id, name in self.retired)
+            and all(len(epoch.last_positions) == streams for epoch in self.epochs or ())
+            and (self.partitions is None or (_is_list(self.partitions, _is_facts) and len(self.partitions) == streams))
+            and (layout is None or (_is_list(layout["layout"], _is_count) and _is_count(layout["partitions"])))
+        ):
+            raise ValueError
+
+
+def corrupt_cell_state(why: str = _FORGED) -> StateCorruptError:
+    """Return the error for a state that cannot be read, or that does not fit the join."""
+    hint = "restore the checkpoint from a spare copy; the table is unharmed"
+    return StateCorruptError(f"a cell's state {why}", name="state", hint=hint)
+
+
+def _is_list(values: object, fits: Callable[[object], bool]) -> bool:
+    return isinstance(values, list) and all(map(fits, values))
+
+
+def _is_moment(us: object) -> bool:
+    return us is None or (type(us) is int and -(1 << 63) <= us < 1 << 63)
+
+
+def _is_count(number: object) -> bool:
+    return type(number) is int and 0 <= number < 1 << 63
+
+
+def _is_facts(facts: object) -> bool:
+    return facts is None or isinstance(facts, Mapping)
 
 
 def _plain(us: int | None) -> int | None:

@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 from streamjoin_ds.blocks import BlockStore
 from streamjoin_ds.blocks.place import below
 from streamjoin_ds.cell.cell_costs import costs_of
-from streamjoin_ds.cell.cell_state import CellState, KeptEpoch
+from streamjoin_ds.cell.cell_state import CellState, KeptEpoch, corrupt_cell_state
 from streamjoin_ds.cell.cell_threads import Staff, demand_of
 from streamjoin_ds.cell.epoch_windows import EpochWindows
 from streamjoin_ds.engine.storage.run_store import RunStore
@@ -89,6 +89,8 @@ def opened_state(bound: BoundJoin, blob: bytes | None) -> CellState | None:
     if state.fingerprint != bound.fingerprint:
         msg = "a cell's state belongs to another join"
         raise FingerprintMismatchError(msg, name="state", hint="use the checkpoint this join was started with")
+    if len(state.largest_us) != len(bound.names):
+        raise corrupt_cell_state()
     return state
 
 

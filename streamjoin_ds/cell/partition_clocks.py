@@ -15,7 +15,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from streamjoin_ds.cell.cell_state import corrupt_cell_state
 from streamjoin_ds.engine.intake.lateness import StreamClock
+from streamjoin_ds.errors import MALFORMED
 from streamjoin_ds.exchange import partition_bits, running_maximum, times_before
 from streamjoin_ds.plan import Plan
 from streamjoin_ds.source.event_time import NO_TIME
@@ -51,10 +53,12 @@ class _Partitions:
 
     @classmethod
     def from_facts(cls, facts: Mapping[str, Any]) -> _Partitions:
-        """Return the partitions that `to_facts` gave; none where there are no facts."""
-        numbers, largest_us, silent_ms, idle = (
-            np.array(facts.get(name, ()), np.int64) for name in ("numbers", "largest_us", "silent_ms", "idle")
-        )
+        """Return the partitions that `to_facts` gave, none of no facts; raise one of `MALFORMED` for others."""
+        told = [facts.get(name, []) for name in ("numbers", "largest_us", "silent_ms", "idle")]
+        is_whole = all(type(value) is int for values in told for value in values) and len({*map(len, told)}) == 1
+        if not is_whole or told[0] != sorted({*told[0]}):
+            raise ValueError
+        numbers, largest_us, silent_ms, idle = (np.array(values, np.int64) for values in told)
         return cls(numbers, largest_us, silent_ms, idle.astype(np.bool_))
 
     def to_facts(self) -> dict[str, Any]:
@@ -124,16 +128,27 @@ class PartitionClocks:
         `Stream.idle_timeout` of this start.
     facts : mapping, optional
         What `to_facts` gave at the end of the batch before.
+
+    Raises
+    ------
+    StateCorruptError
+        `to_facts` did not give these facts.
     """
 
     def __init__(self, bits: int, timeout_us: int | None, facts: Mapping[str, Any] | None = None) -> None:
         facts = facts or {}
         self._bits, self._next_timeout_us = bits, timeout_us
         self._timeout_us: int | None = facts.get("timeout_us")
-        self._partitions = _Partitions.from_facts(facts)
         # The stream's own silence: that of its partitions that are not known, since it has none or they are forgotten.
         self._silent_ms: int = facts.get("stream_silent_ms", _NOT_SILENT)
         self.is_idle: bool = facts.get("stream_idle", False)
+        try:
+            self._partitions = _Partitions.from_facts(facts)
+        except MALFORMED:
+            raise corrupt_cell_state() from None
+        timeout = 0 if self._timeout_us is None else self._timeout_us
+        if [type(timeout), type(self._silent_ms), type(self.is_idle)] != [int, int, bool]:
+            raise corrupt_cell_state()
         self._told: list[pa.Table] = []
         self._heard = self._seqs = self._running = np.empty(0, np.int64)
 

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 from streamjoin_ds.blocks import BlockStore, FoundFile
 from streamjoin_ds.blocks.location import absolute_location, is_local
 from streamjoin_ds.blocks.place import Place, place_of
-from streamjoin_ds.cell.cell_state import CellState
+from streamjoin_ds.cell.cell_state import CellState, corrupt_cell_state
 from streamjoin_ds.cell.cell_windows import blocks_folder, blocks_prefix
 from streamjoin_ds.checkpoint.batch_end import logged_plan, next_version, partitions_of, set_aside_so_far
 from streamjoin_ds.checkpoint.identity import CheckpointIdentity
 from streamjoin_ds.checkpoint.location import checkpoint_place
 from streamjoin_ds.engine.storage.snapshot import described
-from streamjoin_ds.errors import ArgumentError, ForeignCheckpointError, OffsetError
+from streamjoin_ds.errors import MALFORMED, ArgumentError, ForeignCheckpointError, OffsetError
 from streamjoin_ds.exchange import LAYOUT_KEY, exchange_folder, is_committed_block
 from streamjoin_ds.plan import cell_of_label
 from streamjoin_ds.source.backlog import BacklogFacts
@@ -326,9 +326,12 @@ def _cell(sizes: _Sizes, names: tuple[str, ...], blob: bytes, number: int, parti
     state = CellState.decode(blob)
     windows = []
     of_epochs = [described(blob) for blob in state.engine_blobs()]
-    for stream, (name, largest_us) in enumerate(zip(names, state.largest_us, strict=True)):
-        facts = tuple(_run(sizes, run) for runs in of_epochs for run in runs[stream])
-        windows.append(WindowFacts(name, largest_us, facts))
+    try:
+        for stream, (name, largest_us) in enumerate(zip(names, state.largest_us, strict=True)):
+            facts = tuple(_run(sizes, run) for runs in of_epochs for run in runs[stream])
+            windows.append(WindowFacts(name, largest_us, facts))
+    except MALFORMED:
+        raise corrupt_cell_state() from None
     retired = tuple(name for _, name in state.retired)
     return CellFacts(number, partition, len(blob), state.watermark_us, tuple(windows), retired)
 

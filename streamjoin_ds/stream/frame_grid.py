@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from streamjoin_ds.cell.cell_state import CellState
+from streamjoin_ds.cell.cell_state import CellState, corrupt_cell_state
 from streamjoin_ds.cell.cell_windows import RETAIN_KEY
 from streamjoin_ds.errors import ArgumentError, FingerprintMismatchError, LayoutError
 from streamjoin_ds.plan import Layout, Load, Plan, choose_layout, deciding_cells, whole_layout
@@ -104,7 +104,8 @@ def check_kept_layout(plan: Plan, state: GroupState) -> Iterator[Any]:
     kept = CellState.decode(bytes(state.get[1]))
     if kept.fingerprint != plan.bound.fingerprint:
         raise other_join()
-    assert kept.grid is not None, "the key of the grid keeps a grid"
+    if kept.grid is None:
+        raise corrupt_cell_state()
     if kept.grid["layout"] != wanted["layout"]:
         was = Layout(tuple(kept.grid["layout"]))
         msg = f"this checkpoint has the layout {was}, not {plan.layout}"

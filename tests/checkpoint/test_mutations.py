@@ -9,16 +9,24 @@ import json
 import random
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+import xxhash
 from deltalake import DeltaTable
 
 from streamjoin_ds import Stream, Table
-from streamjoin_ds.blocks import pack
-from streamjoin_ds.checkpoint import lease, lock
+from streamjoin_ds.blocks import BlockStore, pack
+from streamjoin_ds.cell.cell import Cell
+from streamjoin_ds.cell.cell_change import dealt_states, states_of_cells
+from streamjoin_ds.cell.cell_state import CellState
+from streamjoin_ds.cell.cell_windows import CellWindows
+from streamjoin_ds.cell.partition_clocks import PartitionClocks
+from streamjoin_ds.cell.task_facts import TaskFacts
+from streamjoin_ds.checkpoint import inspection, lease, lock
 from streamjoin_ds.checkpoint.batch_end import logged_plan
 from streamjoin_ds.checkpoint.cut_anew import Ends
 from streamjoin_ds.checkpoint.epochs_over import EpochsOver, epochs_over, note_epochs_over
@@ -26,6 +34,8 @@ from streamjoin_ds.checkpoint.given_tables import given_before
 from streamjoin_ds.checkpoint.identity import CheckpointIdentity, facts_checksum
 from streamjoin_ds.checkpoint.key_hint import key_hint, note_key_hint
 from streamjoin_ds.checkpoint.table_note import note_table, noted_table
+from streamjoin_ds.engine.intake.lateness import StreamClock
+from streamjoin_ds.engine.storage import snapshot
 from streamjoin_ds.errors import OffsetError, StreamJoinError
 from streamjoin_ds.machine import process_facts, process_told
 from streamjoin_ds.plan import KeyHint, Layout, SampledRows, attributes_of, best_ranges
@@ -35,9 +45,12 @@ from streamjoin_ds.sink.rows import same_records
 from streamjoin_ds.sink.snapshot import LogSnapshot
 from streamjoin_ds.sink.tables import TableSet
 from streamjoin_ds.sink.tail import tail_of
-from streamjoin_ds.spec import Join, Nearest, bind
+from streamjoin_ds.source.event_time import NO_TIME
+from streamjoin_ds.source.infer import infer_schema
+from streamjoin_ds.spec import Generator, Join, Nearest, bind
 from tests.sink.conftest import Join as Tables
 from tests.stream.test_catching_up import CASES, Operated
+from tests.support.microbatch import MicroBatches
 from tests.support.mutations import changed, torn
 
 
@@ -250,6 +263,100 @@ def test_entries_of_every_table_as_a_restart_looks_at_them(tmp_path: Path) -> No
         )
         outcomes(read, range(60), lambda draw: path.write_bytes(torn(text, draw)) and None)  # noqa: B023
         path.write_bytes(text)
+
+
+SEALED = {
+    "epochs": ({}, {}),
+    "how": ({"how": "full"}, {}),
+    "nearest": ({"nearest": Nearest(2)}, {}),
+    "blocks": ({}, {"blocks": True}),
+}
+
+
+@pytest.mark.parametrize("kind", SEALED)
+def test_what_a_cell_keeps(tmp_path: Path, kind: str) -> None:
+    """Sealed again after a change, as one who has the code could: read as it is, or refused by name.
+
+    A task opens it, `inspect` describes it, and a restart with other cells deals it out.
+    """
+    more, options = SEALED[kind]
+    streams = [
+        Stream(name, Generator("sensor", {"rows": 120, "rate": 40, "seed": n}), time="ts")
+        for n, name in enumerate("lr")
+    ]
+    join = Join(streams, "abs(l.temperature - r.temperature) <= 5", "1s", **more)
+    bound = bind(join, {stream.name: infer_schema(stream) for stream in streams})
+    run = MicroBatches(bound, tmp_path / "c", Layout((1, 1)), max_rows_per_batch=60, **{"blocks": False, **options})
+    run.reader.prepareForTriggerAvailableNow()
+    run.step()
+    if kind == "epochs":
+        run.restart(Layout((1, 2)))
+    while run.step():
+        pass
+    blob = run.states[0]
+    whole = CellState.decode(blob)
+    assert (whole.epochs is not None) == (kind == "epochs")
+    spoilt = [blob]
+
+    def read() -> None:
+        cell = Cell(run.plan, 0, spoilt[0], TaskFacts(run.batch_id, "q", 0))
+        CellWindows(run.plan, 0, cell.state).saved(run.batch_id, cell.state.largest_us, cell.state.watermark_us)
+        inspection._cell(inspection._Sizes(BlockStore(run.plan.state_root or "x")), bound.names, spoilt[0], 0, 0)
+        states_of_cells(dict.fromkeys(run.states, spoilt[0]), len(run.states), len(run.states) + 1)
+        if bound.decided:
+            dealt_states(bound, {0: spoilt[0]}, Layout((1, 1)), Layout((1, 2)), run.batch_id)
+
+    read()
+
+    def of_the_cell(draw: random.Random) -> None:
+        end = 28 + int.from_bytes(blob[24:28], "little")
+        spoilt[0] = as_sealed(blob[7], changed(json.loads(blob[28:end]), draw), whole.windows)
+
+    seen = outcomes(read, range(200), of_the_cell)
+    assert seen["STATE_CORRUPT"] > 80
+
+    def of_the_engine(draw: random.Random) -> None:
+        told, body = snapshot.opened(bound.fingerprint, whole.engine_blobs()[-1])
+        parts = snapshot.parts_of(told, body) if told["sizes"] else []
+        facts = changed({name: value for name, value in told.items() if name != "sizes"}, draw)
+        if draw.random() < 0.3 and parts:
+            parts = [pa.py_buffer(torn(part.to_pybytes(), draw)) for part in parts]
+        last = snapshot.sealed(bound.fingerprint, facts if isinstance(facts, dict) else {}, parts)
+        windows = b"".join([*whole.engine_blobs()[:-1], last])
+        epochs = whole.epochs and [*whole.epochs[:-1], replace(whole.epochs[-1], window_bytes=len(last))]
+        spoilt[0] = replace(whole, windows=windows, epochs=epochs).encode()
+
+    seen = outcomes(read, range(200), of_the_engine)
+    assert seen["STATE_CORRUPT"] > 80
+
+
+def test_the_clocks_of_a_frame_s_partitions() -> None:
+    facts = {
+        "numbers": [1, 4, 9], "largest_us": [50, 70, NO_TIME], "silent_ms": [-1, 5, 6], "idle": [0, 1, 0],
+        "stream_silent_ms": -1, "stream_idle": False, "timeout_us": 3000,
+    }  # fmt: skip
+    spoilt: list[Any] = [facts]
+
+    def read() -> None:
+        state = CellState("print", [5, None], partitions=[spoilt[0], None])
+        (kept, _) = CellState.decode(state.encode()).partitions or ()
+        clocks = PartitionClocks(2, 1, kept)
+        clocks.hear(pa.table({"seq": pa.array([4, 16, 24], pa.int64()), "largest_us": pa.array([60] * 3, pa.int64())}))
+        clocks.advance(StreamClock(5), 7)
+        clocks.forget(60, 5)
+        clocks.told()
+        json.dumps(clocks.to_facts())
+
+    read()
+    seen = outcomes(read, range(1000), lambda draw: spoilt.__setitem__(0, changed(facts, draw)))
+    assert seen["STATE_CORRUPT"] > 500
+
+
+def as_sealed(version: int, facts: Any, windows: bytes) -> bytes:
+    """Return a cell's state that passes its checksum, whatever it says."""
+    text = json.dumps(facts).encode()
+    rest = len(text).to_bytes(4, "little") + text + windows
+    return b"SJCELL\0" + bytes([version]) + xxhash.xxh3_128_digest(rest) + rest
 
 
 TOLD = {"version": "7", "block": "tables/t-0123456789abcdef.arrow", "rows": 3}

@@ -27,7 +27,13 @@ from streamjoin_ds.engine.storage.run_store import RunStore, restored_run, run_f
 from streamjoin_ds.engine.storage.sealed_run import SealedRun
 from streamjoin_ds.engine.storage.waiting import StreamWaiting, Waiting, WaitingPiece
 from streamjoin_ds.engine.storage.window import Window, WindowForm, corrupt_state_error
-from streamjoin_ds.errors import BlockMissingError, FingerprintMismatchError, StateCorruptError, StateVersionError
+from streamjoin_ds.errors import (
+    MALFORMED,
+    BlockMissingError,
+    FingerprintMismatchError,
+    StateCorruptError,
+    StateVersionError,
+)
 
 __all__ = ["WINDOW_STATE_VERSION", "decoded", "described", "encoded", "numbers", "opened", "parts_of", "sealed"]
 
@@ -145,7 +151,7 @@ def decoded(
             windows.append(Window(form, runs))
         inline = _Inline(body, sizes, position)
         waiting = [_waiting(entry, forms, inline, store) for entry in facts.get("waiting", ())]
-    except (pa.ArrowException, KeyError, TypeError, ValueError, IndexError, StopIteration) as error:
+    except (pa.ArrowException, StopIteration, *MALFORMED) as error:
         raise corrupt_state_error() from error
     return facts, windows, waiting
 
@@ -204,7 +210,7 @@ def described(blob: Blob) -> list[list[dict[str, Any]]]:
                 piece if "block" in piece else {**piece, "size_bytes": next(sizes)} for piece in pieces
             ]
         return told
-    except (KeyError, TypeError, StopIteration):  # the blob is whole, but not of windows
+    except (StopIteration, *MALFORMED):  # the blob is whole, but not of windows
         raise corrupt_state_error() from None
 
 
@@ -241,7 +247,7 @@ def opened(fingerprint: str | None, blob: Blob) -> tuple[dict[str, Any], pa.Buff
     try:
         facts = json.loads(bytes(view[_HEADER.size : _HEADER.size + length]))
         found = facts.pop("fingerprint")
-    except (ValueError, KeyError, AttributeError) as error:
+    except MALFORMED as error:
         msg = "the header of a state blob cannot be read"
         raise StateCorruptError(msg, name="state", hint="go back to an earlier checkpoint") from error
     if fingerprint is not None and found != fingerprint:
@@ -277,7 +283,7 @@ def _run(form: RunForm, piece: pa.Buffer, entry: Mapping[str, Any]) -> SealedRun
 def _batch(piece: pa.Buffer, schema: pa.Schema) -> pa.RecordBatch:
     try:
         tuples = pa.ipc.read_record_batch(pa.BufferReader(piece), schema)
-    except OSError as error:  # Arrow raises this for a message that is cut off
+    except (OSError, EOFError) as error:  # Arrow raises these for a message that is cut off, or empty
         raise pa.ArrowInvalid(str(error)) from error
     tuples.validate()
     if any(column.null_count for field, column in zip(schema, tuples.columns, strict=True) if not field.nullable):
