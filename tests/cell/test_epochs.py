@@ -121,6 +121,7 @@ def test_an_epoch_leaves_nothing_behind(tmp_path: Path) -> None:
 
 def test_a_state_of_one_layout_is_as_it_was(tmp_path: Path) -> None:
     still = run(tmp_path / "still", sensors("1s"), "1x2")
+    assert len(still.states) == 2
     for blob in still.states.values():
         assert blob[7] == 1
         assert CellState.decode(blob).epochs is None

@@ -130,6 +130,7 @@ def test_the_model_indexes_what_narrows() -> None:
     lines = join.explain()
     assert lines[0].startswith("kernel")
     assert lines[1].startswith("merge ratio")
+    assert lines[2:]
     assert all("buckets of" in line or "rows in" in line for line in lines[2:])
     late = band_join(window="1s", on="abs(r.x - s.a) <= 900")
     join = WindowJoin(late)

@@ -67,7 +67,6 @@ def test_the_argument_wins_over_the_environment():
 
 def test_features_explain_the_implementations():
     features = native.cpu_features()
-    assert all(isinstance(present, bool) for present in features.values())
     assert ("avx2" in native.implementations()) == bool(features.get("avx2"))
     wide = all(features.get(name) for name in ("avx512f", "avx512vl", "avx512bw", "avx512dq"))
     assert ("avx512" in native.implementations()) == wide

@@ -62,6 +62,7 @@ def test_a_position_replays_from_any_process(tmp_path: Path) -> None:
     for number in range(3):
         write(tmp_path / f"{number}.csv", rows(20, 20 * number))
     positions = steps(feed(tmp_path), FilePosition(), 9)
+    assert [position.seq for position in positions] == [*range(0, 60, 9), 60]
     for low, at in enumerate(positions):
         for high in positions[low + 1 :]:
             found = tuples(feed(tmp_path).read(at, high))

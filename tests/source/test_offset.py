@@ -23,7 +23,9 @@ GOOD = FilePosition(file="a.csv", offset=9, seq=1, line=2, time=-5).to_facts()
 
 def test_there_and_back_and_the_same_text(tmp_path: Path) -> None:
     write(tmp_path / "a.csv", rows(9))
-    for position in steps(feed(tmp_path), FilePosition(), 4):
+    positions = steps(feed(tmp_path), FilePosition(), 4)
+    assert [position.seq for position in positions] == [0, 4, 8, 9]
+    for position in positions:
         text = json.dumps(BatchPlan(("e", "w"), (position.to_facts(), RowPosition(7).to_facts())).to_offset())
         planned = BatchPlan.from_offset(json.loads(text), ["e", "w"])
         assert FilePosition.from_facts(planned.positions[0], "e") == position

@@ -307,10 +307,18 @@ def test_dotted_and_quoted_names_are_bound() -> None:
     assert bound.keys[0][1] == Key("PM2.5", "float")
 
 
-def test_every_error_is_ours() -> None:
-    for on in (equal("e.x", "w.y"), band("e.y", "w.x", 10**300), "abs(e.x - w.x) <= 1e300"):
-        with pytest.raises(StreamJoinError):
-            bound_pair(on, pa.int64(), pa.int64())
+@pytest.mark.parametrize(
+    ("on", "kind", "name", "words"),
+    [
+        (equal("e.x", "w.y"), ColumnError, "w.y", "no column 'y'"),
+        (band("e.x", "w.x", 10**300), PredicateError, "e.x", "outside the 64-bit integers"),
+        ("abs(e.x - w.x) <= 1e300", PredicateError, "e.x", "outside the 64-bit integers"),
+    ],
+)
+def test_every_error_is_ours(on: Any, kind: type[StreamJoinError], name: str, words: str) -> None:
+    with pytest.raises(kind, match=words) as caught:
+        bound_pair(on, pa.int64(), pa.int64())
+    assert caught.value.name == name
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -435,8 +435,12 @@ def test_running_maxima_are_those_of_the_planner(tmp_path: Path) -> None:
     for first in (0, 6):
         append(tmp_path, rows(6, first))
     reader = feed(tmp_path)
-    for low, high in pairwise(steps(reader, reader.initial(), 5)):
+    largest = list(accumulate((row[0] for row in rows(12)), max))
+    positions = steps(reader, reader.initial(), 5)
+    assert positions[-1].seq == 12
+    for low, high in pairwise(positions):
         planned = feed(tmp_path).frontier(low, high.seq - low.seq).running_max
+        assert list(planned) == largest[low.seq : high.seq]
         assert list(feed(tmp_path).running_max(low, high, None, reader.files_between(low, high))) == list(planned)
 
 
