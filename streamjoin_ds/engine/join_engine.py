@@ -107,9 +107,15 @@ class JoinEngine:
         **old: Unpack[OldOptions],
     ) -> None:
         self._execution = execution_of(execution, threads, old)
-        self._asked, self._cores, self._tuning = join, cores, tuning
-        self._costs = costs if tuning is DEFAULT or costs != "measured" else None
-        self._sizes: dict[str, Any] = {"chunk_rows": chunk_rows, "block_bytes": block_bytes, "bucket_rows": bucket_rows}
+        self._asked, self._cores = join, cores
+        self._options: dict[str, Any] = {
+            "execution": self._execution,
+            "chunk_rows": chunk_rows,
+            "block_bytes": block_bytes,
+            "bucket_rows": bucket_rows,
+            "tuning": tuning,
+            "costs": costs if tuning is DEFAULT or costs != "measured" else None,
+        }
         self._schemas = KnownSchemas(join.join if isinstance(join, BoundJoin) else join, schemas or {})
         self._bound: BoundJoin | None = None
         streams = join.join.streams if isinstance(join, BoundJoin) else join.streams
@@ -124,8 +130,7 @@ class JoinEngine:
 
     def _bind(self) -> None:
         bound = self._asked if isinstance(self._asked, BoundJoin) else bind(self._asked, self._schemas.known)
-        how: dict[str, Any] = {"execution": self._execution, "tuning": self._tuning, "costs": self._costs}
-        self._join = WindowJoin(bound, cores=self._pinned_to(), **how, **self._sizes)
+        self._join = WindowJoin(bound, cores=self._pinned_to(), **self._options)
         self._taking = PushIntake(bound, self._join.kernels.module)
         self._nothing = self._join.result_schema.empty_table()
         for name, given in self._given_tables.items():

@@ -111,7 +111,10 @@ def test_a_wrong_count_ends_the_run():
 
 @pytest.mark.slow
 def test_a_trial_whose_process_fails_is_told():
-    with Workers() as workers, pytest.raises(BenchError, match=r"a trial of kind join: .* failed: KERNEL"):
+    with (
+        Workers() as workers,
+        pytest.raises(BenchError, match=r"a trial of kind join: .* failed: ARGUMENT: there is no kernel"),
+    ):
         workers.done(Trial(kernel="no such kernel"))
 
 

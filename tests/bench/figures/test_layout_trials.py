@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from streamjoin_ds.plan import Layout, Load, layout_cost
+from streamjoin_ds.plan import Execution, Layout, Load, layout_cost
 from tests.bench.suites.figures.band_streams import BandStreams
 from tests.bench.suites.figures.cell_load import filled_engine, layout_load, pair_s
 from tests.bench.suites.figures.layout_trials import dropping, latency, offered, sustained
@@ -58,7 +58,7 @@ def test_the_bandwidth_is_what_the_equations_predict(layout):
 
 def test_windows_are_as_full_as_is_said():
     for fill in (0.25, 1.0, 3.0):
-        join = filled_engine(STREAMS, Layout((2, 2)), 3, STREAMS.warm_us, fill, index="scan")
+        join = filled_engine(STREAMS, Layout((2, 2)), 3, STREAMS.warm_us, fill, execution=Execution(index="scan"))
         assert join.state_rows == pytest.approx(2 * 1_500 * 4 / 2 * min(fill, 1), abs=4)
 
 
