@@ -163,7 +163,8 @@ class WindowJoin:
     def use_threads(self, threads: int, cores: Sequence[int] = ()) -> None:
         """Have later pushes use so many threads, on these cores; the arguments are those of the constructor.
 
-        Results that are still being read are given up. Neither the rows nor their order depend on the threads.
+        Results that are still being read are given up, and their reader gets an ArgumentError. Neither the rows nor
+        their order depend on the threads.
         """
         _check_ranges(threads, self.chunk_rows, None)
         if (threads, tuple(cores)) == (self.threads, self._cores):
@@ -217,8 +218,8 @@ class WindowJoin:
         ArgumentError, ColumnError
             Before anything is joined: an unknown stream, tuples of another form.
         ArgumentError
-            While the results are read: meanwhile another push was finished or a state restored. This push is then not
-            in.
+            While the results are read: meanwhile another push was finished, a state restored or the threads changed.
+            This push is then not in.
 
         Notes
         -----
@@ -235,7 +236,8 @@ class WindowJoin:
     def probe(self, batches: Mapping[int, Tuples | Sequence[Tuples]]) -> Iterator[pa.Table]:
         """Join tuples with what is kept; they do not meet each other, and are not kept.
 
-        Parameters and results as in `push`. What is kept is not changed, so whatever breaks off leaves nothing behind.
+        Parameters, results and errors as in `push`. What is kept is not changed, so whatever breaks off leaves nothing
+        behind.
         """
         state = self._kept.state
         windows = [*self._kept.settled(state), *self.tables.windows]
@@ -249,6 +251,8 @@ class WindowJoin:
         self.progress, results = self._joining.results(arrivals)
         self._reading.append(results)
         yield from results
+        self._check_reading(results, state, "probe")
+        self._reading.remove(results)
         self.progress.finish()
 
     def null_keys(self, stream: int, tables: Sequence[Tuples]) -> int:
@@ -263,7 +267,12 @@ class WindowJoin:
         beside: Any,
         watermark_us: int | None,
     ) -> Iterator[pa.Table]:
-        matches, streams = 0, len(self.forms)
+        """Join new tuples and keep them, in seven steps. What is kept changes in the sixth, by one assignment."""
+        streams = len(self.forms)
+
+        # 1. Sort the new tuples out. A tuple with a null key has no partner: it enters no window, but it is counted,
+        #    and where its stream is decided it may have a row of its own. A decided stream has no window that nobody
+        #    probes. So `new` has all that may be in a pair, `ready` what enters a window, `alone` the rest.
         arrived = [fresh[stream].rows if stream in fresh else 0 for stream in range(streams)]
         null_keys = [0] * streams
         ready, new, alone = {}, {}, {}
@@ -276,8 +285,16 @@ class WindowJoin:
                 new[stream] = tuples.batch
                 if stream in self._horizons.probed_windows:
                     ready[stream] = tuples
-        tables = self.tables.windows
+
+        # 2. Put them in order, while the pool still takes in those of the last push. From here on `windows` is a list
+        #    of this push alone, and `before` keeps the windows as they were: a push that breaks off leaves nothing
+        #    behind.
         windows, runs = self._kept.sealed(before, ready, sum(arrived))
+        tables = self.tables.windows
+
+        # 3. Let the streams take their turns. At the turn of stream i, the windows of the streams before it hold this
+        #    push's tuples, and those of the streams after it do not. So each result has one turn that finds it: that of
+        #    the highest-numbered of its new tuples. No window holds the tuples that probe it.
         arrivals = []
         for (stream, tuples), run in zip(ready.items(), runs, strict=True):
             window, selection = windows[stream].taking(tuples, run)
@@ -287,41 +304,55 @@ class WindowJoin:
                 arrivals.append(ProbeBatch(stream, selection, order, met))
             if streams > 1:  # tuples of a single stream meet no other, so none is kept
                 windows[stream] = window
-        self.progress, pairs = self._joining.results(arrivals)
-        progress, deciding, results = self.progress, None, pairs
+
+        # 4. Find the results, while somebody reads them. All the while the last state is `before`, and nobody gives the
+        #    reading up. Where that does not hold, the push has lost results or met old windows, and is not in.
+        self.progress, results = self._joining.results(arrivals)
+        progress, deciding = self.progress, None
         if self._horizons.streams:
             deciding = DecidingPush(self._horizons, before.waiting, new, alone, [*windows, *tables], watermark_us)
-            results = deciding.rows(pairs)
+            results = deciding.rows(results)
         self._reading.append(results)
         try:
             for chunk in results:
-                matches += chunk.num_rows
-                progress.matches = matches
+                progress.matches += chunk.num_rows
                 yield chunk
                 if before is not self._kept.state:
                     break
         finally:
             results.close()
-        if before is not self._kept.state:
-            msg = "another push was finished, or a state restored, while this one was being read"
-            raise ArgumentError(msg, name="push", hint="read the results of a push to their end before the next push")
+        self._check_reading(results, before, "push")
         progress.finish()
+
+        # 5. Let go of what no later tuple may meet: all results of this push are found. Runs that are due are merged
+        #    here only if no pool does so after the push.
         is_due = False
         for stream, lowest in enumerate(lowest_kept):
             if lowest is not None:
                 windows[stream] = windows[stream].expired(lowest, is_own=stream in ready)
             is_due = is_due or not windows[stream].is_merged
         if is_due and not self._scheduler.has_pool:
-            windows = [window.merged() for window in windows]
-        is_due = is_due and self._scheduler.has_pool
+            windows, is_due = [window.merged() for window in windows], False
+
+        # 6. Take effect. Before the assignment nothing of the push is in, after it everything is: windows, totals, what
+        #    waits, the caller's counts. Nobody reads windows of before any more: grids may change in place from now on.
         stored = list(map(operator.add, before.stored, arrived))
         null_keys = list(map(operator.add, before.null_keys, null_keys))
-        totals = before.matches + matches, before.pushes + 1, stored, null_keys
-        self._end_readings(results)
+        totals = before.matches + progress.matches, before.pushes + 1, stored, null_keys
         waiting = () if deciding is None else deciding.waiting
+        self._end_readings(results)
         self._kept.state = JoinState(windows, *totals, beside, not is_due, waiting)
+
+        # 7. Have the pool merge, and insert into grids. That changes no result and no total: it may end while the next
+        #    push is put in order, and whoever asks for the windows goes on with it if it broke off.
         if is_due:
             self._kept.take_in(sum(arrived), waits=not self._scheduler.helpers)
+
+    def _check_reading(self, results: Generator[pa.Table], before: JoinState, name: str) -> None:
+        """Raise ArgumentError where the state is another now, or the results were given up and so ended early."""
+        if before is not self._kept.state or results not in self._reading:
+            msg = "another push was finished, a state restored or the threads changed, while this one was being read"
+            raise ArgumentError(msg, name=name, hint="read the results to their end before anything else is asked for")
 
     def _end_readings(self, own: Generator[pa.Table]) -> None:
         """Close other pushes' unfinished readings and wait for the pool: bucket grids are about to change in place."""

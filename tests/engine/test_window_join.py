@@ -369,3 +369,28 @@ def test_a_probe_of_nothing_and_of_null_keys() -> None:
     stored = join.counters["stored_rows"]
     assert pairs(list(join.probe({0: nulls}))) == []
     assert join.counters["stored_rows"] == stored
+
+
+@pytest.mark.parametrize("asked", ["push", "probe"])
+@pytest.mark.parametrize("meanwhile", ["threads", "push", "restore"])
+def test_results_that_were_given_up_do_not_end_as_if_they_were_all(asked: str, meanwhile: str) -> None:
+    """A reader that goes on gets an error, and a push that lost results is not in."""
+    bound = band_join()
+    first, second = _streams(bound, 2, 3000)
+    join, whole = WindowJoin(bound, **engine_options(chunk_rows=64)), WindowJoin(bound)
+    for one in (join, whole):
+        list(one.push(first))
+    expected = pairs(list(getattr(whole, asked)(second)))
+    saved, before = join.save(), join.counters["stored_rows"]
+    reading = getattr(join, asked)(second)
+    assert 0 < next(reading).num_rows < len(expected)
+    if meanwhile == "threads":
+        join.use_threads(2)
+    elif meanwhile == "push":
+        list(join.push({}))
+    else:
+        join.restore(saved)
+    with pytest.raises(ArgumentError, match="read the results to their end"):
+        list(reading)
+    assert join.counters["stored_rows"] == before
+    assert pairs(list(getattr(join, asked)(second))) == expected

@@ -17,7 +17,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from itertools import pairwise
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -44,6 +44,18 @@ __all__ = ["JoinPipeline"]
 
 _Tables: TypeAlias = "ChunkCoroutine[pa.Table]"
 Int64 = npt.NDArray[np.int64]
+
+
+class _Begun(NamedTuple):
+    """The join of many new tuples after its first step: the results that were found, and what finds the rest.
+
+    `mark` is finished when both were read; None: the pieces in `left` finish their own.
+    """
+
+    mark: PieceProgress | None
+    pairs: int  # found in the first step
+    tables: list[pa.Table]
+    left: list[_Tables]
 
 
 class JoinPipeline:
@@ -101,19 +113,22 @@ class JoinPipeline:
         self._finder.candidates, self.partials = 0, 0
 
     def results(self, arrivals: Sequence[ProbeBatch]) -> tuple[Progress, Generator[pa.Table]]:
-        """Return the progress of a push, and a generator of its results in tables of at most ``chunk_rows`` rows."""
+        """Return the progress of a push, and a generator of its results in tables of at most ``chunk_rows`` rows.
+
+        A push of a few tuples is joined as it came. A larger one is cut into pieces; where their first step finds what
+        fits into a few chunks, all of them take it together.
+        """
         count = sum([len(arrived.selection) for arrived in arrivals])
         if count <= self._slice_probes:
             done = [PieceProgress(arrived.count_pairs) for arrived in arrivals]
-            if len(arrivals) == 1 and len(arrivals[0].order) == 1 and self._window_ids is None:
-                return Progress(done), self._few(arrivals[0], done[0])
-            pieces = [self._piece(arrived, mark) for arrived, mark in zip(arrivals, done, strict=True)]
-            return Progress(done), self._scheduler.one_by_one(pieces)
+            return Progress(done), self._few(arrivals, done)
         if self._is_at_once(arrivals, count):
             done = [PieceProgress(arrived.count_pairs) for arrived in arrivals]
-            return Progress(done), self._found_at_once(arrivals, done)
+            works = [self._joined(arrived, mark) for arrived, mark in zip(arrivals, done, strict=True)]
+            return Progress(done), self._many(self._scheduler.interleaved(works), count)
         begun = self._pieces(arrivals, count)
-        return Progress([mark for mark, _ in begun]), self._found([piece for _, piece in begun], count)
+        whole = _Begun(None, 0, [], [piece for _, piece in begun])
+        return Progress([mark for mark, _ in begun]), self._many((each for each in (whole,)), count)
 
     def reducing(
         self, arrived: ProbeBatch, reduction: Reduction, counted: Callable[[Int64], None] | None = None
@@ -164,33 +179,47 @@ class JoinPipeline:
         edges = even_edges(count, max(min(self._threads, count // self._slice_probes), -(-count // most), 1))
         return [arrived.part(begin, end) for begin, end in pairwise(edges)]
 
-    def _found(self, pieces: Sequence[_Tables], count: int) -> Generator[pa.Table]:
+    def _few(self, arrivals: Sequence[ProbeBatch], done: Sequence[PieceProgress]) -> Generator[pa.Table]:
+        """Yield the results of a few tuples; the pool helps only where a step has several tasks.
+
+        Waking a thread costs more than such a push does. Where a stream's tuples meet one window and find few matches,
+        this does the work of a piece without a coroutine's steps, which cost a push of one tuple a tenth of its time.
+        """
+        for arrived, mark in zip(arrivals, done, strict=True):
+            if len(arrived.order) > 1 or self._window_ids is not None:
+                yield from self._scheduler.one_by_one([self._piece(arrived, mark)])
+                continue
+            (stream,) = arrived.order
+            step = self._step((arrived.stream,), stream)
+            columns = [arrived.selection.key(condition.probe_key) for condition in step.tested]
+            probing = self._finder.begin(step.tested, columns, len(arrived.selection), arrived.windows[stream])
+            for matched in self._finder.matches(probing, mark):
+                positions, found = matched
+                if len(positions) > self._gathered_rows:
+                    block = {arrived.stream: arrived.selection}
+                    yield from self._scheduler.one_by_one([self._grown(block, matched, step, arrived.order, arrived)])
+                    continue
+                grown = step.standing({arrived.stream: arrived.selection.take(positions), stream: found}, arrived)
+                if len(grown[stream]):
+                    yield self._results.table_at_once(grown)
+            mark.finish()
+
+    def _many(self, works: Generator[_Begun], count: int) -> Generator[pa.Table]:
+        """Yield the results of many tuples, `count` in all: what each work found at once, then what its pieces find."""
         rows = 0
-        for chunk in self._scheduler.in_order(pieces):
-            rows += chunk.num_rows
-            yield chunk
+        with closing(works):
+            for begun in works:
+                rows += begun.pairs
+                yield from begun.tables
+                for table in self._scheduler.in_order(begun.left):
+                    rows += table.num_rows
+                    yield table
+                if begun.mark is not None:
+                    begun.mark.finish()
         self._rows_per_probe = rows / count
 
-    def _few(self, arrived: ProbeBatch, mark: PieceProgress) -> Generator[pa.Table]:
-        """Yield the results of a few tuples that meet one window.
-
-        It does the work of `_piece` without a coroutine's steps, which cost a push of one tuple a tenth of its time.
-        """
-        (stream,) = arrived.order
-        step = self._step((arrived.stream,), stream)
-        columns = [arrived.selection.key(condition.probe_key) for condition in step.tested]
-        probing = self._finder.begin(step.tested, columns, len(arrived.selection), arrived.windows[stream])
-        for positions, found in self._finder.matches(probing, mark):
-            grown = step.standing({arrived.stream: arrived.selection.take(positions), stream: found}, arrived)
-            count = len(grown[stream])
-            if count > self._gathered_rows:
-                yield from self._scheduler.interleaved([self._results.table(grown)])
-            elif count:
-                yield self._results.table_at_once(grown)
-        mark.finish()
-
     def _is_at_once(self, arrivals: Sequence[ProbeBatch], count: int) -> bool:
-        """Whether all pieces find their first pairs in one step (`_found_at_once`).
+        """Whether all pieces find their first pairs in one step (`_joined`).
 
         That needs a pool, two streams, no periodic windows, few expected results, and windows whose probing can be cut.
         """
@@ -207,25 +236,11 @@ class JoinPipeline:
                 return False
         return True
 
-    def _found_at_once(self, arrivals: Sequence[ProbeBatch], done: Sequence[PieceProgress]) -> Generator[pa.Table]:
-        rows, works = 0, self._scheduler.interleaved([self._joined(arrived) for arrived in arrivals])
-        with closing(works):
-            for mark in done:
-                pairs, tables, left = next(works)
-                rows += pairs
-                yield from tables
-                for table in self._scheduler.in_order(left):
-                    rows += table.num_rows
-                    yield table
-                mark.finish()
-        self._rows_per_probe = rows / sum([len(arrived.selection) for arrived in arrivals])
+    def _joined(self, arrived: ProbeBatch, mark: PieceProgress) -> TaskCoroutine[_Begun]:
+        """Begin to join new tuples with one window, step by step.
 
-    def _joined(self, arrived: ProbeBatch) -> TaskCoroutine[tuple[int, list[pa.Table], list[_Tables]]]:
-        """Join new tuples with one window, step by step.
-
-        Return the number of pairs found in the first step, the tables of their results, and the pieces that find the
-        rest. The work is cut so that the pairs come in the order of a single probing: the probes are cut where the
-        window is a bucket grid (`_even`), else the runs are (`WindowProbe.begin_parts`).
+        The work is cut so that the pairs come in the order of a single probing: the probes are cut where the window is
+        a bucket grid (`_even`), else the runs are (`WindowProbe.begin_parts`).
         """
         count, (stream,) = len(arrived.selection), arrived.order
         step, window = self._step((arrived.stream,), stream), arrived.windows[stream]
@@ -238,7 +253,7 @@ class JoinPipeline:
             pieces = [arrived] * len(probings)
         if not all([probing.is_one_task for probing in probings]):
             # Parts that take several steps would wait for each other after the first.
-            return 0, [], self._left(pieces, probings)
+            return _Begun(mark, 0, [], self._left(pieces, probings))
         tasks = [task for probing in probings if (task := probing.filling()) is not None]
         assert len(tasks) == len(probings), "nothing was asked of a new probing"
         for probing, written in zip(probings, (yield tasks), strict=True):
@@ -255,7 +270,7 @@ class JoinPipeline:
         tables = (yield from self._results.gathered(results)) if results else []
         for probing in probings[: len(blocks)]:
             self._finder.end(probing)
-        return rows, tables, self._left(pieces[len(blocks) :], probings[len(blocks) :])
+        return _Begun(mark, rows, tables, self._left(pieces[len(blocks) :], probings[len(blocks) :]))
 
     def _left(self, pieces: Sequence[ProbeBatch], probings: Sequence[ProbeCursor]) -> list[_Tables]:
         """Return the pieces that find the rest of these probings' results."""
