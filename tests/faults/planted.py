@@ -298,6 +298,11 @@ BUGS = (
             "grown = step.standing(grown, arrived)",
             "grown = step.standing(grown, arrived) if len(order) > 1 else grown",
         ),
+        (
+            "engine:JoinPipeline._few",
+            "grown = step.standing({arrived.stream: arrived.selection.take(positions), stream: found}, arrived)",
+            "grown = {arrived.stream: arrived.selection.take(positions), stream: found}",
+        ),
         asks=("residual",),
     ),
     # --- idle streams, records from the future
