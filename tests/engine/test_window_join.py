@@ -289,7 +289,7 @@ def test_more_conditions_than_a_kernel_takes() -> None:
 def test_what_is_refused() -> None:
     bound = band_join()
     join = WindowJoin(bound)
-    with pytest.raises(ArgumentError):
+    with pytest.raises(ArgumentError, match="a stream that the join does not have"):
         join.push({2: tuples(bound, 0, 1)})
     with pytest.raises(ColumnError, match="tag"):
         join.push({1: tuples(bound, 1, 1).drop_columns(["tag"])})
@@ -300,8 +300,9 @@ def test_what_is_refused() -> None:
     with pytest.raises(ColumnError, match="nulls"):
         join.push({0: holed})
     for options in ({"chunk_rows": 1}, {"threads": 0}, {"merge_runs": 1}):
-        with pytest.raises(ArgumentError):
+        with pytest.raises(ArgumentError) as refused:
             WindowJoin(bound, **engine_options(**options))
+        assert [refused.value.name] == [*options]
 
 
 def test_results_carry_any_payload() -> None:

@@ -291,9 +291,9 @@ def test_files_with_statistics_left_out_are_accepted(join, committer):
 
 @pytest.mark.parametrize("value", ["", "a b", "a/b", "a'; DROP", "ä", "x" * 129])
 def test_ids_are_single_words(join, value):
-    with pytest.raises(ArgumentError):
+    with pytest.raises(ArgumentError, match="the join_id has a form"):
         join.committer(join_id=value)
-    with pytest.raises(ArgumentError):
+    with pytest.raises(ArgumentError, match="the fingerprint has a form"):
         join.committer(fingerprint=value)
 
 

@@ -46,9 +46,21 @@ def test_local_paths_become_absolute_and_others_stay(root, matches):
     assert TableSet(root).matches == matches
 
 
-@pytest.mark.parametrize("root", ["", "/", "a\nb", "a\x00b", "s3://", "file://nas/x", "file:///a%20b", "/a%20b"])
-def test_paths_that_name_no_table_are_refused(root):
-    with pytest.raises(ArgumentError):
+@pytest.mark.parametrize(
+    ("root", "why"),
+    [
+        ("", "empty"),
+        ("/", "the root folder"),
+        ("a\nb", "a control character"),
+        ("a\x00b", "a control character"),
+        ("s3://", "the root folder"),
+        ("file://nas/x", "another host"),
+        ("file:///a%20b", "a percent sign"),
+        ("/a%20b", "a percent sign"),
+    ],
+)
+def test_paths_that_name_no_table_are_refused(root, why):
+    with pytest.raises(ArgumentError, match=why):
         TableSet(root)
 
 

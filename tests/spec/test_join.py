@@ -60,11 +60,11 @@ def test_refused(streams: Any, arguments: dict[str, Any], name: str, hint: str) 
 
 
 def test_kinds_of_error() -> None:
-    with pytest.raises(WindowError):
+    with pytest.raises(WindowError, match="no window is given for the stream 'w'"):
         two(window={"e": "1s"})
-    with pytest.raises(ColumnError):
+    with pytest.raises(ColumnError, match="select names the stream 'v'"):
         two(select=["v.x"])
-    with pytest.raises(ArgumentError):
+    with pytest.raises(ArgumentError, match=r"'e\.x = v\.x' names the stream 'v'"):
         two("e.x = v.x")
     for kind in (WindowError, ColumnError, ArgumentError, PredicateError):
         assert issubclass(kind, ValueError)
