@@ -217,11 +217,12 @@ from streamjoin_ds.engine import WindowJoin
 from streamjoin_ds.engine.storage import run_store
 from streamjoin_ds.engine.storage.run_store import RunStore
 from streamjoin_ds.errors import MapLimitError
+from streamjoin_ds.plan import Execution
 from tests.engine.streams import band_join
 folder, blob = sys.argv[1], open(sys.argv[2], "rb").read()
 bound = band_join("1h")
 store = RunStore(BlockStore(folder), ("00-0000", "01-0000"), "")
-join = WindowJoin.restored(bound, blob, store, merge_runs=100)
+join = WindowJoin.restored(bound, blob, store, execution=Execution(merge_runs=100))
 print(len(run_store.worker_cache) == len(join.blocks) > 8)
 import ctypes
 libc = ctypes.CDLL(None, use_errno=True)
@@ -240,13 +241,13 @@ for at in maps[:4]:  # The process maps for itself, too (the allocator's arenas)
     libc.munmap(at, 4096)
 other = RunStore(BlockStore(folder), ("00-0000", "01-0000"), "another")
 del join
-again = WindowJoin.restored(bound, blob, other, merge_runs=100)  # what the process had kept goes
+again = WindowJoin.restored(bound, blob, other, execution=Execution(merge_runs=100))  # what the process had kept goes
 print(len(again.blocks) - 4 <= len(run_store.worker_cache) <= len(again.blocks))
 while libc.mmap(None, 4096, len(maps) % 2, mmap.MAP_PRIVATE, file.fileno(), 0) != ctypes.c_void_p(-1).value:
     maps.append(None)
 third = RunStore(BlockStore(folder), ("00-0000", "01-0000"), "third")
 try:
-    WindowJoin.restored(bound, blob, third, merge_runs=100)
+    WindowJoin.restored(bound, blob, third, execution=Execution(merge_runs=100))
 except MapLimitError as error:
     print(error.code, error.name in again.blocks, "vm.max_map_count" in str(error))
 """
