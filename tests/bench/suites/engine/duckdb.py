@@ -1,4 +1,4 @@
-"""The peer: DuckDB, with the windows in tables and the bands rewritten as equality of grid cells."""
+"""The peer: DuckDB, with the windows in tables, and bands and intervals rewritten as equality of grid cells."""
 
 from __future__ import annotations
 
@@ -14,6 +14,9 @@ __all__ = ["DuckDBAtOnce", "DuckDBCase", "DuckDBIntervals"]
 
 # Width of a grid cell, in band widths: the best of 1, 2, 4 and 8 by measurement.
 _CELL_BANDS = 2
+# Width of a grid cell for intervals: the best of 25, 50, 100, 200 and 400 by measurement. DuckDB's own IEJoin, which it
+# chooses for the plain condition, took 1.3 times as long.
+_INTERVAL_CELL = 50
 _BAND = 10  # half of a band's width, in both attributes
 
 
@@ -104,18 +107,21 @@ class DuckDBCase:
 
 
 class DuckDBIntervals(DuckDBCase):
-    """Pushes batches into windows of ``intervals``: DuckDB's IEJoin finds the pairs of points and intervals."""
+    """Pushes batches into windows of ``intervals``: cells find the pairs of points and intervals.
+
+    A point has one cell, and an interval is kept once for each cell that it reaches into.
+    """
 
     def _celled(self, stream: int, x: str, y: str) -> str:
         del x, y
-        return f"SELECT * FROM arrived_{stream}"
+        return _interval_cells(stream, f"arrived_{stream}")
 
     def _matches(self, left: str, right: str) -> str:
         return _in_intervals(left, right, self._window_us)
 
 
 class DuckDBAtOnce:
-    """Joins all tuples of a window of ``intervals`` in one query over two tables."""
+    """Joins all tuples of a window of ``intervals`` in one query over two tables, by cells that the query makes."""
 
     def __init__(self, feed: WorkloadFeed, threads: int) -> None:
         self._rows, self._window_us = feed.window_rows, feed.bound.join.window.extent(0)
@@ -129,12 +135,20 @@ class DuckDBAtOnce:
         return timed_joins(lambda: self._joined, self._rows, pushes, compared)
 
     def _joined(self) -> int:
-        query = _in_intervals("window_0", "window_1", self._window_us)
-        return int(self._database.sql(query).to_arrow_table().num_rows)
+        left, right = (f"({_interval_cells(stream, f'window_{stream}')})" for stream in (0, 1))
+        return int(self._database.sql(_in_intervals(left, right, self._window_us)).to_arrow_table().num_rows)
+
+
+def _interval_cells(stream: int, rows: str) -> str:
+    if stream == 0:
+        return f"SELECT *, CAST(floor(x / {_INTERVAL_CELL}) AS BIGINT) AS cell FROM {rows}"
+    low, high = (f"CAST(floor({side} / {_INTERVAL_CELL}) AS BIGINT)" for side in ("lo", "hi"))
+    return f"SELECT *, unnest(generate_series({low}, {high})) AS cell FROM {rows}"
 
 
 def _in_intervals(left: str, right: str, window_us: int) -> str:
     return (
         "SELECT l._ts, l.x, r._ts AS s_ts, r.lo, r.hi, l._seq, r._seq AS s_seq, greatest(l._ts, r._ts) AS t "
-        f"FROM {left} l JOIN {right} r ON l.x BETWEEN r.lo AND r.hi AND abs(l._ts - r._ts) <= {window_us}"
+        f"FROM {left} l JOIN {right} r ON l.cell = r.cell AND l.x BETWEEN r.lo AND r.hi "
+        f"AND abs(l._ts - r._ts) <= {window_us}"
     )
