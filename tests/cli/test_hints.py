@@ -307,6 +307,12 @@ def topic(url: str) -> Call:
 
 
 TOPICS: list[tuple[Call, str, str, Call]] = [
+    (
+        "--stream e=kafka:/b/t",
+        "ARGUMENT",
+        "kafka://broker:9092/topic?format=json",
+        topic("broker:9092/topic?format=json"),
+    ),
     (topic("b/t"), "ARGUMENT", "format=json", topic("b/t?format=json")),
     (topic("b/t?format=xml"), "ARGUMENT", "one of json, csv", topic("b/t?format=csv")),
     (topic("b:x/t?format=json"), "ARGUMENT", "kafka://broker:9092/topic", topic("broker:9092/topic?format=json")),

@@ -102,9 +102,9 @@ class Location:
         except ArgumentError:  # the rest of it may hold a secret
             msg = f"the input of stream {stream} is a {self.path.partition(':')[0]} location, and not a path"
             hint = (
-                "give a file, a folder or s3://bucket/folder; what Spark reads, join.start(frames=...) takes; of MQTT "
+                "give a file, a folder, s3://bucket/folder or kafka://broker:9092/topic?format=json; what Spark reads, "
+                "join.start(frames=...) takes; of MQTT and HTTP, streamjoin intake makes a folder"
             )
-            hint += "and HTTP, streamjoin intake makes a folder"
             raise ArgumentError(msg, name="source", hint=hint) from None
         self._marks = TableMarks(self._disk, stream)
         self._new_names_last = new_names_last
