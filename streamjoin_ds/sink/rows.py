@@ -51,16 +51,16 @@ def conformed(table: pa.Table, schema: pa.Schema, *, name: str, batch_id: int) -
         message = f"the {name}'s columns are not those of its table: {wrong[0]} is missing, surplus or doubled"
         raise ColumnError(message, name=wrong[0], hint=f"exactly {', '.join(schema.names)}")
     columns = []
-    for field in schema:
-        column = table.column(field.name)
-        if not field.nullable and column.null_count:
-            message = f"the {name}'s column {field.name} holds a null"
-            raise ColumnError(message, name=field.name, hint="give a value in every row")
+    for wanted in schema:
+        column = table.column(wanted.name)
+        if not wanted.nullable and column.null_count:
+            message = f"the {name}'s column {wanted.name} holds a null"
+            raise ColumnError(message, name=wanted.name, hint="give a value in every row")
         try:
-            columns.append(column if column.type == field.type else column.cast(field.type))
+            columns.append(column if column.type == wanted.type else column.cast(wanted.type))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            message = f"the {name}'s column {field.name} is {column.type} and cannot be cast to {field.type}"
-            raise ColumnError(message, name=field.name, hint=f"give {field.type}") from error
+            message = f"the {name}'s column {wanted.name} is {column.type} and cannot be cast to {wanted.type}"
+            raise ColumnError(message, name=wanted.name, hint=f"give {wanted.type}") from error
     conformed_table = pa.Table.from_arrays(columns, schema=schema)
     if any(value != batch_id for value in conformed_table.column(BATCH_ID).to_pylist()):
         message = f"the {name} has rows of another batch than the one being committed"

@@ -43,7 +43,7 @@ class Join(JoinParts):
     on : str, sequence of str, or sequence of Predicate
         The predicates, which must all hold: ``"abs(e.x - w.x) <= 0.1 AND (e.id <> w.id OR e.id IS NULL)"``, or
         ``[band("e.x", "w.x", 0.1), "e.y > w.y"]``. Bands and equalities find pairs, other conditions decide on them
-        (`expression`). A condition on one stream decides before the stream's tuples are kept. Without a band the join
+        (`Expression`). A condition on one stream decides before the stream's tuples are kept. Without a band the join
         is a cross product inside the window.
     window : str, timedelta, mapping, TimeWindow, CountWindow or PeriodicWindow
         ``"15s"`` for every stream, or ``{"e": "6h", "w": "0s"}``: how long a tuple of that stream waits for others.
@@ -63,7 +63,7 @@ class Join(JoinParts):
         on one stream in `on` keeps a tuple from having partners, as in SQL's ``ON``; a stream's `where` leaves it out.
         "semi" and "anti" may have more than two streams. Each stream but the first has partners of its own: the tuples
         that the conditions between it and the first, and the window, pair with a tuple. "semi" has the tuples with a
-        partner in each of these streams, "anti" those with a partner in none (`streamjoin_ds.spec.pairwise`).
+        partner in each of these streams, "anti" those with a partner in none (`check_pairwise`).
     nearest : Nearest, optional
         Of the partners of a tuple of the first stream only the nearest make rows, which come as those of `how` do:
         ``Nearest(k=1, by="abs(e.x - w.x)", direction="backward")``. With `how` "inner" a tuple without a partner makes
@@ -71,7 +71,7 @@ class Join(JoinParts):
         and both directions; rows of a table that are equally far have the order of their places.
     reduce : mapping of str to str, optional
         Aggregates over a tuple's partners, in place of the pairs: ``{"n": "count(*)", "mean_t": "avg(w.temperature)"}``
-        (`streamjoin_ds.spec.aggregate`). A row is then a tuple of the first stream and these columns. It comes once,
+        (`Aggregate`). A row is then a tuple of the first stream and these columns. It comes once,
         at the tuple's horizon, and is a function of the set of its partners. With how="inner" the tuples that have a
         partner have rows, with "left" all: their count is 0, their collection empty, all else null. The second
         stream's columns are in aggregates only. Two streams and a time window are needed.

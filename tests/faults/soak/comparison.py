@@ -101,7 +101,7 @@ def stretches(kind: Kind, recorded: Mapping[str, Recorded], ends: Ends) -> Itera
 
 
 def _places(join: StreamJoin, recorded: Mapping[str, Recorded], ends: Ends) -> dict[str, np.ndarray]:
-    """Return the place of each record in the order of the source (`streamjoin_ds.testing.source_order`), by stream."""
+    """Return the place of each record in the order of the source (`source_order`), by stream."""
     keys = []
     for stream, (name, side) in enumerate(recorded.items()):
         numbers = np.arange(len(side))
