@@ -461,6 +461,10 @@ _RAN_OUT = {
         "Python workers of Spark were ended from outside, one after the other at the same task, as a system does where "
         "memory is short (dmesg: oom-kill)"
     ),
+    r"terminated with exception: Broken pipe SQLSTATE": (
+        "the Python process that plans the batches was ended from outside, as a system does where memory is short "
+        "(dmesg: oom-kill)"
+    ),
     r"java\.lang\.OutOfMemoryError": "Java had no memory left",
 }
 """What Spark tells of a process that ran out of memory, as patterns, and what that says."""

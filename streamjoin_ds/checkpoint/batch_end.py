@@ -16,7 +16,7 @@ from streamjoin_ds.source.set_aside import asides_from
 from streamjoin_ds.source.table_version import versions_told
 from streamjoin_ds.spec import Stream
 
-__all__ = ["ledger_columns", "logged_plan", "next_version", "partitions_of", "set_aside_so_far"]
+__all__ = ["is_always_placed", "ledger_columns", "logged_plan", "next_version", "partitions_of", "set_aside_so_far"]
 
 
 def logged_plan(checkpoint: Place, batch_id: int, streams: Sequence[Stream]) -> BatchPlan | None:
@@ -60,6 +60,11 @@ def next_version(batch: BatchPlan, number: int) -> int | None:
     return None if version is None else int(version)
 
 
+def is_always_placed(stream: Stream) -> bool:
+    """Whether the ledger has a stream's position for every batch: its decisions may depend on files as they are now."""
+    return stream.on_bad_file == "quarantine" or stream.max_ahead_us is not None
+
+
 def ledger_columns(
     batch: BatchPlan, number: int, stream: Stream, read: int, before: BatchPlan | None = None
 ) -> dict[str, Any]:
@@ -70,10 +75,7 @@ def ledger_columns(
     position = batch.positions[number]
     seq = position["seq"]
     aside = len(asides_from(position.get("aside", ()), seq - read, seq))
-    # These streams' decisions may depend on files as they are only now. So the ledger keeps their positions for every
-    # batch, whatever was decided.
-    decides = stream.on_bad_file == "quarantine" or stream.max_ahead_us is not None
-    is_counted = not decides and is_told_by_count(position)
+    is_counted = not is_always_placed(stream) and is_told_by_count(position)
     decided: dict[str, Any] = {"clock": batch.clocks[number].to_facts(), "position": {} if is_counted else position}
     if before is not None and "partitions" in position:
         same = before.positions[number].get("partitions", {})

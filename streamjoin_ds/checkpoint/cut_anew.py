@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from streamjoin_ds.checkpoint.batch_end import is_always_placed
 from streamjoin_ds.errors import OffsetError, TableError
 from streamjoin_ds.sink.rows import decisions
 from streamjoin_ds.source.batch_plan import BatchPlan
@@ -12,6 +13,7 @@ from streamjoin_ds.source.feeds import open_feed
 from streamjoin_ds.source.idleness import ClockFacts
 from streamjoin_ds.source.layout_rule import LayoutFacts
 from streamjoin_ds.source.partitioned_position import PartitionedPosition
+from streamjoin_ds.source.position import is_told_by_count
 from streamjoin_ds.source.table_version import versions_from
 from streamjoin_ds.spec import BoundJoin
 
@@ -55,6 +57,7 @@ class Ends:
             or stream.max_ahead_us is not None
             or stream.on_bad_file == "quarantine"
         }
+        self._placed = {stream.name for stream in streams if is_always_placed(stream)}
 
     def offset(self) -> dict[str, Any]:
         """Return the ends as an offset, as the source logs it."""
@@ -67,11 +70,11 @@ class Ends:
         if row.get("decided") is None and name in self._decides:
             return "was committed by an older version, whose ledger does not record what the source decided for it"
         try:
-            return self._moved(name, row["read"], decisions(row))
+            return self._moved(name, row["read"], decisions(row), is_old=row.get("decided") is None)
         except (OffsetError, TableError):
-            return f"cannot be done again: what the ledger says was decided for stream {name} cannot be read"
+            return _unreadable(name)
 
-    def _moved(self, name: str, read: int, decided: dict[str, Any]) -> str:
+    def _moved(self, name: str, read: int, decided: dict[str, Any], *, is_old: bool) -> str:
         self._tables = versions_from(decided.get("tables", {})) or self._tables
         feed, at = self._feeds[name], self._at[name]
         disagree = f"cannot be done again: ledger and checkpoint disagree on the position of {name}"
@@ -94,8 +97,15 @@ class Ends:
             return "" if self._at[name].seq == at.seq + read else disagree
         if feed.frontier(at, read).rows < read:
             return f"cannot be done again: the input of stream {name} lacks some of its records"
-        self._at[name] = feed.advance(at, read)
+        end = feed.advance(at, read)
+        if not is_old and (name in self._placed or not is_told_by_count(end.to_facts())):
+            return _unreadable(name)  # such a row has a position
+        self._at[name] = end
         return ""
+
+
+def _unreadable(name: str) -> str:
+    return f"cannot be done again: what the ledger says was decided for stream {name} cannot be read"
 
 
 def _records(position: PartitionedPosition) -> int:

@@ -190,6 +190,7 @@ def test_each_error_says_whether_it_may_pass_and_is_found_in_spark_s_text() -> N
         "OSError: [Errno 12] Cannot allocate memory",
         "ImportError: /.../pyarrow/lib.so: failed to map segment from shared object",
         "... (localhost executor driver): org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)",
+        "Query [id = 1, runId = 2] terminated with exception: Broken pipe SQLSTATE: XXKST",  # the planner's process
         "java.lang.OutOfMemoryError: Java heap space",
     ],
 )
