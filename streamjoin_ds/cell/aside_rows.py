@@ -12,7 +12,7 @@ import pyarrow as pa
 from streamjoin_ds.exchange import LARGEST_TS
 from streamjoin_ds.sink.tables import LATE_SCHEMA, REJECTS_SCHEMA
 from streamjoin_ds.spec import BoundJoin
-from streamjoin_ds.spec.bound import SEQ, TS
+from streamjoin_ds.spec.columns import SEQ, TS
 
 __all__ = ["AsideRows"]
 

@@ -41,7 +41,7 @@ from streamjoin_ds.sink.report import FileReport
 from streamjoin_ds.sink.tables import LATE_SCHEMA, REJECTS_SCHEMA, TableSet
 from streamjoin_ds.sink.writer import TableWriter
 from streamjoin_ds.source.event_time import NO_TIME
-from streamjoin_ds.spec.bound import TS
+from streamjoin_ds.spec.columns import TS
 
 if TYPE_CHECKING:
     import pandas as pd

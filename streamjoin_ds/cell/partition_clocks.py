@@ -22,7 +22,7 @@ from streamjoin_ds.exchange import partition_bits, running_maximum, times_before
 from streamjoin_ds.plan import Plan
 from streamjoin_ds.source.event_time import NO_TIME
 from streamjoin_ds.source.partitioned_position import PartitionClock
-from streamjoin_ds.spec.bound import SEQ, TS
+from streamjoin_ds.spec.columns import SEQ, TS
 
 __all__ = ["PartitionClocks", "clocks_in_order"]
 

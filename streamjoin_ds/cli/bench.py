@@ -36,7 +36,7 @@ from streamjoin_ds.errors import ArgumentError, DependencyMissingError
 from streamjoin_ds.request.request import request_of
 from streamjoin_ds.source.feeds import open_feed
 from streamjoin_ds.spec import Band, BoundJoin, Generator
-from streamjoin_ds.spec.bound import SEQ, TS
+from streamjoin_ds.spec.columns import SEQ, TS
 from streamjoin_ds.stream.bound_sources import bound_join
 
 __all__ = ["command", "duckdb_queries"]

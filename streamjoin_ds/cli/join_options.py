@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from streamjoin_ds.request.join_keys import JOIN_KEYS
-from streamjoin_ds.spec.stream_keys import PER_STREAM, STREAM_KEYS
+from streamjoin_ds.spec.member.stream_keys import PER_STREAM, STREAM_KEYS
 from streamjoin_ds.stream.run_keys import keys_of
 
 __all__ = ["JoinCommand", "OneOf", "Whole", "flag", "flags", "join_options"]

@@ -26,8 +26,8 @@ from streamjoin_ds.engine.tuning import DEFAULT, Tuning
 from streamjoin_ds.engine.window_join import WindowJoin
 from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.plan.execution import Execution, OldOptions, execution_of
-from streamjoin_ds.spec.binding import bind
-from streamjoin_ds.spec.bound import BoundJoin
+from streamjoin_ds.spec.bound.binding import bind
+from streamjoin_ds.spec.bound.bound_join import BoundJoin
 from streamjoin_ds.spec.columns import names_hint
 from streamjoin_ds.spec.join import Join
 from streamjoin_ds.spec.table_rows import table_rows

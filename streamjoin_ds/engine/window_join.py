@@ -40,7 +40,7 @@ from streamjoin_ds.engine.threads.scheduler import Scheduler
 from streamjoin_ds.engine.tuning import DEFAULT, Tuning
 from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.plan.execution import DEFAULT_EXECUTION, Execution
-from streamjoin_ds.spec.bound import BoundJoin
+from streamjoin_ds.spec.bound.bound_join import BoundJoin
 
 __all__ = ["WindowJoin"]
 

@@ -16,7 +16,7 @@ from streamjoin_ds.plan.plan import Plan
 from streamjoin_ds.plan.sampled_rows import SampledRows, sample_rows
 from streamjoin_ds.source.event_time import NO_TIME
 from streamjoin_ds.source.records import Chunk, rejects_table
-from streamjoin_ds.spec.bound import SEQ, TS
+from streamjoin_ds.spec.columns import SEQ, TS
 
 __all__ = [
     "EXCHANGE_DDL",

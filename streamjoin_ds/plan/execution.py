@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, TypedDict
 
 from streamjoin_ds.errors import ArgumentError
-from streamjoin_ds.spec.predicate import Column
+from streamjoin_ds.spec.expression.predicate import Column
 
 __all__ = ["DEFAULT_EXECUTION", "EXECUTION_OPTIONS", "KERNELS", "Execution", "OldOptions", "execution_of"]
 

@@ -18,7 +18,7 @@ from streamjoin_ds.plan.plan import CHOICE_CELLS, Plan
 from streamjoin_ds.plan.range_layout import RangeLayout
 from streamjoin_ds.plan.sampled_rows import KeyHint, attributes_of
 from streamjoin_ds.spec import Band, BoundJoin, Condition, Stream, duration_text
-from streamjoin_ds.spec.unique import span_us
+from streamjoin_ds.spec.member.unique_key import span_us
 
 __all__ = ["explain"]
 

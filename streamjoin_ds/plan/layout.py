@@ -15,7 +15,7 @@ import pyarrow as pa
 from streamjoin_ds.errors import LayoutError
 from streamjoin_ds.plan.cell_layout import Received
 from streamjoin_ds.spec import BoundJoin
-from streamjoin_ds.spec.bound import SEQ
+from streamjoin_ds.spec.columns import SEQ
 
 __all__ = ["MAX_CELLS", "Layout", "group_of"]
 

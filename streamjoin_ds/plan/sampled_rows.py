@@ -22,7 +22,7 @@ import pyarrow as pa
 from streamjoin_ds.plan.key_sample import KeySample
 from streamjoin_ds.plan.reach import Reach, band_attributes
 from streamjoin_ds.spec import BoundJoin
-from streamjoin_ds.spec.bound import SEQ, TS
+from streamjoin_ds.spec.columns import SEQ, TS
 from streamjoin_ds.spec.key_values import nullable_key_values
 
 __all__ = ["KeyHint", "SampledRows", "attributes_of", "sample_rows"]

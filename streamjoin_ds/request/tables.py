@@ -9,8 +9,8 @@ from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.request.given import assigned, conditions_of, per_member, source_of, texts_of
 from streamjoin_ds.request.join_keys import TABLE_KEYS
 from streamjoin_ds.spec import Call, Table
-from streamjoin_ds.spec.expression import streams_of
-from streamjoin_ds.spec.parse import parse_condition
+from streamjoin_ds.spec.expression.parser import parse_condition
+from streamjoin_ds.spec.expression.tree import streams_of
 
 __all__ = ["described_tables", "tables_given", "without_tables"]
 

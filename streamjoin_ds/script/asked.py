@@ -36,7 +36,7 @@ from streamjoin_ds.source.tables.table_versions import table_schema
 from streamjoin_ds.spec import Predicate, Stream, Table
 from streamjoin_ds.spec.band_terms import predicates_of
 from streamjoin_ds.spec.columns import names_hint
-from streamjoin_ds.spec.expression import Call, normalised, streams_of
+from streamjoin_ds.spec.expression.tree import Call, normalised, streams_of
 from streamjoin_ds.spec.window_text import WindowLike
 from streamjoin_ds.stream.join import StreamJoin
 

@@ -15,8 +15,8 @@ from streamjoin_ds.errors import StreamJoinError
 from streamjoin_ds.script.sql_text import Span, SqlText, Token
 from streamjoin_ds.script.time_bounds import TimeBound, time_bounds
 from streamjoin_ds.spec.columns import names_hint
-from streamjoin_ds.spec.expression import Expression, conjuncts
-from streamjoin_ds.spec.parse import parse_condition, parse_value
+from streamjoin_ds.spec.expression.parser import parse_condition, parse_value
+from streamjoin_ds.spec.expression.tree import Expression, conjuncts
 
 __all__ = ["Conditions", "Names", "Term", "column_of"]
 

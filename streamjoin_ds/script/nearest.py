@@ -16,7 +16,7 @@ from streamjoin_ds.script.conditions import Conditions, Term
 from streamjoin_ds.script.sql_text import Span, SqlText
 from streamjoin_ds.script.statements import Input, Query, Ranking
 from streamjoin_ds.spec import Call, Expression, Nearest
-from streamjoin_ds.spec.expression import streams_of
+from streamjoin_ds.spec.expression.tree import streams_of
 
 __all__ = ["nearest_of", "ranked_input", "written_join"]
 

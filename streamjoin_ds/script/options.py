@@ -12,7 +12,7 @@ from streamjoin_ds.script.sql_text import SqlText
 from streamjoin_ds.script.statements import Option, StreamStatement
 from streamjoin_ds.spec.columns import names_hint
 from streamjoin_ds.spec.key import Key
-from streamjoin_ds.spec.stream_keys import STREAM_KEYS
+from streamjoin_ds.spec.member.stream_keys import STREAM_KEYS
 
 __all__ = ["TABLE_KEYS", "checked_setting", "facts_of", "spark_text", "stream_facts"]
 

@@ -10,8 +10,8 @@ from streamjoin_ds.script.nearest import written_join
 from streamjoin_ds.script.sql_text import SqlText
 from streamjoin_ds.script.statements import Query
 from streamjoin_ds.script.time_bounds import TimeBound
-from streamjoin_ds.spec.expression import Call, conjuncts, normalised, streams_of
-from streamjoin_ds.spec.predicate import Column
+from streamjoin_ds.spec.expression.predicate import Column
+from streamjoin_ds.spec.expression.tree import Call, conjuncts, normalised, streams_of
 
 __all__ = ["read_pairs"]
 

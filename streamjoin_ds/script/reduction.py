@@ -13,7 +13,7 @@ from streamjoin_ds.script.conditions import Conditions, Names
 from streamjoin_ds.script.sql_text import SqlText
 from streamjoin_ds.script.statements import Item, Query
 from streamjoin_ds.spec.aggregate import Aggregate
-from streamjoin_ds.spec.expression import normalised
+from streamjoin_ds.spec.expression.tree import normalised
 from streamjoin_ds.spec.parse_aggregate import parse_aggregate
 from streamjoin_ds.spec.rejecting import rejecting_columns
 

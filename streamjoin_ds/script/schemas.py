@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from streamjoin_ds.spec import Stream, Table
-from streamjoin_ds.spec.predicate import Column
+from streamjoin_ds.spec.expression.predicate import Column
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

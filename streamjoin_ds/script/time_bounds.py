@@ -17,8 +17,8 @@ from datetime import timedelta
 
 from streamjoin_ds.script.sql_text import Span
 from streamjoin_ds.spec import Band, TimeWindow
-from streamjoin_ds.spec.expression import Call, Expression, Literal
-from streamjoin_ds.spec.predicate import Column
+from streamjoin_ds.spec.expression.predicate import Column
+from streamjoin_ds.spec.expression.tree import Call, Expression, Literal
 
 __all__ = ["Contradiction", "TimeBound", "Unbounded", "time_bounds", "window_of", "window_of_each"]
 

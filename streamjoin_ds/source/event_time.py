@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from streamjoin_ds.spec.columns import NANOSECONDS, TIMESTAMP, foreign_zone
 from streamjoin_ds.spec.event_time import MAX_TS_US, MIN_TS_US, counted_times, fine_times
-from streamjoin_ds.spec.stream import Stream
+from streamjoin_ds.spec.member.stream import Stream
 
 __all__ = [
     "MAX_TS_US",

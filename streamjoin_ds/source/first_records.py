@@ -13,7 +13,7 @@ from streamjoin_ds.source.feeds import open_feed
 from streamjoin_ds.source.infer import infer_schema
 from streamjoin_ds.source.records import Chunk
 from streamjoin_ds.spec.columns import TIMESTAMP
-from streamjoin_ds.spec.stream import Stream
+from streamjoin_ds.spec.member.stream import Stream
 
 __all__ = ["SourceColumns", "first_records"]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from streamjoin_ds.errors import malformed_offset
-from streamjoin_ds.spec.stream import Stream
+from streamjoin_ds.spec.member.stream import Stream
 
 __all__ = ["ClockFacts", "Idleness", "after_silence", "lets_time_go_on"]
 

@@ -29,7 +29,7 @@ from streamjoin_ds.source.records import Chunk
 from streamjoin_ds.source.repeats import groups_of, keys_of, with_repeats
 from streamjoin_ds.source.waypoints import first_needed
 from streamjoin_ds.spec.columns import TS
-from streamjoin_ds.spec.seen_keys import SeenKeys, UniqueKey
+from streamjoin_ds.spec.duplicates import SeenKeys, UniqueKey
 
 __all__ = ["PartitionRepeats", "kept_partitions"]
 

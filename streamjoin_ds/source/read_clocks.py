@@ -15,8 +15,8 @@ from streamjoin_ds.source.partitioned_position import PartitionAt, first_seq_of
 from streamjoin_ds.source.records import Chunk, RawRecords
 from streamjoin_ds.spec.ahead import AheadLimit, too_far_ahead
 from streamjoin_ds.spec.columns import SEQ, TS
+from streamjoin_ds.spec.member.stream import Stream
 from streamjoin_ds.spec.order import running_maximum
-from streamjoin_ds.spec.stream import Stream
 
 __all__ = ["AheadClock", "TimesBefore"]
 

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from streamjoin_ds.source.event_time import times_of
 from streamjoin_ds.spec.columns import SEQ, TS
 from streamjoin_ds.spec.inside import inside_schema, to_inside
-from streamjoin_ds.spec.stream import Stream
+from streamjoin_ds.spec.member.stream import Stream
 
 __all__ = [
     "MAX_TEXT",

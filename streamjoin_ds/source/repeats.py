@@ -26,7 +26,7 @@ from streamjoin_ds.source.feed import Feed
 from streamjoin_ds.source.position import Position
 from streamjoin_ds.source.records import Chunk
 from streamjoin_ds.spec.columns import TS
-from streamjoin_ds.spec.seen_keys import SeenKeys, UniqueKey
+from streamjoin_ds.spec.duplicates import SeenKeys, UniqueKey
 
 __all__ = ["Repeats", "groups_of", "kept_keys", "keys_of", "with_repeats"]
 

@@ -20,7 +20,8 @@ from streamjoin_ds.source.feed import Feed
 from streamjoin_ds.source.position import Position
 from streamjoin_ds.source.records import Chunk
 from streamjoin_ds.spec.ahead import AheadLimit
-from streamjoin_ds.spec.bound import SEQ, BoundJoin
+from streamjoin_ds.spec.bound.bound_join import BoundJoin
+from streamjoin_ds.spec.columns import SEQ
 from streamjoin_ds.spec.order import preceding
 
 __all__ = ["Stretch", "precedents", "stamped"]

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from streamjoin_ds.spec.expression import Expression, expression_facts, expression_from
+from streamjoin_ds.spec.expression.tree import Expression, expression_facts, expression_from
 
 __all__ = ["FUNCTIONS", "MAX_COLLECTED", "NAMES", "Aggregate"]
 

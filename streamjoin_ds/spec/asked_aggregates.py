@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.spec.aggregate import Aggregate
-from streamjoin_ds.spec.expression import streams_of
+from streamjoin_ds.spec.expression.tree import streams_of
 
 __all__ = ["asked_aggregates"]
 

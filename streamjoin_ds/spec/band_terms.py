@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from datetime import timedelta
 from decimal import Decimal
 
-from streamjoin_ds.spec.expression import Call, Expression, Literal, Predicate, conjuncts
-from streamjoin_ds.spec.predicate import Band, Bound, Column, negated
+from streamjoin_ds.spec.expression.predicate import Band, Bound, Column, negated
+from streamjoin_ds.spec.expression.tree import Call, Expression, Literal, Predicate, conjuncts
 
 __all__ = ["band_and_term", "bound_of", "predicates_of"]
 

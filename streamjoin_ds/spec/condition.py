@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from streamjoin_ds.spec.finders import Finders
+from streamjoin_ds.spec.finder import Finders
 from streamjoin_ds.spec.join_parts import JoinParts
 from streamjoin_ds.spec.window import WindowRule
 

@@ -12,14 +12,14 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streamjoin_ds.errors import ArgumentError, PredicateError
-from streamjoin_ds.spec.bound_columns import column_type_compared
+from streamjoin_ds.spec.bound.bound_columns import column_type_compared
 from streamjoin_ds.spec.columns import names_hint
-from streamjoin_ds.spec.evaluation import Rows, float_values
-from streamjoin_ds.spec.expression import columns_of, expression_facts, normalised
+from streamjoin_ds.spec.expression.evaluation import Rows, float_values
+from streamjoin_ds.spec.expression.predicate import Column
+from streamjoin_ds.spec.expression.tree import columns_of, expression_facts, normalised
+from streamjoin_ds.spec.expression.types import typed_value
 from streamjoin_ds.spec.join_parts import JoinParts
 from streamjoin_ds.spec.node import Typed
-from streamjoin_ds.spec.predicate import Column
-from streamjoin_ds.spec.typed import typed_value
 
 __all__ = ["Distance", "distance_of"]
 

@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from streamjoin_ds.errors import PredicateError
 from streamjoin_ds.spec.columns import NANOSECONDS
+from streamjoin_ds.spec.expression.predicate import Band, Bound
 from streamjoin_ds.spec.nested_values import is_nested, shape_text, type_text
-from streamjoin_ds.spec.predicate import Band, Bound
 
 __all__ = ["exact_bounds", "is_decided"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
-from streamjoin_ds.spec.limit import Limit
-from streamjoin_ds.spec.predicate import Column
+from streamjoin_ds.spec.bound.limit import Limit
+from streamjoin_ds.spec.expression.predicate import Column
 
 __all__ = ["NO_FINDERS", "BandFinder", "Bound", "Finders", "IntervalFinder", "TimeFinder"]
 

@@ -24,10 +24,10 @@ from typing import Protocol
 import numpy as np
 
 from streamjoin_ds.duration import duration_text
-from streamjoin_ds.spec.bound import BoundJoin
+from streamjoin_ds.spec.bound.bound_join import BoundJoin
 from streamjoin_ds.spec.event_time import DAY_US, UNITS_US
 from streamjoin_ds.spec.generator import Generator
-from streamjoin_ds.spec.stream import Stream
+from streamjoin_ds.spec.member.stream import Stream
 from streamjoin_ds.spec.times_seen import LateSeen, TimesSeen
 
 __all__ = ["InputWarnings"]

@@ -25,7 +25,7 @@ from streamjoin_ds.errors import SchemaDriftError
 from streamjoin_ds.spec.columns import NANOSECONDS, SEQ, TIMESTAMP, TS, lacks_zone, without_zone, zones_of
 from streamjoin_ds.spec.conforming import conformed
 from streamjoin_ds.spec.event_time import counted_times, fine_times
-from streamjoin_ds.spec.stream import Stream
+from streamjoin_ds.spec.member.stream import Stream
 
 __all__ = ["NO_TIME_US", "InsideRows", "inside_schema", "nanoseconds_name", "table_to_inside", "to_inside"]
 

@@ -9,21 +9,21 @@ from typing import Any
 from streamjoin_ds.errors import ArgumentError, WindowError
 from streamjoin_ds.spec.aggregate import Aggregate
 from streamjoin_ds.spec.asked_aggregates import asked_aggregates
-from streamjoin_ds.spec.binding import bind
-from streamjoin_ds.spec.bound import BoundJoin
+from streamjoin_ds.spec.bound.binding import bind
+from streamjoin_ds.spec.bound.bound_join import BoundJoin
+from streamjoin_ds.spec.bound.terms import constant_truth
 from streamjoin_ds.spec.columns import names_hint
-from streamjoin_ds.spec.expression import Call, Literal, Predicate, columns_of, conjuncts, normalised, streams_of
-from streamjoin_ds.spec.how import check_how
+from streamjoin_ds.spec.expression.predicate import Band, Column
+from streamjoin_ds.spec.expression.tree import Call, Literal, Predicate, columns_of, conjuncts, normalised, streams_of
 from streamjoin_ds.spec.join_parts import JoinParts, predicate_from
+from streamjoin_ds.spec.member.stream import Stream, schema_from_text
+from streamjoin_ds.spec.member.table import Table
+from streamjoin_ds.spec.member.unique_key import check_unique_window
 from streamjoin_ds.spec.members import check_members, check_window
 from streamjoin_ds.spec.nearest import Nearest, check_nearest
 from streamjoin_ds.spec.pairwise import check_pairwise
-from streamjoin_ds.spec.predicate import Band, Column
+from streamjoin_ds.spec.row_kind import check_how
 from streamjoin_ds.spec.selected import Selected, selected, selected_from
-from streamjoin_ds.spec.stream import Stream, schema_from_text
-from streamjoin_ds.spec.table import Table
-from streamjoin_ds.spec.terms import constant_truth
-from streamjoin_ds.spec.unique import check_unique_window
 from streamjoin_ds.spec.window import WindowKind
 from streamjoin_ds.spec.window_text import WindowLike, parse_window, window_from_facts
 
@@ -231,7 +231,7 @@ def _predicates(on: object) -> tuple[Predicate, ...]:
     for item in items:
         if isinstance(item, str):
             # Imported here: a worker is sent facts, and needs no SQL parser.
-            from streamjoin_ds.spec.parse import parse_predicates
+            from streamjoin_ds.spec.expression.parser import parse_predicates
 
             predicates.extend(parse_predicates(item))
         elif isinstance(item, (Band, Column, Literal, Call)):

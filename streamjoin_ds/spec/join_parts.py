@@ -10,13 +10,13 @@ from functools import cached_property
 from typing import Any
 
 from streamjoin_ds.spec.aggregate import Aggregate
-from streamjoin_ds.spec.expression import Predicate, expression_facts, expression_from
-from streamjoin_ds.spec.how import RowKind, row_kind
+from streamjoin_ds.spec.expression.predicate import Band, Bound, Column
+from streamjoin_ds.spec.expression.tree import Predicate, expression_facts, expression_from
+from streamjoin_ds.spec.member.stream import Stream
+from streamjoin_ds.spec.member.table import Table
 from streamjoin_ds.spec.nearest import Nearest
-from streamjoin_ds.spec.predicate import Band, Bound, Column
+from streamjoin_ds.spec.row_kind import RowKind, row_kind
 from streamjoin_ds.spec.selected import Selected, selected_facts
-from streamjoin_ds.spec.stream import Stream
-from streamjoin_ds.spec.table import Table
 from streamjoin_ds.spec.window import WindowKind
 
 __all__ = ["JoinParts", "predicate_from"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from streamjoin_ds.errors import ArgumentError, WindowError
-from streamjoin_ds.spec.stream import Stream
-from streamjoin_ds.spec.table import Table
+from streamjoin_ds.spec.member.stream import Stream
+from streamjoin_ds.spec.member.table import Table
 from streamjoin_ds.spec.window import WindowKind
 
 __all__ = ["check_members", "check_window"]

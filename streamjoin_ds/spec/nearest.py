@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from streamjoin_ds.errors import ArgumentError, WindowError
-from streamjoin_ds.spec.expression import Call, Expression, Literal, expression_facts, expression_from
-from streamjoin_ds.spec.predicate import Column
+from streamjoin_ds.spec.expression.predicate import Column
+from streamjoin_ds.spec.expression.tree import Call, Expression, Literal, expression_facts, expression_from
 from streamjoin_ds.spec.window import TimeWindow, WindowKind
 
 __all__ = ["DIRECTIONS", "MAX_NEAREST", "RANK", "Nearest", "check_nearest"]
@@ -68,7 +68,7 @@ class Nearest:
             raise ArgumentError(msg, name="nearest_direction", hint=f"one of {', '.join(DIRECTIONS)}")
         if isinstance(by, str):
             # Imported here: a worker is sent facts, and needs no SQL parser.
-            from streamjoin_ds.spec.parse import parse_value
+            from streamjoin_ds.spec.expression.parser import parse_value
 
             by = parse_value(by)
         asked: object = by

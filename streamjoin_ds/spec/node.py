@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from streamjoin_ds.errors import PredicateError
-from streamjoin_ds.spec.expression import Call, Expression, columns_of
-from streamjoin_ds.spec.predicate import Column
+from streamjoin_ds.spec.expression.predicate import Column
+from streamjoin_ds.spec.expression.tree import Call, Expression, columns_of
 
 __all__ = [
     "EXACT",

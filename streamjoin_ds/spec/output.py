@@ -8,13 +8,14 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from streamjoin_ds.spec.bound_columns import column_type_compared
-from streamjoin_ds.spec.expression import columns_of, expression_facts, normalised
+from streamjoin_ds.spec.bound.bound_columns import column_type_compared
+from streamjoin_ds.spec.expression.predicate import Column
+from streamjoin_ds.spec.expression.tree import columns_of, expression_facts, normalised
+from streamjoin_ds.spec.expression.types import typed_value
 from streamjoin_ds.spec.join_parts import JoinParts
+from streamjoin_ds.spec.node import Typed
 from streamjoin_ds.spec.output_values import output_type, output_values
-from streamjoin_ds.spec.predicate import Column
 from streamjoin_ds.spec.selected import Calculated
-from streamjoin_ds.spec.typed import Typed, typed_value
 
 __all__ = ["Output", "outputs_of"]
 

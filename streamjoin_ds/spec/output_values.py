@@ -22,13 +22,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamjoin_ds.spec.columns import TIMESTAMP
-from streamjoin_ds.spec.evaluation import Rows
 from streamjoin_ds.spec.event_time import DAY_US
-from streamjoin_ds.spec.exact_values import INT64_MAX, INT64_MIN, decimal, wide
-from streamjoin_ds.spec.expression import Expression
+from streamjoin_ds.spec.expression.evaluation import Rows
+from streamjoin_ds.spec.expression.node import INT64_MAX, INT64_MIN, decimal, wide
+from streamjoin_ds.spec.expression.predicate import Column
+from streamjoin_ds.spec.expression.tree import Expression
 from streamjoin_ds.spec.functions.times import microseconds
 from streamjoin_ds.spec.node import Typed, refuse
-from streamjoin_ds.spec.predicate import Column
 
 __all__ = ["output_type", "output_values"]
 

@@ -14,9 +14,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from streamjoin_ds.errors import PredicateError
-from streamjoin_ds.spec.expression import Call, Predicate, conjuncts, normalised, streams_of
+from streamjoin_ds.spec.expression.predicate import Band, Column
+from streamjoin_ds.spec.expression.tree import Call, Predicate, conjuncts, normalised, streams_of
 from streamjoin_ds.spec.join_parts import JoinParts
-from streamjoin_ds.spec.predicate import Band, Column
 
 __all__ = ["check_pairwise"]
 

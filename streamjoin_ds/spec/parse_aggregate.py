@@ -9,8 +9,8 @@ from typing import NoReturn
 
 from streamjoin_ds.errors import PredicateSyntaxError
 from streamjoin_ds.spec.aggregate import FUNCTIONS, MAX_COLLECTED, NAMES, Aggregate
-from streamjoin_ds.spec.expression import Expression, Literal
-from streamjoin_ds.spec.parse import parse_value
+from streamjoin_ds.spec.expression.parser import parse_value
+from streamjoin_ds.spec.expression.tree import Expression, Literal
 
 __all__ = ["AGGREGATES", "parse_aggregate"]
 

@@ -11,9 +11,9 @@ from sqlglot import expressions as sql
 
 from streamjoin_ds.duration import signed_duration
 from streamjoin_ds.errors import ArgumentError
-from streamjoin_ds.spec.expression import Value
+from streamjoin_ds.spec.expression.predicate import MAX_EXPONENT
+from streamjoin_ds.spec.expression.tree import Value
 from streamjoin_ds.spec.functions import CAST_TYPES
-from streamjoin_ds.spec.predicate import MAX_EXPONENT
 
 __all__ = ["Node", "Refuse", "is_moment", "literal_value", "type_name"]
 

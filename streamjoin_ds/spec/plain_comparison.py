@@ -13,8 +13,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from streamjoin_ds.spec.limit import Limit, Part
-from streamjoin_ds.spec.typed import Typed
+from streamjoin_ds.spec.bound.limit import Limit, Part
+from streamjoin_ds.spec.node import Typed
 
 __all__ = ["PlainComparison", "are_alike", "is_exact", "limit_of", "plain_comparison", "plain_limits"]
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from streamjoin_ds.spec.expression import Call, Expression, Literal
+from streamjoin_ds.spec.expression.predicate import Column
+from streamjoin_ds.spec.expression.tree import Call, Expression, Literal
 from streamjoin_ds.spec.functions import FUNCTIONS, results_of
-from streamjoin_ds.spec.predicate import Column
 
 __all__ = ["rejecting_columns"]
 

@@ -15,8 +15,8 @@ from typing import Any
 
 from streamjoin_ds.errors import ColumnError, PredicateSyntaxError
 from streamjoin_ds.spec.columns import names_hint
-from streamjoin_ds.spec.expression import Expression, expression_facts, expression_from, streams_of
-from streamjoin_ds.spec.predicate import Column, renamed
+from streamjoin_ds.spec.expression.predicate import Column, renamed
+from streamjoin_ds.spec.expression.tree import Expression, expression_facts, expression_from, streams_of
 
 __all__ = ["Calculated", "Selected", "selected", "selected_facts", "selected_from"]
 
@@ -113,7 +113,7 @@ def _selected(text: str) -> Selected:
     if rest and _NAME.fullmatch(stream) and (rest == "*" or not (_OPERATORS | {" "}) & set(bare)):
         return text
     # Imported here: a worker is sent facts, and needs no SQL parser.
-    from streamjoin_ds.spec.parse import parse_value
+    from streamjoin_ds.spec.expression.parser import parse_value
 
     try:
         expression = parse_value(written)

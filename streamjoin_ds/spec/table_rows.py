@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from streamjoin_ds.errors import ColumnError, SchemaDriftError
-from streamjoin_ds.spec.bound import BoundJoin
+from streamjoin_ds.spec.bound.bound_join import BoundJoin
 from streamjoin_ds.spec.columns import names_hint
 from streamjoin_ds.spec.inside import table_to_inside
 

@@ -22,7 +22,7 @@ from streamjoin_ds.source.kafka.stream_topic import stream_url
 from streamjoin_ds.source.kafka.topic_feed import PATIENCE_SECONDS
 from streamjoin_ds.source.kafka.url import KafkaUrl
 from streamjoin_ds.spec import Join
-from streamjoin_ds.spec.stream import Stream
+from streamjoin_ds.spec.member.stream import Stream
 
 __all__ = ["BrokerWatch", "StoreWatch", "watch_reach"]
 

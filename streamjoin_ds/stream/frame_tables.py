@@ -25,7 +25,7 @@ from streamjoin_ds.source.table_version import TableVersion
 from streamjoin_ds.source.tables.table_versions import tables_folder
 from streamjoin_ds.spec import BoundJoin, Join
 from streamjoin_ds.spec.columns import names_hint
-from streamjoin_ds.spec.table import DEFAULT_FINISHED_AFTER, DEFAULT_REFRESH, Table
+from streamjoin_ds.spec.member.table import DEFAULT_FINISHED_AFTER, DEFAULT_REFRESH, Table
 from streamjoin_ds.spec.table_rows import table_rows
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ from streamjoin_ds.exchange import EXCHANGE_DDL, LAYOUT_KEY, Packer, foreign_col
 from streamjoin_ds.plan import AskedLayout, Execution, Plan
 from streamjoin_ds.source.event_time import NO_TIME
 from streamjoin_ds.spec import BoundJoin, Join, Stream, bind, duration_text
-from streamjoin_ds.spec.bound import SEQ, TS
+from streamjoin_ds.spec.columns import SEQ, TS
 from streamjoin_ds.spec.content_hash import content_hash
 from streamjoin_ds.spec.folder_options import folder_facts, refused_option
 from streamjoin_ds.stream.frame_grid import FrameLayout, check_kept_layout, default_layout

@@ -18,7 +18,7 @@ from streamjoin_ds.source.event_time import NO_TIME
 from streamjoin_ds.source.first_records import SourceColumns, first_records
 from streamjoin_ds.source.records import Chunk
 from streamjoin_ds.spec import BoundJoin, Generator
-from streamjoin_ds.spec.bound import SEQ, TS
+from streamjoin_ds.spec.columns import SEQ, TS
 from streamjoin_ds.spec.input_warnings import InputWarnings
 from streamjoin_ds.spec.order import running_maximum
 from streamjoin_ds.spec.times_seen import LateSeen, TimesSeen

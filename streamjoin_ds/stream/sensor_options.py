@@ -18,10 +18,10 @@ from streamjoin_ds.source.delta.tables import with_table_format
 from streamjoin_ds.source.generated.generator import parse_generator
 from streamjoin_ds.source.infer import infer_schema
 from streamjoin_ds.source.pacing import parse_pace
-from streamjoin_ds.spec.bound import SEQ, TS, result_type
-from streamjoin_ds.spec.seen_keys import UniqueKey, unique_key
-from streamjoin_ds.spec.stream import Stream
-from streamjoin_ds.spec.stream_keys import FORMAT_KEYS, STREAM_KEYS
+from streamjoin_ds.spec.columns import SEQ, TS, result_type
+from streamjoin_ds.spec.duplicates import UniqueKey, unique_key
+from streamjoin_ds.spec.member.stream import Stream
+from streamjoin_ds.spec.member.stream_keys import FORMAT_KEYS, STREAM_KEYS
 from streamjoin_ds.stream.run_keys import RUN_KEYS, keys_of
 
 __all__ = ["DEFAULT_MAX_ROWS", "READER_OPTIONS", "STREAM_OPTIONS", "SourceOptions", "checked_reader_options"]

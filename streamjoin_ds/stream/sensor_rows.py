@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from streamjoin_ds.errors import FileFormatError
 from streamjoin_ds.source.records import Chunk, Reject
-from streamjoin_ds.spec.bound import SEQ, TS
+from streamjoin_ds.spec.columns import SEQ, TS
 from streamjoin_ds.stream.sensor_options import SourceOptions
 
 __all__ = ["REJECTED", "plain_rows", "plain_schema"]

@@ -10,9 +10,9 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from streamjoin_ds.spec.expression import conjuncts, normalised, streams_of
+from streamjoin_ds.spec.expression.predicate import Band, Column
+from streamjoin_ds.spec.expression.tree import conjuncts, normalised, streams_of
 from streamjoin_ds.spec.join import Join
-from streamjoin_ds.spec.predicate import Band, Column
 from streamjoin_ds.testing.partners import Times
 from streamjoin_ds.testing.values import column_value, event_time_us, oracle_value
 

@@ -6,9 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
-from streamjoin_ds.spec.expression import Call
+from streamjoin_ds.spec.expression.predicate import Column
+from streamjoin_ds.spec.expression.tree import Call
 from streamjoin_ds.spec.join import Join
-from streamjoin_ds.spec.predicate import Column
 from streamjoin_ds.testing.values import oracle_value
 
 __all__ = ["Times", "nearest_rows", "rows_of_each", "rows_of_kind"]

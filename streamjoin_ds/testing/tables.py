@@ -8,9 +8,9 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from streamjoin_ds.spec.expression import streams_of
+from streamjoin_ds.spec.expression.predicate import Band
+from streamjoin_ds.spec.expression.tree import streams_of
 from streamjoin_ds.spec.join import Join
-from streamjoin_ds.spec.predicate import Band
 from streamjoin_ds.testing.oracle import band_holds, oracle_join
 from streamjoin_ds.testing.sums import oracle_aggregates
 from streamjoin_ds.testing.values import oracle_value

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from streamjoin_ds.cli.main import group
 from streamjoin_ds.errors import ArgumentError, ColumnError
 from streamjoin_ds.request.request import request_of
-from streamjoin_ds.spec.stream import Stream
+from streamjoin_ds.spec.member.stream import Stream
 
 STREAMS = ("e=kafka://broker:9092/t?format=csv", "w=w.csv")
 NESTED = pa.struct({"y": pa.float64(), "z": pa.decimal128(9, 2)})

@@ -23,7 +23,7 @@ from streamjoin_ds.sink.reader import scanned
 from streamjoin_ds.source.kafka.url import TOPIC_PARAMETERS
 from streamjoin_ds.spark import session
 from streamjoin_ds.spec import Generator, TimeWindow, band
-from streamjoin_ds.spec.stream_keys import STREAM_KEYS
+from streamjoin_ds.spec.member.stream_keys import STREAM_KEYS
 from streamjoin_ds.stream.join import StreamJoin
 from tests.support.real_data import BY_NAME, FILES, answer, assert_same_rows, needs_data
 

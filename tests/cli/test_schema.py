@@ -32,7 +32,7 @@ from streamjoin_ds.script.reader import statements
 from streamjoin_ds.script.sql_text import SqlText
 from streamjoin_ds.script.statements import StreamStatement
 from streamjoin_ds.spec import Stream
-from streamjoin_ds.spec.stream_keys import FORMAT_KEYS, PER_STREAM, STREAM_KEYS
+from streamjoin_ds.spec.member.stream_keys import FORMAT_KEYS, PER_STREAM, STREAM_KEYS
 from streamjoin_ds.stream.join import StreamJoin
 from streamjoin_ds.stream.query_options import QueryOptions
 from streamjoin_ds.stream.run_keys import keys_of

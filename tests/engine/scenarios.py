@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from streamjoin_ds.engine import JoinEngine
 from streamjoin_ds.spec import Column, CountWindow, Join, PeriodicWindow, Stream, TimeWindow, WindowKind, not_equal
 from streamjoin_ds.spec.event_time import MAX_TS_US, MIN_TS_US
-from streamjoin_ds.spec.parse import parse_predicates
-from streamjoin_ds.spec.predicate import Band
+from streamjoin_ds.spec.expression.parser import parse_predicates
+from streamjoin_ds.spec.expression.predicate import Band
 from streamjoin_ds.testing import oracle_join, random_batches, source_order
 from tests.engine.streams import engine_options
 

@@ -19,9 +19,9 @@ from streamjoin_ds.engine.storage.run_store import RunStore
 from streamjoin_ds.engine.tuning import DEFAULT, Tuning, WaitingTuning
 from streamjoin_ds.errors import ArgumentError, ColumnError, PredicateError, StateCorruptError, WindowError
 from streamjoin_ds.spec import BoundJoin, Join, Predicate, Stream, bind
-from streamjoin_ds.spec.expression import streams_of
-from streamjoin_ds.spec.how import HOWS
-from streamjoin_ds.spec.predicate import Band
+from streamjoin_ds.spec.expression.predicate import Band
+from streamjoin_ds.spec.expression.tree import streams_of
+from streamjoin_ds.spec.row_kind import HOWS
 from streamjoin_ds.testing import filtered_rows, oracle_join, oracle_numbers
 from tests.engine.scenarios import Scenario, pushed, scenarios
 from tests.engine.test_oracle import SMALL

@@ -13,8 +13,8 @@ import pytest
 from streamjoin_ds.engine import JoinEngine, WindowJoin
 from streamjoin_ds.plan import Execution
 from streamjoin_ds.spec import Join, Stream
-from streamjoin_ds.spec.binding import bind
-from streamjoin_ds.spec.bound import BoundJoin
+from streamjoin_ds.spec.bound.binding import bind
+from streamjoin_ds.spec.bound.bound_join import BoundJoin
 from tests.engine.streams import engine_options
 
 TIME = pa.timestamp("us", tz="UTC")

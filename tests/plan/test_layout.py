@@ -14,7 +14,7 @@ from streamjoin_ds.errors import LayoutError
 from streamjoin_ds.plan import Layout
 from streamjoin_ds.plan.layout import group_of
 from streamjoin_ds.spec import Join, Stream, bind
-from streamjoin_ds.spec.bound import SEQ
+from streamjoin_ds.spec.columns import SEQ
 
 SCHEMA = pa.schema([("ts", pa.timestamp("us")), ("x", pa.int64())])
 JOIN = Join([Stream(name, time="ts") for name in "lr"], "abs(l.x - r.x) <= 1", "5s")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from streamjoin_ds.script.sql_text import Span
 from streamjoin_ds.script.time_bounds import Contradiction, TimeBound, Unbounded, time_bounds, window_of
 from streamjoin_ds.spec import TimeWindow
-from streamjoin_ds.spec.parse import parse_condition
+from streamjoin_ds.spec.expression.parser import parse_condition
 from tests.support.examples import examples
 
 TIMES = {"e": "ts", "w": "ts", "v": "at"}

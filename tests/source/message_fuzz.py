@@ -36,7 +36,7 @@ from streamjoin_ds.source.kafka.formats.message_records import MessageRecords
 from streamjoin_ds.source.kafka.registry import RegisteredSchema, SchemaRegistry
 from streamjoin_ds.source.records import MAX_TEXT, Chunk, inside_form
 from streamjoin_ds.spec.columns import as_declared, compared_type
-from streamjoin_ds.spec.stream import Stream
+from streamjoin_ds.spec.member.stream import Stream
 from streamjoin_ds.spool.frame import frames_of, mark, walk
 from tests.source.drawn_messages import Drawn, FixedDrawn, JsonDrawn
 from tests.source.kafka.formats.messages import messages_of

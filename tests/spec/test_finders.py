@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from streamjoin_ds.engine.probe.residual import _within
 from streamjoin_ds.errors import PredicateError
 from streamjoin_ds.spec import Call, Expression, Join, Stream
-from streamjoin_ds.spec.binding import bind
-from streamjoin_ds.spec.bound import BoundJoin
-from streamjoin_ds.spec.expression import call
-from streamjoin_ds.spec.parse import parse_condition
+from streamjoin_ds.spec.bound.binding import bind
+from streamjoin_ds.spec.bound.bound_join import BoundJoin
+from streamjoin_ds.spec.expression.parser import parse_condition
+from streamjoin_ds.spec.expression.tree import call
 from streamjoin_ds.testing import oracle_value
 from tests.support.conditions import SCHEMA, conditions, table, values
 from tests.support.examples import examples

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from streamjoin_ds.errors import ColumnError, PredicateError, PredicateSyntaxError, StreamJoinError
 from streamjoin_ds.spec import Band, Column, Join, Stream, band, bind, equal, not_equal
-from streamjoin_ds.spec.expression import Call, Literal, Predicate, call
-from streamjoin_ds.spec.parse import parse_condition, parse_predicates
-from streamjoin_ds.spec.predicate import Bound
+from streamjoin_ds.spec.expression.parser import parse_condition, parse_predicates
+from streamjoin_ds.spec.expression.predicate import Bound
+from streamjoin_ds.spec.expression.tree import Call, Literal, Predicate, call
 
 X, Y = Column("e", "x"), Column("w", "x")
 S = Column("e", "s")

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from streamjoin_ds.errors import ArgumentError, ColumnError, StreamJoinError, WindowError
 from streamjoin_ds.spec import Join, Stream, bind
-from streamjoin_ds.spec.seen_keys import SeenKeys, UniqueKey, unique_key
-from streamjoin_ds.spec.unique import span_us
+from streamjoin_ds.spec.duplicates import SeenKeys, UniqueKey, unique_key
+from streamjoin_ds.spec.member.unique_key import span_us
 from tests.support.examples import examples
 
 SCHEMA = {"ts": "timestamp[us, tz=UTC]", "x": "int64", "device": "string", "counter": "int64"}

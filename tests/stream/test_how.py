@@ -25,7 +25,7 @@ from streamjoin_ds.sink.reader import between, scanned
 from streamjoin_ds.sink.tables import TableSet
 from streamjoin_ds.source.delta.result_files import read_results, row_hashes
 from streamjoin_ds.spec import BoundJoin, Join, bind
-from streamjoin_ds.spec.how import HOWS, has_pairs
+from streamjoin_ds.spec.row_kind import HOWS, has_pairs
 from streamjoin_ds.testing import batch_watermarks, oracle_numbers
 from tests.support.further import further
 from tests.support.microbatch import MicroBatches

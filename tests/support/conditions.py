@@ -13,7 +13,7 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from streamjoin_ds.spec import Call, Column, Expression, Literal
-from streamjoin_ds.spec.expression import COMPARISONS, call
+from streamjoin_ds.spec.expression.tree import COMPARISONS, call
 
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 EPOCH = datetime(2024, 2, 29, 12, tzinfo=timezone.utc)

@@ -24,10 +24,10 @@ import pyarrow as pa
 
 from streamjoin_ds.engine.arrays.columns import not_null
 from streamjoin_ds.engine.kernels.objects import BatchColumns
-from streamjoin_ds.spec.bound import BoundJoin
-from streamjoin_ds.spec.evaluation import holds
+from streamjoin_ds.spec.bound.bound_join import BoundJoin
+from streamjoin_ds.spec.expression.evaluation import holds
+from streamjoin_ds.spec.expression.predicate import Band
 from streamjoin_ds.spec.key_values import key_dtype, key_values
-from streamjoin_ds.spec.predicate import Band
 
 __all__ = [
     "INT64_MAX",

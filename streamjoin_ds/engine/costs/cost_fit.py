@@ -14,7 +14,7 @@ from streamjoin_ds.engine.costs.twin import PROBES, Twin
 from streamjoin_ds.engine.kernels.loading import Kernels, load_kernels
 from streamjoin_ds.engine.storage.sealed_run import SealedRun
 from streamjoin_ds.errors import StreamJoinError
-from streamjoin_ds.spec.bound import BoundJoin
+from streamjoin_ds.spec.bound.bound_join import BoundJoin
 
 __all__ = ["believed_costs", "fit_costs", "fitted_costs", "kinds_of"]
 

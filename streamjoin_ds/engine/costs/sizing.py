@@ -8,7 +8,7 @@ from streamjoin_ds.engine.costs.cost_fit import fitted_costs
 from streamjoin_ds.engine.costs.operation_costs import OperationCosts
 from streamjoin_ds.engine.costs.run_sizes import RunSizes
 from streamjoin_ds.engine.costs.window_costs import best_sizes
-from streamjoin_ds.spec.bound import BoundJoin
+from streamjoin_ds.spec.bound.bound_join import BoundJoin
 
 __all__ = ["WORTH_TAILS", "Costs", "GivenSizing", "MeasuredSizing", "Sizing", "sizing_of"]
 

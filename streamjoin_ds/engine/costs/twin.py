@@ -23,9 +23,9 @@ from streamjoin_ds.engine.storage.tail import Tail
 from streamjoin_ds.engine.storage.window import Window, WindowForm
 from streamjoin_ds.engine.threads.tasks import run_alone
 from streamjoin_ds.engine.tuning import DEFAULT
-from streamjoin_ds.spec.binding import bind
+from streamjoin_ds.spec.bound.binding import bind
 from streamjoin_ds.spec.join import Join
-from streamjoin_ds.spec.stream import Stream
+from streamjoin_ds.spec.member.stream import Stream
 
 __all__ = ["PROBES", "Twin"]
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from streamjoin_ds.engine.intake.lateness import StreamClock, clock_facts, clocks_of, low_watermark
 from streamjoin_ds.engine.storage import snapshot
 from streamjoin_ds.errors import StateCorruptError
-from streamjoin_ds.spec.seen_keys import SeenKeys
+from streamjoin_ds.spec.duplicates import SeenKeys
 
 __all__ = ["EngineCounters", "IntakeResult"]
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streamjoin_ds.errors import ArgumentError
-from streamjoin_ds.spec.stream import Stream
+from streamjoin_ds.spec.member.stream import Stream
 
 if TYPE_CHECKING:
     import pandas

@@ -25,12 +25,12 @@ from streamjoin_ds.engine.intake.received_rows import REJECTED, Mask, ReceivedRo
 from streamjoin_ds.engine.kernels.contract import KernelModule
 from streamjoin_ds.errors import ArgumentError, ColumnError, SchemaDriftError
 from streamjoin_ds.spec.ahead import AheadLimit, too_far_ahead
-from streamjoin_ds.spec.bound import SEQ, TS, BoundJoin
-from streamjoin_ds.spec.columns import NANOSECONDS, says_no_zone, without_zone, zones_of
+from streamjoin_ds.spec.bound.bound_join import BoundJoin
+from streamjoin_ds.spec.columns import NANOSECONDS, SEQ, TS, says_no_zone, without_zone, zones_of
 from streamjoin_ds.spec.conforming import holds_times
 from streamjoin_ds.spec.event_time import MAX_TS_US, MIN_TS_US
 from streamjoin_ds.spec.inside import InsideRows, nanoseconds_name, to_inside
-from streamjoin_ds.spec.stream import is_event_time, time_hint
+from streamjoin_ds.spec.member.stream import is_event_time, time_hint
 
 if TYPE_CHECKING:
     pass

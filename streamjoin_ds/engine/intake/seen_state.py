@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from streamjoin_ds.engine.storage.window import corrupt_state_error
 from streamjoin_ds.errors import MALFORMED
-from streamjoin_ds.spec.bound import BoundJoin
-from streamjoin_ds.spec.seen_keys import SeenKeys, unique_key
+from streamjoin_ds.spec.bound.bound_join import BoundJoin
+from streamjoin_ds.spec.duplicates import SeenKeys, unique_key
 
 __all__ = ["seen_from", "seen_state"]
 

@@ -32,7 +32,7 @@ from streamjoin_ds.engine.storage.sealed_run import SealedRun
 from streamjoin_ds.engine.storage.selection import Selection
 from streamjoin_ds.engine.storage.window import Window, WindowForm
 from streamjoin_ds.engine.threads.tasks import TaskCoroutine
-from streamjoin_ds.spec.bound import BoundJoin
+from streamjoin_ds.spec.bound.bound_join import BoundJoin
 
 __all__ = ["MET", "EachStream"]
 

@@ -41,8 +41,9 @@ from streamjoin_ds.engine.storage.waiting import StreamWaiting, Waiting
 from streamjoin_ds.engine.storage.window import Window, WindowForm
 from streamjoin_ds.engine.threads.tasks import ChunkCoroutine
 from streamjoin_ds.engine.tuning import DEFAULT, Tuning
-from streamjoin_ds.spec.bound import SEQ, TS, BoundJoin
-from streamjoin_ds.spec.predicate import Column
+from streamjoin_ds.spec.bound.bound_join import BoundJoin
+from streamjoin_ds.spec.columns import SEQ, TS
+from streamjoin_ds.spec.expression.predicate import Column
 
 __all__ = ["DecidingPush", "Horizons"]
 

@@ -35,10 +35,12 @@ from streamjoin_ds.engine.storage.tail import Tail, TailBuffer
 from streamjoin_ds.engine.storage.window import Window
 from streamjoin_ds.engine.tuning import DEFAULT, OrderTuning
 from streamjoin_ds.errors import ArgumentError
-from streamjoin_ds.spec.bound import BoundJoin, Condition, Term
+from streamjoin_ds.spec.bound.bound_join import BoundJoin
+from streamjoin_ds.spec.bound.terms import Term
+from streamjoin_ds.spec.condition import Condition
 
 if TYPE_CHECKING:
-    from streamjoin_ds.spec.typed import Typed
+    from streamjoin_ds.spec.node import Typed
 
 __all__ = ["Estimate", "JoinOrder"]
 

@@ -10,7 +10,7 @@ from streamjoin_ds.engine.probe.residual import Residual
 from streamjoin_ds.engine.probe.settled import settled_terms
 from streamjoin_ds.engine.storage.conditions import MAX_CONDITIONS, ProbeCondition, finding, oriented
 from streamjoin_ds.engine.storage.selection import Selection
-from streamjoin_ds.spec.bound import BoundJoin
+from streamjoin_ds.spec.bound.bound_join import BoundJoin
 
 __all__ = ["JoinStep"]
 

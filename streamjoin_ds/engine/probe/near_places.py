@@ -17,10 +17,11 @@ import pyarrow as pa
 
 from streamjoin_ds.engine.kernels.objects import Int32, NearPlaces, RunColumns
 from streamjoin_ds.engine.storage.selection import Selection
-from streamjoin_ds.spec.bound import BoundJoin, Term
-from streamjoin_ds.spec.evaluation import float_values
+from streamjoin_ds.spec.bound.bound_join import BoundJoin
+from streamjoin_ds.spec.bound.terms import Term
+from streamjoin_ds.spec.expression.evaluation import float_values
+from streamjoin_ds.spec.expression.predicate import Column
 from streamjoin_ds.spec.functions.nearby import NearBounds, decided, near_bounds
-from streamjoin_ds.spec.predicate import Column
 
 __all__ = ["NearTerm"]
 

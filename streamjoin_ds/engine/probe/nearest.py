@@ -26,8 +26,8 @@ from streamjoin_ds.engine.probe.results import PartialResults
 from streamjoin_ds.engine.storage.selection import Selection, sequence_numbers
 from streamjoin_ds.engine.threads.tasks import TaskCoroutine
 from streamjoin_ds.engine.tuning import NearestTuning
-from streamjoin_ds.spec.bound import BoundJoin
-from streamjoin_ds.spec.predicate import Column
+from streamjoin_ds.spec.bound.bound_join import BoundJoin
+from streamjoin_ds.spec.expression.predicate import Column
 
 __all__ = ["NEARNESS", "NearestPartners", "NearestRows", "with_nearness"]
 

@@ -14,9 +14,10 @@ from streamjoin_ds.engine.arrays.keys import INT64_MAX, INT64_MIN
 from streamjoin_ds.engine.probe.near_places import NearTerm
 from streamjoin_ds.engine.storage.conditions import ProbeCondition
 from streamjoin_ds.engine.storage.selection import Selection, sequence_numbers
-from streamjoin_ds.spec.bound import BoundJoin, Term
-from streamjoin_ds.spec.evaluation import holds
-from streamjoin_ds.spec.predicate import Column
+from streamjoin_ds.spec.bound.bound_join import BoundJoin
+from streamjoin_ds.spec.bound.terms import Term
+from streamjoin_ds.spec.expression.evaluation import holds
+from streamjoin_ds.spec.expression.predicate import Column
 
 __all__ = ["Residual", "same_inputs"]
 

@@ -15,7 +15,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from streamjoin_ds.engine.storage.zone import Range
-from streamjoin_ds.spec.bound import BoundJoin, Term
+from streamjoin_ds.spec.bound.bound_join import BoundJoin
+from streamjoin_ds.spec.bound.terms import Term
 from streamjoin_ds.spec.plain_comparison import plain_comparison
 
 __all__ = ["Settled", "settled_terms"]

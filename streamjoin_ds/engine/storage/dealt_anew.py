@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from streamjoin_ds.engine.storage import snapshot
 from streamjoin_ds.engine.storage.window import corrupt_state_error
-from streamjoin_ds.spec.bound import BoundJoin
+from streamjoin_ds.spec.bound.bound_join import BoundJoin
 
 __all__ = ["dealt_anew"]
 

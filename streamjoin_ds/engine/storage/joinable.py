@@ -13,7 +13,7 @@ from streamjoin_ds.engine.arrays.columns import filtered
 from streamjoin_ds.engine.arrays.keys import NullKeyMask
 from streamjoin_ds.engine.kernels.objects import BatchColumns
 from streamjoin_ds.engine.storage.window import WindowForm
-from streamjoin_ds.spec.bound import BoundJoin
+from streamjoin_ds.spec.bound.bound_join import BoundJoin
 
 if TYPE_CHECKING:
     from streamjoin_ds.engine.storage.window_forms import Tuples

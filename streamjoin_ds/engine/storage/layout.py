@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from streamjoin_ds.engine.storage.layout_sample import Keys, Sample
 from streamjoin_ds.engine.tuning import DEFAULT, LayoutTuning
-from streamjoin_ds.spec.bound import BoundJoin
+from streamjoin_ds.spec.bound.bound_join import BoundJoin
 
 __all__ = ["ARRIVAL_ORDER", "RunBand", "SortLayout", "SortLayoutChooser", "bands_of"]
 

@@ -16,7 +16,7 @@ from streamjoin_ds.engine.kernels.objects import BatchColumns, Int32, Task
 from streamjoin_ds.engine.storage.layout import SortLayout, SortLayoutChooser
 from streamjoin_ds.engine.tuning import DEFAULT, Tuning
 from streamjoin_ds.errors import ColumnError
-from streamjoin_ds.spec.bound import BoundJoin
+from streamjoin_ds.spec.bound.bound_join import BoundJoin
 
 __all__ = ["RunForm"]
 

@@ -10,7 +10,7 @@ from streamjoin_ds.engine.storage.bucket_grid.policy import bucketed
 from streamjoin_ds.engine.storage.run_store import RunStore
 from streamjoin_ds.engine.storage.window import Window, WindowForm, corrupt_state_error
 from streamjoin_ds.engine.storage.window_set import JoinState
-from streamjoin_ds.spec.bound import BoundJoin
+from streamjoin_ds.spec.bound.bound_join import BoundJoin
 
 __all__ = ["opened_state", "state_blob"]
 

@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from streamjoin_ds.engine.arrays.columns import one_batch
 from streamjoin_ds.engine.tuning import DEFAULT, WaitingTuning
-from streamjoin_ds.spec.bound import TS
+from streamjoin_ds.spec.columns import TS
 
 __all__ = ["StreamWaiting", "Waiting", "WaitingPiece"]
 

@@ -31,7 +31,7 @@ from streamjoin_ds.engine.storage.zone import Range
 from streamjoin_ds.engine.threads.tasks import TaskCoroutine, run_alone
 from streamjoin_ds.engine.tuning import DEFAULT, Tuning
 from streamjoin_ds.errors import StateCorruptError
-from streamjoin_ds.spec.bound import BoundJoin
+from streamjoin_ds.spec.bound.bound_join import BoundJoin
 
 __all__ = ["GridPolicy", "RunSizing", "Window", "WindowForm", "corrupt_state_error", "thinned_tail"]
 

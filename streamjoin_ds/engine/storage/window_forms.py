@@ -15,7 +15,7 @@ from streamjoin_ds.engine.storage.merge_policy import chosen_merge_policy
 from streamjoin_ds.engine.storage.window import RunSizing, WindowForm
 from streamjoin_ds.engine.tuning import Tuning
 from streamjoin_ds.errors import ArgumentError
-from streamjoin_ds.spec.bound import BoundJoin
+from streamjoin_ds.spec.bound.bound_join import BoundJoin
 
 __all__ = ["Tuples", "checked_batches", "window_forms"]
 

@@ -28,7 +28,7 @@ from streamjoin_ds.delta.table_state import TableState
 from streamjoin_ds.errors import ArgumentError, LogCleanedError, SchemaDriftError, StreamJoinError, TableChangedError
 from streamjoin_ds.source.delta.data_file import DataFile, place_of
 from streamjoin_ds.source.delta.positions import VersionPosition
-from streamjoin_ds.spec.stream import Stream
+from streamjoin_ds.spec.member.stream import Stream
 
 __all__ = ["Beginning", "ChangeLog", "stated_bounds", "stated_rows"]
 

@@ -17,7 +17,7 @@ from streamjoin_ds.source.files.file_feed import FileFeed
 from streamjoin_ds.source.files.file_order import is_label
 from streamjoin_ds.source.files.listing import Location, location_of
 from streamjoin_ds.source.position import FilePosition, Position
-from streamjoin_ds.spec.stream import Stream
+from streamjoin_ds.spec.member.stream import Stream
 
 __all__ = ["FilePartitions", "partition_streams"]
 

@@ -31,7 +31,7 @@ from streamjoin_ds.source.position import FilePosition
 from streamjoin_ds.source.set_aside import SetAside, reason_of
 from streamjoin_ds.spec.ahead import AheadLimit, too_far_ahead
 from streamjoin_ds.spec.columns import as_declared
-from streamjoin_ds.spec.stream import Stream
+from streamjoin_ds.spec.member.stream import Stream
 
 __all__ = ["FileScan"]
 

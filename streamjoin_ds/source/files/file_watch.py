@@ -16,7 +16,7 @@ from streamjoin_ds.source.files.parquet_rows import content_digest
 from streamjoin_ds.source.files.rotation import cut_off, moved_to
 from streamjoin_ds.source.files.text import open_text, prefix_digest
 from streamjoin_ds.source.position import FilePosition
-from streamjoin_ds.spec.stream import Stream
+from streamjoin_ds.spec.member.stream import Stream
 
 __all__ = [
     "BadFile",

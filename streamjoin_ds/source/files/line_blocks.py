@@ -13,7 +13,7 @@ from streamjoin_ds.source.files.spool_records import SPOOL_COLUMNS, SpoolBlocks,
 from streamjoin_ds.source.files.text import Text
 from streamjoin_ds.source.records import RawRecords
 from streamjoin_ds.spec.columns import as_declared
-from streamjoin_ds.spec.stream import Stream
+from streamjoin_ds.spec.member.stream import Stream
 from streamjoin_ds.spool.frame import HEADER_BYTES, header_facts
 
 __all__ = ["BLOCK_BYTES", "MAX_LINE_BYTES", "LineBlocks", "TextFormat"]

@@ -20,7 +20,7 @@ from streamjoin_ds.source.files.folder_columns import NO_COLUMNS, FolderColumns,
 from streamjoin_ds.source.files.folder_names import FolderNames
 from streamjoin_ds.source.files.folder_turns import FolderTurns, upwards
 from streamjoin_ds.source.files.table_marks import TableMarks
-from streamjoin_ds.spec.stream import Stream
+from streamjoin_ds.spec.member.stream import Stream
 
 __all__ = ["FileEntry", "Location", "location_of"]
 

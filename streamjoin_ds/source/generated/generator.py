@@ -18,9 +18,10 @@ from streamjoin_ds.source.generated.synthetic import BLOCK_ROWS, Parameters, Syn
 from streamjoin_ds.source.position import RowPosition
 from streamjoin_ds.source.records import Chunk
 from streamjoin_ds.spec.ahead import AheadLimit
-from streamjoin_ds.spec.bound import SEQ, TS
+from streamjoin_ds.spec.columns import SEQ, TS
+from streamjoin_ds.spec.generator import Generator
 from streamjoin_ds.spec.inside import inside_schema
-from streamjoin_ds.spec.stream import Generator, Stream
+from streamjoin_ds.spec.member.stream import Stream
 
 __all__ = ["GENERATORS", "GeneratorFeed", "GeneratorKind", "generator_schema", "parse_generator", "synthetic_rows"]
 

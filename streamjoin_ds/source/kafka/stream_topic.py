@@ -10,7 +10,7 @@ from streamjoin_ds.errors import ArgumentError, KafkaTopicError
 from streamjoin_ds.source.kafka.formats.message_records import MESSAGE_COLUMNS, header_of
 from streamjoin_ds.source.kafka.topic import KafkaTopic
 from streamjoin_ds.source.kafka.url import KafkaUrl
-from streamjoin_ds.spec.stream import Stream
+from streamjoin_ds.spec.member.stream import Stream
 
 __all__ = ["newest_values", "stream_url", "with_message_time"]
 

@@ -38,7 +38,7 @@ from streamjoin_ds.source.records import Chunk, Reject
 from streamjoin_ds.spec.ahead import AheadLimit, too_far_ahead
 from streamjoin_ds.spec.columns import SEQ, TS
 from streamjoin_ds.spec.inside import inside_schema
-from streamjoin_ds.spec.stream import Stream
+from streamjoin_ds.spec.member.stream import Stream
 
 __all__ = ["MOST_BYTES", "NEWEST_SECONDS", "PATIENCE_SECONDS", "TopicFeed", "TopicPlan", "shared_topic"]
 

@@ -14,7 +14,7 @@ from streamjoin_ds.source.kafka.stream_topic import stream_url
 from streamjoin_ds.source.kafka.topic import KafkaTopic
 from streamjoin_ds.source.kafka.topic_feed import TopicFeed, TopicPlan
 from streamjoin_ds.source.position import Position
-from streamjoin_ds.spec.stream import Stream
+from streamjoin_ds.spec.member.stream import Stream
 
 __all__ = ["TopicPartitions"]
 

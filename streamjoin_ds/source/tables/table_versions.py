@@ -20,9 +20,9 @@ from streamjoin_ds.source.files.file_format import EXTENSIONS, format_of
 from streamjoin_ds.source.table_version import TableVersion
 from streamjoin_ds.source.tables.delta_versions import DeltaVersions
 from streamjoin_ds.source.tables.file_versions import FileVersions
-from streamjoin_ds.spec.bound import BoundJoin
+from streamjoin_ds.spec.bound.bound_join import BoundJoin
 from streamjoin_ds.spec.columns import as_declared
-from streamjoin_ds.spec.table import Table
+from streamjoin_ds.spec.member.table import Table
 from streamjoin_ds.spec.table_rows import table_rows
 
 __all__ = ["TableVersions", "Versions", "open_table", "table_schema", "tables_folder"]

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamjoin_ds.spec.event_time import DAY_US
-from streamjoin_ds.spec.exact_values import Values, decimal, narrow, nearest_singles, nulls, wide
-from streamjoin_ds.spec.expression import Call
+from streamjoin_ds.spec.expression.node import Values, decimal, narrow, nearest_singles, nulls, wide
+from streamjoin_ds.spec.expression.tree import Call
 from streamjoin_ds.spec.functions.cast_texts import (
     date_us,
     double_text,

@@ -10,8 +10,8 @@ from typing import TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamjoin_ds.spec.exact_values import Values
-from streamjoin_ds.spec.expression import Call
+from streamjoin_ds.spec.expression.node import Values
+from streamjoin_ds.spec.expression.tree import Call
 from streamjoin_ds.spec.functions.function import Function, Rows
 from streamjoin_ds.spec.node import Typed, common, is_null, refuse
 

@@ -22,7 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamjoin_ds.spec.expression import Call
+from streamjoin_ds.spec.expression.tree import Call
 from streamjoin_ds.spec.functions.function import Function, Rows, checked, constant
 from streamjoin_ds.spec.node import Typed, refuse
 

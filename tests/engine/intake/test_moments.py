@@ -20,7 +20,7 @@ from streamjoin_ds.errors import ArgumentError, ColumnError, PredicateError, Sch
 from streamjoin_ds.plan import Execution
 from streamjoin_ds.spec import BoundJoin, Join, Stream, bind, bound_from_facts
 from streamjoin_ds.spec.event_time import MAX_TS_US, MIN_TS_US
-from streamjoin_ds.spec.predicate import band
+from streamjoin_ds.spec.expression.predicate import band
 from tests.support.examples import examples
 
 INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1

@@ -18,8 +18,8 @@ from streamjoin_ds.engine import JoinEngine, WindowJoin
 from streamjoin_ds.engine.probe import residual
 from streamjoin_ds.engine.tuning import DEFAULT
 from streamjoin_ds.spec import Join, Stream, Table
-from streamjoin_ds.spec.binding import bind
-from streamjoin_ds.spec.parse import parse_condition
+from streamjoin_ds.spec.bound.binding import bind
+from streamjoin_ds.spec.expression.parser import parse_condition
 from streamjoin_ds.testing import oracle_value
 from tests.support.examples import examples
 

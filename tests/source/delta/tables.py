@@ -15,7 +15,7 @@ from streamjoin_ds.source.feed import Feed
 from streamjoin_ds.source.feeds import open_feed
 from streamjoin_ds.source.infer import infer_schema
 from streamjoin_ds.spec import Stream
-from streamjoin_ds.spec.bound import result_type
+from streamjoin_ds.spec.columns import result_type
 from tests.source.feeds import SCHEMA, Row, rows, tuples
 
 __all__ = ["SCHEMA", "append", "feed", "optimize", "read_all", "rows", "steps", "stream_of", "table_of"]

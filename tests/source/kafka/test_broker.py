@@ -28,7 +28,7 @@ from streamjoin_ds.source.kafka.formats.message_records import MessageRecords
 from streamjoin_ds.source.kafka.range_read import LostRange, RangeReader
 from streamjoin_ds.source.kafka.topic import KafkaTopic
 from streamjoin_ds.source.kafka.url import KafkaUrl
-from streamjoin_ds.spec.stream import Stream
+from streamjoin_ds.spec.member.stream import Stream
 from tests.source.kafka.sources import SOURCES, MakeSource, table_of, topic_of
 from tests.support.kafka import KafkaBroker, free_port, mock_cluster, new_topic, produce
 

@@ -13,7 +13,7 @@ from streamjoin_ds.engine.kernels.contract import KernelModule
 from streamjoin_ds.engine.probe.aggregation.exact_sums import SUM_TYPE, Digits
 from streamjoin_ds.engine.probe.aggregation.pairs import Int32, Int64, Pairs
 from streamjoin_ds.errors import AggregateOverflowError
-from streamjoin_ds.spec.bound_aggregate import BoundAggregate
+from streamjoin_ds.spec.bound.calculations import BoundAggregate
 
 __all__ = ["Accumulator", "Average", "Count", "Extreme", "Sum", "float_key", "ordered_key"]
 

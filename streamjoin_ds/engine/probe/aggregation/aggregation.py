@@ -15,8 +15,8 @@ from streamjoin_ds.engine.probe.aggregation.held import Collected, Deviation, Qu
 from streamjoin_ds.engine.probe.aggregation.pairs import Int32, Int64, Mask, Pairs
 from streamjoin_ds.engine.probe.aggregation.picked import Picked
 from streamjoin_ds.engine.storage.selection import Selection
-from streamjoin_ds.spec.bound import BoundJoin
-from streamjoin_ds.spec.bound_aggregate import BoundAggregate
+from streamjoin_ds.spec.bound.bound_join import BoundJoin
+from streamjoin_ds.spec.bound.calculations import BoundAggregate
 
 __all__ = ["Aggregation", "aggregates_of_none", "partials_of_none", "whole_aggregates"]
 

@@ -13,8 +13,8 @@ from streamjoin_ds.engine.probe.aggregation.accumulators import float_key
 from streamjoin_ds.engine.probe.aggregation.exact_sums import Digits
 from streamjoin_ds.engine.probe.aggregation.pairs import Int32, Int64, Pairs
 from streamjoin_ds.engine.probe.aggregation.picked import joined_arrays, lists_at
-from streamjoin_ds.spec.bound_aggregate import BoundAggregate
-from streamjoin_ds.spec.exact_values import nearest_floats
+from streamjoin_ds.spec.bound.calculations import BoundAggregate
+from streamjoin_ds.spec.expression.node import nearest_floats
 
 __all__ = ["Collected", "Deviation", "Quantile"]
 

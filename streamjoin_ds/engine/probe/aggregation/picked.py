@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 from streamjoin_ds.engine.kernels.contract import KernelModule
 from streamjoin_ds.engine.probe.aggregation.accumulators import ordered_key
 from streamjoin_ds.engine.probe.aggregation.pairs import Int32, Int64, Mask, Pairs
-from streamjoin_ds.spec.bound_aggregate import BoundAggregate
+from streamjoin_ds.spec.bound.calculations import BoundAggregate
 
 __all__ = ["Picked", "joined_arrays", "lists_at", "value_at"]
 

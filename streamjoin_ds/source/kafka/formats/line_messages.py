@@ -13,7 +13,7 @@ from streamjoin_ds.source.files.lines import LineFormat, Lines, parse_lines
 from streamjoin_ds.source.kafka.formats.frames import FRAME_REASONS, FRAMED, framed
 from streamjoin_ds.source.kafka.formats.message_format import NO_VALUE, is_null, message_text
 from streamjoin_ds.source.records import RawRecords
-from streamjoin_ds.spec.stream import Stream
+from streamjoin_ds.spec.member.stream import Stream
 
 __all__ = ["CsvMessages", "JsonMessages"]
 

@@ -20,7 +20,7 @@ from streamjoin_ds.source.kafka.registry import SchemaRegistry
 from streamjoin_ds.source.kafka.url import MESSAGE_FORMATS, REGISTERED_FORMATS
 from streamjoin_ds.source.records import Chunk, RawRecords, inside_form
 from streamjoin_ds.spec.columns import TIMESTAMP, as_declared
-from streamjoin_ds.spec.stream import Stream
+from streamjoin_ds.spec.member.stream import Stream
 
 __all__ = ["MESSAGE_COLUMNS", "MessageRecords", "header_of", "is_message_column"]
 

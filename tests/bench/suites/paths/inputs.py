@@ -16,7 +16,7 @@ import pyarrow.parquet
 
 from streamjoin_ds.source.generated.generator import GeneratorFeed
 from streamjoin_ds.spec import BoundJoin, Generator
-from streamjoin_ds.spec.bound import SEQ, TS
+from streamjoin_ds.spec.columns import SEQ, TS
 from streamjoin_ds.stream.bound_sources import bound_join
 from tests.bench.suites.workloads import Workload
 

@@ -18,7 +18,7 @@ from streamjoin_ds.errors import ArgumentError, KafkaAccessError, KafkaSchemaErr
 from streamjoin_ds.source.kafka.formats.message_records import MessageRecords
 from streamjoin_ds.source.kafka.registry import SchemaRegistry
 from streamjoin_ds.source.records import Chunk
-from streamjoin_ds.spec.stream import Stream
+from streamjoin_ds.spec.member.stream import Stream
 from tests.source.kafka.formats.messages import messages_of
 from tests.source.kafka.formats.registry import registry
 from tests.support.examples import examples

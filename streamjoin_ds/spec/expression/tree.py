@@ -21,7 +21,7 @@ from typing import Any, TypeAlias
 
 from streamjoin_ds.duration import duration_text
 from streamjoin_ds.errors import PredicateError
-from streamjoin_ds.spec.predicate import Band, Column
+from streamjoin_ds.spec.expression.predicate import Band, Column
 
 __all__ = [
     "COMPARISONS",
@@ -40,6 +40,7 @@ __all__ = [
     "not_equal",
     "streams_of",
 ]
+
 
 MAX_DEPTH = 64  # how deep a condition may be nested
 

@@ -26,15 +26,16 @@ import pyarrow as pa
 
 from streamjoin_ds.errors import ColumnError
 from streamjoin_ds.spec.aggregate import Aggregate
-from streamjoin_ds.spec.bound_columns import column_type, column_type_compared
-from streamjoin_ds.spec.expression import Call, Expression, Literal, columns_of, expression_facts, normalised
+from streamjoin_ds.spec.bound.bound_columns import column_type, column_type_compared
+from streamjoin_ds.spec.expression.predicate import Column
+from streamjoin_ds.spec.expression.tree import Call, Expression, Literal, columns_of, expression_facts, normalised
+from streamjoin_ds.spec.expression.types import typed_value
 from streamjoin_ds.spec.join_parts import JoinParts
 from streamjoin_ds.spec.node import Typed
 from streamjoin_ds.spec.output_values import output_type
-from streamjoin_ds.spec.predicate import Column
-from streamjoin_ds.spec.typed import typed_value
 
 __all__ = ["BoundAggregate", "BoundArgument", "bound_aggregates"]
+
 
 _HELD = ("stddev", "quantile", "collect")
 _OF_NUMBERS = ("sum", "avg", "stddev", "quantile")

@@ -25,26 +25,27 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
-from streamjoin_ds.spec.bound_aggregate import BoundAggregate
-from streamjoin_ds.spec.bound_columns import ResultColumn
+from streamjoin_ds.spec.bound.bound_columns import ResultColumn
+from streamjoin_ds.spec.bound.calculations import BoundAggregate
+from streamjoin_ds.spec.bound.limit import Limit
+from streamjoin_ds.spec.bound.terms import Term
 from streamjoin_ds.spec.columns import NANOSECONDS, SEQ, TIMESTAMP, TS, result_type, schema_facts
 from streamjoin_ds.spec.condition import Condition, Key, tighter_times, window_rules
 from streamjoin_ds.spec.distance import Distance
-from streamjoin_ds.spec.evaluation import holds
 from streamjoin_ds.spec.event_time import MAX_TS_US, MIN_TS_US
-from streamjoin_ds.spec.exact_values import Mask
-from streamjoin_ds.spec.finders import NO_FINDERS, Finders
+from streamjoin_ds.spec.expression.evaluation import holds
+from streamjoin_ds.spec.expression.node import Mask
+from streamjoin_ds.spec.expression.predicate import Column
+from streamjoin_ds.spec.finder import NO_FINDERS, Finders
 from streamjoin_ds.spec.fingerprint import fingerprint
-from streamjoin_ds.spec.how import RowKind
+from streamjoin_ds.spec.generator import Generator
 from streamjoin_ds.spec.inside import inside_schema, nanoseconds_name
 from streamjoin_ds.spec.join_parts import JoinParts
-from streamjoin_ds.spec.limit import Limit
+from streamjoin_ds.spec.member.stream import schema_text
 from streamjoin_ds.spec.nearest import RANK
 from streamjoin_ds.spec.output import Output
 from streamjoin_ds.spec.periodic_window import WINDOW_ID, PeriodicWindow
-from streamjoin_ds.spec.predicate import Column
-from streamjoin_ds.spec.stream import Generator, schema_text
-from streamjoin_ds.spec.terms import Term
+from streamjoin_ds.spec.row_kind import RowKind
 
 __all__ = ["SEQ", "TS", "BoundJoin", "Condition", "Key", "ResultColumn", "Term", "result_type"]
 

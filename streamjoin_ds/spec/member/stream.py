@@ -16,13 +16,12 @@ from streamjoin_ds.duration import Duration, duration_text, duration_us
 from streamjoin_ds.errors import ArgumentError, ColumnError
 from streamjoin_ds.spec.arrow_types import arrow_type
 from streamjoin_ds.spec.columns import names_hint, zones_of
-from streamjoin_ds.spec.expression import Call, Expression, Literal, expression_facts, expression_from, streams_of
+from streamjoin_ds.spec.expression.predicate import Column, stream_name
+from streamjoin_ds.spec.expression.tree import Call, Expression, Literal, expression_facts, expression_from, streams_of
 from streamjoin_ds.spec.folder_options import FOLDER_OPTIONS, check_folder_options, finished_after_text, folder_facts
 from streamjoin_ds.spec.generator import GENERATOR_PREFIX, Generator
 from streamjoin_ds.spec.location import KAFKA_PREFIX, check_location
-from streamjoin_ds.spec.predicate import Column, stream_name
-from streamjoin_ds.spec.rate import checked_rate
-from streamjoin_ds.spec.table_options import (
+from streamjoin_ds.spec.member.source import (
     ON_CHANGE,
     TABLE_OPTIONS,
     check_table_options,
@@ -31,17 +30,11 @@ from streamjoin_ds.spec.table_options import (
     table_facts,
     time_of_results,
 )
-from streamjoin_ds.spec.unique import check_unique, unique_columns
+from streamjoin_ds.spec.member.unique_key import check_unique, unique_columns
+from streamjoin_ds.spec.rate import checked_rate
 
-__all__ = [
-    "FORMATS",
-    "GENERATOR_PREFIX",
-    "ON_BAD_FILE",
-    "PARTITION_BY",
-    "TIME_UNITS",
-    "Generator",
-    "Stream",
-]
+__all__ = ["FORMATS", "GENERATOR_PREFIX", "ON_BAD_FILE", "PARTITION_BY", "TIME_UNITS", "Generator", "Stream"]
+
 
 FORMATS = ("auto", "csv", "json", "parquet", "spool", "delta", "results")
 ON_BAD_FILE = ("stop", "quarantine")
@@ -387,7 +380,7 @@ def checked_condition(where: object, name: str) -> Expression:
     """Return a condition on one stream or table; raise ArgumentError or PredicateError where it is none."""
     if isinstance(where, str):
         # Imported here: a worker is sent facts, and needs no SQL parser.
-        from streamjoin_ds.spec.parse import parse_condition
+        from streamjoin_ds.spec.expression.parser import parse_condition
 
         return parse_condition(where, name)
     if not isinstance(where, (Column, Literal, Call)):

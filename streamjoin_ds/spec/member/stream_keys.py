@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from streamjoin_ds.spec.folder_options import FILE_ORDER, SUB_FOLDERS
 from streamjoin_ds.spec.key import LIST, TABLE, Key
-from streamjoin_ds.spec.stream import FORMATS, ON_BAD_FILE, PARTITION_BY, TIME_UNITS
-from streamjoin_ds.spec.table_options import ON_CHANGE
+from streamjoin_ds.spec.member.source import ON_CHANGE
+from streamjoin_ds.spec.member.stream import FORMATS, ON_BAD_FILE, PARTITION_BY, TIME_UNITS
 
 __all__ = ["FORMAT_KEYS", "PER_STREAM", "STREAM_KEYS"]
+
 
 STREAM_KEYS: dict[str, Key] = {
     "source": Key(

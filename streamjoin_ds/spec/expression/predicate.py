@@ -17,6 +17,7 @@ from streamjoin_ds.errors import ArgumentError, PredicateError
 
 __all__ = ["MAX_EXPONENT", "Band", "Bound", "Column", "band", "equal", "negated", "renamed", "stream_name"]
 
+
 Bound = int | float | Decimal | timedelta
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

@@ -37,6 +37,7 @@ from streamjoin_ds.spec.window import WindowKind
 
 __all__ = ["HOWS", "RowKind", "check_how", "has_pairs", "row_kind"]
 
+
 HOWS = ("inner", "left", "right", "full", "semi", "anti")
 
 

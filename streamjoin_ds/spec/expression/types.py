@@ -35,7 +35,8 @@ import pyarrow as pa
 
 from streamjoin_ds.spec.columns import NANOSECONDS
 from streamjoin_ds.spec.event_time import DAY_US
-from streamjoin_ds.spec.expression import COMPARISONS, Call, Expression, Literal
+from streamjoin_ds.spec.expression.predicate import Column
+from streamjoin_ds.spec.expression.tree import COMPARISONS, Call, Expression, Literal
 from streamjoin_ds.spec.functions import FUNCTIONS, signed
 from streamjoin_ds.spec.nested_values import is_nested, shape_text
 from streamjoin_ds.spec.node import (
@@ -49,9 +50,9 @@ from streamjoin_ds.spec.node import (
     refuse,
     refuse_size,
 )
-from streamjoin_ds.spec.predicate import Column
 
 __all__ = ["EXACT", "Typed", "typed_condition", "typed_value"]
+
 
 _MICROSECOND = timedelta(microseconds=1)
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)

@@ -18,12 +18,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streamjoin_ds.spec.evaluation import float_values
+from streamjoin_ds.spec.expression.evaluation import float_values
+from streamjoin_ds.spec.expression.predicate import Column
 from streamjoin_ds.spec.nested_values import encoded
-from streamjoin_ds.spec.predicate import Column
-from streamjoin_ds.spec.typed import Typed
+from streamjoin_ds.spec.node import Typed
 
 __all__ = ["EPSILON", "TINY", "Limit", "Part"]
+
 
 Float64: TypeAlias = npt.NDArray[np.float64]
 

@@ -19,14 +19,14 @@ from streamjoin_ds.spec.columns import (
     compared_type,
     names_hint,
 )
+from streamjoin_ds.spec.expression.predicate import Column, renamed
 from streamjoin_ds.spec.inside import nanoseconds_name
 from streamjoin_ds.spec.join_parts import JoinParts
+from streamjoin_ds.spec.member.stream import Stream
 from streamjoin_ds.spec.nearest import RANK
 from streamjoin_ds.spec.nested_values import has_fine_times, is_nested, type_text
 from streamjoin_ds.spec.periodic_window import WINDOW_ID, PeriodicWindow
-from streamjoin_ds.spec.predicate import Column, renamed
 from streamjoin_ds.spec.selected import Calculated
-from streamjoin_ds.spec.stream import Stream
 
 __all__ = [
     "ResultColumn",

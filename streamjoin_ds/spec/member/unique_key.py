@@ -17,6 +17,7 @@ from streamjoin_ds.spec.window import WindowKind
 
 __all__ = ["UniqueStream", "check_unique", "check_unique_columns", "check_unique_window", "span_us", "unique_columns"]
 
+
 _TABLE_FORMATS = ("delta", "results")
 
 

@@ -12,9 +12,10 @@ from typing import NoReturn
 import pyarrow as pa
 
 from streamjoin_ds.errors import PredicateError
-from streamjoin_ds.spec.bound_columns import check_nested_times, column_type_compared
-from streamjoin_ds.spec.evaluation import holds
-from streamjoin_ds.spec.expression import (
+from streamjoin_ds.spec.bound.bound_columns import check_nested_times, column_type_compared
+from streamjoin_ds.spec.expression.evaluation import holds
+from streamjoin_ds.spec.expression.predicate import Band, Column
+from streamjoin_ds.spec.expression.tree import (
     COMPARISONS,
     Call,
     Expression,
@@ -24,10 +25,10 @@ from streamjoin_ds.spec.expression import (
     expression_facts,
     normalised,
 )
+from streamjoin_ds.spec.expression.types import typed_condition
 from streamjoin_ds.spec.join_parts import JoinParts
-from streamjoin_ds.spec.predicate import Band, Column
+from streamjoin_ds.spec.node import Typed
 from streamjoin_ds.spec.rejecting import rejecting_columns
-from streamjoin_ds.spec.typed import Typed, typed_condition
 
 __all__ = ["Term", "band_condition", "constant_truth", "terms_of"]
 

@@ -31,6 +31,7 @@ __all__ = [
     "wide",
 ]
 
+
 Mask: TypeAlias = "npt.NDArray[np.bool_]"
 Float64: TypeAlias = "npt.NDArray[np.float64]"
 # An Arrow array with a value for each row, or one Arrow scalar for all rows.

@@ -28,17 +28,17 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
 
-from streamjoin_ds.spec.evaluation import float_values
+from streamjoin_ds.spec.bound.limit import EPSILON, TINY, Limit, Part
+from streamjoin_ds.spec.bound.terms import Term
+from streamjoin_ds.spec.expression.evaluation import float_values
+from streamjoin_ds.spec.expression.predicate import Column
 from streamjoin_ds.spec.finder import NO_FINDERS, BandFinder, Bound, Finders, IntervalFinder, TimeFinder
 from streamjoin_ds.spec.functions.globe import LONGITUDE, limits_of, reach_of
-from streamjoin_ds.spec.limit import EPSILON, TINY, Limit, Part
-from streamjoin_ds.spec.node import NESTED
+from streamjoin_ds.spec.node import NESTED, Typed
 from streamjoin_ds.spec.plain_comparison import are_alike, is_exact, limit_of, plain_limits
-from streamjoin_ds.spec.predicate import Column
-from streamjoin_ds.spec.terms import Term
-from streamjoin_ds.spec.typed import Typed
 
 __all__ = ["NO_FINDERS", "BandFinder", "Finders", "IntervalFinder", "TimeFinder", "finders_of"]
+
 
 _NUMBERS = ("number", "float", "timestamp", "date", "interval", "time")
 _MOST_PARTS = 32  # summands of a comparison; one with more only decides

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamjoin_ds.spec.event_time import DAY_US
-from streamjoin_ds.spec.exact_values import (
+from streamjoin_ds.spec.expression.node import (
     INT64_MAX,
     INT64_MIN,
     PLAIN,
@@ -27,13 +27,14 @@ from streamjoin_ds.spec.exact_values import (
     unscaled,
     wide,
 )
+from streamjoin_ds.spec.expression.predicate import Column
 from streamjoin_ds.spec.functions import CALCULATED
 from streamjoin_ds.spec.functions.nearby import within
 from streamjoin_ds.spec.nested_values import encoded
 from streamjoin_ds.spec.node import EXACT, NESTED, Typed, is_null
-from streamjoin_ds.spec.predicate import Column
 
 __all__ = ["Rows", "float_values", "holds"]
+
 
 _COMPARED = {"=": pc.equal, "<>": pc.not_equal, "<": pc.less, "<=": pc.less_equal}
 # The product "days since 1970 times microseconds of a day", for any date32.

@@ -20,12 +20,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamjoin_ds.spec.bound import TS, BoundJoin
+from streamjoin_ds.spec.bound.bound_join import BoundJoin
+from streamjoin_ds.spec.columns import TS
 from streamjoin_ds.spec.content_hash import content_hash
 from streamjoin_ds.spec.event_time import MIN_TS_US
-from streamjoin_ds.spec.unique import span_us
+from streamjoin_ds.spec.member.unique_key import span_us
 
 __all__ = ["SeenKeys", "UniqueKey", "unique_key"]
+
 
 Int64 = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]

@@ -9,21 +9,21 @@ from typing import Any
 import pyarrow as pa
 
 from streamjoin_ds.errors import ColumnError
-from streamjoin_ds.spec.bound import BoundJoin
-from streamjoin_ds.spec.bound_aggregate import bound_aggregates
-from streamjoin_ds.spec.bound_columns import column_type_compared, result_columns, travelling_columns
+from streamjoin_ds.spec.bound.bound_columns import column_type_compared, result_columns, travelling_columns
+from streamjoin_ds.spec.bound.bound_join import BoundJoin
+from streamjoin_ds.spec.bound.calculations import bound_aggregates
+from streamjoin_ds.spec.bound.finders import finders_of
+from streamjoin_ds.spec.bound.terms import Term, band_condition, terms_of
 from streamjoin_ds.spec.columns import lacks_zone, without_zone, zones_of
 from streamjoin_ds.spec.condition import Condition, Key, key_number, window_conditions
 from streamjoin_ds.spec.distance import distance_of
 from streamjoin_ds.spec.exact import check_units, exact_bounds, is_decided
-from streamjoin_ds.spec.expression import Expression
-from streamjoin_ds.spec.finders import finders_of
+from streamjoin_ds.spec.expression.predicate import Band, Column, negated
+from streamjoin_ds.spec.expression.tree import Expression
 from streamjoin_ds.spec.join_parts import JoinParts
+from streamjoin_ds.spec.member.stream import check_time_column
+from streamjoin_ds.spec.member.unique_key import check_unique_columns
 from streamjoin_ds.spec.output import Output, outputs_of
-from streamjoin_ds.spec.predicate import Band, Column, negated
-from streamjoin_ds.spec.stream import check_time_column
-from streamjoin_ds.spec.terms import Term, band_condition, terms_of
-from streamjoin_ds.spec.unique import check_unique_columns
 
 __all__ = ["bind"]
 

@@ -18,18 +18,10 @@ from sqlglot.errors import SqlglotError
 from streamjoin_ds.errors import PredicateSyntaxError
 from streamjoin_ds.spec.aggregate import NAMES as AGGREGATES
 from streamjoin_ds.spec.band_terms import band_and_term, bound_of
-from streamjoin_ds.spec.expression import (
-    CONDITIONS,
-    MAX_DEPTH,
-    Call,
-    Expression,
-    Literal,
-    Predicate,
-    call,
-)
+from streamjoin_ds.spec.expression.predicate import Column, negated
+from streamjoin_ds.spec.expression.tree import CONDITIONS, MAX_DEPTH, Call, Expression, Literal, Predicate, call
 from streamjoin_ds.spec.functions import FUNCTION_NAMES, FUNCTIONS
 from streamjoin_ds.spec.parse_literals import Node, is_moment, literal_value, type_name
-from streamjoin_ds.spec.predicate import Column, negated
 
 __all__ = ["UNDERSTOOD", "parse_condition", "parse_predicates", "parse_value"]
 

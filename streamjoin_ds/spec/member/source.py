@@ -18,6 +18,7 @@ __all__ = [
     "time_of_results",
 ]
 
+
 ON_CHANGE = ("stop", "ignore")
 TABLE_OPTIONS = ("on_change", "starting_version", "starting_timestamp")
 _RESULTS_TIME = "event_time"
