@@ -3,7 +3,7 @@
  *   rows of pairs ──► a block of pairs ──► half a chord, squared, of a lane of pairs ──► far, near or open
  *
  * Each pair is decided by sums and products alone, in one order, so all implementations give the same answers. What
- * they mean, and why an answer is right: streamjoin_ds.spec.functions.nearby.
+ * they mean, and why an answer is right: streamjoin_ds.spec.functions.globe.
  */
 #ifndef SJ_NEAR_PLACES_H
 #define SJ_NEAR_PLACES_H

@@ -3,7 +3,7 @@
  *   NAME(base)   the name of a function of this implementation
  *   LANE_BYTES   16, 32 or 64
  *
- * The order of the operations is that of the twin (streamjoin_ds.spec.functions.nearby.answers).
+ * The order of the operations is that of the twin (streamjoin_ds.spec.functions.globe.answers).
  */
 #include <string.h>
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 from streamjoin_ds.engine.intake.lateness import StreamClock
 from streamjoin_ds.exchange import LARGEST_TS
 from streamjoin_ds.spec.columns import SEQ, TS
-from streamjoin_ds.spec.times_seen import LateSeen, TimesSeen
+from streamjoin_ds.spec.input_warnings import LateSeen, TimesSeen
 
 __all__ = ["InputSeen"]
 

@@ -28,7 +28,7 @@ from streamjoin_ds.engine.tuning import DEFAULT
 from streamjoin_ds.errors import LedgerError
 from streamjoin_ds.plan import Layout, Plan, copied_streams
 from streamjoin_ds.spec import BoundJoin
-from streamjoin_ds.spec.nearest import RANK
+from streamjoin_ds.spec.row_kind import RANK
 
 __all__ = ["whole_answers"]
 

@@ -10,8 +10,7 @@ from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.request.join_keys import TABLE_KEYS
 from streamjoin_ds.source.generated.generator import GENERATORS
 from streamjoin_ds.source.kafka.url import TOPIC_PARAMETERS
-from streamjoin_ds.spec.key import Key
-from streamjoin_ds.spec.member.stream_keys import STREAM_KEYS
+from streamjoin_ds.spec.member.stream_keys import STREAM_KEYS, Key
 
 __all__ = ["command"]
 

@@ -18,8 +18,8 @@ from streamjoin_ds.source.event_time import NO_TIME, times_of
 from streamjoin_ds.source.partitioned_position import MOST_PARTITIONS, SEQ_BITS
 from streamjoin_ds.source.records import Chunk, Reject, record_text
 from streamjoin_ds.spec.columns import SEQ, TS
-from streamjoin_ds.spec.content_hash import content_hash
 from streamjoin_ds.spec.inside import InsideRows, to_inside
+from streamjoin_ds.spec.key_values import content_hash
 
 __all__ = ["Packer", "foreign_columns", "pack_foreign", "pack_frame"]
 

@@ -33,8 +33,8 @@ from streamjoin_ds.plan.cell_layout import Received
 from streamjoin_ds.plan.layout import MAX_CELLS, Layout
 from streamjoin_ds.plan.reach import Difference, Reach
 from streamjoin_ds.spec import BoundJoin
+from streamjoin_ds.spec.bound.bound_join import Key
 from streamjoin_ds.spec.columns import SEQ
-from streamjoin_ds.spec.condition import Key
 from streamjoin_ds.spec.key_values import nullable_key_values
 
 __all__ = ["Dealt", "RangeLayout"]

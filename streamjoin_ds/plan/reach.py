@@ -10,7 +10,7 @@ from functools import cached_property
 
 from streamjoin_ds.errors import LayoutError
 from streamjoin_ds.spec import BoundJoin
-from streamjoin_ds.spec.condition import Key
+from streamjoin_ds.spec.bound.bound_join import Key
 
 __all__ = ["Difference", "Reach", "band_attributes"]
 

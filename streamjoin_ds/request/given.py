@@ -12,13 +12,11 @@ from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.source.generated.generator import GENERATORS
 from streamjoin_ds.source.kafka.url import TOPIC_PARAMETERS
 from streamjoin_ds.spec import Expression
-from streamjoin_ds.spec.arrow_types import parts_of
-from streamjoin_ds.spec.columns import names_hint
+from streamjoin_ds.spec.columns import names_hint, parts_of
 from streamjoin_ds.spec.expression.parser import parse_condition
-from streamjoin_ds.spec.generator import GENERATOR_PREFIX
-from streamjoin_ds.spec.key import Key
-from streamjoin_ds.spec.location import KAFKA_PREFIX
-from streamjoin_ds.spec.rate import rate_from_text
+from streamjoin_ds.spec.member.source import GENERATOR_PREFIX, KAFKA_PREFIX
+from streamjoin_ds.spec.member.stream import rate_from_text
+from streamjoin_ds.spec.member.stream_keys import Key
 
 __all__ = ["assigned", "columns_of", "conditions_of", "per_member", "schemas_of", "source_of", "texts_of"]
 

@@ -18,8 +18,7 @@ import msgspec
 
 from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.request.join_keys import JOIN_KEYS, TABLE_KEYS
-from streamjoin_ds.spec.key import Key
-from streamjoin_ds.spec.member.stream_keys import STREAM_KEYS
+from streamjoin_ds.spec.member.stream_keys import STREAM_KEYS, Key
 
 if sys.version_info >= (3, 11):
     import tomllib

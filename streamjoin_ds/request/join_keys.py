@@ -8,11 +8,9 @@ is parsed, for flags, files and Python alike. No message shows a value: it may b
 
 from __future__ import annotations
 
-from streamjoin_ds.spec.key import LIST, LISTS, TABLE, Key
-from streamjoin_ds.spec.member.stream_keys import PER_STREAM, STREAM_KEYS
+from streamjoin_ds.spec.member.stream_keys import LIST, LISTS, PER_STREAM, STREAM_KEYS, TABLE, Key
 from streamjoin_ds.spec.member.table import TABLE_FORMATS
-from streamjoin_ds.spec.nearest import DIRECTIONS, MAX_NEAREST
-from streamjoin_ds.spec.row_kind import HOWS
+from streamjoin_ds.spec.row_kind import DIRECTIONS, HOWS, MAX_NEAREST
 from streamjoin_ds.stream.run_keys import RUN_KEYS
 
 __all__ = ["JOIN_KEYS", "TABLE_KEYS"]

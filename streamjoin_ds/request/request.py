@@ -18,8 +18,8 @@ from streamjoin_ds.spec import Call, Expression, Generator, Nearest, Stream
 from streamjoin_ds.spec.columns import names_hint
 from streamjoin_ds.spec.expression.parser import parse_condition
 from streamjoin_ds.spec.expression.tree import streams_of
+from streamjoin_ds.spec.member.stream import rate_from_text
 from streamjoin_ds.spec.member.stream_keys import PER_STREAM, STREAM_KEYS
-from streamjoin_ds.spec.rate import rate_from_text
 from streamjoin_ds.stream.join import StreamJoin
 from streamjoin_ds.stream.run_keys import keys_of
 from streamjoin_ds.stream.sensor_options import checked_reader_options

@@ -34,10 +34,9 @@ from streamjoin_ds.script.time_bounds import Contradiction, TimeBound, Unbounded
 from streamjoin_ds.source.infer import infer_schema
 from streamjoin_ds.source.tables.table_versions import table_schema
 from streamjoin_ds.spec import Predicate, Stream, Table
-from streamjoin_ds.spec.band_terms import predicates_of
 from streamjoin_ds.spec.columns import names_hint
-from streamjoin_ds.spec.expression.tree import Call, normalised, streams_of
-from streamjoin_ds.spec.window_text import WindowLike
+from streamjoin_ds.spec.expression.tree import Call, normalised, predicates_of, streams_of
+from streamjoin_ds.spec.window import WindowLike
 from streamjoin_ds.stream.join import StreamJoin
 
 if TYPE_CHECKING:

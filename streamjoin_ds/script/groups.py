@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from streamjoin_ds.script.cursor import Cursor
 from streamjoin_ds.script.statements import Item
-from streamjoin_ds.spec.aggregate import NAMES
+from streamjoin_ds.spec.expression.tree import AGGREGATE_NAMES
 
 __all__ = ["aggregate_item", "grouped_columns"]
 
@@ -19,7 +19,7 @@ def aggregate_item(cursor: Cursor) -> Item | None:
     SqlSyntaxError
         It has no name, or is not ended.
     """
-    if cursor.next is None or cursor.next.value.lower() not in NAMES or cursor.after() != "(":
+    if cursor.next is None or cursor.next.value.lower() not in AGGREGATE_NAMES or cursor.after() != "(":
         return None
     begin, depth, first = cursor.place, 0, cursor.span
     while cursor.next is not None and cursor.word != ";":

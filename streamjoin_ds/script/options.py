@@ -11,8 +11,7 @@ from streamjoin_ds.request.join_keys import TABLE_KEYS as BESIDE_KEYS
 from streamjoin_ds.script.sql_text import SqlText
 from streamjoin_ds.script.statements import Option, StreamStatement
 from streamjoin_ds.spec.columns import names_hint
-from streamjoin_ds.spec.key import Key
-from streamjoin_ds.spec.member.stream_keys import STREAM_KEYS
+from streamjoin_ds.spec.member.stream_keys import STREAM_KEYS, Key
 
 __all__ = ["TABLE_KEYS", "checked_setting", "facts_of", "spark_text", "stream_facts"]
 

@@ -12,10 +12,9 @@ from streamjoin_ds.errors import StreamJoinError
 from streamjoin_ds.script.conditions import Conditions, Names
 from streamjoin_ds.script.sql_text import SqlText
 from streamjoin_ds.script.statements import Item, Query
-from streamjoin_ds.spec.aggregate import Aggregate
-from streamjoin_ds.spec.expression.tree import normalised
-from streamjoin_ds.spec.parse_aggregate import parse_aggregate
-from streamjoin_ds.spec.rejecting import rejecting_columns
+from streamjoin_ds.spec.bound.terms import rejecting_columns
+from streamjoin_ds.spec.expression.parser import parse_aggregate
+from streamjoin_ds.spec.expression.tree import Aggregate, normalised
 
 __all__ = ["reduction_of"]
 

@@ -7,7 +7,7 @@ from streamjoin_ds.script.schemas import Schemas
 from streamjoin_ds.script.sql_text import SqlText, Token
 from streamjoin_ds.script.statements import Item, Query
 from streamjoin_ds.spec.columns import names_hint
-from streamjoin_ds.spec.selected import Calculated, Selected
+from streamjoin_ds.spec.join_parts import Calculated, Selected
 
 __all__ = ["SelectList"]
 

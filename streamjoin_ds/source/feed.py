@@ -11,7 +11,7 @@ import numpy as np
 from streamjoin_ds.source.backlog import Backlog
 from streamjoin_ds.source.position import Position
 from streamjoin_ds.source.records import Chunk
-from streamjoin_ds.spec.ahead import AheadLimit
+from streamjoin_ds.spec.event_time import AheadLimit
 
 __all__ = ["ArrayFrontier", "Feed", "Frontier", "first_cut"]
 

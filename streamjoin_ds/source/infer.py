@@ -26,7 +26,7 @@ from streamjoin_ds.source.files.spool_records import SpoolRecords, payload_lines
 from streamjoin_ds.source.files.text import open_text
 from streamjoin_ds.source.generated.generator import generator_schema
 from streamjoin_ds.spec.event_time import fine_times
-from streamjoin_ds.spec.generator import Generator
+from streamjoin_ds.spec.member.source import Generator
 from streamjoin_ds.spec.member.stream import Stream, check_time_column
 
 __all__ = ["SAMPLE_BYTES", "infer_schema"]

@@ -31,7 +31,7 @@ from streamjoin_ds.source.partitioned_position import (
 from streamjoin_ds.source.partitions import Inputs
 from streamjoin_ds.source.read_clocks import TimesBefore
 from streamjoin_ds.source.records import Chunk
-from streamjoin_ds.spec.ahead import AheadLimit
+from streamjoin_ds.spec.event_time import AheadLimit
 from streamjoin_ds.spec.member.stream import Stream
 
 __all__ = ["PartitionedFeed"]

@@ -10,7 +10,7 @@ from streamjoin_ds.errors import OffsetError
 from streamjoin_ds.source.idleness import ClockFacts
 from streamjoin_ds.source.position import Position
 from streamjoin_ds.source.waypoints import Waypoint, next_waypoints, waypoints_from
-from streamjoin_ds.spec.ahead import AheadLimit
+from streamjoin_ds.spec.event_time import AheadLimit
 
 __all__ = [
     "MOST_PARTITIONS",

@@ -13,10 +13,9 @@ from streamjoin_ds.source.event_time import NO_TIME, event_times
 from streamjoin_ds.source.feed import Feed
 from streamjoin_ds.source.partitioned_position import PartitionAt, first_seq_of
 from streamjoin_ds.source.records import Chunk, RawRecords
-from streamjoin_ds.spec.ahead import AheadLimit, too_far_ahead
 from streamjoin_ds.spec.columns import SEQ, TS
+from streamjoin_ds.spec.event_time import AheadLimit, running_maximum, too_far_ahead
 from streamjoin_ds.spec.member.stream import Stream
-from streamjoin_ds.spec.order import running_maximum
 
 __all__ = ["AheadClock", "TimesBefore"]
 

@@ -19,10 +19,9 @@ import pyarrow as pa
 from streamjoin_ds.source.feed import Feed
 from streamjoin_ds.source.position import Position
 from streamjoin_ds.source.records import Chunk
-from streamjoin_ds.spec.ahead import AheadLimit
 from streamjoin_ds.spec.bound.bound_join import BoundJoin
 from streamjoin_ds.spec.columns import SEQ
-from streamjoin_ds.spec.order import preceding
+from streamjoin_ds.spec.event_time import AheadLimit, preceding
 
 __all__ = ["Stretch", "precedents", "stamped"]
 

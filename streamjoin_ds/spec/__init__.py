@@ -17,19 +17,16 @@ columns' types are known, with every bound made exact for its type (ARCHITECTURE
 from streamjoin_ds.duration import duration_text, duration_us
 from streamjoin_ds.spec.bound.binding import bind
 from streamjoin_ds.spec.bound.bound_columns import ResultColumn
-from streamjoin_ds.spec.bound.bound_join import BoundJoin
+from streamjoin_ds.spec.bound.bound_join import BoundJoin, Condition, Key
 from streamjoin_ds.spec.bound.terms import Term
-from streamjoin_ds.spec.condition import Condition, Key
-from streamjoin_ds.spec.count_window import CountWindow
 from streamjoin_ds.spec.expression.predicate import Band, Column, band, equal
 from streamjoin_ds.spec.expression.tree import Call, Expression, Literal, Predicate, not_equal
-from streamjoin_ds.spec.generator import Generator
 from streamjoin_ds.spec.join import Join, bound_from_facts
+from streamjoin_ds.spec.member.source import Generator
 from streamjoin_ds.spec.member.stream import Stream
 from streamjoin_ds.spec.member.table import Table
-from streamjoin_ds.spec.nearest import Nearest
-from streamjoin_ds.spec.periodic_window import PeriodicWindow
-from streamjoin_ds.spec.window import TimeWindow, WindowKind
+from streamjoin_ds.spec.row_kind import Nearest
+from streamjoin_ds.spec.window import CountWindow, PeriodicWindow, TimeWindow, WindowKind
 
 __all__ = [
     "Band",

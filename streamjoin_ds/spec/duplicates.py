@@ -1,4 +1,4 @@
-"""The keys of a stream that a tuple to come may repeat, and which tuples do (ARCHITECTURE.md, "Duplicates").
+"""Duplicates: which tuples of a stream repeat the key of one before them (ARCHITECTURE.md, "Duplicates").
 
 ::
 
@@ -22,8 +22,8 @@ import pyarrow.compute as pc
 
 from streamjoin_ds.spec.bound.bound_join import BoundJoin
 from streamjoin_ds.spec.columns import TS
-from streamjoin_ds.spec.content_hash import content_hash
 from streamjoin_ds.spec.event_time import MIN_TS_US
+from streamjoin_ds.spec.key_values import content_hash
 from streamjoin_ds.spec.member.unique_key import span_us
 
 __all__ = ["SeenKeys", "UniqueKey", "unique_key"]

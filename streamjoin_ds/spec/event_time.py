@@ -1,6 +1,6 @@
-"""Turns the event times of a source into int64 microseconds UTC; a time outside the years 1 to 9999 is not valid.
+"""Event times: how they are made from a source's values, the order of records by them, and records from the future.
 
-::
+An event time is int64 microseconds UTC; a time outside the years 1 to 9999 is not valid::
 
     timestamps, dates      as they are; parts of a microsecond are cut off towards the past
     whole numbers          in the stream's unit; parts of a microsecond are cut off towards the past
@@ -8,10 +8,22 @@
                            itself only the nearest to the number that was meant)
 
 Every number is compared with the range before it is multiplied, so nothing overflows.
+
+*The source's order* is one order of the records of all streams; every batch is a stretch of it. Records are ordered by
+the *running maximum* of the event time in their own stream, then by the stream's number, then by their own number. A
+record without an event time has the running maximum of the record before it. So within a stream the order is the
+stream's own, and it is the same wherever it is cut into batches.
+
+A record that was not there when a batch was planned comes after that batch. So where a stream lags behind the others,
+the order depends on the batches. The offsets record these, so a replay has the same order.
+
+A record that is further ahead of those before it than is allowed (`AheadLimit`) is refused and moves no clock.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
@@ -20,7 +32,19 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["DAY_US", "MAX_TS_US", "MIN_TS_US", "UNITS_US", "counted_times", "fine_times"]
+__all__ = [
+    "DAY_US",
+    "MAX_TS_US",
+    "MIN_TS_US",
+    "UNITS_US",
+    "AheadLimit",
+    "counted_times",
+    "fine_times",
+    "preceding",
+    "running_maximum",
+    "too_far_ahead",
+]
+
 
 # The years 1 to 9999, which Python, Spark and Delta can all show. Any other time is rejected.
 MIN_TS_US = -62_135_596_800_000_000
@@ -163,3 +187,104 @@ def _nearest_of_ns(numbers: npt.NDArray[np.float64]) -> Int64:
     for place in np.flatnonzero(is_beyond).tolist():
         ts[place] = round(Fraction(int(numbers[place]), 1000))
     return ts
+
+
+def running_maximum(times_us: Int64, valid: npt.NDArray[np.bool_] | None, before: int) -> Int64:
+    """Return the largest event time up to each record, in microseconds.
+
+    Parameters
+    ----------
+    times_us : ndarray, shape (n,), int64
+        Event times in the stream's order.
+    valid : ndarray, shape (n,), bool, or None
+        Which records have an event time; None: all.
+    before : int
+        The largest event time before the first of these records; the smallest int64 if there is none.
+    """
+    known = times_us if valid is None else np.where(valid, times_us, before)
+    running: Int64 = np.maximum.accumulate(np.maximum(known, before, dtype=np.int64))
+    return running
+
+
+def preceding(running: Sequence[Int64], stream: int, other: int) -> Int64:
+    """Return how many records of stream `other` precede each record of `stream`, among the given records.
+
+    Parameters
+    ----------
+    running : sequence of ndarray, shape (n_i,), int64
+        For each stream the running maxima of a stretch of the order, ascending.
+    stream, other : int
+        Numbers of two streams.
+    """
+    side = "right" if other < stream else "left"
+    counts: Int64 = np.searchsorted(running[other], running[stream], side)  # type: ignore[call-overload]
+    return counts.astype(np.int64, copy=False)
+
+
+_NO_TIME, _LAST = -(1 << 63), (1 << 63) - 1
+_PIECE_ROWS = 1 << 16  # records tested at once; only a piece with a record too far ahead is gone through one by one
+
+
+@dataclass(frozen=True, slots=True)
+class AheadLimit:
+    """How far a record may be ahead of the largest event time before it in its stream.
+
+    Attributes
+    ----------
+    max_us : int
+        The most microseconds, > 0.
+    is_measured : bool
+        Whether the limit holds for the first record too. It does not after the stream was idle: time may have gone on
+        meanwhile.
+    """
+
+    max_us: int
+    is_measured: bool = True
+
+
+def too_far_ahead(times_us: Int64, valid: Mask | None, before: int, limit: AheadLimit) -> Mask:
+    """Return which records are too far ahead; for the records after them such records do not count.
+
+    Parameters
+    ----------
+    times_us : ndarray, shape (n,), int64
+        Event times in the stream's order.
+    valid : ndarray, shape (n,), bool, or None
+        Which records have an event time; None: all.
+    before : int
+        The largest event time before the first of these records, in microseconds. The smallest int64: there is none,
+        and the first record that has a time is measured against nothing.
+    limit : AheadLimit
+        How far a record may be ahead.
+
+    Returns
+    -------
+    ndarray, shape (n,), bool
+        True for a record that is too far ahead.
+    """
+    places = np.arange(len(times_us)) if valid is None else np.flatnonzero(valid)
+    known = np.asarray(times_us, dtype=np.int64)[places]
+    far = np.zeros(len(times_us), dtype=np.bool_)
+    first, largest = 0, before
+    if len(known) and (before == _NO_TIME or not limit.is_measured):
+        first, largest = 1, max(before, int(known[0]))
+    for begin in range(first, len(known), _PIECE_ROWS):
+        piece = known[begin : begin + _PIECE_ROWS]
+        running = np.maximum.accumulate(np.append(largest, piece))
+        if (piece > np.minimum(running[:-1], _LAST - limit.max_us) + limit.max_us).any():
+            largest = _one_by_one(piece, largest, limit.max_us, far, places[begin : begin + _PIECE_ROWS])
+        else:
+            largest = int(running[-1])
+    return far
+
+
+def _one_by_one(times_us: Int64, largest: int, max_us: int, far: Mask, places: npt.NDArray[np.intp]) -> int:
+    """Mark in `far` the records of a piece that are too far ahead; return the largest time after the piece."""
+    marked = []
+    for number, time_us in enumerate(times_us.tolist()):
+        if time_us > largest + max_us:
+            marked.append(number)
+        elif time_us > largest:
+            largest = time_us
+    far[places[marked]] = True
+    return largest

@@ -1,33 +1,131 @@
-"""The join that a user asks for, before the types of its columns are known."""
+"""The join that a user asks for, before the types of its columns are known, and what its parts must be together.
+
+A join has two to eight members, its streams and its tables; one stream is enough beside a table. A window is between
+two streams.
+
+With `how` "semi" or "anti" the first stream may have partners in each of several others by itself::
+
+    Join([e, w, z], how="semi")      e ── conditions, window ── w      a tuple of e with a partner in w, and one in z
+                                     e ── conditions, window ── z
+
+There is no combination of all streams. So a condition is between the first stream and one other, or it is on one stream
+alone: any other has no meaning, and is refused by name.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from streamjoin_ds.errors import ArgumentError, WindowError
-from streamjoin_ds.spec.aggregate import Aggregate
-from streamjoin_ds.spec.asked_aggregates import asked_aggregates
+from streamjoin_ds.errors import ArgumentError, PredicateError, WindowError
 from streamjoin_ds.spec.bound.binding import bind
 from streamjoin_ds.spec.bound.bound_join import BoundJoin
 from streamjoin_ds.spec.bound.terms import constant_truth
 from streamjoin_ds.spec.columns import names_hint
 from streamjoin_ds.spec.expression.predicate import Band, Column
-from streamjoin_ds.spec.expression.tree import Call, Literal, Predicate, columns_of, conjuncts, normalised, streams_of
-from streamjoin_ds.spec.join_parts import JoinParts, predicate_from
+from streamjoin_ds.spec.expression.tree import (
+    Aggregate,
+    Call,
+    Literal,
+    Predicate,
+    columns_of,
+    conjuncts,
+    normalised,
+    streams_of,
+)
+from streamjoin_ds.spec.join_parts import JoinParts, Selected, predicate_from, selected, selected_from
 from streamjoin_ds.spec.member.stream import Stream, schema_from_text
 from streamjoin_ds.spec.member.table import Table
 from streamjoin_ds.spec.member.unique_key import check_unique_window
-from streamjoin_ds.spec.members import check_members, check_window
-from streamjoin_ds.spec.nearest import Nearest, check_nearest
-from streamjoin_ds.spec.pairwise import check_pairwise
-from streamjoin_ds.spec.row_kind import check_how
-from streamjoin_ds.spec.selected import Selected, selected, selected_from
-from streamjoin_ds.spec.window import WindowKind
-from streamjoin_ds.spec.window_text import WindowLike, parse_window, window_from_facts
+from streamjoin_ds.spec.row_kind import Nearest, asked_aggregates, check_how, check_nearest
+from streamjoin_ds.spec.window import WindowKind, WindowLike, parse_window, window_from_facts
 
-__all__ = ["MAX_STREAMS", "Join", "bound_from_facts"]
+__all__ = ["MAX_STREAMS", "Join", "bound_from_facts", "check_members", "check_pairwise", "check_window"]
+
+
+def check_members(streams: Sequence[Stream], tables: Sequence[object], most: int) -> None:
+    """Refuse too few or too many members, what is no table, and two members of one name.
+
+    Raises
+    ------
+    ArgumentError
+        The error names what is wrong and says what would be valid.
+    """
+    for table in tables:
+        if not isinstance(table, Table):
+            msg = f"the tables of a join must be Table objects, not {type(table).__name__}"
+            raise ArgumentError(msg, name="tables", hint="for example Table('zones', 'zones/', refresh='1m')")
+    members: list[Stream | Table] = [*streams, *(table for table in tables if isinstance(table, Table))]
+    if not streams and tables:
+        msg = "a join needs a stream: its tables alone bring no results"
+        raise ArgumentError(msg, name="streams", hint="one stream is enough where there is a table")
+    if not 2 <= len(members) <= most:
+        what = "streams and tables" if tables else "streams"
+        msg = f"a join must have 2 to {most} {what}, not {len(members)}"
+        hint = "for a self-join, list the input twice under two names; beside a table one stream is enough"
+        raise ArgumentError(msg, name="streams", hint=hint)
+    folded = [member.name.lower() for member in members]
+    for member in members:
+        if folded.count(member.name.lower()) > 1:
+            what = "a stream and a table" if tables else "two streams"
+            msg = f"{what} are named '{member.name}'"
+            hint = "give each stream and table its own name; upper and lower case do not make a difference"
+            raise ArgumentError(msg, name=member.name, hint=hint)
+
+
+def check_window(streams: Sequence[Stream], window: WindowKind) -> None:
+    """Refuse a window of a single stream: a window says which tuples of two streams may meet.
+
+    Raises
+    ------
+    WindowError
+        There is one stream, and a window that is not the default, 0s.
+    """
+    if len(streams) == 1 and (window.kind != "time" or window.extent(0)):
+        msg = f"a window is between two streams, and {streams[0].name} is the only one"
+        raise WindowError(msg, name="window", hint="leave it out: rows of a table have no event time")
+
+
+def check_pairwise(join: JoinParts) -> None:
+    """Refuse a condition that has no meaning where each other stream has partners of its own.
+
+    A condition on the first stream alone leaves out its tuples with `semi`, as with two streams. With `anti` it takes
+    a tuple's partners there, and of several streams it would not say whose: it is refused.
+
+    Raises
+    ------
+    PredicateError
+    """
+    if not join.row_kind.of_each:
+        return
+    (first, *others), asked = join.names, f"{join.asked} of several streams"
+    never = Call("is_null", (Column(first, join.streams[0].time),))  # FALSE, of whosever partners
+    for part, streams in _pairwise_parts(join):
+        text = str(part)
+        if len(streams) > 2 or (len(streams) == 2 and first not in streams):
+            named = f"{', '.join(streams[:-1])} and {streams[-1]}"
+            msg = f"'{text}' is between {named}, and with {asked} a condition is between {first} and one other"
+            hint = (
+                f"each of {', '.join(others)} has its own partners; join two of them first: their results are a stream"
+            )
+            raise PredicateError(msg, name=text, hint=hint)
+        if streams == (first,) and join.row_kind.lonely and part != never:
+            msg = f"'{text}' is on {first} alone, and with {asked} it does not say whose partners it takes"
+            raise PredicateError(
+                msg, name=text, hint=f"put it into the where of {first}: it then leaves out its tuples"
+            )
+
+
+def _pairwise_parts(join: JoinParts) -> Iterator[tuple[Predicate, tuple[str, ...]]]:
+    """Yield the conditions that must all hold, and the streams that each is about."""
+    for predicate in join.predicates:
+        if isinstance(predicate, Band):
+            yield predicate, (predicate.left.stream, predicate.right.stream)
+            continue
+        for part in conjuncts(normalised(predicate)):
+            yield part, tuple(sorted(streams_of(part), key=join.names.index))
+
 
 MAX_STREAMS = 8  # most streams of a join
 

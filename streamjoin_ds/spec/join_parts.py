@@ -1,25 +1,160 @@
-"""The parts of a join as the user gave them, for its binding, and as plain JSON values."""
+"""The parts of a join as the user gave them, for its binding, and as plain JSON values.
+
+`JoinParts` holds them and checks nothing. `Join` checks them. A part that is at its default is left out of the facts,
+so that older joins keep their text.
+
+What a join selects is columns of its streams, and columns that are calculated, ``expression AS name``::
+
+    "e.x"  "e.x AS y"  "w.*"              columns, kept as they were written
+    "abs(e.x - w.x) AS gap"               an expression and its name: `Calculated`
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from decimal import Decimal
 from functools import cached_property
 from typing import Any
 
-from streamjoin_ds.spec.aggregate import Aggregate
-from streamjoin_ds.spec.expression.predicate import Band, Bound, Column
-from streamjoin_ds.spec.expression.tree import Predicate, expression_facts, expression_from
+from streamjoin_ds.errors import ColumnError, PredicateSyntaxError
+from streamjoin_ds.spec.columns import names_hint
+from streamjoin_ds.spec.expression.predicate import Band, Bound, Column, renamed
+from streamjoin_ds.spec.expression.tree import (
+    Aggregate,
+    Expression,
+    Predicate,
+    expression_facts,
+    expression_from,
+    streams_of,
+)
 from streamjoin_ds.spec.member.stream import Stream
 from streamjoin_ds.spec.member.table import Table
-from streamjoin_ds.spec.nearest import Nearest
-from streamjoin_ds.spec.row_kind import RowKind, row_kind
-from streamjoin_ds.spec.selected import Selected, selected_facts
+from streamjoin_ds.spec.row_kind import Nearest, RowKind, row_kind
 from streamjoin_ds.spec.window import WindowKind
 
-__all__ = ["JoinParts", "predicate_from"]
+__all__ = ["Calculated", "JoinParts", "Selected", "predicate_from", "selected", "selected_facts", "selected_from"]
+
+
+_QUOTED = re.compile(r"""'[^']*'|"[^"]*"|`[^`]*`""")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+# What a column that is written without quotes does not hold, if it is not the name of an odd column.
+_OPERATORS = frozenset("()+-*/%|<>=:")
+
+
+@dataclass(frozen=True, slots=True)
+class Calculated:
+    """A column of the result that is calculated from columns of any streams."""
+
+    name: str
+    expression: Expression
+
+    def __str__(self) -> str:
+        quoted = self.name.replace("`", "``")
+        return f"{self.expression} AS `{quoted}`"
+
+
+Selected = str | Calculated
+
+
+def selected(
+    select: str | Iterable[Selected] | None, names: Sequence[str], shown: Sequence[str], asked: str
+) -> tuple[Selected, ...]:
+    """Return what a join selects; columns stay texts, expressions are read.
+
+    Parameters
+    ----------
+    select : str, or iterable of str or Calculated, or None
+        Parts of one text are separated by commas outside of brackets. None and ``*``: all columns of the streams of
+        `shown`.
+    names, shown : sequence of str
+        The join's streams, and those whose columns its rows have.
+    asked : str
+        What of the join says which streams are shown (`JoinParts.asked`), for errors.
+
+    Raises
+    ------
+    ColumnError
+        It names a stream that is not there, or an expression has no name.
+    PredicateSyntaxError
+        An expression is not understood.
+    """
+    if select is None:
+        return tuple(f"{name}.*" for name in shown)
+    parts = _parts(select) if isinstance(select, str) else select
+    parts = [each for part in parts for each in ((f"{name}.*" for name in shown) if part == "*" else (part,))]
+    found = tuple(_selected(part) if isinstance(part, str) else part for part in parts)
+    for one in found:
+        streams = streams_of(one.expression) if isinstance(one, Calculated) else (Column.of(_column_text(one)).stream,)
+        for stream in streams:
+            if stream not in names:
+                msg = f"select names the stream '{stream}', which is not in the join"
+                raise ColumnError(msg, name=str(one), hint=names_hint(stream, names, "the streams are"))
+            if stream not in shown:
+                msg = f"select names the stream '{stream}', but a row of {asked} has a tuple of {names[0]} alone"
+                others = ", and aggregates of the other's" if asked == "reduce" else ", or use inner or left"
+                raise ColumnError(msg, name=str(one), hint=f"select columns of {names[0]}{others}")
+    return found
+
+
+def selected_facts(one: Selected) -> object:
+    """Return what is selected as plain JSON values; `selected_from` makes it of them again."""
+    return one if isinstance(one, str) else {"name": one.name, "expression": expression_facts(one.expression)}
+
+
+def selected_from(facts: str | Mapping[str, Any]) -> Selected:
+    """Return what `selected_facts` described."""
+    return facts if isinstance(facts, str) else Calculated(facts["name"], expression_from(facts["expression"]))
+
+
+def _parts(text: str) -> list[str]:
+    """Return the parts of a text between its commas outside of brackets and quotes."""
+    bare = _QUOTED.sub(lambda quoted: " " * len(quoted[0]), text)
+    parts, begin, depth = [], 0, 0
+    for place, character in enumerate(bare):
+        depth += (character == "(") - (character == ")")
+        if character == "," and depth == 0:
+            parts.append(text[begin:place].strip())
+            begin = place + 1
+    return [*parts, text[begin:].strip()]
+
+
+def _selected(text: str) -> Selected:
+    """Return a selected text as it is where it is a column, else as an expression and its name."""
+    written, name = renamed(text)
+    if name is not None and "(" in text and ("`" not in text[-1:]) and ")" in name:  # the AS of a CAST
+        written, name = text, None
+    stream, _, rest = written.partition(".")
+    bare = _QUOTED.sub("", rest)
+    if rest and _NAME.fullmatch(stream) and (rest == "*" or not (_OPERATORS | {" "}) & set(bare)):
+        return text
+    # Imported here: a worker is sent facts, and needs no SQL parser.
+    from streamjoin_ds.spec.expression.parser import parse_value
+
+    try:
+        expression = parse_value(written)
+    except PredicateSyntaxError:
+        if name is None and "(" not in _QUOTED.sub("", written):
+            return text  # a column with an odd name, such as e.a b, or none
+        raise
+    if isinstance(expression, Column):
+        return text
+    if name is None:
+        msg = f"the expression '{text[:64]}' has no name in the result"
+        raise ColumnError(
+            msg, name=text[:64], hint=f"write {text[:64]} AS name; quote a column's odd name in back-ticks"
+        )
+    return Calculated(name, expression)
+
+
+def _column_text(text: str) -> str:
+    column, name = renamed(text)
+    if name is not None and column.endswith(".*"):
+        msg = f"'{text[:64]}' gives one name to all columns of a stream"
+        raise ColumnError(msg, name=name, hint="select each column that gets a name of its own")
+    return column
 
 
 @dataclass(frozen=True, init=False)

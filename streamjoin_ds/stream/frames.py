@@ -29,8 +29,8 @@ from streamjoin_ds.plan import AskedLayout, Execution, Plan
 from streamjoin_ds.source.event_time import NO_TIME
 from streamjoin_ds.spec import BoundJoin, Join, Stream, bind, duration_text
 from streamjoin_ds.spec.columns import SEQ, TS
-from streamjoin_ds.spec.content_hash import content_hash
-from streamjoin_ds.spec.folder_options import folder_facts, refused_option
+from streamjoin_ds.spec.key_values import content_hash
+from streamjoin_ds.spec.member.source import folder_facts, refused_option
 from streamjoin_ds.stream.frame_grid import FrameLayout, check_kept_layout, default_layout
 from streamjoin_ds.stream.frame_tables import FrameTables, table_frames
 

@@ -19,9 +19,8 @@ from streamjoin_ds.source.first_records import SourceColumns, first_records
 from streamjoin_ds.source.records import Chunk
 from streamjoin_ds.spec import BoundJoin, Generator
 from streamjoin_ds.spec.columns import SEQ, TS
-from streamjoin_ds.spec.input_warnings import InputWarnings
-from streamjoin_ds.spec.order import running_maximum
-from streamjoin_ds.spec.times_seen import LateSeen, TimesSeen
+from streamjoin_ds.spec.event_time import running_maximum
+from streamjoin_ds.spec.input_warnings import InputWarnings, LateSeen, TimesSeen
 
 __all__ = ["InputLog", "first_warnings"]
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 from streamjoin_ds.errors import ArgumentError, StreamJoinError
 from streamjoin_ds.source.sampled_rate import UNANSWERED, sampled_rate
 from streamjoin_ds.spec import BoundJoin, Stream
-from streamjoin_ds.spec.rate import checked_rate
+from streamjoin_ds.spec.member.stream import checked_rate
 
 __all__ = ["KnownRates", "known_rates"]
 

@@ -8,7 +8,7 @@ come of it.
 from __future__ import annotations
 
 from streamjoin_ds.plan import EXCHANGES, KERNELS, MAX_CELLS
-from streamjoin_ds.spec.key import LIST, LISTS, TABLE, Key
+from streamjoin_ds.spec.member.stream_keys import LIST, LISTS, TABLE, Key
 
 __all__ = ["RUN_KEYS", "keys_of"]
 

@@ -42,7 +42,7 @@ from streamjoin_ds.source.position import Position
 from streamjoin_ds.source.table_version import versions_from
 from streamjoin_ds.source.tables.table_versions import TableVersions
 from streamjoin_ds.source.waypoints import first_needed
-from streamjoin_ds.spec.ahead import AheadLimit
+from streamjoin_ds.spec.event_time import AheadLimit
 from streamjoin_ds.stream.sensor_options import SourceOptions
 from streamjoin_ds.stream.sensor_tasks import SensorsPartition, SensorsTasks
 

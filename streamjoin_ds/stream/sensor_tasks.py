@@ -24,7 +24,7 @@ from streamjoin_ds.source.partition_repeats import PartitionRepeats
 from streamjoin_ds.source.partitioned_feed import PartitionedFeed
 from streamjoin_ds.source.repeats import Repeats
 from streamjoin_ds.source.stamps import precedents, stamped
-from streamjoin_ds.spec.ahead import AheadLimit
+from streamjoin_ds.spec.event_time import AheadLimit
 from streamjoin_ds.stream.sensor_options import SourceOptions
 from streamjoin_ds.stream.sensor_rows import plain_rows
 

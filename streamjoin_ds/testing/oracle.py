@@ -11,11 +11,10 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from streamjoin_ds.spec.count_window import CountWindow
 from streamjoin_ds.spec.expression.predicate import Band
 from streamjoin_ds.spec.expression.tree import streams_of
 from streamjoin_ds.spec.join import Join
-from streamjoin_ds.spec.periodic_window import PeriodicWindow
+from streamjoin_ds.spec.window import CountWindow, PeriodicWindow
 from streamjoin_ds.testing.left_out import (
     NO_PARTITIONS,
     Ends,

@@ -8,9 +8,8 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
-from streamjoin_ds.spec.aggregate import Aggregate
 from streamjoin_ds.spec.expression.predicate import Column
-from streamjoin_ds.spec.expression.tree import Expression
+from streamjoin_ds.spec.expression.tree import Aggregate, Expression
 from streamjoin_ds.spec.join import Join
 from streamjoin_ds.testing.times import event_time_us
 from streamjoin_ds.testing.values import oracle_value, plain_value

@@ -14,7 +14,7 @@ from typing import Any
 from streamjoin_ds.spec.expression.predicate import Column
 from streamjoin_ds.spec.expression.tree import Expression, Literal
 from streamjoin_ds.spec.join import Join
-from streamjoin_ds.spec.selected import Calculated
+from streamjoin_ds.spec.join_parts import Calculated
 from streamjoin_ds.testing.functions import CHOOSING, PLAIN, chosen
 from streamjoin_ds.testing.times import event_time_ns, event_time_us, instant_us
 

@@ -6,9 +6,8 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from typing import TypeAlias
 
-from streamjoin_ds.spec.count_window import CountWindow
 from streamjoin_ds.spec.join import Join
-from streamjoin_ds.spec.periodic_window import PeriodicWindow
+from streamjoin_ds.spec.window import CountWindow, PeriodicWindow
 
 __all__ = ["common_windows", "in_time_windows", "in_windows"]
 

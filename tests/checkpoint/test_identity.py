@@ -232,7 +232,7 @@ def checksum_of(facts: dict[str, Any]) -> str:
 
 def test_another_contract(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     CheckpointIdentity.create(tmp_path, made(), LAYOUT, 2)
-    monkeypatch.setattr("streamjoin_ds.spec.fingerprint.CONTRACT_VERSION", 2)
+    monkeypatch.setattr("streamjoin_ds.spec.bound.bound_join.CONTRACT_VERSION", 2)
     with pytest.raises(FingerprintMismatchError) as caught:
         CheckpointIdentity.load(tmp_path)
     assert caught.value.name == "contract"

@@ -18,7 +18,7 @@ from streamjoin_ds.engine.storage.run_store import RunStore
 from streamjoin_ds.engine.tuning import DEFAULT, NearestTuning, Tuning
 from streamjoin_ds.errors import ArgumentError, ColumnError, PredicateError, PredicateSyntaxError, WindowError
 from streamjoin_ds.spec import Join, Nearest, Stream, bind
-from streamjoin_ds.spec.nearest import DIRECTIONS
+from streamjoin_ds.spec.row_kind import DIRECTIONS
 from streamjoin_ds.testing import filtered_rows, oracle_join, oracle_numbers
 from tests.engine.scenarios import DOMAINS, Scenario, pushed, scenarios
 from tests.engine.test_oracle import SMALL

@@ -16,9 +16,8 @@ from hypothesis import strategies as st
 from streamjoin_ds.engine import JoinEngine
 from streamjoin_ds.errors import ColumnError, PredicateError, PredicateSyntaxError
 from streamjoin_ds.spec import Join, Stream, bind
-from streamjoin_ds.spec.nearest import Nearest
-from streamjoin_ds.spec.row_kind import HOWS
-from streamjoin_ds.spec.selected import Calculated
+from streamjoin_ds.spec.join_parts import Calculated
+from streamjoin_ds.spec.row_kind import HOWS, Nearest
 from streamjoin_ds.testing import oracle_join
 from tests.engine.scenarios import Scenario, cuts_of, scenarios
 from tests.engine.test_oracle import SMALL

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from streamjoin_ds._kernels import native
 from streamjoin_ds.engine.kernels import twins
 from streamjoin_ds.errors import KernelError
-from streamjoin_ds.spec.functions.globe import distances
-from streamjoin_ds.spec.functions.nearby import answers, near_bounds
-from streamjoin_ds.spec.node import Typed
+from streamjoin_ds.spec.expression.node import Typed
+from streamjoin_ds.spec.functions.globe import answers, distances, near_bounds
 from tests.support.examples import examples
 
 KERNELS = [(native, name) for name in native.implementations()] + [(twins, "reference")]

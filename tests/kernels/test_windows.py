@@ -8,9 +8,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from streamjoin_ds._kernels import native
+from streamjoin_ds.duration import MAX_DURATION_US
 from streamjoin_ds.engine.kernels import twins
 from streamjoin_ds.errors import KernelError
-from streamjoin_ds.spec.window import MAX_DURATION_US
 
 LEAST, MOST = -(1 << 63), (1 << 63) - 1
 TIMES = st.one_of(st.integers(LEAST, MOST), st.integers(-1000, 1000))

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.spec import Generator, Stream
-from streamjoin_ds.spec.ahead import AheadLimit, too_far_ahead
-from streamjoin_ds.spec.order import running_maximum
+from streamjoin_ds.spec.event_time import AheadLimit, running_maximum, too_far_ahead
 
 NONE = -(1 << 63)
 TIMES = st.lists(st.one_of(st.none(), st.integers(0, 40), st.integers((1 << 63) - 5, (1 << 63) - 1)), max_size=30)

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamjoin_ds.spec.columns import NANOSECONDS, TIMESTAMP
-from streamjoin_ds.spec.conforming import conformed
 from streamjoin_ds.spec.event_time import MAX_TS_US, MIN_TS_US
+from streamjoin_ds.spec.inside import conformed
 from tests.support.examples import examples
 
 INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1

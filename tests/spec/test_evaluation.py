@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 
 from streamjoin_ds.errors import PredicateError
 from streamjoin_ds.spec import Expression, Join, Stream
+from streamjoin_ds.spec.bound.terms import rejecting_columns
 from streamjoin_ds.spec.expression.evaluation import holds
 from streamjoin_ds.spec.expression.parser import parse_condition
 from streamjoin_ds.spec.expression.tree import COMPARISONS, columns_of, expression_facts, expression_from, normalised
 from streamjoin_ds.spec.expression.types import typed_condition
-from streamjoin_ds.spec.rejecting import rejecting_columns
 from streamjoin_ds.testing import oracle_value
 from tests.support.conditions import EPOCH, NUMBERS, SCHEMA, conditions, table
 from tests.support.examples import examples

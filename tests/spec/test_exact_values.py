@@ -12,11 +12,11 @@ import pytest
 
 from streamjoin_ds.engine import JoinEngine
 from streamjoin_ds.spec import Join, Stream
+from streamjoin_ds.spec.bound.calculations import output_type, output_values
 from streamjoin_ds.spec.expression.evaluation import float_values, holds
 from streamjoin_ds.spec.expression.parser import parse_condition, parse_value
 from streamjoin_ds.spec.expression.tree import normalised
 from streamjoin_ds.spec.expression.types import typed_condition, typed_value
-from streamjoin_ds.spec.output_values import output_type, output_values
 from streamjoin_ds.testing import oracle_numbers
 from streamjoin_ds.testing.values import oracle_value
 

@@ -12,12 +12,12 @@ import pyarrow as pa
 import pytest
 
 from streamjoin_ds.errors import PredicateError, PredicateSyntaxError
+from streamjoin_ds.spec.bound.calculations import output_type, output_values
+from streamjoin_ds.spec.bound.terms import rejecting_columns
 from streamjoin_ds.spec.expression.parser import parse_condition, parse_value
 from streamjoin_ds.spec.expression.tree import normalised
 from streamjoin_ds.spec.expression.types import typed_condition, typed_value
 from streamjoin_ds.spec.functions import FUNCTIONS
-from streamjoin_ds.spec.output_values import output_type, output_values
-from streamjoin_ds.spec.rejecting import rejecting_columns
 from streamjoin_ds.testing.functions import CHOOSING, PLAIN
 from tests.rooms import ROOT
 from tests.support.extremes import EXPRESSIONS, SCHEMA, table

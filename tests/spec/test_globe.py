@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from streamjoin_ds.engine import JoinEngine
 from streamjoin_ds.errors import PredicateError
 from streamjoin_ds.spec import Join, Stream, bind
+from streamjoin_ds.spec.bound.calculations import output_values
 from streamjoin_ds.spec.expression.parser import parse_value
 from streamjoin_ds.spec.expression.tree import normalised
 from streamjoin_ds.spec.expression.types import typed_value
 from streamjoin_ds.spec.functions.globe import MODELS
-from streamjoin_ds.spec.output_values import output_values
 from streamjoin_ds.testing import oracle_join
 from tests.engine.test_oracle import SMALL
 from tests.support.examples import examples

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from streamjoin_ds.spec import Join, Stream, bind
 from streamjoin_ds.spec.event_time import counted_times
-from streamjoin_ds.spec.input_warnings import InputWarnings
-from streamjoin_ds.spec.times_seen import LateSeen, TimesSeen
+from streamjoin_ds.spec.input_warnings import InputWarnings, LateSeen, TimesSeen
 from tests.support.examples import examples
 
 SCHEMA = {"ts": "int64", "x": "float64"}

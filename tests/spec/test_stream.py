@@ -13,8 +13,7 @@ import pytest
 from streamjoin_ds.duration import MAX_DURATION_US
 from streamjoin_ds.errors import ArgumentError, ColumnError, StreamJoinError, WindowError
 from streamjoin_ds.spec import Generator, Stream, TimeWindow
-from streamjoin_ds.spec.arrow_types import arrow_type
-from streamjoin_ds.spec.columns import result_type
+from streamjoin_ds.spec.columns import arrow_type, result_type
 
 UTC = pa.timestamp("us", tz="UTC")
 

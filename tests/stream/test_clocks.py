@@ -17,7 +17,7 @@ from streamjoin_ds.plan import Layout
 from streamjoin_ds.sink.reader import scanned
 from streamjoin_ds.source.delay_bound import DelayBound
 from streamjoin_ds.spec import Join, Stream, band, bind
-from streamjoin_ds.spec.window_text import WindowLike
+from streamjoin_ds.spec.window import WindowLike
 from streamjoin_ds.stream import commit as commit_room
 from streamjoin_ds.testing import batch_watermarks
 from tests.support.clocked import Clocked

@@ -8,8 +8,8 @@ import pyarrow as pa
 
 from streamjoin_ds.engine.arrays.columns import item_values
 from streamjoin_ds.spec.columns import zones_of
-from streamjoin_ds.spec.conforming import holds_times
 from streamjoin_ds.spec.event_time import MAX_TS_US, MIN_TS_US
+from streamjoin_ds.spec.inside import holds_times
 from streamjoin_ds.spec.member.stream import Stream
 
 __all__ = ["PlainTable"]

@@ -24,12 +24,10 @@ from streamjoin_ds.engine.intake.plain_table import PlainTable
 from streamjoin_ds.engine.intake.received_rows import REJECTED, Mask, ReceivedRows, Rows, as_table
 from streamjoin_ds.engine.kernels.contract import KernelModule
 from streamjoin_ds.errors import ArgumentError, ColumnError, SchemaDriftError
-from streamjoin_ds.spec.ahead import AheadLimit, too_far_ahead
 from streamjoin_ds.spec.bound.bound_join import BoundJoin
 from streamjoin_ds.spec.columns import NANOSECONDS, SEQ, TS, says_no_zone, without_zone, zones_of
-from streamjoin_ds.spec.conforming import holds_times
-from streamjoin_ds.spec.event_time import MAX_TS_US, MIN_TS_US
-from streamjoin_ds.spec.inside import InsideRows, nanoseconds_name, to_inside
+from streamjoin_ds.spec.event_time import MAX_TS_US, MIN_TS_US, AheadLimit, too_far_ahead
+from streamjoin_ds.spec.inside import InsideRows, holds_times, nanoseconds_name, to_inside
 from streamjoin_ds.spec.member.stream import is_event_time, time_hint
 
 if TYPE_CHECKING:

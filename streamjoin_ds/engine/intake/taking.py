@@ -15,13 +15,11 @@ from streamjoin_ds.engine.intake.ledger import EngineCounters, IntakeResult
 from streamjoin_ds.engine.intake.received_rows import ReceivedRows, Rows
 from streamjoin_ds.engine.intake.rows import RowIntake
 from streamjoin_ds.engine.kernels.contract import KernelModule
-from streamjoin_ds.spec.ahead import AheadLimit
 from streamjoin_ds.spec.bound.bound_join import BoundJoin
 from streamjoin_ds.spec.columns import SEQ
 from streamjoin_ds.spec.duplicates import SeenKeys, unique_key
-from streamjoin_ds.spec.input_warnings import InputWarnings
-from streamjoin_ds.spec.order import preceding, running_maximum
-from streamjoin_ds.spec.times_seen import LateSeen
+from streamjoin_ds.spec.event_time import AheadLimit, preceding, running_maximum
+from streamjoin_ds.spec.input_warnings import InputWarnings, LateSeen
 
 __all__ = ["PushIntake"]
 

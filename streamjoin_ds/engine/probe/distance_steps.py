@@ -13,7 +13,7 @@ from streamjoin_ds.engine.kernels.contract import KernelModule
 from streamjoin_ds.engine.kernels.objects import PairDistances, Step
 from streamjoin_ds.engine.storage.selection import Selection
 from streamjoin_ds.spec.bound.bound_join import BoundJoin
-from streamjoin_ds.spec.node import EXACT, Typed
+from streamjoin_ds.spec.expression.node import EXACT, Typed
 
 __all__ = ["DistanceSteps"]
 

@@ -35,12 +35,11 @@ from streamjoin_ds.engine.storage.tail import Tail, TailBuffer
 from streamjoin_ds.engine.storage.window import Window
 from streamjoin_ds.engine.tuning import DEFAULT, OrderTuning
 from streamjoin_ds.errors import ArgumentError
-from streamjoin_ds.spec.bound.bound_join import BoundJoin
+from streamjoin_ds.spec.bound.bound_join import BoundJoin, Condition
 from streamjoin_ds.spec.bound.terms import Term
-from streamjoin_ds.spec.condition import Condition
 
 if TYPE_CHECKING:
-    from streamjoin_ds.spec.node import Typed
+    from streamjoin_ds.spec.expression.node import Typed
 
 __all__ = ["Estimate", "JoinOrder"]
 

@@ -21,7 +21,7 @@ from streamjoin_ds.spec.bound.bound_join import BoundJoin
 from streamjoin_ds.spec.bound.terms import Term
 from streamjoin_ds.spec.expression.evaluation import float_values
 from streamjoin_ds.spec.expression.predicate import Column
-from streamjoin_ds.spec.functions.nearby import NearBounds, decided, near_bounds
+from streamjoin_ds.spec.functions.globe import NearBounds, decided, near_bounds
 
 __all__ = ["NearTerm"]
 

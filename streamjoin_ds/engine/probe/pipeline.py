@@ -38,7 +38,7 @@ from streamjoin_ds.engine.threads.scheduler import Scheduler
 from streamjoin_ds.engine.threads.tasks import ChunkCoroutine, TaskCoroutine, run_alone
 from streamjoin_ds.engine.tuning import DEFAULT, Tuning
 from streamjoin_ds.spec.bound.bound_join import BoundJoin
-from streamjoin_ds.spec.periodic_window import PeriodicWindow
+from streamjoin_ds.spec.window import PeriodicWindow
 
 __all__ = ["JoinPipeline"]
 

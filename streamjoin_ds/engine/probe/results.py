@@ -14,9 +14,9 @@ from streamjoin_ds.engine.kernels.objects import Part
 from streamjoin_ds.engine.storage.selection import Selection
 from streamjoin_ds.engine.threads.tasks import TaskCoroutine
 from streamjoin_ds.spec.bound.bound_join import BoundJoin
+from streamjoin_ds.spec.bound.calculations import Output
 from streamjoin_ds.spec.columns import SEQ, TS
 from streamjoin_ds.spec.expression.predicate import Column
-from streamjoin_ds.spec.output import Output
 
 __all__ = ["MAX_GATHERED_ROWS", "PartialResults", "ResultBuilder", "inside_columns"]
 

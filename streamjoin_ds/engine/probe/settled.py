@@ -16,8 +16,8 @@ from dataclasses import dataclass
 
 from streamjoin_ds.engine.storage.zone import Range
 from streamjoin_ds.spec.bound.bound_join import BoundJoin
+from streamjoin_ds.spec.bound.limit import plain_comparison
 from streamjoin_ds.spec.bound.terms import Term
-from streamjoin_ds.spec.plain_comparison import plain_comparison
 
 __all__ = ["Settled", "settled_terms"]
 

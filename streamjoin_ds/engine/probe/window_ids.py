@@ -19,7 +19,7 @@ from streamjoin_ds.engine.kernels.objects import CommonWindows, Task
 from streamjoin_ds.engine.storage.selection import Selection, taken
 from streamjoin_ds.engine.threads.tasks import TaskCoroutine
 from streamjoin_ds.spec.columns import TS
-from streamjoin_ds.spec.periodic_window import PeriodicWindow
+from streamjoin_ds.spec.window import PeriodicWindow
 
 __all__ = ["Expansion", "WindowIds"]
 

@@ -8,8 +8,7 @@ from typing import NamedTuple
 
 from streamjoin_ds.engine.kernels.objects import End
 from streamjoin_ds.engine.storage.layout import SortLayout
-from streamjoin_ds.spec.bound.bound_join import BoundJoin
-from streamjoin_ds.spec.condition import Condition
+from streamjoin_ds.spec.bound.bound_join import BoundJoin, Condition
 
 __all__ = ["MAX_CONDITIONS", "ProbeCondition", "finding", "oriented", "past_of", "serving", "tightest"]
 

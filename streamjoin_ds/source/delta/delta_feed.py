@@ -21,9 +21,8 @@ from streamjoin_ds.source.event_time import NO_TIME, event_times
 from streamjoin_ds.source.feed import ArrayFrontier, Frontier
 from streamjoin_ds.source.read_clocks import AheadClock
 from streamjoin_ds.source.records import Chunk, RawRecords, inside_form
-from streamjoin_ds.spec.ahead import AheadLimit, too_far_ahead
+from streamjoin_ds.spec.event_time import AheadLimit, running_maximum, too_far_ahead
 from streamjoin_ds.spec.member.stream import Stream
-from streamjoin_ds.spec.order import running_maximum
 
 __all__ = ["DeltaFeed"]
 

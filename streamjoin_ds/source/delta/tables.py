@@ -13,7 +13,7 @@ from streamjoin_ds.blocks.location import local_path
 from streamjoin_ds.delta.results import EVENT_TIME, JOIN_ID_KEY
 from streamjoin_ds.delta.table_state import TableState
 from streamjoin_ds.errors import ArgumentError, FileFormatError
-from streamjoin_ds.spec.folder_options import folder_facts, refused_option
+from streamjoin_ds.spec.member.source import folder_facts, refused_option
 from streamjoin_ds.spec.member.stream import Stream
 
 __all__ = ["table_path", "table_schema", "with_table_format"]

@@ -26,10 +26,9 @@ from streamjoin_ds.source.position import FilePosition
 from streamjoin_ds.source.read_clocks import AheadClock
 from streamjoin_ds.source.records import Chunk, inside_form
 from streamjoin_ds.source.set_aside import SetAside, aside_chunk, asides_from
-from streamjoin_ds.spec.ahead import AheadLimit, too_far_ahead
 from streamjoin_ds.spec.columns import SEQ, TS, as_declared
+from streamjoin_ds.spec.event_time import AheadLimit, running_maximum, too_far_ahead
 from streamjoin_ds.spec.member.stream import Stream
-from streamjoin_ds.spec.order import running_maximum
 
 __all__ = ["FileFeed"]
 

@@ -29,8 +29,8 @@ from streamjoin_ds.source.files.text import Text, open_text
 from streamjoin_ds.source.files.unread_files import UnreadFiles
 from streamjoin_ds.source.position import FilePosition
 from streamjoin_ds.source.set_aside import SetAside, reason_of
-from streamjoin_ds.spec.ahead import AheadLimit, too_far_ahead
 from streamjoin_ds.spec.columns import as_declared
+from streamjoin_ds.spec.event_time import AheadLimit, too_far_ahead
 from streamjoin_ds.spec.member.stream import Stream
 
 __all__ = ["FileScan"]

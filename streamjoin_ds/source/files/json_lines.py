@@ -25,7 +25,7 @@ from streamjoin_ds.source.files.refused_values import (
     json_rule,
 )
 from streamjoin_ds.spec.columns import not_of_type
-from streamjoin_ds.spec.conforming import holds_times
+from streamjoin_ds.spec.inside import holds_times
 from streamjoin_ds.spec.nested_values import with_leaves
 
 __all__ = ["JsonLines", "check_json_scales", "check_nulls", "from_texts", "with_texts"]

@@ -17,10 +17,10 @@ from streamjoin_ds.source.generated.sensor_rows import SensorRows
 from streamjoin_ds.source.generated.synthetic import BLOCK_ROWS, Parameters, SyntheticRows
 from streamjoin_ds.source.position import RowPosition
 from streamjoin_ds.source.records import Chunk
-from streamjoin_ds.spec.ahead import AheadLimit
 from streamjoin_ds.spec.columns import SEQ, TS
-from streamjoin_ds.spec.generator import Generator
+from streamjoin_ds.spec.event_time import AheadLimit
 from streamjoin_ds.spec.inside import inside_schema
+from streamjoin_ds.spec.member.source import Generator
 from streamjoin_ds.spec.member.stream import Stream
 
 __all__ = ["GENERATORS", "GeneratorFeed", "GeneratorKind", "generator_schema", "parse_generator", "synthetic_rows"]

@@ -35,8 +35,8 @@ from streamjoin_ds.source.kafka.topic import KafkaTopic
 from streamjoin_ds.source.kafka.topic_scan import TopicScan
 from streamjoin_ds.source.kafka.url import KafkaUrl
 from streamjoin_ds.source.records import Chunk, Reject
-from streamjoin_ds.spec.ahead import AheadLimit, too_far_ahead
 from streamjoin_ds.spec.columns import SEQ, TS
+from streamjoin_ds.spec.event_time import AheadLimit, too_far_ahead
 from streamjoin_ds.spec.inside import inside_schema
 from streamjoin_ds.spec.member.stream import Stream
 

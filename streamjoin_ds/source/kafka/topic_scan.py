@@ -8,7 +8,7 @@ import numpy as np
 
 from streamjoin_ds.source.event_time import NO_TIME
 from streamjoin_ds.source.kafka.kafka_position import KafkaPosition
-from streamjoin_ds.spec.ahead import AheadLimit, too_far_ahead
+from streamjoin_ds.spec.event_time import AheadLimit, too_far_ahead
 
 __all__ = ["TopicScan"]
 

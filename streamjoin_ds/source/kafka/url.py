@@ -12,7 +12,7 @@ import pyarrow as pa
 from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.kafka.settings import SettingsSource
 from streamjoin_ds.source.event_time import event_times
-from streamjoin_ds.spec.location import KAFKA_PREFIX, check_location
+from streamjoin_ds.spec.member.source import KAFKA_PREFIX, check_location
 
 __all__ = ["MESSAGE_FORMATS", "ON_DATA_LOSS", "REGISTERED_FORMATS", "TOPIC_PARAMETERS", "KafkaUrl"]
 

@@ -23,7 +23,7 @@ from streamjoin_ds.source.files.json_lines import check_json_scales, check_nulls
 from streamjoin_ds.source.files.refused_values import check_digits, has_small_exponent, holds_decimals, json_rule
 from streamjoin_ds.source.records import empty_as_null
 from streamjoin_ds.spec.columns import foreign_zone, without_zone
-from streamjoin_ds.spec.conforming import holds_times
+from streamjoin_ds.spec.inside import holds_times
 
 __all__ = ["FileVersions"]
 

@@ -1,31 +1,205 @@
-"""Binds a join to the schemas of its streams: which predicate finds, which decides, and which columns travel."""
+"""The binding of a join to its streams' schemas: which predicate finds, which decides, and which columns travel.
+
+Each band gets bounds that are exact for the types of the columns that it compares (`exact_bounds`). A band for which no
+key is exact is decided as a condition (`is_decided`).
+"""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any
+from datetime import timedelta
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any, NoReturn
 
 import pyarrow as pa
 
-from streamjoin_ds.errors import ColumnError
+from streamjoin_ds.errors import ColumnError, PredicateError
 from streamjoin_ds.spec.bound.bound_columns import column_type_compared, result_columns, travelling_columns
-from streamjoin_ds.spec.bound.bound_join import BoundJoin
-from streamjoin_ds.spec.bound.calculations import bound_aggregates
+from streamjoin_ds.spec.bound.bound_join import BoundJoin, Condition, Key, key_number, window_conditions
+from streamjoin_ds.spec.bound.calculations import Output, bound_aggregates, distance_of, outputs_of
 from streamjoin_ds.spec.bound.finders import finders_of
 from streamjoin_ds.spec.bound.terms import Term, band_condition, terms_of
-from streamjoin_ds.spec.columns import lacks_zone, without_zone, zones_of
-from streamjoin_ds.spec.condition import Condition, Key, key_number, window_conditions
-from streamjoin_ds.spec.distance import distance_of
-from streamjoin_ds.spec.exact import check_units, exact_bounds, is_decided
-from streamjoin_ds.spec.expression.predicate import Band, Column, negated
+from streamjoin_ds.spec.columns import NANOSECONDS, lacks_zone, without_zone, zones_of
+from streamjoin_ds.spec.expression.predicate import Band, Bound, Column, negated
 from streamjoin_ds.spec.expression.tree import Expression
 from streamjoin_ds.spec.join_parts import JoinParts
 from streamjoin_ds.spec.member.stream import check_time_column
 from streamjoin_ds.spec.member.unique_key import check_unique_columns
-from streamjoin_ds.spec.output import Output, outputs_of
+from streamjoin_ds.spec.nested_values import is_nested, shape_text, type_text
 
-__all__ = ["bind"]
+__all__ = ["bind", "exact_bounds", "is_decided"]
+
+
+_INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
+_MICROSECOND, _DAY = timedelta(microseconds=1), timedelta(days=1)
+# Most digits of a decimal that is compared: with 18 a value always fits a 64-bit integer, and so does a difference.
+_MOST_DIGITS = 18
+
+
+def is_decided(left: pa.DataType, right: pa.DataType) -> bool:
+    """Whether a band between columns of these types is decided as a condition, because no key holds it exactly.
+
+    So it is between a decimal and a number of another kind, between decimals of two scales or of more than 18 digits,
+    and where one of the columns is of 64 bits without a sign, a duration, or a time of day.
+    """
+    both = (left, right)
+    types = pa.types
+    if all(map(types.is_duration, both)) or all(map(types.is_time, both)):
+        return True
+    if any(map(types.is_uint64, both)):
+        return all(map(_is_number, both))
+    decimals = [kind for kind in both if pa.types.is_decimal(kind)]
+    if not decimals or not all(_is_number(kind) for kind in both):
+        return False
+    return len(decimals) < 2 or left.scale != right.scale or max(kind.precision for kind in both) > _MOST_DIGITS
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    types = pa.types
+    return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind))
+
+
+def exact_bounds(left: pa.DataType, right: pa.DataType, predicate: Band) -> tuple[str, int | float, int | float]:
+    """Return the kind of the keys ("float", "int", "ns", "near" or "hash") and the bounds in the keys' unit.
+
+    The kind "ns" is integers: the columns' nanoseconds. The kind "near" is for nanoseconds beside microseconds, and for
+    bounds of more nanoseconds than an int64 holds. Its keys are microseconds, cut off towards the past. Its bounds
+    hold wherever the predicate holds, and for some pairs more.
+
+    Parameters
+    ----------
+    left, right : pyarrow.DataType
+        Types of the predicate's columns, as they are compared (`compared_type`), which are not `is_decided`.
+    predicate : Band
+        The band whose bounds are made exact.
+
+    Raises
+    ------
+    PredicateError
+        The types cannot be compared, or the bounds have no meaning for them or hold for no value.
+    """
+    lo, hi = predicate.lo, predicate.hi
+    types = pa.types
+    both = (left, right)
+    if any(map(types.is_floating, both)) and all(types.is_floating(t) or types.is_integer(t) for t in both):
+        return ("float", *_floats(lo, hi, predicate))
+    if all(map(types.is_integer, both)):
+        return ("int", *_integers(_number(lo, predicate), _number(hi, predicate), predicate))
+    if all(map(types.is_timestamp, both)) and NANOSECONDS in both:
+        return _nanoseconds(both, _time(lo, _MICROSECOND, predicate), _time(hi, _MICROSECOND, predicate))
+    if all(map(types.is_timestamp, both)):
+        return ("int", *_integers(_time(lo, _MICROSECOND, predicate), _time(hi, _MICROSECOND, predicate), predicate))
+    if all(map(types.is_date, both)):
+        return ("int", *_integers(_time(lo, _DAY, predicate), _time(hi, _DAY, predicate), predicate))
+    if all(map(types.is_decimal, both)):
+        unit = 10**left.scale
+        return ("int", *_integers(_number(lo, predicate) * unit, _number(hi, predicate) * unit, predicate))
+    if predicate.has_no_width and all(map(types.is_boolean, both)):
+        return "int", 0, 0
+    if predicate.has_no_width and (all(map(types.is_string, both)) or all(map(types.is_binary, both))):
+        return "hash", 0, 0
+    if predicate.has_no_width and all(map(is_nested, both)) and shape_text(left) == shape_text(right):
+        return "hash", 0, 0
+    texts = (type_text(left), type_text(right))
+    if all(map(is_nested, both)) and shape_text(left) != shape_text(right):
+        hint = "both sides need the same types inside: cast one of them in the input"
+        _refuse(predicate, f"compares {texts[0]} with {texts[1]}", hint)
+    if left != right or predicate.has_no_width:
+        _refuse(predicate, f"compares {texts[0]} with {texts[1]}", _cast_hint(predicate, left, right))
+    hint = "bands are for numbers, dates and timestamps; strings, booleans, lists and structs can only be equal"
+    _refuse(predicate, f"subtracts {texts[0]} values, which have no difference", hint)
+
+
+def _cast_hint(predicate: Band, left: pa.DataType, right: pa.DataType) -> str:
+    """Return how two columns of other types can be compared, where they can."""
+    if is_nested(left) or is_nested(right):
+        return "a list or struct is compared with one of the same types alone: make a field a column in the input"
+    for column, kind in ((predicate.left, left), (predicate.right, right)):
+        if pa.types.is_temporal(kind) and not all(map(pa.types.is_temporal, (left, right))):
+            seconds = f", CAST({column} AS BIGINT) its seconds since 1970" * pa.types.is_timestamp(kind)
+            return f"CAST({column} AS STRING) is its text{seconds}"
+    return "CAST one of them, or give both one type in the input"
+
+
+def check_units(predicate: Band) -> None:
+    """Refuse a band on durations or times of day whose bounds have no unit.
+
+    Raises
+    ------
+    PredicateError
+    """
+    for bound in (predicate.lo, predicate.hi):
+        _time(bound, _MICROSECOND, predicate)
+
+
+def _nanoseconds(both: tuple[pa.DataType, pa.DataType], lo: Fraction, hi: Fraction) -> tuple[str, int, int]:
+    """Return the kind and the bounds for two columns of which one at least holds nanoseconds.
+
+    The given bounds are whole microseconds.
+    """
+    least, most = int(lo * 1000), int(hi * 1000)
+    if both == (NANOSECONDS, NANOSECONDS) and _INT64_MIN <= least <= most <= _INT64_MAX:
+        return "ns", least, most
+    # Where `left <= right + hi` for a whole `hi`, the same holds for both sides cut off to whole microseconds.
+    return "near", int(lo), int(hi)
+
+
+def _refuse(predicate: Band, why: str, hint: str) -> NoReturn:
+    msg = f"'{predicate}' {why}"
+    raise PredicateError(msg, name=str(predicate.left), hint=hint)
+
+
+def _floats(lo: Bound, hi: Bound, predicate: Band) -> tuple[float, float]:
+    ends = []
+    for bound in (lo, hi):
+        if isinstance(bound, timedelta):
+            _refuse(predicate, "compares numbers with a duration", "give the bound as a number")
+        try:
+            end = float(bound)
+        except OverflowError:
+            end = math.inf
+        if math.isinf(end):
+            _refuse(predicate, "has a bound that no float64 can hold", "give bounds below 1.8e308")
+        ends.append(end + 0.0)  # makes -0.0 the same bound as 0.0
+    return ends[0], ends[1]
+
+
+def _integers(lo: Fraction, hi: Fraction, predicate: Band) -> tuple[int, int]:
+    """Return the least and the largest integer inside the band; refuse a band without one, or beyond int64."""
+    low, high = math.ceil(lo), math.floor(hi)
+    if low > high:
+        _refuse(
+            predicate,
+            "holds for no whole number",
+            "the columns hold whole numbers of their unit: widen the band to include one",
+        )
+    if low < _INT64_MIN or high > _INT64_MAX:
+        _refuse(
+            predicate,
+            "has bounds outside the 64-bit integers",
+            "give bounds from -2^63 to 2^63 - 1, in the column's unit",
+        )
+    return low, high
+
+
+def _number(bound: Bound, predicate: Band) -> Fraction:
+    """Return exactly the number that was written: 0.3 is three tenths here, not the float64 next to it."""
+    if isinstance(bound, timedelta):
+        _refuse(predicate, "compares numbers with a duration", "give the bound as a number")
+    return Fraction(Decimal(repr(bound)) if isinstance(bound, float) else bound)
+
+
+def _time(bound: Bound, unit: timedelta, predicate: Band) -> Fraction:
+    if isinstance(bound, timedelta):
+        return Fraction(bound // _MICROSECOND, unit // _MICROSECOND)
+    if bound:
+        _refuse(
+            predicate, "compares times with a bound that has no unit", "write INTERVAL 5 SECONDS, or band(l, r, '5s')"
+        )
+    return Fraction(0)
 
 
 def bind(join: JoinParts, schemas: Mapping[str, pa.Schema]) -> BoundJoin:

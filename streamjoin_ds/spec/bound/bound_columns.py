@@ -21,12 +21,11 @@ from streamjoin_ds.spec.columns import (
 )
 from streamjoin_ds.spec.expression.predicate import Column, renamed
 from streamjoin_ds.spec.inside import nanoseconds_name
-from streamjoin_ds.spec.join_parts import JoinParts
+from streamjoin_ds.spec.join_parts import Calculated, JoinParts
 from streamjoin_ds.spec.member.stream import Stream
-from streamjoin_ds.spec.nearest import RANK
 from streamjoin_ds.spec.nested_values import has_fine_times, is_nested, type_text
-from streamjoin_ds.spec.periodic_window import WINDOW_ID, PeriodicWindow
-from streamjoin_ds.spec.selected import Calculated
+from streamjoin_ds.spec.row_kind import RANK
+from streamjoin_ds.spec.window import WINDOW_ID, PeriodicWindow
 
 __all__ = [
     "ResultColumn",

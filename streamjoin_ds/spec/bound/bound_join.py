@@ -14,40 +14,175 @@
     conditions on several streams   terms        decided on the combinations that were found (`evaluation`)
     what these say of where         limit        float64, mostly wider than the condition: to find (`finders`)
     conditions on one stream        filters      decided at the source
+
+    Join, schemas ── binding ──► BoundJoin
+                                  ├── keys and conditions     what kernels test
+                                  ├── terms                   conditions that decide on several streams, or filter one
+                                  ├── finders, limits         what the terms say of where their pairs can be
+                                  └── columns, calculations   what travels, and what a result row holds
+
+A `Condition` is what kernels test: an interval of the difference of two keys, or what the window says as such.
+
+The *fingerprint* is sixteen bytes that change when the result could change.
 """
 
 from __future__ import annotations
 
+import json
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass
 from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
+import xxhash
 
 from streamjoin_ds.spec.bound.bound_columns import ResultColumn
-from streamjoin_ds.spec.bound.calculations import BoundAggregate
+from streamjoin_ds.spec.bound.calculations import BoundAggregate, Distance, Output
+from streamjoin_ds.spec.bound.finders import NO_FINDERS, Finders
 from streamjoin_ds.spec.bound.limit import Limit
 from streamjoin_ds.spec.bound.terms import Term
 from streamjoin_ds.spec.columns import NANOSECONDS, SEQ, TIMESTAMP, TS, result_type, schema_facts
-from streamjoin_ds.spec.condition import Condition, Key, tighter_times, window_rules
-from streamjoin_ds.spec.distance import Distance
 from streamjoin_ds.spec.event_time import MAX_TS_US, MIN_TS_US
 from streamjoin_ds.spec.expression.evaluation import holds
 from streamjoin_ds.spec.expression.node import Mask
 from streamjoin_ds.spec.expression.predicate import Column
-from streamjoin_ds.spec.finder import NO_FINDERS, Finders
-from streamjoin_ds.spec.fingerprint import fingerprint
-from streamjoin_ds.spec.generator import Generator
 from streamjoin_ds.spec.inside import inside_schema, nanoseconds_name
 from streamjoin_ds.spec.join_parts import JoinParts
+from streamjoin_ds.spec.member.source import Generator
 from streamjoin_ds.spec.member.stream import schema_text
-from streamjoin_ds.spec.nearest import RANK
-from streamjoin_ds.spec.output import Output
-from streamjoin_ds.spec.periodic_window import WINDOW_ID, PeriodicWindow
-from streamjoin_ds.spec.row_kind import RowKind
+from streamjoin_ds.spec.row_kind import RANK, RowKind
+from streamjoin_ds.spec.window import WINDOW_ID, PeriodicWindow, WindowRule
 
-__all__ = ["SEQ", "TS", "BoundJoin", "Condition", "Key", "ResultColumn", "Term", "result_type"]
+__all__ = [
+    "CONTRACT_VERSION",
+    "SEQ",
+    "TS",
+    "BoundJoin",
+    "Condition",
+    "Key",
+    "ResultColumn",
+    "Term",
+    "fingerprint",
+    "key_number",
+    "result_type",
+    "tighter_times",
+    "window_conditions",
+    "window_rules",
+]
+
+
+# To be raised when the contract changes what a join means.
+CONTRACT_VERSION = 1
+
+
+def fingerprint(facts: Mapping[str, object]) -> str:
+    """Return the digest, 32 hexadecimal digits, of all that decides the rows of the result.
+
+    Parameters
+    ----------
+    facts : mapping
+        Plain JSON values; `BoundJoin.fingerprint` says which. Order counts in lists, not in mappings.
+    """
+    text = json.dumps([CONTRACT_VERSION, facts], sort_keys=True, separators=(",", ":"))
+    return xxhash.xxh3_128_hexdigest(text.encode())
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A column of one stream, and the form in which it is compared: ``kind`` is "float", "int", "ns" or "hash".
+
+    The kind "limit" is of a `Limit`, and `column` is then its text.
+    """
+
+    column: str
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """``lo <= left key - right key <= hi``, both ends included, or an equality; the left stream has the lower number.
+
+    Parameters
+    ----------
+    left_stream, right_stream : int
+        Numbers of the streams, ``left_stream < right_stream``.
+    left_key, right_key : int
+        Numbers of the keys among their stream's keys.
+    kind : str
+        The kind of both keys.
+    lo, hi : int or float
+        Floats for the kinds "float" and "limit", integers within int64 for "int" and "ns"; both 0 for "hash". A
+        condition that only finds may have an infinite end.
+    text : str
+        The predicate or rule that the condition stands for.
+    interval_number : int
+        Of a condition that is one end of an interval: the number of the interval. -1: it is none.
+    is_equality : bool
+        Whether floats are compared as values, so that infinities are equal to themselves; `lo` and `hi` are 0 then. Of
+        other keys it says nothing: there a difference of 0 and equal values are one.
+    """
+
+    left_stream: int
+    right_stream: int
+    left_key: int
+    right_key: int
+    kind: str
+    lo: int | float
+    hi: int | float
+    text: str
+    interval_number: int = -1
+    is_equality: bool = False
+
+
+def window_rules(join: JoinParts) -> list[WindowRule]:
+    """Return the window's rules for each pair of streams whose tuples may be partners."""
+    rules = join.window.rules(join.names)
+    return [rule for rule in rules if rule.left_stream == 0] if join.row_kind.of_each else rules
+
+
+def window_conditions(join: JoinParts, keys: list[list[Key]]) -> list[Condition]:
+    """Return the window's rules as conditions: ``pos_i - pos_j <= W_j`` and ``pos_j - pos_i <= W_i`` for each pair."""
+    conditions = []
+    for rule in window_rules(join):
+        sides = ((rule.left_stream, rule.left_column), (rule.right_stream, rule.right_column))
+        numbers = [0 if column is None else key_number(keys[stream], Key(column, "int")) for stream, column in sides]
+        text = f"window of {join.names[rule.left_stream]} and {join.names[rule.right_stream]}"
+        conditions.append(
+            Condition(rule.left_stream, rule.right_stream, numbers[0], numbers[1], "int", rule.lo, rule.hi, text)
+        )
+    return conditions
+
+
+def tighter_times(conditions: Sequence[Condition], finders: Finders) -> list[Condition]:
+    """Return what is known of the event times of two streams, where it is more than the conditions on them say."""
+    known: dict[tuple[int, int], tuple[int | float, int | float]] = {}
+    for condition in conditions:
+        if condition.left_key == condition.right_key == 0:
+            pair = (condition.left_stream, condition.right_stream)
+            lo, hi = known.get(pair, (-math.inf, math.inf))
+            known[pair] = (max(lo, condition.lo), min(hi, condition.hi))
+    tighter, texts = dict(known), {}
+    for moment in finders.times:
+        pair = (min(moment.left_stream, moment.right_stream), max(moment.left_stream, moment.right_stream))
+        lo, hi = tighter.get(pair, (-math.inf, math.inf))
+        is_turned = moment.left_stream > moment.right_stream
+        tighter[pair] = (max(lo, -moment.most_us), hi) if is_turned else (lo, min(hi, moment.most_us))
+        texts[pair] = moment.text
+    found = []
+    for pair, (lo, hi) in tighter.items():
+        if known.get(pair) != (lo, hi) and lo <= hi:
+            lo, hi = max(lo, -(1 << 63)), min(hi, (1 << 63) - 1)
+            found.append(Condition(*pair, 0, 0, "int", int(lo), int(hi), texts[pair]))
+    return found
+
+
+def key_number(keys: list[Key], key: Key) -> int:
+    """Return the number of a key among those of its stream, to which it is added where it is none of them."""
+    if key not in keys:
+        keys.append(key)
+    return keys.index(key)
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,20 @@
-"""Aggregates whose columns' types are known: what each is over, and the type of its column in the result.
+"""Calculations of a bound join: columns of a result, aggregates over partners, the distance of the nearest ones.
 
-::
+A calculated column has a type that a Delta table holds::
+
+    family               column of the result
+    ─────────────────    ────────────────────────────────────────────────────────────────────────────
+    whole number         BIGINT; DECIMAL(p, 0) where it may need 67 bits or more, as of a product
+    number with places   DECIMAL(p, s), of at most 38 digits
+    float                DOUBLE
+    timestamp, date      TIMESTAMP in microseconds UTC, DATE
+    interval             BIGINT, in microseconds: a Delta table has no durations
+    boolean, string      as they are; binary too
+
+A CAST that is the whole expression has the type that it names. A value that its type cannot hold is null.
+
+Aggregates have Spark's types. A decimal has at most 38 digits. What is calculated (``w.x - e.x``) has the type that it
+has as a column of a result::
 
     function               over                                        gives
     ────────────────────   ─────────────────────────────────────────   ───────────────────────────────────
@@ -12,29 +26,180 @@
     first, last, arg_      anything                                    the same
     collect                anything                                    a list of it, never null
 
-Types are Spark's. A decimal has at most 38 digits. What is calculated (``w.x - e.x``) has the type that it has as a
-column of a result (`output_values`).
+A distance is an expression whose values put pairs in order. Exact values are compared exactly, up to 32 digits.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TypeAlias
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from streamjoin_ds.errors import ColumnError
-from streamjoin_ds.spec.aggregate import Aggregate
+from streamjoin_ds.errors import ArgumentError, ColumnError, PredicateError
 from streamjoin_ds.spec.bound.bound_columns import column_type, column_type_compared
+from streamjoin_ds.spec.columns import TIMESTAMP, names_hint
+from streamjoin_ds.spec.event_time import DAY_US
+from streamjoin_ds.spec.expression.evaluation import Rows, float_values
+from streamjoin_ds.spec.expression.node import INT64_MAX, INT64_MIN, Typed, decimal, refuse, wide
 from streamjoin_ds.spec.expression.predicate import Column
-from streamjoin_ds.spec.expression.tree import Call, Expression, Literal, columns_of, expression_facts, normalised
+from streamjoin_ds.spec.expression.tree import (
+    Aggregate,
+    Call,
+    Expression,
+    Literal,
+    columns_of,
+    expression_facts,
+    normalised,
+)
 from streamjoin_ds.spec.expression.types import typed_value
-from streamjoin_ds.spec.join_parts import JoinParts
-from streamjoin_ds.spec.node import Typed
-from streamjoin_ds.spec.output_values import output_type
+from streamjoin_ds.spec.functions.times import microseconds
+from streamjoin_ds.spec.join_parts import Calculated, JoinParts
 
-__all__ = ["BoundAggregate", "BoundArgument", "bound_aggregates"]
+__all__ = [
+    "BoundAggregate",
+    "BoundArgument",
+    "Distance",
+    "Output",
+    "bound_aggregates",
+    "distance_of",
+    "output_type",
+    "output_values",
+    "outputs_of",
+]
+
+
+_MOST_BITS = 66  # of whole numbers that are BIGINT: sums of several columns of 64 bits
+_MOST_PRECISION = 38  # of a DECIMAL
+_PLAIN_TYPES = {
+    "float": pa.float64(),
+    "timestamp": TIMESTAMP,
+    "date": pa.date32(),
+    "interval": pa.int64(),
+    "boolean": pa.bool_(),
+    "string": pa.string(),
+    "binary": pa.binary(),
+}
+_CASTS = {"tinyint": pa.int8(), "smallint": pa.int16(), "int": pa.int32(), "float": pa.float32()}
+
+
+def output_type(expression: Expression, node: Typed) -> pa.DataType:
+    """Return the type that an expression has as a column of a result.
+
+    Raises
+    ------
+    PredicateError
+        A table has no such type.
+    """
+    if node.op == "cast" and node.args[1].value in _CASTS:
+        return _CASTS[str(node.args[1].value)]
+    if node.family in _PLAIN_TYPES:
+        return _PLAIN_TYPES[node.family]
+    if node.family != "number":
+        kind = {"nothing": "a NULL without a type", "time": "a time of day"}.get(node.family, f"a {node.family}")
+        refuse(
+            expression, f"is {kind}, which cannot be a calculated column", "select the column itself, or leave it out"
+        )
+    if not node.scale and node.magnitude.bit_length() <= _MOST_BITS and not _is_decimal_cast(node):
+        return pa.int64()
+    digits = max(len(str(node.magnitude)), node.scale, 1)
+    if digits > _MOST_PRECISION:
+        hint = "write CAST(... AS DECIMAL(38, 6)) or CAST(... AS DOUBLE)"
+        refuse(expression, f"may need {digits} digits, and a DECIMAL has {_MOST_PRECISION}", hint)
+    return pa.decimal128(digits, node.scale)
+
+
+def _is_decimal_cast(node: Typed) -> bool:
+    return node.op == "cast" and str(node.args[1].value).startswith("decimal")
+
+
+def output_values(node: Typed, kind: pa.DataType, rows: int, column: Callable[[Column], pa.Array]) -> pa.Array:
+    """Return an expression's values as a column of a result.
+
+    Parameters
+    ----------
+    node : Typed
+    kind : pyarrow.DataType
+        As `output_type` says.
+    rows, column
+        As for `evaluation.holds`.
+    """
+    found = Rows(rows, column)
+    if node.family in ("timestamp", "interval"):
+        return microseconds(node, found).cast(kind)
+    if node.family == "date":
+        days = pc.divide(microseconds(node, found), DAY_US)
+        return days.cast(pa.int32(), safe=False).cast(kind)
+    values = found.array(found.value(node))
+    if node.family != "number":
+        return values if values.type == kind else values.cast(kind, safe=False)
+    if values.type == pa.int64() and not node.scale and not pa.types.is_decimal(kind):
+        return values.cast(kind)
+    exact = wide(values, node)
+    if pa.types.is_decimal(kind):
+        return exact.cast(kind)
+    fits = pc.and_(*(compare(exact, pa.scalar(decimal(end, 0))) for compare, end in _ENDS))
+    return pc.if_else(fits, exact, pa.scalar(None, exact.type)).cast(kind)
+
+
+_ENDS = ((pc.greater_equal, INT64_MIN), (pc.less_equal, INT64_MAX))
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """A calculated column of a result.
+
+    Attributes
+    ----------
+    name : str
+    node : Typed
+        Its expression.
+    kind : pyarrow.DataType
+        Its type in the result.
+    columns : tuple of Column
+        The columns that it is made of.
+    facts : str
+        Its name, its normalised expression and the columns' types, as JSON.
+    text : str
+        The expression for people.
+    """
+
+    name: str
+    node: Typed
+    kind: pa.DataType
+    columns: tuple[Column, ...]
+    facts: str
+    text: str
+
+    def values(self, rows: int, column: Callable[[Column], pa.Array]) -> pa.Array:
+        """Return its value for each row; `column` returns a column in the type in which it is compared."""
+        return output_values(self.node, self.kind, rows, column)
+
+
+def outputs_of(join: JoinParts, schemas: Mapping[str, pa.Schema]) -> tuple[Output, ...]:
+    """Return the calculated columns of a join, in the order in which they were selected; each once.
+
+    Raises
+    ------
+    PredicateError
+        Types do not go together, or a table has no such type.
+    """
+    found: dict[str, Output] = {}
+    for one in join.select:
+        if not isinstance(one, Calculated):
+            continue
+        expression = normalised(one.expression)
+        kinds = {column: column_type_compared(join, schemas, column) for column in columns_of(expression)}
+        node = typed_value(expression, kinds.__getitem__)
+        kind = output_type(one.expression, node)
+        facts = json.dumps([one.name, expression_facts(expression), [str(kind) for kind in kinds.values()]])
+        found[facts] = Output(one.name, node, kind, tuple(kinds), facts, str(one.expression))
+    return tuple(found.values())
 
 
 _HELD = ("stddev", "quantile", "collect")
@@ -161,3 +326,127 @@ def _result_kind(one: Aggregate, arguments: tuple[BoundArgument, ...]) -> pa.Dat
         msg = f"'{one}' orders lists or structs"
         raise ColumnError(msg, name=one.name, hint="order by numbers, times, texts or booleans")
     return pa.list_(kind) if one.function == "collect" else kind
+
+
+Float64: TypeAlias = npt.NDArray[np.float64]
+Int64: TypeAlias = npt.NDArray[np.int64]
+
+_ORDERED = ("number", "float", "interval", "timestamp", "date", "time", "nothing")
+_INT64_MAX = (1 << 63) - 1
+_PAST_INT64 = float(1 << 63)
+_EXACT_FLOAT = float(1 << 53)  # whole numbers up to this are exact in float64
+_WHOLE_NUMBERS = pa.decimal256(76, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Distance:
+    """What puts a tuple's partners in order.
+
+    Attributes
+    ----------
+    value : Typed
+        The expression: a number, a time or a duration.
+    facts : str
+        The normalised expression and its columns' types, as JSON.
+    text : str
+        The normalised expression for people.
+    columns : tuple of Column
+        All its columns.
+    """
+
+    value: Typed
+    facts: str
+    text: str
+    columns: tuple[Column, ...]
+
+    def values(self, rows: int, column: Callable[[Column], pa.Array]) -> tuple[Float64, Int64 | None]:
+        """Return the distances of some pairs, in two parts: the first decides, then the second.
+
+        Parameters
+        ----------
+        rows : int
+            The number of pairs.
+        column : callable
+            As for `evaluation.holds`.
+
+        Returns
+        -------
+        ndarray, shape (rows,), float64
+            The distance rounded to float64, an exact one as the whole number of its last digits. NaN where it is
+            null or NaN.
+        ndarray, shape (rows,), int64, or None
+            A number in the order of what is lacking there of an exact distance, itself rounded to float64: together
+            that is 32 digits. None: nothing is lacking, for all pairs.
+        """
+        if self.value.family in ("float", "nothing"):
+            return float_values(self.value, rows, column), None
+        calculated = Rows(rows, column)
+        found = calculated.array(calculated.value(self.value))
+        if found.type != pa.int64():
+            whole = pa.Array.from_buffers(_WHOLE_NUMBERS, rows, found.buffers(), found.null_count, found.offset)
+            try:
+                found = whole.cast(pa.int64())
+            except pa.ArrowInvalid:
+                return _of_large(whole)
+        nulls = np.asarray(found.is_null().to_numpy(zero_copy_only=False)) if found.null_count else None
+        exact = (found if nulls is None else found.fill_null(0)).to_numpy()
+        near = exact.astype(np.float64)
+        is_rounded = rows and max(near.max(), -near.min()) >= _EXACT_FLOAT
+        rest = _in_order(_rest(exact, near)) if is_rounded else None
+        if nulls is not None:
+            near[nulls] = np.nan
+        return near, rest
+
+
+def distance_of(join: JoinParts, schemas: Mapping[str, pa.Schema]) -> Distance | None:
+    """Return the distance of a nearest join with its columns' types; None of another join.
+
+    Raises
+    ------
+    ArgumentError, ColumnError
+        It names a stream or a column that is not there.
+    PredicateError
+        Its types do not go together, or its values have no distance: texts, truth values, lists.
+    """
+    if join.nearest is None:
+        return None
+    first, second = (Column(member.name, member.time) for member in join.members)
+    written = join.nearest.distance(first, second)
+    for column in columns_of(written):
+        if column.stream not in join.member_names:
+            names = join.member_names
+            msg = f"the distance '{written}' names the stream '{column.stream}', which is not in the join"
+            raise ArgumentError(msg, name="nearest_by", hint=names_hint(column.stream, names, "the streams are"))
+    expression = normalised(written)
+    columns = columns_of(expression)
+    kinds = {column: column_type_compared(join, schemas, column) for column in columns}
+    value = typed_value(expression, kinds.__getitem__)
+    if value.family not in _ORDERED:
+        msg = f"the distance '{written}' is of type {value.family}"
+        raise PredicateError(msg, name="nearest_by", hint="give a number, a time or a duration: abs(e.x - w.x)")
+    facts = json.dumps([expression_facts(expression), [str(kind) for kind in kinds.values()]])
+    return Distance(value, facts, str(expression), columns)
+
+
+def _rest(exact: Int64, near: Float64) -> Float64:
+    """Return ``exact - near``, for float64 values next to int64 ones."""
+    is_past = near >= _PAST_INT64  # near is 2^63 then, which int64 does not have
+    held = np.where(is_past, 0.0, near).astype(np.int64)
+    return np.where(is_past, exact - _INT64_MAX - 1, exact - held).astype(np.float64)
+
+
+def _of_large(whole: pa.Array) -> tuple[Float64, Int64]:
+    """Return the two parts of whole numbers, some of which do not fit int64."""
+    near, rest = np.full(len(whole), np.nan), np.zeros(len(whole))
+    for place, found in enumerate(whole.to_pylist()):
+        if found is not None:
+            exact = int(found)
+            near[place] = float(exact)
+            rest[place] = float(exact - int(near[place]))
+    return near, _in_order(rest)
+
+
+def _in_order(rest: Float64) -> Int64:
+    """Return whole numbers that are in the order of some float64 values: their bits, without the two zeros' sign."""
+    bits = (rest + 0.0).view(np.int64)
+    return np.where(bits < 0, bits ^ _INT64_MAX, bits)

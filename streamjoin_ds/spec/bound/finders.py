@@ -1,4 +1,4 @@
-"""What a condition on two streams says of where its pairs can be: intervals, bands and times that an index can use.
+"""Finders: what conditions on two streams say of where their pairs can be, as intervals, bands and times of an index.
 
 ::
 
@@ -15,29 +15,109 @@
     e.ts >= w.ts - INTERVAL 3 SECONDS               the event times, together with the window
 
 A sum of columns, numbers and differences is taken apart into what each stream has of it (`_Parts`). So a comparison of
-two streams says that a `Limit` of one is not above a limit of the other. Two such bounds in opposite directions make a
+two streams says that a `Limit` of one is not above a limit of the other. Two such bounds in opposite directions make an
 interval. All that is found here is wider than the condition, never narrower: the condition decides, but where the
-limits are plain columns (`plain_comparison`).
+limits are plain columns (`plain_limits`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
 
-from streamjoin_ds.spec.bound.limit import EPSILON, TINY, Limit, Part
+from streamjoin_ds.spec.bound.limit import EPSILON, TINY, Limit, Part, are_alike, is_exact, limit_of, plain_limits
 from streamjoin_ds.spec.bound.terms import Term
 from streamjoin_ds.spec.expression.evaluation import float_values
+from streamjoin_ds.spec.expression.node import NESTED, Typed
 from streamjoin_ds.spec.expression.predicate import Column
-from streamjoin_ds.spec.finder import NO_FINDERS, BandFinder, Bound, Finders, IntervalFinder, TimeFinder
 from streamjoin_ds.spec.functions.globe import LONGITUDE, limits_of, reach_of
-from streamjoin_ds.spec.node import NESTED, Typed
-from streamjoin_ds.spec.plain_comparison import are_alike, is_exact, limit_of, plain_limits
 
-__all__ = ["NO_FINDERS", "BandFinder", "Finders", "IntervalFinder", "TimeFinder", "finders_of"]
+__all__ = ["NO_FINDERS", "BandFinder", "Bound", "Finders", "IntervalFinder", "TimeFinder", "finders_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A limit of one stream is not above a limit of another: ``low <= high``."""
+
+    low_stream: int
+    low: Limit
+    high_stream: int
+    high: Limit
+
+
+@dataclass(frozen=True, slots=True)
+class IntervalFinder:
+    """One bound, or two in opposite directions: for each tuple of either stream an interval of the other's limits.
+
+    Attributes
+    ----------
+    bounds : tuple of Bound
+        One or two. The second has the streams of the first in the other order.
+    texts : tuple of str
+        The conditions that it is of.
+    """
+
+    bounds: tuple[Bound, ...]
+    texts: tuple[str, ...]
+
+    @property
+    def columns(self) -> frozenset[Column]:
+        """The columns in it."""
+        return frozenset().union(*(bound.low.columns | bound.high.columns for bound in self.bounds))
+
+
+@dataclass(frozen=True, slots=True)
+class BandFinder:
+    """``-eps <= left - right <= eps``, for two columns that float64 holds exactly."""
+
+    left_stream: int
+    left: Limit
+    right_stream: int
+    right: Limit
+    eps: float
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class TimeFinder:
+    """``left - right <= most_us``, for the event times of two streams."""
+
+    left_stream: int
+    right_stream: int
+    most_us: int
+    text: str
+
+
+@dataclass(frozen=True)
+class Finders:
+    """All that the conditions of a join say of where their pairs can be."""
+
+    intervals: tuple[IntervalFinder, ...] = ()
+    bands: tuple[BandFinder, ...] = ()
+    times: tuple[TimeFinder, ...] = ()
+
+    @property
+    def limits(self) -> Iterator[tuple[int, Limit]]:
+        """Each limit with the number of its stream; one may come several times."""
+        for band in self.bands:
+            yield band.left_stream, band.left
+            yield band.right_stream, band.right
+        for one in self.intervals:
+            for bound in one.bounds:
+                yield bound.low_stream, bound.low
+                yield bound.high_stream, bound.high
+
+    def besides(self, compared: Collection[frozenset[Column]]) -> Finders:
+        """Return the finders without those of two columns between which there is a band or an equality already."""
+        intervals = (one for one in self.intervals if one.columns not in compared)
+        bands = (one for one in self.bands if one.left.columns | one.right.columns not in compared)
+        return Finders(tuple(intervals), tuple(bands), self.times)
+
+
+NO_FINDERS = Finders()
 
 
 _NUMBERS = ("number", "float", "timestamp", "date", "interval", "time")

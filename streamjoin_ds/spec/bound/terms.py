@@ -1,4 +1,7 @@
-"""Terms: conditions with their columns' types, for all that keys cannot decide exactly."""
+"""Terms: conditions with their columns' types, for all that keys cannot decide exactly.
+
+A term also says which nulls keep its condition from being TRUE (`rejecting_columns`).
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ import pyarrow as pa
 from streamjoin_ds.errors import PredicateError
 from streamjoin_ds.spec.bound.bound_columns import check_nested_times, column_type_compared
 from streamjoin_ds.spec.expression.evaluation import holds
+from streamjoin_ds.spec.expression.node import Typed
 from streamjoin_ds.spec.expression.predicate import Band, Column
 from streamjoin_ds.spec.expression.tree import (
     COMPARISONS,
@@ -26,11 +30,41 @@ from streamjoin_ds.spec.expression.tree import (
     normalised,
 )
 from streamjoin_ds.spec.expression.types import typed_condition
+from streamjoin_ds.spec.functions import FUNCTIONS, results_of
 from streamjoin_ds.spec.join_parts import JoinParts
-from streamjoin_ds.spec.node import Typed
-from streamjoin_ds.spec.rejecting import rejecting_columns
 
-__all__ = ["Term", "band_condition", "constant_truth", "terms_of"]
+__all__ = ["Term", "band_condition", "constant_truth", "rejecting_columns", "terms_of"]
+
+
+def rejecting_columns(expression: Expression) -> frozenset[Column]:
+    """Return the columns of a normalised condition that is not TRUE where one of them is null."""
+    if not isinstance(expression, Call):
+        return _nulling_columns(expression)
+    if expression.op == "and":
+        return frozenset().union(*map(rejecting_columns, expression.args))
+    if expression.op == "or":
+        return frozenset.intersection(*map(rejecting_columns, expression.args))
+    if expression.op == "not" and isinstance(expression.args[0], Call) and expression.args[0].op == "is_null":
+        return _nulling_columns(expression.args[0].args[0])
+    return _nulling_columns(expression)
+
+
+def _nulling_columns(expression: Expression) -> frozenset[Column]:
+    """Return the columns any of which, where it is null, makes the whole expression null."""
+    if isinstance(expression, Column):
+        return frozenset((expression,))
+    if isinstance(expression, Literal) or expression.op in ("is_null", "same"):
+        return frozenset()
+    rule = FUNCTIONS[expression.op].nulls if expression.op in FUNCTIONS else "any"
+    if rule == "first":
+        return _nulling_columns(expression.args[0])
+    if rule != "any":
+        chosen = results_of(expression.args) if rule == "results" else expression.args
+        known = [_nulling_columns(one) for one in chosen if one != Literal(None)]
+        return frozenset.intersection(*known) if known else frozenset()
+    found = map(_nulling_columns, expression.args)
+    # FALSE AND null is FALSE, TRUE OR null is TRUE: only a null in all operands makes such a condition null.
+    return frozenset.intersection(*found) if expression.op in ("and", "or") else frozenset().union(*found)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Decides typed conditions on columns, whole arrays at a time."""
+"""Evaluation of typed conditions and values on columns, whole arrays at a time."""
 
 from __future__ import annotations
 
@@ -14,14 +14,18 @@ import pyarrow.compute as pc
 
 from streamjoin_ds.spec.event_time import DAY_US
 from streamjoin_ds.spec.expression.node import (
+    EXACT,
     INT64_MAX,
     INT64_MIN,
+    NESTED,
     PLAIN,
     Mask,
+    Typed,
     Values,
     decimal,
     exactly,
     in_one_scale,
+    is_null,
     nearest_floats,
     nulls,
     unscaled,
@@ -29,9 +33,8 @@ from streamjoin_ds.spec.expression.node import (
 )
 from streamjoin_ds.spec.expression.predicate import Column
 from streamjoin_ds.spec.functions import CALCULATED
-from streamjoin_ds.spec.functions.nearby import within
+from streamjoin_ds.spec.functions.globe import within
 from streamjoin_ds.spec.nested_values import encoded
-from streamjoin_ds.spec.node import EXACT, NESTED, Typed, is_null
 
 __all__ = ["Rows", "float_values", "holds"]
 

@@ -1,4 +1,10 @@
-"""Reads the text form of predicates with sqlglot's parser; no text is ever evaluated."""
+"""The parser of predicates, expressions and aggregates: texts become trees, and no text is ever evaluated.
+
+sqlglot's parser reads a text. Each kind of node of its tree that is not named here is refused, and an error says what
+is understood. An aggregate is a function and its arguments, each of which is read as an expression.
+
+Workers are sent facts and need no SQL parser, so other files import this one inside functions.
+"""
 
 from __future__ import annotations
 
@@ -6,24 +12,156 @@ import contextlib
 import difflib
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
-from datetime import timedelta
-from typing import Any, NoReturn
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import date, datetime, time, timedelta, timezone
+from decimal import Decimal, InvalidOperation
+from typing import Any, NoReturn, TypeAlias
 
 from sqlglot import expressions as sql
 from sqlglot import parser, tokens
 from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import SqlglotError
 
-from streamjoin_ds.errors import PredicateSyntaxError
-from streamjoin_ds.spec.aggregate import NAMES as AGGREGATES
-from streamjoin_ds.spec.band_terms import band_and_term, bound_of
-from streamjoin_ds.spec.expression.predicate import Column, negated
-from streamjoin_ds.spec.expression.tree import CONDITIONS, MAX_DEPTH, Call, Expression, Literal, Predicate, call
-from streamjoin_ds.spec.functions import FUNCTION_NAMES, FUNCTIONS
-from streamjoin_ds.spec.parse_literals import Node, is_moment, literal_value, type_name
+from streamjoin_ds.duration import signed_duration
+from streamjoin_ds.errors import ArgumentError, PredicateSyntaxError
+from streamjoin_ds.spec.expression.predicate import MAX_EXPONENT, Column, negated
+from streamjoin_ds.spec.expression.tree import (
+    AGGREGATE_FUNCTIONS,
+    AGGREGATE_NAMES,
+    CONDITIONS,
+    MAX_COLLECTED,
+    MAX_DEPTH,
+    Aggregate,
+    Call,
+    Expression,
+    Literal,
+    Predicate,
+    Value,
+    band_and_term,
+    bound_of,
+    call,
+)
+from streamjoin_ds.spec.expression.tree import AGGREGATE_NAMES as AGGREGATES
+from streamjoin_ds.spec.functions import CAST_TYPES, FUNCTION_NAMES, FUNCTIONS
 
-__all__ = ["UNDERSTOOD", "parse_condition", "parse_predicates", "parse_value"]
+__all__ = [
+    "UNDERSTOOD",
+    "UNDERSTOOD_AGGREGATES",
+    "Node",
+    "Refuse",
+    "is_moment",
+    "literal_value",
+    "parse_aggregate",
+    "parse_condition",
+    "parse_predicates",
+    "parse_value",
+    "type_name",
+]
+
+
+Node: TypeAlias = Any  # a node of sqlglot's tree: sqlglot renamed its classes between versions
+Refuse: TypeAlias = Callable[[str], NoReturn]
+
+_NO_INTERVAL = "an INTERVAL in it must be a number and a unit, such as INTERVAL 5 SECONDS"
+_KINDS = sql.DataType.Type
+_TYPES = {
+    _KINDS.TINYINT: "tinyint",
+    _KINDS.SMALLINT: "smallint",
+    _KINDS.INT: "int",
+    _KINDS.BIGINT: "bigint",
+    _KINDS.FLOAT: "float",
+    _KINDS.DOUBLE: "double",
+    _KINDS.DECIMAL: "decimal",
+    _KINDS.TEXT: "string",
+    _KINDS.VARCHAR: "string",
+    _KINDS.BOOLEAN: "boolean",
+    _KINDS.DATE: "date",
+    _KINDS.TIMESTAMP: "timestamp",
+    _KINDS.TIMESTAMPTZ: "timestamp",
+}
+
+
+def literal_value(node: Node, refuse: Refuse) -> Value:
+    """Return the value of a node that must be a literal."""
+    if isinstance(node, sql.Null):
+        return None
+    if isinstance(node, sql.Boolean):
+        return bool(node.this)
+    if isinstance(node, sql.Literal):
+        return node.name if node.is_string else _number(node.name, refuse)
+    if isinstance(node, sql.Interval):
+        return _interval(node, refuse)
+    if is_moment(node):
+        return _moment(node, refuse)
+    refuse(f"{_named(node)} in it is not supported")
+
+
+def _moment(node: Node, refuse: Refuse) -> date | datetime | time:
+    kind, written = node.args["to"].this, node.this.name
+    try:
+        if kind == _KINDS.DATE:
+            return date.fromisoformat(written)
+        if kind == _KINDS.TIME:
+            of_day = time.fromisoformat(written)
+            if of_day.tzinfo is None:
+                return of_day
+            raise ValueError  # a time of day has no zone
+        moment = datetime.fromisoformat(f"{written[:-1]}+00:00" if written[-1:] in ("Z", "z") else written)
+        return moment.astimezone(timezone.utc) if moment.tzinfo else moment.replace(tzinfo=timezone.utc)
+    except (ValueError, OverflowError):
+        pass
+    example = "TIME '12:00:00'" if kind == _KINDS.TIME else "TIMESTAMP '2024-01-31 12:00:00' (UTC)"
+    refuse(f"a DATE, TIMESTAMP or TIME in it is not valid; write it like {example}")
+
+
+def _interval(node: Node, refuse: Refuse) -> timedelta:
+    unit = node.args.get("unit")
+    if not isinstance(node.this, sql.Literal) or not (unit is None or isinstance(unit, sql.Var)):
+        refuse(_NO_INTERVAL)
+    try:
+        return signed_duration(f"{node.this.name} {unit.name if unit else ''}", "an interval")
+    except ArgumentError:
+        refuse(_NO_INTERVAL)
+
+
+def _number(literal: str, refuse: Refuse) -> int | Decimal:
+    # A Decimal keeps what was written. The number is made exact for the column's type when the join is bound.
+    try:
+        value = Decimal(literal)
+    except InvalidOperation:
+        refuse("a number in it cannot be read")
+    if value and abs(value.adjusted()) > MAX_EXPONENT:
+        refuse("a number in it is too large or too close to zero")
+    small = -(1 << 80) < value < 1 << 80
+    return int(value) if small and value == value.to_integral_value() else value
+
+
+def type_name(node: Node, refuse: Refuse) -> str:
+    """Return a type of CAST as the table of functions names it."""
+    kind, sizes = node.this, [size.name for size in node.expressions]
+    name = _TYPES.get(kind, "")
+    if name == "decimal" and len(sizes) <= 2 and all(size.isdecimal() for size in sizes):
+        precision, scale = [*map(int, sizes), 10, 0][:2] if len(sizes) != 1 else (int(sizes[0]), 0)
+        return f"decimal({precision}, {scale})"
+    if not name or name == "decimal" or sizes:
+        refuse(f"the type {node.sql()[:40]} in it is not supported; types are {', '.join(CAST_TYPES)}")
+    return name
+
+
+def is_moment(node: Node) -> bool:
+    """Whether a node is ``DATE '...'``, ``TIMESTAMP '...'`` or ``TIME '...'``.
+
+    sqlglot does not tell it from the CAST of a text.
+    """
+    if type(node) is not sql.Cast or not isinstance(node.this, sql.Literal) or not node.this.is_string:
+        return False
+    kind = node.args["to"].this
+    return kind == _KINDS.TIME or _TYPES.get(kind) in ("date", "timestamp")
+
+
+def _named(node: Node) -> str:
+    text = node.name if isinstance(node, sql.Anonymous) else node.sql()
+    return f"'{text[:60]}'"
 
 
 UNDERSTOOD = (
@@ -345,3 +483,95 @@ def _refuse(why: str, text: str, hint: str = "", name: str = "") -> NoReturn:
     shown = "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in shown)
     msg = f"cannot read the predicate '{shown}': {why}"
     raise PredicateSyntaxError(msg, name=name or shown, hint=hint or f"valid are {UNDERSTOOD}") from None
+
+
+UNDERSTOOD_AGGREGATES = (
+    "count(*), count(x), sum(x), min(x), max(x), avg(x), stddev(x), first(x), last(x), arg_min(x, by), "
+    "arg_max(x, by), quantile(x, 0.5), collect(x, 100)"
+)
+_AGGREGATE = re.compile(r"\s*([A-Za-z_]\w*)\s*\((.*)\)\s*", re.ASCII | re.DOTALL)
+_QUOTES = "'\"`"
+
+# What Spark has and a reduction has not: what to do instead, by the function's name.
+_NOT_HERE = {
+    "approx_percentile": "quantile(x, 0.5) is exact",
+    "percentile_approx": "quantile(x, 0.5) is exact",
+    "approx_quantile": "quantile(x, 0.5) is exact",
+    "median": "write quantile(x, 0.5)",
+    "collect_list": "write collect(x, 100), which has a bound: the first partners by event time and number",
+    "array_agg": "write collect(x, 100), which has a bound: the first partners by event time and number",
+    "list": "write collect(x, 100), which has a bound: the first partners by event time and number",
+    "stddev_pop": "write stddev(x), of a sample",
+    "any_value": "write first(x), the value of the first partner by event time and number",
+}
+
+
+def parse_aggregate(name: str, text: str) -> Aggregate:
+    """Return the aggregate in a text, such as ``avg(w.temperature)``, for a column of this name.
+
+    Raises
+    ------
+    PredicateSyntaxError
+        The text is not understood; the hint says what is.
+    """
+    call = _AGGREGATE.fullmatch(text)
+    if call is None:
+        _refuse_aggregate("it is not a function and its arguments", text)
+    written, inner = call[1].lower(), call[2]
+    function = AGGREGATE_NAMES.get(written)
+    if function is None:
+        hint = _NOT_HERE.get(written)
+        _refuse_aggregate(
+            f"there is no function {written}", text, hint and f"{hint}; valid are {UNDERSTOOD_AGGREGATES}"
+        )
+    parts = list(_arguments(inner, text))
+    if function == "count" and parts == ["*"]:
+        return Aggregate(name, function)
+    if parts and parts[0].split()[:1] and parts[0].split()[0].upper() == "DISTINCT":
+        _refuse_aggregate("DISTINCT is not possible in it", text)
+    wanted, has_constant = AGGREGATE_FUNCTIONS[function]
+    if len(parts) != wanted + has_constant:
+        _refuse_aggregate(f"{written} takes {_TAKES[wanted, has_constant]}, not {len(parts)} arguments", text)
+    values = [parse_value(part) for part in parts]
+    constant = _constant(function, values.pop(), text) if has_constant else None
+    return Aggregate(name, function, tuple(values), constant)
+
+
+_TAKES = {(1, False): "one expression", (2, False): "two expressions", (1, True): "an expression and a number"}
+
+
+def _constant(function: str, value: Expression, text: str) -> Decimal:
+    plain = value.value if isinstance(value, Literal) else None
+    number = Decimal(plain) if isinstance(plain, (int, Decimal)) and not isinstance(plain, bool) else None
+    if function == "quantile":
+        if number is None or not 0 <= number <= 1:
+            _refuse_aggregate("the share of a quantile is not a number from 0 to 1", text)
+    elif number is None or number != int(number) or not 1 <= number <= MAX_COLLECTED:
+        _refuse_aggregate(f"the limit of collect is not a whole number from 1 to {MAX_COLLECTED}", text)
+    return number.normalize()
+
+
+def _arguments(inner: str, text: str) -> Iterator[str]:
+    """Give what lies between the commas that are in no brackets and no quotes."""
+    depth, begin, quote = 0, 0, ""
+    for place, character in enumerate(inner):
+        if quote:
+            quote = "" if character == quote else quote
+        elif character in _QUOTES:
+            quote = character
+        elif character in "()":
+            depth += 1 if character == "(" else -1
+            if depth < 0:
+                _refuse_aggregate("it is not one function and its arguments", text)
+        elif character == "," and not depth:
+            yield inner[begin:place].strip()
+            begin = place + 1
+    if inner.strip():
+        yield inner[begin:].strip()
+
+
+def _refuse_aggregate(why: str, text: str, hint: str | None = None) -> NoReturn:
+    shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+    shown = "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in shown)
+    msg = f"cannot read the aggregate '{shown}': {why}"
+    raise PredicateSyntaxError(msg, name=shown, hint=hint or f"valid are {UNDERSTOOD_AGGREGATES}")

@@ -1,13 +1,30 @@
-"""Boolean expressions over the streams' columns, as a small tree: conditions that no band can decide.
+"""Expressions over the streams' columns, as a small tree: conditions and values as they were written.
 
 ::
 
     text ── parse ──► Expression ── normalised, conjuncts ──► terms ── typed ──► evaluated
-                      (what was written)   (one form of each meaning)  (`typed`)  (`evaluation`)
+                     (what was written)   (one form of each meaning)  (`types`)  (`evaluation`)
 
 Conditions have SQL's three values. A comparison with null is unknown, and so is one with NaN (ARCHITECTURE.md,
 "Residual"). AND, OR and NOT are Kleene's. A pair or a tuple is kept only where the whole condition is TRUE. Because NaN
 is unknown too, ``NOT a < b`` is ``b <= a``; so NOT can be moved down to IS NULL and to boolean columns.
+
+Some terms of a condition are bands between two streams, in whatever form they were written (`band_and_term`). Bands
+find pairs, other conditions decide on them.
+
+An aggregate is over the partners of a tuple: ``avg(w.temperature)``, ``arg_min(w.id, e.x - w.x)``. The contract is in
+ARCHITECTURE.md, "Sums over partners"::
+
+    function             takes        Spark's names        over partners without any value it is
+    ──────────────────   ──────────   ──────────────────   ─────────────────────────────────────
+    count                * or x       count                0
+    sum, min, max        x            the same             null
+    avg                  x            avg, mean            null
+    stddev               x            stddev, stddev_samp  null, also over one value
+    first, last          x            the same             null
+    arg_min, arg_max     x, by        min_by, max_by       null
+    quantile             x, share     percentile           null
+    collect              x, limit     -                    an empty list
 """
 
 from __future__ import annotations
@@ -21,16 +38,22 @@ from typing import Any, TypeAlias
 
 from streamjoin_ds.duration import duration_text
 from streamjoin_ds.errors import PredicateError
-from streamjoin_ds.spec.expression.predicate import Band, Column
+from streamjoin_ds.spec.expression.predicate import Band, Bound, Column, negated
 
 __all__ = [
+    "AGGREGATE_FUNCTIONS",
+    "AGGREGATE_NAMES",
     "COMPARISONS",
     "CONDITIONS",
+    "MAX_COLLECTED",
     "MAX_DEPTH",
+    "Aggregate",
     "Call",
     "Expression",
     "Literal",
     "Predicate",
+    "band_and_term",
+    "bound_of",
     "call",
     "columns_of",
     "conjuncts",
@@ -38,6 +61,7 @@ __all__ = [
     "expression_from",
     "normalised",
     "not_equal",
+    "predicates_of",
     "streams_of",
 ]
 
@@ -281,3 +305,160 @@ def _sorted(args: Sequence[Expression]) -> tuple[Expression, ...]:
 
 def _sort_key(expression: Expression) -> str:
     return json.dumps(expression_facts(expression))
+
+
+def predicates_of(condition: Expression, rounds: Callable[[Column], bool] | None = None) -> tuple[Predicate, ...]:
+    """Return the predicates that a condition stands for.
+
+    Parameters
+    ----------
+    condition : Expression
+    rounds : callable, optional
+        Whether sums of a column are rounded: then ``l.a BETWEEN r.b - c AND r.b + c`` is decided as it is written, and
+        is no band on ``l.a - r.b``, which is rounded elsewhere. By default it is that band.
+    """
+    return tuple(predicate for term in conjuncts(condition) for predicate in band_and_term(term, rounds))
+
+
+def band_and_term(expression: Expression, rounds: Callable[[Column], bool] | None = None) -> Iterator[Predicate]:
+    """Give the band that a term is, or the term if it is none; for a strict comparison give both."""
+    found = _band(expression)
+    if found is not None and rounds is not None and _is_sum(expression) and (rounds(found.left) or rounds(found.right)):
+        found = None
+    if found is not None:
+        yield found
+    if found is None or (isinstance(expression, Call) and expression.op in ("<", ">")):
+        yield expression
+
+
+def _band(expression: Expression) -> Band | None:
+    if not isinstance(expression, Call):
+        return None
+    op, args = expression.op, expression.args
+    if op == "=":
+        return _between(args[0], args[1], 0, 0, is_equality=True)
+    if op in ("<=", "<", ">=", ">"):
+        absolute, width = args if op[0] == "<" else args[::-1]
+        eps = bound_of(width)
+        if eps is None or not isinstance(absolute, Call) or absolute.op != "abs":
+            return None
+        return _of_difference(absolute.args[0], negated(eps), eps)
+    if op != "between":
+        return None
+    lo, hi = bound_of(args[1]), bound_of(args[2])
+    if lo is not None and hi is not None:
+        return _of_difference(args[0], lo, hi)
+    low, high = _shifted(args[1]), _shifted(args[2])
+    if low is None or high is None or low[0] != high[0]:
+        return None
+    # ``l.a BETWEEN r.b AND r.b`` compares values, as ``l.a = r.b`` does.
+    return _between(args[0], low[0], low[1], high[1], is_equality=not low[1] and not high[1])
+
+
+def _is_sum(expression: Expression) -> bool:
+    """Whether a BETWEEN adds a number to a column."""
+    if not isinstance(expression, Call) or expression.op != "between":
+        return False
+    ends = [_shifted(end) for end in expression.args[1:]]
+    return any(end is not None and end[1] and not isinstance(end[1], timedelta) for end in ends)
+
+
+def _of_difference(difference: Expression, lo: Bound, hi: Bound) -> Band | None:
+    if not isinstance(difference, Call) or difference.op != "-":
+        return None
+    left, right = difference.args
+    return _between(left, right, lo, hi)
+
+
+def _between(left: Expression, right: Expression, lo: Bound, hi: Bound, *, is_equality: bool = False) -> Band | None:
+    """Return the band between two columns of different streams; None if these are not such columns."""
+    columns = isinstance(left, Column) and isinstance(right, Column)
+    if not columns or left.stream == right.stream:  # type: ignore[union-attr]
+        return None
+    return Band(left, right, lo, hi, is_equality)  # type: ignore[arg-type]
+
+
+def _shifted(expression: Expression) -> tuple[Column, Bound] | None:
+    """Return ``r.b``, ``r.b - c``, ``r.b + c`` or ``c + r.b`` as the column and the signed shift; None for others."""
+    if isinstance(expression, Column):
+        return expression, 0
+    if not isinstance(expression, Call) or expression.op not in ("+", "-"):
+        return None
+    column, shift = expression.args
+    if expression.op == "+" and not isinstance(column, Column):
+        column, shift = shift, column
+    bound = bound_of(shift)
+    if bound is None or not isinstance(column, Column):
+        return None
+    return column, negated(bound) if expression.op == "-" else bound
+
+
+def bound_of(expression: Expression) -> Bound | None:
+    """Return the bound that a literal is; None if it is none."""
+    value = expression.value if isinstance(expression, Literal) else None
+    return value if isinstance(value, (int, Decimal, timedelta)) and not isinstance(value, bool) else None
+
+
+MAX_COLLECTED = 100_000  # the largest limit of collect
+
+# How many expressions each function takes, and whether a constant follows them.
+AGGREGATE_FUNCTIONS = {
+    "count": (1, False),
+    "sum": (1, False),
+    "min": (1, False),
+    "max": (1, False),
+    "avg": (1, False),
+    "stddev": (1, False),
+    "first": (1, False),
+    "last": (1, False),
+    "arg_min": (2, False),
+    "arg_max": (2, False),
+    "quantile": (1, True),
+    "collect": (1, True),
+}
+# Other names of the functions, mostly Spark's.
+AGGREGATE_NAMES = {name: name for name in AGGREGATE_FUNCTIONS} | {
+    "mean": "avg",
+    "stddev_samp": "stddev",
+    "min_by": "arg_min",
+    "max_by": "arg_max",
+    "percentile": "quantile",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate:
+    """One column of a reduction.
+
+    Parameters
+    ----------
+    name : str
+        The column's name in the result.
+    function : str
+        A name of `AGGREGATE_FUNCTIONS`.
+    args : tuple of Expression
+        What it is over; empty for ``count(*)``.
+    constant : Decimal or None
+        The share of a quantile, from 0 to 1; the limit of collect, from 1 to `MAX_COLLECTED`.
+    """
+
+    name: str
+    function: str
+    args: tuple[Expression, ...] = ()
+    constant: Decimal | None = None
+
+    def __str__(self) -> str:
+        constant = () if self.constant is None else (f"{self.constant:f}",)
+        return f"{self.function}({', '.join([*map(str, self.args), *constant]) or '*'})"
+
+    def to_facts(self) -> list[object]:
+        """Return the aggregate as plain JSON values; `from_facts` makes the aggregate of them again."""
+        constant = None if self.constant is None else str(self.constant)
+        return [self.name, self.function, [expression_facts(argument) for argument in self.args], constant]
+
+    @classmethod
+    def from_facts(cls, facts: Sequence[Any]) -> Aggregate:
+        """Return the aggregate that `to_facts` described."""
+        name, function, args, constant = facts
+        args = tuple(expression_from(argument) for argument in args)
+        return cls(name, function, args, None if constant is None else Decimal(constant))

@@ -35,11 +35,7 @@ import pyarrow as pa
 
 from streamjoin_ds.spec.columns import NANOSECONDS
 from streamjoin_ds.spec.event_time import DAY_US
-from streamjoin_ds.spec.expression.predicate import Column
-from streamjoin_ds.spec.expression.tree import COMPARISONS, Call, Expression, Literal
-from streamjoin_ds.spec.functions import FUNCTIONS, signed
-from streamjoin_ds.spec.nested_values import is_nested, shape_text
-from streamjoin_ds.spec.node import (
+from streamjoin_ds.spec.expression.node import (
     EXACT,
     MOST_DIGITS,
     NESTED,
@@ -50,6 +46,10 @@ from streamjoin_ds.spec.node import (
     refuse,
     refuse_size,
 )
+from streamjoin_ds.spec.expression.predicate import Column
+from streamjoin_ds.spec.expression.tree import COMPARISONS, Call, Expression, Literal
+from streamjoin_ds.spec.functions import FUNCTIONS, signed
+from streamjoin_ds.spec.nested_values import is_nested, shape_text
 
 __all__ = ["EXACT", "Typed", "typed_condition", "typed_value"]
 

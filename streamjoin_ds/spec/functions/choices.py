@@ -10,10 +10,9 @@ from typing import TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamjoin_ds.spec.expression.node import Values
+from streamjoin_ds.spec.expression.node import Typed, Values, common, is_null, refuse
 from streamjoin_ds.spec.expression.tree import Call
 from streamjoin_ds.spec.functions.function import Function, Rows
-from streamjoin_ds.spec.node import Typed, common, is_null, refuse
 
 __all__ = ["CHOICES", "results_of"]
 

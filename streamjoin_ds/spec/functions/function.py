@@ -8,9 +8,8 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 import pyarrow as pa
 
-from streamjoin_ds.spec.expression.node import Values
+from streamjoin_ds.spec.expression.node import Typed, Values, refuse
 from streamjoin_ds.spec.expression.tree import Call
-from streamjoin_ds.spec.node import Typed, refuse
 
 __all__ = ["Function", "Nulls", "Rows", "by_row", "checked", "constant", "floats"]
 

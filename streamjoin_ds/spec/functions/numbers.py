@@ -12,10 +12,21 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamjoin_ds.spec.expression.node import INT64_MAX, PLAIN, Values, exactly, narrow, nulls, wide
+from streamjoin_ds.spec.expression.node import (
+    INT64_MAX,
+    MOST_DIGITS,
+    PLAIN,
+    Typed,
+    Values,
+    exactly,
+    narrow,
+    nulls,
+    refuse,
+    refuse_size,
+    wide,
+)
 from streamjoin_ds.spec.expression.tree import Call
 from streamjoin_ds.spec.functions.function import Function, Rows, by_row, checked, constant, floats
-from streamjoin_ds.spec.node import MOST_DIGITS, Typed, refuse, refuse_size
 
 __all__ = ["NUMBERS", "signed"]
 

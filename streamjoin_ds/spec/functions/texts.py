@@ -7,10 +7,9 @@ import re
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamjoin_ds.spec.expression.node import Values
+from streamjoin_ds.spec.expression.node import Typed, Values, refuse
 from streamjoin_ds.spec.expression.tree import Call
 from streamjoin_ds.spec.functions.function import Function, Rows, by_row, checked, constant
-from streamjoin_ds.spec.node import Typed, refuse
 
 __all__ = ["TEXTS"]
 

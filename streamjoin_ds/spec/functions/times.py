@@ -10,10 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamjoin_ds.spec.event_time import DAY_US
-from streamjoin_ds.spec.expression.node import INT64_MAX, INT64_MIN, Values, decimal, nulls, wide
+from streamjoin_ds.spec.expression.node import INT64_MAX, INT64_MIN, Typed, Values, decimal, nulls, refuse, wide
 from streamjoin_ds.spec.expression.tree import Call
 from streamjoin_ds.spec.functions.function import Function, Rows, checked, constant
-from streamjoin_ds.spec.node import Typed, refuse
 
 __all__ = ["TIMES", "microseconds"]
 

@@ -1,8 +1,12 @@
-"""A stream: its name, where its tuples come from, which column is the event time, and how late a tuple may be."""
+"""A stream: its name, where its tuples come from, which column is the event time, and how late a tuple may be.
+
+A stream's rate is the tuples a second that it brings. It matters to the choice of a layout and to no result.
+"""
 
 from __future__ import annotations
 
 import base64
+import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,26 +18,73 @@ import pyarrow as pa
 
 from streamjoin_ds.duration import Duration, duration_text, duration_us
 from streamjoin_ds.errors import ArgumentError, ColumnError
-from streamjoin_ds.spec.arrow_types import arrow_type
-from streamjoin_ds.spec.columns import names_hint, zones_of
+from streamjoin_ds.spec.columns import arrow_type, names_hint, zones_of
 from streamjoin_ds.spec.expression.predicate import Column, stream_name
 from streamjoin_ds.spec.expression.tree import Call, Expression, Literal, expression_facts, expression_from, streams_of
-from streamjoin_ds.spec.folder_options import FOLDER_OPTIONS, check_folder_options, finished_after_text, folder_facts
-from streamjoin_ds.spec.generator import GENERATOR_PREFIX, Generator
-from streamjoin_ds.spec.location import KAFKA_PREFIX, check_location
 from streamjoin_ds.spec.member.source import (
+    FOLDER_OPTIONS,
+    GENERATOR_PREFIX,
+    KAFKA_PREFIX,
     ON_CHANGE,
     TABLE_OPTIONS,
+    Generator,
+    check_folder_options,
+    check_location,
     check_table_options,
+    finished_after_text,
+    folder_facts,
     starting_timestamp,
     starting_version,
     table_facts,
     time_of_results,
 )
 from streamjoin_ds.spec.member.unique_key import check_unique, unique_columns
-from streamjoin_ds.spec.rate import checked_rate
 
-__all__ = ["FORMATS", "GENERATOR_PREFIX", "ON_BAD_FILE", "PARTITION_BY", "TIME_UNITS", "Generator", "Stream"]
+__all__ = [
+    "FORMATS",
+    "GENERATOR_PREFIX",
+    "ON_BAD_FILE",
+    "PARTITION_BY",
+    "TIME_UNITS",
+    "Generator",
+    "Stream",
+    "checked_rate",
+    "rate_from_text",
+]
+
+
+_HINT = "tuples a second, for example 20000"
+
+
+def checked_rate(rate: object, name: str) -> float | None:
+    """Return a rate as a float, or None where none is given.
+
+    Raises
+    ------
+    ArgumentError
+        It is not a finite number greater than 0.
+    """
+    if rate is None:
+        return None
+    if isinstance(rate, bool) or not isinstance(rate, int | float) or not rate > 0 or not math.isfinite(rate):
+        msg = f"the rate of {name} must be a number greater than 0"
+        raise ArgumentError(msg, name="rate", hint=_HINT)
+    return float(rate)
+
+
+def rate_from_text(text: str, name: str) -> float | None:
+    """Return the rate that the text of a flag gives.
+
+    Raises
+    ------
+    ArgumentError
+        As `checked_rate`.
+    """
+    try:
+        rate = float(text)
+    except ValueError:
+        rate = math.nan
+    return checked_rate(rate, name)
 
 
 FORMATS = ("auto", "csv", "json", "parquet", "spool", "delta", "results")

@@ -13,8 +13,8 @@ from streamjoin_ds.engine.kernels.loading import kernel_names
 from streamjoin_ds.engine.probe import residual
 from streamjoin_ds.plan import Execution
 from streamjoin_ds.spec import Join, Stream
+from streamjoin_ds.spec.expression.node import Typed
 from streamjoin_ds.spec.functions.globe import distances
-from streamjoin_ds.spec.node import Typed
 
 ROWS, METRES = 1100, 40_000
 PLACE = Typed("column", "float")

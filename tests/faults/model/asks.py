@@ -6,8 +6,7 @@ import random
 from dataclasses import dataclass
 
 from streamjoin_ds.spec import CountWindow, Join, Nearest, PeriodicWindow, Stream, TimeWindow, WindowKind
-from streamjoin_ds.spec.nearest import DIRECTIONS
-from streamjoin_ds.spec.row_kind import HOWS, has_pairs
+from streamjoin_ds.spec.row_kind import DIRECTIONS, HOWS, has_pairs
 from tests.faults.model import values
 from tests.faults.model.beside import asked_table
 from tests.faults.model.schedule import Schedule

@@ -23,7 +23,7 @@ from streamjoin_ds.source.generated.generator import GENERATORS, GeneratorKind
 from streamjoin_ds.source.generated.synthetic import Parameters
 from streamjoin_ds.spec import BoundJoin, Generator, Join, Stream, bind
 from streamjoin_ds.spec.expression.predicate import Band
-from streamjoin_ds.spec.selected import Calculated
+from streamjoin_ds.spec.join_parts import Calculated
 from streamjoin_ds.testing import ahead_rows, batch_watermarks, duplicate_rows, filtered_rows, late_rows, oracle_join
 from streamjoin_ds.testing.values import plain_value
 from tests.faults.model.asks import asked_of

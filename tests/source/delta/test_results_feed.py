@@ -20,7 +20,7 @@ from streamjoin_ds.source.delta.results_feed import ResultsFeed
 from streamjoin_ds.source.delta.tables import with_table_format
 from streamjoin_ds.source.infer import infer_schema
 from streamjoin_ds.spec import Stream
-from streamjoin_ds.spec.ahead import AheadLimit
+from streamjoin_ds.spec.event_time import AheadLimit
 from tests.source.delta.tables import feed, optimize, steps, stream_of
 from tests.source.feeds import START_US, tuples
 from tests.support.examples import examples

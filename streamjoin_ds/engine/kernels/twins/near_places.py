@@ -11,7 +11,7 @@ from streamjoin_ds.engine.kernels.objects import Bytes, Column, Int32
 from streamjoin_ds.engine.kernels.twins.arguments import check_array, float_bound, refuse
 from streamjoin_ds.engine.kernels.twins.arguments import own as own_object
 from streamjoin_ds.engine.kernels.twins.runs import RunColumns
-from streamjoin_ds.spec.functions.nearby import NearBounds, answers
+from streamjoin_ds.spec.functions.globe import NearBounds, answers
 
 __all__ = ["NearPlaces"]
 

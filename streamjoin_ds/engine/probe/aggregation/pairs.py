@@ -11,12 +11,11 @@ import pyarrow as pa
 from streamjoin_ds.engine.storage.selection import Selection, sequence_numbers
 from streamjoin_ds.errors import AggregateOverflowError
 from streamjoin_ds.spec.bound.bound_join import BoundJoin
-from streamjoin_ds.spec.bound.calculations import BoundArgument
+from streamjoin_ds.spec.bound.calculations import BoundArgument, output_values
 from streamjoin_ds.spec.columns import TS
 from streamjoin_ds.spec.expression.evaluation import Rows
 from streamjoin_ds.spec.expression.node import wide
 from streamjoin_ds.spec.expression.predicate import Column
-from streamjoin_ds.spec.output_values import output_values
 
 __all__ = ["Pairs"]
 
