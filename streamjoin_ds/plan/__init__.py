@@ -37,6 +37,7 @@ from streamjoin_ds.plan.execution import (
 )
 from streamjoin_ds.plan.key_decision import best_ranges, layout_by_keys, layout_load
 from streamjoin_ds.plan.key_sample import KeySample
+from streamjoin_ds.plan.key_samples import KeyHint, SampledRows, attributes_of, sample_rows
 from streamjoin_ds.plan.labels import cell_labels, cell_of_label, spark_hash, spark_partition
 from streamjoin_ds.plan.layout import MAX_CELLS, Layout
 from streamjoin_ds.plan.layout_choice import LayoutCost, best_layouts, choose_layout, layout_cost
@@ -47,7 +48,6 @@ from streamjoin_ds.plan.plan import EXCHANGES, LAYOUT_KINDS, Plan
 from streamjoin_ds.plan.range_choice import RangeChoice, choose_ranges
 from streamjoin_ds.plan.range_layout import Dealt, RangeLayout
 from streamjoin_ds.plan.reach import Difference, Reach, band_attributes
-from streamjoin_ds.plan.sampled_rows import KeyHint, SampledRows, attributes_of, sample_rows
 
 __all__ = [
     "DEFAULT_EXECUTION",

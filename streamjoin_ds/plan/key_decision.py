@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from streamjoin_ds.plan.cell_layout import CellLayout
 from streamjoin_ds.plan.cell_work import DEFAULT_WORK
+from streamjoin_ds.plan.key_samples import KeyHint
 from streamjoin_ds.plan.layout import Layout
 from streamjoin_ds.plan.layout_choice import choose_layout
 from streamjoin_ds.plan.layout_kind import KindChoice, grid_choice
@@ -17,7 +18,6 @@ from streamjoin_ds.plan.load import Load
 from streamjoin_ds.plan.range_choice import RangeChoice, choose_ranges, pair_counts, range_cost
 from streamjoin_ds.plan.range_layout import RangeLayout
 from streamjoin_ds.plan.reach import Reach
-from streamjoin_ds.plan.sampled_rows import KeyHint
 
 __all__ = ["best_ranges", "layout_by_keys", "layout_load"]
 

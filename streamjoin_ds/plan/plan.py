@@ -12,10 +12,10 @@ from streamjoin_ds.plan.block_sizing import BLOCK_BYTES, USUAL_SIZING, BlockSizi
 from streamjoin_ds.plan.cell_layout import CellLayout
 from streamjoin_ds.plan.deciding_layout import check_deciding
 from streamjoin_ds.plan.execution import DEFAULT_EXECUTION, Execution
+from streamjoin_ds.plan.key_samples import attributes_of
 from streamjoin_ds.plan.labels import cell_labels, cell_of_label
 from streamjoin_ds.plan.layout_facts import layout_from_facts
 from streamjoin_ds.plan.reach import Reach
-from streamjoin_ds.plan.sampled_rows import attributes_of
 from streamjoin_ds.spec import BoundJoin, bound_from_facts
 from streamjoin_ds.spec.columns import result_type
 

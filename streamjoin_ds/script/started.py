@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamjoin_ds.errors import ArgumentError, StreamJoinError
 from streamjoin_ds.plan import DEFAULT_EXECUTION, EXECUTION_OPTIONS, AskedLayout, Plan
-from streamjoin_ds.plan.explain import explain
+from streamjoin_ds.plan.explanation import explain
 from streamjoin_ds.request.request import EXPLAINED, settings_of_spark
 from streamjoin_ds.script.asked import Asked, AskedJoin
 from streamjoin_ds.script.catalog import Catalog, table_name

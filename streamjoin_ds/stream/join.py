@@ -337,7 +337,7 @@ class StreamJoin(Join):
             As in `start`. Only their columns are looked at, so they may also be static, as `dataframe` takes them.
         """
         from streamjoin_ds.plan import Load, attributes_of
-        from streamjoin_ds.plan.explain import explain
+        from streamjoin_ds.plan.explanation import explain
         from streamjoin_ds.source.sampled_keys import sampled_keys
         from streamjoin_ds.stream.bound_sources import bound_join
         from streamjoin_ds.stream.frame_tables import of_frames

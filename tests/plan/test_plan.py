@@ -11,7 +11,7 @@ import pytest
 
 from streamjoin_ds.errors import ArgumentError, ColumnError, LayoutError
 from streamjoin_ds.plan import EXCHANGES, Execution, Layout, Load, Plan
-from streamjoin_ds.plan.explain import explain
+from streamjoin_ds.plan.explanation import explain
 from streamjoin_ds.spec import BoundJoin, Generator, Join, Stream, bind
 
 COLUMNS = {

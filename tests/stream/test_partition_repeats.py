@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamjoin_ds.errors import KafkaDataLostError, OffsetError
-from streamjoin_ds.plan.explain import _join
+from streamjoin_ds.plan.explanation import _join
 from streamjoin_ds.source.kafka import topic_feed
 from streamjoin_ds.source.partition_repeats import kept_partitions
 from streamjoin_ds.source.partitioned_position import PartitionedPosition

@@ -27,6 +27,7 @@ from streamjoin_ds.spec.key_values import nullable_key_values
 
 __all__ = ["KeyHint", "SampledRows", "attributes_of", "sample_rows"]
 
+
 # Most attributes that are looked at; further ones are left out.
 _MOST_ATTRIBUTES = 4
 # Sampled tuples of a stream: for each cell, and at least and at most in all. With 64 keys the fullest of a few cells is
