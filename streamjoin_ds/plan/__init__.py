@@ -14,18 +14,6 @@ grid. The other kind of layout deals tuples by ranges of a band attribute (`Rang
 `CellLayout`.
 """
 
-from streamjoin_ds.plan.asked_layout import AskedLayout
-from streamjoin_ds.plan.block_sizing import USUAL_SIZING, BlockSizing
-from streamjoin_ds.plan.cell_layout import CellLayout, Received
-from streamjoin_ds.plan.cell_work import DEFAULT_WORK, CellWork
-from streamjoin_ds.plan.deciding_layout import (
-    check_deciding,
-    copied_streams,
-    deciding_cells,
-    deciding_layouts,
-    keeps_whole,
-    whole_layout,
-)
 from streamjoin_ds.plan.epochs import Epoch, Epochs, EpochsOver
 from streamjoin_ds.plan.execution import (
     DEFAULT_EXECUTION,
@@ -35,19 +23,42 @@ from streamjoin_ds.plan.execution import (
     OldOptions,
     execution_of,
 )
-from streamjoin_ds.plan.key_decision import best_ranges, layout_by_keys, layout_load
-from streamjoin_ds.plan.key_sample import KeySample
-from streamjoin_ds.plan.key_samples import KeyHint, SampledRows, attributes_of, sample_rows
-from streamjoin_ds.plan.labels import cell_labels, cell_of_label, spark_hash, spark_partition
-from streamjoin_ds.plan.layout import MAX_CELLS, Layout
-from streamjoin_ds.plan.layout_choice import LayoutCost, best_layouts, choose_layout, layout_cost
-from streamjoin_ds.plan.layout_facts import is_of_ranges, layout_from_facts
-from streamjoin_ds.plan.layout_kind import GridChoice, KindChoice, choose_kind
-from streamjoin_ds.plan.load import Load
-from streamjoin_ds.plan.plan import EXCHANGES, LAYOUT_KINDS, Plan
-from streamjoin_ds.plan.range_choice import RangeChoice, choose_ranges
-from streamjoin_ds.plan.range_layout import Dealt, RangeLayout
-from streamjoin_ds.plan.reach import Difference, Reach, band_attributes
+from streamjoin_ds.plan.key_samples import KeyHint, KeySample, SampledRows, attributes_of, sample_rows
+from streamjoin_ds.plan.layout import (
+    MAX_CELLS,
+    CellLayout,
+    Layout,
+    Received,
+    cell_labels,
+    cell_of_label,
+    spark_hash,
+    spark_partition,
+)
+from streamjoin_ds.plan.layout_choice import (
+    LayoutCost,
+    Load,
+    best_layouts,
+    check_deciding,
+    choose_layout,
+    copied_streams,
+    deciding_cells,
+    deciding_layouts,
+    keeps_whole,
+    layout_cost,
+    whole_layout,
+)
+from streamjoin_ds.plan.layout_kind import GridChoice, KindChoice, best_ranges, choose_kind, layout_by_keys, layout_load
+from streamjoin_ds.plan.plan import EXCHANGES, LAYOUT_KINDS, USUAL_SIZING, AskedLayout, BlockSizing, Plan
+from streamjoin_ds.plan.range_choice import DEFAULT_WORK, CellWork, RangeChoice, choose_ranges
+from streamjoin_ds.plan.range_layout import (
+    Dealt,
+    Difference,
+    RangeLayout,
+    Reach,
+    band_attributes,
+    is_of_ranges,
+    layout_from_facts,
+)
 
 __all__ = [
     "DEFAULT_EXECUTION",

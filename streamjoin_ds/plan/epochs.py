@@ -23,8 +23,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from streamjoin_ds.errors import malformed_offset
-from streamjoin_ds.plan.cell_layout import CellLayout
-from streamjoin_ds.plan.layout_facts import is_of_ranges, layout_from_facts
+from streamjoin_ds.plan.layout import CellLayout
+from streamjoin_ds.plan.range_layout import is_of_ranges, layout_from_facts
 
 __all__ = ["Epoch", "Epochs", "EpochsOver"]
 

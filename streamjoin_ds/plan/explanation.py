@@ -6,15 +6,19 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
-from streamjoin_ds.plan.cell_layout import CellLayout
-from streamjoin_ds.plan.deciding_layout import copied_streams, deciding_layouts, keeps_whole
 from streamjoin_ds.plan.execution import DEFAULT_EXECUTION, EXECUTION_OPTIONS, Execution
-from streamjoin_ds.plan.key_decision import best_ranges
 from streamjoin_ds.plan.key_samples import KeyHint, attributes_of
-from streamjoin_ds.plan.layout import Layout
-from streamjoin_ds.plan.layout_choice import SHIPPING_SLACK, best_layouts, layout_cost
-from streamjoin_ds.plan.layout_kind import choose_kind
-from streamjoin_ds.plan.load import Load
+from streamjoin_ds.plan.layout import CellLayout, Layout
+from streamjoin_ds.plan.layout_choice import (
+    SHIPPING_SLACK,
+    Load,
+    best_layouts,
+    copied_streams,
+    deciding_layouts,
+    keeps_whole,
+    layout_cost,
+)
+from streamjoin_ds.plan.layout_kind import best_ranges, choose_kind
 from streamjoin_ds.plan.plan import CHOICE_CELLS, Plan
 from streamjoin_ds.plan.range_layout import RangeLayout
 from streamjoin_ds.spec import Band, BoundJoin, Condition, Stream, duration_text

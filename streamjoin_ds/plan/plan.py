@@ -1,25 +1,82 @@
-"""The plan of one running join: what the later rooms need to know, as one frozen object and one JSON text."""
+"""The plan of one running join: what the later rooms need to know, as one frozen object and one JSON text.
+
+`BlockSizing` is the part of a plan that decides which runs of a window become blocks, and when blocks are merged. It is
+the same for all cells of a batch and stands in the batch's offset.
+
+`AskedLayout` is what a user asks for by the option ``layout``: a kind of layout, or one grid that the join keeps to.
+"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any
 
 from streamjoin_ds.errors import ArgumentError, LayoutError
-from streamjoin_ds.plan.block_sizing import BLOCK_BYTES, USUAL_SIZING, BlockSizing
-from streamjoin_ds.plan.cell_layout import CellLayout
-from streamjoin_ds.plan.deciding_layout import check_deciding
 from streamjoin_ds.plan.execution import DEFAULT_EXECUTION, Execution
 from streamjoin_ds.plan.key_samples import attributes_of
-from streamjoin_ds.plan.labels import cell_labels, cell_of_label
-from streamjoin_ds.plan.layout_facts import layout_from_facts
-from streamjoin_ds.plan.reach import Reach
+from streamjoin_ds.plan.layout import CellLayout, Layout, cell_labels, cell_of_label
+from streamjoin_ds.plan.layout_choice import check_deciding
+from streamjoin_ds.plan.range_layout import Reach, band_attributes, layout_from_facts
 from streamjoin_ds.spec import BoundJoin, bound_from_facts
 from streamjoin_ds.spec.columns import result_type
 
-__all__ = ["CHOICE_CELLS", "EXCHANGES", "LAYOUT_KINDS", "Plan"]
+__all__ = [
+    "BLOCK_BYTES",
+    "CHOICE_CELLS",
+    "EXCHANGES",
+    "LAYOUT_KINDS",
+    "USUAL_SIZING",
+    "AskedLayout",
+    "BlockSizing",
+    "Plan",
+]
+
+
+# Runs of at least this many bytes are blocks. A file costs 0.5 ms with its fsync, once. A MB in the state row costs
+# about 15 ms, in every batch.
+BLOCK_BYTES = 64 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class BlockSizing:
+    """The settings of a batch that decide when a block leaves the windows.
+
+    Cells that are given the same tuples share their blocks, and the first one that finds a block due removes it. So
+    they must merge alike, also where two drivers with unlike settings have left the states of one batch. For that
+    reason the settings of a batch are in its offset: whoever does the batch again does it under the same ones
+    (ARCHITECTURE.md, "State and blocks").
+
+    Attributes
+    ----------
+    block_bytes : int
+        As in `Plan`.
+    merge_runs : int or None
+        As in `Execution`.
+    """
+
+    block_bytes: int = BLOCK_BYTES
+    merge_runs: int | None = None
+
+    def to_facts(self) -> dict[str, int]:
+        """Return what differs from `USUAL_SIZING`, as plain JSON values."""
+        facts = {} if self.block_bytes == BLOCK_BYTES else {"block_bytes": self.block_bytes}
+        return facts if self.merge_runs is None else {**facts, "merge_runs": self.merge_runs}
+
+    @classmethod
+    def from_facts(cls, facts: object) -> BlockSizing:
+        """Return what `to_facts` wrote; raise `ValueError` for anything else."""
+        known: dict[str, Any] = dict(facts) if isinstance(facts, Mapping) else {"": None}
+        if set(known) - {"block_bytes", "merge_runs"} or any(type(n) is not int or n < 0 for n in known.values()):
+            msg = "these are no settings of blocks"
+            raise ValueError(msg)
+        return cls(**known)
+
+
+USUAL_SIZING = BlockSizing()
+
 
 # The two ways in which tuples get from source to cell (ARCHITECTURE.md, "The exchange").
 EXCHANGES = ("reference", "packed")
@@ -227,3 +284,60 @@ class Plan:
 @lru_cache(maxsize=64)
 def _labels(cells: int, partitions: int) -> tuple[int, ...]:
     return cell_labels(cells, partitions)
+
+
+@dataclass(frozen=True, slots=True)
+class AskedLayout:
+    """The value of the option ``layout``.
+
+    Attributes
+    ----------
+    kind : {"auto", "grid", "ranges"}
+        The kind of the layouts that are chosen; "grid" where a grid is given.
+    grid : Layout or None
+        The grid that the join keeps to; None: layouts are chosen.
+    """
+
+    kind: str
+    grid: Layout | None = None
+
+    @classmethod
+    def parse(cls, text: str | None, streams: int) -> AskedLayout:
+        """Return what a text such as ``"ranges"`` or ``"2x3"`` asks for; None and "auto" are the same.
+
+        Raises
+        ------
+        LayoutError
+            The text is neither a kind nor group counts for so many streams.
+        """
+        kind = "auto" if text is None else text.strip()
+        if kind in LAYOUT_KINDS:
+            return cls(kind)
+        return cls("grid", Layout.parse(kind, streams))
+
+    def may_have_ranges(self, cells: int) -> bool:
+        """Whether a join on so many cells may have ranges."""
+        return self.kind == "ranges" or (self.kind == "auto" and cells >= CHOICE_CELLS)
+
+    def check(self, bound: BoundJoin, *, whole: bool = False) -> None:
+        """Refuse ranges where the join has no attribute for them, and a layout that `how` cannot have.
+
+        Parameters
+        ----------
+        bound : BoundJoin
+        whole : bool
+            Whether nobody puts the answers of several cells together (`check_deciding`).
+
+        Raises
+        ------
+        LayoutError
+        """
+        if self.kind == "ranges" and bound.decided:
+            msg = f"{bound.join.asked} has no layouts of ranges: a tuple's partners may lie in several of them"
+            raise LayoutError(msg, name="layout", hint="use auto, grid, or group counts")
+        if self.grid is not None:
+            check_deciding(bound, self.grid, whole=whole)
+        if self.kind == "ranges" and not band_attributes(bound):
+            msg = "no column of every stream is tied to the others by bands or equalities of numbers or times"
+            hint = "use auto or grid: a grid works with any condition"
+            raise LayoutError(msg, name="layout", hint=hint)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from streamjoin_ds.errors import OffsetError, malformed_offset
-from streamjoin_ds.plan.block_sizing import USUAL_SIZING, BlockSizing
+from streamjoin_ds.plan.plan import USUAL_SIZING, BlockSizing
 from streamjoin_ds.source.backlog import BacklogFacts
 from streamjoin_ds.source.delay_bound import DelayFacts
 from streamjoin_ds.source.idleness import ClockFacts

@@ -67,7 +67,7 @@ def installed(world: World) -> Iterator[None]:
         patch.setattr(memory, "_freezes", memory._MOST_FREEZES)
         patch.setattr(commit_room, "committer_for", world.committer_for)
         patch.setattr(commit_room, "_keys", _OfDriver(world))
-        patch.setattr("streamjoin_ds.plan.key_decision.LEAST_KEYS", 1)  # a run has few tuples
+        patch.setattr("streamjoin_ds.plan.layout_kind.LEAST_KEYS", 1)  # a run has few tuples
         patch.setattr("streamjoin_ds.plan.plan.CHOICE_CELLS", 2)
         tail = TailTuning(most_arrived_rows=world.schedule.tailed)
         patch.setattr(CellWindows, "tuning", Tuning(tail=tail))

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, cast
 from streamjoin_ds.cell.cell import Cell
 from streamjoin_ds.cell.task_facts import TaskFacts
 from streamjoin_ds.plan import Layout, Plan, choose_layout
-from streamjoin_ds.plan.load import Load
+from streamjoin_ds.plan.layout_choice import Load
 from streamjoin_ds.sink.tables import TableSet
 from streamjoin_ds.source.batch_plan import BatchPlan
 from streamjoin_ds.source.infer import infer_schema
