@@ -143,7 +143,7 @@ def load_librdkafka(library):
 
 
 cdef class Consumer:
-    """A consumer of one partition; see streamjoin_ds.source.kafka.native_source. `load_librdkafka` comes first.
+    """A consumer of one partition; see streamjoin_ds.source.kafka.message_sources. `load_librdkafka` comes first.
 
     A `ValueError` holds librdkafka's text, in which the value of a setting may stand.
     """

@@ -13,7 +13,7 @@ from streamjoin_ds.engine.storage.table_windows import TableWindows
 from streamjoin_ds.engine.window_join import WindowJoin
 from streamjoin_ds.plan import Execution, Plan
 from streamjoin_ds.source.table_version import TableVersion, versions_from
-from streamjoin_ds.source.tables.table_versions import tables_folder
+from streamjoin_ds.source.table_versions import tables_folder
 
 __all__ = ["give_tables", "given_versions", "table_blocks"]
 

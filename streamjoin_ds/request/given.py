@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from streamjoin_ds.errors import ArgumentError
-from streamjoin_ds.source.generated.generator import GENERATORS
+from streamjoin_ds.source.generator import GENERATORS
 from streamjoin_ds.source.kafka.url import TOPIC_PARAMETERS
 from streamjoin_ds.spec import Expression
 from streamjoin_ds.spec.columns import names_hint, parts_of

@@ -13,7 +13,7 @@ from streamjoin_ds.request.given import assigned, conditions_of, per_member, sch
 from streamjoin_ds.request.join_file import read_join_file
 from streamjoin_ds.request.join_keys import JOIN_KEYS
 from streamjoin_ds.request.tables import described_tables, tables_given, without_tables
-from streamjoin_ds.source.generated.generator import synthetic_rows
+from streamjoin_ds.source.generator import synthetic_rows
 from streamjoin_ds.spec import Call, Expression, Generator, Nearest, Stream
 from streamjoin_ds.spec.columns import names_hint
 from streamjoin_ds.spec.expression.parser import parse_condition

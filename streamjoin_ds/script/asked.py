@@ -31,8 +31,8 @@ from streamjoin_ds.script.selected_columns import SelectList
 from streamjoin_ds.script.sql_text import Span, SqlText, Token
 from streamjoin_ds.script.statements import Input, Statement, StreamStatement
 from streamjoin_ds.script.time_bounds import Contradiction, TimeBound, Unbounded, window_of, window_of_each
-from streamjoin_ds.source.infer import infer_schema
-from streamjoin_ds.source.tables.table_versions import table_schema
+from streamjoin_ds.source.stream_source import infer_schema
+from streamjoin_ds.source.table_versions import table_schema
 from streamjoin_ds.spec import Predicate, Stream, Table
 from streamjoin_ds.spec.columns import names_hint
 from streamjoin_ds.spec.expression.tree import Call, normalised, predicates_of, streams_of

@@ -14,7 +14,7 @@ from streamjoin_ds.source.delta.tables import table_path, with_table_format
 from streamjoin_ds.source.feed import Feed
 from streamjoin_ds.source.files.file_feed import FileFeed
 from streamjoin_ds.source.files.file_partitions import FilePartitions
-from streamjoin_ds.source.generated.generator import GeneratorFeed
+from streamjoin_ds.source.generator import GeneratorFeed
 from streamjoin_ds.source.partitioned_feed import PartitionedFeed
 from streamjoin_ds.spec import Generator, Stream
 

@@ -10,8 +10,8 @@ import pyarrow.compute as pc
 
 from streamjoin_ds.errors import StreamJoinError
 from streamjoin_ds.source.feeds import open_feed
-from streamjoin_ds.source.infer import infer_schema
 from streamjoin_ds.source.records import Chunk
+from streamjoin_ds.source.stream_source import infer_schema
 from streamjoin_ds.spec.columns import TIMESTAMP
 from streamjoin_ds.spec.member.stream import Stream
 

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from streamjoin_ds.errors import OffsetError
 from streamjoin_ds.source.digest import EMPTY_DIGEST, RollingDigest
 from streamjoin_ds.source.event_time import NO_TIME
-from streamjoin_ds.source.files.file_order import is_label
+from streamjoin_ds.source.files.file_names import is_label
 from streamjoin_ds.source.set_aside import well_formed
 
 __all__ = ["FilePosition", "Position", "RowPosition", "is_told_by_count"]

@@ -16,7 +16,7 @@ from dataclasses import astuple, dataclass
 import pyarrow as pa
 
 from streamjoin_ds.errors import StreamJoinError
-from streamjoin_ds.source.files.file_order import is_label
+from streamjoin_ds.source.files.file_names import is_label
 from streamjoin_ds.source.records import Chunk, Reject
 from streamjoin_ds.spec.inside import inside_schema
 

@@ -22,7 +22,7 @@ from streamjoin_ds.engine.window_join import WindowJoin
 from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.plan import Plan
 from streamjoin_ds.source.table_version import TableVersion
-from streamjoin_ds.source.tables.table_versions import tables_folder
+from streamjoin_ds.source.table_versions import tables_folder
 from streamjoin_ds.spec import BoundJoin, Join
 from streamjoin_ds.spec.columns import names_hint
 from streamjoin_ds.spec.member.table import DEFAULT_FINISHED_AFTER, DEFAULT_REFRESH, Table

@@ -14,7 +14,7 @@ from streamjoin_ds.engine.storage.sealed_run import SealedRun
 from streamjoin_ds.engine.tuning import TailTuning, Tuning
 from streamjoin_ds.errors import BlockMissingError, FingerprintMismatchError
 from streamjoin_ds.plan import Layout
-from streamjoin_ds.source.infer import infer_schema
+from streamjoin_ds.source.stream_source import infer_schema
 from streamjoin_ds.spec import BoundJoin, Generator, Join, Stream, bind
 from tests.support.microbatch import MicroBatches
 

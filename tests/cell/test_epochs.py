@@ -19,7 +19,7 @@ from streamjoin_ds.cell.cell_state import CellState
 from streamjoin_ds.cell.cell_windows import CellWindows
 from streamjoin_ds.plan import Layout
 from streamjoin_ds.source.batch_plan import BatchPlan
-from streamjoin_ds.source.infer import infer_schema
+from streamjoin_ds.source.stream_source import infer_schema
 from streamjoin_ds.spec import BoundJoin, Generator, Join, Stream, bind
 from tests.support.examples import examples
 from tests.support.microbatch import MicroBatches

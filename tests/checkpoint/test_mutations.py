@@ -46,7 +46,7 @@ from streamjoin_ds.sink.snapshot import LogSnapshot
 from streamjoin_ds.sink.tables import TableSet
 from streamjoin_ds.sink.tail import tail_of
 from streamjoin_ds.source.event_time import NO_TIME
-from streamjoin_ds.source.infer import infer_schema
+from streamjoin_ds.source.stream_source import infer_schema
 from streamjoin_ds.spec import Generator, Join, Nearest, bind
 from tests.sink.conftest import Join as Tables
 from tests.stream.test_catching_up import CASES, Operated

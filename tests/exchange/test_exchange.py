@@ -17,7 +17,7 @@ from streamjoin_ds.exchange import EXCHANGE_SCHEMA, CellBatch, open_block, pack_
 from streamjoin_ds.plan import Layout, Plan, RangeLayout, attributes_of
 from streamjoin_ds.plan.layout import group_of
 from streamjoin_ds.source.event_time import NO_TIME
-from streamjoin_ds.source.infer import infer_schema
+from streamjoin_ds.source.stream_source import infer_schema
 from streamjoin_ds.spec import Generator, Join, Stream, bind
 from streamjoin_ds.stream.sensors import SensorsDataSource, spark_struct
 from tests.source.feeds import START_US, csv_text, iso, rows, write

@@ -9,7 +9,7 @@ import pytest
 
 from streamjoin_ds.plan import Layout, Load, layout_cost
 from streamjoin_ds.source.batch_plan import BatchPlan
-from streamjoin_ds.source.infer import infer_schema
+from streamjoin_ds.source.stream_source import infer_schema
 from streamjoin_ds.spec import Generator, Join, Stream, bind
 from tests.support.microbatch import MicroBatches
 

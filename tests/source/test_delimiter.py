@@ -10,8 +10,8 @@ import pytest
 
 from streamjoin_ds.errors import ArgumentError, ColumnError
 from streamjoin_ds.plan import Layout
-from streamjoin_ds.source.infer import infer_schema
 from streamjoin_ds.source.position import FilePosition
+from streamjoin_ds.source.stream_source import infer_schema
 from streamjoin_ds.spec import Join, Stream, bind
 from streamjoin_ds.stream.sensors import SensorsDataSource
 from tests.source.feeds import csv_text, feed, rows, steps, tuples

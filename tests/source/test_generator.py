@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamjoin_ds.errors import ArgumentError
-from streamjoin_ds.source.generated.generator import GENERATORS, GeneratorFeed, generator_schema, parse_generator
-from streamjoin_ds.source.generated.synthetic import BLOCK_ROWS
+from streamjoin_ds.source.generator import GENERATORS, GeneratorFeed, generator_schema, parse_generator
 from streamjoin_ds.source.position import RowPosition
+from streamjoin_ds.source.synthetic_rows import BLOCK_ROWS
 from streamjoin_ds.spec import Stream
 from tests.support.examples import examples
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from streamjoin_ds import Stream, band
 from streamjoin_ds.errors import FileFormatError
-from streamjoin_ds.source.infer import infer_schema
+from streamjoin_ds.source.stream_source import infer_schema
 from streamjoin_ds.spec import Join
 from streamjoin_ds.spool.writer import SpoolWriter
 from streamjoin_ds.stream.bound_sources import bound_join, first_seen

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from streamjoin_ds.source.infer import infer_schema
 from streamjoin_ds.source.position import FilePosition
+from streamjoin_ds.source.stream_source import infer_schema
 from streamjoin_ds.spec import Stream
 from tests.source.feeds import feed, steps, tuples
 

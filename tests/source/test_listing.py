@@ -13,8 +13,8 @@ import pytest
 
 from streamjoin_ds.errors import ArgumentError, FileChangedError, FileFormatError, FileMissingError, FileOrderError
 from streamjoin_ds.source.files.listing import Location
-from streamjoin_ds.source.infer import infer_schema
 from streamjoin_ds.source.position import FilePosition
+from streamjoin_ds.source.stream_source import infer_schema
 from streamjoin_ds.spec import Generator, Stream
 from streamjoin_ds.stream.sensor_options import SourceOptions
 from tests.source.feeds import SCHEMA, expected, feed, rows, steps, tuples, write

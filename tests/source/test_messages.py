@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from streamjoin_ds.source.kafka.formats import fixed_messages, line_messages, registered_messages
+from streamjoin_ds.source.kafka.formats import fixed_messages, message_formats, registered_messages
 from tests.source.message_fuzz import FORMATS, blocks, run_block
 
 
@@ -33,7 +33,7 @@ def _without_a_reject(*options: Any) -> Any:
     return raw if raw.index is None else type(raw)(raw.table, raw.count, raw.index, raw.broken[1:])
 
 
-_records = line_messages._records
+_records = message_formats._records
 
 
 def _without_sign(values: np.ndarray, kind: pa.DataType) -> pa.Array:
@@ -46,7 +46,7 @@ _column = fixed_messages._column
 @pytest.mark.parametrize(
     ("kind", "where", "name", "fault"),
     [
-        ("json", line_messages, "_records", _without_a_reject),
+        ("json", message_formats, "_records", _without_a_reject),
         ("fixed", fixed_messages, "_column", _without_sign),
         ("avro", registered_messages, "_others", lambda values, kind: []),
         ("protobuf", registered_messages, "_others", lambda values, kind: []),

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from streamjoin_ds.errors import ColumnError, FileFormatError, SchemaDriftError
 from streamjoin_ds.source.feeds import open_feed
-from streamjoin_ds.source.infer import infer_schema
 from streamjoin_ds.source.position import FilePosition
+from streamjoin_ds.source.stream_source import infer_schema
 from streamjoin_ds.spec import Stream
 from tests.source.feeds import SCHEMA, csv_text, feed, iso, read_all, rows, steps, tuples, write
 from tests.support.examples import examples
@@ -145,8 +145,8 @@ def test_a_very_long_line_is_clipped_and_an_endless_one_refused(
     path.write_text("ts,name,x,n\n" + "y" * 9000 + "\n")
     (chunk,) = feed(path).read(FilePosition(), None)
     assert chunk.rejects[0].text.endswith("(4904 more characters)")
-    monkeypatch.setattr("streamjoin_ds.source.files.line_blocks.BLOCK_BYTES", 1000)
-    monkeypatch.setattr("streamjoin_ds.source.files.line_blocks.MAX_LINE_BYTES", 5000)
+    monkeypatch.setattr("streamjoin_ds.source.files.text_blocks.BLOCK_BYTES", 1000)
+    monkeypatch.setattr("streamjoin_ds.source.files.text_blocks.MAX_LINE_BYTES", 5000)
     with pytest.raises(FileFormatError, match="longer than"):
         list(feed(path).read(FilePosition(), None))
 

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from streamjoin_ds.errors import FileFormatError, FileOrderError, SchemaDriftError, StreamJoinError
-from streamjoin_ds.source.files import line_blocks
+from streamjoin_ds.source.files import text_blocks
 from streamjoin_ds.source.files.file_feed import FileFeed
 from streamjoin_ds.source.position import FilePosition
 from streamjoin_ds.source.records import Chunk, Reject
@@ -213,8 +213,8 @@ def test_a_bad_file_stops_the_planner_before_a_batch_has_it(
 def test_a_line_is_too_long_wherever_its_reading_begins(
     tmp_path: Path, block_bytes: int, length: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(line_blocks, "MAX_LINE_BYTES", 100)
-    monkeypatch.setattr(line_blocks, "BLOCK_BYTES", block_bytes)
+    monkeypatch.setattr(text_blocks, "MAX_LINE_BYTES", 100)
+    monkeypatch.setattr(text_blocks, "BLOCK_BYTES", block_bytes)
     text = csv_text(rows(10))
     (tmp_path / "a.csv").write_text(text + "x" * length + "\n" + csv_text(rows(3, 10), header=False))
     for size in SIZES:
@@ -225,8 +225,8 @@ def test_a_line_is_too_long_wherever_its_reading_begins(
 
 @pytest.mark.parametrize("size", SIZES)
 def test_a_line_over_the_limit(tmp_path: Path, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(line_blocks, "MAX_LINE_BYTES", 2000)
-    monkeypatch.setattr(line_blocks, "BLOCK_BYTES", 512)
+    monkeypatch.setattr(text_blocks, "MAX_LINE_BYTES", 2000)
+    monkeypatch.setattr(text_blocks, "BLOCK_BYTES", 512)
     text = csv_text(rows(10))
     (tmp_path / "a.csv").write_text(text + "x" * 3000 + "\n" + csv_text(rows(3), header=False))
     write(tmp_path / "b.csv", rows(5, 10))

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamjoin_ds.errors import ColumnError, FileFormatError, SchemaDriftError
-from streamjoin_ds.source.infer import infer_schema
 from streamjoin_ds.source.position import FilePosition
 from streamjoin_ds.source.records import Reject
+from streamjoin_ds.source.stream_source import infer_schema
 from streamjoin_ds.spec import Stream
 from streamjoin_ds.spool.segment import segment_paths
 from streamjoin_ds.spool.writer import SpoolWriter

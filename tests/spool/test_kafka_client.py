@@ -22,7 +22,7 @@ from streamjoin_ds.errors import (
     KafkaUnreachableError,
     SpoolError,
 )
-from streamjoin_ds.source.infer import infer_schema
+from streamjoin_ds.source.stream_source import infer_schema
 from streamjoin_ds.spec import Stream
 from streamjoin_ds.spool.address import Address, Secrets
 from streamjoin_ds.spool.intake import Intake

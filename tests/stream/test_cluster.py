@@ -55,7 +55,7 @@ def standalone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]
 @pytest.fixture(scope="module")
 def expected(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[int, int]]:
     from streamjoin_ds.plan import Layout
-    from streamjoin_ds.source.infer import infer_schema
+    from streamjoin_ds.source.stream_source import infer_schema
     from streamjoin_ds.spec import bind
     from tests.faults.driver import join
 

@@ -19,7 +19,7 @@ from streamjoin_ds.engine.tuning import ProbeTuning, TailTuning, ThreadTuning, T
 from streamjoin_ds.errors import ArgumentError, ColumnError
 from streamjoin_ds.plan import DEFAULT_EXECUTION, Execution, Layout
 from streamjoin_ds.sink.reader import scanned
-from streamjoin_ds.source.infer import infer_schema
+from streamjoin_ds.source.stream_source import infer_schema
 from streamjoin_ds.spec import bind
 from streamjoin_ds.stream.query_options import QueryOptions
 from tests.support.microbatch import MicroBatches

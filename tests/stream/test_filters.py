@@ -14,7 +14,7 @@ from streamjoin_ds.cell import cell
 from streamjoin_ds.plan import Layout
 from streamjoin_ds.sink.reader import scanned
 from streamjoin_ds.sink.writer import TableWriter
-from streamjoin_ds.source.infer import infer_schema
+from streamjoin_ds.source.stream_source import infer_schema
 from streamjoin_ds.spec import BoundJoin, Generator, Join, Stream, bind
 from streamjoin_ds.testing import filtered_rows, late_rows, oracle_numbers
 from tests.source.feeds import SCHEMA, csv_text, rows
@@ -40,7 +40,7 @@ def tuples_of(bound: BoundJoin) -> dict[str, list[dict[str, Any]]]:
 
     Rejects come last in the file, so they shift no number.
     """
-    from streamjoin_ds.source.generated.generator import GeneratorFeed
+    from streamjoin_ds.source.generator import GeneratorFeed
 
     stream = bound.join.streams[1]
     feed = GeneratorFeed(stream, infer_schema(stream))

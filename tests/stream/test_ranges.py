@@ -27,7 +27,7 @@ from streamjoin_ds.cell.cell_windows import CellWindows
 from streamjoin_ds.engine.tuning import TailTuning, Tuning
 from streamjoin_ds.plan import EXCHANGES, CellLayout, Layout, RangeLayout, Reach, band_attributes
 from streamjoin_ds.source.batch_plan import BatchPlan
-from streamjoin_ds.source.infer import infer_schema
+from streamjoin_ds.source.stream_source import infer_schema
 from streamjoin_ds.spec import Band, BoundJoin, Column, Join, Stream, bind, not_equal
 from streamjoin_ds.spec.key_values import nullable_key_values
 from tests.engine.scenarios import INT64_MAX, INT64_MIN, Scenario, window_of

@@ -14,7 +14,7 @@ import pytest
 from streamjoin_ds import Stream, StreamJoin
 from streamjoin_ds.plan import Layout
 from streamjoin_ds.sink.reader import scanned
-from streamjoin_ds.source.infer import infer_schema
+from streamjoin_ds.source.stream_source import infer_schema
 from streamjoin_ds.spec import bind
 from tests.support.microbatch import MicroBatches
 from tests.support.real_data import assert_same_rows, needs_data, recorded

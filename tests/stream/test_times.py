@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from streamjoin_ds.plan import Layout
-from streamjoin_ds.source.infer import infer_schema
+from streamjoin_ds.source.stream_source import infer_schema
 from streamjoin_ds.spec import BoundJoin, Join, Stream, bind
 from tests.support.microbatch import MicroBatches
 

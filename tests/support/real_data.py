@@ -14,7 +14,7 @@ import pyarrow.csv
 import pytest
 
 from streamjoin_ds import Stream, StreamJoin
-from streamjoin_ds.source.infer import infer_schema
+from streamjoin_ds.source.stream_source import infer_schema
 from streamjoin_ds.spec import BoundJoin, bind
 
 DATA = Path(__file__).resolve().parents[2].parent / "shared" / "data"

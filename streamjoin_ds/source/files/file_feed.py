@@ -18,10 +18,10 @@ from streamjoin_ds.source.feed import ArrayFrontier, Frontier
 from streamjoin_ds.source.files.file_scan import FileScan
 from streamjoin_ds.source.files.file_watch import changed, late_names, missing, order_error, verify_segment
 from streamjoin_ds.source.files.folder_columns import with_row
-from streamjoin_ds.source.files.line_blocks import TextFormat
 from streamjoin_ds.source.files.listing import FileEntry, location_of
 from streamjoin_ds.source.files.parquet_rows import ParquetRows, content_digest
 from streamjoin_ds.source.files.text import open_text
+from streamjoin_ds.source.files.text_blocks import TextFormat
 from streamjoin_ds.source.position import FilePosition
 from streamjoin_ds.source.read_clocks import AheadClock
 from streamjoin_ds.source.records import Chunk, inside_form

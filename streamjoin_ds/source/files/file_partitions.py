@@ -14,7 +14,7 @@ from streamjoin_ds.blocks.files import files_at
 from streamjoin_ds.blocks.location import is_local, local_path
 from streamjoin_ds.errors import FileMissingError, OffsetError, StreamJoinError
 from streamjoin_ds.source.files.file_feed import FileFeed
-from streamjoin_ds.source.files.file_order import is_label
+from streamjoin_ds.source.files.file_names import is_label
 from streamjoin_ds.source.files.listing import Location, location_of
 from streamjoin_ds.source.position import FilePosition, Position
 from streamjoin_ds.spec.member.stream import Stream

@@ -19,13 +19,13 @@ from streamjoin_ds.source.event_time import event_times
 from streamjoin_ds.source.files.file_format import compression_of
 from streamjoin_ds.source.files.file_watch import BadFile, FileWatch, continued, verify_prefix
 from streamjoin_ds.source.files.finish_rule import FinishRule
-from streamjoin_ds.source.files.line_blocks import LineBlocks, TextFormat
 from streamjoin_ds.source.files.listing import FileEntry, Location
 from streamjoin_ds.source.files.parquet_rows import ParquetRows, content_digest
 from streamjoin_ds.source.files.rotation import holds, is_copy, read_twice
 from streamjoin_ds.source.files.scanned_piece import ScannedPiece
 from streamjoin_ds.source.files.spool_records import SpoolBlocks
 from streamjoin_ds.source.files.text import Text, open_text
+from streamjoin_ds.source.files.text_blocks import LineBlocks, TextFormat
 from streamjoin_ds.source.files.unread_files import UnreadFiles
 from streamjoin_ds.source.position import FilePosition
 from streamjoin_ds.source.set_aside import SetAside, reason_of

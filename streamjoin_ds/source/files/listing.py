@@ -15,7 +15,7 @@ from streamjoin_ds.blocks.files import files_at
 from streamjoin_ds.blocks.location import is_local, local_path
 from streamjoin_ds.errors import ArgumentError, FileFormatError, FileMissingError
 from streamjoin_ds.source.files.file_format import format_of, format_told
-from streamjoin_ds.source.files.file_order import BY_NAME, FileOrder
+from streamjoin_ds.source.files.file_names import BY_NAME, FileOrder
 from streamjoin_ds.source.files.folder_columns import NO_COLUMNS, FolderColumns, folder_values
 from streamjoin_ds.source.files.folder_names import FolderNames
 from streamjoin_ds.source.files.folder_turns import FolderTurns, upwards

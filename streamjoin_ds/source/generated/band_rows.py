@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.source.feed import Frontier
-from streamjoin_ds.source.generated.synthetic import BLOCK_ROWS, Parameters, RegularFrontier, words
+from streamjoin_ds.source.synthetic_rows import BLOCK_ROWS, Parameters, RegularFrontier, words
 
 __all__ = ["Band1dRows", "Band2dRows"]
 

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from streamjoin_ds.source.feed import ArrayFrontier, Frontier
-from streamjoin_ds.source.generated.synthetic import BLOCK_ROWS, Parameters, words
+from streamjoin_ds.source.synthetic_rows import BLOCK_ROWS, Parameters, words
 
 __all__ = ["SensorRows"]
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from streamjoin_ds.kafka.settings import Settings
 from streamjoin_ds.source.kafka.broker import Broker, TopicFacts, check_same
-from streamjoin_ds.source.kafka.native_source import NativeSource, native_messages
+from streamjoin_ds.source.kafka.message_sources import NativeSource, native_messages
 from streamjoin_ds.source.kafka.python_source import PythonSource
 from streamjoin_ds.source.kafka.range_read import MessageSource, RangeRead, RangeReader
 from streamjoin_ds.source.kafka.registry import SchemaRegistry

@@ -108,7 +108,7 @@ GENERATOR_PREFIX = "gen:"
 
 @dataclass(frozen=True, slots=True)
 class Generator:
-    """A generated stream: the name of a generator and its parameters (see `streamjoin_ds.source.generated.generator`).
+    """A generated stream: the name of a generator and its parameters (see `streamjoin_ds.source.generator`).
 
     The tuples depend on the parameters alone: the same parameters give the same tuples.
     """

@@ -19,8 +19,8 @@ import numpy as np
 import pyarrow as pa
 
 from streamjoin_ds.source.feed import ArrayFrontier, Frontier
-from streamjoin_ds.source.generated.generator import GENERATORS, GeneratorKind
-from streamjoin_ds.source.generated.synthetic import Parameters
+from streamjoin_ds.source.generator import GENERATORS, GeneratorKind
+from streamjoin_ds.source.synthetic_rows import Parameters
 from streamjoin_ds.spec import BoundJoin, Generator, Join, Stream, bind
 from streamjoin_ds.spec.expression.predicate import Band
 from streamjoin_ds.spec.join_parts import Calculated

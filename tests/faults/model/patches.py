@@ -58,7 +58,7 @@ def installed(world: World) -> Iterator[None]:
         if "upkeep" in world.schedule.asks:
             stack.enter_context(looked_after())
         if world.case.files:
-            patch.setattr("streamjoin_ds.source.files.line_blocks.MAX_LINE_BYTES", LONGEST_LINE)
+            patch.setattr("streamjoin_ds.source.files.text_blocks.MAX_LINE_BYTES", LONGEST_LINE)
         patch.setattr(run_store, "worker_cache", CacheOfCurrent(world))
         patch.setattr(run_store, "_limits", _limits)
         patch.setattr(repeats, "kept_keys", CacheOfCurrent(world))

@@ -18,7 +18,7 @@ import zlib
 from collections import Counter
 from pathlib import Path
 
-from streamjoin_ds.source.files.line_blocks import MAX_LINE_BYTES
+from streamjoin_ds.source.files.text_blocks import MAX_LINE_BYTES
 from tests.faults.soak.feeder import HEADER, Feeder
 
 __all__ = ["RESTS", "Poison"]

@@ -13,7 +13,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from streamjoin_ds.source.feed import Feed
 from streamjoin_ds.source.feeds import open_feed
-from streamjoin_ds.source.infer import infer_schema
+from streamjoin_ds.source.stream_source import infer_schema
 from streamjoin_ds.spec import Stream
 from streamjoin_ds.spec.columns import result_type
 from tests.source.feeds import SCHEMA, Row, rows, tuples

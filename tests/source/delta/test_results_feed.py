@@ -18,7 +18,7 @@ from streamjoin_ds.errors import ArgumentError, FileChangedError, FileFormatErro
 from streamjoin_ds.source.delta.delta_feed import DeltaFeed
 from streamjoin_ds.source.delta.results_feed import ResultsFeed
 from streamjoin_ds.source.delta.tables import with_table_format
-from streamjoin_ds.source.infer import infer_schema
+from streamjoin_ds.source.stream_source import infer_schema
 from streamjoin_ds.spec import Stream
 from streamjoin_ds.spec.event_time import AheadLimit
 from tests.source.delta.tables import feed, optimize, steps, stream_of

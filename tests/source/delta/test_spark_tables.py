@@ -9,7 +9,7 @@ import pytest
 
 from streamjoin_ds.delta.table_state import TableState
 from streamjoin_ds.errors import SchemaDriftError
-from streamjoin_ds.source.infer import infer_schema
+from streamjoin_ds.source.stream_source import infer_schema
 from tests.source.delta.tables import feed, read_all, steps, stream_of
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 import pyarrow as pa
 
 from streamjoin_ds.kafka.settings import SettingsSource
+from streamjoin_ds.source.kafka.message_sources import NativeSource
 from streamjoin_ds.source.kafka.messages import message_schema
-from streamjoin_ds.source.kafka.native_source import NativeSource
 from streamjoin_ds.source.kafka.python_source import PythonSource
 from streamjoin_ds.source.kafka.range_read import MessageSource
 from streamjoin_ds.source.kafka.topic import KafkaTopic

@@ -9,7 +9,7 @@ import pytest
 
 from streamjoin_ds.errors import ArgumentError, KernelError
 from streamjoin_ds.kafka.settings import Settings
-from streamjoin_ds.source.kafka.native_source import NativeSource, librdkafka_path, native_messages
+from streamjoin_ds.source.kafka.message_sources import NativeSource, librdkafka_path, native_messages
 from tests.source.kafka.sources import SOURCES, MakeSource
 from tests.support.kafka import free_port
 

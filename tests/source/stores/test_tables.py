@@ -10,7 +10,7 @@ import pytest
 from deltalake import DeltaTable
 
 from streamjoin_ds.errors import FileFormatError, FileMissingError, StoreUnreachableError, StreamJoinError
-from streamjoin_ds.source.infer import infer_schema
+from streamjoin_ds.source.stream_source import infer_schema
 from streamjoin_ds.spec import Stream
 from tests.source.delta.tables import append, feed, optimize, read_all, rows, steps
 from tests.source.delta.test_results_feed import SOME, commit, ordered, read_on

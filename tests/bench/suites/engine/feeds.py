@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from streamjoin_ds.source.generated.synthetic import words
+from streamjoin_ds.source.synthetic_rows import words
 from streamjoin_ds.spec import (
     BoundJoin,
     CountWindow,

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from streamjoin_ds.plan import Load
 from streamjoin_ds.plan.layout import group_of
-from streamjoin_ds.source.generated.synthetic import words
+from streamjoin_ds.source.synthetic_rows import words
 from streamjoin_ds.spec import BoundJoin, Join, Stream, TimeWindow, bind
 
 __all__ = ["BandStreams"]

@@ -23,7 +23,7 @@ from streamjoin_ds.plan import Layout, Plan, choose_layout
 from streamjoin_ds.plan.layout_choice import Load
 from streamjoin_ds.sink.tables import TableSet
 from streamjoin_ds.source.batch_plan import BatchPlan
-from streamjoin_ds.source.infer import infer_schema
+from streamjoin_ds.source.stream_source import infer_schema
 from streamjoin_ds.spec import Generator, Join, Stream, bind
 from streamjoin_ds.stream.commit import BatchCommit, committer_for, forget_committer
 

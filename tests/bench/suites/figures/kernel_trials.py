@@ -17,7 +17,7 @@ from streamjoin_ds.engine.storage.run_form import RunForm
 from streamjoin_ds.engine.storage.run_set import RunSet
 from streamjoin_ds.engine.storage.window import Window
 from streamjoin_ds.plan import Execution
-from streamjoin_ds.source.generated.synthetic import words
+from streamjoin_ds.source.synthetic_rows import words
 from tests.bench.suites.engine.feeds import band2d
 from tests.bench.suites.figures.trial import Trial, TrialOutcome
 

@@ -9,7 +9,7 @@ from functools import lru_cache
 import numpy as np
 import pyarrow as pa
 
-from streamjoin_ds.source.generated.synthetic import words
+from streamjoin_ds.source.synthetic_rows import words
 from streamjoin_ds.spec import BoundJoin, Join, Stream, TimeWindow, bind
 
 __all__ = ["KEYS", "FigureWorkload"]

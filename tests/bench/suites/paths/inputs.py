@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
-from streamjoin_ds.source.generated.generator import GeneratorFeed
+from streamjoin_ds.source.generator import GeneratorFeed
 from streamjoin_ds.spec import BoundJoin, Generator
 from streamjoin_ds.spec.columns import SEQ, TS
 from streamjoin_ds.stream.bound_sources import bound_join

@@ -27,6 +27,7 @@ from streamjoin_ds.spec.table_rows import table_rows
 
 __all__ = ["TableVersions", "Versions", "open_table", "table_schema", "tables_folder"]
 
+
 _log = logging.getLogger(__name__)
 
 

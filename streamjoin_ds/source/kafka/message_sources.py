@@ -19,6 +19,7 @@ from streamjoin_ds.source.kafka.range_read import Fetched
 
 __all__ = ["NativeSource", "librdkafka_path", "native_messages"]
 
+
 # Room of one batch. Sensors' messages have some 100 bytes: then both are used up at about the same time.
 _BATCH_MESSAGES = 65_536
 _VALUE_BYTES = 8 << 20

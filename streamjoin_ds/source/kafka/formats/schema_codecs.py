@@ -16,6 +16,7 @@ from streamjoin_ds.source.kafka.registry import RegisteredSchema, SchemaRegistry
 
 __all__ = ["ProtobufCodec"]
 
+
 # Files that every compiler brings, each after those that it needs.
 _KNOWN = ("any", "duration", "empty", "field_mask", "source_context", "struct", "timestamp", "type", "api", "wrappers")
 _MOST_DEPTH = 64  # types within types, and files that files need

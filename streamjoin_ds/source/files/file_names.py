@@ -19,6 +19,7 @@ from dataclasses import dataclass
 
 __all__ = ["BY_NAME", "FileOrder", "is_label"]
 
+
 _NUMBER = re.compile(r"([^=]+)=(\d+)", re.ASCII)
 _COUNTED = re.compile(r"([^=]+)=(\d+):(.*)", re.ASCII)
 _TIME_DIGITS = 20  # digits of a time of change, in nanoseconds: all that int64 can hold

@@ -18,6 +18,7 @@ from streamjoin_ds.spool.frame import HEADER_BYTES, header_facts
 
 __all__ = ["BLOCK_BYTES", "MAX_LINE_BYTES", "LineBlocks", "TextFormat"]
 
+
 BLOCK_BYTES = 4 << 20  # bytes that are read at a time
 MAX_LINE_BYTES = 64 << 20  # bytes of a line, at most
 _HEADER_BYTES = 1 << 16  # bytes in which a header is looked for first

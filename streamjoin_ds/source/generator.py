@@ -14,9 +14,9 @@ from streamjoin_ds.source.backlog import Backlog
 from streamjoin_ds.source.feed import Frontier
 from streamjoin_ds.source.generated.band_rows import Band1dRows, Band2dRows
 from streamjoin_ds.source.generated.sensor_rows import SensorRows
-from streamjoin_ds.source.generated.synthetic import BLOCK_ROWS, Parameters, SyntheticRows
 from streamjoin_ds.source.position import RowPosition
 from streamjoin_ds.source.records import Chunk
+from streamjoin_ds.source.synthetic_rows import BLOCK_ROWS, Parameters, SyntheticRows
 from streamjoin_ds.spec.columns import SEQ, TS
 from streamjoin_ds.spec.event_time import AheadLimit
 from streamjoin_ds.spec.inside import inside_schema
@@ -24,6 +24,7 @@ from streamjoin_ds.spec.member.source import Generator
 from streamjoin_ds.spec.member.stream import Stream
 
 __all__ = ["GENERATORS", "GeneratorFeed", "GeneratorKind", "generator_schema", "parse_generator", "synthetic_rows"]
+
 
 # Blocks of `BLOCK_ROWS` rows in a chunk, at most: enough that a chunk's own cost is small beside that of its rows, few
 # enough that a chunk takes little memory.

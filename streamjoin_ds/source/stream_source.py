@@ -18,18 +18,19 @@ from streamjoin_ds.source.files.csv_lines import NULL_TEXTS, csv_header
 from streamjoin_ds.source.files.file_partitions import partition_streams
 from streamjoin_ds.source.files.folder_columns import folder_types, folder_values
 from streamjoin_ds.source.files.json_lines import check_nulls
-from streamjoin_ds.source.files.line_blocks import TextFormat
 from streamjoin_ds.source.files.lines import first_line
 from streamjoin_ds.source.files.listing import FileEntry, Location, location_of
 from streamjoin_ds.source.files.parquet_rows import parquet_schema
 from streamjoin_ds.source.files.spool_records import SpoolRecords, payload_lines
 from streamjoin_ds.source.files.text import open_text
-from streamjoin_ds.source.generated.generator import generator_schema
+from streamjoin_ds.source.files.text_blocks import TextFormat
+from streamjoin_ds.source.generator import generator_schema
 from streamjoin_ds.spec.event_time import fine_times
 from streamjoin_ds.spec.member.source import Generator
 from streamjoin_ds.spec.member.stream import Stream, check_time_column
 
 __all__ = ["SAMPLE_BYTES", "infer_schema"]
+
 
 SAMPLE_BYTES = 64 << 20  # bytes of a file's decompressed text from which types are inferred, at most
 

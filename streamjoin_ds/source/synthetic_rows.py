@@ -19,6 +19,7 @@ from streamjoin_ds.source.feed import Frontier
 
 __all__ = ["BLOCK_ROWS", "Parameters", "RegularFrontier", "Schedule", "SyntheticRows", "words"]
 
+
 # Rows in a block. Random numbers are seeded by the block, so a range of rows is made without the blocks before it.
 BLOCK_ROWS = 1 << 16
 
