@@ -227,7 +227,7 @@ cdef class Consumer:
 
 
 def frame_objects(const unsigned char[::1] data, const int32_t[::1] ends):
-    """Return framed messages, a line each, and what each message is; see streamjoin_ds.source.kafka.formats.frames."""
+    """Return framed messages, a line each, and what each message is; see streamjoin_ds.source.kafka.formats.message_formats."""
     cdef int64_t count = len(ends) - 1, at, size
     if count < 0 or (count and (ends[0] < 0 or ends[count] > len(data))):
         raise KernelError("the ends do not lie within the data", name="ends")

@@ -4,7 +4,7 @@
  *                                                            └── beyond the end of a range: kept for the next one
  *
  * librdkafka is not linked. Its functions are found in the library that the confluent-kafka wheel brings, when the first
- * consumer is made. Semantics: streamjoin_ds.source.kafka.python_source, the readable twin.
+ * consumer is made. Semantics: streamjoin_ds.source.kafka.message_sources, the readable twin.
  */
 #ifndef SJ_CONSUMER_H
 #define SJ_CONSUMER_H

@@ -2,7 +2,7 @@
  *
  * A reader of JSON lines merges a broken message with its neighbour, and makes two records of {..}{..}. A message that
  * passes here begins with a brace that its last byte closes, so a reader either makes one record of it or fails.
- * Semantics: streamjoin_ds.source.kafka.formats.frames, the readable twin.
+ * Semantics: streamjoin_ds.source.kafka.formats.message_formats, the readable twin.
  */
 #ifndef SJ_FRAMES_H
 #define SJ_FRAMES_H

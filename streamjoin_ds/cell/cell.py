@@ -40,7 +40,7 @@ from streamjoin_ds.plan import Epochs, Plan
 from streamjoin_ds.sink.report import FileReport
 from streamjoin_ds.sink.tables import LATE_SCHEMA, REJECTS_SCHEMA, TableSet
 from streamjoin_ds.sink.writer import TableWriter
-from streamjoin_ds.source.event_time import NO_TIME
+from streamjoin_ds.source.records import NO_TIME
 from streamjoin_ds.spec.columns import TS
 
 if TYPE_CHECKING:

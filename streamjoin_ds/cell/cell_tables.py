@@ -12,7 +12,7 @@ from streamjoin_ds.blocks import BlockStore
 from streamjoin_ds.engine.storage.table_windows import TableWindows
 from streamjoin_ds.engine.window_join import WindowJoin
 from streamjoin_ds.plan import Execution, Plan
-from streamjoin_ds.source.table_version import TableVersion, versions_from
+from streamjoin_ds.source.batch_plan import TableVersion, versions_from
 from streamjoin_ds.source.table_versions import tables_folder
 
 __all__ = ["give_tables", "given_versions", "table_blocks"]

@@ -20,8 +20,8 @@ from streamjoin_ds.engine.intake.lateness import StreamClock
 from streamjoin_ds.errors import MALFORMED
 from streamjoin_ds.exchange import partition_bits, running_maximum, times_before
 from streamjoin_ds.plan import Plan
-from streamjoin_ds.source.event_time import NO_TIME
 from streamjoin_ds.source.partitioned_position import PartitionClock
+from streamjoin_ds.source.records import NO_TIME
 from streamjoin_ds.spec.columns import SEQ, TS
 
 __all__ = ["PartitionClocks", "clocks_in_order"]

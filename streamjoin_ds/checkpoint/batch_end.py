@@ -9,11 +9,9 @@ from typing import Any
 from streamjoin_ds.blocks.place import Place
 from streamjoin_ds.checkpoint.spark_files import source_offset
 from streamjoin_ds.errors import MALFORMED, OffsetError
-from streamjoin_ds.source.batch_plan import BatchPlan
+from streamjoin_ds.source.batch_plan import BatchPlan, versions_told
 from streamjoin_ds.source.partitioned_position import PartitionedPosition
-from streamjoin_ds.source.position import is_told_by_count
-from streamjoin_ds.source.set_aside import asides_from
-from streamjoin_ds.source.table_version import versions_told
+from streamjoin_ds.source.position import asides_from, is_told_by_count
 from streamjoin_ds.spec import Stream
 
 __all__ = ["is_always_placed", "ledger_columns", "logged_plan", "next_version", "partitions_of", "set_aside_so_far"]

@@ -8,13 +8,12 @@ from typing import Any
 from streamjoin_ds.checkpoint.batch_end import is_always_placed
 from streamjoin_ds.errors import OffsetError, TableError
 from streamjoin_ds.sink.rows import decisions
-from streamjoin_ds.source.batch_plan import BatchPlan
-from streamjoin_ds.source.feeds import open_feed
+from streamjoin_ds.source.batch_plan import BatchPlan, versions_from
 from streamjoin_ds.source.idleness import ClockFacts
 from streamjoin_ds.source.layout_rule import LayoutFacts
 from streamjoin_ds.source.partitioned_position import PartitionedPosition
 from streamjoin_ds.source.position import is_told_by_count
-from streamjoin_ds.source.table_version import versions_from
+from streamjoin_ds.source.stream_source import open_feed
 from streamjoin_ds.spec import BoundJoin
 
 __all__ = ["Ends"]

@@ -13,7 +13,7 @@ from streamjoin_ds.blocks.place import Place
 from streamjoin_ds.checkpoint.recovery import put
 from streamjoin_ds.checkpoint.spark_files import numbered
 from streamjoin_ds.errors import MALFORMED, OffsetError, StateCorruptError
-from streamjoin_ds.source.table_version import TableVersion, versions_from, versions_told
+from streamjoin_ds.source.batch_plan import TableVersion, versions_from, versions_told
 
 __all__ = ["given_before", "note_given", "sole_entry"]
 

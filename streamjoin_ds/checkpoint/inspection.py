@@ -19,8 +19,8 @@ from streamjoin_ds.engine.storage.snapshot import described
 from streamjoin_ds.errors import MALFORMED, ArgumentError, ForeignCheckpointError, OffsetError
 from streamjoin_ds.exchange import LAYOUT_KEY, exchange_folder, is_committed_block
 from streamjoin_ds.plan import cell_of_label
-from streamjoin_ds.source.backlog import BacklogFacts
 from streamjoin_ds.source.batch_plan import BatchPlan
+from streamjoin_ds.source.feed import BacklogFacts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -34,7 +34,7 @@ from streamjoin_ds.cli.join_options import JoinCommand, flag, join_options
 from streamjoin_ds.cli.runner import run_join
 from streamjoin_ds.errors import ArgumentError, DependencyMissingError
 from streamjoin_ds.request.request import request_of
-from streamjoin_ds.source.feeds import open_feed
+from streamjoin_ds.source.stream_source import open_feed
 from streamjoin_ds.spec import Band, BoundJoin, Generator
 from streamjoin_ds.spec.columns import SEQ, TS
 from streamjoin_ds.stream.bound_sources import bound_join

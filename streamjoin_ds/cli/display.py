@@ -16,7 +16,7 @@ from rich.text import Text
 from streamjoin_ds.cli.totals import LEDGER, Totals, backlog_text, moment
 from streamjoin_ds.errors import StreamJoinError
 from streamjoin_ds.sink.reader import last_punctuation, matches_there
-from streamjoin_ds.source.backlog import Backlog
+from streamjoin_ds.source.feed import Backlog
 from streamjoin_ds.spec import duration_text
 from streamjoin_ds.stream.commit import BatchSummary
 

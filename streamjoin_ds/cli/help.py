@@ -9,7 +9,7 @@ import click
 from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.request.join_keys import TABLE_KEYS
 from streamjoin_ds.source.generator import GENERATORS
-from streamjoin_ds.source.kafka.url import TOPIC_PARAMETERS
+from streamjoin_ds.source.kafka.topic import TOPIC_PARAMETERS
 from streamjoin_ds.spec.member.stream_keys import STREAM_KEYS, Key
 
 __all__ = ["command"]

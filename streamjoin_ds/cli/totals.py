@@ -8,7 +8,7 @@ from datetime import datetime, timedelta, timezone
 
 from rich.filesize import decimal
 
-from streamjoin_ds.source.backlog import Backlog, BacklogFacts
+from streamjoin_ds.source.feed import Backlog, BacklogFacts
 from streamjoin_ds.spec import duration_text
 from streamjoin_ds.stream.commit import BatchSummary
 

@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from streamjoin_ds.exchange.outbox import NOTHING, exchange_batch
 from streamjoin_ds.plan import USUAL_SIZING, BlockSizing, Epochs, Plan
-from streamjoin_ds.source.event_time import NO_TIME
-from streamjoin_ds.source.table_version import TableVersion, versions_from, versions_told
+from streamjoin_ds.source.batch_plan import TableVersion, versions_from, versions_told
+from streamjoin_ds.source.records import NO_TIME
 
 __all__ = ["CellBatch", "batch_row"]
 

@@ -14,9 +14,8 @@ from streamjoin_ds.blocks import pack
 from streamjoin_ds.exchange.outbox import NOTHING, Outbox, exchange_batch, layout_row
 from streamjoin_ds.exchange.row_order import partition_bits, steps_of
 from streamjoin_ds.plan.plan import Plan
-from streamjoin_ds.source.event_time import NO_TIME, times_of
 from streamjoin_ds.source.partitioned_position import MOST_PARTITIONS, SEQ_BITS
-from streamjoin_ds.source.records import Chunk, Reject, record_text
+from streamjoin_ds.source.records import NO_TIME, Chunk, Reject, record_text, times_of
 from streamjoin_ds.spec.columns import SEQ, TS
 from streamjoin_ds.spec.inside import InsideRows, to_inside
 from streamjoin_ds.spec.key_values import content_hash

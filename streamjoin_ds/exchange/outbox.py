@@ -14,8 +14,7 @@ from streamjoin_ds.exchange.exchange_blocks import exchange_store
 from streamjoin_ds.plan.epochs import Epoch, Epochs
 from streamjoin_ds.plan.key_samples import SampledRows, sample_rows
 from streamjoin_ds.plan.plan import Plan
-from streamjoin_ds.source.event_time import NO_TIME
-from streamjoin_ds.source.records import Chunk, rejects_table
+from streamjoin_ds.source.records import NO_TIME, Chunk, rejects_table
 from streamjoin_ds.spec.columns import SEQ, TS
 
 __all__ = [

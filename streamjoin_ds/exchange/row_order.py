@@ -19,8 +19,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streamjoin_ds.source.event_time import NO_TIME
 from streamjoin_ds.source.partitioned_position import SEQ_BITS
+from streamjoin_ds.source.records import NO_TIME
 
 __all__ = ["STEPS_SCHEMA", "partition_bits", "running_maximum", "steps_of", "times_before"]
 

@@ -10,7 +10,7 @@ from urllib.parse import unquote
 
 from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.source.generator import GENERATORS
-from streamjoin_ds.source.kafka.url import TOPIC_PARAMETERS
+from streamjoin_ds.source.kafka.topic import TOPIC_PARAMETERS
 from streamjoin_ds.spec import Expression
 from streamjoin_ds.spec.columns import names_hint, parts_of
 from streamjoin_ds.spec.expression.parser import parse_condition

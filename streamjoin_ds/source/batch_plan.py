@@ -1,25 +1,286 @@
-"""What the source decides about a batch when it is planned. Its JSON is the offset, whose text Spark compares and logs.
+"""The plan of a batch: where it ends, and what else the source decides about it.
 
-A replay does a batch by the plan that is logged, whatever clocks, files and settings say by then. A new fact about a
-batch is a field of `BatchPlan`, with its place in `to_offset` and `from_offset`.
+A batch is a prefix of what is left of one order of all streams' records. Pacing moves the ends of batches and changes
+nothing else: a stream is read as fast as possible, or event time runs at a multiple of a clock's speed.
+
+`batch_marks` says how far the streams were when half, a quarter, an eighth ... of a batch's time was left::
+
+    begin ──────────────────────┬────────────┬─────┬──┬┬ end
+                               1/2          1/4   1/8
+
+A batch may be longer than the half-lives of the estimates of rates. If the rates change within it, the batch as a whole
+has rates in between, which no stream ever had. Its last pieces have the new ones.
+
+The JSON of a `BatchPlan` is the offset, whose text Spark compares and logs. A replay does a batch by the plan that is
+logged, whatever clocks, files and settings say by then. A new fact about a batch is a field of `BatchPlan`, with its
+place in `to_offset` and `from_offset`.
 """
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from streamjoin_ds.errors import OffsetError, malformed_offset
+from streamjoin_ds.errors import ArgumentError, OffsetError, malformed_offset
 from streamjoin_ds.plan.plan import USUAL_SIZING, BlockSizing
-from streamjoin_ds.source.backlog import BacklogFacts
 from streamjoin_ds.source.delay_bound import DelayFacts
+from streamjoin_ds.source.feed import BacklogFacts, Feed, Frontier, first_cut
 from streamjoin_ds.source.idleness import ClockFacts
-from streamjoin_ds.source.layout_rule import LayoutFacts
-from streamjoin_ds.source.table_version import TableVersion, versions_from, versions_told
-from streamjoin_ds.source.waypoints import Waypoint, waypoints_from
+from streamjoin_ds.source.layout_rule import LayoutFacts, Progress
+from streamjoin_ds.source.partitioned_feed import PartitionedFeed
+from streamjoin_ds.source.partitioned_position import PartitionedPosition
+from streamjoin_ds.source.position import Position, Waypoint, next_waypoints, waypoints_from
 
-__all__ = ["OFFSET_VERSION", "BatchPlan"]
+__all__ = [
+    "OFFSET_VERSION",
+    "BatchPlan",
+    "Pacing",
+    "TableVersion",
+    "batch_marks",
+    "marked_ends",
+    "parse_pace",
+    "rows_of_prefix",
+    "versions_from",
+    "versions_told",
+]
+
+
+def rows_of_prefix(frontiers: Sequence[Frontier], limit: int, horizon_us: int | None = None) -> list[int]:
+    """Return how many records of each stream are among the first `limit` of all.
+
+    All records are ordered by the running maximum of the event time in their own stream, then by the stream's number,
+    then by their own number. Any cut leaves the same sequence, so the batch size cannot change what is joined. A batch
+    holds records of about the same time from each stream, so that windows meet.
+
+    Parameters
+    ----------
+    frontiers : sequence of Frontier
+        One for each stream. Each knows at least `limit` records, or all there are, or is cut: then the batch ends
+        there. A stream without records now does not hold the others back.
+    limit : int
+        Number of records in the batch: exactly so many, or all there are.
+    horizon_us : int, optional
+        Take only records whose running maximum is <= this, in microseconds UTC (pacing).
+
+    Returns
+    -------
+    list of int
+        One number for each stream. Their sum is at most `limit`.
+    """
+    cut = first_cut(frontiers)
+    if cut is not None:
+        horizon_us = cut if horizon_us is None else min(horizon_us, cut)
+    if horizon_us is not None:
+        available = [frontier.rows_until(horizon_us) for frontier in frontiers]
+    else:
+        available = [frontier.rows for frontier in frontiers]
+    if sum(available) <= limit:
+        return available
+    ends = [time for frontier in frontiers for time in (frontier.first_time(), frontier.last_time())]
+    times = [time for time in ends if time is not None]
+    # Search the smallest time up to which there are more records than fit. The cut lies among the records of that time.
+    low, high = min(times) - 1, max(times)
+    while high - low > 1:
+        middle = (low + high) // 2
+        if _rows(frontiers, available, middle) > limit:
+            high = middle
+        else:
+            low = middle
+    rows = [min(frontier.rows_until(low), most) for frontier, most in zip(frontiers, available, strict=True)]
+    left = limit - sum(rows)
+    for number, frontier in enumerate(frontiers):
+        more = min(left, min(frontier.rows_until(high), available[number]) - rows[number])
+        rows[number] += more
+        left -= more
+    return rows
+
+
+def _rows(frontiers: Sequence[Frontier], available: Sequence[int], ts: int) -> int:
+    return sum(min(frontier.rows_until(ts), most) for frontier, most in zip(frontiers, available, strict=True))
+
+
+_MAX_SPEED = 1e9  # largest speed that the option accepts, in seconds of event time per second
+
+
+def parse_pace(text: str) -> float | None:
+    """Return the speed of event time that a text asks for; None for ``"max"``, as fast as possible.
+
+    A speed of 1 is real time.
+
+    Raises
+    ------
+    ArgumentError
+        The text is neither ``"max"`` nor a number above 0 and at most 10^9.
+    """
+    if text.strip().lower() == "max":
+        return None
+    try:
+        speed = float(text)
+    except ValueError:
+        speed = math.nan
+    if not 0 < speed <= _MAX_SPEED:
+        msg = "the option pace is neither max nor a number above 0"
+        raise ArgumentError(
+            msg, name="pace", hint="max, or a speed: 1 is real time, 60 is a minute of event time a second"
+        )
+    return speed
+
+
+@dataclass(slots=True)
+class Pacing:
+    """The event time up to which records may be read now.
+
+    Parameters
+    ----------
+    speed : float or None
+        Microseconds of event time per microsecond of the clock; None for no limit.
+    clock : callable
+        Returns seconds and never goes back.
+    """
+
+    speed: float | None
+    clock: Callable[[], float] = time.monotonic
+    _origin: tuple[float, int] | None = field(default=None, init=False)
+
+    def horizon_us(self, first_us: int | None) -> int | None:
+        """Return the largest event time that is due, in microseconds UTC; None for no limit.
+
+        Parameters
+        ----------
+        first_us : int or None
+            Event time of the next tuple of all streams; None where there is none. The clock starts at the first call
+            that gives one. Before that call there is no limit.
+        """
+        if self.speed is None:
+            return None
+        now = self.clock()
+        if self._origin is None:
+            if first_us is None:
+                return None
+            self._origin = (now, first_us)
+        started, event_us = self._origin
+        return event_us + int((now - started) * self.speed * 1e6)
+
+
+# How often the rest of a batch is halved. The last piece is 1/256 of the batch: a quarter of the shortest half-life
+# (1/64 of a window), if the batch is as long as a window.
+_HALVINGS = 8
+
+
+def batch_marks(begin: Progress, end: Progress, frontiers: Sequence[Frontier], rows: Sequence[int]) -> list[Progress]:
+    """Return how far the streams are at the begin of a batch, at some times within it, and at its end.
+
+    Parameters
+    ----------
+    begin, end : Progress
+        The boundaries of the batch.
+    frontiers : sequence of Frontier
+        For each stream the records from `begin` on.
+    rows : sequence of int
+        How many of them the batch takes.
+
+    Returns
+    -------
+    list of Progress
+        In order; nothing but the boundaries where the batch's time is not known, or is nothing. Rows and times between
+        the marks add up to those of the batch.
+    """
+    since_us, until_us = begin.latest_us, end.latest_us
+    if None in begin.times_us or since_us is None or until_us is None:
+        return [begin, end]
+    marks = [begin]
+    for halvings in range(1, _HALVINGS + 1):
+        at_us = until_us - ((until_us - since_us) >> halvings)
+        if at_us >= until_us:
+            break
+        pairs = zip(begin.seqs, frontiers, rows, strict=True)
+        seqs = tuple(seq + min(frontier.rows_until(at_us), count) for seq, frontier, count in pairs)
+        times = zip(begin.times_us, end.times_us, strict=True)
+        marks.append(Progress(seqs, tuple(_between(at_us, *pair) for pair in times)))
+    return [*marks, end]
+
+
+def _between(at_us: int, low_us: int | None, high_us: int | None) -> int | None:
+    """Return a time, but not before the lower nor after the higher of two others."""
+    return None if low_us is None or high_us is None else max(low_us, min(at_us, high_us))
+
+
+def marked_ends(
+    feeds: Sequence[Feed[Any]],
+    reaches_us: Sequence[int | None],
+    before: Sequence[Sequence[Waypoint]],
+    starts: Sequence[Position],
+    ends: Sequence[Position],
+) -> tuple[list[Position], list[tuple[Waypoint, ...]]]:
+    """Return each stream's end of a batch, and its waypoints there.
+
+    A stream without a key, which has no reach, has no waypoints. Those of partitions stand in their positions. The
+    arguments have an entry for each stream; `next_waypoints` says which.
+    """
+    marked: list[Position] = []
+    passed: list[tuple[Waypoint, ...]] = []
+    for feed, reach_us, own, start, end in zip(feeds, reaches_us, before, starts, ends, strict=True):
+        marks: tuple[Waypoint, ...] = ()
+        if isinstance(feed, PartitionedFeed):
+            assert isinstance(end, PartitionedPosition)
+            end = feed.forgetting(end)
+        if reach_us is not None and isinstance(end, PartitionedPosition):
+            assert isinstance(start, PartitionedPosition)
+            end = end.passed(start, reach_us)
+        elif reach_us is not None:
+            marks = next_waypoints(own, start.to_facts(), feed.time_before(start), feed.time_before(end), reach_us)
+        marked.append(end)
+        passed.append(marks)
+    return marked, passed
+
+
+@dataclass(frozen=True, slots=True)
+class TableVersion:
+    """One version of a table.
+
+    Attributes
+    ----------
+    version : str
+        Its name: the version of a Delta table, or the digest of a file.
+    block : str
+        The name of the block under the checkpoint that holds its rows, which carries their checksum.
+    rows : int
+        How many rows the block has.
+    """
+
+    version: str
+    block: str
+    rows: int
+
+    def to_facts(self) -> dict[str, Any]:
+        """Return the version as plain JSON values."""
+        return {"block": self.block, "rows": self.rows, "version": self.version}
+
+    @classmethod
+    def from_facts(cls, facts: object) -> TableVersion:
+        """Return what `to_facts` wrote; raise `OffsetError` for anything else."""
+        if not isinstance(facts, Mapping) or {name: type(value) for name, value in facts.items()} != _KINDS:
+            raise malformed_offset(name="tables")
+        return cls(**facts)
+
+
+_KINDS = {"block": str, "rows": int, "version": str}
+
+
+def versions_told(versions: Mapping[str, TableVersion]) -> dict[str, Any]:
+    """Return versions by the tables' names as plain JSON values."""
+    return {name: version.to_facts() for name, version in versions.items()}
+
+
+def versions_from(facts: object) -> dict[str, TableVersion]:
+    """Return what `versions_told` wrote; raise `OffsetError` for anything else."""
+    if not isinstance(facts, Mapping):
+        return {"": TableVersion.from_facts(facts)}  # raises
+    return {str(name): TableVersion.from_facts(of) for name, of in facts.items()}
+
 
 _Fact = TypeVar("_Fact")
 

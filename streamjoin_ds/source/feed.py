@@ -1,19 +1,173 @@
-"""Feeds: a feed reads one stream's tuples, in the stream's order, from any position."""
+"""Feeds: a feed reads one stream's tuples, in the stream's order, from any position.
+
+The planner reads from a feed its frontier and its backlog. The frontier has the event times of records that are in no
+batch yet. The backlog is what the source knows of such records. It is for people: no batch depends on it.
+
+A task reads the tuples. Beside them it computes what a tuple's place in the order decides: which records are too far
+ahead of their stream, the largest time before each tuple, and the stamps of count windows. A stamp is the number of
+records of another stream that precede a tuple in the source's order. A task reads one stream's part of a batch. Of the
+other streams' records in the batch it reads only the event times::
+
+    batches before │ batch                                │
+    ───────────────┼──────────────────────────────────────┤
+    stream r       │ r r r   r     r r   r                 │   stamp of s* = records of r before the batch
+    stream s       │     s  s*  s          s               │               + those of the batch before s*
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
+import pyarrow as pa
 
-from streamjoin_ds.source.backlog import Backlog
+from streamjoin_ds.errors import malformed_offset
+from streamjoin_ds.source.partitioned_position import PartitionAt, first_seq_of
 from streamjoin_ds.source.position import Position
-from streamjoin_ds.source.records import Chunk
-from streamjoin_ds.spec.event_time import AheadLimit
+from streamjoin_ds.source.records import NO_TIME, Chunk, RawRecords, event_times
+from streamjoin_ds.spec.bound.bound_join import BoundJoin
+from streamjoin_ds.spec.columns import SEQ, TS
+from streamjoin_ds.spec.event_time import AheadLimit, preceding, running_maximum, too_far_ahead
+from streamjoin_ds.spec.member.stream import Stream
 
-__all__ = ["ArrayFrontier", "Feed", "Frontier", "first_cut"]
+__all__ = [
+    "LIMITS",
+    "AheadClock",
+    "ArrayFrontier",
+    "Backlog",
+    "BacklogFacts",
+    "Feed",
+    "Frontier",
+    "Stretch",
+    "TimesBefore",
+    "first_cut",
+    "known_backlog",
+    "precedents",
+    "stamped",
+    "total_of",
+]
+
+
+LIMITS = ("bytes", "max_delay", "max_rows_per_batch", "pace")
+"""What may have ended a batch before all was read: `BacklogFacts.limited_by`."""
+
+_NONE: Mapping[str, Any] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """Records of a stream, or of one of its partitions, that are known and not read.
+
+    Attributes
+    ----------
+    rows : int
+        Records. Where the planner has not looked at all of a topic, the offsets up to its last stable one, of which
+        some may hold no message. Of files, tables and generators those that it has looked at; there may be more.
+    size_bytes : int or None
+        Bytes of files that are not read; of a Parquet or compressed file all, until it is read to its end. None for
+        sources that do not tell.
+    ahead_us : int or None
+        How far the newest known record is ahead of what is read, in microseconds of event time; None where either has
+        no event time.
+    partitions : mapping of str to Backlog
+        Those of the stream's partitions that have any.
+    """
+
+    rows: int = 0
+    size_bytes: int | None = None
+    ahead_us: int | None = None
+    partitions: Mapping[str, Backlog] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        """Whether there is any."""
+        return bool(self.rows or self.size_bytes)
+
+    def to_facts(self) -> dict[str, Any]:
+        """Return this as plain JSON values, keys in alphabetical order."""
+        facts: dict[str, Any] = {"bytes": self.size_bytes, "rows": self.rows, "us": self.ahead_us}
+        facts["partitions"] = {name: own.to_facts() for name, own in self.partitions.items()} or None
+        return {name: value for name, value in sorted(facts.items()) if value is not None}
+
+    @classmethod
+    def from_facts(cls, facts: object) -> Backlog:
+        """Return what `to_facts` wrote; raise `OffsetError` for anything else."""
+        if not isinstance(facts, Mapping) or not {"rows"} <= set(facts) <= {"bytes", "partitions", "rows", "us"}:
+            raise malformed_offset(name="backlog")
+        numbers = {name: value for name, value in facts.items() if name != "partitions"}
+        partitions = facts.get("partitions", {})
+        if not isinstance(partitions, Mapping) or any(type(n) is not int or n < 0 for n in numbers.values()):
+            raise malformed_offset(name="backlog")
+        own = {name: cls.from_facts(one) for name, one in partitions.items()}
+        return cls(facts["rows"], facts.get("bytes"), facts.get("us"), own)
+
+
+@dataclass(frozen=True, slots=True)
+class BacklogFacts:
+    """What was known of backlogs when a batch was planned.
+
+    Attributes
+    ----------
+    streams : mapping of str to Backlog
+        Those of the streams that have any.
+    limited_by : str or None
+        Why the batch holds no more: one of `LIMITS`; None where it holds all that the planner saw.
+    """
+
+    streams: Mapping[str, Backlog] = field(default_factory=dict)
+    limited_by: str | None = None
+
+    @property
+    def total(self) -> Backlog:
+        """All streams together: the sum of rows and of bytes, and the largest distance in event time."""
+        return total_of(self.streams.values())
+
+    def to_facts(self) -> dict[str, Any]:
+        """Return these facts as plain JSON values; empty where there is no backlog."""
+        facts: dict[str, Any] = {"streams": {name: own.to_facts() for name, own in self.streams.items()} or None}
+        facts["limited_by"] = self.limited_by
+        return {name: value for name, value in facts.items() if value is not None}
+
+    @classmethod
+    def from_facts(cls, facts: object, names: Sequence[str]) -> BacklogFacts:
+        """Return what `to_facts` wrote of streams of these names; raise `OffsetError` for anything else."""
+        if not isinstance(facts, Mapping) or set(facts) - {"streams", "limited_by"}:
+            raise malformed_offset(name="backlog")
+        streams = facts.get("streams", {})
+        if not isinstance(streams, Mapping) or not set(streams) <= set(names):
+            raise malformed_offset(name="backlog")
+        if facts.get("limited_by") not in (*LIMITS, None):
+            raise malformed_offset(name="backlog")
+        return cls({name: Backlog.from_facts(one) for name, one in streams.items()}, facts.get("limited_by"))
+
+
+def total_of(backlogs: Iterable[Backlog], partitions: Mapping[str, Backlog] = _NONE) -> Backlog:
+    """Return several backlogs as one: the sum of rows and of bytes, and the largest distance in event time."""
+    found = list(backlogs)
+    sizes = [one.size_bytes for one in found if one.size_bytes is not None]
+    ahead = [one.ahead_us for one in found if one.ahead_us is not None]
+    return Backlog(
+        sum(one.rows for one in found), sum(sizes) if sizes else None, max(ahead, default=None), dict(partitions)
+    )
+
+
+def known_backlog(rows: int, newest_us: int | None, read_us: int | None) -> Backlog:
+    """Return the backlog of so many records.
+
+    Parameters
+    ----------
+    rows : int
+    newest_us : int or None
+        The largest event time of the records and of those before them.
+    read_us : int or None
+        The largest event time that is read.
+    """
+    if rows <= 0:
+        return Backlog()
+    return Backlog(rows, ahead_us=None if newest_us is None or read_us is None else max(newest_us - read_us, 0))
+
 
 PositionT = TypeVar("PositionT", bound=Position)
 
@@ -151,3 +305,123 @@ class Feed(Protocol[PositionT]):
         files: Sequence[str] | None = None,
     ) -> Iterator[Chunk]:
         """Yield the records of ``[start, end)`` in order. Without `end`, read to the end of what is there now."""
+
+
+class AheadClock:
+    """Tells, chunk after chunk, which records are too far ahead of their stream."""
+
+    def __init__(self, stream: Stream, before: int, limit: AheadLimit) -> None:
+        self._stream, self._largest, self._limit = stream, before, limit
+
+    def far(self, raw: RawRecords) -> np.ndarray:
+        """Return which of the chunk's records are too far ahead, and move on past the chunk."""
+        times, zoned = raw.table.column(self._stream.time).combine_chunks(), self._stream.time_zone is not None
+        ts, valid = event_times(times, self._stream.time_unit, zoned=zoned)
+        if raw.index is not None:
+            all_ts, all_valid = np.zeros(raw.count, np.int64), np.zeros(raw.count, bool)
+            all_ts[raw.index], all_valid[raw.index] = ts, valid
+            ts, valid = all_ts, all_valid
+        far = too_far_ahead(ts, valid, self._largest, self._limit)
+        if valid.any():
+            self._largest = int(running_maximum(ts, valid & ~far, self._largest)[-1])
+            self._limit = AheadLimit(self._limit.max_us)
+        return far
+
+
+class TimesBefore:
+    """Tells for the tuples of one partition the largest event time before each, chunk after chunk.
+
+    A record that is broken in another column is no tuple, but its event time counts: the planner reads only the times.
+    """
+
+    def __init__(
+        self,
+        feed: Feed[Any],
+        first: PartitionAt,
+        last: PartitionAt,
+        ahead: AheadLimit | None,
+        files: Sequence[str] | None,
+    ) -> None:
+        self._feed, self._ahead, self._files = feed, ahead, files
+        self._first, self._last = first, last
+        self._largest = NO_TIME if first.time_us is None else first.time_us
+        self._running: np.ndarray | None = None
+
+    def numbered(self, chunk: Chunk) -> Chunk:
+        """Return the next chunk of the partition with the stream's numbers, and with `Chunk.before`."""
+        tuples = chunk.tuples
+        base, seqs = first_seq_of(self._first.number), tuples.column(SEQ).to_numpy()
+        if chunk.before is not None:
+            before = chunk.before
+        elif chunk.rejects or self._running is not None:
+            before = self._planned()[seqs - self._first.at.seq]
+            self._largest = int(self._planned()[chunk.first_seq + chunk.count - self._first.at.seq])
+        else:
+            running = np.empty(len(seqs) + 1, np.int64)
+            running[0], running[1:] = self._largest, tuples.column(TS).to_numpy()
+            np.maximum.accumulate(running, out=running)
+            before, self._largest = running[:-1], int(running[-1])
+        place = tuples.schema.get_field_index(SEQ)
+        numbered = tuples.set_column(place, tuples.schema.field(place), pa.array(seqs + base))
+        rejects = [replace(reject, seq=reject.seq + base) for reject in chunk.rejects]
+        return replace(chunk, first_seq=chunk.first_seq + base, tuples=numbered, rejects=rejects, before=before)
+
+    def _planned(self) -> np.ndarray:
+        """Return the largest event time before each record of the batch, and after the last, as the planner saw it."""
+        if self._running is None:
+            first, last = self._first.at, self._last.at
+            found = self._feed.running_max(first, last, self._ahead, self._files)
+            start = NO_TIME if self._first.time_us is None else self._first.time_us
+            self._running = np.concatenate([np.array([start], np.int64), found])
+        return self._running
+
+
+# A range ``[start, end)`` of one stream within a batch, and the names of the files that hold it.
+Stretch = tuple[Position, Position, Sequence[str]]
+
+
+def precedents(
+    bound: BoundJoin,
+    stream: int,
+    part: Stretch,
+    batch: Sequence[Stretch],
+    feeds: Sequence[Feed[Any]],
+    aheads: Sequence[AheadLimit | None],
+) -> dict[str, np.ndarray]:
+    """Return the stamps of the records of a part, by the name of their column.
+
+    Parameters
+    ----------
+    part : Stretch
+        The part: a range of `stream` within the batch's range of it.
+    batch : sequence of Stretch
+        The batch's range of every stream.
+    aheads : sequence of AheadLimit or None
+        How far the records of each stream may be ahead.
+
+    Returns
+    -------
+    dict of ndarray, shape (records of the part,), int64
+        Empty where the window needs no stamps.
+    """
+    if not bound.stamps(stream):
+        return {}
+    stretches = [part if number == stream else stretch for number, stretch in enumerate(batch)]
+    running = [
+        feed.running_max(first, last, ahead, files)
+        for feed, (first, last, files), ahead in zip(feeds, stretches, aheads, strict=True)
+    ]
+    others = [number for number in range(len(feeds)) if number != stream]
+    names = zip(bound.stamps(stream), others, strict=True)
+    return {name: preceding(running, stream, other) + batch[other][0].seq for name, other in names}
+
+
+def stamped(chunks: Iterable[Chunk], first_seq: int, stamps: Mapping[str, np.ndarray]) -> Iterator[Chunk]:
+    """Yield the chunks of a part with the stamps as further columns. The part begins with record `first_seq`."""
+    for chunk in chunks:
+        tuples = chunk.tuples
+        places = tuples.column(SEQ).to_numpy() - first_seq
+        for name, values in stamps.items():
+            column = pa.field(name, pa.int64(), nullable=False)
+            tuples = tuples.append_column(column, pa.array(values[places]))
+        yield Chunk(chunk.first_seq, chunk.count, tuples, chunk.rejects)

@@ -10,13 +10,17 @@ import numpy as np
 import pyarrow as pa
 
 from streamjoin_ds.errors import ArgumentError
-from streamjoin_ds.source.backlog import Backlog
-from streamjoin_ds.source.feed import Frontier
-from streamjoin_ds.source.generated.band_rows import Band1dRows, Band2dRows
-from streamjoin_ds.source.generated.sensor_rows import SensorRows
+from streamjoin_ds.source.feed import Backlog, Frontier
 from streamjoin_ds.source.position import RowPosition
 from streamjoin_ds.source.records import Chunk
-from streamjoin_ds.source.synthetic_rows import BLOCK_ROWS, Parameters, SyntheticRows
+from streamjoin_ds.source.synthetic_rows import (
+    BLOCK_ROWS,
+    Band1dRows,
+    Band2dRows,
+    Parameters,
+    SensorRows,
+    SyntheticRows,
+)
 from streamjoin_ds.spec.columns import SEQ, TS
 from streamjoin_ds.spec.event_time import AheadLimit
 from streamjoin_ds.spec.inside import inside_schema

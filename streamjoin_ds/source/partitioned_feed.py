@@ -19,17 +19,23 @@ from typing import Any
 import numpy as np
 
 from streamjoin_ds.errors import ArgumentError
-from streamjoin_ds.source.backlog import Backlog, known_backlog, total_of
-from streamjoin_ds.source.feed import ArrayFrontier, Feed, Frontier, first_cut
-from streamjoin_ds.source.forgotten_partitions import ForgottenPartitions
+from streamjoin_ds.source.feed import (
+    ArrayFrontier,
+    Backlog,
+    Feed,
+    Frontier,
+    TimesBefore,
+    first_cut,
+    known_backlog,
+    total_of,
+)
 from streamjoin_ds.source.idleness import ClockFacts
 from streamjoin_ds.source.partitioned_position import (
     MOST_PARTITIONS,
     PartitionAt,
     PartitionedPosition,
 )
-from streamjoin_ds.source.partitions import Inputs
-from streamjoin_ds.source.read_clocks import TimesBefore
+from streamjoin_ds.source.partitions import ForgottenPartitions, Inputs
 from streamjoin_ds.source.records import Chunk
 from streamjoin_ds.spec.event_time import AheadLimit
 from streamjoin_ds.spec.member.stream import Stream

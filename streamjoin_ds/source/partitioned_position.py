@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 
 from streamjoin_ds.errors import OffsetError
 from streamjoin_ds.source.idleness import ClockFacts
-from streamjoin_ds.source.position import Position
-from streamjoin_ds.source.waypoints import Waypoint, next_waypoints, waypoints_from
+from streamjoin_ds.source.position import Position, Waypoint, next_waypoints, waypoints_from
 from streamjoin_ds.spec.event_time import AheadLimit
 
 __all__ = [

@@ -1,18 +1,232 @@
-"""Positions: how far a stream has been read, as plain JSON. The same position gives the same rows."""
+"""Positions: how far a stream has been read, as plain JSON. The same position gives the same rows.
+
+A position in files holds a digest of what was read. It shows whether a replay sees the same bytes, in O(1) of memory.
+The decompressed text of a file is cut into segments of a fixed size. A digest is three hashes of 64 bits::
+
+    base      everything in the files before this one
+    chain     base, then each whole segment of this file, one after another
+    partial   the bytes since the last whole segment
+
+To verify a range, only the segment in which the range begins is read again. To verify everything that was read of the
+current file, the file is read again up to there.
+
+A position also holds what is set aside of bad files where the stream goes on (``on_bad_file="quarantine"``). The
+planner decides that once, and the decision stands in the offset. What is set aside counts as one broken record. The
+record has a number, and its row in the rejects names the file and the reason::
+
+    rest      a file cannot be read any further: its rest is set aside
+    late      a file appeared whose name sorts before a file that was read: the file is set aside
+    changed   a file was read to its end and has changed since: what the file holds now is set aside
+
+A waypoint is a position further back: from there a reader gathers keys, to know all that a tuple to come may repeat.
+An offset has a few waypoints of each stream with a key of unique rows (`Stream.unique`). A waypoint is the start of an
+earlier batch, with the largest event time before it. Where that is older than any key that counts, so is every key
+before it. Waypoints decide nothing: gathering from an earlier one gives the same duplicates, and without any a reader
+begins at the stream's first record. In a stream of partitions each partition has its own.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, fields
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, astuple, dataclass, fields
 from typing import Any, Protocol
 
-from streamjoin_ds.errors import OffsetError
-from streamjoin_ds.source.digest import EMPTY_DIGEST, RollingDigest
-from streamjoin_ds.source.event_time import NO_TIME
-from streamjoin_ds.source.files.file_names import is_label
-from streamjoin_ds.source.set_aside import well_formed
+import pyarrow as pa
+import xxhash
 
-__all__ = ["FilePosition", "Position", "RowPosition", "is_told_by_count"]
+from streamjoin_ds.errors import OffsetError, StreamJoinError, malformed_offset
+from streamjoin_ds.source.files.file_names import is_label
+from streamjoin_ds.source.records import NO_TIME, Chunk, Reject
+from streamjoin_ds.spec.inside import inside_schema
+
+__all__ = [
+    "EMPTY_DIGEST",
+    "SEGMENT_BYTES",
+    "FilePosition",
+    "Position",
+    "RollingDigest",
+    "RowPosition",
+    "SetAside",
+    "Waypoint",
+    "aside_chunk",
+    "asides_from",
+    "difference",
+    "first_needed",
+    "is_told_by_count",
+    "name_sum",
+    "next_waypoints",
+    "reason_of",
+    "sum_of",
+    "waypoints_from",
+    "well_formed",
+]
+
+
+SEGMENT_BYTES = 1 << 20
+
+_START = "0" * 16
+EMPTY_DIGEST = ".".join([_START, _START, xxhash.xxh3_64_hexdigest(b"")])
+_FORM = re.compile(r"[0-9a-f]{16}\.[0-9a-f]{16}\.[0-9a-f]{16}")
+
+
+class RollingDigest:
+    """The digest at one byte of one file. `update` moves it forward by the bytes that follow.
+
+    Parameters
+    ----------
+    text : str
+        A digest as the property `text` gives it. Only its base and chain are used: at a segment's beginning there is no
+        partial segment.
+    offset : int
+        The byte of the file, a multiple of `SEGMENT_BYTES`.
+    """
+
+    def __init__(self, text: str = EMPTY_DIGEST, offset: int = 0) -> None:
+        self._base, self._chain, _ = text.split(".")
+        self._partial = xxhash.xxh3_64()
+        self.offset = offset
+
+    @staticmethod
+    def well_formed(text: object) -> bool:
+        """Whether `text` has the form of a digest."""
+        return isinstance(text, str) and _FORM.fullmatch(text) is not None
+
+    @classmethod
+    def at_start_of(cls, text: str) -> RollingDigest:
+        """Return the digest at byte 0 of the file in which `text` was taken."""
+        base = text.split(".")[0]
+        return cls(f"{base}.{base}.{_START}")
+
+    def copy(self) -> RollingDigest:
+        """Return an independent digest at the same byte."""
+        other = RollingDigest.__new__(RollingDigest)
+        other._base, other._chain, other.offset = self._base, self._chain, self.offset
+        other._partial = self._partial.copy()
+        return other
+
+    def update(self, data: bytes | memoryview) -> None:
+        """Move the digest forward by these bytes."""
+        view = memoryview(data)
+        while len(view):
+            take = min(len(view), SEGMENT_BYTES - self.offset % SEGMENT_BYTES)
+            self._partial.update(view[:take])
+            self.offset += take
+            view = view[take:]
+            if self.offset % SEGMENT_BYTES == 0:
+                self._chain = xxhash.xxh3_64_hexdigest(f"{self._chain}.{self._partial.hexdigest()}".encode())
+                self._partial = xxhash.xxh3_64()
+
+    def next_file(self) -> RollingDigest:
+        """Return the digest at byte 0 of the next file, where this file ends here."""
+        return self.after(self.text)
+
+    @classmethod
+    def after(cls, text: str) -> RollingDigest:
+        """Return the digest at byte 0 of the next file, where `text` was taken at the end of the file before it."""
+        base = xxhash.xxh3_64_hexdigest(text.encode())
+        return cls(f"{base}.{base}.{_START}")
+
+    @property
+    def text(self) -> str:
+        """The whole digest, 50 characters. Two are equal iff the same bytes were read in the same sequence of files."""
+        return f"{self._base}.{self._chain}.{self._partial.hexdigest()}"
+
+
+def name_sum(names: Iterable[str], start: str = _START) -> str:
+    """Return the digest of a set of names, 16 hexadecimal digits.
+
+    `start` is the digest of names that belong to the set already, so one more name is added in O(1).
+    """
+    total = int(start, 16)
+    for name in names:
+        total += xxhash.xxh3_64_intdigest(name.encode("utf-8", "surrogateescape"))
+    return f"{total % (1 << 64):016x}"
+
+
+def sum_of(digests: Iterable[str]) -> str:
+    """Return the digest of the union of disjoint sets of names, from the digests of the sets."""
+    return f"{sum(int(digest, 16) for digest in digests) % (1 << 64):016x}"
+
+
+def difference(digest: str, less: str) -> str:
+    """Return `digest` minus `less`. Where `less` is of a subset, this is the digest of the names outside the subset."""
+    return f"{(int(digest, 16) - int(less, 16)) % (1 << 64):016x}"
+
+
+_MAX_REASON = 300  # characters of a reason, or of a column's name, that an offset holds
+_KINDS = {"rest": "the rest of the file", "late": "the file", "changed": "what the file holds now"}
+
+
+@dataclass(frozen=True, slots=True)
+class SetAside:
+    """One decision to set something aside.
+
+    Parameters
+    ----------
+    seq : int
+        Number of the record that stands for what is set aside.
+    file, offset, line : str, int, int
+        Where reading stood: the file, the place in it (`FilePosition.offset`), and the lines before that place.
+    culprit : str
+        Name of the file that is set aside; `file` where its rest is set aside. Empty where the changed file is not
+        known.
+    kind : {"rest", "late", "changed"}
+        What is set aside of the culprit.
+    column, reason : str
+        What is wrong. `column` may be empty.
+    """
+
+    seq: int
+    file: str
+    offset: int
+    line: int
+    culprit: str
+    kind: str
+    column: str
+    reason: str
+
+    def facts(self) -> tuple[object, ...]:
+        """Return this decision as plain JSON values."""
+        return astuple(self)
+
+    def reject(self, path: str) -> Reject:
+        """Return the reject that stands for what is set aside."""
+        line = self.line + 1 if self.kind == "rest" else 0
+        return Reject(path, line, self.column, self.reason, f"{_KINDS[self.kind]} is set aside", self.seq)
+
+
+def reason_of(error: StreamJoinError) -> tuple[str, str]:
+    """Return the column (may be empty) and the reason that an error names, cut to a length that fits into an offset."""
+    column = error.name if error.code == "SCHEMA_DRIFT" and len(error.name) <= _MAX_REASON else ""
+    return column, f"{error.code}: {error.message}"[:_MAX_REASON]
+
+
+def well_formed(facts: object) -> bool:
+    """Whether `asides_from` can read these facts."""
+    types = [int, str, int, int, str, str, str, str]
+    return isinstance(facts, tuple) and all(
+        isinstance(part, tuple)
+        and [type(value) for value in part] == types
+        and all(0 <= part[place] < 1 << 63 for place in (0, 2, 3))
+        and is_label(part[1])
+        and is_label(part[4])
+        and part[5] in _KINDS
+        for part in facts
+    )
+
+
+def asides_from(facts: Iterable[Sequence[object]], first: int, last: int) -> list[SetAside]:
+    """Return the decisions of an offset whose record numbers are in ``[first, last)``."""
+    found = (SetAside(*part) for part in facts)  # type: ignore[arg-type]
+    return [aside for aside in found if first <= aside.seq < last]
+
+
+def aside_chunk(aside: SetAside, path: str, schema: pa.Schema, time: str) -> Chunk:
+    """Return the chunk of one record that stands for what is set aside."""
+    inner = inside_schema(schema, time)
+    return Chunk(aside.seq, 1, pa.RecordBatch.from_pylist([], schema=inner), [aside.reject(path)])
+
 
 _MAX = (1 << 63) - 1
 
@@ -178,3 +392,76 @@ def _malformed(stream: str, name: str) -> OffsetError:
     msg = f"the logged offset of stream {stream} is malformed: {name}"
     hint = "restore the checkpoint's offsets folder from a copy, and never edit offsets by hand"
     return OffsetError(msg, name=name, hint=hint)
+
+
+_PER_REACH = 8  # waypoints in the time for which a key counts: a reader gathers at most an eighth more than it must
+
+
+@dataclass(frozen=True, slots=True)
+class Waypoint:
+    """A place in a stream.
+
+    Attributes
+    ----------
+    time_us : int
+        The largest event time of all records before it, in microseconds.
+    position : mapping
+        The position, as plain JSON values.
+    """
+
+    time_us: int
+    position: Mapping[str, Any]
+
+    def to_facts(self) -> list[object]:
+        """Return the waypoint as plain JSON values."""
+        return [self.time_us, dict(self.position)]
+
+
+def next_waypoints(
+    waypoints: Sequence[Waypoint],
+    start: Mapping[str, Any],
+    start_us: int | None,
+    end_us: int | None,
+    reach_us: int,
+    per_reach: int = _PER_REACH,
+) -> tuple[Waypoint, ...]:
+    """Return the waypoints of the offset at a batch's end.
+
+    Parameters
+    ----------
+    waypoints : sequence of Waypoint
+        Those of the offset at its start, the earliest first.
+    start : mapping
+        The position of its start.
+    start_us, end_us : int or None
+        The largest event times before its start and before its end; None where there is none.
+    reach_us : int
+        How far behind the largest event time a key still counts.
+    per_reach : int
+        Waypoints in the time for which a key counts.
+    """
+    found = list(waypoints)
+    if start_us is not None and (not found or start_us > found[-1].time_us + reach_us // per_reach):
+        found.append(Waypoint(start_us, start))
+    if end_us is None:
+        return tuple(found)
+    needless = sum(one.time_us < end_us - reach_us for one in found) - 1  # all but the last of those that will do
+    return tuple(found[max(needless, 0) :])
+
+
+def first_needed(waypoints: Sequence[Waypoint], start_us: int | None, reach_us: int) -> Waypoint | None:
+    """Return the waypoint from which a batch's reader gathers keys; None: from the stream's first record."""
+    old = [one for one in waypoints if start_us is not None and one.time_us < start_us - reach_us]
+    return old[-1] if old else None
+
+
+def waypoints_from(facts: object) -> tuple[Waypoint, ...]:
+    """Return the waypoints that `Waypoint.to_facts` wrote; raise `OffsetError` for anything else."""
+    if not isinstance(facts, list):
+        raise malformed_offset(name="waypoints")
+    found = []
+    for entry in facts:
+        if not isinstance(entry, list) or len(entry) != 2 or type(entry[0]) is not int or type(entry[1]) is not dict:
+            raise malformed_offset(name="waypoints")
+        found.append(Waypoint(*entry))
+    return tuple(found)

@@ -1,35 +1,112 @@
-"""The columns of a stream and their types, inferred once, before a join is bound."""
+"""The source of a stream: its feed, and what is found out about the source before a join runs.
+
+`open_feed` chooses the feed of files, a Delta table, a topic or a generator. The columns of a stream and their types
+are inferred once, before a join is bound. The first records show what is odd in the columns; ranges of a band attribute
+are chosen by the keys of the first records; and the layout is chosen by their rate where no rate is given.
+"""
 
 from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv as arrow_csv
 import pyarrow.json as arrow_json
 
-from streamjoin_ds.errors import ArgumentError, FileFormatError, FileMissingError
-from streamjoin_ds.source.delta.tables import table_path, table_schema, with_table_format
-from streamjoin_ds.source.event_time import event_times
+from streamjoin_ds.errors import (
+    ArgumentError,
+    FileFormatError,
+    FileMissingError,
+    KafkaAccessError,
+    KafkaTopicError,
+    KafkaUnreachableError,
+    StoreAccessError,
+    StoreUnreachableError,
+    StreamJoinError,
+)
+from streamjoin_ds.plan import KeyHint, Reach, SampledRows, sample_rows
+from streamjoin_ds.source.delta.delta_feed import DeltaFeed, table_path, table_schema, with_table_format
+from streamjoin_ds.source.delta.results_feed import ResultsFeed
+from streamjoin_ds.source.feed import Feed
 from streamjoin_ds.source.files.csv_lines import NULL_TEXTS, csv_header
-from streamjoin_ds.source.files.file_partitions import partition_streams
-from streamjoin_ds.source.files.folder_columns import folder_types, folder_values
+from streamjoin_ds.source.files.file_feed import FileFeed, FilePartitions, partition_streams
+from streamjoin_ds.source.files.file_names import folder_types, folder_values
 from streamjoin_ds.source.files.json_lines import check_nulls
 from streamjoin_ds.source.files.lines import first_line
 from streamjoin_ds.source.files.listing import FileEntry, Location, location_of
 from streamjoin_ds.source.files.parquet_rows import parquet_schema
-from streamjoin_ds.source.files.spool_records import SpoolRecords, payload_lines
 from streamjoin_ds.source.files.text import open_text
-from streamjoin_ds.source.files.text_blocks import TextFormat
-from streamjoin_ds.source.generator import generator_schema
+from streamjoin_ds.source.files.text_blocks import SpoolRecords, TextFormat, payload_lines
+from streamjoin_ds.source.generator import GeneratorFeed, generator_schema
+from streamjoin_ds.source.partitioned_feed import PartitionedFeed
+from streamjoin_ds.source.records import Chunk, event_times
+from streamjoin_ds.spec import BoundJoin, Generator, Stream
+from streamjoin_ds.spec.columns import TIMESTAMP
 from streamjoin_ds.spec.event_time import fine_times
-from streamjoin_ds.spec.member.source import Generator
-from streamjoin_ds.spec.member.stream import Stream, check_time_column
+from streamjoin_ds.spec.member.stream import check_time_column
 
-__all__ = ["SAMPLE_BYTES", "infer_schema"]
+__all__ = [
+    "SAMPLE_BYTES",
+    "UNANSWERED",
+    "SourceColumns",
+    "begin_alike",
+    "first_records",
+    "infer_schema",
+    "open_feed",
+    "sampled_keys",
+    "sampled_rate",
+]
+
+
+def open_feed(stream: Stream, schema: pa.Schema, *, ignore_missing: bool = False) -> Feed[Any]:
+    """Return the feed of a stream that has a source.
+
+    Raises
+    ------
+    ArgumentError
+        The stream has no source: its tuples are handed over.
+    """
+    if stream.source is None:
+        msg = f"stream {stream.name} has no source: its tuples are handed over, not read"
+        raise ArgumentError(msg, name=stream.name, hint="give it a path or a generator")
+    if isinstance(stream.source, Generator):
+        return GeneratorFeed(stream, schema)
+    if stream.is_topic:
+        # Imported here: its formats are many, and few joins read a topic.
+        from streamjoin_ds.source.kafka.topic_feed import TopicPartitions
+
+        return PartitionedFeed(stream, TopicPartitions(stream, schema))
+    stream = with_table_format(stream)
+    table = table_path(stream)
+    if table is not None:
+        feed = ResultsFeed if stream.format == "results" else DeltaFeed
+        return feed(stream, table, schema)
+    if stream.partition_by is not None:
+        return PartitionedFeed(stream, FilePartitions(stream, schema, ignore_missing=ignore_missing))
+    return FileFeed(stream, schema, ignore_missing=ignore_missing)
+
+
+def begin_alike(streams: Sequence[Stream], feeds: Sequence[Feed[Any]]) -> None:
+    """Let feeds over one input number its rows alike: a self-join knows a tuple by its number.
+
+    Feeds over one table begin at the same version. Those over the same partitions find the same new ones in each plan.
+    """
+    first: dict[str, DeltaFeed] = {}
+    leaders: dict[object, PartitionedFeed] = {}
+    for stream, feed in zip(streams, feeds, strict=True):
+        if isinstance(feed, DeltaFeed):
+            feed.beginning = first.setdefault(feed.path, feed).beginning
+        if isinstance(feed, PartitionedFeed):
+            kind = stream.source, stream.partition_kind, stream.format, stream.sub_folders, stream.file_order
+            leader = leaders.setdefault(kind, feed)
+            if leader is not feed:
+                feed.follow(leader)
 
 
 SAMPLE_BYTES = 64 << 20  # bytes of a file's decompressed text from which types are inferred, at most
@@ -100,7 +177,7 @@ def _with_folders(schema: pa.Schema, entry: FileEntry, location: Location, strea
 def _of_topic(stream: Stream) -> pa.Schema:
     """Return the columns of a topic: those declared, or what its newest messages in JSON hold."""
     # Imported here: its formats are many, and few joins read a topic.
-    from streamjoin_ds.source.kafka.stream_topic import newest_values, stream_url, with_message_time
+    from streamjoin_ds.source.kafka.topic_feed import newest_values, stream_url, with_message_time
 
     if isinstance(stream.schema, pa.Schema):
         stream_url(stream)  # a wrong one is refused before anything begins
@@ -278,3 +355,153 @@ def _unreadable(entry: FileEntry, json: bytes = b"") -> FileFormatError:
     if begin in (b"[", b"{"):
         hint = f"each line must be one object: jq -c {'.[]' if begin == b'[' else '.'} writes such lines"
     return FileFormatError(msg, name=entry.path, hint=hint)
+
+
+_TIME_OF_DAY = r"^\s*[0-9]{1,2}:[0-9]{2}(:[0-9]{2}([.,][0-9]+)?)?(\s*[AaPp][Mm])?\s*$"
+_LOOKED_AT = 100  # records whose texts are looked at for times of day
+
+
+def first_records(stream: Stream, schema: pa.Schema, rows: int) -> list[Chunk]:
+    """Return at most `rows` records from the beginning of a stream; none where there is no record yet.
+
+    Parameters
+    ----------
+    stream : Stream
+    schema : pyarrow.Schema
+        The columns that are read, one of `BoundJoin.read_schemas`.
+    rows : int
+
+    Raises
+    ------
+    StreamJoinError, OSError, pyarrow.ArrowException
+        As the feed raises them: the input cannot be read, does not answer, or is not what the stream says.
+    """
+    feed = open_feed(stream, schema)
+    start = feed.initial()
+    there = feed.frontier(start, rows).rows
+    return list(feed.read(start, feed.advance(start, there))) if there else []
+
+
+class SourceColumns:
+    """See `InputColumns`: what can be told of the columns of a stream's source."""
+
+    def has_number_times(self, stream: Stream) -> bool:
+        """See `InputColumns.has_number_times`; True where there is no source, as of a DataFrame."""
+        if stream.source is None:
+            return True
+        try:
+            kind = infer_schema(stream).field(stream.time).type
+        except (StreamJoinError, KeyError, OSError, pa.ArrowException):
+            return False
+        return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
+
+    def times_of_day(self, stream: Stream) -> Sequence[str]:
+        """See `InputColumns.times_of_day`; none where that cannot be told."""
+        try:
+            there = _columns(stream)
+            texts = [field for field in there if pa.types.is_string(field.type) and field.name != stream.time]
+            read = pa.schema([there.field(stream.time).with_type(TIMESTAMP), *texts])
+            chunks = first_records(replace(stream, schema=read), read, _LOOKED_AT) if texts else []
+        except (StreamJoinError, KeyError, OSError, pa.ArrowException):
+            return ()
+        records = pa.Table.from_batches([chunk.tuples for chunk in chunks]) if chunks else None
+        found = [field.name for field in texts if records is not None and _are_times_of_day(records[field.name])]
+        return [field.name for field in there if pa.types.is_time(field.type) or field.name in found]
+
+
+def _columns(stream: Stream) -> pa.Schema:
+    """Return all columns of an input: also those that are not declared, where they can be inferred."""
+    try:
+        return infer_schema(replace(stream, schema=None))
+    except StreamJoinError:
+        return infer_schema(stream)
+
+
+def _are_times_of_day(texts: pa.ChunkedArray) -> bool:
+    known = texts.drop_null()
+    return bool(len(known)) and bool(pc.all(pc.match_substring_regex(known, _TIME_OF_DAY)).as_py())
+
+
+# Records that are read of each stream: as many as its rate is found by.
+_SAMPLE_ROWS = 20_000
+
+
+def sampled_keys(bound: BoundJoin, attributes: Sequence[Reach], cells: int) -> KeyHint | None:
+    """Return a sample of the keys that the streams' inputs begin with.
+
+    Parameters
+    ----------
+    bound : BoundJoin
+    attributes : sequence of Reach
+        Whose keys are sampled.
+    cells : int
+        The cells for which a layout will be chosen.
+
+    Returns
+    -------
+    KeyHint or None
+        None where an input is empty or cannot be read. The join's own reader reports why.
+    """
+    streams = []
+    for number in range(len(bound.names)):
+        tuples = _first_tuples(bound, number)
+        if tuples is None or not tuples.num_rows:
+            return None
+        streams.append(SampledRows.of(bound, attributes, number, tuples, sample_rows(cells)))
+    return KeyHint(tuple(streams))
+
+
+def _first_tuples(bound: BoundJoin, stream: int) -> pa.Table | None:
+    """Return the tuples among the first records of a stream that its filters let through."""
+    schema = bound.read_schemas[stream]
+    if bound.join.streams[stream].source is None:
+        return None
+    try:
+        found = []
+        for chunk in first_records(bound.join.streams[stream], schema, _SAMPLE_ROWS):
+            kept = bound.let_through(stream, chunk.tuples)
+            found.append(chunk.tuples if kept is None else chunk.tuples.take(pa.array(np.flatnonzero(kept))))
+    except (StreamJoinError, OSError, pa.ArrowException):
+        return None
+    return pa.Table.from_batches(found) if found else None
+
+
+# Why a source says nothing at all: it cannot be reached, or refuses.
+UNANSWERED = (KafkaUnreachableError, KafkaAccessError, KafkaTopicError, StoreUnreachableError, StoreAccessError)
+
+# With fewer there is no rate: a file that has just begun would decide the layout for a year.
+_LEAST_ROWS = 100
+
+
+def sampled_rate(stream: Stream, schema: pa.Schema) -> float | None:
+    """Return the tuples a second of event time that a stream's input begins with.
+
+    Parameters
+    ----------
+    stream : Stream
+        Its source is a file, a folder or a generator.
+    schema : pyarrow.Schema
+        The columns that are read, as the bound join has them.
+
+    Returns
+    -------
+    float or None
+        None where the input has fewer than 100 records, or no time passes between them, or they cannot be read. The
+        join's own reader reports why an input cannot be read.
+
+    Raises
+    ------
+    KafkaUnreachableError, KafkaAccessError, KafkaTopicError, StoreUnreachableError, StoreAccessError
+        The source does not answer, or refuses to.
+    """
+    try:
+        feed = open_feed(stream, schema)
+        frontier = feed.frontier(feed.initial(), _SAMPLE_ROWS)
+    except UNANSWERED:
+        raise
+    except (StreamJoinError, OSError, pa.ArrowException):
+        return None
+    first_us, last_us = frontier.first_time(), frontier.last_time()
+    if frontier.rows < _LEAST_ROWS or first_us is None or last_us is None or last_us <= first_us:
+        return None
+    return (frontier.rows - 1) * 1e6 / (last_us - first_us)

@@ -1,4 +1,15 @@
-"""The versions of a join's tables: which one a batch joins, and its block under the checkpoint."""
+"""Tables beside streams: which version there is, which one a batch joins, and its rows.
+
+ARCHITECTURE.md, "A stream and a table", has the rules.
+
+::
+
+    Table ──► open_table ──► DeltaVersions │ FileVersions       newest version, its rows
+                                  └──► TableVersions ──► a block for each version, its name in the offset
+
+The version of a Delta table is that of its log. The version of a file is what its bytes are, once it is finished. The
+block of a version stands under the checkpoint.
+"""
 
 from __future__ import annotations
 
@@ -10,25 +21,320 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 import pyarrow as pa
+import pyarrow.csv as arrow_csv
+import pyarrow.json as arrow_json
+import pyarrow.parquet as pq
+import xxhash
 
 from streamjoin_ds.blocks import BlockStore, NamedBlocks
 from streamjoin_ds.blocks.files import files_at
 from streamjoin_ds.blocks.location import local_path
 from streamjoin_ds.blocks.place import below
-from streamjoin_ds.errors import ArgumentError, FileFormatError
-from streamjoin_ds.source.files.file_format import EXTENSIONS, format_of
-from streamjoin_ds.source.table_version import TableVersion
-from streamjoin_ds.source.tables.delta_versions import DeltaVersions
-from streamjoin_ds.source.tables.file_versions import FileVersions
+from streamjoin_ds.delta.table_state import TableState
+from streamjoin_ds.errors import ArgumentError, FileFormatError, FileMissingError
+from streamjoin_ds.source.batch_plan import TableVersion
+from streamjoin_ds.source.delta.data_file import DataFile, FileRows
+from streamjoin_ds.source.files.csv_lines import NULL_TEXTS, check_csv_scales
+from streamjoin_ds.source.files.file_names import EXTENSIONS, compression_of, format_of
+from streamjoin_ds.source.files.file_watch import FinishRule
+from streamjoin_ds.source.files.json_lines import check_json_scales, check_nulls, from_texts, with_texts
+from streamjoin_ds.source.files.lines import check_digits, has_small_exponent, holds_decimals, json_rule
+from streamjoin_ds.source.records import empty_as_null, timestamps
 from streamjoin_ds.spec.bound.bound_join import BoundJoin
-from streamjoin_ds.spec.columns import as_declared
+from streamjoin_ds.spec.columns import as_declared, foreign_zone, without_zone
+from streamjoin_ds.spec.inside import holds_times
 from streamjoin_ds.spec.member.table import Table
 from streamjoin_ds.spec.table_rows import table_rows
 
-__all__ = ["TableVersions", "Versions", "open_table", "table_schema", "tables_folder"]
+__all__ = ["DeltaVersions", "FileVersions", "TableVersions", "Versions", "open_table", "table_schema", "tables_folder"]
+
+
+class DeltaVersions:
+    """A Delta table: a version is one of its log.
+
+    Parameters
+    ----------
+    path : str
+        The table's folder.
+    name : str
+        The name of the table in the join, for errors.
+    """
+
+    def __init__(self, path: str, name: str) -> None:
+        self._path, self._name = path, name
+
+    def schema(self) -> pa.Schema:
+        """Return the columns of the newest version."""
+        return TableState(self._path).columns().schema
+
+    def newest(self, known: str | None) -> str:
+        """Return the name of the newest version.
+
+        Raises
+        ------
+        TableError
+            There is no table, or it needs another reader.
+        """
+        del known
+        return str(TableState(self._path).version)
+
+    def rows(self, version: str, schema: pa.Schema) -> pa.Table:
+        """Return the rows of a version: its files in the order of their paths, each in its own order.
+
+        Parameters
+        ----------
+        version : str
+            As `newest` returned it.
+        schema : pyarrow.Schema
+            The columns that are read, one of `BoundJoin.read_schemas`.
+
+        Raises
+        ------
+        FileMissingError, FileFormatError, SchemaDriftError
+            A file is gone, cannot be read, or has a column of another type.
+        """
+        state = TableState(self._path, int(version), with_files=True)
+        columns, parts = state.columns(), []
+        for number, (_, action) in enumerate(sorted(state.files.items())):
+            file = DataFile.of_action(int(version), number, action, columns).only(schema.names)
+            found = FileRows(self._path, file, schema, "", self._name)
+            for _, raw in found.chunks(0, found.count):
+                if raw.broken:
+                    _, column, reason, _ = raw.broken[0]
+                    msg = f"column '{column}' of table {self._name} holds {reason}"
+                    raise FileFormatError(msg, name=found.path, hint="mend the table: it has no rejects")
+                parts.append(raw.table)
+        return pa.concat_tables(parts, promote_options="permissive") if parts else schema.empty_table()
 
 
 _log = logging.getLogger(__name__)
+
+# Who needs a version waits so much longer than `finished_after`, and looks so often.
+_WAIT_NS = 60_000_000_000
+_LOOK_S = 0.1
+
+_Stamp = tuple[int, int, int]  # size, time of change and inode
+
+
+class FileVersions:
+    """A file of Parquet, CSV with a header, or JSON lines. Its version is the digest of its bytes.
+
+    A file is a version when it is finished: it has bytes, and was not changed for `finished_after_us`, by its time of
+    change or by what was seen of it. The folder's rule (`FinishRule`) trusts the time alone, which another machine's
+    clock may have written ahead.
+
+    Parameters
+    ----------
+    path : str
+    kind : {"parquet", "csv", "json"}
+    name : str
+        The name of the table in the join, for errors.
+    finished_after_us : int
+        See `Table`. It does not count where a file is whole when it appears.
+    clock : callable
+        Returns the time in nanoseconds since 1970.
+    sleep : callable
+        Waits for so many seconds.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        kind: str,
+        name: str,
+        finished_after_us: int,
+        clock: Callable[[], int] = time.time_ns,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._path, self._kind, self._name = path, kind, name
+        self._clock, self._sleep = clock, sleep
+        self._after_ns = 0 if files_at(path).appears_whole else finished_after_us * 1000
+        self._rule = FinishRule(self._after_ns // 1000, clock)
+        self._stamp: _Stamp | None = None  # of the version that was found last
+        self._unfinished: tuple[_Stamp, int] | None = None  # as it was seen last, and since when it has looked so
+        self._is_told = False  # whether it was said that it is not finished
+        self._data: tuple[str, bytes] | None = None
+
+    def schema(self) -> pa.Schema:
+        """Return the columns of the file as it is; of text their types are inferred from all of it.
+
+        It waits for a file that is being written, as `newest` does without a known version.
+        """
+        return self._parsed(self._waited()[1], None).schema
+
+    def newest(self, known: str | None) -> str | None:
+        """Return the name of the version that the file has now; None: it is not finished, and the known one goes on.
+
+        A file whose size and time of change are those of the last look is taken to be the `known` version.
+
+        Raises
+        ------
+        FileMissingError
+            There is no file; or no version is known, and it is not finished in time.
+        """
+        if known is not None and self._stamped() == self._stamp:
+            return known
+        found = self._waited() if known is None else self._finished(is_known=True)
+        if found is None:
+            return None
+        self._data = None if found[0] == known else found
+        return found[0]
+
+    def _waited(self) -> tuple[str, bytes]:
+        """Return the digest and the bytes of the file once it is finished."""
+        begun_ns = self._clock()
+        while (found := self._finished(is_known=False)) is None:
+            if self._clock() - begun_ns > self._after_ns + _WAIT_NS:
+                size = self._stamped()[0]
+                why = "changes all the time" if size else "is empty"
+                msg = f"the file of table {self._name} is not finished: {self._path} {why}"
+                hint = "rename a whole file into place; finished_after=0s takes one as it is"
+                if not size:
+                    hint = "write it; a table without rows has a header, of CSV, or a blank line, of JSON"
+                raise FileMissingError(msg, name=self._path, hint=hint)
+            self._sleep(_LOOK_S)
+        return found
+
+    def _finished(self, *, is_known: bool) -> tuple[str, bytes] | None:
+        """Return the digest and the bytes of the file; None where it is not finished."""
+        before = self._stamped()
+        if self._is_finished(before):
+            found = self._read()
+            if self._stamped() == before:
+                self._stamp, self._unfinished, self._is_told = before, None, False
+                return found
+        seen = None if self._unfinished is None else self._unfinished[0]
+        if not self._is_told and (not before[0] or seen not in (None, before)):  # more than just renamed into place
+            what = "is being written" if before[0] else "is empty"
+            goes_on = "the version before is joined until it is finished" if is_known else "it is waited for"
+            _log.warning("table %s: its file %s: %s", self._name, what, goes_on)
+            self._is_told = True
+        if seen != before:
+            self._unfinished = before, self._clock()
+        return None
+
+    def _is_finished(self, stamp: _Stamp) -> bool:
+        size, mtime_ns, _ = stamp
+        seen, since_ns = self._unfinished or (None, 0)
+        looks_so = stamp == seen and self._clock() - since_ns >= self._after_ns
+        return size > 0 and (looks_so or self._rule.is_finished(mtime_ns))
+
+    def rows(self, version: str, schema: pa.Schema) -> pa.Table:
+        """Return the rows of a version, in the file's order.
+
+        Parameters
+        ----------
+        version : str
+            As `newest` returned it last.
+        schema : pyarrow.Schema
+            The columns that are read.
+
+        Raises
+        ------
+        FileFormatError
+            The file is in another format, is cut off, or has a value that is not of its column's type.
+        """
+        found, data = self._data or self._read()
+        self._data = None  # it is asked for once
+        if found != version:
+            msg = f"the file of table {self._name} was replaced while it was read"
+            raise FileFormatError(msg, name=self._path, hint="write it under another name, and rename it then")
+        return self._parsed(data, schema)
+
+    def _stamped(self) -> _Stamp:
+        try:
+            found = files_at(self._path).stat(self._path)
+        except FileNotFoundError:
+            raise self._gone() from None
+        return found.st_size, found.st_mtime_ns, found.st_ino
+
+    def _read(self) -> tuple[str, bytes]:
+        try:
+            file = files_at(self._path).open(self._path)
+        except FileNotFoundError:
+            raise self._gone() from None
+        try:
+            data = file.read_at(0, file.stamp[0])
+        finally:
+            file.close()
+        return xxhash.xxh3_64_hexdigest(data), data
+
+    def _gone(self) -> FileMissingError:
+        msg = f"the file of table {self._name} is not there: {self._path}"
+        return FileMissingError(msg, name=self._path, hint="put it back; batches go on from where they are")
+
+    def _parsed(self, data: bytes, schema: pa.Schema | None) -> pa.Table:
+        try:
+            return _table(data, self._kind, os.path.basename(self._path), schema)
+        except (pa.ArrowException, KeyError, OSError) as error:
+            msg = f"the file of table {self._name} cannot be read as {self._kind}, or lacks a column of the join"
+            hint = "mend the file, set its format, or correct the schema"
+            raise FileFormatError(msg, name=self._path, hint=hint) from error
+
+
+def _table(data: bytes, kind: str, name: str, schema: pa.Schema | None) -> pa.Table:
+    if kind == "parquet":
+        return pq.read_table(pa.BufferReader(data), columns=None if schema is None else schema.names, use_threads=False)
+    compression = compression_of(name)
+    plain = data
+    if compression is not None:
+        with pa.CompressedInputStream(pa.BufferReader(data), compression) as stream:
+            plain = stream.read()
+    written = with_texts if kind == "json" else _written
+    types = {} if schema is None else {field.name: written(field.type) for field in schema}
+    found = check_digits(_csv(plain, types) if kind == "csv" else _json(plain, types))
+    if schema is None:
+        return found
+    columns = [_brought(found.column(field.name), field, kind, name) for field in schema]
+    return pa.table(columns, names=schema.names)
+
+
+def _brought(values: pa.ChunkedArray, field: pa.Field, kind: str, file: str) -> pa.ChunkedArray | pa.Array:
+    try:
+        if pa.types.is_timestamp(field.type):
+            return timestamps(empty_as_null(values), field.type)
+        return from_texts(values, field.type) if kind == "json" and holds_times(field.type) else values
+    except pa.ArrowInvalid:
+        if (zone := foreign_zone(field.type)) is None:
+            raise
+        raise without_zone(field.name, f"file {file}", zone) from None
+
+
+def _written(kind: pa.DataType) -> pa.DataType:
+    """Return the type as which a column is read: times are texts, which may be written in several ways."""
+    return pa.string() if pa.types.is_timestamp(kind) else kind
+
+
+def _csv(data: bytes, types: dict[str, pa.DataType]) -> pa.Table:
+    decimals = [name for name, kind in types.items() if pa.types.is_decimal(kind)]
+    if decimals and has_small_exponent(data):
+        check_csv_scales(_csv(data, dict.fromkeys(decimals, pa.string())))
+    return arrow_csv.read_csv(
+        pa.BufferReader(data),
+        arrow_csv.ReadOptions(use_threads=False, block_size=max(len(data), 1)),
+        arrow_csv.ParseOptions(newlines_in_values=True),
+        arrow_csv.ConvertOptions(
+            column_types=types, include_columns=list(types), null_values=NULL_TEXTS, strings_can_be_null=True
+        ),
+    )
+
+
+def _json(data: bytes, types: dict[str, pa.DataType]) -> pa.Table:
+    check_nulls(data)
+    schema = pa.schema(list(types.items())) if types else None
+    if not data.strip():
+        return schema.empty_table() if schema is not None else pa.table({})
+    if has_small_exponent(data) and any(map(holds_decimals, types.values())):
+        check_json_scales(data, [(name, json_rule(kind)) for name, kind in types.items()])
+    return arrow_json.read_json(
+        pa.BufferReader(data),
+        arrow_json.ReadOptions(use_threads=False, block_size=len(data) + 1),
+        arrow_json.ParseOptions(
+            explicit_schema=schema,
+            newlines_in_values=False,
+            unexpected_field_behavior="infer" if schema is None else "ignore",
+        ),
+    )
 
 
 class Versions(Protocol):

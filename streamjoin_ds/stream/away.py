@@ -18,9 +18,8 @@ from streamjoin_ds.blocks.remote import answers, store_of
 from streamjoin_ds.errors import StreamJoinError
 from streamjoin_ds.kafka.client import ALL_AWAY, ClientErrors, confluent, made
 from streamjoin_ds.logs import Reach
-from streamjoin_ds.source.kafka.stream_topic import stream_url
-from streamjoin_ds.source.kafka.topic_feed import PATIENCE_SECONDS
-from streamjoin_ds.source.kafka.url import KafkaUrl
+from streamjoin_ds.source.kafka.topic import KafkaUrl
+from streamjoin_ds.source.kafka.topic_feed import PATIENCE_SECONDS, stream_url
 from streamjoin_ds.spec import Join
 from streamjoin_ds.spec.member.stream import Stream
 

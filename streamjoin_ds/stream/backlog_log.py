@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, field
 
-from streamjoin_ds.source.backlog import BacklogFacts
+from streamjoin_ds.source.feed import BacklogFacts
 from streamjoin_ds.spec import duration_text
 from streamjoin_ds.stream.lasting import TOLD_BATCHES, Lasting
 

@@ -11,11 +11,10 @@ import pyarrow as pa
 from streamjoin_ds.blocks.location import is_local
 from streamjoin_ds.checkpoint.identity import CheckpointIdentity
 from streamjoin_ds.errors import ArgumentError, FileFormatError, FileMissingError, SchemaDriftError, StreamJoinError
-from streamjoin_ds.source.delta.tables import with_table_format
+from streamjoin_ds.source.delta.delta_feed import with_table_format
 from streamjoin_ds.source.files.csv_lines import check_csv_types
-from streamjoin_ds.source.files.file_format import format_of
-from streamjoin_ds.source.first_records import first_records
-from streamjoin_ds.source.stream_source import infer_schema
+from streamjoin_ds.source.files.file_names import format_of
+from streamjoin_ds.source.stream_source import first_records, infer_schema
 from streamjoin_ds.source.table_versions import table_schema
 from streamjoin_ds.spec import BoundJoin, Join, Stream, bind
 from streamjoin_ds.spec.columns import without_zone, zones_of

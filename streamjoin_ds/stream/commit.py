@@ -32,8 +32,8 @@ from streamjoin_ds.sink.maintenance import Maintenance
 from streamjoin_ds.sink.report import FileReport
 from streamjoin_ds.sink.rows import balance
 from streamjoin_ds.sink.tables import LEDGER_SCHEMA, METRICS_SCHEMA, TableSet
-from streamjoin_ds.source.backlog import BacklogFacts
 from streamjoin_ds.source.batch_plan import BatchPlan
+from streamjoin_ds.source.feed import BacklogFacts
 from streamjoin_ds.source.partitioned_position import PartitionClock
 from streamjoin_ds.stream.backlog_log import BacklogLog
 from streamjoin_ds.stream.delay_log import DelayLog

@@ -32,7 +32,7 @@ from streamjoin_ds.errors import ArgumentError, ColumnError, LayoutError
 from streamjoin_ds.exchange import pack_frame
 from streamjoin_ds.plan import AskedLayout, Load, Plan
 from streamjoin_ds.sink.tables import TableSet
-from streamjoin_ds.source.table_version import versions_from
+from streamjoin_ds.source.batch_plan import versions_from
 from streamjoin_ds.source.table_versions import tables_folder
 from streamjoin_ds.spark.session import note_join
 from streamjoin_ds.spec import BoundJoin, Join, bind

@@ -21,7 +21,7 @@ from streamjoin_ds.cell.cell_tables import give_tables
 from streamjoin_ds.engine.window_join import WindowJoin
 from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.plan import Plan
-from streamjoin_ds.source.table_version import TableVersion
+from streamjoin_ds.source.batch_plan import TableVersion
 from streamjoin_ds.source.table_versions import tables_folder
 from streamjoin_ds.spec import BoundJoin, Join
 from streamjoin_ds.spec.columns import names_hint

@@ -26,7 +26,7 @@ from streamjoin_ds.engine.intake.lateness import StreamClock, low_watermark
 from streamjoin_ds.errors import ArgumentError, LayoutError, WatermarkMissingError, WindowError
 from streamjoin_ds.exchange import EXCHANGE_DDL, LAYOUT_KEY, Packer, foreign_columns, open_block, pack_foreign
 from streamjoin_ds.plan import AskedLayout, Execution, Plan
-from streamjoin_ds.source.event_time import NO_TIME
+from streamjoin_ds.source.records import NO_TIME
 from streamjoin_ds.spec import BoundJoin, Join, Stream, bind, duration_text
 from streamjoin_ds.spec.columns import SEQ, TS
 from streamjoin_ds.spec.key_values import content_hash

@@ -14,9 +14,8 @@ import pyarrow as pa
 from streamjoin_ds.cell.cell_report import CellReport
 from streamjoin_ds.errors import StreamJoinError
 from streamjoin_ds.sink.tables import TableSet
-from streamjoin_ds.source.event_time import NO_TIME
-from streamjoin_ds.source.first_records import SourceColumns, first_records
-from streamjoin_ds.source.records import Chunk
+from streamjoin_ds.source.records import NO_TIME, Chunk
+from streamjoin_ds.source.stream_source import SourceColumns, first_records
 from streamjoin_ds.spec import BoundJoin, Generator
 from streamjoin_ds.spec.columns import SEQ, TS
 from streamjoin_ds.spec.event_time import running_maximum

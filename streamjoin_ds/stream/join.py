@@ -338,7 +338,7 @@ class StreamJoin(Join):
         """
         from streamjoin_ds.plan import Load, attributes_of
         from streamjoin_ds.plan.explanation import explain
-        from streamjoin_ds.source.sampled_keys import sampled_keys
+        from streamjoin_ds.source.stream_source import sampled_keys
         from streamjoin_ds.stream.bound_sources import bound_join
         from streamjoin_ds.stream.frame_tables import of_frames
         from streamjoin_ds.stream.input_log import first_warnings

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from streamjoin_ds.errors import ArgumentError, StreamJoinError
-from streamjoin_ds.source.sampled_rate import UNANSWERED, sampled_rate
+from streamjoin_ds.source.stream_source import UNANSWERED, sampled_rate
 from streamjoin_ds.spec import BoundJoin, Stream
 from streamjoin_ds.spec.member.stream import checked_rate
 

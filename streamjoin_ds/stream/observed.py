@@ -41,7 +41,7 @@ the commit puts together from several cells are in the metrics table.
 
 ``watermark`` is a timestamp, null where there is none yet. ``watermark_lag_s`` is how far the furthest stream's largest
 event time is ahead of it, in seconds. ``backlog_rows`` and ``backlog_s`` are what the source knew and left for later
-batches (`streamjoin_ds.source.backlog`): records, and how far the newest is ahead of what is read, in seconds of event
+batches (`streamjoin_ds.source.feed`): records, and how far the newest is ahead of what is read, in seconds of event
 time. They are null where Spark plans the batches.
 """
 

@@ -43,7 +43,7 @@ from streamjoin_ds.plan import (
 )
 from streamjoin_ds.sink.tables import TableSet
 from streamjoin_ds.source.delay_bound import max_delay_us
-from streamjoin_ds.source.sampled_keys import sampled_keys
+from streamjoin_ds.source.stream_source import sampled_keys
 from streamjoin_ds.spark.session import configured, note_join
 from streamjoin_ds.spark.visibility import seen_by_workers
 from streamjoin_ds.spec import BoundJoin, Join, bind, duration_us

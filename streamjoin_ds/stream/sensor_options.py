@@ -13,10 +13,10 @@ import pyarrow as pa
 from streamjoin_ds.duration import duration_us
 from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.plan.plan import Plan
+from streamjoin_ds.source.batch_plan import parse_pace
 from streamjoin_ds.source.delay_bound import max_delay_us
-from streamjoin_ds.source.delta.tables import with_table_format
+from streamjoin_ds.source.delta.delta_feed import with_table_format
 from streamjoin_ds.source.generator import parse_generator
-from streamjoin_ds.source.pacing import parse_pace
 from streamjoin_ds.source.stream_source import infer_schema
 from streamjoin_ds.spec.columns import SEQ, TS, result_type
 from streamjoin_ds.spec.duplicates import UniqueKey, unique_key

@@ -25,23 +25,16 @@ from streamjoin_ds.checkpoint.epochs_over import epochs_over
 from streamjoin_ds.checkpoint.key_hint import key_hint
 from streamjoin_ds.exchange import CellBatch, remove_committed
 from streamjoin_ds.plan import USUAL_SIZING, Epochs, EpochsOver
-from streamjoin_ds.source.backlog import BacklogFacts, known_backlog
-from streamjoin_ds.source.batch_marks import batch_marks
-from streamjoin_ds.source.batch_plan import BatchPlan
+from streamjoin_ds.source.batch_plan import BatchPlan, Pacing, batch_marks, marked_ends, rows_of_prefix, versions_from
 from streamjoin_ds.source.delay_bound import LOOK_AHEAD, DelayBound
-from streamjoin_ds.source.feed import Frontier, first_cut
+from streamjoin_ds.source.feed import BacklogFacts, Frontier, first_cut, known_backlog
 from streamjoin_ds.source.generator import GeneratorFeed
 from streamjoin_ds.source.idleness import ClockFacts, Idleness, after_silence, lets_time_go_on
 from streamjoin_ds.source.layout_rule import LayoutFacts, LayoutRule, Progress
-from streamjoin_ds.source.marked_ends import marked_ends
-from streamjoin_ds.source.merge import rows_of_prefix
-from streamjoin_ds.source.pacing import Pacing
 from streamjoin_ds.source.partitioned_feed import PartitionedFeed
 from streamjoin_ds.source.partitioned_position import PartitionedPosition
-from streamjoin_ds.source.position import Position
-from streamjoin_ds.source.table_version import versions_from
+from streamjoin_ds.source.position import Position, first_needed
 from streamjoin_ds.source.table_versions import TableVersions
-from streamjoin_ds.source.waypoints import first_needed
 from streamjoin_ds.spec.event_time import AheadLimit
 from streamjoin_ds.stream.sensor_options import SourceOptions
 from streamjoin_ds.stream.sensor_tasks import SensorsPartition, SensorsTasks

@@ -18,12 +18,10 @@ from streamjoin_ds.exchange import (
     batch_row,
 )
 from streamjoin_ds.plan import Epochs
-from streamjoin_ds.source.feed import Feed
-from streamjoin_ds.source.feeds import begin_alike, open_feed
-from streamjoin_ds.source.partition_repeats import PartitionRepeats
+from streamjoin_ds.source.feed import Feed, precedents, stamped
 from streamjoin_ds.source.partitioned_feed import PartitionedFeed
-from streamjoin_ds.source.repeats import Repeats
-from streamjoin_ds.source.stamps import precedents, stamped
+from streamjoin_ds.source.repeats import PartitionRepeats, Repeats
+from streamjoin_ds.source.stream_source import begin_alike, open_feed
 from streamjoin_ds.spec.event_time import AheadLimit
 from streamjoin_ds.stream.sensor_options import SourceOptions
 from streamjoin_ds.stream.sensor_rows import plain_rows

@@ -25,7 +25,7 @@ from streamjoin_ds.engine.intake.lateness import StreamClock
 from streamjoin_ds.exchange import pack_frame
 from streamjoin_ds.exchange.row_order import STEPS_SCHEMA, running_maximum, steps_of, times_before
 from streamjoin_ds.plan import Layout, Plan
-from streamjoin_ds.source.event_time import NO_TIME
+from streamjoin_ds.source.records import NO_TIME
 from streamjoin_ds.spec import bind
 
 DELAY_US = 20

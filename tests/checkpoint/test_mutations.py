@@ -45,7 +45,7 @@ from streamjoin_ds.sink.rows import same_records
 from streamjoin_ds.sink.snapshot import LogSnapshot
 from streamjoin_ds.sink.tables import TableSet
 from streamjoin_ds.sink.tail import tail_of
-from streamjoin_ds.source.event_time import NO_TIME
+from streamjoin_ds.source.records import NO_TIME
 from streamjoin_ds.source.stream_source import infer_schema
 from streamjoin_ds.spec import Generator, Join, Nearest, bind
 from tests.sink.conftest import Join as Tables

@@ -27,8 +27,8 @@ from streamjoin_ds.sink.maintenance import Maintenance
 from streamjoin_ds.sink.reader import Follower, between
 from streamjoin_ds.sink.sql import sql_text
 from streamjoin_ds.sink.tables import TableSet
-from streamjoin_ds.source.kafka.registry import SchemaRegistry
-from streamjoin_ds.source.kafka.url import KafkaUrl
+from streamjoin_ds.source.kafka.formats.registered_messages import SchemaRegistry
+from streamjoin_ds.source.kafka.topic import KafkaUrl
 from streamjoin_ds.spec import bind
 from streamjoin_ds.spool.address import Address, secrets_of
 from streamjoin_ds.spool.intake import Intake

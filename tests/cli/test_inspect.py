@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from streamjoin_ds.checkpoint.inspection import inspected
 from streamjoin_ds.cli import inspect
 from streamjoin_ds.cli.main import group
-from streamjoin_ds.source.backlog import Backlog, BacklogFacts
+from streamjoin_ds.source.feed import Backlog, BacklogFacts
 from streamjoin_ds.spec import Generator, Stream
 from streamjoin_ds.stream.join import StreamJoin
 

@@ -20,7 +20,7 @@ from streamjoin_ds.plan import Execution
 from streamjoin_ds.request.given import source_of
 from streamjoin_ds.request.join_keys import JOIN_KEYS, TABLE_KEYS
 from streamjoin_ds.sink.reader import scanned
-from streamjoin_ds.source.kafka.url import TOPIC_PARAMETERS
+from streamjoin_ds.source.kafka.topic import TOPIC_PARAMETERS
 from streamjoin_ds.spark import session
 from streamjoin_ds.spec import Generator, TimeWindow, band
 from streamjoin_ds.spec.member.stream_keys import STREAM_KEYS

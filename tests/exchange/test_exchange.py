@@ -16,7 +16,7 @@ from streamjoin_ds.errors import BlockCorruptError
 from streamjoin_ds.exchange import EXCHANGE_SCHEMA, CellBatch, open_block, pack_foreign
 from streamjoin_ds.plan import Layout, Plan, RangeLayout, attributes_of
 from streamjoin_ds.plan.layout import group_of
-from streamjoin_ds.source.event_time import NO_TIME
+from streamjoin_ds.source.records import NO_TIME
 from streamjoin_ds.source.stream_source import infer_schema
 from streamjoin_ds.spec import Generator, Join, Stream, bind
 from streamjoin_ds.stream.sensors import SensorsDataSource, spark_struct

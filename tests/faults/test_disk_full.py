@@ -14,8 +14,7 @@ from deltalake import DeltaTable
 
 from streamjoin_ds import Generator, Stream, StreamJoin, band
 from streamjoin_ds.sink.reader import scanned
-from streamjoin_ds.source.feeds import open_feed
-from streamjoin_ds.source.stream_source import infer_schema
+from streamjoin_ds.source.stream_source import infer_schema, open_feed
 from streamjoin_ds.spec import bind
 
 if TYPE_CHECKING:

@@ -23,8 +23,7 @@ from streamjoin_ds.checkpoint.spark_files import source_offset
 from streamjoin_ds.plan import Epochs, is_of_ranges
 from streamjoin_ds.sink.reader import scanned
 from streamjoin_ds.source.batch_plan import BatchPlan
-from streamjoin_ds.source.feeds import open_feed
-from streamjoin_ds.source.stream_source import infer_schema
+from streamjoin_ds.source.stream_source import infer_schema, open_feed
 from streamjoin_ds.spec import bind
 from tests.faults.driver import HOOKED, INPUT, KIND, LAYOUT, MAX_ROWS_PER_BATCH, ROWS, join
 from tests.support.kinds import EVERY

@@ -12,7 +12,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from streamjoin_ds.sink.reader import scanned
-from streamjoin_ds.source.feeds import open_feed
+from streamjoin_ds.source.stream_source import open_feed
 from tests.faults.soak.comparison import differences, stretches
 from tests.faults.soak.consumer import Consumer
 from tests.faults.soak.faults import FAULTS

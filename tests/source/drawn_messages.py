@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from streamjoin_ds.source.kafka.registry import RegisteredSchema
+from streamjoin_ds.source.kafka.formats.registered_messages import RegisteredSchema
 from streamjoin_ds.testing.times import instant_us
 from tests.source.message_rules import END_NS, EPOCH, FIRST_NS, Number, Pairs, Rules, ns_of_number
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from streamjoin_ds.source.files.file_feed import FileFeed
-from streamjoin_ds.source.files.file_format import COMPRESSIONS
+from streamjoin_ds.source.files.file_names import COMPRESSIONS
 from streamjoin_ds.source.position import FilePosition
 from streamjoin_ds.spec import Stream
 from streamjoin_ds.spool.frame import frames_of, header, mark

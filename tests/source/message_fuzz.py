@@ -31,9 +31,9 @@ import pytest
 
 from streamjoin_ds.errors import KafkaSchemaError
 from streamjoin_ds.source.files.json_lines import JsonLines
-from streamjoin_ds.source.files.spool_records import SpoolRecords, parse_spooled
+from streamjoin_ds.source.files.text_blocks import SpoolRecords, parse_spooled
 from streamjoin_ds.source.kafka.formats.message_records import MessageRecords
-from streamjoin_ds.source.kafka.registry import RegisteredSchema, SchemaRegistry
+from streamjoin_ds.source.kafka.formats.registered_messages import RegisteredSchema, SchemaRegistry
 from streamjoin_ds.source.records import MAX_TEXT, Chunk, inside_form
 from streamjoin_ds.spec.columns import as_declared, compared_type
 from streamjoin_ds.spec.member.stream import Stream

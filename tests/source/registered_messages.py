@@ -19,7 +19,7 @@ import fastavro._read_py as plain_avro
 import pyarrow as pa
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, timestamp_pb2, wrappers_pb2
 
-from streamjoin_ds.source.kafka.registry import RegisteredSchema
+from streamjoin_ds.source.kafka.formats.registered_messages import RegisteredSchema
 from streamjoin_ds.testing.times import instant_us
 from tests.source.drawn_messages import Drawn
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamjoin_ds.source.batch_cost import FIRST_ROWS, BatchCost
+from streamjoin_ds.source.delay_bound import FIRST_ROWS, BatchCost
 from tests.support.examples import examples
 
 

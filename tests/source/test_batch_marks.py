@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamjoin_ds.plan import EpochsOver, Layout, Plan
-from streamjoin_ds.source.batch_marks import batch_marks
+from streamjoin_ds.source.batch_plan import batch_marks
 from streamjoin_ds.source.feed import ArrayFrontier
 from streamjoin_ds.source.layout_rule import LayoutFacts, LayoutRule, Progress
 from streamjoin_ds.spec import Join, Stream, bind

@@ -11,8 +11,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from streamjoin_ds.errors import FileFormatError, FileMissingError
-from streamjoin_ds.source.digest import SEGMENT_BYTES
-from streamjoin_ds.source.position import FilePosition
+from streamjoin_ds.source.position import SEGMENT_BYTES, FilePosition
 from tests.source.feeds import (
     FORMATS,
     SCHEMA,

@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 
 from streamjoin_ds.errors import FileChangedError, FileMissingError, FileOrderError
-from streamjoin_ds.source.digest import name_sum
 from streamjoin_ds.source.files.file_watch import late_names
 from streamjoin_ds.source.files.listing import Location
-from streamjoin_ds.source.position import FilePosition
+from streamjoin_ds.source.position import FilePosition, name_sum
 from tests.source.feeds import FORMATS, csv_text, expected, feed, rows, steps, tuples, write
 
 

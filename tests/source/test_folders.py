@@ -22,12 +22,11 @@ from streamjoin_ds.errors import (
     FileOrderError,
     SchemaDriftError,
 )
-from streamjoin_ds.source.feeds import open_feed
 from streamjoin_ds.source.files.file_feed import FileFeed
 from streamjoin_ds.source.files.file_names import FileOrder, is_label
 from streamjoin_ds.source.files.listing import Location
 from streamjoin_ds.source.position import FilePosition
-from streamjoin_ds.source.stream_source import infer_schema
+from streamjoin_ds.source.stream_source import infer_schema, open_feed
 from streamjoin_ds.spec import Join, Stream, band, bind
 from tests.source.feeds import SCHEMA, csv_text, expected, feed, rows, steps, tuples, write
 from tests.source.test_listing import Calls

@@ -6,9 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamjoin_ds.errors import ArgumentError
+from streamjoin_ds.source.batch_plan import Pacing, parse_pace, rows_of_prefix
 from streamjoin_ds.source.feed import ArrayFrontier
-from streamjoin_ds.source.merge import rows_of_prefix
-from streamjoin_ds.source.pacing import Pacing, parse_pace
 
 streams = st.lists(st.lists(st.integers(-5, 5), max_size=12), min_size=1, max_size=4)
 

@@ -10,7 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from streamjoin_ds.source.kafka.formats import fixed_messages, message_formats, registered_messages
+from streamjoin_ds.source.kafka.formats import message_formats, registered_messages
+from streamjoin_ds.source.kafka.formats import message_formats as fixed_messages
 from tests.source.message_fuzz import FORMATS, blocks, run_block
 
 

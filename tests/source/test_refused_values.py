@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from streamjoin_ds.source.files.csv_lines import CsvLines
 from streamjoin_ds.source.files.json_lines import JsonLines
-from streamjoin_ds.source.files.lines import LineFormat, Lines, parse_lines
-from streamjoin_ds.source.files.refused_values import REFUSED, csv_refuses, json_rule
+from streamjoin_ds.source.files.lines import REFUSED, LineFormat, Lines, csv_refuses, json_rule, parse_lines
 from streamjoin_ds.spec.columns import TIMESTAMP
 from tests.support.examples import examples
 

@@ -11,9 +11,8 @@ from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from streamjoin_ds.errors import ColumnError, FileFormatError, SchemaDriftError
-from streamjoin_ds.source.feeds import open_feed
 from streamjoin_ds.source.position import FilePosition
-from streamjoin_ds.source.stream_source import infer_schema
+from streamjoin_ds.source.stream_source import infer_schema, open_feed
 from streamjoin_ds.spec import Stream
 from tests.source.feeds import SCHEMA, csv_text, feed, iso, read_all, rows, steps, tuples, write
 from tests.support.examples import examples

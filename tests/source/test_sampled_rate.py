@@ -8,8 +8,7 @@ import pyarrow as pa
 import pytest
 
 from streamjoin_ds import Generator, Stream
-from streamjoin_ds.source.sampled_rate import sampled_rate
-from streamjoin_ds.source.stream_source import infer_schema
+from streamjoin_ds.source.stream_source import infer_schema, sampled_rate
 
 
 def rate_of(stream: Stream) -> float | None:

@@ -16,8 +16,8 @@ from deltalake import write_deltalake
 
 from streamjoin_ds import Join, JoinEngine, Stream, StreamJoin, Table, band
 from streamjoin_ds.errors import SchemaDriftError
-from streamjoin_ds.source.feeds import open_feed
 from streamjoin_ds.source.kafka.formats.message_records import MessageRecords
+from streamjoin_ds.source.stream_source import open_feed
 from streamjoin_ds.source.table_versions import TableVersions
 from streamjoin_ds.spec import bind
 from streamjoin_ds.stream.bound_sources import bound_join

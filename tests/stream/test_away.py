@@ -13,7 +13,7 @@ import pytest
 from streamjoin_ds import Stream, Table
 from streamjoin_ds.blocks.remote import answers, store_of
 from streamjoin_ds.logs import Reach
-from streamjoin_ds.source.kafka.url import KafkaUrl
+from streamjoin_ds.source.kafka.topic import KafkaUrl
 from streamjoin_ds.spec import Join
 from streamjoin_ds.stream import away
 from streamjoin_ds.stream.away import BrokerWatch, StoreWatch, watch_reach

@@ -16,8 +16,8 @@ from streamjoin_ds.cli.display import Display
 from streamjoin_ds.cli.totals import backlog_text
 from streamjoin_ds.errors import OffsetError
 from streamjoin_ds.plan import Layout
-from streamjoin_ds.source.backlog import LIMITS, Backlog, BacklogFacts
 from streamjoin_ds.source.batch_plan import BatchPlan
+from streamjoin_ds.source.feed import LIMITS, Backlog, BacklogFacts
 from streamjoin_ds.source.kafka import topic_feed
 from streamjoin_ds.spec import Join, Stream, band, bind
 from streamjoin_ds.stream.backlog_log import BacklogLog

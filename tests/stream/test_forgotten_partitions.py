@@ -11,8 +11,8 @@ import pytest
 from streamjoin_ds.blocks import BlockStore
 from streamjoin_ds.checkpoint.cut_anew import Ends
 from streamjoin_ds.errors import BlockMissingError, FileChangedError, OffsetError
-from streamjoin_ds.source import forgotten_partitions
-from streamjoin_ds.source.files.file_partitions import FilePartitions
+from streamjoin_ds.source import partitions
+from streamjoin_ds.source.files.file_feed import FilePartitions
 from streamjoin_ds.source.partitioned_position import Forgotten, PartitionedPosition
 from tests.stream.test_partitions import Devices
 
@@ -20,7 +20,7 @@ from tests.stream.test_partitions import Devices
 @pytest.fixture(autouse=True)
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forget so many partitions together: fewer than in earnest."""
-    monkeypatch.setattr(forgotten_partitions, "_TOGETHER", 8)
+    monkeypatch.setattr(partitions, "_TOGETHER", 8)
 
 
 class Waves(Devices):
@@ -201,7 +201,7 @@ def test_a_block_that_is_lost_is_named_before_anything_is_read_again(tmp_path: P
 def test_the_ledger_tells_the_positions_of_batches_whose_offsets_are_lost(
     tmp_path: Path, first: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(forgotten_partitions, "_TOGETHER", 2)
+    monkeypatch.setattr(partitions, "_TOGETHER", 2)
     run = Waves(tmp_path)
     for count in (5, 1, 2, 0, 3):
         run.wave(count)

@@ -23,7 +23,7 @@ from streamjoin_ds.errors import FingerprintMismatchError, LayoutError, StreamJo
 from streamjoin_ds.plan import Layout, Load, deciding_layouts
 from streamjoin_ds.sink.reader import between, scanned
 from streamjoin_ds.sink.tables import TableSet
-from streamjoin_ds.source.delta.result_files import read_results, row_hashes
+from streamjoin_ds.source.delta.results_feed import read_results, row_hashes
 from streamjoin_ds.spec import BoundJoin, Join, bind
 from streamjoin_ds.spec.row_kind import HOWS, has_pairs
 from streamjoin_ds.testing import batch_watermarks, oracle_numbers

@@ -26,8 +26,7 @@ from hypothesis import strategies as st
 from streamjoin_ds.cell.cell_windows import CellWindows
 from streamjoin_ds.engine.tuning import ProbeTuning, TailTuning, Tuning
 from streamjoin_ds.plan import DEFAULT_EXECUTION, EXCHANGES, Execution, Layout
-from streamjoin_ds.source.feeds import open_feed
-from streamjoin_ds.source.stream_source import infer_schema
+from streamjoin_ds.source.stream_source import infer_schema, open_feed
 from streamjoin_ds.spec import Band, Column, Generator, Join, Stream, TimeWindow, bind, equal
 from streamjoin_ds.spec.expression.tree import Call, columns_of
 from streamjoin_ds.testing import event_time_us, late_rows, oracle_join, shuffled_within

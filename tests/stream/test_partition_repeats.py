@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from streamjoin_ds.errors import KafkaDataLostError, OffsetError
 from streamjoin_ds.plan.explanation import _join
 from streamjoin_ds.source.kafka import topic_feed
-from streamjoin_ds.source.partition_repeats import kept_partitions
 from streamjoin_ds.source.partitioned_position import PartitionedPosition
+from streamjoin_ds.source.repeats import kept_partitions
 from streamjoin_ds.spec import Join, Stream, band, bind
 from tests.stream.test_partitions import START_US, Devices
 from tests.stream.test_topics import Topics

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from streamjoin_ds.errors import ArgumentError, FileMissingError, WindowError
 from streamjoin_ds.plan import Layout
-from streamjoin_ds.source import forgotten_partitions
-from streamjoin_ds.source.files.file_partitions import FilePartitions
+from streamjoin_ds.source import partitions
+from streamjoin_ds.source.files.file_feed import FilePartitions
 from streamjoin_ds.source.partitioned_position import PartitionedPosition
 from streamjoin_ds.spec import Join, Stream, band, bind
 from tests.support.examples import examples
@@ -278,7 +278,7 @@ def test_any_number_of_partitions_any_batches_and_any_restarts(
     """
     dice = random.Random(seed)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(forgotten_partitions, "_TOGETHER", dice.choice((1, 1, 2, 64)))
+        patch.setattr(partitions, "_TOGETHER", dice.choice((1, 1, 2, 64)))
         patch.setattr(FilePartitions, "looks", dice.choice((1, 2, 256)))
         _any_partitions(tmp_path_factory.mktemp("devices"), dice)
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.plan import Layout
 from streamjoin_ds.source.kafka import topic_feed
-from streamjoin_ds.source.kafka.stream_topic import stream_url
+from streamjoin_ds.source.kafka.topic_feed import stream_url
 from streamjoin_ds.spec import Join, Stream, band, bind
 from tests.support.examples import examples
 from tests.support.microbatch import MicroBatches

@@ -33,10 +33,8 @@ from streamjoin_ds.errors import (
     StateCorruptError,
 )
 from streamjoin_ds.plan import Layout
-from streamjoin_ds.source.batch_plan import BatchPlan
-from streamjoin_ds.source.table_version import TableVersion, versions_from
-from streamjoin_ds.source.table_versions import TableVersions, open_table, table_schema, tables_folder
-from streamjoin_ds.source.tables.file_versions import FileVersions
+from streamjoin_ds.source.batch_plan import BatchPlan, TableVersion, versions_from
+from streamjoin_ds.source.table_versions import FileVersions, TableVersions, open_table, table_schema, tables_folder
 from streamjoin_ds.spec import BoundJoin
 from streamjoin_ds.spec.table_rows import table_rows
 from streamjoin_ds.stream.bound_sources import bound_join

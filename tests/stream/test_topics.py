@@ -23,12 +23,11 @@ from streamjoin_ds.errors import (
     OffsetError,
 )
 from streamjoin_ds.plan import Layout
-from streamjoin_ds.source.feeds import open_feed
 from streamjoin_ds.source.kafka import topic_feed
-from streamjoin_ds.source.kafka.kafka_position import KafkaPosition
-from streamjoin_ds.source.kafka.stream_topic import stream_url
-from streamjoin_ds.source.kafka.topic_feed import TopicFeed, TopicPlan
+from streamjoin_ds.source.kafka.topic_feed import TopicFeed, TopicPlan, stream_url
+from streamjoin_ds.source.kafka.topic_scan import KafkaPosition
 from streamjoin_ds.source.partitioned_position import first_seq_of
+from streamjoin_ds.source.stream_source import open_feed
 from streamjoin_ds.spec import Join, Stream, band, bind
 from tests.support.examples import examples
 from tests.support.microbatch import MicroBatches

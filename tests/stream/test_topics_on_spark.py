@@ -15,8 +15,7 @@ from pyspark.errors import StreamingQueryException
 
 from streamjoin_ds import Stream, StreamJoin, band
 from streamjoin_ds.sink.reader import scanned
-from streamjoin_ds.source.kafka.topic import KafkaTopic
-from streamjoin_ds.source.kafka.url import KafkaUrl
+from streamjoin_ds.source.kafka.topic import KafkaTopic, KafkaUrl
 from streamjoin_ds.testing import late_rows, oracle_join
 from tests.stream.test_partitions_on_spark import offsets
 from tests.support.kafka import KafkaBroker, new_topic, produce

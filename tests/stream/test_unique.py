@@ -17,7 +17,7 @@ from streamjoin_ds.errors import ArgumentError, FileMissingError, FingerprintMis
 from streamjoin_ds.plan import Layout
 from streamjoin_ds.source import repeats
 from streamjoin_ds.source.batch_plan import BatchPlan
-from streamjoin_ds.source.waypoints import Waypoint, first_needed, next_waypoints
+from streamjoin_ds.source.position import Waypoint, first_needed, next_waypoints
 from streamjoin_ds.spec import Join, Stream, bind
 from streamjoin_ds.stream.frames import check_frames
 from streamjoin_ds.testing import duplicate_rows, filtered_rows, late_rows, oracle_join

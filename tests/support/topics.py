@@ -11,11 +11,12 @@ import pyarrow as pa
 import pytest
 
 from streamjoin_ds.errors import KafkaDataLostError, KafkaUnreachableError
-from streamjoin_ds.source.kafka import topic_feed, topic_partitions
+from streamjoin_ds.source.kafka import topic_feed
+from streamjoin_ds.source.kafka import topic_feed as topic_partitions
 from streamjoin_ds.source.kafka.broker import TopicFacts, check_same
-from streamjoin_ds.source.kafka.messages import HEADER_PREFIX, message_schema
+from streamjoin_ds.source.kafka.message_sources import HEADER_PREFIX, message_schema
 from streamjoin_ds.source.kafka.range_read import LostRange
-from streamjoin_ds.source.kafka.url import KafkaUrl
+from streamjoin_ds.source.kafka.topic import KafkaUrl
 
 __all__ = ["FakeTopic", "Log", "Message", "fake_topics"]
 

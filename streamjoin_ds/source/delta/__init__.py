@@ -3,7 +3,7 @@
 ::
 
     change_log ──► data_file ──► delta_feed       versions ──► files with new rows ──► rows
-    result_files ─────────────► results_feed      punctuations ──► rows by event time
-    tables     which of the two a stream is over, and its columns
-    positions  how far a stream over a table has been read
+                              results_feed        punctuations ──► rows by event time
+
+``delta_feed`` says which of the two a stream is over, and ``change_log`` has the positions of both.
 """

@@ -11,10 +11,16 @@ import pyarrow.compute as pc
 import pyarrow.csv as arrow_csv
 
 from streamjoin_ds.errors import ColumnError, FileFormatError
-from streamjoin_ds.source.event_time import no_timestamps, timestamps
-from streamjoin_ds.source.files.lines import Lines, Sifted, missing_columns
-from streamjoin_ds.source.files.refused_values import check_digits, csv_refuses, has_small_exponent, is_too_fine
-from streamjoin_ds.source.records import empty_as_null
+from streamjoin_ds.source.files.lines import (
+    Lines,
+    Sifted,
+    check_digits,
+    csv_refuses,
+    has_small_exponent,
+    is_too_fine,
+    missing_columns,
+)
+from streamjoin_ds.source.records import empty_as_null, no_timestamps, timestamps
 from streamjoin_ds.spec.columns import not_of_type
 from streamjoin_ds.spec.nested_values import is_nested, type_text
 

@@ -1,4 +1,8 @@
-"""The planner's look ahead into files: event times and places of records that are in no batch yet."""
+"""The planner's look ahead into files: event times and places of records that are in no batch yet.
+
+A piece is a stretch of a file that was read ahead, with the positions within it. Files after the scan's place are not
+read: only their sizes are known.
+"""
 
 from __future__ import annotations
 
@@ -7,33 +11,139 @@ import os
 import time
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 
 from streamjoin_ds.errors import FileChangedError, FileFormatError, SchemaDriftError, StreamJoinError
-from streamjoin_ds.source.digest import RollingDigest, difference, name_sum, sum_of
-from streamjoin_ds.source.event_time import event_times
-from streamjoin_ds.source.files.file_format import compression_of
-from streamjoin_ds.source.files.file_watch import BadFile, FileWatch, continued, verify_prefix
-from streamjoin_ds.source.files.finish_rule import FinishRule
+from streamjoin_ds.source.files.file_names import compression_of
+from streamjoin_ds.source.files.file_watch import (
+    BadFile,
+    FileWatch,
+    FinishRule,
+    continued,
+    holds,
+    is_copy,
+    read_twice,
+    verify_prefix,
+)
+from streamjoin_ds.source.files.lines import Lines
 from streamjoin_ds.source.files.listing import FileEntry, Location
 from streamjoin_ds.source.files.parquet_rows import ParquetRows, content_digest
-from streamjoin_ds.source.files.rotation import holds, is_copy, read_twice
-from streamjoin_ds.source.files.scanned_piece import ScannedPiece
-from streamjoin_ds.source.files.spool_records import SpoolBlocks
 from streamjoin_ds.source.files.text import Text, open_text
-from streamjoin_ds.source.files.text_blocks import LineBlocks, TextFormat
-from streamjoin_ds.source.files.unread_files import UnreadFiles
-from streamjoin_ds.source.position import FilePosition
-from streamjoin_ds.source.set_aside import SetAside, reason_of
+from streamjoin_ds.source.files.text_blocks import LineBlocks, SpoolBlocks, TextFormat
+from streamjoin_ds.source.position import FilePosition, RollingDigest, SetAside, difference, name_sum, reason_of, sum_of
+from streamjoin_ds.source.records import event_times
 from streamjoin_ds.spec.columns import as_declared
 from streamjoin_ds.spec.event_time import AheadLimit, too_far_ahead
 from streamjoin_ds.spec.member.stream import Stream
 
-__all__ = ["FileScan"]
+__all__ = ["FileScan", "ScannedPiece", "UnreadFiles"]
+
+
+@dataclass(frozen=True, slots=True)
+class ScannedPiece:
+    """Records that were read ahead, or one record that stands for what is set aside.
+
+    `start` is the position before them. Its digest is in `digest`, ready to be moved on.
+    """
+
+    start: FilePosition
+    digest: RollingDigest | None  # None where something is set aside
+    lines: Lines | None  # None for Parquet, whose places are row numbers, and where something is set aside
+    running_max: np.ndarray
+    timed: np.ndarray  # which of the records have an event time
+    file_ends: bool
+    aside: SetAside | None = None  # what is set aside; the piece is then one record
+    after: FilePosition | None = None  # the position after what is set aside
+
+    @property
+    def count(self) -> int:
+        """How many records it has."""
+        return len(self.running_max)
+
+    def position(self, records: int) -> FilePosition:
+        """Return the position after the first `records` of the piece, at least one."""
+        start, time = self.start, int(self.running_max[records - 1])
+        if self.after is not None:
+            return self.after
+        assert self.digest is not None
+        if self.lines is None:
+            whole = self.file_ends and records == self.count
+            moved = replace(start, offset=start.offset + records, line=start.line + records, whole=whole)
+            return replace(moved, seq=start.seq + records, time=time, digest=self.digest.text)
+        end = int(self.lines.ends[records - 1])
+        open_line = self.lines.data[end - 1 : end] != b"\n"
+        digest = self.digest.copy()
+        digest.update(memoryview(self.lines.data)[:end])
+        return replace(
+            start,
+            offset=start.offset + end,
+            line=start.line + int(self.lines.numbers[records - 1]) + (not open_line),
+            seq=start.seq + records,
+            time=time,
+            whole=self.file_ends and end == len(self.lines.data),
+            open_line=open_line,
+            digest=digest.text,
+        )
+
+
+# Sizes of waiting files that one look asks for, at most: each may be a request to an object store.
+_ASKED_SIZES = 256
+
+
+class UnreadFiles:
+    """The files of a stream that were not read.
+
+    Parameters
+    ----------
+    location : Location
+        Where the files are.
+    cut : callable
+        Returns a file with no more than the size up to which it is to be read; None stays None.
+    """
+
+    def __init__(self, location: Location, cut: Callable[[FileEntry | None], FileEntry | None]) -> None:
+        self._location = location
+        self._cut = cut
+        self._sizes: dict[str, int] = {}  # of files that were counted
+
+    def size_bytes(self, end: FilePosition, names: Collection[str] | None) -> int:
+        """Return the bytes of the files that were not read at a position.
+
+        A compressed file or one of Parquet counts whole until it is read to its end. A file's size is asked once, but
+        for the last file, which may grow; of a thousand files that wait some are asked at the next look.
+
+        Parameters
+        ----------
+        end : FilePosition
+            The position.
+        names : collection of str, optional
+            The files that count; by default all.
+        """
+        listed = self._location.names_listed
+        later = listed[bisect_right(listed, end.file) :]
+        self._sizes = {name: self._sizes[name] for name in later[:-1] if name in self._sizes}
+        unread = asked = 0
+        for name in later:
+            if names is not None and name not in names:
+                continue
+            if name not in self._sizes:
+                if asked == _ASKED_SIZES:
+                    break
+                asked += 1
+                entry = self._cut(self._location.entry(name))
+                self._sizes[name] = 0 if entry is None else entry.size
+            unread += self._sizes[name]
+        if end.file and not (end.closed or end.whole):
+            entry = self._cut(self._location.entry(end.file))
+            if entry is not None:
+                is_plain = compression_of(entry.name) is None and self._location.format_of(entry) != "parquet"
+                unread += max(entry.size - end.offset * is_plain, 0)
+        return unread
+
 
 _log = logging.getLogger(__name__)
 

@@ -1,34 +1,146 @@
-"""The watch over files that were read: it finds files that vanish, shrink, are replaced or appear too late."""
+"""The watch over files while others write them: when a file is finished, and what became of files that were read.
+
+It finds files that vanish, shrink, are replaced or appear too late. A file is finished when so much time has passed
+since its last change.
+
+A writer that rotates its files cuts a file off in place, or puts it away under another name. A replay needs the bytes
+that were read. After a rotation they lie in another file or nowhere, so it is refused by name.
+"""
 
 from __future__ import annotations
 
 import logging
+import os
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from streamjoin_ds.errors import FileChangedError, FileMissingError, FileOrderError, StreamJoinError
-from streamjoin_ds.source.digest import SEGMENT_BYTES, RollingDigest, difference, name_sum
-from streamjoin_ds.source.files.file_format import compression_of
+from streamjoin_ds.errors import FileChangedError, FileMissingError, FileOrderError, FileRotatedError, StreamJoinError
+from streamjoin_ds.source.files.file_names import COMPRESSIONS, compression_of
 from streamjoin_ds.source.files.listing import FileEntry, Location
 from streamjoin_ds.source.files.parquet_rows import content_digest
-from streamjoin_ds.source.files.rotation import cut_off, moved_to
 from streamjoin_ds.source.files.text import open_text, prefix_digest
-from streamjoin_ds.source.position import FilePosition
+from streamjoin_ds.source.position import SEGMENT_BYTES, FilePosition, RollingDigest, difference, name_sum
 from streamjoin_ds.spec.member.stream import Stream
 
 __all__ = [
     "BadFile",
     "FileWatch",
+    "FinishRule",
     "changed",
     "continued",
+    "cut_off",
+    "holds",
+    "is_copy",
     "late_names",
     "missing",
+    "moved_to",
     "order_error",
+    "read_twice",
     "verify_prefix",
     "verify_segment",
 ]
+
+
+_BY_MODIFICATION_NS = 10_000_000_000  # where files are read by modification, and nothing is said
+
+
+class FinishRule:
+    """Says whether a file may be taken as whole (ARCHITECTURE.md, "Folders").
+
+    Parameters
+    ----------
+    said_us : int or None
+        The `finished_after` of a stream or a table. Without one, files that are read by modification are finished after
+        10 s; in a query that ends with the input that is there, at once. Others are finished at once: then only whether
+        there is a later file decides.
+    clock : callable
+        Returns the time in nanoseconds since 1970.
+    by_modification : bool
+        Whether files are read by modification.
+    """
+
+    def __init__(self, said_us: int | None, clock: Callable[[], int], *, by_modification: bool = False) -> None:
+        self._clock = clock
+        self._said_ns = None if said_us is None else said_us * 1000
+        self._usual_ns = _BY_MODIFICATION_NS if by_modification else 0
+        self._frozen_ns: int | None = None
+
+    def freeze(self) -> None:
+        """Judge all files as of now from here on."""
+        self._frozen_ns = self._clock()
+
+    def is_finished(self, mtime_ns: int) -> bool:
+        """Whether a file whose last change was at `mtime_ns` is finished."""
+        if self._said_ns is None and self._frozen_ns is not None:
+            return True
+        after_ns = self._usual_ns if self._said_ns is None else self._said_ns
+        return not after_ns or (self._clock() if self._frozen_ns is None else self._frozen_ns) - mtime_ns >= after_ns
+
+
+_MOST_TRIED = 16  # files that are read in search of what was read, at most
+
+_HINT = (
+    "read files that nobody writes to any more, by a pattern such as /var/log/app.log-* (logrotate: dateext, "
+    "nocompress), or let the writer begin files under later names; to go on with this checkpoint, put the file back as "
+    "it was"
+)
+
+
+def holds(entry: FileEntry, digest: str, offset: int) -> bool:
+    """Whether a text begins with the `offset` bytes of which `digest` was taken (see `RollingDigest`)."""
+    if compression_of(entry.name) is None and entry.size < offset:
+        return False
+    return prefix_digest(entry.path, digest, offset).text == digest
+
+
+def is_copy(name: str, other: str) -> bool:
+    """Whether the file `name` is, by its name, the compressed form of the file `other`."""
+    plain, ending = os.path.splitext(name)
+    return ending in COMPRESSIONS and plain == other
+
+
+def moved_to(entry: FileEntry, digest: str, offset: int) -> FileChangedError | None:
+    """Return the error for a file whose bytes that were read lie in a file beside it; None where there is none."""
+    for other in _beside(entry):
+        if holds(other, digest, offset):
+            msg = f"the file {entry.path} was rotated: it begins anew, and what was read of it is in {other.path}"
+            return FileRotatedError(msg, name=entry.path, hint=_HINT)
+    return None
+
+
+def cut_off(entry: FileEntry, offset: int) -> FileChangedError:
+    """Return the error for a file that was cut off in place, as copytruncate does."""
+    msg = (
+        f"the file {entry.path} has shrunk to {entry.size} bytes, but {offset} bytes of it were read: "
+        "it was cut off in place and begins anew"
+    )
+    return FileRotatedError(msg, name=entry.path, hint=_HINT)
+
+
+def read_twice(entry: FileEntry, path: str) -> FileChangedError:
+    """Return the error for a file that holds what was read already, under the name `path`."""
+    msg = f"the file {entry.path} begins with what was read as {path}: it was rotated, and would be read twice"
+    return FileRotatedError(msg, name=entry.path, hint=_HINT)
+
+
+def _beside(entry: FileEntry) -> list[FileEntry]:
+    """Return the files whose names say that they may be the rotated form of a file, the newest first."""
+    folder, name = os.path.split(entry.path)
+    stem, ending = os.path.splitext(name)
+    found = []
+    try:
+        with os.scandir(folder) as walk:
+            for one in walk:
+                if one.name != name and one.name.startswith(stem) and ending in one.name and one.is_file():
+                    about = one.stat()
+                    found.append(FileEntry(one.name, one.path, about.st_size, about.st_mtime_ns, about.st_ino))
+    except OSError:
+        return []
+    found.sort(key=lambda one: one.mtime_ns, reverse=True)
+    return found[:_MOST_TRIED]
+
 
 _log = logging.getLogger(__name__)
 

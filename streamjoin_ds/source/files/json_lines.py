@@ -12,18 +12,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as arrow_json
 
-from streamjoin_ds.source.event_time import no_timestamps, timestamps
-from streamjoin_ds.source.files.lines import Lines, Sifted
-from streamjoin_ds.source.files.refused_values import (
+from streamjoin_ds.source.files.lines import (
     DOUBTFUL,
     FINE,
     REFUSED,
+    Lines,
     Rule,
+    Sifted,
     check_digits,
     has_small_exponent,
     holds_decimals,
     json_rule,
 )
+from streamjoin_ds.source.records import no_timestamps, timestamps
 from streamjoin_ds.spec.columns import not_of_type
 from streamjoin_ds.spec.inside import holds_times
 from streamjoin_ds.spec.nested_values import with_leaves

@@ -1,4 +1,8 @@
-"""The files of a stream's path: their names in order, and the size and stamp of each."""
+"""The files of a stream's path: their names in order, and the size and stamp of each.
+
+A folder is listed again where its names may have changed. Of many sub-folders only some are listed again at one look,
+by turns. A folder that is a table is refused: some of the files in it may no longer be the table's.
+"""
 
 from __future__ import annotations
 
@@ -7,22 +11,200 @@ import os
 import stat
 import time
 from bisect import insort
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from streamjoin_ds.blocks.files import files_at
-from streamjoin_ds.blocks.location import is_local, local_path
+from streamjoin_ds.blocks.files import Files, files_at
+from streamjoin_ds.blocks.location import folders_above, is_local, local_path
 from streamjoin_ds.errors import ArgumentError, FileFormatError, FileMissingError
-from streamjoin_ds.source.files.file_format import format_of, format_told
-from streamjoin_ds.source.files.file_names import BY_NAME, FileOrder
-from streamjoin_ds.source.files.folder_columns import NO_COLUMNS, FolderColumns, folder_values
-from streamjoin_ds.source.files.folder_names import FolderNames
-from streamjoin_ds.source.files.folder_turns import FolderTurns, upwards
-from streamjoin_ds.source.files.table_marks import TableMarks
+from streamjoin_ds.source.files.file_names import (
+    BY_NAME,
+    NO_COLUMNS,
+    FileOrder,
+    FolderColumns,
+    folder_values,
+    format_of,
+    format_told,
+)
 from streamjoin_ds.spec.member.stream import Stream
 
-__all__ = ["FileEntry", "Location", "location_of"]
+__all__ = ["FileEntry", "FolderNames", "FolderTurns", "Location", "TableMarks", "location_of", "upwards"]
+
+
+# A listing is kept while the folder's time of change stands still. It is kept only after so many seconds without a
+# change, because file systems round their times.
+_SETTLED_S = 3.0
+# A listing is kept for so many seconds at most.
+_KEPT_S = 10.0
+
+
+class FolderNames:
+    """What a folder held when it was listed last.
+
+    Parameters
+    ----------
+    identity : (int, int)
+        The folder's device and inode.
+    """
+
+    def __init__(self, identity: tuple[int, int]) -> None:
+        self.identity = identity
+        self.names: set[str] = set()  # unwanted names included
+        self.is_known = False  # whether it was listed
+        self._changed_ns: int | None = None  # the folder's time of change when it was listed last
+        self._changed_seen_s = self._listed_s = 0.0
+        self._settled = False
+
+    def may_be_old(self, changed_ns: int, now_s: float, *, fresh: bool) -> bool:
+        """Whether the folder must be listed again, where it was changed last at `changed_ns`."""
+        same = changed_ns == self._changed_ns
+        return fresh or not (same and self._settled and now_s - self._listed_s < _KEPT_S)
+
+    def listed(self, found: set[str], changed_ns: int, now_s: float, *, tells: bool) -> tuple[bool, set[str], set[str]]:
+        """Note what the folder holds now. Return whether its time of change stood still, and which names came and went.
+
+        Parameters
+        ----------
+        found : set of str
+            All its names.
+        changed_ns : int
+            Its time of change before it was listed.
+        now_s : float
+            The clock.
+        tells : bool
+            Whether the time of change was seen to move with the names, here or in a folder beside it.
+        """
+        same = changed_ns == self._changed_ns
+        self._settled = same and tells and now_s - self._changed_seen_s >= _SETTLED_S
+        if not same:
+            self._changed_ns, self._changed_seen_s = changed_ns, now_s
+        self._listed_s = now_s
+        new, gone = found - self.names, self.names - found
+        self.names = found
+        return same, new, gone
+
+
+# Of many sub-folders the last ones are looked at each time, since new files come there, and some of the others by
+# turns; all of them after so many seconds.
+_LAST_FOLDERS = 64
+_FOLDERS_A_TURN = 64
+_ALL_FOLDERS_S = 10.0
+
+
+class FolderTurns:
+    """The turns of sub-folders.
+
+    Parameters
+    ----------
+    key : callable
+        Returns by what a folder is sorted: those that sort last get new files.
+    """
+
+    def __init__(self, key: Callable[[str], str]) -> None:
+        self._key = key
+        self._sorted: list[str] = []
+        self._seen_all_s = 0.0  # when all were looked at last
+        self._turn = 0
+
+    def change(self) -> None:
+        """Take note that folders have come or gone."""
+        self._sorted = []
+
+    def due(self, folders: Collection[str], now_s: float, *, is_each: bool) -> Iterable[str]:
+        """Return the folders that are to be looked at now.
+
+        Parameters
+        ----------
+        folders : collection of str
+            All sub-folders by their paths; the folder itself, "", may be among them.
+        now_s : float
+        is_each : bool
+            Whether all of them are to be looked at anyway.
+        """
+        if len(folders) == 1:
+            return ()
+        if len(self._sorted) != len(folders) - 1:
+            self._sorted = sorted(filter(None, folders), key=self._key)
+        few = len(self._sorted) <= _LAST_FOLDERS + _FOLDERS_A_TURN
+        if few or is_each or now_s - self._seen_all_s >= _ALL_FOLDERS_S:
+            self._seen_all_s = now_s
+            return tuple(self._sorted)
+        last = {folder for known in self._sorted[-_LAST_FOLDERS:] for folder in upwards(known)}
+        by_turns = self._sorted[self._turn : self._turn + _FOLDERS_A_TURN]
+        self._turn = self._turn + _FOLDERS_A_TURN if self._turn + _FOLDERS_A_TURN < len(self._sorted) else 0
+        return last.union(by_turns)
+
+
+def upwards(folder: str) -> Iterator[str]:
+    """Yield a folder's path, then those of the folders above it, without the last one."""
+    while folder:
+        yield folder
+        folder = folder.rpartition("/")[0]
+
+
+# Folders that mark a table's folder, with the table's kind and the format by which Spark reads it.
+_KINDS = {
+    "_delta_log": ("a Delta", "delta"),
+    "metadata": ("an Iceberg", "iceberg"),
+    ".hoodie": ("a Hudi", "hudi"),
+}
+
+
+class TableMarks:
+    """The refusal of folders that are tables.
+
+    Parameters
+    ----------
+    disk : Files
+        The file system.
+    stream : str
+        The stream's name, for errors.
+    """
+
+    def __init__(self, disk: Files, stream: str) -> None:
+        self._disk = disk
+        self._stream = stream
+
+    def refuse_around(self, path: str) -> None:
+        """Refuse a path that is a table, or lies inside one.
+
+        Raises
+        ------
+        FileFormatError
+            The path is or lies in a Delta, Iceberg or Hudi table.
+        """
+        place, *above = folders_above(path)
+        for folder in (place, *above):
+            self._refuse(folder, "is" if folder == place else "lies in", _KINDS)
+
+    def refuse_below(self, folder: str, names: set[str]) -> None:
+        """Refuse a sub-folder that is a table, by the names in it; see `refuse_around`."""
+        self._refuse(folder, "has a sub-folder that is", [mark for mark in _KINDS if mark in names])
+
+    def _refuse(self, folder: str, where: str, marks: Iterable[str]) -> None:
+        for mark in marks:
+            kind, spark_format = _KINDS[mark]
+            if self._is_marked(f"{folder.rstrip('/')}/{mark}"):
+                msg = f"the input of stream {self._stream} {where} {kind} table, not plain files: {folder}"
+                read = f"spark.readStream.format('{spark_format}').load(...)"
+                hint = f"read the table with StreamJoin.dataframe and {read}, or give a folder of plain files"
+                if spark_format == "delta":
+                    hint = f"give the table's folder as it is, with format auto or delta; or {hint}"
+                raise FileFormatError(msg, name=folder, hint=hint)
+
+    def _is_marked(self, mark: str) -> bool:
+        """Whether `mark` is a folder that marks a table. A folder ``metadata`` must also hold Iceberg's files."""
+        try:
+            if not stat.S_ISDIR(self._disk.stat(mark).st_mode):
+                return False
+            if os.path.basename(mark) != "metadata":
+                return True
+            names = self._disk.names(mark)
+        except OSError:
+            return False
+        return any(name.endswith(".metadata.json") or name == "version-hint.text" for name in names)
+
 
 _log = logging.getLogger(__name__)
 

@@ -1,18 +1,133 @@
-"""The text of a file, plain or compressed, read from any byte of it."""
+"""The text of a file, plain or compressed, read from any byte of it.
+
+Arrow decompresses zstd, lz4 frames and bz2, also several frames one after another. Such a decoder can only go forward.
+What was open at some place of a file stays open for whoever reads on from there, so a file that is read in many batches
+is not decompressed from its beginning each time. No result depends on it.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import zlib
 from collections import OrderedDict
 from typing import Protocol
 
+import pyarrow as pa
+
 from streamjoin_ds.blocks.files import files_at
 from streamjoin_ds.errors import FileFormatError, FileMissingError
-from streamjoin_ds.source.digest import SEGMENT_BYTES, RollingDigest
-from streamjoin_ds.source.files.compressed_text import CompressedText
-from streamjoin_ds.source.files.file_format import compression_of
+from streamjoin_ds.source.files.file_names import compression_of
+from streamjoin_ds.source.position import SEGMENT_BYTES, RollingDigest
 
-__all__ = ["Text", "open_text", "prefix_digest"]
+__all__ = ["CompressedText", "Text", "open_text", "prefix_digest"]
+
+
+_PIECE_BYTES = 1 << 20
+# Steps in which the text before a damage is read again, since a read that fails gives nothing.
+_SALVAGE_BYTES = (1 << 16, 1 << 11, 1 << 6, 1)
+_OPEN_FILES = 8  # decoders that stay open, at most
+
+
+class _ArrowDecoder:
+    """A decoder that has given `offset` bytes of text."""
+
+    def __init__(self, path: str, compression: str) -> None:
+        self._stream = pa.CompressedInputStream(files_at(path).input(path, ahead=True), compression)
+        self.offset = 0
+
+    def read(self, size: int) -> bytes:
+        """Return the next bytes, at most `size`; none at the text's end. Raise `OSError` where it is damaged."""
+        data: bytes = self._stream.read(size)
+        self.offset += len(data)
+        return data
+
+    def skip(self, size: int) -> None:
+        while size > 0 and (piece := self.read(min(size, _PIECE_BYTES))):
+            size -= len(piece)
+
+
+# Decoders that wait for whoever reads on, by file and stamp. They are hints: they change no result.
+_open: OrderedDict[tuple[str, int, int, int], _ArrowDecoder] = OrderedDict()
+
+
+class CompressedText:
+    """The decompressed bytes of a file; see `Text`.
+
+    Parameters
+    ----------
+    path : str
+        The file.
+    compression : {"zstd", "lz4", "bz2"}
+        How it is compressed.
+    """
+
+    def __init__(self, path: str, compression: str) -> None:
+        self._path, self._compression = path, compression
+        file = files_at(path).open(path)
+        self._key = (path, *file.stamp)
+        file.close()
+        self._decoder: _ArrowDecoder | None = None
+        self.fault: FileFormatError | None = None
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Return bytes ``[offset, offset + size)``; fewer only where the text ends or is damaged (see `fault`)."""
+        self.fault = None
+        pieces: list[bytes] = []
+        left = size if self._key[1] else 0  # an empty file is an empty text
+        try:
+            decoder = self._at(offset)
+            while left > 0 and decoder.offset >= offset and (piece := decoder.read(min(left, _PIECE_BYTES))):
+                pieces.append(piece)
+                left -= len(piece)
+        except OSError as error:
+            if error.errno is not None:  # the disk's, not the decoder's
+                raise
+            self._decoder = None
+            return self._salvaged(offset, size, str(error))
+        if left:
+            self._decoder = None  # it has come to the end, and need not hold the file
+        return b"".join(pieces)
+
+    def _at(self, offset: int) -> _ArrowDecoder:
+        decoder = self._decoder or _open.pop(self._key, None)
+        if decoder is None or decoder.offset > offset:
+            decoder = _ArrowDecoder(self._path, self._compression)
+        self._decoder = decoder
+        decoder.skip(offset - decoder.offset)
+        return decoder
+
+    def _salvaged(self, offset: int, size: int, reason: str) -> bytes:
+        """Return all bytes from `offset` on that are given before the damage, at most `size`.
+
+        What is returned does not depend on where reading began.
+        """
+        data = b""
+        for step in _SALVAGE_BYTES:
+            decoder = _ArrowDecoder(self._path, self._compression)
+            with contextlib.suppress(OSError):
+                decoder.skip(offset + len(data))
+                while len(data) < size and (piece := decoder.read(min(step, size - len(data)))):
+                    data += piece
+        if len(data) < size:
+            is_cut = "runcated" in reason
+            how = (
+                "ends in the middle of its compressed data" if is_cut else f"is not {self._compression}, or is damaged"
+            )
+            msg = f"the file {self._path} {how}, after {offset + len(data)} bytes of text"
+            hint = "write it under another name, and rename it when it is complete"
+            self.fault = FileFormatError(msg, name=self._path, hint=hint)
+        return data
+
+    def __enter__(self) -> CompressedText:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._decoder is not None:
+            _open[self._key] = self._decoder
+            _open.move_to_end(self._key)
+            while len(_open) > _OPEN_FILES:
+                _open.popitem(last=False)
+
 
 _RAW_BYTES = 1 << 16  # compressed bytes that are read at a time
 _VERIFIED_BYTES = 4 << 20  # bytes of text that are digested at a time
@@ -81,7 +196,7 @@ class _PlainText:
         self._file.close()
 
 
-class _Decoder:
+class _GzipDecoder:
     """A decompressor and its place: it has taken `raw` bytes from the file and given `offset` bytes."""
 
     def __init__(self) -> None:
@@ -91,8 +206,8 @@ class _Decoder:
         self.offset = 0
         self.inside = False  # whether a member of the gzip file has begun and not ended
 
-    def copy(self) -> _Decoder:
-        other = _Decoder.__new__(_Decoder)
+    def copy(self) -> _GzipDecoder:
+        other = _GzipDecoder.__new__(_GzipDecoder)
         other.stream = self.stream.copy()
         other.pending, other.raw, other.offset, other.inside = self.pending, self.raw, self.offset, self.inside
         return other
@@ -100,7 +215,7 @@ class _Decoder:
 
 # Decompressors at places in files that are read bit by bit, by file and stamp, then by offset. They are hints: they
 # spare decompressing a file from its beginning again, and change no result.
-_hints: OrderedDict[tuple[str, int, int, int], OrderedDict[int, _Decoder]] = OrderedDict()
+_hints: OrderedDict[tuple[str, int, int, int], OrderedDict[int, _GzipDecoder]] = OrderedDict()
 _HINTED_FILES = 8  # files with hints, at most
 _HINTS_A_FILE = 4  # hints of one file, at most
 
@@ -110,7 +225,7 @@ class _GzipText:
         self._path = path
         self._file = files_at(path).open(path)
         self._key = (path, *self._file.stamp)
-        self._decoder = _Decoder()
+        self._decoder = _GzipDecoder()
         self.fault: FileFormatError | None = None
 
     def read(self, offset: int, size: int) -> bytes:
@@ -143,7 +258,7 @@ class _GzipText:
         known = [position for position in hints if position <= offset]
         best = max(known, default=0)
         if offset < self._decoder.offset or best > self._decoder.offset:
-            self._decoder = hints[best].copy() if best else _Decoder()
+            self._decoder = hints[best].copy() if best else _GzipDecoder()
         while self._decoder.offset < offset:
             if not self._next(min(offset - self._decoder.offset, SEGMENT_BYTES)):
                 break
@@ -177,7 +292,7 @@ class _GzipText:
 
         What is returned does not depend on where reading began.
         """
-        self._decoder, whole, data = _Decoder(), size, b""
+        self._decoder, whole, data = _GzipDecoder(), size, b""
         while self._decoder.offset < at:
             self._decompressed(self._decoder, min(at - self._decoder.offset, SEGMENT_BYTES))
         low = 0
@@ -192,7 +307,7 @@ class _GzipText:
             self._decompressed(self._decoder, len(data))
         return data
 
-    def _decompressed(self, decoder: _Decoder, size: int) -> bytes:
+    def _decompressed(self, decoder: _GzipDecoder, size: int) -> bytes:
         while True:
             if not decoder.pending:
                 decoder.pending = self._file.read_at(decoder.raw, _RAW_BYTES)
@@ -221,7 +336,7 @@ class _GzipText:
                 decoder.offset += len(data)
                 return data
 
-    def _broken(self, decoder: _Decoder, how: str) -> FileFormatError:
+    def _broken(self, decoder: _GzipDecoder, how: str) -> FileFormatError:
         where = f"byte {decoder.raw - len(decoder.pending)}, after {decoder.offset} bytes of text"
         msg = f"the file {self._path} {how}, at {where}"
         return FileFormatError(

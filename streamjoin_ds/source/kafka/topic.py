@@ -1,21 +1,188 @@
-"""A topic: what its partitions hold, and their messages."""
+"""A topic: its URL, what its partitions hold, and their messages.
+
+The URL is ``kafka://broker:9092,broker2:9092/topic?format=json&settings=FILE``.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from types import TracebackType
+from typing import NoReturn
+from urllib.parse import parse_qsl, unquote
 
 import pyarrow as pa
 
-from streamjoin_ds.kafka.settings import Settings
+from streamjoin_ds.errors import ArgumentError
+from streamjoin_ds.kafka.settings import Settings, SettingsSource
 from streamjoin_ds.source.kafka.broker import Broker, TopicFacts, check_same
-from streamjoin_ds.source.kafka.message_sources import NativeSource, native_messages
-from streamjoin_ds.source.kafka.python_source import PythonSource
+from streamjoin_ds.source.kafka.formats.registered_messages import SchemaRegistry
+from streamjoin_ds.source.kafka.message_sources import NativeSource, PythonSource, native_messages
 from streamjoin_ds.source.kafka.range_read import MessageSource, RangeRead, RangeReader
-from streamjoin_ds.source.kafka.registry import SchemaRegistry
-from streamjoin_ds.source.kafka.url import KafkaUrl
+from streamjoin_ds.source.records import event_times
+from streamjoin_ds.spec.member.source import KAFKA_PREFIX, check_location
 
-__all__ = ["KafkaTopic"]
+__all__ = ["MESSAGE_FORMATS", "ON_DATA_LOSS", "REGISTERED_FORMATS", "TOPIC_PARAMETERS", "KafkaTopic", "KafkaUrl"]
+
+
+MESSAGE_FORMATS = ("json", "csv", "fixed", "raw", "avro", "protobuf")
+REGISTERED_FORMATS = ("avro", "protobuf")  # those whose schemas a registry keeps
+ON_DATA_LOSS = ("stop", "skip")
+TOPIC_PARAMETERS = {
+    "format": f"what a message's value holds: {', '.join(MESSAGE_FORMATS)} (required)",
+    "settings": "a file of librdkafka's settings, logins among them",
+    "settings_env": "the name of an environment variable that holds such settings",
+    "start": "earliest, latest, or the time of the first message, as 2026-01-01T00:00:00Z (earliest)",
+    "on_data_loss": f"what happens where messages are gone that were not read yet: {', '.join(ON_DATA_LOSS)} (stop)",
+    "headers": "names of headers to read, with commas between them",
+    "registry": "the URL of the schema registry, for avro and protobuf",
+    "reject_schemas": "ids that the registry does not have: messages that name one are rejects",
+}
+_EXAMPLE = "for example kafka://broker:9092/topic?format=json"
+_HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:([0-9]{1,5}))?")
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_DEFAULT_PORT = 9092
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaUrl:
+    """A topic, where its brokers are, and how its messages are read.
+
+    Parameters
+    ----------
+    servers : str
+        ``host:port`` of one or more brokers, separated by commas.
+    topic : str
+        The topic's name.
+    format : {"json", "csv", "fixed", "raw", "avro", "protobuf"}
+        What a message's value holds.
+    settings : SettingsSource
+        Where librdkafka's settings come from.
+    start : str
+        "earliest", "latest", or the time of the first message (ISO 8601).
+    on_data_loss : {"stop", "skip"}
+        What happens where offsets are gone that were not read yet.
+    headers : tuple of str
+        Names of the headers to read.
+    registry : str
+        The URL of the schema registry, for "avro" and "protobuf".
+    reject_schemas : tuple of int
+        Ids that the registry does not have: messages that name one are rejects.
+    """
+
+    servers: str
+    topic: str
+    format: str
+    settings: SettingsSource = field(default_factory=SettingsSource)
+    start: str = "earliest"
+    on_data_loss: str = "stop"
+    headers: tuple[str, ...] = ()
+    registry: str = ""
+    reject_schemas: tuple[int, ...] = ()
+
+    @classmethod
+    def parse(cls, text: str) -> KafkaUrl:
+        """Return what a URL says.
+
+        Raises
+        ------
+        ArgumentError
+            A part is missing, unknown or has no valid form; `name` is the part. No part is repeated in the message but
+            names of parameters, since people write passwords into URLs.
+        """
+        if not text.startswith(KAFKA_PREFIX):
+            _refuse("the URL does not begin with kafka://", "url", _EXAMPLE)
+        check_location(text, "the topic")
+        place, _, query = text.removeprefix(KAFKA_PREFIX).partition("?")
+        brokers, _, topic = place.partition("/")
+        topic = unquote(topic)
+        if not _TOPIC.fullmatch(topic) or topic in (".", ".."):
+            hint = f"letters, digits, points, underscores and dashes; {_EXAMPLE}"
+            _refuse("the URL does not name one topic", "topic", hint)
+        said = _parameters(query)
+        kind = said.get("format", "")
+        if kind not in MESSAGE_FORMATS:
+            what = "does not say what messages hold" if not kind else "has an unknown format"
+            _refuse(f"the URL of the topic {what}", "format", f"format=json, or one of {', '.join(MESSAGE_FORMATS)}")
+        loss = said.get("on_data_loss", "stop")
+        if loss not in ON_DATA_LOSS:
+            _refuse("on_data_loss is unknown", "on_data_loss", f"one of {', '.join(ON_DATA_LOSS)}")
+        headers = tuple(name for name in said.get("headers", "").split(",") if name)
+        if len(set(headers)) != len(headers):
+            _refuse("a header is named twice", "headers", "name each header once: headers=trace,device")
+        if (kind in REGISTERED_FORMATS) != ("registry" in said):
+            needs = kind in REGISTERED_FORMATS
+            what = (
+                f"messages of the format {kind} need a schema registry"
+                if needs
+                else "registry= is for Avro and Protobuf"
+            )
+            _refuse(what, "registry", "format=avro&registry=http://registry:8081")
+        if "reject_schemas" in said and "registry" not in said:
+            _refuse("reject_schemas= is for Avro and Protobuf", "reject_schemas", "leave it out")
+        url = cls(
+            servers=",".join(_server(part) for part in brokers.split(",")),
+            topic=topic,
+            format=kind,
+            settings=SettingsSource(said.get("settings", ""), said.get("settings_env", "")),
+            start=said.get("start", "earliest"),
+            on_data_loss=loss,
+            headers=headers,
+            registry=said.get("registry", ""),
+            reject_schemas=_schema_ids(said.get("reject_schemas", "")),
+        )
+        if url.start not in ("earliest", "latest") and url.start_us is None:
+            _refuse("start is no time", "start", "earliest, latest, or a time as 2026-01-01T00:00:00Z")
+        return url
+
+    @property
+    def start_us(self) -> int | None:
+        """The time of `start` in microseconds UTC; None where it is none."""
+        ts, valid = event_times(pa.array([self.start]), "us")
+        return int(ts[0]) if valid[0] else None
+
+
+def _parameters(query: str) -> dict[str, str]:
+    try:
+        pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query))
+    except ValueError:
+        _refuse("the parameters of the URL cannot be read", "url", "name=value&name=value")
+    found: dict[str, str] = {}
+    for name, value in pairs:
+        if name not in TOPIC_PARAMETERS:
+            # A password may stand here. A setting's name is shown, as it says what to do; its value is not.
+            hint = f"the parameters are {', '.join(TOPIC_PARAMETERS)}"
+            if "." in name:
+                hint += "; settings of librdkafka belong into a file or a variable: settings=FILE, settings_env=NAME"
+            _refuse("the URL has an unknown parameter", name, hint)
+        if name in found:
+            _refuse(f"the URL says {name} twice", name, "say it once")
+        if not value:
+            _refuse(f"the URL says nothing after {name}=", name, "give it a value, or leave it out")
+        found[name] = value
+    return found
+
+
+def _schema_ids(text: str) -> tuple[int, ...]:
+    ids = [part for part in text.split(",") if part]
+    if not all(part.isascii() and part.isdecimal() and len(part) < 11 for part in ids):
+        _refuse("reject_schemas names no ids", "reject_schemas", "ids of schemas: reject_schemas=77,1634952")
+    return tuple(sorted(set(map(int, ids))))
+
+
+def _server(text: str) -> str:
+    match = _HOST.fullmatch(text)
+    port = int(match[3] or _DEFAULT_PORT) if match else 0
+    if match is None or not 0 < port < 1 << 16:
+        _refuse("the URL does not name its brokers as host:port", "url", _EXAMPLE)
+    return f"{match[1]}:{port}"
+
+
+def _refuse(message: str, name: str, hint: str) -> NoReturn:
+    # From nothing: an error of the parser would show the URL.
+    raise ArgumentError(message, name=name, hint=hint) from None
+
 
 # Markers of transactions are the last offsets of some partitions, so more than one is read.
 _NEWEST_OFFSETS = 32

@@ -16,8 +16,8 @@ from streamjoin_ds.blocks import memory
 from streamjoin_ds.cell.cell_windows import CellWindows
 from streamjoin_ds.engine.storage import run_store
 from streamjoin_ds.engine.tuning import TailTuning, Tuning
-from streamjoin_ds.source import forgotten_partitions, repeats
-from streamjoin_ds.source.files.file_partitions import FilePartitions
+from streamjoin_ds.source import partitions, repeats
+from streamjoin_ds.source.files.file_feed import FilePartitions
 from streamjoin_ds.stream import commit as commit_room
 from tests.faults.model import disk
 from tests.faults.model.delta_log import pointed
@@ -75,7 +75,7 @@ def installed(world: World) -> Iterator[None]:
             patch.setattr("streamjoin_ds.cell.partial_answers.INLINE_BYTES", 0)
         patch.setattr("streamjoin_ds.source.files.csv_lines.arrow_csv", remembering_csv())
         together = random.Random(f"forgotten {world.schedule.seed}").choice((1, 1, 2, 64))
-        patch.setattr(forgotten_partitions, "_TOGETHER", together)
+        patch.setattr(partitions, "_TOGETHER", together)
         if {"self", "parted"} <= {*world.schedule.asks}:
             patch.setattr(FilePartitions, "names", _growing(world, FilePartitions.names))
         yield

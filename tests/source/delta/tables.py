@@ -12,8 +12,7 @@ import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
 from streamjoin_ds.source.feed import Feed
-from streamjoin_ds.source.feeds import open_feed
-from streamjoin_ds.source.stream_source import infer_schema
+from streamjoin_ds.source.stream_source import infer_schema, open_feed
 from streamjoin_ds.spec import Stream
 from streamjoin_ds.spec.columns import result_type
 from tests.source.feeds import SCHEMA, Row, rows, tuples

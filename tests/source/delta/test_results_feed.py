@@ -15,9 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamjoin_ds.errors import ArgumentError, FileChangedError, FileFormatError, OffsetError, TableChangedError
-from streamjoin_ds.source.delta.delta_feed import DeltaFeed
+from streamjoin_ds.source.delta.delta_feed import DeltaFeed, with_table_format
 from streamjoin_ds.source.delta.results_feed import ResultsFeed
-from streamjoin_ds.source.delta.tables import with_table_format
 from streamjoin_ds.source.stream_source import infer_schema
 from streamjoin_ds.spec import Stream
 from streamjoin_ds.spec.event_time import AheadLimit

@@ -7,12 +7,9 @@ from collections.abc import Callable, Sequence
 import pyarrow as pa
 
 from streamjoin_ds.kafka.settings import SettingsSource
-from streamjoin_ds.source.kafka.message_sources import NativeSource
-from streamjoin_ds.source.kafka.messages import message_schema
-from streamjoin_ds.source.kafka.python_source import PythonSource
+from streamjoin_ds.source.kafka.message_sources import NativeSource, PythonSource, message_schema
 from streamjoin_ds.source.kafka.range_read import MessageSource
-from streamjoin_ds.source.kafka.topic import KafkaTopic
-from streamjoin_ds.source.kafka.url import KafkaUrl
+from streamjoin_ds.source.kafka.topic import KafkaTopic, KafkaUrl
 
 MakeSource = Callable[..., MessageSource]
 SOURCES: dict[str, MakeSource] = {"python": PythonSource, "native": NativeSource}

@@ -23,11 +23,10 @@ from streamjoin_ds.errors import (
 )
 from streamjoin_ds.kafka.settings import Settings, SettingsSource
 from streamjoin_ds.source.kafka.broker import Broker, TopicFacts, check_same
-from streamjoin_ds.source.kafka.formats.message_format import message_text
+from streamjoin_ds.source.kafka.formats.message_formats import message_text
 from streamjoin_ds.source.kafka.formats.message_records import MessageRecords
 from streamjoin_ds.source.kafka.range_read import LostRange, RangeReader
-from streamjoin_ds.source.kafka.topic import KafkaTopic
-from streamjoin_ds.source.kafka.url import KafkaUrl
+from streamjoin_ds.source.kafka.topic import KafkaTopic, KafkaUrl
 from streamjoin_ds.spec.member.stream import Stream
 from tests.source.kafka.sources import SOURCES, MakeSource, table_of, topic_of
 from tests.support.kafka import KafkaBroker, free_port, mock_cluster, new_topic, produce

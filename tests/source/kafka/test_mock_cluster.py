@@ -10,11 +10,10 @@ import pytest
 
 from streamjoin_ds.errors import KafkaDataLostError, KafkaTopicChangedError
 from streamjoin_ds.source.kafka.broker import Broker, TopicFacts
-from streamjoin_ds.source.kafka.kafka_position import KafkaPosition
 from streamjoin_ds.source.kafka.range_read import LostRange
-from streamjoin_ds.source.kafka.stream_topic import stream_url
 from streamjoin_ds.source.kafka.topic import KafkaTopic
-from streamjoin_ds.source.kafka.topic_feed import TopicFeed, TopicPlan
+from streamjoin_ds.source.kafka.topic_feed import TopicFeed, TopicPlan, stream_url
+from streamjoin_ds.source.kafka.topic_scan import KafkaPosition
 from streamjoin_ds.spec import Stream
 from tests.source.kafka.sources import SOURCES, MakeSource, table_of, topic_of
 from tests.support.kafka import mock_cluster, produce

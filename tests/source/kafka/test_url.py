@@ -4,7 +4,7 @@ import pytest
 
 from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.kafka.settings import SettingsSource
-from streamjoin_ds.source.kafka.url import KafkaUrl
+from streamjoin_ds.source.kafka.topic import KafkaUrl
 
 SECRET = "pa55word"
 

@@ -22,10 +22,9 @@ from streamjoin_ds.errors import (
     StoreUnreachableError,
     StreamJoinError,
 )
-from streamjoin_ds.source.feeds import open_feed
 from streamjoin_ds.source.files.file_feed import FileFeed
 from streamjoin_ds.source.position import FilePosition
-from streamjoin_ds.source.stream_source import infer_schema
+from streamjoin_ds.source.stream_source import infer_schema, open_feed
 from streamjoin_ds.spec import Stream
 from tests.source.feeds import FORMATS, SCHEMA, csv_text, expected, rows, steps, tuples, write
 from tests.support.s3 import BUCKET, S3, SECRET, forget, needs_s3, served

@@ -2,12 +2,11 @@
 
 ::
 
-    messages ──► message_records ─┬─► line_messages    an object of JSON, by frames and source/files/json_lines;
-                    adds columns  │                    or a line of CSV, by source/files/csv_lines
-                    of the        ├─► fixed_messages   a packed struct, by NumPy
-                    message       ├─► raw_messages     the bytes themselves
-                    itself        └─► registered_messages    a record with its writer's schema from a registry:
-                                        avro_messages (fastavro), protobuf_messages (protobuf)
+    messages ──► message_records ─┬─► message_formats      an object of JSON, or a line of CSV, by source/files;
+                    adds columns  │                        a packed struct, by NumPy; the bytes themselves
+                    of the        └─► registered_messages  a record with its writer's schema from a registry:
+                    message                                schema_codecs (fastavro, protobuf)
+                    itself
                         │
                         └──► a chunk: tuples, and rejects with partition, offset, bytes and reason
 

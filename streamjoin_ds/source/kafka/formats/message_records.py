@@ -8,16 +8,21 @@ import numpy as np
 import pyarrow as pa
 
 from streamjoin_ds.errors import ArgumentError, ColumnError
-from streamjoin_ds.source.kafka.formats.avro_messages import AvroCodec
-from streamjoin_ds.source.kafka.formats.fixed_messages import FixedMessages
-from streamjoin_ds.source.kafka.formats.message_format import MessageFormat, message_text, utf8_values, value_text
-from streamjoin_ds.source.kafka.formats.message_formats import CsvMessages, JsonMessages
-from streamjoin_ds.source.kafka.formats.raw_messages import RawMessages, bytes_or_text
-from streamjoin_ds.source.kafka.formats.registered_messages import Codec, RegisteredMessages
-from streamjoin_ds.source.kafka.formats.schema_codecs import ProtobufCodec
-from streamjoin_ds.source.kafka.messages import HEADER_PREFIX
-from streamjoin_ds.source.kafka.registry import SchemaRegistry
-from streamjoin_ds.source.kafka.url import MESSAGE_FORMATS, REGISTERED_FORMATS
+from streamjoin_ds.source.kafka.formats.message_formats import (
+    CsvMessages,
+    FixedMessages,
+    JsonMessages,
+    MessageFormat,
+    RawMessages,
+    bytes_or_text,
+    message_text,
+    utf8_values,
+    value_text,
+)
+from streamjoin_ds.source.kafka.formats.registered_messages import Codec, RegisteredMessages, SchemaRegistry
+from streamjoin_ds.source.kafka.formats.schema_codecs import AvroCodec, ProtobufCodec
+from streamjoin_ds.source.kafka.message_sources import HEADER_PREFIX
+from streamjoin_ds.source.kafka.topic import MESSAGE_FORMATS, REGISTERED_FORMATS
 from streamjoin_ds.source.records import Chunk, RawRecords, inside_form
 from streamjoin_ds.spec.columns import TIMESTAMP, as_declared
 from streamjoin_ds.spec.member.stream import Stream

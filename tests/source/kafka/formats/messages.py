@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from streamjoin_ds.source.kafka.messages import TIMESTAMP_TYPE, message_schema
+from streamjoin_ds.source.kafka.message_sources import TIMESTAMP_TYPE, message_schema
 
 
 def messages_of(

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from streamjoin_ds.errors import ArgumentError, KafkaAccessError, KafkaSchemaError, KafkaUnreachableError
 from streamjoin_ds.source.kafka.formats.message_records import MessageRecords
-from streamjoin_ds.source.kafka.registry import SchemaRegistry
+from streamjoin_ds.source.kafka.formats.registered_messages import SchemaRegistry
 from streamjoin_ds.source.records import Chunk
 from streamjoin_ds.spec.member.stream import Stream
 from tests.source.kafka.formats.messages import messages_of

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamjoin_ds.errors import KernelError
-from streamjoin_ds.source.kafka.formats.frames import FRAMED, byte_ends, frame_objects
+from streamjoin_ds.source.kafka.formats.message_formats import FRAMED, byte_ends, frame_objects
 from tests.support.examples import examples
 
 native = import_module("streamjoin_ds._kernels.messages").frame_objects
