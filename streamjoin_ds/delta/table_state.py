@@ -1,19 +1,31 @@
-"""A table as of a version, read from its log alone, and followed from there entry by entry."""
+"""A table as of a version, read from its log alone, and followed from there entry by entry.
+
+The properties and transactions of a table of matches also say which join writes it, how far its results are complete,
+and in which order its rows are read.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import unquote
 
 from pyarrow import fs
 
 from streamjoin_ds.delta.columns import TableColumns, check_protocol, table_columns
-from streamjoin_ds.delta.entries import entry_name, filesystem_of, reached, read_actions
-from streamjoin_ds.delta.log_files import checkpoint_actions, list_log, newest_checkpoint
+from streamjoin_ds.delta.log_files import (
+    checkpoint_actions,
+    entry_name,
+    filesystem_of,
+    list_log,
+    newest_checkpoint,
+    reached,
+    read_actions,
+)
 from streamjoin_ds.errors import LogCleanedError, TableChangedError, TableError
 
-__all__ = ["TableState", "file_path"]
+__all__ = ["EVENT_TIME", "JOIN_ID_KEY", "TableState", "file_path", "order_columns", "punctuation_app", "punctuation_us"]
+
 
 # What is read of a checkpoint: by kind of action the fields, or all (None).
 _FACTS = {"txn": ("appId", "version"), "metaData": None, "protocol": None}
@@ -200,3 +212,32 @@ def file_path(folder: str, path: str) -> str:
         msg = f"the table {folder} has files outside of its folder, as a shallow clone has"
         raise TableError(msg, name=folder, hint="give the table that it was cloned from, or make a deep clone")
     return f"{folder}/{plain}"
+
+
+EVENT_TIME = "event_time"
+JOIN_ID_KEY = "streamjoin.joinId"
+_WINDOW_ID = "window_id"
+
+
+def punctuation_app(join_id: str) -> str:
+    """Return the application id whose version is a join's last punctuation, in microseconds UTC."""
+    return f"streamjoin/{join_id}#punctuation"
+
+
+def punctuation_us(configuration: Mapping[str, str], transactions: Mapping[str, int]) -> int | None:
+    """Return the newest punctuation: all results with an older ``event_time`` are in the table. None: none is known.
+
+    Parameters
+    ----------
+    configuration : mapping
+        The table's properties.
+    transactions : mapping
+        The last version of each application id.
+    """
+    return transactions.get(punctuation_app(str(configuration.get(JOIN_ID_KEY))))
+
+
+def order_columns(names: Sequence[str]) -> list[str]:
+    """Return the columns by which results are read in order: ``event_time``, each ``*_seq``, then ``window_id``."""
+    numbers = [name for name in names if name.endswith("_seq")]
+    return [EVENT_TIME, *numbers, *(name for name in names if name == _WINDOW_ID)]

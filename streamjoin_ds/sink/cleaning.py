@@ -14,9 +14,8 @@ import time
 from pyarrow import fs
 
 from streamjoin_ds.blocks.location import loggable
-from streamjoin_ds.delta.entries import filesystem_of
-from streamjoin_ds.delta.log_files import list_log
-from streamjoin_ds.delta.results import JOIN_ID_KEY
+from streamjoin_ds.delta.log_files import filesystem_of, list_log
+from streamjoin_ds.delta.table_state import JOIN_ID_KEY
 from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.sink.durability import Durability
 from streamjoin_ds.sink.guard import TableIdentity

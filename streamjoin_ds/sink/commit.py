@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import parquet
 
-from streamjoin_ds.delta.entries import filesystem_of
+from streamjoin_ds.delta.log_files import filesystem_of
 from streamjoin_ds.errors import ForeignCheckpointError, PunctuationError, TableError
 from streamjoin_ds.sink.durability import Durability
 from streamjoin_ds.sink.guard import TableIdentity

@@ -23,7 +23,7 @@ from deltalake.transaction import AddAction, RemoveAction
 from pyarrow import dataset, fs
 
 from streamjoin_ds.blocks.location import is_local, loggable
-from streamjoin_ds.delta.entries import filesystem_of
+from streamjoin_ds.delta.log_files import filesystem_of
 from streamjoin_ds.sink.log import NO_HOOKS, LogEntry, put_entry
 from streamjoin_ds.sink.opening import open_table
 from streamjoin_ds.sink.report import FileReport

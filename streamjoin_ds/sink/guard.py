@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 from deltalake import Schema
 
-from streamjoin_ds.delta.results import JOIN_ID_KEY, punctuation_app
+from streamjoin_ds.delta.table_state import JOIN_ID_KEY, punctuation_app
 from streamjoin_ds.errors import (
     ArgumentError,
     FingerprintMismatchError,

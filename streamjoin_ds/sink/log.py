@@ -24,7 +24,7 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from streamjoin_ds.blocks.folder import put_new
 from streamjoin_ds.blocks.location import is_local, loggable
-from streamjoin_ds.delta.entries import entry_name, filesystem_of, read_actions
+from streamjoin_ds.delta.log_files import entry_name, filesystem_of, read_actions
 from streamjoin_ds.errors import LogCleanedError, TableError
 from streamjoin_ds.sink.opening import open_table
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from streamjoin_ds.blocks.location import loggable
-from streamjoin_ds.delta.results import JOIN_ID_KEY
+from streamjoin_ds.delta.table_state import JOIN_ID_KEY
 from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.sink.cleaning import KEPT_ENTRIES, clean_log, remove_replaced, vacuum
 from streamjoin_ds.sink.compaction import compact

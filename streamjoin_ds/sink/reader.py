@@ -19,9 +19,8 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 from pyarrow import compute, dataset, fs, parquet
 
-from streamjoin_ds.delta.entries import entry_name, filesystem_of, reached
-from streamjoin_ds.delta.results import JOIN_ID_KEY, order_columns
-from streamjoin_ds.delta.table_state import TableState
+from streamjoin_ds.delta.log_files import entry_name, filesystem_of, reached
+from streamjoin_ds.delta.table_state import JOIN_ID_KEY, TableState, order_columns
 from streamjoin_ds.errors import ArgumentError, LogCleanedError, PunctuationError, TableError
 from streamjoin_ds.sink.guard import TableIdentity
 from streamjoin_ds.sink.log import LogCommit, cleaned, read_commit

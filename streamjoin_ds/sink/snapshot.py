@@ -15,8 +15,14 @@ from urllib.parse import unquote
 from pyarrow import fs
 
 from streamjoin_ds.blocks.location import is_local, loggable
-from streamjoin_ds.delta.entries import entry_name, filesystem_of, read_actions
-from streamjoin_ds.delta.log_files import checkpointed, list_log, newest_checkpoint
+from streamjoin_ds.delta.log_files import (
+    checkpointed,
+    entry_name,
+    filesystem_of,
+    list_log,
+    newest_checkpoint,
+    read_actions,
+)
 from streamjoin_ds.errors import TableError
 
 __all__ = ["LogSnapshot"]

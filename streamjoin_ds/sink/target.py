@@ -19,7 +19,7 @@ from deltalake.transaction import AddAction
 from pyarrow import fs
 
 from streamjoin_ds.blocks.location import is_local, loggable
-from streamjoin_ds.delta.entries import filesystem_of
+from streamjoin_ds.delta.log_files import filesystem_of
 from streamjoin_ds.errors import CommitConflictError, FileMissingError, TableError, TableWriteError
 from streamjoin_ds.sink.durability import Durability
 from streamjoin_ds.sink.guard import TableIdentity, batch_is_there, check_table, schema_text

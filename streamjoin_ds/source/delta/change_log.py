@@ -24,8 +24,7 @@ from typing import Any
 import pyarrow as pa
 
 from streamjoin_ds.delta.columns import TableColumns, check_protocol, table_columns
-from streamjoin_ds.delta.entries import reached
-from streamjoin_ds.delta.log_files import list_log
+from streamjoin_ds.delta.log_files import list_log, reached
 from streamjoin_ds.delta.table_state import TableState
 from streamjoin_ds.errors import (
     ArgumentError,

@@ -15,7 +15,7 @@ import xxhash
 from streamjoin_ds.blocks.files import files_at
 from streamjoin_ds.delta.columns import TableColumns, partition_value
 from streamjoin_ds.delta.deletion_vectors import deleted_rows
-from streamjoin_ds.delta.entries import filesystem_of, reached
+from streamjoin_ds.delta.log_files import filesystem_of, reached
 from streamjoin_ds.delta.table_state import file_path
 from streamjoin_ds.errors import FileFormatError, FileMissingError, SchemaDriftError
 from streamjoin_ds.source.files.listing import FileEntry

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from streamjoin_ds.delta.entries import filesystem_of
+from streamjoin_ds.delta.log_files import filesystem_of
 from streamjoin_ds.sink import cleaning, compaction, maintenance
 from streamjoin_ds.sink.maintenance import Maintenance
 from streamjoin_ds.sink.tables import TableSet

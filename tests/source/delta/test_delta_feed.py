@@ -14,7 +14,7 @@ from deltalake import DeltaTable, Field, write_deltalake
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamjoin_ds.delta.entries import entry_name
+from streamjoin_ds.delta.log_files import entry_name
 from streamjoin_ds.errors import (
     ArgumentError,
     FileChangedError,
