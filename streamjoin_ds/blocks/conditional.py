@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from streamjoin_ds.blocks.key_listing import s3_client
-from streamjoin_ds.blocks.remote import failed
+from streamjoin_ds.blocks.object_store import failed
 from streamjoin_ds.errors import ArgumentError, DependencyMissingError
 
 __all__ = ["Conditional", "heeds_no_conditions"]

@@ -22,7 +22,7 @@ from pyarrow import fs
 
 from streamjoin_ds.blocks.key_listing import S3Keys, keys_of
 from streamjoin_ds.blocks.location import is_local
-from streamjoin_ds.blocks.remote import failed, remote_root, tag_of
+from streamjoin_ds.blocks.object_store import failed, remote_root, tag_of
 from streamjoin_ds.blocks.remote_file import FAILURES, RemoteFile
 
 __all__ = ["Files", "LocalFiles", "OpenFile", "RemoteFiles", "files_at"]

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterator
 from typing import Any
 
-from streamjoin_ds.blocks.remote import (
+from streamjoin_ds.blocks.object_store import (
     ATTEMPTS,
     CONNECT_S,
     S3_SCHEMES,

@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from streamjoin_ds.blocks.location import is_local, local_path
-from streamjoin_ds.blocks.remote import failed, open_remote
+from streamjoin_ds.blocks.object_store import failed, open_remote
 
 __all__ = ["Place", "StorePath", "below", "place_of"]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from streamjoin_ds.blocks.remote import failed, tag_of
+from streamjoin_ds.blocks.object_store import failed, tag_of
 
 __all__ = ["FAILURES", "RemoteFile"]
 

@@ -15,7 +15,7 @@ from pyarrow import fs
 
 from streamjoin_ds.blocks.copies import Copies, default_home
 from streamjoin_ds.blocks.folder import FoundFile
-from streamjoin_ds.blocks.remote import open_remote
+from streamjoin_ds.blocks.object_store import open_remote
 from streamjoin_ds.errors import ArgumentError, BlockMissingError, StoreUnreachableError
 
 __all__ = ["RemoteFolder"]

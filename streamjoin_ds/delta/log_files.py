@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyarrow import fs, parquet
 
 from streamjoin_ds.blocks.location import is_local
-from streamjoin_ds.blocks.remote import failed, open_remote
+from streamjoin_ds.blocks.object_store import failed, open_remote
 from streamjoin_ds.errors import MALFORMED, StreamJoinError, TableError
 
 __all__ = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pyarrow import fs
 
-from streamjoin_ds.blocks.remote import failed, open_remote
+from streamjoin_ds.blocks.object_store import failed, open_remote
 from streamjoin_ds.errors import DependencyMissingError, StoreAccessError, StoreUnreachableError
 
 

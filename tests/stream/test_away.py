@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from streamjoin_ds import Stream, Table
-from streamjoin_ds.blocks.remote import answers, store_of
+from streamjoin_ds.blocks.object_store import answers, store_of
 from streamjoin_ds.logs import Reach
 from streamjoin_ds.source.kafka.topic import KafkaUrl
 from streamjoin_ds.spec import Join

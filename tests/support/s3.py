@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 from pyarrow import fs
 
-from streamjoin_ds.blocks import files, remote
+from streamjoin_ds.blocks import files, object_store
 
 __all__ = ["BUCKET", "KEY", "S3", "SECRET", "Line", "forget", "needs_s3", "served"]
 
@@ -157,7 +157,7 @@ class S3:
 def forget() -> None:
     """Forget what this process has opened, as another process would know nothing of it."""
     files._remote_files.cache_clear()
-    remote._opened.cache_clear()
+    object_store._opened.cache_clear()
 
 
 @contextlib.contextmanager

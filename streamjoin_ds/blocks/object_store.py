@@ -38,6 +38,7 @@ __all__ = [
     "tag_of",
 ]
 
+
 S3_SCHEMES = ("s3", "s3a")
 CONNECT_S = 5.0  # seconds in which a connection must be made
 SILENCE_S = 10.0  # seconds in which an answer must begin, or go on
