@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from streamjoin_ds.blocks import BlockStore, Cache
-from streamjoin_ds.blocks.location import loggable
+from streamjoin_ds.blocks.place import loggable
 from streamjoin_ds.cli.main import group
 from streamjoin_ds.engine import WindowJoin
 from streamjoin_ds.engine.storage import run_store

@@ -12,9 +12,8 @@ parses it (ARCHITECTURE.md, "State and blocks").
 """
 
 from streamjoin_ds.blocks.block import checksum, decode, encode, pack, unpack
-from streamjoin_ds.blocks.cache import Cache
+from streamjoin_ds.blocks.cache import Cache, freeze_imports, reuse_freed_memory
 from streamjoin_ds.blocks.folder import FoundFile, LocalFolder
-from streamjoin_ds.blocks.memory import freeze_imports, reuse_freed_memory
 from streamjoin_ds.blocks.remote_folder import RemoteFolder
 from streamjoin_ds.blocks.store import BlockRef, BlockStore, NamedBlocks, is_block
 

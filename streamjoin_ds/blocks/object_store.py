@@ -1,14 +1,20 @@
-"""File systems of other machines: opened once in a process, with bounded patience; what fails there, in a few words.
+"""Object stores and file systems of other machines: opened once in a process, with bounded patience.
 
-Credentials and endpoints come from where the tools of each file system look for them: variables of the environment, or
-their own files. So no location holds a secret, and neither does what holds a location: plans, offsets, logs.
+What fails there is said in a few words. Credentials and endpoints come from where the tools of each file system look
+for them: variables of the environment, or their own files. So no location holds a secret, and neither does what holds a
+location: plans, offsets, logs.
+
+Arrow can only list a whole folder, and puts an object without a condition. So botocore lists the keys of an S3 bucket
+after a key, and puts an object of S3 on a condition: that there is none yet, or that it is still as it was seen.
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import re
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -27,11 +33,16 @@ from streamjoin_ds.errors import (
 
 __all__ = [
     "S3_SCHEMES",
+    "Conditional",
+    "S3Keys",
     "answers",
     "failed",
+    "heeds_no_conditions",
+    "keys_of",
     "open_remote",
     "reason_of",
     "remote_root",
+    "s3_client",
     "s3_endpoint",
     "s3_region",
     "store_of",
@@ -251,3 +262,172 @@ def _unknown(why: str) -> ArgumentError:
     msg = f"Arrow cannot open the location ({why})"
     hint = "give a path, or a URI such as s3://bucket/folder (docs/sources/object-stores.md)"
     return ArgumentError(msg, name="location", hint=hint)
+
+
+_log = logging.getLogger(__name__)
+
+
+class S3Keys:
+    """The keys of one bucket.
+
+    Parameters
+    ----------
+    root : str
+        ``s3://bucket/``.
+    client : botocore client
+        Lists them.
+    """
+
+    def __init__(self, root: str, client: Any) -> None:
+        self._root, self._client = root, client
+        self._bucket = root.partition("://")[2].strip("/")
+
+    def listed(self, folder: str, after: str) -> Iterator[tuple[str, int, int, int, bool]]:
+        """Yield what lies in a folder, in the order of the names: name, size, time in ns, tag, whether it is a folder.
+
+        Parameters
+        ----------
+        folder : str
+            A key without a slash at its ends; "" is the whole bucket.
+        after : str
+            Only later names; "": all.
+
+        Raises
+        ------
+        StoreUnreachableError, StoreAccessError
+            The bucket cannot be listed.
+        """
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        prefix = f"{folder.strip('/')}/" if folder.strip("/") else ""
+        options = {"StartAfter": f"{prefix}{after}"} if after else {}
+        try:
+            pages = self._client.get_paginator("list_objects_v2").paginate(
+                Bucket=self._bucket, Prefix=prefix, Delimiter="/", **options
+            )
+            for page in pages:
+                for one in page.get("CommonPrefixes", ()):
+                    if name := one["Prefix"][len(prefix) :].rstrip("/"):
+                        yield name, 0, 0, 0, True
+                for one in page.get("Contents", ()):
+                    if name := one["Key"][len(prefix) :]:
+                        yield name, one["Size"], int(one["LastModified"].timestamp() * 1e9), tag_of(one["ETag"]), False
+        except (BotoCoreError, ClientError) as error:
+            raise failed(error, f"{self._root}{folder}", "cannot be listed") from None
+
+
+def keys_of(root: str) -> S3Keys | None:
+    """Return the keys of a bucket; None where the file system is another one, or there is no botocore.
+
+    Raises
+    ------
+    StoreAccessError
+        There are no credentials.
+    """
+    if root.partition("://")[0] not in S3_SCHEMES:
+        return None
+    client = s3_client(root)
+    return None if client is None else S3Keys(root, client)
+
+
+def s3_client(root: str) -> Any | None:
+    """Return a client of S3 with this package's patience; None where botocore is not installed.
+
+    Raises
+    ------
+    StoreAccessError
+        There are no credentials for `root`.
+    """
+    try:
+        import botocore.session
+        from botocore.config import Config
+        from botocore.exceptions import BotoCoreError, NoCredentialsError
+    except ImportError:
+        _log.warning("each look at a folder on S3 lists all of it: pip install 'streamjoin-ds[s3]' lists what is new")
+        return None
+    retries = {"total_max_attempts": ATTEMPTS, "mode": "standard"}
+    patience = Config(connect_timeout=CONNECT_S, read_timeout=SILENCE_S, retries=retries)
+    endpoint, region = s3_endpoint() or None, s3_region() or None
+    if region is None and endpoint is not None:
+        region = "us-east-1"
+    session = botocore.session.get_session()
+    try:
+        if session.get_credentials() is None:
+            raise NoCredentialsError
+        return session.create_client("s3", region, endpoint_url=endpoint, config=patience)
+    except (BotoCoreError, ValueError) as error:
+        raise failed(error, root, "cannot be opened") from None
+
+
+_CONFLICTS = 5  # how often a put is tried again that met another one in the making
+
+
+def heeds_no_conditions(condition: str) -> ArgumentError:
+    """Return the error for a store that does not heed a condition of a put."""
+    msg = f"the object store of the checkpoint does not heed conditions ({condition}), so it cannot be locked"
+    hint = "use a store that does, as Amazon S3 and newer versions of MinIO do, or a checkpoint on a shared disk"
+    return ArgumentError(msg, name="checkpoint", hint=hint)
+
+
+class Conditional:
+    """One object of S3 that is put on conditions."""
+
+    def __init__(self, location: str) -> None:
+        self._location = location
+        scheme, _, rest = location.partition("://")
+        self._bucket, _, self._key = rest.partition("/")
+        self._client: Any = s3_client(f"{scheme}://{self._bucket}/")
+        if self._client is None:
+            msg = "a checkpoint in an object store needs botocore, for its lease"
+            raise DependencyMissingError(msg, name="botocore", hint="pip install 'streamjoin-ds[s3]'")
+
+    def put(self, data: bytes, *, if_none: bool = False, if_tag: str | None = None) -> str | None:
+        """Put the object and return its entity tag; None where the condition does not hold.
+
+        None does not say that nothing was put. Where an answer is lost the client asks again, and then the object may
+        be there as this call has put it. So whoever must know reads it, and looks whether it is its own.
+
+        Raises
+        ------
+        ArgumentError
+            The store says that it knows no such condition.
+        StoreUnreachableError, StoreAccessError
+            The store does not answer, or refuses. The object may have been put all the same.
+        """
+        name, condition = ("IfNoneMatch", "*") if if_none else ("IfMatch", if_tag)
+        for _ in range(_CONFLICTS):
+            tag, status = self._put({name: condition}, data)
+            if status != 409:  # another put or a removal was under way, which does not decide the condition
+                break
+        if status == 501:
+            raise heeds_no_conditions("If-None-Match" if if_none else "If-Match")
+        return tag
+
+    def _put(self, condition: dict[str, str | None], data: bytes) -> tuple[str | None, int]:
+        """Put the object; return its entity tag, and the status where the condition is why it was not put."""
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        try:
+            answer = self._client.put_object(Bucket=self._bucket, Key=self._key, Body=data, **condition)
+            return str(answer["ETag"]), 200
+        except ClientError as error:
+            status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+            if status not in (404, 409, 412, 501):
+                raise failed(error, self._location, "cannot be written") from None
+            return None, status
+        except BotoCoreError as error:
+            raise failed(error, self._location, "cannot be written") from None
+
+    def get(self) -> tuple[bytes, str | None]:
+        """Return what the object holds, and its entity tag; None where it is not there."""
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        try:
+            answer = self._client.get_object(Bucket=self._bucket, Key=self._key)
+            return answer["Body"].read(), str(answer["ETag"])
+        except ClientError as error:
+            if error.response.get("Error", {}).get("Code") in ("NoSuchKey", "404"):
+                return b"", None
+            raise failed(error, self._location, "cannot be read") from None
+        except BotoCoreError as error:
+            raise failed(error, self._location, "cannot be read") from None

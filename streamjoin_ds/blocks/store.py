@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from streamjoin_ds.blocks.block import checksum, decode, encode
 from streamjoin_ds.blocks.folder import Folder, FoundFile, LocalFolder
-from streamjoin_ds.blocks.location import local_path
 from streamjoin_ds.blocks.object_store import reason_of
+from streamjoin_ds.blocks.place import local_path
 from streamjoin_ds.blocks.remote_folder import RemoteFolder
 from streamjoin_ds.errors import ArgumentError, BlockCorruptError, BlockMissingError, BlockWriteError, MapLimitError
 

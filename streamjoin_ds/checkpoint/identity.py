@@ -16,8 +16,8 @@ from typing import Any
 
 import xxhash
 
-from streamjoin_ds.blocks.conditional import Conditional
 from streamjoin_ds.blocks.folder import put_new
+from streamjoin_ds.blocks.object_store import Conditional
 from streamjoin_ds.blocks.place import Place, StorePath
 from streamjoin_ds.errors import (
     MALFORMED,

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from streamjoin_ds.blocks import BlockStore, FoundFile
-from streamjoin_ds.blocks.location import absolute_location, is_local
-from streamjoin_ds.blocks.place import Place, place_of
+from streamjoin_ds.blocks.place import Place, absolute_location, is_local, place_of
 from streamjoin_ds.cell.cell_state import CellState, corrupt_cell_state
 from streamjoin_ds.cell.cell_windows import blocks_folder, blocks_prefix
 from streamjoin_ds.checkpoint.batch_end import logged_plan, next_version, partitions_of, set_aside_so_far

@@ -30,7 +30,7 @@ import uuid
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
-from streamjoin_ds.blocks.conditional import heeds_no_conditions
+from streamjoin_ds.blocks.object_store import heeds_no_conditions
 from streamjoin_ds.errors import MALFORMED, CheckpointInUseError, StreamJoinError
 from streamjoin_ds.machine import process_facts, process_told
 

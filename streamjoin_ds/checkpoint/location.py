@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from streamjoin_ds.blocks.location import is_local
 from streamjoin_ds.blocks.object_store import S3_SCHEMES
-from streamjoin_ds.blocks.place import Place, place_of
+from streamjoin_ds.blocks.place import Place, is_local, place_of
 from streamjoin_ds.errors import ArgumentError
 
 __all__ = ["checkpoint_place", "refuse_store"]

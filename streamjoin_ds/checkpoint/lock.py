@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Protocol
 
-from streamjoin_ds.blocks.conditional import Conditional
+from streamjoin_ds.blocks.object_store import Conditional
 from streamjoin_ds.blocks.place import Place
 from streamjoin_ds.checkpoint.lease import BRIEF_WAIT_S, Lease, in_use, leased
 from streamjoin_ds.errors import MALFORMED, CheckpointInUseError

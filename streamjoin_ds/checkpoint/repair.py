@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from pyarrow import dataset
 
 from streamjoin_ds.blocks import BlockStore
-from streamjoin_ds.blocks.location import local_path
+from streamjoin_ds.blocks.place import local_path
 from streamjoin_ds.checkpoint.cut_anew import Ends
 from streamjoin_ds.checkpoint.epochs_over import forget_epochs_over
 from streamjoin_ds.checkpoint.identity import CheckpointIdentity

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from streamjoin_ds.blocks.location import local_path
+from streamjoin_ds.blocks.place import local_path
 from streamjoin_ds.checkpoint.lock import driving
 from streamjoin_ds.checkpoint.repair import repaired
 from streamjoin_ds.errors import CheckpointInUseError

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamjoin_ds.blocks.location import loggable
+from streamjoin_ds.blocks.place import loggable
 from streamjoin_ds.errors import TableError
 
 __all__ = ["TableColumns", "check_protocol", "partition_value", "table_columns"]

@@ -11,8 +11,8 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import fs, parquet
 
-from streamjoin_ds.blocks.location import is_local
 from streamjoin_ds.blocks.object_store import failed, open_remote
+from streamjoin_ds.blocks.place import is_local
 from streamjoin_ds.errors import MALFORMED, StreamJoinError, TableError
 
 __all__ = [

@@ -13,7 +13,7 @@ import time
 
 from pyarrow import fs
 
-from streamjoin_ds.blocks.location import loggable
+from streamjoin_ds.blocks.place import loggable
 from streamjoin_ds.delta.log_files import filesystem_of, list_log
 from streamjoin_ds.delta.table_state import JOIN_ID_KEY
 from streamjoin_ds.errors import ArgumentError

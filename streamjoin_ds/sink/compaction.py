@@ -22,7 +22,7 @@ from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, RemoveAction
 from pyarrow import dataset, fs
 
-from streamjoin_ds.blocks.location import is_local, loggable
+from streamjoin_ds.blocks.place import is_local, loggable
 from streamjoin_ds.delta.log_files import filesystem_of
 from streamjoin_ds.sink.log import NO_HOOKS, LogEntry, put_entry
 from streamjoin_ds.sink.opening import open_table

@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
-from streamjoin_ds.blocks.location import is_local
+from streamjoin_ds.blocks.place import is_local
 from streamjoin_ds.errors import TableWriteError
 from streamjoin_ds.machine import open_files_hint
 

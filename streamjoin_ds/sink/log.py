@@ -23,7 +23,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 
 from streamjoin_ds.blocks.folder import put_new
-from streamjoin_ds.blocks.location import is_local, loggable
+from streamjoin_ds.blocks.place import is_local, loggable
 from streamjoin_ds.delta.log_files import entry_name, filesystem_of, read_actions
 from streamjoin_ds.errors import LogCleanedError, TableError
 from streamjoin_ds.sink.opening import open_table

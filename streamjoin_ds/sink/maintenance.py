@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from streamjoin_ds.blocks.location import loggable
+from streamjoin_ds.blocks.place import loggable
 from streamjoin_ds.delta.table_state import JOIN_ID_KEY
 from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.sink.cleaning import KEPT_ENTRIES, clean_log, remove_replaced, vacuum

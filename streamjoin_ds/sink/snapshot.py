@@ -14,7 +14,7 @@ from urllib.parse import unquote
 
 from pyarrow import fs
 
-from streamjoin_ds.blocks.location import is_local, loggable
+from streamjoin_ds.blocks.place import is_local, loggable
 from streamjoin_ds.delta.log_files import (
     checkpointed,
     entry_name,

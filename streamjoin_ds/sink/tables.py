@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from streamjoin_ds.blocks.location import absolute_location, is_local
+from streamjoin_ds.blocks.place import absolute_location, is_local
 from streamjoin_ds.delta.table_state import EVENT_TIME
 from streamjoin_ds.errors import ArgumentError, ColumnError
 

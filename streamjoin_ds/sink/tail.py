@@ -16,7 +16,7 @@ from urllib.parse import unquote
 
 from pyarrow import ArrowException, fs, parquet
 
-from streamjoin_ds.blocks.location import is_local
+from streamjoin_ds.blocks.place import is_local
 from streamjoin_ds.delta.log_files import read_actions
 from streamjoin_ds.errors import TableError
 from streamjoin_ds.sink.durability import force

@@ -18,7 +18,7 @@ from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction
 from pyarrow import fs
 
-from streamjoin_ds.blocks.location import is_local, loggable
+from streamjoin_ds.blocks.place import is_local, loggable
 from streamjoin_ds.delta.log_files import filesystem_of
 from streamjoin_ds.errors import CommitConflictError, FileMissingError, TableError, TableWriteError
 from streamjoin_ds.sink.durability import Durability

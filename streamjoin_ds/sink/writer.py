@@ -37,7 +37,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyarrow import parquet
 
-from streamjoin_ds.blocks.location import is_local
+from streamjoin_ds.blocks.place import is_local
 from streamjoin_ds.delta.log_files import filesystem_of
 from streamjoin_ds.errors import ArgumentError, ColumnError, TableWriteError
 from streamjoin_ds.machine import open_files_hint

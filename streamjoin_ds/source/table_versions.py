@@ -28,8 +28,7 @@ import xxhash
 
 from streamjoin_ds.blocks import BlockStore, NamedBlocks
 from streamjoin_ds.blocks.files import files_at
-from streamjoin_ds.blocks.location import local_path
-from streamjoin_ds.blocks.place import below
+from streamjoin_ds.blocks.place import below, local_path
 from streamjoin_ds.delta.table_state import TableState
 from streamjoin_ds.errors import ArgumentError, FileFormatError, FileMissingError
 from streamjoin_ds.source.batch_plan import TableVersion

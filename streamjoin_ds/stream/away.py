@@ -13,8 +13,8 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from streamjoin_ds.blocks.location import is_local
 from streamjoin_ds.blocks.object_store import answers, store_of
+from streamjoin_ds.blocks.place import is_local
 from streamjoin_ds.errors import StreamJoinError
 from streamjoin_ds.kafka.client import ALL_AWAY, ClientErrors, confluent, made
 from streamjoin_ds.logs import Reach

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from streamjoin_ds.blocks.location import is_local
+from streamjoin_ds.blocks.place import is_local
 from streamjoin_ds.checkpoint.identity import CheckpointIdentity
 from streamjoin_ds.errors import ArgumentError, FileFormatError, FileMissingError, SchemaDriftError, StreamJoinError
 from streamjoin_ds.source.delta.delta_feed import with_table_format

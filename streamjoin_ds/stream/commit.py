@@ -19,8 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from streamjoin_ds.blocks import BlockStore
-from streamjoin_ds.blocks.location import is_local, local_path
-from streamjoin_ds.blocks.place import place_of
+from streamjoin_ds.blocks.place import is_local, local_path, place_of
 from streamjoin_ds.cell.cell_report import CellReport
 from streamjoin_ds.checkpoint.batch_end import ledger_columns, logged_plan, partitions_of, set_aside_so_far
 from streamjoin_ds.checkpoint.epochs_over import note_epochs_over

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from streamjoin_ds.blocks import BlockStore
-from streamjoin_ds.blocks.location import absolute_location
+from streamjoin_ds.blocks.place import absolute_location
 from streamjoin_ds.cell.cell import STATE_DDL
 from streamjoin_ds.cell.cell_costs import measured_costs
 from streamjoin_ds.cell.cell_windows import (

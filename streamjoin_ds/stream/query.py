@@ -9,8 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from streamjoin_ds.blocks.location import is_local, local_path
-from streamjoin_ds.blocks.place import Place, place_of
+from streamjoin_ds.blocks.place import Place, is_local, local_path, place_of
 from streamjoin_ds.cell.cell import STATE_DDL, CellFunction
 from streamjoin_ds.cell.cell_costs import measured_costs
 from streamjoin_ds.cell.cell_report import REPORT_DDL

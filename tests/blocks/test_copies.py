@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from streamjoin_ds.blocks.copies import Copies
+from streamjoin_ds.blocks.remote_folder import Copies
 
 
 def data(size: int) -> pa.Buffer:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from streamjoin_ds.blocks.location import absolute_location, is_local, local_path
+from streamjoin_ds.blocks.place import absolute_location, is_local, local_path
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ more = []
 for _ in range(6):
     more.append([[] for _ in range(50_000)])
     freeze_imports()
-import streamjoin_ds.blocks.memory as memory
+import streamjoin_ds.blocks.cache as memory
 print(memory._freezes)
 """
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 import xxhash
 
-from streamjoin_ds.blocks.location import local_path
+from streamjoin_ds.blocks.place import local_path
 from streamjoin_ds.checkpoint.identity import VERSION, CheckpointIdentity
 from streamjoin_ds.errors import (
     FingerprintMismatchError,

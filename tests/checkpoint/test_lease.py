@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from streamjoin_ds.blocks.conditional import Conditional
-from streamjoin_ds.blocks.object_store import ATTEMPTS
+from streamjoin_ds.blocks.object_store import ATTEMPTS, Conditional
 from streamjoin_ds.blocks.place import StorePath, below, place_of
 from streamjoin_ds.checkpoint import lease
 from streamjoin_ds.checkpoint.epochs_over import EpochsOver, epochs_over, note_epochs_over

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from streamjoin_ds import Stream, StreamJoin, equal
-from streamjoin_ds.blocks.location import absolute_location
+from streamjoin_ds.blocks.place import absolute_location
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

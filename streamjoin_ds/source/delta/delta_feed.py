@@ -18,7 +18,7 @@ import pyarrow as pa
 import xxhash
 
 from streamjoin_ds.blocks.files import files_at
-from streamjoin_ds.blocks.location import local_path
+from streamjoin_ds.blocks.place import local_path
 from streamjoin_ds.delta.table_state import EVENT_TIME, JOIN_ID_KEY, TableState
 from streamjoin_ds.errors import ArgumentError, FileChangedError, FileFormatError
 from streamjoin_ds.source.delta.change_log import Beginning, ChangeLog, VersionPosition

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from streamjoin_ds.blocks.files import files_at
-from streamjoin_ds.blocks.location import is_local
+from streamjoin_ds.blocks.place import is_local
 from streamjoin_ds.delta.table_state import EVENT_TIME, TableState, file_path, order_columns, punctuation_us
 from streamjoin_ds.errors import (
     FileChangedError,

@@ -18,7 +18,7 @@ import pyarrow as pa
 import xxhash
 
 from streamjoin_ds.blocks.files import files_at
-from streamjoin_ds.blocks.location import is_local, local_path
+from streamjoin_ds.blocks.place import is_local, local_path
 from streamjoin_ds.errors import FileMissingError, OffsetError, StreamJoinError
 from streamjoin_ds.source.feed import AheadClock, ArrayFrontier, Backlog, Frontier
 from streamjoin_ds.source.files.file_names import is_label, with_row

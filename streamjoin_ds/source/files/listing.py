@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from streamjoin_ds.blocks.files import Files, files_at
-from streamjoin_ds.blocks.location import folders_above, is_local, local_path
+from streamjoin_ds.blocks.place import folders_above, is_local, local_path
 from streamjoin_ds.errors import ArgumentError, FileFormatError, FileMissingError
 from streamjoin_ds.source.files.file_names import (
     BY_NAME,

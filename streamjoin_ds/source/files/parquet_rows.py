@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import xxhash
 
 from streamjoin_ds.blocks.files import OpenFile, files_at
-from streamjoin_ds.blocks.location import is_local
+from streamjoin_ds.blocks.place import is_local
 from streamjoin_ds.errors import ColumnError, FileFormatError, FileMissingError, SchemaDriftError
 from streamjoin_ds.source.files.lines import missing_columns
 from streamjoin_ds.source.files.listing import FileEntry

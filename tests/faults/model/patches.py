@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from streamjoin_ds.blocks import memory
+from streamjoin_ds.blocks import cache as memory
 from streamjoin_ds.cell.cell_windows import CellWindows
 from streamjoin_ds.engine.storage import run_store
 from streamjoin_ds.engine.tuning import TailTuning, Tuning
