@@ -4,7 +4,7 @@
 
     MQTT broker ─► mqtt_client (mqtt_packets) ─┐                                  _status.json
                                                ├─► intake ─► SpoolWriter ─► segments ─► source/files reads them
-    HTTP POST  ──► http_connection, _server ───┤     │       write, fdatasync, mark
+    HTTP POST  ──► http_server, _connection ───┤     │       write, fdatasync, mark
     Kafka      ─► kafka_client (kafka/) ───────┘     │
          ▲                                           │
          └────────────── acknowledged ◄──────────────┘

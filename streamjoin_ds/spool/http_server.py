@@ -17,11 +17,17 @@ from http import HTTPStatus
 
 from streamjoin_ds.errors import IntakeError
 from streamjoin_ds.spool.address import Address, Secrets
-from streamjoin_ds.spool.http_body import STEP_BYTES, BodyError, Tally, check_readable, inflating, payloads_of
-from streamjoin_ds.spool.http_connection import Connection
+from streamjoin_ds.spool.http_connection import (
+    STEP_BYTES,
+    BodyError,
+    Connection,
+    Tally,
+    check_readable,
+    inflating,
+    payloads_of,
+)
 from streamjoin_ds.spool.http_crowd import Crowd, HttpLimits, due
-from streamjoin_ds.spool.metrics import Counts
-from streamjoin_ds.spool.writer import SpoolWriter
+from streamjoin_ds.spool.writer import Counts, SpoolWriter
 
 __all__ = ["HttpIntake"]
 

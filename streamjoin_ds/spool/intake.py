@@ -13,14 +13,12 @@ from pathlib import Path
 
 from streamjoin_ds.errors import ArgumentError, SpoolError
 from streamjoin_ds.spool.address import Address, Secrets
-from streamjoin_ds.spool.frame import MAX_PAYLOAD_BYTES
 from streamjoin_ds.spool.http_server import HttpIntake
 from streamjoin_ds.spool.kafka_client import KafkaClient
-from streamjoin_ds.spool.metrics import Counts, line, write_status
 from streamjoin_ds.spool.mqtt_client import MqttClient, client_name
 from streamjoin_ds.spool.mqtt_packets import Taken
-from streamjoin_ds.spool.segment import sync_folder
-from streamjoin_ds.spool.writer import SpoolLimits, SpoolWriter
+from streamjoin_ds.spool.segment import MAX_PAYLOAD_BYTES, sync_folder
+from streamjoin_ds.spool.writer import Counts, SpoolLimits, SpoolWriter, line, write_status
 
 __all__ = ["Intake"]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass, field
 
-from streamjoin_ds.spool.frame import MAX_PAYLOAD_BYTES, MAX_TOPIC_BYTES
+from streamjoin_ds.spool.segment import MAX_PAYLOAD_BYTES, MAX_TOPIC_BYTES
 
 __all__ = [
     "DISCONNECT",

@@ -1,25 +1,138 @@
-"""The writer of a spool: it appends messages to segments, begins new segments, and removes old ones if asked to."""
+"""The writer of a spool's folder: its lock, its segments, and the small file that says how it stands.
+
+One process writes into a folder. The lock goes with the process. The writer appends messages to segments, begins new
+segments, and removes old ones if asked to. What an intake counts is a line of the log at an interval, and that file.
+"""
 
 from __future__ import annotations
 
+import fcntl
+import json
 import logging
 import os
 import secrets
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
 
-from streamjoin_ds.errors import SpoolError
-from streamjoin_ds.machine import open_files_hint
-from streamjoin_ds.spool.folder_lock import FolderLock
-from streamjoin_ds.spool.frame import MAX_PAYLOAD_BYTES, MAX_TOPIC_BYTES
-from streamjoin_ds.spool.segment import Segment, segment_paths
+from streamjoin_ds.errors import SpoolError, SpoolInUseError
+from streamjoin_ds.machine import open_files_hint, process_facts, process_told
+from streamjoin_ds.spool.segment import MAX_PAYLOAD_BYTES, MAX_TOPIC_BYTES, Segment, segment_paths
 
-__all__ = ["SpoolLimits", "SpoolWriter"]
+__all__ = ["LOCK_FILE", "STATUS_FILE", "Counts", "FolderLock", "SpoolLimits", "SpoolWriter", "line", "write_status"]
+
+
+LOCK_FILE = ".intake.lock"
+
+
+class FolderLock:
+    """Holds the lock of a folder from when it is made.
+
+    Raises
+    ------
+    SpoolInUseError
+        Another process, or another writer of this one, holds it.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._descriptor: int | None = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o640)
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.read(self._descriptor, 4096)
+            self.release()
+            msg = f"the spool {folder} is in use by {process_told(holder)}"
+            raise SpoolInUseError(
+                msg, name=str(folder), hint="end that process first, or give another folder"
+            ) from None
+        os.ftruncate(self._descriptor, 0)
+        os.pwrite(self._descriptor, json.dumps(process_facts()).encode(), 0)
+
+    def release(self) -> None:
+        """Let go of the lock."""
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            os.close(descriptor)
+
 
 _log = logging.getLogger(__name__)
+
+STATUS_FILE = "_status.json"  # readers of a folder pass over names that begin so
+
+
+@dataclass(slots=True)
+class Counts:
+    """What came since the intake began.
+
+    Attributes
+    ----------
+    messages, payload_bytes : int
+        What was written; all of it is on the device.
+    syncs : int
+        How often the device was waited for.
+    repeated : int
+        Messages that the broker calls sent again: at most so many are in the folder twice.
+    unsafe : int
+        Messages that were published at QoS 0: such ones are lost while no intake is connected.
+    oversized : int
+        Messages that are larger than a spool takes: they were acknowledged and left out, and the log names each.
+    lost_offsets : int
+        Offsets of a topic whose messages were gone before they were taken (``on_data_loss=skip``).
+    refused : int
+        Requests that were answered with an error.
+    connects : int
+        How often a broker was connected to.
+    removed_segments : int
+        Segments that were older, or more, than is kept.
+    last_received_us : int
+        When the last message came, microseconds since 1970; 0 for none.
+    """
+
+    messages: int = 0
+    payload_bytes: int = 0
+    syncs: int = 0
+    repeated: int = 0
+    unsafe: int = 0
+    oversized: int = 0
+    lost_offsets: int = 0
+    refused: int = 0
+    connects: int = 0
+    removed_segments: int = 0
+    last_received_us: int = 0
+
+
+def line(counts: Counts, before: Counts, seconds: float, elapsed_s: float) -> str:
+    """Return one line of counts, with the rate since `before`, which was so many seconds ago."""
+    rate = (counts.messages - before.messages) / max(seconds, 1e-9)
+    text = (
+        f"{elapsed_s:6.1f} s  {counts.messages:,} messages ({rate:,.0f}/s), {counts.payload_bytes / 1e6:,.1f} MB, "
+        f"{counts.syncs:,} syncs"
+    )
+    told = {
+        "sent again": counts.repeated,
+        "at QoS 0": counts.unsafe,
+        "too large": counts.oversized,
+        "offsets lost": counts.lost_offsets,
+        "requests refused": counts.refused,
+    }
+    text += "".join(f", {value:,} {name}" for name, value in told.items() if value)
+    return text + (f", {counts.removed_segments:,} segments removed" if counts.removed_segments else "")
+
+
+def write_status(folder: Path, state: str, counts: Counts, **facts: object) -> None:
+    """Put the status file in place as a whole. It is not forced to the device: it is for eyes and monitors.
+
+    One that cannot be written is a warning: no message depends on it.
+    """
+    aside = folder / f".{STATUS_FILE}.new"
+    text = json.dumps({"state": state, "pid": os.getpid(), **asdict(counts), **facts}, indent=1) + "\n"
+    try:
+        aside.write_text(text)
+        aside.replace(folder / STATUS_FILE)
+    except OSError as error:
+        _log.warning("%s cannot be written: %s", STATUS_FILE, error.strerror)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from streamjoin_ds.source.files.file_feed import FileFeed
 from streamjoin_ds.source.files.file_names import COMPRESSIONS
 from streamjoin_ds.source.position import FilePosition
 from streamjoin_ds.spec import Stream
-from streamjoin_ds.spool.frame import frames_of, header, mark
+from streamjoin_ds.spool.segment import frames_of, header, mark
 
 SCHEMA = pa.schema(
     [("ts", pa.timestamp("us", tz="UTC")), ("name", pa.string()), ("x", pa.float64()), ("n", pa.int64())]

@@ -37,7 +37,7 @@ from streamjoin_ds.source.kafka.formats.registered_messages import RegisteredSch
 from streamjoin_ds.source.records import MAX_TEXT, Chunk, inside_form
 from streamjoin_ds.spec.columns import as_declared, compared_type
 from streamjoin_ds.spec.member.stream import Stream
-from streamjoin_ds.spool.frame import frames_of, mark, walk
+from streamjoin_ds.spool.segment import frames_of, mark, walk
 from tests.source.drawn_messages import Drawn, FixedDrawn, JsonDrawn
 from tests.source.kafka.formats.messages import messages_of
 from tests.source.message_rules import canonical

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from streamjoin_ds.spool.frame import HEADER_BYTES, header_facts, walk
-from streamjoin_ds.spool.segment import segment_paths
+from streamjoin_ds.spool.segment import HEADER_BYTES, header_facts, segment_paths, walk
 from streamjoin_ds.spool.writer import SpoolLimits, SpoolWriter
 from tests.source.feeds import Row, iso
 

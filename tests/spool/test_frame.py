@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamjoin_ds.spool.frame import FRAME_BYTES, HEADER_BYTES, frames_of, header, header_facts, mark, walk
+from streamjoin_ds.spool.segment import FRAME_BYTES, HEADER_BYTES, frames_of, header, header_facts, mark, walk
 from tests.support.examples import examples
 
 MESSAGES = st.lists(st.tuples(st.binary(max_size=5), st.binary(max_size=60)), min_size=1, max_size=8)

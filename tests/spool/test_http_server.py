@@ -21,12 +21,11 @@ import pytest
 
 from streamjoin_ds.errors import IntakeError
 from streamjoin_ds.spool.address import Address, Secrets
-from streamjoin_ds.spool.frame import MAX_PAYLOAD_BYTES
-from streamjoin_ds.spool.http_body import JSON_TYPE, BodyError, Tally, inflating, payloads_of
+from streamjoin_ds.spool.http_connection import JSON_TYPE, BodyError, Tally, inflating, payloads_of
 from streamjoin_ds.spool.http_crowd import HttpLimits, Turns
 from streamjoin_ds.spool.http_server import HttpIntake
-from streamjoin_ds.spool.metrics import Counts
-from streamjoin_ds.spool.writer import SpoolWriter
+from streamjoin_ds.spool.segment import MAX_PAYLOAD_BYTES
+from streamjoin_ds.spool.writer import Counts, SpoolWriter
 from tests.spool.http_crowd import Outcome, crowd
 from tests.spool.http_fuzz import fuzz_parser, fuzz_sockets, fuzz_tls
 from tests.spool.spools import Clock, certificate_of, held

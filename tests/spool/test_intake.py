@@ -19,7 +19,7 @@ import pytest
 from click.testing import CliRunner
 
 from streamjoin_ds.cli.main import group
-from streamjoin_ds.spool.metrics import STATUS_FILE, Counts, write_status
+from streamjoin_ds.spool.writer import STATUS_FILE, Counts, write_status
 from tests.source.feeds import expected, read_all, rows
 from tests.spool.spools import held, payload
 from tests.support.broker import free_port, mosquitto, publisher

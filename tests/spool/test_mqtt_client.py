@@ -18,12 +18,11 @@ import pytest
 
 from streamjoin_ds.errors import IntakeError
 from streamjoin_ds.spool.address import Address, Secrets
-from streamjoin_ds.spool.frame import MAX_PAYLOAD_BYTES
 from streamjoin_ds.spool.intake import Intake
-from streamjoin_ds.spool.metrics import STATUS_FILE, Counts
 from streamjoin_ds.spool.mqtt_client import MqttClient, client_name
 from streamjoin_ds.spool.mqtt_packets import Taken
-from streamjoin_ds.spool.writer import SpoolLimits, SpoolWriter
+from streamjoin_ds.spool.segment import MAX_PAYLOAD_BYTES
+from streamjoin_ds.spool.writer import STATUS_FILE, Counts, SpoolLimits, SpoolWriter
 from tests.spool.spools import certificate_of, held
 from tests.support.broker import free_port, mosquitto, publisher
 

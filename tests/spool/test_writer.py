@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from streamjoin_ds.errors import SpoolError, SpoolInUseError
 from streamjoin_ds.source.position import FilePosition
-from streamjoin_ds.spool.frame import HEADER_BYTES, MAX_PAYLOAD_BYTES
-from streamjoin_ds.spool.segment import segment_paths
+from streamjoin_ds.spool.segment import HEADER_BYTES, MAX_PAYLOAD_BYTES, segment_paths
 from streamjoin_ds.spool.writer import SpoolLimits, SpoolWriter
 from tests.source.feeds import expected, feed, rows, steps, tuples
 from tests.spool.spools import Clock, held, payload, spooled

@@ -31,7 +31,7 @@ import pyarrow as pa
 from streamjoin_ds.errors import FileFormatError, SchemaDriftError
 from streamjoin_ds.source.files.csv_lines import CsvLines
 from streamjoin_ds.source.records import RawRecords
-from streamjoin_ds.spool.frame import SUFFIX
+from streamjoin_ds.spool.segment import SUFFIX
 
 __all__ = [
     "BY_NAME",

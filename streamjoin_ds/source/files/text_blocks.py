@@ -20,7 +20,7 @@ from streamjoin_ds.source.files.text import Text
 from streamjoin_ds.source.records import RawRecords, clipped
 from streamjoin_ds.spec.columns import TIMESTAMP, as_declared
 from streamjoin_ds.spec.member.stream import Stream
-from streamjoin_ds.spool.frame import HEADER_BYTES, Frames, header_facts, walk
+from streamjoin_ds.spool.segment import HEADER_BYTES, Frames, header_facts, walk
 
 __all__ = [
     "BLOCK_BYTES",
