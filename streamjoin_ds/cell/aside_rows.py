@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from streamjoin_ds.exchange import LARGEST_TS
+from streamjoin_ds.exchange.outbox import LARGEST_TS
 from streamjoin_ds.sink.tables import LATE_SCHEMA, REJECTS_SCHEMA
 from streamjoin_ds.spec import BoundJoin
 from streamjoin_ds.spec.columns import SEQ, TS

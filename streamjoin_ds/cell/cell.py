@@ -35,7 +35,7 @@ from streamjoin_ds.cell.task_facts import TaskFacts
 from streamjoin_ds.engine.intake.lateness import StreamClock, low_watermark
 from streamjoin_ds.engine.window_join import WindowJoin
 from streamjoin_ds.errors import StateCorruptError
-from streamjoin_ds.exchange import LARGEST_TS, CellBatch, open_block
+from streamjoin_ds.exchange.outbox import LARGEST_TS, CellBatch, open_block
 from streamjoin_ds.plan import Epochs, Plan
 from streamjoin_ds.sink.report import FileReport
 from streamjoin_ds.sink.tables import LATE_SCHEMA, REJECTS_SCHEMA, TableSet

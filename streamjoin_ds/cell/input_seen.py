@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streamjoin_ds.engine.intake.lateness import StreamClock
-from streamjoin_ds.exchange import LARGEST_TS
+from streamjoin_ds.exchange.outbox import LARGEST_TS
 from streamjoin_ds.spec.columns import SEQ, TS
 from streamjoin_ds.spec.input_warnings import LateSeen, TimesSeen
 

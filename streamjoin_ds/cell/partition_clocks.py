@@ -18,7 +18,7 @@ import pyarrow as pa
 from streamjoin_ds.cell.cell_state import corrupt_cell_state
 from streamjoin_ds.engine.intake.lateness import StreamClock
 from streamjoin_ds.errors import MALFORMED
-from streamjoin_ds.exchange import partition_bits, running_maximum, times_before
+from streamjoin_ds.exchange.row_order import partition_bits, running_maximum, times_before
 from streamjoin_ds.plan import Plan
 from streamjoin_ds.source.partitioned_position import PartitionClock
 from streamjoin_ds.source.records import NO_TIME

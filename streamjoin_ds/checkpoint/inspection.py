@@ -16,7 +16,7 @@ from streamjoin_ds.checkpoint.identity import CheckpointIdentity
 from streamjoin_ds.checkpoint.location import checkpoint_place
 from streamjoin_ds.engine.storage.snapshot import described
 from streamjoin_ds.errors import MALFORMED, ArgumentError, ForeignCheckpointError, OffsetError
-from streamjoin_ds.exchange import LAYOUT_KEY, exchange_folder, is_committed_block
+from streamjoin_ds.exchange.outbox import LAYOUT_KEY, exchange_folder, is_committed_block
 from streamjoin_ds.plan import cell_of_label
 from streamjoin_ds.source.batch_plan import BatchPlan
 from streamjoin_ds.source.feed import BacklogFacts

@@ -1,19 +1,28 @@
-"""The outbox of a read task. It deals a part's tuples to groups, one block each, with a row for each block and cell."""
+"""The outbox of a read task: it sends a part's tuples to the cells, as blocks and as rows that name or carry them.
+
+An `Outbox` deals a part's tuples to groups, one block each, with a row of `EXCHANGE_SCHEMA` for each block and cell. A
+name of a block carries the range of records that it holds, so no process has to remember which blocks it wrote. What
+was decided about the batch (`CellBatch`) is one row more for each cell, and the batch's first task sends it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass
+import json
+import re
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from streamjoin_ds.blocks import pack
-from streamjoin_ds.exchange.exchange_blocks import exchange_store
-from streamjoin_ds.plan.epochs import Epoch, Epochs
+from streamjoin_ds.blocks import BlockStore, pack, unpack
+from streamjoin_ds.blocks.place import below
+from streamjoin_ds.plan import USUAL_SIZING, BlockSizing, Epochs, Plan
+from streamjoin_ds.plan.epochs import Epoch
 from streamjoin_ds.plan.key_samples import SampledRows, sample_rows
-from streamjoin_ds.plan.plan import Plan
+from streamjoin_ds.source.batch_plan import TableVersion, versions_from, versions_told
 from streamjoin_ds.source.records import NO_TIME, Chunk, rejects_table
 from streamjoin_ds.spec.columns import SEQ, TS
 
@@ -23,11 +32,62 @@ __all__ = [
     "LARGEST_TS",
     "LAYOUT_KEY",
     "NOTHING",
+    "CellBatch",
     "Outbox",
+    "batch_row",
     "exchange_batch",
+    "exchange_folder",
+    "exchange_store",
+    "is_committed_block",
     "late_schema",
     "layout_row",
+    "open_block",
+    "remove_committed",
 ]
+
+
+_BLOCK_NAME = re.compile(r"x(\d{2})-\d{19}-(\d{19})-\d{4}-(tuples|late|rejects)-[0-9a-f]{32}\.arrow")
+
+
+def exchange_folder(checkpoint: object) -> str:
+    """Return the folder of the blocks of a checkpoint's exchange."""
+    return below(checkpoint, "exchange")
+
+
+def exchange_store(plan: Plan) -> BlockStore:
+    """Return the store of a plan's exchange blocks."""
+    return _store_of(plan.block_root)
+
+
+@lru_cache(maxsize=16)  # called for every block
+def _store_of(checkpoint: str) -> BlockStore:
+    return BlockStore(exchange_folder(checkpoint))
+
+
+def open_block(plan: Plan, block: str, payload: bytes) -> pa.Table | None:
+    """Return the table that an exchange row names or carries, its checksum verified; None where it has no rows."""
+    if block:
+        return exchange_store(plan).read(block)
+    return unpack(payload) if payload else None
+
+
+def remove_committed(plan: Plan, seqs: Sequence[int]) -> int:
+    """Remove the blocks of records before ``seqs[stream]``, whose batches are committed; return how many are left.
+
+    The names carry the range of records, so no process has to remember which blocks it wrote.
+    """
+    store = exchange_store(plan)
+    names = list(store.names("x"))
+    gone = [name for name in names if is_committed_block(name, seqs)]
+    store.remove(gone)
+    return len(names) - len(gone)
+
+
+def is_committed_block(name: str, seqs: Sequence[int]) -> bool:
+    """Whether `name` is that of an exchange block whose records all lie before ``seqs[stream]``."""
+    match = _BLOCK_NAME.fullmatch(name)
+    return match is not None and int(match[1]) < len(seqs) and int(match[2]) <= seqs[int(match[1])]
+
 
 EXCHANGE_SCHEMA = pa.schema(
     [
@@ -312,3 +372,68 @@ def exchange_batch(rows: Sequence[Sequence[object]]) -> pa.RecordBatch:
     """Return rows of `EXCHANGE_SCHEMA`."""
     pairs = zip(zip(*rows, strict=True), _EXCHANGE_TYPES, strict=True)
     return pa.RecordBatch.from_arrays([pa.array(values, kind) for values, kind in pairs], schema=EXCHANGE_SCHEMA)
+
+
+@dataclass(frozen=True, slots=True)
+class CellBatch:
+    """The part of a `BatchPlan` that the cells need: all of it but the streams' positions.
+
+    Attributes
+    ----------
+    epochs : Epochs or None
+        None while there is only the first.
+    idle : tuple of int
+        Streams that do not hold the watermark.
+    lows_us : mapping of int to int or None
+        For each stream of many partitions the smallest time of those that are not idle
+        (`PartitionedPosition.low_us`); None where it is not known.
+    tables : mapping of str to TableVersion
+        The version of each table that the batch joins.
+    sizing : BlockSizing
+    backlog_rows, backlog_us : int or None
+        What the planner knew of the backlog of all streams, on its way to Spark's progress. None where Spark plans.
+    """
+
+    epochs: Epochs | None = None
+    idle: tuple[int, ...] = ()
+    lows_us: Mapping[int, int | None] = field(default_factory=dict)
+    tables: Mapping[str, TableVersion] = field(default_factory=dict)
+    sizing: BlockSizing = USUAL_SIZING
+    backlog_rows: int | None = None
+    backlog_us: int | None = None
+
+    def to_json(self) -> str:
+        """Return this as JSON."""
+        facts = {
+            "epochs": self.epochs and self.epochs.to_facts(),
+            "idle": self.idle,
+            "lows_us": list(self.lows_us.items()),
+            "tables": versions_told(self.tables),
+            "blocks": self.sizing.to_facts(),
+            "backlog": [self.backlog_rows, self.backlog_us],
+        }
+        return json.dumps(facts, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str | bytes, streams: int) -> CellBatch:
+        """Return what `to_json` wrote, of a join of so many streams."""
+        facts = json.loads(text)
+        return cls(
+            facts["epochs"] and Epochs.from_facts(facts["epochs"], streams),
+            tuple(facts["idle"]),
+            dict(facts["lows_us"]),
+            versions_from(facts["tables"]),
+            BlockSizing.from_facts(facts["blocks"]),
+            *facts["backlog"],
+        )
+
+
+def batch_row(plan: Plan, text: str, epochs: Epochs | None) -> pa.RecordBatch:
+    """Return the row of kind "batch" for every cell; `text` is that of a `CellBatch`, and `epochs` are its own.
+
+    A cell has it in each batch, so it expires, reports and saves its state also where it is sent no tuples.
+    """
+    labels = plan.labels_of(plan.layout.cells if epochs is None else epochs.cells)
+    return exchange_batch(
+        [(label, "batch", 0, 0, 0, 0, 0, 0, NO_TIME, *NOTHING, "", text.encode()) for label in labels]
+    )

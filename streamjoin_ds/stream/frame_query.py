@@ -29,7 +29,7 @@ from streamjoin_ds.checkpoint.location import checkpoint_place
 from streamjoin_ds.checkpoint.lock import driving
 from streamjoin_ds.checkpoint.table_note import note_table
 from streamjoin_ds.errors import ArgumentError, ColumnError, LayoutError
-from streamjoin_ds.exchange import pack_frame
+from streamjoin_ds.exchange.frame_packing import pack_frame
 from streamjoin_ds.plan import AskedLayout, Load, Plan
 from streamjoin_ds.sink.tables import TableSet
 from streamjoin_ds.source.batch_plan import versions_from

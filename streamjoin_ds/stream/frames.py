@@ -24,7 +24,8 @@ from streamjoin_ds.cell.cell_windows import (
 from streamjoin_ds.cell.task_facts import TaskFacts
 from streamjoin_ds.engine.intake.lateness import StreamClock, low_watermark
 from streamjoin_ds.errors import ArgumentError, LayoutError, WatermarkMissingError, WindowError
-from streamjoin_ds.exchange import EXCHANGE_DDL, LAYOUT_KEY, Packer, foreign_columns, open_block, pack_foreign
+from streamjoin_ds.exchange.frame_packing import Packer, foreign_columns, pack_foreign
+from streamjoin_ds.exchange.outbox import EXCHANGE_DDL, LAYOUT_KEY, open_block
 from streamjoin_ds.plan import AskedLayout, Execution, Plan
 from streamjoin_ds.source.records import NO_TIME
 from streamjoin_ds.spec import BoundJoin, Join, Stream, bind, duration_text

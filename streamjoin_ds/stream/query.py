@@ -22,7 +22,7 @@ from streamjoin_ds.checkpoint.move import is_movable, moved
 from streamjoin_ds.checkpoint.recovery import cuts_option, recovered
 from streamjoin_ds.checkpoint.table_note import note_table
 from streamjoin_ds.errors import ArgumentError, LayoutError, TableError
-from streamjoin_ds.exchange import exchange_folder
+from streamjoin_ds.exchange.outbox import exchange_folder
 from streamjoin_ds.plan import (
     DEFAULT_EXECUTION,
     MAX_CELLS,

@@ -13,10 +13,7 @@ from pyspark.sql.datasource import InputPartition
 
 from streamjoin_ds.blocks import freeze_imports, reuse_freed_memory
 from streamjoin_ds.errors import ArgumentError
-from streamjoin_ds.exchange import (
-    Outbox,
-    batch_row,
-)
+from streamjoin_ds.exchange.outbox import Outbox, batch_row
 from streamjoin_ds.plan import Epochs
 from streamjoin_ds.source.feed import Feed, precedents, stamped
 from streamjoin_ds.source.partitioned_feed import PartitionedFeed

@@ -7,7 +7,7 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
-from streamjoin_ds.exchange import EXCHANGE_SCHEMA
+from streamjoin_ds.exchange.outbox import EXCHANGE_SCHEMA
 from streamjoin_ds.stream.sensor_options import SourceOptions
 from streamjoin_ds.stream.sensor_readers import SensorsBatchReader, SensorsStreamReader
 from streamjoin_ds.stream.sensor_rows import plain_schema

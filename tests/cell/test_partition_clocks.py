@@ -22,7 +22,7 @@ from streamjoin_ds.cell.cell_report import CellReport
 from streamjoin_ds.cell.partition_clocks import PartitionClocks
 from streamjoin_ds.cell.task_facts import TaskFacts
 from streamjoin_ds.engine.intake.lateness import StreamClock
-from streamjoin_ds.exchange import pack_frame
+from streamjoin_ds.exchange.frame_packing import pack_frame
 from streamjoin_ds.exchange.row_order import STEPS_SCHEMA, running_maximum, steps_of, times_before
 from streamjoin_ds.plan import Layout, Plan
 from streamjoin_ds.source.records import NO_TIME

@@ -13,7 +13,8 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from streamjoin_ds.errors import BlockCorruptError
-from streamjoin_ds.exchange import EXCHANGE_SCHEMA, CellBatch, open_block, pack_foreign
+from streamjoin_ds.exchange.frame_packing import pack_foreign
+from streamjoin_ds.exchange.outbox import EXCHANGE_SCHEMA, CellBatch, open_block
 from streamjoin_ds.plan import Layout, Plan, RangeLayout, attributes_of
 from streamjoin_ds.plan.layout import group_of
 from streamjoin_ds.source.records import NO_TIME

@@ -23,7 +23,7 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from streamjoin_ds.cell import cell as cell_room
 from streamjoin_ds.checkpoint.recovery import cuts_option
-from streamjoin_ds.exchange import EXCHANGE_SCHEMA
+from streamjoin_ds.exchange.outbox import EXCHANGE_SCHEMA
 from streamjoin_ds.plan import spark_partition
 from streamjoin_ds.stream import commit as commit_room
 from streamjoin_ds.stream.sensor_options import SourceOptions
