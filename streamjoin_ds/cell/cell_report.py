@@ -94,7 +94,7 @@ class CellReport:
     backlog_us: int | None
 
     def to_json(self) -> str:
-        """Return the report as JSON. `streamjoin_ds.stream.observed` reads some of its keys in Spark."""
+        """Return the report as JSON. `streamjoin_ds.stream.progress` reads some of its keys in Spark."""
         return json.dumps({field.name: getattr(self, field.name) for field in fields(self)})
 
     @classmethod

@@ -37,7 +37,7 @@ from streamjoin_ds.request.request import request_of
 from streamjoin_ds.source.stream_source import open_feed
 from streamjoin_ds.spec import Band, BoundJoin, Generator
 from streamjoin_ds.spec.columns import SEQ, TS
-from streamjoin_ds.stream.bound_sources import bound_join
+from streamjoin_ds.stream.source_facts import bound_join
 
 __all__ = ["command", "duckdb_queries"]
 

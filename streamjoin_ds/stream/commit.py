@@ -22,7 +22,7 @@ from streamjoin_ds.blocks import BlockStore
 from streamjoin_ds.blocks.place import is_local, local_path, place_of
 from streamjoin_ds.cell.cell_report import CellReport
 from streamjoin_ds.checkpoint.batch_end import ledger_columns, logged_plan, partitions_of, set_aside_so_far
-from streamjoin_ds.checkpoint.epochs_over import note_epochs_over
+from streamjoin_ds.checkpoint.layout_notes import note_epochs_over
 from streamjoin_ds.errors import BlockMissingError, LedgerError, TableError
 from streamjoin_ds.plan import EpochsOver, Plan
 from streamjoin_ds.sink.commit import Committer
@@ -39,13 +39,8 @@ from streamjoin_ds.stream.delay_log import DelayLog
 from streamjoin_ds.stream.input_log import InputLog
 from streamjoin_ds.stream.key_log import KeyLog
 from streamjoin_ds.stream.merged_rows import merged_rows
+from streamjoin_ds.stream.query_log import SilenceLog, WatermarkHolder, holder, partition_clocks
 from streamjoin_ds.stream.read_rows import tell_read_rows
-from streamjoin_ds.stream.silence import (
-    SilenceLog,
-    WatermarkHolder,
-    holder,
-    partition_clocks,
-)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

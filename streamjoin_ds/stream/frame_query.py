@@ -38,8 +38,8 @@ from streamjoin_ds.spark.session import note_join
 from streamjoin_ds.spec import BoundJoin, Join, bind
 from streamjoin_ds.spec.columns import names_hint
 from streamjoin_ds.stream.commit import committer_for, forget_committer
+from streamjoin_ds.stream.dataframe import check_frames, over_frames, packed_frame
 from streamjoin_ds.stream.frame_tables import kept_tables, table_frames
-from streamjoin_ds.stream.frames import check_frames, over_frames, packed_frame
 from streamjoin_ds.stream.known_rates import KnownRates, known_rates
 from streamjoin_ds.stream.query import (
     cells_of,

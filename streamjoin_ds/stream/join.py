@@ -161,9 +161,9 @@ class StreamJoin(Join):
         by then.
         """
         from streamjoin_ds.spark.session import living
-        from streamjoin_ds.stream.away import watch_reach
         from streamjoin_ds.stream.query import start, tells_cores
         from streamjoin_ds.stream.query_options import QueryOptions
+        from streamjoin_ds.stream.reach_watch import watch_reach
         from streamjoin_ds.stream.restarts import RestartedQuery
 
         options = QueryOptions(
@@ -298,7 +298,7 @@ class StreamJoin(Join):
         *Speed.* Tuples cross the JVM as rows. ``start(frames=...)`` takes some times as many a second
         (docs/performance.md). Sources of this package are the fast way.
         """
-        from streamjoin_ds.stream.frames import joined
+        from streamjoin_ds.stream.dataframe import joined
 
         asked = execution_of(execution, threads, old)
         results = joined(self, frames, layout, None if blocks is None else fspath(blocks), asked)
@@ -339,12 +339,12 @@ class StreamJoin(Join):
         from streamjoin_ds.plan import Load, attributes_of
         from streamjoin_ds.plan.explanation import explain
         from streamjoin_ds.source.stream_source import sampled_keys
-        from streamjoin_ds.stream.bound_sources import bound_join
         from streamjoin_ds.stream.frame_tables import of_frames
         from streamjoin_ds.stream.input_log import first_warnings
         from streamjoin_ds.stream.known_rates import known_rates
         from streamjoin_ds.stream.query import planned
         from streamjoin_ds.stream.sensor_options import checked_reader_options
+        from streamjoin_ds.stream.source_facts import bound_join
 
         execution = execution_of(execution, threads, old)
         if frames and not _is_beside(self, frames):

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import numpy as np
 import pyarrow as pa
 
+from streamjoin_ds.cell.answers import whole_answers
 from streamjoin_ds.cell.cell_report import CellReport
-from streamjoin_ds.cell.whole_answers import whole_answers
 from streamjoin_ds.errors import LedgerError
 from streamjoin_ds.plan import Layout, Plan
 from streamjoin_ds.sink.report import FileReport

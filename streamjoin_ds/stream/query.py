@@ -46,12 +46,12 @@ from streamjoin_ds.source.stream_source import sampled_keys
 from streamjoin_ds.spark.session import configured, note_join
 from streamjoin_ds.spark.visibility import seen_by_workers
 from streamjoin_ds.spec import BoundJoin, Join, bind, duration_us
-from streamjoin_ds.stream.bound_sources import bound_join, first_seen, located
 from streamjoin_ds.stream.commit import BatchCommit, committer_for, forget_committer
 from streamjoin_ds.stream.frame_tables import kept_tables, of_frames
 from streamjoin_ds.stream.known_rates import known_rates
-from streamjoin_ds.stream.observed import observed
+from streamjoin_ds.stream.progress import observed
 from streamjoin_ds.stream.query_options import QueryOptions
+from streamjoin_ds.stream.source_facts import bound_join, first_seen, located
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -21,8 +21,8 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from streamjoin_ds.blocks.place import place_of
-from streamjoin_ds.checkpoint.epochs_over import epochs_over
 from streamjoin_ds.checkpoint.key_hint import key_hint
+from streamjoin_ds.checkpoint.layout_notes import epochs_over
 from streamjoin_ds.exchange.outbox import CellBatch, remove_committed
 from streamjoin_ds.plan import USUAL_SIZING, Epochs, EpochsOver
 from streamjoin_ds.source.batch_plan import BatchPlan, Pacing, batch_marks, marked_ends, rows_of_prefix, versions_from

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 
-from streamjoin_ds.cell.whole_answers import whole_answers
+from streamjoin_ds.cell.answers import whole_answers
 from streamjoin_ds.plan import Layout
 from streamjoin_ds.spec import Join, Nearest, Stream, bind
 from streamjoin_ds.stream import merged_rows

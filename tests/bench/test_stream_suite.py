@@ -13,7 +13,7 @@ from rich.console import Console
 
 from streamjoin_ds.errors import ArgumentError, BenchError
 from streamjoin_ds.sink.reader import scanned
-from streamjoin_ds.stream.bound_sources import bound_join
+from streamjoin_ds.stream.source_facts import bound_join
 from tests.bench.results import bench
 from tests.bench.suites.live.finding import Finding, StreamSettings
 from tests.bench.suites.live.live import LiveTask, _delete_rows, _Weight

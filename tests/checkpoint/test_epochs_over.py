@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from streamjoin_ds.checkpoint.epochs_over import epochs_over, forget_epochs_over, note_epochs_over
+from streamjoin_ds.checkpoint.layout_notes import epochs_over, forget_epochs_over, note_epochs_over
 from streamjoin_ds.plan import EpochsOver
 
 

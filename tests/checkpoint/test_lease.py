@@ -13,13 +13,14 @@ import pytest
 from streamjoin_ds.blocks.object_store import ATTEMPTS, Conditional
 from streamjoin_ds.blocks.place import StorePath, below, place_of
 from streamjoin_ds.checkpoint import lease
-from streamjoin_ds.checkpoint.epochs_over import EpochsOver, epochs_over, note_epochs_over
+from streamjoin_ds.checkpoint.layout_notes import epochs_over, note_epochs_over
 from streamjoin_ds.checkpoint.lease import leased
 from streamjoin_ds.checkpoint.location import checkpoint_place
 from streamjoin_ds.checkpoint.lock import driving, held
 from streamjoin_ds.checkpoint.recovery import put
 from streamjoin_ds.checkpoint.spark_files import SparkFiles
 from streamjoin_ds.errors import ArgumentError, CheckpointInUseError, StoreUnreachableError
+from streamjoin_ds.plan import EpochsOver
 from tests.support.s3 import BUCKET, S3, forget, needs_s3, served
 
 ClientError = pytest.importorskip("botocore.exceptions").ClientError

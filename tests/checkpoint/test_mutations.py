@@ -29,16 +29,16 @@ from streamjoin_ds.cell.task_facts import TaskFacts
 from streamjoin_ds.checkpoint import inspection, lease, lock
 from streamjoin_ds.checkpoint.batch_end import logged_plan
 from streamjoin_ds.checkpoint.cut_anew import Ends
-from streamjoin_ds.checkpoint.epochs_over import EpochsOver, epochs_over, note_epochs_over
 from streamjoin_ds.checkpoint.given_tables import given_before
 from streamjoin_ds.checkpoint.identity import CheckpointIdentity, facts_checksum
 from streamjoin_ds.checkpoint.key_hint import key_hint, note_key_hint
+from streamjoin_ds.checkpoint.layout_notes import epochs_over, note_epochs_over
 from streamjoin_ds.checkpoint.table_note import note_table, noted_table
 from streamjoin_ds.engine.intake.lateness import StreamClock
 from streamjoin_ds.engine.storage import snapshot
 from streamjoin_ds.errors import OffsetError, StreamJoinError
 from streamjoin_ds.machine import process_facts, process_told
-from streamjoin_ds.plan import KeyHint, Layout, SampledRows, attributes_of, best_ranges
+from streamjoin_ds.plan import EpochsOver, KeyHint, Layout, SampledRows, attributes_of, best_ranges
 from streamjoin_ds.sink.log import read_commit
 from streamjoin_ds.sink.reader import Follower, last_punctuation, scanned
 from streamjoin_ds.sink.rows import same_records

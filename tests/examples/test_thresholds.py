@@ -13,7 +13,7 @@ from deltalake import write_deltalake
 
 from streamjoin_ds.plan import Layout
 from streamjoin_ds.script.started import Script
-from streamjoin_ds.stream.bound_sources import bound_join
+from streamjoin_ds.stream.source_facts import bound_join
 from tests.support.microbatch import MicroBatches
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"

@@ -29,7 +29,7 @@ from streamjoin_ds.plan import Layout
 from streamjoin_ds.source.stream_source import infer_schema
 from streamjoin_ds.spark.session import spark_session
 from streamjoin_ds.spec import BoundJoin, Generator, Join, Stream, bind
-from streamjoin_ds.stream.bound_sources import bound_join
+from streamjoin_ds.stream.source_facts import bound_join
 from tests.support.kinds import EVERY, KINDS, Kind, json_line
 from tests.support.microbatch import MicroBatches
 from tests.support.topics import fake_topics

@@ -17,7 +17,7 @@ from streamjoin_ds.errors import FileFormatError
 from streamjoin_ds.source.stream_source import infer_schema
 from streamjoin_ds.spec import Join
 from streamjoin_ds.spool.writer import SpoolWriter
-from streamjoin_ds.stream.bound_sources import bound_join, first_seen
+from streamjoin_ds.stream.source_facts import bound_join, first_seen
 
 GOOD = [b'{"ts": %d, "x": %d, "who": "a"}' % (1_700_000_000_000 + n, n) for n in range(5)]
 BROKEN = [

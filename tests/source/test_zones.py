@@ -20,7 +20,7 @@ from streamjoin_ds.source.kafka.formats.message_records import MessageRecords
 from streamjoin_ds.source.stream_source import open_feed
 from streamjoin_ds.source.table_versions import TableVersions
 from streamjoin_ds.spec import bind
-from streamjoin_ds.stream.bound_sources import bound_join
+from streamjoin_ds.stream.source_facts import bound_join
 from tests.source.feeds import segment
 from tests.source.kafka.formats.messages import messages_of
 

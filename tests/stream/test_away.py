@@ -15,8 +15,8 @@ from streamjoin_ds.blocks.object_store import answers, store_of
 from streamjoin_ds.logs import Reach
 from streamjoin_ds.source.kafka.topic import KafkaUrl
 from streamjoin_ds.spec import Join
-from streamjoin_ds.stream import away
-from streamjoin_ds.stream.away import BrokerWatch, StoreWatch, watch_reach
+from streamjoin_ds.stream import reach_watch
+from streamjoin_ds.stream.reach_watch import BrokerWatch, StoreWatch, watch_reach
 from tests.support.kafka import free_port, mock_cluster
 from tests.support.s3 import BUCKET, forget, needs_s3, served
 
@@ -107,7 +107,7 @@ def test_what_cannot_be_watched_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
         raise ConnectionError
 
     made: Any = lambda *_: None  # noqa: E731 - a watch that is never asked
-    monkeypatch.setattr(away, "BrokerWatch", made)
+    monkeypatch.setattr(reach_watch, "BrokerWatch", made)
     assert ended(watch_reach(joined(Stream("e", "kafka://b:1/t?format=json")), "m", "c", broken)) == 1
 
 

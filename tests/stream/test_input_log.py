@@ -19,8 +19,8 @@ from streamjoin_ds import Stream, StreamJoin, band
 from streamjoin_ds.plan import Layout
 from streamjoin_ds.sink.tables import TableSet
 from streamjoin_ds.spec import Join
-from streamjoin_ds.stream.bound_sources import bound_join
 from streamjoin_ds.stream.input_log import InputLog, first_warnings
+from streamjoin_ds.stream.source_facts import bound_join
 from tests.source.feeds import segment
 from tests.support.microbatch import MicroBatches
 from tests.support.topics import fake_topics

@@ -8,9 +8,9 @@ import pytest
 from streamjoin_ds import Generator, JoinEngine, Stream, StreamJoin, band
 from streamjoin_ds.errors import ArgumentError, KafkaUnreachableError
 from streamjoin_ds.spec import BoundJoin, bind
-from streamjoin_ds.stream.bound_sources import bound_join
 from streamjoin_ds.stream.known_rates import known_rates
 from streamjoin_ds.stream.query import first_layout
+from streamjoin_ds.stream.source_facts import bound_join
 
 SCHEMA = {"ts": "timestamp[us]", "x": "double"}
 

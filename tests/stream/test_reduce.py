@@ -17,7 +17,7 @@ import pytest
 from deltalake import DeltaTable
 
 from streamjoin_ds import JoinEngine, Stream, StreamJoin
-from streamjoin_ds.cell import partial_answers, whole_answers
+from streamjoin_ds.cell import answers, partial_answers
 from streamjoin_ds.checkpoint.identity import CheckpointIdentity
 from streamjoin_ds.engine.tuning import DEFAULT, WaitingTuning
 from streamjoin_ds.errors import FingerprintMismatchError, LayoutError
@@ -126,7 +126,7 @@ def test_cells_give_the_contracts_rows(
     bound = bound_of(tmp_path, how)
     monkeypatch.setattr(partial_answers, "INLINE_BYTES", blocks)
     few = dataclasses.replace(DEFAULT, waiting=WaitingTuning(summed_rows=5, held_rows=3))
-    monkeypatch.setattr(whole_answers, "DEFAULT", few)
+    monkeypatch.setattr(answers, "DEFAULT", few)
     run = MicroBatches(bound, tmp_path, Layout.parse(layout, 2), exchange, batch_rows, block_bytes=blocks)
     found = rows_of(run.run())
     until_us = last_watermark(join_of(tmp_path, how))

@@ -37,7 +37,7 @@ from streamjoin_ds.source.batch_plan import BatchPlan, TableVersion, versions_fr
 from streamjoin_ds.source.table_versions import FileVersions, TableVersions, open_table, table_schema, tables_folder
 from streamjoin_ds.spec import BoundJoin
 from streamjoin_ds.spec.table_rows import table_rows
-from streamjoin_ds.stream.bound_sources import bound_join
+from streamjoin_ds.stream.source_facts import bound_join
 from streamjoin_ds.testing import oracle_table_join
 from tests.support.microbatch import MicroBatches
 

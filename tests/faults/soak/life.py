@@ -31,10 +31,10 @@ from streamjoin_ds.checkpoint.recovery import cuts_option, recovered
 from streamjoin_ds.checkpoint.table_note import note_table
 from streamjoin_ds.plan import AskedLayout, Execution, Plan
 from streamjoin_ds.sink.tables import TableSet
-from streamjoin_ds.stream.bound_sources import bound_join, located
 from streamjoin_ds.stream.commit import BatchCommit, committer_for
 from streamjoin_ds.stream.query import first_layout
 from streamjoin_ds.stream.sensors import SensorsDataSource
+from streamjoin_ds.stream.source_facts import bound_join, located
 from tests.faults.soak.checkpoint import Checkpoint
 from tests.faults.soak.power import write_down
 from tests.faults.soak.rows import soak_join, soak_kind

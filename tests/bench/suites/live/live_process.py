@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from streamjoin_ds.errors import BenchError
-from streamjoin_ds.stream.bound_sources import bound_join
+from streamjoin_ds.stream.source_facts import bound_join
 from tests.bench.suites.live.live import LiveTask
 from tests.bench.suites.oracle import count_matches
 from tests.bench.suites.paths.inputs import first_tuples

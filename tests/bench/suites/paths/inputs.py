@@ -17,7 +17,7 @@ import pyarrow.parquet
 from streamjoin_ds.source.generator import GeneratorFeed
 from streamjoin_ds.spec import BoundJoin, Generator
 from streamjoin_ds.spec.columns import SEQ, TS
-from streamjoin_ds.stream.bound_sources import bound_join
+from streamjoin_ds.stream.source_facts import bound_join
 from tests.bench.suites.workloads import Workload
 
 __all__ = ["SlicedInput", "first_tuples", "slice_input"]

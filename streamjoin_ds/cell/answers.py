@@ -32,6 +32,7 @@ from streamjoin_ds.spec.row_kind import RANK
 
 __all__ = ["whole_answers"]
 
+
 Int64 = npt.NDArray[np.int64]
 _DEFECT = "nothing was committed; this is a defect, please report it"
 

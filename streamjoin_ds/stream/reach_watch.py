@@ -25,6 +25,7 @@ from streamjoin_ds.spec.member.stream import Stream
 
 __all__ = ["BrokerWatch", "StoreWatch", "watch_reach"]
 
+
 _log = logging.getLogger(__name__)
 
 # The longest wait for an answer. Two questions without one are told: one answer may be slow, and a connection that was

@@ -15,12 +15,7 @@ from streamjoin_ds.blocks import BlockStore
 from streamjoin_ds.blocks.place import absolute_location
 from streamjoin_ds.cell.cell import STATE_DDL
 from streamjoin_ds.cell.cell_costs import measured_costs
-from streamjoin_ds.cell.cell_windows import (
-    RETAIN_KEY,
-    CellWindows,
-    blocks_prefix,
-    check_execution,
-)
+from streamjoin_ds.cell.cell_windows import RETAIN_KEY, CellWindows, blocks_prefix, check_execution
 from streamjoin_ds.cell.task_facts import TaskFacts
 from streamjoin_ds.engine.intake.lateness import StreamClock, low_watermark
 from streamjoin_ds.errors import ArgumentError, LayoutError, WatermarkMissingError, WindowError
@@ -41,6 +36,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.state import GroupState
 
 __all__ = ["check_frames", "joined", "over_frames", "packed_frame"]
+
 
 _log = logging.getLogger(__name__)
 

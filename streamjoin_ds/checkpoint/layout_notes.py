@@ -18,6 +18,7 @@ from streamjoin_ds.plan import EpochsOver
 
 __all__ = ["epochs_over", "forget_epochs_over", "note_epochs_over"]
 
+
 _NAME = "epochs_over.json"
 
 

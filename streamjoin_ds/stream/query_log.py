@@ -13,6 +13,7 @@ from streamjoin_ds.spec import Stream, duration_text
 
 __all__ = ["SilenceLog", "WatermarkHolder", "holder", "partition_clocks"]
 
+
 _log = logging.getLogger(__name__)
 
 # A stream that merely has fewer tuples is not logged. It must have held the watermark for so many batches in a row,

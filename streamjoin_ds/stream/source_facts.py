@@ -21,6 +21,7 @@ from streamjoin_ds.spec.columns import without_zone, zones_of
 
 __all__ = ["bound_join", "first_seen", "located"]
 
+
 _FIRST_RECORDS = 1000  # that are looked at for their offsets
 
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = ["OBSERVED", "OBSERVED_METRICS", "observed"]
 
+
 OBSERVED = "streamjoin"
 """The name under which the metrics stand in ``observedMetrics``."""
 
