@@ -1,9 +1,12 @@
 """A cell in a Python worker: it takes one batch's exchange rows and writes files of matches.
 
-Spark calls `CellFunction` once for each cell and batch, as the function of ``applyInPandasWithState``. It judges
-lateness against the parts before, hands the tuples to the engine, and writes the matches to Parquet where they are
-found. It returns one row for each file and one row of counters. A retried attempt does all of it again from the state
-that it is given: only the state and the returned rows count.
+Spark calls `CellFunction` once for each cell and batch, as the function of ``applyInPandasWithState``. The cell judges
+lateness against the parts before, passes the tuples to the engine, and writes the matches to Parquet where they are
+found. It returns one row for each file and one row with its report. A retried attempt does all of it again from the
+state that it is given: only the state and the returned rows count.
+
+Late tuples and rejects become rows of their tables here (`AsideRows`). What a user may want to know at once about the
+inputs is noted (`InputSeen`) and reported; the driver puts it into words.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from __future__ import annotations
 import base64
 import json
 import logging
+import math
 import operator
 import time
 from collections import defaultdict
@@ -19,19 +23,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamjoin_ds.blocks import freeze_imports, reuse_freed_memory
-from streamjoin_ds.cell.aside_rows import AsideRows
+from streamjoin_ds.cell.answers import PartialAnswers
 from streamjoin_ds.cell.cell_report import REPORT_COLUMNS, CellReport
 from streamjoin_ds.cell.cell_state import CellState
-from streamjoin_ds.cell.cell_tables import give_tables, given_versions, table_blocks
-from streamjoin_ds.cell.cell_windows import CellWindows, opened_state
-from streamjoin_ds.cell.input_seen import InputSeen
-from streamjoin_ds.cell.partial_answers import PartialAnswers
+from streamjoin_ds.cell.cell_windows import CellWindows, give_tables, given_versions, opened_state, table_blocks
 from streamjoin_ds.cell.partition_clocks import clocks_in_order
-from streamjoin_ds.cell.task_facts import TaskFacts
 from streamjoin_ds.engine.intake.lateness import StreamClock, low_watermark
 from streamjoin_ds.engine.window_join import WindowJoin
 from streamjoin_ds.errors import StateCorruptError
@@ -41,13 +42,153 @@ from streamjoin_ds.sink.report import FileReport
 from streamjoin_ds.sink.tables import LATE_SCHEMA, REJECTS_SCHEMA, TableSet
 from streamjoin_ds.sink.writer import TableWriter
 from streamjoin_ds.source.records import NO_TIME
-from streamjoin_ds.spec.columns import TS
+from streamjoin_ds.spec import BoundJoin
+from streamjoin_ds.spec.columns import SEQ, TS
+from streamjoin_ds.spec.input_warnings import LateSeen, TimesSeen
 
 if TYPE_CHECKING:
     import pandas as pd
     from pyspark.sql.streaming.state import GroupState
 
-__all__ = ["STATE_DDL", "Cell", "CellFunction"]
+__all__ = ["STATE_DDL", "AsideRows", "Cell", "CellFunction", "InputSeen", "TaskFacts"]
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFacts:
+    """The batch and the query that a task works for.
+
+    Attributes
+    ----------
+    batch_id : int
+    query_id : str
+    time_ms : int
+        When Spark planned the batch, in milliseconds since 1970. It stands in Spark's offset log, so a batch that is
+        done again has the time that it had before.
+    """
+
+    batch_id: int
+    query_id: str
+    time_ms: int = 0
+
+    @classmethod
+    def current(cls, time_ms: int = 0) -> TaskFacts:
+        """Return what Spark tells the running task; `time_ms` is what its state tells."""
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None, "a cell function runs in a task"
+        batch_id, query_id = (
+            context.getLocalProperty(key) for key in ("streaming.sql.batchId", "sql.streaming.queryId")
+        )
+        return cls(int(batch_id or 0), query_id or "", time_ms)
+
+
+class AsideRows:
+    """The maker of one batch's rows.
+
+    Parameters
+    ----------
+    bound : BoundJoin
+    batch_id : int
+    """
+
+    def __init__(self, bound: BoundJoin, batch_id: int) -> None:
+        self._bound, self._batch_id = bound, batch_id
+
+    def late(self, stream: int, table: pa.Table) -> pa.Table:
+        """Return late tuples as rows of the late table. The tuple is JSON there, because streams differ in columns."""
+        moments = pa.timestamp("us", tz="UTC")
+        inside = (TS, SEQ, LARGEST_TS, *self._bound.stamps(stream))
+        columns = [name for name in table.column_names if name not in inside]
+        texts = [_json_text(row) for row in table.select(columns).to_pylist()]
+        return self._fixed(
+            LATE_SCHEMA,
+            stream,
+            table.num_rows,
+            {
+                "seq": table[SEQ],
+                "ts": table[TS].cast(moments),
+                "largest_ts": table[LARGEST_TS].cast(moments),
+                "row": pa.array(texts, pa.string()),
+            },
+        )
+
+    def rejected(self, stream: int, table: pa.Table) -> pa.Table:
+        """Return rejects as rows of the rejects table."""
+        return self._fixed(REJECTS_SCHEMA, stream, table.num_rows, {name: table[name] for name in table.column_names})
+
+    def _fixed(self, schema: pa.Schema, stream: int, rows: int, columns: dict[str, Any]) -> pa.Table:
+        columns |= {
+            "stream": pa.array([self._bound.names[stream]] * rows, pa.string()),
+            "batch_id": pa.array(np.full(rows, self._batch_id, np.int64)),
+        }
+        return pa.table([columns[name] for name in schema.names], schema=schema)
+
+
+def _json_text(row: dict[str, Any]) -> str:
+    """Return a tuple as JSON. Values that are NaN or infinite, for which JSON has no number, become texts."""
+    return json.dumps(_finite(row), default=str, ensure_ascii=False)
+
+
+def _finite(value: Any) -> Any:
+    """Return a value with texts in place of the numbers that JSON lacks, in lists and structs too."""
+    if isinstance(value, dict):
+        return {name: _finite(field) for name, field in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+class InputSeen:
+    """The facts of one batch: see `streamjoin_ds.spec.input_warnings`.
+
+    Parameters
+    ----------
+    names : sequence of str
+        The streams.
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = names
+        self._times: dict[str, Any] = {}
+        self._late: dict[str, LateSeen] = {}
+        self._rejects: dict[str, tuple[str | None, str]] = {}
+
+    def begin(
+        self,
+        clocks: Sequence[StreamClock],
+        tuples: Sequence[Sequence[pa.Table]],
+        late: Iterable[tuple[int, int, pa.Table | None]],
+    ) -> None:
+        """Note the event times of the streams whose clocks knew no tuple before this batch."""
+        aside = list(late)
+        for stream, (name, clock) in enumerate(zip(self._names, clocks, strict=True)):
+            if clock.largest is None:
+                tables = [*tuples[stream], *(table for other, _, table in aside if other == stream and table)]
+                seen = TimesSeen.together(TimesSeen.of(_numbers(table, TS), _numbers(table, SEQ)) for table in tables)
+                self._times |= {} if seen is None else {name: seen.to_facts()}
+
+    def late(self, tables: Iterable[tuple[int, pa.Table]]) -> None:
+        """Note how late late tuples are, by stream, which have `LARGEST_TS`."""
+        for stream, table in tables:
+            seen = self._late.setdefault(self._names[stream], LateSeen())
+            seen.add(_numbers(table, LARGEST_TS) - _numbers(table, TS))
+
+    def rejects(self, tables: Iterable[pa.Table]) -> None:
+        """Note the column and the reason of a reject of each stream, of rows of the rejects table."""
+        firsts = [row for table in tables for row in table.slice(0, 1).to_pylist()]
+        self._rejects = {row["stream"]: (row["column"], row["reason"]) for row in firsts}
+
+    def facts(self) -> dict[str, Any]:
+        """Return what was noted as plain JSON values."""
+        late = {name: seen.to_facts() for name, seen in self._late.items()}
+        return {"rejects_for": self._rejects, "times": self._times, "late_by": late}
+
+
+def _numbers(table: pa.Table, column: str) -> npt.NDArray[np.int64]:
+    numbers: npt.NDArray[np.int64] = table[column].to_numpy()
+    return numbers
+
 
 STATE_DDL = "version INT, blob BINARY"
 

@@ -1,4 +1,4 @@
-"""A cell's windows between two batches: the state row is a manifest, large runs are blocks, and blocks retire late.
+"""A cell's windows between two batches, and what their engines get for a batch: costs, threads, tables.
 
 ::
 
@@ -6,41 +6,288 @@
                      │              ▲                            │             │
                      └── blocks ────┘                            └── blocks ───┴── retired; removed when Spark can no
                                                                                    longer load a state that names them
+
+The state row is a manifest, large runs are blocks, and blocks retire late.
+
+*Epochs.* The windows of each epoch have an engine of their own (`EpochWindows`). Tuples of newer epochs come to it as
+guests. In a join of two streams guests probe and are not kept. In a join of one stream and tables they do nothing. In a
+join of more streams guests are kept, because a combination of one older tuple and several newer ones is found here too.
+Results without a tuple of this epoch are then left out: a newer epoch finds them.
+
+*Threads.* A batch gets as many as its work needs, on cores that are leased for the batch::
+
+    batch ──► wanted threads ──► free cores ──► threads, cores ──► engines ──► what it cost ──► the next batch's wanted
+
+`Execution.threads` is the most. A batch that needs one thread leases nothing, so that its cores are left to cells that
+need more.
+
+*Tables.* A version of a table is a block. It is mapped and sorted once, and all cells of a worker join it.
+
+*Costs.* The driver measures what the engine's operations cost, and the plan carries it to the cells.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import re
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+import pyarrow as pa
 
 from streamjoin_ds.blocks import BlockStore
 from streamjoin_ds.blocks.place import below
-from streamjoin_ds.cell.cell_costs import costs_of
 from streamjoin_ds.cell.cell_state import CellState, KeptEpoch, corrupt_cell_state
-from streamjoin_ds.cell.cell_threads import Staff, demand_of
-from streamjoin_ds.cell.epoch_windows import EpochWindows
+from streamjoin_ds.engine.costs.cost_fit import fitted_costs
+from streamjoin_ds.engine.costs.operation_costs import OperationCosts
+from streamjoin_ds.engine.kernels.loading import kernel_names
 from streamjoin_ds.engine.storage.run_store import RunStore
+from streamjoin_ds.engine.storage.table_windows import TableWindows
 from streamjoin_ds.engine.threads.core_lease import leased_threads
 from streamjoin_ds.engine.threads.cores import usable_core_count
-from streamjoin_ds.engine.tuning import DEFAULT, Tuning
+from streamjoin_ds.engine.threads.demand import ThreadDemand
+from streamjoin_ds.engine.tuning import DEFAULT, ThreadTuning, Tuning
 from streamjoin_ds.engine.window_join import WindowJoin
 from streamjoin_ds.errors import FingerprintMismatchError
 from streamjoin_ds.plan import Epoch, Epochs, Execution, Plan, copied_streams
+from streamjoin_ds.source.batch_plan import TableVersion, versions_from
+from streamjoin_ds.source.table_versions import tables_folder
 from streamjoin_ds.spec import BoundJoin
 
 __all__ = [
     "RETAIN_KEY",
     "CellWindows",
+    "EpochWindows",
+    "Staff",
     "blocks_folder",
     "blocks_prefix",
     "check_execution",
+    "costs_of",
+    "demand_of",
+    "give_tables",
+    "given_versions",
+    "measured_costs",
     "opened_state",
     "stream_of_block",
+    "table_blocks",
 ]
+
+
+def measured_costs(bound: BoundJoin, execution: Execution, state_root: str) -> tuple[tuple[str, float], ...]:
+    """Return what operations cost on this machine, for a plan; empty where no choice of its cells depends on them.
+
+    Windows in blocks (`state_root`) keep the usual sizes of runs: what a block costs is not measured. A kernel that
+    only the workers have cannot be measured here.
+    """
+    if state_root or execution.kernel not in kernel_names():
+        return ()
+    costs = fitted_costs(bound, execution.kernel)
+    return () if costs is None else tuple(sorted(costs.to_facts().items()))
+
+
+def costs_of(plan: Plan) -> OperationCosts | None:
+    """Return the costs that a plan carries; None: it carries none."""
+    return OperationCosts.from_facts(dict(plan.costs)) if plan.costs else None
+
+
+_Chunk = TypeVar("_Chunk")
+
+# Joins whose costs a process remembers; a worker seldom serves more than one.
+_REMEMBERED_JOINS = 16
+_demands: OrderedDict[tuple[str, str, ThreadTuning], ThreadDemand] = OrderedDict()
+
+
+def demand_of(plan: Plan, tuning: ThreadTuning) -> ThreadDemand:
+    """Return what this process knows of a join's cost. A new worker knows nothing yet."""
+    key = plan.join_id, plan.bound.fingerprint, tuning
+    demand = _demands.pop(key, None) or ThreadDemand(tuning)
+    _demands[key] = demand
+    while len(_demands) > _REMEMBERED_JOINS:
+        _demands.popitem(last=False)
+    return demand
+
+
+class Staff:
+    """The threads that a cell has for one batch, and the time they take.
+
+    Parameters
+    ----------
+    threads : int
+    clock : callable
+        Returns the processor time of this process, all threads together, in nanoseconds.
+
+    Attributes
+    ----------
+    cpu_ns : int
+        Processor time of the join so far.
+    """
+
+    def __init__(self, threads: int, clock: Callable[[], int] = time.process_time_ns) -> None:
+        self.threads, self._clock = threads, clock
+        self.cpu_ns = 0
+
+    @contextlib.contextmanager
+    def counting(self) -> Iterator[None]:
+        """Count the processor time while the context is open."""
+        began_ns = self._clock()
+        try:
+            yield
+        finally:
+            self.cpu_ns += self._clock() - began_ns
+
+    def timed(self, chunks: Iterator[_Chunk]) -> Iterator[_Chunk]:
+        """Yield what `chunks` yields. What the reader does between two chunks is not counted."""
+        while True:
+            with self.counting():
+                chunk = next(chunks, None)
+            if chunk is None:
+                return
+            yield chunk
+
+
+_MOST_JOINS = 4  # joins whose tables a worker keeps sorted
+# A hint, which spares sorting the same rows in every batch: what is kept says of which blocks it is.
+_kept: OrderedDict[tuple[str, Execution], TableWindows] = OrderedDict()
+
+
+def give_tables(
+    plan: Plan, engines: Sequence[WindowJoin], blocks: Mapping[str, str], read: Callable[[str], pa.Table]
+) -> None:
+    """Have engines join versions of their tables.
+
+    Parameters
+    ----------
+    plan : Plan
+    engines : sequence of WindowJoin
+    blocks : mapping of str to str
+        By a table's name the name of its version's block, which carries the checksum.
+    read : callable
+        Returns a block by its name; `table_blocks` reads those of a checkpoint.
+    """
+    if not plan.bound.join.tables or not engines:
+        return
+    key = plan.bound.fingerprint, plan.execution
+    tables = _kept.pop(key, None) or engines[0].tables
+    _kept[key] = tables
+    while len(_kept) > _MOST_JOINS:
+        _kept.popitem(last=False)
+    for name, block in blocks.items():
+        if tables.versions.get(name) != block:
+            tables.use(name, [read(block)], block)
+    for engine in engines:
+        engine.tables = tables
+
+
+def given_versions(plan: Plan, batch_id: int) -> dict[str, TableVersion]:
+    """Return the versions that a batch over DataFrames joins: those of the last start before it was planned."""
+    told = [versions for first, versions in plan.given_tables if first <= batch_id]
+    return versions_from(json.loads(told[-1])) if told else {}
+
+
+def table_blocks(plan: Plan) -> Callable[[str], pa.Table]:
+    """Return what reads the blocks of a checkpoint's tables.
+
+    It raises BlockMissingError or BlockCorruptError where a version's block is gone or damaged.
+    """
+    return BlockStore(tables_folder(plan.block_root)).read
+
+
+class EpochWindows:
+    """One epoch's windows, for one batch.
+
+    Parameters
+    ----------
+    bound : BoundJoin
+    epoch : Epoch
+    engine : WindowJoin
+    store : RunStore or None
+        The store of the engine's blocks; None where windows stay inline.
+    end_seqs : tuple of int, optional
+        For each stream the number of the first record after the epoch. None: the epoch takes new tuples.
+    last_positions : tuple of int or None, optional
+        For each stream the largest position (event time, or number of a count window) that one of the epoch's own
+        tuples may have. It is known only once the epoch takes no more tuples of its own (`close`).
+    """
+
+    def __init__(
+        self,
+        bound: BoundJoin,
+        epoch: Epoch,
+        engine: WindowJoin,
+        store: RunStore | None,
+        end_seqs: tuple[int, ...] | None = None,
+        last_positions: tuple[int | None, ...] = (),
+    ) -> None:
+        self.epoch, self.engine, self.store = epoch, engine, store
+        self._bound = bound
+        self.end_seqs = end_seqs
+        self.last_positions = last_positions or (None,) * len(bound.names)
+
+    def close(self, next_epoch: Epoch, largest_us: Sequence[int | None]) -> None:
+        """Take no more tuples of the epoch's own; do nothing where the epoch was closed before.
+
+        All tuples of each stream decide when the epoch is over, those in other cells included: cells share blocks, so
+        an epoch must be over in all of them at once.
+
+        Parameters
+        ----------
+        next_epoch : Epoch
+            The epoch that takes the tuples from now on.
+        largest_us : sequence of int or None
+            For each stream the largest event time so far.
+        """
+        if self.end_seqs is not None:
+            return
+        self.end_seqs = next_epoch.first_seqs
+        if self._bound.join.window.kind == "count":
+            firsts = zip(self.epoch.first_seqs, next_epoch.first_seqs, strict=True)
+            self.last_positions = tuple(after - 1 if after > first else None for first, after in firsts)
+        else:
+            self.last_positions = tuple(largest_us)
+
+    def push_guests(
+        self,
+        guests: Mapping[int, Sequence[pa.Table]],
+        watermark_us: int | None,
+        next_seqs: Sequence[int | None],
+    ) -> Iterator[pa.Table]:
+        """Join tuples of newer epochs with the epoch's own tuples. The epoch must be closed.
+
+        Yields
+        ------
+        pyarrow.Table
+            As `WindowJoin.push`; each result has a tuple of this epoch.
+        """
+        if len(self._bound.names) <= 2:
+            # A result of one stream's tuple is found in the tuple's own epoch.
+            yield from self.engine.probe(guests if len(self._bound.names) == 2 else {})
+            yield from self.engine.push({}, watermark_us, next_seqs)
+            return
+        assert self.end_seqs is not None
+        for chunk in self.engine.push(guests, watermark_us, next_seqs):
+            is_own = np.zeros(chunk.num_rows, np.bool_)
+            for name, end in zip(self._bound.names, self.end_seqs, strict=True):
+                is_own |= chunk[f"{name}_seq"].to_numpy() < end
+            if is_own.all():
+                yield chunk
+            elif is_own.any():
+                yield chunk.filter(pa.array(is_own))
+
+    def is_over(self, watermark_us: int | None, next_seqs: Sequence[int | None]) -> bool:
+        """Whether the last of the epoch's own tuples has left the windows of all cells."""
+        window = self._bound.join.window
+        for stream, last in enumerate(self.last_positions):
+            lowest = window.lowest_kept(stream, watermark_us, next_seqs[stream])
+            if last is not None and (lowest is None or last >= lowest):
+                return False
+        return True
+
 
 _log = logging.getLogger(__name__)
 

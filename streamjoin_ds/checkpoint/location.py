@@ -1,12 +1,18 @@
-"""Where a checkpoint may lie: in a folder that all see, or in a bucket."""
+"""Where a checkpoint may lie, in a folder that all see or in a bucket, and its note that says where its tables lie.
+
+With the note a command needs only the checkpoint.
+"""
 
 from __future__ import annotations
 
+import json
+
 from streamjoin_ds.blocks.object_store import S3_SCHEMES
 from streamjoin_ds.blocks.place import Place, is_local, place_of
-from streamjoin_ds.errors import ArgumentError
+from streamjoin_ds.checkpoint.recovery import put
+from streamjoin_ds.errors import MALFORMED, ArgumentError
 
-__all__ = ["checkpoint_place", "refuse_store"]
+__all__ = ["checkpoint_place", "note_table", "noted_table", "refuse_store"]
 
 
 def checkpoint_place(checkpoint: str) -> Place:
@@ -46,3 +52,30 @@ def refuse_store(checkpoint: str) -> None:
             "copy it to a disk and repair it there, then copy it back; or begin with a new checkpoint and a new table"
         )
         raise ArgumentError(msg, name="checkpoint", hint=hint)
+
+
+_NAME = "table.json"
+
+
+def note_table(checkpoint: Place, root: str) -> None:
+    """Write into the checkpoint where its tables lie."""
+    path, text = checkpoint / _NAME, json.dumps({"table": root})
+    if not path.exists() or path.read_text() != text:
+        put(path, text)
+
+
+def noted_table(checkpoint: Place) -> str:
+    """Return where the tables of a checkpoint lie, by its note.
+
+    Raises
+    ------
+    OSError, ValueError
+        There is no note, or it cannot be read.
+    """
+    try:
+        table: object = json.loads((checkpoint / _NAME).read_bytes())["table"]
+    except MALFORMED as error:
+        raise ValueError(_NAME) from error
+    if not isinstance(table, str):
+        raise ValueError(_NAME)
+    return table

@@ -16,13 +16,12 @@ from pyarrow import dataset
 
 from streamjoin_ds.blocks import BlockStore
 from streamjoin_ds.blocks.place import local_path
-from streamjoin_ds.checkpoint.cut_anew import Ends
+from streamjoin_ds.checkpoint.batch_end import Ends
 from streamjoin_ds.checkpoint.identity import CheckpointIdentity
 from streamjoin_ds.checkpoint.layout_notes import forget_epochs_over
-from streamjoin_ds.checkpoint.location import refuse_store
+from streamjoin_ds.checkpoint.location import noted_table, refuse_store
 from streamjoin_ds.checkpoint.recovery import INITIAL, planned_recovery, put
 from streamjoin_ds.checkpoint.spark_files import SparkFiles, source_offset
-from streamjoin_ds.checkpoint.table_note import noted_table
 from streamjoin_ds.errors import ArgumentError, ForeignCheckpointError, StreamJoinError
 from streamjoin_ds.sink.tables import TableSet
 from streamjoin_ds.sink.tail import tail_of

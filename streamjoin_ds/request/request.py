@@ -21,8 +21,8 @@ from streamjoin_ds.spec.expression.tree import streams_of
 from streamjoin_ds.spec.member.stream import rate_from_text
 from streamjoin_ds.spec.member.stream_keys import PER_STREAM, STREAM_KEYS
 from streamjoin_ds.stream.join import StreamJoin
+from streamjoin_ds.stream.query_options import checked_reader_options
 from streamjoin_ds.stream.run_keys import keys_of
-from streamjoin_ds.stream.sensor_options import checked_reader_options
 
 __all__ = [
     "EXPLAINED",

@@ -19,8 +19,7 @@ from streamjoin_ds.script.reader import statements
 from streamjoin_ds.script.sql_text import SqlText
 from streamjoin_ds.script.statements import Explained, Option, StreamStatement
 from streamjoin_ds.spec import bind
-from streamjoin_ds.stream.dataframe import check_frames, over_frames
-from streamjoin_ds.stream.frame_grid import default_layout
+from streamjoin_ds.stream.dataframe import check_frames, default_layout, over_frames
 from streamjoin_ds.stream.frame_tables import table_frames
 
 if TYPE_CHECKING:

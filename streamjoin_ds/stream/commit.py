@@ -2,7 +2,8 @@
 
 Spark calls `BatchCommit` as the function of ``foreachBatch``. It always reads the batch to its end first, also when the
 tables already have the batch: since Spark 4.1 a batch whose state was not committed cannot be restarted
-(ARCHITECTURE.md, "A replay").
+(ARCHITECTURE.md, "A replay"). Rows that the answers of several cells make together are written here, before the batch
+is committed (`merged_rows`).
 """
 
 from __future__ import annotations
@@ -20,32 +21,86 @@ import pyarrow as pa
 
 from streamjoin_ds.blocks import BlockStore
 from streamjoin_ds.blocks.place import is_local, local_path, place_of
+from streamjoin_ds.cell.answers import whole_answers
 from streamjoin_ds.cell.cell_report import CellReport
 from streamjoin_ds.checkpoint.batch_end import ledger_columns, logged_plan, partitions_of, set_aside_so_far
-from streamjoin_ds.checkpoint.layout_notes import note_epochs_over
+from streamjoin_ds.checkpoint.layout_notes import KeyLog, note_epochs_over
 from streamjoin_ds.errors import BlockMissingError, LedgerError, TableError
-from streamjoin_ds.plan import EpochsOver, Plan
+from streamjoin_ds.plan import EpochsOver, Layout, Plan
 from streamjoin_ds.sink.commit import Committer
 from streamjoin_ds.sink.durability import Durability
 from streamjoin_ds.sink.maintenance import Maintenance
 from streamjoin_ds.sink.report import FileReport
 from streamjoin_ds.sink.rows import balance
 from streamjoin_ds.sink.tables import LEDGER_SCHEMA, METRICS_SCHEMA, TableSet
+from streamjoin_ds.sink.writer import TableWriter
 from streamjoin_ds.source.batch_plan import BatchPlan
 from streamjoin_ds.source.feed import BacklogFacts
 from streamjoin_ds.source.partitioned_position import PartitionClock
-from streamjoin_ds.stream.backlog_log import BacklogLog
-from streamjoin_ds.stream.delay_log import DelayLog
-from streamjoin_ds.stream.input_log import InputLog
-from streamjoin_ds.stream.key_log import KeyLog
-from streamjoin_ds.stream.merged_rows import merged_rows
-from streamjoin_ds.stream.query_log import SilenceLog, WatermarkHolder, holder, partition_clocks
-from streamjoin_ds.stream.read_rows import tell_read_rows
+from streamjoin_ds.stream.progress import tell_read_rows
+from streamjoin_ds.stream.query_log import (
+    BacklogLog,
+    DelayLog,
+    InputLog,
+    SilenceLog,
+    WatermarkHolder,
+    holder,
+    partition_clocks,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["BatchCommit", "BatchSummary", "committer_for", "forget_committer", "forget_committers", "watch"]
+__all__ = [
+    "BatchCommit",
+    "BatchSummary",
+    "committer_for",
+    "forget_committer",
+    "forget_committers",
+    "merged_rows",
+    "watch",
+]
+
+
+def merged_rows(plan: Plan, batch_id: int, reports: Mapping[int, CellReport]) -> list[FileReport]:
+    """Return the files of a batch's rows that no cell could give alone, and count them as matches of the home cells.
+
+    Parameters
+    ----------
+    plan : Plan
+    batch_id : int
+    reports : mapping of int to CellReport
+        Those of all cells.
+
+    Raises
+    ------
+    LedgerError
+        The cells have joined the batch in different layouts, or their answers do not fit together.
+    BlockMissingError, BlockCorruptError, AggregateOverflowError, TableWriteError
+    """
+    if not any(report.answers for report in reports.values()):
+        return []
+    layouts = {report.layout for report in reports.values()}
+    if len(layouts) > 1:
+        msg = "the cells have joined the batch in different layouts"
+        raise LedgerError(msg, name="layout", hint="nothing was committed; this is a defect, please report it")
+    layout = Layout.parse(layouts.pop(), len(plan.bound.names))
+    found = whole_answers(plan, layout, {cell: report.answers for cell, report in reports.items()})
+    schema = plan.bound.result_schema
+    with TableWriter(
+        TableSet(plan.table_root).matches,
+        schema,
+        table="matches",
+        batch_id=batch_id,
+        label=f"{batch_id:010d}-together",
+        durable=plan.durable,
+    ) as writer:
+        for home, rows in found:
+            ids = pa.array(np.full(rows.num_rows, batch_id, np.int64))
+            writer.write(pa.Table.from_arrays([*rows.columns, ids], schema=schema))
+            reports[home].matches += rows.num_rows
+        return writer.close()
+
 
 _log = logging.getLogger(__name__)
 

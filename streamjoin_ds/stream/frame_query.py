@@ -21,13 +21,10 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from streamjoin_ds.blocks import BlockStore
 from streamjoin_ds.blocks.place import Place
-from streamjoin_ds.cell.cell_costs import measured_costs
-from streamjoin_ds.cell.cell_windows import check_execution
-from streamjoin_ds.checkpoint.given_tables import given_before, note_given
+from streamjoin_ds.cell.cell_windows import check_execution, measured_costs
 from streamjoin_ds.checkpoint.identity import CheckpointIdentity
-from streamjoin_ds.checkpoint.location import checkpoint_place
+from streamjoin_ds.checkpoint.location import checkpoint_place, note_table
 from streamjoin_ds.checkpoint.lock import driving
-from streamjoin_ds.checkpoint.table_note import note_table
 from streamjoin_ds.errors import ArgumentError, ColumnError, LayoutError
 from streamjoin_ds.exchange.frame_packing import pack_frame
 from streamjoin_ds.plan import AskedLayout, Load, Plan
@@ -39,8 +36,7 @@ from streamjoin_ds.spec import BoundJoin, Join, bind
 from streamjoin_ds.spec.columns import names_hint
 from streamjoin_ds.stream.commit import committer_for, forget_committer
 from streamjoin_ds.stream.dataframe import check_frames, over_frames, packed_frame
-from streamjoin_ds.stream.frame_tables import kept_tables, table_frames
-from streamjoin_ds.stream.known_rates import KnownRates, known_rates
+from streamjoin_ds.stream.frame_tables import given_before, kept_tables, note_given, table_frames
 from streamjoin_ds.stream.query import (
     cells_of,
     check_table_blocks,
@@ -51,6 +47,7 @@ from streamjoin_ds.stream.query import (
     ways_of,
 )
 from streamjoin_ds.stream.query_options import QueryOptions
+from streamjoin_ds.stream.source_facts import KnownRates, known_rates
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

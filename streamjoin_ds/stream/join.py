@@ -102,7 +102,7 @@ class StreamJoin(Join):
             options were arguments here once, and still are, with a DeprecationWarning.
         source_options : mapping of str to str, optional
             Further options of the source: ``pace`` ("max", or how many times as fast as real time), ``parts``,
-            ``missing_files``, ``max_block_rows``; see `streamjoin_ds.stream.sensor_options.READER_OPTIONS`. They may
+            ``missing_files``, ``max_block_rows``; see `streamjoin_ds.stream.query_options.READER_OPTIONS`. They may
             differ at each restart.
         durable : bool
             Whether a batch is on the device before it counts, so that a power cut loses nothing and a restart goes on
@@ -340,11 +340,10 @@ class StreamJoin(Join):
         from streamjoin_ds.plan.explanation import explain
         from streamjoin_ds.source.stream_source import sampled_keys
         from streamjoin_ds.stream.frame_tables import of_frames
-        from streamjoin_ds.stream.input_log import first_warnings
-        from streamjoin_ds.stream.known_rates import known_rates
         from streamjoin_ds.stream.query import planned
-        from streamjoin_ds.stream.sensor_options import checked_reader_options
-        from streamjoin_ds.stream.source_facts import bound_join
+        from streamjoin_ds.stream.query_log import first_warnings
+        from streamjoin_ds.stream.query_options import checked_reader_options
+        from streamjoin_ds.stream.source_facts import bound_join, known_rates
 
         execution = execution_of(execution, threads, old)
         if frames and not _is_beside(self, frames):

@@ -11,16 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from streamjoin_ds.blocks.place import Place, is_local, local_path, place_of
 from streamjoin_ds.cell.cell import STATE_DDL, CellFunction
-from streamjoin_ds.cell.cell_costs import measured_costs
 from streamjoin_ds.cell.cell_report import REPORT_DDL
-from streamjoin_ds.cell.cell_windows import RETAIN_KEY, blocks_folder, check_execution
-from streamjoin_ds.checkpoint.given_tables import sole_entry
+from streamjoin_ds.cell.cell_windows import RETAIN_KEY, blocks_folder, check_execution, measured_costs
 from streamjoin_ds.checkpoint.identity import CheckpointIdentity
-from streamjoin_ds.checkpoint.location import checkpoint_place
+from streamjoin_ds.checkpoint.location import checkpoint_place, note_table
 from streamjoin_ds.checkpoint.lock import driving
 from streamjoin_ds.checkpoint.move import is_movable, moved
 from streamjoin_ds.checkpoint.recovery import cuts_option, recovered
-from streamjoin_ds.checkpoint.table_note import note_table
 from streamjoin_ds.errors import ArgumentError, LayoutError, TableError
 from streamjoin_ds.exchange.outbox import exchange_folder
 from streamjoin_ds.plan import (
@@ -47,11 +44,10 @@ from streamjoin_ds.spark.session import configured, note_join
 from streamjoin_ds.spark.visibility import seen_by_workers
 from streamjoin_ds.spec import BoundJoin, Join, bind, duration_us
 from streamjoin_ds.stream.commit import BatchCommit, committer_for, forget_committer
-from streamjoin_ds.stream.frame_tables import kept_tables, of_frames
-from streamjoin_ds.stream.known_rates import known_rates
+from streamjoin_ds.stream.frame_tables import kept_tables, of_frames, sole_entry
 from streamjoin_ds.stream.progress import observed
 from streamjoin_ds.stream.query_options import QueryOptions
-from streamjoin_ds.stream.source_facts import bound_join, first_seen, located
+from streamjoin_ds.stream.source_facts import bound_join, first_seen, known_rates, located
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

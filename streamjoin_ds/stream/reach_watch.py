@@ -1,8 +1,8 @@
-"""What a driver says of brokers and stores: that they answer no more, at once, and that they answer again.
+"""The watch over brokers and stores: the driver says at once that one answers no more, and that it answers again.
 
-The planner and the tasks wait for what is away, in processes whose log is Spark's. The driver asks beside them, so that
-who looks at the terminal, or at the driver's log, need not guess why nothing comes. It asks on while a query is to be
-started again.
+The planner and the tasks wait for what is away, in processes whose log is Spark's. The driver sends questions of its
+own, so that who looks at the terminal, or at the driver's log, need not guess why nothing comes. It goes on with that
+while a query is to be started again.
 """
 
 from __future__ import annotations

@@ -1,9 +1,12 @@
-"""One task of a batch: what it reads of a stream, in plain values, and the rows that it gives Spark."""
+"""The tasks of ``format("sensors")``: what one reads of a stream, in plain values, and the rows that it gives Spark.
+
+In a join these are rows of the exchange. Outside a join they are the stream's records as ordinary rows.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,18 +15,78 @@ import xxhash
 from pyspark.sql.datasource import InputPartition
 
 from streamjoin_ds.blocks import freeze_imports, reuse_freed_memory
-from streamjoin_ds.errors import ArgumentError
+from streamjoin_ds.errors import ArgumentError, FileFormatError
 from streamjoin_ds.exchange.outbox import Outbox, batch_row
 from streamjoin_ds.plan import Epochs
 from streamjoin_ds.source.feed import Feed, precedents, stamped
 from streamjoin_ds.source.partitioned_feed import PartitionedFeed
+from streamjoin_ds.source.records import Chunk, Reject
 from streamjoin_ds.source.repeats import PartitionRepeats, Repeats
 from streamjoin_ds.source.stream_source import begin_alike, open_feed
+from streamjoin_ds.spec.columns import SEQ, TS
 from streamjoin_ds.spec.event_time import AheadLimit
-from streamjoin_ds.stream.sensor_options import SourceOptions
-from streamjoin_ds.stream.sensor_rows import plain_rows
+from streamjoin_ds.stream.query_options import SourceOptions
 
-__all__ = ["SensorsPartition", "SensorsTasks"]
+__all__ = ["REJECTED", "SensorsPartition", "SensorsTasks", "plain_rows", "plain_schema"]
+
+
+REJECTED = "_rejected"
+
+_BATCH_ROWS = 1 << 16  # most rows of one record batch given to Spark
+
+
+def plain_schema(options: SourceOptions) -> pa.Schema:
+    """Return the columns of the rows: ``_seq``, the stream's columns, and ``_rejected`` if broken records are kept."""
+    columns = [column.with_nullable(True) for column in options.schemas[0]]
+    fields = [pa.field(SEQ, pa.int64(), nullable=False), *columns]
+    return pa.schema([*fields, pa.field(REJECTED, pa.string())] if options.keep_broken else fields)
+
+
+def plain_rows(chunks: Iterator[Chunk], options: SourceOptions, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Give rows of `schema`, in the stream's order.
+
+    Raises
+    ------
+    FileFormatError
+        A record is broken, and broken records are not kept.
+    """
+    time = options.streams[0].time
+    for chunk in chunks:
+        if chunk.rejects and not options.keep_broken:
+            first = chunk.rejects[0]
+            where = f"line {first.line}" + (f", column '{first.column}'" if first.column else "")
+            msg = f"a record of {first.file} cannot be read: {where}: {first.reason}"
+            hint = "correct the file, or use broken_rows=keep, which marks such rows"
+            raise FileFormatError(msg, name=first.file, hint=hint)
+        table = _rows(chunk, time, schema)
+        if chunk.rejects:
+            table = pa.concat_tables([table, _broken(chunk.rejects, schema)]).sort_by(SEQ).combine_chunks()
+        yield from table.to_batches(max_chunksize=_BATCH_ROWS)
+
+
+def _rows(chunk: Chunk, time: str, schema: pa.Schema) -> pa.Table:
+    arrays = []
+    for column in schema:
+        if column.name == REJECTED:
+            arrays.append(pa.nulls(chunk.tuples.num_rows, pa.string()))
+        elif column.name == time:
+            arrays.append(chunk.tuples.column(TS).view(column.type))
+        else:
+            arrays.append(chunk.tuples.column(column.name))
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def _broken(rejects: Sequence[Reject], schema: pa.Schema) -> pa.Table:
+    arrays = []
+    for column in schema:
+        if column.name == SEQ:
+            arrays.append(pa.array([reject.seq for reject in rejects], pa.int64()))
+        elif column.name == REJECTED:
+            texts = [f"{reject.file}:{reject.line}: {reject.column or 'record'}: {reject.reason}" for reject in rejects]
+            arrays.append(pa.array(texts))
+        else:
+            arrays.append(pa.nulls(len(rejects), column.type))
+    return pa.Table.from_arrays(arrays, schema=schema)
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ import pyarrow.csv
 from streamjoin_ds.cell.answers import whole_answers
 from streamjoin_ds.plan import Layout
 from streamjoin_ds.spec import Join, Nearest, Stream, bind
-from streamjoin_ds.stream import merged_rows
+from streamjoin_ds.stream import commit
 from tests.support.microbatch import MicroBatches
 
 _SCHEMA = pa.schema([("ts", pa.timestamp("us", tz="UTC")), ("x", pa.float64())])
@@ -48,7 +48,7 @@ def measured(options: dict[str, Any], rows: int) -> float:
         return found
 
     dice = np.random.default_rng(1)
-    with tempfile.TemporaryDirectory() as name, patch.object(merged_rows, "whole_answers", timed):
+    with tempfile.TemporaryDirectory() as name, patch.object(commit, "whole_answers", timed):
         folder = Path(name)
         for stream in "ew":
             ts = pa.array(_BEGIN_US + np.arange(rows) * _STEP_US, pa.timestamp("us"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from datetime import datetime, timezone
 
-from streamjoin_ds.cell.aside_rows import _json_text
+from streamjoin_ds.cell.cell import _json_text
 
 
 def refuse(constant: str) -> None:

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from streamjoin_ds import Stream
-from streamjoin_ds.cell.cell_change import dealt_states, states_of_cells
 from streamjoin_ds.cell.cell_state import CellState, KeptEpoch
+from streamjoin_ds.checkpoint.move import dealt_states, states_of_cells
 from streamjoin_ds.engine.window_join import WindowJoin
 from streamjoin_ds.errors import StateCorruptError
 from streamjoin_ds.plan import Epoch, Layout

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from streamjoin_ds.cell import cell_costs
-from streamjoin_ds.cell.cell_costs import costs_of, measured_costs
-from streamjoin_ds.cell.cell_windows import CellWindows
+from streamjoin_ds.cell import cell_windows
+from streamjoin_ds.cell.cell_windows import CellWindows, costs_of, measured_costs
 from streamjoin_ds.engine.costs.operation_costs import OperationCosts
 from streamjoin_ds.engine.costs.window_costs import best_sizes
 from streamjoin_ds.engine.tuning import DEFAULT
@@ -59,14 +58,14 @@ def test_costs_are_measured_only_where_a_choice_depends_on_them(monkeypatch: pyt
         asked.append(kernel)
         return COSTS
 
-    monkeypatch.setattr(cell_costs, "fitted_costs", fitted)
+    monkeypatch.setattr(cell_windows, "fitted_costs", fitted)
     bound = band_join()
     assert measured_costs(bound, Execution(), "/somewhere/blocks") == ()
     foreign = Execution(kernel="avx512")
-    monkeypatch.setattr(cell_costs, "kernel_names", lambda: ("auto", "reference"))
+    monkeypatch.setattr(cell_windows, "kernel_names", lambda: ("auto", "reference"))
     assert measured_costs(bound, foreign, "") == ()
     assert not asked
     assert dict(measured_costs(bound, Execution(), "")) == COSTS.to_facts()
     assert asked == ["auto"]
-    monkeypatch.setattr(cell_costs, "fitted_costs", lambda *_: None)
+    monkeypatch.setattr(cell_windows, "fitted_costs", lambda *_: None)
     assert measured_costs(bound, Execution(), "") == ()

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from streamjoin_ds.cell import cell_threads, cell_windows
-from streamjoin_ds.cell.cell_threads import Staff, demand_of
-from streamjoin_ds.cell.cell_windows import CellWindows
+from streamjoin_ds.cell import cell_windows
+from streamjoin_ds.cell import cell_windows as cell_threads
+from streamjoin_ds.cell.cell_windows import CellWindows, Staff, demand_of
 from streamjoin_ds.engine.threads import core_lease
 from streamjoin_ds.engine.threads.core_lease import free_cores, leased_cores, leased_threads
 from streamjoin_ds.engine.tuning import ThreadTuning, Tuning

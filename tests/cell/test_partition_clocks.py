@@ -17,10 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamjoin_ds import Join, Stream, band
-from streamjoin_ds.cell.cell import Cell
+from streamjoin_ds.cell.cell import Cell, TaskFacts
 from streamjoin_ds.cell.cell_report import CellReport
 from streamjoin_ds.cell.partition_clocks import PartitionClocks
-from streamjoin_ds.cell.task_facts import TaskFacts
 from streamjoin_ds.engine.intake.lateness import StreamClock
 from streamjoin_ds.exchange.frame_packing import pack_frame
 from streamjoin_ds.exchange.row_order import STEPS_SCHEMA, running_maximum, steps_of, times_before

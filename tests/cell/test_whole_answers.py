@@ -14,8 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamjoin_ds.cell.answers import whole_answers
-from streamjoin_ds.cell.partial_answers import PartialAnswers
+from streamjoin_ds.cell.answers import PartialAnswers, whole_answers
 from streamjoin_ds.engine import JoinEngine
 from streamjoin_ds.engine.tuning import DEFAULT
 from streamjoin_ds.errors import AggregateOverflowError, LedgerError

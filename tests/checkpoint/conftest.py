@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from streamjoin_ds.checkpoint.identity import CheckpointIdentity
-from streamjoin_ds.checkpoint.state_files import file_of, key_of, row_of
+from streamjoin_ds.checkpoint.spark_files import file_of, key_of, row_of
 from streamjoin_ds.plan import cell_labels
 from tests.faults.model.power import Device
 from tests.faults.model.schedule import Schedule

@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from streamjoin_ds.checkpoint.key_hint import key_hint, note_key_hint
+from streamjoin_ds.checkpoint.layout_notes import key_hint, note_key_hint
 from streamjoin_ds.plan import KeyHint, SampledRows
 
 

@@ -20,20 +20,16 @@ from deltalake import DeltaTable
 
 from streamjoin_ds import Stream, Table
 from streamjoin_ds.blocks import BlockStore, pack
-from streamjoin_ds.cell.cell import Cell
-from streamjoin_ds.cell.cell_change import dealt_states, states_of_cells
+from streamjoin_ds.cell.cell import Cell, TaskFacts
 from streamjoin_ds.cell.cell_state import CellState
 from streamjoin_ds.cell.cell_windows import CellWindows
 from streamjoin_ds.cell.partition_clocks import PartitionClocks
-from streamjoin_ds.cell.task_facts import TaskFacts
 from streamjoin_ds.checkpoint import inspection, lease, lock
-from streamjoin_ds.checkpoint.batch_end import logged_plan
-from streamjoin_ds.checkpoint.cut_anew import Ends
-from streamjoin_ds.checkpoint.given_tables import given_before
+from streamjoin_ds.checkpoint.batch_end import Ends, logged_plan
 from streamjoin_ds.checkpoint.identity import CheckpointIdentity, facts_checksum
-from streamjoin_ds.checkpoint.key_hint import key_hint, note_key_hint
-from streamjoin_ds.checkpoint.layout_notes import epochs_over, note_epochs_over
-from streamjoin_ds.checkpoint.table_note import note_table, noted_table
+from streamjoin_ds.checkpoint.layout_notes import epochs_over, key_hint, note_epochs_over, note_key_hint
+from streamjoin_ds.checkpoint.location import note_table, noted_table
+from streamjoin_ds.checkpoint.move import dealt_states, states_of_cells
 from streamjoin_ds.engine.intake.lateness import StreamClock
 from streamjoin_ds.engine.storage import snapshot
 from streamjoin_ds.errors import OffsetError, StreamJoinError
@@ -48,6 +44,7 @@ from streamjoin_ds.sink.tail import tail_of
 from streamjoin_ds.source.records import NO_TIME
 from streamjoin_ds.source.stream_source import infer_schema
 from streamjoin_ds.spec import Generator, Join, Nearest, bind
+from streamjoin_ds.stream.frame_tables import given_before
 from tests.sink.conftest import Join as Tables
 from tests.stream.test_catching_up import CASES, Operated
 from tests.support.microbatch import MicroBatches

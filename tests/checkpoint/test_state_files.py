@@ -8,8 +8,8 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamjoin_ds.checkpoint import state_files
-from streamjoin_ds.checkpoint.state_files import blob_of, file_of, key_of, label_of, plain_of, row_of, state_pairs
+from streamjoin_ds.checkpoint import spark_files
+from streamjoin_ds.checkpoint.spark_files import blob_of, file_of, key_of, label_of, plain_of, row_of, state_pairs
 
 
 @given(st.dictionaries(st.integers(0, 1 << 30), st.binary(max_size=200)), st.integers(0, 70_000))
@@ -49,6 +49,6 @@ def test_blocks_that_java_has_packed_are_read() -> None:
     plain = b"state " * 1_000
     packed = pa.Codec("lz4_raw").compress(plain, asbytes=True)
     check = xxhash.xxh32_intdigest(plain, 0x9747B28C) & 0x0FFFFFFF
-    header = state_files.BLOCK_HEADER
+    header = spark_files.BLOCK_HEADER
     end = header.pack(b"LZ4Block", 0x25, 0, 0, 0)
     assert plain_of(header.pack(b"LZ4Block", 0x25, len(packed), len(plain), check) + packed + end) == plain

@@ -34,9 +34,8 @@ from streamjoin_ds.script.statements import StreamStatement
 from streamjoin_ds.spec import Stream
 from streamjoin_ds.spec.member.stream_keys import FORMAT_KEYS, PER_STREAM, STREAM_KEYS
 from streamjoin_ds.stream.join import StreamJoin
-from streamjoin_ds.stream.query_options import QueryOptions
+from streamjoin_ds.stream.query_options import STREAM_OPTIONS, QueryOptions
 from streamjoin_ds.stream.run_keys import keys_of
-from streamjoin_ds.stream.sensor_options import STREAM_OPTIONS
 from tests.cli.test_run import CONFIG
 
 ROOT = Path(__file__).resolve().parents[2]

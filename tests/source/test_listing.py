@@ -16,7 +16,7 @@ from streamjoin_ds.source.files.listing import Location
 from streamjoin_ds.source.position import FilePosition
 from streamjoin_ds.source.stream_source import infer_schema
 from streamjoin_ds.spec import Generator, Stream
-from streamjoin_ds.stream.sensor_options import SourceOptions
+from streamjoin_ds.stream.query_options import SourceOptions
 from tests.source.feeds import SCHEMA, expected, feed, rows, steps, tuples, write
 
 

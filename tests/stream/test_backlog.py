@@ -20,9 +20,8 @@ from streamjoin_ds.source.batch_plan import BatchPlan
 from streamjoin_ds.source.feed import LIMITS, Backlog, BacklogFacts
 from streamjoin_ds.source.kafka import topic_feed
 from streamjoin_ds.spec import Join, Stream, band, bind
-from streamjoin_ds.stream.backlog_log import BacklogLog
 from streamjoin_ds.stream.commit import BatchSummary
-from streamjoin_ds.stream.lasting import TOLD_BATCHES
+from streamjoin_ds.stream.query_log import TOLD_BATCHES, BacklogLog
 from tests.stream.test_topics import Topics
 from tests.support.microbatch import MicroBatches
 from tests.support.topics import FakeTopic, fake_topics
@@ -162,7 +161,7 @@ def test_hostile_facts_are_refused_by_name(facts: object) -> None:
 
 def told(caplog: pytest.LogCaptureFixture, *rows: int) -> list[str]:
     log = BacklogLog()
-    with caplog.at_level(logging.WARNING, "streamjoin_ds.stream.backlog_log"):
+    with caplog.at_level(logging.WARNING, "streamjoin_ds.stream.query_log"):
         for count in rows:
             streams = {"l": Backlog(count, None, 3_200_000)} if count else {}
             log.tell(BacklogFacts(streams, "max_rows_per_batch"), 100)

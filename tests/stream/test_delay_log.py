@@ -7,15 +7,14 @@ import logging
 import pytest
 
 from streamjoin_ds.source.delay_bound import DelayFacts
-from streamjoin_ds.stream.delay_log import DelayLog
-from streamjoin_ds.stream.lasting import TOLD_BATCHES
+from streamjoin_ds.stream.query_log import TOLD_BATCHES, DelayLog
 
 KEPT, MISSED = DelayFacts(500_000, 400_000, 0), DelayFacts(500_000, 812_345, 77)
 
 
 def told(caplog: pytest.LogCaptureFixture, *facts: DelayFacts | None) -> list[str]:
     log = DelayLog()
-    with caplog.at_level(logging.WARNING, "streamjoin_ds.stream.delay_log"):
+    with caplog.at_level(logging.WARNING, "streamjoin_ds.stream.query_log"):
         for each in facts:
             log.tell(each)
     return [record.getMessage() for record in caplog.records]

@@ -16,7 +16,7 @@ from streamjoin_ds.plan import Layout
 from streamjoin_ds.sink.reader import complete, ordered, scanned
 from streamjoin_ds.source.stream_source import infer_schema
 from streamjoin_ds.spec import Join, bind
-from streamjoin_ds.stream.sensor_options import SourceOptions
+from streamjoin_ds.stream.query_options import SourceOptions
 from streamjoin_ds.testing import event_time_us, oracle_join
 from tests.support.microbatch import MicroBatches
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from streamjoin_ds.blocks import BlockStore
-from streamjoin_ds.checkpoint.cut_anew import Ends
+from streamjoin_ds.checkpoint.batch_end import Ends
 from streamjoin_ds.errors import BlockMissingError, FileChangedError, OffsetError
 from streamjoin_ds.source import partitions
 from streamjoin_ds.source.files.file_feed import FilePartitions

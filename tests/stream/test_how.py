@@ -14,7 +14,7 @@ import pytest
 from deltalake import DeltaTable
 
 from streamjoin_ds import JoinEngine, Nearest, Stream, StreamJoin
-from streamjoin_ds.cell import partial_answers
+from streamjoin_ds.cell import answers
 from streamjoin_ds.cell.cell_state import CellState
 from streamjoin_ds.cell.cell_windows import CellWindows
 from streamjoin_ds.checkpoint.identity import CheckpointIdentity
@@ -96,7 +96,7 @@ def test_cells_give_the_contracts_rows(
 ) -> None:  # fmt: skip
     write(tmp_path)
     bound = bound_of(tmp_path, how)
-    monkeypatch.setattr(partial_answers, "INLINE_BYTES", blocks)
+    monkeypatch.setattr(answers, "INLINE_BYTES", blocks)
     run = MicroBatches(
         bound, tmp_path, Layout.parse(layouts[how], 2), exchange, batch_rows, block_bytes=blocks, retain_batches=3
     )
@@ -121,7 +121,7 @@ def test_restarts_on_other_cells_change_no_row(
 ) -> None:
     write(tmp_path)
     bound = bound_of(tmp_path, how)
-    monkeypatch.setattr(partial_answers, "INLINE_BYTES", blocks)
+    monkeypatch.setattr(answers, "INLINE_BYTES", blocks)
     run = MicroBatches(bound, tmp_path, Layout.parse("1x1", 2), "reference", 13, block_bytes=blocks, retain_batches=2)
     for text in ("1x2", "5x1", "1x1", "3x1", "2x2", "1x4"):
         run.restart(Layout.parse(text, 2))
@@ -145,7 +145,7 @@ def test_cells_of_three_streams_tell_of_each(
     how: str, blocks: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(tmp_path, names="ewz")
-    monkeypatch.setattr(partial_answers, "INLINE_BYTES", blocks)
+    monkeypatch.setattr(answers, "INLINE_BYTES", blocks)
     streams = [Stream(name, str(tmp_path / f"{name}.csv"), delay="5s", schema=SCHEMA) for name in "ewz"]
     on = "abs(e.x - w.x) <= 2 AND abs(e.x - z.x) <= 2"
     join = StreamJoin(streams, on, {"e": "6s", "w": "4s", "z": "4s"}, how=how)
@@ -199,7 +199,7 @@ def test_what_waits_is_the_same_in_all_cells_of_a_group(tmp_path: Path) -> None:
 
 def test_rows_of_several_cells_go_when_the_batch_is_committed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path)
-    monkeypatch.setattr(partial_answers, "INLINE_BYTES", 0)
+    monkeypatch.setattr(answers, "INLINE_BYTES", 0)
     run = MicroBatches(bound_of(tmp_path, "anti"), tmp_path, Layout.parse("1x2", 2), "reference", 23, block_bytes=0)
     seen = set()
     while run.step():

@@ -19,7 +19,7 @@ from streamjoin_ds import Stream, StreamJoin, band
 from streamjoin_ds.plan import Layout
 from streamjoin_ds.sink.tables import TableSet
 from streamjoin_ds.spec import Join
-from streamjoin_ds.stream.input_log import InputLog, first_warnings
+from streamjoin_ds.stream.query_log import InputLog, first_warnings
 from streamjoin_ds.stream.source_facts import bound_join
 from tests.source.feeds import segment
 from tests.support.microbatch import MicroBatches
@@ -69,7 +69,7 @@ def logged(join: Join, folder: Path, caplog: pytest.LogCaptureFixture, **options
     folder.mkdir(exist_ok=True)
     with caplog.at_level(logging.WARNING):
         MicroBatches(bound_join(join), folder, Layout.parse("1x2", 2), **options).run()
-    return [record.message for record in caplog.records if record.name == "streamjoin_ds.stream.input_log"]
+    return [record.message for record in caplog.records if record.name == "streamjoin_ds.stream.query_log"]
 
 
 @pytest.mark.parametrize("form", ["csv", "jsonl", "spool", "parquet", "delta"])

@@ -8,9 +8,8 @@ import pytest
 from streamjoin_ds import Generator, JoinEngine, Stream, StreamJoin, band
 from streamjoin_ds.errors import ArgumentError, KafkaUnreachableError
 from streamjoin_ds.spec import BoundJoin, bind
-from streamjoin_ds.stream.known_rates import known_rates
 from streamjoin_ds.stream.query import first_layout
-from streamjoin_ds.stream.source_facts import bound_join
+from streamjoin_ds.stream.source_facts import bound_join, known_rates
 
 SCHEMA = {"ts": "timestamp[us]", "x": "double"}
 
@@ -102,7 +101,7 @@ def test_a_source_that_does_not_answer_is_told_and_no_other_is_asked(monkeypatch
         msg = "no broker answers"
         raise KafkaUnreachableError(msg, name="t", hint="start it")
 
-    monkeypatch.setattr("streamjoin_ds.stream.known_rates.sampled_rate", silent)
+    monkeypatch.setattr("streamjoin_ds.stream.source_facts.sampled_rate", silent)
     join = join_of(generated("r", 1000), generated("s", 1000))
     known = known_rates(bound_join(join))
     assert ([*known.unanswered], asked, known.are_known) == (["r"], ["r"], False)

@@ -12,7 +12,7 @@ import pytest
 from deltalake import DeltaTable
 
 from streamjoin_ds import JoinEngine, Nearest, Stream, StreamJoin
-from streamjoin_ds.cell import partial_answers
+from streamjoin_ds.cell import answers
 from streamjoin_ds.checkpoint.identity import CheckpointIdentity
 from streamjoin_ds.errors import FingerprintMismatchError, LayoutError
 from streamjoin_ds.plan import Layout
@@ -89,7 +89,7 @@ def test_cells_give_the_contracts_rows(
 ) -> None:  # fmt: skip
     write(tmp_path)
     bound = bound_of(tmp_path, nearest, how)
-    monkeypatch.setattr(partial_answers, "INLINE_BYTES", blocks)
+    monkeypatch.setattr(answers, "INLINE_BYTES", blocks)
     run = MicroBatches(bound, tmp_path, Layout.parse(layout, 2), exchange, batch_rows, block_bytes=blocks)
     matches = run.run()
     rows, until_us = expected(bound.join)  # type: ignore[arg-type]
@@ -111,7 +111,7 @@ def test_restarts_on_other_cells_change_no_row(
 ) -> None:
     write(tmp_path)
     bound = bound_of(tmp_path, nearest, how)
-    monkeypatch.setattr(partial_answers, "INLINE_BYTES", blocks)
+    monkeypatch.setattr(answers, "INLINE_BYTES", blocks)
     run = MicroBatches(bound, tmp_path, Layout.parse("1x1", 2), "reference", 13, block_bytes=blocks)
     for text in ("1x2", "5x1", "1x1", "3x1", "2x2", "1x4"):
         run.restart(Layout.parse(text, 2))

@@ -15,8 +15,7 @@ from pyspark.errors import StreamingQueryException
 from streamjoin_ds import Stream, StreamJoin, band
 from streamjoin_ds.sink.commit import Committer
 from streamjoin_ds.sink.reader import scanned
-from streamjoin_ds.stream.progress import OBSERVED, OBSERVED_METRICS
-from streamjoin_ds.stream.read_rows import tell_read_rows
+from streamjoin_ds.stream.progress import OBSERVED, OBSERVED_METRICS, tell_read_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

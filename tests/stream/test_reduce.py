@@ -17,7 +17,8 @@ import pytest
 from deltalake import DeltaTable
 
 from streamjoin_ds import JoinEngine, Stream, StreamJoin
-from streamjoin_ds.cell import answers, partial_answers
+from streamjoin_ds.cell import answers
+from streamjoin_ds.cell import answers as partial_answers
 from streamjoin_ds.checkpoint.identity import CheckpointIdentity
 from streamjoin_ds.engine.tuning import DEFAULT, WaitingTuning
 from streamjoin_ds.errors import FingerprintMismatchError, LayoutError

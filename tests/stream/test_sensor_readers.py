@@ -9,9 +9,9 @@ from pyspark.sql.streaming.datasource import ReadMaxRows, ReadMinRows
 
 from streamjoin_ds.errors import ArgumentError, FileFormatError, StreamJoinError
 from streamjoin_ds.source.delay_bound import FIRST_ROWS
-from streamjoin_ds.stream.sensor_options import SourceOptions
-from streamjoin_ds.stream.sensor_readers import SensorsBatchReader, SensorsStreamReader
-from streamjoin_ds.stream.sensor_rows import plain_schema
+from streamjoin_ds.stream.query_options import SourceOptions
+from streamjoin_ds.stream.sensor_tasks import plain_schema
+from streamjoin_ds.stream.sensors import SensorsBatchReader, SensorsStreamReader
 from tests.source.feeds import csv_text, rows, write
 
 SECRET = "hunter2-canary"

@@ -19,9 +19,7 @@ from deltalake import DeltaTable, write_deltalake
 from streamjoin_ds import Stream, StreamJoin, Table
 from streamjoin_ds.blocks import BlockStore
 from streamjoin_ds.blocks.files import LocalFile
-from streamjoin_ds.checkpoint.batch_end import logged_plan
-from streamjoin_ds.checkpoint.cut_anew import Ends
-from streamjoin_ds.checkpoint.given_tables import given_before, note_given
+from streamjoin_ds.checkpoint.batch_end import Ends, logged_plan
 from streamjoin_ds.errors import (
     ArgumentError,
     BlockMissingError,
@@ -37,6 +35,7 @@ from streamjoin_ds.source.batch_plan import BatchPlan, TableVersion, versions_fr
 from streamjoin_ds.source.table_versions import FileVersions, TableVersions, open_table, table_schema, tables_folder
 from streamjoin_ds.spec import BoundJoin
 from streamjoin_ds.spec.table_rows import table_rows
+from streamjoin_ds.stream.frame_tables import given_before, note_given
 from streamjoin_ds.stream.source_facts import bound_join
 from streamjoin_ds.testing import oracle_table_join
 from tests.support.microbatch import MicroBatches
@@ -207,9 +206,9 @@ def test_a_replay_joins_the_version_of_its_offset_although_the_source_is_gone(tm
 
 
 def _fresh_cells(query: MicroBatches, start: dict[str, Any], end: dict[str, Any]) -> None:
-    from streamjoin_ds.cell import cell_tables
+    from streamjoin_ds.cell import cell_windows
 
-    cell_tables._kept.clear()
+    cell_windows._kept.clear()
     query.states.clear()
     query.batch_id = 0
     query.cells(query.exchanged(start, end))

@@ -21,9 +21,8 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
-from streamjoin_ds.cell.cell import Cell
-from streamjoin_ds.cell.cell_change import dealt_states, states_of_cells
-from streamjoin_ds.cell.task_facts import TaskFacts
+from streamjoin_ds.cell.cell import Cell, TaskFacts
+from streamjoin_ds.checkpoint.move import dealt_states, states_of_cells
 from streamjoin_ds.exchange.outbox import EXCHANGE_SCHEMA
 from streamjoin_ds.plan import DEFAULT_EXECUTION, CellLayout, Execution, Layout, Plan
 from streamjoin_ds.sink.reader import scanned

@@ -14,8 +14,8 @@ from streamjoin_ds.plan import EXECUTION_OPTIONS
 from streamjoin_ds.request.join_keys import JOIN_KEYS, TABLE_KEYS
 from streamjoin_ds.source.generator import GENERATORS
 from streamjoin_ds.spec.member.stream_keys import STREAM_KEYS, Key
+from streamjoin_ds.stream.query_options import READER_OPTIONS, STREAM_OPTIONS
 from streamjoin_ds.stream.run_keys import keys_of
-from streamjoin_ds.stream.sensor_options import READER_OPTIONS, STREAM_OPTIONS
 from tests.support.documents import ROOT
 
 __all__ = ["GROUPS", "PLACE", "text"]

@@ -9,7 +9,7 @@ from pathlib import Path
 from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.spec import Generator, Stream, band
 from streamjoin_ds.stream.join import StreamJoin
-from streamjoin_ds.stream.sensor_options import DEFAULT_MAX_ROWS
+from streamjoin_ds.stream.query_options import DEFAULT_MAX_ROWS
 
 __all__ = ["WORKLOADS", "Target", "Workload", "band2d", "make_workload"]
 

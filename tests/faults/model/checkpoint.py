@@ -10,7 +10,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from streamjoin_ds.cell import cell_change
+from streamjoin_ds.checkpoint import move
 from streamjoin_ds.plan import CellLayout, Layout
 from streamjoin_ds.source.batch_plan import BatchPlan
 from streamjoin_ds.spec import BoundJoin
@@ -74,11 +74,11 @@ class Checkpoint:
             if bound.decided:
                 assert isinstance(self.layout, Layout), "joins that decide tuples have grids"
                 assert isinstance(first, Layout), "joins that decide tuples have grids"
-                states = cell_change.dealt_states(bound, states, self.layout, first, batch)
+                states = move.dealt_states(bound, states, self.layout, first, batch)
             else:
                 heard = max(self._cells(batch - 1, first, bound.names), self.cells)
                 wanted = max(self._cells(last, first, bound.names), cells)
-                states = cell_change.states_of_cells(states, heard, wanted)
+                states = move.states_of_cells(states, heard, wanted)
             for partition in range(partitions):
                 of_partition = {cell: blob for cell, blob in states.items() if cell % partitions == partition}
                 new.states[partition, batch] = of_partition

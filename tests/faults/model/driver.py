@@ -26,8 +26,8 @@ from streamjoin_ds.checkpoint.recovery import cuts_option
 from streamjoin_ds.exchange.outbox import EXCHANGE_SCHEMA
 from streamjoin_ds.plan import spark_partition
 from streamjoin_ds.stream import commit as commit_room
-from streamjoin_ds.stream.sensor_options import SourceOptions
-from streamjoin_ds.stream.sensor_readers import SensorsStreamReader
+from streamjoin_ds.stream.query_options import SourceOptions
+from streamjoin_ds.stream.sensors import SensorsStreamReader
 from tests.faults.model.checkpoint import StateMissingError
 from tests.faults.model.process import Killed, Process
 from tests.faults.model.settings import Settings

@@ -23,12 +23,12 @@ from typing import Any
 import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
+from streamjoin_ds.cell.cell import TaskFacts
 from streamjoin_ds.cell.cell_windows import blocks_folder
-from streamjoin_ds.cell.task_facts import TaskFacts
 from streamjoin_ds.checkpoint.identity import CheckpointIdentity
+from streamjoin_ds.checkpoint.location import note_table
 from streamjoin_ds.checkpoint.lock import driving
 from streamjoin_ds.checkpoint.recovery import cuts_option, recovered
-from streamjoin_ds.checkpoint.table_note import note_table
 from streamjoin_ds.plan import AskedLayout, Execution, Plan
 from streamjoin_ds.sink.tables import TableSet
 from streamjoin_ds.stream.commit import BatchCommit, committer_for

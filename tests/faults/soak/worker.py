@@ -7,9 +7,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from streamjoin_ds.cell.cell import Cell
+from streamjoin_ds.cell.cell import Cell, TaskFacts
 from streamjoin_ds.cell.cell_windows import CellWindows
-from streamjoin_ds.cell.task_facts import TaskFacts
 from streamjoin_ds.engine.tuning import TailTuning, Tuning
 from streamjoin_ds.plan import Plan
 from streamjoin_ds.stream.sensors import SensorsDataSource

@@ -17,8 +17,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
-from streamjoin_ds.cell.cell import Cell
-from streamjoin_ds.cell.task_facts import TaskFacts
+from streamjoin_ds.cell.cell import Cell, TaskFacts
 from streamjoin_ds.plan import Layout, Plan, choose_layout
 from streamjoin_ds.plan.layout_choice import Load
 from streamjoin_ds.sink.tables import TableSet
