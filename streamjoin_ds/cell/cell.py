@@ -38,9 +38,8 @@ from streamjoin_ds.engine.window_join import WindowJoin
 from streamjoin_ds.errors import StateCorruptError
 from streamjoin_ds.exchange.outbox import LARGEST_TS, CellBatch, open_block
 from streamjoin_ds.plan import Epochs, Plan
-from streamjoin_ds.sink.report import FileReport
 from streamjoin_ds.sink.tables import LATE_SCHEMA, REJECTS_SCHEMA, TableSet
-from streamjoin_ds.sink.writer import TableWriter
+from streamjoin_ds.sink.writer import FileReport, TableWriter
 from streamjoin_ds.source.records import NO_TIME
 from streamjoin_ds.spec import BoundJoin
 from streamjoin_ds.spec.columns import SEQ, TS

@@ -14,7 +14,7 @@ from typing import Any
 from streamjoin_ds.blocks.place import Place
 from streamjoin_ds.checkpoint.spark_files import source_offset
 from streamjoin_ds.errors import MALFORMED, OffsetError, TableError
-from streamjoin_ds.sink.rows import decisions
+from streamjoin_ds.sink.tables import decisions
 from streamjoin_ds.source.batch_plan import BatchPlan, versions_from, versions_told
 from streamjoin_ds.source.idleness import ClockFacts
 from streamjoin_ds.source.layout_rule import LayoutFacts

@@ -227,7 +227,7 @@ class _Repair:
         """Return the ledger's rows of the batches after `last`, by batch and stream."""
         from deltalake import DeltaTable
 
-        from streamjoin_ds.sink.opening import open_table
+        from streamjoin_ds.sink.log import open_table
         from streamjoin_ds.sink.reader import scanned
 
         tail = tail_of(self._tables.ledger)

@@ -18,38 +18,31 @@ The sink knows nothing of Spark. It uses ``pyarrow`` in the worker and ``deltala
     ------                                        v
     complete / between / Follower  <------  <root>, <root>_punctuations, _late, _rejects, _ledger, _metrics
 
-* ``tables``       where the tables are and what columns they have
-* ``report``       what a worker says about one file it wrote
-* ``statistics``   Delta's per-file statistics
-* ``writer``       Parquet files, as fast as the disk takes them
+* ``tables``       where the tables are, what columns they have, and the rows that the driver writes itself
+* ``writer``       Parquet files, as fast as the disk takes them, with a report and statistics of each
 * ``durability``   forces files to the device before a batch counts
-* ``retention``    how long logs and replaced files are kept
-* ``opening``      a table opened by delta-rs, with room for the files that it opens
-* ``log``          writing and reading single entries of a table's log
+* ``log``          opening a table, writing and reading single entries of its log
 * ``snapshot``     what a table's log says up to a version
 * ``guard``        is this table ours, may we write it, is this batch in it already
-* ``rows``         the small tables the driver writes: ledger, metrics, punctuations
 * ``target``       one table: check a snapshot, put the entry after it
 * ``commit``       the commit protocol
 * ``reader``       results in order, up to a punctuation, without Spark
 * ``tail``         the newest entries of a log after a power cut
 * ``compaction``   small files rewritten as large ones
-* ``cleaning``     removes entries of the log and files that nobody needs
-* ``maintenance``  does for a join's tables what they say is due
+* ``maintenance``  does for a join's tables what they say is due: compaction, cleaning, VACUUM
 * ``sql``          the files of ``sql/``, with the table's path filled in
 
 The sink itself puts an entry into a log: at the version after the snapshot that was checked, and only if the log has no
 entry of that version. A commit lists no folder and looks at no file that the table already has. So it costs the same on
 an empty log and after a year.
 
-``opening``, ``log`` and the modules that import them (``snapshot``, ``guard``, ``target``, ``commit``, ``reader``,
-``compaction``, ``cleaning``, ``maintenance``) import ``deltalake``. Its runtime does not survive a fork, so only the
-driver may import them. What this file exports is safe in a worker.
+``guard``, ``log`` and the modules that import them (``target``, ``commit``, ``reader``, ``compaction``,
+``maintenance``) import ``deltalake``. Its runtime does not survive a fork, so only the driver may import them. What
+this file exports is safe in a worker.
 """
 
 from __future__ import annotations
 
-from streamjoin_ds.sink.report import FileReport
 from streamjoin_ds.sink.tables import (
     LATE_SCHEMA,
     LEDGER_SCHEMA,
@@ -58,7 +51,7 @@ from streamjoin_ds.sink.tables import (
     REJECTS_SCHEMA,
     TableSet,
 )
-from streamjoin_ds.sink.writer import TableWriter
+from streamjoin_ds.sink.writer import FileReport, TableWriter
 
 __all__ = [
     "LATE_SCHEMA",

@@ -20,25 +20,27 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from streamjoin_ds.delta.log_files import filesystem_of
+from streamjoin_ds.delta.table_state import EVENT_TIME
 from streamjoin_ds.errors import ForeignCheckpointError, PunctuationError, TableError
 from streamjoin_ds.sink.durability import Durability
 from streamjoin_ds.sink.guard import TableIdentity
 from streamjoin_ds.sink.log import read_commit
-from streamjoin_ds.sink.report import FileReport, check_reports
-from streamjoin_ds.sink.rows import check_ledger, conformed, punctuation_row, same_records
 from streamjoin_ds.sink.snapshot import LogSnapshot
 from streamjoin_ds.sink.tables import (
-    EVENT_TIME,
     LATE_SCHEMA,
     LEDGER_SCHEMA,
     METRICS_SCHEMA,
     PUNCTUATIONS_SCHEMA,
     REJECTS_SCHEMA,
     TableSet,
+    check_ledger,
     check_match_schema,
+    conformed,
+    punctuation_row,
+    same_records,
 )
 from streamjoin_ds.sink.target import Batch, CommitTarget, now_us
-from streamjoin_ds.sink.writer import TableWriter
+from streamjoin_ds.sink.writer import FileReport, TableWriter, check_reports
 
 __all__ = ["CommitOutcome", "Committer"]
 

@@ -24,11 +24,9 @@ from pyarrow import dataset, fs
 
 from streamjoin_ds.blocks.place import is_local, loggable
 from streamjoin_ds.delta.log_files import filesystem_of
-from streamjoin_ds.sink.log import NO_HOOKS, LogEntry, put_entry
-from streamjoin_ds.sink.opening import open_table
-from streamjoin_ds.sink.report import FileReport
+from streamjoin_ds.sink.log import NO_HOOKS, LogEntry, open_table, put_entry
 from streamjoin_ds.sink.snapshot import LogSnapshot
-from streamjoin_ds.sink.writer import TableWriter
+from streamjoin_ds.sink.writer import FileReport, TableWriter
 
 __all__ = ["Compaction", "compact"]
 

@@ -1,8 +1,12 @@
-"""A table's log, entry by entry: `put_entry` writes a new one, `read_commit` says what one added.
+"""A table's log: the table is opened, and its log is written and read entry by entry (`put_entry`, `read_commit`).
 
 An entry is lines of ``commitInfo``, ``add``, ``remove``, ``txn``, ``metaData`` and ``protocol`` (the tables have the
 plain protocol; ``guard`` sees to that). On a local file system this module writes the entries, not delta-rs: delta-rs
 reads the names of all live files again for every commit, which takes 10 ms more for every hundred of them.
+
+delta-rs opens up to a thousand entries of a log at once. Many systems allow a process 1 024 open files and let it ask
+for more; Java asks by itself. A process that does not ask can neither read a table whose log has grown by a thousand
+entries since its last checkpoint, nor write the next one. So `open_table` asks for room.
 """
 
 from __future__ import annotations
@@ -26,9 +30,48 @@ from streamjoin_ds.blocks.folder import put_new
 from streamjoin_ds.blocks.place import is_local, loggable
 from streamjoin_ds.delta.log_files import entry_name, filesystem_of, read_actions
 from streamjoin_ds.errors import LogCleanedError, TableError
-from streamjoin_ds.sink.opening import open_table
 
-__all__ = ["NO_HOOKS", "LogCommit", "LogEntry", "put_entry", "read_commit"]
+__all__ = ["NO_HOOKS", "LogCommit", "LogEntry", "open_table", "put_entry", "read_commit"]
+
+
+_OPEN_FILES = 4_096  # open files that suffice: delta-rs' thousand, and what the process has open besides
+# Open files that are asked for, as Java does. Spark keeps one of each query that ran, until its session ends.
+_MOST_OPEN_FILES = 65_536
+
+
+def open_table(path: str, version: int | None = None) -> DeltaTable:
+    """Return the table at a version; None: the newest version.
+
+    Raises
+    ------
+    TableError
+        The system does not allow this process enough open files.
+    deltalake.exceptions.DeltaError
+        There is no such table or version.
+    """
+    _allow_open_files()
+    try:
+        return DeltaTable(path, version=version)
+    except OSError as error:
+        if "Too many open files" not in str(error):
+            raise
+        msg = f"the log of {path} has more entries since its last checkpoint than this process may have open files"
+        raise TableError(
+            msg, name=path, hint=f"raise the limit before the process starts: ulimit -n {_OPEN_FILES}"
+        ) from error
+
+
+def _allow_open_files() -> None:
+    try:
+        import resource
+    except ImportError:  # Windows has no such module, and no such limit
+        return
+    allowed, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _MOST_OPEN_FILES if most == resource.RLIM_INFINITY else min(_MOST_OPEN_FILES, most)
+    if allowed != resource.RLIM_INFINITY and allowed < wanted:
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
+
 
 NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 _APP_PREFIX = "streamjoin/"

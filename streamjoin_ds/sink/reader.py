@@ -20,13 +20,12 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from pyarrow import compute, dataset, fs, parquet
 
 from streamjoin_ds.delta.log_files import entry_name, filesystem_of, reached
-from streamjoin_ds.delta.table_state import JOIN_ID_KEY, TableState, order_columns
+from streamjoin_ds.delta.table_state import EVENT_TIME, JOIN_ID_KEY, TableState, order_columns
 from streamjoin_ds.errors import ArgumentError, LogCleanedError, PunctuationError, TableError
 from streamjoin_ds.sink.guard import TableIdentity
-from streamjoin_ds.sink.log import LogCommit, cleaned, read_commit
-from streamjoin_ds.sink.opening import open_table
+from streamjoin_ds.sink.log import LogCommit, cleaned, open_table, read_commit
 from streamjoin_ds.sink.snapshot import LogSnapshot
-from streamjoin_ds.sink.tables import EVENT_TIME, TIMESTAMP, TableSet
+from streamjoin_ds.sink.tables import TIMESTAMP, TableSet
 
 __all__ = ["Follower", "between", "complete", "follow", "last_punctuation", "matches_there", "scanned"]
 

@@ -1,19 +1,30 @@
-"""Where the tables of one join are, and the columns they have.
+"""The tables of one join: where they are, their columns, the driver's own rows, and how long their logs are kept.
 
 All of them are siblings: ``<root>`` holds the matches, ``<root>_late`` the late tuples, and so on. Timestamps are
 microseconds UTC. Only the metrics hold durations, and only ``committed_at`` holds the wall clock.
+
+The driver itself writes the rows of the ledger, the metrics and the punctuations. They are brought to their schema, and
+the ledger's sum is checked.
+
+How long a table keeps log entries and replaced files is chosen when it is made, and read back from its properties. The
+choice is for a commit in every trigger. At four commits a second a log of six hours is 86 400 entries, 90 MB. Beyond
+the live files a checkpoint of the log then holds only those that compaction replaced within six hours. A property that
+a user has set is left as it is.
 """
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import pyarrow as pa
 
 from streamjoin_ds.blocks.place import absolute_location, is_local
 from streamjoin_ds.delta.table_state import EVENT_TIME
-from streamjoin_ds.errors import ArgumentError, ColumnError
+from streamjoin_ds.errors import MALFORMED, ArgumentError, ColumnError, LedgerError, TableError
 
 __all__ = [
     "BATCH_ID",
@@ -25,8 +36,19 @@ __all__ = [
     "REJECTS_SCHEMA",
     "TIMESTAMP",
     "TableSet",
+    "balance",
+    "check_ledger",
     "check_match_schema",
+    "conformed",
+    "decisions",
+    "deleted_file_retention_s",
+    "log_retention_s",
+    "missing_properties",
+    "new_properties",
+    "punctuation_row",
+    "same_records",
 ]
+
 
 TIMESTAMP = pa.timestamp("us", "UTC")
 BATCH_ID = "batch_id"
@@ -289,3 +311,172 @@ def check_match_schema(schema: pa.Schema) -> None:
                 hint="boolean, int8 to int64, float, double, string, binary, date32, timestamp[us, UTC] or decimal128, "
                 "or lists and structs of these, whose fields have names that Delta takes",
             )
+
+
+_PARTS = ("stored", "late", "rejected", "filtered", "duplicates")
+
+
+def balance(row: Mapping[str, Any]) -> str:
+    """Return what a ledger row counts, as a text, where ``read`` is not the sum of the others; empty where it is.
+
+    A row of an older version has no duplicates.
+    """
+    counts = {name: row.get(name) or 0 for name in _PARTS}
+    if row["read"] == sum(counts.values()):
+        return ""
+    return f"read {row['read']}, {', '.join(f'{name} {count}' for name, count in counts.items())}"
+
+
+def conformed(table: pa.Table, schema: pa.Schema, *, name: str, batch_id: int) -> pa.Table:
+    """Return a table brought to a schema: columns are found by name, and casts lose nothing.
+
+    Parameters
+    ----------
+    table : pyarrow.Table
+        Exactly the columns of ``schema``, in any order.
+    schema : pyarrow.Schema
+        One of the fixed schemas.
+    name : str, keyword-only
+        What the table is called in error messages.
+    batch_id : int, keyword-only
+        Every row's ``batch_id`` must be this.
+
+    Raises
+    ------
+    ColumnError
+        A column is missing, surplus, null where a value is required, or not castable; or a row is of another batch.
+    """
+    if set(table.column_names) != set(schema.names) or len(table.column_names) != len(schema.names):
+        wrong = sorted(set(table.column_names) ^ set(schema.names)) or [table.column_names[0]]
+        message = f"the {name}'s columns are not those of its table: {wrong[0]} is missing, surplus or doubled"
+        raise ColumnError(message, name=wrong[0], hint=f"exactly {', '.join(schema.names)}")
+    columns = []
+    for wanted in schema:
+        column = table.column(wanted.name)
+        if not wanted.nullable and column.null_count:
+            message = f"the {name}'s column {wanted.name} holds a null"
+            raise ColumnError(message, name=wanted.name, hint="give a value in every row")
+        try:
+            columns.append(column if column.type == wanted.type else column.cast(wanted.type))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            message = f"the {name}'s column {wanted.name} is {column.type} and cannot be cast to {wanted.type}"
+            raise ColumnError(message, name=wanted.name, hint=f"give {wanted.type}") from error
+    conformed_table = pa.Table.from_arrays(columns, schema=schema)
+    if any(value != batch_id for value in conformed_table.column(BATCH_ID).to_pylist()):
+        message = f"the {name} has rows of another batch than the one being committed"
+        raise ColumnError(message, name=BATCH_ID, hint="commit the rows of one batch at a time")
+    return conformed_table
+
+
+def check_ledger(ledger: pa.Table) -> None:
+    """Refuse a ledger that lost a row: for each stream ``read = stored + late + rejected + filtered + duplicates``.
+
+    Raises
+    ------
+    LedgerError
+        For a stream the sum is wrong; the error names the stream.
+    """
+    for row in ledger.to_pylist():
+        if counts := balance(row):
+            message = f"the ledger of stream {row['stream']} does not balance in batch {row['batch_id']}: {counts}"
+            raise LedgerError(message, name=row["stream"], hint="nothing was committed; please report this as a defect")
+
+
+def same_records(there: Sequence[Mapping[str, Any]], here: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether two lists of ledger rows, each of one batch, speak of the same records.
+
+    The counts must be equal, and so must the decisions that both name: an older row may name none.
+    """
+
+    def counted(rows: Sequence[Mapping[str, Any]]) -> set[tuple[Any, ...]]:
+        return {(row["stream"], row["read"], *(row.get(name) or 0 for name in _PARTS)) for row in rows}
+
+    if counted(there) != counted(here):
+        return False
+    decided = {row["stream"]: decisions(row) for row in there}
+    for row in here:
+        other, own = decided[row["stream"]], decisions(row)
+        if any(other[name] != own[name] for name in other.keys() & own.keys()):
+            return False
+    return True
+
+
+def decisions(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a row of the ledger says was decided when its batch was planned; empty where it says nothing.
+
+    Raises
+    ------
+    TableError
+        It cannot be read.
+    """
+    try:
+        decided = json.loads(row.get("decided") or "{}")
+    except MALFORMED:
+        decided = None
+    if not isinstance(decided, dict):
+        message = f"what the ledger's row of stream {row.get('stream')} says was decided cannot be read"
+        raise TableError(message, name="decided", hint="restore the ledger from a copy, together with the checkpoint")
+    return decided
+
+
+def punctuation_row(
+    *,
+    batch_id: int,
+    punctuation_us: int | None,
+    watermark_us: int | None,
+    matches: int,
+    largest_ts_us: int | None,
+    committed_at_us: int,
+) -> pa.Table:
+    """Return one row of the punctuations table; times are microseconds since 1970 UTC, None means "not known yet"."""
+    values = [batch_id, punctuation_us, watermark_us, matches, largest_ts_us, committed_at_us]
+    columns = [pa.array([value], field.type) for value, field in zip(values, PUNCTUATIONS_SCHEMA, strict=True)]
+    return pa.Table.from_arrays(columns, schema=PUNCTUATIONS_SCHEMA)
+
+
+LOG_RETENTION = "delta.logRetentionDuration"
+DELETED_FILE_RETENTION = "delta.deletedFileRetentionDuration"
+CHECKPOINT_INTERVAL = "delta.checkpointInterval"
+_CHOSEN = {
+    CHECKPOINT_INTERVAL: "1000",
+    LOG_RETENTION: "interval 6 hours",
+    DELETED_FILE_RETENTION: "interval 6 hours",
+}
+# What earlier versions of this package set when they made a table. Such a value counts as set by nobody.
+_FORMER = {CHECKPOINT_INTERVAL: "100", LOG_RETENTION: "interval 24 hours"}
+_SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week": 604_800}
+_PART = re.compile(r"(\d{1,9})\s+([a-z]+?)s?(?:\s+|$)")
+
+
+def new_properties() -> dict[str, str]:
+    """Return the properties that a new table gets."""
+    return dict(_CHOSEN)
+
+
+def missing_properties(configuration: Mapping[str, str]) -> dict[str, str]:
+    """Return the properties that a table made earlier lacks: those that no user has set."""
+    return {key: value for key, value in _CHOSEN.items() if configuration.get(key) in (None, _FORMER.get(key))}
+
+
+def log_retention_s(configuration: Mapping[str, str]) -> int | None:
+    """Return for how many seconds entries of the log are kept; None: for ever, or for a time that is not understood."""
+    if configuration.get("delta.enableExpiredLogCleanup", "true").lower() == "false":
+        return None
+    return _seconds(configuration.get(LOG_RETENTION, "interval 30 days"))
+
+
+def deleted_file_retention_s(configuration: Mapping[str, str]) -> int | None:
+    """Return for how many seconds a file is kept after it left the table; None: for a time that is not understood."""
+    return _seconds(configuration.get(DELETED_FILE_RETENTION, "interval 1 week"))
+
+
+def _seconds(interval: str) -> int | None:
+    parts = interval.strip().lower().removeprefix("interval").strip()
+    total, rest = 0, parts
+    while rest:
+        match = _PART.match(rest)
+        if match is None or match[2] not in _SECONDS:
+            return None
+        total += int(match[1]) * _SECONDS[match[2]]
+        rest = rest[match.end() :]
+    return total or None

@@ -20,15 +20,14 @@ from pyarrow import fs
 
 from streamjoin_ds.blocks.place import is_local, loggable
 from streamjoin_ds.delta.log_files import filesystem_of
+from streamjoin_ds.delta.table_state import EVENT_TIME
 from streamjoin_ds.errors import CommitConflictError, FileMissingError, TableError, TableWriteError
 from streamjoin_ds.sink.durability import Durability
 from streamjoin_ds.sink.guard import TableIdentity, batch_is_there, check_table, schema_text
-from streamjoin_ds.sink.log import LogEntry, put_entry, read_commit
-from streamjoin_ds.sink.opening import open_table
-from streamjoin_ds.sink.report import FileReport
-from streamjoin_ds.sink.retention import missing_properties, new_properties
+from streamjoin_ds.sink.log import LogEntry, open_table, put_entry, read_commit
 from streamjoin_ds.sink.snapshot import LogSnapshot
-from streamjoin_ds.sink.tables import BATCH_ID, EVENT_TIME
+from streamjoin_ds.sink.tables import BATCH_ID, missing_properties, new_properties
+from streamjoin_ds.sink.writer import FileReport
 
 __all__ = ["Batch", "CommitTarget", "now_us"]
 

@@ -1,4 +1,9 @@
-"""Parquet files of one table, written where the rows are found.
+"""The writer of a table's Parquet files, where the rows are found; its reports and statistics of each file.
+
+A report (`FileReport`) tells the driver about a file; the rows themselves stay in the file. Delta's statistics are
+gathered while the rows are written. They cover only the columns by which readers skip files: times and the batch id.
+Statistics of every column cost the writer a third of its speed (ARCHITECTURE.md, "Matches as files"), and float bounds
+would need care with NaN.
 
 The settings were chosen by these measurements on one core (six columns, 100 matches a probe):
 
@@ -27,29 +32,183 @@ come in runs: there plain values under lz4 are twice as fast and smaller still.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NoReturn
 
+import numpy as np
 import pyarrow as pa
-from pyarrow import parquet
+from pyarrow import compute, parquet
 
 from streamjoin_ds.blocks.place import is_local
 from streamjoin_ds.delta.log_files import filesystem_of
+from streamjoin_ds.delta.table_state import EVENT_TIME
 from streamjoin_ds.errors import ArgumentError, ColumnError, TableWriteError
 from streamjoin_ds.machine import open_files_hint
 from streamjoin_ds.sink.durability import force
-from streamjoin_ds.sink.report import REPORT_TABLES, FileReport
-from streamjoin_ds.sink.statistics import FileStatistics
-from streamjoin_ds.sink.tables import BATCH_ID, EVENT_TIME
+from streamjoin_ds.sink.tables import BATCH_ID
 
 if TYPE_CHECKING:
     from pyarrow import fs
 
-__all__ = ["WRITING_FOLDER", "TableWriter"]
+__all__ = ["REPORT_TABLES", "WRITING_FOLDER", "FileReport", "FileStatistics", "TableWriter", "check_reports"]
+
+
+REPORT_TABLES = ("matches", "late", "rejects")
+_PATH = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\.parquet")
+
+
+@dataclass(frozen=True, slots=True)
+class FileReport:
+    """The facts of one Parquet file that is written whole and not yet part of a table.
+
+    Parameters
+    ----------
+    table : str
+        ``matches``, ``late`` or ``rejects``.
+    path : str
+        File name inside that table's folder.
+    rows, size_bytes : int
+        Rows and bytes of the file, both positive.
+    stats : str
+        Delta's statistics of the file, a JSON object.
+
+    Raises
+    ------
+    ArgumentError
+        One of them is not of that form.
+    """
+
+    table: str
+    path: str
+    rows: int
+    size_bytes: int
+    stats: str
+
+    def __post_init__(self) -> None:
+        if self.table not in REPORT_TABLES:
+            _refuse("table", f"one of {', '.join(REPORT_TABLES)}")
+        # A worker may name files of its own table only: no folder, no "..", nothing that Delta would have to escape.
+        if not isinstance(self.path, str) or not _PATH.fullmatch(self.path):
+            _refuse("path", "a plain file name ending in .parquet")
+        for name in ("rows", "size_bytes"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
+                _refuse(name, "a positive whole number")
+        if not isinstance(self.stats, str) or not isinstance(_loaded(self.stats), dict):
+            _refuse("stats", "a JSON object")
+
+    def to_json(self) -> str:
+        """Return the report as one line of JSON."""
+        return json.dumps({name: getattr(self, name) for name in self.__slots__}, sort_keys=True, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> FileReport:
+        """Return the report that :meth:`to_json` wrote as a text.
+
+        Raises
+        ------
+        ArgumentError
+            The text is not what :meth:`to_json` writes.
+        """
+        value = _loaded(text)
+        if isinstance(value, dict) and set(value) == {"table", "path", "rows", "size_bytes", "stats"}:
+            return cls(**value)
+        _refuse("report", "the JSON of table, path, rows, size_bytes and stats")
+
+
+def _loaded(text: str) -> object:
+    try:
+        return json.loads(text)
+    except (TypeError, ValueError):
+        return None
+
+
+def _refuse(name: str, hint: str) -> NoReturn:
+    message = f"a file report's {name} has a form that is not valid"
+    raise ArgumentError(message, name=name, hint=hint)
+
+
+def check_reports(reports: Sequence[FileReport], batch_id: int) -> None:
+    """Refuse reports that name a file twice, or whose files hold rows of another batch.
+
+    Raises
+    ------
+    ArgumentError
+        They do; the error's ``name`` is the file's.
+    """
+    paths = [(report.table, report.path) for report in reports]
+    if len(set(paths)) != len(paths):
+        doubled = next(path for path in paths if paths.count(path) > 1)
+        message = f"the file {doubled[1]} is reported twice"
+        raise ArgumentError(message, name=doubled[1], hint="each file of a batch is reported once")
+    for report in reports:
+        stats = json.loads(report.stats)
+        bounds = {stats.get(side, {}).get(BATCH_ID, batch_id) for side in ("minValues", "maxValues")}
+        if bounds != {batch_id}:
+            message = f"the file {report.path} holds rows of another batch than {batch_id}"
+            raise ArgumentError(message, name=report.path, hint="report the files of the batch being committed")
+
+
+_COLUMNS = (EVENT_TIME, "ts", BATCH_ID)
+_YEAR_1_US = int(np.datetime64("0001-01-01", "us").astype(np.int64))
+_YEAR_10000_US = int(np.datetime64("10000-01-01", "us").astype(np.int64))
+
+
+class FileStatistics:
+    """The statistics of one file: number of rows; bounds and nulls of ``event_time``, ``ts`` and ``batch_id``.
+
+    Bounds include both ends. They are exact, times in microseconds. A time outside the years 1 to 9999 has no text in
+    Delta's JSON: the bounds of its column are then left out, which readers take as "unknown".
+    """
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self.rows = 0
+        self._columns = [name for name in _COLUMNS if schema.get_field_index(name) >= 0]
+        self._bounds: dict[str, tuple[int, int]] = {}
+        self._nulls = dict.fromkeys(self._columns, 0)
+        self._timestamps = {name for name in self._columns if pa.types.is_timestamp(schema.field(name).type)}
+
+    def add(self, table: pa.Table) -> None:
+        """Take in the rows of one table (or of a record batch)."""
+        self.rows += table.num_rows
+        for name in self._columns:
+            column = table.column(name)
+            self._nulls[name] += column.null_count
+            if name in self._timestamps:
+                column = column.cast(pa.int64())
+            bounds = compute.min_max(column)
+            smallest, largest = bounds["min"].as_py(), bounds["max"].as_py()
+            if smallest is None:
+                continue
+            known = self._bounds.get(name)
+            self._bounds[name] = (
+                (smallest, largest) if known is None else (min(known[0], smallest), max(known[1], largest))
+            )
+
+    def to_json(self) -> str:
+        """Return the statistics as the JSON text of an add action."""
+        smallest: dict[str, Any] = {}
+        largest: dict[str, Any] = {}
+        for name, bounds in self._bounds.items():
+            texts = [self._text(name, value) for value in bounds]
+            if None not in texts:
+                smallest[name], largest[name] = texts
+        value = {"numRecords": self.rows, "minValues": smallest, "maxValues": largest, "nullCount": self._nulls}
+        return json.dumps(value, separators=(",", ":"))
+
+    def _text(self, name: str, value: int) -> str | int | None:
+        if name not in self._timestamps:
+            return value
+        if not _YEAR_1_US <= value < _YEAR_10000_US:
+            return None
+        return f"{np.datetime_as_string(np.datetime64(value, 'us'), unit='us')}Z"
+
 
 WRITING_FOLDER = "_writing"
 """Files being written lie here, inside the table's folder: Delta and VACUUM overlook names that begin with "_"."""

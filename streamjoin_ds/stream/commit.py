@@ -30,10 +30,8 @@ from streamjoin_ds.plan import EpochsOver, Layout, Plan
 from streamjoin_ds.sink.commit import Committer
 from streamjoin_ds.sink.durability import Durability
 from streamjoin_ds.sink.maintenance import Maintenance
-from streamjoin_ds.sink.report import FileReport
-from streamjoin_ds.sink.rows import balance
-from streamjoin_ds.sink.tables import LEDGER_SCHEMA, METRICS_SCHEMA, TableSet
-from streamjoin_ds.sink.writer import TableWriter
+from streamjoin_ds.sink.tables import LEDGER_SCHEMA, METRICS_SCHEMA, TableSet, balance
+from streamjoin_ds.sink.writer import FileReport, TableWriter
 from streamjoin_ds.source.batch_plan import BatchPlan
 from streamjoin_ds.source.feed import BacklogFacts
 from streamjoin_ds.source.partitioned_position import PartitionClock

@@ -37,9 +37,8 @@ from streamjoin_ds.machine import process_facts, process_told
 from streamjoin_ds.plan import EpochsOver, KeyHint, Layout, SampledRows, attributes_of, best_ranges
 from streamjoin_ds.sink.log import read_commit
 from streamjoin_ds.sink.reader import Follower, last_punctuation, scanned
-from streamjoin_ds.sink.rows import same_records
 from streamjoin_ds.sink.snapshot import LogSnapshot
-from streamjoin_ds.sink.tables import TableSet
+from streamjoin_ds.sink.tables import TableSet, same_records
 from streamjoin_ds.sink.tail import tail_of
 from streamjoin_ds.source.records import NO_TIME
 from streamjoin_ds.source.stream_source import infer_schema

@@ -11,7 +11,6 @@ from deltalake import DeltaTable
 
 from streamjoin_ds.sink.commit import CommitOutcome, Committer
 from streamjoin_ds.sink.reader import scanned
-from streamjoin_ds.sink.report import FileReport
 from streamjoin_ds.sink.tables import (
     LATE_SCHEMA,
     LEDGER_SCHEMA,
@@ -20,7 +19,7 @@ from streamjoin_ds.sink.tables import (
     TIMESTAMP,
     TableSet,
 )
-from streamjoin_ds.sink.writer import TableWriter
+from streamjoin_ds.sink.writer import FileReport, TableWriter
 
 MATCH_SCHEMA = pa.schema(
     [

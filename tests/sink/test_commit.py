@@ -19,9 +19,9 @@ from streamjoin_ds.errors import (
     TableError,
 )
 from streamjoin_ds.sink.reader import scanned
-from streamjoin_ds.sink.report import FileReport
 from streamjoin_ds.sink.tables import TIMESTAMP
 from streamjoin_ds.sink.target import CommitTarget
+from streamjoin_ds.sink.writer import FileReport
 
 from .conftest import MATCH_SCHEMA, QUERY_ID, ROWS, STEP_US, ledger_rows, match_rows
 

@@ -11,10 +11,16 @@ from deltalake import DeltaTable
 
 from streamjoin_ds.errors import ArgumentError, CommitConflictError
 from streamjoin_ds.sink import maintenance
-from streamjoin_ds.sink.cleaning import clean_log, remove_leftovers, vacuum
 from streamjoin_ds.sink.compaction import compact
 from streamjoin_ds.sink.log import put_entry
-from streamjoin_ds.sink.maintenance import Maintenance, checkpoint_log, size_to_compact_to
+from streamjoin_ds.sink.maintenance import (
+    Maintenance,
+    checkpoint_log,
+    clean_log,
+    remove_leftovers,
+    size_to_compact_to,
+    vacuum,
+)
 from streamjoin_ds.sink.snapshot import LogSnapshot
 from streamjoin_ds.sink.tables import TableSet
 from streamjoin_ds.sink.writer import WRITING_FOLDER

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamjoin_ds.errors import ArgumentError, ColumnError, TableError
-from streamjoin_ds.sink.report import FileReport
 from streamjoin_ds.sink.snapshot import LogSnapshot
 from streamjoin_ds.sink.tables import TableSet, check_match_schema
+from streamjoin_ds.sink.writer import FileReport
 
 from .conftest import MATCH_SCHEMA
 

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from pyarrow import fs, parquet
 
 from streamjoin_ds.errors import ArgumentError, ColumnError
-from streamjoin_ds.sink.statistics import FileStatistics
 from streamjoin_ds.sink.tables import TIMESTAMP
-from streamjoin_ds.sink.writer import SMALL_ROWS, WRITING_FOLDER, TableWriter
+from streamjoin_ds.sink.writer import SMALL_ROWS, WRITING_FOLDER, FileStatistics, TableWriter
 from tests.support.examples import examples
 
 from .conftest import MATCH_SCHEMA, match_rows

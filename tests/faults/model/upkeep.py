@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from streamjoin_ds.delta.log_files import filesystem_of
-from streamjoin_ds.sink import cleaning, compaction, maintenance
+from streamjoin_ds.sink import compaction, maintenance
+from streamjoin_ds.sink import maintenance as cleaning
 from streamjoin_ds.sink.maintenance import Maintenance
 from streamjoin_ds.sink.tables import TableSet
 from tests.faults.model import disk

@@ -19,8 +19,9 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from streamjoin_ds import CountWindow, StreamJoin
+from streamjoin_ds.delta.table_state import EVENT_TIME
 from streamjoin_ds.sink.reader import scanned
-from streamjoin_ds.sink.tables import EVENT_TIME, TableSet
+from streamjoin_ds.sink.tables import TableSet
 from tests.faults.soak.consumer import DELETED_COLUMN, DELETED_REST, DELETED_STEP, Consumer
 from tests.faults.soak.feeder import Feeder
 from tests.faults.soak.rows import DELAY_US, FATES, START_US, Recorded

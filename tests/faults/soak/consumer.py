@@ -8,9 +8,9 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 
+from streamjoin_ds.delta.table_state import EVENT_TIME
 from streamjoin_ds.sink.compaction import compact
 from streamjoin_ds.sink.reader import Follower
-from streamjoin_ds.sink.tables import EVENT_TIME
 from tests.support.kinds import told
 
 __all__ = ["DELETED_COLUMN", "DELETED_REST", "DELETED_STEP", "Consumer"]

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from streamjoin_ds.sink import retention
-from streamjoin_ds.sink.retention import DELETED_FILE_RETENTION, LOG_RETENTION
-from streamjoin_ds.sink.tables import TableSet
+from streamjoin_ds.sink import tables as retention
+from streamjoin_ds.sink.tables import DELETED_FILE_RETENTION, LOG_RETENTION, TableSet
 from tests.support.kinds import Kind
 
 __all__ = ["drawn", "hasten", "other_retention"]

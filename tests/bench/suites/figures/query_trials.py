@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from streamjoin_ds.delta.table_state import EVENT_TIME
 from streamjoin_ds.errors import BenchError
 from streamjoin_ds.plan import Layout, Load, choose_layout, layout_cost
 from streamjoin_ds.sink.reader import Follower
-from streamjoin_ds.sink.tables import EVENT_TIME
 from streamjoin_ds.source.stream_source import infer_schema, open_feed
 from streamjoin_ds.spec import Join
 from tests.bench.suites.figures.band_streams import BandStreams

@@ -7,9 +7,10 @@ from collections.abc import Iterable, Mapping
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamjoin_ds.delta.table_state import EVENT_TIME
 from streamjoin_ds.engine.intake.lateness import StreamClock, low_watermark
 from streamjoin_ds.sink.reader import ordered
-from streamjoin_ds.sink.tables import EVENT_TIME, TIMESTAMP
+from streamjoin_ds.sink.tables import TIMESTAMP
 
 __all__ = ["OUTPUTS", "ResultOutput"]
 
