@@ -19,7 +19,7 @@ from streamjoin_ds.spark.class_archive import ClassArchive, archive_setting
 from streamjoin_ds.spark.jars import delta_jars
 from streamjoin_ds.spark.java import find_java
 from streamjoin_ds.spark.jvm import QUICK_COMPILER, environment, launch, spark_home
-from streamjoin_ds.spark.spark_log import keep_small, new_log
+from streamjoin_ds.spark.local_files import keep_small, new_log
 from streamjoin_ds.spark.worker_python import worker_python
 
 if TYPE_CHECKING:

@@ -170,7 +170,7 @@ def joined(
     """Return the results of a join as a DataFrame; see `StreamJoin.dataframe`."""
     from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
-    from streamjoin_ds.spark.worker_check import check_workers
+    from streamjoin_ds.spark.workers import check_workers
 
     for stream in join.streams:
         if stream.rate is not None:

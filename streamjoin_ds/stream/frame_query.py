@@ -243,7 +243,7 @@ def _plan(
     checkpoint: Place,
     options: QueryOptions,
 ) -> Plan:
-    from streamjoin_ds.spark.worker_check import check_workers
+    from streamjoin_ds.spark.workers import check_workers
 
     bound = _bound(join, frames)
     identity = CheckpointIdentity.load(checkpoint)

@@ -191,7 +191,7 @@ def query_over(exchanged: DataFrame, plan: Plan, options: QueryOptions) -> Strea
 
 
 def _plan(join: Join, spark: SparkSession, table_root: str, checkpoint: Place, options: QueryOptions) -> Plan:
-    from streamjoin_ds.spark.worker_check import check_workers
+    from streamjoin_ds.spark.workers import check_workers
 
     identity = CheckpointIdentity.load(checkpoint)
     asked = AskedLayout.parse(options.layout, len(join.streams))

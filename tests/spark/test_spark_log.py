@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from streamjoin_ds.spark import spark_log
+from streamjoin_ds.spark import local_files
 from streamjoin_ds.spark.holding import hold
-from streamjoin_ds.spark.spark_log import new_log, remove_dead, shorten
+from streamjoin_ds.spark.local_files import new_log, remove_dead, shorten
 
 NOW_S = 2_000_000_000.0
 
@@ -60,7 +60,7 @@ def test_neither_links_nor_what_is_not_ours(tmp_path: Path, monkeypatch: pytest.
 def test_a_new_log_makes_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for age in range(1, 20):
         old_log(tmp_path, 1_000.0 * age)
-    monkeypatch.setattr(spark_log.time, "time", lambda: NOW_S)
+    monkeypatch.setattr(local_files.time, "time", lambda: NOW_S)
     path = new_log(tmp_path)
     assert path.parent == tmp_path
     assert path.stat().st_mode & 0o777 == 0o600
@@ -93,6 +93,6 @@ def test_without_room_for_a_copy_the_log_is_emptied_all_the_same(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(spark_log, "_copy_end", full)
+    monkeypatch.setattr(local_files, "_copy_end", full)
     assert shorten(path, 10)
     assert path.read_bytes() == b""

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from streamjoin_ds.spark.spark_log import new_log
+from streamjoin_ds.spark.local_files import new_log
 from tests.bench.suites.live.live import LiveTask
 from tests.bench.suites.live.live_process import LiveProcess, LiveRun
 from tests.bench.suites.processes import Child, TreeUse

@@ -20,6 +20,7 @@ from streamjoin_ds.spark.holding import aged, is_held
 
 __all__ = ["keep_small", "new_log", "remove_dead", "shorten"]
 
+
 _PREFIX, _SUFFIX, _BEFORE = "streamjoin-spark-", ".log", ".1"
 _LIMIT_BYTES = 16 << 20  # most bytes of a log, 16 MiB
 _LOOK_EVERY_S = 5.0  # seconds between two looks at a log's size

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["check_workers"]
 
+
 _UNKNOWN = "0+source"  # the version of a package that is on the path but not installed
 _checked: set[str] = set()  # ids of the Spark applications whose workers passed
 
