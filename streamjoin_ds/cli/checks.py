@@ -197,8 +197,8 @@ def _kernels() -> Iterator[Check]:
 
 
 def _cores() -> Check:
+    from streamjoin_ds.engine.threads.cores import usable_core_count
     from streamjoin_ds.machine import memory_limit_bytes
-    from streamjoin_ds.spark.session import usable_core_count
 
     value = f"{usable_core_count()} usable of {os.cpu_count()}, {memory_limit_bytes() / 2**30:.1f} GiB memory"
     return Check("cores", value)
@@ -274,8 +274,7 @@ def _jar_cache() -> Check:
 def _class_archive(*, make: bool) -> Check:
     """Check the archive of Java's classes: there, made now, or why it is not; always "ok", as a join needs none."""
     from streamjoin_ds.spark.class_archive import ClassArchive
-    from streamjoin_ds.spark.java import find_java
-    from streamjoin_ds.spark.jvm import spark_home
+    from streamjoin_ds.spark.java import find_java, spark_home
 
     name = "class archive"
     try:

@@ -2,9 +2,8 @@
 
 ::
 
-    session ──► jvm ──► java, scratch            which Java; its temporary files; it ends when this process ends
-       ├──► jars, class_archive ──► user_cache   files that are made once for this machine
-       ├──► worker_python, worker_check          the workers' Python, and whether they run this package
-       └──► spark_log ──► holding                logs that stay small; files that living processes hold by a lock
-    visibility                                   which folders the workers see
+    session ──► java                    which Java, and its process, which ends when this process ends
+       ├──► jars, class_archive         files that are made once for this machine
+       └──► local_files                 temporary folders, logs that stay small, the user's cache
+    workers ──► session                 whether the workers run this package, and which folders they see
 """

@@ -28,7 +28,7 @@ from pathlib import Path
 
 import xxhash
 
-from streamjoin_ds.spark.user_cache import trusted_cache
+from streamjoin_ds.spark.local_files import trusted_cache
 
 __all__ = ["ClassArchive", "archive_setting"]
 

@@ -24,7 +24,7 @@ from pathlib import Path
 from packaging.version import Version
 
 from streamjoin_ds.errors import DependencyMissingError, JarsMissingError
-from streamjoin_ds.spark.user_cache import cache_root, trusted_cache
+from streamjoin_ds.spark.local_files import cache_root, trusted_cache
 
 __all__ = ["default_cache_path", "delta_coordinate", "delta_jars", "delta_jars_in"]
 
@@ -124,7 +124,7 @@ def delta_jars(
 
 
 def _fetch(cache_path: Path, log_path: Path | None, java_home: Path | None) -> list[Path]:
-    from streamjoin_ds.spark.jvm import last_error_line, resolve_packages
+    from streamjoin_ds.spark.java import last_error_line, resolve_packages
 
     try:
         cache_path.parent.mkdir(parents=True, exist_ok=True)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from streamjoin_ds.spark.class_archive import ClassArchive
 from streamjoin_ds.spark.jars import default_cache_path, delta_jars_in
-from streamjoin_ds.spark.jvm import shut_down, spark_home
+from streamjoin_ds.spark.java import shut_down, spark_home
 from streamjoin_ds.spark.session import own_gateway, spark_session
 from streamjoin_ds.spec import Generator, Stream, band
 from streamjoin_ds.stream.join import StreamJoin

@@ -41,7 +41,7 @@ from streamjoin_ds.sink.tables import TableSet
 from streamjoin_ds.source.delay_bound import max_delay_us
 from streamjoin_ds.source.stream_source import sampled_keys
 from streamjoin_ds.spark.session import configured, note_join
-from streamjoin_ds.spark.visibility import seen_by_workers
+from streamjoin_ds.spark.workers import seen_by_workers
 from streamjoin_ds.spec import BoundJoin, Join, bind, duration_us
 from streamjoin_ds.stream.commit import BatchCommit, committer_for, forget_committer
 from streamjoin_ds.stream.frame_tables import kept_tables, of_frames, sole_entry

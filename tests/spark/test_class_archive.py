@@ -13,8 +13,7 @@ import pytest
 
 from streamjoin_ds.spark.class_archive import ClassArchive, archive_setting
 from streamjoin_ds.spark.jars import default_cache_path, delta_jars
-from streamjoin_ds.spark.java import find_java
-from streamjoin_ds.spark.jvm import spark_home
+from streamjoin_ds.spark.java import find_java, spark_home
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,8 +10,8 @@ import pytest
 
 from streamjoin_ds.errors import JavaMissingError
 from streamjoin_ds.spark import java
-from streamjoin_ds.spark.executable import write_executable
 from streamjoin_ds.spark.java import find_java
+from streamjoin_ds.spark.local_files import write_executable
 
 
 def fake_java(home: Path, version: str, *, release_file: bool = True) -> Path:

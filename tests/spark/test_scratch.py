@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from streamjoin_ds.spark.scratch import Scratch, remove_dead_scratch
+from streamjoin_ds.spark.local_files import Scratch, remove_dead_scratch
 
 LATER_S = 1e11  # thousands of years
 

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from streamjoin_ds.engine.threads.cores import usable_core_count
 from streamjoin_ds.errors import ArgumentError, SessionError
 from streamjoin_ds.spark import session as module
-from streamjoin_ds.spark.holding import is_held
 from streamjoin_ds.spark.java import find_java
-from streamjoin_ds.spark.session import spark_session, usable_core_count
+from streamjoin_ds.spark.local_files import is_held
+from streamjoin_ds.spark.session import spark_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -82,7 +83,7 @@ def test_terminal_stays_empty_log_has_it_all_and_java_ends(tmp_path: Path) -> No
         import sys
         from pathlib import Path
         from streamjoin_ds.spark.session import spark_session, session_log_path
-        from streamjoin_ds.spark.holding import is_held
+        from streamjoin_ds.spark.local_files import is_held
 
         def loud(frames):
             print("a worker's word", file=sys.stderr, flush=True)

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from streamjoin_ds.spark import local_files
-from streamjoin_ds.spark.holding import hold
-from streamjoin_ds.spark.local_files import new_log, remove_dead, shorten
+from streamjoin_ds.spark.local_files import hold, new_log, remove_dead, shorten
 
 NOW_S = 2_000_000_000.0
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from streamjoin_ds.spark import user_cache
-from streamjoin_ds.spark.user_cache import cache_root, trusted_cache
+from streamjoin_ds.spark import local_files
+from streamjoin_ds.spark.local_files import cache_root, trusted_cache
 
 
 def test_it_is_where_caches_were_made_before(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -34,7 +34,7 @@ def test_without_a_home_it_is_temporary_and_the_users_alone(
             raise answer
         return answer
 
-    monkeypatch.setattr(user_cache, "user_cache_path", nowhere)
+    monkeypatch.setattr(local_files, "user_cache_path", nowhere)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     tmp_path.chmod(0o1777)
     root = tmp_path / f"streamjoin_ds-{os.geteuid()}"

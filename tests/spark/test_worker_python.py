@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from streamjoin_ds.spark import worker_python as module
-from streamjoin_ds.spark.jvm import spark_home
-from streamjoin_ds.spark.worker_python import worker_python
+from streamjoin_ds.spark import session as module
+from streamjoin_ds.spark.java import spark_home
+from streamjoin_ds.spark.session import worker_python
 
 
 @pytest.fixture(autouse=True)

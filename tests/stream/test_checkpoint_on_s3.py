@@ -17,7 +17,7 @@ import pytest
 from deltalake import DeltaTable
 
 from streamjoin_ds.sink.reader import scanned
-from streamjoin_ds.spark.jvm import resolve_packages
+from streamjoin_ds.spark.java import resolve_packages
 from tests.stream.test_streams_on_s3 import BATCH_ROWS, FILES, WINDOW_US, expected, fill
 from tests.support.s3 import BUCKET, S3, SECRET, needs_s3, served
 

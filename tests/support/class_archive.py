@@ -11,8 +11,7 @@ import time
 
 from streamjoin_ds.errors import JavaMissingError
 from streamjoin_ds.spark.class_archive import ClassArchive
-from streamjoin_ds.spark.java import find_java
-from streamjoin_ds.spark.jvm import spark_home
+from streamjoin_ds.spark.java import find_java, spark_home
 from tests.support.java import quick_to_start
 
 __all__ = ["archive_options", "main", "spark_classes"]

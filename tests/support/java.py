@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from streamjoin_ds.spark.jvm import QUICK_COMPILER
+from streamjoin_ds.spark.java import QUICK_COMPILER
 
 __all__ = ["quick_to_start"]
 

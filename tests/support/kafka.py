@@ -24,9 +24,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from streamjoin_ds.spark.java import find_java
-from streamjoin_ds.spark.jvm import QUICK_COMPILER
-from streamjoin_ds.spark.user_cache import trusted_cache
+from streamjoin_ds.spark.java import QUICK_COMPILER, find_java
+from streamjoin_ds.spark.local_files import trusted_cache
 
 VERSION = "4.1.0"
 # In Java's base64 without padding, as Kafka writes ids; any 16 bytes are an id.

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NoReturn
 
 from streamjoin_ds.errors import BenchError, DependencyMissingError
-from streamjoin_ds.spark.holding import hold
+from streamjoin_ds.spark.local_files import hold
 
 if TYPE_CHECKING:
     import psutil
