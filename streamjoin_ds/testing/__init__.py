@@ -2,21 +2,24 @@
 
 ::
 
-    times ──► values ──► left_out     which records are late, filtered, too far ahead, or duplicates
-                         oracle       which results a join has
-                         partners     rows about a tuple's partners: none, the nearest
-
-                         tables       which results it has beside tables, whose versions change between batches
-                         arrivals     batches and orders of arrival that must not change a result
+    values ──► partners ──► arrivals   which records are late, filtered, too far ahead, or duplicates; batches and
+                   │           │       orders of arrival that must not change a result
+                   └───────────┴─► oracle   which results a join has, also beside tables, whose versions change
 
 `oracle_join` gives the results of a join over whole streams. Every engine, every cut into batches and every order of
 arrival within the delay must give the same results. Nothing of the engine is used here.
 """
 
-from streamjoin_ds.testing.arrivals import random_batches, shuffled_within
-from streamjoin_ds.testing.left_out import ahead_rows, batch_watermarks, duplicate_rows, filtered_rows, late_rows
-from streamjoin_ds.testing.oracle import oracle_join, oracle_numbers, source_order
-from streamjoin_ds.testing.tables import oracle_table_join
+from streamjoin_ds.testing.arrivals import (
+    ahead_rows,
+    batch_watermarks,
+    duplicate_rows,
+    filtered_rows,
+    late_rows,
+    random_batches,
+    shuffled_within,
+)
+from streamjoin_ds.testing.oracle import oracle_join, oracle_numbers, oracle_table_join, source_order
 from streamjoin_ds.testing.values import event_time_us, oracle_value
 
 __all__ = [

@@ -1,12 +1,15 @@
-"""The contract in plain Python: which results a join has over whole streams, and what it sets aside.
+"""The contract in plain Python: which results a join has over whole streams, and beside tables.
 
-It is written to be read: no arrays, no index, one loop for each stream. It uses nothing of the engine.
+It is written to be read: no arrays, no index, one loop for each stream. It uses nothing of the engine. The window rule
+says which tuples of several streams may meet. For tables see ARCHITECTURE.md, "A stream and a table".
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
+from itertools import product
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -15,7 +18,7 @@ from streamjoin_ds.spec.expression.predicate import Band
 from streamjoin_ds.spec.expression.tree import streams_of
 from streamjoin_ds.spec.join import Join
 from streamjoin_ds.spec.window import CountWindow, PeriodicWindow
-from streamjoin_ds.testing.left_out import (
+from streamjoin_ds.testing.arrivals import (
     NO_PARTITIONS,
     Ends,
     Idle,
@@ -28,12 +31,79 @@ from streamjoin_ds.testing.left_out import (
     listed,
     times_of,
 )
-from streamjoin_ds.testing.partners import Times, nearest_rows, rows_of_each, rows_of_kind
-from streamjoin_ds.testing.sums import oracle_aggregates
+from streamjoin_ds.testing.partners import Times, nearest_rows, oracle_aggregates, rows_of_each, rows_of_kind
 from streamjoin_ds.testing.values import column_value, oracle_outputs, oracle_value, plain_value
-from streamjoin_ds.testing.windows import common_windows, in_time_windows, in_windows
 
-__all__ = ["oracle_join", "oracle_numbers", "source_order"]
+__all__ = [
+    "beside_tables",
+    "common_windows",
+    "in_time_windows",
+    "in_windows",
+    "oracle_join",
+    "oracle_numbers",
+    "oracle_table_join",
+    "source_order",
+]
+
+
+EventTimes: TypeAlias = "Sequence[Sequence[int | None]]"  # microseconds of every stream's records
+
+
+def _in_count_window(
+    window: CountWindow, order: Sequence[Sequence[int]], left: tuple[int, int], right: tuple[int, int]
+) -> bool:
+    """Whether the earlier of two tuples is among the last k of its stream that precede the later one.
+
+    A tuple is given as stream and number.
+    """
+    places = {stream: order[stream][number] for stream, number in (left, right)}
+    (stream, number), (later, _) = (left, right) if places[left[0]] < places[right[0]] else (right, left)
+    preceding = bisect_left(order[stream], places[later])  # a stream's places rise with its numbers
+    return preceding - window.counts[stream] <= number < preceding
+
+
+def _windows_of(window: PeriodicWindow, stream: int, time: int) -> set[int]:
+    """Return the ids of the windows ``(i*T - W, i*T]`` that hold a time, as the first stream counts them.
+
+    Ids that an int64 cannot hold are left out.
+    """
+    every_us, window_us = window.every_us, window.windows_us[stream]
+    near = range(time // every_us - 1, (time + window_us) // every_us + 2)
+    ids = {i - window.lags[stream] for i in near if i * every_us - window_us < time <= i * every_us}
+    return {i for i in ids if -(1 << 63) <= i < 1 << 63}
+
+
+def common_windows(join: Join, times: EventTimes, numbers: Sequence[int]) -> list[int]:
+    """Return the ids of the periodic windows that some tuples share, given by their numbers."""
+    assert isinstance(join.window, PeriodicWindow)
+    common: set[int] | None = None
+    for stream, number in enumerate(numbers):
+        time = times[stream][number]
+        assert time is not None
+        windows = _windows_of(join.window, stream, time)
+        common = windows if common is None else common & windows
+    return sorted(common or ())
+
+
+def in_windows(
+    join: Join, times: EventTimes, order: Sequence[Sequence[int]], numbers: Sequence[int], number: int
+) -> bool:
+    """Whether the window rule holds between a tuple of the next stream and the tuples of all streams before it."""
+    place = len(numbers)
+    if isinstance(join.window, PeriodicWindow):
+        return bool(common_windows(join, times, [*numbers, number]))
+    if isinstance(join.window, CountWindow):
+        return all(_in_count_window(join.window, order, (n, numbers[n]), (place, number)) for n in range(place))
+    return all(in_time_windows(join, times, (n, numbers[n]), (place, number)) for n in range(place))
+
+
+def in_time_windows(join: Join, times: EventTimes, left: tuple[int, int], right: tuple[int, int]) -> bool:
+    """Whether the rule of time windows holds between two tuples, each given as stream and number."""
+    left_time, right_time = (times[stream][number] for stream, number in (left, right))
+    assert left_time is not None
+    assert right_time is not None
+    return -join.window.extent(left[0]) <= left_time - right_time <= join.window.extent(right[0])
+
 
 Seqs: TypeAlias = "Mapping[str, Sequence[int]]"
 
@@ -282,3 +352,118 @@ def band_holds(join: Join, predicate: Band, rows: Mapping[str, Row]) -> bool:
         return float(lo) <= difference <= float(hi)  # type: ignore[arg-type]
     least, most = (Fraction(repr(end)) if isinstance(end, float) else plain_value(end) for end in (lo, hi))
     return bool(least <= left - right <= most)
+
+
+TableRows: TypeAlias = "Sequence[Mapping[str, Any]] | pa.Table"
+
+
+def oracle_table_join(
+    join: Join,
+    streams: Mapping[str, TableRows],
+    tables: Mapping[str, TableRows] | Sequence[Mapping[str, TableRows]],
+    *,
+    ends: Sequence[Mapping[str, int]] = (),
+    **known: Any,
+) -> list[dict[str, Any]]:
+    """Return the results of a join of streams and tables over whole streams.
+
+    Parameters
+    ----------
+    join : Join
+    streams, ends, known
+        As for `oracle_join`.
+    tables : mapping of name to rows, or sequence of such mappings
+        The rows of each table: of the only version, or for each batch of `ends` those of its version.
+
+    Returns
+    -------
+    list of dict
+        As `oracle_join`, with ``<table>_<column>`` and ``<table>_seq`` of each table. A result has the version of the
+        batch that brought the last of its tuples. Sorted as those of the streams, then by the rows' places.
+    """
+    return beside_tables(join, oracle_join(join, streams, ends=ends, **known), streams, tables, ends=ends)
+
+
+def beside_tables(
+    join: Join,
+    found_results: Sequence[Mapping[str, Any]],
+    streams: Mapping[str, TableRows],
+    tables: Mapping[str, TableRows] | Sequence[Mapping[str, TableRows]],
+    *,
+    ends: Sequence[Mapping[str, int]] = (),
+) -> list[dict[str, Any]]:
+    """Return results of the streams alone, each with the rows of the tables that it meets (`oracle_table_join`)."""
+    results = []
+    for found in found_results:
+        tuples = {name: _listed(streams[name])[found[f"{name}_seq"]] for name in join.names}
+        batch = max(sum(end[name] <= found[f"{name}_seq"] for end in ends) for name in join.names)
+        version = tables if isinstance(tables, Mapping) else tables[batch]
+        rows = [list(enumerate(_listed(version[table.name]))) for table in join.tables]
+        if join.row_kind.at_once:
+            results += _of_one(join, found, tuples, rows[0])
+            continue
+        for chosen in product(*rows):
+            places = {table.name: place for table, (place, _) in zip(join.tables, chosen, strict=True)}
+            picked = {table.name: row for table, (_, row) in zip(join.tables, chosen, strict=True)}
+            if all(_stands(join, name, {**tuples, **picked}) for name in picked):
+                columns = {f"{name}_{column}": value for name, row in picked.items() for column, value in row.items()}
+                results.append({**found, **columns, **{f"{name}_seq": place for name, place in places.items()}})
+    return results
+
+
+def _of_one(
+    join: Join,
+    found: Mapping[str, Any],
+    tuples: Mapping[str, Mapping[str, Any]],
+    rows: Sequence[tuple[int, Mapping[str, Any]]],
+) -> list[dict[str, Any]]:
+    """Return the results of a tuple whose partners are rows of a table: with `how`, or summed up."""
+    (name,) = [table.name for table in join.tables]
+    own = [one for one in join.predicates if not isinstance(one, Band) and streams_of(one) == join.names]
+    may = all(oracle_value(join, one, tuples) is True for one in own)
+    partners = [(place, row) for place, row in rows if may and _stands(join, name, {**tuples, name: row})]
+    if join.reduce:
+        sums = oracle_aggregates(join, tuples[join.names[0]], [(0, place, row) for place, row in partners])
+        return [{**found, **sums}] if partners or join.how == "left" else []
+    if join.how in ("semi", "anti"):
+        return [{**found}] if bool(partners) == (join.how == "semi") else []
+    if join.nearest is not None:
+        partners = _nearest(join, tuples, partners)
+    kept: list[tuple[int | None, Mapping[str, Any]]] = [*partners]
+    kept = kept or ([(None, {})] if join.how == "left" else [])
+    made = [{**found, **{f"{name}_{c}": value for c, value in row.items()}, f"{name}_seq": n} for n, row in kept]
+    if join.nearest is not None and join.nearest.k > 1:
+        made = [{**row, "rank": rank if partners else None} for rank, row in enumerate(made, 1)]
+    return made
+
+
+def _nearest(
+    join: Join, tuples: Mapping[str, Mapping[str, Any]], partners: Sequence[tuple[int, Mapping[str, Any]]]
+) -> list[tuple[int, Mapping[str, Any]]]:
+    """Return the nearest of a tuple's rows: by the distance, then by their places."""
+    assert join.nearest is not None, "the join asks for the nearest"
+    assert join.nearest.by is not None, "a table has no event times"
+    ranked = []
+    for place, row in partners:
+        distance = oracle_value(join, join.nearest.by, {**tuples, join.tables[0].name: row})
+        if distance is not None and distance == distance:
+            ranked.append((distance, place, row))
+    return [(place, row) for _, place, row in sorted(ranked, key=lambda one: one[:2])[: join.nearest.k]]
+
+
+def _stands(join: Join, name: str, rows: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Whether all conditions that name a table hold, its own `where` among them."""
+    where = next(table.where for table in join.tables if table.name == name)
+    if where is not None and not isinstance(where, str) and oracle_value(join, where, rows) is not True:
+        return False
+    for predicate in join.predicates:
+        if isinstance(predicate, Band):
+            if name in (predicate.left.stream, predicate.right.stream) and not band_holds(join, predicate, rows):
+                return False
+        elif name in streams_of(predicate) and oracle_value(join, predicate, rows) is not True:
+            return False
+    return True
+
+
+def _listed(rows: TableRows) -> Sequence[Mapping[str, Any]]:
+    return rows.to_pylist() if isinstance(rows, pa.Table) else rows

@@ -22,7 +22,7 @@ from streamjoin_ds.plan import Layout, copied_streams
 from streamjoin_ds.spec import Join, Nearest, Stream, bind
 from streamjoin_ds.spec.columns import SEQ
 from streamjoin_ds.spec.row_kind import DIRECTIONS
-from streamjoin_ds.testing import oracle_numbers
+from streamjoin_ds.testing.oracle import oracle_numbers
 from tests.engine import test_how, test_nearest, test_reduce
 from tests.engine.scenarios import Scenario, cuts_of, scenarios
 from tests.support.examples import examples

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from streamjoin_ds import Join, Stream
 from streamjoin_ds.cli.bench import command, duckdb_queries
 from streamjoin_ds.spec import bind
-from streamjoin_ds.testing import oracle_numbers
+from streamjoin_ds.testing.oracle import oracle_numbers
 from tests.support.examples import examples
 
 ROOT = Path(__file__).resolve().parents[2]

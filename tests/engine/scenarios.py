@@ -18,7 +18,8 @@ from streamjoin_ds.spec import Column, CountWindow, Join, PeriodicWindow, Stream
 from streamjoin_ds.spec.event_time import MAX_TS_US, MIN_TS_US
 from streamjoin_ds.spec.expression.parser import parse_predicates
 from streamjoin_ds.spec.expression.predicate import Band
-from streamjoin_ds.testing import oracle_join, random_batches, source_order
+from streamjoin_ds.testing.arrivals import random_batches
+from streamjoin_ds.testing.oracle import oracle_join, source_order
 from tests.engine.streams import engine_options
 
 INT64_MAX = (1 << 63) - 1

@@ -18,7 +18,8 @@ from streamjoin_ds.engine.storage.bucket_grid.grid import BucketRun
 from streamjoin_ds.engine.storage.bucket_grid.window import BucketWindow
 from streamjoin_ds.engine.storage.layout import SortLayoutChooser
 from streamjoin_ds.engine.tuning import LayoutTuning, TailTuning, Tuning
-from streamjoin_ds.testing import oracle_numbers, random_batches
+from streamjoin_ds.testing.arrivals import random_batches
+from streamjoin_ds.testing.oracle import oracle_numbers
 from tests.engine.scenarios import numbers_of
 from tests.engine.streams import engine_options
 from tests.support.examples import examples

@@ -17,7 +17,7 @@ from streamjoin_ds.engine.tuning import DEFAULT, ProbeTuning
 from streamjoin_ds.plan import Execution
 from streamjoin_ds.spec import Join, Nearest, Stream, band, bind, equal
 from streamjoin_ds.spec.row_kind import HOWS
-from streamjoin_ds.testing import oracle_join, oracle_numbers
+from streamjoin_ds.testing.oracle import oracle_join, oracle_numbers
 from tests.engine.scenarios import Scenario, numbers_of, pushed, window_of
 from tests.engine.test_how import check_every_push, of_kind
 from tests.engine.test_oracle import SMALL

@@ -22,7 +22,8 @@ from streamjoin_ds.spec import BoundJoin, Join, Predicate, Stream, bind
 from streamjoin_ds.spec.expression.predicate import Band
 from streamjoin_ds.spec.expression.tree import streams_of
 from streamjoin_ds.spec.row_kind import HOWS
-from streamjoin_ds.testing import filtered_rows, oracle_join, oracle_numbers
+from streamjoin_ds.testing.arrivals import filtered_rows
+from streamjoin_ds.testing.oracle import oracle_join, oracle_numbers
 from tests.engine.scenarios import Scenario, pushed, scenarios
 from tests.engine.test_oracle import SMALL
 from tests.support.examples import examples

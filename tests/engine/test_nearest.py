@@ -19,7 +19,8 @@ from streamjoin_ds.engine.tuning import DEFAULT, NearestTuning, Tuning
 from streamjoin_ds.errors import ArgumentError, ColumnError, PredicateError, PredicateSyntaxError, WindowError
 from streamjoin_ds.spec import Join, Nearest, Stream, bind
 from streamjoin_ds.spec.row_kind import DIRECTIONS
-from streamjoin_ds.testing import filtered_rows, oracle_join, oracle_numbers
+from streamjoin_ds.testing.arrivals import filtered_rows
+from streamjoin_ds.testing.oracle import oracle_join, oracle_numbers
 from tests.engine.scenarios import DOMAINS, Scenario, pushed, scenarios
 from tests.engine.test_oracle import SMALL
 from tests.support.examples import examples

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from streamjoin_ds.engine import JoinEngine, kernel_names
 from streamjoin_ds.engine.tuning import DEFAULT, LayoutTuning, ProbeTuning, TailTuning, Tuning
 from streamjoin_ds.plan import Execution
-from streamjoin_ds.testing import filtered_rows, late_rows, oracle_numbers, random_batches, shuffled_within
+from streamjoin_ds.testing.arrivals import filtered_rows, late_rows, random_batches, shuffled_within
+from streamjoin_ds.testing.oracle import oracle_numbers
 from tests.engine.scenarios import Scenario, assert_values, cuts_of, numbers_of, plain, run_engine, scenarios
 from tests.support.examples import examples
 

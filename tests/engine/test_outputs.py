@@ -18,7 +18,7 @@ from streamjoin_ds.errors import ColumnError, PredicateError, PredicateSyntaxErr
 from streamjoin_ds.spec import Join, Stream, bind
 from streamjoin_ds.spec.join_parts import Calculated
 from streamjoin_ds.spec.row_kind import HOWS, Nearest
-from streamjoin_ds.testing import oracle_join
+from streamjoin_ds.testing.oracle import oracle_join
 from tests.engine.scenarios import Scenario, cuts_of, scenarios
 from tests.engine.test_oracle import SMALL
 from tests.support.examples import examples

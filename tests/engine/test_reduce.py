@@ -24,7 +24,7 @@ from streamjoin_ds.errors import (
 )
 from streamjoin_ds.spec import Join, Nearest, Stream, bind
 from streamjoin_ds.spec.expression.predicate import Band
-from streamjoin_ds.testing import oracle_join
+from streamjoin_ds.testing.oracle import oracle_join
 from streamjoin_ds.testing.values import plain_value
 from tests.engine.scenarios import Scenario, pushed, scenarios
 from tests.engine.streams import engine_options

@@ -11,7 +11,8 @@ import pytest
 from streamjoin_ds import Join, JoinEngine, Stream
 from streamjoin_ds.engine.storage import snapshot
 from streamjoin_ds.errors import StateCorruptError
-from streamjoin_ds.testing import duplicate_rows, filtered_rows, late_rows, oracle_join
+from streamjoin_ds.testing.arrivals import duplicate_rows, filtered_rows, late_rows
+from streamjoin_ds.testing.oracle import oracle_join
 from tests.support.mutations import changed
 
 SCHEMA = {"ts": "int64", "x": "int64", "device": "string", "counter": "int64"}

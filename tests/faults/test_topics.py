@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamjoin_ds.testing import batch_watermarks, late_rows, oracle_join
+from streamjoin_ds.testing.arrivals import batch_watermarks, late_rows
+from streamjoin_ds.testing.oracle import oracle_join
 from tests.faults.topics.comparison import Outcome
 from tests.faults.topics.expected import NONE, PartitionRows, expected_of, matches_of
 from tests.faults.topics.load import DELAY_US, NAMES, WINDOW_US, Load, poisoned, topics_join

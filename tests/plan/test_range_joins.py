@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from streamjoin_ds import Stream, StreamJoin
 from streamjoin_ds.plan import KeySample, Layout, RangeLayout, band_attributes, choose_ranges
 from streamjoin_ds.spec import bind
-from streamjoin_ds.testing import oracle_numbers
+from streamjoin_ds.testing.oracle import oracle_numbers
 from tests.support.examples import examples
 
 SCHEMA = {"ts": "timestamp[us]", "x": "double", "n": "int64"}

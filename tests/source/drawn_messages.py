@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from streamjoin_ds.source.kafka.formats.registered_messages import RegisteredSchema
-from streamjoin_ds.testing.times import instant_us
+from streamjoin_ds.testing.values import instant_us
 from tests.source.message_rules import END_NS, EPOCH, FIRST_NS, Number, Pairs, Rules, ns_of_number
 
 __all__ = ["Drawn", "FixedDrawn", "JsonDrawn"]

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from streamjoin_ds.testing.times import event_time_ns, instant_us
+from streamjoin_ds.testing.values import event_time_ns, instant_us
 
 __all__ = ["END_NS", "EPOCH", "FIRST_NS", "Number", "Pairs", "Rules", "canonical", "ns_of_number"]
 

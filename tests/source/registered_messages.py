@@ -20,7 +20,7 @@ import pyarrow as pa
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, timestamp_pb2, wrappers_pb2
 
 from streamjoin_ds.source.kafka.formats.registered_messages import RegisteredSchema
-from streamjoin_ds.testing.times import instant_us
+from streamjoin_ds.testing.values import instant_us
 from tests.source.drawn_messages import Drawn
 
 __all__ = ["AvroDrawn", "ProtobufDrawn"]

@@ -22,7 +22,7 @@ from streamjoin_ds.spec.expression.evaluation import holds
 from streamjoin_ds.spec.expression.parser import parse_condition
 from streamjoin_ds.spec.expression.tree import COMPARISONS, columns_of, expression_facts, expression_from, normalised
 from streamjoin_ds.spec.expression.types import typed_condition
-from streamjoin_ds.testing import oracle_value
+from streamjoin_ds.testing.values import oracle_value
 from tests.support.conditions import EPOCH, NUMBERS, SCHEMA, conditions, table
 from tests.support.examples import examples
 

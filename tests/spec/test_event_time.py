@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamjoin_ds.spec.event_time import DAY_US, MAX_TS_US, MIN_TS_US, counted_times, fine_times
-from streamjoin_ds.testing import event_time_us
+from streamjoin_ds.testing.values import event_time_us
 from tests.support.examples import examples
 
 INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1

@@ -17,7 +17,7 @@ from streamjoin_ds.spec.expression.evaluation import float_values, holds
 from streamjoin_ds.spec.expression.parser import parse_condition, parse_value
 from streamjoin_ds.spec.expression.tree import normalised
 from streamjoin_ds.spec.expression.types import typed_condition, typed_value
-from streamjoin_ds.testing import oracle_numbers
+from streamjoin_ds.testing.oracle import oracle_numbers
 from streamjoin_ds.testing.values import oracle_value
 
 SAME = "e.x = e.a AND NOT (e.x < e.a OR e.x > e.a)"

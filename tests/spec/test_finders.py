@@ -17,7 +17,7 @@ from streamjoin_ds.spec.bound.binding import bind
 from streamjoin_ds.spec.bound.bound_join import BoundJoin
 from streamjoin_ds.spec.expression.parser import parse_condition
 from streamjoin_ds.spec.expression.tree import call
-from streamjoin_ds.testing import oracle_value
+from streamjoin_ds.testing.values import oracle_value
 from tests.support.conditions import SCHEMA, conditions, table, values
 from tests.support.examples import examples
 

@@ -18,7 +18,7 @@ from streamjoin_ds.spec.expression.parser import parse_condition, parse_value
 from streamjoin_ds.spec.expression.tree import normalised
 from streamjoin_ds.spec.expression.types import typed_condition, typed_value
 from streamjoin_ds.spec.functions import FUNCTIONS
-from streamjoin_ds.testing.functions import CHOOSING, PLAIN
+from streamjoin_ds.testing.values import CHOOSING, PLAIN
 from tests.rooms import ROOT
 from tests.support.extremes import EXPRESSIONS, SCHEMA, table
 

@@ -20,7 +20,7 @@ from streamjoin_ds.spec.expression.parser import parse_value
 from streamjoin_ds.spec.expression.tree import normalised
 from streamjoin_ds.spec.expression.types import typed_value
 from streamjoin_ds.spec.functions.globe import MODELS
-from streamjoin_ds.testing import oracle_join
+from streamjoin_ds.testing.oracle import oracle_join
 from tests.engine.test_oracle import SMALL
 from tests.support.examples import examples
 

@@ -19,7 +19,7 @@ from streamjoin_ds.source.delay_bound import DelayBound
 from streamjoin_ds.spec import Join, Stream, band, bind
 from streamjoin_ds.spec.window import WindowLike
 from streamjoin_ds.stream import commit as commit_room
-from streamjoin_ds.testing import batch_watermarks
+from streamjoin_ds.testing.arrivals import batch_watermarks
 from tests.support.clocked import Clocked
 from tests.support.microbatch import MicroBatches
 

@@ -17,7 +17,8 @@ from streamjoin_ds.sink.reader import complete, ordered, scanned
 from streamjoin_ds.source.stream_source import infer_schema
 from streamjoin_ds.spec import Join, bind
 from streamjoin_ds.stream.query_options import SourceOptions
-from streamjoin_ds.testing import event_time_us, oracle_join
+from streamjoin_ds.testing.oracle import oracle_join
+from streamjoin_ds.testing.values import event_time_us
 from tests.support.microbatch import MicroBatches
 
 if TYPE_CHECKING:

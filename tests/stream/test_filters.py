@@ -16,7 +16,8 @@ from streamjoin_ds.sink.reader import scanned
 from streamjoin_ds.sink.writer import TableWriter
 from streamjoin_ds.source.stream_source import infer_schema
 from streamjoin_ds.spec import BoundJoin, Generator, Join, Stream, bind
-from streamjoin_ds.testing import filtered_rows, late_rows, oracle_numbers
+from streamjoin_ds.testing.arrivals import filtered_rows, late_rows
+from streamjoin_ds.testing.oracle import oracle_numbers
 from tests.source.feeds import SCHEMA, csv_text, rows
 from tests.support.microbatch import MicroBatches
 

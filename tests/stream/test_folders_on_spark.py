@@ -14,7 +14,7 @@ from pyspark.errors import StreamingQueryException
 from streamjoin_ds import Stream, StreamJoin, band
 from streamjoin_ds.errors import FingerprintMismatchError
 from streamjoin_ds.sink.reader import scanned
-from streamjoin_ds.testing import oracle_join
+from streamjoin_ds.testing.oracle import oracle_join
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -21,7 +21,7 @@ from pyspark.errors import StreamingQueryException
 from streamjoin_ds import Execution, Stream, StreamJoin, band, equal
 from streamjoin_ds.errors import ArgumentError, ColumnError, LayoutError, WatermarkMissingError
 from streamjoin_ds.sink.reader import scanned
-from streamjoin_ds.testing import oracle_join
+from streamjoin_ds.testing.oracle import oracle_join
 from tests.support.further import further
 
 if TYPE_CHECKING:

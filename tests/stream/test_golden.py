@@ -16,7 +16,7 @@ from deltalake import DeltaTable
 from streamjoin_ds.checkpoint.identity import CheckpointIdentity
 from streamjoin_ds.sink.reader import scanned
 from streamjoin_ds.source.stream_source import open_feed
-from streamjoin_ds.testing import oracle_join
+from streamjoin_ds.testing.oracle import oracle_join
 from tests.golden.make import (
     FOLDER,
     FRAMES,

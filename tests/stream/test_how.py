@@ -26,7 +26,8 @@ from streamjoin_ds.sink.tables import TableSet
 from streamjoin_ds.source.delta.results_feed import read_results, row_hashes
 from streamjoin_ds.spec import BoundJoin, Join, bind
 from streamjoin_ds.spec.row_kind import HOWS, has_pairs
-from streamjoin_ds.testing import batch_watermarks, oracle_numbers
+from streamjoin_ds.testing.arrivals import batch_watermarks
+from streamjoin_ds.testing.oracle import oracle_numbers
 from tests.support.further import further
 from tests.support.microbatch import MicroBatches
 from tests.support.real_data import REAL_JOINS, RealJoin, answer, needs_data, recorded

@@ -29,7 +29,9 @@ from streamjoin_ds.plan import DEFAULT_EXECUTION, EXCHANGES, Execution, Layout
 from streamjoin_ds.source.stream_source import infer_schema, open_feed
 from streamjoin_ds.spec import Band, Column, Generator, Join, Stream, TimeWindow, bind, equal
 from streamjoin_ds.spec.expression.tree import Call, columns_of
-from streamjoin_ds.testing import event_time_us, late_rows, oracle_join, shuffled_within
+from streamjoin_ds.testing.arrivals import late_rows, shuffled_within
+from streamjoin_ds.testing.oracle import oracle_join
+from streamjoin_ds.testing.values import event_time_us
 from tests.engine.scenarios import INT64_MAX, INT64_MIN, TABLE_DOMAINS, Scenario, scenarios
 from tests.source.feeds import segment
 from tests.support.examples import examples

@@ -18,7 +18,8 @@ from streamjoin_ds.errors import FingerprintMismatchError, LayoutError
 from streamjoin_ds.plan import Layout
 from streamjoin_ds.sink.reader import between, scanned
 from streamjoin_ds.spec import BoundJoin, Join, bind
-from streamjoin_ds.testing import batch_watermarks, oracle_numbers
+from streamjoin_ds.testing.arrivals import batch_watermarks
+from streamjoin_ds.testing.oracle import oracle_numbers
 from tests.support.microbatch import MicroBatches
 from tests.support.real_data import RealJoin, answer, needs_data, real_joins, recorded
 

@@ -16,7 +16,7 @@ from streamjoin_ds.cli.main import group
 from streamjoin_ds.errors import FingerprintMismatchError
 from streamjoin_ds.plan import Layout
 from streamjoin_ds.spec import bind
-from streamjoin_ds.testing import oracle_join
+from streamjoin_ds.testing.oracle import oracle_join
 from tests.support.microbatch import MicroBatches
 
 START = datetime(2024, 1, 1, tzinfo=timezone.utc)

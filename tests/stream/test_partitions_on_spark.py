@@ -19,7 +19,8 @@ from streamjoin_ds import Stream, StreamJoin, band
 from streamjoin_ds.cli.main import group
 from streamjoin_ds.errors import FingerprintMismatchError
 from streamjoin_ds.sink.reader import scanned
-from streamjoin_ds.testing import late_rows, oracle_join
+from streamjoin_ds.testing.arrivals import late_rows
+from streamjoin_ds.testing.oracle import oracle_join
 from tests.support.partitioned import arrival
 
 if TYPE_CHECKING:

@@ -26,7 +26,8 @@ from streamjoin_ds.plan import Layout
 from streamjoin_ds.request.request import request_of
 from streamjoin_ds.sink.reader import scanned
 from streamjoin_ds.spec import BoundJoin, Join, bind
-from streamjoin_ds.testing import batch_watermarks, oracle_join
+from streamjoin_ds.testing.arrivals import batch_watermarks
+from streamjoin_ds.testing.oracle import oracle_join
 from tests.support.microbatch import MicroBatches
 from tests.support.real_data import RealJoin, answer, needs_data, real_joins, recorded
 

@@ -29,7 +29,7 @@ from streamjoin_ds.errors import (
 from streamjoin_ds.sink.reader import scanned
 from streamjoin_ds.spark.session import configured
 from streamjoin_ds.stream.query import LEAST_RETAINED
-from streamjoin_ds.testing import oracle_join
+from streamjoin_ds.testing.oracle import oracle_join
 from tests.support.further import further
 
 if TYPE_CHECKING:

@@ -37,7 +37,7 @@ from streamjoin_ds.spec import BoundJoin
 from streamjoin_ds.spec.table_rows import table_rows
 from streamjoin_ds.stream.frame_tables import given_before, note_given
 from streamjoin_ds.stream.source_facts import bound_join
-from streamjoin_ds.testing import oracle_table_join
+from streamjoin_ds.testing.oracle import oracle_table_join
 from tests.support.microbatch import MicroBatches
 
 START = datetime(2024, 1, 1, tzinfo=timezone.utc)

@@ -18,7 +18,7 @@ from streamjoin_ds import Stream, StreamJoin, Table
 from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.sink.commit import Committer
 from streamjoin_ds.sink.reader import scanned
-from streamjoin_ds.testing import oracle_table_join
+from streamjoin_ds.testing.oracle import oracle_table_join
 from tests.stream.test_tables import START, join_of, numbers, tuples, write_streams, write_version, zones
 from tests.support.further import further
 

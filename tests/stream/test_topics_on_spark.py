@@ -16,7 +16,8 @@ from pyspark.errors import StreamingQueryException
 from streamjoin_ds import Stream, StreamJoin, band
 from streamjoin_ds.sink.reader import scanned
 from streamjoin_ds.source.kafka.topic import KafkaTopic, KafkaUrl
-from streamjoin_ds.testing import late_rows, oracle_join
+from streamjoin_ds.testing.arrivals import late_rows
+from streamjoin_ds.testing.oracle import oracle_join
 from tests.stream.test_partitions_on_spark import offsets
 from tests.support.kafka import KafkaBroker, new_topic, produce
 from tests.support.partitioned import arrival

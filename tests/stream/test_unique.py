@@ -20,7 +20,8 @@ from streamjoin_ds.source.batch_plan import BatchPlan
 from streamjoin_ds.source.position import Waypoint, first_needed, next_waypoints
 from streamjoin_ds.spec import Join, Stream, bind
 from streamjoin_ds.stream.dataframe import check_frames
-from streamjoin_ds.testing import duplicate_rows, filtered_rows, late_rows, oracle_join
+from streamjoin_ds.testing.arrivals import duplicate_rows, filtered_rows, late_rows
+from streamjoin_ds.testing.oracle import oracle_join
 from tests.support.examples import examples
 from tests.support.microbatch import MicroBatches
 

@@ -21,7 +21,7 @@ from streamjoin_ds.plan import EXCHANGES, Layout
 from streamjoin_ds.sink.reader import ordered, scanned
 from streamjoin_ds.source.stream_source import infer_schema
 from streamjoin_ds.spec import Generator, Join, bind
-from streamjoin_ds.testing import oracle_join, source_order
+from streamjoin_ds.testing.oracle import oracle_join, source_order
 from tests.support.microbatch import MicroBatches
 
 if TYPE_CHECKING:

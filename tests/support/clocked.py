@@ -10,7 +10,8 @@ import pyarrow as pa
 
 from streamjoin_ds.source.idleness import Idleness
 from streamjoin_ds.spec import Join
-from streamjoin_ds.testing import ahead_rows, batch_watermarks, late_rows, oracle_join
+from streamjoin_ds.testing.arrivals import ahead_rows, batch_watermarks, late_rows
+from streamjoin_ds.testing.oracle import oracle_join
 from tests.support.microbatch import MicroBatches
 
 __all__ = ["Clocked"]

@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 from deltalake import write_deltalake
 
 from streamjoin_ds import CountWindow, Nearest, PeriodicWindow, Stream, StreamJoin, Table
-from streamjoin_ds.testing import oracle_join, oracle_table_join
+from streamjoin_ds.testing.oracle import oracle_join, oracle_table_join
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -11,7 +11,8 @@ import pyarrow as pa
 from streamjoin_ds.source.idleness import Idleness
 from streamjoin_ds.source.partitioned_position import PartitionedPosition, first_seq_of
 from streamjoin_ds.spec import Join
-from streamjoin_ds.testing import ahead_rows, batch_watermarks, duplicate_rows, late_rows, oracle_join
+from streamjoin_ds.testing.arrivals import ahead_rows, batch_watermarks, duplicate_rows, late_rows
+from streamjoin_ds.testing.oracle import oracle_join
 from tests.support.microbatch import MicroBatches
 
 __all__ = ["Partitioned", "arrival"]

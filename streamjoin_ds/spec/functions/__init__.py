@@ -11,7 +11,7 @@
 
 They mean what they mean to Spark SQL in ANSI mode, with one rule more: where ANSI mode would stop the query for a row
 (an overflow, an invalid cast, a division by zero), the value is null. Adding a function is one entry; its twin in plain
-Python is in `testing/functions.py`.
+Python is in `testing/values.py`.
 """
 
 from streamjoin_ds.spec.functions.casts import CAST_TYPES, CASTS

@@ -19,7 +19,7 @@ from streamjoin_ds.engine.costs.window_costs import best_sizes
 from streamjoin_ds.engine.storage.tail import Tail
 from streamjoin_ds.engine.tuning import DEFAULT, TailTuning, Tuning
 from streamjoin_ds.plan import Execution
-from streamjoin_ds.testing import oracle_numbers
+from streamjoin_ds.testing.oracle import oracle_numbers
 from tests.engine.scenarios import Scenario, assert_values, cuts_of, numbers_of, scenarios
 from tests.engine.streams import band_join, engine_options, pairs, tuples
 from tests.support.examples import examples

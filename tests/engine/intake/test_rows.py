@@ -19,7 +19,7 @@ from streamjoin_ds.engine.kernels.loading import load_kernels
 from streamjoin_ds.errors import SchemaDriftError
 from streamjoin_ds.plan import Execution
 from streamjoin_ds.spec import Join, Stream, bind
-from streamjoin_ds.testing import event_time_us
+from streamjoin_ds.testing.values import event_time_us
 from tests.support.examples import examples
 
 FIELDS = {

@@ -15,7 +15,7 @@ from streamjoin_ds.engine import JoinEngine
 from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.plan import Execution
 from streamjoin_ds.spec import Join, Stream
-from streamjoin_ds.testing import oracle_numbers
+from streamjoin_ds.testing.oracle import oracle_numbers
 from tests.engine.scenarios import Scenario, cuts_of, numbers_of, run_engine, scenarios
 from tests.support.examples import examples
 

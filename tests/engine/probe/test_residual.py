@@ -17,7 +17,8 @@ from streamjoin_ds.errors import ArgumentError, PredicateError
 from streamjoin_ds.spec import BoundJoin, Expression, Join, Stream, band, bind, bound_from_facts, equal
 from streamjoin_ds.spec.expression.predicate import Band
 from streamjoin_ds.spec.expression.tree import columns_of
-from streamjoin_ds.testing import filtered_rows, late_rows, oracle_numbers
+from streamjoin_ds.testing.arrivals import filtered_rows, late_rows
+from streamjoin_ds.testing.oracle import oracle_numbers
 from tests.engine.scenarios import Scenario, cuts_of, numbers_of, run_engine, window_of
 from tests.engine.streams import TIME
 from tests.support.conditions import SCHEMA, conditions, table

@@ -20,7 +20,7 @@ from streamjoin_ds.engine.tuning import DEFAULT
 from streamjoin_ds.spec import Join, Stream, Table
 from streamjoin_ds.spec.bound.binding import bind
 from streamjoin_ds.spec.expression.parser import parse_condition
-from streamjoin_ds.testing import oracle_value
+from streamjoin_ds.testing.values import oracle_value
 from tests.support.examples import examples
 
 TIME = pa.timestamp("us", tz="UTC")

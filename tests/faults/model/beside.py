@@ -12,7 +12,7 @@ import pyarrow as pa
 import xxhash
 
 from streamjoin_ds.spec import Join, Table
-from streamjoin_ds.testing.tables import beside_tables
+from streamjoin_ds.testing.oracle import beside_tables
 
 __all__ = ["COLUMNS", "TableFile", "asked_table", "table_path", "with_versions"]
 

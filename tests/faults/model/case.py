@@ -24,7 +24,8 @@ from streamjoin_ds.source.synthetic_rows import Parameters
 from streamjoin_ds.spec import BoundJoin, Generator, Join, Stream, bind
 from streamjoin_ds.spec.expression.predicate import Band
 from streamjoin_ds.spec.join_parts import Calculated
-from streamjoin_ds.testing import ahead_rows, batch_watermarks, duplicate_rows, filtered_rows, late_rows, oracle_join
+from streamjoin_ds.testing.arrivals import ahead_rows, batch_watermarks, duplicate_rows, filtered_rows, late_rows
+from streamjoin_ds.testing.oracle import oracle_join
 from streamjoin_ds.testing.values import plain_value
 from tests.faults.model.asks import asked_of
 from tests.faults.model.beside import COLUMNS as TABLE_COLUMNS

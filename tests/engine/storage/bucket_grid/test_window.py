@@ -40,7 +40,8 @@ from streamjoin_ds.engine.tuning import (
 )
 from streamjoin_ds.errors import ArgumentError, StateCorruptError
 from streamjoin_ds.spec import BoundJoin, bind
-from streamjoin_ds.testing import oracle_numbers, random_batches
+from streamjoin_ds.testing.arrivals import random_batches
+from streamjoin_ds.testing.oracle import oracle_numbers
 from tests.engine.scenarios import Scenario, assert_values, cuts_of, numbers_of, plain, run_engine, scenarios
 from tests.engine.streams import engine_options
 from tests.support.examples import examples
