@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from streamjoin_ds.engine.join_engine import JoinEngine
     from streamjoin_ds.errors import StreamJoinError
     from streamjoin_ds.plan.execution import Execution
-    from streamjoin_ds.script.started import sql
+    from streamjoin_ds.script.script import sql
     from streamjoin_ds.spark.session import spark_session
     from streamjoin_ds.spec import (
         CountWindow,
@@ -59,7 +59,7 @@ _HOMES = {
     "equal": "spec",
     "not_equal": "spec",
     "spark_session": "spark.session",
-    "sql": "script.started",
+    "sql": "script.script",
 }
 
 __all__ = [

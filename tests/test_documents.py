@@ -23,7 +23,7 @@ from streamjoin_ds.cli.main import group
 from streamjoin_ds.cli.run import command as run
 from streamjoin_ds.request.join_keys import JOIN_KEYS
 from streamjoin_ds.request.request import request_of
-from streamjoin_ds.script.started import Script
+from streamjoin_ds.script.script import Script
 from streamjoin_ds.sink.reader import scanned
 from streamjoin_ds.sink.tables import (
     LATE_SCHEMA,

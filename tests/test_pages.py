@@ -20,7 +20,7 @@ from streamjoin_ds import JoinEngine
 from streamjoin_ds.cli.main import group
 from streamjoin_ds.cli.run import command as run
 from streamjoin_ds.request.request import request_of
-from streamjoin_ds.script.started import Script
+from streamjoin_ds.script.script import Script
 from tests.support.documents import PAGES, Block
 
 ON_SPARK = (

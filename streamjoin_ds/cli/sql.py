@@ -13,7 +13,7 @@ from streamjoin_ds.cli.join_options import JoinCommand, flags
 from streamjoin_ds.cli.runner import run_queries
 from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.request.request import given_flags
-from streamjoin_ds.script.started import Script, Step
+from streamjoin_ds.script.script import Script, Step
 from streamjoin_ds.sink.tables import TableSet
 from streamjoin_ds.stream.commit import BatchSummary, watch
 from streamjoin_ds.stream.run_keys import RUN_KEYS
@@ -21,7 +21,7 @@ from streamjoin_ds.stream.run_keys import RUN_KEYS
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from streamjoin_ds.script.asked import AskedJoin
+    from streamjoin_ds.script.query_builder import AskedJoin
 
 __all__ = ["command"]
 

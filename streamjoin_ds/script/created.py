@@ -8,7 +8,7 @@ from typing import Any
 from streamjoin_ds.errors import PredicateError, StreamJoinError
 from streamjoin_ds.request.request import described_streams
 from streamjoin_ds.request.tables import described_tables
-from streamjoin_ds.script.options import TABLE_KEYS, stream_facts
+from streamjoin_ds.script.sql_options import TABLE_KEYS, stream_facts
 from streamjoin_ds.script.sql_text import Span, SqlText
 from streamjoin_ds.script.statements import StreamStatement
 

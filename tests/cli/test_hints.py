@@ -22,7 +22,7 @@ from streamjoin_ds.checkpoint.location import checkpoint_place
 from streamjoin_ds.cli.main import group
 from streamjoin_ds.kafka.settings import SettingsSource
 from streamjoin_ds.plan import Layout
-from streamjoin_ds.script.started import Script
+from streamjoin_ds.script.script import Script
 from streamjoin_ds.sink.maintenance import Maintenance
 from streamjoin_ds.sink.reader import Follower, between
 from streamjoin_ds.sink.sql import sql_text

@@ -27,8 +27,8 @@ from streamjoin_ds.plan import EXECUTION_OPTIONS
 from streamjoin_ds.request.join_file import json_schema, read_join_file, tomllib
 from streamjoin_ds.request.join_keys import JOIN_KEYS
 from streamjoin_ds.request.request import EXPLAINED, request_of
-from streamjoin_ds.script.options import stream_facts
 from streamjoin_ds.script.reader import statements
+from streamjoin_ds.script.sql_options import stream_facts
 from streamjoin_ds.script.sql_text import SqlText
 from streamjoin_ds.script.statements import StreamStatement
 from streamjoin_ds.spec import Stream
@@ -124,7 +124,7 @@ from streamjoin_ds import Execution, JoinEngine, Join, Stream
 from streamjoin_ds.cli.main import group
 from streamjoin_ds.request.join_file import json_schema
 from streamjoin_ds.request.request import request_of
-from streamjoin_ds.script.started import Script
+from streamjoin_ds.script.script import Script
 from tests.support.reference_page import text
 streams = ["--stream", "r=gen:band2d?side=r", "--stream", "s=gen:band2d?side=s", "--window", "1s"]
 said = lambda *words: CliRunner().invoke(group, words).output

@@ -18,7 +18,7 @@ from pyarrow import csv
 
 from streamjoin_ds import JoinEngine
 from streamjoin_ds.cli.main import group
-from streamjoin_ds.script.started import Script
+from streamjoin_ds.script.script import Script
 from streamjoin_ds.sink.reader import scanned
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "alike.sql"

@@ -12,7 +12,7 @@ import pytest
 from deltalake import write_deltalake
 
 from streamjoin_ds.plan import Layout
-from streamjoin_ds.script.started import Script
+from streamjoin_ds.script.script import Script
 from streamjoin_ds.stream.source_facts import bound_join
 from tests.support.microbatch import MicroBatches
 

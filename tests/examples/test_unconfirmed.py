@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pytest
 
 from streamjoin_ds import JoinEngine
-from streamjoin_ds.script.started import Script
+from streamjoin_ds.script.script import Script
 from tests.support.real_data import FILES, needs_data, recorded
 
 A_YEAR_LATER = pa.scalar(datetime(2014, 3, 1, tzinfo=timezone.utc))

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamjoin_ds.errors import StreamJoinError
-from streamjoin_ds.script.started import Script
+from streamjoin_ds.script.script import Script
 from tests.support.examples import examples
 
 TEXT = """CREATE STREAM e (ts TIMESTAMP, x DOUBLE, n BIGINT, s STRING) WITH (source = 'e.csv', delay = '3s');

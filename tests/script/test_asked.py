@@ -24,8 +24,8 @@ from streamjoin_ds.errors import (
     StreamJoinError,
 )
 from streamjoin_ds.request.request import Request
-from streamjoin_ds.script.asked import AskedJoin
-from streamjoin_ds.script.started import Script
+from streamjoin_ds.script.query_builder import AskedJoin
+from streamjoin_ds.script.script import Script
 from streamjoin_ds.spec import CountWindow, PeriodicWindow, TimeWindow
 
 START = datetime(2024, 1, 1)

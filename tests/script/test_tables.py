@@ -12,7 +12,7 @@ import pytest
 
 from streamjoin_ds import JoinEngine
 from streamjoin_ds.errors import StreamJoinError
-from streamjoin_ds.script.started import Script
+from streamjoin_ds.script.script import Script
 
 READINGS = "CREATE STREAM r (ts TIMESTAMP, id BIGINT, value DOUBLE) WITH (source = '{0}/r.csv', delay = '1s');"
 TABLE = "CREATE TABLE z WITH (source='{0}/z.parquet', refresh='5m', finished_after='0s', where='most IS NOT NULL');"

@@ -15,6 +15,7 @@ from streamjoin_ds.spec.member.stream_keys import STREAM_KEYS, Key
 
 __all__ = ["TABLE_KEYS", "checked_setting", "facts_of", "spark_text", "stream_facts"]
 
+
 # What a stream may have only here, where it is a table or a view of Spark's catalog.
 TABLE_KEYS = {
     "table": Key("A table or a view of Spark's catalog.", example="readings"),

@@ -21,13 +21,13 @@ from streamjoin_ds.request.tables import described_tables, without_tables
 from streamjoin_ds.script.catalog import Catalog, watermark_of
 from streamjoin_ds.script.conditions import Conditions, Names, Term
 from streamjoin_ds.script.created import check_stream
-from streamjoin_ds.script.members import Members
 from streamjoin_ds.script.nearest import nearest_of, ranked_input, written_join
-from streamjoin_ds.script.options import TABLE_KEYS, facts_of, stream_facts
 from streamjoin_ds.script.pairs import read_pairs
-from streamjoin_ds.script.reduction import reduction_of
+from streamjoin_ds.script.partners import reduction_of
+from streamjoin_ds.script.query_columns import SelectList
+from streamjoin_ds.script.query_members import Members
 from streamjoin_ds.script.schemas import Schemas
-from streamjoin_ds.script.selected_columns import SelectList
+from streamjoin_ds.script.sql_options import TABLE_KEYS, facts_of, stream_facts
 from streamjoin_ds.script.sql_text import Span, SqlText, Token
 from streamjoin_ds.script.statements import Input, Statement, StreamStatement
 from streamjoin_ds.script.time_bounds import Contradiction, TimeBound, Unbounded, window_of, window_of_each
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 __all__ = ["Asked", "AskedJoin"]
+
 
 Result = TypeVar("Result")
 

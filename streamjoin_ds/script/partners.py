@@ -18,6 +18,7 @@ from streamjoin_ds.spec.expression.tree import Aggregate, normalised
 
 __all__ = ["reduction_of"]
 
+
 _SEQ = "seq"
 
 ColumnOf = Callable[[Item], tuple[str, str]]
