@@ -31,7 +31,7 @@ from sqlglot.expressions import to_identifier
 
 from streamjoin_ds.cli.display import Display
 from streamjoin_ds.cli.join_options import JoinCommand, flag, join_options
-from streamjoin_ds.cli.runner import run_join
+from streamjoin_ds.cli.run import run_join
 from streamjoin_ds.errors import ArgumentError, DependencyMissingError
 from streamjoin_ds.request.request import request_of
 from streamjoin_ds.source.stream_source import open_feed

@@ -13,7 +13,7 @@ from rich.table import Table
 from sqlglot.expressions import to_identifier
 
 from streamjoin_ds.cli.display import Display, complete_before, ledger_table
-from streamjoin_ds.cli.runner import run_join
+from streamjoin_ds.cli.run import run_join
 from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.spec import Generator, Stream, band
 from streamjoin_ds.stream.join import StreamJoin

@@ -9,8 +9,8 @@ import click
 from rich.filesize import decimal
 
 from streamjoin_ds.checkpoint.inspection import Checkpoint, inspected
+from streamjoin_ds.cli.display import backlog_text, moment
 from streamjoin_ds.cli.join_options import flag
-from streamjoin_ds.cli.totals import backlog_text, moment
 from streamjoin_ds.request.request import settings_of_spark
 
 __all__ = ["command"]

@@ -1,20 +1,115 @@
-"""``streamjoin run``: a join from the command line or a TOML file, into Delta tables."""
+"""``streamjoin run``: a join from the command line or a TOML file, into Delta tables.
+
+`run_join` and `run_queries` run joins to their end, or until they are interrupted, with a display beside them; other
+commands use them too.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import json
+import signal
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.console import Console
 
+from streamjoin_ds.checkpoint.lock import check_not_taken_over
 from streamjoin_ds.cli.display import Display
 from streamjoin_ds.cli.join_options import JoinCommand, flags, join_options
-from streamjoin_ds.cli.runner import run_join
 from streamjoin_ds.request.request import request_of, required
+from streamjoin_ds.stream.commit import watch
+from streamjoin_ds.stream.join import StreamJoin
 from streamjoin_ds.stream.run_keys import keys_of
 
-__all__ = ["command"]
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+__all__ = ["command", "run_join", "run_queries"]
+
+
+_POLL_S = 1  # seconds between two looks for Ctrl-C or SIGTERM
+
+
+def _held_back(progress: Any) -> dict[str, int]:
+    """Return for each stream the bytes of an unfinished last line, as the query's last progress says.
+
+    Empty where there is none, or the source has not reported yet.
+    """
+    if not progress or not progress["sources"] or not progress["sources"][0].get("latestOffset"):
+        return {}
+    reported = progress["sources"][0]["latestOffset"]
+    facts = json.loads(reported) if isinstance(reported, str) else reported
+    return {name: int(size) for name, size in facts.get("held_back_bytes", {}).items() if size}
+
+
+def run_join(
+    spark: SparkSession, join: StreamJoin, to: str, checkpoint: str, options: Mapping[str, Any], display: Display
+) -> bool:
+    """Start the join, show its batches and wait for its end; return False if it was interrupted, else True.
+
+    Ctrl-C and SIGTERM stop the query; a restart with the same checkpoint goes on from there.
+    """
+
+    def start() -> list[StreamingQuery]:
+        return [join.start(spark, to, checkpoint, **options)]
+
+    with watch(display.batch):
+        return run_queries(start, [display])
+
+
+def run_queries(start: Callable[[], Sequence[StreamingQuery]], displays: Sequence[Display]) -> bool:
+    """Start queries and wait for the end of all; return False if they were interrupted, else True.
+
+    Ctrl-C and SIGTERM stop them all, and so does the error of one of them, which is raised.
+
+    Parameters
+    ----------
+    start : callable
+        Starts the queries.
+    displays : sequence of Display
+        One for each query.
+    """
+    interrupted = False
+
+    def interrupt(number: int, frame: object) -> None:
+        nonlocal interrupted
+        interrupted = True
+
+    previous = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
+    queries: Sequence[StreamingQuery] = []
+    try:
+        with contextlib.ExitStack() as shown:
+            for display in displays:
+                shown.enter_context(display)
+            queries = start()
+            while not _all_ended(queries):
+                if interrupted:
+                    break
+            for query, display in zip(queries, displays, strict=True):
+                query.stop()
+                display.totals.held_back_bytes = _held_back(query.lastProgress)
+        return not interrupted
+    finally:
+        for query in queries:
+            query.stop()
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+def _all_ended(queries: Sequence[StreamingQuery]) -> bool:
+    """Whether all queries have ended; wait a moment where one has not, and raise the error of one that failed."""
+    for query in queries:
+        if not query.isActive:
+            query.awaitTermination()
+            check_not_taken_over(query)
+    running = [query for query in queries if query.isActive]
+    if running:
+        running[0].awaitTermination(_POLL_S)
+    return not running
 
 
 @click.command("run", cls=JoinCommand)

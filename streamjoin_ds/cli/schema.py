@@ -6,7 +6,7 @@ import json
 
 import click
 
-from streamjoin_ds.request.join_file import json_schema
+from streamjoin_ds.request.join_keys import json_schema
 
 __all__ = ["command"]
 

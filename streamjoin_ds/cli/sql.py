@@ -10,7 +10,7 @@ from rich.console import Console
 
 from streamjoin_ds.cli.display import Display
 from streamjoin_ds.cli.join_options import JoinCommand, flags
-from streamjoin_ds.cli.runner import run_queries
+from streamjoin_ds.cli.run import run_queries
 from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.request.request import given_flags
 from streamjoin_ds.script.script import Script, Step

@@ -3,8 +3,7 @@
 ::
 
     flags ───────────┐
-    TOML file ───────┤
-      (join_file)    ├──► request ──► StreamJoin, table, checkpoint, options of `start`, Spark's session
+    TOML file ───────┼──► request ──► StreamJoin, table, checkpoint, options of `start`, Spark's session
     SQL (`script`) ──┘
 
 One table of keys (`join_keys`) says what each option may hold, whoever writes it.

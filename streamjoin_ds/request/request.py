@@ -1,25 +1,29 @@
-"""What a user asked for on the command line or in a TOML file, as a join and how to run it."""
+"""The request that a user writes, on the command line or in a TOML file: a join, and how to run it.
+
+A value may be one for all streams and tables of a join, or one for each.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.plan import Execution
-from streamjoin_ds.request.given import assigned, conditions_of, per_member, schemas_of, source_of, texts_of
-from streamjoin_ds.request.join_file import read_join_file
-from streamjoin_ds.request.join_keys import JOIN_KEYS
-from streamjoin_ds.request.tables import described_tables, tables_given, without_tables
-from streamjoin_ds.source.generator import synthetic_rows
-from streamjoin_ds.spec import Call, Expression, Generator, Nearest, Stream
-from streamjoin_ds.spec.columns import names_hint
+from streamjoin_ds.request.join_keys import JOIN_KEYS, TABLE_KEYS, read_join_file
+from streamjoin_ds.source.generator import GENERATORS, synthetic_rows
+from streamjoin_ds.source.kafka.topic import TOPIC_PARAMETERS
+from streamjoin_ds.spec import Call, Expression, Generator, Nearest, Stream, Table
+from streamjoin_ds.spec.columns import names_hint, parts_of
 from streamjoin_ds.spec.expression.parser import parse_condition
 from streamjoin_ds.spec.expression.tree import streams_of
+from streamjoin_ds.spec.member.source import GENERATOR_PREFIX, KAFKA_PREFIX
 from streamjoin_ds.spec.member.stream import rate_from_text
-from streamjoin_ds.spec.member.stream_keys import PER_STREAM, STREAM_KEYS
+from streamjoin_ds.spec.member.stream_keys import PER_STREAM, STREAM_KEYS, Key
 from streamjoin_ds.stream.join import StreamJoin
 from streamjoin_ds.stream.query_options import checked_reader_options
 from streamjoin_ds.stream.run_keys import keys_of
@@ -27,14 +31,238 @@ from streamjoin_ds.stream.run_keys import keys_of
 __all__ = [
     "EXPLAINED",
     "Request",
+    "assigned",
+    "columns_of",
+    "conditions_of",
     "described_streams",
+    "described_tables",
     "given_flags",
+    "per_member",
     "reduce_of",
     "request_of",
     "requested",
     "required",
+    "schemas_of",
     "settings_of_spark",
+    "source_of",
+    "tables_given",
+    "texts_of",
+    "without_tables",
 ]
+
+
+_HINT = "columns and Arrow types: 'ts timestamp[us, tz=UTC], x double', or 'e=ts int64, x double' for one stream"
+# A name, in backticks where it is not one word, and the rest.
+_COLUMN = re.compile(r"\s*(?:`([^`]+)`|([^\s`]+))\s+(\S.*?)\s*", re.DOTALL)
+
+
+def per_member(value: Any, what: str, streams: Mapping[str, Any], kind: str = "stream") -> dict[str, Any]:
+    """Return a value for each stream or table: ``"ts"`` is one for all, ``"e=ts,w=time"`` or a table one for each."""
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping) and (not isinstance(value, str) or "=" not in value):
+        return dict.fromkeys(streams, value)
+    if isinstance(value, str):
+        hint = f"give one for all {kind}s, or {','.join(f'{name}=...' for name in streams)}"
+        value = dict(assigned(part, what, hint) for part in value.split(","))
+    for name in value:
+        if name not in streams:
+            msg = f"{what} names the {kind} '{name}', which is not in the join"
+            raise ArgumentError(msg, name=name, hint=f"the {kind}s are {', '.join(streams)}")
+    return dict(value)
+
+
+def conditions_of(given: str | Sequence[str], name: str) -> list[Expression]:
+    """Return conditions on one stream or table."""
+    return [parse_condition(text, name) for text in texts_of(given)]
+
+
+def texts_of(given: str | Sequence[str]) -> list[str]:
+    """Return one text or several as a list."""
+    return [given] if isinstance(given, str) else list(given)
+
+
+def assigned(text: str, what: str, hint: str) -> tuple[str, str]:
+    """Return the two sides of ``NAME=VALUE``; raise ArgumentError where there are none."""
+    name, equals, value = text.partition("=")
+    if not equals or not name.strip() or not value.strip():
+        msg = f"{what} is not of the form NAME=VALUE"
+        raise ArgumentError(msg, name=what, hint=hint)
+    return name.strip(), value.strip()
+
+
+def schemas_of(given: str | Sequence[str], streams: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+    """Return the columns of each stream for which there are any: ``"x double"`` is for all, ``"e=x double"`` for one.
+
+    What is given for one stream wins.
+
+    Raises
+    ------
+    ArgumentError
+        A text has no columns, or names one twice.
+    """
+    for_all: dict[str, str] = {}
+    own: dict[str, dict[str, str]] = {}
+    for text in texts_of(given):
+        name, equals, columns = text.partition("=")
+        if equals and name.strip() in streams:
+            own[name.strip()] = columns_of(columns)
+        elif equals and re.fullmatch(r"\s*\w+\s*", name):
+            msg = f"schema names the stream '{name.strip()}', which is not in the join"
+            raise ArgumentError(msg, name=name.strip(), hint=f"the streams are {', '.join(streams)}")
+        else:
+            for_all = columns_of(text)
+    return {name: own.get(name, for_all) for name in streams if own.get(name, for_all)}
+
+
+def columns_of(text: str) -> dict[str, str]:
+    """Return the types of columns by their names, in order; the types are not looked at.
+
+    Raises
+    ------
+    ArgumentError
+    """
+    found: dict[str, str] = {}
+    for part in parts_of(text, ","):
+        column = _COLUMN.fullmatch(part)
+        if column is None:
+            msg = "schema has a column without a name or a type"
+            raise ArgumentError(msg, name="schema", hint=_HINT)
+        name = column[1] or column[2]
+        if name in found:
+            msg = f"schema names the column '{name}' twice"
+            raise ArgumentError(msg, name="schema", hint="give each column once")
+        found[name] = column[3]
+    return found
+
+
+def source_of(text: str, keys: Mapping[str, Key], what: str) -> tuple[str, dict[str, Any]]:
+    """Return the name of a stream or table, and its keys: ``e=FILE?delimiter=;&sub_folders=read``.
+
+    What belongs to the source itself stays with it: the parameters of a topic or a generator, and the name of a file
+    that is there. In a value ``%26`` is an ampersand.
+
+    Raises
+    ------
+    ArgumentError
+        The text is not of this form, or an option is unknown or given twice; the error has the option's name.
+    """
+    example = {"stream": "e=eastbound.csv.gz", "table": "zones=zones.parquet"}[what]
+    name, given = assigned(text, what, f"NAME=SOURCE, for example {example}")
+    source, _, query = given.partition("?")
+    is_path = not source.startswith(GENERATOR_PREFIX) and "://" not in source
+    if not query or (is_path and Path(given).exists()):
+        return name, {"source": given}
+    own: Collection[str] = TOPIC_PARAMETERS if source.startswith(KAFKA_PREFIX) else {}
+    if source.startswith(GENERATOR_PREFIX):
+        kind = GENERATORS.get(source.removeprefix(GENERATOR_PREFIX))
+        own = keys if kind is None else kind.parameters
+    found: dict[str, Any] = {}
+    left = []
+    for part in query.split("&"):
+        option, equals, value = part.partition("=")
+        if not equals or option in own or (option not in keys and not is_path):
+            left.append(part)
+            continue
+        if option not in keys or option == "source":
+            msg = f"{what} {name} has an unknown option '{option}'"
+            hint = names_hint(option, [key for key in keys if key != "source"], "its options are")
+            raise ArgumentError(msg, name=option, hint=hint)
+        if option in found:
+            msg = f"{what} {name} has the option {option} twice"
+            raise ArgumentError(msg, name=option, hint="give it once")
+        value = unquote(value)
+        found[option] = columns_of(value) if option == "schema" else value
+        if option == "rate":
+            found[option] = rate_from_text(value, name)
+    return name, {"source": "?".join((source, "&".join(left))) if left else source, **found}
+
+
+_FINISHED = "finished_after"
+
+
+def tables_given(in_file: Mapping[str, Mapping[str, Any]], flags: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Return the keys of each table: those of the file, and what flags gave as ``NAME=SOURCE?KEY=VALUE``."""
+    tables = {name: dict(table) for name, table in in_file.items()}
+    for text in flags:
+        name, own = source_of(text, TABLE_KEYS, "table")
+        tables[name] = tables.get(name, {}) | own
+    return tables
+
+
+def described_tables(
+    tables: Mapping[str, Mapping[str, Any]], facts: Mapping[str, Any], flags: Mapping[str, Any]
+) -> list[Table]:
+    """Return the tables of a join, in the order of their keys; parameters as of `described_streams`.
+
+    Raises
+    ------
+    ArgumentError
+        A key names a table that is not there, there is none to which it could apply, or a value cannot be understood.
+    """
+    if not tables and "refresh" in {**facts, **flags}:
+        msg = "refresh is of tables, and the join has none"
+        raise ArgumentError(msg, name="refresh", hint="leave it out, or give --table NAME=SOURCE")
+    every, asked = (_of_each(given, tables) for given in (facts, flags))
+    found = []
+    for name, table in tables.items():
+        own = {**every[name], **table, **asked[name]}
+        wheres = conditions_of(own.pop("where", ()), name)
+        wheres += [condition for at, condition in _conditions({**facts, **flags}, tables) if at == name]
+        if wheres:
+            own["where"] = wheres[0] if len(wheres) == 1 else Call("and", tuple(wheres))
+        found.append(Table(name, **own))
+    return found
+
+
+def without_tables(facts: Mapping[str, Any], tables: Mapping[str, Any]) -> dict[str, Any]:
+    """Return keys without the conditions of `where` that are on tables, and their part of `finished_after`."""
+    found = dict(facts)
+    if tables and "where" in facts:
+        gone = {text for text in texts_of(facts["where"]) if _table_of(text, tables) is not None}
+        found["where"] = [text for text in texts_of(facts["where"]) if text not in gone]
+    if _FINISHED in facts and (named := _named(facts[_FINISHED])):
+        found[_FINISHED] = {name: value for name, value in named.items() if name not in tables}
+    return found
+
+
+def _of_each(facts: Mapping[str, Any], tables: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return what keys for several members say of each table: `finished_after` without a name is of streams."""
+    found: dict[str, dict[str, Any]] = {name: {} for name in tables}
+    for name, value in per_member(facts.get("refresh"), "refresh", tables, "table").items():
+        found[name]["refresh"] = value
+    for name, value in _named(facts.get(_FINISHED)).items():
+        if name in found:
+            found[name][_FINISHED] = value
+    return found
+
+
+def _named(value: Any) -> dict[str, Any]:
+    """Return the values that a key gives to members by their names; none where it gives one to all."""
+    if isinstance(value, str) and "=" in value:
+        return dict(assigned(part, _FINISHED, "give NAME=30s, or several with commas") for part in value.split(","))
+    return dict(value) if isinstance(value, Mapping) else {}
+
+
+def _conditions(facts: Mapping[str, Any], tables: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    found = []
+    for text in texts_of(facts.get("where", ())):
+        name = _table_of(text, tables)
+        if name is not None:
+            _, colon, condition = text.partition(":")
+            named = colon and text.partition(":")[0].strip() == name
+            found.append((name, parse_condition(condition, name) if named else parse_condition(text)))
+    return found
+
+
+def _table_of(text: str, tables: Mapping[str, Any]) -> str | None:
+    """Return the table that a condition of `where` is on; None: it is on none, or on a stream too."""
+    name, colon, _ = text.partition(":")
+    if colon and name.strip() in tables:
+        return name.strip()
+    named = streams_of(parse_condition(text)) if tables and not colon else ()
+    return named[0] if len(named) == 1 and named[0] in tables else None
+
 
 # The arguments that `StreamJoin.explain` shares with `StreamJoin.start`.
 EXPLAINED = (*keys_of("plan"), "execution", "source_options")

@@ -2,10 +2,10 @@
 
 ::
 
-    text ──► tokens ──► statements ──► conditions, time_bounds ──► request ──► started
-             where      CREATE STREAM  ON and WHERE: what finds,    a join     one query for
-             each word  SET, INSERT,   what decides, the window     and its    each INSERT
-             stands     EXPLAIN                                     options
+    sql_text ──► reader ──► conditions, time_bounds, partners ──► query_builder ──► script
+    tokens,      CREATE STREAM  ON and WHERE: what finds,         a join and its    one query for
+    and where    SET, INSERT,   what decides, the window          options           each INSERT
+    each stands  EXPLAIN
 
 sqlglot's tokenizer of Spark's dialect reads the words, and `spec.parse` reads the conditions, as it reads those of
 `Join`. The statements are read here, so that each refusal says where in the text it is and what is valid there. No text

@@ -1,4 +1,4 @@
-"""A query of a text, as a join and how to run it.
+"""The builder of a join from a query of a text, with how to run it.
 
 ::
 
@@ -16,18 +16,12 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 import pyarrow as pa
 
 from streamjoin_ds.errors import ColumnError, SqlSyntaxError, StreamJoinError
-from streamjoin_ds.request.request import Request, described_streams, requested
-from streamjoin_ds.request.tables import described_tables, without_tables
-from streamjoin_ds.script.catalog import Catalog, watermark_of
+from streamjoin_ds.request.request import Request, described_streams, described_tables, requested, without_tables
 from streamjoin_ds.script.conditions import Conditions, Names, Term
-from streamjoin_ds.script.created import check_stream
-from streamjoin_ds.script.nearest import nearest_of, ranked_input, written_join
-from streamjoin_ds.script.pairs import read_pairs
-from streamjoin_ds.script.partners import reduction_of
-from streamjoin_ds.script.query_columns import SelectList
-from streamjoin_ds.script.query_members import Members
-from streamjoin_ds.script.schemas import Schemas
-from streamjoin_ds.script.sql_options import TABLE_KEYS, facts_of, stream_facts
+from streamjoin_ds.script.partners import nearest_of, ranked_input, read_pairs, reduction_of, written_join
+from streamjoin_ds.script.query_columns import Schemas, SelectList
+from streamjoin_ds.script.query_members import Catalog, Members, watermark_of
+from streamjoin_ds.script.sql_options import TABLE_KEYS, check_stream, facts_of, stream_facts
 from streamjoin_ds.script.sql_text import Span, SqlText, Token
 from streamjoin_ds.script.statements import Input, Statement, StreamStatement
 from streamjoin_ds.script.time_bounds import Contradiction, TimeBound, Unbounded, window_of, window_of_each

@@ -1,4 +1,4 @@
-"""Reads the statements of a text, word by word.
+"""The reader of a text's statements, word by word.
 
 ::
 
@@ -14,6 +14,9 @@
     of two streams also:
             FROM stream [alias] [INNER | LEFT] ASOF JOIN stream [alias] MATCH_CONDITION (one >= other) [ON condition]
             FROM stream [alias] [INNER | LEFT] JOIN stream [alias] EXACT NEAREST [k] BY DISTANCE value [ON condition]
+
+Types of columns have Spark SQL's names, and become the Arrow types that Spark itself would give. `NOT_HERE` has what
+SQL has and a join of streams has not, and what to say of it.
 """
 
 from __future__ import annotations
@@ -22,24 +25,131 @@ from typing import NoReturn
 
 import pyarrow as pa
 
-from streamjoin_ds.script.column_types import column_type
-from streamjoin_ds.script.cursor import Cursor
-from streamjoin_ds.script.groups import grouped_columns
-from streamjoin_ds.script.not_here import NOT_HERE
-from streamjoin_ds.script.select_list import select_item
-from streamjoin_ds.script.sql_text import Span, SqlText, Token
-from streamjoin_ds.script.statements import (
-    Explained,
-    Input,
-    Option,
-    Query,
-    Ranking,
-    Statement,
-    StreamStatement,
-    Value,
+from streamjoin_ds.script.select_list import grouped_columns, select_item
+from streamjoin_ds.script.sql_text import Cursor, Span, SqlText, Token
+from streamjoin_ds.script.statements import Explained, Input, Option, Query, Ranking, Statement, StreamStatement, Value
+
+__all__ = ["NOT_HERE", "TYPES", "AnyStatement", "column_type", "statements"]
+
+
+# What SQL has and a join has not: what to say, by the word with which it begins.
+NOT_HERE = {
+    "NATURAL": ("NATURAL JOIN is not possible", "name the columns: JOIN w ON e.id = w.id"),
+    "LATERAL": ("LATERAL is not possible", "join streams by their names"),
+    "USING": ("USING is not possible", "write ON e.id = w.id"),
+    "HAVING": (
+        "HAVING is not possible: each tuple of the first stream has its row",
+        "filter the table when you read it: SELECT * FROM results WHERE n > 1; conditions on streams stand after WHERE",
+    ),
+    "QUALIFY": ("QUALIFY is not possible", "write the condition after WHERE"),
+    "ORDER BY": (
+        "ORDER BY is not possible: results of streams have no last row",
+        "order the table when you read it; its punctuations say up to which event time it is complete",
+    ),
+    "SORT BY": ("SORT BY is not possible: results of streams have no last row", "order the table when you read it"),
+    "LIMIT": ("LIMIT is not possible: results of streams have no last row", "limit the rows when you read the table"),
+    "OFFSET": ("OFFSET is not possible: results of streams have no order", "pass over rows when you read the table"),
+    "DISTINCT": ("DISTINCT is not possible", "each result is there once; its numbers tell rows apart"),
+    "UNION": ("UNION is not possible", "write two INSERT statements, each with a table and a checkpoint of its own"),
+    "EXCEPT": ("EXCEPT is not possible", "write the condition after WHERE"),
+    "INTERSECT": ("INTERSECT is not possible", "write the condition after ON"),
+    "CLUSTER BY": ("CLUSTER BY is not possible", "leave it out: the layout option says how tuples are dealt"),
+    "DISTRIBUTE BY": ("DISTRIBUTE BY is not possible", "leave it out: the layout option says how tuples are dealt"),
+    "TABLESAMPLE": ("TABLESAMPLE is not possible", "leave it out"),
+    "WINDOW": (
+        "WINDOW is not possible here",
+        "bound the event times after ON, or write INSERT INTO table WITH (window = 'last 1000')",
+    ),
+    "VALUES": ("VALUES is not possible", "select from a join of streams"),
+    "OVERWRITE": ("OVERWRITE is not possible: results are only ever added", "write INSERT INTO"),
+    "NEAREST": ("NEAREST BY begins with EXACT or APPROX", "write EXACT NEAREST 1 BY DISTANCE abs(e.x - w.x)"),
+    "MATCH_CONDITION": ("MATCH_CONDITION belongs to an ASOF JOIN", "write ASOF JOIN w MATCH_CONDITION (e.ts >= w.ts)"),
+}
+
+
+_PLAIN = {
+    "BOOLEAN": pa.bool_(),
+    "TINYINT": pa.int8(),
+    "BYTE": pa.int8(),
+    "SMALLINT": pa.int16(),
+    "SHORT": pa.int16(),
+    "INT": pa.int32(),
+    "INTEGER": pa.int32(),
+    "BIGINT": pa.int64(),
+    "LONG": pa.int64(),
+    "FLOAT": pa.float32(),
+    "REAL": pa.float32(),
+    "DOUBLE": pa.float64(),
+    "STRING": pa.string(),
+    "BINARY": pa.binary(),
+    "DATE": pa.date32(),
+    "TIMESTAMP": pa.timestamp("us", tz="UTC"),
+    "TIMESTAMP_LTZ": pa.timestamp("us", tz="UTC"),
+    "TIMESTAMP_NTZ": pa.timestamp("us"),
+}
+_DECIMAL = ("DECIMAL", "DEC", "NUMERIC")
+_MOST_DIGITS = 38
+
+TYPES = (
+    "a type: BOOLEAN, TINYINT, SMALLINT, INT, BIGINT, FLOAT, DOUBLE, DECIMAL(10, 2), STRING, BINARY, DATE, TIMESTAMP, "
+    "TIMESTAMP_NTZ, ARRAY<INT>, STRUCT<a: INT, b: STRING>"
 )
 
-__all__ = ["AnyStatement", "statements"]
+
+def column_type(cursor: Cursor) -> pa.DataType:
+    """Read a type.
+
+    Raises
+    ------
+    SqlSyntaxError
+        There is none that a stream's column can have.
+    """
+    token = cursor.next
+    if token is None:
+        cursor.refuse(TYPES)
+    if token.word in _PLAIN:
+        cursor.take()
+        return _PLAIN[token.word]
+    if token.word in _DECIMAL:
+        cursor.take()
+        return _decimal(cursor)
+    if token.word == "ARRAY":
+        cursor.take()
+        cursor.expect("<")
+        item = column_type(cursor)
+        cursor.expect(">")
+        return pa.list_(item)
+    if token.word == "STRUCT":
+        cursor.take()
+        return _struct(cursor)
+    cursor.refuse(TYPES)
+
+
+def _decimal(cursor: Cursor) -> pa.DataType:
+    precision, scale = 10, 0  # Spark's defaults
+    if cursor.took("("):
+        at = cursor.span
+        precision = cursor.whole_number()
+        scale = cursor.whole_number() if cursor.took(",") else 0
+        cursor.expect(")")
+        if not 1 <= precision <= _MOST_DIGITS or scale > precision:
+            why = "no decimal has this precision and scale"
+            raise cursor.text.refused(at, why, f"DECIMAL(precision, scale), of at most {_MOST_DIGITS} digits")
+    return pa.decimal128(precision, scale)
+
+
+def _struct(cursor: Cursor) -> pa.DataType:
+    cursor.expect("<")
+    fields = []
+    while True:
+        name = cursor.name("a field's name")
+        cursor.took(":")
+        fields.append(pa.field(name.value, column_type(cursor)))
+        if not cursor.took(","):
+            break
+    cursor.expect(">")
+    return pa.struct(fields)
+
 
 AnyStatement = StreamStatement | Option | Statement | Explained
 

@@ -1,4 +1,4 @@
-"""Runs the statements of a text: a streaming query for each INSERT, a DataFrame for each SELECT, a plan for EXPLAIN."""
+"""The run of a text of statements: a query for each INSERT, a DataFrame for each SELECT, a plan for EXPLAIN."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ from streamjoin_ds.errors import ArgumentError, StreamJoinError
 from streamjoin_ds.plan import DEFAULT_EXECUTION, EXECUTION_OPTIONS, AskedLayout, Plan
 from streamjoin_ds.plan.explanation import explain
 from streamjoin_ds.request.request import EXPLAINED, settings_of_spark
-from streamjoin_ds.script.catalog import Catalog, table_name
-from streamjoin_ds.script.created import check_created
 from streamjoin_ds.script.query_builder import Asked, AskedJoin
+from streamjoin_ds.script.query_members import Catalog, table_name
 from streamjoin_ds.script.reader import statements
-from streamjoin_ds.script.sql_options import checked_setting, spark_text
+from streamjoin_ds.script.sql_options import check_created, checked_setting, spark_text
 from streamjoin_ds.script.sql_text import SqlText
 from streamjoin_ds.script.statements import Explained, Option, StreamStatement
 from streamjoin_ds.spec import bind

@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 
 from streamjoin_ds.cli import explain, run
-from streamjoin_ds.request.join_file import json_schema, tomllib
+from streamjoin_ds.request.join_keys import json_schema, tomllib
 from streamjoin_ds.request.request import Request, request_of
 
 

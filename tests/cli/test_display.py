@@ -12,8 +12,7 @@ import pytest
 from deltalake import write_deltalake
 from rich.console import Console
 
-from streamjoin_ds.cli.display import Display, ledger_table
-from streamjoin_ds.cli.totals import LEDGER, Totals
+from streamjoin_ds.cli.display import LEDGER, Display, Totals, ledger_table
 from streamjoin_ds.sink.tables import TIMESTAMP, TableSet
 from streamjoin_ds.stream.commit import BatchSummary
 

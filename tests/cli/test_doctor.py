@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 from packaging.specifiers import SpecifierSet
 
 from streamjoin_ds import __version__
-from streamjoin_ds.cli import checks, main
-from streamjoin_ds.cli.checks import Check, in_range
+from streamjoin_ds.cli import doctor as checks
+from streamjoin_ds.cli import main
+from streamjoin_ds.cli.doctor import Check, in_range
 from streamjoin_ds.errors import JavaMissingError, PredicateError
 
 versions = st.lists(st.integers(0, 30), min_size=1, max_size=4).map(lambda parts: ".".join(map(str, parts)))

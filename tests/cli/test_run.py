@@ -17,8 +17,8 @@ from deltalake import DeltaTable
 from streamjoin_ds.cli import run as run_module
 from streamjoin_ds.cli.main import group, main, secrets_in
 from streamjoin_ds.plan import Execution
-from streamjoin_ds.request.given import source_of
 from streamjoin_ds.request.join_keys import JOIN_KEYS, TABLE_KEYS
+from streamjoin_ds.request.request import source_of
 from streamjoin_ds.sink.reader import scanned
 from streamjoin_ds.source.kafka.topic import TOPIC_PARAMETERS
 from streamjoin_ds.spark import session

@@ -24,8 +24,7 @@ from streamjoin_ds.cli.main import group
 from streamjoin_ds.cli.run import command as run
 from streamjoin_ds.errors import ArgumentError, StreamJoinError
 from streamjoin_ds.plan import EXECUTION_OPTIONS
-from streamjoin_ds.request.join_file import json_schema, read_join_file, tomllib
-from streamjoin_ds.request.join_keys import JOIN_KEYS
+from streamjoin_ds.request.join_keys import JOIN_KEYS, json_schema, read_join_file, tomllib
 from streamjoin_ds.request.request import EXPLAINED, request_of
 from streamjoin_ds.script.reader import statements
 from streamjoin_ds.script.sql_options import stream_facts
@@ -122,7 +121,7 @@ from pathlib import Path
 from click.testing import CliRunner
 from streamjoin_ds import Execution, JoinEngine, Join, Stream
 from streamjoin_ds.cli.main import group
-from streamjoin_ds.request.join_file import json_schema
+from streamjoin_ds.request.join_keys import json_schema
 from streamjoin_ds.request.request import request_of
 from streamjoin_ds.script.script import Script
 from tests.support.reference_page import text

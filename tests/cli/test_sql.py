@@ -13,7 +13,7 @@ from rich.console import Console
 from streamjoin_ds.cli import sql as sql_module
 from streamjoin_ds.cli.display import Display
 from streamjoin_ds.cli.main import group
-from streamjoin_ds.cli.runner import run_queries
+from streamjoin_ds.cli.run import run_queries
 from streamjoin_ds.request.request import Request
 from streamjoin_ds.spark import session
 from streamjoin_ds.stream.commit import BatchSummary

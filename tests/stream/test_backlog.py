@@ -12,8 +12,7 @@ import pyarrow as pa
 import pytest
 from rich.console import Console
 
-from streamjoin_ds.cli.display import Display
-from streamjoin_ds.cli.totals import backlog_text
+from streamjoin_ds.cli.display import Display, backlog_text
 from streamjoin_ds.errors import OffsetError
 from streamjoin_ds.plan import Layout
 from streamjoin_ds.source.batch_plan import BatchPlan
