@@ -209,7 +209,7 @@ def _cores() -> Check:
 
 def _pinning() -> str:
     """Return what is done here with the kernel threads of a cell that has several: how they are pinned, or why not."""
-    from streamjoin_ds.engine.threads.core_lease import cores_to_lease, free_cores
+    from streamjoin_ds.engine.core_lease import cores_to_lease, free_cores
     from streamjoin_ds.engine.threads.cores import control_group_cores
 
     cores = cores_to_lease()

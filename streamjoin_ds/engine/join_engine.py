@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from streamjoin_ds.engine.core_lease import leased_cores
 from streamjoin_ds.engine.costs.sizing import Costs
 from streamjoin_ds.engine.intake.chunks import Chunks
 from streamjoin_ds.engine.intake.engine_turn import EngineTurn
 from streamjoin_ds.engine.intake.known_schemas import KnownSchemas, given_table
 from streamjoin_ds.engine.intake.ledger import EngineCounters
+from streamjoin_ds.engine.intake.push_intake import PushIntake
 from streamjoin_ds.engine.intake.received_rows import Rows, as_table, check_streams
 from streamjoin_ds.engine.intake.seen_state import seen_from, seen_state
-from streamjoin_ds.engine.intake.taking import PushIntake
 from streamjoin_ds.engine.kernels.loading import CHUNK_ROWS, load_kernels
 from streamjoin_ds.engine.probe.progress import Progress
 from streamjoin_ds.engine.storage import snapshot
 from streamjoin_ds.engine.storage.bucket_grid.policy import BUCKET_ROWS
-from streamjoin_ds.engine.threads.core_lease import leased_cores
 from streamjoin_ds.engine.tuning import DEFAULT, Tuning
 from streamjoin_ds.engine.window_join import WindowJoin
 from streamjoin_ds.errors import ArgumentError

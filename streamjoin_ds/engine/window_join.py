@@ -28,6 +28,7 @@ from streamjoin_ds.engine.probe.match_buffer import MIN_FREE
 from streamjoin_ds.engine.probe.pipeline import JoinPipeline
 from streamjoin_ds.engine.probe.probe_batch import ProbeBatch
 from streamjoin_ds.engine.probe.progress import Progress
+from streamjoin_ds.engine.scheduler import Scheduler
 from streamjoin_ds.engine.storage.joinable import Joinable
 from streamjoin_ds.engine.storage.run_store import RunStore
 from streamjoin_ds.engine.storage.selection import Selection
@@ -36,7 +37,6 @@ from streamjoin_ds.engine.storage.table_windows import TableWindows
 from streamjoin_ds.engine.storage.window import Window
 from streamjoin_ds.engine.storage.window_forms import Tuples, checked_batches, window_forms
 from streamjoin_ds.engine.storage.window_set import JoinState, WindowSet
-from streamjoin_ds.engine.threads.scheduler import Scheduler
 from streamjoin_ds.engine.tuning import DEFAULT, Tuning
 from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.plan.execution import DEFAULT_EXECUTION, Execution

@@ -59,7 +59,7 @@ def key_values(array: pa.Array, kind: str) -> npt.NDArray[Any]:
     ----------
     array : pyarrow.Array, shape (n,)
     kind : {"float", "int", "ns", "limit"}
-        Hashes are the engine's: `streamjoin_ds.engine.arrays.columns.hashes_of`.
+        Hashes are the engine's: `streamjoin_ds.engine.columns.hashes_of`.
 
     Returns
     -------

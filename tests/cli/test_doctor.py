@@ -91,7 +91,7 @@ def test_kernels_that_do_not_load_are_missing(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_what_becomes_of_kernel_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    from streamjoin_ds.engine.threads import core_lease as pinning
+    from streamjoin_ds.engine import core_lease as pinning
     from streamjoin_ds.engine.threads import cores
 
     monkeypatch.setattr(pinning, "cores_to_lease", lambda: (0, 1, 2))

@@ -13,7 +13,8 @@ import pyarrow as pa
 import pytest
 
 from streamjoin_ds.engine import JoinEngine, kernel_names
-from streamjoin_ds.engine.tuning import DEFAULT, ProbeTuning
+from streamjoin_ds.engine.tuning import DEFAULT
+from streamjoin_ds.engine.tuning.probes import ProbeTuning
 from streamjoin_ds.plan import Execution
 from streamjoin_ds.spec import Join, Nearest, Stream, band, bind, equal
 from streamjoin_ds.spec.row_kind import HOWS

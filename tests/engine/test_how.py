@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from streamjoin_ds.blocks import BlockStore
 from streamjoin_ds.engine import JoinEngine, WindowJoin, kernel_names
 from streamjoin_ds.engine.storage.run_store import RunStore
-from streamjoin_ds.engine.tuning import DEFAULT, Tuning, WaitingTuning
+from streamjoin_ds.engine.tuning import DEFAULT, Tuning
+from streamjoin_ds.engine.tuning.windows import WaitingTuning
 from streamjoin_ds.errors import ArgumentError, ColumnError, PredicateError, StateCorruptError, WindowError
 from streamjoin_ds.spec import BoundJoin, Join, Predicate, Stream, bind
 from streamjoin_ds.spec.expression.predicate import Band

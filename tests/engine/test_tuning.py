@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamjoin_ds.engine import kernel_names
-from streamjoin_ds.engine.tuning import DEFAULT, TailTuning, Tuning, grids, probes, windows
+from streamjoin_ds.engine.tuning import DEFAULT, Tuning, grids, probes, windows
+from streamjoin_ds.engine.tuning.windows import TailTuning
 from streamjoin_ds.testing.oracle import oracle_numbers
 from tests.engine.scenarios import Scenario, assert_values, cuts_of, numbers_of, run_engine, scenarios
 from tests.support.examples import examples

@@ -8,7 +8,8 @@ import pyarrow as pa
 import pytest
 
 from streamjoin_ds.engine import CHUNK_ROWS, WindowJoin, kernel_names
-from streamjoin_ds.engine.tuning import ProbeTuning, Tuning
+from streamjoin_ds.engine.tuning import Tuning
+from streamjoin_ds.engine.tuning.probes import ProbeTuning
 from streamjoin_ds.errors import ArgumentError, ColumnError
 from streamjoin_ds.plan import Execution
 from streamjoin_ds.spec import BoundJoin, Join, Stream, bind

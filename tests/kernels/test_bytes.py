@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamjoin_ds._kernels import native
-from streamjoin_ds.engine.arrays.columns import byte_column, bytes_of
+from streamjoin_ds.engine.columns import byte_column, bytes_of
 from streamjoin_ds.engine.kernels import twins
 from streamjoin_ds.engine.kernels.loading import Kernels
 from streamjoin_ds.errors import KernelError

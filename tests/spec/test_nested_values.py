@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamjoin_ds.engine.arrays.columns import hashes_of
+from streamjoin_ds.engine.columns import hashes_of
 from streamjoin_ds.engine.kernels.loading import load_kernels
 from streamjoin_ds.errors import ColumnError
 from streamjoin_ds.spec import Join, Stream, bind

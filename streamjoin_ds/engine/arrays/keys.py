@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streamjoin_ds.engine.arrays.columns import not_null
+from streamjoin_ds.engine.columns import not_null
 from streamjoin_ds.engine.kernels.objects import BatchColumns
 from streamjoin_ds.spec.bound.bound_join import BoundJoin
 from streamjoin_ds.spec.expression.evaluation import holds

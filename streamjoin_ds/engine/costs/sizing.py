@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Literal, Protocol, TypeAlias
 
-from streamjoin_ds.engine.costs.cost_fit import fitted_costs
+from streamjoin_ds.engine.cost_model import best_sizes
 from streamjoin_ds.engine.costs.operation_costs import OperationCosts
 from streamjoin_ds.engine.costs.run_sizes import RunSizes
-from streamjoin_ds.engine.costs.window_costs import best_sizes
+from streamjoin_ds.engine.sizing import fitted_costs
 from streamjoin_ds.spec.bound.bound_join import BoundJoin
 
 __all__ = ["WORTH_TAILS", "Costs", "GivenSizing", "MeasuredSizing", "Sizing", "sizing_of"]

@@ -6,10 +6,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streamjoin_ds.engine.arrays.columns import item_values
 from streamjoin_ds.spec.columns import zones_of
 from streamjoin_ds.spec.event_time import MAX_TS_US, MIN_TS_US
 from streamjoin_ds.spec.inside import holds_times
+from streamjoin_ds.spec.key_values import item_values
 from streamjoin_ds.spec.member.stream import Stream
 
 __all__ = ["PlainTable"]

@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streamjoin_ds.engine.arrays.columns import array_of, concatenated
 from streamjoin_ds.engine.arrays.keys import INT64_MAX, INT64_MIN
+from streamjoin_ds.engine.columns import array_of, concatenated
 from streamjoin_ds.engine.intake.moments import moment_ns, plain_times
 from streamjoin_ds.engine.intake.plain_table import PlainTable
 from streamjoin_ds.engine.intake.received_rows import REJECTED, Mask, ReceivedRows, Rows, as_table

@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streamjoin_ds.engine.arrays.columns import filtered, one_batch
+from streamjoin_ds.engine.columns import filtered, one_batch
 from streamjoin_ds.engine.probe.aggregation import Aggregation, aggregates_of_none, partials_of_none
 from streamjoin_ds.engine.probe.each_stream import MET, EachStream
 from streamjoin_ds.engine.probe.join_order import JoinOrder

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from streamjoin_ds.engine.tuning import ProbeTuning
+from streamjoin_ds.engine.tuning.probes import ProbeTuning
 
 __all__ = ["MIN_FREE", "MatchBuffer"]
 

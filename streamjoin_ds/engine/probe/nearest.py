@@ -25,7 +25,7 @@ from streamjoin_ds.engine.probe.probe_batch import ProbeBatch
 from streamjoin_ds.engine.probe.results import PartialResults
 from streamjoin_ds.engine.storage.selection import Selection, sequence_numbers
 from streamjoin_ds.engine.threads.tasks import TaskCoroutine
-from streamjoin_ds.engine.tuning import NearestTuning
+from streamjoin_ds.engine.tuning.windows import NearestTuning
 from streamjoin_ds.spec.bound.bound_join import BoundJoin
 from streamjoin_ds.spec.expression.predicate import Column
 

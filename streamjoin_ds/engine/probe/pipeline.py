@@ -32,9 +32,9 @@ from streamjoin_ds.engine.probe.results import MAX_GATHERED_ROWS, PartialResults
 from streamjoin_ds.engine.probe.shares import even_edges
 from streamjoin_ds.engine.probe.window_ids import WindowIds
 from streamjoin_ds.engine.probe.window_probe import ProbeCursor, WindowProbe
+from streamjoin_ds.engine.scheduler import Scheduler
 from streamjoin_ds.engine.storage.selection import Selection, keys_of, taken
 from streamjoin_ds.engine.storage.window import Window
-from streamjoin_ds.engine.threads.scheduler import Scheduler
 from streamjoin_ds.engine.threads.tasks import ChunkCoroutine, TaskCoroutine, run_alone
 from streamjoin_ds.engine.tuning import DEFAULT, Tuning
 from streamjoin_ds.spec.bound.bound_join import BoundJoin

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streamjoin_ds.engine.arrays.columns import array_of, item_dtype
+from streamjoin_ds.engine.columns import array_of
 from streamjoin_ds.engine.kernels.objects import Part
 from streamjoin_ds.engine.storage.selection import Selection
 from streamjoin_ds.engine.threads.tasks import TaskCoroutine
@@ -17,6 +17,7 @@ from streamjoin_ds.spec.bound.bound_join import BoundJoin
 from streamjoin_ds.spec.bound.calculations import Output
 from streamjoin_ds.spec.columns import SEQ, TS
 from streamjoin_ds.spec.expression.predicate import Column
+from streamjoin_ds.spec.key_values import item_dtype
 
 __all__ = ["MAX_GATHERED_ROWS", "PartialResults", "ResultBuilder", "inside_columns"]
 

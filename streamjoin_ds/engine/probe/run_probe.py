@@ -18,10 +18,10 @@ from streamjoin_ds.engine.kernels.loading import Kernels
 from streamjoin_ds.engine.kernels.objects import Column, Int32, Int64, Probing, RunsProbe, Task
 from streamjoin_ds.engine.probe.shares import Stretch
 from streamjoin_ds.engine.storage.conditions import ProbeCondition, past_of, serving
-from streamjoin_ds.engine.storage.layout import SortLayout
 from streamjoin_ds.engine.storage.run import Probed
+from streamjoin_ds.engine.storage.sort_layout import SortLayout
 from streamjoin_ds.engine.storage.zone import Range
-from streamjoin_ds.engine.tuning import ProbeTuning
+from streamjoin_ds.engine.tuning.probes import ProbeTuning
 
 __all__ = ["Neighbours", "RunByRunProbe", "RunProbe"]
 

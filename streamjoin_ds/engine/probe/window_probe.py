@@ -31,7 +31,8 @@ from streamjoin_ds.engine.storage.run import Probed
 from streamjoin_ds.engine.storage.run_set import RunSet, RunSetView
 from streamjoin_ds.engine.storage.selection import Selection
 from streamjoin_ds.engine.storage.window import Window
-from streamjoin_ds.engine.tuning import DEFAULT, ProbeTuning
+from streamjoin_ds.engine.tuning import DEFAULT
+from streamjoin_ds.engine.tuning.probes import ProbeTuning
 
 __all__ = ["ProbeCursor", "WindowProbe"]
 

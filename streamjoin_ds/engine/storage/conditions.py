@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from streamjoin_ds.engine.kernels.objects import End
-from streamjoin_ds.engine.storage.layout import SortLayout
+from streamjoin_ds.engine.storage.sort_layout import SortLayout
 from streamjoin_ds.spec.bound.bound_join import BoundJoin, Condition
 
 __all__ = ["MAX_CONDITIONS", "ProbeCondition", "finding", "oriented", "past_of", "serving", "tightest"]

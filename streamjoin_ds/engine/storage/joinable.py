@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streamjoin_ds.engine.arrays.columns import filtered
 from streamjoin_ds.engine.arrays.keys import NullKeyMask
+from streamjoin_ds.engine.columns import filtered
 from streamjoin_ds.engine.kernels.objects import BatchColumns
 from streamjoin_ds.engine.storage.window import WindowForm
 from streamjoin_ds.spec.bound.bound_join import BoundJoin

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from streamjoin_ds.engine.storage.layout import SortLayout
 from streamjoin_ds.engine.storage.sealed_run import SealedRun
+from streamjoin_ds.engine.storage.sort_layout import SortLayout
 
 __all__ = ["KeptLayout"]
 

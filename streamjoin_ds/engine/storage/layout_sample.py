@@ -10,7 +10,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from streamjoin_ds.engine.tuning import LayoutTuning
+from streamjoin_ds.engine.tuning.windows import LayoutTuning
 
 __all__ = ["Keys", "Sample", "sampled"]
 

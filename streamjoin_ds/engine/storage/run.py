@@ -21,8 +21,8 @@ import pyarrow as pa
 
 from streamjoin_ds.engine.kernels.objects import ByteColumn, RunIndex
 from streamjoin_ds.engine.storage.conditions import ProbeCondition
-from streamjoin_ds.engine.storage.layout import SortLayout
 from streamjoin_ds.engine.storage.run_form import RunForm
+from streamjoin_ds.engine.storage.sort_layout import SortLayout
 from streamjoin_ds.engine.storage.sorted_keys import SortedKeys
 from streamjoin_ds.engine.storage.zone import Range
 

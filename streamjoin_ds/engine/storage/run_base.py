@@ -16,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streamjoin_ds.engine.arrays.columns import gathered
+from streamjoin_ds.engine.columns import gathered
 from streamjoin_ds.engine.storage.conditions import ProbeCondition
-from streamjoin_ds.engine.storage.layout import ARRIVAL_ORDER
+from streamjoin_ds.engine.storage.sort_layout import ARRIVAL_ORDER
 from streamjoin_ds.engine.storage.zoned import Zoned
 
 if TYPE_CHECKING:

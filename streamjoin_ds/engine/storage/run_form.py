@@ -9,11 +9,11 @@ from typing import Any
 import numpy.typing as npt
 import pyarrow as pa
 
-from streamjoin_ds.engine.arrays.columns import array_of, hashes_of, one_batch
 from streamjoin_ds.engine.arrays.keys import is_stored, key_values
+from streamjoin_ds.engine.columns import array_of, hashes_of, one_batch
 from streamjoin_ds.engine.kernels.loading import Kernels
 from streamjoin_ds.engine.kernels.objects import BatchColumns, Int32, Task
-from streamjoin_ds.engine.storage.layout import SortLayout, SortLayoutChooser
+from streamjoin_ds.engine.storage.sort_layout import SortLayout, SortLayoutChooser
 from streamjoin_ds.engine.tuning import DEFAULT, Tuning
 from streamjoin_ds.errors import ColumnError
 from streamjoin_ds.spec.bound.bound_join import BoundJoin

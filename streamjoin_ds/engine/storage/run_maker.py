@@ -10,18 +10,18 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streamjoin_ds.engine.arrays.columns import array_of, concatenated, fixed_width, item_dtype, item_values, one_batch
 from streamjoin_ds.engine.arrays.keys import is_stored, key_dtype
 from streamjoin_ds.engine.arrays.memory import ColumnMemory
+from streamjoin_ds.engine.columns import array_of, concatenated, fixed_width, one_batch
 from streamjoin_ds.engine.kernels.objects import BatchColumns
-from streamjoin_ds.engine.storage.layout import ARRIVAL_ORDER, SortLayout
 from streamjoin_ds.engine.storage.layout_sample import sampled
 from streamjoin_ds.engine.storage.run_form import RunForm
 from streamjoin_ds.engine.storage.sealed_run import SealedRun
 from streamjoin_ds.engine.storage.sealing import BatchSealer
+from streamjoin_ds.engine.storage.sort_layout import ARRIVAL_ORDER, SortLayout
 from streamjoin_ds.engine.storage.zone import Range, range_of, spanning
 from streamjoin_ds.engine.threads.tasks import TaskCoroutine, run_alone
-from streamjoin_ds.spec.key_values import nullable_key_values
+from streamjoin_ds.spec.key_values import item_dtype, item_values, nullable_key_values
 
 __all__ = ["RunMaker"]
 

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from streamjoin_ds.engine.storage.layout_sample import Sample
 from streamjoin_ds.engine.storage.sorted_keys import SortedKeys
 from streamjoin_ds.engine.storage.zone import range_of
-from streamjoin_ds.engine.tuning import LayoutTuning
+from streamjoin_ds.engine.tuning.windows import LayoutTuning
 
 __all__ = ["RunPart", "parted"]
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from streamjoin_ds.engine.storage.layout import SortLayout
+from streamjoin_ds.engine.storage.sort_layout import SortLayout
 from streamjoin_ds.engine.storage.sorted_keys import SortedKeys
 
 __all__ = ["RunView"]

@@ -9,16 +9,17 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streamjoin_ds.engine.arrays.columns import array_of, byte_column, filtered, fixed_width, item_values
+from streamjoin_ds.engine.columns import array_of, byte_column, filtered, fixed_width
 from streamjoin_ds.engine.kernels.objects import ByteColumn
 from streamjoin_ds.engine.storage.conditions import ProbeCondition, past_of, serving
-from streamjoin_ds.engine.storage.layout import SortLayout
 from streamjoin_ds.engine.storage.run_base import ArrowRun
 from streamjoin_ds.engine.storage.run_form import RunForm
 from streamjoin_ds.engine.storage.run_part import parted
 from streamjoin_ds.engine.storage.run_view import RunView
+from streamjoin_ds.engine.storage.sort_layout import SortLayout
 from streamjoin_ds.engine.storage.sorted_keys import SortedKeys
 from streamjoin_ds.engine.storage.zone import Range, range_of
+from streamjoin_ds.spec.key_values import item_values
 
 __all__ = ["SealedRun"]
 

@@ -9,13 +9,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streamjoin_ds.engine.arrays.columns import fixed_width, item_dtype
 from streamjoin_ds.engine.arrays.keys import is_widened
 from streamjoin_ds.engine.arrays.memory import ColumnMemory
+from streamjoin_ds.engine.columns import fixed_width
 from streamjoin_ds.engine.kernels.contract import KernelModule
 from streamjoin_ds.engine.kernels.objects import BatchColumns, Zone
-from streamjoin_ds.engine.storage.layout import SortLayout
+from streamjoin_ds.engine.storage.sort_layout import SortLayout
 from streamjoin_ds.engine.threads.tasks import TaskCoroutine
+from streamjoin_ds.spec.key_values import item_dtype
 
 __all__ = ["BatchSealer"]
 

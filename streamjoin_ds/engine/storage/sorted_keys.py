@@ -12,8 +12,8 @@ import numpy.typing as npt
 
 from streamjoin_ds.engine.kernels.objects import RunIndex
 from streamjoin_ds.engine.storage.conditions import ProbeCondition, past_of, serving
-from streamjoin_ds.engine.storage.layout import SortLayout
 from streamjoin_ds.engine.storage.run_form import RunForm
+from streamjoin_ds.engine.storage.sort_layout import SortLayout
 from streamjoin_ds.engine.storage.zone import Range
 from streamjoin_ds.engine.storage.zoned import Zoned
 

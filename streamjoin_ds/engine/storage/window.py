@@ -14,18 +14,18 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from streamjoin_ds.engine.arrays.columns import fixed_width
 from streamjoin_ds.engine.arrays.keys import INT64_MAX
+from streamjoin_ds.engine.columns import fixed_width
 from streamjoin_ds.engine.costs.run_sizes import RunSizes
 from streamjoin_ds.engine.kernels.loading import Kernels
 from streamjoin_ds.engine.kernels.objects import BatchColumns
-from streamjoin_ds.engine.storage.layout import ARRIVAL_ORDER
 from streamjoin_ds.engine.storage.merge_policy import MergePolicy, RatioMergePolicy
 from streamjoin_ds.engine.storage.run import Run
 from streamjoin_ds.engine.storage.run_maker import RunMaker
 from streamjoin_ds.engine.storage.run_set import RunSet
 from streamjoin_ds.engine.storage.sealed_run import SealedRun
 from streamjoin_ds.engine.storage.selection import Selection
+from streamjoin_ds.engine.storage.sort_layout import ARRIVAL_ORDER
 from streamjoin_ds.engine.storage.tail import Tail
 from streamjoin_ds.engine.storage.zone import Range
 from streamjoin_ds.engine.threads.tasks import TaskCoroutine, run_alone

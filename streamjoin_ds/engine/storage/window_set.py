@@ -19,10 +19,10 @@ from typing import Any
 
 from streamjoin_ds.engine.kernels.contract import KernelModule
 from streamjoin_ds.engine.kernels.objects import BatchColumns
+from streamjoin_ds.engine.scheduler import Scheduler
 from streamjoin_ds.engine.storage.sealed_run import SealedRun
 from streamjoin_ds.engine.storage.waiting import StreamWaiting
 from streamjoin_ds.engine.storage.window import Window
-from streamjoin_ds.engine.threads.scheduler import Scheduler
 from streamjoin_ds.engine.threads.tasks import run_alone
 
 __all__ = ["JoinState", "WindowSet"]

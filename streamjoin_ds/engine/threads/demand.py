@@ -14,7 +14,8 @@ too large or too small. What was measured is in memory only: a process that know
 
 from __future__ import annotations
 
-from streamjoin_ds.engine.tuning import DEFAULT, ThreadTuning
+from streamjoin_ds.engine.tuning import DEFAULT
+from streamjoin_ds.engine.tuning.probes import ThreadTuning
 
 __all__ = ["ThreadDemand"]
 

@@ -127,7 +127,7 @@ class OrderTuning:
 
 @dataclass(frozen=True, slots=True)
 class ThreadTuning:
-    """How much work the native threads are given (`threads/scheduler.py`)."""
+    """How much work the native threads are given (`engine/scheduler.py`)."""
 
     held_chunks: int = 4
     """Chunks of a piece that are kept for the reader, at most. A piece that has so many waits, so memory is bounded.

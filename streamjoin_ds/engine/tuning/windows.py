@@ -36,7 +36,7 @@ class TailTuning:
 
 @dataclass(frozen=True, slots=True)
 class LayoutTuning:
-    """The choice of a run's sort layout: the cost model and its sample (`storage/layout.py`); the run's index."""
+    """The choice of a run's sort layout: the cost model and its sample (`storage/sort_layout.py`); the run's index."""
 
     bucket_cost: float = 62.0
     """What a visit to a bucket costs, in tested pairs: `ProbeTuning.probed_bucket_ns` by `tested_pair_ns`. With 6, as

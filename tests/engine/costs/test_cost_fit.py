@@ -8,10 +8,9 @@ import time
 import pyarrow as pa
 import pytest
 
-from streamjoin_ds.engine import load_kernels
-from streamjoin_ds.engine.costs import cost_fit
-from streamjoin_ds.engine.costs.cost_fit import believed_costs, fit_costs, fitted_costs, kinds_of
+from streamjoin_ds.engine import load_kernels, sizing
 from streamjoin_ds.engine.costs.operation_costs import USUAL_COSTS, OperationCosts
+from streamjoin_ds.engine.sizing import believed_costs, fit_costs, fitted_costs, kinds_of
 from streamjoin_ds.spec import BoundJoin, Join, Stream, bind
 from tests.engine.streams import TIME
 
@@ -65,7 +64,7 @@ class BrokenClock:
 
 @pytest.mark.parametrize("step", [0, 10**9])
 def test_what_a_broken_clock_tells_is_not_believed(step: int, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.DEBUG, cost_fit.__name__):
+    with caplog.at_level(logging.DEBUG, sizing.__name__):
         assert believed_costs(("int",), load_kernels(), BrokenClock(step)) is None
     assert "the usual sizes of runs hold" in caplog.text
 
@@ -76,8 +75,8 @@ def test_a_measurement_that_fails_is_no_error(
     def failing(*_: object) -> OperationCosts:
         raise MemoryError
 
-    monkeypatch.setattr(cost_fit, "fit_costs", failing)
-    with caplog.at_level(logging.DEBUG, cost_fit.__name__):
+    monkeypatch.setattr(sizing, "fit_costs", failing)
+    with caplog.at_level(logging.DEBUG, sizing.__name__):
         assert believed_costs(("int",), load_kernels()) is None
     assert "could not be measured (MemoryError)" in caplog.text
 
@@ -89,7 +88,7 @@ def test_joins_of_one_kind_are_measured_once(monkeypatch: pytest.MonkeyPatch) ->
         asked.append(given)
         return USUAL_COSTS
 
-    monkeypatch.setattr(cost_fit, "fit_costs", counted)
+    monkeypatch.setattr(sizing, "fit_costs", counted)
     # Nobody else asks for four conditions and the twins: what is kept of this test disturbs no other.
     bound = bound_on(" and ".join(f"abs(r.{name} - s.{name}) <= {eps}" for name in "xy" for eps in (1, 2)))
     assert fitted_costs(bound, "reference") == fitted_costs(bound, "reference") == USUAL_COSTS

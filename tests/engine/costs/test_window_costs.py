@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamjoin_ds.engine.costs.operation_costs import USUAL_COSTS, OperationCosts
-from streamjoin_ds.engine.costs.window_costs import (
+from streamjoin_ds.engine.cost_model import (
     RATIOS,
     SEAL_ROWS,
     best_sizes,
@@ -18,6 +17,7 @@ from streamjoin_ds.engine.costs.window_costs import (
     unmerged_closed_form_rows,
     unmerged_ns,
 )
+from streamjoin_ds.engine.costs.operation_costs import USUAL_COSTS, OperationCosts
 from streamjoin_ds.engine.tuning import DEFAULT
 from tests.support.examples import examples
 

@@ -12,14 +12,8 @@ from pathlib import Path
 import pytest
 
 from streamjoin_ds.engine import JoinEngine
-from streamjoin_ds.engine.threads import core_lease as pinning
-from streamjoin_ds.engine.threads.core_lease import (
-    cores_to_lease,
-    free_cores,
-    leased_cores,
-    pin_threads,
-    staying_on,
-)
+from streamjoin_ds.engine import core_lease as pinning
+from streamjoin_ds.engine.core_lease import cores_to_lease, free_cores, leased_cores, pin_threads, staying_on
 from streamjoin_ds.engine.window_join import WindowJoin
 from streamjoin_ds.plan import Execution
 
@@ -69,7 +63,7 @@ def test_too_many_or_nowhere_to_lock_is_unpinned(tmp_path):
 
 def test_a_process_that_dies_gives_its_lease_back(tmp_path):
     code = (
-        "import sys, pathlib; from streamjoin_ds.engine.threads.core_lease import leased_cores\n"
+        "import sys, pathlib; from streamjoin_ds.engine.core_lease import leased_cores\n"
         "with leased_cores(1, pathlib.Path(sys.argv[1])) as cores: print(len(cores), flush=True); sys.stdin.read()"
     )
     command = [sys.executable, "-c", code, str(tmp_path)]

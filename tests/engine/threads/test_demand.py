@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamjoin_ds.engine.threads.demand import ThreadDemand
-from streamjoin_ds.engine.tuning import DEFAULT, ThreadTuning
+from streamjoin_ds.engine.tuning import DEFAULT
+from streamjoin_ds.engine.tuning.probes import ThreadTuning
 
 MS = 1_000_000
 # A thread for each 20 ms of work; a tuple costs 1 us.

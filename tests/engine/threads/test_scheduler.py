@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from streamjoin_ds._kernels import native
 from streamjoin_ds.engine.kernels import twins
-from streamjoin_ds.engine.threads.scheduler import Scheduler, run_in_order
+from streamjoin_ds.engine.scheduler import Scheduler, run_in_order
 from streamjoin_ds.errors import KernelError
 from tests.support.examples import examples
 

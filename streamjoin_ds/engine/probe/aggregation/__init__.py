@@ -14,11 +14,6 @@ and one in the commit takes what all have given (`add_partial`, `whole_aggregate
 The contract is in ARCHITECTURE.md, "Sums over partners".
 """
 
-from streamjoin_ds.engine.probe.aggregation.aggregation import (
-    Aggregation,
-    aggregates_of_none,
-    partials_of_none,
-    whole_aggregates,
-)
+from streamjoin_ds.engine.probe.aggregates import Aggregation, aggregates_of_none, partials_of_none, whole_aggregates
 
 __all__ = ["Aggregation", "aggregates_of_none", "partials_of_none", "whole_aggregates"]

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamjoin_ds.engine.kernels.contract import KernelModule
-from streamjoin_ds.engine.probe.aggregation.accumulators import ordered_key
+from streamjoin_ds.engine.probe.accumulators import ordered_key
 from streamjoin_ds.engine.probe.aggregation.pairs import Int32, Int64, Mask, Pairs
 from streamjoin_ds.spec.bound.calculations import BoundAggregate
 

@@ -15,11 +15,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streamjoin_ds.engine.arrays.columns import fixed_width, item_dtype
 from streamjoin_ds.engine.arrays.keys import is_stored, key_dtype
 from streamjoin_ds.engine.arrays.memory import ColumnMemory
+from streamjoin_ds.engine.columns import fixed_width
 from streamjoin_ds.engine.storage.run_form import RunForm
-from streamjoin_ds.spec.key_values import is_float
+from streamjoin_ds.spec.key_values import is_float, item_dtype
 
 __all__ = ["PAYLOAD_NUMBER", "chunk_columns", "key_column_name", "payload_names"]
 

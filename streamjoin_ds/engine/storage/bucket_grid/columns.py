@@ -8,13 +8,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streamjoin_ds.engine.arrays.columns import array_of, item_dtype
 from streamjoin_ds.engine.arrays.keys import widened
+from streamjoin_ds.engine.columns import array_of
 from streamjoin_ds.engine.kernels.objects import BucketGrid, ByteColumn
 from streamjoin_ds.engine.storage.bucket_grid.chunk_columns import PAYLOAD_NUMBER, key_column_name
 from streamjoin_ds.engine.storage.bucket_grid.payload import Payload
 from streamjoin_ds.engine.storage.bucket_grid.shape import GridShape
 from streamjoin_ds.engine.storage.zoned import Zoned
+from streamjoin_ds.spec.key_values import item_dtype
 
 __all__ = ["BucketColumns"]
 

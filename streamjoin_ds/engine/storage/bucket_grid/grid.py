@@ -15,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streamjoin_ds.engine.arrays.columns import item_values
 from streamjoin_ds.engine.arrays.keys import INT64_MIN, widened
 from streamjoin_ds.engine.kernels.objects import BucketGrid, RunIndex
 from streamjoin_ds.engine.storage.bucket_grid.census import USUAL_CROWD, known_crowd
@@ -31,13 +30,13 @@ from streamjoin_ds.engine.storage.bucket_grid.rows import TOO_MANY, BucketRows
 from streamjoin_ds.engine.storage.bucket_grid.sample import SAMPLED_KEYS, GridSample
 from streamjoin_ds.engine.storage.bucket_grid.shape import GridShape
 from streamjoin_ds.engine.storage.conditions import ProbeCondition, tightest
-from streamjoin_ds.engine.storage.layout import ARRIVAL_ORDER
 from streamjoin_ds.engine.storage.run_base import UnsortedRun
 from streamjoin_ds.engine.storage.run_form import RunForm
 from streamjoin_ds.engine.storage.sealed_run import SealedRun
+from streamjoin_ds.engine.storage.sort_layout import ARRIVAL_ORDER
 from streamjoin_ds.engine.storage.zone import Range, spanning
 from streamjoin_ds.engine.threads.tasks import TaskCoroutine, run_alone
-from streamjoin_ds.spec.key_values import is_float
+from streamjoin_ds.spec.key_values import is_float, item_values
 
 __all__ = ["BucketRun", "in_order"]
 

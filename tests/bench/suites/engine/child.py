@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from streamjoin_ds.engine.threads.core_lease import pin_threads
+from streamjoin_ds.engine.core_lease import pin_threads
 from tests.bench.suites.engine.cases import make_case
 from tests.bench.suites.processes import serve
 

@@ -8,10 +8,11 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from streamjoin_ds.engine import WindowJoin
-from streamjoin_ds.engine.costs.cost_fit import fitted_costs
+from streamjoin_ds.engine.cost_model import SEAL_ROWS, tuple_ns, unmerged_ns
 from streamjoin_ds.engine.costs.operation_costs import USUAL_COSTS
-from streamjoin_ds.engine.costs.window_costs import SEAL_ROWS, tuple_ns, unmerged_ns
-from streamjoin_ds.engine.tuning import DEFAULT, TailTuning
+from streamjoin_ds.engine.sizing import fitted_costs
+from streamjoin_ds.engine.tuning import DEFAULT
+from streamjoin_ds.engine.tuning.windows import TailTuning
 from streamjoin_ds.plan import Execution
 from tests.bench.suites.figures.trial import Trial, TrialOutcome
 

@@ -6,7 +6,7 @@ import gc
 from dataclasses import asdict
 from typing import Any
 
-from streamjoin_ds.engine.threads.core_lease import pin_threads
+from streamjoin_ds.engine.core_lease import pin_threads
 from tests.bench.suites.figures.trial import Trial
 from tests.bench.suites.figures.trials import TRIALS
 from tests.bench.suites.processes import serve

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from streamjoin_ds.engine import kernel_names
 from streamjoin_ds.engine.kernels.loading import load_kernels
 from streamjoin_ds.engine.storage.bucket_grid.payload import Payload
-from streamjoin_ds.engine.tuning import PayloadTuning
+from streamjoin_ds.engine.tuning.grids import PayloadTuning
 
 SCHEMA = pa.schema([("s", pa.string()), ("n", pa.int64()), ("parts", pa.list_(pa.int8()))])
 KERNELS = [name for name in kernel_names() if name != "auto"]

@@ -18,13 +18,15 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from typing import Any, Generic, TypeVar, cast
 
+from streamjoin_ds.engine.core_lease import staying_on
 from streamjoin_ds.engine.kernels.contract import KernelModule
 from streamjoin_ds.engine.kernels.objects import Task, ThreadPool
-from streamjoin_ds.engine.threads.core_lease import staying_on
 from streamjoin_ds.engine.threads.tasks import ChunkCoroutine, TaskCoroutine, chunks_alone, run_alone
-from streamjoin_ds.engine.tuning import DEFAULT, ThreadTuning
+from streamjoin_ds.engine.tuning import DEFAULT
+from streamjoin_ds.engine.tuning.probes import ThreadTuning
 
 __all__ = ["Scheduler", "run_in_order", "run_interleaved"]
+
 
 _Made = TypeVar("_Made")
 _Chunk = TypeVar("_Chunk")

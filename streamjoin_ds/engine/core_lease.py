@@ -34,14 +34,8 @@ from pathlib import Path
 from streamjoin_ds.engine.threads.cores import control_group_cores
 from streamjoin_ds.machine import is_private
 
-__all__ = [
-    "cores_to_lease",
-    "free_cores",
-    "leased_cores",
-    "leased_threads",
-    "pin_threads",
-    "staying_on",
-]
+__all__ = ["cores_to_lease", "free_cores", "leased_cores", "leased_threads", "pin_threads", "staying_on"]
+
 
 _FOLDER = "streamjoin-ds-cores"
 _SIBLINGS = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"

@@ -33,6 +33,7 @@ __all__ = [
     "taken_of",
 ]
 
+
 # Bytes of an array from which on the system's allocator maps fresh memory for each array.
 _POOLED_BYTES = 1 << 16
 

@@ -10,15 +10,16 @@ import pyarrow as pa
 
 from streamjoin_ds.engine.arrays.keys import compared_columns
 from streamjoin_ds.engine.kernels.contract import KernelModule
-from streamjoin_ds.engine.probe.aggregation.accumulators import Accumulator, Average, Count, Extreme, Sum
-from streamjoin_ds.engine.probe.aggregation.held import Collected, Deviation, Quantile
+from streamjoin_ds.engine.probe.accumulators import Accumulator, Average, Count, Extreme, Sum
 from streamjoin_ds.engine.probe.aggregation.pairs import Int32, Int64, Mask, Pairs
 from streamjoin_ds.engine.probe.aggregation.picked import Picked
+from streamjoin_ds.engine.probe.held_values import Collected, Deviation, Quantile
 from streamjoin_ds.engine.storage.selection import Selection
 from streamjoin_ds.spec.bound.bound_join import BoundJoin
 from streamjoin_ds.spec.bound.calculations import BoundAggregate
 
 __all__ = ["Aggregation", "aggregates_of_none", "partials_of_none", "whole_aggregates"]
+
 
 _MADE: dict[str, Callable[[BoundAggregate, int, KernelModule], Accumulator]] = {
     "count": Count,

@@ -23,6 +23,7 @@ from streamjoin_ds.spec.input_warnings import InputWarnings, LateSeen
 
 __all__ = ["PushIntake"]
 
+
 _log = logging.getLogger(__name__)
 
 

@@ -23,10 +23,12 @@ import numpy as np
 import numpy.typing as npt
 
 from streamjoin_ds.engine.storage.layout_sample import Keys, Sample
-from streamjoin_ds.engine.tuning import DEFAULT, LayoutTuning
+from streamjoin_ds.engine.tuning import DEFAULT
+from streamjoin_ds.engine.tuning.windows import LayoutTuning
 from streamjoin_ds.spec.bound.bound_join import BoundJoin
 
 __all__ = ["ARRIVAL_ORDER", "RunBand", "SortLayout", "SortLayoutChooser", "bands_of"]
+
 
 # Rows of a run: the layout of a smaller one is not worth a line in the log.
 _LOGGED_ROWS = 4096

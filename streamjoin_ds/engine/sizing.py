@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 
-from streamjoin_ds.engine.arrays.columns import fixed_width
+from streamjoin_ds.engine.columns import fixed_width
 from streamjoin_ds.engine.costs.operation_costs import OperationCosts
 from streamjoin_ds.engine.costs.twin import PROBES, Twin
 from streamjoin_ds.engine.kernels.loading import Kernels, load_kernels
@@ -17,6 +17,7 @@ from streamjoin_ds.errors import StreamJoinError
 from streamjoin_ds.spec.bound.bound_join import BoundJoin
 
 __all__ = ["believed_costs", "fit_costs", "fitted_costs", "kinds_of"]
+
 
 _log = logging.getLogger(__name__)
 

@@ -25,15 +25,16 @@ from streamjoin_ds.engine.storage.bucket_grid.grid import BucketRun
 from streamjoin_ds.engine.storage.bucket_grid.rebuild import GridRebuild
 from streamjoin_ds.engine.storage.bucket_grid.shape import GridShape, chosen_shape, tested_rows
 from streamjoin_ds.engine.storage.kept_layout import KeptLayout
-from streamjoin_ds.engine.storage.layout import ARRIVAL_ORDER, SortLayout
 from streamjoin_ds.engine.storage.run_set import RunSet
 from streamjoin_ds.engine.storage.sealed_run import SealedRun
 from streamjoin_ds.engine.storage.selection import Selection
+from streamjoin_ds.engine.storage.sort_layout import ARRIVAL_ORDER, SortLayout
 from streamjoin_ds.engine.storage.tail import Tail
 from streamjoin_ds.engine.storage.window import Window, WindowForm, thinned_tail
 from streamjoin_ds.engine.threads.tasks import TaskCoroutine
 
 __all__ = ["BucketWindow"]
+
 
 _log = logging.getLogger(__name__)
 

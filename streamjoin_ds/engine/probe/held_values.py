@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streamjoin_ds.engine.kernels.contract import KernelModule
-from streamjoin_ds.engine.probe.aggregation.accumulators import float_key
+from streamjoin_ds.engine.probe.accumulators import float_key
 from streamjoin_ds.engine.probe.aggregation.exact_sums import Digits
 from streamjoin_ds.engine.probe.aggregation.pairs import Int32, Int64, Pairs
 from streamjoin_ds.engine.probe.aggregation.picked import joined_arrays, lists_at
@@ -17,6 +17,7 @@ from streamjoin_ds.spec.bound.calculations import BoundAggregate
 from streamjoin_ds.spec.expression.node import nearest_floats
 
 __all__ = ["Collected", "Deviation", "Quantile"]
+
 
 Floats = npt.NDArray[np.float64]
 _MOST_HELD = 1 << 20  # pairs that `Collected` holds before it lets go of those beyond its limit

@@ -39,6 +39,7 @@ __all__ = [
     "unmerged_ns",
 ]
 
+
 # Sizes that are tried, four in each doubling. A smaller tail than the first would be sealed with nearly every push.
 # With a larger one than the last nothing was gained where it was measured (5 800 rows, two bands with floats).
 SEAL_ROWS = tuple(round(2 ** (n / 4)) for n in range(4 * 8, 4 * 12 + 1))

@@ -17,6 +17,7 @@ from streamjoin_ds.spec.bound.calculations import BoundAggregate
 
 __all__ = ["Accumulator", "Average", "Count", "Extreme", "Sum", "float_key", "ordered_key"]
 
+
 _INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
 _EXACT_FLOAT = 1 << 53  # whole numbers up to this are exact in float64
 _DIGITS = Context(prec=100)
