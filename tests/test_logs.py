@@ -15,9 +15,9 @@ from click.testing import CliRunner, Result
 from streamjoin_ds.blocks import BlockStore, Cache
 from streamjoin_ds.blocks.place import loggable
 from streamjoin_ds.cli.main import group
-from streamjoin_ds.engine import WindowJoin
 from streamjoin_ds.engine.storage import run_store
 from streamjoin_ds.engine.storage.run_store import RunStore
+from streamjoin_ds.engine.window_join import WindowJoin
 from streamjoin_ds.logs import LEVEL_VARIABLE, LEVELS
 from streamjoin_ds.sink.log import LogEntry, put_entry
 from tests.engine.streams import band_join, filled, tuples

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from streamjoin_ds.engine.threads import cores
+from streamjoin_ds.engine import core_lease
 from streamjoin_ds.machine import (
     control_group_folders,
     map_limit,
@@ -93,8 +93,8 @@ def test_cores_are_those_of_the_narrowest_group_around(
 ) -> None:
     mount = "35 31 0:32 / {at}/cg/cpu rw,relatime - cgroup cgroup rw,cpu,cpuacct"
     proc = made(tmp_path, [mount], ["4:cpu,cpuacct:/a/b"], files)
-    monkeypatch.setattr(cores, "control_group_folders", lambda name: control_group_folders(name, proc))
-    assert cores.control_group_cores() == expected
+    monkeypatch.setattr(core_lease, "control_group_folders", lambda name: control_group_folders(name, proc))
+    assert core_lease.control_group_cores() == expected
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="the system does not tell")

@@ -37,8 +37,8 @@ import pyarrow.compute as pc
 
 from streamjoin_ds.blocks import BlockStore
 from streamjoin_ds.blocks.block import pack, unpack
-from streamjoin_ds.engine import load_kernels
-from streamjoin_ds.engine.probe.aggregation import whole_aggregates
+from streamjoin_ds.engine.kernels.loading import load_kernels
+from streamjoin_ds.engine.probe.aggregates import whole_aggregates
 from streamjoin_ds.engine.probe.nearest import NEARNESS
 from streamjoin_ds.engine.tuning import DEFAULT
 from streamjoin_ds.errors import LedgerError

@@ -44,16 +44,13 @@ import pyarrow as pa
 from streamjoin_ds.blocks import BlockStore
 from streamjoin_ds.blocks.place import below
 from streamjoin_ds.cell.cell_state import CellState, KeptEpoch, corrupt_cell_state
-from streamjoin_ds.engine.core_lease import leased_threads
-from streamjoin_ds.engine.costs.operation_costs import OperationCosts
+from streamjoin_ds.engine.core_lease import ThreadDemand, leased_threads, usable_core_count
+from streamjoin_ds.engine.cost_model import OperationCosts
 from streamjoin_ds.engine.kernels.loading import kernel_names
 from streamjoin_ds.engine.sizing import fitted_costs
 from streamjoin_ds.engine.storage.run_store import RunStore
-from streamjoin_ds.engine.storage.table_windows import TableWindows
-from streamjoin_ds.engine.threads.cores import usable_core_count
-from streamjoin_ds.engine.threads.demand import ThreadDemand
-from streamjoin_ds.engine.tuning import DEFAULT, Tuning
-from streamjoin_ds.engine.tuning.probes import ThreadTuning
+from streamjoin_ds.engine.storage.window_set import TableWindows
+from streamjoin_ds.engine.tuning import DEFAULT, ThreadTuning, Tuning
 from streamjoin_ds.engine.window_join import WindowJoin
 from streamjoin_ds.errors import FingerprintMismatchError
 from streamjoin_ds.plan import Epoch, Epochs, Execution, Plan, copied_streams

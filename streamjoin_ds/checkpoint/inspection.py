@@ -14,7 +14,7 @@ from streamjoin_ds.cell.cell_windows import blocks_folder, blocks_prefix
 from streamjoin_ds.checkpoint.batch_end import logged_plan, next_version, partitions_of, set_aside_so_far
 from streamjoin_ds.checkpoint.identity import CheckpointIdentity
 from streamjoin_ds.checkpoint.location import checkpoint_place
-from streamjoin_ds.engine.storage.snapshot import described
+from streamjoin_ds.engine.storage.state_blob import described
 from streamjoin_ds.errors import MALFORMED, ArgumentError, ForeignCheckpointError, OffsetError
 from streamjoin_ds.exchange.outbox import LAYOUT_KEY, exchange_folder, is_committed_block
 from streamjoin_ds.plan import cell_of_label

@@ -13,7 +13,7 @@ Spark fixes a query's number of state partitions with its first batch. So its fi
 their own: each cell's state under the label that it has among the new partitions, and the newest entries of its logs.
 Numbers of batches go on, and the query keeps its id. No window changes: old cells keep their states, and a cell that is
 new gets the clocks of the others and no windows. Where tuples are decided at their horizon, all are dealt at once to
-the cells of another layout, which is from then on the checkpoint's first (`streamjoin_ds.engine.storage.dealt_anew`).
+the cells of another layout, which is from then on the checkpoint's first (`streamjoin_ds.engine.storage.state_blob`).
 
 Until ``join.json`` is replaced the query has not moved: nothing uses the new files, and the next move removes them. A
 driver that slept all the while writes states and commits into the old folder, where nobody reads them.
@@ -34,8 +34,7 @@ from streamjoin_ds.cell.cell_windows import stream_of_block
 from streamjoin_ds.checkpoint.identity import CheckpointIdentity
 from streamjoin_ds.checkpoint.recovery import RECOVERY_FOLDER, put
 from streamjoin_ds.checkpoint.spark_files import SparkFiles, blob_of, file_of, key_of, label_of, row_of, source_offset
-from streamjoin_ds.engine.storage.dealt_anew import dealt_anew
-from streamjoin_ds.engine.storage.snapshot import described
+from streamjoin_ds.engine.storage.state_blob import dealt_anew, described
 from streamjoin_ds.errors import CheckpointInUseError, StateCorruptError
 from streamjoin_ds.plan import CellLayout, Epochs, Layout, cell_labels, cell_of_label, spark_partition
 from streamjoin_ds.sink.durability import force

@@ -178,7 +178,7 @@ class _Repair:
             return True
         from streamjoin_ds.cell.cell_state import CellState
         from streamjoin_ds.checkpoint.inspection import state_rows
-        from streamjoin_ds.engine.storage.snapshot import described
+        from streamjoin_ds.engine.storage.state_blob import described
 
         names = {
             run["block"]

@@ -148,7 +148,7 @@ def _worker_facts(frames: Iterator[pandas.DataFrame]) -> Iterator[pandas.DataFra
 def _load_kernels() -> KernelModule:
     """Return the kernels that run here where none is named; an ImportError where none was built."""
     importlib.import_module("streamjoin_ds._kernels")
-    from streamjoin_ds.engine import load_kernels
+    from streamjoin_ds.engine.kernels.loading import load_kernels
 
     return load_kernels().module
 
@@ -200,7 +200,7 @@ def _kernels() -> Iterator[Check]:
 
 
 def _cores() -> Check:
-    from streamjoin_ds.engine.threads.cores import usable_core_count
+    from streamjoin_ds.engine.core_lease import usable_core_count
     from streamjoin_ds.machine import memory_limit_bytes
 
     value = f"{usable_core_count()} usable of {os.cpu_count()}, {memory_limit_bytes() / 2**30:.1f} GiB memory"
@@ -209,8 +209,7 @@ def _cores() -> Check:
 
 def _pinning() -> str:
     """Return what is done here with the kernel threads of a cell that has several: how they are pinned, or why not."""
-    from streamjoin_ds.engine.core_lease import cores_to_lease, free_cores
-    from streamjoin_ds.engine.threads.cores import control_group_cores
+    from streamjoin_ds.engine.core_lease import control_group_cores, cores_to_lease, free_cores
 
     cores = cores_to_lease()
     if cores:

@@ -1,13 +1,23 @@
-"""Threads on cores of their own: cores are leased by lock files, so that workers of one machine do not share them.
+"""The cores and threads of a batch: how many this process may use, how many a batch needs, which ones it leases.
 
 ::
 
-    worker 1 ──► lock core 0, core 1 ──► affinity {0, 1} ──► kernel threads
+    new tuples x cost of one  =  work  ──► one thread for each 20 ms of it, `most` at most      (demand)
+         ▲             ▲
+    of this batch   of the batches before, in this process
+
+    worker 1 ──► lock core 0, core 1 ──► affinity {0, 1} ──► kernel threads                     (lease)
     worker 2 ──► lock core 2, core 3 ──► affinity {2, 3} ──► kernel threads
 
-A lease is a file lock (``flock``): the system gives it up when the process dies, whatever the cause. The cores are
-those that this process may use (its affinity or cpuset). One hardware thread of each physical core comes before the
-others.
+*Demand.* CellJoin compares the rate at which tuples come with the rate at which they are joined, and takes or frees a
+processor (Gedik et al., 2007, section 7.3). A batch has all its tuples when it begins, so its work is known before it
+is done: a stream that grows makes larger batches, and these ask for more threads. A number of threads is kept until it
+is clearly too large or too small. What was measured is in memory only: a process that knows nothing begins with a usual
+cost.
+
+*Lease.* Cores are leased by lock files, so that workers of one machine do not share them. A lease is a file lock
+(``flock``): the system ends it when the process dies, whatever the cause. The cores are those that this process may use
+(its affinity or cpuset). One hardware thread of each physical core comes before the others.
 
 Threads run unpinned, perhaps slower but never wrong, where too few cores are free, where the system lacks affinity or
 such locks, and where a control group allows less time than the cores have. In the last case the cores are shared with
@@ -26,15 +36,102 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import math
 import os
 import tempfile
 from collections.abc import Iterator, Sequence, Set
 from pathlib import Path
 
-from streamjoin_ds.engine.threads.cores import control_group_cores
-from streamjoin_ds.machine import is_private
+from streamjoin_ds.engine.tuning import DEFAULT, ThreadTuning
+from streamjoin_ds.machine import control_group_folders, is_private
 
-__all__ = ["cores_to_lease", "free_cores", "leased_cores", "leased_threads", "pin_threads", "staying_on"]
+__all__ = [
+    "ThreadDemand",
+    "control_group_cores",
+    "cores_to_lease",
+    "free_cores",
+    "leased_cores",
+    "leased_threads",
+    "pin_threads",
+    "staying_on",
+    "usable_core_count",
+]
+
+
+def usable_core_count() -> int:
+    """Return how many cores this process may use: its affinity, or what a control group allows if less; 1 at least."""
+    affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    quota = control_group_cores()
+    return max(1, affinity if quota is None else min(affinity, math.ceil(quota)))
+
+
+def control_group_cores() -> float | None:
+    """Return how many cores' worth of time the control groups allow; None: no limit.
+
+    It is the least that any group allows, of version 1 or 2, the outer ones too.
+    """
+    limits = [
+        limit
+        for folder in control_group_folders("cpu")
+        for limit in (_cpu_max(folder / "cpu.max"), _cpu_quota(folder))
+        if limit is not None
+    ]
+    return min(limits, default=None)
+
+
+def _cpu_max(path: Path) -> float | None:
+    try:
+        quota_us, period_us = path.read_text(encoding="ascii").split()
+        return None if quota_us == "max" else int(quota_us) / int(period_us)
+    except (OSError, ValueError):
+        return None
+
+
+def _cpu_quota(folder: Path) -> float | None:
+    """Return what a group of version 1 allows; None: no limit (a quota of -1)."""
+    try:
+        quota_us, period_us = (
+            int((folder / name).read_text(encoding="ascii")) for name in ("cpu.cfs_quota_us", "cpu.cfs_period_us")
+        )
+        return quota_us / period_us if quota_us > 0 and period_us > 0 else None
+    except (OSError, ValueError):
+        return None
+
+
+class ThreadDemand:
+    """What the cells of one join asked for and cost so far, in this process.
+
+    Parameters
+    ----------
+    tuning : ThreadTuning
+
+    Attributes
+    ----------
+    row_ns : float
+        What a new tuple costs, in nanoseconds of all threads together.
+    """
+
+    def __init__(self, tuning: ThreadTuning = DEFAULT.threads) -> None:
+        self._tuning = tuning
+        self.row_ns = tuning.first_row_ns
+        self._is_known = False
+        self._last: dict[int, int] = {}
+
+    def wanted(self, cell: int, rows: int, most: int) -> int:
+        """Return how many threads a cell's batch of so many new tuples asks for: 1 to `most`."""
+        worth = rows * self.row_ns / self._tuning.worth_ns
+        last = min(self._last.get(cell, 1), most)
+        is_right = self._tuning.kept_share * last <= worth < last + 1
+        self._last[cell] = wanted = last if is_right else max(1, min(int(worth), most))
+        return wanted
+
+    def did(self, rows: int, cpu_ns: int) -> None:
+        """Learn what a batch of so many new tuples cost, in nanoseconds of all threads together."""
+        if rows:
+            row_ns = cpu_ns / rows
+            weight = self._tuning.cost_weight if self._is_known else 1.0
+            self.row_ns += weight * (row_ns - self.row_ns)
+            self._is_known = True
 
 
 _FOLDER = "streamjoin-ds-cores"

@@ -16,21 +16,26 @@ It is CellJoin's trade-off (Gedik, Yu and Bordawekar, 2007, section 6, eq. 3): s
 each, large ones a time that grows with their size. There the large ones cost a transfer, here a scan. Its optimum grows
 with the window (eq. 4), because there every probe walks through all basic windows. Here these are merged, and the
 optimum hardly depends on the window.
+
+What the operations cost (`OperationCosts`) is measured elsewhere (`sizing`) or comes with a plan, as JSON. No row of a
+result depends on it.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 
-from streamjoin_ds.engine.costs.operation_costs import OperationCosts
-from streamjoin_ds.engine.costs.run_sizes import RunSizes
 from streamjoin_ds.engine.tuning import DEFAULT
 
 __all__ = [
     "RATIOS",
     "SEAL_ROWS",
+    "USUAL_COSTS",
+    "OperationCosts",
+    "RunSizes",
     "best_sizes",
     "gridded_ns",
     "mean_ns",
@@ -38,6 +43,92 @@ __all__ = [
     "unmerged_closed_form_rows",
     "unmerged_ns",
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class RunSizes:
+    """The sizes of the runs of a window in memory.
+
+    Attributes
+    ----------
+    seal_rows : int
+        Rows of a tail, at most; it is then sealed into a run.
+    most_arrived_rows : int
+        New rows of one push that go to the tail, at most; more become a run at once. It is `seal_rows` at most.
+    most_gridded_rows : int
+        The same of a window in a bucket grid.
+    ratio : int
+        The merge ratio: so many runs of like size become one, 2 or more.
+    """
+
+    seal_rows: int
+    most_arrived_rows: int
+    most_gridded_rows: int
+    ratio: int
+
+
+# A machine of the last twenty years costs neither this share of the usual costs nor this many times them. A fit beyond
+# was disturbed, by other programs or by a clock that stood still.
+_LEAST_SHARE, _MOST_TIMES = 1 / 50, 50.0
+_HIDDEN = ("sealed_row_ns", "merged_row_ns", "merged_run_ns")
+
+
+@dataclass(frozen=True, slots=True)
+class OperationCosts:
+    """Costs by which sizes of runs are chosen (Gedik, Yu and Bordawekar, 2007, section 6). No result depends on them.
+
+    The defaults are the usual costs, with which a fit is compared. They were measured on two cores with AVX-512, on a
+    join of two bands.
+
+    Attributes
+    ----------
+    scanned_row_ns : float
+        A probe tests a row of the tail.
+    probed_run_ns : float
+        A probe meets one more sorted run, whatever the run's rows.
+    sealed_run_ns : float
+        A tail becomes a run, whatever its rows: choosing its order, making its columns.
+    sealed_row_ns : float
+        A row is sorted into a run.
+    merged_run_ns : float
+        Runs become one run, whatever their rows.
+    merged_row_ns : float
+        A row is copied by a merge.
+    gridded_batch_ns : float
+        A batch goes into a bucket grid, whatever its rows: so much more than into the tail.
+    """
+
+    scanned_row_ns: float = 0.25
+    probed_run_ns: float = 30.0
+    sealed_run_ns: float = 250_000.0
+    sealed_row_ns: float = 50.0
+    merged_run_ns: float = 600_000.0
+    merged_row_ns: float = 25.0
+    gridded_batch_ns: float = 100_000.0
+
+    @property
+    def are_sane(self) -> bool:
+        """Whether the costs are near enough to the usual ones to be believed.
+
+        What a merge and a row cost that is sealed or merged has an upper bound only: chance may hide it.
+        """
+        usual = USUAL_COSTS.to_facts()
+        times = {name: cost / usual[name] for name, cost in self.to_facts().items()}
+        is_seen = all(times[name] >= _LEAST_SHARE for name in times if name not in _HIDDEN)
+        return is_seen and all(cost <= _MOST_TIMES for cost in times.values())
+
+    def to_facts(self) -> dict[str, float]:
+        """Return the costs as plain JSON values, which `from_facts` reads."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    @classmethod
+    def from_facts(cls, facts: Mapping[str, float]) -> OperationCosts:
+        """Return the costs that `to_facts` wrote; those that are missing are the usual ones, unknown ones left out."""
+        known = {field.name for field in fields(cls)}
+        return cls(**{name: float(cost) for name, cost in facts.items() if name in known})
+
+
+USUAL_COSTS = OperationCosts()
 
 
 # Sizes that are tried, four in each doubling. A smaller tail than the first would be sealed with nearly every push.

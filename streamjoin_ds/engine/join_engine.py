@@ -10,17 +10,13 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from streamjoin_ds.engine.core_lease import leased_cores
-from streamjoin_ds.engine.costs.sizing import Costs
-from streamjoin_ds.engine.intake.chunks import Chunks
-from streamjoin_ds.engine.intake.engine_turn import EngineTurn
-from streamjoin_ds.engine.intake.known_schemas import KnownSchemas, given_table
-from streamjoin_ds.engine.intake.ledger import EngineCounters
-from streamjoin_ds.engine.intake.push_intake import PushIntake
-from streamjoin_ds.engine.intake.received_rows import Rows, as_table, check_streams
-from streamjoin_ds.engine.intake.seen_state import seen_from, seen_state
+from streamjoin_ds.engine.intake.engine_turn import Chunks, EngineTurn
+from streamjoin_ds.engine.intake.push_intake import EngineCounters, PushIntake, seen_from, seen_state
+from streamjoin_ds.engine.intake.received_rows import KnownSchemas, Rows, as_table, check_streams, given_table
 from streamjoin_ds.engine.kernels.loading import CHUNK_ROWS, load_kernels
-from streamjoin_ds.engine.probe.progress import Progress
-from streamjoin_ds.engine.storage import snapshot
+from streamjoin_ds.engine.probe.probe_batch import Progress
+from streamjoin_ds.engine.sizing import Costs
+from streamjoin_ds.engine.storage import state_blob
 from streamjoin_ds.engine.storage.bucket_grid.policy import BUCKET_ROWS
 from streamjoin_ds.engine.tuning import DEFAULT, Tuning
 from streamjoin_ds.engine.window_join import WindowJoin
@@ -444,7 +440,7 @@ class JoinEngine:
         state = self._windows.state
         ledger = self._first if state.beside is None else state.beside
         facts, seen = seen_state(ledger.seen)
-        return snapshot.sealed(self.bound.fingerprint, ledger.to_facts() | facts, [self._join.saved(state), *seen])
+        return state_blob.sealed(self.bound.fingerprint, ledger.to_facts() | facts, [self._join.saved(state), *seen])
 
     def restore(self, blob: bytes | bytearray | memoryview) -> None:
         """Replace the engine's state by one that `save` returned.
@@ -462,9 +458,9 @@ class JoinEngine:
         self._turn.alone(self._restored, blob)
 
     def _restored(self, blob: bytes | bytearray | memoryview) -> None:
-        facts, body = snapshot.opened(self.bound.fingerprint, blob)
+        facts, body = state_blob.opened(self.bound.fingerprint, blob)
         ledger = EngineCounters.from_facts(facts, [clock.delay_us for clock in self._first.clocks])
-        windows, *parts = snapshot.parts_of(facts, body)
+        windows, *parts = state_blob.parts_of(facts, body)
         ledger.seen = seen_from(facts, parts, self.bound)
         self._join.restore(memoryview(windows), beside=ledger)
         self._turn.forget()

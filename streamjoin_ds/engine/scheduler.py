@@ -6,9 +6,12 @@
     work 1                  Python ─ add b ......... wait b ─ Python ─ add d ......
     helpers                   a        b                        c        d
 
-A work is a coroutine that yields kernel tasks (`tasks.TaskCoroutine`). The caller's thread runs all Python: the pool's
-threads need no GIL. While they do the tasks of one work, the caller takes the next step of another. When the caller has
-to wait, it does tasks too.
+A work is a sequence of steps, each of which waits for kernel tasks. It is written as a coroutine that yields the tasks
+of its next step and receives their results (`TaskCoroutine`). Whoever runs it decides where the tasks are done:
+`run_alone` does them in the calling thread, the scheduler on the threads of a pool.
+
+The caller's thread runs all Python: the pool's threads need no GIL. While they do the tasks of one work, the caller
+takes the next step of another. When the caller has to wait, it does tasks too.
 """
 
 from __future__ import annotations
@@ -16,20 +19,78 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, TypeAlias, TypeVar, cast
 
 from streamjoin_ds.engine.core_lease import staying_on
 from streamjoin_ds.engine.kernels.contract import KernelModule
 from streamjoin_ds.engine.kernels.objects import Task, ThreadPool
-from streamjoin_ds.engine.threads.tasks import ChunkCoroutine, TaskCoroutine, chunks_alone, run_alone
-from streamjoin_ds.engine.tuning import DEFAULT
-from streamjoin_ds.engine.tuning.probes import ThreadTuning
+from streamjoin_ds.engine.tuning import DEFAULT, ThreadTuning
 
-__all__ = ["Scheduler", "run_in_order", "run_interleaved"]
+__all__ = [
+    "ChunkCoroutine",
+    "Scheduler",
+    "TaskCoroutine",
+    "chunks_alone",
+    "run_alone",
+    "run_in_order",
+    "run_interleaved",
+]
 
 
 _Made = TypeVar("_Made")
 _Chunk = TypeVar("_Chunk")
+
+# The results that are sent have as many types as the tasks; each step knows those of its own.
+TaskCoroutine: TypeAlias = "Generator[list[Task[Any]], list[Any], _Made]"
+
+# It yields a list of tasks and receives their results, or it yields a chunk and receives None.
+ChunkCoroutine: TypeAlias = "Generator[list[Task[Any]] | _Chunk, Any, None]"
+
+
+def run_alone(steps: TaskCoroutine[_Made]) -> _Made:
+    """Run all steps in this thread and return their result."""
+    try:
+        tasks = next(steps)
+        while True:
+            tasks = steps.send([task.do() for task in tasks])
+    except StopIteration as end:
+        made: _Made = end.value
+        return made
+
+
+def chunks_alone(steps: ChunkCoroutine[_Chunk], pool: ThreadPool | None = None) -> Generator[_Chunk]:
+    """Yield the chunks of one piece.
+
+    This thread does a step that has one task. The pool, where there is one, does a step that has several.
+    """
+    told: list[Any] | None = None
+    try:
+        while True:
+            try:
+                given = steps.send(told)
+            except StopIteration:
+                return
+            if not isinstance(given, list):
+                told = None
+                yield given
+            elif len(given) == 1:
+                told = [given[0].do()]
+            elif pool is None:
+                told = [task.do() for task in given]
+            else:
+                told = _done(pool, given)
+    finally:
+        steps.close()
+
+
+def _done(pool: ThreadPool, tasks: Sequence[Task[Any]]) -> list[Any]:
+    """Have a pool do tasks, and return their results."""
+    try:
+        for task in tasks:
+            pool.add(task)
+        return [pool.wait(task) for task in tasks]
+    finally:
+        pool.give_up(tasks)
 
 
 class Scheduler:

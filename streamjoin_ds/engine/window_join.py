@@ -18,31 +18,80 @@ from typing import Any
 
 import pyarrow as pa
 
-from streamjoin_ds.engine.costs.sizing import Costs, sizing_of
-from streamjoin_ds.engine.explained import explained
-from streamjoin_ds.engine.kernels.loading import CHUNK_ROWS, load_kernels
+from streamjoin_ds.engine.kernels.loading import CHUNK_ROWS, Kernels, load_kernels
 from streamjoin_ds.engine.kernels.objects import BatchColumns
 from streamjoin_ds.engine.probe.horizons import DecidingPush, Horizons
 from streamjoin_ds.engine.probe.join_order import JoinOrder
-from streamjoin_ds.engine.probe.match_buffer import MIN_FREE
 from streamjoin_ds.engine.probe.pipeline import JoinPipeline
-from streamjoin_ds.engine.probe.probe_batch import ProbeBatch
-from streamjoin_ds.engine.probe.progress import Progress
+from streamjoin_ds.engine.probe.probe_batch import ProbeBatch, Progress
+from streamjoin_ds.engine.probe.window_probe import MIN_FREE
 from streamjoin_ds.engine.scheduler import Scheduler
-from streamjoin_ds.engine.storage.joinable import Joinable
+from streamjoin_ds.engine.sizing import Costs, Sizing, sizing_of
 from streamjoin_ds.engine.storage.run_store import RunStore
 from streamjoin_ds.engine.storage.selection import Selection
 from streamjoin_ds.engine.storage.state_blob import opened_state, state_blob
-from streamjoin_ds.engine.storage.table_windows import TableWindows
-from streamjoin_ds.engine.storage.window import Window
-from streamjoin_ds.engine.storage.window_forms import Tuples, checked_batches, window_forms
-from streamjoin_ds.engine.storage.window_set import JoinState, WindowSet
+from streamjoin_ds.engine.storage.window import Window, WindowForm
+from streamjoin_ds.engine.storage.window_set import (
+    Joinable,
+    JoinState,
+    TableWindows,
+    Tuples,
+    WindowSet,
+    checked_batches,
+    window_forms,
+)
 from streamjoin_ds.engine.tuning import DEFAULT, Tuning
 from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.plan.execution import DEFAULT_EXECUTION, Execution
 from streamjoin_ds.spec.bound.bound_join import BoundJoin
 
-__all__ = ["WindowJoin"]
+__all__ = ["WindowJoin", "explained"]
+
+
+def explained(
+    kernels: Kernels,
+    threads: int,
+    forms: Sequence[WindowForm],
+    order: JoinOrder,
+    windows: Sequence[Window],
+    sizing: Sizing | None = None,
+    tables: TableWindows | None = None,
+) -> list[str]:
+    """Return the lines of `explain`: kernel, merge policy, order of joining, windows, runs and layouts, tables."""
+    lines = [f"kernel {kernels.implementation}, {threads} threads"]
+    sizes = f"{forms[0].merge_policy.describe()}, up to {forms[0].tail_rows} newest rows unsorted"
+    lines.append(sizes if sizing is None else f"{sizes}: {sizing.described()}")
+    told = () if tables is None else tables.described()
+    if tables is None or not told:
+        lines += _order_lines(order, windows)
+    elif len(tables.versions) == len(told):
+        lines += _order_lines(order, [*windows, *tables.windows], len(windows))
+    for form, window in zip(forms, windows, strict=True):
+        lines.append(f"window of {order.names[form.stream]}: {window.rows} rows in {len(window.runs)} runs")
+        names = [key.column for key in form.keys]
+        for run in window.runs:
+            span_s = (run.newest_us - run.oldest_us) / 1e6
+            lines.append(f"  {run.rows} rows over {span_s:.3f} s: {run.described(names, order.names)}")
+    return [*lines, *told]
+
+
+def _order_lines(order: JoinOrder, windows: Sequence[Window], streams: int | None = None) -> list[str]:
+    """Return a line for each stream: the order in which the others join its new tuples, and the estimated results.
+
+    The new tuples are taken to be like those in the stream's window. With two streams there is no order to choose, and
+    no line. Where the others are asked for partners one by one, the first stream's tuples alone have an order.
+    """
+    if len(windows) < 3:
+        return []
+    names, lines = order.names, []
+    if order.is_of_each:
+        return [f"due {names[0]}: asked of {', then of '.join(names[n] for n in order.estimate(0, windows).order)}"]
+    for stream, name in enumerate(names[:streams]):
+        found = order.estimate(stream, windows)
+        steps = zip(found.order, found.partials, strict=True)
+        lines.append(f"new {name}: " + ", ".join(f"then {names[n]} ({partials:.3g} each)" for n, partials in steps))
+    return lines
+
 
 _log = logging.getLogger(__name__)
 _MAX_THREADS = 256

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import xxhash
 
-from streamjoin_ds.engine.threads.cores import usable_core_count
+from streamjoin_ds.engine.core_lease import usable_core_count
 from streamjoin_ds.errors import ArgumentError, DependencyMissingError, SessionError
 from streamjoin_ds.logs import LEVEL_VARIABLE
 from streamjoin_ds.machine import memory_limit_bytes

@@ -8,8 +8,7 @@ import pytest
 
 from streamjoin_ds.cell import cell_windows
 from streamjoin_ds.cell.cell_windows import CellWindows, costs_of, measured_costs
-from streamjoin_ds.engine.cost_model import best_sizes
-from streamjoin_ds.engine.costs.operation_costs import OperationCosts
+from streamjoin_ds.engine.cost_model import OperationCosts, best_sizes
 from streamjoin_ds.engine.tuning import DEFAULT
 from streamjoin_ds.plan import Execution, Layout, Plan
 from tests.engine.streams import band_join, tuples

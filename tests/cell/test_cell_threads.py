@@ -13,8 +13,7 @@ from streamjoin_ds.cell import cell_windows as cell_threads
 from streamjoin_ds.cell.cell_windows import CellWindows, Staff, demand_of
 from streamjoin_ds.engine import core_lease
 from streamjoin_ds.engine.core_lease import free_cores, leased_cores, leased_threads
-from streamjoin_ds.engine.tuning import Tuning
-from streamjoin_ds.engine.tuning.probes import ThreadTuning
+from streamjoin_ds.engine.tuning import ThreadTuning, Tuning
 from streamjoin_ds.plan import Execution, Layout, Plan
 from tests.engine.streams import band_join
 

@@ -11,8 +11,7 @@ from streamjoin_ds.blocks import BlockStore, Cache
 from streamjoin_ds.cell.cell_windows import CellWindows
 from streamjoin_ds.engine.storage import run_store
 from streamjoin_ds.engine.storage.sealed_run import SealedRun
-from streamjoin_ds.engine.tuning import Tuning
-from streamjoin_ds.engine.tuning.windows import TailTuning
+from streamjoin_ds.engine.tuning import TailTuning, Tuning
 from streamjoin_ds.errors import BlockMissingError, FingerprintMismatchError
 from streamjoin_ds.plan import Layout
 from streamjoin_ds.source.stream_source import infer_schema

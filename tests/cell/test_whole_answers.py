@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamjoin_ds.cell.answers import PartialAnswers, whole_answers
-from streamjoin_ds.engine import JoinEngine
+from streamjoin_ds.engine.join_engine import JoinEngine
 from streamjoin_ds.engine.tuning import DEFAULT
 from streamjoin_ds.errors import AggregateOverflowError, LedgerError
 from streamjoin_ds.plan import Layout, copied_streams

@@ -31,7 +31,7 @@ from streamjoin_ds.checkpoint.layout_notes import epochs_over, key_hint, note_ep
 from streamjoin_ds.checkpoint.location import note_table, noted_table
 from streamjoin_ds.checkpoint.move import dealt_states, states_of_cells
 from streamjoin_ds.engine.intake.lateness import StreamClock
-from streamjoin_ds.engine.storage import snapshot
+from streamjoin_ds.engine.storage import state_blob
 from streamjoin_ds.errors import OffsetError, StreamJoinError
 from streamjoin_ds.machine import process_facts, process_told
 from streamjoin_ds.plan import EpochsOver, KeyHint, Layout, SampledRows, attributes_of, best_ranges
@@ -316,12 +316,12 @@ def test_what_a_cell_keeps(tmp_path: Path, kind: str) -> None:
     assert seen["STATE_CORRUPT"] > 80
 
     def of_the_engine(draw: random.Random) -> None:
-        told, body = snapshot.opened(bound.fingerprint, whole.engine_blobs()[-1])
-        parts = snapshot.parts_of(told, body) if told["sizes"] else []
+        told, body = state_blob.opened(bound.fingerprint, whole.engine_blobs()[-1])
+        parts = state_blob.parts_of(told, body) if told["sizes"] else []
         facts = changed({name: value for name, value in told.items() if name != "sizes"}, draw)
         if draw.random() < 0.3 and parts:
             parts = [pa.py_buffer(torn(part.to_pybytes(), draw)) for part in parts]
-        last = snapshot.sealed(bound.fingerprint, facts if isinstance(facts, dict) else {}, parts)
+        last = state_blob.sealed(bound.fingerprint, facts if isinstance(facts, dict) else {}, parts)
         windows = b"".join([*whole.engine_blobs()[:-1], last])
         epochs = whole.epochs and [*whole.epochs[:-1], replace(whole.epochs[-1], window_bytes=len(last))]
         spoilt[0] = replace(whole, windows=windows, epochs=epochs).encode()

@@ -13,7 +13,7 @@ import pandas as pd
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from streamjoin_ds.engine import JoinEngine
+from streamjoin_ds.engine.join_engine import JoinEngine
 from streamjoin_ds.spec import Column, CountWindow, Join, PeriodicWindow, Stream, TimeWindow, WindowKind, not_equal
 from streamjoin_ds.spec.event_time import MAX_TS_US, MIN_TS_US
 from streamjoin_ds.spec.expression.parser import parse_predicates

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from streamjoin_ds.engine import WindowJoin
+from streamjoin_ds.engine.window_join import WindowJoin
 from streamjoin_ds.plan import EXECUTION_OPTIONS, Execution
 from streamjoin_ds.spec import BoundJoin, Join, Stream, bind
 

@@ -12,13 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamjoin_ds import Join, JoinEngine, Stream
-from streamjoin_ds.engine import kernel_names
+from streamjoin_ds.engine.kernels.loading import kernel_names
 from streamjoin_ds.engine.probe.join_order import JoinOrder
 from streamjoin_ds.engine.storage.bucket_grid.bucket_window import BucketWindow
 from streamjoin_ds.engine.storage.bucket_grid.grid import BucketRun
 from streamjoin_ds.engine.storage.sort_layout import SortLayoutChooser
-from streamjoin_ds.engine.tuning import Tuning
-from streamjoin_ds.engine.tuning.windows import LayoutTuning, TailTuning
+from streamjoin_ds.engine.tuning import LayoutTuning, TailTuning, Tuning
 from streamjoin_ds.testing.arrivals import random_batches
 from streamjoin_ds.testing.oracle import oracle_numbers
 from tests.engine.scenarios import numbers_of

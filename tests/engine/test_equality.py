@@ -12,9 +12,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pytest
 
-from streamjoin_ds.engine import JoinEngine, kernel_names
-from streamjoin_ds.engine.tuning import DEFAULT
-from streamjoin_ds.engine.tuning.probes import ProbeTuning
+from streamjoin_ds.engine.join_engine import JoinEngine
+from streamjoin_ds.engine.kernels.loading import kernel_names
+from streamjoin_ds.engine.tuning import DEFAULT, ProbeTuning
 from streamjoin_ds.plan import Execution
 from streamjoin_ds.spec import Join, Nearest, Stream, band, bind, equal
 from streamjoin_ds.spec.row_kind import HOWS

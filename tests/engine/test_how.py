@@ -14,10 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamjoin_ds.blocks import BlockStore
-from streamjoin_ds.engine import JoinEngine, WindowJoin, kernel_names
+from streamjoin_ds.engine.join_engine import JoinEngine
+from streamjoin_ds.engine.kernels.loading import kernel_names
 from streamjoin_ds.engine.storage.run_store import RunStore
-from streamjoin_ds.engine.tuning import DEFAULT, Tuning
-from streamjoin_ds.engine.tuning.windows import WaitingTuning
+from streamjoin_ds.engine.tuning import DEFAULT, Tuning, WaitingTuning
+from streamjoin_ds.engine.window_join import WindowJoin
 from streamjoin_ds.errors import ArgumentError, ColumnError, PredicateError, StateCorruptError, WindowError
 from streamjoin_ds.spec import BoundJoin, Join, Predicate, Stream, bind
 from streamjoin_ds.spec.expression.predicate import Band
@@ -279,12 +280,12 @@ def test_a_state_without_what_waits_is_refused() -> None:
     streams = [Stream("e"), Stream("w")]
     inner = bind(Join(streams, (), "1s"), {"e": schema, "w": schema})
     left = bind(Join(streams, (), "1s", how="left"), {"e": schema, "w": schema})
-    from streamjoin_ds.engine.storage import snapshot
+    from streamjoin_ds.engine.storage import state_blob
 
-    facts, _ = snapshot.opened(inner.fingerprint, WindowJoin(inner).save())
+    facts, _ = state_blob.opened(inner.fingerprint, WindowJoin(inner).save())
     facts.pop("sizes")
     with pytest.raises(StateCorruptError):
-        WindowJoin.restored(left, snapshot.sealed(left.fingerprint, facts, []))
+        WindowJoin.restored(left, state_blob.sealed(left.fingerprint, facts, []))
 
 
 FINDING = (

@@ -10,7 +10,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pytest
 
-from streamjoin_ds.engine import JoinEngine, WindowJoin
+from streamjoin_ds.engine.join_engine import JoinEngine
+from streamjoin_ds.engine.window_join import WindowJoin
 from streamjoin_ds.plan import Execution
 from streamjoin_ds.spec import Join, Stream
 from streamjoin_ds.spec.bound.binding import bind

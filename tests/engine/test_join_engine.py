@@ -15,7 +15,8 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from streamjoin_ds.engine import JoinEngine, WindowJoin
+from streamjoin_ds.engine.join_engine import JoinEngine
+from streamjoin_ds.engine.window_join import WindowJoin
 from streamjoin_ds.errors import ArgumentError, ColumnError, SchemaDriftError
 from streamjoin_ds.spec import Join, Stream, Table
 

@@ -13,10 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamjoin_ds.blocks import BlockStore
-from streamjoin_ds.engine import JoinEngine, WindowJoin, kernel_names
+from streamjoin_ds.engine.join_engine import JoinEngine
+from streamjoin_ds.engine.kernels.loading import kernel_names
 from streamjoin_ds.engine.storage.run_store import RunStore
-from streamjoin_ds.engine.tuning import DEFAULT, Tuning
-from streamjoin_ds.engine.tuning.windows import NearestTuning
+from streamjoin_ds.engine.tuning import DEFAULT, NearestTuning, Tuning
+from streamjoin_ds.engine.window_join import WindowJoin
 from streamjoin_ds.errors import ArgumentError, ColumnError, PredicateError, PredicateSyntaxError, WindowError
 from streamjoin_ds.spec import Join, Nearest, Stream, bind
 from streamjoin_ds.spec.row_kind import DIRECTIONS

@@ -7,10 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamjoin_ds.engine import JoinEngine, kernel_names
-from streamjoin_ds.engine.tuning import DEFAULT, Tuning
-from streamjoin_ds.engine.tuning.probes import ProbeTuning
-from streamjoin_ds.engine.tuning.windows import LayoutTuning, TailTuning
+from streamjoin_ds.engine.join_engine import JoinEngine
+from streamjoin_ds.engine.kernels.loading import kernel_names
+from streamjoin_ds.engine.tuning import DEFAULT, LayoutTuning, ProbeTuning, TailTuning, Tuning
 from streamjoin_ds.plan import Execution
 from streamjoin_ds.testing.arrivals import filtered_rows, late_rows, random_batches, shuffled_within
 from streamjoin_ds.testing.oracle import oracle_numbers

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamjoin_ds.engine import JoinEngine
+from streamjoin_ds.engine.join_engine import JoinEngine
 from streamjoin_ds.errors import ColumnError, PredicateError, PredicateSyntaxError
 from streamjoin_ds.spec import Join, Stream, bind
 from streamjoin_ds.spec.join_parts import Calculated

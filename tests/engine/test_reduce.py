@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamjoin_ds.engine import JoinEngine, kernel_names
-from streamjoin_ds.engine.tuning import DEFAULT, Tuning
-from streamjoin_ds.engine.tuning.windows import WaitingTuning
+from streamjoin_ds.engine.join_engine import JoinEngine
+from streamjoin_ds.engine.kernels.loading import kernel_names
+from streamjoin_ds.engine.tuning import DEFAULT, Tuning, WaitingTuning
 from streamjoin_ds.errors import (
     AggregateOverflowError,
     ArgumentError,
@@ -218,10 +218,9 @@ def test_an_average_of_numbers_beyond_int64_is_rounded_once() -> None:
 def test_many_partners_of_one_tuple_come_in_many_chunks(most_held: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The probe writes the pairs of one chunk over those of the one before."""
     from streamjoin_ds.engine.probe import held_values
-    from streamjoin_ds.engine.probe.aggregation import picked
 
     monkeypatch.setattr(held_values, "_MOST_HELD", most_held)
-    monkeypatch.setattr(picked, "_MOST_HELD", most_held)
+    monkeypatch.setattr(held_values, "_MOST_HELD", most_held)
     chooser = random.Random(3)
     partners = [row(n % 50, float(chooser.randint(0, 3)), n, f"s{chooser.randint(0, 99):02}") for n in range(400)]
     reduce = {"some": "collect(w.y, 4)", "least": "arg_min(w.y, w.s)", "most": "max(w.s)", "first": "first(w.x)"}

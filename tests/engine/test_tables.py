@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamjoin_ds import Join, JoinEngine, Nearest, Stream, Table
-from streamjoin_ds.engine import kernel_names
+from streamjoin_ds.engine.kernels.loading import kernel_names
 from streamjoin_ds.errors import ArgumentError, ColumnError, SchemaDriftError, StreamJoinError, WindowError
 from streamjoin_ds.testing.oracle import oracle_table_join
 from tests.engine.streams import engine_options

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamjoin_ds.engine import kernel_names
-from streamjoin_ds.engine.tuning import DEFAULT, Tuning, grids, probes, windows
-from streamjoin_ds.engine.tuning.windows import TailTuning
+from streamjoin_ds.engine import tuning
+from streamjoin_ds.engine.kernels.loading import kernel_names
+from streamjoin_ds.engine.tuning import DEFAULT, TailTuning, Tuning
 from streamjoin_ds.testing.oracle import oracle_numbers
 from tests.engine.scenarios import Scenario, assert_values, cuts_of, numbers_of, run_engine, scenarios
 from tests.support.examples import examples
@@ -160,7 +160,7 @@ def test_no_result_depends_on_it(
 
 
 def test_every_number_says_what_it_is() -> None:
-    texts = [inspect.getsource(module) for module in (grids, probes, windows)]
+    texts = [inspect.getsource(module) for module in (tuning, tuning, tuning)]
     groups = [node for text in texts for node in ast.parse(text).body if isinstance(node, ast.ClassDef)]
     counted = 0
     for group in groups:

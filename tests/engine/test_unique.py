@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from streamjoin_ds import Join, JoinEngine, Stream
-from streamjoin_ds.engine.storage import snapshot
+from streamjoin_ds.engine.storage import state_blob
 from streamjoin_ds.errors import StateCorruptError
 from streamjoin_ds.testing.arrivals import duplicate_rows, filtered_rows, late_rows
 from streamjoin_ds.testing.oracle import oracle_join
@@ -94,8 +94,8 @@ def test_a_state_whose_keys_were_changed_and_sealed_anew_is_refused_or_read() ->
     engine = JoinEngine(Join(streams, "abs(e.x - w.x) <= 1", "1s"))
     engine.push({"e": {"ts": 1, "x": 1, "device": "a", "counter": 1}})
     state = engine.save()
-    facts, body = snapshot.opened(engine.bound.fingerprint, state)
-    parts = snapshot.parts_of(facts, body)
+    facts, body = state_blob.opened(engine.bound.fingerprint, state)
+    parts = state_blob.parts_of(facts, body)
     plain = {name: value for name, value in facts.items() if name != "parts"}
     refused = 0
     for number in range(300):
@@ -103,7 +103,7 @@ def test_a_state_whose_keys_were_changed_and_sealed_anew_is_refused_or_read() ->
         spoilt = [bytearray(memoryview(part)) for part in parts]
         spoilt[1][dice.randrange(len(spoilt[1]))] ^= 1 << dice.randrange(8)
         seen = changed(plain["seen"], dice) if number % 2 else plain["seen"]
-        blob = snapshot.sealed(engine.bound.fingerprint, plain | {"seen": seen}, [parts[0], bytes(spoilt[1])])
+        blob = state_blob.sealed(engine.bound.fingerprint, plain | {"seen": seen}, [parts[0], bytes(spoilt[1])])
         try:
             engine.restore(blob)
         except StateCorruptError:
@@ -136,8 +136,8 @@ def test_a_state_with_keys_of_another_kind_is_refused(wrong: str) -> None:
     streams = [Stream("e", schema=SCHEMA, unique="device"), Stream("w", schema=SCHEMA)]
     engine = JoinEngine(Join(streams, "abs(e.x - w.x) <= 1", "1s"))
     engine.push({"e": {"ts": 1, "x": 1, "device": "a", "counter": 1}})
-    facts, body = snapshot.opened(engine.bound.fingerprint, engine.save())
-    windows, keys = snapshot.parts_of(facts, body)
+    facts, body = state_blob.opened(engine.bound.fingerprint, engine.save())
+    windows, keys = state_blob.parts_of(facts, body)
 
     def state(columns: Any, stream: Any = 0, more: int = 0) -> bytes:
         sink = pa.BufferOutputStream()
@@ -146,14 +146,14 @@ def test_a_state_with_keys_of_another_kind_is_refused(wrong: str) -> None:
             writer.write_table(table)
         told = [facts["seen"][0] | {"stream": stream}] * (1 + more)
         parts = [windows, *[sink.getvalue()] * (1 + more)]
-        return snapshot.sealed(engine.bound.fingerprint, facts | {"seen": told}, parts)
+        return state_blob.sealed(engine.bound.fingerprint, facts | {"seen": told}, parts)
 
     engine.restore(state([[1], ["a"]]))
     for blob in (
         state(columns, stream),
         state([[1], ["a"]], more=1),
-        snapshot.sealed(engine.bound.fingerprint, facts | {"seen": []}, [windows]),
-        snapshot.sealed(engine.bound.fingerprint, facts, [windows, keys, keys]),
+        state_blob.sealed(engine.bound.fingerprint, facts | {"seen": []}, [windows]),
+        state_blob.sealed(engine.bound.fingerprint, facts, [windows, keys, keys]),
     ):
         with pytest.raises(StateCorruptError):
             engine.restore(blob)

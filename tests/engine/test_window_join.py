@@ -7,9 +7,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from streamjoin_ds.engine import CHUNK_ROWS, WindowJoin, kernel_names
-from streamjoin_ds.engine.tuning import Tuning
-from streamjoin_ds.engine.tuning.probes import ProbeTuning
+from streamjoin_ds.engine.kernels.loading import CHUNK_ROWS, kernel_names
+from streamjoin_ds.engine.tuning import ProbeTuning, Tuning
+from streamjoin_ds.engine.window_join import WindowJoin
 from streamjoin_ds.errors import ArgumentError, ColumnError
 from streamjoin_ds.plan import Execution
 from streamjoin_ds.spec import BoundJoin, Join, Stream, bind

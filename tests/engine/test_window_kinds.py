@@ -8,7 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from streamjoin_ds.engine import JoinEngine, WindowJoin
+from streamjoin_ds.engine.join_engine import JoinEngine
+from streamjoin_ds.engine.window_join import WindowJoin
 from streamjoin_ds.spec import BoundJoin, Join, Stream, bind
 
 SCHEMA = pa.schema([("ts", pa.int64()), ("x", pa.int64())])

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from streamjoin_ds.engine.threads.cores import usable_core_count
+from streamjoin_ds.engine.core_lease import usable_core_count
 from streamjoin_ds.errors import ArgumentError, SessionError
 from streamjoin_ds.spark import session as module
 from streamjoin_ds.spark.java import find_java

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from streamjoin_ds.engine import JoinEngine
+from streamjoin_ds.engine.join_engine import JoinEngine
 from streamjoin_ds.spec import Join, Stream
 from streamjoin_ds.spec.bound.calculations import output_type, output_values
 from streamjoin_ds.spec.expression.evaluation import float_values, holds

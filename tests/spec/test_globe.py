@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamjoin_ds.engine import JoinEngine
+from streamjoin_ds.engine.join_engine import JoinEngine
 from streamjoin_ds.errors import PredicateError
 from streamjoin_ds.spec import Join, Stream, bind
 from streamjoin_ds.spec.bound.calculations import output_values

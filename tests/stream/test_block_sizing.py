@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from streamjoin_ds.cell.cell_windows import CellWindows
-from streamjoin_ds.engine.tuning import Tuning
-from streamjoin_ds.engine.tuning.windows import TailTuning
+from streamjoin_ds.engine.tuning import TailTuning, Tuning
 from streamjoin_ds.plan import USUAL_SIZING, BlockSizing, Execution, Layout, Plan
 from streamjoin_ds.source.batch_plan import BatchPlan
 from tests.cell.test_cell_windows import sensors

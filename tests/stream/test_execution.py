@@ -15,9 +15,7 @@ from streamjoin_ds import Generator, Stream, StreamJoin
 from streamjoin_ds.blocks import Cache
 from streamjoin_ds.cell.cell_windows import CellWindows
 from streamjoin_ds.engine.storage import run_store
-from streamjoin_ds.engine.tuning import Tuning
-from streamjoin_ds.engine.tuning.probes import ProbeTuning, ThreadTuning
-from streamjoin_ds.engine.tuning.windows import TailTuning
+from streamjoin_ds.engine.tuning import ProbeTuning, TailTuning, ThreadTuning, Tuning
 from streamjoin_ds.errors import ArgumentError, ColumnError
 from streamjoin_ds.plan import DEFAULT_EXECUTION, Execution, Layout
 from streamjoin_ds.sink.reader import scanned

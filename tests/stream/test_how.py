@@ -18,7 +18,7 @@ from streamjoin_ds.cell import answers
 from streamjoin_ds.cell.cell_state import CellState
 from streamjoin_ds.cell.cell_windows import CellWindows
 from streamjoin_ds.checkpoint.identity import CheckpointIdentity
-from streamjoin_ds.engine.storage import snapshot
+from streamjoin_ds.engine.storage import state_blob
 from streamjoin_ds.errors import FingerprintMismatchError, LayoutError, StreamJoinError
 from streamjoin_ds.plan import Layout, Load, deciding_layouts
 from streamjoin_ds.sink.reader import between, scanned
@@ -190,7 +190,7 @@ def test_what_waits_is_the_same_in_all_cells_of_a_group(tmp_path: Path) -> None:
         run.step()
     waiting: dict[tuple[int, int], Any] = {}
     for cell, blob in run.states.items():
-        facts, _ = snapshot.opened(run.bound.fingerprint, CellState.decode(blob).windows)
+        facts, _ = state_blob.opened(run.bound.fingerprint, CellState.decode(blob).windows)
         for of_stream in facts["waiting"]:
             assert of_stream["probing"]["pieces"]
             group = of_stream["stream"], run.layout.window_group(cell, of_stream["stream"])

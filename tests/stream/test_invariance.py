@@ -24,9 +24,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from streamjoin_ds.cell.cell_windows import CellWindows
-from streamjoin_ds.engine.tuning import Tuning
-from streamjoin_ds.engine.tuning.probes import ProbeTuning
-from streamjoin_ds.engine.tuning.windows import TailTuning
+from streamjoin_ds.engine.tuning import ProbeTuning, TailTuning, Tuning
 from streamjoin_ds.plan import DEFAULT_EXECUTION, EXCHANGES, Execution, Layout
 from streamjoin_ds.source.stream_source import infer_schema, open_feed
 from streamjoin_ds.spec import Band, Column, Generator, Join, Stream, TimeWindow, bind, equal

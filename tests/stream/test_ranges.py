@@ -24,8 +24,7 @@ from hypothesis import strategies as st
 
 from streamjoin_ds.blocks import BlockStore
 from streamjoin_ds.cell.cell_windows import CellWindows
-from streamjoin_ds.engine.tuning import Tuning
-from streamjoin_ds.engine.tuning.windows import TailTuning
+from streamjoin_ds.engine.tuning import TailTuning, Tuning
 from streamjoin_ds.plan import EXCHANGES, CellLayout, Layout, RangeLayout, Reach, band_attributes
 from streamjoin_ds.source.batch_plan import BatchPlan
 from streamjoin_ds.source.stream_source import infer_schema

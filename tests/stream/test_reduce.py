@@ -20,8 +20,7 @@ from streamjoin_ds import JoinEngine, Stream, StreamJoin
 from streamjoin_ds.cell import answers
 from streamjoin_ds.cell import answers as partial_answers
 from streamjoin_ds.checkpoint.identity import CheckpointIdentity
-from streamjoin_ds.engine.tuning import DEFAULT
-from streamjoin_ds.engine.tuning.windows import WaitingTuning
+from streamjoin_ds.engine.tuning import DEFAULT, WaitingTuning
 from streamjoin_ds.errors import FingerprintMismatchError, LayoutError
 from streamjoin_ds.plan import Layout
 from streamjoin_ds.request.request import request_of

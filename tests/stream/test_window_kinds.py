@@ -15,7 +15,7 @@ from deltalake import DeltaTable
 
 from streamjoin_ds import Stream, StreamJoin
 from streamjoin_ds.checkpoint.identity import CheckpointIdentity
-from streamjoin_ds.engine import JoinEngine
+from streamjoin_ds.engine.join_engine import JoinEngine
 from streamjoin_ds.errors import FingerprintMismatchError, WindowError
 from streamjoin_ds.plan import EXCHANGES, Layout
 from streamjoin_ds.sink.reader import ordered, scanned

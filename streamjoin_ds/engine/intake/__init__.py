@@ -2,8 +2,7 @@
 
 ::
 
-    chunks ──► taking ──► rows ──► moments          a push, its streams, one stream's rows, Python's values as times
-                 │
-                 ├──► lateness                      late by the stream's own order, or not
-                 └──► ledger                        numbers, clocks, and what was set aside: a new object with each push
+    engine_turn ──► push_intake ──► rows ◄── received_rows      a push, its streams, one stream's rows, their forms
+                        │
+                        └──► lateness                           late by the stream's own order, or not
 """

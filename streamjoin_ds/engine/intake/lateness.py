@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from streamjoin_ds.engine.arrays.keys import INT64_MIN
-from streamjoin_ds.engine.storage.snapshot import numbers
+from streamjoin_ds.engine.columns import INT64_MIN
+from streamjoin_ds.engine.storage.state_blob import numbers
 
 __all__ = ["StreamClock", "clock_facts", "clocks_of", "low_watermark"]
 

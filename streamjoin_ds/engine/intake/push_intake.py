@@ -1,27 +1,226 @@
-"""Rows of a push made into tuples, without those that are late, rejected, filtered or duplicates."""
+"""The intake of a push: its rows become tuples, without those that are late, rejected, filtered or duplicates.
+
+::
+
+    EngineCounters ──► PushIntake.taken ──► IntakeResult ──► EngineCounters
+    before the push    changes nothing      what it brings   once the push is in
+
+`EngineCounters` is the ledger that `JoinEngine` keeps beside its windows: numbers, clocks, and what was set aside. It
+is a new object with each push, so a push is in with all of its numbers or not at all. Ledger and seen keys
+(`Stream.unique`) are parts of the engine's saved state.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streamjoin_ds.engine.arrays.keys import INT64_MIN
-from streamjoin_ds.engine.intake.lateness import StreamClock
-from streamjoin_ds.engine.intake.ledger import EngineCounters, IntakeResult
+from streamjoin_ds.engine.columns import INT64_MIN
+from streamjoin_ds.engine.intake.lateness import StreamClock, clock_facts, clocks_of, low_watermark
 from streamjoin_ds.engine.intake.received_rows import ReceivedRows, Rows
 from streamjoin_ds.engine.intake.rows import RowIntake
 from streamjoin_ds.engine.kernels.contract import KernelModule
+from streamjoin_ds.engine.storage import state_blob
+from streamjoin_ds.engine.storage.window import corrupt_state_error
+from streamjoin_ds.errors import MALFORMED, StateCorruptError
 from streamjoin_ds.spec.bound.bound_join import BoundJoin
 from streamjoin_ds.spec.columns import SEQ
 from streamjoin_ds.spec.duplicates import SeenKeys, unique_key
 from streamjoin_ds.spec.event_time import AheadLimit, preceding, running_maximum
 from streamjoin_ds.spec.input_warnings import InputWarnings, LateSeen
 
-__all__ = ["PushIntake"]
+__all__ = ["EngineCounters", "IntakeResult", "PushIntake", "seen_from", "seen_state"]
+
+
+@dataclass(slots=True)
+class EngineCounters:
+    """What a `JoinEngine` counts. It is never changed: a push that is in replaces all of it at once.
+
+    Attributes
+    ----------
+    clocks : sequence of StreamClock
+        One for each stream.
+    read, late_rows, rejected_rows, filtered_rows, duplicate_rows : sequence of int
+        Rows of each stream since the join began.
+    late, rejected : dict of stream name to pyarrow.Table
+        What the last push set aside.
+    seen : dict of stream number to SeenKeys
+        The keys of the streams that look for duplicates (`Stream.unique`).
+    watermark : int or None
+        The watermark in microseconds, as `JoinEngine.watermark`.
+    """
+
+    clocks: Sequence[StreamClock]
+    read: Sequence[int]
+    late_rows: Sequence[int]
+    rejected_rows: Sequence[int]
+    filtered_rows: Sequence[int]
+    late: dict[str, pa.Table] = field(default_factory=dict)
+    rejected: dict[str, pa.Table] = field(default_factory=dict)
+    duplicate_rows: Sequence[int] = ()
+    seen: dict[int, SeenKeys] = field(default_factory=dict)
+    watermark: int | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.watermark = low_watermark(self.clocks, self.clocks[0].floor)
+        self.duplicate_rows = self.duplicate_rows or [0] * len(self.clocks)
+
+    @classmethod
+    def empty(cls, delays_us: Sequence[int]) -> EngineCounters:
+        """Return the ledger of streams that have had no tuple."""
+        nothing = [0] * len(delays_us)
+        return cls([StreamClock(delay_us) for delay_us in delays_us], nothing, nothing, nothing, nothing)
+
+    def without(self, stream: int) -> EngineCounters:
+        """Return the ledger with this stream idle: the watermark advances without it."""
+        floor = self.watermark
+        clocks = [StreamClock(clock.delay_us, clock.largest, floor, idle=clock.idle) for clock in self.clocks]
+        clocks[stream].idle = True
+        return replace(self, clocks=clocks)
+
+    def ended(self, watermark_us: int) -> EngineCounters:
+        """Return the ledger with a later watermark, whatever the streams' times are: tuples before it are late."""
+        clocks = [StreamClock(clock.delay_us, clock.largest, watermark_us, idle=clock.idle) for clock in self.clocks]
+        return replace(self, clocks=clocks, late={}, rejected={})
+
+    def counters(self, names: Sequence[str]) -> dict[str, dict[str, int]]:
+        """Return the numbers of the ledger by their names, each for every stream."""
+        counted = {
+            "read_rows": self.read,
+            "late_rows": self.late_rows,
+            "rejected_rows": self.rejected_rows,
+            "filtered_rows": self.filtered_rows,
+            "duplicate_rows": self.duplicate_rows,
+        }
+        return {what: dict(zip(names, rows, strict=True)) for what, rows in counted.items()}
+
+    def to_facts(self) -> dict[str, Any]:
+        """Return numbers and clocks as plain JSON values, without the rows that were set aside."""
+        return {
+            "read": list(self.read),
+            "late": list(self.late_rows),
+            "rejected": list(self.rejected_rows),
+            "filtered": list(self.filtered_rows),
+            **({"duplicates": list(self.duplicate_rows)} if any(self.duplicate_rows) else {}),
+            **clock_facts(self.clocks),
+        }
+
+    @classmethod
+    def from_facts(cls, facts: Mapping[str, Any], delays_us: Sequence[int]) -> EngineCounters:
+        """Return the ledger that `to_facts` described; raise StateCorruptError where it cannot have written this."""
+        count = len(delays_us)
+        if "largest_us" not in facts:
+            msg = "this is the state of a WindowJoin, not of a JoinEngine"
+            raise StateCorruptError(msg, name="state", hint="restore it with WindowJoin.restored")
+        names = ("read", "late", "rejected", "filtered")
+        read, late, rejected, left_out = (state_blob.numbers(facts, name, count) for name in names)
+        repeated = state_blob.numbers(facts, "duplicates", count) if "duplicates" in facts else ()
+        return cls(clocks_of(facts, delays_us), read, late, rejected, left_out, duplicate_rows=repeated)
+
+
+@dataclass(slots=True)
+class IntakeResult:
+    """What a push brings, before any of it is in.
+
+    Attributes
+    ----------
+    read, clocks, seen
+        The ledger's, as they will be after the push.
+    tuples : dict of stream number to pyarrow.RecordBatch
+    late, rejected : dict of stream name to pyarrow.Table
+    filtered_rows, duplicate_rows : dict of stream number to int
+        Rows of this push alone, as are `tuples`, `late` and `rejected`.
+    """
+
+    read: list[int]
+    clocks: list[StreamClock]
+    tuples: dict[int, pa.RecordBatch] = field(default_factory=dict)
+    late: dict[str, pa.Table] = field(default_factory=dict)
+    rejected: dict[str, pa.Table] = field(default_factory=dict)
+    filtered_rows: dict[int, int] = field(default_factory=dict)
+    duplicate_rows: dict[int, int] = field(default_factory=dict)
+    seen: dict[int, SeenKeys] = field(default_factory=dict)
+
+    def ledger(self, before: EngineCounters, names: Sequence[str]) -> EngineCounters:
+        """Return the ledger `before` with this push in it."""
+        late, rejected, filtered = before.late_rows, before.rejected_rows, before.filtered_rows
+        repeated = before.duplicate_rows
+        if self.late:
+            late = [rows + _rows(self.late.get(name)) for rows, name in zip(late, names, strict=True)]
+        if self.rejected:
+            rejected = [rows + _rows(self.rejected.get(name)) for rows, name in zip(rejected, names, strict=True)]
+        if sum(self.filtered_rows.values()):
+            filtered = [rows + self.filtered_rows.get(stream, 0) for stream, rows in enumerate(filtered)]
+        if self.duplicate_rows:
+            repeated = [rows + self.duplicate_rows.get(stream, 0) for stream, rows in enumerate(repeated)]
+        aside = self.late, self.rejected
+        return EngineCounters(self.clocks, self.read, late, rejected, filtered, *aside, repeated, self.seen)
+
+
+def _rows(table: pa.Table | None) -> int:
+    return 0 if table is None else int(table.num_rows)
+
+
+def seen_state(seen: Mapping[int, SeenKeys]) -> tuple[dict[str, Any], list[pa.Buffer]]:
+    """Return what a state says of the keys, as plain JSON values, and the buffers with them; nothing of no keys.
+
+    Parameters
+    ----------
+    seen : mapping of stream number to SeenKeys
+    """
+    if not seen:
+        return {}, []
+    facts, parts = [], []
+    for stream, keys in sorted(seen.items()):
+        saved = keys.saved()
+        facts.append({"stream": stream, "largest_us": keys.largest_us, "is_empty": saved is None})
+        if saved is not None:
+            sink = pa.BufferOutputStream()
+            with pa.ipc.new_stream(sink, saved.schema) as writer:
+                writer.write_batch(saved)
+            parts.append(sink.getvalue())
+    return {"seen": facts}, parts
+
+
+def seen_from(facts: Mapping[str, Any], parts: Sequence[pa.Buffer], bound: BoundJoin) -> dict[int, SeenKeys]:
+    """Return the keys that `seen_state` wrote, by stream.
+
+    Raises
+    ------
+    StateCorruptError
+        These facts and buffers were not written by `seen_state`, for this join.
+    """
+    found: dict[int, SeenKeys] = {}
+    left = iter(parts)
+    try:
+        for entry in facts.get("seen", ()):
+            stream = entry["stream"]
+            assert type(stream) is int
+            assert stream in range(len(bound.names))
+            assert stream not in found
+            key = unique_key(bound, stream)
+            assert key is not None
+            saved = None
+            if not entry["is_empty"]:
+                (saved,) = pa.ipc.open_stream(next(left)).read_all().combine_chunks().to_batches()
+                saved.validate(full=True)
+                inside = bound.read_schema(stream)
+                assert saved.schema.types == [pa.int64(), *(inside.field(name).type for name in key.names)]
+                assert not any(column.null_count for column in saved.columns)
+            assert entry["largest_us"] is None or type(entry["largest_us"]) is int
+            found[stream] = SeenKeys.restored(key, saved, entry["largest_us"])
+        assert next(left, None) is None
+        for stream, largest_us in enumerate(facts["largest_us"]):
+            assert largest_us is None or stream in found or unique_key(bound, stream) is None
+    except (pa.ArrowException, AssertionError, OSError, StopIteration, *MALFORMED) as error:
+        raise corrupt_state_error() from error
+    return found
 
 
 _log = logging.getLogger(__name__)

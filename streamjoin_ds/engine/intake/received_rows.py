@@ -1,4 +1,8 @@
-"""Rows of one stream as they were handed over, in any of the forms that users have."""
+"""Rows as users hand them over, in any of their forms, and what is known of their types.
+
+A table brings its schema along, dicts do not: one dict does not say what the next will hold. So a stream of dicts needs
+a declared schema. `KnownSchemas` has the schemas of a join's streams and tables before the first push.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +15,25 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streamjoin_ds.errors import ArgumentError
+from streamjoin_ds.spec.columns import names_hint, says_no_zone, without_zone, zones_of
+from streamjoin_ds.spec.join_parts import JoinParts
 from streamjoin_ds.spec.member.stream import Stream
 
 if TYPE_CHECKING:
     import pandas
 
-__all__ = ["REJECTED", "ArrowFrame", "Mask", "ReceivedRows", "Rows", "as_table", "check_streams"]
+__all__ = [
+    "REJECTED",
+    "ArrowFrame",
+    "KnownSchemas",
+    "Mask",
+    "ReceivedRows",
+    "Rows",
+    "as_table",
+    "check_streams",
+    "given_table",
+]
+
 
 # One dict is one row. A frame is any with Arrow's PyCapsule interface: of polars, DuckDB, cuDF and others.
 Rows: TypeAlias = (
@@ -136,3 +153,71 @@ def check_streams(streams: Sequence[Stream]) -> None:
         if stream.rate is not None:
             msg = f"stream {stream.name} has a rate, but a JoinEngine has no layout to choose"
             raise ArgumentError(msg, name="rate", hint="leave it out")
+
+
+class KnownSchemas:
+    """The schemas of a join's streams and tables, as far as they are known.
+
+    Parameters
+    ----------
+    join : JoinParts
+    given : mapping of name to pyarrow.Schema
+        They go before those that streams and tables declare.
+    """
+
+    def __init__(self, join: JoinParts, given: Mapping[str, pa.Schema]) -> None:
+        self._join = join
+        schemas = {member.name: given.get(member.name, member.schema) for member in join.members}
+        self.known = {name: schema for name, schema in schemas.items() if isinstance(schema, pa.Schema)}
+
+    @property
+    def are_whole(self) -> bool:
+        """Whether no member's schema lacks."""
+        return len(self.known) == len(self._join.members)
+
+    def learn(self, rows: Mapping[str, Rows]) -> bool:
+        """Take the schemas that tables among the rows bring along, if that makes them whole; return whether they are.
+
+        Other forms of rows are to be made tables before (`as_table`).
+        """
+        named = {name: given for name, given in rows.items() if name in self._join.member_names}
+        # One dict does not tell what the next will hold.
+        schemas = {name: given.schema for name, given in named.items() if isinstance(given, pa.Table)} | self.known
+        if len(schemas) == len(self._join.members):
+            self.known = schemas
+        return self.are_whole
+
+    def missing(self) -> ArgumentError:
+        """Return the error that names a member without a schema."""
+        name = next(name for name in self._join.member_names if name not in self.known)
+        what = "stream" if name in self._join.names else "table"
+        hint = "give Stream(..., schema={...}) or JoinEngine(join, schemas), or push tables of all streams first"
+        if what == "table":
+            hint = "give Table(..., schema={...}), or call use_table with a table, a record batch or a pandas frame"
+        return ArgumentError(f"{what} {name} has no schema", name=name, hint=hint)
+
+
+def given_table(join: JoinParts, name: str, rows: Rows, schema: pa.Schema | None) -> pa.Table:
+    """Return the rows of a table, in whatever form they were given.
+
+    Raises
+    ------
+    ArgumentError
+        The join has no such table, or the rows have no known form.
+    """
+    names = [table.name for table in join.tables]
+    if name not in names:
+        msg = f"the join has no table '{name}'"
+        raise ArgumentError(msg, name=name, hint=names_hint(name, names, "its tables are"))
+    listed = as_table(rows, f"table {name}")
+    if isinstance(listed, pa.Table):
+        return listed
+    if schema is None:
+        msg = f"table {name} has no schema"
+        raise ArgumentError(msg, name=name, hint="give Table(..., schema={...}): dicts do not tell their types")
+    for column, zone in zones_of(join.tables[names.index(name)].schema).items():
+        if any(says_no_zone(row.get(column)) for row in listed):
+            raise without_zone(column, f"table {name}", zone)
+    return pa.Table.from_pylist(
+        [{field.name: row[field.name] for field in schema if field.name in row} for row in listed], schema
+    )

@@ -5,35 +5,192 @@
     table, batch, frame ──► columns brought to the inside types ───┐
                                                                    ├──► tuples of `BoundJoin.read_schema`
     dicts ──► numbers by a kernel, other values by Arrow ──────────┘    and rows that are no tuples
+
+Times in dicts are any of Python's values that stand for one (`moment_ns`). Tables whose columns are in the inside form
+already are taken as they are (`PlainTable`): a push of one tuple spends no time on conversions.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from datetime import date, datetime, timezone
+from decimal import Decimal
+from fractions import Fraction
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streamjoin_ds.engine.arrays.keys import INT64_MAX, INT64_MIN
-from streamjoin_ds.engine.columns import array_of, concatenated
-from streamjoin_ds.engine.intake.moments import moment_ns, plain_times
-from streamjoin_ds.engine.intake.plain_table import PlainTable
+from streamjoin_ds.engine.columns import INT64_MAX, INT64_MIN, array_of, concatenated
 from streamjoin_ds.engine.intake.received_rows import REJECTED, Mask, ReceivedRows, Rows, as_table
 from streamjoin_ds.engine.kernels.contract import KernelModule
 from streamjoin_ds.errors import ArgumentError, ColumnError, SchemaDriftError
 from streamjoin_ds.spec.bound.bound_join import BoundJoin
 from streamjoin_ds.spec.columns import NANOSECONDS, SEQ, TS, says_no_zone, without_zone, zones_of
-from streamjoin_ds.spec.event_time import MAX_TS_US, MIN_TS_US, AheadLimit, too_far_ahead
+from streamjoin_ds.spec.event_time import MAX_TS_US, MIN_TS_US, UNITS_US, AheadLimit, counted_times, too_far_ahead
 from streamjoin_ds.spec.inside import InsideRows, holds_times, nanoseconds_name, to_inside
-from streamjoin_ds.spec.member.stream import is_event_time, time_hint
+from streamjoin_ds.spec.key_values import item_values
+from streamjoin_ds.spec.member.stream import Stream, is_event_time, time_hint
 
-if TYPE_CHECKING:
-    pass
+__all__ = ["PlainTable", "RowIntake", "moment_ns", "plain_times"]
 
-__all__ = ["RowIntake"]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_NAIVE_EPOCH = datetime(1970, 1, 1)
+_DAY_NS = 86_400_000_000_000
+_UNITS_NS = {
+    **{"W": 7 * _DAY_NS, "D": _DAY_NS, "h": 3_600_000_000_000, "m": 60_000_000_000},
+    **{"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1},
+}
+_FINER = {"ps": 1_000, "fs": 1_000_000, "as": 1_000_000_000}  # how many of each unit a nanosecond has
+# Years or months from 1970; beyond that no time is in range. NumPy's calendar would wrap round at 2^63 days.
+_MOST_YEARS = 1 << 20
+
+
+def plain_times(values: Sequence[Any], unit: str) -> list[int] | None:
+    """Return values as microseconds if they are all `int`, all `float` or all `datetime`, and all in range; else None.
+
+    Numbers are in `unit`. The answer is that of `moment_ns`, in less time.
+    """
+    kinds = set(map(type, values))
+    if kinds == {int}:
+        found = [value // 1000 for value in values] if unit == "ns" else [value * UNITS_US[unit] for value in values]
+    elif kinds == {datetime}:
+        since = [value - (_NAIVE_EPOCH if value.tzinfo is None else _EPOCH) for value in values]
+        found = [(span.days * 86_400 + span.seconds) * 1_000_000 + span.microseconds for span in since]
+    elif kinds == {float}:
+        times, valid = counted_times(pa.array(values, pa.float64()), unit)
+        return times.tolist() if valid.all() else None
+    else:
+        return None
+    return found if min(found) >= MIN_TS_US and max(found) <= MAX_TS_US else None
+
+
+def moment_ns(value: Any, unit: str) -> int | None:
+    """Return a moment as nanoseconds since 1970 UTC, an integer of any size; None where the value is missing.
+
+    Parameters
+    ----------
+    value : object
+        A datetime (without a zone: UTC), a date (midnight UTC), or NumPy's or pandas' form of these. Or a number in
+        `unit`. Whole and decimal numbers are exact; parts of a nanosecond are cut off towards the past. A float becomes
+        the nearest microsecond (ties to the even one). None, NaN and NaT are missing values. A moment that is far out
+        of range may come as 2^100 or -2^100.
+    unit : {"s", "ms", "us", "ns"}
+
+    Raises
+    ------
+    TypeError
+        The value is none of these.
+    """
+    if value is None or (isinstance(value, (float, np.floating, datetime, np.datetime64)) and value != value):
+        return None
+    if isinstance(value, datetime):
+        since = value - (_NAIVE_EPOCH if value.tzinfo is None else _EPOCH)
+        seconds = since.days * 86_400 + since.seconds
+        return (seconds * 1_000_000 + since.microseconds) * 1000 + getattr(value, "nanosecond", 0)
+    if isinstance(value, date):
+        return (value - _EPOCH.date()).days * _DAY_NS
+    if isinstance(value, np.datetime64):
+        return _of_numpy(value)
+    if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
+        return int(value) * _UNITS_NS[unit]
+    if isinstance(value, (float, np.floating)):
+        return _of_float(float(value), unit)
+    if isinstance(value, Decimal):
+        if value.is_nan():
+            return None
+        is_far = not value.is_finite() or value.adjusted() > 30  # as an integer it could be larger than memory
+        return math.floor(Fraction(value) * _UNITS_NS[unit]) if not is_far else (1 << 100) * (-1) ** value.is_signed()
+    msg = f"a value of type {type(value).__name__} is not a time"
+    raise TypeError(msg)
+
+
+def _of_float(value: float, unit: str) -> int:
+    times, valid = counted_times(pa.array([value]), unit)
+    return int(times[0]) * 1000 if valid[0] else (1 << 100) if value > 0 else -(1 << 100)
+
+
+def _of_numpy(value: np.datetime64) -> int:
+    unit, multiple = np.datetime_data(value.dtype)
+    count = int(value.astype(np.int64)) * multiple
+    if unit in _FINER:
+        return count // _FINER[unit]
+    if unit in _UNITS_NS:
+        return count * _UNITS_NS[unit]
+    if abs(count) > _MOST_YEARS:
+        return (1 << 100) if count > 0 else -(1 << 100)
+    return int(value.astype("datetime64[D]").astype(np.int64)) * _DAY_NS
+
+
+class PlainTable:
+    """Where the columns of a stream lie in tables of one schema, if none of these columns needs a conversion.
+
+    Such an event time is a timestamp in microseconds, or an int64 with this `time_unit`. Every other column has its
+    inside type, which holds no times.
+
+    Parameters
+    ----------
+    schema : pyarrow.Schema
+        The schema of the tables.
+    outside : pyarrow.Schema
+        The columns that are read; one of `BoundJoin.read_schemas`.
+    stream : Stream
+    """
+
+    __slots__ = ("_columns", "_schema", "_time", "is_plain")
+
+    def __init__(self, schema: pa.Schema, outside: pa.Schema, stream: Stream) -> None:
+        self._schema = schema
+        self._time = schema.get_field_index(stream.time)  # -1: it is missing, or there twice
+        self._columns = [(f.name, schema.get_field_index(f.name), f) for f in outside if f.name != stream.time]
+        self.is_plain = (
+            self._time >= 0
+            and _in_microseconds(schema.field(self._time).type, stream.time_unit)
+            and not zones_of(stream.schema)
+            and all(
+                place >= 0 and schema.field(place).type == wanted.type and not holds_times(wanted.type)
+                for _, place, wanted in self._columns
+            )
+        )
+
+    def has(self, table: pa.Table) -> bool:
+        """Whether the table has this schema."""
+        return bool(table.schema.equals(self._schema))
+
+    def columns(self, table: pa.Table) -> tuple[npt.NDArray[np.int64], dict[str, pa.Array]] | None:
+        """Return the event times in microseconds and the other columns; None where a closer look is needed.
+
+        It is needed in a table of several chunks, where an event time is null or out of range, and where there is
+        a null that must not be.
+        """
+        times = table.column(self._time)
+        if times.num_chunks != 1 or times.null_count:
+            return None
+        times_us: npt.NDArray[np.int64] = item_values(times.chunk(0))
+        if not _are_in_range(times_us):
+            return None
+        made = {}
+        for name, place, wanted in self._columns:
+            column = table.column(place)
+            if column.num_chunks != 1 or (not wanted.nullable and column.null_count):
+                return None
+            made[name] = column.chunk(0)
+        return times_us, made
+
+
+def _in_microseconds(kind: pa.DataType, unit: str) -> bool:
+    return bool(kind.unit == "us" if pa.types.is_timestamp(kind) else pa.types.is_int64(kind) and unit == "us")
+
+
+def _are_in_range(times_us: npt.NDArray[np.int64]) -> bool:
+    if len(times_us) == 1:  # a NumPy function takes longer than all of this
+        return MIN_TS_US <= times_us.item() <= MAX_TS_US
+    return not len(times_us) or bool(times_us.min() >= MIN_TS_US and times_us.max() <= MAX_TS_US)
+
 
 _TIMES_US, _TIMES_NS = (MIN_TS_US, MAX_TS_US), (INT64_MIN, INT64_MAX)
 

@@ -2,10 +2,13 @@
 
 ::
 
-    join_order ──► pipeline ──► window_probe ──► run_probe ──► match_buffer ──► residual ──► results
-    which stream   stream by    one call, or     which kernel  pairs            what no      rows, in
-    joins next     stream       several parts    for a run                      kernel tests Arrow
+    join_order ──► pipeline ──► window_probe ──► run_probe ──► residual ──► results
+    which stream   stream by    one call, or     which kernel  what no      rows, in
+    joins next     stream       several parts    for a run     kernel tests Arrow
 
-Periodic windows give a result once in each window (`window_ids`). `shares` cuts a probing into parts of like cost, for
-threads. `progress` says how much of a push is done.
+    horizons       rows of tuples that are decided when all their partners are known
+    nearest        their nearest partners
+    aggregates     sums and the like over their partners  ◄── accumulators, held_values
+
+A `probe_batch` is the new tuples of one stream on this way.
 """

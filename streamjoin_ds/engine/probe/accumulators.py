@@ -1,8 +1,20 @@
-"""Aggregates that keep a number for each decided tuple: counts, sums, averages, extremes of numbers and times."""
+"""Accumulators that keep numbers for each decided tuple: counts, sums, averages, extremes of numbers and times.
+
+::
+
+    pairs, some at a time ──► values of an argument ──► accumulator: add ──► value, or what one cell knows of it
+    (position, partner)       (`Pairs`)                 (`Accumulator`)      (`partial`, `add_partial`)
+
+*Exact sums.* Kernels add the numbers (`ExactSums`), and give the sum of each group as digits of 30 bits. Digits of
+several cells are added as well: sums of whole numbers, which no order changes. In the end a sum becomes a float that is
+rounded once, a whole number of any size, or int64 (`Digits`).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from decimal import Context, Decimal
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -10,12 +22,293 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streamjoin_ds.engine.kernels.contract import KernelModule
-from streamjoin_ds.engine.probe.aggregation.exact_sums import SUM_TYPE, Digits
-from streamjoin_ds.engine.probe.aggregation.pairs import Int32, Int64, Pairs
+from streamjoin_ds.engine.kernels.objects import ExactSums
+from streamjoin_ds.engine.storage.selection import Selection, sequence_numbers
 from streamjoin_ds.errors import AggregateOverflowError
-from streamjoin_ds.spec.bound.calculations import BoundAggregate
+from streamjoin_ds.spec.bound.bound_join import BoundJoin
+from streamjoin_ds.spec.bound.calculations import BoundAggregate, BoundArgument, output_values
+from streamjoin_ds.spec.columns import TS
+from streamjoin_ds.spec.expression.evaluation import Rows
+from streamjoin_ds.spec.expression.node import wide
+from streamjoin_ds.spec.expression.predicate import Column
 
-__all__ = ["Accumulator", "Average", "Count", "Extreme", "Sum", "float_key", "ordered_key"]
+__all__ = [
+    "SUM_TYPE",
+    "Accumulator",
+    "Average",
+    "Count",
+    "Digits",
+    "Extreme",
+    "Pairs",
+    "Sum",
+    "float_key",
+    "ordered_key",
+]
+
+
+Int32 = npt.NDArray[np.int32]
+Int64 = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+
+class Pairs:
+    """Some pairs; what was made of an argument once is kept, since several aggregates may be over it.
+
+    Parameters
+    ----------
+    bound : BoundJoin
+    stream : int
+        The decided stream.
+    selection : Selection
+        The decided tuples.
+    positions : ndarray, shape (n,), int32
+        For each pair the position of its decided tuple in the selection. Copy what is to stay: the probe writes the
+        next pairs there.
+    found : Selection
+        Its partner.
+    """
+
+    def __init__(self, bound: BoundJoin, stream: int, selection: Selection, positions: Int32, found: Selection) -> None:
+        self._bound, self._stream, self._selection = bound, stream, selection
+        self.positions, self._found = positions, found
+        self._module = selection.run_set.module
+        self._values: dict[str, pa.Array] = {}
+        self._present: dict[str, tuple[Int32, pa.Array]] = {}
+
+    @cached_property
+    def counts(self) -> Int64:
+        """How many of the pairs each decided tuple has."""
+        return self._tallied(self.positions)
+
+    def present_counts(self, argument: BoundArgument) -> Int64:
+        """Return how many of the pairs of each decided tuple have a value that is not null."""
+        positions = self.present(argument)[0]
+        return self.counts if positions is self.positions else self._tallied(positions)
+
+    def _tallied(self, positions: Int32) -> Int64:
+        counts = np.zeros(len(self._selection), np.int64)
+        self._module.tally(positions, counts)
+        return counts
+
+    @cached_property
+    def times_us(self) -> Int64:
+        """The partners' event times, in microseconds."""
+        return np.ascontiguousarray(self._found.times_us(), dtype=np.int64)
+
+    @cached_property
+    def numbers(self) -> Int64:
+        """The partners' numbers within their stream."""
+        return sequence_numbers(self._found)
+
+    def part(self, rows: Int32) -> Pairs:
+        """Return the pairs with these numbers."""
+        return Pairs(self._bound, self._stream, self._selection, self.positions[rows], self._found.take(rows))
+
+    def values_at(self, argument: BoundArgument, rows: Int32, part: Pairs) -> pa.Array:
+        """Return an argument's values for the pairs with these numbers, which are `part`.
+
+        A column is gathered for these alone. An expression is calculated for all: an error does not depend on which
+        pairs come together.
+        """
+        if argument.column is not None and argument.text not in self._values:
+            return part.values(argument)
+        return self.values(argument).take(pa.array(rows))
+
+    def values(self, argument: BoundArgument) -> pa.Array:
+        """Return an argument's values, one for each pair.
+
+        Raises
+        ------
+        AggregateOverflowError
+            One does not fit the argument's type.
+        """
+        if argument.text not in self._values:
+            self._values[argument.text] = self._valued(argument)
+        return self._values[argument.text]
+
+    def present(self, argument: BoundArgument) -> tuple[Int32, pa.Array]:
+        """Return the positions and the values of those pairs whose value is not null."""
+        if argument.text not in self._present:
+            values, positions = self.values(argument), self.positions
+            if values.null_count:
+                mask = values.is_valid()
+                values, positions = values.filter(mask), positions[mask.to_numpy(zero_copy_only=False)]
+            self._present[argument.text] = positions, values
+        return self._present[argument.text]
+
+    def _of(self, stream: int) -> Selection:
+        return self._decided if stream == self._stream else self._found
+
+    @cached_property
+    def _decided(self) -> Selection:
+        return self._selection.take(self.positions)
+
+    def _valued(self, argument: BoundArgument) -> pa.Array:
+        if argument.column is not None:
+            assert argument.stream is not None
+            inside = self._bound.inside_name(argument.stream, argument.column.name)
+            values = self._of(argument.stream).column(inside)
+            return values.view(argument.kind) if inside == TS else values
+        numbers = {name: number for number, name in enumerate(self._bound.member_names)}
+
+        def column(wanted: Column) -> pa.Array:
+            stream = numbers[wanted.stream]
+            return self._of(stream).column(self._bound.compared_name(stream, wanted.name))
+
+        assert argument.typed is not None
+        if argument.typed.family != "number":
+            return output_values(argument.typed, argument.kind, len(self.positions), column)
+        rows = Rows(len(self.positions), column)
+        return _fitting(rows.array(rows.value(argument.typed)), argument)
+
+
+def _fitting(values: pa.Array, argument: BoundArgument) -> pa.Array:
+    """Return numbers in the argument's type. One that does not fit is an error: as a null it would not be summed up."""
+    assert argument.typed is not None
+    is_plain = values.type == pa.int64() and not argument.typed.scale and not pa.types.is_decimal(argument.kind)
+    try:
+        return (values if is_plain else wide(values, argument.typed)).cast(argument.kind)
+    except pa.ArrowInvalid:
+        msg = f"a value of '{_text(argument)}' over some pair does not fit {argument.kind}"
+        hint = "divide by 1, which calculates in floats: sum(w.x * w.y / 1)"
+        raise AggregateOverflowError(msg, name=_text(argument), hint=hint) from None
+
+
+def _text(argument: BoundArgument) -> str:
+    return ", ".join(map(str, argument.columns))
+
+
+Floats = npt.NDArray[np.float64]
+
+SUM_TYPE = pa.struct({"lowest": pa.int64(), "digits": pa.list_(pa.int64()), "beyond": pa.float64()})
+
+_LIMB_BITS = 30
+_LOW = np.int64((1 << _LIMB_BITS) - 1)
+
+
+class Digits:
+    """The exact sums of groups of numbers: ``sum(digits[k] << (30 * (lowest + k)))`` each, and what is not finite.
+
+    Parameters
+    ----------
+    lowest : int
+        The number of the lowest limb; 0 for sums of integers.
+    digits : ndarray, shape (limbs, groups), int64
+        All but the last from 0 to 2**30 - 1; at least four.
+    beyond : ndarray, shape (groups,), float64
+        The sum of each group's numbers that are not finite, 0.0 where there is none.
+    """
+
+    def __init__(self, lowest: int, digits: Int64, beyond: Floats) -> None:
+        self._lowest, self._digits, self._beyond = lowest, digits, beyond
+
+    @classmethod
+    def of(cls, sums: ExactSums) -> Digits:
+        """Return what a kernel has added up."""
+        return cls(*sums.digits(), sums.beyond())
+
+    def partial(self) -> pa.Array:
+        """Return the sums as an array of `SUM_TYPE`, an element for each group."""
+        limbs, groups = self._digits.shape
+        edges = np.arange(groups + 1, dtype=np.int32) * np.int32(limbs)
+        digits = pa.ListArray.from_arrays(edges, np.ascontiguousarray(self._digits.T).reshape(-1))
+        lowest = pa.array(np.full(groups, self._lowest, np.int64))
+        return pa.StructArray.from_arrays([lowest, digits, pa.array(self._beyond)], fields=list(SUM_TYPE))
+
+    def with_partials(self, partials: Sequence[tuple[Int32, pa.Array]]) -> Digits:
+        """Return these sums and others together: for each a group of these, none twice, and what `partial` gave."""
+        of_each = [_Limbs(positions, partial) for positions, partial in partials if len(positions)]
+        if not of_each:
+            return self
+        lowest = min(self._lowest, *(limbs.lowest for limbs in of_each))
+        highest = max(self._lowest + len(self._digits), *(limbs.highest for limbs in of_each))
+        digits = np.zeros((highest - lowest + 1, self._digits.shape[1]), np.int64)  # one more, for what is carried
+        begin = self._lowest - lowest
+        digits[begin : begin + len(self._digits)] = self._digits
+        beyond = self._beyond.copy()
+        with np.errstate(invalid="ignore"):
+            for limbs in of_each:
+                # No limb of a group is there twice, so each is added.
+                digits[limbs.numbers - lowest, limbs.positions] += limbs.values
+                beyond[limbs.groups] += limbs.beyond
+        return Digits(lowest, _carried(digits), beyond)
+
+    def rounded(self) -> Floats:
+        """Return each group's sum, rounded once: the float that is nearest to the exact sum, ties to even.
+
+        As with floats everywhere, NaN or both infinities in a group make NaN, and what is too large is infinite. A sum
+        that is zero is positive zero.
+        """
+        digits, is_negative = self._digits, self._digits[-1] < 0
+        if is_negative.any():
+            digits = digits.copy()
+            digits[:, is_negative] = _carried(-digits[:, is_negative])
+        found = _nearest(self._lowest, digits)
+        return np.where(self._beyond == 0.0, np.where(is_negative, -found, found), self._beyond)
+
+    def whole(self) -> list[int]:
+        """Return each group's sum of integers as a whole number of any size."""
+        found = self._digits[-1].astype(object)
+        for row in self._digits[-2::-1]:
+            found = (found << _LIMB_BITS) + row.astype(object)
+        return [int(each) << (_LIMB_BITS * self._lowest) for each in found]
+
+    def int64_sums(self) -> Int64 | None:
+        """Return the sums of int64 numbers as int64; None if one does not fit."""
+        digits, is_negative = self._digits, self._digits[-1] < 0
+        for place, row in enumerate(digits[3:], 3):
+            sign = -1 if place == len(digits) - 1 else (1 << _LIMB_BITS) - 1
+            if not np.array_equal(row, np.where(is_negative, sign, 0)):
+                return None
+        high = digits[2] - (is_negative.astype(np.int64) << _LIMB_BITS)
+        if not np.all((high >= -8) & (high < 8)):
+            return None
+        return np.asarray((high << 60) | (digits[1] << 30) | digits[0], np.int64)
+
+
+class _Limbs:
+    """What `Digits.partial` gave, one limb of one group at a time."""
+
+    def __init__(self, groups: Int32, partial: pa.Array) -> None:
+        lowest, digits, self.beyond = partial.flatten()
+        self.groups, self.beyond = groups, self.beyond.to_numpy()
+        counts, first = digits.value_lengths().to_numpy(), lowest.to_numpy()
+        self.lowest, self.highest = int(first.min()), int((first + counts).max())
+        self.values, self.positions = digits.flatten().to_numpy(), np.repeat(groups, counts)
+        self.numbers = np.arange(len(self.values)) + np.repeat(first - np.cumsum(counts) + counts, counts)
+
+
+def _carried(digits: Int64) -> Int64:
+    """Return numbers given as digits of any size with all but the last from 0 to 2**30 - 1, in place."""
+    for place in range(len(digits) - 1):
+        digits[place + 1] += digits[place] >> _LIMB_BITS
+        digits[place] &= _LOW
+    return digits
+
+
+def _nearest(lowest: int, digits: Int64) -> Floats:
+    """Return the floats nearest to numbers that are not negative, given as digits."""
+    count, groups = digits.shape[1], np.arange(digits.shape[1])
+    places = np.arange(len(digits))[:, None]
+    highest = np.where(digits != 0, places, 0).max(axis=0)
+    padded = np.concatenate([np.zeros((2, count), np.int64), digits])  # two digits below the lowest
+    first, second, third = (padded[highest + 2 - back, groups].astype(np.uint64) for back in range(3))
+    below = np.where(places < highest - 2, digits, 0).any(axis=0)
+    # 90 bits: 64 in `high`, 26 at the top of `low`, whose last bit tells of everything below.
+    high = (first << np.uint64(34)) | (second << np.uint64(4)) | (third >> np.uint64(26))
+    low = ((third & np.uint64((1 << 26) - 1)) << np.uint64(38)) | below.astype(np.uint64)
+    # The float of a digit is exact, so its exponent is the number of the digit's bits.
+    bits = np.frexp(first.astype(np.float64))[1]
+    shift = np.where(first == 0, 0, _LIMB_BITS - bits).astype(np.uint64)
+    carried = np.where(shift == 0, np.uint64(0), low >> (np.uint64(64) - np.maximum(shift, np.uint64(1))))
+    high, low = (high << shift) | carried, low << shift
+    kept, rest = high >> np.uint64(11), high & np.uint64(0x7FF)
+    half = np.uint64(0x400)
+    is_up = (rest > half) | ((rest == half) & ((low != 0) | ((kept & np.uint64(1)) == 1)))
+    kept = kept + is_up.astype(np.uint64)
+    exponents = _LIMB_BITS * (lowest + highest - 2) + 26 + 11 - shift.astype(np.int64)
+    with np.errstate(over="ignore"):
+        return np.asarray(np.ldexp(kept.astype(np.float64), exponents.astype(np.int32)), np.float64)
 
 
 _INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1

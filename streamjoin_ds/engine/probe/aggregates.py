@@ -1,4 +1,17 @@
-"""All aggregates of a join over the partners of some decided tuples."""
+"""Aggregates over the partners of tuples that are decided: what `reduce` asks for.
+
+::
+
+    pairs, some at a time ──► values of arguments ──► accumulators ──────────────► one row for each tuple
+    (position, partner)                               counts, exact sums, extremes   (`Aggregation`)
+                                                      (accumulators; the kernel `ExactSums`)
+                                                      values of partners (held_values)
+
+Where other cells have partners of the same tuples, an accumulator gives what it knows (`partial`) instead of a value,
+and one in the commit takes what all have given (`add_partial`, `whole_aggregates`).
+
+The contract is in ARCHITECTURE.md, "Sums over partners".
+"""
 
 from __future__ import annotations
 
@@ -8,12 +21,10 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
-from streamjoin_ds.engine.arrays.keys import compared_columns
+from streamjoin_ds.engine.columns import compared_columns
 from streamjoin_ds.engine.kernels.contract import KernelModule
-from streamjoin_ds.engine.probe.accumulators import Accumulator, Average, Count, Extreme, Sum
-from streamjoin_ds.engine.probe.aggregation.pairs import Int32, Int64, Mask, Pairs
-from streamjoin_ds.engine.probe.aggregation.picked import Picked
-from streamjoin_ds.engine.probe.held_values import Collected, Deviation, Quantile
+from streamjoin_ds.engine.probe.accumulators import Accumulator, Average, Count, Extreme, Int32, Int64, Mask, Pairs, Sum
+from streamjoin_ds.engine.probe.held_values import Collected, Deviation, Picked, Quantile
 from streamjoin_ds.engine.storage.selection import Selection
 from streamjoin_ds.spec.bound.bound_join import BoundJoin
 from streamjoin_ds.spec.bound.calculations import BoundAggregate

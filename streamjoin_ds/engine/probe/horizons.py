@@ -6,12 +6,26 @@
                    (storage)   passed      windows    partners     nulls for the stream that lacks
 
 A reduction says what becomes of a tuple's partners (`Reduction`): whether there is any (`HasPartner`), or sums over
-them (`aggregation`). What is known of a waiting tuple's partners is not kept: they are found when it is decided. Only a
+them (`aggregates`). What is known of a waiting tuple's partners is not kept: they are found when it is decided. Only a
 tuple that is in a pair of the very push that brings it does not begin to wait, where no row of it alone can follow.
-Of tuples that other cells have too, these wait as well: what waits is then the same in all of them, and so are its
-blocks, which they share. The rows of such tuples tell what whoever puts the cells' rows together needs: in place of
-aggregates what they are made of (`Aggregation.partials`), of a nearest partner how near it is (`NEARNESS`), of several
-streams those with a partner (`MET`).
+Where other cells have such tuples too, these wait as well: what waits is then the same in all of them, and so are its
+blocks, which they share. The rows of such tuples hold what whoever puts the cells' rows together needs: in place of
+aggregates what they are made of (`Aggregation.partials`), with a nearest partner how near it is (`NEARNESS`), with
+several streams those that have a partner (`MET`).
+
+*Each stream by itself.* Tuples of the first stream may be asked for partners in each of several others (`EachStream`)::
+
+    decided tuples ──► window of w ──► those still open ──► window of z ──► rows of "semi", or of "anti"
+                       has a partner?                       has a partner?
+
+A tuple of "semi" needs a partner in each, so the first stream without one decides it. A tuple of "anti" may have none,
+so the first stream with one decides it. Only tuples that are still open meet the next window.
+
+Where other cells have partners of the same tuples, none is decided before all windows were met: the row of a tuple of
+"semi" says in which streams it has partners (`MET`), and whoever puts the cells' rows together wants all of them.
+
+A null keeps a tuple from having partners only in the streams that its column is compared with. Tuples with such gaps
+are probed as they lie, without being sorted.
 """
 
 from __future__ import annotations
@@ -25,30 +39,151 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streamjoin_ds.engine.columns import filtered, one_batch
-from streamjoin_ds.engine.probe.aggregation import Aggregation, aggregates_of_none, partials_of_none
-from streamjoin_ds.engine.probe.each_stream import MET, EachStream
+from streamjoin_ds.engine.columns import NullKeyMask, filtered, one_batch
+from streamjoin_ds.engine.probe.aggregates import Aggregation, aggregates_of_none, partials_of_none
 from streamjoin_ds.engine.probe.join_order import JoinOrder
 from streamjoin_ds.engine.probe.nearest import NearestRows, with_nearness
-from streamjoin_ds.engine.probe.partner_marks import HasPartner, NewPartners
 from streamjoin_ds.engine.probe.pipeline import JoinPipeline
 from streamjoin_ds.engine.probe.probe_batch import ProbeBatch
 from streamjoin_ds.engine.probe.results import inside_columns
-from streamjoin_ds.engine.storage.kept_layout import KeptLayout
-from streamjoin_ds.engine.storage.sealed_run import SealedRun
+from streamjoin_ds.engine.scheduler import ChunkCoroutine, TaskCoroutine
+from streamjoin_ds.engine.storage.sealed_run import KeptLayout, SealedRun
 from streamjoin_ds.engine.storage.selection import Selection
 from streamjoin_ds.engine.storage.waiting import StreamWaiting, Waiting
 from streamjoin_ds.engine.storage.window import Window, WindowForm
-from streamjoin_ds.engine.threads.tasks import ChunkCoroutine
 from streamjoin_ds.engine.tuning import DEFAULT, Tuning
 from streamjoin_ds.spec.bound.bound_join import BoundJoin
 from streamjoin_ds.spec.columns import SEQ, TS
 from streamjoin_ds.spec.expression.predicate import Column
 
-__all__ = ["DecidingPush", "Horizons"]
+__all__ = ["MET", "DecidingPush", "EachStream", "HasPartner", "Horizons", "NewPartners"]
+
 
 Int32 = npt.NDArray[np.int32]
 Int64 = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+
+class HasPartner:
+    """The reduction that tells which of some tuples have a partner: `mask`, one bool for each."""
+
+    def __init__(self, count: int) -> None:
+        self.mask: Mask = np.zeros(count, np.bool_)
+
+    def add(self, positions: Int32, found: Selection) -> None:
+        """Take some pairs; see `Reduction`."""
+        del found
+        self.mask[positions] = True
+
+    def counted(self, counts: Int64) -> None:
+        """Take the number of partners of each tuple."""
+        self.mask |= counts > 0
+
+
+class NewPartners:
+    """Tells which new tuples of a push are in a pair of the same push.
+
+    Parameters
+    ----------
+    numbers : ndarray, shape (n,), int64
+        The new tuples' numbers.
+    column : str
+        The column of result rows that holds them.
+
+    Attributes
+    ----------
+    mask : ndarray, shape (n,), bool
+    """
+
+    def __init__(self, numbers: npt.NDArray[np.int64], column: str) -> None:
+        self._numbers, self._column = numbers, column
+        self.mask: Mask = np.zeros(len(numbers), np.bool_)
+        self._lowest = int(numbers.min())
+        span = int(numbers.max()) - self._lowest + 1
+        # Numbers of one stream mostly follow each other: then a table of them is quicker than a search.
+        self._flags = np.zeros(span, np.bool_) if span <= 8 * len(numbers) + 1024 else None
+
+    def add(self, rows: pa.Table) -> None:
+        """Take some pairs as result rows."""
+        found = rows.column(self._column).to_numpy()
+        if self._flags is None:
+            self.mask |= np.isin(self._numbers, found)
+            return
+        places = found - self._lowest
+        self._flags[places[(places >= 0) & (places < len(self._flags))]] = True
+
+    def alone(self) -> Mask:
+        """Return which of the new tuples are in no pair so far."""
+        if self._flags is not None:
+            self.mask = self._flags[self._numbers - self._lowest]
+        return ~self.mask
+
+
+MET = "met"
+"""The last column of a row that is not whole: bit *n* - 1 says that the tuple has a partner in stream *n*."""
+
+
+class EachStream:
+    """The decision, for a "semi" or "anti" join of three streams and more.
+
+    Parameters
+    ----------
+    bound : BoundJoin
+    form : WindowForm
+        Of the first stream.
+    joining : JoinPipeline
+    order : JoinOrder
+        The order in which the others are asked.
+    """
+
+    def __init__(self, bound: BoundJoin, form: WindowForm, joining: JoinPipeline, order: JoinOrder) -> None:
+        self._form, self._joining, self._order = form, joining, order
+        self.wants_partner = not bound.row_kind.lonely
+        # Tuples of a semi join that have a gap never come here.
+        self._met = {} if self.wants_partner else {n: NullKeyMask(bound, 0, n) for n in range(1, len(bound.names))}
+
+    def have_gaps(self, tuples: pa.RecordBatch) -> bool:
+        """Return whether some of the tuples cannot have partners in each of the others."""
+        columns = self._form.tuple_columns(tuples)
+        return any(mask.mask(columns) is not None for mask in self._met.values())
+
+    def arrived(self, run: SealedRun, windows: Sequence[Window]) -> ProbeBatch:
+        """Return the tuples of a run, to meet the windows of the others in order."""
+        selection = Selection.whole(run)
+        return ProbeBatch(0, selection, self._order.chosen(0, windows, selection), tuple(windows))
+
+    def mask(self, arrived: ProbeBatch) -> TaskCoroutine[Mask]:
+        """Return which of the tuples make a row, step by step."""
+        selection = arrived.selection
+        count = len(selection)
+        tuples = selection.run_set.runs[0].tuples.slice(selection.begin, count)
+        columns = self._form.tuple_columns(tuples.select(self._form.tuple_schema.names))
+        is_open: Mask = np.ones(count, np.bool_)
+        for other in arrived.order:
+            met = self._met[other].mask(columns) if other in self._met else None
+            tried = np.flatnonzero(is_open if met is None else is_open & met).astype(np.int32)
+            chosen = selection if len(tried) == count else selection.take(tried)
+            reduction = HasPartner(len(tried))
+            if len(tried):
+                part = ProbeBatch(0, chosen, (other,), arrived.windows)
+                yield from self._joining.reducing(part, reduction, reduction.counted)
+            if self.wants_partner:
+                is_open[tried] = reduction.mask
+            else:
+                is_open[tried[reduction.mask]] = False
+        return is_open
+
+    def met(self, arrived: ProbeBatch) -> TaskCoroutine[Int64]:
+        """Return in which streams each of the tuples of a semi join has partners, as `MET`, step by step."""
+        found: Int64 = np.zeros(len(arrived.selection), np.int64)
+        for other in arrived.order:
+            reduction = HasPartner(len(found))
+            part = ProbeBatch(0, arrived.selection, (other,), arrived.windows)
+            yield from self._joining.reducing(part, reduction, reduction.counted)
+            found |= reduction.mask.astype(np.int64) << (other - 1)
+        return found
+
+
 _NONE: Mapping[str, pa.Array] = {}
 
 

@@ -28,13 +28,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from streamjoin_ds.engine.storage.bucket_grid.sample import SAMPLED_KEYS
+from streamjoin_ds.engine.storage.bucket_grid.grid import SAMPLED_KEYS
 from streamjoin_ds.engine.storage.run import Run, Sampled
 from streamjoin_ds.engine.storage.selection import Selection
 from streamjoin_ds.engine.storage.tail import Tail, TailBuffer
 from streamjoin_ds.engine.storage.window import Window
-from streamjoin_ds.engine.tuning import DEFAULT
-from streamjoin_ds.engine.tuning.probes import OrderTuning
+from streamjoin_ds.engine.tuning import DEFAULT, OrderTuning
 from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.spec.bound.bound_join import BoundJoin, Condition
 from streamjoin_ds.spec.bound.terms import Term

@@ -3,11 +3,12 @@
 ::
 
     new tuples ──► pieces ──► candidates ──► exact and any other condition ──► ... ──► result tables
-                     └──────── several at a time, where there are threads: `threads.scheduler` ──────┘
+                     └──────── several at a time, where there are threads: the scheduler ──────────┘
 
-A piece yields kernels' tasks, which native threads do, and result tables. With two streams, and where all results are
-expected to fit into a few chunks, all pieces find their first candidates in one step, and all results are gathered in
-another.
+How one stream joins partial results is a `JoinStep`: the conditions that kernels test, and the decision on what they
+find. A piece yields kernels' tasks, which native threads do, and result tables. With two streams, and where all results
+are expected to fit into a few chunks, all pieces find their first candidates in one step, and all results are gathered
+in another. Partners of tuples that are decided at their horizon go to a `Reduction` instead of becoming rows.
 """
 
 from __future__ import annotations
@@ -17,30 +18,83 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from itertools import pairwise
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from streamjoin_ds.engine.kernels.loading import Kernels
-from streamjoin_ds.engine.probe.join_step import JoinStep
-from streamjoin_ds.engine.probe.probe_batch import ProbeBatch
-from streamjoin_ds.engine.probe.progress import PieceProgress, Progress
-from streamjoin_ds.engine.probe.reduction import Reduction
-from streamjoin_ds.engine.probe.results import MAX_GATHERED_ROWS, PartialResults, ResultBuilder
-from streamjoin_ds.engine.probe.shares import even_edges
-from streamjoin_ds.engine.probe.window_ids import WindowIds
+from streamjoin_ds.engine.probe.probe_batch import PieceProgress, ProbeBatch, Progress
+from streamjoin_ds.engine.probe.residual import Residual, settled_terms
+from streamjoin_ds.engine.probe.results import MAX_GATHERED_ROWS, PartialResults, ResultBuilder, WindowIds
+from streamjoin_ds.engine.probe.run_probe import even_edges
 from streamjoin_ds.engine.probe.window_probe import ProbeCursor, WindowProbe
-from streamjoin_ds.engine.scheduler import Scheduler
+from streamjoin_ds.engine.scheduler import ChunkCoroutine, Scheduler, TaskCoroutine, run_alone
+from streamjoin_ds.engine.storage.conditions import MAX_CONDITIONS, ProbeCondition, finding, oriented
 from streamjoin_ds.engine.storage.selection import Selection, keys_of, taken
 from streamjoin_ds.engine.storage.window import Window
-from streamjoin_ds.engine.threads.tasks import ChunkCoroutine, TaskCoroutine, run_alone
 from streamjoin_ds.engine.tuning import DEFAULT, Tuning
 from streamjoin_ds.spec.bound.bound_join import BoundJoin
 from streamjoin_ds.spec.window import PeriodicWindow
 
-__all__ = ["JoinPipeline"]
+__all__ = ["JoinPipeline", "JoinStep", "Reduction"]
+
+
+class Reduction(Protocol):
+    """What becomes of the partners of tuples that are decided at their horizon."""
+
+    def add(self, positions: npt.NDArray[np.int32], found: Selection, /) -> None:
+        """Take some pairs: positions of decided tuples, in no order, and a partner of each. Copy what is to stay."""
+
+
+class JoinStep:
+    """How one stream joins partial results of others."""
+
+    def __init__(self, bound: BoundJoin, joined: frozenset[int], stream: int) -> None:
+        conditions = oriented(bound, sorted(joined), stream)
+        self.stream = stream
+        tested = (*conditions, *finding(bound, sorted(joined), stream))
+        self.tested: tuple[ProbeCondition, ...] = tested[:MAX_CONDITIONS]
+        beside = max(MAX_CONDITIONS - len(conditions), 0)
+        self._decision = Residual(bound, joined, stream, conditions[MAX_CONDITIONS:])
+        self._settled = settled_terms(bound, sorted(joined), stream, beside)
+
+    def standing(self, block: dict[int, Selection], arrived: ProbeBatch) -> dict[int, Selection]:
+        """Return the partial results in `block`, of new tuples, for which everything holds that no kernel tests."""
+        decision = self._left(arrived)
+        if decision.is_empty:
+            return block
+        mask = decision.mask(block)
+        if mask.all():
+            return block
+        kept = np.flatnonzero(mask).astype(np.int32)
+        return {stream: selection.take(kept) for stream, selection in block.items()}
+
+    def finds_all(self, arrived: ProbeBatch) -> bool:
+        """Whether kernels test everything: each pair that they find stands."""
+        return self._left(arrived).is_empty
+
+    def standing_pairs(
+        self, arrived: ProbeBatch, positions: npt.NDArray[np.int32], found: Selection
+    ) -> tuple[npt.NDArray[np.int32], Selection]:
+        """Return those of the pairs for which everything holds that no kernel tests."""
+        decision = self._left(arrived)
+        if decision.is_empty:
+            return positions, found
+        mask = decision.mask({arrived.stream: arrived.selection.take(positions), self.stream: found})
+        if mask.all():
+            return positions, found
+        kept = np.flatnonzero(mask).astype(np.int32)
+        return positions[kept], found.take(kept)
+
+    def _left(self, arrived: ProbeBatch) -> Residual:
+        """Return the decision without what kernels have decided, where the values allow that."""
+        if not self._settled:
+            return self._decision
+        done = [one.term for one in self._settled if one.is_decided(arrived.range_of)]
+        return self._decision.without(done) if done else self._decision
+
 
 _Tables: TypeAlias = "ChunkCoroutine[pa.Table]"
 Int64 = npt.NDArray[np.int64]

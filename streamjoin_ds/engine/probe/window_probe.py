@@ -1,4 +1,4 @@
-"""How the matches of probes are found in one window: by one call, by several side by side, or run by run.
+"""The matches of probes in one window: found by one call, by several side by side, or run by run.
 
 ::
 
@@ -10,9 +10,10 @@
     one end
     a bucket grid      one kernel, slice after slice of the probes         in parts: the pipeline cuts the probes
 
-A caller with threads asks for the parts, which are of like cost (`shares`), and gives each to `threads.scheduler` as a
-piece. A run whose order does not serve the probes' conditions is seen in another order (`run_view`). In parts or not, a
-window of one form gives the same pairs in the same order.
+A caller with threads asks for the parts, which are of like cost (`like_shares`), and gives each to the scheduler as a
+piece. A run whose order does not serve the probes' conditions is seen in another order (`RunView`). In parts or not, a
+window of one form gives the same pairs in the same order. Kernels write the pairs to a buffer that later probings use
+again (`MatchBuffer`).
 """
 
 from __future__ import annotations
@@ -20,21 +21,66 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+import numpy.typing as npt
+
 from streamjoin_ds.engine.kernels.loading import Kernels
 from streamjoin_ds.engine.kernels.objects import Column, Int32, Int64, RunIndex, RunsProbe, Task
-from streamjoin_ds.engine.probe.match_buffer import MatchBuffer
-from streamjoin_ds.engine.probe.progress import PieceProgress
-from streamjoin_ds.engine.probe.run_probe import Neighbours, RunByRunProbe, RunProbe
-from streamjoin_ds.engine.probe.shares import Stretch, like_shares, tiles_of
+from streamjoin_ds.engine.probe.probe_batch import PieceProgress
+from streamjoin_ds.engine.probe.run_probe import Neighbours, RunByRunProbe, RunProbe, Stretch, like_shares, tiles_of
 from streamjoin_ds.engine.storage.conditions import ProbeCondition
 from streamjoin_ds.engine.storage.run import Probed
 from streamjoin_ds.engine.storage.run_set import RunSet, RunSetView
 from streamjoin_ds.engine.storage.selection import Selection
 from streamjoin_ds.engine.storage.window import Window
-from streamjoin_ds.engine.tuning import DEFAULT
-from streamjoin_ds.engine.tuning.probes import ProbeTuning
+from streamjoin_ds.engine.tuning import DEFAULT, ProbeTuning
 
-__all__ = ["ProbeCursor", "WindowProbe"]
+__all__ = ["MIN_FREE", "MatchBuffer", "ProbeCursor", "WindowProbe"]
+
+
+_Int32 = npt.NDArray[np.int32]
+
+# The least room, in pairs, that a kernel is given. It writes whole registers, and stops when less room is left.
+MIN_FREE = 64
+
+
+class MatchBuffer:
+    """A buffer of found pairs: probe, row and run of each. It grows up to a chunk, and later pushes use it again.
+
+    Parameters
+    ----------
+    tuning : ProbeTuning
+
+    Attributes
+    ----------
+    rows : ndarray, shape (3, capacity), int32
+        Probes, rows of the run, numbers of the run.
+    """
+
+    def __init__(self, tuning: ProbeTuning) -> None:
+        self._growth = tuning.pairs_growth
+        self.rows: _Int32 = np.empty((3, max(tuning.first_pairs, MIN_FREE)), dtype=np.int32)
+        self._whole: tuple[_Int32, _Int32, _Int32] | None = (
+            None  # the room of an empty buffer, which each push asks for
+        )
+
+    def room(self, used: int, chunk_rows: int) -> tuple[_Int32, _Int32, _Int32]:
+        """Return the free room behind the first `used` pairs, for `MIN_FREE` pairs at least.
+
+        A buffer that is more than half full grows, up to a chunk and `MIN_FREE`.
+        """
+        if not used and self._whole is not None:
+            return self._whole
+        capacity = self.rows.shape[1]
+        if capacity - used < MIN_FREE or capacity < min(2 * used, chunk_rows + MIN_FREE):
+            grown = np.empty((3, min(self._growth * capacity, chunk_rows + MIN_FREE)), dtype=np.int32)
+            grown[:, :used] = self.rows[:, :used]
+            self.rows, self._whole = grown, None
+        end = min(self.rows.shape[1], chunk_rows + MIN_FREE)
+        free = self.rows[0, used:end], self.rows[1, used:end], self.rows[2, used:end]
+        if not used:
+            self._whole = free
+        return free
 
 
 @dataclass(slots=True, eq=False)

@@ -6,11 +6,12 @@
                 └─ many ─────────────────►├──► sealed run ──► merged ──► expired        window      (runs)
                                           └──► bucket grid ──────────► swept            its own room
 
-    run          the interface of every kind of run  sorted_keys ◄── sealed_run, run_view
-    run_base     what some kinds have in common      window_forms        the forms that a join's options ask for
-    run_form     a stream's columns and keys         layout, conditions  a run's order, the conditions that it serves
-    run_set      the runs of a window as one         zone                smallest and largest keys, to skip runs by
-    selection    some tuples of a run set            merge_policy        which runs are merged, and when
-    window_set   the windows of all streams          run_store           large runs as blocks
-    snapshot     windows as bytes
+    run           the interface of every kind of run      run_form      a stream's columns, keys and zone maps
+    sealed_run    a sorted run, and how one is made       tail          the newest tuples, in order of arrival
+    sort_layout   the order of a run                      sorted_keys   keys in such an order
+    conditions    the conditions that an order serves     merge_policy  which runs are merged, and when
+    run_set       the runs of a window as one             selection     some tuples of a run set
+    window        the window of one stream                window_set    the windows of all streams and tables
+    waiting       tuples that wait for their horizon      run_store     large runs as blocks
+    state_blob    windows as bytes
 """

@@ -22,8 +22,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 from streamjoin_ds.engine.storage.run import Run
-from streamjoin_ds.engine.tuning import DEFAULT
-from streamjoin_ds.engine.tuning.windows import MergeTuning
+from streamjoin_ds.engine.tuning import DEFAULT, MergeTuning
 from streamjoin_ds.errors import ArgumentError
 
 __all__ = ["BlockMergePolicy", "DueMerge", "MergePolicy", "RatioMergePolicy", "chosen_merge_policy"]

@@ -1,24 +1,45 @@
-"""What all runs of one stream have in common."""
+"""The form of a stream's runs: their columns, their keys, the choice of their layouts, and their zone maps.
+
+A zone map is the smallest and the largest value of each key. By it a probe skips rows that it cannot meet. Key 0 is the
+event time.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
 import numpy.typing as npt
 import pyarrow as pa
 
-from streamjoin_ds.engine.arrays.keys import is_stored, key_values
-from streamjoin_ds.engine.columns import array_of, hashes_of, one_batch
+from streamjoin_ds.engine.columns import array_of, hashes_of, is_stored, one_batch
 from streamjoin_ds.engine.kernels.loading import Kernels
 from streamjoin_ds.engine.kernels.objects import BatchColumns, Int32, Task
 from streamjoin_ds.engine.storage.sort_layout import SortLayout, SortLayoutChooser
 from streamjoin_ds.engine.tuning import DEFAULT, Tuning
 from streamjoin_ds.errors import ColumnError
 from streamjoin_ds.spec.bound.bound_join import BoundJoin
+from streamjoin_ds.spec.key_values import key_values
 
-__all__ = ["RunForm"]
+__all__ = ["Range", "RunForm", "Zoned", "range_of", "spanning"]
+
+
+Range = tuple[int | float, int | float]
+
+
+def spanning(zones: Iterable[tuple[Range, ...]]) -> tuple[Range, ...]:
+    """Return the smallest zone map that covers all given ones; without any, the empty one."""
+    ends = zip(*zones, strict=True)
+    return tuple((min([low for low, _ in key]), max([high for _, high in key])) for key in ends)
+
+
+def range_of(values: npt.NDArray[Any]) -> Range:
+    """Return the smallest and the largest value; (0, 0) where there is no value.
+
+    A zero is returned without its sign, so that the range of all values equals the range of their parts' ranges.
+    """
+    return (values.min().item() + 0, values.max().item() + 0) if len(values) else (0, 0)
 
 
 class RunForm:
@@ -147,3 +168,32 @@ class RunForm:
             zero = 0.0 if keys[layout.first].dtype.kind == "f" else 0
             buckets = module.grid_buckets(keys[layout.first], layout.width, zero)
         return module.grid_ordering(buckets, keys[layout.second])
+
+
+class Zoned:
+    """Tuples of one stream with a zone map.
+
+    Attributes
+    ----------
+    form : RunForm
+    zone : tuple of (smallest, largest)
+        One for each key; key 0 is the event time in microseconds.
+    """
+
+    form: RunForm
+    zone: tuple[Range, ...]
+
+    @property
+    def position(self) -> Range:
+        """Smallest and largest value of the key that the window is measured in: event time, or number."""
+        return self.zone[self.form.position_key]
+
+    @property
+    def oldest_us(self) -> int:
+        """Smallest event time, in microseconds."""
+        return int(self.zone[0][0])
+
+    @property
+    def newest_us(self) -> int:
+        """Largest event time, in microseconds."""
+        return int(self.zone[0][1])

@@ -9,12 +9,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streamjoin_ds.engine.arrays.keys import key_dtype
 from streamjoin_ds.engine.columns import bytes_of
 from streamjoin_ds.engine.kernels.contract import KernelModule
 from streamjoin_ds.engine.kernels.objects import RunColumns, RunIndex
 from streamjoin_ds.engine.storage.conditions import ProbeCondition
 from streamjoin_ds.engine.storage.run import Probed, Run
+from streamjoin_ds.spec.key_values import key_dtype
 
 __all__ = ["RunSet", "RunSetView"]
 

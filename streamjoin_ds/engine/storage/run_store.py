@@ -17,15 +17,13 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from streamjoin_ds.blocks import BlockStore, Cache
+from streamjoin_ds.engine.core_lease import usable_core_count
 from streamjoin_ds.engine.storage.run import Run
-from streamjoin_ds.engine.storage.run_form import RunForm
+from streamjoin_ds.engine.storage.run_form import RunForm, range_of
 from streamjoin_ds.engine.storage.sealed_run import SealedRun
 from streamjoin_ds.engine.storage.sort_layout import SortLayout
 from streamjoin_ds.engine.storage.waiting import WaitingPiece
-from streamjoin_ds.engine.storage.zone import range_of
-from streamjoin_ds.engine.threads.cores import usable_core_count
-from streamjoin_ds.engine.tuning import DEFAULT
-from streamjoin_ds.engine.tuning.windows import CacheTuning
+from streamjoin_ds.engine.tuning import DEFAULT, CacheTuning
 from streamjoin_ds.errors import BlockCorruptError, MapLimitError
 from streamjoin_ds.machine import map_limit, memory_limit_bytes, worker_count
 

@@ -10,12 +10,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streamjoin_ds.engine.arrays.keys import widened
-from streamjoin_ds.engine.columns import array_of, empty_items, has_bytes, taken_of
+from streamjoin_ds.engine.columns import array_of, empty_items, has_bytes, taken_of, widened
 from streamjoin_ds.engine.kernels.objects import RunColumns
+from streamjoin_ds.engine.scheduler import TaskCoroutine
 from streamjoin_ds.engine.storage.run_set import RunSet
 from streamjoin_ds.engine.storage.sealed_run import SealedRun
-from streamjoin_ds.engine.threads.tasks import TaskCoroutine
 from streamjoin_ds.spec.key_values import item_dtype
 
 __all__ = ["Selection", "keys_of", "taken"]

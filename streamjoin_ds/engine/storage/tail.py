@@ -20,14 +20,20 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streamjoin_ds.engine.arrays.keys import is_stored, is_widened, key_dtype
-from streamjoin_ds.engine.columns import array_of, byte_column, concatenated, filtered, fixed_width
+from streamjoin_ds.engine.columns import (
+    array_of,
+    byte_column,
+    concatenated,
+    filtered,
+    fixed_width,
+    is_stored,
+    is_widened,
+)
 from streamjoin_ds.engine.kernels.objects import BatchColumns, ByteColumn, RunIndex
 from streamjoin_ds.engine.storage.conditions import ProbeCondition
-from streamjoin_ds.engine.storage.run_base import ArrowRun, UnsortedRun
-from streamjoin_ds.engine.storage.run_form import RunForm
-from streamjoin_ds.engine.storage.zone import Range
-from streamjoin_ds.spec.key_values import item_dtype
+from streamjoin_ds.engine.storage.run import ArrowRun, UnsortedRun
+from streamjoin_ds.engine.storage.run_form import Range, RunForm
+from streamjoin_ds.spec.key_values import item_dtype, key_dtype
 
 __all__ = ["Tail", "TailBuffer"]
 

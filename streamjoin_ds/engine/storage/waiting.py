@@ -23,8 +23,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streamjoin_ds.engine.columns import one_batch
-from streamjoin_ds.engine.tuning import DEFAULT
-from streamjoin_ds.engine.tuning.windows import WaitingTuning
+from streamjoin_ds.engine.tuning import DEFAULT, WaitingTuning
 from streamjoin_ds.spec.columns import TS
 
 __all__ = ["StreamWaiting", "Waiting", "WaitingPiece"]

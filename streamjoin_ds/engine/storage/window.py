@@ -14,21 +14,19 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from streamjoin_ds.engine.arrays.keys import INT64_MAX
-from streamjoin_ds.engine.columns import fixed_width
-from streamjoin_ds.engine.costs.run_sizes import RunSizes
+from streamjoin_ds.engine.columns import INT64_MAX, fixed_width
+from streamjoin_ds.engine.cost_model import RunSizes
 from streamjoin_ds.engine.kernels.loading import Kernels
 from streamjoin_ds.engine.kernels.objects import BatchColumns
+from streamjoin_ds.engine.scheduler import TaskCoroutine, run_alone
 from streamjoin_ds.engine.storage.merge_policy import MergePolicy, RatioMergePolicy
 from streamjoin_ds.engine.storage.run import Run
-from streamjoin_ds.engine.storage.run_maker import RunMaker
+from streamjoin_ds.engine.storage.run_form import Range
 from streamjoin_ds.engine.storage.run_set import RunSet
-from streamjoin_ds.engine.storage.sealed_run import SealedRun
+from streamjoin_ds.engine.storage.sealed_run import RunMaker, SealedRun
 from streamjoin_ds.engine.storage.selection import Selection
 from streamjoin_ds.engine.storage.sort_layout import ARRIVAL_ORDER
 from streamjoin_ds.engine.storage.tail import Tail
-from streamjoin_ds.engine.storage.zone import Range
-from streamjoin_ds.engine.threads.tasks import TaskCoroutine, run_alone
 from streamjoin_ds.engine.tuning import DEFAULT, Tuning
 from streamjoin_ds.errors import StateCorruptError
 from streamjoin_ds.spec.bound.bound_join import BoundJoin
@@ -55,7 +53,7 @@ class GridPolicy(Protocol):
 
 
 class RunSizing(Protocol):
-    """The source of the sizes of runs, which may become known while a join runs (`streamjoin_ds.engine.costs`)."""
+    """The source of the sizes of runs, which may become known while a join runs (`streamjoin_ds.engine.cost_model`)."""
 
     def sizes(self, sealed_tails: int, window_rows: int, *, is_grid: bool) -> RunSizes | None:
         """Return the sizes for a form that has sealed so many tails, now of a window of so many rows.

@@ -8,8 +8,9 @@ import time
 import pyarrow as pa
 import pytest
 
-from streamjoin_ds.engine import load_kernels, sizing
-from streamjoin_ds.engine.costs.operation_costs import USUAL_COSTS, OperationCosts
+from streamjoin_ds.engine import sizing
+from streamjoin_ds.engine.cost_model import USUAL_COSTS, OperationCosts
+from streamjoin_ds.engine.kernels.loading import load_kernels
 from streamjoin_ds.engine.sizing import believed_costs, fit_costs, fitted_costs, kinds_of
 from streamjoin_ds.spec import BoundJoin, Join, Stream, bind
 from tests.engine.streams import TIME

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from streamjoin_ds.engine.costs.operation_costs import USUAL_COSTS, OperationCosts
+from streamjoin_ds.engine.cost_model import USUAL_COSTS, OperationCosts
 
 
 def test_they_come_back_from_json() -> None:

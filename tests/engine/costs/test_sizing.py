@@ -10,15 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamjoin_ds.engine import JoinEngine, WindowJoin, kernel_names
-from streamjoin_ds.engine.cost_model import best_sizes
-from streamjoin_ds.engine.costs import sizing
-from streamjoin_ds.engine.costs.operation_costs import OperationCosts
-from streamjoin_ds.engine.costs.run_sizes import RunSizes
-from streamjoin_ds.engine.costs.sizing import WORTH_TAILS, MeasuredSizing
+from streamjoin_ds.engine import sizing
+from streamjoin_ds.engine.cost_model import OperationCosts, RunSizes, best_sizes
+from streamjoin_ds.engine.join_engine import JoinEngine
+from streamjoin_ds.engine.kernels.loading import kernel_names
+from streamjoin_ds.engine.sizing import WORTH_TAILS, MeasuredSizing
 from streamjoin_ds.engine.storage.tail import Tail
-from streamjoin_ds.engine.tuning import DEFAULT, Tuning
-from streamjoin_ds.engine.tuning.windows import TailTuning
+from streamjoin_ds.engine.tuning import DEFAULT, TailTuning, Tuning
+from streamjoin_ds.engine.window_join import WindowJoin
 from streamjoin_ds.plan import Execution
 from streamjoin_ds.testing.oracle import oracle_numbers
 from tests.engine.scenarios import Scenario, assert_values, cuts_of, numbers_of, scenarios

@@ -11,13 +11,14 @@ from hypothesis import strategies as st
 from streamjoin_ds.engine.cost_model import (
     RATIOS,
     SEAL_ROWS,
+    USUAL_COSTS,
+    OperationCosts,
     best_sizes,
     mean_ns,
     tuple_ns,
     unmerged_closed_form_rows,
     unmerged_ns,
 )
-from streamjoin_ds.engine.costs.operation_costs import USUAL_COSTS, OperationCosts
 from streamjoin_ds.engine.tuning import DEFAULT
 from tests.support.examples import examples
 

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamjoin_ds.engine import StreamClock
+from streamjoin_ds.engine.intake.lateness import StreamClock
 
 INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
 TIMES = st.lists(st.one_of(st.integers(0, 30), st.sampled_from([INT64_MIN, INT64_MIN + 3, INT64_MAX])), max_size=40)

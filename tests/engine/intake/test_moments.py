@@ -15,7 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamjoin_ds.engine import JoinEngine, kernel_names
+from streamjoin_ds.engine.join_engine import JoinEngine
+from streamjoin_ds.engine.kernels.loading import kernel_names
 from streamjoin_ds.errors import ArgumentError, ColumnError, PredicateError, SchemaDriftError
 from streamjoin_ds.plan import Execution
 from streamjoin_ds.spec import BoundJoin, Join, Stream, bind, bound_from_facts

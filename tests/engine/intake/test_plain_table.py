@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from streamjoin_ds import Join, JoinEngine, Stream
-from streamjoin_ds.engine.intake.plain_table import PlainTable
+from streamjoin_ds.engine.intake.rows import PlainTable
 from streamjoin_ds.spec.event_time import MAX_TS_US, MIN_TS_US
 
 OUTSIDE = pa.schema([pa.field("ts", pa.timestamp("us")), pa.field("x", pa.int64()), pa.field("y", pa.float64())])

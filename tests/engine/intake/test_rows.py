@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamjoin_ds.engine import JoinEngine
 from streamjoin_ds.engine.intake.rows import RowIntake
+from streamjoin_ds.engine.join_engine import JoinEngine
 from streamjoin_ds.engine.kernels.loading import load_kernels
 from streamjoin_ds.errors import SchemaDriftError
 from streamjoin_ds.plan import Execution

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamjoin_ds.engine import JoinEngine
+from streamjoin_ds.engine.join_engine import JoinEngine
 from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.plan import Execution
 from streamjoin_ds.spec import Join, Stream

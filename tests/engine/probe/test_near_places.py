@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from streamjoin_ds.engine import JoinEngine
+from streamjoin_ds.engine.join_engine import JoinEngine
 from streamjoin_ds.engine.kernels.loading import kernel_names
 from streamjoin_ds.engine.probe import residual
 from streamjoin_ds.plan import Execution

@@ -12,7 +12,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from streamjoin_ds.engine import CHUNK_ROWS, JoinEngine, WindowJoin
+from streamjoin_ds.engine.join_engine import JoinEngine
+from streamjoin_ds.engine.kernels.loading import CHUNK_ROWS
+from streamjoin_ds.engine.window_join import WindowJoin
 from streamjoin_ds.errors import ArgumentError, PredicateError
 from streamjoin_ds.spec import BoundJoin, Expression, Join, Stream, band, bind, bound_from_facts, equal
 from streamjoin_ds.spec.expression.predicate import Band

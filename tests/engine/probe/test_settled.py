@@ -14,9 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamjoin_ds.engine import JoinEngine, WindowJoin
+from streamjoin_ds.engine.join_engine import JoinEngine
 from streamjoin_ds.engine.probe import residual
 from streamjoin_ds.engine.tuning import DEFAULT
+from streamjoin_ds.engine.window_join import WindowJoin
 from streamjoin_ds.spec import Join, Stream, Table
 from streamjoin_ds.spec.bound.binding import bind
 from streamjoin_ds.spec.expression.parser import parse_condition

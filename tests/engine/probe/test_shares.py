@@ -11,12 +11,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from streamjoin_ds.engine import WindowJoin, kernel_names
+from streamjoin_ds.engine.kernels.loading import kernel_names
 from streamjoin_ds.engine.probe import window_probe
-from streamjoin_ds.engine.probe.shares import Stretch, even_edges, like_shares, tiles_of
-from streamjoin_ds.engine.tuning import DEFAULT, Tuning
-from streamjoin_ds.engine.tuning.probes import ProbeTuning
-from streamjoin_ds.engine.tuning.windows import TailTuning
+from streamjoin_ds.engine.probe.run_probe import Stretch, even_edges, like_shares, tiles_of
+from streamjoin_ds.engine.tuning import DEFAULT, ProbeTuning, TailTuning, Tuning
+from streamjoin_ds.engine.window_join import WindowJoin
 from streamjoin_ds.plan import Execution
 from tests.engine.streams import band_join, engine_options, tuples
 from tests.support.examples import examples

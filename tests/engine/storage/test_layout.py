@@ -13,8 +13,7 @@ from streamjoin_ds.engine.kernels.loading import load_kernels
 from streamjoin_ds.engine.storage.bucket_grid.shape import chosen_shape
 from streamjoin_ds.engine.storage.sort_layout import SortLayout, SortLayoutChooser
 from streamjoin_ds.engine.storage.window import WindowForm
-from streamjoin_ds.engine.tuning import DEFAULT, Tuning
-from streamjoin_ds.engine.tuning.windows import LayoutTuning
+from streamjoin_ds.engine.tuning import DEFAULT, LayoutTuning, Tuning
 from streamjoin_ds.spec import bind
 
 SCHEMA = pa.schema({"ts": pa.int64(), "x": pa.int64(), "y": pa.int64()})

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from streamjoin_ds.blocks import BlockRef, BlockStore
-from streamjoin_ds.engine import WindowJoin
 from streamjoin_ds.engine.kernels.loading import load_kernels
-from streamjoin_ds.engine.storage import snapshot
+from streamjoin_ds.engine.storage import state_blob
 from streamjoin_ds.engine.storage.merge_policy import BlockMergePolicy
 from streamjoin_ds.engine.storage.run_store import RunStore, restored_run, run_facts
 from streamjoin_ds.engine.storage.window import Window, WindowForm
+from streamjoin_ds.engine.window_join import WindowJoin
 from streamjoin_ds.spec import BoundJoin
 from tests.engine.streams import band_join, engine_options, filled, tuples
 from tests.support.further import further
@@ -128,7 +128,7 @@ def test_small_batches_wait_in_the_state_row_until_they_make_a_block(tmp_path: P
         if n % 10 == 9:
             batch = {0: tuples(bound, 0, 1_050 if n % 20 == 9 else 2_000, start_us=n * SECOND_US, seq=n * 9_000)}
         list(join.push(batch, watermark))
-        facts = snapshot.described(join.save(store))[0]
+        facts = state_blob.described(join.save(store))[0]
         sizes.append(sum(run.get("size_bytes", 0) for run in facts))
         assert all(run["rows"] * ROW_BYTES >= 40_000 for run in facts if "block" in run)
     # Only the tail and a run of 1 050 rows, too small for a block, lie in the state row.
@@ -143,7 +143,7 @@ def test_runs_that_together_make_a_block_do_not_wait_for_more(tmp_path: Path, ro
     join = WindowJoin(bound, block_bytes=40_000)
     for batch, watermark in batches(bound, 60, rows):
         list(join.push(batch, watermark))
-        inline = [run["size_bytes"] for run in snapshot.described(join.save(store))[0] if "block" not in run]
+        inline = [run["size_bytes"] for run in state_blob.described(join.save(store))[0] if "block" not in run]
         assert len(inline) <= 1
     assert len(join.blocks) > 6
 

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from pyarrow import fs
 
 from streamjoin_ds.blocks import BlockStore, Cache, RemoteFolder
-from streamjoin_ds.engine import WindowJoin
 from streamjoin_ds.engine.storage import run_store
 from streamjoin_ds.engine.storage.run_store import RunStore
+from streamjoin_ds.engine.window_join import WindowJoin
 from streamjoin_ds.errors import BlockCorruptError, BlockMissingError
 from streamjoin_ds.plan import Execution
 from tests.engine.streams import band_join, filled, tuples

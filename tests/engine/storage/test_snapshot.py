@@ -9,8 +9,9 @@ import pyarrow as pa
 import pytest
 import xxhash
 
-from streamjoin_ds.engine import JoinEngine, WindowJoin
-from streamjoin_ds.engine.storage import snapshot
+from streamjoin_ds.engine.join_engine import JoinEngine
+from streamjoin_ds.engine.storage import state_blob
+from streamjoin_ds.engine.window_join import WindowJoin
 from streamjoin_ds.errors import (
     FingerprintMismatchError,
     StateCorruptError,
@@ -104,8 +105,8 @@ def test_a_forged_checksum_is_an_error_and_no_crash() -> None:
 def test_a_null_where_a_window_has_none_is_refused(name: str) -> None:
     bound = band_join()
     join = filled(bound, pushes=1, rows=60)
-    facts, body = snapshot.opened(bound.fingerprint, join.save())
-    parts = snapshot.parts_of(facts, body)
+    facts, body = state_blob.opened(bound.fingerprint, join.save())
+    parts = state_blob.parts_of(facts, body)
     for stream, rows in enumerate(len(runs) for runs in facts["runs"]):
         assert rows == 1
         schema = join.forms[stream].saved_schema
@@ -117,8 +118,8 @@ def test_a_null_where_a_window_has_none_is_refused(name: str) -> None:
         spoilt = [*parts]
         spoilt[stream] = pa.RecordBatch.from_pydict(columns).serialize()
         with pytest.raises(StateCorruptError):
-            WindowJoin.restored(bound, snapshot.sealed(bound.fingerprint, facts, spoilt))
-    WindowJoin.restored(bound, snapshot.sealed(bound.fingerprint, facts, parts))
+            WindowJoin.restored(bound, state_blob.sealed(bound.fingerprint, facts, spoilt))
+    WindowJoin.restored(bound, state_blob.sealed(bound.fingerprint, facts, parts))
 
 
 def test_an_error_leaves_the_join_as_it_was() -> None:
@@ -140,7 +141,7 @@ def test_another_join_is_refused() -> None:
 def test_a_newer_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     bound = band_join()
     join = filled(bound)
-    monkeypatch.setattr(snapshot, "WINDOW_STATE_VERSION", snapshot.WINDOW_STATE_VERSION + 1)
+    monkeypatch.setattr(state_blob, "WINDOW_STATE_VERSION", state_blob.WINDOW_STATE_VERSION + 1)
     newer = join.save()
     monkeypatch.undo()
     with pytest.raises(StateVersionError):

@@ -7,9 +7,9 @@ import random
 import pyarrow as pa
 import pytest
 
-from streamjoin_ds.engine import WindowJoin
 from streamjoin_ds.engine.storage.tail import Tail
 from streamjoin_ds.engine.tuning import DEFAULT
+from streamjoin_ds.engine.window_join import WindowJoin
 from streamjoin_ds.plan import Execution
 from tests.engine.streams import band_join, pairs, tuples
 

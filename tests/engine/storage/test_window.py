@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamjoin_ds.engine import WindowJoin
 from streamjoin_ds.engine.kernels.loading import load_kernels
 from streamjoin_ds.engine.storage.window import Window, WindowForm
+from streamjoin_ds.engine.window_join import WindowJoin
 from tests.engine.streams import band_join, tuples
 from tests.support.examples import examples
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from streamjoin_ds.engine import JoinEngine
 from streamjoin_ds.engine import core_lease as pinning
 from streamjoin_ds.engine.core_lease import cores_to_lease, free_cores, leased_cores, pin_threads, staying_on
+from streamjoin_ds.engine.join_engine import JoinEngine
 from streamjoin_ds.engine.window_join import WindowJoin
 from streamjoin_ds.plan import Execution
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from streamjoin_ds.engine.threads import cores as module
-from streamjoin_ds.engine.threads.cores import usable_core_count
+from streamjoin_ds.engine import core_lease as module
+from streamjoin_ds.engine.core_lease import usable_core_count
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="no affinity here")

@@ -5,9 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamjoin_ds.engine.threads.demand import ThreadDemand
-from streamjoin_ds.engine.tuning import DEFAULT
-from streamjoin_ds.engine.tuning.probes import ThreadTuning
+from streamjoin_ds.engine.core_lease import ThreadDemand
+from streamjoin_ds.engine.tuning import DEFAULT, ThreadTuning
 
 MS = 1_000_000
 # A thread for each 20 ms of work; a tuple costs 1 us.

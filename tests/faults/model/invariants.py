@@ -16,7 +16,7 @@ from deltalake import DeltaTable
 from streamjoin_ds.blocks import Cache
 from streamjoin_ds.cell.cell_state import CellState
 from streamjoin_ds.cell.cell_windows import CellWindows
-from streamjoin_ds.engine.storage import run_store, snapshot
+from streamjoin_ds.engine.storage import run_store, state_blob
 from streamjoin_ds.errors import StreamJoinError
 from streamjoin_ds.sink.log import read_commit
 from streamjoin_ds.sink.tables import TableSet
@@ -292,7 +292,7 @@ def _copies(world: World, tables: _Tables) -> list[str]:
     for version in sorted({version for _, version in world.checkpoint.states}):
         of_version = [state for (_, number), state in world.checkpoint.states.items() if number == version]
         for cell, blob in (pair for state in of_version for pair in state.items()):
-            facts, _ = snapshot.opened(bound.fingerprint, CellState.decode(blob).windows)
+            facts, _ = state_blob.opened(bound.fingerprint, CellState.decode(blob).windows)
             for stream, runs in enumerate(facts["runs"]):
                 key = version, stream, layout.window_group(cell, stream)
                 held = {"runs": runs, "waiting": [one for one in facts["waiting"] if one["stream"] == stream]}

@@ -15,8 +15,7 @@ import pytest
 from streamjoin_ds.blocks import cache as memory
 from streamjoin_ds.cell.cell_windows import CellWindows
 from streamjoin_ds.engine.storage import run_store
-from streamjoin_ds.engine.tuning import Tuning
-from streamjoin_ds.engine.tuning.windows import TailTuning
+from streamjoin_ds.engine.tuning import TailTuning, Tuning
 from streamjoin_ds.source import partitions, repeats
 from streamjoin_ds.source.files.file_feed import FilePartitions
 from streamjoin_ds.stream import commit as commit_room

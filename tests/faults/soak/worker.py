@@ -9,8 +9,7 @@ from typing import Any
 
 from streamjoin_ds.cell.cell import Cell, TaskFacts
 from streamjoin_ds.cell.cell_windows import CellWindows
-from streamjoin_ds.engine.tuning import Tuning
-from streamjoin_ds.engine.tuning.windows import TailTuning
+from streamjoin_ds.engine.tuning import TailTuning, Tuning
 from streamjoin_ds.plan import Plan
 from streamjoin_ds.stream.sensors import SensorsDataSource
 from tests.faults.soak.power import write_down

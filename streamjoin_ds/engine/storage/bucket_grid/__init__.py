@@ -2,8 +2,8 @@
 
 ::
 
-    policy ──► window ──► grid ◄── rows ◄── columns ◄── payload      policy: when a window goes over to a grid
-                 │          ▲                                        window: what a push does with the grid
-                 └──► rebuild: a grid of another shape, some rows at each push
-    shape: which keys make a grid cell      census, sample: what a few rows say of all
+    policy ──► bucket_window ──► grid ◄── rows ◄── payload      policy: when a window goes over to a grid
+                    │             ▲                             bucket_window: what a push does with the grid
+                    └──► rebuild: a grid of another shape, some rows at each push
+    shape: which keys make a grid cell, how many buckets there are
 """

@@ -17,21 +17,18 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
-from streamjoin_ds.engine.arrays.keys import INT64_MAX, INT64_MIN
-from streamjoin_ds.engine.arrays.memory import give_back
+from streamjoin_ds.engine.columns import INT64_MAX, INT64_MIN, give_back
 from streamjoin_ds.engine.kernels.objects import BatchColumns
-from streamjoin_ds.engine.storage.bucket_grid.census import USUAL_CROWD, crowd_of, live_rows, some_keys
-from streamjoin_ds.engine.storage.bucket_grid.grid import BucketRun
+from streamjoin_ds.engine.scheduler import TaskCoroutine
+from streamjoin_ds.engine.storage.bucket_grid.grid import USUAL_CROWD, BucketRun, crowd_of, live_rows, some_keys
 from streamjoin_ds.engine.storage.bucket_grid.rebuild import GridRebuild
 from streamjoin_ds.engine.storage.bucket_grid.shape import GridShape, chosen_shape, tested_rows
-from streamjoin_ds.engine.storage.kept_layout import KeptLayout
 from streamjoin_ds.engine.storage.run_set import RunSet
-from streamjoin_ds.engine.storage.sealed_run import SealedRun
+from streamjoin_ds.engine.storage.sealed_run import KeptLayout, SealedRun
 from streamjoin_ds.engine.storage.selection import Selection
 from streamjoin_ds.engine.storage.sort_layout import ARRIVAL_ORDER, SortLayout
 from streamjoin_ds.engine.storage.tail import Tail
 from streamjoin_ds.engine.storage.window import Window, WindowForm, thinned_tail
-from streamjoin_ds.engine.threads.tasks import TaskCoroutine
 
 __all__ = ["BucketWindow"]
 

@@ -3,7 +3,13 @@
 The chunks have all keys, and the columns of a fixed width and without nulls. The other columns are the rows' `Payload`.
 
 Large windows in memory are kept in such a grid. A run that may be a block is immutable. This one is not: rows come in
-and dead ones go. So it is read only between two changes, and a save writes its rows as an ordinary run.
+and dead ones go. So it is read only between two changes, and a save writes its rows as an ordinary run. How many rows
+live, where they lie and how crowded the buckets are is estimated from some rows.
+
+The join order is estimated from a sample of the grid's keys (`GridSample`) until enough new rows have come. The grid
+itself changes with every push, so estimates from it would have to be made anew each time. Besides, a restored grid has
+its rows in other places. A sample stays as it is, and is saved with the grid. So the order in which three streams and
+more join is a function of the pushes alone, and with it the order of their results.
 """
 
 from __future__ import annotations
@@ -15,30 +21,136 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streamjoin_ds.engine.arrays.keys import INT64_MIN, widened
+from streamjoin_ds.engine.columns import INT64_MAX, INT64_MIN, widened
 from streamjoin_ds.engine.kernels.objects import BucketGrid, RunIndex
-from streamjoin_ds.engine.storage.bucket_grid.census import USUAL_CROWD, known_crowd
-from streamjoin_ds.engine.storage.bucket_grid.chunk_columns import (
+from streamjoin_ds.engine.scheduler import TaskCoroutine, run_alone
+from streamjoin_ds.engine.storage.bucket_grid.payload import Payload
+from streamjoin_ds.engine.storage.bucket_grid.rebuild import GridRebuild, rebuild_told
+from streamjoin_ds.engine.storage.bucket_grid.rows import (
     PAYLOAD_NUMBER,
+    TOO_MANY,
+    BucketColumns,
+    BucketRows,
     chunk_columns,
     key_column_name,
     payload_names,
 )
-from streamjoin_ds.engine.storage.bucket_grid.payload import Payload
-from streamjoin_ds.engine.storage.bucket_grid.rebuild import GridRebuild, rebuild_told
-from streamjoin_ds.engine.storage.bucket_grid.rows import TOO_MANY, BucketRows
-from streamjoin_ds.engine.storage.bucket_grid.sample import SAMPLED_KEYS, GridSample
 from streamjoin_ds.engine.storage.bucket_grid.shape import GridShape
 from streamjoin_ds.engine.storage.conditions import ProbeCondition, tightest
-from streamjoin_ds.engine.storage.run_base import UnsortedRun
-from streamjoin_ds.engine.storage.run_form import RunForm
+from streamjoin_ds.engine.storage.run import UnsortedRun
+from streamjoin_ds.engine.storage.run_form import Range, RunForm, spanning
 from streamjoin_ds.engine.storage.sealed_run import SealedRun
-from streamjoin_ds.engine.storage.sort_layout import ARRIVAL_ORDER
-from streamjoin_ds.engine.storage.zone import Range, spanning
-from streamjoin_ds.engine.threads.tasks import TaskCoroutine, run_alone
+from streamjoin_ds.engine.storage.sort_layout import ARRIVAL_ORDER, Keys
 from streamjoin_ds.spec.key_values import is_float, item_values
 
-__all__ = ["BucketRun", "in_order"]
+__all__ = [
+    "SAMPLED_KEYS",
+    "USUAL_CROWD",
+    "BucketRun",
+    "GridSample",
+    "crowd_of",
+    "in_order",
+    "known_crowd",
+    "live_rows",
+    "some_keys",
+]
+
+
+# Rows in a sample: as many as `probe.join_order` draws from a whole window, since a grid may be all of one.
+SAMPLED_KEYS = 128
+
+_SampledKeys = Sequence[npt.NDArray[Any]]
+
+
+class GridSample:
+    """Keys of evenly spaced rows; never changed.
+
+    Parameters
+    ----------
+    keys : sequence of ndarray, float64 or int64
+        One array for each key, all of one length.
+    rows : int
+        How many rows the grid had.
+    """
+
+    __slots__ = ("_keys", "rows")
+
+    def __init__(self, keys: _SampledKeys, rows: int) -> None:
+        self._keys, self.rows = tuple(keys), rows
+
+    def key(self, number: int) -> npt.NDArray[Any]:
+        """Return the sampled values of a key."""
+        return self._keys[number]
+
+    def to_facts(self) -> dict[str, Any]:
+        """Return the sample as plain JSON values."""
+        return {"rows": self.rows, "keys": [values.tolist() for values in self._keys]}
+
+    @classmethod
+    def from_facts(cls, facts: Mapping[str, Any], kinds: Sequence[str]) -> GridSample:
+        """Return the sample that `to_facts` described, of keys of these kinds.
+
+        Raises
+        ------
+        KeyError, TypeError, ValueError
+            The facts are not those of such a sample.
+        """
+        rows, keys = facts["rows"], facts["keys"]
+        is_whole = type(rows) is int and len(keys) == len(kinds) and len({len(values) for values in keys}) == 1
+        if not is_whole or not all(
+            _fits(value, kind) for values, kind in zip(keys, kinds, strict=True) for value in values
+        ):
+            msg = "these are not the facts of a sample"
+            raise ValueError(msg)
+        dtypes = (np.float64 if is_float(kind) else np.int64 for kind in kinds)
+        return cls([np.array(values, dtype=dtype) for values, dtype in zip(keys, dtypes, strict=True)], rows)
+
+
+def _fits(value: Any, kind: str) -> bool:
+    return type(value) is float if is_float(kind) else type(value) is int and INT64_MIN <= value <= INT64_MAX
+
+
+# Rows in a bucket that call for no rebuild. Saved states leave this value out, so no version may change it.
+USUAL_CROWD = 16
+
+
+def live_rows(run: BucketColumns, lowest_kept: int) -> int:
+    """Return about how many rows are not dead, from a count in some of the buckets."""
+    step = max(1, run.shape.buckets // run.form.tuning.grid.counted_buckets)
+    return min(run.rows, step * int(run.native.live_rows(lowest_kept, step)))
+
+
+def some_keys(run: BucketColumns, lowest_kept: int) -> Keys:
+    """Return the keys of some live rows, drawn from rows that are evenly spaced over the buckets."""
+    module, rows = run.form.kernels.module, run.native.spread_rows(run.form.tuning.grid.sample_rows)
+    rows = rows[module.gather(run.narrow_room(run.form.position_key), rows) >= lowest_kept]
+    return [widened(module.gather(run.narrow_room(number), rows)) for number in range(len(run.form.keys))]
+
+
+def crowd_of(run: BucketColumns, added: SealedRun) -> int:
+    """Return the average number of rows in the buckets of some of these rows, which are in the grid already."""
+    tuning = run.form.tuning.grid
+    step = max(1, added.rows // tuning.crowd_sample_rows)
+    keys = [np.ascontiguousarray(added.key(number)[: added.rows : step]) for number in run.shape.keys]
+    crowd: int = run.native.crowd(keys, tuning.crowd_rows)
+    return crowd // len(keys[0])
+
+
+def known_crowd(facts: Mapping[str, Any]) -> int:
+    """Return the rows in a bucket that a saved state calls acceptable (`BucketRun.known_crowd`).
+
+    States in which it is `USUAL_CROWD`, and those of earlier versions, do not name it.
+
+    Raises
+    ------
+    ValueError
+        It is not such a number.
+    """
+    crowd = facts.get("crowd", USUAL_CROWD)
+    if type(crowd) is not int or crowd < USUAL_CROWD:
+        msg = "this is not a number of rows in a bucket"
+        raise ValueError(msg)
+    return crowd
 
 
 def in_order(form: RunForm, tuples: pa.RecordBatch) -> pa.RecordBatch:

@@ -23,8 +23,7 @@ import pyarrow as pa
 from streamjoin_ds.engine.columns import byte_column, bytes_of, concatenated, has_bytes, one_batch, taken_of
 from streamjoin_ds.engine.kernels.loading import Kernels
 from streamjoin_ds.engine.kernels.objects import ByteColumn
-from streamjoin_ds.engine.tuning import DEFAULT
-from streamjoin_ds.engine.tuning.grids import PayloadTuning
+from streamjoin_ds.engine.tuning import DEFAULT, PayloadTuning
 
 __all__ = ["Payload"]
 

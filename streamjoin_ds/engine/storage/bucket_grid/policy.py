@@ -8,18 +8,15 @@ from typing import Any
 
 import pyarrow as pa
 
-from streamjoin_ds.engine.arrays.keys import INT64_MAX, INT64_MIN
-from streamjoin_ds.engine.columns import one_batch
+from streamjoin_ds.engine.columns import INT64_MAX, INT64_MIN, one_batch
 from streamjoin_ds.engine.storage.bucket_grid.bucket_window import BucketWindow
 from streamjoin_ds.engine.storage.bucket_grid.grid import BucketRun, in_order
 from streamjoin_ds.engine.storage.bucket_grid.shape import GridShape, chosen_shape
-from streamjoin_ds.engine.storage.kept_layout import KeptLayout
-from streamjoin_ds.engine.storage.layout_sample import sampled
-from streamjoin_ds.engine.storage.sort_layout import SortLayout
+from streamjoin_ds.engine.storage.run_form import Range, spanning
+from streamjoin_ds.engine.storage.sealed_run import KeptLayout
+from streamjoin_ds.engine.storage.sort_layout import SortLayout, sampled
 from streamjoin_ds.engine.storage.window import Window, WindowForm, corrupt_state_error
-from streamjoin_ds.engine.storage.zone import Range, spanning
-from streamjoin_ds.engine.tuning import DEFAULT
-from streamjoin_ds.engine.tuning.grids import GridTuning
+from streamjoin_ds.engine.tuning import DEFAULT, GridTuning
 from streamjoin_ds.errors import KernelError
 
 __all__ = ["BUCKET_ROWS", "BucketGridPolicy", "bucketed"]

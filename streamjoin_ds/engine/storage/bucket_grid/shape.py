@@ -14,9 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from streamjoin_ds.engine.storage.layout_sample import Keys, Sample
-from streamjoin_ds.engine.storage.sort_layout import SortLayoutChooser
-from streamjoin_ds.engine.tuning.grids import GridTuning
+from streamjoin_ds.engine.storage.sort_layout import Keys, Sample, SortLayoutChooser
+from streamjoin_ds.engine.tuning import GridTuning
 
 __all__ = ["MAX_GRID_ROWS", "GridShape", "chosen_shape", "tested_rows"]
 

@@ -10,10 +10,11 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
-from streamjoin_ds.engine import JoinEngine, WindowJoin
 from streamjoin_ds.engine.core_lease import cores_to_lease
+from streamjoin_ds.engine.join_engine import JoinEngine
 from streamjoin_ds.engine.kernels.loading import load_kernels
 from streamjoin_ds.engine.storage.bucket_grid.policy import BUCKET_ROWS
+from streamjoin_ds.engine.window_join import WindowJoin
 from streamjoin_ds.plan import Execution
 from tests.bench.suites.engine.at_once import timed_joins
 from tests.bench.suites.engine.feeds import (

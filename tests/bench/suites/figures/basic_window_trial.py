@@ -7,12 +7,10 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from streamjoin_ds.engine import WindowJoin
-from streamjoin_ds.engine.cost_model import SEAL_ROWS, tuple_ns, unmerged_ns
-from streamjoin_ds.engine.costs.operation_costs import USUAL_COSTS
+from streamjoin_ds.engine.cost_model import SEAL_ROWS, USUAL_COSTS, tuple_ns, unmerged_ns
 from streamjoin_ds.engine.sizing import fitted_costs
-from streamjoin_ds.engine.tuning import DEFAULT
-from streamjoin_ds.engine.tuning.windows import TailTuning
+from streamjoin_ds.engine.tuning import DEFAULT, TailTuning
+from streamjoin_ds.engine.window_join import WindowJoin
 from streamjoin_ds.plan import Execution
 from tests.bench.suites.figures.trial import Trial, TrialOutcome
 

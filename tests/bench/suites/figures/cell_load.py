@@ -20,11 +20,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from streamjoin_ds.engine import WindowJoin
 from streamjoin_ds.engine.storage.bucket_grid.policy import BUCKET_ROWS
 from streamjoin_ds.engine.storage.state_blob import state_blob
 from streamjoin_ds.engine.storage.window import Window
 from streamjoin_ds.engine.storage.window_set import JoinState
+from streamjoin_ds.engine.window_join import WindowJoin
 from streamjoin_ds.plan import Execution, Layout
 from tests.bench.suites.figures.band_streams import BandStreams
 from tests.bench.suites.figures.result_output import ResultOutput

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterator
 
-from streamjoin_ds.engine import WindowJoin
+from streamjoin_ds.engine.window_join import WindowJoin
 from tests.bench.suites.figures.trial import Trial, TrialOutcome
 from tests.bench.suites.processes import load_psutil
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from streamjoin_ds.engine.threads.cores import usable_core_count
+from streamjoin_ds.engine.core_lease import usable_core_count
 from streamjoin_ds.errors import ArgumentError
 from tests.bench.suites.figures.basic_windows import basic_window_panels
 from tests.bench.suites.figures.cell_join import cell_join_panels

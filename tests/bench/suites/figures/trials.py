@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
-from streamjoin_ds.engine import WindowJoin
+from streamjoin_ds.engine.window_join import WindowJoin
 from tests.bench.suites.figures.basic_window_trial import seal_sizes
 from tests.bench.suites.figures.kernel_trials import basic_windows, chain, copying, nested_loop
 from tests.bench.suites.figures.layout_trials import dropping, latency, offered, sustained

@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from streamjoin_ds.engine.threads.cores import usable_core_count
+from streamjoin_ds.engine.core_lease import usable_core_count
 from tests.bench.suites.live.finding import Finding
 
 __all__ = ["stream_facts", "stream_table"]

@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamjoin_ds.engine.threads.cores import usable_core_count
+from streamjoin_ds.engine.core_lease import usable_core_count
 from streamjoin_ds.errors import ArgumentError, BenchError, DependencyMissingError
 from streamjoin_ds.spark.local_files import new_log
 from streamjoin_ds.spec import Generator

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.dataset
 from sqlglot.expressions import Literal
 
-from streamjoin_ds.engine.threads.cores import usable_core_count
+from streamjoin_ds.engine.core_lease import usable_core_count
 from streamjoin_ds.spec import Join, duration_text
 from tests.bench.suites.sides.side import Outcome, SideTask
 from tests.bench.suites.sides.sql import CellAxis, axes, band_condition

@@ -13,7 +13,7 @@ from operator import and_
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from streamjoin_ds.engine.threads.cores import usable_core_count
+from streamjoin_ds.engine.core_lease import usable_core_count
 from streamjoin_ds.spark.session import spark_session
 from tests.bench.suites.paths.inputs import SlicedInput
 from tests.bench.suites.sides.side import Outcome, SideTask, first_trigger_s

@@ -14,7 +14,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from streamjoin_ds.engine.threads.cores import usable_core_count
+from streamjoin_ds.engine.core_lease import usable_core_count
 from tests.bench.suites.processes import answers
 from tests.bench.suites.sides.sql import axes
 from tests.bench.suites.topics.topic_load import TopicLoad

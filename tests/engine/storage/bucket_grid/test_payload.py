@@ -9,10 +9,9 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamjoin_ds.engine import kernel_names
-from streamjoin_ds.engine.kernels.loading import load_kernels
+from streamjoin_ds.engine.kernels.loading import kernel_names, load_kernels
 from streamjoin_ds.engine.storage.bucket_grid.payload import Payload
-from streamjoin_ds.engine.tuning.grids import PayloadTuning
+from streamjoin_ds.engine.tuning import PayloadTuning
 
 SCHEMA = pa.schema([("s", pa.string()), ("n", pa.int64()), ("parts", pa.list_(pa.int8()))])
 KERNELS = [name for name in kernel_names() if name != "auto"]

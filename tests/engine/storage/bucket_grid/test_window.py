@@ -19,20 +19,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamjoin_ds import Join, Stream
-from streamjoin_ds.engine import JoinEngine, WindowJoin, kernel_names
-from streamjoin_ds.engine.kernels.loading import CHUNK_ROWS
+from streamjoin_ds.engine.join_engine import JoinEngine
+from streamjoin_ds.engine.kernels.loading import CHUNK_ROWS, kernel_names
 from streamjoin_ds.engine.probe import window_probe
 from streamjoin_ds.engine.storage import window
 from streamjoin_ds.engine.storage.bucket_grid.bucket_window import BucketWindow
-from streamjoin_ds.engine.storage.bucket_grid.grid import BucketRun
+from streamjoin_ds.engine.storage.bucket_grid.grid import BucketRun, GridSample
 from streamjoin_ds.engine.storage.bucket_grid.policy import bucketed
-from streamjoin_ds.engine.storage.bucket_grid.sample import GridSample
-from streamjoin_ds.engine.storage.snapshot import opened
 from streamjoin_ds.engine.storage.sort_layout import SortLayout
-from streamjoin_ds.engine.tuning import Tuning
-from streamjoin_ds.engine.tuning.grids import GridTuning, PayloadTuning, RebuildTuning
-from streamjoin_ds.engine.tuning.probes import ProbeTuning
-from streamjoin_ds.engine.tuning.windows import LayoutTuning, TailTuning
+from streamjoin_ds.engine.storage.state_blob import opened
+from streamjoin_ds.engine.tuning import (
+    GridTuning,
+    LayoutTuning,
+    PayloadTuning,
+    ProbeTuning,
+    RebuildTuning,
+    TailTuning,
+    Tuning,
+)
+from streamjoin_ds.engine.window_join import WindowJoin
 from streamjoin_ds.errors import ArgumentError, StateCorruptError
 from streamjoin_ds.spec import BoundJoin, bind
 from streamjoin_ds.testing.arrivals import random_batches
