@@ -1,4 +1,4 @@
-# Rows of a window by the grid cell they lie in; semantics: streamjoin_ds.engine.kernels.twins.bucket_grid.
+# Rows of a window by the grid cell they lie in; semantics: streamjoin_ds.engine.kernels.twins.bucket.
 
 cdef extern from "bucket/bucket_grid.h" nogil:
     enum: SJ_CHUNK_ROWS
@@ -54,7 +54,7 @@ cdef extern from "bucket/bucket_grid.h" nogil:
 
 
 cdef class BucketGrid:
-    """Chunks of rows by their cell; see streamjoin_ds.engine.kernels.twins.bucket_grid.BucketGrid."""
+    """Chunks of rows by their cell; see streamjoin_ds.engine.kernels.twins.bucket.BucketGrid."""
 
     cdef sj_bucket_grid _grid
     cdef readonly list columns

@@ -1,4 +1,4 @@
-# Laying a run out, and copying its rows; semantics: streamjoin_ds.engine.kernels.twins.layout.
+# Laying a run out, and copying its rows; semantics: streamjoin_ds.engine.kernels.twins.grid.
 
 def grid_buckets(column, width, offset):
     """Number each value's grid bucket, floor((x + offset) / width); see streamjoin_ds.engine.kernels.twins."""

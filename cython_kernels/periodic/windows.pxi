@@ -1,4 +1,4 @@
-# Periodic windows that the tuples of a result have in common; semantics: streamjoin_ds.engine.kernels.twins.windows.
+# Periodic windows that the tuples of a result have in common; semantics: streamjoin_ds.engine.kernels.twins.periodic.
 
 cdef extern from "periodic/windows.h" nogil:
     ctypedef struct sj_window_stream:
@@ -24,7 +24,7 @@ cdef int64_t _MAX_PERIOD = 1 << 60
 
 
 cdef class CommonWindows:
-    """The windows that results' tuples share; see streamjoin_ds.engine.kernels.twins.windows.CommonWindows."""
+    """The windows that results' tuples share; see streamjoin_ds.engine.kernels.twins.periodic.CommonWindows."""
 
     cdef sj_windows _windows
     cdef list _kept

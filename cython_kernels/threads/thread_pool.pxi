@@ -1,4 +1,4 @@
-# Kernels' tasks and the threads that do them; semantics: streamjoin_ds.engine.kernels.twins.thread_pool.
+# Kernels' tasks and the threads that do them; semantics: streamjoin_ds.engine.kernels.twins.threads.
 
 cdef extern from "threads/thread_pool.h" nogil:
     ctypedef struct sj_task:
@@ -21,7 +21,7 @@ cdef enum:
 
 
 cdef class Task:
-    """A piece of work that is done once; see streamjoin_ds.engine.kernels.twins.thread_pool.Task."""
+    """A piece of work that is done once; see streamjoin_ds.engine.kernels.twins.threads.Task."""
 
     cdef object _kept
     cdef bint _is_taken
@@ -61,7 +61,7 @@ cdef void _worked(void *task) noexcept nogil:
 
 
 cdef class ThreadPool:
-    """Threads that do tasks; see streamjoin_ds.engine.kernels.twins.thread_pool.ThreadPool."""
+    """Threads that do tasks; see streamjoin_ds.engine.kernels.twins.threads.ThreadPool."""
 
     cdef sj_pool *_pool
     cdef dict _added  # by id: tasks not waited for yet, which keep alive the objects that they work on

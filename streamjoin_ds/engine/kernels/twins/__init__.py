@@ -28,13 +28,12 @@ and ``inf - inf`` never match. Integers are exact: a difference that does not fi
 from __future__ import annotations
 
 from streamjoin_ds.engine.kernels.twins.arrow_rows import ArrowRows, BatchColumns, BatchForm, RoomColumns, RowsForm
-from streamjoin_ds.engine.kernels.twins.bucket_grid import GRID_CHUNK_ROWS, BucketGrid
+from streamjoin_ds.engine.kernels.twins.bucket import GRID_CHUNK_ROWS, BucketGrid
 from streamjoin_ds.engine.kernels.twins.bucket_probe import BucketIndex
 from streamjoin_ds.engine.kernels.twins.bytes import ByteColumn, gather_bytes
 from streamjoin_ds.engine.kernels.twins.distances import MAX_STEPS, PairDistances
 from streamjoin_ds.engine.kernels.twins.gate import Gate
-from streamjoin_ds.engine.kernels.twins.grid_probe import GridProbe
-from streamjoin_ds.engine.kernels.twins.layout import (
+from streamjoin_ds.engine.kernels.twins.grid import (
     FENCE_ROWS,
     bucket_directory,
     gather,
@@ -45,14 +44,15 @@ from streamjoin_ds.engine.kernels.twins.layout import (
     probe_buckets,
     step_starts,
 )
+from streamjoin_ds.engine.kernels.twins.grid_probe import GridProbe
 from streamjoin_ds.engine.kernels.twins.near_places import NearPlaces
 from streamjoin_ds.engine.kernels.twins.nearest import NEAREST_TIES, NearestPairs
+from streamjoin_ds.engine.kernels.twins.periodic import CommonWindows
 from streamjoin_ds.engine.kernels.twins.runs import SCAN_PAIRS, SCAN_ROWS_ALONE, RunColumns, RunIndex, RunsProbe
 from streamjoin_ds.engine.kernels.twins.scan import SCAN_TILE_PROBES, SCAN_TILE_ROWS, Scan
 from streamjoin_ds.engine.kernels.twins.sealing import SealForm
 from streamjoin_ds.engine.kernels.twins.sums import ExactSums, extremes, tally
-from streamjoin_ds.engine.kernels.twins.thread_pool import Task, ThreadPool
-from streamjoin_ds.engine.kernels.twins.windows import CommonWindows
+from streamjoin_ds.engine.kernels.twins.threads import Task, ThreadPool
 
 __all__ = [
     "FENCE_ROWS",

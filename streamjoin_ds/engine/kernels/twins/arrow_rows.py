@@ -15,7 +15,7 @@ from streamjoin_ds.engine.kernels import objects
 from streamjoin_ds.engine.kernels.objects import Column
 from streamjoin_ds.engine.kernels.twins.arguments import check_array, check_column, own, refuse
 from streamjoin_ds.engine.kernels.twins.runs import RunColumns
-from streamjoin_ds.engine.kernels.twins.thread_pool import Task
+from streamjoin_ds.engine.kernels.twins.threads import Task
 
 __all__ = ["ArrowRows", "BatchColumns", "BatchForm", "RoomColumns", "RowsForm", "column_items", "widened_items"]
 

@@ -10,8 +10,8 @@ import numpy as np
 from streamjoin_ds.engine.kernels import objects
 from streamjoin_ds.engine.kernels.objects import Column, End, Int32, Int64
 from streamjoin_ds.engine.kernels.twins.arguments import INT64_MAX, INT64_MIN, MAX_CONDITIONS, ends, refuse
-from streamjoin_ds.engine.kernels.twins.bucket_grid import CELL_LIMIT, BucketGrid
-from streamjoin_ds.engine.kernels.twins.layout import bucket_range
+from streamjoin_ds.engine.kernels.twins.bucket import CELL_LIMIT, BucketGrid
+from streamjoin_ds.engine.kernels.twins.grid import bucket_range
 
 __all__ = ["BucketIndex", "BucketProbe"]
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from streamjoin_ds.engine.kernels.objects import Int32, Int64
 from streamjoin_ds.engine.kernels.twins.arguments import check_array
-from streamjoin_ds.engine.kernels.twins.thread_pool import Task
+from streamjoin_ds.engine.kernels.twins.threads import Task
 
 __all__ = ["counting_pairs"]
 

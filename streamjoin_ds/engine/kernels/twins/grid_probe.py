@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from streamjoin_ds.engine.kernels.objects import Bound, Column, End, Int32, Int64
 from streamjoin_ds.engine.kernels.twins.arguments import check_array, float_bound, refuse
-from streamjoin_ds.engine.kernels.twins.layout import bucket_range, step_starts
+from streamjoin_ds.engine.kernels.twins.grid import bucket_range, step_starts
 from streamjoin_ds.engine.kernels.twins.scan import CheckedBand, PairJoin
 
 __all__ = ["GridProbe"]

@@ -22,7 +22,7 @@ from streamjoin_ds.engine.kernels.twins.arguments import (
     refuse,
 )
 from streamjoin_ds.engine.kernels.twins.counting import counting_pairs
-from streamjoin_ds.engine.kernels.twins.thread_pool import Task
+from streamjoin_ds.engine.kernels.twins.threads import Task
 
 __all__ = ["SCAN_TILE_PROBES", "SCAN_TILE_ROWS", "CheckedBand", "Output", "PairJoin", "Scan"]
 

@@ -8,8 +8,8 @@ from streamjoin_ds.engine.kernels import objects
 from streamjoin_ds.engine.kernels.objects import Bound, Column
 from streamjoin_ds.engine.kernels.twins.arguments import check_array, check_column, index, own, refuse
 from streamjoin_ds.engine.kernels.twins.arrow_rows import BatchColumns, column_items, widened_items
-from streamjoin_ds.engine.kernels.twins.layout import grid_buckets, grid_order
-from streamjoin_ds.engine.kernels.twins.thread_pool import Task
+from streamjoin_ds.engine.kernels.twins.grid import grid_buckets, grid_order
+from streamjoin_ds.engine.kernels.twins.threads import Task
 
 __all__ = ["SealForm"]
 

@@ -21,10 +21,11 @@ from streamjoin_ds.engine.kernels.twins.arguments import (
     index,
     refuse,
 )
-from streamjoin_ds.engine.kernels.twins.layout import grid_buckets
-from streamjoin_ds.engine.kernels.twins.thread_pool import Task
+from streamjoin_ds.engine.kernels.twins.grid import grid_buckets
+from streamjoin_ds.engine.kernels.twins.threads import Task
 
 __all__ = ["CELL_LIMIT", "GRID_CHUNK_ROWS", "BucketGrid"]
+
 
 GRID_CHUNK_ROWS = 16
 MAX_KEYS = 2

@@ -12,6 +12,7 @@ from streamjoin_ds.errors import KernelError
 
 __all__ = ["Task", "ThreadPool"]
 
+
 _MOST = 1024  # helpers of a pool, and cores it is given
 
 _Made = TypeVar("_Made")

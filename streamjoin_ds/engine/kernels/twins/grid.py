@@ -20,7 +20,7 @@ from streamjoin_ds.engine.kernels.twins.arguments import (
     refuse,
     saturate,
 )
-from streamjoin_ds.engine.kernels.twins.thread_pool import Task
+from streamjoin_ds.engine.kernels.twins.threads import Task
 
 __all__ = [
     "FENCE_ROWS",
@@ -33,6 +33,7 @@ __all__ = [
     "probe_buckets",
     "step_starts",
 ]
+
 
 FENCE_ROWS = 32  # rows from one fence of a run to the next
 _STEP_ROWS = 4  # rows of a step, at least, on the average over the steps

@@ -11,9 +11,10 @@ from streamjoin_ds.engine.kernels import objects
 from streamjoin_ds.engine.kernels.objects import Int32, Int64
 from streamjoin_ds.engine.kernels.twins.arguments import INT64_MAX, INT64_MIN, check_array, index, own, refuse
 from streamjoin_ds.engine.kernels.twins.runs import RunColumns
-from streamjoin_ds.engine.kernels.twins.thread_pool import Task
+from streamjoin_ds.engine.kernels.twins.threads import Task
 
 __all__ = ["CommonWindows"]
+
 
 # Microseconds, of T, of W, and of T times a lag: up to this no window's id leaves int64, unless T is 1.
 _MAX_PERIOD = 1 << 60
