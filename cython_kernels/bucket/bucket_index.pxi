@@ -1,7 +1,7 @@
 # A bucket grid among the runs of a window.
 
 cdef class BucketIndex(RunIndex):
-    """A bucket grid as `RunsProbe` takes it; see streamjoin_ds.engine.kernels.twins.bucket_probe.BucketIndex."""
+    """A bucket grid as `RunsProbe` takes it; see streamjoin_ds.engine.kernels.twins.bucket.BucketIndex."""
 
     def __init__(self, grid, right, lo, hi, *, keys):
         cdef int place

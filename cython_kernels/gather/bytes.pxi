@@ -18,7 +18,7 @@ cdef extern from "gather/bytes.h" nogil:
 
 
 cdef class ByteColumn:
-    """Strings or binary values in Arrow's form; see streamjoin_ds.engine.kernels.twins.bytes.ByteColumn."""
+    """Strings or binary values in Arrow's form; see streamjoin_ds.engine.kernels.twins.arrow_rows.ByteColumn."""
 
     cdef sj_byte_column _column
     cdef list _kept

@@ -1,4 +1,4 @@
-# Pairs of places that are near each other; semantics: streamjoin_ds.engine.kernels.twins.near_places.
+# Pairs of places that are near each other; semantics: streamjoin_ds.engine.kernels.twins.nearest.
 
 cdef extern from "globe/near_places.h" nogil:
     ctypedef struct sj_near_places:
@@ -13,7 +13,7 @@ cdef extern from "globe/near_places.h" nogil:
 
 
 cdef class NearPlaces:
-    """A decision on pairs of places; see streamjoin_ds.engine.kernels.twins.near_places.NearPlaces."""
+    """A decision on pairs of places; see streamjoin_ds.engine.kernels.twins.nearest.NearPlaces."""
 
     cdef sj_near_places _places
 

@@ -1,7 +1,7 @@
-# A batch put in grid order by one task; semantics: streamjoin_ds.engine.kernels.twins.sealing.
+# A batch put in grid order by one task; semantics: streamjoin_ds.engine.kernels.twins.arrow_rows.
 
 cdef class SealForm:
-    """The columns of batches that are keys; see streamjoin_ds.engine.kernels.twins.sealing.SealForm."""
+    """The columns of batches that are keys; see streamjoin_ds.engine.kernels.twins.arrow_rows.SealForm."""
 
     cdef readonly tuple keys
     cdef int64_t *_places
@@ -26,7 +26,7 @@ cdef class SealForm:
         free(self._are_floats)
 
     def sealing(self, BatchColumns batch, values, keys, first, second, width):
-        """Return a task that writes a batch's rows in grid order; see streamjoin_ds.engine.kernels.twins.sealing."""
+        """Return a task that writes a batch's rows in grid order; see streamjoin_ds.engine.kernels.twins.arrow_rows."""
         cdef Sealing task = Sealing.__new__(Sealing)
         cdef int64_t place
         values, keys = list(values), list(keys)

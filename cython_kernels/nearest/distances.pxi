@@ -1,4 +1,4 @@
-# Distances of pairs, calculated where their columns lie; semantics: streamjoin_ds.engine.kernels.twins.distances.
+# Distances of pairs, calculated where their columns lie; semantics: streamjoin_ds.engine.kernels.twins.nearest.
 
 cdef extern from "nearest/distances.h" nogil:
     enum: SJ_MAX_STEPS
@@ -43,7 +43,7 @@ _ALONE = ("widen", "abs", "neg", "sqrt", "int abs", "int neg")
 
 
 cdef class PairDistances:
-    """The distances of pairs; see streamjoin_ds.engine.kernels.twins.distances.PairDistances."""
+    """The distances of pairs; see streamjoin_ds.engine.kernels.twins.nearest.PairDistances."""
 
     cdef sj_distances _distances
     cdef int _own_count

@@ -1,10 +1,10 @@
-# A gate that lets one thread through at a time; semantics: streamjoin_ds.engine.kernels.twins.gate.
+# A gate that lets one thread through at a time; semantics: streamjoin_ds.engine.kernels.twins.threads.
 
 cdef object _this_thread = threading.get_ident
 
 
 cdef class Gate:
-    """A gate that lets one thread through at a time; see streamjoin_ds.engine.kernels.twins.gate.Gate."""
+    """A gate that lets one thread through at a time; see streamjoin_ds.engine.kernels.twins.threads.Gate."""
 
     cdef object _acquire
     cdef object _release

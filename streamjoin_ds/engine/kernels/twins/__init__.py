@@ -10,31 +10,36 @@ and ``inf - inf`` never match. Integers are exact: a difference that does not fi
 
 ::
 
-    layout ◄── grid_probe ──► scan      a run laid out, probed, or scanned
-       ▲           ▲            ▲
-       └────────  runs  ────────┘       few probes against all runs of a window
-                   ▲
-          bucket_grid, arrow_rows       a window that is neither sorted nor merged; small batches in, results out
-          bytes                         strings and binary values: hashed, gathered
-          sealing                       a small batch put in order
-          windows                       which periodic windows a result is in
-          nearest, distances            the nearest partners of each probe, and how far they are
-          sums                          exact sums, counts and extremes of each probe's pairs
-          near_places                   pairs of places on the globe within a distance
-          pool                          several of these at once
-          gate                          one thread at a time
+    grid ──► scan                     a run laid out, probed, or scanned
+      ▲        ▲
+      └─ runs ─┘                      few probes against all runs of a window
+          ▲
+    bucket, arrow_rows                a window that is neither sorted nor merged; small batches in, results out
+    nearest                           the nearest partners of each probe, and how far they are, also on the globe
+    periodic                          which periodic windows a result is in
+    sums                              exact sums, counts and extremes of each probe's pairs
+    threads                           several of these at once, or one thread at a time
+
+Most files have the names of the families of C sources in ``cython_kernels/``. `runs` is there in ``grid/`` and
+``gather/``, `arrow_rows` in ``gather/``, the places on the globe in ``globe/``.
 """
 
 from __future__ import annotations
 
-from streamjoin_ds.engine.kernels.twins.arrow_rows import ArrowRows, BatchColumns, BatchForm, RoomColumns, RowsForm
-from streamjoin_ds.engine.kernels.twins.bucket import GRID_CHUNK_ROWS, BucketGrid
-from streamjoin_ds.engine.kernels.twins.bucket_probe import BucketIndex
-from streamjoin_ds.engine.kernels.twins.bytes import ByteColumn, gather_bytes
-from streamjoin_ds.engine.kernels.twins.distances import MAX_STEPS, PairDistances
-from streamjoin_ds.engine.kernels.twins.gate import Gate
+from streamjoin_ds.engine.kernels.twins.arrow_rows import (
+    ArrowRows,
+    BatchColumns,
+    BatchForm,
+    ByteColumn,
+    RoomColumns,
+    RowsForm,
+    SealForm,
+    gather_bytes,
+)
+from streamjoin_ds.engine.kernels.twins.bucket import GRID_CHUNK_ROWS, BucketGrid, BucketIndex
 from streamjoin_ds.engine.kernels.twins.grid import (
     FENCE_ROWS,
+    GridProbe,
     bucket_directory,
     gather,
     grid_buckets,
@@ -44,15 +49,12 @@ from streamjoin_ds.engine.kernels.twins.grid import (
     probe_buckets,
     step_starts,
 )
-from streamjoin_ds.engine.kernels.twins.grid_probe import GridProbe
-from streamjoin_ds.engine.kernels.twins.near_places import NearPlaces
-from streamjoin_ds.engine.kernels.twins.nearest import NEAREST_TIES, NearestPairs
+from streamjoin_ds.engine.kernels.twins.nearest import MAX_STEPS, NEAREST_TIES, NearestPairs, NearPlaces, PairDistances
 from streamjoin_ds.engine.kernels.twins.periodic import CommonWindows
 from streamjoin_ds.engine.kernels.twins.runs import SCAN_PAIRS, SCAN_ROWS_ALONE, RunColumns, RunIndex, RunsProbe
 from streamjoin_ds.engine.kernels.twins.scan import SCAN_TILE_PROBES, SCAN_TILE_ROWS, Scan
-from streamjoin_ds.engine.kernels.twins.sealing import SealForm
 from streamjoin_ds.engine.kernels.twins.sums import ExactSums, extremes, tally
-from streamjoin_ds.engine.kernels.twins.threads import Task, ThreadPool
+from streamjoin_ds.engine.kernels.twins.threads import Gate, Task, ThreadPool
 
 __all__ = [
     "FENCE_ROWS",

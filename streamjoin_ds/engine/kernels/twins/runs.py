@@ -19,11 +19,17 @@ from streamjoin_ds.engine.kernels.twins.arguments import (
     own,
     refuse,
 )
-from streamjoin_ds.engine.kernels.twins.bucket_probe import BucketIndex, BucketProbe
-from streamjoin_ds.engine.kernels.twins.counting import counting_pairs
-from streamjoin_ds.engine.kernels.twins.grid import FENCE_ROWS, gather, grid_order, probe_buckets
-from streamjoin_ds.engine.kernels.twins.grid_probe import GridProbe, check_interval, check_steps
-from streamjoin_ds.engine.kernels.twins.scan import Scan
+from streamjoin_ds.engine.kernels.twins.bucket import BucketIndex, BucketProbe
+from streamjoin_ds.engine.kernels.twins.grid import (
+    FENCE_ROWS,
+    GridProbe,
+    check_interval,
+    check_steps,
+    gather,
+    grid_order,
+    probe_buckets,
+)
+from streamjoin_ds.engine.kernels.twins.scan import Scan, counting_pairs
 from streamjoin_ds.engine.kernels.twins.threads import Task
 
 __all__ = ["SCAN_PAIRS", "SCAN_ROWS_ALONE", "RunColumns", "RunIndex", "RunsProbe"]

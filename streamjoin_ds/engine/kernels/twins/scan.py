@@ -1,8 +1,11 @@
-"""The nested loop over tiles, and two parts of every join's twin: the conditions, and the writing of pairs."""
+"""The nested loop over tiles, and what every join's twin has: the conditions, the writing of pairs, and their counting.
+
+Pairs are written some at a time. They are counted in the same way: each probe's pairs are written and thrown away.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import numpy as np
@@ -21,10 +24,25 @@ from streamjoin_ds.engine.kernels.twins.arguments import (
     index,
     refuse,
 )
-from streamjoin_ds.engine.kernels.twins.counting import counting_pairs
 from streamjoin_ds.engine.kernels.twins.threads import Task
 
-__all__ = ["SCAN_TILE_PROBES", "SCAN_TILE_ROWS", "CheckedBand", "Output", "PairJoin", "Scan"]
+__all__ = ["SCAN_TILE_PROBES", "SCAN_TILE_ROWS", "CheckedBand", "Output", "PairJoin", "Scan", "counting_pairs"]
+
+
+_PAIRS = 4096  # that are written at a time
+
+
+def counting_pairs(fill: Callable[[Int32, Int32], int], out_counts: Int64) -> Task[None]:
+    """Return a task that adds to each probe's count how many pairs `fill` writes for it."""
+    check_array(out_counts, "out_counts", np.dtype(np.int64), writeable=True)
+
+    def count() -> None:
+        probes, rows = np.empty((2, _PAIRS), np.int32)
+        while written := fill(probes, rows):
+            out_counts[:] += np.bincount(probes[:written], minlength=len(out_counts))
+
+    return Task(count)
+
 
 SCAN_TILE_PROBES = 32
 SCAN_TILE_ROWS = 1024

@@ -1,8 +1,12 @@
-"""Kernels' tasks, and the pool of threads that does them."""
+"""Kernels' tasks, the pool of threads that does them, and the gate that lets one thread through at a time.
+
+A kernel returns a task instead of doing its work. The gate opens again whatever ends the work inside.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Generic, TypeVar
 
@@ -10,7 +14,7 @@ from streamjoin_ds.engine.kernels import objects
 from streamjoin_ds.engine.kernels.twins.arguments import index, own, refuse
 from streamjoin_ds.errors import KernelError
 
-__all__ = ["Task", "ThreadPool"]
+__all__ = ["Gate", "Task", "ThreadPool"]
 
 
 _MOST = 1024  # helpers of a pool, and cores it is given
@@ -106,3 +110,43 @@ class ThreadPool:
     def settle(self) -> None:
         """Wait for all added tasks that were not waited for yet, and drop their results and errors."""
         self.give_up(list(self._added))
+
+
+class Gate:
+    """A gate that lets one thread through at a time.
+
+    An exception from outside (Ctrl-C, a timeout, a cancelled task) may arrive after Python code has taken a lock and
+    before it can give it back; the lock then stays taken. In the compiled gate no exception can arrive between the lock
+    and the work.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._inside: int | None = None
+
+    @property
+    def is_mine(self) -> bool:
+        """Whether the calling thread is inside."""
+        return self._inside is not None and self._inside == threading.get_ident()
+
+    def through(self, work: Callable[..., _Made], *given: object) -> _Made:
+        """Return what `work` returns, called while no other thread is inside.
+
+        Parameters
+        ----------
+        work : callable
+        given : its arguments
+
+        Raises
+        ------
+        KernelError
+            The calling thread is inside already: it would wait for itself.
+        """
+        if self.is_mine:
+            refuse("this thread is inside already", "gate")
+        with self._lock:
+            self._inside = threading.get_ident()
+            try:
+                return work(*given)
+            finally:
+                self._inside = None
