@@ -40,7 +40,7 @@ class CellEngine(JoinEngine):
 
     def _bind(self) -> None:
         bound = bind(self._asked, self._schemas.known)  # type: ignore[arg-type]
-        self._sizes["copied"] = copied_streams(bound, self._layout)
+        self._options["copied"] = copied_streams(bound, self._layout)
         super()._bind()
         push = self._join.push
 
