@@ -8,7 +8,7 @@ import importlib
 import pytest
 
 
-@pytest.mark.parametrize("module", ["engine.join_engine", "spec.predicate", "stream.join"])
+@pytest.mark.parametrize("module", ["engine.join_engine", "spec.expression.predicate", "stream.join"])
 def test_the_examples_of_docstrings_are_right(module: str) -> None:
     done = doctest.testmod(importlib.import_module(f"streamjoin_ds.{module}"))
     assert done.attempted

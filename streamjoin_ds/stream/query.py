@@ -41,7 +41,6 @@ from streamjoin_ds.sink.tables import TableSet
 from streamjoin_ds.source.delay_bound import max_delay_us
 from streamjoin_ds.source.stream_source import sampled_keys
 from streamjoin_ds.spark.session import configured, note_join
-from streamjoin_ds.spark.workers import seen_by_workers
 from streamjoin_ds.spec import BoundJoin, Join, bind, duration_us
 from streamjoin_ds.stream.commit import BatchCommit, committer_for, forget_committer
 from streamjoin_ds.stream.frame_tables import kept_tables, of_frames, sole_entry
@@ -308,6 +307,8 @@ def ways_of(spark: SparkSession, checkpoint: Place, table_root: str, exchange: s
     master = spark.conf.get("spark.master", None) or ""
     if re.fullmatch(r"local(\[.*\])?", master):  # the workers run on this machine, as this user: they see all
         return ("reference" if exchange == "auto" else exchange), blocks
+    from streamjoin_ds.spark.workers import seen_by_workers  # needs Spark, and a plan is explained without it
+
     table = local_path(table_root)
     own: list[str | Path] = [blocks, exchange_folder(checkpoint)] if is_here else []
     seen = seen_by_workers(spark, [*own, *([] if table is None else [table])], cores(spark))

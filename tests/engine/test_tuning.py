@@ -160,8 +160,8 @@ def test_no_result_depends_on_it(
 
 
 def test_every_number_says_what_it_is() -> None:
-    texts = [inspect.getsource(module) for module in (tuning, tuning, tuning)]
-    groups = [node for text in texts for node in ast.parse(text).body if isinstance(node, ast.ClassDef)]
+    defined = [node for node in ast.parse(inspect.getsource(tuning)).body if isinstance(node, ast.ClassDef)]
+    groups = [group for group in defined if group.name != "Tuning"]
     counted = 0
     for group in groups:
         for field, told in zip(group.body[1:], group.body[2:], strict=False):

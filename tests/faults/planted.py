@@ -441,7 +441,7 @@ BUGS = (
     _bug(
         "a new cell does not know the time",
         (
-            "cell:states_of_cells",
+            "checkpoint:states_of_cells",
             "batches=0, windows",
             "watermark_us=None, largest_us=[None] * len(CellState.decode(states[0]).largest_us), batches=0, windows",
         ),
@@ -450,7 +450,7 @@ BUGS = (
     _bug(
         "tuples that wait are dealt to as many cells as there were",
         (
-            "cell:dealt_states",
+            "checkpoint:dealt_states",
             "cell, stream), of_old, of_new)",
             "cell, stream), min(of_old, of_new), of_new)",
         ),
@@ -459,7 +459,7 @@ BUGS = (
     _bug(
         "what other cells still name is removed with what an old cell has left",
         (
-            "cell:dealt_states",
+            "checkpoint:dealt_states",
             "() if entry[1] in named else _heirs(entry[1], cell, old, new)",
             "range(new.cells)",
         ),
@@ -700,7 +700,7 @@ BUGS = (
     _bug(
         "what one stream waits for is dealt as the other is",
         (
-            "cell:dealt_states",
+            "checkpoint:dealt_states",
             "new.group_in_cell(cell, stream), of_old",
             "new.group_in_cell(cell, 0), of_old",
         ),

@@ -56,8 +56,8 @@ def test_a_user_without_a_home_takes_no_jars_from_a_folder_that_somebody_else_ha
     shared.chmod(0o1777)
     program = """
 import os, tempfile
-from streamjoin_ds.spark import user_cache
-user_cache.user_cache_path = lambda name: user_cache.Path("~/.cache/streamjoin_ds")
+from streamjoin_ds.spark import local_files
+local_files.user_cache_path = lambda name: local_files.Path("~/.cache/streamjoin_ds")
 from streamjoin_ds.errors import JarsMissingError
 from streamjoin_ds.spark.jars import delta_jars
 try:

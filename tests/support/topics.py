@@ -12,7 +12,6 @@ import pytest
 
 from streamjoin_ds.errors import KafkaDataLostError, KafkaUnreachableError
 from streamjoin_ds.source.kafka import topic_feed
-from streamjoin_ds.source.kafka import topic_feed as topic_partitions
 from streamjoin_ds.source.kafka.broker import TopicFacts, check_same
 from streamjoin_ds.source.kafka.message_sources import HEADER_PREFIX, message_schema
 from streamjoin_ds.source.kafka.range_read import LostRange
@@ -73,6 +72,12 @@ class FakeTopic:
 
     def __init__(self, url: KafkaUrl) -> None:
         self.url = url
+
+    def __enter__(self) -> FakeTopic:
+        return self
+
+    def __exit__(self, *args: object) -> None:
+        pass
 
     def registry(self) -> None:
         return None
@@ -147,7 +152,6 @@ def _batch(messages: list[Message], headers: tuple[str, ...]) -> pa.RecordBatch:
 
 def fake_topics(patch: pytest.MonkeyPatch, **partitions: int) -> type[FakeTopic]:
     """Put `FakeTopic` in the place of `KafkaTopic`, with topics of so many partitions."""
-    patch.setattr(topic_partitions, "KafkaTopic", FakeTopic)
     patch.setattr(topic_feed, "KafkaTopic", FakeTopic)
     topic_feed.shared_topic.cache_clear()
     patch.setattr(FakeTopic, "logs", {name: [Log() for _ in range(count)] for name, count in partitions.items()})
