@@ -1,8 +1,8 @@
 # cython: language_level=3, cdivision=True, embedsignature=True
 """Messages of Kafka in C: a consumer of one partition, and the frames of JSON messages.
 
-The readable twins (streamjoin_ds.source.kafka: python_source, formats.frames) document semantics. This file checks
-arguments, takes addresses and releases the GIL.
+The readable twins (streamjoin_ds.source.kafka: message_sources, formats.message_formats) document semantics. This file
+checks arguments, takes addresses and releases the GIL.
 """
 import numpy as np
 
@@ -227,7 +227,7 @@ cdef class Consumer:
 
 
 def frame_objects(const unsigned char[::1] data, const int32_t[::1] ends):
-    """Return framed messages, a line each, and what each message is; see streamjoin_ds.source.kafka.formats.message_formats."""
+    """Return framed messages, a line each, and what each message is; see `message_formats`."""
     cdef int64_t count = len(ends) - 1, at, size
     if count < 0 or (count and (ends[0] < 0 or ends[count] > len(data))):
         raise KernelError("the ends do not lie within the data", name="ends")
