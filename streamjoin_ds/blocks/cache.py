@@ -18,10 +18,14 @@ from typing import Generic, TypeVar
 
 __all__ = ["Cache", "freeze_imports", "reuse_freed_memory"]
 
-
 _log = logging.getLogger(__name__)
 
 Value = TypeVar("Value")
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # glibc's malloc.h
+_NEVER_BYTES = 1 << 30  # glibc's thresholds: smaller arrays are not mapped, less freed memory is not given back
+_MANY_OBJECTS = 10_000  # objects that are not frozen yet, for which a freeze is worth while
+_MOST_FREEZES = 4  # freezes of a process, at most
+_freezes = 0
 
 
 class Cache(Generic[Value]):
@@ -119,14 +123,6 @@ class Cache(Generic[Value]):
         if found is not None:
             self.size_bytes -= found[1]
             _log.debug("%s of %d bytes is dropped: %s", name, found[1], why)
-
-
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # glibc's malloc.h
-_NEVER_BYTES = 1 << 30  # glibc's thresholds: smaller arrays are not mapped, less freed memory is not given back
-_MANY_OBJECTS = 10_000  # objects that are not frozen yet, for which a freeze is worth while
-_MOST_FREEZES = 4  # freezes of a process, at most
-
-_freezes = 0
 
 
 @functools.cache

@@ -28,9 +28,16 @@ from streamjoin_ds.blocks.place import is_local
 
 __all__ = ["FAILURES", "Files", "LocalFiles", "OpenFile", "RemoteFile", "RemoteFiles", "files_at"]
 
-
 # What Arrow raises for a request that failed.
 FAILURES = (OSError, pa.ArrowException)
+# A folder of another machine is looked at once in so many seconds, however often it is asked for.
+_LOOK_S = 1.0
+# It is listed as a whole once in so many seconds, or once in so many times as long as that took: a listing after the
+# last known name shows neither names that came late nor files that were replaced or are gone.
+_WHOLE_S, _WHOLE_SHARE = 60.0, 50.0
+# Without listings after a name each look is a whole one: once in so many times as long as the last one took.
+_LOOK_SHARE = 20.0
+_READ_AHEAD_BYTES = 4 << 20  # a request for a few bytes takes as long as one for some megabytes
 
 
 class RemoteFile(io.RawIOBase):
@@ -110,16 +117,6 @@ class RemoteFile(io.RawIOBase):
             self._file.close()
             self._kept = b""
         super().close()
-
-
-# A folder of another machine is looked at once in so many seconds, however often it is asked for.
-_LOOK_S = 1.0
-# It is listed as a whole once in so many seconds, or once in so many times as long as that took: a listing after the
-# last known name shows neither names that came late nor files that were replaced or are gone.
-_WHOLE_S, _WHOLE_SHARE = 60.0, 50.0
-# Without listings after a name each look is a whole one: once in so many times as long as the last one took.
-_LOOK_SHARE = 20.0
-_READ_AHEAD_BYTES = 4 << 20  # a request for a few bytes takes as long as one for some megabytes
 
 
 class OpenFile(Protocol):

@@ -49,6 +49,7 @@ __all__ = [
     "tag_of",
 ]
 
+_log = logging.getLogger(__name__)
 
 S3_SCHEMES = ("s3", "s3a")
 CONNECT_S = 5.0  # seconds in which a connection must be made
@@ -74,6 +75,7 @@ _NO_CREDENTIALS = {
 _CONNECTION = ("Could not connect", "Connection was closed", "timeout", "Connection broken", "ended early")
 _BUCKET = ("NO_SUCH_BUCKET", "NoSuchBucket")
 _REGION = ("PermanentRedirect", "HTTP response code: 301", "AuthorizationHeaderMalformed", "(301)")
+_CONFLICTS = 5  # how often a put is tried again that met another one in the making
 
 
 def open_remote(location: str) -> tuple[fs.FileSystem, str]:
@@ -264,9 +266,6 @@ def _unknown(why: str) -> ArgumentError:
     return ArgumentError(msg, name="location", hint=hint)
 
 
-_log = logging.getLogger(__name__)
-
-
 class S3Keys:
     """The keys of one bucket.
 
@@ -357,9 +356,6 @@ def s3_client(root: str) -> Any | None:
         return session.create_client("s3", region, endpoint_url=endpoint, config=patience)
     except (BotoCoreError, ValueError) as error:
         raise failed(error, root, "cannot be opened") from None
-
-
-_CONFLICTS = 5  # how often a put is tried again that met another one in the making
 
 
 def heeds_no_conditions(condition: str) -> ArgumentError:

@@ -29,9 +29,9 @@ __all__ = [
     "place_of",
 ]
 
-
 # A location as Hadoop reads it: a scheme needs a slash after its colon, and a host may follow two slashes.
 _LOCATION = re.compile(r"(?:([A-Za-z][A-Za-z0-9+.-]+):(?=/)(?://([^/]*))?)?(.*)", re.DOTALL)
+_FAILURES = (OSError, pa.ArrowException)
 
 
 def local_path(location: str) -> Path | None:
@@ -76,9 +76,6 @@ def folders_above(location: str) -> list[str]:
     scheme, _, rest = location.rstrip("/").partition("://")
     parts = rest.split("/")
     return [f"{scheme}://{'/'.join(parts[:count])}" for count in range(len(parts), 0, -1)]
-
-
-_FAILURES = (OSError, pa.ArrowException)
 
 
 class Place(Protocol):

@@ -26,8 +26,11 @@ from streamjoin_ds.machine import is_private
 
 __all__ = ["Copies", "RemoteFolder", "default_home"]
 
-
 _log = logging.getLogger(__name__)
+# In these a reader sees an object only once all of it was put. In other file systems a file is written aside and moved.
+_OBJECT_STORES = frozenset({"s3", "gcs", "abfs"})
+# A file younger than this many seconds is not written again to look new: `vacuum` leaves files of up to an hour.
+_YOUNG_S = 600.0
 
 
 def default_home() -> Path:
@@ -88,12 +91,6 @@ class Copies:
             self.drop(file.name)
             _log.debug("the copy of %s is dropped: %d bytes are over the limit", file.name, total - self._limit_bytes)
             total -= file.size_bytes
-
-
-# In these a reader sees an object only once all of it was put. In other file systems a file is written aside and moved.
-_OBJECT_STORES = frozenset({"s3", "gcs", "abfs"})
-# A file younger than this many seconds is not written again to look new: `vacuum` leaves files of up to an hour.
-_YOUNG_S = 600.0
 
 
 class RemoteFolder:

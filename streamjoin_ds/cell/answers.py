@@ -48,8 +48,9 @@ from streamjoin_ds.spec.row_kind import RANK
 
 __all__ = ["PartialAnswers", "answer_of", "whole_answers"]
 
-
 INLINE_BYTES = 1 << 16  # bytes of rows that travel in the report itself; Spark moves and parses them as text
+Int64 = npt.NDArray[np.int64]
+_DEFECT = "nothing was committed; this is a defect, please report it"
 
 
 class PartialAnswers:
@@ -147,10 +148,6 @@ def answer_of(plan: Plan, told: Mapping[str, Any]) -> pa.Table:
 def _copied(table: pa.Table) -> pa.Table:
     """Return a copy with memory of its own: the engine uses that of a chunk again."""
     return table.take(pa.array(np.arange(table.num_rows)))
-
-
-Int64 = npt.NDArray[np.int64]
-_DEFECT = "nothing was committed; this is a defect, please report it"
 
 
 def whole_answers(

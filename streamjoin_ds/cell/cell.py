@@ -51,6 +51,15 @@ if TYPE_CHECKING:
 
 __all__ = ["STATE_DDL", "AsideRows", "Cell", "CellFunction", "InputSeen", "TaskFacts"]
 
+_log = logging.getLogger(__name__)
+STATE_DDL = "version INT, blob BINARY"
+# While a cell joins a batch, it logs a warning each time it has found this many more matches.
+_TELL_MATCHES = 1 << 26
+# What the source has counted, by the names of an exchange row's columns.
+_COUNTS = ("read", "late", "rejected", "filtered", "duplicates", "lost_offsets")
+# Rows that are not joined: their stream, the part they came in, and a block of them.
+_Aside = tuple[int, int, pa.Table]
+
 
 @dataclass(frozen=True, slots=True)
 class TaskFacts:
@@ -187,19 +196,6 @@ class InputSeen:
 def _numbers(table: pa.Table, column: str) -> npt.NDArray[np.int64]:
     numbers: npt.NDArray[np.int64] = table[column].to_numpy()
     return numbers
-
-
-STATE_DDL = "version INT, blob BINARY"
-
-_log = logging.getLogger(__name__)
-# While a cell joins a batch, it logs a warning each time it has found this many more matches.
-_TELL_MATCHES = 1 << 26
-# What the source has counted, by the names of an exchange row's columns.
-_COUNTS = ("read", "late", "rejected", "filtered", "duplicates", "lost_offsets")
-
-
-# Rows that are not joined: their stream, the part they came in, and a block of them.
-_Aside = tuple[int, int, pa.Table]
 
 
 @dataclass

@@ -76,6 +76,17 @@ __all__ = [
     "table_blocks",
 ]
 
+_log = logging.getLogger(__name__)
+_Chunk = TypeVar("_Chunk")
+# Joins whose costs a process remembers; a worker seldom serves more than one.
+_REMEMBERED_JOINS = 16
+_demands: OrderedDict[tuple[str, str, ThreadTuning], ThreadDemand] = OrderedDict()
+_MOST_JOINS = 4  # joins whose tables a worker keeps sorted
+# A hint, which spares sorting the same rows in every batch: what is kept says of which blocks it is.
+_kept: OrderedDict[tuple[str, Execution], TableWindows] = OrderedDict()
+RETAIN_KEY = "spark.sql.streaming.minBatchesToRetain"
+_LARGE_INLINE_BYTES = 16 << 20  # bytes of a state row without blocks from which on a warning is logged
+
 
 def measured_costs(bound: BoundJoin, execution: Execution, state_root: str) -> tuple[tuple[str, float], ...]:
     """Return what operations cost on this machine, for a plan; empty where no choice of its cells depends on them.
@@ -92,13 +103,6 @@ def measured_costs(bound: BoundJoin, execution: Execution, state_root: str) -> t
 def costs_of(plan: Plan) -> OperationCosts | None:
     """Return the costs that a plan carries; None: it carries none."""
     return OperationCosts.from_facts(dict(plan.costs)) if plan.costs else None
-
-
-_Chunk = TypeVar("_Chunk")
-
-# Joins whose costs a process remembers; a worker seldom serves more than one.
-_REMEMBERED_JOINS = 16
-_demands: OrderedDict[tuple[str, str, ThreadTuning], ThreadDemand] = OrderedDict()
 
 
 def demand_of(plan: Plan, tuning: ThreadTuning) -> ThreadDemand:
@@ -147,11 +151,6 @@ class Staff:
             if chunk is None:
                 return
             yield chunk
-
-
-_MOST_JOINS = 4  # joins whose tables a worker keeps sorted
-# A hint, which spares sorting the same rows in every batch: what is kept says of which blocks it is.
-_kept: OrderedDict[tuple[str, Execution], TableWindows] = OrderedDict()
 
 
 def give_tables(
@@ -285,12 +284,6 @@ class EpochWindows:
             if last is not None and (lowest is None or last >= lowest):
                 return False
         return True
-
-
-_log = logging.getLogger(__name__)
-
-RETAIN_KEY = "spark.sql.streaming.minBatchesToRetain"
-_LARGE_INLINE_BYTES = 16 << 20  # bytes of a state row without blocks from which on a warning is logged
 
 
 def blocks_folder(checkpoint: object) -> str:

@@ -32,8 +32,16 @@ from streamjoin_ds.plan import EpochsOver, KeyHint, Plan, SampledRows, sample_ro
 
 __all__ = ["KeyLog", "epochs_over", "forget_epochs_over", "key_hint", "note_epochs_over", "note_key_hint"]
 
+_log = logging.getLogger(__name__)
 
 _EPOCHS_FILE = "epochs_over.json"
+_KEYS_FILE = "key_sample.arrow"
+# The sample is written once this share of it is new.
+_NEW_SHARE = 1 / 16
+# The least stretch of event time that is kept, in microseconds, and the least records of a count window.
+_LEAST_EXTENT_US, _LEAST_EXTENT_ROWS = 20_000_000, 20_000
+# Sampled tuples of a stream that are kept, however old: a slow stream has few in a window.
+_LEAST_ROWS = 512
 
 
 def note_epochs_over(checkpoint: Place, seqs: Sequence[int], over: EpochsOver) -> None:
@@ -67,9 +75,6 @@ def forget_epochs_over(checkpoint: Place) -> None:
     (checkpoint / _EPOCHS_FILE).unlink(missing_ok=True)
 
 
-_KEYS_FILE = "key_sample.arrow"
-
-
 def note_key_hint(checkpoint: Place, keys: KeyHint) -> None:
     """Write the sample, in place of the one before."""
     path, aside = checkpoint / _KEYS_FILE, checkpoint / f".{_KEYS_FILE}.{os.getpid()}"
@@ -94,16 +99,6 @@ def key_hint(checkpoint: Place, seqs: Sequence[int] | None = None) -> KeyHint | 
     if len(keys.seqs) != len(seqs) or any(seq < after for seq, after in zip(seqs, keys.seqs, strict=True)):
         return None
     return keys
-
-
-_log = logging.getLogger(__name__)
-
-# The sample is written once this share of it is new.
-_NEW_SHARE = 1 / 16
-# The least stretch of event time that is kept, in microseconds, and the least records of a count window.
-_LEAST_EXTENT_US, _LEAST_EXTENT_ROWS = 20_000_000, 20_000
-# Sampled tuples of a stream that are kept, however old: a slow stream has few in a window.
-_LEAST_ROWS = 512
 
 
 class KeyLog:

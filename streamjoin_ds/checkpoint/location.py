@@ -14,6 +14,8 @@ from streamjoin_ds.errors import MALFORMED, ArgumentError
 
 __all__ = ["checkpoint_place", "note_table", "noted_table", "refuse_store"]
 
+_NAME = "table.json"
+
 
 def checkpoint_place(checkpoint: str) -> Place:
     """Return the path of a checkpoint: a folder, or a location that Spark knows as ``s3a://``.
@@ -52,9 +54,6 @@ def refuse_store(checkpoint: str) -> None:
             "copy it to a disk and repair it there, then copy it back; or begin with a new checkpoint and a new table"
         )
         raise ArgumentError(msg, name="checkpoint", hint=hint)
-
-
-_NAME = "table.json"
 
 
 def note_table(checkpoint: Place, root: str) -> None:

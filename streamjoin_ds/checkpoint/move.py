@@ -43,8 +43,12 @@ from streamjoin_ds.spec import BoundJoin
 
 __all__ = ["FENCE", "dealt_states", "is_movable", "moved", "states_of_cells"]
 
+_log = logging.getLogger(__name__)
 
 _HINT = "restore the checkpoint from a spare copy; the table is unharmed"
+# The entry of the offset log after the last one of a generation that is over: Spark refuses to log another one there.
+FENCE = "v1\nthis query goes on in another folder, with another number of cells\n"
+_PARTITIONS = "spark.sql.shuffle.partitions"
 
 
 def states_of_cells(states: Mapping[int, bytes], heard: int, wanted: int) -> dict[int, bytes]:
@@ -140,12 +144,6 @@ def _check_whole(states: Mapping[int, bytes], heard: int) -> None:
 
 def _blocks(blob: bytes) -> set[str]:
     return {entry["block"] for of_stream in described(blob) for entry in of_stream if "block" in entry}
-
-
-# The entry of the offset log after the last one of a generation that is over: Spark refuses to log another one there.
-FENCE = "v1\nthis query goes on in another folder, with another number of cells\n"
-_PARTITIONS = "spark.sql.shuffle.partitions"
-_log = logging.getLogger(__name__)
 
 
 def is_movable(checkpoint: Place, identity: CheckpointIdentity) -> bool:

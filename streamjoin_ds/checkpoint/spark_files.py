@@ -48,13 +48,13 @@ __all__ = [
     "state_pairs",
 ]
 
-
 _MAGIC, BLOCK_HEADER = b"LZ4Block", struct.Struct("<8sBiiI")
 _SEED, _STORED, _LEVEL = 0x9747B28C, 0x10, 0x05
 _BLOCK_BYTES = 1 << 15  # the block size that `_LEVEL` stands for: 2 ** (10 + level)
 _SIZE, _KEY, _TWO = struct.Struct(">i"), struct.Struct("<qii"), struct.Struct("<qq")
 _THREE = struct.Struct("<qqq")
 _VERSION = 1  # first field of the state of a cell (`STATE_DDL`)
+_CRC_MAGIC, _CRC_HEADER = b"crc\x00", 8
 
 
 def is_lz4(data: bytes) -> bool:
@@ -149,9 +149,6 @@ def _place(begin: int, size: int) -> int:
 
 def _checksum(block: bytes) -> int:
     return xxhash.xxh32_intdigest(block, _SEED) & 0x0FFFFFFF
-
-
-_CRC_MAGIC, _CRC_HEADER = b"crc\x00", 8
 
 
 def source_offset(text: str) -> Any:

@@ -25,9 +25,9 @@ from streamjoin_ds.stream.commit import BatchSummary
 
 __all__ = ["LEDGER", "Display", "Totals", "backlog_text", "complete_before", "ledger_table", "moment"]
 
-
 LEDGER = ("read", "stored", "late", "rejected", "filtered", "duplicates", "null_keys")
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_PLAIN_LINE_EVERY_S = 2.0  # least seconds between two lines
 
 
 def moment(microseconds: int | None) -> str | None:
@@ -124,9 +124,6 @@ class Totals:
             "rows_per_second": round(self.rows / seconds, 1),
             "results_per_second": round(self.matches / seconds, 1),
         }
-
-
-_PLAIN_LINE_EVERY_S = 2.0  # least seconds between two lines
 
 
 class Display:

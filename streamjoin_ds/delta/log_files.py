@@ -27,7 +27,6 @@ __all__ = [
     "read_actions",
 ]
 
-
 _LOCAL = fs.LocalFileSystem()
 _TEXT, _NUMBER = (str,), (int,)
 # By action: the types of its facts that this package reads. Of those in the second place each may be absent or null.
@@ -42,6 +41,9 @@ _ACTIONS: dict[str, tuple[dict[str, tuple[type, ...]], dict[str, tuple[type, ...
     "protocol": ({}, {"readerFeatures": (list,), "writerFeatures": (list,)}),
     "commitInfo": ({}, {"userMetadata": _TEXT}),
 }
+_NAME = re.compile(r"\.?(\d{20})\.(.+)")
+_CHECKPOINT = re.compile(r"checkpoint\.(?:(\d{10})\.(\d{10})\.)?parquet")
+_UUID_CHECKPOINT = re.compile(r"checkpoint\.[0-9a-f-]{36}\.(?:parquet|json)")
 
 
 def filesystem_of(table_path: str) -> tuple[fs.FileSystem, str]:
@@ -113,11 +115,6 @@ def _check(action: dict[str, Any]) -> None:
             raise TypeError(kind)
         if kind == "metaData":
             _ = [column["name"] for column in json.loads(facts["schemaString"])["fields"]]
-
-
-_NAME = re.compile(r"\.?(\d{20})\.(.+)")
-_CHECKPOINT = re.compile(r"checkpoint\.(?:(\d{10})\.(\d{10})\.)?parquet")
-_UUID_CHECKPOINT = re.compile(r"checkpoint\.[0-9a-f-]{36}\.(?:parquet|json)")
 
 
 class LogFile:

@@ -26,10 +26,12 @@ from streamjoin_ds.errors import LogCleanedError, TableChangedError, TableError
 
 __all__ = ["EVENT_TIME", "JOIN_ID_KEY", "TableState", "file_path", "order_columns", "punctuation_app", "punctuation_us"]
 
-
 # What is read of a checkpoint: by kind of action the fields, or all (None).
 _FACTS = {"txn": ("appId", "version"), "metaData": None, "protocol": None}
 _FILES = {"add": ("path", "size", "partitionValues", "modificationTime", "stats", "deletionVector")}
+EVENT_TIME = "event_time"
+JOIN_ID_KEY = "streamjoin.joinId"
+_WINDOW_ID = "window_id"
 
 
 class TableState:
@@ -212,11 +214,6 @@ def file_path(folder: str, path: str) -> str:
         msg = f"the table {folder} has files outside of its folder, as a shallow clone has"
         raise TableError(msg, name=folder, hint="give the table that it was cloned from, or make a deep clone")
     return f"{folder}/{plain}"
-
-
-EVENT_TIME = "event_time"
-JOIN_ID_KEY = "streamjoin.joinId"
-_WINDOW_ID = "window_id"
 
 
 def punctuation_app(join_id: str) -> str:

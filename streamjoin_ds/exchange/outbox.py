@@ -45,8 +45,39 @@ __all__ = [
     "remove_committed",
 ]
 
-
 _BLOCK_NAME = re.compile(r"x(\d{2})-\d{19}-(\d{19})-\d{4}-(tuples|late|rejects)-[0-9a-f]{32}\.arrow")
+EXCHANGE_SCHEMA = pa.schema(
+    [
+        pa.field("cell", pa.int32(), nullable=False),
+        pa.field("kind", pa.string(), nullable=False),
+        pa.field("stream", pa.int32(), nullable=False),
+        pa.field("part", pa.int32(), nullable=False),
+        pa.field("epoch", pa.int32(), nullable=False),
+        pa.field("first_seq", pa.int64(), nullable=False),
+        pa.field("end_seq", pa.int64(), nullable=False),
+        pa.field("rows", pa.int64(), nullable=False),
+        pa.field("largest_ts", pa.int64(), nullable=False),
+        pa.field("read", pa.int64(), nullable=False),
+        pa.field("late", pa.int64(), nullable=False),
+        pa.field("rejected", pa.int64(), nullable=False),
+        pa.field("filtered", pa.int64(), nullable=False),
+        pa.field("duplicates", pa.int64(), nullable=False),
+        pa.field("lost_offsets", pa.int64(), nullable=False),
+        pa.field("block", pa.string(), nullable=False),
+        pa.field("payload", pa.binary(), nullable=False),
+    ]
+)
+_EXCHANGE_TYPES = tuple(field.type for field in EXCHANGE_SCHEMA)
+_DDL_TYPES = {pa.int32(): "INT", pa.int64(): "BIGINT", pa.string(): "STRING", pa.binary(): "BINARY"}
+# The state's key is declared NOT NULL in every way of the exchange: Spark refuses a restart where that has changed.
+EXCHANGE_DDL = ", ".join(
+    f"{field.name} {_DDL_TYPES[field.type]}{' NOT NULL' * (field.name == 'cell')}" for field in EXCHANGE_SCHEMA
+)
+# A late row's column for the largest event time before it in its part, and once a cell has seen it, in its stream.
+LARGEST_TS = "_largest_ts"
+# The key, in place of a cell's label, under which a query over DataFrames keeps its layout of cells.
+LAYOUT_KEY = -1
+NOTHING = (0, 0, 0, 0, 0, 0)  # `_Totals.counts` of a row that counts nothing
 
 
 def exchange_folder(checkpoint: object) -> str:
@@ -89,43 +120,9 @@ def is_committed_block(name: str, seqs: Sequence[int]) -> bool:
     return match is not None and int(match[1]) < len(seqs) and int(match[2]) <= seqs[int(match[1])]
 
 
-EXCHANGE_SCHEMA = pa.schema(
-    [
-        pa.field("cell", pa.int32(), nullable=False),
-        pa.field("kind", pa.string(), nullable=False),
-        pa.field("stream", pa.int32(), nullable=False),
-        pa.field("part", pa.int32(), nullable=False),
-        pa.field("epoch", pa.int32(), nullable=False),
-        pa.field("first_seq", pa.int64(), nullable=False),
-        pa.field("end_seq", pa.int64(), nullable=False),
-        pa.field("rows", pa.int64(), nullable=False),
-        pa.field("largest_ts", pa.int64(), nullable=False),
-        pa.field("read", pa.int64(), nullable=False),
-        pa.field("late", pa.int64(), nullable=False),
-        pa.field("rejected", pa.int64(), nullable=False),
-        pa.field("filtered", pa.int64(), nullable=False),
-        pa.field("duplicates", pa.int64(), nullable=False),
-        pa.field("lost_offsets", pa.int64(), nullable=False),
-        pa.field("block", pa.string(), nullable=False),
-        pa.field("payload", pa.binary(), nullable=False),
-    ]
-)
-
-_EXCHANGE_TYPES = tuple(field.type for field in EXCHANGE_SCHEMA)
-_DDL_TYPES = {pa.int32(): "INT", pa.int64(): "BIGINT", pa.string(): "STRING", pa.binary(): "BINARY"}
-# The state's key is declared NOT NULL in every way of the exchange: Spark refuses a restart where that has changed.
-EXCHANGE_DDL = ", ".join(
-    f"{field.name} {_DDL_TYPES[field.type]}{' NOT NULL' * (field.name == 'cell')}" for field in EXCHANGE_SCHEMA
-)
-
 # In `EXCHANGE_SCHEMA`, `epoch` is the number of the epoch by whose layout the tuples are dealt.
 # `end_seq` is the number after the part's last record, broken ones counted. It is 0 for a stream
 # that has no part in the batch.
-
-# A late row's column for the largest event time before it in its part, and once a cell has seen it, in its stream.
-LARGEST_TS = "_largest_ts"
-# The key, in place of a cell's label, under which a query over DataFrames keeps its layout of cells.
-LAYOUT_KEY = -1
 
 
 def late_schema(tuples: pa.Schema) -> pa.Schema:
@@ -152,9 +149,6 @@ class _Totals:
     def counts(self) -> tuple[int, ...]:
         """What is counted, in the order of `EXCHANGE_SCHEMA`."""
         return self.read, self.late, self.rejected, self.filtered, self.duplicates, self.lost_offsets
-
-
-NOTHING = (0, 0, 0, 0, 0, 0)  # `_Totals.counts` of a row that counts nothing
 
 
 class _Block(NamedTuple):

@@ -20,6 +20,7 @@ KERNELS = ("auto", "avx512", "avx2", "scalar", "reference")
 _WORDS = ("auto", "scan")
 
 Index = str | tuple[tuple[str, str | tuple[str, ...]], ...]
+_INDEXES = "auto, scan, or 'e.latitude, e.longitude, w.latitude'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +93,6 @@ def _check(name: str, value: object, kind: type, what: str) -> None:
     if type(value) is not kind:  # not isinstance: True must not count as a number of threads
         msg = f"{name} must be {what}"
         raise ArgumentError(msg, name=name, hint=f"give {what}, or leave it out")
-
-
-_INDEXES = "auto, scan, or 'e.latitude, e.longitude, w.latitude'"
 
 
 def _index(given: object) -> Index:

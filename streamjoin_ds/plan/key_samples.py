@@ -29,8 +29,14 @@ from streamjoin_ds.spec.key_values import nullable_key_values
 
 __all__ = ["KeyCurve", "KeyHint", "KeySample", "SampledRows", "attributes_of", "sample_rows"]
 
-
 _Floats = npt.NDArray[np.float64]
+# Most attributes that are looked at; further ones are left out.
+_MOST_ATTRIBUTES = 4
+# Sampled tuples of a stream: for each cell, and at least and at most in all. With 64 keys the fullest of a few cells is
+# known to some percent.
+_ROWS_FOR_CELL, _LEAST_ROWS, _MOST_ROWS = 64, 2_048, 16_384
+# The column and the fact that `KeyHint.to_table` adds.
+_STREAM, _THRESHOLDS = "stream", "thresholds"
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -113,15 +119,6 @@ class KeyCurve:
             return np.zeros(len(keys))
         found: _Floats = np.interp(keys, self.places, self.below, left=0.0, right=self.total)
         return found
-
-
-# Most attributes that are looked at; further ones are left out.
-_MOST_ATTRIBUTES = 4
-# Sampled tuples of a stream: for each cell, and at least and at most in all. With 64 keys the fullest of a few cells is
-# known to some percent.
-_ROWS_FOR_CELL, _LEAST_ROWS, _MOST_ROWS = 64, 2_048, 16_384
-# The column and the fact that `KeyHint.to_table` adds.
-_STREAM, _THRESHOLDS = "stream", "thresholds"
 
 
 def attributes_of(bound: BoundJoin) -> list[Reach]:

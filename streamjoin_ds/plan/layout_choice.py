@@ -42,6 +42,13 @@ __all__ = [
     "whole_layout",
 ]
 
+# By which share a layout may ship more rows than the fewest, to give its results sooner. A shipped row costs a few
+# hundred nanoseconds in its cell, so more than a quarter would be felt. A quarter is enough to halve a window that is
+# ten times as long as another.
+SHIPPING_SLACK = 0.25
+# Costs that differ by less than this share are equal: the order of a sum must not decide.
+_EQUAL = 1e-9
+
 
 @dataclass(frozen=True, slots=True)
 class Load:
@@ -109,14 +116,6 @@ class Load:
             others = (rows for number, rows in enumerate(self.held_rows) if number != stream)
             total += rate * math.prod(others)
         return total
-
-
-# By which share a layout may ship more rows than the fewest, to give its results sooner. A shipped row costs a few
-# hundred nanoseconds in its cell, so more than a quarter would be felt. A quarter is enough to halve a window that is
-# ten times as long as another.
-SHIPPING_SLACK = 0.25
-# Costs that differ by less than this share are equal: the order of a sum must not decide.
-_EQUAL = 1e-9
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,9 @@ from streamjoin_ds.plan.range_layout import RangeLayout, Reach
 
 __all__ = ["GridChoice", "KindChoice", "best_ranges", "choose_kind", "grid_choice", "layout_by_keys", "layout_load"]
 
+# Least sampled tuples of each stream, in each half of a sample where halves are compared; fewer tell nothing.
+LEAST_KEYS = 100
+
 
 @dataclass(frozen=True, slots=True)
 class GridChoice:
@@ -102,10 +105,6 @@ def grid_choice(
             found += of_band / (grid.counts[band.left] * grid.counts[band.right])
     copies = layout_cost(grid, load).shipped_rows_per_s / rows if rows else 1.0
     return GridChoice(grid, work.row * held + work.pair * found, copies)
-
-
-# Least sampled tuples of each stream, in each half of a sample where halves are compared; fewer tell nothing.
-LEAST_KEYS = 100
 
 
 def best_ranges(keys: KeyHint, attributes: Sequence[Reach], cells: int) -> RangeChoice | None:

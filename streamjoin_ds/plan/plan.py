@@ -34,10 +34,16 @@ __all__ = [
     "Plan",
 ]
 
-
 # Runs of at least this many bytes are blocks. A file costs 0.5 ms with its fsync, once. A MB in the state row costs
 # about 15 ms, in every batch.
 BLOCK_BYTES = 64 << 10
+# The two ways in which tuples get from source to cell (ARCHITECTURE.md, "The exchange").
+EXCHANGES = ("reference", "packed")
+# Which layouts a join may have: those of the kind that is cheaper, grids only, or ranges only.
+LAYOUT_KINDS = ("auto", "grid", "ranges")
+# From how many cells on a join that may choose between the kinds looks for ranges. On 2 and 4 cells ranges save a tenth
+# of the work (measured), and a change ships each tuple twice for a window.
+CHOICE_CELLS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,15 +82,6 @@ class BlockSizing:
 
 
 USUAL_SIZING = BlockSizing()
-
-
-# The two ways in which tuples get from source to cell (ARCHITECTURE.md, "The exchange").
-EXCHANGES = ("reference", "packed")
-# Which layouts a join may have: those of the kind that is cheaper, grids only, or ranges only.
-LAYOUT_KINDS = ("auto", "grid", "ranges")
-# From how many cells on a join that may choose between the kinds looks for ranges. On 2 and 4 cells ranges save a tenth
-# of the work (measured), and a change ships each tuple twice for a window.
-CHOICE_CELLS = 8
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,25 @@ __all__ = [
     "range_cost",
 ]
 
+_Floats = npt.NDArray[np.float64]
+# Candidates are so close together that a cell holds this many stretches between two of them, where the keys allow.
+_STRETCHES = 48
+# A single cell with at least this share of the bound is taken, and no grids are tried.
+_FULL = 0.75
+# Most cells of the grids that are tried where a single cell is not full: for two, three and more streams.
+_SMALL_GRID = {2: 36, 3: 16}
+_SMALLEST_GRID = 8
+# Most cells of the grids that are tried first for a hot range; then four times as many are tried, and so on.
+_FIRST_HOT_GRID = 64
+# A grid of a hot range may have this many times the fewest cells that suffice, if it copies less.
+_GRID_SLACK = 1.25
+# The relative accuracy to which the bound is found.
+_EXACT = 0.004
+# Larger bounds, as multiples, that are also tried where there are grids, since few group counts fit any one bound.
+_LOOSER = (1.01, 1.02, 1.03, 1.05, 1.07, 1.09)
+# By how many standard deviations a cell may be fuller by chance. One or two cells of a thousand are fuller still.
+_CHANCE = 3.0
+
 
 @dataclass(frozen=True, slots=True)
 class CellWork:
@@ -55,9 +74,6 @@ class CellWork:
 
 
 DEFAULT_WORK = CellWork()
-
-
-_Floats = npt.NDArray[np.float64]
 
 
 def best_anchor(samples: Sequence[KeySample], reach: Reach) -> int:
@@ -192,25 +208,6 @@ def _pair_curve(
     middle = float(reach.most_above(anchor, own)) / 2 - float(reach.most_above(own, anchor)) / 2
     middle = middle if np.isfinite(middle) else 0.0
     return KeyCurve.of(keys + middle, at, before)
-
-
-# Candidates are so close together that a cell holds this many stretches between two of them, where the keys allow.
-_STRETCHES = 48
-# A single cell with at least this share of the bound is taken, and no grids are tried.
-_FULL = 0.75
-# Most cells of the grids that are tried where a single cell is not full: for two, three and more streams.
-_SMALL_GRID = {2: 36, 3: 16}
-_SMALLEST_GRID = 8
-# Most cells of the grids that are tried first for a hot range; then four times as many are tried, and so on.
-_FIRST_HOT_GRID = 64
-# A grid of a hot range may have this many times the fewest cells that suffice, if it copies less.
-_GRID_SLACK = 1.25
-# The relative accuracy to which the bound is found.
-_EXACT = 0.004
-# Larger bounds, as multiples, that are also tried where there are grids, since few group counts fit any one bound.
-_LOOSER = (1.01, 1.02, 1.03, 1.05, 1.07, 1.09)
-# By how many standard deviations a cell may be fuller by chance. One or two cells of a thousand are fuller still.
-_CHANCE = 3.0
 
 
 @dataclass(frozen=True, slots=True)

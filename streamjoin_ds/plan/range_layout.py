@@ -42,6 +42,9 @@ from streamjoin_ds.spec.key_values import nullable_key_values
 
 __all__ = ["Dealt", "Difference", "RangeLayout", "Reach", "band_attributes", "is_of_ranges", "layout_from_facts"]
 
+_INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2^64 divided by the golden ratio
+
 
 @dataclass(frozen=True, slots=True)
 class Difference:
@@ -156,10 +159,6 @@ def _least(known: int | float | None, end: int | float) -> int | float:
 def _above(end: int | float) -> float:
     """Return the float after `end`: no sum that was rounded to `end` is above it."""
     return math.nextafter(end, math.inf)
-
-
-_INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2^64 divided by the golden ratio
 
 
 @dataclass(frozen=True, slots=True)

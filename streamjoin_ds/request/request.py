@@ -50,10 +50,12 @@ __all__ = [
     "without_tables",
 ]
 
-
 _HINT = "columns and Arrow types: 'ts timestamp[us, tz=UTC], x double', or 'e=ts int64, x double' for one stream"
 # A name, in backticks where it is not one word, and the rest.
 _COLUMN = re.compile(r"\s*(?:`([^`]+)`|([^\s`]+))\s+(\S.*?)\s*", re.DOTALL)
+_FINISHED = "finished_after"
+# The arguments that `StreamJoin.explain` shares with `StreamJoin.start`.
+EXPLAINED = (*keys_of("plan"), "execution", "source_options")
 
 
 def per_member(value: Any, what: str, streams: Mapping[str, Any], kind: str = "stream") -> dict[str, Any]:
@@ -178,9 +180,6 @@ def source_of(text: str, keys: Mapping[str, Key], what: str) -> tuple[str, dict[
     return name, {"source": "?".join((source, "&".join(left))) if left else source, **found}
 
 
-_FINISHED = "finished_after"
-
-
 def tables_given(in_file: Mapping[str, Mapping[str, Any]], flags: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Return the keys of each table: those of the file, and what flags gave as ``NAME=SOURCE?KEY=VALUE``."""
     tables = {name: dict(table) for name, table in in_file.items()}
@@ -262,10 +261,6 @@ def _table_of(text: str, tables: Mapping[str, Any]) -> str | None:
         return name.strip()
     named = streams_of(parse_condition(text)) if tables and not colon else ()
     return named[0] if len(named) == 1 and named[0] in tables else None
-
-
-# The arguments that `StreamJoin.explain` shares with `StreamJoin.start`.
-EXPLAINED = (*keys_of("plan"), "execution", "source_options")
 
 
 @dataclass(frozen=True)

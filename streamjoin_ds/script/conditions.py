@@ -23,6 +23,14 @@ __all__ = ["Conditions", "Names", "Term", "column_of"]
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _UNITS = ("number", "text")  # what comes before the unit of an interval
 _LITERALS = ("DATE", "TIMESTAMP", "INTERVAL", "X")  # words that a text may follow
+# Words of conditions that are no columns unless they are quoted or follow a stream's name.
+_RESERVED = frozenset(
+    (
+        "AND", "OR", "NOT", "IS", "NULL", "TRUE", "FALSE", "BETWEEN", "IN", "LIKE", "ILIKE", "RLIKE", "ESCAPE", "CASE",
+        "WHEN", "THEN", "ELSE", "END", "DISTINCT", "FROM", "INTERVAL", "DIV", "EXISTS", "ANY", "ALL", "SOME", "TO",
+        "SYMMETRIC", "ASYMMETRIC", "CAST", "SELECT", "AS",
+    )
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -184,16 +192,6 @@ class Conditions:
         if after is not None and (after.word in ("(", "FROM") or (after.kind == "text" and token.word in _LITERALS)):
             return False
         return before is None or not (before.kind in _UNITS or before.word in (".", "::", "AS", "TO", "INTERVAL"))
-
-
-# Words of conditions that are no columns unless they are quoted or follow a stream's name.
-_RESERVED = frozenset(
-    (
-        "AND", "OR", "NOT", "IS", "NULL", "TRUE", "FALSE", "BETWEEN", "IN", "LIKE", "ILIKE", "RLIKE", "ESCAPE", "CASE",
-        "WHEN", "THEN", "ELSE", "END", "DISTINCT", "FROM", "INTERVAL", "DIV", "EXISTS", "ANY", "ALL", "SOME", "TO",
-        "SYMMETRIC", "ASYMMETRIC", "CAST", "SELECT", "AS",
-    )
-)  # fmt: skip
 
 
 def column_of(text: SqlText, names: Names, token: Token) -> tuple[str, str]:

@@ -31,6 +31,9 @@ from streamjoin_ds.spec.expression.tree import Aggregate, conjuncts, normalised,
 
 __all__ = ["nearest_of", "ranked_input", "read_pairs", "reduction_of", "written_join"]
 
+_SEQ = "seq"
+ColumnOf = Callable[[Item], tuple[str, str]]
+
 
 def ranked_input(query: Query) -> Input | None:
     """Return the stream of which the nearest are asked for; None if all partners of all streams are."""
@@ -140,11 +143,6 @@ def read_pairs(
             of_pair = (part if one.alias in streams_of(part) else Call("or", (part, never)) for part in parts)
             terms += [replace(term, expression=expression) for expression in of_pair]
     return bounds, terms, bounding
-
-
-_SEQ = "seq"
-
-ColumnOf = Callable[[Item], tuple[str, str]]
 
 
 def reduction_of(

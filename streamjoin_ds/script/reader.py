@@ -31,7 +31,6 @@ from streamjoin_ds.script.statements import Explained, Input, Option, Query, Ran
 
 __all__ = ["NOT_HERE", "TYPES", "AnyStatement", "column_type", "statements"]
 
-
 # What SQL has and a join has not: what to say, by the word with which it begins.
 NOT_HERE = {
     "NATURAL": ("NATURAL JOIN is not possible", "name the columns: JOIN w ON e.id = w.id"),
@@ -66,7 +65,6 @@ NOT_HERE = {
     "MATCH_CONDITION": ("MATCH_CONDITION belongs to an ASOF JOIN", "write ASOF JOIN w MATCH_CONDITION (e.ts >= w.ts)"),
 }
 
-
 _PLAIN = {
     "BOOLEAN": pa.bool_(),
     "TINYINT": pa.int8(),
@@ -94,6 +92,13 @@ TYPES = (
     "a type: BOOLEAN, TINYINT, SMALLINT, INT, BIGINT, FLOAT, DOUBLE, DECIMAL(10, 2), STRING, BINARY, DATE, TIMESTAMP, "
     "TIMESTAMP_NTZ, ARRAY<INT>, STRUCT<a: INT, b: STRING>"
 )
+AnyStatement = StreamStatement | Option | Statement | Explained
+_STATEMENTS = "CREATE STREAM, CREATE TABLE, SET, INSERT INTO, SELECT or EXPLAIN"
+_VALUE = "a value: 'text', a number, TRUE or FALSE"
+_JOIN_WORDS = ("JOIN", "INNER", "LEFT", "RIGHT", "FULL", "CROSS", "SEMI", "ANTI", "NATURAL", "ASOF", "LATERAL")
+# Words of a condition after which an operand follows.
+_GOES_ON = ("AND", "OR", "NOT", "IS", "BETWEEN", "IN", "LIKE", "CASE", "WHEN", "THEN", "ELSE", "INTERVAL")
+_AFTER_QUERY = "JOIN, WHERE, GROUP BY, or ; and the next statement"
 
 
 def column_type(cursor: Cursor) -> pa.DataType:
@@ -149,16 +154,6 @@ def _struct(cursor: Cursor) -> pa.DataType:
             break
     cursor.expect(">")
     return pa.struct(fields)
-
-
-AnyStatement = StreamStatement | Option | Statement | Explained
-
-_STATEMENTS = "CREATE STREAM, CREATE TABLE, SET, INSERT INTO, SELECT or EXPLAIN"
-_VALUE = "a value: 'text', a number, TRUE or FALSE"
-_JOIN_WORDS = ("JOIN", "INNER", "LEFT", "RIGHT", "FULL", "CROSS", "SEMI", "ANTI", "NATURAL", "ASOF", "LATERAL")
-# Words of a condition after which an operand follows.
-_GOES_ON = ("AND", "OR", "NOT", "IS", "BETWEEN", "IN", "LIKE", "CASE", "WHEN", "THEN", "ELSE", "INTERVAL")
-_AFTER_QUERY = "JOIN, WHERE, GROUP BY, or ; and the next statement"
 
 
 def statements(text: SqlText) -> list[AnyStatement]:

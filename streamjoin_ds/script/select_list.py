@@ -8,8 +8,9 @@ from streamjoin_ds.spec.expression.tree import AGGREGATE_NAMES
 
 __all__ = ["aggregate_item", "grouped_columns", "select_item"]
 
-
 _NO_COLUMNS = ("ALL", "ROLLUP", "CUBE", "GROUPING SETS", "GROUPING")
+_FORMS = ("CASE", "CAST", "TRY_CAST", "INTERVAL", "DATE", "TIMESTAMP", "NOT", "NULL", "TRUE", "FALSE")
+_ENDS = ("", ";", ",", "FROM")
 
 
 def aggregate_item(cursor: Cursor) -> Item | None:
@@ -64,10 +65,6 @@ def grouped_columns(cursor: Cursor) -> tuple[Item, ...]:
         found.append(Item(stream, column, None, span))
         if not cursor.took(","):
             return tuple(found)
-
-
-_FORMS = ("CASE", "CAST", "TRY_CAST", "INTERVAL", "DATE", "TIMESTAMP", "NOT", "NULL", "TRUE", "FALSE")
-_ENDS = ("", ";", ",", "FROM")
 
 
 def select_item(text: SqlText, cursor: Cursor) -> Item:

@@ -33,10 +33,14 @@ from streamjoin_ds.errors import LogCleanedError, TableError
 
 __all__ = ["NO_HOOKS", "LogCommit", "LogEntry", "open_table", "put_entry", "read_commit"]
 
+_log = logging.getLogger(__name__)
 
 _OPEN_FILES = 4_096  # open files that suffice: delta-rs' thousand, and what the process has open besides
 # Open files that are asked for, as Java does. Spark keeps one of each query that ran, until its session ends.
 _MOST_OPEN_FILES = 65_536
+NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+_APP_PREFIX = "streamjoin/"
+_MARK = "streamjoinMark"  # in an entry of an object store: of the one put that wrote it
 
 
 def open_table(path: str, version: int | None = None) -> DeltaTable:
@@ -71,12 +75,6 @@ def _allow_open_files() -> None:
     if allowed != resource.RLIM_INFINITY and allowed < wanted:
         with contextlib.suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
-
-
-NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
-_APP_PREFIX = "streamjoin/"
-_MARK = "streamjoinMark"  # in an entry of an object store: of the one put that wrote it
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,6 @@ __all__ = [
     "vacuum",
 ]
 
-
 # The age from which VACUUM removes a file of which nobody knows whether its batch is over: a week, as Delta's default.
 RETENTION_HOURS = 168
 # The newest entries that stay in a log, however old they are.
@@ -57,6 +56,11 @@ _OURS = re.compile(r"batch-(\d{8,})-(compacted-)?.*\.parquet")
 # may sleep between the writing of a file and its commit.
 _COMPACTED_S = 86_400
 _log = logging.getLogger(__name__)
+_ENTRY_BYTES = 1024  # about the size of one log entry, to compare the entries with a checkpoint of the log
+_VACUUM_EVERY_S = 86_400  # a day: the interval for a table whose retention property is not understood
+_MERGED = 8  # files of one size class that become one of the next: a class is eight times as large as the one below
+# How often the entry of a VACUUM is tried while other writers are first. Without it the next round vacuums again.
+_ATTEMPTS = 20
 
 
 def clean_log(
@@ -277,13 +281,6 @@ def remove_leftovers(
                     with contextlib.suppress(FileNotFoundError):
                         filesystem.delete_file(info.path)
     return sorted(leftovers)
-
-
-_ENTRY_BYTES = 1024  # about the size of one log entry, to compare the entries with a checkpoint of the log
-_VACUUM_EVERY_S = 86_400  # a day: the interval for a table whose retention property is not understood
-_MERGED = 8  # files of one size class that become one of the next: a class is eight times as large as the one below
-# How often the entry of a VACUUM is tried while other writers are first. Without it the next round vacuums again.
-_ATTEMPTS = 20
 
 
 def size_to_compact_to(sizes_bytes: Sequence[int], *, small_files: int, target_size_bytes: int) -> int | None:

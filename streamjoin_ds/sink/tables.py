@@ -49,9 +49,33 @@ __all__ = [
     "same_records",
 ]
 
-
 TIMESTAMP = pa.timestamp("us", "UTC")
 BATCH_ID = "batch_id"
+_ESCAPE = re.compile("%[0-9A-Fa-f]{2}")
+_FORBIDDEN = re.compile(r"[ ,;{}()\n\t=]")  # Delta and Spark's Parquet refuse these in a name
+_TYPES = (
+    pa.types.is_boolean,
+    pa.types.is_signed_integer,
+    pa.types.is_float32,
+    pa.types.is_float64,
+    pa.types.is_string,
+    pa.types.is_binary,
+    pa.types.is_date32,
+    pa.types.is_decimal128,
+)
+_PARTS = ("stored", "late", "rejected", "filtered", "duplicates")
+LOG_RETENTION = "delta.logRetentionDuration"
+DELETED_FILE_RETENTION = "delta.deletedFileRetentionDuration"
+CHECKPOINT_INTERVAL = "delta.checkpointInterval"
+_CHOSEN = {
+    CHECKPOINT_INTERVAL: "1000",
+    LOG_RETENTION: "interval 6 hours",
+    DELETED_FILE_RETENTION: "interval 6 hours",
+}
+# What earlier versions of this package set when they made a table. Such a value counts as set by nobody.
+_FORMER = {CHECKPOINT_INTERVAL: "100", LOG_RETENTION: "interval 24 hours"}
+_SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week": 604_800}
+_PART = re.compile(r"(\d{1,9})\s+([a-z]+?)s?(?:\s+|$)")
 
 
 def _required(name: str, kind: pa.DataType) -> pa.Field:
@@ -234,9 +258,6 @@ class TableSet:
         return ("late", "rejects", "ledger", "metrics", "matches", "punctuations")
 
 
-_ESCAPE = re.compile("%[0-9A-Fa-f]{2}")
-
-
 def _normal_path(root: str) -> str:
     if not root or any(ord(character) < 32 or ord(character) == 127 for character in root):
         message = "a table's path is empty or holds a control character"
@@ -254,19 +275,6 @@ def _normal_path(root: str) -> str:
         message = "a table cannot be the root folder"
         raise ArgumentError(message, name="root", hint="give a folder, such as /data/matches")
     return root
-
-
-_FORBIDDEN = re.compile(r"[ ,;{}()\n\t=]")  # Delta and Spark's Parquet refuse these in a name
-_TYPES = (
-    pa.types.is_boolean,
-    pa.types.is_signed_integer,
-    pa.types.is_float32,
-    pa.types.is_float64,
-    pa.types.is_string,
-    pa.types.is_binary,
-    pa.types.is_date32,
-    pa.types.is_decimal128,
-)
 
 
 def _storable(kind: pa.DataType) -> bool:
@@ -311,9 +319,6 @@ def check_match_schema(schema: pa.Schema) -> None:
                 hint="boolean, int8 to int64, float, double, string, binary, date32, timestamp[us, UTC] or decimal128, "
                 "or lists and structs of these, whose fields have names that Delta takes",
             )
-
-
-_PARTS = ("stored", "late", "rejected", "filtered", "duplicates")
 
 
 def balance(row: Mapping[str, Any]) -> str:
@@ -432,20 +437,6 @@ def punctuation_row(
     values = [batch_id, punctuation_us, watermark_us, matches, largest_ts_us, committed_at_us]
     columns = [pa.array([value], field.type) for value, field in zip(values, PUNCTUATIONS_SCHEMA, strict=True)]
     return pa.Table.from_arrays(columns, schema=PUNCTUATIONS_SCHEMA)
-
-
-LOG_RETENTION = "delta.logRetentionDuration"
-DELETED_FILE_RETENTION = "delta.deletedFileRetentionDuration"
-CHECKPOINT_INTERVAL = "delta.checkpointInterval"
-_CHOSEN = {
-    CHECKPOINT_INTERVAL: "1000",
-    LOG_RETENTION: "interval 6 hours",
-    DELETED_FILE_RETENTION: "interval 6 hours",
-}
-# What earlier versions of this package set when they made a table. Such a value counts as set by nobody.
-_FORMER = {CHECKPOINT_INTERVAL: "100", LOG_RETENTION: "interval 24 hours"}
-_SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week": 604_800}
-_PART = re.compile(r"(\d{1,9})\s+([a-z]+?)s?(?:\s+|$)")
 
 
 def new_properties() -> dict[str, str]:

@@ -58,9 +58,17 @@ if TYPE_CHECKING:
 
 __all__ = ["REPORT_TABLES", "WRITING_FOLDER", "FileReport", "FileStatistics", "TableWriter", "check_reports"]
 
-
 REPORT_TABLES = ("matches", "late", "rejects")
 _PATH = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\.parquet")
+_COLUMNS = (EVENT_TIME, "ts", BATCH_ID)
+_YEAR_1_US = int(np.datetime64("0001-01-01", "us").astype(np.int64))
+_YEAR_10000_US = int(np.datetime64("10000-01-01", "us").astype(np.int64))
+WRITING_FOLDER = "_writing"
+"""Files being written lie here, inside the table's folder: Delta and VACUUM overlook names that begin with "_"."""
+ROW_GROUP_ROWS = 1 << 20  # most rows of a row group
+SMALL_ROWS = 1 << 16  # tables of fewer rows wait until so many rows are together
+_ENCODE_ROWS = 1 << 16  # values that Parquet encodes at a time: the fastest setting of the table above
+_LABEL = re.compile(r"[A-Za-z0-9._-]{0,64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,11 +163,6 @@ def check_reports(reports: Sequence[FileReport], batch_id: int) -> None:
             raise ArgumentError(message, name=report.path, hint="report the files of the batch being committed")
 
 
-_COLUMNS = (EVENT_TIME, "ts", BATCH_ID)
-_YEAR_1_US = int(np.datetime64("0001-01-01", "us").astype(np.int64))
-_YEAR_10000_US = int(np.datetime64("10000-01-01", "us").astype(np.int64))
-
-
 class FileStatistics:
     """The statistics of one file: number of rows; bounds and nulls of ``event_time``, ``ts`` and ``batch_id``.
 
@@ -208,15 +211,6 @@ class FileStatistics:
         if not _YEAR_1_US <= value < _YEAR_10000_US:
             return None
         return f"{np.datetime_as_string(np.datetime64(value, 'us'), unit='us')}Z"
-
-
-WRITING_FOLDER = "_writing"
-"""Files being written lie here, inside the table's folder: Delta and VACUUM overlook names that begin with "_"."""
-
-ROW_GROUP_ROWS = 1 << 20  # most rows of a row group
-SMALL_ROWS = 1 << 16  # tables of fewer rows wait until so many rows are together
-_ENCODE_ROWS = 1 << 16  # values that Parquet encodes at a time: the fastest setting of the table above
-_LABEL = re.compile(r"[A-Za-z0-9._-]{0,64}")
 
 
 class TableWriter:

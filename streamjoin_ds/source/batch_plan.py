@@ -47,6 +47,20 @@ __all__ = [
     "versions_told",
 ]
 
+_MAX_SPEED = 1e9  # largest speed that the option accepts, in seconds of event time per second
+# How often the rest of a batch is halved. The last piece is 1/256 of the batch: a quarter of the shortest half-life
+# (1/64 of a window), if the batch is as long as a window.
+_HALVINGS = 8
+_KINDS = {"block": str, "rows": int, "version": str}
+_Fact = TypeVar("_Fact")
+# The newest version. An offset has the lowest version that can hold it: 1 has no decision about a stream's clock, 2 has
+# some, 3 has `unmeasured` or bytes held back, 4 has facts about the layout, 5 about delays, 6 has a layout of ranges, 7
+# has a stream of many partitions, 8 a backlog, 9 tables, 10 waypoints, 11 settings of blocks other than the usual ones,
+# 12 partitions that are forgotten.
+OFFSET_VERSION = 12
+# The keys after "version" and "streams", in the one order in which they are written.
+_LATER = ("clocks", "held_back_bytes", "layout", "delay", "backlog", "tables", "waypoints", "blocks")
+
 
 def rows_of_prefix(frontiers: Sequence[Frontier], limit: int, horizon_us: int | None = None) -> list[int]:
     """Return how many records of each stream are among the first `limit` of all.
@@ -100,9 +114,6 @@ def rows_of_prefix(frontiers: Sequence[Frontier], limit: int, horizon_us: int | 
 
 def _rows(frontiers: Sequence[Frontier], available: Sequence[int], ts: int) -> int:
     return sum(min(frontier.rows_until(ts), most) for frontier, most in zip(frontiers, available, strict=True))
-
-
-_MAX_SPEED = 1e9  # largest speed that the option accepts, in seconds of event time per second
 
 
 def parse_pace(text: str) -> float | None:
@@ -163,11 +174,6 @@ class Pacing:
             self._origin = (now, first_us)
         started, event_us = self._origin
         return event_us + int((now - started) * self.speed * 1e6)
-
-
-# How often the rest of a batch is halved. The last piece is 1/256 of the batch: a quarter of the shortest half-life
-# (1/64 of a window), if the batch is as long as a window.
-_HALVINGS = 8
 
 
 def batch_marks(begin: Progress, end: Progress, frontiers: Sequence[Frontier], rows: Sequence[int]) -> list[Progress]:
@@ -267,9 +273,6 @@ class TableVersion:
         return cls(**facts)
 
 
-_KINDS = {"block": str, "rows": int, "version": str}
-
-
 def versions_told(versions: Mapping[str, TableVersion]) -> dict[str, Any]:
     """Return versions by the tables' names as plain JSON values."""
     return {name: version.to_facts() for name, version in versions.items()}
@@ -280,17 +283,6 @@ def versions_from(facts: object) -> dict[str, TableVersion]:
     if not isinstance(facts, Mapping):
         return {"": TableVersion.from_facts(facts)}  # raises
     return {str(name): TableVersion.from_facts(of) for name, of in facts.items()}
-
-
-_Fact = TypeVar("_Fact")
-
-# The newest version. An offset has the lowest version that can hold it: 1 has no decision about a stream's clock, 2 has
-# some, 3 has `unmeasured` or bytes held back, 4 has facts about the layout, 5 about delays, 6 has a layout of ranges, 7
-# has a stream of many partitions, 8 a backlog, 9 tables, 10 waypoints, 11 settings of blocks other than the usual ones,
-# 12 partitions that are forgotten.
-OFFSET_VERSION = 12
-# The keys after "version" and "streams", in the one order in which they are written.
-_LATER = ("clocks", "held_back_bytes", "layout", "delay", "backlog", "tables", "waypoints", "blocks")
 
 
 @dataclass(frozen=True, slots=True)

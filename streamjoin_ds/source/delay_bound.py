@@ -28,7 +28,6 @@ from streamjoin_ds.errors import ArgumentError, malformed_offset
 
 __all__ = ["FIRST_ROWS", "GROWTH", "LEAST_ROWS", "LOOK_AHEAD", "BatchCost", "DelayBound", "DelayFacts", "max_delay_us"]
 
-
 # Rows of the first batches, while nothing is known.
 FIRST_ROWS = 2_000
 # Batches that are fitted, older ones being forgotten; and how many of the last of them give the fixed time.
@@ -39,6 +38,20 @@ _APART, _LEAST_APART = 1 / 8, 500
 _CHANGED, _FAR = 3, 1.25
 # Factors by which the reach falls, and the least time rises, with each batch: old batches count less.
 _REACH_KEPT, _LEAST_RISES = 0.99, 1.01
+# Least rows of a batch, however slow they seem: the join must go on.
+LEAST_ROWS = 100
+# Most rows of a batch, as a multiple of those of the largest one before it: the fitted line is trusted no further.
+GROWTH = 4
+# Rows that a look sees, as a multiple of those of the next batch. The look tells how many rows wait, and reads little
+# that is not needed soon.
+LOOK_AHEAD = 4
+# The share of the time that is planned; the rest is for batches that take longer than expected.
+_PLANNED = 0.9
+# Where half of the bound is not enough, a batch's rows may take longer: the first factor times what the first of them
+# has waited, but at most the second factor times a batch's fixed time. The larger of the two limits holds. By
+# `_AT_FIRST` batches stay short; their rows get up to three quarters of the time. By `_AT_LAST`, which counts where
+# rows wait long, they get up to 15/16 of the time. Still longer batches would gain little.
+_AT_FIRST, _AT_LAST = (1.0, 3.0), (0.1, 15.0)
 
 
 class BatchCost:
@@ -145,22 +158,6 @@ def _weighted_median(pairs: list[tuple[float, int]]) -> float:
         if passed >= half:
             return value
     return pairs[-1][0]
-
-
-# Least rows of a batch, however slow they seem: the join must go on.
-LEAST_ROWS = 100
-# Most rows of a batch, as a multiple of those of the largest one before it: the fitted line is trusted no further.
-GROWTH = 4
-# Rows that a look sees, as a multiple of those of the next batch. The look tells how many rows wait, and reads little
-# that is not needed soon.
-LOOK_AHEAD = 4
-# The share of the time that is planned; the rest is for batches that take longer than expected.
-_PLANNED = 0.9
-# Where half of the bound is not enough, a batch's rows may take longer: the first factor times what the first of them
-# has waited, but at most the second factor times a batch's fixed time. The larger of the two limits holds. By
-# `_AT_FIRST` batches stay short; their rows get up to three quarters of the time. By `_AT_LAST`, which counts where
-# rows wait long, they get up to 15/16 of the time. Still longer batches would gain little.
-_AT_FIRST, _AT_LAST = (1.0, 3.0), (0.1, 15.0)
 
 
 def max_delay_us(text: str) -> int:

@@ -50,11 +50,13 @@ __all__ = [
     "total_of",
 ]
 
-
 LIMITS = ("bytes", "max_delay", "max_rows_per_batch", "pace")
 """What may have ended a batch before all was read: `BacklogFacts.limited_by`."""
 
 _NONE: Mapping[str, Any] = MappingProxyType({})
+PositionT = TypeVar("PositionT", bound=Position)
+# A range ``[start, end)`` of one stream within a batch, and the names of the files that hold it.
+Stretch = tuple[Position, Position, Sequence[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,9 +169,6 @@ def known_backlog(rows: int, newest_us: int | None, read_us: int | None) -> Back
     if rows <= 0:
         return Backlog()
     return Backlog(rows, ahead_us=None if newest_us is None or read_us is None else max(newest_us - read_us, 0))
-
-
-PositionT = TypeVar("PositionT", bound=Position)
 
 
 class Frontier(Protocol):
@@ -374,10 +373,6 @@ class TimesBefore:
             start = NO_TIME if self._first.time_us is None else self._first.time_us
             self._running = np.concatenate([np.array([start], np.int64), found])
         return self._running
-
-
-# A range ``[start, end)`` of one stream within a batch, and the names of the files that hold it.
-Stretch = tuple[Position, Position, Sequence[str]]
 
 
 def precedents(

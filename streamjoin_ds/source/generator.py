@@ -29,10 +29,16 @@ from streamjoin_ds.spec.member.stream import Stream
 
 __all__ = ["GENERATORS", "GeneratorFeed", "GeneratorKind", "generator_schema", "parse_generator", "synthetic_rows"]
 
-
 # Blocks of `BLOCK_ROWS` rows in a chunk, at most: enough that a chunk's own cost is small beside that of its rows, few
 # enough that a chunk takes little memory.
 _CHUNK_BLOCKS = 16
+_COMMON = {
+    "rate": "tuples a second of event time (1000)",
+    "rates": "instead of rate: '0s:1000,60s:10000', each rate with the time after the start at which it begins",
+    "rows": "tuples in all; 0 for an endless stream (0)",
+    "seed": "whole number >= 0 (0)",
+    "start": "event time of the first tuple, ISO 8601 or microseconds (2024-01-01T00:00:00Z)",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +49,6 @@ class GeneratorKind:
     make: Callable[[Parameters], SyntheticRows]
     parameters: Mapping[str, str]
 
-
-_COMMON = {
-    "rate": "tuples a second of event time (1000)",
-    "rates": "instead of rate: '0s:1000,60s:10000', each rate with the time after the start at which it begins",
-    "rows": "tuples in all; 0 for an endless stream (0)",
-    "seed": "whole number >= 0 (0)",
-    "start": "event time of the first tuple, ISO 8601 or microseconds (2024-01-01T00:00:00Z)",
-}
 
 GENERATORS: Mapping[str, GeneratorKind] = {
     "band2d": GeneratorKind(

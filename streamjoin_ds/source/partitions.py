@@ -34,6 +34,11 @@ from streamjoin_ds.source.position import Position
 
 __all__ = ["ForgottenPartitions", "Inputs"]
 
+# So many idle partitions are forgotten together: until then they stand in each offset, and are looked at in each plan.
+_TOGETHER = 64
+_NO_FILES = 0  # the stamp of a partition that has vanished, as it may
+_SCHEMA = pa.schema([("name", pa.string()), ("at", pa.string()), ("stamp", pa.int64())])
+
 
 class Inputs(Protocol):
     """The partitions of a stream as they are now. Files are one kind (`files.file_partitions`)."""
@@ -76,13 +81,6 @@ class Inputs(Protocol):
 
     def gone(self, name: str) -> StreamJoinError:
         """Return the error for a partition that has vanished."""
-
-
-# So many idle partitions are forgotten together: until then they stand in each offset, and are looked at in each plan.
-_TOGETHER = 64
-_NO_FILES = 0  # the stamp of a partition that has vanished, as it may
-
-_SCHEMA = pa.schema([("name", pa.string()), ("at", pa.string()), ("stamp", pa.int64())])
 
 
 class ForgottenPartitions:

@@ -62,12 +62,17 @@ __all__ = [
     "well_formed",
 ]
 
-
 SEGMENT_BYTES = 1 << 20
 
 _START = "0" * 16
 EMPTY_DIGEST = ".".join([_START, _START, xxhash.xxh3_64_hexdigest(b"")])
 _FORM = re.compile(r"[0-9a-f]{16}\.[0-9a-f]{16}\.[0-9a-f]{16}")
+_MAX_REASON = 300  # characters of a reason, or of a column's name, that an offset holds
+_KINDS = {"rest": "the rest of the file", "late": "the file", "changed": "what the file holds now"}
+_MAX = (1 << 63) - 1
+# Facts that older offsets do not have, with the value that their absence means.
+_LATER_FACTS: Mapping[str, Any] = {"aside": (), "closed": False, "kept": (), "open_line": False, "set_aside": 0}
+_PER_REACH = 8  # waypoints in the time for which a key counts: a reader gathers at most an eighth more than it must
 
 
 class RollingDigest:
@@ -154,10 +159,6 @@ def difference(digest: str, less: str) -> str:
     return f"{(int(digest, 16) - int(less, 16)) % (1 << 64):016x}"
 
 
-_MAX_REASON = 300  # characters of a reason, or of a column's name, that an offset holds
-_KINDS = {"rest": "the rest of the file", "late": "the file", "changed": "what the file holds now"}
-
-
 @dataclass(frozen=True, slots=True)
 class SetAside:
     """One decision to set something aside.
@@ -226,9 +227,6 @@ def aside_chunk(aside: SetAside, path: str, schema: pa.Schema, time: str) -> Chu
     """Return the chunk of one record that stands for what is set aside."""
     inner = inside_schema(schema, time)
     return Chunk(aside.seq, 1, pa.RecordBatch.from_pylist([], schema=inner), [aside.reject(path)])
-
-
-_MAX = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,10 +339,6 @@ class Position(Protocol):
         """Return the position as plain JSON values, in a fixed order."""
 
 
-# Facts that older offsets do not have, with the value that their absence means.
-_LATER_FACTS: Mapping[str, Any] = {"aside": (), "closed": False, "kept": (), "open_line": False, "set_aside": 0}
-
-
 def is_told_by_count(facts: Mapping[str, Any]) -> bool:
     """Whether a position can be found again from its number of records alone, as long as all files are there."""
     if "version" in facts:  # at which version of a table the stream begins was decided with the first batch
@@ -392,9 +386,6 @@ def _malformed(stream: str, name: str) -> OffsetError:
     msg = f"the logged offset of stream {stream} is malformed: {name}"
     hint = "restore the checkpoint's offsets folder from a copy, and never edit offsets by hand"
     return OffsetError(msg, name=name, hint=hint)
-
-
-_PER_REACH = 8  # waypoints in the time for which a key counts: a reader gathers at most an eighth more than it must
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,6 @@ __all__ = [
     "timestamps",
 ]
 
-
 # Stands for "no event time yet". It is smaller than every event time.
 NO_TIME = -(1 << 63)
 
@@ -51,6 +50,17 @@ _DATED = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ].*)?$"
 _FINE_FRACTION = {"us": r"(\.[0-9]{6})[0-9]+", "ns": r"(\.[0-9]{9})[0-9]+"}
 
 Counted: TypeAlias = "Callable[[pa.Array, str], tuple[np.ndarray, np.ndarray]]"
+# Characters kept of a broken record's text. A longer text is cut, and says how many characters were left out.
+MAX_TEXT = 4096
+REJECT_SCHEMA = pa.schema(
+    [
+        pa.field("file", pa.string(), nullable=False),
+        pa.field("line", pa.int64(), nullable=False),
+        pa.field("column", pa.string(), nullable=False),
+        pa.field("reason", pa.string(), nullable=False),
+        pa.field("text", pa.string(), nullable=False),
+    ]
+)
 
 
 def event_times(values: pa.Array, unit: str, *, zoned: bool = False) -> tuple[np.ndarray, np.ndarray]:
@@ -190,20 +200,6 @@ def _readable(texts: pa.Array, kind: pa.DataType) -> pa.Array:
             return pa.nulls(1, kind)
         middle = len(texts) // 2
         return pa.concat_arrays([_readable(texts[:middle], kind), _readable(texts[middle:], kind)])
-
-
-# Characters kept of a broken record's text. A longer text is cut, and says how many characters were left out.
-MAX_TEXT = 4096
-
-REJECT_SCHEMA = pa.schema(
-    [
-        pa.field("file", pa.string(), nullable=False),
-        pa.field("line", pa.int64(), nullable=False),
-        pa.field("column", pa.string(), nullable=False),
-        pa.field("reason", pa.string(), nullable=False),
-        pa.field("text", pa.string(), nullable=False),
-    ]
-)
 
 
 @dataclass(frozen=True, slots=True)

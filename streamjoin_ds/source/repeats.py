@@ -38,13 +38,17 @@ from streamjoin_ds.spec.duplicates import SeenKeys, UniqueKey
 
 __all__ = ["PartitionRepeats", "Repeats", "groups_of", "kept_keys", "kept_partitions", "keys_of", "with_repeats"]
 
-
 _log = logging.getLogger(__name__)
 
 _GROUP_ROWS = 1 << 18  # tuples that are judged at a time: few groups have few runs to merge; not measured further
 
 # The keys of the streams that this worker reads. A stream's keys at the start of the running batch and at its end.
 kept_keys: Cache[dict[int, _Kept]] = Cache(1 << 31, 64)
+Int64 = npt.NDArray[np.int64]
+# A worker keeps the keys of so many partitions of a stream, those it read last: files come and end. Not measured.
+_MOST_PARTITIONS = 1 << 14
+# The keys of the streams that this worker reads, by partition, each at the start of its last batch and at its end.
+kept_partitions: Cache[dict[str, tuple[_Known, ...]]] = Cache(1 << 31, 64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,14 +160,6 @@ def keys_of(batches: list[pa.RecordBatch], key: UniqueKey) -> pa.RecordBatch:
         return batches[0].select(names)
     columns = [pa.concat_arrays([batch.column(name) for batch in batches]) for name in names]
     return pa.RecordBatch.from_arrays(columns, names=names)
-
-
-Int64 = npt.NDArray[np.int64]
-
-# A worker keeps the keys of so many partitions of a stream, those it read last: files come and end. Not measured.
-_MOST_PARTITIONS = 1 << 14
-# The keys of the streams that this worker reads, by partition, each at the start of its last batch and at its end.
-kept_partitions: Cache[dict[str, tuple[_Known, ...]]] = Cache(1 << 31, 64)
 
 
 @dataclass(frozen=True, slots=True)

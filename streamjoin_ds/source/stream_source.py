@@ -63,6 +63,16 @@ __all__ = [
     "sampled_rate",
 ]
 
+SAMPLE_BYTES = 64 << 20  # bytes of a file's decompressed text from which types are inferred, at most
+_TIME_OF_DAY = r"^\s*[0-9]{1,2}:[0-9]{2}(:[0-9]{2}([.,][0-9]+)?)?(\s*[AaPp][Mm])?\s*$"
+_LOOKED_AT = 100  # records whose texts are looked at for times of day
+# Records that are read of each stream: as many as its rate is found by.
+_SAMPLE_ROWS = 20_000
+# Why a source says nothing at all: it cannot be reached, or refuses.
+UNANSWERED = (KafkaUnreachableError, KafkaAccessError, KafkaTopicError, StoreUnreachableError, StoreAccessError)
+# With fewer there is no rate: a file that has just begun would decide the layout for a year.
+_LEAST_ROWS = 100
+
 
 def open_feed(stream: Stream, schema: pa.Schema, *, ignore_missing: bool = False) -> Feed[Any]:
     """Return the feed of a stream that has a source.
@@ -107,9 +117,6 @@ def begin_alike(streams: Sequence[Stream], feeds: Sequence[Feed[Any]]) -> None:
             leader = leaders.setdefault(kind, feed)
             if leader is not feed:
                 feed.follow(leader)
-
-
-SAMPLE_BYTES = 64 << 20  # bytes of a file's decompressed text from which types are inferred, at most
 
 
 def infer_schema(stream: Stream) -> pa.Schema:
@@ -357,10 +364,6 @@ def _unreadable(entry: FileEntry, json: bytes = b"") -> FileFormatError:
     return FileFormatError(msg, name=entry.path, hint=hint)
 
 
-_TIME_OF_DAY = r"^\s*[0-9]{1,2}:[0-9]{2}(:[0-9]{2}([.,][0-9]+)?)?(\s*[AaPp][Mm])?\s*$"
-_LOOKED_AT = 100  # records whose texts are looked at for times of day
-
-
 def first_records(stream: Stream, schema: pa.Schema, rows: int) -> list[Chunk]:
     """Return at most `rows` records from the beginning of a stream; none where there is no record yet.
 
@@ -422,10 +425,6 @@ def _are_times_of_day(texts: pa.ChunkedArray) -> bool:
     return bool(len(known)) and bool(pc.all(pc.match_substring_regex(known, _TIME_OF_DAY)).as_py())
 
 
-# Records that are read of each stream: as many as its rate is found by.
-_SAMPLE_ROWS = 20_000
-
-
 def sampled_keys(bound: BoundJoin, attributes: Sequence[Reach], cells: int) -> KeyHint | None:
     """Return a sample of the keys that the streams' inputs begin with.
 
@@ -464,13 +463,6 @@ def _first_tuples(bound: BoundJoin, stream: int) -> pa.Table | None:
     except (StreamJoinError, OSError, pa.ArrowException):
         return None
     return pa.Table.from_batches(found) if found else None
-
-
-# Why a source says nothing at all: it cannot be reached, or refuses.
-UNANSWERED = (KafkaUnreachableError, KafkaAccessError, KafkaTopicError, StoreUnreachableError, StoreAccessError)
-
-# With fewer there is no rate: a file that has just begun would decide the layout for a year.
-_LEAST_ROWS = 100
 
 
 def sampled_rate(stream: Stream, schema: pa.Schema) -> float | None:

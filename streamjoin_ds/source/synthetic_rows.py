@@ -37,12 +37,15 @@ __all__ = [
     "words",
 ]
 
-
 # Rows in a block. Random numbers are seeded by the block, so a range of rows is made without the blocks before it.
 BLOCK_ROWS = 1 << 16
 
 _US = 1_000_000
 _MAX_DENOMINATOR = 1_000_000  # a rate has at most six decimals
+_TEXT_BYTES = 20
+_DAY_US = 86_400_000_000
+_GAP_READINGS = 64  # readings of one sensor in a gap
+_LATE_FACTOR = 20  # how many times `disorder` the time of a late reading may be behind
 
 
 class SyntheticRows(Protocol):
@@ -276,9 +279,6 @@ class RegularFrontier:
         return self.schedule.time(self.last - 1) if self.rows else None
 
 
-_TEXT_BYTES = 20
-
-
 class _RegularRows:
     """Rows that come when they are due."""
 
@@ -419,11 +419,6 @@ def _arrow(pieces: list[np.ndarray], kind: pa.DataType) -> pa.Array:
         data = pa.py_buffer(np.ascontiguousarray(values).reshape(-1))
         return pa.StringArray.from_buffers(len(values), pa.py_buffer(offsets), data)
     return pa.array(values, kind)
-
-
-_DAY_US = 86_400_000_000
-_GAP_READINGS = 64  # readings of one sensor in a gap
-_LATE_FACTOR = 20  # how many times `disorder` the time of a late reading may be behind
 
 
 class SensorRows:

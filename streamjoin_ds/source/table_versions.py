@@ -47,6 +47,12 @@ from streamjoin_ds.spec.table_rows import table_rows
 
 __all__ = ["DeltaVersions", "FileVersions", "TableVersions", "Versions", "open_table", "table_schema", "tables_folder"]
 
+_log = logging.getLogger(__name__)
+# Who needs a version waits so much longer than `finished_after`, and looks so often.
+_WAIT_NS = 60_000_000_000
+_LOOK_S = 0.1
+_Stamp = tuple[int, int, int]  # size, time of change and inode
+
 
 class DeltaVersions:
     """A Delta table: a version is one of its log.
@@ -104,15 +110,6 @@ class DeltaVersions:
                     raise FileFormatError(msg, name=found.path, hint="mend the table: it has no rejects")
                 parts.append(raw.table)
         return pa.concat_tables(parts, promote_options="permissive") if parts else schema.empty_table()
-
-
-_log = logging.getLogger(__name__)
-
-# Who needs a version waits so much longer than `finished_after`, and looks so often.
-_WAIT_NS = 60_000_000_000
-_LOOK_S = 0.1
-
-_Stamp = tuple[int, int, int]  # size, time of change and inode
 
 
 class FileVersions:

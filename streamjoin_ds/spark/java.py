@@ -43,7 +43,6 @@ __all__ = [
     "spark_home",
 ]
 
-
 MINIMUM_JAVA = 17  # the oldest release on which Spark runs
 TESTED_JAVA = (17, 21)  # releases on which this package is tested
 
@@ -57,6 +56,12 @@ for option do shift; [ "$option" = --add-modules=jdk.incubator.vector ] || set -
 exec {java} {options}"$@"
 """
 _SYSTEM_TRUST_STORE = Path("/etc/ssl/certs/java/cacerts")
+# Java options for the first of Java's two compilers alone. Java then reserves 48 MiB for code, of which a join fills 44
+# within a minute; once all are taken, no class can be linked any more and the query ends. 240 MiB is what Java reserves
+# for both compilers. Only what is used takes memory.
+QUICK_COMPILER = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
+_LAST_WORDS_SECONDS = 15  # seconds that Java may take to stop Spark and remove its temporary files
+_environment_lock = threading.RLock()
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,14 +178,6 @@ def _feature_release(version: str) -> int | None:
     if not numbers:
         return None
     return int(numbers[1] if numbers[0] == "1" and len(numbers) > 1 else numbers[0])
-
-
-# Java options for the first of Java's two compilers alone. Java then reserves 48 MiB for code, of which a join fills 44
-# within a minute; once all are taken, no class can be linked any more and the query ends. 240 MiB is what Java reserves
-# for both compilers. Only what is used takes memory.
-QUICK_COMPILER = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
-_LAST_WORDS_SECONDS = 15  # seconds that Java may take to stop Spark and remove its temporary files
-_environment_lock = threading.RLock()
 
 
 @contextlib.contextmanager

@@ -44,6 +44,18 @@ __all__ = [
     "write_executable",
 ]
 
+# Seconds for which a file or folder counts as young: it may have no lock yet because its process is still starting.
+_YOUNG_S = 300.0
+_SCRATCH_PREFIX, _LOCK = "streamjoin-java-", "lock"
+# The longest folder, in bytes, in which Spark's sockets have room: a socket's path may have 108 bytes, and Spark's name
+# takes 43 of them.
+_SOCKET_FOLDER_BYTES = 60
+_LOG_PREFIX, _SUFFIX, _BEFORE = "streamjoin-spark-", ".log", ".1"
+_LIMIT_BYTES = 16 << 20  # most bytes of a log, 16 MiB
+_LOOK_EVERY_S = 5.0  # seconds between two looks at a log's size
+_DEAD_KEPT = 5  # logs of dead processes that stay
+_TEMPORARY = "streamjoin_ds-"  # before the user's number
+
 
 def write_executable(path: Path, text: str) -> None:
     """Write a program in one step: a process that starts it meanwhile finds the old program or the new one, whole."""
@@ -52,10 +64,6 @@ def write_executable(path: Path, text: str) -> None:
         file.write(text)
     Path(aside).chmod(0o755)
     Path(aside).replace(path)
-
-
-# Seconds for which a file or folder counts as young: it may have no lock yet because its process is still starting.
-_YOUNG_S = 300.0
 
 
 def hold(file: IO[bytes] | int) -> None:
@@ -89,12 +97,6 @@ def aged(folder: Path, pattern: str, now_s: float, *, folders: bool = False) -> 
             if is_kind and facts.st_uid == os.getuid() and facts.st_mtime < now_s - _YOUNG_S:
                 found.append((facts.st_mtime, path))
     return [path for _, path in sorted(found, reverse=True)]
-
-
-_SCRATCH_PREFIX, _LOCK = "streamjoin-java-", "lock"
-# The longest folder, in bytes, in which Spark's sockets have room: a socket's path may have 108 bytes, and Spark's name
-# takes 43 of them.
-_SOCKET_FOLDER_BYTES = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,12 +160,6 @@ def remove_dead_scratch(folder: Path, now_s: float) -> list[Path]:
 
 def _host() -> bytes:
     return os.fsencode(os.uname().nodename)
-
-
-_LOG_PREFIX, _SUFFIX, _BEFORE = "streamjoin-spark-", ".log", ".1"
-_LIMIT_BYTES = 16 << 20  # most bytes of a log, 16 MiB
-_LOOK_EVERY_S = 5.0  # seconds between two looks at a log's size
-_DEAD_KEPT = 5  # logs of dead processes that stay
 
 
 def new_log(folder: Path | None = None) -> Path:
@@ -246,9 +242,6 @@ def _copy_end(log: IO[bytes], start: int, target: Path) -> None:
         with contextlib.suppress(OSError):
             os.unlink(aside)
         raise
-
-
-_TEMPORARY = "streamjoin_ds-"  # before the user's number
 
 
 def cache_root() -> Path:

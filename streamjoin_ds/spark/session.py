@@ -46,6 +46,7 @@ __all__ = [
     "worker_python",
 ]
 
+_log = logging.getLogger(__name__)
 
 _WRAPPER = """#!/bin/sh
 set -f
@@ -62,6 +63,27 @@ PYTHONPATH=$path exec {python} "$@"
 """
 _FIND = "import pyspark, py4j; print(pyspark.__path__[0]); print(py4j.__path__[0])"
 _FIND_WITHIN_S = 60  # seconds that this Python may take to say where it finds PySpark
+LOG_PATH_KEY = "spark.streamjoin_ds.logPath"
+# Attempts at a task: Spark's default on a cluster. `local[n]` alone means one, so a dead worker would end the query.
+_TASK_FAILURES = 4
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+# By setting: what stands between the value set here and the caller's. For any other setting the caller's value wins.
+_JOINED_BY = {
+    _JAVA_OPTIONS: " ",
+    "spark.jars": ",",
+    "spark.sql.extensions": ",",
+}
+# Settings for a local master only: a cluster's workers must be able to call the driver.
+_ON_THIS_MACHINE = {
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    # Java and its Python workers talk by sockets in the file system: a trigger takes 60 ms less than by TCP.
+    "spark.python.unix.domain.socket.enabled": "true",
+}
+_CHECKPOINT_FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+# What was started in this process: the "session", the "request" that it was made for, its "gateway" to Java, Java's
+# "log", and whether a "join" was started.
+_started: dict[str, Any] = {}
 
 
 def worker_python(spark_home: Path) -> str:
@@ -104,31 +126,6 @@ def _finds_itself(spark_home: Path) -> bool:
         return False
     folders = [Path(line) for line in asked.stdout.splitlines()]
     return len(folders) == 2 and all(folder.is_dir() for folder in folders) and folders[0].samefile(spark_home)
-
-
-_log = logging.getLogger(__name__)
-
-LOG_PATH_KEY = "spark.streamjoin_ds.logPath"
-# Attempts at a task: Spark's default on a cluster. `local[n]` alone means one, so a dead worker would end the query.
-_TASK_FAILURES = 4
-_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
-# By setting: what stands between the value set here and the caller's. For any other setting the caller's value wins.
-_JOINED_BY = {
-    _JAVA_OPTIONS: " ",
-    "spark.jars": ",",
-    "spark.sql.extensions": ",",
-}
-# Settings for a local master only: a cluster's workers must be able to call the driver.
-_ON_THIS_MACHINE = {
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.host": "127.0.0.1",
-    # Java and its Python workers talk by sockets in the file system: a trigger takes 60 ms less than by TCP.
-    "spark.python.unix.domain.socket.enabled": "true",
-}
-_CHECKPOINT_FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-# What was started in this process: the "session", the "request" that it was made for, its "gateway" to Java, Java's
-# "log", and whether a "join" was started.
-_started: dict[str, Any] = {}
 
 
 def spark_session(

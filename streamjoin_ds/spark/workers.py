@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 __all__ = ["check_workers", "seen_by_workers"]
 
-
 _UNKNOWN = "0+source"  # the version of a package that is on the path but not installed
 _checked: set[str] = set()  # ids of the Spark applications whose workers passed
+_TASKS_A_CORE = 2  # more tasks than cores, so that every core of every worker gets one
 
 
 def check_workers(spark: SparkSession) -> None:
@@ -111,9 +111,6 @@ def _hint() -> str:
         "make Spark start its workers with the driver's Python: set PYSPARK_PYTHON and spark.pyspark.python to "
         f"{sys.executable} before the session is made, or make the session with streamjoin_ds.spark_session()"
     )
-
-
-_TASKS_A_CORE = 2  # more tasks than cores, so that every core of every worker gets one
 
 
 def seen_by_workers(spark: SparkSession, folders: Sequence[str | Path], tasks: int) -> list[bool]:

@@ -41,11 +41,28 @@ __all__ = [
     "zones_of",
 ]
 
-
 _ALIASES = {"timestamp": "timestamp[us]", "float": "float32"}
 _OPEN, _CLOSE = "<[(", ">])"
 _NOT_NULL = " not null"
 _MOST_DEPTH = 32  # of lists and structs in each other
+# Names of the two columns that every tuple has in the inside form; no column of a user may have them.
+TS = "_ts"  # event time, int64 microseconds UTC
+SEQ = "_seq"  # number within its stream, int64
+# The type of an event time in a result.
+TIMESTAMP = pa.timestamp("us", tz="UTC")
+# The type in which a column of nanoseconds is compared; a Delta table has no such type.
+NANOSECONDS = pa.timestamp("ns", tz="UTC")
+_OF_UTC = frozenset(
+    {"UTC", "Etc/UTC", "GMT", "Etc/GMT", "UCT", "Etc/UCT", "Zulu", "Etc/Zulu", "Z", "Universal", "Etc/Universal"}
+    | {f"{sign}{zero}" for sign in "+-" for zero in ("00", "0000", "00:00")}
+)  # names of zones whose clock shows UTC
+# What makes local times UTC where they are: Spark's function, for start(frames=...).
+_LOCAL = "to_utc_timestamp(column, '{zone}') of Spark, with start(frames=...)"
+_MOST_NAMES = 20  # names that a hint lists
+_OTHER_DELIMITERS = {";": "';'", "\t": "tab", "|": "'|'"}  # by which a line of names that is not cut is known
+# How a result column gets a name that it can have.
+OTHER_NAME = "give it another name, as select='e.x AS name' does, or leave it out with select"
+_REFUSED_CHARACTERS = frozenset(" ,;{}()\n\t=")  # Delta refuses these in a name, without column mapping
 
 
 def arrow_type(text: str) -> pa.DataType:
@@ -105,28 +122,6 @@ def parts_of(text: str, separator: str) -> list[str]:
             parts.append(text[begin:place])
             begin = place + 1
     return [*parts, text[begin:]]
-
-
-# Names of the two columns that every tuple has in the inside form; no column of a user may have them.
-TS = "_ts"  # event time, int64 microseconds UTC
-SEQ = "_seq"  # number within its stream, int64
-
-# The type of an event time in a result.
-TIMESTAMP = pa.timestamp("us", tz="UTC")
-# The type in which a column of nanoseconds is compared; a Delta table has no such type.
-NANOSECONDS = pa.timestamp("ns", tz="UTC")
-
-_OF_UTC = frozenset(
-    {"UTC", "Etc/UTC", "GMT", "Etc/GMT", "UCT", "Etc/UCT", "Zulu", "Etc/Zulu", "Z", "Universal", "Etc/Universal"}
-    | {f"{sign}{zero}" for sign in "+-" for zero in ("00", "0000", "00:00")}
-)  # names of zones whose clock shows UTC
-# What makes local times UTC where they are: Spark's function, for start(frames=...).
-_LOCAL = "to_utc_timestamp(column, '{zone}') of Spark, with start(frames=...)"
-_MOST_NAMES = 20  # names that a hint lists
-_OTHER_DELIMITERS = {";": "';'", "\t": "tab", "|": "'|'"}  # by which a line of names that is not cut is known
-# How a result column gets a name that it can have.
-OTHER_NAME = "give it another name, as select='e.x AS name' does, or leave it out with select"
-_REFUSED_CHARACTERS = frozenset(" ,;{}()\n\t=")  # Delta refuses these in a name, without column mapping
 
 
 def names_hint(name: str, valid: Sequence[str], what: str) -> str:

@@ -45,7 +45,6 @@ __all__ = [
     "too_far_ahead",
 ]
 
-
 # The years 1 to 9999, which Python, Spark and Delta can all show. Any other time is rejected.
 MIN_TS_US = -62_135_596_800_000_000
 MAX_TS_US = 253_402_300_799_999_999
@@ -58,6 +57,8 @@ _INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
 
 Int64 = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
+_NO_TIME, _LAST = -(1 << 63), (1 << 63) - 1
+_PIECE_ROWS = 1 << 16  # records tested at once; only a piece with a record too far ahead is gone through one by one
 
 
 def counted_times(values: pa.Array, unit: str) -> tuple[Int64, Mask]:
@@ -219,10 +220,6 @@ def preceding(running: Sequence[Int64], stream: int, other: int) -> Int64:
     side = "right" if other < stream else "left"
     counts: Int64 = np.searchsorted(running[other], running[stream], side)  # type: ignore[call-overload]
     return counts.astype(np.int64, copy=False)
-
-
-_NO_TIME, _LAST = -(1 << 63), (1 << 63) - 1
-_PIECE_ROWS = 1 << 16  # records tested at once; only a piece with a record too far ahead is gone through one by one
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,11 +35,24 @@ from streamjoin_ds.spec.member.stream import Stream
 
 __all__ = ["InputWarnings", "LateSeen", "TimesSeen"]
 
-
 Int64 = npt.NDArray[np.int64]
 
 _FIRST = 3  # records of which number and time are kept
 _STEPS = 4  # buckets for each doubling of how late a record is
+_MOST_KINDS = 20  # of rejects, that are told of one stream
+_MANY = 0.01  # the share of a stream's records from which on late ones are told a second time
+_KEPT = 0.999  # the share of records that the delay which is named would have kept
+_EARLY_US = int(np.datetime64("1990-01-01", "us").astype(np.int64))
+_YEAR_US = 365 * DAY_US
+_HOUR_US = 3_600_000_000
+_LEAST_ROWS = 10  # of each of two streams, before they are said to be apart by less than an hour
+_MOST_ZONE_US = 14 * _HOUR_US  # a zone's clock is that far from UTC, at most
+_UNIT_NAMES = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
+# Event times at which other counts begin, in microseconds, and the length of what they count.
+_OTHER_COUNTS = (
+    ("days of Excel", -25_569 * DAY_US, DAY_US),
+    ("seconds since 1904", -2_082_844_800_000_000, 1_000_000),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,22 +163,6 @@ class LateSeen:
     def from_facts(cls, facts: Iterable[Sequence[int]]) -> LateSeen:
         """Return what `to_facts` described."""
         return cls({number: (count, most) for number, count, most in facts})
-
-
-_MOST_KINDS = 20  # of rejects, that are told of one stream
-_MANY = 0.01  # the share of a stream's records from which on late ones are told a second time
-_KEPT = 0.999  # the share of records that the delay which is named would have kept
-_EARLY_US = int(np.datetime64("1990-01-01", "us").astype(np.int64))
-_YEAR_US = 365 * DAY_US
-_HOUR_US = 3_600_000_000
-_LEAST_ROWS = 10  # of each of two streams, before they are said to be apart by less than an hour
-_MOST_ZONE_US = 14 * _HOUR_US  # a zone's clock is that far from UTC, at most
-_UNIT_NAMES = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
-# Event times at which other counts begin, in microseconds, and the length of what they count.
-_OTHER_COUNTS = (
-    ("days of Excel", -25_569 * DAY_US, DAY_US),
-    ("seconds since 1904", -2_082_844_800_000_000, 1_000_000),
-)
 
 
 class InputColumns(Protocol):

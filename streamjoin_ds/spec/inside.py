@@ -41,8 +41,10 @@ __all__ = [
     "to_inside",
 ]
 
-
 Mask = npt.NDArray[np.bool_]
+NO_TIME_US = -(1 << 63)
+"""What stands for the event time of a row of a table, which has none: it is before all event times."""
+Times: TypeAlias = "Callable[[pa.Array, str], tuple[npt.NDArray[np.int64], Mask]]"
 
 
 def holds_times(kind: pa.DataType) -> bool:
@@ -164,11 +166,6 @@ def _as_structs(values: pa.Array, kind: pa.DataType) -> tuple[pa.Array, Mask | N
         made.append(child)
     missing = values.is_null() if values.null_count else None
     return pa.StructArray.from_arrays(made, fields=list(kind), mask=missing), _nothing_or(out)
-
-
-NO_TIME_US = -(1 << 63)
-"""What stands for the event time of a row of a table, which has none: it is before all event times."""
-Times: TypeAlias = "Callable[[pa.Array, str], tuple[npt.NDArray[np.int64], Mask]]"
 
 
 def nanoseconds_name(column: str) -> str:

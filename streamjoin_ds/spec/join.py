@@ -43,6 +43,18 @@ from streamjoin_ds.spec.window import WindowKind, WindowLike, parse_window, wind
 
 __all__ = ["MAX_STREAMS", "Join", "bound_from_facts", "check_members", "check_pairwise", "check_window"]
 
+MAX_STREAMS = 8  # most streams of a join
+# Options on which the numbers of a stream's tuples depend. `format` is one where the input is a table.
+_NUMBERING = (
+    "format",
+    "on_change",
+    "starting_version",
+    "starting_timestamp",
+    "partition_by",
+    "sub_folders",
+    "file_order",
+)
+
 
 def check_members(streams: Sequence[Stream], tables: Sequence[object], most: int) -> None:
     """Refuse too few or too many members, what is no table, and two members of one name.
@@ -125,9 +137,6 @@ def _pairwise_parts(join: JoinParts) -> Iterator[tuple[Predicate, tuple[str, ...
             continue
         for part in conjuncts(normalised(predicate)):
             yield part, tuple(sorted(streams_of(part), key=join.names.index))
-
-
-MAX_STREAMS = 8  # most streams of a join
 
 
 @dataclass(frozen=True, init=False)
@@ -261,18 +270,6 @@ class Join(JoinParts):
         tables = self.tables if tables is None else tables
         kind = {"how": self.how, "nearest": self.nearest, "tables": tables, "reduce": self.reduce}
         return Join(streams, *parts, include_self_pairs=self.include_self_pairs, **kind)  # type: ignore[arg-type]
-
-
-# Options on which the numbers of a stream's tuples depend. `format` is one where the input is a table.
-_NUMBERING = (
-    "format",
-    "on_change",
-    "starting_version",
-    "starting_timestamp",
-    "partition_by",
-    "sub_folders",
-    "file_order",
-)
 
 
 def bound_from_facts(facts: Mapping[str, Any]) -> BoundJoin:

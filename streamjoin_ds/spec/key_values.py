@@ -19,10 +19,11 @@ import xxhash
 
 __all__ = ["content_hash", "is_float", "item_dtype", "item_values", "key_dtype", "key_values", "nullable_key_values"]
 
-
 _DTYPES: dict[pa.DataType, np.dtype[Any]] = {}
 # By bits. complex128 stands for any 16-byte item: such items are copied, never computed with.
 _ITEMS = {8: np.uint8, 16: np.uint16, 32: np.int32, 64: np.int64, 128: np.complex128}
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # SplitMix64's increment
+_NULL = np.uint64(0xA0761D6478BD642F)  # stands for a null
 
 
 def item_values(array: pa.Array) -> npt.NDArray[Any]:
@@ -104,10 +105,6 @@ def key_dtype(kind: str) -> np.dtype[Any]:
 def is_float(kind: str) -> bool:
     """Whether a key's values are float64."""
     return kind in ("float", "limit")
-
-
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # SplitMix64's increment
-_NULL = np.uint64(0xA0761D6478BD642F)  # stands for a null
 
 
 def content_hash(columns: Sequence[pa.Array]) -> np.ndarray:

@@ -69,8 +69,11 @@ __all__ = [
     "row_kind",
 ]
 
-
 HOWS = ("inner", "left", "right", "full", "semi", "anti")
+DIRECTIONS = ("both", "backward", "forward")
+MAX_NEAREST = 100_000  # most partners of a tuple: as many as Spark's NEAREST BY allows
+RANK = "rank"  # the column that numbers a tuple's partners, where there can be several
+MAX_AGGREGATES = 100  # most aggregates of a join
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,11 +211,6 @@ def check_how(how: object, streams: int, window: WindowKind, *, of_partners: boo
     return how
 
 
-DIRECTIONS = ("both", "backward", "forward")
-MAX_NEAREST = 100_000  # most partners of a tuple: as many as Spark's NEAREST BY allows
-RANK = "rank"  # the column that numbers a tuple's partners, where there can be several
-
-
 @dataclass(frozen=True, init=False, slots=True)
 class Nearest:
     """Which of a tuple's partners make a row: the `k` nearest.
@@ -319,9 +317,6 @@ def check_nearest(nearest: object, how: str, streams: int, window: WindowKind, t
         msg = f"nearest needs a time window: for a {window.kind} window no event time says when a tuple is decided"
         raise WindowError(msg, name="nearest", hint="use a time window (15s), or leave nearest out")
     return nearest
-
-
-MAX_AGGREGATES = 100  # most aggregates of a join
 
 
 def asked_aggregates(asked: object, names: Sequence[str]) -> tuple[Aggregate, ...]:

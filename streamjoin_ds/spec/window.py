@@ -67,6 +67,20 @@ __all__ = [
     "window_from_facts",
 ]
 
+# The largest k: a window that is longer than any memory is a mistake.
+MAX_COUNT = 1 << 40
+# Numbers of tuples are below this, so that a difference of two fits int64. As a bound it refuses no pair.
+_FAR = 1 << 62
+_COUNT_HINT = "for example 'last 1000', or 'r=last 1000,s=last 500'"
+_COUNT_TEXT = re.compile(r"\s*last\s+([0-9][0-9_]{0,20})(?:\s+(?:tuples?|rows?))?\s*", re.IGNORECASE)
+# The name of the column that says in which window a result was found.
+WINDOW_ID = "window_id"
+_PERIODIC_HINT = "for example 'every 10s for 60s', or 'r=every 10s for 60s,s=every 10s for 30s lag 3'"
+_PERIODIC_TEXT = re.compile(
+    r"\s*every\s+(.{1,200}?)\s+for\s+(.{1,200}?)(?:\s+lag\s+([+-]?[0-9]{1,18}))?\s*", re.IGNORECASE
+)
+WINDOW_FORMS = "15s, last 1000, every 10s for 60s, every 10s for 60s lag 3; or one for each stream: e=6h,w=0s"
+
 
 @dataclass(frozen=True, slots=True)
 class WindowRule:
@@ -250,15 +264,6 @@ def streams_of_text(text: str) -> dict[str, str]:
     return windows
 
 
-# The largest k: a window that is longer than any memory is a mistake.
-MAX_COUNT = 1 << 40
-# Numbers of tuples are below this, so that a difference of two fits int64. As a bound it refuses no pair.
-_FAR = 1 << 62
-
-_COUNT_HINT = "for example 'last 1000', or 'r=last 1000,s=last 500'"
-_COUNT_TEXT = re.compile(r"\s*last\s+([0-9][0-9_]{0,20})(?:\s+(?:tuples?|rows?))?\s*", re.IGNORECASE)
-
-
 def before_column(stream: str) -> str:
     """Return the name of the inside column that says how many tuples of `stream` precede a tuple."""
     return f"_before_{stream}"
@@ -355,15 +360,6 @@ def _count(text: object, what: str) -> int:
         msg = f"the {what} is not of the form 'last k', with a whole number of tuples"
         raise WindowError(msg, name=what, hint=_COUNT_HINT)
     return int(match[1].replace("_", ""))
-
-
-# The name of the column that says in which window a result was found.
-WINDOW_ID = "window_id"
-
-_PERIODIC_HINT = "for example 'every 10s for 60s', or 'r=every 10s for 60s,s=every 10s for 30s lag 3'"
-_PERIODIC_TEXT = re.compile(
-    r"\s*every\s+(.{1,200}?)\s+for\s+(.{1,200}?)(?:\s+lag\s+([+-]?[0-9]{1,18}))?\s*", re.IGNORECASE
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -493,7 +489,6 @@ def _periodic_parts(text: object, what: str) -> tuple[int, int, int]:
 
 WindowLike = Duration | Mapping[str, Duration] | WindowKind
 
-WINDOW_FORMS = "15s, last 1000, every 10s for 60s, every 10s for 60s lag 3; or one for each stream: e=6h,w=0s"
 
 _KINDS: Mapping[str, type[TimeWindow] | type[CountWindow] | type[PeriodicWindow]] = {
     "time": TimeWindow,

@@ -35,6 +35,7 @@ __all__ = [
     "payloads_of",
 ]
 
+_log = logging.getLogger(__name__)
 
 JSON_TYPE = "application/json"
 
@@ -47,6 +48,15 @@ _MEMBERS = 1_000  # members of a gzip, at most: an empty one has 20 bytes, and c
 _BLANKS = re.compile(r"[ \t\n\r]*")
 _JUDGED = 100  # messages of a body that are judged: a hundred that are broken are no accident
 _PYTHON_BYTES = 64 << 10  # a larger text is not made objects of Python, which take 20 times its memory
+_RAWS = msgspec.json.Decoder(list[msgspec.Raw])
+_PYTHON = json.JSONDecoder()
+_HEAD_BYTES = 8 << 10  # bytes of a request's line and headers, at most; of a chunk's line too
+_HEAD_LINES = 64  # lines of them, at most
+_EVENTS = 16  # pieces of a body that are read before other connections have their turn
+_GOODBYE_BYTES = 1 << 20  # bytes that a refused sender may still send before the connection is cut
+_RECORD_BYTES = 16 << 10  # bytes of a record of TLS, at most
+_FEED_BYTES = 4 << 10  # bytes that are given to TLS at a time: it keeps so much memory for the next ones
+_HEAD_END = re.compile(rb"\n\r?\n")
 
 
 class _Object(msgspec.Struct):
@@ -55,8 +65,6 @@ class _Object(msgspec.Struct):
 
 _OBJECT = msgspec.json.Decoder(_Object)
 _OBJECTS = msgspec.json.Decoder(list[_Object])
-_RAWS = msgspec.json.Decoder(list[msgspec.Raw])
-_PYTHON = json.JSONDecoder()
 
 
 class BodyError(Exception):
@@ -235,17 +243,6 @@ def _after_blanks(text: str, place: int) -> int:
     match = _BLANKS.match(text, place)
     assert match is not None, "no blanks are blanks too"
     return match.end()
-
-
-_log = logging.getLogger(__name__)
-
-_HEAD_BYTES = 8 << 10  # bytes of a request's line and headers, at most; of a chunk's line too
-_HEAD_LINES = 64  # lines of them, at most
-_EVENTS = 16  # pieces of a body that are read before other connections have their turn
-_GOODBYE_BYTES = 1 << 20  # bytes that a refused sender may still send before the connection is cut
-_RECORD_BYTES = 16 << 10  # bytes of a record of TLS, at most
-_FEED_BYTES = 4 << 10  # bytes that are given to TLS at a time: it keeps so much memory for the next ones
-_HEAD_END = re.compile(rb"\n\r?\n")
 
 
 class Desk(Protocol):

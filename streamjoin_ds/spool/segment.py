@@ -45,6 +45,7 @@ __all__ = [
     "walk",
 ]
 
+_log = logging.getLogger(__name__)
 
 SUFFIX = ".spool"  # the ending of a segment's name
 MAX_PAYLOAD_BYTES = 32 << 20  # bytes of a payload, at most
@@ -64,6 +65,7 @@ _PIECE_BYTES, _PIECE_PARTS = 4 << 20, 40_000  # of frames that are made at a tim
 _OWN_PIECE_BYTES = 256 << 10  # a payload of so many bytes is not copied
 
 _digest = xxhash.xxh3_64_digest
+_DIGITS = 20  # digits of a segment's name, so that 64 bits sort as texts
 
 
 def header(salt: int, first: int) -> bytes:
@@ -249,10 +251,6 @@ def _damage(begin: int, end: int, number: int) -> str:
     return (
         f"bytes {begin} to {end} of the segment do not fit their checksum; record {number} of the intake follows them"
     )
-
-
-_log = logging.getLogger(__name__)
-_DIGITS = 20  # digits of a segment's name, so that 64 bits sort as texts
 
 
 def segment_paths(folder: Path) -> list[Path]:

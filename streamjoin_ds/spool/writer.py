@@ -23,8 +23,10 @@ from streamjoin_ds.spool.segment import MAX_PAYLOAD_BYTES, MAX_TOPIC_BYTES, Segm
 
 __all__ = ["LOCK_FILE", "STATUS_FILE", "Counts", "FolderLock", "SpoolLimits", "SpoolWriter", "line", "write_status"]
 
+_log = logging.getLogger(__name__)
 
 LOCK_FILE = ".intake.lock"
+STATUS_FILE = "_status.json"  # readers of a folder pass over names that begin so
 
 
 class FolderLock:
@@ -55,11 +57,6 @@ class FolderLock:
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
             os.close(descriptor)
-
-
-_log = logging.getLogger(__name__)
-
-STATUS_FILE = "_status.json"  # readers of a folder pass over names that begin so
 
 
 @dataclass(slots=True)

@@ -59,6 +59,14 @@ __all__ = [
     "watch",
 ]
 
+_log = logging.getLogger(__name__)
+# By join and table. They are kept between batches: a committer holds the tables' snapshots, its maintenance a thread.
+_committers: dict[tuple[str, str], tuple[Committer, Maintenance]] = {}
+_keys: dict[tuple[str, str], KeyLog] = {}  # by join and table: the running sample of the streams' keys
+_logs: dict[tuple[str, str], _Logs] = {}  # by join and table: what was logged
+_BACKLOG = ("backlog_rows", "backlog_bytes", "backlog_us", "limited_by", "backlog")
+_watchers: list[Callable[[BatchSummary], None]] = []
+
 
 def merged_rows(plan: Plan, batch_id: int, reports: Mapping[int, CellReport]) -> list[FileReport]:
     """Return the files of a batch's rows that no cell could give alone, and count them as matches of the home cells.
@@ -98,16 +106,6 @@ def merged_rows(plan: Plan, batch_id: int, reports: Mapping[int, CellReport]) ->
             writer.write(pa.Table.from_arrays([*rows.columns, ids], schema=schema))
             reports[home].matches += rows.num_rows
         return writer.close()
-
-
-_log = logging.getLogger(__name__)
-
-# By join and table. They are kept between batches: a committer holds the tables' snapshots, its maintenance a thread.
-_committers: dict[tuple[str, str], tuple[Committer, Maintenance]] = {}
-_keys: dict[tuple[str, str], KeyLog] = {}  # by join and table: the running sample of the streams' keys
-_logs: dict[tuple[str, str], _Logs] = {}  # by join and table: what was logged
-_BACKLOG = ("backlog_rows", "backlog_bytes", "backlog_us", "limited_by", "backlog")
-_watchers: list[Callable[[BatchSummary], None]] = []
 
 
 @dataclass(slots=True)

@@ -55,12 +55,14 @@ __all__ = [
     "packed_frame",
 ]
 
+_log = logging.getLogger(__name__)
 
 _STATE_PARTITIONS_KEYS = (
     "spark.sql.streaming.internal.stateStore.partitions",
     "spark.sql.shuffle.partitions",  # its name in checkpoints of Spark 4.1 and before
 )
 _MOST_CELLS = 64  # most cells of a layout that nobody asked for
+_WATERMARK_KEY = "spark.watermarkDelayMs"  # in a column's metadata: how Spark itself marks an event time
 
 
 def default_layout(partitions: int, bound: BoundJoin) -> Layout:
@@ -157,11 +159,6 @@ def other_join() -> FingerprintMismatchError:
         "a new one if a version that paired each tuple with itself wrote the old one"
     )
     return FingerprintMismatchError(msg, name="state", hint=hint)
-
-
-_log = logging.getLogger(__name__)
-
-_WATERMARK_KEY = "spark.watermarkDelayMs"  # in a column's metadata: how Spark itself marks an event time
 
 
 def joined(

@@ -50,9 +50,11 @@ __all__ = [
     "table_frames",
 ]
 
+_log = logging.getLogger(__name__)
 
 _NAME = "tables.json"
 Given = tuple[tuple[int, str], ...]
+_MOST_BYTES = 256 << 20  # of all tables of a join; more should lie in blocks that workers map, as those of `start` do
 
 
 def given_before(checkpoint: Place) -> Given:
@@ -116,11 +118,6 @@ def sole_entry(versions: Mapping[str, TableVersion]) -> Given:
 
 def _text(versions: Mapping[str, TableVersion]) -> str:
     return json.dumps(versions_told(versions), sort_keys=True, separators=(",", ":"))
-
-
-_log = logging.getLogger(__name__)
-
-_MOST_BYTES = 256 << 20  # of all tables of a join; more should lie in blocks that workers map, as those of `start` do
 
 
 @dataclass(frozen=True)

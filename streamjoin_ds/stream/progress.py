@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 __all__ = ["OBSERVED", "OBSERVED_METRICS", "observed", "tell_read_rows"]
 
-
 OBSERVED = "streamjoin"
 """The name under which the metrics stand in ``observedMetrics``."""
 
@@ -53,12 +52,15 @@ batches (`streamjoin_ds.source.feed`): records, and how far the newest is ahead 
 time. They are null where Spark plans the batches.
 """
 
+_log = logging.getLogger(__name__)
+
 _COUNTS = ("read", "stored", "late", "rejected", "filtered", "duplicates", "lost_offsets")
 _FACTS_DDL = (
     f"ledger ARRAY<STRUCT<{', '.join(f'{name}: BIGINT' for name in _COUNTS)}>>, largest_us ARRAY<BIGINT>, "
     "watermark_us BIGINT, matches BIGINT, candidates BIGINT, state_rows BIGINT, state_bytes BIGINT, "
     "backlog_rows BIGINT, backlog_us BIGINT"
 )
+_METRIC = "numOutputRows"  # of a scan, of which Spark takes `numInputRows`
 
 
 def observed(reports: DataFrame) -> DataFrame:
@@ -88,11 +90,6 @@ def observed(reports: DataFrame) -> DataFrame:
         f.max(facts["backlog_us"]) / 1e6,
     ]
     return reports.observe(OBSERVED, *(m.alias(name) for m, name in zip(metrics, OBSERVED_METRICS, strict=True)))
-
-
-_log = logging.getLogger(__name__)
-
-_METRIC = "numOutputRows"  # of a scan, of which Spark takes `numInputRows`
 
 
 def tell_read_rows(frame: DataFrame, query_id: str, rows: int) -> bool:

@@ -45,9 +45,16 @@ __all__ = [
     "partition_clocks",
 ]
 
+_log = logging.getLogger(__name__)
 
 # So many batches in a row must say otherwise before that is logged: one slow batch does not count.
 TOLD_BATCHES = 20
+# A stream that merely has fewer tuples is not logged. It must have held the watermark for so many batches in a row,
+# and be behind by so many microseconds (a minute).
+_HELD_BATCHES = 10
+_HELD_BEHIND_US = 60_000_000
+_FIRST_RECORDS = 20_000  # that `explain` looks at, of each stream: as many as its rate is found by
+_FAR_US = (1 << 63) - 1
 
 
 @dataclass(slots=True)
@@ -70,9 +77,6 @@ class Lasting:
             return False
         self.is_told, self._batches = not self.is_told, 0
         return True
-
-
-_log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -148,12 +152,6 @@ class BacklogLog:
             stream,
             facts.limited_by or "what is there",
         )
-
-
-# A stream that merely has fewer tuples is not logged. It must have held the watermark for so many batches in a row,
-# and be behind by so many microseconds (a minute).
-_HELD_BATCHES = 10
-_HELD_BEHIND_US = 60_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,10 +281,6 @@ class SilenceLog:
                 behind,
                 watermark,
             )
-
-
-_FIRST_RECORDS = 20_000  # that `explain` looks at, of each stream: as many as its rate is found by
-_FAR_US = (1 << 63) - 1
 
 
 class InputLog:

@@ -26,8 +26,9 @@ from streamjoin_ds.spec.member.stream import checked_rate
 
 __all__ = ["KnownRates", "bound_join", "first_seen", "known_rates", "located"]
 
-
 _FIRST_RECORDS = 1000  # that are looked at for their offsets
+# Found rates that differ by at most this factor are taken as equal: the noise of a first file must not turn a layout.
+_NOISE = 1.2
 
 
 def bound_join(join: Join) -> BoundJoin:
@@ -127,10 +128,6 @@ def first_seen(join: Join, identity: CheckpointIdentity) -> Mapping[str, pa.Sche
         found = table_schema(table, known)
         schemas[table.name] = pa.schema([known.field(f.name) if f.name in known.names else f for f in found])
     return schemas
-
-
-# Found rates that differ by at most this factor are taken as equal: the noise of a first file must not turn a layout.
-_NOISE = 1.2
 
 
 @dataclass(frozen=True, slots=True)

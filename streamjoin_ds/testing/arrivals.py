@@ -36,6 +36,13 @@ __all__ = [
     "times_of",
 ]
 
+Row: TypeAlias = "Mapping[str, Any]"
+Rows: TypeAlias = "Sequence[Row] | pa.Table"
+Ends: TypeAlias = "Sequence[Mapping[str, int]]"
+Idle: TypeAlias = "Sequence[Collection[str | tuple[str, object]]]"
+Partitions: TypeAlias = "Mapping[str, Sequence[object]]"
+NO_PARTITIONS: Partitions = {}
+
 
 def random_batches(rows: Sequence[Any], seed: int, most: int = 8) -> Iterator[Sequence[Any]]:
     """Yield a stream in at most `most` batches, some of which may be empty. Their concatenation is the stream."""
@@ -50,15 +57,6 @@ def shuffled_within(times_us: Sequence[int], delay_us: int, seed: int) -> list[i
     chooser = random.Random(seed)
     arrivals = [(time + chooser.randint(0, delay_us), chooser.random(), n) for n, time in enumerate(times_us)]
     return [number for _, _, number in sorted(arrivals)]
-
-
-Row: TypeAlias = "Mapping[str, Any]"
-Rows: TypeAlias = "Sequence[Row] | pa.Table"
-Ends: TypeAlias = "Sequence[Mapping[str, int]]"
-Idle: TypeAlias = "Sequence[Collection[str | tuple[str, object]]]"
-Partitions: TypeAlias = "Mapping[str, Sequence[object]]"
-
-NO_PARTITIONS: Partitions = {}
 
 
 def filtered_rows(join: Join, name: str, rows: Rows) -> list[int]:

@@ -45,8 +45,10 @@ __all__ = [
     "source_order",
 ]
 
-
 EventTimes: TypeAlias = "Sequence[Sequence[int | None]]"  # microseconds of every stream's records
+Seqs: TypeAlias = "Mapping[str, Sequence[int]]"
+_IN_ORDER: Seqs = {}
+TableRows: TypeAlias = "Sequence[Mapping[str, Any]] | pa.Table"
 
 
 def _in_count_window(
@@ -103,11 +105,6 @@ def in_time_windows(join: Join, times: EventTimes, left: tuple[int, int], right:
     assert left_time is not None
     assert right_time is not None
     return -join.window.extent(left[0]) <= left_time - right_time <= join.window.extent(right[0])
-
-
-Seqs: TypeAlias = "Mapping[str, Sequence[int]]"
-
-_IN_ORDER: Seqs = {}
 
 
 def oracle_join(
@@ -352,9 +349,6 @@ def band_holds(join: Join, predicate: Band, rows: Mapping[str, Row]) -> bool:
         return float(lo) <= difference <= float(hi)  # type: ignore[arg-type]
     least, most = (Fraction(repr(end)) if isinstance(end, float) else plain_value(end) for end in (lo, hi))
     return bool(least <= left - right <= most)
-
-
-TableRows: TypeAlias = "Sequence[Mapping[str, Any]] | pa.Table"
 
 
 def oracle_table_join(

@@ -18,8 +18,8 @@ from streamjoin_ds.testing.values import event_time_us, oracle_value, plain_valu
 
 __all__ = ["Times", "nearest_rows", "oracle_aggregates", "rows_of_each", "rows_of_kind"]
 
-
 Times: TypeAlias = "Sequence[Sequence[int | None]]"  # microseconds of every stream's records
+Row = Mapping[str, Any]
 
 
 def rows_of_kind(
@@ -104,9 +104,6 @@ def _is_decided(join: Join, stream: int, time: int | None, until_us: int | None)
     """Whether the watermark has passed a tuple's horizon: nothing that it could meet can come any more."""
     assert time is not None
     return until_us is None or time + join.window.extent(stream) < until_us
-
-
-Row = Mapping[str, Any]
 
 
 def oracle_aggregates(join: Join, row: Row, partners: Sequence[tuple[int, int, Row]]) -> dict[str, Any]:

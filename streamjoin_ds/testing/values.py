@@ -35,10 +35,23 @@ __all__ = [
     "plain_value",
 ]
 
-
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _UNITS_NS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
 _FIRST_NS, _END_NS = -62_135_596_800_000_000_000, 253_402_300_800_000_000_000  # the years 1 to 9999
+_DAY_US = 86_400_000_000
+_EXACT = Context(prec=400)
+_BITS = {"tinyint": 7, "smallint": 15, "int": 31, "bigint": 63}
+CHOOSING = ("case", "nullif", "coalesce", "greatest", "least")
+_ABSENT: Mapping[str, Any] = defaultdict(lambda: None)
+_MOST_DIGITS = 76  # digits before or after the point of an exact number, at most
+_COMPARED = {
+    "=": operator.eq,
+    "<>": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
 
 
 def event_time_us(value: Any, unit: str = "us") -> int | None:
@@ -80,11 +93,6 @@ def instant_us(value: date) -> Fraction:
     since = aware - _EPOCH
     whole = (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
     return whole + Fraction(getattr(value, "nanosecond", 0), 1000)
-
-
-_DAY_US = 86_400_000_000
-_EXACT = Context(prec=400)
-_BITS = {"tinyint": 7, "smallint": 15, "int": 31, "bigint": 63}
 
 
 def _float(function: Callable[..., float]) -> Callable[..., float]:
@@ -276,8 +284,6 @@ def chosen(op: str, values: Sequence[Any]) -> Any:
     return max(known, key=_order) if op == "greatest" else min(known, key=_order)
 
 
-CHOOSING = ("case", "nullif", "coalesce", "greatest", "least")
-
 PLAIN: dict[str, Callable[..., Any]] = {
     "abs": abs,
     "sqrt": _float(math.sqrt),
@@ -303,10 +309,6 @@ PLAIN: dict[str, Callable[..., Any]] = {
     "distance_m": _distance_m,
     "cast": cast_value,
 }
-
-
-_ABSENT: Mapping[str, Any] = defaultdict(lambda: None)
-_MOST_DIGITS = 76  # digits before or after the point of an exact number, at most
 
 
 def oracle_outputs(join: Join, rows: Mapping[str, Mapping[str, Any] | None]) -> dict[str, Any]:
@@ -361,16 +363,6 @@ def column_value(join: Join, column: Column, row: Mapping[str, Any]) -> Any:
         return plain_value(row[column.name])
     found = event_time_ns(row[column.name], stream.time_unit)
     return None if found is None else Fraction(found, 1000)
-
-
-_COMPARED = {
-    "=": operator.eq,
-    "<>": operator.ne,
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-}
 
 
 def _compared(op: str, left: Any, right: Any) -> bool | None:

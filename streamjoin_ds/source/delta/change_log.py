@@ -40,6 +40,7 @@ from streamjoin_ds.spec.member.stream import Stream
 
 __all__ = ["NO_DIGEST", "Beginning", "ChangeLog", "ResultsPosition", "VersionPosition", "stated_bounds", "stated_rows"]
 
+_log = logging.getLogger(__name__)
 
 NO_DIGEST = "0" * 16
 _MAX = (1 << 63) - 1
@@ -167,9 +168,6 @@ def _malformed(stream: str, name: str) -> OffsetError:
     msg = f"the logged offset of stream {stream} is malformed, or is not one of a table: {name}"
     hint = "restore the checkpoint's offsets folder from a copy, and never edit offsets by hand"
     return OffsetError(msg, name=name, hint=hint)
-
-
-_log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)

@@ -34,10 +34,10 @@ from streamjoin_ds.spec.member.stream import Stream
 
 __all__ = ["ResultFiles", "ResultsFeed", "mixed", "read_results", "row_hashes", "times_of"]
 
-
 _TIMESTAMP = pa.timestamp("us", tz="UTC")
 _STATED_US = 1000  # what the log states of a time may be cut off to milliseconds
 _LAST = (1 << 63) - 1
+_PIECE_ROWS = 1 << 17  # rows in one chunk, at most
 
 
 class ResultFiles:
@@ -201,9 +201,6 @@ def _overlaps(group: pq.RowGroupMetaData, low_us: int, high_us: int) -> bool:
             low, high = (pa.scalar(bound, _TIMESTAMP).value for bound in (stated.min, stated.max))
             return bool(low <= high_us and high >= low_us)
     return True
-
-
-_PIECE_ROWS = 1 << 17  # rows in one chunk, at most
 
 
 class ResultsFeed:

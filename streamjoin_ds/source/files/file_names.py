@@ -49,7 +49,6 @@ __all__ = [
     "with_row",
 ]
 
-
 EXTENSIONS = {
     "csv": (".csv", ".txt"),
     "json": (".json", ".jsonl", ".ndjson"),
@@ -59,6 +58,11 @@ EXTENSIONS = {
 
 # Endings of compressed texts, with the compression's name.
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".lz4": "lz4", ".bz2": "bz2"}
+_NUMBER = re.compile(r"([^=]+)=(\d+)", re.ASCII)
+_COUNTED = re.compile(r"([^=]+)=(\d+):(.*)", re.ASCII)
+_TIME_DIGITS = 20  # digits of a time of change, in nanoseconds: all that int64 can hold
+_NULL = "__HIVE_DEFAULT_PARTITION__"  # what Hive and Spark write for null
+_WHOLE = re.compile(r"-?\d{1,18}", re.ASCII)
 
 
 def compression_of(name: str) -> str | None:
@@ -90,11 +94,6 @@ def format_told(name: str, path: str, declared: str) -> str:
         hint = f"set format, for example to csv, or end the name with one of {endings} (and {compressed})"
         raise FileFormatError(msg, name=path, hint=hint)
     return kind
-
-
-_NUMBER = re.compile(r"([^=]+)=(\d+)", re.ASCII)
-_COUNTED = re.compile(r"([^=]+)=(\d+):(.*)", re.ASCII)
-_TIME_DIGITS = 20  # digits of a time of change, in nanoseconds: all that int64 can hold
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,10 +159,6 @@ def _with_count(name: str) -> str:
 def _without_count(part: str) -> str:
     counted = _COUNTED.fullmatch(part)
     return part if counted is None else f"{counted[1]}={counted[3]}"
-
-
-_NULL = "__HIVE_DEFAULT_PARTITION__"  # what Hive and Spark write for null
-_WHOLE = re.compile(r"-?\d{1,18}", re.ASCII)
 
 
 def folder_values(folders: Sequence[str], time: str) -> dict[str, str | None]:

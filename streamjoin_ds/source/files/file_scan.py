@@ -42,6 +42,10 @@ from streamjoin_ds.spec.member.stream import Stream
 
 __all__ = ["FileScan", "ScannedPiece", "UnreadFiles"]
 
+_log = logging.getLogger(__name__)
+# Sizes of waiting files that one look asks for, at most: each may be a request to an object store.
+_ASKED_SIZES = 256
+
 
 @dataclass(frozen=True, slots=True)
 class ScannedPiece:
@@ -88,10 +92,6 @@ class ScannedPiece:
             open_line=open_line,
             digest=digest.text,
         )
-
-
-# Sizes of waiting files that one look asks for, at most: each may be a request to an object store.
-_ASKED_SIZES = 256
 
 
 class UnreadFiles:
@@ -143,9 +143,6 @@ class UnreadFiles:
                 is_plain = compression_of(entry.name) is None and self._location.format_of(entry) != "parquet"
                 unread += max(entry.size - end.offset * is_plain, 0)
         return unread
-
-
-_log = logging.getLogger(__name__)
 
 
 class FileScan:

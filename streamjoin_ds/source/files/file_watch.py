@@ -42,8 +42,20 @@ __all__ = [
     "verify_segment",
 ]
 
+_log = logging.getLogger(__name__)
 
 _BY_MODIFICATION_NS = 10_000_000_000  # where files are read by modification, and nothing is said
+_MOST_TRIED = 16  # files that are read in search of what was read, at most
+_HINT = (
+    "read files that nobody writes to any more, by a pattern such as /var/log/app.log-* (logrotate: dateext, "
+    "nocompress), or let the writer begin files under later names; to go on with this checkpoint, put the file back as "
+    "it was"
+)
+Stamp = tuple[int, int, int]
+_FILES_A_TURN = 32  # read files that one look checks
+_GROUPS_A_SIZE = 4  # groups of one size in `FilePosition.kept`, at most
+_MANY_LATE = 64  # newest files that are tried as late ones, at most
+_DIGESTS = 1 << 64  # digests of names are below this
 
 
 class FinishRule:
@@ -77,15 +89,6 @@ class FinishRule:
             return True
         after_ns = self._usual_ns if self._said_ns is None else self._said_ns
         return not after_ns or (self._clock() if self._frozen_ns is None else self._frozen_ns) - mtime_ns >= after_ns
-
-
-_MOST_TRIED = 16  # files that are read in search of what was read, at most
-
-_HINT = (
-    "read files that nobody writes to any more, by a pattern such as /var/log/app.log-* (logrotate: dateext, "
-    "nocompress), or let the writer begin files under later names; to go on with this checkpoint, put the file back as "
-    "it was"
-)
 
 
 def holds(entry: FileEntry, digest: str, offset: int) -> bool:
@@ -140,16 +143,6 @@ def _beside(entry: FileEntry) -> list[FileEntry]:
         return []
     found.sort(key=lambda one: one.mtime_ns, reverse=True)
     return found[:_MOST_TRIED]
-
-
-_log = logging.getLogger(__name__)
-
-Stamp = tuple[int, int, int]
-
-_FILES_A_TURN = 32  # read files that one look checks
-_GROUPS_A_SIZE = 4  # groups of one size in `FilePosition.kept`, at most
-_MANY_LATE = 64  # newest files that are tried as late ones, at most
-_DIGESTS = 1 << 64  # digests of names are below this
 
 
 def changed(path: str, how: str) -> FileChangedError:

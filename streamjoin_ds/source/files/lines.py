@@ -45,7 +45,6 @@ __all__ = [
     "parse_lines",
 ]
 
-
 FINE, DOUBTFUL, REFUSED = range(3)
 
 # Of a value as Python's `json` gives it, numbers with a point or an exponent as `Decimal`.
@@ -62,6 +61,10 @@ _DECIMAL_BYTES = re.compile(rb"[0-9+\-.eE]*")
 _BOOLEANS = (b"0", b"1", b"true", b"false")
 _MINUS, _EXPONENT, _TO_LOWER = b"-e "
 _MOST_FRACTION = 38  # digits after the point of a decimal, at most
+_NEWLINE, _RETURN = 10, 13
+# If the first records of a file, at least so many, all fail in one column, that column has another type now.
+_DRIFT_RECORDS = 3
+_DRIFT_SAMPLE = 64  # first records that are looked at for that, at most
 
 
 def holds_decimals(kind: pa.DataType) -> bool:
@@ -270,13 +273,6 @@ def _is_no_utf8(field: bytes) -> bool:
     except UnicodeDecodeError:
         return True
     return False
-
-
-_NEWLINE, _RETURN = 10, 13
-
-# If the first records of a file, at least so many, all fail in one column, that column has another type now.
-_DRIFT_RECORDS = 3
-_DRIFT_SAMPLE = 64  # first records that are looked at for that, at most
 
 
 class LineFormat(Protocol):

@@ -31,12 +31,28 @@ from streamjoin_ds.spec.member.stream import Stream
 
 __all__ = ["FileEntry", "FolderNames", "FolderTurns", "Location", "TableMarks", "location_of", "upwards"]
 
+_log = logging.getLogger(__name__)
 
 # A listing is kept while the folder's time of change stands still. It is kept only after so many seconds without a
 # change, because file systems round their times.
 _SETTLED_S = 3.0
 # A listing is kept for so many seconds at most.
 _KEPT_S = 10.0
+# Of many sub-folders the last ones are looked at each time, since new files come there, and some of the others by
+# turns; all of them after so many seconds.
+_LAST_FOLDERS = 64
+_FOLDERS_A_TURN = 64
+_ALL_FOLDERS_S = 10.0
+# Folders that mark a table's folder, with the table's kind and the format by which Spark reads it.
+_KINDS = {
+    "_delta_log": ("a Delta", "delta"),
+    "metadata": ("an Iceberg", "iceberg"),
+    ".hoodie": ("a Hudi", "hudi"),
+}
+# Up to so many new names are looked at one by one, more of them in one walk through the folder.
+_FEW_NAMES = 64
+# Stands for a file of which no more is asked than that it is one.
+_PLAIN_FILE = os.stat_result((stat.S_IFREG, *(0,) * 9))
 
 
 class FolderNames:
@@ -83,13 +99,6 @@ class FolderNames:
         new, gone = found - self.names, self.names - found
         self.names = found
         return same, new, gone
-
-
-# Of many sub-folders the last ones are looked at each time, since new files come there, and some of the others by
-# turns; all of them after so many seconds.
-_LAST_FOLDERS = 64
-_FOLDERS_A_TURN = 64
-_ALL_FOLDERS_S = 10.0
 
 
 class FolderTurns:
@@ -141,14 +150,6 @@ def upwards(folder: str) -> Iterator[str]:
     while folder:
         yield folder
         folder = folder.rpartition("/")[0]
-
-
-# Folders that mark a table's folder, with the table's kind and the format by which Spark reads it.
-_KINDS = {
-    "_delta_log": ("a Delta", "delta"),
-    "metadata": ("an Iceberg", "iceberg"),
-    ".hoodie": ("a Hudi", "hudi"),
-}
 
 
 class TableMarks:
@@ -204,12 +205,6 @@ class TableMarks:
         except OSError:
             return False
         return any(name.endswith(".metadata.json") or name == "version-hint.text" for name in names)
-
-
-_log = logging.getLogger(__name__)
-
-# Up to so many new names are looked at one by one, more of them in one walk through the folder.
-_FEW_NAMES = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -553,10 +548,6 @@ class Location:
             The path is or lies in a Delta, Iceberg or Hudi table.
         """
         self._marks.refuse_around(self.path)
-
-
-# Stands for a file of which no more is asked than that it is one.
-_PLAIN_FILE = os.stat_result((stat.S_IFREG, *(0,) * 9))
 
 
 def location_of(stream: Stream, root: str | None = None) -> Location:

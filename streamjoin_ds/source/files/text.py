@@ -21,11 +21,19 @@ from streamjoin_ds.source.position import SEGMENT_BYTES, RollingDigest
 
 __all__ = ["CompressedText", "Text", "open_text", "prefix_digest"]
 
-
 _PIECE_BYTES = 1 << 20
 # Steps in which the text before a damage is read again, since a read that fails gives nothing.
 _SALVAGE_BYTES = (1 << 16, 1 << 11, 1 << 6, 1)
 _OPEN_FILES = 8  # decoders that stay open, at most
+# Decoders that wait for whoever reads on, by file and stamp. They are hints: they change no result.
+_open: OrderedDict[tuple[str, int, int, int], _ArrowDecoder] = OrderedDict()
+_RAW_BYTES = 1 << 16  # compressed bytes that are read at a time
+_VERIFIED_BYTES = 4 << 20  # bytes of text that are digested at a time
+# Decompressors at places in files that are read bit by bit, by file and stamp, then by offset. They are hints: they
+# spare decompressing a file from its beginning again, and change no result.
+_hints: OrderedDict[tuple[str, int, int, int], OrderedDict[int, _GzipDecoder]] = OrderedDict()
+_HINTED_FILES = 8  # files with hints, at most
+_HINTS_A_FILE = 4  # hints of one file, at most
 
 
 class _ArrowDecoder:
@@ -44,10 +52,6 @@ class _ArrowDecoder:
     def skip(self, size: int) -> None:
         while size > 0 and (piece := self.read(min(size, _PIECE_BYTES))):
             size -= len(piece)
-
-
-# Decoders that wait for whoever reads on, by file and stamp. They are hints: they change no result.
-_open: OrderedDict[tuple[str, int, int, int], _ArrowDecoder] = OrderedDict()
 
 
 class CompressedText:
@@ -129,10 +133,6 @@ class CompressedText:
                 _open.popitem(last=False)
 
 
-_RAW_BYTES = 1 << 16  # compressed bytes that are read at a time
-_VERIFIED_BYTES = 4 << 20  # bytes of text that are digested at a time
-
-
 class Text(Protocol):
     """The bytes of a file after decompression. It is a context manager."""
 
@@ -211,13 +211,6 @@ class _GzipDecoder:
         other.stream = self.stream.copy()
         other.pending, other.raw, other.offset, other.inside = self.pending, self.raw, self.offset, self.inside
         return other
-
-
-# Decompressors at places in files that are read bit by bit, by file and stamp, then by offset. They are hints: they
-# spare decompressing a file from its beginning again, and change no result.
-_hints: OrderedDict[tuple[str, int, int, int], OrderedDict[int, _GzipDecoder]] = OrderedDict()
-_HINTED_FILES = 8  # files with hints, at most
-_HINTS_A_FILE = 4  # hints of one file, at most
 
 
 class _GzipText:

@@ -34,12 +34,15 @@ __all__ = [
     "payload_lines",
 ]
 
-
 _READ_BYTES = 4 << 20  # bytes that are read at a time
 _OPEN, _CLOSE = b"{}"
 
 # Columns that come of the frame and not of the payload, with the types in which they are read.
 SPOOL_COLUMNS = {"spool_received": TIMESTAMP, "spool_topic": pa.string(), "spool_number": pa.int64()}
+BLOCK_BYTES = 4 << 20  # bytes that are read at a time
+MAX_LINE_BYTES = 64 << 20  # bytes of a line, at most
+_HEADER_BYTES = 1 << 16  # bytes in which a header is looked for first
+_DRIFT_RECORDS = 3  # records without an event time that tell that a file has no time column, at least
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,12 +238,6 @@ def _of_frame(frames: Frames, index: np.ndarray, column: pa.Field) -> pa.Array:
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         msg = f"the column '{column.name}' of a spool cannot have the type {column.type}"
         raise ColumnError(msg, name=column.name, hint=f"its type is {kind}") from None
-
-
-BLOCK_BYTES = 4 << 20  # bytes that are read at a time
-MAX_LINE_BYTES = 64 << 20  # bytes of a line, at most
-_HEADER_BYTES = 1 << 16  # bytes in which a header is looked for first
-_DRIFT_RECORDS = 3  # records without an event time that tell that a file has no time column, at least
 
 
 class LineBlocks:

@@ -32,11 +32,18 @@ __all__ = [
     "native_messages",
 ]
 
-
 HEADER_PREFIX = "header_"
 # librdkafka's codes 1 and 2: the producer set the time, or the broker did when it appended the message.
 TIMESTAMP_TYPES = ("create", "append")
 TIMESTAMP_TYPE = pa.dictionary(pa.int8(), pa.string())
+# Room of one batch. Sensors' messages have some 100 bytes: then both are used up at about the same time.
+_BATCH_MESSAGES = 65_536
+_VALUE_BYTES = 8 << 20
+_KEY_BYTES = 1 << 20
+_HEADER_BYTES = 1 << 20
+_MAX_BYTES = (1 << 31) - 1  # of one column of a batch: Arrow's offsets are 32 bits
+# A column that uses less of its room than this part is copied, so that a small batch does not keep a large buffer.
+_SPARSE = 4
 
 
 def message_schema(headers: Sequence[str] = ()) -> pa.Schema:
@@ -155,16 +162,6 @@ class PythonSource:
 def _epoch(message: Any) -> int:
     epoch = message.leader_epoch()
     return -1 if epoch is None else int(epoch)
-
-
-# Room of one batch. Sensors' messages have some 100 bytes: then both are used up at about the same time.
-_BATCH_MESSAGES = 65_536
-_VALUE_BYTES = 8 << 20
-_KEY_BYTES = 1 << 20
-_HEADER_BYTES = 1 << 20
-_MAX_BYTES = (1 << 31) - 1  # of one column of a batch: Arrow's offsets are 32 bits
-# A column that uses less of its room than this part is copied, so that a small batch does not keep a large buffer.
-_SPARSE = 4
 
 
 @lru_cache(maxsize=1)

@@ -25,7 +25,6 @@ from streamjoin_ds.spec.member.source import KAFKA_PREFIX, check_location
 
 __all__ = ["MESSAGE_FORMATS", "ON_DATA_LOSS", "REGISTERED_FORMATS", "TOPIC_PARAMETERS", "KafkaTopic", "KafkaUrl"]
 
-
 MESSAGE_FORMATS = ("json", "csv", "fixed", "raw", "avro", "protobuf")
 REGISTERED_FORMATS = ("avro", "protobuf")  # those whose schemas a registry keeps
 ON_DATA_LOSS = ("stop", "skip")
@@ -43,6 +42,9 @@ _EXAMPLE = "for example kafka://broker:9092/topic?format=json"
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:([0-9]{1,5}))?")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _DEFAULT_PORT = 9092
+# Markers of transactions are the last offsets of some partitions, so more than one is read.
+_NEWEST_OFFSETS = 32
+_NEWEST_LOOKS, _NEWEST_WAIT_SECONDS = 5, 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,11 +184,6 @@ def _server(text: str) -> str:
 def _refuse(message: str, name: str, hint: str) -> NoReturn:
     # From nothing: an error of the parser would show the URL.
     raise ArgumentError(message, name=name, hint=hint) from None
-
-
-# Markers of transactions are the last offsets of some partitions, so more than one is read.
-_NEWEST_OFFSETS = 32
-_NEWEST_LOOKS, _NEWEST_WAIT_SECONDS = 5, 0.1
 
 
 class KafkaTopic:

@@ -61,9 +61,21 @@ __all__ = [
     "with_message_time",
 ]
 
+_log = logging.getLogger(__name__)
 
 # Messages of a partition that types are inferred from, at most. All of them are read before a join begins.
 _NEWEST = 2_000
+# Offsets of one read by the planner, at least; twice as many with each read that brings too few messages.
+_LEAST_OFFSETS = 1 << 10
+# Bytes of a batch's messages of one topic, at most, or a message of each partition: a task holds its part in memory.
+MOST_BYTES = 256 << 20
+# How long a plan waits for brokers that do not answer any more. After that the query ends, and its restart goes on.
+PATIENCE_SECONDS = 120.0
+_PAUSE_SECONDS = 1.0
+# How often the newest messages of a partition are read, to tell how far its reading is behind.
+NEWEST_SECONDS = 10.0
+AnswerT = TypeVar("AnswerT")
+_MOST_THREADS = 4  # reading and parsing of JSON let others run meanwhile
 
 
 def stream_url(stream: Stream) -> KafkaUrl:
@@ -116,21 +128,6 @@ def with_message_time(schema: pa.Schema, stream: Stream) -> pa.Schema:
     if kind is None or stream.time in schema.names:
         return schema
     return schema.append(pa.field(stream.time, kind))
-
-
-_log = logging.getLogger(__name__)
-
-# Offsets of one read by the planner, at least; twice as many with each read that brings too few messages.
-_LEAST_OFFSETS = 1 << 10
-# Bytes of a batch's messages of one topic, at most, or a message of each partition: a task holds its part in memory.
-MOST_BYTES = 256 << 20
-# How long a plan waits for brokers that do not answer any more. After that the query ends, and its restart goes on.
-PATIENCE_SECONDS = 120.0
-_PAUSE_SECONDS = 1.0
-# How often the newest messages of a partition are read, to tell how far its reading is behind.
-NEWEST_SECONDS = 10.0
-
-AnswerT = TypeVar("AnswerT")
 
 
 @lru_cache(maxsize=32)
@@ -450,9 +447,6 @@ class TopicFeed:
         nothing = pa.RecordBatch.from_pylist([], schema=inside_schema(self._schema, self._stream.time))
         offsets = sum(one.end - one.begin for one in lost[:gone])
         return Chunk(start.offset, gone, nothing, rejects, np.empty(0, np.int64), lost_offsets=offsets)
-
-
-_MOST_THREADS = 4  # reading and parsing of JSON let others run meanwhile
 
 
 class TopicPartitions:

@@ -73,7 +73,6 @@ __all__ = [
     "outputs_of",
 ]
 
-
 _MOST_BITS = 66  # of whole numbers that are BIGINT: sums of several columns of 64 bits
 _MOST_PRECISION = 38  # of a DECIMAL
 _PLAIN_TYPES = {
@@ -86,6 +85,18 @@ _PLAIN_TYPES = {
     "binary": pa.binary(),
 }
 _CASTS = {"tinyint": pa.int8(), "smallint": pa.int16(), "int": pa.int32(), "float": pa.float32()}
+_ENDS = ((pc.greater_equal, INT64_MIN), (pc.less_equal, INT64_MAX))
+_HELD = ("stddev", "quantile", "collect")
+_OF_NUMBERS = ("sum", "avg", "stddev", "quantile")
+_WHOLE = Literal("decimal(20,0)")  # in which a uint64 is added up: an int64 has no room for it
+_MOST_DIGITS = 38  # of a decimal in Spark and Delta
+Float64: TypeAlias = npt.NDArray[np.float64]
+Int64: TypeAlias = npt.NDArray[np.int64]
+_ORDERED = ("number", "float", "interval", "timestamp", "date", "time", "nothing")
+_INT64_MAX = (1 << 63) - 1
+_PAST_INT64 = float(1 << 63)
+_EXACT_FLOAT = float(1 << 53)  # whole numbers up to this are exact in float64
+_WHOLE_NUMBERS = pa.decimal256(76, 0)
 
 
 def output_type(expression: Expression, node: Typed) -> pa.DataType:
@@ -147,9 +158,6 @@ def output_values(node: Typed, kind: pa.DataType, rows: int, column: Callable[[C
     return pc.if_else(fits, exact, pa.scalar(None, exact.type)).cast(kind)
 
 
-_ENDS = ((pc.greater_equal, INT64_MIN), (pc.less_equal, INT64_MAX))
-
-
 @dataclass(frozen=True, slots=True)
 class Output:
     """A calculated column of a result.
@@ -200,12 +208,6 @@ def outputs_of(join: JoinParts, schemas: Mapping[str, pa.Schema]) -> tuple[Outpu
         facts = json.dumps([one.name, expression_facts(expression), [str(kind) for kind in kinds.values()]])
         found[facts] = Output(one.name, node, kind, tuple(kinds), facts, str(one.expression))
     return tuple(found.values())
-
-
-_HELD = ("stddev", "quantile", "collect")
-_OF_NUMBERS = ("sum", "avg", "stddev", "quantile")
-_WHOLE = Literal("decimal(20,0)")  # in which a uint64 is added up: an int64 has no room for it
-_MOST_DIGITS = 38  # of a decimal in Spark and Delta
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,16 +328,6 @@ def _result_kind(one: Aggregate, arguments: tuple[BoundArgument, ...]) -> pa.Dat
         msg = f"'{one}' orders lists or structs"
         raise ColumnError(msg, name=one.name, hint="order by numbers, times, texts or booleans")
     return pa.list_(kind) if one.function == "collect" else kind
-
-
-Float64: TypeAlias = npt.NDArray[np.float64]
-Int64: TypeAlias = npt.NDArray[np.int64]
-
-_ORDERED = ("number", "float", "interval", "timestamp", "date", "time", "nothing")
-_INT64_MAX = (1 << 63) - 1
-_PAST_INT64 = float(1 << 63)
-_EXACT_FLOAT = float(1 << 53)  # whole numbers up to this are exact in float64
-_WHOLE_NUMBERS = pa.decimal256(76, 0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,12 @@ from streamjoin_ds.spec.functions.globe import LONGITUDE, limits_of, reach_of
 
 __all__ = ["NO_FINDERS", "BandFinder", "Bound", "Finders", "IntervalFinder", "TimeFinder", "finders_of"]
 
+_NUMBERS = ("number", "float", "timestamp", "date", "interval", "time")
+_MOST_PARTS = 32  # summands of a comparison; one with more only decides
+_MOST_BOUNDS = 16  # bounds that are made of one term
+_EXACT = 1 << 53  # whole numbers up to this are exact in float64
+_ROOM = 8  # operations that are counted beside those of the condition: the limits' own
+
 
 @dataclass(frozen=True, slots=True)
 class Bound:
@@ -118,13 +124,6 @@ class Finders:
 
 
 NO_FINDERS = Finders()
-
-
-_NUMBERS = ("number", "float", "timestamp", "date", "interval", "time")
-_MOST_PARTS = 32  # summands of a comparison; one with more only decides
-_MOST_BOUNDS = 16  # bounds that are made of one term
-_EXACT = 1 << 53  # whole numbers up to this are exact in float64
-_ROOM = 8  # operations that are counted beside those of the condition: the limits' own
 
 
 def finders_of(terms: Sequence[Term], streams: Mapping[str, int], times: Mapping[str, str]) -> Finders:

@@ -41,7 +41,6 @@ __all__ = [
     "plain_limits",
 ]
 
-
 Float64: TypeAlias = npt.NDArray[np.float64]
 
 EPSILON = 2.0**-52  # twice the relative error of one float64 operation
@@ -50,6 +49,7 @@ _BYTES_AT_ONCE = 1 << 20  # that are hashed together: some arrays of 8 bytes for
 _MISSING = 1.5e308  # stands for null and NaN where these can meet
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)  # odd, with bits all over: 2^64 by the golden ratio
 TINY = 1e-150  # more than the root of what a square may lose where it underflows
+_EXACT = 1 << 53  # whole numbers up to this are exact in float64
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,9 +191,6 @@ def _columns(node: Typed) -> set[Column]:
     for argument in node.args:
         found |= _columns(argument)
     return found
-
-
-_EXACT = 1 << 53  # whole numbers up to this are exact in float64
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,11 +49,27 @@ __all__ = [
     "wide",
 ]
 
-
 NESTED = "list or struct"  # the family of values that are only equal or not
 EXACT = ("number", "timestamp", "date", "interval", "time")
 TIMES = ("timestamp", "date")
 MOST_DIGITS = 76  # most digits of an exact number: those of decimal256
+Mask: TypeAlias = "npt.NDArray[np.bool_]"
+Float64: TypeAlias = "npt.NDArray[np.float64]"
+# An Arrow array with a value for each row, or one Arrow scalar for all rows.
+Values: TypeAlias = Any
+INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
+PLAIN = {"+": pc.add, "-": pc.subtract, "*": pc.multiply, "neg": pc.negate, "abs": pc.abs}
+_CHECKED = {
+    "+": pc.add_checked,
+    "-": pc.subtract_checked,
+    "*": pc.multiply_checked,
+    "neg": pc.negate_checked,
+    "abs": pc.abs_checked,
+}
+_EXACT_FLOAT = 1 << 53  # whole numbers up to this are exact in float64
+_EXACT_SCALE = 22  # so are the powers of ten up to this one
+_SMALLEST_SINGLE = 2.0**-126  # of float32 with all its bits
+_DIGITS = Context(prec=10_000)  # more digits than any constant can have: nothing is rounded
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,27 +172,6 @@ def refuse(expression: Expression, why: str, hint: str) -> NoReturn:
     msg = f"'{text if len(text) <= 200 else text[:200] + '...'}' {why}"
     name = str((*columns_of(expression), text[:200])[0])
     raise PredicateError(msg, name=name, hint=hint)
-
-
-Mask: TypeAlias = "npt.NDArray[np.bool_]"
-Float64: TypeAlias = "npt.NDArray[np.float64]"
-# An Arrow array with a value for each row, or one Arrow scalar for all rows.
-Values: TypeAlias = Any
-
-INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
-
-PLAIN = {"+": pc.add, "-": pc.subtract, "*": pc.multiply, "neg": pc.negate, "abs": pc.abs}
-_CHECKED = {
-    "+": pc.add_checked,
-    "-": pc.subtract_checked,
-    "*": pc.multiply_checked,
-    "neg": pc.negate_checked,
-    "abs": pc.abs_checked,
-}
-_EXACT_FLOAT = 1 << 53  # whole numbers up to this are exact in float64
-_EXACT_SCALE = 22  # so are the powers of ten up to this one
-_SMALLEST_SINGLE = 2.0**-126  # of float32 with all its bits
-_DIGITS = Context(prec=10_000)  # more digits than any constant can have: nothing is rounded
 
 
 def exactly(node: Typed, values: Sequence[Values], args: Sequence[Typed]) -> Values:

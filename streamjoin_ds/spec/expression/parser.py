@@ -58,7 +58,6 @@ __all__ = [
     "type_name",
 ]
 
-
 Node: TypeAlias = Any  # a node of sqlglot's tree: sqlglot renamed its classes between versions
 Refuse: TypeAlias = Callable[[str], NoReturn]
 
@@ -79,6 +78,49 @@ _TYPES = {
     _KINDS.TIMESTAMP: "timestamp",
     _KINDS.TIMESTAMPTZ: "timestamp",
 }
+UNDERSTOOD = (
+    "abs(l.a - r.b) <= c or |l.a - r.b| <= c, l.a - r.b BETWEEN c AND d, l.a BETWEEN r.b - c AND r.b + d, l.a = r.b, "
+    "l.a IS NOT DISTINCT FROM r.b, l.a BETWEEN r.lo AND r.hi (these find pairs), and conditions with = <> < <= > >=, "
+    "+ - * / %, AND, OR, NOT, IS NULL, IS DISTINCT FROM, BETWEEN, IN and functions (these decide which of the pairs "
+    "stay); quote a column name that holds a dot: u.`PM2.5`"
+)
+_FUNCTIONS_HINT = f"functions are {', '.join(function.written for function in FUNCTIONS.values())}"
+_QUOTED = re.compile(r"""('[^']*'|"[^"]*"|`[^`]*`)""")
+_MAX_TEXT = 10_000  # most characters of a predicate
+_SHOWN = 200  # characters of it that an error shows
+_BINARY = {
+    sql.EQ: "=",
+    sql.NEQ: "<>",
+    sql.LT: "<",
+    sql.LTE: "<=",
+    sql.GT: ">",
+    sql.GTE: ">=",
+    sql.Add: "+",
+    sql.Sub: "-",
+    sql.Mul: "*",
+    sql.Div: "/",
+    sql.Mod: "%",
+}
+_WITH_A_FORM = ("case", "cast", "like", "extract")  # functions that are not written name(x, y)
+UNDERSTOOD_AGGREGATES = (
+    "count(*), count(x), sum(x), min(x), max(x), avg(x), stddev(x), first(x), last(x), arg_min(x, by), "
+    "arg_max(x, by), quantile(x, 0.5), collect(x, 100)"
+)
+_AGGREGATE = re.compile(r"\s*([A-Za-z_]\w*)\s*\((.*)\)\s*", re.ASCII | re.DOTALL)
+_QUOTES = "'\"`"
+# What Spark has and a reduction has not: what to do instead, by the function's name.
+_NOT_HERE = {
+    "approx_percentile": "quantile(x, 0.5) is exact",
+    "percentile_approx": "quantile(x, 0.5) is exact",
+    "approx_quantile": "quantile(x, 0.5) is exact",
+    "median": "write quantile(x, 0.5)",
+    "collect_list": "write collect(x, 100), which has a bound: the first partners by event time and number",
+    "array_agg": "write collect(x, 100), which has a bound: the first partners by event time and number",
+    "list": "write collect(x, 100), which has a bound: the first partners by event time and number",
+    "stddev_pop": "write stddev(x), of a sample",
+    "any_value": "write first(x), the value of the first partner by event time and number",
+}
+_TAKES = {(1, False): "one expression", (2, False): "two expressions", (1, True): "an expression and a number"}
 
 
 def literal_value(node: Node, refuse: Refuse) -> Value:
@@ -162,34 +204,6 @@ def is_moment(node: Node) -> bool:
 def _named(node: Node) -> str:
     text = node.name if isinstance(node, sql.Anonymous) else node.sql()
     return f"'{text[:60]}'"
-
-
-UNDERSTOOD = (
-    "abs(l.a - r.b) <= c or |l.a - r.b| <= c, l.a - r.b BETWEEN c AND d, l.a BETWEEN r.b - c AND r.b + d, l.a = r.b, "
-    "l.a IS NOT DISTINCT FROM r.b, l.a BETWEEN r.lo AND r.hi (these find pairs), and conditions with = <> < <= > >=, "
-    "+ - * / %, AND, OR, NOT, IS NULL, IS DISTINCT FROM, BETWEEN, IN and functions (these decide which of the pairs "
-    "stay); quote a column name that holds a dot: u.`PM2.5`"
-)
-_FUNCTIONS_HINT = f"functions are {', '.join(function.written for function in FUNCTIONS.values())}"
-
-_QUOTED = re.compile(r"""('[^']*'|"[^"]*"|`[^`]*`)""")
-_MAX_TEXT = 10_000  # most characters of a predicate
-_SHOWN = 200  # characters of it that an error shows
-
-_BINARY = {
-    sql.EQ: "=",
-    sql.NEQ: "<>",
-    sql.LT: "<",
-    sql.LTE: "<=",
-    sql.GT: ">",
-    sql.GTE: ">=",
-    sql.Add: "+",
-    sql.Sub: "-",
-    sql.Mul: "*",
-    sql.Div: "/",
-    sql.Mod: "%",
-}
-_WITH_A_FORM = ("case", "cast", "like", "extract")  # functions that are not written name(x, y)
 
 
 class _StreamJoinPredicates(Dialect):
@@ -485,27 +499,6 @@ def _refuse(why: str, text: str, hint: str = "", name: str = "") -> NoReturn:
     raise PredicateSyntaxError(msg, name=name or shown, hint=hint or f"valid are {UNDERSTOOD}") from None
 
 
-UNDERSTOOD_AGGREGATES = (
-    "count(*), count(x), sum(x), min(x), max(x), avg(x), stddev(x), first(x), last(x), arg_min(x, by), "
-    "arg_max(x, by), quantile(x, 0.5), collect(x, 100)"
-)
-_AGGREGATE = re.compile(r"\s*([A-Za-z_]\w*)\s*\((.*)\)\s*", re.ASCII | re.DOTALL)
-_QUOTES = "'\"`"
-
-# What Spark has and a reduction has not: what to do instead, by the function's name.
-_NOT_HERE = {
-    "approx_percentile": "quantile(x, 0.5) is exact",
-    "percentile_approx": "quantile(x, 0.5) is exact",
-    "approx_quantile": "quantile(x, 0.5) is exact",
-    "median": "write quantile(x, 0.5)",
-    "collect_list": "write collect(x, 100), which has a bound: the first partners by event time and number",
-    "array_agg": "write collect(x, 100), which has a bound: the first partners by event time and number",
-    "list": "write collect(x, 100), which has a bound: the first partners by event time and number",
-    "stddev_pop": "write stddev(x), of a sample",
-    "any_value": "write first(x), the value of the first partner by event time and number",
-}
-
-
 def parse_aggregate(name: str, text: str) -> Aggregate:
     """Return the aggregate in a text, such as ``avg(w.temperature)``, for a column of this name.
 
@@ -535,9 +528,6 @@ def parse_aggregate(name: str, text: str) -> Aggregate:
     values = [parse_value(part) for part in parts]
     constant = _constant(function, values.pop(), text) if has_constant else None
     return Aggregate(name, function, tuple(values), constant)
-
-
-_TAKES = {(1, False): "one expression", (2, False): "two expressions", (1, True): "an expression and a number"}
 
 
 def _constant(function: str, value: Expression, text: str) -> Decimal:

@@ -65,7 +65,6 @@ __all__ = [
     "streams_of",
 ]
 
-
 MAX_DEPTH = 64  # how deep a condition may be nested
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -80,6 +79,33 @@ CONDITIONS = (*COMPARISONS, "same", "and", "or", "not", "is_null", "between", "i
 _OPERATORS = (*CONDITIONS, "+", "-", "*", "/", "%", "neg")  # all others are functions
 
 Value: TypeAlias = "bool | int | Decimal | str | timedelta | date | datetime | time | None"
+Expression: TypeAlias = "Column | Literal | Call"
+# What a user can ask of a join: bands find pairs, other conditions decide on them.
+Predicate: TypeAlias = "Band | Expression"
+MAX_COLLECTED = 100_000  # the largest limit of collect
+# How many expressions each function takes, and whether a constant follows them.
+AGGREGATE_FUNCTIONS = {
+    "count": (1, False),
+    "sum": (1, False),
+    "min": (1, False),
+    "max": (1, False),
+    "avg": (1, False),
+    "stddev": (1, False),
+    "first": (1, False),
+    "last": (1, False),
+    "arg_min": (2, False),
+    "arg_max": (2, False),
+    "quantile": (1, True),
+    "collect": (1, True),
+}
+# Other names of the functions, mostly Spark's.
+AGGREGATE_NAMES = {name: name for name in AGGREGATE_FUNCTIONS} | {
+    "mean": "avg",
+    "stddev_samp": "stddev",
+    "min_by": "arg_min",
+    "max_by": "arg_max",
+    "percentile": "quantile",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,11 +169,6 @@ class Call:
         if self.op == "in":
             return f"{first} IN ({', '.join(others)})"
         return f" {self.op.upper()} ".join([first, *others])
-
-
-Expression: TypeAlias = "Column | Literal | Call"
-# What a user can ask of a join: bands find pairs, other conditions decide on them.
-Predicate: TypeAlias = "Band | Expression"
 
 
 def call(op: str, *args: Expression) -> Call:
@@ -397,33 +418,6 @@ def bound_of(expression: Expression) -> Bound | None:
     """Return the bound that a literal is; None if it is none."""
     value = expression.value if isinstance(expression, Literal) else None
     return value if isinstance(value, (int, Decimal, timedelta)) and not isinstance(value, bool) else None
-
-
-MAX_COLLECTED = 100_000  # the largest limit of collect
-
-# How many expressions each function takes, and whether a constant follows them.
-AGGREGATE_FUNCTIONS = {
-    "count": (1, False),
-    "sum": (1, False),
-    "min": (1, False),
-    "max": (1, False),
-    "avg": (1, False),
-    "stddev": (1, False),
-    "first": (1, False),
-    "last": (1, False),
-    "arg_min": (2, False),
-    "arg_max": (2, False),
-    "quantile": (1, True),
-    "collect": (1, True),
-}
-# Other names of the functions, mostly Spark's.
-AGGREGATE_NAMES = {name: name for name in AGGREGATE_FUNCTIONS} | {
-    "mean": "avg",
-    "stddev_samp": "stddev",
-    "min_by": "arg_min",
-    "max_by": "arg_max",
-    "percentile": "quantile",
-}
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,7 +47,6 @@ __all__ = [
     "truth_of",
 ]
 
-
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MICROSECOND = timedelta(microseconds=1)
 _SPACE = "".join(map(chr, range(33)))  # what is cut off both ends
@@ -63,6 +62,20 @@ _TIME = (
     r" ?(?P<zone>Z|UTC|GMT|[+-][0-9]{1,2}(?::?[0-9]{2})?)?"
 )
 _INSTANT = re.compile(_DATE + rf"(?:[ T](?:{_TIME})?)?")
+# The types that CAST knows, with the bits of whole numbers; decimal(p, s) besides.
+_BITS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
+CAST_TYPES = (*_BITS, "float", "double", "decimal(p, s)", "string", "boolean", "date", "timestamp")
+_DECIMAL = re.compile(r"decimal\((\d+), ?(\d+)\)")
+_MOST_PRECISION = 38
+_FROM = {
+    "number": ("number", "float", "string", "boolean", "timestamp"),
+    "float": ("number", "float", "string", "boolean", "timestamp"),
+    "string": ("number", "float", "string", "boolean", "timestamp", "date"),
+    "boolean": ("number", "float", "string", "boolean"),
+    "date": ("string", "timestamp", "date"),
+    "timestamp": ("string", "timestamp", "date"),
+}
+_EXACT = Context(prec=400)
 
 
 def number_of(text: str, *, is_whole: bool) -> Decimal | None:
@@ -148,22 +161,6 @@ def double_text(number: float) -> str:
         rest = text[place:] if place > 0 else "0" * -place + text
         return f"{minus}{whole}.{rest or '0'}"
     return f"{minus}{text[0]}.{text[1:] or '0'}E{place - 1}"
-
-
-# The types that CAST knows, with the bits of whole numbers; decimal(p, s) besides.
-_BITS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
-CAST_TYPES = (*_BITS, "float", "double", "decimal(p, s)", "string", "boolean", "date", "timestamp")
-_DECIMAL = re.compile(r"decimal\((\d+), ?(\d+)\)")
-_MOST_PRECISION = 38
-_FROM = {
-    "number": ("number", "float", "string", "boolean", "timestamp"),
-    "float": ("number", "float", "string", "boolean", "timestamp"),
-    "string": ("number", "float", "string", "boolean", "timestamp", "date"),
-    "boolean": ("number", "float", "string", "boolean"),
-    "date": ("string", "timestamp", "date"),
-    "timestamp": ("string", "timestamp", "date"),
-}
-_EXACT = Context(prec=400)
 
 
 def _cast(expression: Call, args: tuple[Typed, ...]) -> Typed:

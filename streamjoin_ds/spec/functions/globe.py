@@ -71,7 +71,6 @@ __all__ = [
     "within",
 ]
 
-
 Float64: TypeAlias = npt.NDArray[np.float64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
@@ -86,6 +85,17 @@ _STEPS, _ENOUGH = 20, 1e-12
 _HALVINGS = 60
 # Functions by which an index finds: no text names them.
 LONGITUDE, WEST, EAST = "longitude", "longitude to the west", "longitude to the east"
+Side: TypeAlias = "tuple[Float64, ...]"
+_PART_ROWS = 8192  # pairs at a time: what is calculated of them stays in the second cache
+_HALF_DEGREE = math.pi / 360
+_MOST_M = 1e6
+_SMALL = 0.1  # radians of half an angle up to which the polynomial of a small sine is good; more is farther north
+_SINE = [(-1) ** n / math.factorial(2 * n + 1) for n in range(7)]
+_SHORT, _LONG = 3, 7  # terms: good to 2e-10 of it up to `_SMALL`, and to 7e-10 up to a quarter turn
+_RELATIVE, _ERROR = 2e-9, 4e-9  # of the chord's square, and of the product of two cosines
+_OFF_M = {"sphere": 1e-6, "wgs84": 2e-3}
+_CHANGE = 0.0102  # of the logarithm of the ellipsoid's curvature, for a radian of latitude, at most
+_WHOLE = 1.5 * 2**52  # added and subtracted, it rounds to a whole number
 
 
 def _distance(expression: Call, args: tuple[Typed, ...]) -> Typed:
@@ -160,9 +170,6 @@ def _reduced(latitude: Float64) -> tuple[Float64, Float64]:
     sine, cosine = (1 - FLATTENING) * _of(pc.sin, radians), _of(pc.cos, radians)
     length = np.sqrt(sine * sine + cosine * cosine)
     return sine / length, cosine / length
-
-
-Side: TypeAlias = "tuple[Float64, ...]"
 
 
 def _iterated(longitude: Float64, one: Side, other: Side) -> tuple[Float64, Mask]:
@@ -288,18 +295,6 @@ FINDING = (
     Function(WEST, "", _internal, _reaching, 2, 2),
     Function(EAST, "", _internal, _reaching, 2, 2),
 )
-
-
-_PART_ROWS = 8192  # pairs at a time: what is calculated of them stays in the second cache
-_HALF_DEGREE = math.pi / 360
-_MOST_M = 1e6
-_SMALL = 0.1  # radians of half an angle up to which the polynomial of a small sine is good; more is farther north
-_SINE = [(-1) ** n / math.factorial(2 * n + 1) for n in range(7)]
-_SHORT, _LONG = 3, 7  # terms: good to 2e-10 of it up to `_SMALL`, and to 7e-10 up to a quarter turn
-_RELATIVE, _ERROR = 2e-9, 4e-9  # of the chord's square, and of the product of two cosines
-_OFF_M = {"sphere": 1e-6, "wgs84": 2e-3}
-_CHANGE = 0.0102  # of the logarithm of the ellipsoid's curvature, for a radian of latitude, at most
-_WHOLE = 1.5 * 2**52  # added and subtracted, it rounds to a whole number
 
 
 class NearBounds(NamedTuple):

@@ -31,6 +31,7 @@ _UNITS_US = {
 }
 _ENDS = ((pc.greater_equal, INT64_MIN), (pc.less_equal, INT64_MAX))
 _MONTHS = {"year": 12, "quarter": 3, "month": 1}
+_SAME = {"dow": "dayofweek", "seconds": "second", "minutes": "minute", "hours": "hour", "days": "day"}
 
 
 def microseconds(node: Typed, rows: Rows) -> pa.Array:
@@ -121,7 +122,6 @@ _OF_DURATIONS: dict[str, Callable[[Int64], Int64]] = {
     "minute": _FIELDS["minute"],
     "second": _FIELDS["second"],
 }
-_SAME = {"dow": "dayofweek", "seconds": "second", "minutes": "minute", "hours": "hour", "days": "day"}
 
 
 def _extracted(expression: Call, args: tuple[Typed, ...]) -> Typed:

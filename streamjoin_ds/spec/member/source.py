@@ -42,9 +42,16 @@ __all__ = [
     "time_of_results",
 ]
 
-
 KAFKA_PREFIX = "kafka://"
 _STORE_SCHEMES = ("s3", "s3a", "gs", "gcs", "abfs", "abfss", "hdfs", "viewfs")
+GENERATOR_PREFIX = "gen:"
+SUB_FOLDERS = ("skip", "read")
+FILE_ORDER = ("name", "modified")
+# The options, with the values that say nothing.
+FOLDER_OPTIONS = {"sub_folders": "skip", "file_order": "name", "finished_after": None}
+ON_CHANGE = ("stop", "ignore")
+TABLE_OPTIONS = ("on_change", "starting_version", "starting_timestamp")
+_RESULTS_TIME = "event_time"
 
 
 def check_location(source: str, owner: str) -> None:
@@ -103,9 +110,6 @@ def _has_login(url: str) -> bool:
         return True
 
 
-GENERATOR_PREFIX = "gen:"
-
-
 @dataclass(frozen=True, slots=True)
 class Generator:
     """A generated stream: the name of a generator and its parameters (see `streamjoin_ds.source.generator`).
@@ -151,12 +155,6 @@ def _number(text: str) -> int | float | str:
         except ValueError:  # noqa: PERF203 - two turns at most
             continue
     return text
-
-
-SUB_FOLDERS = ("skip", "read")
-FILE_ORDER = ("name", "modified")
-# The options, with the values that say nothing.
-FOLDER_OPTIONS = {"sub_folders": "skip", "file_order": "name", "finished_after": None}
 
 
 class FolderStream(Protocol):
@@ -227,11 +225,6 @@ def check_folder_options(stream: FolderStream) -> None:
 def refused_option(stream: str, name: str, why: str) -> ArgumentError:
     """Return the error for an option that the stream cannot have."""
     return ArgumentError(f"stream {stream} {why}, so it cannot have {name}", name=name, hint=f"leave {name} out")
-
-
-ON_CHANGE = ("stop", "ignore")
-TABLE_OPTIONS = ("on_change", "starting_version", "starting_timestamp")
-_RESULTS_TIME = "event_time"
 
 
 class TableStream(Protocol):

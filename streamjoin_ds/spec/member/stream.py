@@ -52,8 +52,13 @@ __all__ = [
     "rate_from_text",
 ]
 
-
 _HINT = "tuples a second, for example 20000"
+FORMATS = ("auto", "csv", "json", "parquet", "spool", "delta", "results")
+ON_BAD_FILE = ("stop", "quarantine")
+PARTITION_BY = ("file", "folder")
+TIME_UNITS = ("s", "ms", "us", "ns")
+_DELIMITER_NAMES = {"tab": "\t", "\\t": "\t", "space": " "}
+_DELIMITERS = frozenset(" \t!#$%&'()*+,-./:;<=>?@[\\]^_`{|}~")
 
 
 def checked_rate(rate: object, name: str) -> float | None:
@@ -85,14 +90,6 @@ def rate_from_text(text: str, name: str) -> float | None:
     except ValueError:
         rate = math.nan
     return checked_rate(rate, name)
-
-
-FORMATS = ("auto", "csv", "json", "parquet", "spool", "delta", "results")
-ON_BAD_FILE = ("stop", "quarantine")
-PARTITION_BY = ("file", "folder")
-TIME_UNITS = ("s", "ms", "us", "ns")
-_DELIMITER_NAMES = {"tab": "\t", "\\t": "\t", "space": " "}
-_DELIMITERS = frozenset(" \t!#$%&'()*+,-./:;<=>?@[\\]^_`{|}~")
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,6 @@ from streamjoin_ds.spec.member.stream import FORMATS, ON_BAD_FILE, PARTITION_BY,
 
 __all__ = ["FORMAT_KEYS", "LIST", "LISTS", "NUMBERS", "PER_STREAM", "STREAM_KEYS", "TABLE", "VERSIONS", "Key"]
 
-
 LIST, TABLE, LISTS, NUMBERS = list[str], dict[str, str], dict[str, str | list[str]], dict[str, float]
 VERSIONS = dict[str, int | str]
 _WORDS = {
@@ -39,6 +38,8 @@ _WORDS = {
     NUMBERS: "a table of numbers",
     VERSIONS: "a table of numbers and texts",
 }
+# Those of ``format("sensors")``, which reads one stream without a join.
+_OF_JOINS = ("delay", "idle_timeout", "max_ahead", "rate")
 
 
 @dataclass(frozen=True)
@@ -286,6 +287,4 @@ STREAM_KEYS: dict[str, Key] = {
 # Those that a flag, or a key of the whole file, gives to all streams or to some in one form: 30s, or e=30s.
 PER_STREAM = tuple(name for name in STREAM_KEYS if name not in ("source", "schema", "delimiter", "where", "unique"))
 
-# Those of ``format("sensors")``, which reads one stream without a join.
-_OF_JOINS = ("delay", "idle_timeout", "max_ahead", "rate")
 FORMAT_KEYS = ("delimiter", *(name for name in PER_STREAM if name not in _OF_JOINS))

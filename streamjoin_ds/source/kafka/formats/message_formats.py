@@ -47,8 +47,18 @@ __all__ = [
     "value_text",
 ]
 
-
 NO_VALUE = "a message without a value"
+FRAMED, _EMPTY, _NO_OBJECT, _OPEN, _MORE, _CONTROL = range(6)
+FRAME_REASONS = {
+    _EMPTY: "an empty message",
+    _NO_OBJECT: "not a JSON object",
+    _OPEN: "the JSON object does not end",
+    _MORE: "more than one JSON object",
+    _CONTROL: "a line end inside a text",
+}
+_BLANKS = b" \t\r\n"
+# A text with its escapes; else a bracket, a line end, or a quote that begins a text without an end.
+_TOKEN = re.compile(rb'"(?:[^"\\\r\n]|\\[^\r\n])*"|["{}\[\]\r\n]')
 
 
 class MessageFormat(Protocol):
@@ -96,19 +106,6 @@ def _is_utf8(value: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return True
-
-
-FRAMED, _EMPTY, _NO_OBJECT, _OPEN, _MORE, _CONTROL = range(6)
-FRAME_REASONS = {
-    _EMPTY: "an empty message",
-    _NO_OBJECT: "not a JSON object",
-    _OPEN: "the JSON object does not end",
-    _MORE: "more than one JSON object",
-    _CONTROL: "a line end inside a text",
-}
-_BLANKS = b" \t\r\n"
-# A text with its escapes; else a bracket, a line end, or a quote that begins a text without an end.
-_TOKEN = re.compile(rb'"(?:[^"\\\r\n]|\\[^\r\n])*"|["{}\[\]\r\n]')
 
 
 @lru_cache(maxsize=1)

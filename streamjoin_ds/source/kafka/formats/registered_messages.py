@@ -38,6 +38,7 @@ from streamjoin_ds.spec.nested_values import is_list, is_nested
 
 __all__ = ["SCHEMA", "Codec", "Reader", "Reference", "RegisteredMessages", "RegisteredSchema", "SchemaRegistry"]
 
+_log = logging.getLogger(__name__)
 
 _LOGIN = f"{REGISTRY_PREFIX}basic.auth.user.info"
 _CA = f"{REGISTRY_PREFIX}ssl.ca.location"
@@ -46,6 +47,16 @@ _TRIES = 3  # a registry that restarts, or a broken connection; each is an attem
 _PAUSE_SECONDS = 0.5  # between them
 _BUSY = (408, 425, 429)  # those below 500 that say: later
 _MAX_BYTES = 8 << 20  # of an answer
+SCHEMA = "{schema}"  # stands in a codec's reasons for the schema and its id
+_FRAME_BYTES = 5
+_LARGEST_ID = (1 << 31) - 1  # a registry's ids are positive int32
+# How long schemas are asked for that the registry says it does not have. Of several registries those that follow learn
+# of a schema some moments after it was registered, and so does one that starts while it reads its topic.
+_PATIENCE_SECONDS = 10.0
+_LEAST_PAUSE_SECONDS, _MOST_PAUSE_SECONDS = 0.1, 2.0  # each pause is twice the one before it
+_MOST_MISSING = 20  # schemas that are missed and asked for together, at most
+# Returns the fields of the bytes after the frame, or why they have none.
+Reader: TypeAlias = Callable[[bytes], "dict[str, Any] | str"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,21 +187,6 @@ def _refused(code: int, what: str) -> StreamJoinError:
     msg = "the schema registry does not answer" + (f": HTTP {code}" if code else "")
     hint = f"correct registry= in the URL, or start the registry; for its certificate set {_CA}"
     return KafkaUnreachableError(msg, name="registry", hint=hint)
-
-
-SCHEMA = "{schema}"  # stands in a codec's reasons for the schema and its id
-_log = logging.getLogger(__name__)
-
-_FRAME_BYTES = 5
-_LARGEST_ID = (1 << 31) - 1  # a registry's ids are positive int32
-# How long schemas are asked for that the registry says it does not have. Of several registries those that follow learn
-# of a schema some moments after it was registered, and so does one that starts while it reads its topic.
-_PATIENCE_SECONDS = 10.0
-_LEAST_PAUSE_SECONDS, _MOST_PAUSE_SECONDS = 0.1, 2.0  # each pause is twice the one before it
-_MOST_MISSING = 20  # schemas that are missed and asked for together, at most
-
-# Returns the fields of the bytes after the frame, or why they have none.
-Reader: TypeAlias = Callable[[bytes], "dict[str, Any] | str"]
 
 
 class Codec(Protocol):

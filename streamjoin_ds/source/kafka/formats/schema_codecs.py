@@ -25,8 +25,10 @@ from streamjoin_ds.source.kafka.formats.registered_messages import SCHEMA, Reade
 
 __all__ = ["AvroCodec", "ProtobufCodec"]
 
-
 _LONG_NUMBER = re.compile(rb"[\x80-\xff]{9}[\x02-\xff]")  # a number of more than 64 bits holds this, and so may a text
+# Files that every compiler brings, each after those that it needs.
+_KNOWN = ("any", "duration", "empty", "field_mask", "source_context", "struct", "timestamp", "type", "api", "wrappers")
+_MOST_DEPTH = 64  # types within types, and files that files need
 
 
 class AvroCodec:
@@ -123,11 +125,6 @@ class _Shape:
             self._is_nothing[schema["name"]] = not schema["size"]
             return not schema["size"]
         return False if kind == "enum" else self.visit(kind)
-
-
-# Files that every compiler brings, each after those that it needs.
-_KNOWN = ("any", "duration", "empty", "field_mask", "source_context", "struct", "timestamp", "type", "api", "wrappers")
-_MOST_DEPTH = 64  # types within types, and files that files need
 
 
 class ProtobufCodec:
