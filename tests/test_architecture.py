@@ -1,9 +1,11 @@
-"""ARCHITECTURE.md: every heading that the code cites exists, and so does every file that the document names."""
+"""What the code cites of ARCHITECTURE.md is there, and so are the files and modules that documents and code name."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 TEXT = (ROOT / "ARCHITECTURE.md").read_text()
@@ -16,6 +18,8 @@ SOURCES = [
     if path.suffix in {".py", ".pyx", ".pyi", ".pxi", ".c", ".h", ".sql", ".md"} and path != Path(__file__)
 ]
 CITED = re.compile(r'ARCHITECTURE\.md,\s+(?:#\s*|\*\s*|//\s*)?"([^"]+)"')
+PACKAGE = ROOT / "streamjoin_ds"
+ROOMS = {path.parent.name for path in PACKAGE.rglob("__init__.py")} - {PACKAGE.name}
 # Citations of documents that lie outside the repository, so that its readers cannot find them.
 OUTSIDE = re.compile(r"\bdesign(?:\.md)?, section|\bnotes, (?:M|section|reliability)|reliability notes|\bhouse\.md")
 
@@ -71,9 +75,37 @@ def test_every_question_is_answered_by_a_file_that_is_there() -> None:
     assert len(answers) > 30
     for question, names in answers.items():
         for before, name in zip([None, *names], names, strict=False):
-            assert name.endswith("/") or resolved(name, before) is not None, (question, name)
+            assert resolved(name, before) is not None, (question, name)
     for question, name in QUESTIONS.items():
         assert name in answers[question]
+
+
+@pytest.mark.parametrize("document", ["ARCHITECTURE.md", "CONTRIBUTING.md", "RELEASE.md"])
+def test_every_file_and_folder_that_a_document_names_is_there(document: str) -> None:
+    """A name may lack the folders before it. ``<name>`` stands for any name."""
+    paths = [path for folder in (*FOLDERS, "docs") for path in (ROOT / folder, *(ROOT / folder).rglob("*"))]
+    paths += ROOT.glob("*.py")
+    there = "\n".join(f"/{path.relative_to(ROOT)}{'/' * path.is_dir()}" for path in paths)
+    named = set(re.findall(r"`([\w./<>-]+(?:\.(?:py|pyx|pxi|c|h)|/))`", (ROOT / document).read_text()))
+    assert named
+    for name in named:
+        shape = r"\w+".join(re.escape(part) for part in re.split(r"<\w+>", name))
+        assert re.search(rf"/{shape}$", there, re.MULTILINE), name
+
+
+def test_every_module_that_the_code_names_is_there() -> None:
+    """A name between backticks that begins with a room, such as `spec.window`, goes on with what that room has."""
+    named = [
+        (path, name)
+        for path in sorted(PACKAGE.rglob("*.py"))
+        for name in re.findall(r"(?<!`)`([a-z_]+\.[a-z_]+)(?:\.\w+)*`(?!`)", path.read_text())
+        if name.partition(".")[0] in ROOMS
+    ]
+    assert len(named) > 10
+    for path, name in named:
+        room, _, module = name.partition(".")
+        places = [place.parent for place in PACKAGE.rglob("__init__.py") if place.parent.name == room]
+        assert any((place / module).is_dir() or (place / f"{module}.py").is_file() for place in places), (path, name)
 
 
 def test_every_room_is_in_its_table() -> None:

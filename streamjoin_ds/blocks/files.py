@@ -41,7 +41,7 @@ _READ_AHEAD_BYTES = 4 << 20  # a request for a few bytes takes as long as one fo
 
 
 class RemoteFile(io.RawIOBase):
-    """A file of another machine: see `files.OpenFile`, and a file object that Arrow reads.
+    """A file of another machine: see `OpenFile`, and a file object that Arrow reads.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ class RemoteFile(io.RawIOBase):
         self._kept, self._kept_at = b"", 0
 
     def read_at(self, offset: int, size: int) -> bytes:
-        """See `files.OpenFile`."""
+        """See `OpenFile`."""
         size = min(size, self._size - offset)
         if size <= 0:
             return b""
@@ -401,7 +401,7 @@ def files_at(location: str) -> Files:
     Raises
     ------
     ArgumentError, StoreUnreachableError
-        See `remote.open_remote`.
+        See `object_store.open_remote`.
     """
     if is_local(location):
         return _LOCAL

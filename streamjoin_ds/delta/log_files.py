@@ -55,7 +55,7 @@ def filesystem_of(table_path: str) -> tuple[fs.FileSystem, str]:
 
 @contextlib.contextmanager
 def reached(table_path: str) -> Iterator[None]:
-    """Raise what a remote file system refuses meanwhile as an error that names the setting (see `remote.failed`)."""
+    """Raise what a remote file system refuses meanwhile as an error that names the setting (see `failed`)."""
     try:
         yield
     except FileNotFoundError:

@@ -15,7 +15,7 @@ Keys are compared columns in the only two forms that kernels know::
             decimals (scaled), booleans (0, 1)
     ns      timestamps (ns), from a column beside them   int64
     hash    strings, binary, lists, structs              xxh3 of the bytes, as int64
-    limit   expressions that only find (`spec.limit`)    float64
+    limit   expressions that only find (`Limit`)         float64
 
 A tuple with a null or NaN in any compared column has no partner. Such tuples are counted and no window keeps them.
 

@@ -38,7 +38,7 @@ class TailTuning:
 
     rows: int = 4096
     """Rows of a tail, at most. Every probe scans them: so many fit in the second-level cache, and take a probe about a
-    microsecond (measured). Where costs are known they say (`engine/costs`): 1 700 for a band of integers, as many as
+    microsecond (measured). Where costs are known they say (`cost_model`): 1 700 for a band of integers, as many as
     here with floats."""
 
     most_arrived_rows: int = 1024
@@ -206,7 +206,7 @@ class WaitingTuning:
     much longer than it must a piece is kept."""
 
     summed_rows: int = 1 << 13
-    """Decided tuples whose partners are summed up at a time (`probe/aggregation`), at most. Not measured; it keeps
+    """Decided tuples whose partners are summed up at a time (`probe/aggregates.py`), at most. Not measured; it keeps
     their sums in the second-level cache."""
 
     held_rows: int = 1 << 10

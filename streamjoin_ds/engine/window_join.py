@@ -467,7 +467,7 @@ class WindowJoin:
         return frozenset((*waiting, *(name for name in runs if name is not None)))
 
     def save(self, store: RunStore | None = None) -> bytes:
-        """Return all windows and totals as bytes: a function of the pushes and of `costs` alone (see `snapshot`).
+        """Return all windows and totals as bytes: a function of the pushes and of `costs` alone (see `state_blob`).
 
         With a `store`, large runs are written there as blocks, and the bytes hold their names. While a push is being
         read, the bytes are the state before that push.

@@ -6,7 +6,7 @@
                            ├─► json_schema      the same for editors
                            └─► join_options     the help of the flags of the same names
 
-The keys of a stream are in `spec.stream_keys`, and those of a run in `stream.run_keys`.
+The keys of a stream are in `member.stream_keys`, and those of a run in `stream.run_keys`.
 
 A kind is a Python type, and msgspec says whether a value is of that kind. What a text means is checked later, where it
 is parsed, for flags, files and Python alike. No message shows a value: it may be a secret.

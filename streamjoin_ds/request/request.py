@@ -371,7 +371,7 @@ def described_streams(
     Parameters
     ----------
     tables : mapping of stream name to mapping
-        For each stream the keys that are its own (`spec.stream_keys`). A key wins over that of `facts`.
+        For each stream the keys that are its own (`STREAM_KEYS`). A key wins over that of `facts`.
     facts : mapping
         Keys for all streams or for some (`JOIN_KEYS`): ``"30s"`` is for all, ``"e=30s"`` for one.
     flags : mapping

@@ -7,7 +7,7 @@
     and where    SET, INSERT,   what decides, the window          options           each INSERT
     each stands  EXPLAIN
 
-sqlglot's tokenizer of Spark's dialect reads the words, and `spec.parse` reads the conditions, as it reads those of
-`Join`. The statements are read here, so that each refusal says where in the text it is and what is valid there. No text
-is evaluated, and none reaches Spark as SQL.
+sqlglot's tokenizer of Spark's dialect reads the words, and `expression.parser` reads the conditions, as it reads those
+of `Join`. The statements are read here, so that each refusal says where in the text it is and what is valid there. No
+text is evaluated, and none reaches Spark as SQL.
 """

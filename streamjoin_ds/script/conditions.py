@@ -1,6 +1,6 @@
 """Reads the conditions after ON and WHERE: which are bounds on event times, and which find or decide.
 
-The tokens of a condition are written anew for `spec.parse`, which reads the text of a predicate: texts in single
+The tokens of a condition are written anew for `expression.parser`, which reads the text of a predicate: texts in single
 quotes, names with the stream's name before them. So a condition means the same here, in Python and on the command line.
 """
 
@@ -136,7 +136,7 @@ class Conditions:
             raise self._text.located(error, span) from None
 
     def written(self, tokens: Sequence[Token]) -> str:
-        """Return the text of a condition or of an aggregate as `spec.parse` reads it."""
+        """Return the text of a condition or of an aggregate as `expression.parser` reads it."""
         inner = next((token for token in tokens if token.word == "SELECT"), None)
         if inner is not None:
             hint = "join the stream that it reads: JOIN w ON ..., or LEFT SEMI JOIN and LEFT ANTI JOIN"

@@ -175,7 +175,8 @@ class Frontier(Protocol):
     """The records that can be read from a position on, and the running maximum of the event time over them.
 
     The running maximum counts from the stream's first tuple and never falls. A record without an event time has the
-    running maximum of the record before it. The running maximum orders the tuples of all streams (see `merge`).
+    running maximum of the record before it. The running maximum orders the tuples of all streams
+    (see `rows_of_prefix`).
     """
 
     @property

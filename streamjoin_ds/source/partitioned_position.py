@@ -96,7 +96,7 @@ class PartitionAt:
 
 @dataclass(frozen=True, slots=True)
 class Forgotten:
-    """What an offset says of the partitions that are forgotten (`forgotten_partitions`).
+    """What an offset says of the partitions that are forgotten (`ForgottenPartitions`).
 
     Attributes
     ----------

@@ -41,7 +41,7 @@ _SCHEMA = pa.schema([("name", pa.string()), ("at", pa.string()), ("stamp", pa.in
 
 
 class Inputs(Protocol):
-    """The partitions of a stream as they are now. Files are one kind (`files.file_partitions`)."""
+    """The partitions of a stream as they are now. Files are one kind (`FilePartitions`)."""
 
     @property
     def threads(self) -> int:

@@ -255,7 +255,7 @@ class FilePosition:
     Parameters
     ----------
     file : str
-        Label of the file that holds the last record read (`files.file_order`): its name, where nothing else is said;
+        Label of the file that holds the last record read (`FileOrder`): its name, where nothing else is said;
         empty at the beginning.
     offset : int
         Bytes of the file's decompressed text (rows of a Parquet file) before the next record.
@@ -268,7 +268,7 @@ class FilePosition:
     whole : bool
         Whether the file ended here when the position was taken.
     digest : str
-        See `digest.RollingDigest`.
+        See `RollingDigest`.
     files : int
         Number of files that were read before this one.
     names, sizes : str
@@ -282,7 +282,7 @@ class FilePosition:
     closed : bool
         Whether the rest of the file is set aside.
     aside : tuple
-        What was set aside in the batch that ends here: facts of `set_aside.SetAside`.
+        What was set aside in the batch that ends here: facts of `SetAside`.
     set_aside : int
         How often something was set aside so far: a file, a file's rest or a change.
     """

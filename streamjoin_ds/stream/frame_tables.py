@@ -2,7 +2,7 @@
 
 ::
 
-    start()      rows ─► a block, tables/<table>/frame-<checksum> ─► its name, in the plan ─► offset, or `given_tables`
+    start()      rows ─► a block, tables/<table>/frame-<checksum> ─► its name, in the plan ─► offset, or `tables.json`
     dataframe()  rows ─► the function of a cell
 
 Where Spark plans the batches its offsets know nothing of static frames. There a file of the checkpoint says which

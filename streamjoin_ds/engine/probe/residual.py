@@ -5,7 +5,7 @@ Two kinds of residuals need less than an evaluation of their expression.
 *Distances on the globe.* A kernel decides pairs where their columns lie, and leaves a few open::
 
     distance_m(e.lat, e.lon, w.lat, w.lon) <= 5000      columns of float64 without nulls: the kernel `NearPlaces`
-                                                        other columns, and other expressions: `spec.evaluation`
+                                                        other columns, and other expressions: `expression.evaluation`
 
 *Comparisons of plain columns*, where the limits are the values. The kernels have decided these already::
 

@@ -28,10 +28,10 @@ class ProbeCondition(NamedTuple):
         May lie one beyond int64 where an extreme bound changed its sign. A condition that only finds may have an
         infinite end.
     interval_number : int
-        As in `spec.bound.Condition`. Of an interval, the condition whose `hi` is finite says where a probe's rows
+        As in `bound_join.Condition`. Of an interval, the condition whose `hi` is finite says where a probe's rows
         begin, in ascending order of its run key; the other says where they end.
     is_equality : bool
-        As in `spec.bound.Condition`.
+        As in `bound_join.Condition`.
     """
 
     stream: int

@@ -8,7 +8,7 @@
 The checks have this order: checksum, version, fingerprint. A run is written as it lies, in grid order; its layout and
 zone map are among the facts. So it is used as it is read: the columns of a restored window are views of the blob.
 Hashes are written; other keys are not, since they can be made of the columns again. So the zone map has no limits
-(`spec.limit`). The first 32 bytes mean the same in every version. With a `RunStore` large runs are blocks, and the blob
+(`Limit`). The first 32 bytes mean the same in every version. With a `RunStore` large runs are blocks, and the blob
 is a manifest: it has their names and facts. A join's totals are among the facts too (`state_blob`, `opened_state`).
 
 *Other cells.* `dealt_anew` deals the tuples of a join that decides some at their horizon to other cells, and rewrites
@@ -392,7 +392,7 @@ def dealt_anew(bound: BoundJoin, blobs: Sequence[bytes], givers: Sequence[Sequen
     Raises
     ------
     StateCorruptError, StateVersionError, FingerprintMismatchError
-        As for `snapshot.decoded`. Or the cells have not decided up to the same time, so they are not of one batch.
+        As for `decoded`. Or the cells have not decided up to the same time, so they are not of one batch.
     """
     opened = [_Opened.of(bound, blob) for blob in blobs]
     if any(one.horizons_us != opened[0].horizons_us for one in opened):

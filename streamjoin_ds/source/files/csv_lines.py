@@ -175,9 +175,8 @@ class CsvLines:
     def _unreadable(self, column: pa.Field, values: list[bytes], *, only_sure: bool) -> list[int]:
         """Return the places of those of a column's distinct values that its converter refuses.
 
-        Rules tell what is refused for sure (`refused_values`). The rest is converted at once, and where that fails each
-        half of it, down to one value; but not if only what is sure is asked for, since a value that was quoted may hold
-        a delimiter.
+        Rules tell what is refused for sure. The rest is converted at once, and where that fails each half of it, down
+        to one value; but not if only what is sure is asked for, since a value that was quoted may hold a delimiter.
         """
         places = [place for place, value in enumerate(values) if value]  # an empty field is a null
         found = self._surely_refused(column, values, places)

@@ -62,7 +62,7 @@ class _Reading:
 
 
 class FileFeed:
-    """The feed of a stream's files in the stream's order (`file_order.FileOrder`), each from beginning to end.
+    """The feed of a stream's files in the stream's order (`FileOrder`), each from beginning to end.
 
     A file may grow at its end as long as no later file exists. Once one exists, the file counts as complete. Records
     are lines (rows of Parquet). They are numbered in their order, the broken ones too, so a tuple's number depends only

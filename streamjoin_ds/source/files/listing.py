@@ -226,7 +226,7 @@ class FileEntry:
 class Location:
     """A file, a folder, or the files of a folder with a pattern of one star (``/data/*.csv.gz``, ``/log/app.log-*``).
 
-    Its files are known by labels (see `file_order.FileOrder`): the names, where nothing else is said.
+    Its files are known by labels (see `FileOrder`): the names, where nothing else is said.
 
     Parameters
     ----------

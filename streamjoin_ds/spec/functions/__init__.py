@@ -4,7 +4,7 @@
 
     numbers ──┐
     choices ──┤
-    texts   ──┼──► FUNCTIONS ──► parse (names), typed (types), evaluation (values), rejecting (nulls)
+    texts   ──┼──► FUNCTIONS ──► parser (names), types (types), evaluation (values), terms (nulls)
     times   ──┤
     casts   ──┤
     globe   ──┘
