@@ -22,6 +22,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 
 from streamjoin_ds.errors import ArgumentError, OffsetError, malformed_offset
@@ -53,11 +54,6 @@ _MAX_SPEED = 1e9  # largest speed that the option accepts, in seconds of event t
 _HALVINGS = 8
 _KINDS = {"block": str, "rows": int, "version": str}
 _Fact = TypeVar("_Fact")
-# The newest version. An offset has the lowest version that can hold it: 1 has no decision about a stream's clock, 2 has
-# some, 3 has `unmeasured` or bytes held back, 4 has facts about the layout, 5 about delays, 6 has a layout of ranges, 7
-# has a stream of many partitions, 8 a backlog, 9 tables, 10 waypoints, 11 settings of blocks other than the usual ones,
-# 12 partitions that are forgotten.
-OFFSET_VERSION = 12
 # The keys after "version" and "streams", in the one order in which they are written.
 _LATER = ("clocks", "held_back_bytes", "layout", "delay", "backlog", "tables", "waypoints", "blocks")
 
@@ -331,29 +327,18 @@ class BatchPlan:
     def to_offset(self) -> dict[str, Any]:
         """Return the plan as plain JSON values, of which each batch has one text."""
         streams = dict(zip(self.names, self.positions, strict=True))
-        clocks = _by_name(self.names, [clock.to_facts() for clock in self.clocks])
-        waypoints = _by_name(self.names, [[one.to_facts() for one in own] for own in self.waypoints])
+        parts = {part: facts for part in _PARTS.values() if (facts := part.written(self))}
         partitions = [at for facts in streams.values() for at in facts.get("partitions", {}).values()]
-        held = _by_name(self.names, self.held_back_bytes)
-        delay = {} if self.delay is None else self.delay.to_facts()
-        layout, backlog, tables = self.layout.to_facts(), self.backlog.to_facts(), versions_told(self.tables)
-        sizing = self.sizing.to_facts()
-        holds = {
-            2: clocks,
-            3: held or any("unmeasured" in clock for clock in clocks.values()),
-            4: layout,
-            5: delay,
+        within = {  # what a part or a position may hold since a later version
+            3: any("unmeasured" in clock.to_facts() for clock in self.clocks),
             6: self.layout.epochs is not None and self.layout.epochs.has_ranges,
             7: any("partitions" in facts for facts in streams.values()),
-            8: backlog,
-            9: tables,
-            10: waypoints or any("waypoints" in at for at in partitions),
-            11: sizing,
+            10: any("waypoints" in at for at in partitions),
             12: any("forgotten" in facts for facts in streams.values()),
         }
-        version = max((version for version, held_there in holds.items() if held_there), default=1)
-        later = zip(_LATER, (clocks, held, layout, delay, backlog, tables, waypoints, sizing), strict=True)
-        return {"version": version, "streams": streams, **{name: facts for name, facts in later if facts}}
+        since = [part.version for part in parts] + [version for version, is_there in within.items() if is_there]
+        version = max(since, default=1)
+        return {"version": version, "streams": streams, **{part.key: facts for part, facts in parts.items()}}
 
     @classmethod
     def from_offset(cls, offset: object, names: Sequence[str]) -> BatchPlan:
@@ -364,7 +349,8 @@ class BatchPlan:
         OffsetError
             `offset` is no offset, is of other streams, or was written by a newer version of this package.
         """
-        if not isinstance(offset, Mapping) or set(offset) - {*_LATER} != {"version", "streams"}:
+        keys = {part.key for part in _PARTS.values()}
+        if not isinstance(offset, Mapping) or set(offset) - keys != {"version", "streams"}:
             raise malformed_offset(name="offset")
         version, streams = offset["version"], offset["streams"]
         if type(version) is not int or version < 1:
@@ -378,18 +364,30 @@ class BatchPlan:
         if set(streams) != set(names):
             msg = "a logged offset has other streams than this join"
             raise OffsetError(msg, name="streams", hint=f"the streams of this join are {', '.join(names)}")
-        return cls(
-            tuple(names),
-            tuple(streams[name] for name in names),
-            _of_each(offset, "clocks", names, ClockFacts.from_facts, {}),
-            _of_each(offset, "held_back_bytes", names, _bytes_from, 0),
-            LayoutFacts.from_facts(offset.get("layout", {}), len(names)),
-            DelayFacts.from_facts(offset["delay"]) if "delay" in offset else None,
-            BacklogFacts.from_facts(offset.get("backlog", {}), names),
-            versions_from(offset.get("tables", {})),
-            _of_each(offset, "waypoints", names, waypoints_from, []),
-            _sizing_from(offset.get("blocks", {})),
-        )
+        parts = {name: part.read(offset[part.key], names) for name, part in _PARTS.items() if part.key in offset}
+        return cls(tuple(names), tuple(streams[name] for name in names), **parts)
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A part of an offset beside the positions.
+
+    Attributes
+    ----------
+    key : str
+        Its name in the offset.
+    version : int
+        The first version of the offset that has it.
+    written : callable
+        Returns it as plain JSON values; nothing that is true: it is left out, and read as the field's default.
+    read : callable
+        Returns the field's value, of what is there and of the streams' names; raises `OffsetError`.
+    """
+
+    key: str
+    version: int
+    written: Callable[[BatchPlan], Any]
+    read: Callable[[Any, Sequence[str]], Any]
 
 
 def _by_name(names: Sequence[str], values: Sequence[_Fact]) -> dict[str, _Fact]:
@@ -398,18 +396,17 @@ def _by_name(names: Sequence[str], values: Sequence[_Fact]) -> dict[str, _Fact]:
 
 
 def _of_each(
-    offset: Mapping[str, Any], key: str, names: Sequence[str], read: Callable[[object], _Fact], nothing: object
+    key: str, facts: object, names: Sequence[str], read: Callable[[object], _Fact], nothing: object
 ) -> tuple[_Fact, ...]:
     """Return what an offset has of each stream under a key."""
-    facts = offset.get(key, {})
     if not isinstance(facts, Mapping) or not set(facts) <= set(names):
         raise malformed_offset(key)
     return tuple(read(facts.get(name, nothing)) for name in names)
 
 
-def _bytes_from(facts: object) -> int:
+def _count_from(key: str, facts: object) -> int:
     if type(facts) is not int:
-        raise malformed_offset(name="held_back_bytes")
+        raise malformed_offset(name=key)
     return facts
 
 
@@ -418,3 +415,38 @@ def _sizing_from(facts: object) -> BlockSizing:
         return BlockSizing.from_facts(facts)
     except ValueError:
         raise malformed_offset(name="blocks") from None
+
+
+# By the field of `BatchPlan`, in the one order in which they are written.
+_PARTS = {
+    "clocks": _Part(
+        "clocks",
+        2,
+        lambda plan: _by_name(plan.names, [clock.to_facts() for clock in plan.clocks]),
+        lambda facts, names: _of_each("clocks", facts, names, ClockFacts.from_facts, {}),
+    ),
+    "held_back_bytes": _Part(
+        "held_back_bytes",
+        3,
+        lambda plan: _by_name(plan.names, plan.held_back_bytes),
+        lambda facts, names: _of_each("held_back_bytes", facts, names, partial(_count_from, "held_back_bytes"), 0),
+    ),
+    "layout": _Part(
+        "layout", 4, lambda plan: plan.layout.to_facts(), lambda facts, names: LayoutFacts.from_facts(facts, len(names))
+    ),
+    "delay": _Part(
+        "delay", 5, lambda plan: plan.delay and plan.delay.to_facts(), lambda facts, _: DelayFacts.from_facts(facts)
+    ),
+    "backlog": _Part("backlog", 8, lambda plan: plan.backlog.to_facts(), BacklogFacts.from_facts),
+    "tables": _Part("tables", 9, lambda plan: versions_told(plan.tables), lambda facts, _: versions_from(facts)),
+    "waypoints": _Part(
+        "waypoints",
+        10,
+        lambda plan: _by_name(plan.names, [[one.to_facts() for one in own] for own in plan.waypoints]),
+        lambda facts, names: _of_each("waypoints", facts, names, waypoints_from, []),
+    ),
+    "sizing": _Part("blocks", 11, lambda plan: plan.sizing.to_facts(), lambda facts, _: _sizing_from(facts)),
+}
+# The newest version. An offset has the lowest version that can hold it: that of its parts, 3 with a clock that is
+# `unmeasured`, 6 with a layout of ranges, 7 with a stream of many partitions, 12 with partitions that are forgotten.
+OFFSET_VERSION = max(12, *(part.version for part in _PARTS.values()))

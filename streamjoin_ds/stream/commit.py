@@ -369,6 +369,8 @@ def _metrics(
     if held is not None:
         of_all |= {"held_by": held.stream, "held_us": held.behind_us}
     if batch is not None:
+        plain = ((name, getattr(batch, name, None)) for name in METRICS_SCHEMA.names)
+        of_all |= {name: value for name, value in plain if isinstance(value, int | str)}
         of_all["files_set_aside"] = sum(set_aside_so_far(batch, number) for number in range(len(batch.names)))
         of_all["held_back_bytes"] = sum(batch.held_back_bytes)
         of_all |= {} if batch.delay is None else batch.delay.to_facts()

@@ -7,11 +7,7 @@ from __future__ import annotations
 
 import inspect
 import json
-import os
 import re
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +32,7 @@ from streamjoin_ds.stream.join import StreamJoin
 from streamjoin_ds.stream.query_options import STREAM_OPTIONS, QueryOptions
 from streamjoin_ds.stream.run_keys import keys_of
 from tests.cli.test_run import CONFIG
+from tests.support.documents import follow_recipe
 
 ROOT = Path(__file__).resolve().parents[2]
 SCHEMA = json_schema()
@@ -148,20 +145,7 @@ assert sum(map(len, chunks)) == 400 and max(map(len, chunks)) == 64, [len(chunk)
 
 
 def test_an_option_that_is_added_as_contributing_says_is_everywhere(tmp_path: Path) -> None:
-    """Each block shows lines of one file, and what is put in after them."""
-    recipe = (ROOT / "CONTRIBUTING.md").read_text().partition("### An option")[2].partition("\n### ")[0]
-    blocks = re.findall(r"```diff\n((?: .*\n)+)((?:\+.*\n)+)```", recipe)
-    assert 1 <= len(blocks) <= 3
-    shutil.copytree(ROOT / "streamjoin_ds", tmp_path / "streamjoin_ds", ignore=shutil.ignore_patterns("__pycache__"))
-    for context, added in blocks:
-        before, more = (re.sub(r"^[ +]", "", part, flags=re.MULTILINE) for part in (context, added))
-        (place,) = (file for file in (tmp_path / "streamjoin_ds").rglob("*.py") if before in file.read_text())
-        place.write_text(place.read_text().replace(before, before + more, 1))
-    command, path = [sys.executable, "-c", EVERYWHERE], f"{tmp_path}:{ROOT}"
-    done = subprocess.run(
-        command, cwd=tmp_path, env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
+    follow_recipe("An option", tmp_path, EVERYWHERE)
 
 
 def test_calls_in_python_have_the_options_of_the_table() -> None:

@@ -16,6 +16,7 @@ from streamjoin_ds.source.batch_plan import OFFSET_VERSION, BatchPlan
 from streamjoin_ds.source.delay_bound import DelayFacts
 from streamjoin_ds.source.position import FilePosition, RowPosition
 from tests.source.feeds import feed, rows, steps, write
+from tests.support.documents import follow_recipe
 
 PLAIN = BatchPlan(("e",), ({"seq": 1},))
 GOOD = FilePosition(file="a.csv", offset=9, seq=1, line=2, time=-5).to_facts()
@@ -148,3 +149,26 @@ def test_hostile_facts_of_delays_are_refused_or_are_facts(value: Any, name: str)
         assert DelayFacts.from_facts(facts).to_facts() == facts
     with pytest.raises(OffsetError, match="delay"):
         DelayFacts.from_facts(value)
+
+
+IN_THE_METRICS = """
+from pathlib import Path
+from streamjoin_ds.plan import Layout
+from streamjoin_ds.source.batch_plan import BatchPlan
+from streamjoin_ds.spec import Join, Stream, band, bind
+from streamjoin_ds.source.stream_source import infer_schema
+from tests.support.microbatch import MicroBatches
+streams = [Stream(side, f"gen:band2d?side={side}&rows=100") for side in "rs"]
+bound = bind(Join(streams, band("r.x", "s.a", 10), "1s"), {one.name: infer_schema(one) for one in streams})
+run = MicroBatches(bound, Path("run"), Layout.parse("1x1", 2), max_rows_per_batch=50)
+run.run()
+assert run.offset["version"] == 13
+seen = run.companion("metrics").sort_by("batch_id")["seen_rows"].to_pylist()
+assert seen == [100, 100, 100, 50], seen  # it looks at 50 records of each stream, at most
+assert BatchPlan.from_offset(run.offset, "rs").seen_rows == 50
+"""
+
+
+@pytest.mark.slow
+def test_a_fact_that_is_added_as_contributing_says_is_in_offset_and_metrics(tmp_path: Path) -> None:
+    follow_recipe("A fact about a batch", tmp_path, IN_THE_METRICS)

@@ -5,14 +5,18 @@ A block that is fenced as ``text`` and stands right below another one is that bl
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import shutil
+import subprocess
+import sys
 import textwrap
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-__all__ = ["BESIDE", "PAGES", "ROOT", "Block", "Page", "anchors", "page"]
+__all__ = ["BESIDE", "PAGES", "ROOT", "Block", "Page", "anchors", "follow_recipe", "page"]
 
 ROOT = Path(__file__).resolve().parents[2]
 _FENCE = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$\n?", re.MULTILINE | re.DOTALL)
@@ -91,3 +95,25 @@ def page(name: str) -> Page:
 PAGES = [Page("README.md"), *(Page(str(each.relative_to(ROOT))) for each in sorted((ROOT / "docs").rglob("*.md")))]
 _BESIDE = ("ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "RELEASE.md", "RUNBOOK.md")
 BESIDE = [Page(name) for name in (*_BESIDE, "examples/kafka/README.md", "examples/mqtt_intake/README.md")]
+
+
+def follow_recipe(heading: str, folder: Path, program: str) -> None:
+    """Put the lines that a recipe of CONTRIBUTING.md shows into a copy of the package, and run a program over it.
+
+    Each block shows lines that one file of the package has, and what is put in after them.
+    """
+    recipe = (ROOT / "CONTRIBUTING.md").read_text().partition(f"### {heading}\n")[2].partition("\n### ")[0]
+    blocks = re.findall(r"```diff\n((?: .*\n)+)((?:\+.*\n)+)```", recipe)
+    shutil.copytree(ROOT / "streamjoin_ds", folder / "streamjoin_ds", ignore=shutil.ignore_patterns("__pycache__"))
+    places = set()
+    for context, added in blocks:
+        before, more = (re.sub(r"^[ +]", "", part, flags=re.MULTILINE) for part in (context, added))
+        (place,) = (file for file in (folder / "streamjoin_ds").rglob("*.py") if before in file.read_text())
+        place.write_text(place.read_text().replace(before, before + more, 1))
+        places.add(place)
+    assert 1 <= len(places) <= 3
+    command, path = [sys.executable, "-c", program], f"{folder}:{ROOT}"
+    done = subprocess.run(
+        command, cwd=folder, env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
