@@ -286,9 +286,9 @@ class OffsetError(StreamJoinError):
     code = "OFFSET"
 
 
-def malformed_offset(name: str) -> OffsetError:
-    """Return the error of a logged offset whose part `name` is not as it was written."""
-    msg = f"a logged offset is malformed: {name}"
+def malformed_offset(name: str, stream: str = "", more: str = "") -> OffsetError:
+    """Return the error of a logged offset whose part `name` is not as it was written: of all streams, or of one."""
+    msg = f"{f'the logged offset of stream {stream}' if stream else 'a logged offset'} is malformed{more}: {name}"
     hint = "restore the checkpoint's offsets folder from a copy, and never edit offsets by hand"
     return OffsetError(msg, name=name, hint=hint)
 

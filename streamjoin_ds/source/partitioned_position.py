@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from streamjoin_ds.errors import OffsetError
+from streamjoin_ds.errors import malformed_offset
 from streamjoin_ds.source.idleness import ClockFacts
 from streamjoin_ds.source.position import Position, Waypoint, next_waypoints, waypoints_from
 from streamjoin_ds.spec.event_time import AheadLimit
@@ -86,10 +86,10 @@ class PartitionAt:
     ) -> PartitionAt:
         """Return what `to_facts` wrote of the partition of a name; raise `OffsetError` for anything else."""
         if not isinstance(facts, Mapping) or not {"number", "at"} <= set(facts) <= _NAMES:
-            raise _malformed(stream, "partitions")
+            raise malformed_offset(name="partitions", stream=stream)
         number, time_us = facts["number"], facts.get("time")
         if type(number) is not int or not 0 <= number < MOST_PARTITIONS or type(time_us) not in (int, type(None)):
-            raise _malformed(stream, "partitions")
+            raise malformed_offset(name="partitions", stream=stream)
         clock = ClockFacts.from_facts(facts.get("clock", {}))
         return cls(number, position(name, facts["at"]), time_us, clock, waypoints_from(facts.get("waypoints", [])))
 
@@ -129,11 +129,11 @@ class Forgotten:
         if facts == {}:
             return cls()
         if not isinstance(facts, Mapping) or set(facts) != {"blocks", "numbers", "time"}:
-            raise _malformed(stream, "forgotten")
+            raise malformed_offset(name="forgotten", stream=stream)
         blocks, numbers, time_us = facts["blocks"], facts["numbers"], facts["time"]
         is_whole = isinstance(blocks, list) and all([type(part) for part in block] == [str, int] for block in blocks)
         if not is_whole or type(numbers) is not int or type(time_us) not in (int, type(None)):
-            raise _malformed(stream, "forgotten")
+            raise malformed_offset(name="forgotten", stream=stream)
         return cls(tuple((name, rows) for name, rows in blocks), numbers, time_us)
 
 
@@ -248,15 +248,15 @@ class PartitionedPosition:
             The facts are others.
         """
         if not isinstance(facts, Mapping) or set(facts) - {"forgotten"} != {"seq", "partitions"}:
-            raise _malformed(stream, stream)
+            raise malformed_offset(stream, stream)
         seq, listed = facts["seq"], facts["partitions"]
         if type(seq) is not int or seq < 0 or not isinstance(listed, Mapping):
-            raise _malformed(stream, "partitions")
+            raise malformed_offset(name="partitions", stream=stream)
         read = position or (lambda _, at: Told.of(at, stream))
         partitions = {name: PartitionAt.from_facts(one, stream, name, read) for name, one in listed.items()}
         ordered = dict(sorted(partitions.items(), key=lambda item: item[1].number))
         if len({at.number for at in ordered.values()}) < len(ordered):
-            raise _malformed(stream, "partitions")
+            raise malformed_offset(name="partitions", stream=stream)
         return cls(seq, ordered, Forgotten.from_facts(facts.get("forgotten", {}), stream))
 
 
@@ -271,15 +271,9 @@ class Told:
     def of(cls, facts: object, stream: str) -> Told:
         """Return the position that these facts tell; raise `OffsetError` where they tell none."""
         if not isinstance(facts, Mapping) or type(facts.get("seq")) is not int:
-            raise _malformed(stream, "at")
+            raise malformed_offset(name="at", stream=stream)
         return cls(facts["seq"], facts)
 
     def to_facts(self) -> dict[str, Any]:
         """Return the facts."""
         return dict(self.facts)
-
-
-def _malformed(stream: str, name: str) -> OffsetError:
-    msg = f"the logged offset of stream {stream} is malformed: {name}"
-    hint = "restore the checkpoint's offsets folder from a copy, and never edit offsets by hand"
-    return OffsetError(msg, name=name, hint=hint)

@@ -35,7 +35,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 import xxhash
 
-from streamjoin_ds.errors import OffsetError, StreamJoinError, malformed_offset
+from streamjoin_ds.errors import StreamJoinError, malformed_offset
 from streamjoin_ds.source.files.file_names import is_label
 from streamjoin_ds.source.records import NO_TIME, Chunk, Reject
 from streamjoin_ds.spec.inside import inside_schema
@@ -319,12 +319,12 @@ class FilePosition:
             "digest": RollingDigest.well_formed,
             "file": is_label,
             "kept": lambda value: all(_is_kept(group) for group in value),
-            "names": _hexadecimal,
-            "sizes": _hexadecimal,
+            "names": is_hexadecimal,
+            "sizes": is_hexadecimal,
         }
         position = cls(**_checked(facts, stream, _fields_of(cls), checks))
         if not position.file and (position.offset or position.seq or position.files):
-            raise _malformed(stream, "file")
+            raise malformed_offset(name="file", stream=stream)
         return position
 
 
@@ -354,10 +354,11 @@ def _fields_of(kind: type[RowPosition] | type[FilePosition]) -> dict[str, type]:
 def _is_kept(group: object) -> bool:
     if not isinstance(group, tuple) or [type(part) for part in group] != [str, int, str]:
         return False
-    return is_label(group[0]) and 0 <= group[1] <= _MAX and _hexadecimal(group[2])
+    return is_label(group[0]) and 0 <= group[1] <= _MAX and is_hexadecimal(group[2])
 
 
-def _hexadecimal(text: str) -> bool:
+def is_hexadecimal(text: str) -> bool:
+    """Whether a text is one of those that `RollingDigest` and xxhash write: 16 digits."""
     return len(text) == 16 and all(digit in "0123456789abcdef" for digit in text)
 
 
@@ -365,27 +366,21 @@ def _checked(
     facts: object, stream: str, types: Mapping[str, type], checks: Mapping[str, Callable[[Any], bool]]
 ) -> dict[str, Any]:
     if not isinstance(facts, Mapping) or not set(facts) <= set(types) <= {*facts, *_LATER_FACTS}:
-        raise _malformed(stream, stream)
+        raise malformed_offset(stream, stream)
     facts = {name: _LATER_FACTS[name] for name in types if name not in facts} | dict(facts)
     facts = {name: _frozen(value) for name, value in facts.items()}
     for name, kind in types.items():
         value = facts[name]
         low = NO_TIME if name == "time" else 0
         if type(value) is not kind or (isinstance(value, int) and not low <= value <= _MAX):
-            raise _malformed(stream, name)
+            raise malformed_offset(name, stream)
         if name in checks and not checks[name](value):
-            raise _malformed(stream, name)
+            raise malformed_offset(name, stream)
     return facts
 
 
 def _frozen(value: object) -> object:
     return tuple(_frozen(part) for part in value) if isinstance(value, (list, tuple)) else value
-
-
-def _malformed(stream: str, name: str) -> OffsetError:
-    msg = f"the logged offset of stream {stream} is malformed: {name}"
-    hint = "restore the checkpoint's offsets folder from a copy, and never edit offsets by hand"
-    return OffsetError(msg, name=name, hint=hint)
 
 
 @dataclass(frozen=True, slots=True)

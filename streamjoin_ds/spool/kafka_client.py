@@ -86,7 +86,7 @@ class KafkaClient:
         consumer = partial(self._kafka.Consumer, on_commit=_committed)
         self._consumer = made(consumer, settings, self._errors)
         self._topic = address.topic
-        self._reach = Reach(f"topic {address.topic}", _say, "the intake waits for it")
+        self._reach = Reach(f"topic {address.topic}", _log.warning, "the intake waits for it")
         self._next: dict[int, int] = {}  # the offset of each partition's next message
         self._kept: dict[int, int] = {}  # the same, of partitions of which messages were kept
         self._epochs: dict[int, int] = {}  # the leader epoch of each partition's last message, where it is known
@@ -302,10 +302,6 @@ class KafkaClient:
         elif name != _END:
             self._errors.names.add(name)
             _log.info("the brokers say %s", name)
-
-
-def _say(text: str) -> None:
-    _log.warning("%s", text)
 
 
 def _committed(error: Any, offsets: Sequence[Any]) -> None:

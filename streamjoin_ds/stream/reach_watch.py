@@ -158,7 +158,7 @@ def _broker_watches(streams: Sequence[Stream]) -> list[_Watch]:
     watches: list[_Watch] = []
     for url, of in names.values():
         with contextlib.suppress(StreamJoinError, OSError):
-            watches.append(BrokerWatch(url, of, _say))
+            watches.append(BrokerWatch(url, of, _log.warning))
     return watches
 
 
@@ -169,8 +169,4 @@ def _store_watches(join: Join, to: str, checkpoint: str) -> list[_Watch]:
     for need, location in (*sources, ("the tables", to), ("the checkpoint", checkpoint)):
         if isinstance(location, str) and "://" in location and not is_local(location):
             stores.setdefault(store_of(location), (location, []))[1].append(need)
-    return [StoreWatch(location, needs, _say) for location, needs in stores.values()]
-
-
-def _say(text: str) -> None:
-    _log.warning("%s", text)
+    return [StoreWatch(location, needs, _log.warning) for location, needs in stores.values()]

@@ -29,12 +29,13 @@ from streamjoin_ds.delta.table_state import TableState
 from streamjoin_ds.errors import (
     ArgumentError,
     LogCleanedError,
-    OffsetError,
     SchemaDriftError,
     StreamJoinError,
     TableChangedError,
+    malformed_offset,
 )
 from streamjoin_ds.source.delta.data_file import DataFile, place_of
+from streamjoin_ds.source.position import is_hexadecimal
 from streamjoin_ds.source.records import NO_TIME
 from streamjoin_ds.spec.member.stream import Stream
 
@@ -44,6 +45,7 @@ _log = logging.getLogger(__name__)
 
 NO_DIGEST = "0" * 16
 _MAX = (1 << 63) - 1
+_TABLES = ", or is not one of a table"
 _LEAST = {"time": NO_TIME, "at": NO_TIME, "begin": -1, "version": -1}
 
 
@@ -100,7 +102,7 @@ class VersionPosition:
     @classmethod
     def from_facts(cls, facts: object, stream: str) -> VersionPosition:
         """Return the position that `to_facts` wrote; raise `OffsetError` for anything else."""
-        checks = {"digest": _hexadecimal, "mark": lambda text: not text or _hexadecimal(text)}
+        checks = {"digest": is_hexadecimal, "mark": lambda text: not text or is_hexadecimal(text)}
         return cls(**_checked(cls, facts, stream, checks))
 
 
@@ -138,7 +140,7 @@ class ResultsPosition:
     @classmethod
     def from_facts(cls, facts: object, stream: str) -> ResultsPosition:
         """Return the position that `to_facts` wrote; raise `OffsetError` for anything else."""
-        return cls(**_checked(cls, facts, stream, {"digest": _hexadecimal}))
+        return cls(**_checked(cls, facts, stream, {"digest": is_hexadecimal}))
 
 
 def _checked(
@@ -149,25 +151,15 @@ def _checked(
 ) -> dict[str, Any]:
     kinds = {field.name: {"int": int, "str": str, "bool": bool}[str(field.type)] for field in fields(cls)}
     if not isinstance(facts, Mapping) or set(facts) != set(kinds):
-        raise _malformed(stream, stream)
+        raise malformed_offset(stream, stream, _TABLES)
     found: dict[str, Any] = dict(facts)
     for name, kind in kinds.items():
         value: Any = found[name]
         if type(value) is not kind or (kind is int and not _LEAST.get(name, 0) <= value <= _MAX):  # type: ignore[operator]
-            raise _malformed(stream, name)
+            raise malformed_offset(name, stream, _TABLES)
         if name in checks and not checks[name](str(value)):
-            raise _malformed(stream, name)
+            raise malformed_offset(name, stream, _TABLES)
     return found
-
-
-def _hexadecimal(text: str) -> bool:
-    return len(text) == 16 and all(digit in "0123456789abcdef" for digit in text)
-
-
-def _malformed(stream: str, name: str) -> OffsetError:
-    msg = f"the logged offset of stream {stream} is malformed, or is not one of a table: {name}"
-    hint = "restore the checkpoint's offsets folder from a copy, and never edit offsets by hand"
-    return OffsetError(msg, name=name, hint=hint)
 
 
 @dataclass(slots=True)

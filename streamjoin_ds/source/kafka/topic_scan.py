@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from streamjoin_ds.errors import OffsetError
+from streamjoin_ds.errors import malformed_offset
 from streamjoin_ds.source.records import NO_TIME
 from streamjoin_ds.spec.event_time import AheadLimit, too_far_ahead
 
@@ -67,24 +67,18 @@ class KafkaPosition:
         """Return the position that `to_facts` wrote; raise `OffsetError` for anything else."""
         known = asdict(cls())
         if not isinstance(facts, Mapping) or {*facts, "epoch"} != set(known):
-            raise _malformed(stream, stream)
+            raise malformed_offset(stream, stream)
         for name, value in facts.items():
             low = {"time": NO_TIME, "epoch": -1}.get(name, 0)
             high = _MOST_EPOCH if name == "epoch" else _MAX
             if type(value) is not type(known[name]) or (isinstance(value, int) and not low <= value <= high):
-                raise _malformed(stream, name)
+                raise malformed_offset(name, stream)
         if not _TOPIC_ID.fullmatch(facts["topic"]):
-            raise _malformed(stream, "topic")
+            raise malformed_offset(name="topic", stream=stream)
         position = cls(**facts)
         if position.offset < position.first or position.seq > position.offset - position.first:
-            raise _malformed(stream, "offset")
+            raise malformed_offset(name="offset", stream=stream)
         return position
-
-
-def _malformed(stream: str, name: str) -> OffsetError:
-    msg = f"the logged offset of stream {stream} is malformed: {name}"
-    hint = "restore the checkpoint's offsets folder from a copy, and never edit offsets by hand"
-    return OffsetError(msg, name=name, hint=hint)
 
 
 class TopicScan:
