@@ -21,14 +21,12 @@ from streamjoin_ds.script.partners import written_join
 from streamjoin_ds.script.sql_text import SqlText
 from streamjoin_ds.script.statements import Input, Query, StreamStatement
 from streamjoin_ds.spec.columns import names_hint
+from streamjoin_ds.stream.dataframe import WATERMARK_KEY
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 __all__ = ["Catalog", "Members", "Resolved", "table_name", "watermark_of"]
-
-
-_WATERMARK_KEY = "spark.watermarkDelayMs"  # in a column's metadata: how Spark itself marks an event time
 
 
 class Catalog:
@@ -98,8 +96,8 @@ def table_name(parts: Sequence[str]) -> str:
 def watermark_of(frame: DataFrame) -> tuple[str, str] | None:
     """Return the column on which a streaming DataFrame has a watermark, and its delay; None if it has none."""
     for field in frame.schema.fields if frame.isStreaming else ():
-        if _WATERMARK_KEY in (field.metadata or {}):
-            return field.name, f"{int(field.metadata[_WATERMARK_KEY])}ms"
+        if WATERMARK_KEY in (field.metadata or {}):
+            return field.name, f"{int(field.metadata[WATERMARK_KEY])}ms"
     return None
 
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import NoReturn, TypeVar
 
 from sqlglot import TokenType
-from sqlglot.dialects.spark import Spark
 from sqlglot.errors import SqlglotError
 
 from streamjoin_ds.errors import SqlSyntaxError, StreamJoinError
+from streamjoin_ds.sink.sql import SparkSql
 
 __all__ = ["MAX_TEXT", "Cursor", "Span", "SqlText", "Token"]
 
@@ -64,13 +64,6 @@ class Token:
     def is_name(self) -> bool:
         """Whether it can name something."""
         return self.kind in ("word", "name")
-
-
-class _SparkSql(Spark):
-    """Spark's SQL with every statement split into tokens: sqlglot's own dialect takes some statements as one text."""
-
-    class Tokenizer(Spark.Tokenizer):
-        COMMANDS = set()  # noqa: RUF012
 
 
 class SqlText:
@@ -145,7 +138,7 @@ class SqlText:
 
 def _tokens(text: str) -> list[Token]:
     found: list[Token] = []
-    for token in _SparkSql().tokenize(text):
+    for token in SparkSql().tokenize(text):
         written = text[token.start : token.end + 1]
         span = Span(token.start, token.end + 1)
         if token.token_type is TokenType.HINT:

@@ -19,17 +19,19 @@ from sqlglot.expressions import to_identifier
 from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.sink.tables import TableSet
 
-__all__ = ["filled_in", "sql_names", "sql_statements", "sql_text", "statements_of"]
+__all__ = ["SparkSql", "filled_in", "sql_names", "sql_statements", "sql_text", "statements_of"]
 
 ROOT_PLACEHOLDER = "${streamjoin.root}"
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _INSTALLED = "streamjoin_ds._sql"
 
 
-class _SparkSql(Spark):
+class SparkSql(Spark):
     """Spark's SQL with every statement split into tokens: sqlglot's own dialect takes ``VACUUM ...;`` as one text."""
 
     class Tokenizer(Spark.Tokenizer):
+        """Knows no statement that is one text."""
+
         COMMANDS = set()  # noqa: RUF012
 
 
@@ -89,7 +91,7 @@ def _checked(name: str, root: str) -> tuple[str, str]:
 def statements_of(text: str) -> list[str]:
     """Return the statements of a text, without the semicolons between them; a semicolon in a name or text ends none."""
     statements, begin, end = [], -1, 0
-    for token in _SparkSql().tokenize(text):
+    for token in SparkSql().tokenize(text):
         if token.token_type is not TokenType.SEMICOLON:
             begin, end = token.start if begin < 0 else begin, token.end + 1
         elif begin >= 0:
@@ -101,9 +103,9 @@ def statements_of(text: str) -> list[str]:
 def filled_in(text: str, path: str) -> str:
     """Return the text with the path in place of the placeholders: quoted by sqlglot in names, plain in comments."""
     parts, end = [], 0
-    for token in _SparkSql().tokenize(text):
+    for token in SparkSql().tokenize(text):
         if token.token_type is TokenType.IDENTIFIER and ROOT_PLACEHOLDER in token.text:
             name = to_identifier(token.text.replace(ROOT_PLACEHOLDER, path), quoted=True)
-            parts += [text[end : token.start].replace(ROOT_PLACEHOLDER, path), name.sql(dialect=_SparkSql)]
+            parts += [text[end : token.start].replace(ROOT_PLACEHOLDER, path), name.sql(dialect=SparkSql)]
             end = token.end + 1
     return "".join([*parts, text[end:].replace(ROOT_PLACEHOLDER, path)])

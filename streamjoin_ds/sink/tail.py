@@ -17,7 +17,7 @@ from urllib.parse import unquote
 from pyarrow import ArrowException, fs, parquet
 
 from streamjoin_ds.blocks.place import is_local
-from streamjoin_ds.delta.log_files import read_actions
+from streamjoin_ds.delta.log_files import entry_name, read_actions
 from streamjoin_ds.errors import TableError
 from streamjoin_ds.sink.durability import force
 
@@ -92,7 +92,7 @@ def tail_of(path: str) -> LogTail | None:
     first = max(versions[0], newest - _MOST)
     entries = {version: _entry(log, version) for version in range(first, newest + 1)}
     bad = _first_bad(path, entries)
-    torn = [_name(version) for version in reversed(versions) if bad is not None and version >= bad]
+    torn = [entry_name(version) for version in reversed(versions) if bad is not None and version >= bad]
     last = newest if bad is None else bad - 1
     refusal = ""
     torn_checkpoints = [version for version in sorted(checkpoints) if version > last or not _is_parquet(log, version)]
@@ -109,10 +109,6 @@ def tail_of(path: str) -> LogTail | None:
     kept = (entry for version, entry in sorted(entries.items(), reverse=True) if version <= last)
     newest_own = next((entry for entry in kept if _batch(entry) is not None), [])
     return LogTail(path, last, _batch(newest_own), tuple(torn), batches, refusal, _query_id(newest_own))
-
-
-def _name(version: int) -> str:
-    return f"{version:020d}.json"
 
 
 def _entry(log: str, version: int) -> list[dict[str, Any]] | None:

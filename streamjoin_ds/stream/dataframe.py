@@ -62,7 +62,7 @@ _STATE_PARTITIONS_KEYS = (
     "spark.sql.shuffle.partitions",  # its name in checkpoints of Spark 4.1 and before
 )
 _MOST_CELLS = 64  # most cells of a layout that nobody asked for
-_WATERMARK_KEY = "spark.watermarkDelayMs"  # in a column's metadata: how Spark itself marks an event time
+WATERMARK_KEY = "spark.watermarkDelayMs"  # in a column's metadata: how Spark itself marks an event time
 
 
 def default_layout(partitions: int, bound: BoundJoin) -> Layout:
@@ -305,14 +305,14 @@ def _delay_us(stream: Stream, frame: DataFrame) -> int:
         The stream has a `delay` of its own, and it is not the frame's.
     """
     metadata = frame.schema[stream.time].metadata or {}
-    if _WATERMARK_KEY not in metadata:
+    if WATERMARK_KEY not in metadata:
         msg = f"the streaming frame of {stream.name} has no watermark on '{stream.time}': no window would ever empty"
         raise WatermarkMissingError(
             msg,
             name=stream.name,
             hint=f"frame.withWatermark('{stream.time}', '{stream.delay_us // 1000} milliseconds')",
         )
-    delay_us = int(metadata[_WATERMARK_KEY]) * 1000
+    delay_us = int(metadata[WATERMARK_KEY]) * 1000
     if stream.delay_us and stream.delay_us != delay_us:
         of_frame = duration_text(delay_us)
         msg = f"the frame of {stream.name} has a watermark of {of_frame}, and the stream a delay of {stream.delay}"
