@@ -80,7 +80,7 @@ class PartialAnswers:
         lonely = plan.bound.row_kind.lonely
         self._whole = {stream: all_give or stream not in lonely or self._is_home[stream] for stream in self._streams}
         sums = [one.name for one in plan.bound.aggregates]
-        self._told = {stream: [self._number_of(stream), *sums] for stream in self._streams}
+        self._told = {stream: [_number_of(plan.bound, stream), *sums] for stream in self._streams}
         self._kept: dict[int, list[pa.Table]] = {stream: [] for stream in self._streams}
         self.blocks: list[str] = []
 
@@ -90,7 +90,7 @@ class PartialAnswers:
             if not self._plan.bound.row_kind.has_pairs:  # all rows are about tuples of the one stream
                 self._keep(stream, chunk, self._told_of(stream, chunk))
                 return self._plan.bound.result_schema.empty_table().drop_columns("batch_id")
-            lacking = chunk[self._number_of(1 - stream)]
+            lacking = chunk[_number_of(self._plan.bound, 1 - stream)]
             if lacking.null_count:
                 is_lonely = pc.is_null(lacking)
                 self._keep(stream, chunk, is_lonely)
@@ -119,16 +119,13 @@ class PartialAnswers:
         bound = self._plan.bound
         if bound.distance is None or stream not in bound.row_kind.lonely or self._is_home[stream]:
             return None
-        return pc.is_valid(chunk[self._number_of(1 - stream)])
+        return pc.is_valid(chunk[_number_of(self._plan.bound, 1 - stream)])
 
     def _keep(self, stream: int, chunk: pa.Table, mask: pa.ChunkedArray | None) -> None:
         kept = chunk if self._whole[stream] else chunk.select(self._told[stream])
         kept = _copied(kept) if mask is None else kept.filter(mask)
         if kept.num_rows:
             self._kept[stream].append(kept)
-
-    def _number_of(self, stream: int) -> str:
-        return f"{self._plan.bound.names[stream]}_seq"
 
 
 def answer_of(plan: Plan, told: Mapping[str, Any]) -> pa.Table:

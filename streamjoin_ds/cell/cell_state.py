@@ -21,7 +21,9 @@ from streamjoin_ds.errors import MALFORMED, OffsetError, StateCorruptError, Stat
 from streamjoin_ds.plan import Epoch, is_of_ranges
 from streamjoin_ds.spec import BoundJoin
 
-__all__ = ["CELL_STATE_VERSION", "CellState", "KeptEpoch", "corrupt_cell_state"]
+__all__ = ["CELL_STATE_VERSION", "RESTORE_STATE", "CellState", "KeptEpoch", "corrupt_cell_state"]
+
+RESTORE_STATE = "restore the checkpoint from a spare copy; the table is unharmed"
 
 # 1: the cell has windows of the checkpoint's first layout only; 2: of several epochs; 4: one of them has ranges; 8: of
 # the first layout, with clocks of partitions. No bit that flips turns one of them into another.
@@ -202,8 +204,7 @@ class CellState:
 
 def corrupt_cell_state(why: str = _FORGED) -> StateCorruptError:
     """Return the error for a state that cannot be read, or that does not fit the join."""
-    hint = "restore the checkpoint from a spare copy; the table is unharmed"
-    return StateCorruptError(f"a cell's state {why}", name="state", hint=hint)
+    return StateCorruptError(f"a cell's state {why}", name="state", hint=RESTORE_STATE)
 
 
 def _is_list(values: object, fits: Callable[[object], bool]) -> bool:

@@ -29,7 +29,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from streamjoin_ds.blocks.place import Place
-from streamjoin_ds.cell.cell_state import CellState
+from streamjoin_ds.cell.cell_state import RESTORE_STATE, CellState
 from streamjoin_ds.cell.cell_windows import stream_of_block
 from streamjoin_ds.checkpoint.identity import CheckpointIdentity
 from streamjoin_ds.checkpoint.recovery import RECOVERY_FOLDER, put
@@ -45,7 +45,6 @@ __all__ = ["FENCE", "dealt_states", "is_movable", "moved", "states_of_cells"]
 
 _log = logging.getLogger(__name__)
 
-_HINT = "restore the checkpoint from a spare copy; the table is unharmed"
 # The entry of the offset log after the last one of a generation that is over: Spark refuses to log another one there.
 FENCE = "v1\nthis query goes on in another folder, with another number of cells\n"
 _PARTITIONS = "spark.sql.shuffle.partitions"
@@ -106,7 +105,7 @@ def dealt_states(
     clocks = [(state.fingerprint, state.largest_us, state.watermark_us, state.epochs) for state in opened]
     if any(found != clocks[0] for found in clocks) or opened[0].epochs is not None:
         msg = "the states of the cells are not of one batch"
-        raise StateCorruptError(msg, name="state", hint=_HINT)
+        raise StateCorruptError(msg, name="state", hint=RESTORE_STATE)
     givers = [
         [
             [old.home_cell(stream, group) for group in range(new.group_in_cell(cell, stream), of_old, of_new)]
@@ -139,7 +138,7 @@ def _check_whole(states: Mapping[int, bytes], heard: int) -> None:
     for cell in range(heard):
         if cell not in states:
             msg = f"the state of cell {cell} is missing"
-            raise StateCorruptError(msg, name="state", hint=_HINT)
+            raise StateCorruptError(msg, name="state", hint=RESTORE_STATE)
 
 
 def _blocks(blob: bytes) -> set[str]:
