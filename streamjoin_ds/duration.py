@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
-from datetime import timedelta
+from datetime import datetime, timedelta, timezone
 from fractions import Fraction
 
 from streamjoin_ds.errors import ArgumentError
 
-__all__ = ["MAX_DURATION_US", "Duration", "duration_text", "duration_us", "signed_duration"]
+__all__ = ["EPOCH", "MAX_DURATION_US", "MICROSECOND", "Duration", "duration_text", "duration_us", "signed_duration"]
 
 Duration = str | timedelta
+EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+MICROSECOND = timedelta(microseconds=1)
 
 _UNITS_US = {
     "us": 1,

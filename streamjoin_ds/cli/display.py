@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta, timezone
+from datetime import timedelta
 from types import TracebackType
 
 import click
@@ -17,6 +17,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from streamjoin_ds.duration import EPOCH
 from streamjoin_ds.errors import StreamJoinError
 from streamjoin_ds.sink.reader import last_punctuation, matches_there
 from streamjoin_ds.source.feed import Backlog, BacklogFacts
@@ -26,7 +27,6 @@ from streamjoin_ds.stream.commit import BatchSummary
 __all__ = ["LEDGER", "Display", "Totals", "backlog_text", "complete_before", "ledger_table", "moment"]
 
 LEDGER = ("read", "stored", "late", "rejected", "filtered", "duplicates", "null_keys")
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _PLAIN_LINE_EVERY_S = 2.0  # least seconds between two lines
 
 
@@ -34,7 +34,7 @@ def moment(microseconds: int | None) -> str | None:
     """Return an event time as ISO 8601 text in UTC; None for None."""
     if microseconds is None:
         return None
-    return (_EPOCH + timedelta(microseconds=microseconds)).isoformat().replace("+00:00", "Z")
+    return (EPOCH + timedelta(microseconds=microseconds)).isoformat().replace("+00:00", "Z")
 
 
 def backlog_text(waits: Backlog) -> str:

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
+from streamjoin_ds.duration import MICROSECOND
 from streamjoin_ds.script.sql_text import Span
 from streamjoin_ds.spec import Band, TimeWindow
 from streamjoin_ds.spec.expression.predicate import Column
@@ -22,7 +23,6 @@ from streamjoin_ds.spec.expression.tree import Call, Expression, Literal
 
 __all__ = ["Contradiction", "TimeBound", "Unbounded", "time_bounds", "window_of", "window_of_each"]
 
-_MICROSECOND = timedelta(microseconds=1)
 _TURNED = {"<=": ">=", ">=": "<=", "<": ">", ">": "<", "=": "="}
 
 
@@ -200,7 +200,7 @@ def _linear(node: Expression, times: Mapping[str, str]) -> tuple[dict[str, int],
     if isinstance(node, Column):
         return ({node.stream: 1}, 0) if times.get(node.stream) == node.name else None
     if isinstance(node, Literal):
-        return ({}, node.value // _MICROSECOND) if isinstance(node.value, timedelta) else None
+        return ({}, node.value // MICROSECOND) if isinstance(node.value, timedelta) else None
     if node.op not in ("+", "-", "neg"):
         return None
     parts = [_linear(argument, times) for argument in node.args]

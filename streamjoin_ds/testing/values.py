@@ -16,6 +16,7 @@ from decimal import ROUND_HALF_UP, Context, Decimal
 from fractions import Fraction
 from typing import Any
 
+from streamjoin_ds.duration import EPOCH
 from streamjoin_ds.spec.expression.predicate import Column
 from streamjoin_ds.spec.expression.tree import Expression, Literal
 from streamjoin_ds.spec.join import Join
@@ -35,7 +36,6 @@ __all__ = [
     "plain_value",
 ]
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _UNITS_NS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
 _FIRST_NS, _END_NS = -62_135_596_800_000_000_000, 253_402_300_800_000_000_000  # the years 1 to 9999
 _DAY_US = 86_400_000_000
@@ -88,9 +88,9 @@ def event_time_ns(value: Any, unit: str) -> int | Fraction | None:
 def instant_us(value: date) -> Fraction:
     """Return a date or a datetime in microseconds since 1970 UTC. A pandas timestamp keeps its nanoseconds."""
     if not isinstance(value, datetime):
-        return Fraction((value - _EPOCH.date()) // timedelta(microseconds=1))
+        return Fraction((value - EPOCH.date()) // timedelta(microseconds=1))
     aware = value if value.tzinfo else value.replace(tzinfo=timezone.utc)
-    since = aware - _EPOCH
+    since = aware - EPOCH
     whole = (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
     return whole + Fraction(getattr(value, "nanosecond", 0), 1000)
 
@@ -170,7 +170,7 @@ def _like(text: str, pattern: str, escape: str = "\\") -> bool | None:
 
 
 def _moment(us: Any) -> datetime:
-    return _EPOCH + timedelta(microseconds=math.floor(us))
+    return EPOCH + timedelta(microseconds=math.floor(us))
 
 
 def _date_trunc(unit: str, us: Any) -> Fraction:
@@ -188,7 +188,7 @@ def _date_trunc(unit: str, us: Any) -> Fraction:
         "millisecond": lambda: moment.replace(microsecond=moment.microsecond // 1000 * 1000),
         "microsecond": lambda: moment,
     }[unit]()
-    return Fraction((found - _EPOCH) // timedelta(microseconds=1))
+    return Fraction((found - EPOCH) // timedelta(microseconds=1))
 
 
 def _extract(field: str, us: Any) -> Fraction:

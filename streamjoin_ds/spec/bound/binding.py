@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 
 import pyarrow as pa
 
+from streamjoin_ds.duration import MICROSECOND
 from streamjoin_ds.errors import ColumnError, PredicateError
 from streamjoin_ds.spec.bound.bound_columns import column_type_compared, result_columns, travelling_columns
 from streamjoin_ds.spec.bound.bound_join import BoundJoin, Condition, Key, key_number, window_conditions
@@ -34,7 +35,7 @@ __all__ = ["bind", "exact_bounds", "is_decided"]
 
 
 _INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
-_MICROSECOND, _DAY = timedelta(microseconds=1), timedelta(days=1)
+_DAY = timedelta(days=1)
 # Most digits of a decimal that is compared: with 18 a value always fits a 64-bit integer, and so does a difference.
 _MOST_DIGITS = 18
 
@@ -89,9 +90,9 @@ def exact_bounds(left: pa.DataType, right: pa.DataType, predicate: Band) -> tupl
     if all(map(types.is_integer, both)):
         return ("int", *_integers(_number(lo, predicate), _number(hi, predicate), predicate))
     if all(map(types.is_timestamp, both)) and NANOSECONDS in both:
-        return _nanoseconds(both, _time(lo, _MICROSECOND, predicate), _time(hi, _MICROSECOND, predicate))
+        return _nanoseconds(both, _time(lo, MICROSECOND, predicate), _time(hi, MICROSECOND, predicate))
     if all(map(types.is_timestamp, both)):
-        return ("int", *_integers(_time(lo, _MICROSECOND, predicate), _time(hi, _MICROSECOND, predicate), predicate))
+        return ("int", *_integers(_time(lo, MICROSECOND, predicate), _time(hi, MICROSECOND, predicate), predicate))
     if all(map(types.is_date, both)):
         return ("int", *_integers(_time(lo, _DAY, predicate), _time(hi, _DAY, predicate), predicate))
     if all(map(types.is_decimal, both)):
@@ -132,7 +133,7 @@ def check_units(predicate: Band) -> None:
     PredicateError
     """
     for bound in (predicate.lo, predicate.hi):
-        _time(bound, _MICROSECOND, predicate)
+        _time(bound, MICROSECOND, predicate)
 
 
 def _nanoseconds(both: tuple[pa.DataType, pa.DataType], lo: Fraction, hi: Fraction) -> tuple[str, int, int]:
@@ -194,7 +195,7 @@ def _number(bound: Bound, predicate: Band) -> Fraction:
 
 def _time(bound: Bound, unit: timedelta, predicate: Band) -> Fraction:
     if isinstance(bound, timedelta):
-        return Fraction(bound // _MICROSECOND, unit // _MICROSECOND)
+        return Fraction(bound // MICROSECOND, unit // MICROSECOND)
     if bound:
         _refuse(
             predicate, "compares times with a bound that has no unit", "write INTERVAL 5 SECONDS, or band(l, r, '5s')"

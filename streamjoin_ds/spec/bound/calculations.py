@@ -46,7 +46,7 @@ from streamjoin_ds.spec.bound.bound_columns import column_type, column_type_comp
 from streamjoin_ds.spec.columns import TIMESTAMP, names_hint
 from streamjoin_ds.spec.event_time import DAY_US
 from streamjoin_ds.spec.expression.evaluation import Rows, float_values
-from streamjoin_ds.spec.expression.node import INT64_MAX, INT64_MIN, Typed, decimal, refuse, wide
+from streamjoin_ds.spec.expression.node import Typed, refuse, wide
 from streamjoin_ds.spec.expression.predicate import Column
 from streamjoin_ds.spec.expression.tree import (
     Aggregate,
@@ -58,7 +58,7 @@ from streamjoin_ds.spec.expression.tree import (
     normalised,
 )
 from streamjoin_ds.spec.expression.types import typed_value
-from streamjoin_ds.spec.functions.times import microseconds
+from streamjoin_ds.spec.functions.times import fitting, microseconds
 from streamjoin_ds.spec.join_parts import Calculated, JoinParts
 
 __all__ = [
@@ -85,7 +85,6 @@ _PLAIN_TYPES = {
     "binary": pa.binary(),
 }
 _CASTS = {"tinyint": pa.int8(), "smallint": pa.int16(), "int": pa.int32(), "float": pa.float32()}
-_ENDS = ((pc.greater_equal, INT64_MIN), (pc.less_equal, INT64_MAX))
 _HELD = ("stddev", "quantile", "collect")
 _OF_NUMBERS = ("sum", "avg", "stddev", "quantile")
 _WHOLE = Literal("decimal(20,0)")  # in which a uint64 is added up: an int64 has no room for it
@@ -154,8 +153,7 @@ def output_values(node: Typed, kind: pa.DataType, rows: int, column: Callable[[C
     exact = wide(values, node)
     if pa.types.is_decimal(kind):
         return exact.cast(kind)
-    fits = pc.and_(*(compare(exact, pa.scalar(decimal(end, 0))) for compare, end in _ENDS))
-    return pc.if_else(fits, exact, pa.scalar(None, exact.type)).cast(kind)
+    return fitting(exact).cast(kind)
 
 
 @dataclass(frozen=True, slots=True)

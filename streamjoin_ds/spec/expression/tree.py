@@ -36,7 +36,7 @@ from datetime import date, datetime, time, timedelta, timezone
 from decimal import Context, Decimal
 from typing import Any, TypeAlias
 
-from streamjoin_ds.duration import duration_text
+from streamjoin_ds.duration import EPOCH, MICROSECOND, duration_text
 from streamjoin_ds.errors import PredicateError
 from streamjoin_ds.spec.expression.predicate import Band, Bound, Column, negated
 
@@ -67,8 +67,6 @@ __all__ = [
 
 MAX_DEPTH = 64  # how deep a condition may be nested
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
-_MICROSECOND = timedelta(microseconds=1)
 _PLAIN = Context(prec=10_000)  # makes 0.10 the same as 0.1; it has more digits than a text may have, and never rounds
 _OPPOSITE = {"=": "<>", "<>": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
 _TURNED = {">": "<", ">=": "<="}
@@ -122,7 +120,7 @@ class Literal:
             return f"'{value.replace(chr(39), chr(39) * 2)}'"
         if isinstance(value, timedelta):
             sign = "-" if value < timedelta(0) else ""
-            return f"{sign}INTERVAL '{duration_text(abs(value) // _MICROSECOND)}'"
+            return f"{sign}INTERVAL '{duration_text(abs(value) // MICROSECOND)}'"
         if isinstance(value, datetime):
             return f"TIMESTAMP '{value.astimezone(timezone.utc).replace(tzinfo=None).isoformat(sep=' ')}'"
         if isinstance(value, time):
@@ -222,9 +220,9 @@ def expression_facts(expression: Expression) -> list[object]:
     if value is None or isinstance(value, (bool, str)):
         return ["plain", value]
     if isinstance(value, timedelta):
-        return ["us", value // _MICROSECOND]
+        return ["us", value // MICROSECOND]
     if isinstance(value, datetime):
-        return ["instant", (value - _EPOCH) // _MICROSECOND]
+        return ["instant", (value - EPOCH) // MICROSECOND]
     if isinstance(value, date):
         return ["date", value.isoformat()]
     if isinstance(value, time):
@@ -248,7 +246,7 @@ def _number_from(text: str) -> int | Decimal:
 _READERS: dict[str, Callable[[Any], Value]] = {
     "plain": lambda value: value,
     "us": lambda us: timedelta(microseconds=us),
-    "instant": lambda us: _EPOCH + timedelta(microseconds=us),
+    "instant": lambda us: EPOCH + timedelta(microseconds=us),
     "date": date.fromisoformat,
     "time": time.fromisoformat,
     "number": _number_from,

@@ -33,6 +33,7 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
+from streamjoin_ds.duration import EPOCH, MICROSECOND
 from streamjoin_ds.spec.columns import NANOSECONDS
 from streamjoin_ds.spec.event_time import DAY_US
 from streamjoin_ds.spec.expression.node import (
@@ -53,9 +54,6 @@ from streamjoin_ds.spec.nested_values import is_nested, shape_text
 
 __all__ = ["EXACT", "Typed", "typed_condition", "typed_value"]
 
-
-_MICROSECOND = timedelta(microseconds=1)
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 TypeOf: TypeAlias = Callable[[Column], pa.DataType]
 
@@ -150,14 +148,14 @@ def _literal(literal: Literal) -> Typed:
     if isinstance(value, (bool, str)):
         return Typed("literal", "boolean" if isinstance(value, bool) else "string", value=value)
     if isinstance(value, timedelta):
-        return _exact_literal("interval", value // _MICROSECOND, 0)
+        return _exact_literal("interval", value // MICROSECOND, 0)
     if isinstance(value, datetime):
-        return _exact_literal("timestamp", (value - _EPOCH) // _MICROSECOND, 0)
+        return _exact_literal("timestamp", (value - EPOCH) // MICROSECOND, 0)
     if isinstance(value, time):
-        since = datetime.combine(_EPOCH.date(), value, timezone.utc) - _EPOCH
-        return _exact_literal("time", since // _MICROSECOND, 0)
+        since = datetime.combine(EPOCH.date(), value, timezone.utc) - EPOCH
+        return _exact_literal("time", since // MICROSECOND, 0)
     if isinstance(value, date):
-        return _exact_literal("date", (value - _EPOCH.date()).days * DAY_US, 0)
+        return _exact_literal("date", (value - EPOCH.date()).days * DAY_US, 0)
     if isinstance(value, int):
         return _exact_literal("number", value, 0)
     exponent = int(value.as_tuple().exponent)

@@ -17,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamjoin_ds.duration import EPOCH, MICROSECOND
 from streamjoin_ds.spec.event_time import DAY_US
 from streamjoin_ds.spec.expression.node import (
     MOST_DIGITS,
@@ -47,8 +48,6 @@ __all__ = [
     "truth_of",
 ]
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
-_MICROSECOND = timedelta(microseconds=1)
 _SPACE = "".join(map(chr, range(33)))  # what is cut off both ends
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,4})?")
 _WHOLE = re.compile(r"[+-]?[0-9]+")
@@ -126,7 +125,7 @@ def _us(found: re.Match[str], parts: dict[str, str | None]) -> int | None:
         )
     except ValueError:
         return None
-    return (moment - _EPOCH) // _MICROSECOND - _zone_us(parts.get("zone") or "Z")
+    return (moment - EPOCH) // MICROSECOND - _zone_us(parts.get("zone") or "Z")
 
 
 def _zone_us(zone: str) -> int:
@@ -140,7 +139,7 @@ def _zone_us(zone: str) -> int:
 def time_text(us: int, *, is_date: bool) -> str | None:
     """Return a day or an instant as text, an instant without the zeros at the end of its second."""
     try:
-        moment = _EPOCH + timedelta(microseconds=us)
+        moment = EPOCH + timedelta(microseconds=us)
     except OverflowError:
         return None
     text = f"{moment:%m-%d}" if is_date else f"{moment:%m-%d %H:%M:%S}"

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from decimal import ROUND_HALF_UP, Decimal
-from typing import Any
+from decimal import ROUND_HALF_UP, Context, Decimal
 
 import numpy as np
 import numpy.typing as npt
@@ -34,6 +33,7 @@ Float64 = npt.NDArray[np.float64]
 
 _TO_RADIANS, _TO_DEGREES = 0.017453292519943295, 57.29577951308232
 _MOST_PLACES = 30  # of round()
+_CONTEXT = Context(prec=400)  # room for every digit of a float64 and of its places
 _SURE = 2.0**40  # below this a float64 times a power of ten is known well enough to see that it is no tie
 
 
@@ -176,13 +176,7 @@ def _half_up(numbers: Float64, places: int) -> Float64:
 
 
 def _text_rounded(number: float, places: int) -> float:
-    return float(Decimal(repr(number)).quantize(Decimal(1).scaleb(-places), ROUND_HALF_UP, _context()))
-
-
-def _context() -> Any:
-    from decimal import Context
-
-    return Context(prec=400)
+    return float(Decimal(repr(number)).quantize(Decimal(1).scaleb(-places), ROUND_HALF_UP, _CONTEXT))
 
 
 NUMBERS = (

@@ -38,13 +38,17 @@ def microseconds(node: Typed, rows: Rows) -> pa.Array:
     """Return times or durations as int64 microseconds, rounded down; null where they do not fit."""
     values = rows.array(rows.value(node))
     if values.type != pa.int64():
-        whole = pc.floor(wide(values, node))
-        fits = pc.and_(*(compare(whole, pa.scalar(decimal(end, 0))) for compare, end in _ENDS))
-        return pc.if_else(fits, whole, pa.scalar(None, whole.type)).cast(pa.int64())
+        return fitting(pc.floor(wide(values, node))).cast(pa.int64())
     if not node.scale:
         return values
     plain = values.fill_null(0).to_numpy(zero_copy_only=False)
     return pa.array(plain // 10**node.scale, mask=nulls(values))
+
+
+def fitting(exact: Values) -> Values:
+    """Return exact numbers; null where one does not fit int64."""
+    fits = pc.and_(*(compare(exact, pa.scalar(decimal(end, 0))) for compare, end in _ENDS))
+    return pc.if_else(fits, exact, pa.scalar(None, exact.type))
 
 
 def _truncated(expression: Call, args: tuple[Typed, ...]) -> Typed:
