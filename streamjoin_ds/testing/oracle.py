@@ -45,10 +45,8 @@ __all__ = [
     "source_order",
 ]
 
-EventTimes: TypeAlias = "Sequence[Sequence[int | None]]"  # microseconds of every stream's records
 Seqs: TypeAlias = "Mapping[str, Sequence[int]]"
 _IN_ORDER: Seqs = {}
-TableRows: TypeAlias = "Sequence[Mapping[str, Any]] | pa.Table"
 
 
 def _in_count_window(
@@ -75,7 +73,7 @@ def _windows_of(window: PeriodicWindow, stream: int, time: int) -> set[int]:
     return {i for i in ids if -(1 << 63) <= i < 1 << 63}
 
 
-def common_windows(join: Join, times: EventTimes, numbers: Sequence[int]) -> list[int]:
+def common_windows(join: Join, times: Times, numbers: Sequence[int]) -> list[int]:
     """Return the ids of the periodic windows that some tuples share, given by their numbers."""
     assert isinstance(join.window, PeriodicWindow)
     common: set[int] | None = None
@@ -87,9 +85,7 @@ def common_windows(join: Join, times: EventTimes, numbers: Sequence[int]) -> lis
     return sorted(common or ())
 
 
-def in_windows(
-    join: Join, times: EventTimes, order: Sequence[Sequence[int]], numbers: Sequence[int], number: int
-) -> bool:
+def in_windows(join: Join, times: Times, order: Sequence[Sequence[int]], numbers: Sequence[int], number: int) -> bool:
     """Whether the window rule holds between a tuple of the next stream and the tuples of all streams before it."""
     place = len(numbers)
     if isinstance(join.window, PeriodicWindow):
@@ -99,7 +95,7 @@ def in_windows(
     return all(in_time_windows(join, times, (n, numbers[n]), (place, number)) for n in range(place))
 
 
-def in_time_windows(join: Join, times: EventTimes, left: tuple[int, int], right: tuple[int, int]) -> bool:
+def in_time_windows(join: Join, times: Times, left: tuple[int, int], right: tuple[int, int]) -> bool:
     """Whether the rule of time windows holds between two tuples, each given as stream and number."""
     left_time, right_time = (times[stream][number] for stream, number in (left, right))
     assert left_time is not None
@@ -353,8 +349,8 @@ def band_holds(join: Join, predicate: Band, rows: Mapping[str, Row]) -> bool:
 
 def oracle_table_join(
     join: Join,
-    streams: Mapping[str, TableRows],
-    tables: Mapping[str, TableRows] | Sequence[Mapping[str, TableRows]],
+    streams: Mapping[str, Rows],
+    tables: Mapping[str, Rows] | Sequence[Mapping[str, Rows]],
     *,
     ends: Sequence[Mapping[str, int]] = (),
     **known: Any,
@@ -381,18 +377,18 @@ def oracle_table_join(
 def beside_tables(
     join: Join,
     found_results: Sequence[Mapping[str, Any]],
-    streams: Mapping[str, TableRows],
-    tables: Mapping[str, TableRows] | Sequence[Mapping[str, TableRows]],
+    streams: Mapping[str, Rows],
+    tables: Mapping[str, Rows] | Sequence[Mapping[str, Rows]],
     *,
     ends: Sequence[Mapping[str, int]] = (),
 ) -> list[dict[str, Any]]:
     """Return results of the streams alone, each with the rows of the tables that it meets (`oracle_table_join`)."""
     results = []
     for found in found_results:
-        tuples = {name: _listed(streams[name])[found[f"{name}_seq"]] for name in join.names}
+        tuples = {name: listed(streams[name])[found[f"{name}_seq"]] for name in join.names}
         batch = max(sum(end[name] <= found[f"{name}_seq"] for end in ends) for name in join.names)
         version = tables if isinstance(tables, Mapping) else tables[batch]
-        rows = [list(enumerate(_listed(version[table.name]))) for table in join.tables]
+        rows = [list(enumerate(listed(version[table.name]))) for table in join.tables]
         if join.row_kind.at_once:
             results += _of_one(join, found, tuples, rows[0])
             continue
@@ -457,7 +453,3 @@ def _stands(join: Join, name: str, rows: Mapping[str, Mapping[str, Any]]) -> boo
         elif name in streams_of(predicate) and oracle_value(join, predicate, rows) is not True:
             return False
     return True
-
-
-def _listed(rows: TableRows) -> Sequence[Mapping[str, Any]]:
-    return rows.to_pylist() if isinstance(rows, pa.Table) else rows
