@@ -45,8 +45,6 @@ from streamjoin_ds.spec.key_values import item_dtype, item_values, key_dtype, ke
 from streamjoin_ds.spec.nested_values import encoded, is_nested
 
 __all__ = [
-    "INT64_MAX",
-    "INT64_MIN",
     "ColumnMemory",
     "NullKeyMask",
     "array_of",
@@ -78,6 +76,9 @@ _POOLED_BYTES = 1 << 16
 
 _OFFSET_BYTES = 4
 _MOST_BYTES = 1 << 30  # of lists and structs that are hashed together; a column of bytes holds twice as many
+
+_HUGE_PAGE_BYTES = 1 << 21
+_ALIGNMENT = 64
 
 
 def empty_items(count: int, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
@@ -219,9 +220,6 @@ def fixed_width(kind: pa.DataType) -> bool:
     return bool(types.is_primitive(kind) or types.is_decimal128(kind))
 
 
-INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
-
-
 def compared_columns(bound: BoundJoin, stream: int, other: int | None = None) -> tuple[str, ...]:
     """Return the inside columns of a stream where a null keeps a tuple out of every result.
 
@@ -300,10 +298,6 @@ def is_widened(kind: pa.DataType) -> bool:
 def widened(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Return values of a key as float64 or int64."""
     return values.astype(np.float64 if values.dtype.kind == "f" else np.int64, copy=False)
-
-
-_HUGE_PAGE_BYTES = 1 << 21
-_ALIGNMENT = 64
 
 
 class ColumnMemory:

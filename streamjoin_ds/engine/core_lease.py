@@ -57,6 +57,9 @@ __all__ = [
     "usable_core_count",
 ]
 
+_FOLDER = "streamjoin-ds-cores"
+_SIBLINGS = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
+
 
 def usable_core_count() -> int:
     """Return how many cores this process may use: its affinity, or what a control group allows if less; 1 at least."""
@@ -132,10 +135,6 @@ class ThreadDemand:
             weight = self._tuning.cost_weight if self._is_known else 1.0
             self.row_ns += weight * (row_ns - self.row_ns)
             self._is_known = True
-
-
-_FOLDER = "streamjoin-ds-cores"
-_SIBLINGS = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
 
 
 @contextlib.contextmanager

@@ -44,6 +44,26 @@ __all__ = [
     "unmerged_ns",
 ]
 
+# A machine of the last twenty years costs neither this share of the usual costs nor this many times them. A fit beyond
+# was disturbed, by other programs or by a clock that stood still.
+_LEAST_SHARE, _MOST_TIMES = 1 / 50, 50.0
+_HIDDEN = ("sealed_row_ns", "merged_row_ns", "merged_run_ns")
+
+# Sizes that are tried, four in each doubling. A smaller tail than the first would be sealed with nearly every push.
+# With a larger one than the last nothing was gained where it was measured (5 800 rows, two bands with floats).
+SEAL_ROWS = tuple(round(2 ** (n / 4)) for n in range(4 * 8, 4 * 12 + 1))
+RATIOS = (2, 3, 4, 5, 6, 8, 12, 16)
+# Rows of the windows that are optimised for while a window's size is not known: those of more rows than the last go
+# over to a bucket grid.
+_UNKNOWN_ROWS = tuple(round(2 ** (n / 2)) for n in range(2 * 13, 2 * 16 + 1))
+# A known window counts with so many times its rows, since it breathes, and its runs may span a little more or less.
+_NEAR_TIMES = (0.85, 1.0, 1.15)
+_PUSH_ROWS = tuple(round(2 ** (n / 4)) for n in range(4 * 6, 4 * 12 + 1))
+# A size of the tail, and then a ratio, is clearly better with which a tuple costs less than this share. Measured:
+# ratios from 2 to 4 cost the same within 8 %, although the model sees up to 15 % between them; tails that the model
+# finds 5 % better are 2 % worse in windows of 10 000 rows.
+_CLEAR_SEAL_SHARE, _CLEAR_RATIO_SHARE = 0.9, 0.8
+
 
 @dataclass(frozen=True, slots=True)
 class RunSizes:
@@ -65,12 +85,6 @@ class RunSizes:
     most_arrived_rows: int
     most_gridded_rows: int
     ratio: int
-
-
-# A machine of the last twenty years costs neither this share of the usual costs nor this many times them. A fit beyond
-# was disturbed, by other programs or by a clock that stood still.
-_LEAST_SHARE, _MOST_TIMES = 1 / 50, 50.0
-_HIDDEN = ("sealed_row_ns", "merged_row_ns", "merged_run_ns")
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,22 +143,6 @@ class OperationCosts:
 
 
 USUAL_COSTS = OperationCosts()
-
-
-# Sizes that are tried, four in each doubling. A smaller tail than the first would be sealed with nearly every push.
-# With a larger one than the last nothing was gained where it was measured (5 800 rows, two bands with floats).
-SEAL_ROWS = tuple(round(2 ** (n / 4)) for n in range(4 * 8, 4 * 12 + 1))
-RATIOS = (2, 3, 4, 5, 6, 8, 12, 16)
-# Rows of the windows that are optimised for while a window's size is not known: those of more rows than the last go
-# over to a bucket grid.
-_UNKNOWN_ROWS = tuple(round(2 ** (n / 2)) for n in range(2 * 13, 2 * 16 + 1))
-# A known window counts with so many times its rows, since it breathes, and its runs may span a little more or less.
-_NEAR_TIMES = (0.85, 1.0, 1.15)
-_PUSH_ROWS = tuple(round(2 ** (n / 4)) for n in range(4 * 6, 4 * 12 + 1))
-# A size of the tail, and then a ratio, is clearly better with which a tuple costs less than this share. Measured:
-# ratios from 2 to 4 cost the same within 8 %, although the model sees up to 15 % between them; tails that the model
-# finds 5 % better are 2 % worse in windows of 10 000 rows.
-_CLEAR_SEAL_SHARE, _CLEAR_RATIO_SHARE = 0.9, 0.8
 
 
 def tuple_ns(costs: OperationCosts, seal_rows: float, ratio: float, window_rows: float) -> float:

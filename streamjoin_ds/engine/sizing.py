@@ -60,6 +60,8 @@ __all__ = [
     "sizing_of",
 ]
 
+_log = logging.getLogger(__name__)
+
 
 PROBES = 64  # probes of a call, as in pushes that are small enough for the tail
 _PROBE_SETS = 32  # calls until the same probes come again: a processor foresees the branches of those that it has seen
@@ -68,6 +70,20 @@ _TYPES = {"float": pa.float64(), "int": pa.int64(), "text": pa.string()}
 _AT_ONCE = replace(DEFAULT, tail=replace(DEFAULT.tail, most_gridded_rows=0, most_gridded_text_rows=0))
 _DOMAIN, _EPS = 1 << 20, 1 << 9  # values of a key, and its band: a probe matches a thousandth of the rows
 _MATCHES = 1 << 14  # matches that there is room for
+
+_MOST_KINDS = 4  # conditions of the twin besides the window's, at most
+_ROWS = (512, 4096)  # rows of a small tail or run and of a large one; the slope is what a row costs
+_RUNS = (2, 12)  # runs that a probe meets
+_MERGED = 4  # runs that are merged
+_LEAST_ROW_NS = 0.01  # what a row is taken to cost at least
+_ROUNDS = 12  # how often each operation is measured; the median counts
+_CALLS = 2  # calls of a short operation in each round
+
+Clock = Callable[[], int]
+
+# Tails that a stream has filled before costs are measured: so many rows that came in small pushes have taken many times
+# as long as the measurement does, and as many again gain more than it takes.
+WORTH_TAILS = 128
 
 
 class Twin:
@@ -155,19 +171,6 @@ class Twin:
                 window.run_set.indexes(self._conditions)
 
         return once
-
-
-_log = logging.getLogger(__name__)
-
-_MOST_KINDS = 4  # conditions of the twin besides the window's, at most
-_ROWS = (512, 4096)  # rows of a small tail or run and of a large one; the slope is what a row costs
-_RUNS = (2, 12)  # runs that a probe meets
-_MERGED = 4  # runs that are merged
-_LEAST_ROW_NS = 0.01  # what a row is taken to cost at least
-_ROUNDS = 12  # how often each operation is measured; the median counts
-_CALLS = 2  # calls of a short operation in each round
-
-Clock = Callable[[], int]
 
 
 def kinds_of(bound: BoundJoin) -> tuple[str, ...]:
@@ -282,11 +285,6 @@ def _line(small_ns: float, large_ns: float) -> tuple[float, float]:
     small, large = _ROWS
     slope = max((large_ns - small_ns) / (large - small), _LEAST_ROW_NS)
     return slope, small_ns - small * slope
-
-
-# Tails that a stream has filled before costs are measured: so many rows that came in small pushes have taken many times
-# as long as the measurement does, and as many again gain more than it takes.
-WORTH_TAILS = 128
 
 
 class Sizing(Protocol):

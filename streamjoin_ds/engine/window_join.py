@@ -47,6 +47,11 @@ from streamjoin_ds.spec.bound.bound_join import BoundJoin
 
 __all__ = ["WindowJoin", "explained"]
 
+_log = logging.getLogger(__name__)
+
+
+_MAX_THREADS = 256
+
 
 def explained(
     kernels: Kernels,
@@ -91,10 +96,6 @@ def _order_lines(order: JoinOrder, windows: Sequence[Window], streams: int | Non
         steps = zip(found.order, found.partials, strict=True)
         lines.append(f"new {name}: " + ", ".join(f"then {names[n]} ({partials:.3g} each)" for n, partials in steps))
     return lines
-
-
-_log = logging.getLogger(__name__)
-_MAX_THREADS = 256
 
 
 class WindowJoin:

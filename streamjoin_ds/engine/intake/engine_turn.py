@@ -19,6 +19,8 @@ from streamjoin_ds.errors import ArgumentError
 
 __all__ = ["Chunks", "EngineTurn", "nobody"]
 
+_Made = TypeVar("_Made")
+
 
 class Chunks:
     """An iterator over the results of a push, in chunks; each chunk is found when it is asked for.
@@ -68,9 +70,6 @@ class Chunks:
 
 def nobody() -> None:
     """Return None; this stands in for the weak reference to a push where no push is being read."""
-
-
-_Made = TypeVar("_Made")
 
 
 class EngineTurn:

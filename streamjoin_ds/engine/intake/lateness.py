@@ -13,15 +13,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from streamjoin_ds.engine.columns import INT64_MIN
+from streamjoin_ds.engine.kernels.objects import Int64
 from streamjoin_ds.engine.storage.state_blob import numbers
+from streamjoin_ds.spec.expression.node import INT64_MIN, Mask
 
 __all__ = ["StreamClock", "clock_facts", "clocks_of", "low_watermark"]
-
-Int64 = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
 
 
 class StreamClock:

@@ -21,7 +21,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streamjoin_ds.engine.columns import INT64_MIN
 from streamjoin_ds.engine.intake.lateness import StreamClock, clock_facts, clocks_of, low_watermark
 from streamjoin_ds.engine.intake.received_rows import ReceivedRows, Rows
 from streamjoin_ds.engine.intake.rows import RowIntake
@@ -33,9 +32,12 @@ from streamjoin_ds.spec.bound.bound_join import BoundJoin
 from streamjoin_ds.spec.columns import SEQ
 from streamjoin_ds.spec.duplicates import SeenKeys, unique_key
 from streamjoin_ds.spec.event_time import AheadLimit, preceding, running_maximum
+from streamjoin_ds.spec.expression.node import INT64_MIN
 from streamjoin_ds.spec.input_warnings import InputWarnings, LateSeen
 
 __all__ = ["EngineCounters", "IntakeResult", "PushIntake", "seen_from", "seen_state"]
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -221,9 +223,6 @@ def seen_from(facts: Mapping[str, Any], parts: Sequence[pa.Buffer], bound: Bound
     except (pa.ArrowException, AssertionError, OSError, StopIteration, *MALFORMED) as error:
         raise corrupt_state_error() from error
     return found
-
-
-_log = logging.getLogger(__name__)
 
 
 class PushIntake:

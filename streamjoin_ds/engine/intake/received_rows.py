@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.spec.columns import names_hint, says_no_zone, without_zone, zones_of
+from streamjoin_ds.spec.expression.node import Mask
 from streamjoin_ds.spec.join_parts import JoinParts
 from streamjoin_ds.spec.member.stream import Stream
 
@@ -47,8 +48,6 @@ KNOWN_FORMS = (
 
 REJECTED = "_rejected"
 """The column of rejected rows that says why, of streams with `max_ahead`."""
-
-Mask = npt.NDArray[np.bool_]
 
 
 class ArrowFrame(Protocol):

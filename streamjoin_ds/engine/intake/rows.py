@@ -24,13 +24,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streamjoin_ds.engine.columns import INT64_MAX, INT64_MIN, array_of, concatenated
+from streamjoin_ds.engine.columns import array_of, concatenated
 from streamjoin_ds.engine.intake.received_rows import REJECTED, Mask, ReceivedRows, Rows, as_table
 from streamjoin_ds.engine.kernels.contract import KernelModule
 from streamjoin_ds.errors import ArgumentError, ColumnError, SchemaDriftError
 from streamjoin_ds.spec.bound.bound_join import BoundJoin
 from streamjoin_ds.spec.columns import NANOSECONDS, SEQ, TS, says_no_zone, without_zone, zones_of
 from streamjoin_ds.spec.event_time import MAX_TS_US, MIN_TS_US, UNITS_US, AheadLimit, counted_times, too_far_ahead
+from streamjoin_ds.spec.expression.node import INT64_MAX, INT64_MIN
 from streamjoin_ds.spec.inside import InsideRows, holds_times, nanoseconds_name, to_inside
 from streamjoin_ds.spec.key_values import item_values
 from streamjoin_ds.spec.member.stream import Stream, is_event_time, time_hint
@@ -48,6 +49,8 @@ _UNITS_NS = {
 _FINER = {"ps": 1_000, "fs": 1_000_000, "as": 1_000_000_000}  # how many of each unit a nanosecond has
 # Years or months from 1970; beyond that no time is in range. NumPy's calendar would wrap round at 2^63 days.
 _MOST_YEARS = 1 << 20
+
+_TIMES_US, _TIMES_NS = (MIN_TS_US, MAX_TS_US), (INT64_MIN, INT64_MAX)
 
 
 def plain_times(values: Sequence[Any], unit: str) -> list[int] | None:
@@ -190,9 +193,6 @@ def _are_in_range(times_us: npt.NDArray[np.int64]) -> bool:
     if len(times_us) == 1:  # a NumPy function takes longer than all of this
         return MIN_TS_US <= times_us.item() <= MAX_TS_US
     return not len(times_us) or bool(times_us.min() >= MIN_TS_US and times_us.max() <= MAX_TS_US)
-
-
-_TIMES_US, _TIMES_NS = (MIN_TS_US, MAX_TS_US), (INT64_MIN, INT64_MAX)
 
 
 class RowIntake:

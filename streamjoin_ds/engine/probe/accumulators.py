@@ -18,18 +18,17 @@ from functools import cached_property
 from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from streamjoin_ds.engine.kernels.contract import KernelModule
-from streamjoin_ds.engine.kernels.objects import ExactSums
+from streamjoin_ds.engine.kernels.objects import ExactSums, Int32, Int64
 from streamjoin_ds.engine.storage.selection import Selection, sequence_numbers
 from streamjoin_ds.errors import AggregateOverflowError
 from streamjoin_ds.spec.bound.bound_join import BoundJoin
 from streamjoin_ds.spec.bound.calculations import BoundAggregate, BoundArgument, output_values
 from streamjoin_ds.spec.columns import TS
 from streamjoin_ds.spec.expression.evaluation import Rows
-from streamjoin_ds.spec.expression.node import wide
+from streamjoin_ds.spec.expression.node import EXACT_FLOAT, INT64_MAX, INT64_MIN, Float64, Mask, wide
 from streamjoin_ds.spec.expression.predicate import Column
 
 __all__ = [
@@ -46,9 +45,14 @@ __all__ = [
 ]
 
 
-Int32 = npt.NDArray[np.int32]
-Int64 = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
+SUM_TYPE = pa.struct({"lowest": pa.int64(), "digits": pa.list_(pa.int64()), "beyond": pa.float64()})
+
+_LIMB_BITS = 30
+_LOW = np.int64((1 << _LIMB_BITS) - 1)
+
+_DIGITS = Context(prec=100)
+_SUMS_TYPE = pa.struct({"values": pa.int64(), "sum": SUM_TYPE})
+_EXTREME_TYPE = pa.struct({"values": pa.int64(), "key": pa.int64()})
 
 
 class Pairs:
@@ -178,14 +182,6 @@ def _text(argument: BoundArgument) -> str:
     return ", ".join(map(str, argument.columns))
 
 
-Floats = npt.NDArray[np.float64]
-
-SUM_TYPE = pa.struct({"lowest": pa.int64(), "digits": pa.list_(pa.int64()), "beyond": pa.float64()})
-
-_LIMB_BITS = 30
-_LOW = np.int64((1 << _LIMB_BITS) - 1)
-
-
 class Digits:
     """The exact sums of groups of numbers: ``sum(digits[k] << (30 * (lowest + k)))`` each, and what is not finite.
 
@@ -199,7 +195,7 @@ class Digits:
         The sum of each group's numbers that are not finite, 0.0 where there is none.
     """
 
-    def __init__(self, lowest: int, digits: Int64, beyond: Floats) -> None:
+    def __init__(self, lowest: int, digits: Int64, beyond: Float64) -> None:
         self._lowest, self._digits, self._beyond = lowest, digits, beyond
 
     @classmethod
@@ -233,7 +229,7 @@ class Digits:
                 beyond[limbs.groups] += limbs.beyond
         return Digits(lowest, _carried(digits), beyond)
 
-    def rounded(self) -> Floats:
+    def rounded(self) -> Float64:
         """Return each group's sum, rounded once: the float that is nearest to the exact sum, ties to even.
 
         As with floats everywhere, NaN or both infinities in a group make NaN, and what is too large is infinite. A sum
@@ -286,7 +282,7 @@ def _carried(digits: Int64) -> Int64:
     return digits
 
 
-def _nearest(lowest: int, digits: Int64) -> Floats:
+def _nearest(lowest: int, digits: Int64) -> Float64:
     """Return the floats nearest to numbers that are not negative, given as digits."""
     count, groups = digits.shape[1], np.arange(digits.shape[1])
     places = np.arange(len(digits))[:, None]
@@ -309,13 +305,6 @@ def _nearest(lowest: int, digits: Int64) -> Floats:
     exponents = _LIMB_BITS * (lowest + highest - 2) + 26 + 11 - shift.astype(np.int64)
     with np.errstate(over="ignore"):
         return np.asarray(np.ldexp(kept.astype(np.float64), exponents.astype(np.int32)), np.float64)
-
-
-_INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
-_EXACT_FLOAT = 1 << 53  # whole numbers up to this are exact in float64
-_DIGITS = Context(prec=100)
-_SUMS_TYPE = pa.struct({"values": pa.int64(), "sum": SUM_TYPE})
-_EXTREME_TYPE = pa.struct({"values": pa.int64(), "key": pa.int64()})
 
 
 class Accumulator(Protocol):
@@ -455,7 +444,7 @@ class Average(_Sums):
             means = [_half_up(each * 10**more, count) if count else None for each, count in sums]
             return self._decimals(means, self._aggregate.field.type.scale)
         found = digits.int64_sums()
-        if found is not None and np.all(np.abs(found.astype(np.float64)) < _EXACT_FLOAT):
+        if found is not None and np.all(np.abs(found.astype(np.float64)) < EXACT_FLOAT):
             return pa.array(found / np.maximum(self._counts, 1), mask=is_none)
         both = zip(digits.whole(), self._counts.tolist(), strict=True)
         return pa.array([each / count if count else None for each, count in both], pa.float64())
@@ -470,7 +459,7 @@ class Extreme:
     def __init__(self, aggregate: BoundAggregate, count: int, module: KernelModule) -> None:
         (self._argument,), self._module = aggregate.arguments, module
         self._is_max = aggregate.function == "max"
-        self._keys: Int64 = np.full(count, _INT64_MIN if self._is_max else _INT64_MAX, np.int64)
+        self._keys: Int64 = np.full(count, INT64_MIN if self._is_max else INT64_MAX, np.int64)
         self._counts: Int64 = np.zeros(count, np.int64)
 
     def add(self, pairs: Pairs) -> None:
@@ -500,10 +489,10 @@ class Extreme:
         self._keys[positions] = extreme(self._keys[positions], keys)
 
 
-def float_key(values: npt.NDArray[np.float64]) -> Int64:
+def float_key(values: Float64) -> Int64:
     """Return int64 numbers in the order of floats: NaN is the largest, -0.0 is below 0.0."""
     bits = np.where(np.isnan(values), np.nan, values).view(np.int64)
-    return np.asarray(bits ^ ((bits >> 63) & np.int64(_INT64_MAX)), np.int64)
+    return np.asarray(bits ^ ((bits >> 63) & np.int64(INT64_MAX)), np.int64)
 
 
 def ordered_key(values: pa.Array) -> Int64 | None:
@@ -521,11 +510,11 @@ def ordered_key(values: pa.Array) -> Int64 | None:
     return None
 
 
-def _value_of_key(keys: Int64, kind: pa.DataType, is_null: npt.NDArray[np.bool_]) -> pa.Array:
+def _value_of_key(keys: Int64, kind: pa.DataType, is_null: Mask) -> pa.Array:
     """Return the values of which `ordered_key` made these numbers."""
     types = pa.types
     if types.is_floating(kind):
-        floats = (keys ^ ((keys >> 63) & np.int64(_INT64_MAX))).view(np.float64)
+        floats = (keys ^ ((keys >> 63) & np.int64(INT64_MAX))).view(np.float64)
         return pa.array(floats, mask=is_null).cast(kind)
     if types.is_boolean(kind):
         return pa.array(keys != 0, mask=is_null)

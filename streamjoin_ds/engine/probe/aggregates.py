@@ -23,11 +23,13 @@ import pyarrow as pa
 
 from streamjoin_ds.engine.columns import compared_columns
 from streamjoin_ds.engine.kernels.contract import KernelModule
-from streamjoin_ds.engine.probe.accumulators import Accumulator, Average, Count, Extreme, Int32, Int64, Mask, Pairs, Sum
+from streamjoin_ds.engine.kernels.objects import Int32, Int64
+from streamjoin_ds.engine.probe.accumulators import Accumulator, Average, Count, Extreme, Pairs, Sum
 from streamjoin_ds.engine.probe.held_values import Collected, Deviation, Picked, Quantile
 from streamjoin_ds.engine.storage.selection import Selection
 from streamjoin_ds.spec.bound.bound_join import BoundJoin
 from streamjoin_ds.spec.bound.calculations import BoundAggregate
+from streamjoin_ds.spec.expression.node import Mask
 
 __all__ = ["Aggregation", "aggregates_of_none", "partials_of_none", "whole_aggregates"]
 

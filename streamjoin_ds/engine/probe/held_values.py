@@ -9,14 +9,14 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamjoin_ds.engine.kernels.contract import KernelModule
-from streamjoin_ds.engine.probe.accumulators import Digits, Int32, Int64, Mask, Pairs, float_key, ordered_key
+from streamjoin_ds.engine.kernels.objects import Int32, Int64
+from streamjoin_ds.engine.probe.accumulators import Digits, Pairs, float_key, ordered_key
 from streamjoin_ds.spec.bound.calculations import BoundAggregate
-from streamjoin_ds.spec.expression.node import nearest_floats
+from streamjoin_ds.spec.expression.node import Float64, Mask, nearest_floats
 
 __all__ = ["Collected", "Deviation", "Picked", "Quantile", "joined_arrays", "lists_at", "value_at"]
 
@@ -140,16 +140,13 @@ def value_at(count: int, positions: Int32, values: pa.Array) -> pa.Array:
     return values.take(pa.array(places, mask=places < 0))
 
 
-Floats = npt.NDArray[np.float64]
-
-
 class _Floats:
     """The values of an aggregate that are not null, as float64."""
 
     def __init__(self, aggregate: BoundAggregate, count: int, module: KernelModule) -> None:
         self._aggregate, self._count, self._module = aggregate, count, module
         self._positions: list[Int32] = []
-        self._values: list[Floats] = []
+        self._values: list[Float64] = []
 
     def add(self, pairs: Pairs) -> None:
         """Take some pairs."""
@@ -168,7 +165,7 @@ class _Floats:
         self._positions.append(np.repeat(positions, partial.value_lengths().to_numpy()))
         self._values.append(partial.flatten().to_numpy())
 
-    def _held(self) -> tuple[Int32, Floats]:
+    def _held(self) -> tuple[Int32, Float64]:
         if not self._positions:
             return np.empty(0, np.int32), np.empty(0, np.float64)
         return np.concatenate(self._positions), np.concatenate(self._values)
@@ -283,7 +280,7 @@ class Collected:
         self._pieces, self._held = [piece], len(rows)
 
 
-def _as_floats(values: pa.Array) -> Floats:
+def _as_floats(values: pa.Array) -> Float64:
     if pa.types.is_decimal(values.type):
         return nearest_floats(values)
     return np.asarray(values.to_numpy(), np.float64)

@@ -36,10 +36,10 @@ from dataclasses import replace
 from functools import partial
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from streamjoin_ds.engine.columns import NullKeyMask, filtered, one_batch
+from streamjoin_ds.engine.kernels.objects import Int32, Int64
 from streamjoin_ds.engine.probe.aggregates import Aggregation, aggregates_of_none, partials_of_none
 from streamjoin_ds.engine.probe.join_order import JoinOrder
 from streamjoin_ds.engine.probe.nearest import NearestRows, with_nearness
@@ -54,14 +54,16 @@ from streamjoin_ds.engine.storage.window import Window, WindowForm
 from streamjoin_ds.engine.tuning import DEFAULT, Tuning
 from streamjoin_ds.spec.bound.bound_join import BoundJoin
 from streamjoin_ds.spec.columns import SEQ, TS
+from streamjoin_ds.spec.expression.node import Mask
 from streamjoin_ds.spec.expression.predicate import Column
 
 __all__ = ["MET", "DecidingPush", "EachStream", "HasPartner", "Horizons", "NewPartners"]
 
 
-Int32 = npt.NDArray[np.int32]
-Int64 = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
+MET = "met"
+"""The last column of a row that is not whole: bit *n* - 1 says that the tuple has a partner in stream *n*."""
+
+_NONE: Mapping[str, pa.Array] = {}
 
 
 class HasPartner:
@@ -95,7 +97,7 @@ class NewPartners:
     mask : ndarray, shape (n,), bool
     """
 
-    def __init__(self, numbers: npt.NDArray[np.int64], column: str) -> None:
+    def __init__(self, numbers: Int64, column: str) -> None:
         self._numbers, self._column = numbers, column
         self.mask: Mask = np.zeros(len(numbers), np.bool_)
         self._lowest = int(numbers.min())
@@ -117,10 +119,6 @@ class NewPartners:
         if self._flags is not None:
             self.mask = self._flags[self._numbers - self._lowest]
         return ~self.mask
-
-
-MET = "met"
-"""The last column of a row that is not whole: bit *n* - 1 says that the tuple has a partner in stream *n*."""
 
 
 class EachStream:
@@ -182,9 +180,6 @@ class EachStream:
             yield from self._joining.reducing(part, reduction, reduction.counted)
             found |= reduction.mask.astype(np.int64) << (other - 1)
         return found
-
-
-_NONE: Mapping[str, pa.Array] = {}
 
 
 class Horizons:

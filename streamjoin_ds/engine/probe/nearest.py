@@ -25,7 +25,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streamjoin_ds.engine.kernels.contract import KernelModule
-from streamjoin_ds.engine.kernels.objects import PairDistances, Step
+from streamjoin_ds.engine.kernels.objects import Int32, PairDistances, Step
 from streamjoin_ds.engine.probe.pipeline import JoinPipeline
 from streamjoin_ds.engine.probe.probe_batch import ProbeBatch
 from streamjoin_ds.engine.probe.results import PartialResults
@@ -33,7 +33,7 @@ from streamjoin_ds.engine.scheduler import TaskCoroutine
 from streamjoin_ds.engine.storage.selection import Selection, sequence_numbers
 from streamjoin_ds.engine.tuning import NearestTuning
 from streamjoin_ds.spec.bound.bound_join import BoundJoin
-from streamjoin_ds.spec.expression.node import EXACT, Typed
+from streamjoin_ds.spec.expression.node import EXACT, EXACT_FLOAT, INT64_MAX, INT64_MIN, Typed
 from streamjoin_ds.spec.expression.predicate import Column
 
 __all__ = ["NEARNESS", "DistanceSteps", "NearestPartners", "NearestRows", "with_nearness"]
@@ -41,8 +41,11 @@ __all__ = ["NEARNESS", "DistanceSteps", "NearestPartners", "NearestRows", "with_
 
 _OPS = {"+": "add", "-": "sub", "*": "mul", "/": "div", "abs": "abs", "neg": "neg", "sqrt": "sqrt"}
 _WHOLE_OPS = {"+": "int add", "-": "int sub", "*": "int mul", "abs": "int abs", "neg": "int neg"}
-_INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
-_EXACT_FLOAT = 1 << 53  # whole numbers up to this are exact in float64
+
+
+# What partners of one tuple are compared by, before their numbers: the distance in two parts (`Distance.values`) and
+# the time in microseconds. They are the last columns of a row that is not whole; null where it has no partner.
+NEARNESS = {"near": pa.float64(), "near_rest": pa.int64(), "near_us": pa.int64()}
 
 
 class _NotInSteps(Exception):
@@ -86,7 +89,7 @@ class DistanceSteps:
         return found
 
     def values(
-        self, own: list[npt.NDArray[np.generic]], positions: npt.NDArray[np.int32], found: Selection
+        self, own: list[npt.NDArray[np.generic]], positions: Int32, found: Selection
     ) -> npt.NDArray[np.float64] | None:
         """Return the distances of pairs; None where the kernel cannot hold one exactly, and Arrow has to."""
         assert self._kernel is not None, "there are own columns"
@@ -154,7 +157,7 @@ class _Steps:
         if node.op == "column":
             return self._column(node, is_wide=False)
         if node.op == "literal":
-            if not _INT64_MIN <= int(node.value) <= _INT64_MAX:
+            if not INT64_MIN <= int(node.value) <= INT64_MAX:
                 raise _NotInSteps
             return self._added("int", int(node.value))
         if node.op not in _WHOLE_OPS or node.family not in EXACT or not _has_one_scale(node):
@@ -183,7 +186,7 @@ class _Steps:
 
 def _fits_float(node: Typed) -> bool:
     """Whether float64 holds every value of an exact node, in units of its last digit."""
-    return node.family in EXACT and node.magnitude <= _EXACT_FLOAT
+    return node.family in EXACT and node.magnitude <= EXACT_FLOAT
 
 
 def _has_one_scale(node: Typed) -> bool:
@@ -191,13 +194,6 @@ def _has_one_scale(node: Typed) -> bool:
     if any(argument.family == "date" for argument in node.args):
         return False
     return node.op == "*" or all(argument.scale == node.scale for argument in node.args)
-
-
-Int32 = npt.NDArray[np.int32]
-
-# What partners of one tuple are compared by, before their numbers: the distance in two parts (`Distance.values`) and
-# the time in microseconds. They are the last columns of a row that is not whole; null where it has no partner.
-NEARNESS = {"near": pa.float64(), "near_rest": pa.int64(), "near_us": pa.int64()}
 
 
 class NearestPartners:

@@ -25,6 +25,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streamjoin_ds.engine.kernels.loading import Kernels
+from streamjoin_ds.engine.kernels.objects import Int64
 from streamjoin_ds.engine.probe.probe_batch import PieceProgress, ProbeBatch, Progress
 from streamjoin_ds.engine.probe.residual import Residual, settled_terms
 from streamjoin_ds.engine.probe.results import MAX_GATHERED_ROWS, PartialResults, ResultBuilder, WindowIds
@@ -39,6 +40,8 @@ from streamjoin_ds.spec.bound.bound_join import BoundJoin
 from streamjoin_ds.spec.window import PeriodicWindow
 
 __all__ = ["JoinPipeline", "JoinStep", "Reduction"]
+
+_Tables: TypeAlias = "ChunkCoroutine[pa.Table]"
 
 
 class Reduction(Protocol):
@@ -94,10 +97,6 @@ class JoinStep:
             return self._decision
         done = [one.term for one in self._settled if one.is_decided(arrived.range_of)]
         return self._decision.without(done) if done else self._decision
-
-
-_Tables: TypeAlias = "ChunkCoroutine[pa.Table]"
-Int64 = npt.NDArray[np.int64]
 
 
 class _Begun(NamedTuple):
@@ -214,7 +213,7 @@ class JoinPipeline:
         """Yield the tables of several coroutines that use `reducing`, in their order."""
         yield from self._scheduler.in_order(made)
 
-    def rows(self, block: PartialResults, numbers: npt.NDArray[np.int64] | None = None) -> TaskCoroutine[pa.Table]:
+    def rows(self, block: PartialResults, numbers: Int64 | None = None) -> TaskCoroutine[pa.Table]:
         """Return the result rows of a few chunks' tuples, step by step; arguments as for `ResultBuilder.table`."""
         return self._results.table(block, numbers)
 

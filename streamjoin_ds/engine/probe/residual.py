@@ -27,7 +27,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streamjoin_ds.engine.columns import INT64_MAX, INT64_MIN
 from streamjoin_ds.engine.kernels.objects import Int32, NearPlaces, RunColumns
 from streamjoin_ds.engine.storage.conditions import ProbeCondition
 from streamjoin_ds.engine.storage.run_form import Range
@@ -36,13 +35,13 @@ from streamjoin_ds.spec.bound.bound_join import BoundJoin
 from streamjoin_ds.spec.bound.limit import plain_comparison
 from streamjoin_ds.spec.bound.terms import Term
 from streamjoin_ds.spec.expression.evaluation import float_values, holds
+from streamjoin_ds.spec.expression.node import INT64_MAX, INT64_MIN, Mask
 from streamjoin_ds.spec.expression.predicate import Column
 from streamjoin_ds.spec.functions.globe import NearBounds, decided, near_bounds
 
 __all__ = ["NearTerm", "Residual", "Settled", "same_inputs", "settled_terms"]
 
 
-Mask = npt.NDArray[np.bool_]
 _Side = tuple[RunColumns, "Int32 | int", Int32]
 
 

@@ -13,12 +13,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from streamjoin_ds.engine.columns import array_of
 from streamjoin_ds.engine.kernels.contract import KernelModule
-from streamjoin_ds.engine.kernels.objects import CommonWindows, Part, Task
+from streamjoin_ds.engine.kernels.objects import CommonWindows, Int64, Part, Task
 from streamjoin_ds.engine.scheduler import TaskCoroutine
 from streamjoin_ds.engine.storage.selection import Selection, taken
 from streamjoin_ds.spec.bound.bound_join import BoundJoin
@@ -80,7 +79,7 @@ class ResultBuilder:
         self._gathered = [tuple(wanted) for wanted in names]
         self._kernel_parts: dict[tuple[tuple[str, ...], ...], _KernelPart] = {}
 
-    def table(self, block: PartialResults, numbers: npt.NDArray[np.int64] | None = None) -> TaskCoroutine[pa.Table]:
+    def table(self, block: PartialResults, numbers: Int64 | None = None) -> TaskCoroutine[pa.Table]:
         """Return results as a table, step by step.
 
         Parameters
@@ -103,7 +102,7 @@ class ResultBuilder:
         block: PartialResults,
         part: _KernelPart,
         batch: pa.RecordBatch,
-        numbers: npt.NDArray[np.int64] | None,
+        numbers: Int64 | None,
     ) -> pa.Table:
         """Return the whole table, of which a kernel gathered the columns in `batch`; Arrow gathers the others."""
         if part.is_whole and numbers is None:
@@ -196,8 +195,6 @@ class _KernelPart:
         return [block[stream].gathered(names, begin, end) for stream, names in enumerate(self._plain)]
 
 
-Int32 = npt.NDArray[np.int32]
-Int64 = npt.NDArray[np.int64]
 _Partials: TypeAlias = "Mapping[int, Selection]"
 
 

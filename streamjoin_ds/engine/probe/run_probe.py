@@ -41,6 +41,8 @@ __all__ = ["Neighbours", "RunByRunProbe", "RunProbe", "Stretch", "even_edges", "
 # of a whole scan.
 _TILE_PROBES = 32
 
+_LINE_KEYS = 8  # keys in a line of the cache
+
 
 def tiles_of(count: int) -> int:
     """Return how many tiles `count` probes are; a run's probes can be cut between two of them."""
@@ -133,9 +135,6 @@ def _between(begin: tuple[int, int], end: tuple[int, int], tiles: int) -> list[S
         elif high > low:
             stretches.append(Stretch(number, low, high, tiles))
     return stretches
-
-
-_LINE_KEYS = 8  # keys in a line of the cache
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
 from streamjoin_ds.engine.kernels.loading import Kernels
 from streamjoin_ds.engine.kernels.objects import Column, Int32, Int64, RunIndex, RunsProbe, Task
@@ -37,8 +36,6 @@ from streamjoin_ds.engine.tuning import DEFAULT, ProbeTuning
 
 __all__ = ["MIN_FREE", "MatchBuffer", "ProbeCursor", "WindowProbe"]
 
-
-_Int32 = npt.NDArray[np.int32]
 
 # The least room, in pairs, that a kernel is given. It writes whole registers, and stops when less room is left.
 MIN_FREE = 64
@@ -59,12 +56,10 @@ class MatchBuffer:
 
     def __init__(self, tuning: ProbeTuning) -> None:
         self._growth = tuning.pairs_growth
-        self.rows: _Int32 = np.empty((3, max(tuning.first_pairs, MIN_FREE)), dtype=np.int32)
-        self._whole: tuple[_Int32, _Int32, _Int32] | None = (
-            None  # the room of an empty buffer, which each push asks for
-        )
+        self.rows: Int32 = np.empty((3, max(tuning.first_pairs, MIN_FREE)), dtype=np.int32)
+        self._whole: tuple[Int32, Int32, Int32] | None = None  # the room of an empty buffer, which each push asks for
 
-    def room(self, used: int, chunk_rows: int) -> tuple[_Int32, _Int32, _Int32]:
+    def room(self, used: int, chunk_rows: int) -> tuple[Int32, Int32, Int32]:
         """Return the free room behind the first `used` pairs, for `MIN_FREE` pairs at least.
 
         A buffer that is more than half full grows, up to a chunk and `MIN_FREE`.

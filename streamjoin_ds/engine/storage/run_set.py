@@ -11,14 +11,12 @@ import pyarrow as pa
 
 from streamjoin_ds.engine.columns import bytes_of
 from streamjoin_ds.engine.kernels.contract import KernelModule
-from streamjoin_ds.engine.kernels.objects import RunColumns, RunIndex
+from streamjoin_ds.engine.kernels.objects import Int32, RunColumns, RunIndex
 from streamjoin_ds.engine.storage.conditions import ProbeCondition
 from streamjoin_ds.engine.storage.run import Probed, Run
 from streamjoin_ds.spec.key_values import key_dtype
 
 __all__ = ["RunSet", "RunSetView"]
-
-Int32 = npt.NDArray[np.int32]
 
 
 class _ProbedRuns:

@@ -41,6 +41,8 @@ from streamjoin_ds.spec.key_values import item_dtype, item_values, key_dtype, nu
 
 __all__ = ["BatchSealer", "KeptLayout", "RunMaker", "SealedRun"]
 
+_Values = npt.NDArray[Any]
+
 
 class SealedRun(SortedKeys, ArrowRun):
     """Tuples in the order of a layout, their keys, and a zone map; immutable.
@@ -215,9 +217,6 @@ class SealedRun(SortedKeys, ArrowRun):
         run = SealedRun(self.form, tuples, self.sort_layout, zone)
         run.level = self.level
         return run
-
-
-_Values = npt.NDArray[Any]
 
 
 class BatchSealer:

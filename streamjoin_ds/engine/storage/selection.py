@@ -11,15 +11,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streamjoin_ds.engine.columns import array_of, empty_items, has_bytes, taken_of, widened
-from streamjoin_ds.engine.kernels.objects import RunColumns
+from streamjoin_ds.engine.kernels.objects import Int32, RunColumns
 from streamjoin_ds.engine.scheduler import TaskCoroutine
 from streamjoin_ds.engine.storage.run_set import RunSet
 from streamjoin_ds.engine.storage.sealed_run import SealedRun
 from streamjoin_ds.spec.key_values import item_dtype
 
 __all__ = ["Selection", "keys_of", "taken"]
-
-Int32 = npt.NDArray[np.int32]
 
 
 @dataclass(slots=True, eq=False)

@@ -41,8 +41,16 @@ __all__ = [
     "sampled",
 ]
 
+_log = logging.getLogger(__name__)
+
 
 Keys = Sequence[npt.NDArray[np.float64] | npt.NDArray[np.int64]]
+
+# Rows of a run: the layout of a smaller one is not worth a line in the log.
+_LOGGED_ROWS = 4096
+
+_WORDS = ("auto", "scan")
+_MOST_COLUMNS = 2
 
 
 def sampled(parts: Keys, rows: int) -> npt.NDArray[np.float64] | npt.NDArray[np.int64]:
@@ -153,11 +161,6 @@ class Sample:
         # Below a float's resolution a bucket could not be told from the next.
         width = max(float(extent), wide, self.largest * 2.0**-40, 1e-290)
         return width if np.isfinite(width) else 1.0
-
-
-# Rows of a run: the layout of a smaller one is not worth a line in the log.
-_LOGGED_ROWS = 4096
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -517,10 +520,6 @@ class SortLayoutChooser:
             return ARRIVAL_ORDER
         first, second = numbers[:2] if len(numbers) > 1 else (-1, numbers[0])
         return SortLayout(first, second, self._width(first, samples, rows, rows))
-
-
-_WORDS = ("auto", "scan")
-_MOST_COLUMNS = 2
 
 
 def forced_index(bound: BoundJoin, index: str | Mapping[str, str | Sequence[str]]) -> list[str | tuple[str, ...]]:

@@ -36,6 +36,8 @@ from streamjoin_ds.engine.tuning import LayoutTuning
 
 __all__ = ["RunPart", "RunView", "SortedKeys", "parted"]
 
+_NO_LENGTH = -1100  # less than the exponent of any float64
+
 
 class SortedKeys(Zoned):
     """Keys of some tuples of one stream, in the order of a layout; immutable.
@@ -208,9 +210,6 @@ class RunView(SortedKeys):
         if number not in self._keys:
             self._keys[number] = self.form.kernels.module.gather(self._run.key(number), self._order)
         return self._keys[number]
-
-
-_NO_LENGTH = -1100  # less than the exponent of any float64
 
 
 class RunPart(SortedKeys):

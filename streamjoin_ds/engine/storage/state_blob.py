@@ -74,6 +74,11 @@ _ALIGNMENT = 64
 
 Blob = bytes | bytearray | memoryview
 
+_KINDS = ("probing", "alone")
+
+Piece = tuple[dict[str, Any], pa.Buffer | None]
+"""What a blob says of a run or of waiting tuples, and their bytes; None: they are in a block."""
+
 
 def encoded(
     fingerprint: str,
@@ -369,12 +374,6 @@ def opened_state(
         raise corrupt_state_error()
     windows = bucketed(forms, windows, facts.get("buckets"))
     return JoinState(windows, matches, pushes, stored, null_keys, waiting=waiting)
-
-
-_KINDS = ("probing", "alone")
-
-Piece = tuple[dict[str, Any], pa.Buffer | None]
-"""What a blob says of a run or of waiting tuples, and their bytes; None: they are in a block."""
 
 
 def dealt_anew(bound: BoundJoin, blobs: Sequence[bytes], givers: Sequence[Sequence[Sequence[int]]]) -> list[bytes]:

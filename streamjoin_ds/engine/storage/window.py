@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from streamjoin_ds.engine.columns import INT64_MAX, fixed_width
+from streamjoin_ds.engine.columns import fixed_width
 from streamjoin_ds.engine.cost_model import RunSizes
 from streamjoin_ds.engine.kernels.loading import Kernels
 from streamjoin_ds.engine.kernels.objects import BatchColumns
@@ -30,6 +30,7 @@ from streamjoin_ds.engine.storage.tail import Tail
 from streamjoin_ds.engine.tuning import DEFAULT, Tuning
 from streamjoin_ds.errors import StateCorruptError
 from streamjoin_ds.spec.bound.bound_join import BoundJoin
+from streamjoin_ds.spec.expression.node import INT64_MAX
 
 __all__ = ["GridPolicy", "RunSizing", "Window", "WindowForm", "corrupt_state_error", "thinned_tail"]
 

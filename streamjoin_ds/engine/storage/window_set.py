@@ -46,6 +46,8 @@ from streamjoin_ds.spec.columns import names_hint
 
 __all__ = ["JoinState", "Joinable", "TableWindows", "Tuples", "WindowSet", "checked_batches", "window_forms"]
 
+_log = logging.getLogger(__name__)
+
 
 Tuples: TypeAlias = "pa.Table | pa.RecordBatch"
 
@@ -153,9 +155,6 @@ class Joinable:
         """Return how many tuples can have no partner."""
         mask = self._masks[member].mask(self._forms[member].checked(tables))
         return 0 if mask is None else int(np.count_nonzero(~mask))
-
-
-_log = logging.getLogger(__name__)
 
 
 class TableWindows:

@@ -46,7 +46,7 @@ from streamjoin_ds.spec.bound.bound_columns import column_type, column_type_comp
 from streamjoin_ds.spec.columns import TIMESTAMP, names_hint
 from streamjoin_ds.spec.event_time import DAY_US
 from streamjoin_ds.spec.expression.evaluation import Rows, float_values
-from streamjoin_ds.spec.expression.node import Typed, refuse, wide
+from streamjoin_ds.spec.expression.node import EXACT_FLOAT, INT64_MAX, Typed, refuse, wide
 from streamjoin_ds.spec.expression.predicate import Column
 from streamjoin_ds.spec.expression.tree import (
     Aggregate,
@@ -92,9 +92,7 @@ _MOST_DIGITS = 38  # of a decimal in Spark and Delta
 Float64: TypeAlias = npt.NDArray[np.float64]
 Int64: TypeAlias = npt.NDArray[np.int64]
 _ORDERED = ("number", "float", "interval", "timestamp", "date", "time", "nothing")
-_INT64_MAX = (1 << 63) - 1
 _PAST_INT64 = float(1 << 63)
-_EXACT_FLOAT = float(1 << 53)  # whole numbers up to this are exact in float64
 _WHOLE_NUMBERS = pa.decimal256(76, 0)
 
 
@@ -381,7 +379,7 @@ class Distance:
         nulls = np.asarray(found.is_null().to_numpy(zero_copy_only=False)) if found.null_count else None
         exact = (found if nulls is None else found.fill_null(0)).to_numpy()
         near = exact.astype(np.float64)
-        is_rounded = rows and max(near.max(), -near.min()) >= _EXACT_FLOAT
+        is_rounded = rows and max(near.max(), -near.min()) >= EXACT_FLOAT
         rest = _in_order(_rest(exact, near)) if is_rounded else None
         if nulls is not None:
             near[nulls] = np.nan
@@ -422,7 +420,7 @@ def _rest(exact: Int64, near: Float64) -> Float64:
     """Return ``exact - near``, for float64 values next to int64 ones."""
     is_past = near >= _PAST_INT64  # near is 2^63 then, which int64 does not have
     held = np.where(is_past, 0.0, near).astype(np.int64)
-    return np.where(is_past, exact - _INT64_MAX - 1, exact - held).astype(np.float64)
+    return np.where(is_past, exact - INT64_MAX - 1, exact - held).astype(np.float64)
 
 
 def _of_large(whole: pa.Array) -> tuple[Float64, Int64]:
@@ -439,4 +437,4 @@ def _of_large(whole: pa.Array) -> tuple[Float64, Int64]:
 def _in_order(rest: Float64) -> Int64:
     """Return whole numbers that are in the order of some float64 values: their bits, without the two zeros' sign."""
     bits = (rest + 0.0).view(np.int64)
-    return np.where(bits < 0, bits ^ _INT64_MAX, bits)
+    return np.where(bits < 0, bits ^ INT64_MAX, bits)

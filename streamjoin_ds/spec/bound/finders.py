@@ -31,7 +31,7 @@ from fractions import Fraction
 from streamjoin_ds.spec.bound.limit import EPSILON, TINY, Limit, Part, are_alike, is_exact, limit_of, plain_limits
 from streamjoin_ds.spec.bound.terms import Term
 from streamjoin_ds.spec.expression.evaluation import float_values
-from streamjoin_ds.spec.expression.node import NESTED, Typed
+from streamjoin_ds.spec.expression.node import EXACT_FLOAT, NESTED, Typed
 from streamjoin_ds.spec.expression.predicate import Column
 from streamjoin_ds.spec.functions.globe import LONGITUDE, limits_of, reach_of
 
@@ -40,7 +40,6 @@ __all__ = ["NO_FINDERS", "BandFinder", "Bound", "Finders", "IntervalFinder", "Ti
 _NUMBERS = ("number", "float", "timestamp", "date", "interval", "time")
 _MOST_PARTS = 32  # summands of a comparison; one with more only decides
 _MOST_BOUNDS = 16  # bounds that are made of one term
-_EXACT = 1 << 53  # whole numbers up to this are exact in float64
 _ROOM = 8  # operations that are counted beside those of the condition: the limits' own
 
 
@@ -412,7 +411,7 @@ class _Solver:
             if self._times[node.column.stream] != node.column.name:
                 return None
         most = -Fraction(parts.constant)
-        if abs(most) >= _EXACT:
+        if abs(most) >= EXACT_FLOAT:
             return None
         # Times are kept in whole microseconds: what nanoseconds lie behind them is less than one.
         return TimeFinder(by_factor[1.0][1], by_factor[-1.0][1], math.ceil(most), "")

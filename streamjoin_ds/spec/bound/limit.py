@@ -24,7 +24,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streamjoin_ds.spec.expression.evaluation import float_values
-from streamjoin_ds.spec.expression.node import Typed
+from streamjoin_ds.spec.expression.node import EXACT_FLOAT, Typed
 from streamjoin_ds.spec.expression.predicate import Column
 from streamjoin_ds.spec.nested_values import encoded
 
@@ -49,7 +49,6 @@ _BYTES_AT_ONCE = 1 << 20  # that are hashed together: some arrays of 8 bytes for
 _MISSING = 1.5e308  # stands for null and NaN where these can meet
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)  # odd, with bits all over: 2^64 by the golden ratio
 TINY = 1e-150  # more than the root of what a square may lose where it underflows
-_EXACT = 1 << 53  # whole numbers up to this are exact in float64
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +239,7 @@ def plain_limits(low: Typed, high: Typed, *, is_strict: bool, is_low_first: bool
 
 
 def _below(sides: Sequence[Typed]) -> float:
-    return _LARGEST if all(side.family == "float" for side in sides) else float(_EXACT)
+    return _LARGEST if all(side.family == "float" for side in sides) else float(EXACT_FLOAT)
 
 
 def are_alike(nodes: Sequence[Typed | Limit]) -> bool:
@@ -261,7 +260,7 @@ def is_exact(node: Typed | Limit) -> bool:
     """Whether float64 holds every value of an expression exactly."""
     if isinstance(node, Limit):
         return False
-    return node.family == "float" or (node.family == "number" and not node.scale and node.magnitude <= _EXACT)
+    return node.family == "float" or (node.family == "number" and not node.scale and node.magnitude <= EXACT_FLOAT)
 
 
 def limit_of(node: Typed) -> Limit:

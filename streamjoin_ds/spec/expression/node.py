@@ -24,12 +24,14 @@ from streamjoin_ds.spec.expression.tree import Call, Expression, columns_of
 
 __all__ = [
     "EXACT",
+    "EXACT_FLOAT",
     "INT64_MAX",
     "INT64_MIN",
     "MOST_DIGITS",
     "NESTED",
     "PLAIN",
     "TIMES",
+    "Float64",
     "Mask",
     "Typed",
     "Values",
@@ -58,6 +60,7 @@ Float64: TypeAlias = "npt.NDArray[np.float64]"
 # An Arrow array with a value for each row, or one Arrow scalar for all rows.
 Values: TypeAlias = Any
 INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
+EXACT_FLOAT = 1 << 53  # whole numbers up to this are exact in float64
 PLAIN = {"+": pc.add, "-": pc.subtract, "*": pc.multiply, "neg": pc.negate, "abs": pc.abs}
 _CHECKED = {
     "+": pc.add_checked,
@@ -66,8 +69,7 @@ _CHECKED = {
     "neg": pc.negate_checked,
     "abs": pc.abs_checked,
 }
-_EXACT_FLOAT = 1 << 53  # whole numbers up to this are exact in float64
-_EXACT_SCALE = 22  # so are the powers of ten up to this one
+_EXACT_SCALE = 22  # in float64 so are the powers of ten up to this one
 _SMALLEST_SINGLE = 2.0**-126  # of float32 with all its bits
 _DIGITS = Context(prec=10_000)  # more digits than any constant can have: nothing is rounded
 
@@ -245,7 +247,7 @@ def nearest_floats(values: pa.Array) -> Float64:
     digits = np.frombuffer(values.buffers()[1], np.int64)[values.offset * words :][: len(values) * words]
     low = digits[::words].copy()
     found: Float64 = low / float(10**values.type.scale)
-    is_exact = (low >= -_EXACT_FLOAT) & (low <= _EXACT_FLOAT) & (values.type.scale <= _EXACT_SCALE)
+    is_exact = (low >= -EXACT_FLOAT) & (low <= EXACT_FLOAT) & (values.type.scale <= _EXACT_SCALE)
     low >>= 63
     for word in range(1, words):
         is_exact &= digits[word::words] == low

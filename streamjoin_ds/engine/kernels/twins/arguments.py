@@ -10,13 +10,12 @@ import numpy as np
 
 from streamjoin_ds.engine.kernels.objects import Bound, Column, End
 from streamjoin_ds.errors import KernelError
+from streamjoin_ds.spec.expression.node import INT64_MAX, INT64_MIN
 
 _Own = TypeVar("_Own")
 
 MAX_CONDITIONS = 16
 MIN_CAPACITY = 64  # room of an output in pairs, at least: the compiled kernels write whole registers
-INT64_MIN = -(2**63)
-INT64_MAX = 2**63 - 1
 
 
 def saturate(value: int) -> int:

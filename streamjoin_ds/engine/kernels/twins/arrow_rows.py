@@ -45,6 +45,16 @@ __all__ = [
 _INT32, _BYTES = np.dtype(np.int32), np.dtype(np.uint8)
 _MAX_BYTES = (1 << 31) - 1
 
+_ITEMS: dict[int, Any] = {
+    1: pa.int8(),
+    2: pa.int16(),
+    4: pa.int32(),
+    8: pa.int64(),
+    16: pa.decimal128(38, 0),
+}
+_DTYPES: dict[int, Any] = {1: np.int8, 2: np.int16, 4: np.int32, 8: np.int64, 16: np.complex128}
+_ARROW_ARRAY_BYTES = 80
+
 
 class ByteColumn:
     """A column of strings or binary values; it is checked once, and then gathered from.
@@ -140,17 +150,6 @@ def gather_bytes(
     bits = np.packbits([value is not None for value in values], bitorder="little") if nulls else None
     data = np.frombuffer(b"".join(value or b"" for value in values), dtype=np.uint8).copy()
     return ends.astype(np.int32), data, bits, nulls
-
-
-_ITEMS: dict[int, Any] = {
-    1: pa.int8(),
-    2: pa.int16(),
-    4: pa.int32(),
-    8: pa.int64(),
-    16: pa.decimal128(38, 0),
-}
-_DTYPES: dict[int, Any] = {1: np.int8, 2: np.int16, 4: np.int32, 8: np.int64, 16: np.complex128}
-_ARROW_ARRAY_BYTES = 80
 
 
 class BatchForm:

@@ -18,8 +18,6 @@ import numpy as np
 from streamjoin_ds.engine.kernels import objects
 from streamjoin_ds.engine.kernels.objects import Bound, Column, End, Int32, Int64
 from streamjoin_ds.engine.kernels.twins.arguments import (
-    INT64_MAX,
-    INT64_MIN,
     MAX_CONDITIONS,
     check_array,
     check_column,
@@ -30,6 +28,7 @@ from streamjoin_ds.engine.kernels.twins.arguments import (
 )
 from streamjoin_ds.engine.kernels.twins.grid import bucket_range, grid_buckets
 from streamjoin_ds.engine.kernels.twins.threads import Task
+from streamjoin_ds.spec.expression.node import INT64_MAX, INT64_MIN
 
 __all__ = ["CELL_LIMIT", "GRID_CHUNK_ROWS", "BucketGrid", "BucketIndex", "BucketProbe"]
 
@@ -43,6 +42,10 @@ WALKED_CHUNKS = 4
 CELL_LIMIT = 1 << 50
 
 _UNSIGNED = 1 << 64
+
+MAX_VISITS = 64  # cells of one probe; where its band covers more, the probe looks at all buckets
+
+_ITEM_KINDS = ("f8", "f4", "i8", "i4")
 
 
 class BucketGrid:
@@ -332,11 +335,6 @@ class BucketGrid:
             refuse("there must be an array for each key", "keys")
         if any(len(key) != count for key in keys):
             refuse("columns and keys differ in length", "keys")
-
-
-MAX_VISITS = 64  # cells of one probe; where its band covers more, the probe looks at all buckets
-
-_ITEM_KINDS = ("f8", "f4", "i8", "i4")
 
 
 class BucketIndex:

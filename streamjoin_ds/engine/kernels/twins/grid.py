@@ -14,8 +14,6 @@ import numpy.typing as npt
 
 from streamjoin_ds.engine.kernels.objects import Bound, Column, End, Int32, Int64
 from streamjoin_ds.engine.kernels.twins.arguments import (
-    INT64_MAX,
-    INT64_MIN,
     check_array,
     check_column,
     ends,
@@ -26,6 +24,7 @@ from streamjoin_ds.engine.kernels.twins.arguments import (
 )
 from streamjoin_ds.engine.kernels.twins.scan import CheckedBand, PairJoin
 from streamjoin_ds.engine.kernels.twins.threads import Task
+from streamjoin_ds.spec.expression.node import INT64_MAX, INT64_MIN
 
 __all__ = [
     "FENCE_ROWS",

@@ -9,20 +9,19 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from streamjoin_ds.engine.kernels import objects
 from streamjoin_ds.engine.kernels.objects import Bytes, Column, Int32, Int64, Step
-from streamjoin_ds.engine.kernels.twins.arguments import INT64_MAX, INT64_MIN, check_array, float_bound, index, refuse
+from streamjoin_ds.engine.kernels.twins.arguments import check_array, float_bound, index, refuse
 from streamjoin_ds.engine.kernels.twins.arguments import own as own_object
 from streamjoin_ds.engine.kernels.twins.runs import RunColumns
+from streamjoin_ds.spec.expression.node import EXACT_FLOAT, INT64_MAX, INT64_MIN, Float64
 from streamjoin_ds.spec.functions.globe import NearBounds, answers
 
 __all__ = ["MAX_STEPS", "NEAREST_TIES", "NearPlaces", "NearestPairs", "PairDistances"]
 
 
 MAX_STEPS = 24
-_EXACT = 1 << 53  # whole numbers up to this are exact in float64
 
 _LEAVES = ("own", "other", "float", "int")
 _FLOATS: dict[str, Any] = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide}
@@ -30,6 +29,9 @@ _FLOATS_ALONE: dict[str, Any] = {"abs": np.abs, "neg": np.negative, "sqrt": np.s
 _INTS = ("int add", "int sub", "int mul")
 _INTS_ALONE = ("int abs", "int neg")
 _ALL = (*_LEAVES, "widen", *_FLOATS, *_FLOATS_ALONE, *_INTS, *_INTS_ALONE)
+
+NEAREST_TIES = 3  # columns that decide between pairs of one distance
+_MAX_ROWS = 2**31 - 1
 
 
 class PairDistances:
@@ -142,7 +144,7 @@ class PairDistances:
                         return False
                     found.append(whole)
         last = found[-1]
-        if last.dtype == object and any(abs(value) > _EXACT for value in last):
+        if last.dtype == object and any(abs(value) > EXACT_FLOAT for value in last):
             return False
         out[:] = last.astype(np.float64)
         return True
@@ -214,12 +216,6 @@ class NearPlaces:
         out[:] = answers(self._bounds, places)
 
 
-NEAREST_TIES = 3  # columns that decide between pairs of one distance
-_MAX_ROWS = 2**31 - 1
-
-Float64 = npt.NDArray[np.float64]
-
-
 class NearestPairs:
     """For each of some probes the `k` nearest of the pairs that were given so far: by distance, then by the ties.
 
@@ -247,7 +243,7 @@ class NearestPairs:
             refuse("k is out of range", "k", hint="1 and more; count times k is at most 2^31 - 1")
         self._seen: tuple[Int32, Float64] = np.empty(0, np.int32), np.empty(0)
         # Of the kept pairs: probe, distance, ties, run number, row.
-        self._kept: list[npt.NDArray[np.int64] | Int32 | Float64] = [np.empty(0, np.int32), np.empty(0)]
+        self._kept: list[Int64 | Int32 | Float64] = [np.empty(0, np.int32), np.empty(0)]
         self._kept += [np.empty(0, np.int64) for _ in range(NEAREST_TIES)]
         self._kept += [np.empty(0, np.int32), np.empty(0, np.int32)]
         self._is_ranked = False
@@ -325,7 +321,7 @@ class NearestPairs:
             refuse("positions point outside the probes", "positions")
 
 
-def _ranks(sorted_probes: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
+def _ranks(sorted_probes: Int32) -> Int64:
     """Return for each item of an ascending array how many equal ones precede it."""
     places = np.arange(len(sorted_probes))
     starts = np.flatnonzero(np.concatenate([[True], sorted_probes[1:] != sorted_probes[:-1]]))

@@ -9,9 +9,10 @@ import numpy as np
 
 from streamjoin_ds.engine.kernels import objects
 from streamjoin_ds.engine.kernels.objects import Int32, Int64
-from streamjoin_ds.engine.kernels.twins.arguments import INT64_MAX, INT64_MIN, check_array, index, own, refuse
+from streamjoin_ds.engine.kernels.twins.arguments import check_array, index, own, refuse
 from streamjoin_ds.engine.kernels.twins.runs import RunColumns
 from streamjoin_ds.engine.kernels.twins.threads import Task
+from streamjoin_ds.spec.expression.node import INT64_MAX, INT64_MIN
 
 __all__ = ["CommonWindows"]
 

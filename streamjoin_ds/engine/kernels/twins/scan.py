@@ -13,8 +13,6 @@ import numpy.typing as npt
 
 from streamjoin_ds.engine.kernels.objects import Bound, Column, End, Int32, Int64
 from streamjoin_ds.engine.kernels.twins.arguments import (
-    INT64_MAX,
-    INT64_MIN,
     MAX_CONDITIONS,
     MIN_CAPACITY,
     check_array,
@@ -25,11 +23,15 @@ from streamjoin_ds.engine.kernels.twins.arguments import (
     refuse,
 )
 from streamjoin_ds.engine.kernels.twins.threads import Task
+from streamjoin_ds.spec.expression.node import INT64_MAX, INT64_MIN
 
 __all__ = ["SCAN_TILE_PROBES", "SCAN_TILE_ROWS", "CheckedBand", "Output", "PairJoin", "Scan", "counting_pairs"]
 
 
 _PAIRS = 4096  # that are written at a time
+
+SCAN_TILE_PROBES = 32
+SCAN_TILE_ROWS = 1024
 
 
 def counting_pairs(fill: Callable[[Int32, Int32], int], out_counts: Int64) -> Task[None]:
@@ -42,10 +44,6 @@ def counting_pairs(fill: Callable[[Int32, Int32], int], out_counts: Int64) -> Ta
             out_counts[:] += np.bincount(probes[:written], minlength=len(out_counts))
 
     return Task(count)
-
-
-SCAN_TILE_PROBES = 32
-SCAN_TILE_ROWS = 1024
 
 
 class PairJoin:

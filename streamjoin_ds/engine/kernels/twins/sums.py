@@ -17,10 +17,10 @@ import numpy.typing as npt
 
 from streamjoin_ds.engine.kernels.objects import Column, Int32, Int64
 from streamjoin_ds.engine.kernels.twins.arguments import check_array, check_column, index, refuse
+from streamjoin_ds.spec.expression.node import Float64
 
 __all__ = ["ExactSums", "extremes", "tally"]
 
-Floats = npt.NDArray[np.float64]
 Parts = npt.NDArray[np.signedinteger | np.floating]
 
 _LIMB_BITS = 30
@@ -47,7 +47,7 @@ class ExactSums:
         self._limbs: dict[int, Int64] = {}
         self._has = np.zeros((3, self._count), np.bool_)  # infinity, -infinity, NaN
 
-    def add_floats(self, positions: Int32, values: Floats) -> None:
+    def add_floats(self, positions: Int32, values: Float64) -> None:
         """Add float64 numbers to the groups at these positions.
 
         Parameters
@@ -117,13 +117,13 @@ class ExactSums:
             digits[place] &= _LOW
         return lowest, digits
 
-    def beyond(self) -> Floats:
+    def beyond(self) -> Float64:
         """Return the sum of each group's numbers that are not finite, 0.0 where there is none."""
         infinite, negative, nan = self._has
         sums = np.where(infinite, np.inf, np.where(negative, -np.inf, 0.0))
         return np.where(nan | (infinite & negative), np.nan, sums)
 
-    def _cut(self, positions: Int32, values: Floats, more_limbs: int) -> None:
+    def _cut(self, positions: Int32, values: Float64, more_limbs: int) -> None:
         """Add numbers that are smaller than `_LARGE`, times ``2**(30 * more_limbs)``."""
         rest = values
         while len(rest) and (largest := float(np.abs(rest).max())):

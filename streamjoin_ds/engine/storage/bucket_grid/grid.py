@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streamjoin_ds.engine.columns import INT64_MAX, INT64_MIN, widened
+from streamjoin_ds.engine.columns import widened
 from streamjoin_ds.engine.kernels.objects import BucketGrid, RunIndex
 from streamjoin_ds.engine.scheduler import TaskCoroutine, run_alone
 from streamjoin_ds.engine.storage.bucket_grid.payload import Payload
@@ -41,6 +41,7 @@ from streamjoin_ds.engine.storage.run import UnsortedRun
 from streamjoin_ds.engine.storage.run_form import Range, RunForm, spanning
 from streamjoin_ds.engine.storage.sealed_run import SealedRun
 from streamjoin_ds.engine.storage.sort_layout import ARRIVAL_ORDER, Keys
+from streamjoin_ds.spec.expression.node import INT64_MAX, INT64_MIN
 from streamjoin_ds.spec.key_values import is_float, item_values
 
 __all__ = [
@@ -60,6 +61,9 @@ __all__ = [
 SAMPLED_KEYS = 128
 
 _SampledKeys = Sequence[npt.NDArray[Any]]
+
+# Rows in a bucket that call for no rebuild. Saved states leave this value out, so no version may change it.
+USUAL_CROWD = 16
 
 
 class GridSample:
@@ -108,10 +112,6 @@ class GridSample:
 
 def _fits(value: Any, kind: str) -> bool:
     return type(value) is float if is_float(kind) else type(value) is int and INT64_MIN <= value <= INT64_MAX
-
-
-# Rows in a bucket that call for no rebuild. Saved states leave this value out, so no version may change it.
-USUAL_CROWD = 16
 
 
 def live_rows(run: BucketColumns, lowest_kept: int) -> int:

@@ -17,17 +17,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from streamjoin_ds.engine.columns import byte_column, bytes_of, concatenated, has_bytes, one_batch, taken_of
 from streamjoin_ds.engine.kernels.loading import Kernels
-from streamjoin_ds.engine.kernels.objects import ByteColumn
+from streamjoin_ds.engine.kernels.objects import ByteColumn, Int32
 from streamjoin_ds.engine.tuning import DEFAULT, PayloadTuning
 
 __all__ = ["Payload"]
 
-Int32 = npt.NDArray[np.int32]
 
 # How many batches of like size become one; the sizes are powers of it.
 _MERGED = 8

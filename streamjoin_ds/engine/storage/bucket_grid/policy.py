@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from streamjoin_ds.engine.columns import INT64_MAX, INT64_MIN, one_batch
+from streamjoin_ds.engine.columns import one_batch
 from streamjoin_ds.engine.storage.bucket_grid.bucket_window import BucketWindow
 from streamjoin_ds.engine.storage.bucket_grid.grid import BucketRun, in_order
 from streamjoin_ds.engine.storage.bucket_grid.shape import GridShape, chosen_shape
@@ -18,6 +18,7 @@ from streamjoin_ds.engine.storage.sort_layout import SortLayout, sampled
 from streamjoin_ds.engine.storage.window import Window, WindowForm, corrupt_state_error
 from streamjoin_ds.engine.tuning import DEFAULT, GridTuning
 from streamjoin_ds.errors import KernelError
+from streamjoin_ds.spec.expression.node import INT64_MAX, INT64_MIN
 
 __all__ = ["BUCKET_ROWS", "BucketGridPolicy", "bucketed"]
 

@@ -46,6 +46,11 @@ __all__ = [
 # The column with each row's number in the payload.
 PAYLOAD_NUMBER = "=payload"
 
+_KEY_BYTES = 8
+
+_PAGE_BYTES = 4096
+TOO_MANY = "a bucket grid already has as many rows as it can number"
+
 
 def payload_names(form: RunForm, tuples: pa.RecordBatch) -> frozenset[str]:
     """Return the columns of these tuples that go to the payload: those that have no fixed width, or have nulls.
@@ -85,9 +90,6 @@ def key_column_name(form: RunForm, number: int) -> str:
     floats = types.is_float64(kind) or types.is_float32(kind)
     ints = types.is_int64(kind) or types.is_int32(kind) or types.is_timestamp(kind) or types.is_date32(kind)
     return name if (floats if is_float(key.kind) else ints) else f"={number}"
-
-
-_KEY_BYTES = 8
 
 
 class BucketColumns(Zoned):
@@ -156,10 +158,6 @@ class BucketColumns(Zoned):
     def narrow_room(self, number: int) -> npt.NDArray[Any]:
         """Return the values of a key as the grid keeps them, in 4 or 8 bytes each, free room included."""
         return self.columns[key_column_name(self.form, number)]
-
-
-_PAGE_BYTES = 4096
-TOO_MANY = "a bucket grid already has as many rows as it can number"
 
 
 class BucketRows(BucketColumns):
