@@ -8,7 +8,8 @@ be valid.
 from __future__ import annotations
 
 import re
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 __all__ = [
     "MALFORMED",
@@ -66,9 +67,11 @@ __all__ = [
     "WindowError",
     "WorkerMemoryError",
     "WorkerStartError",
+    "corrupt_state_error",
     "hinted",
     "malformed_offset",
     "named_in",
+    "whole_numbers",
 ]
 
 
@@ -174,6 +177,20 @@ class StateCorruptError(StreamJoinError):
     """A state blob fails its checksum or cannot be what its header says."""
 
     code = "STATE_CORRUPT"
+
+
+def corrupt_state_error() -> StateCorruptError:
+    """Return the error to raise where a saved state has other runs, or other facts, than its header says."""
+    msg = "a state blob does not hold what its header says"
+    return StateCorruptError(msg, name="state", hint="go back to an earlier checkpoint")
+
+
+def whole_numbers(facts: Mapping[str, Any], name: str, count: int) -> list[int]:
+    """Return a state's fact of this name, which must be a list of `count` whole numbers; else StateCorruptError."""
+    values = facts.get(name)
+    if not isinstance(values, list) or len(values) != count or not all(type(value) is int for value in values):
+        raise corrupt_state_error()
+    return values
 
 
 class StateVersionError(StreamJoinError):

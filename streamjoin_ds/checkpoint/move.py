@@ -34,7 +34,7 @@ from streamjoin_ds.cell.cell_windows import stream_of_block
 from streamjoin_ds.checkpoint.identity import CheckpointIdentity
 from streamjoin_ds.checkpoint.recovery import RECOVERY_FOLDER, put
 from streamjoin_ds.checkpoint.spark_files import SparkFiles, blob_of, file_of, key_of, label_of, row_of, source_offset
-from streamjoin_ds.engine.storage.state_blob import dealt_anew, described
+from streamjoin_ds.engine.storage.state_blob import described, redistribute
 from streamjoin_ds.errors import CheckpointInUseError, StateCorruptError
 from streamjoin_ds.plan import CellLayout, Epochs, Layout, cell_labels, cell_of_label, spark_partition
 from streamjoin_ds.sink.durability import force
@@ -113,7 +113,7 @@ def dealt_states(
         ]
         for cell in range(new.cells)
     ]
-    blobs = dealt_anew(bound, [state.windows for state in opened], givers)
+    blobs = redistribute(bound, [state.windows for state in opened], givers)
     named = set().union(*map(_blocks, blobs))
     retired: list[set[tuple[int, str]]] = [set() for _ in range(new.cells)]
     for cell, state in enumerate(opened):

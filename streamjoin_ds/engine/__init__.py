@@ -23,7 +23,8 @@ streams, and they finish the tasks of one push while the next push begins (`stor
 
 from streamjoin_ds.engine.intake.lateness import StreamClock
 from streamjoin_ds.engine.join_engine import JoinEngine
-from streamjoin_ds.engine.kernels.loading import CHUNK_ROWS, kernel_names, load_kernels
+from streamjoin_ds.engine.kernels.loading import kernel_names, load_kernels
+from streamjoin_ds.engine.tuning import CHUNK_ROWS
 from streamjoin_ds.engine.window_join import WindowJoin
 
 __all__ = ["CHUNK_ROWS", "JoinEngine", "StreamClock", "WindowJoin", "kernel_names", "load_kernels"]

@@ -27,6 +27,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
+from typing import Protocol
 
 from streamjoin_ds.engine.tuning import DEFAULT
 
@@ -36,6 +37,7 @@ __all__ = [
     "USUAL_COSTS",
     "OperationCosts",
     "RunSizes",
+    "Sizing",
     "best_sizes",
     "gridded_ns",
     "mean_ns",
@@ -85,6 +87,19 @@ class RunSizes:
     most_arrived_rows: int
     most_gridded_rows: int
     ratio: int
+
+
+class Sizing(Protocol):
+    """A source of the sizes of runs."""
+
+    def sizes(self, sealed_tails: int, window_rows: int, *, is_grid: bool) -> RunSizes | None:
+        """Return the sizes for a form that has sealed so many tails, now of a window of so many rows.
+
+        None: the sizes that it has stay.
+        """
+
+    def described(self) -> str:
+        """Return where the sizes are from, in words, for `explain`."""
 
 
 @dataclass(frozen=True, slots=True)

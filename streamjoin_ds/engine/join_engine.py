@@ -13,12 +13,12 @@ from streamjoin_ds.engine.core_lease import leased_cores
 from streamjoin_ds.engine.intake.engine_turn import Chunks, EngineTurn
 from streamjoin_ds.engine.intake.push_intake import EngineCounters, PushIntake, seen_from, seen_state
 from streamjoin_ds.engine.intake.received_rows import KnownSchemas, Rows, as_table, check_streams, given_table
-from streamjoin_ds.engine.kernels.loading import CHUNK_ROWS, load_kernels
+from streamjoin_ds.engine.kernels.loading import load_kernels
 from streamjoin_ds.engine.probe.probe_batch import Progress
 from streamjoin_ds.engine.sizing import Costs
 from streamjoin_ds.engine.storage import state_blob
 from streamjoin_ds.engine.storage.bucket_grid.policy import BUCKET_ROWS
-from streamjoin_ds.engine.tuning import DEFAULT, Tuning
+from streamjoin_ds.engine.tuning import CHUNK_ROWS, DEFAULT, Tuning
 from streamjoin_ds.engine.window_join import WindowJoin
 from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.plan.execution import Execution, OldOptions, execution_of

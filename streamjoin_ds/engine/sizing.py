@@ -2,10 +2,10 @@
 
 ::
 
-    twin of the join ──► fit ──► OperationCosts ──► cost_model ──► RunSizes
+    trial join       ──► fit ──► OperationCosts ──► cost_model ──► RunSizes
     made-up tuples       in ns   as JSON in a plan                 rows of a tail, merge ratio
 
-Costs are measured on a twin of the join (`Twin`): two streams of made-up tuples, whose windows do the operations. Its
+Costs are measured on a trial join (`TrialJoin`): two streams of made-up tuples, whose windows do the operations. Its
 keys are of the same kinds, with as many conditions, so its probes run the same kernels. Of the columns that only travel
 it has one, where the join has some without a fixed width: what others cost depends on no size of a run.
 
@@ -21,13 +21,13 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
 from streamjoin_ds.engine.columns import fixed_width
-from streamjoin_ds.engine.cost_model import OperationCosts, RunSizes, best_sizes
+from streamjoin_ds.engine.cost_model import OperationCosts, RunSizes, Sizing, best_sizes
 from streamjoin_ds.engine.kernels.loading import Kernels, load_kernels
 from streamjoin_ds.engine.kernels.objects import Column
 from streamjoin_ds.engine.scheduler import run_alone
@@ -51,8 +51,7 @@ __all__ = [
     "Costs",
     "GivenSizing",
     "MeasuredSizing",
-    "Sizing",
-    "Twin",
+    "TrialJoin",
     "believed_costs",
     "fit_costs",
     "fitted_costs",
@@ -71,7 +70,7 @@ _AT_ONCE = replace(DEFAULT, tail=replace(DEFAULT.tail, most_gridded_rows=0, most
 _DOMAIN, _EPS = 1 << 20, 1 << 9  # values of a key, and its band: a probe matches a thousandth of the rows
 _MATCHES = 1 << 14  # matches that there is room for
 
-_MOST_KINDS = 4  # conditions of the twin besides the window's, at most
+_MOST_KINDS = 4  # conditions of the trial join besides the window's, at most
 _ROWS = (512, 4096)  # rows of a small tail or run and of a large one; the slope is what a row costs
 _RUNS = (2, 12)  # runs that a probe meets
 _MERGED = 4  # runs that are merged
@@ -86,8 +85,8 @@ Clock = Callable[[], int]
 WORTH_TAILS = 128
 
 
-class Twin:
-    """The two streams.
+class TrialJoin:
+    """A join of two streams of made-up tuples, whose windows do the operations that are measured.
 
     Parameters
     ----------
@@ -232,16 +231,16 @@ def fit_costs(kinds: Sequence[str], kernels: Kernels, clock: Clock = time.thread
         Returns nanoseconds. By default they are those in which this thread had a core, so that other programs disturb
         little.
     """
-    twin, (small, large) = Twin(kinds, kernels), _ROWS
+    trial, (small, large) = TrialJoin(kinds, kernels), _ROWS
     few, many = _RUNS
-    probed = [twin.form.sealed(twin.tuples(number * large, large)) for number in range(many)]
+    probed = [trial.form.sealed(trial.tuples(number * large, large)) for number in range(many)]
     repeated = {
-        "small tail": twin.probing([twin.tail(small)]),
-        "large tail": twin.probing([twin.tail(large)]),
-        "few runs": twin.probing(probed[:few]),
-        "many runs": twin.probing(probed),
-        "tailed": twin.taking(is_tailed=True),
-        "gridded": twin.taking(is_tailed=False),
+        "small tail": trial.probing([trial.tail(small)]),
+        "large tail": trial.probing([trial.tail(large)]),
+        "few runs": trial.probing(probed[:few]),
+        "many runs": trial.probing(probed),
+        "tailed": trial.taking(is_tailed=True),
+        "gridded": trial.taking(is_tailed=False),
     }
     sealed: dict[int, list[SealedRun]] = {small: [], large: []}
     took: dict[str, list[float]] = {}
@@ -258,10 +257,10 @@ def fit_costs(kinds: Sequence[str], kernels: Kernels, clock: Clock = time.thread
             work()  # every push does these, so they are warm
             timed(name, work, _CALLS)
         for rows, runs in sealed.items():
-            tuples = twin.tuples(number * rows, rows)
-            timed(f"seal {rows}", lambda: runs.append(twin.sealed(tuples)))  # noqa: B023 (called at once)
+            tuples = trial.tuples(number * rows, rows)
+            timed(f"seal {rows}", lambda: runs.append(trial.sealed(tuples)))  # noqa: B023 (called at once)
             if len(runs) == _MERGED:
-                timed(f"merge {rows}", lambda: twin.merged(runs))  # noqa: B023 (called at once)
+                timed(f"merge {rows}", lambda: trial.merged(runs))  # noqa: B023 (called at once)
                 runs.clear()
     ns = {name: statistics.median(values) for name, values in took.items()}
     sealed_row, sealed_run = _line(ns[f"seal {small}"], ns[f"seal {large}"])
@@ -285,19 +284,6 @@ def _line(small_ns: float, large_ns: float) -> tuple[float, float]:
     small, large = _ROWS
     slope = max((large_ns - small_ns) / (large - small), _LEAST_ROW_NS)
     return slope, small_ns - small * slope
-
-
-class Sizing(Protocol):
-    """A source of the sizes of runs."""
-
-    def sizes(self, sealed_tails: int, window_rows: int, *, is_grid: bool) -> RunSizes | None:
-        """Return the sizes for a form that has sealed so many tails, now of a window of so many rows.
-
-        None: the sizes that it has stay.
-        """
-
-    def described(self) -> str:
-        """Return where the sizes are from, in words, for `explain`."""
 
 
 # What `WindowJoin` takes: costs, or a source of sizes, or the word for measuring.

@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 __all__ = [
+    "CHUNK_ROWS",
     "DEFAULT",
     "CacheTuning",
     "ExpiryTuning",
@@ -30,6 +31,9 @@ __all__ = [
     "Tuning",
     "WaitingTuning",
 ]
+
+# Pairs held at a time at each step of a join, at most, unless the caller says otherwise; also rows of a result chunk.
+CHUNK_ROWS = 262_144
 
 
 @dataclass(frozen=True, slots=True)

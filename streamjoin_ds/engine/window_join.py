@@ -18,7 +18,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from streamjoin_ds.engine.kernels.loading import CHUNK_ROWS, Kernels, load_kernels
+from streamjoin_ds.engine.cost_model import Sizing
+from streamjoin_ds.engine.kernels.loading import Kernels, load_kernels
 from streamjoin_ds.engine.kernels.objects import BatchColumns
 from streamjoin_ds.engine.probe.horizons import DecidingPush, Horizons
 from streamjoin_ds.engine.probe.join_order import JoinOrder
@@ -26,7 +27,7 @@ from streamjoin_ds.engine.probe.pipeline import JoinPipeline
 from streamjoin_ds.engine.probe.probe_batch import ProbeBatch, Progress
 from streamjoin_ds.engine.probe.window_probe import MIN_FREE
 from streamjoin_ds.engine.scheduler import Scheduler
-from streamjoin_ds.engine.sizing import Costs, Sizing, sizing_of
+from streamjoin_ds.engine.sizing import Costs, sizing_of
 from streamjoin_ds.engine.storage.run_store import RunStore
 from streamjoin_ds.engine.storage.selection import Selection
 from streamjoin_ds.engine.storage.state_blob import opened_state, state_blob
@@ -40,7 +41,7 @@ from streamjoin_ds.engine.storage.window_set import (
     checked_batches,
     window_forms,
 )
-from streamjoin_ds.engine.tuning import DEFAULT, Tuning
+from streamjoin_ds.engine.tuning import CHUNK_ROWS, DEFAULT, Tuning
 from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.plan.execution import DEFAULT_EXECUTION, Execution
 from streamjoin_ds.spec.bound.bound_join import BoundJoin
@@ -48,7 +49,6 @@ from streamjoin_ds.spec.bound.bound_join import BoundJoin
 __all__ = ["WindowJoin", "explained"]
 
 _log = logging.getLogger(__name__)
-
 
 _MAX_THREADS = 256
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from streamjoin_ds.engine.join_engine import JoinEngine
-from streamjoin_ds.engine.kernels.loading import CHUNK_ROWS
+from streamjoin_ds.engine.tuning import CHUNK_ROWS
 from streamjoin_ds.engine.window_join import WindowJoin
 from streamjoin_ds.errors import ArgumentError
 from tests.bench.results import bench

@@ -220,7 +220,6 @@ def test_many_partners_of_one_tuple_come_in_many_chunks(most_held: int, monkeypa
     from streamjoin_ds.engine.probe import held_values
 
     monkeypatch.setattr(held_values, "_MOST_HELD", most_held)
-    monkeypatch.setattr(held_values, "_MOST_HELD", most_held)
     chooser = random.Random(3)
     partners = [row(n % 50, float(chooser.randint(0, 3)), n, f"s{chooser.randint(0, 99):02}") for n in range(400)]
     reduce = {"some": "collect(w.y, 4)", "least": "arg_min(w.y, w.s)", "most": "max(w.s)", "first": "first(w.x)"}

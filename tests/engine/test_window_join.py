@@ -7,8 +7,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from streamjoin_ds.engine.kernels.loading import CHUNK_ROWS, kernel_names
-from streamjoin_ds.engine.tuning import ProbeTuning, Tuning
+from streamjoin_ds.engine.kernels.loading import kernel_names
+from streamjoin_ds.engine.tuning import CHUNK_ROWS, ProbeTuning, Tuning
 from streamjoin_ds.engine.window_join import WindowJoin
 from streamjoin_ds.errors import ArgumentError, ColumnError
 from streamjoin_ds.plan import Execution

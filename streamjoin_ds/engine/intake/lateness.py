@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from streamjoin_ds.engine.kernels.objects import Int64
-from streamjoin_ds.engine.storage.state_blob import numbers
+from streamjoin_ds.errors import whole_numbers
 from streamjoin_ds.spec.expression.node import INT64_MIN, Mask
 
 __all__ = ["StreamClock", "clock_facts", "clocks_of", "low_watermark"]
@@ -190,9 +190,9 @@ def clocks_of(facts: Mapping[str, Any], delays_us: Sequence[int]) -> list[Stream
         These facts were not written by `clock_facts`.
     """
     count = len(delays_us)
-    known, largest = (numbers(facts, name, count) for name in ("known", "largest_us"))
-    idle = numbers(facts, "idle", count) if "idle" in facts else [0] * count
-    (floor,) = numbers(facts, "floor_us", 1) if "floor_us" in facts else (None,)
+    known, largest = (whole_numbers(facts, name, count) for name in ("known", "largest_us"))
+    idle = whole_numbers(facts, "idle", count) if "idle" in facts else [0] * count
+    (floor,) = whole_numbers(facts, "floor_us", 1) if "floor_us" in facts else (None,)
     return [
         StreamClock(delay_us, value if has else None, floor, idle=bool(is_idle))
         for delay_us, has, value, is_idle in zip(delays_us, known, largest, idle, strict=True)

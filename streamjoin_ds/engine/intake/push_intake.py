@@ -25,9 +25,7 @@ from streamjoin_ds.engine.intake.lateness import StreamClock, clock_facts, clock
 from streamjoin_ds.engine.intake.received_rows import ReceivedRows, Rows
 from streamjoin_ds.engine.intake.rows import RowIntake
 from streamjoin_ds.engine.kernels.contract import KernelModule
-from streamjoin_ds.engine.storage import state_blob
-from streamjoin_ds.engine.storage.window import corrupt_state_error
-from streamjoin_ds.errors import MALFORMED, StateCorruptError
+from streamjoin_ds.errors import MALFORMED, StateCorruptError, corrupt_state_error, whole_numbers
 from streamjoin_ds.spec.bound.bound_join import BoundJoin
 from streamjoin_ds.spec.columns import SEQ
 from streamjoin_ds.spec.duplicates import SeenKeys, unique_key
@@ -121,8 +119,8 @@ class EngineCounters:
             msg = "this is the state of a WindowJoin, not of a JoinEngine"
             raise StateCorruptError(msg, name="state", hint="restore it with WindowJoin.restored")
         names = ("read", "late", "rejected", "filtered")
-        read, late, rejected, left_out = (state_blob.numbers(facts, name, count) for name in names)
-        repeated = state_blob.numbers(facts, "duplicates", count) if "duplicates" in facts else ()
+        read, late, rejected, left_out = (whole_numbers(facts, name, count) for name in names)
+        repeated = whole_numbers(facts, "duplicates", count) if "duplicates" in facts else ()
         return cls(clocks_of(facts, delays_us), read, late, rejected, left_out, duplicate_rows=repeated)
 
 

@@ -21,7 +21,10 @@ import pyarrow as pa
 from streamjoin_ds.engine.kernels import objects
 from streamjoin_ds.engine.kernels.objects import Bound, Bytes, Column, End, Int32, Int64, Step
 
-__all__ = ["KernelModule", "NativeModule"]
+__all__ = ["LIMB_BITS", "MAX_CONDITIONS", "KernelModule", "NativeModule"]
+
+LIMB_BITS = 30  # of the digits of exact sums
+MAX_CONDITIONS = 16  # of one probe
 
 
 class KernelModule(Protocol):

@@ -9,10 +9,7 @@ from streamjoin_ds.engine.kernels import twins
 from streamjoin_ds.engine.kernels.contract import KernelModule
 from streamjoin_ds.errors import KernelError
 
-__all__ = ["CHUNK_ROWS", "Kernels", "kernel_names", "load_kernels"]
-
-# Pairs held at a time at each step of a join, at most, unless the caller says otherwise; also rows of a result chunk.
-CHUNK_ROWS = 262_144
+__all__ = ["Kernels", "kernel_names", "load_kernels"]
 
 _COMPILED = "streamjoin_ds._kernels"
 

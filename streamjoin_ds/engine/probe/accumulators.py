@@ -20,7 +20,7 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
-from streamjoin_ds.engine.kernels.contract import KernelModule
+from streamjoin_ds.engine.kernels.contract import LIMB_BITS, KernelModule
 from streamjoin_ds.engine.kernels.objects import ExactSums, Int32, Int64
 from streamjoin_ds.engine.storage.selection import Selection, sequence_numbers
 from streamjoin_ds.errors import AggregateOverflowError
@@ -47,8 +47,7 @@ __all__ = [
 
 SUM_TYPE = pa.struct({"lowest": pa.int64(), "digits": pa.list_(pa.int64()), "beyond": pa.float64()})
 
-_LIMB_BITS = 30
-_LOW = np.int64((1 << _LIMB_BITS) - 1)
+_LOW = np.int64((1 << LIMB_BITS) - 1)
 
 _DIGITS = Context(prec=100)
 _SUMS_TYPE = pa.struct({"values": pa.int64(), "sum": SUM_TYPE})
@@ -246,17 +245,17 @@ class Digits:
         """Return each group's sum of integers as a whole number of any size."""
         found = self._digits[-1].astype(object)
         for row in self._digits[-2::-1]:
-            found = (found << _LIMB_BITS) + row.astype(object)
-        return [int(each) << (_LIMB_BITS * self._lowest) for each in found]
+            found = (found << LIMB_BITS) + row.astype(object)
+        return [int(each) << (LIMB_BITS * self._lowest) for each in found]
 
     def int64_sums(self) -> Int64 | None:
         """Return the sums of int64 numbers as int64; None if one does not fit."""
         digits, is_negative = self._digits, self._digits[-1] < 0
         for place, row in enumerate(digits[3:], 3):
-            sign = -1 if place == len(digits) - 1 else (1 << _LIMB_BITS) - 1
+            sign = -1 if place == len(digits) - 1 else (1 << LIMB_BITS) - 1
             if not np.array_equal(row, np.where(is_negative, sign, 0)):
                 return None
-        high = digits[2] - (is_negative.astype(np.int64) << _LIMB_BITS)
+        high = digits[2] - (is_negative.astype(np.int64) << LIMB_BITS)
         if not np.all((high >= -8) & (high < 8)):
             return None
         return np.asarray((high << 60) | (digits[1] << 30) | digits[0], np.int64)
@@ -277,7 +276,7 @@ class _Limbs:
 def _carried(digits: Int64) -> Int64:
     """Return numbers given as digits of any size with all but the last from 0 to 2**30 - 1, in place."""
     for place in range(len(digits) - 1):
-        digits[place + 1] += digits[place] >> _LIMB_BITS
+        digits[place + 1] += digits[place] >> LIMB_BITS
         digits[place] &= _LOW
     return digits
 
@@ -295,14 +294,14 @@ def _nearest(lowest: int, digits: Int64) -> Float64:
     low = ((third & np.uint64((1 << 26) - 1)) << np.uint64(38)) | below.astype(np.uint64)
     # The float of a digit is exact, so its exponent is the number of the digit's bits.
     bits = np.frexp(first.astype(np.float64))[1]
-    shift = np.where(first == 0, 0, _LIMB_BITS - bits).astype(np.uint64)
+    shift = np.where(first == 0, 0, LIMB_BITS - bits).astype(np.uint64)
     carried = np.where(shift == 0, np.uint64(0), low >> (np.uint64(64) - np.maximum(shift, np.uint64(1))))
     high, low = (high << shift) | carried, low << shift
     kept, rest = high >> np.uint64(11), high & np.uint64(0x7FF)
     half = np.uint64(0x400)
     is_up = (rest > half) | ((rest == half) & ((low != 0) | ((kept & np.uint64(1)) == 1)))
     kept = kept + is_up.astype(np.uint64)
-    exponents = _LIMB_BITS * (lowest + highest - 2) + 26 + 11 - shift.astype(np.int64)
+    exponents = LIMB_BITS * (lowest + highest - 2) + 26 + 11 - shift.astype(np.int64)
     with np.errstate(over="ignore"):
         return np.asarray(np.ldexp(kept.astype(np.float64), exponents.astype(np.int32)), np.float64)
 

@@ -12,13 +12,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamjoin_ds.engine.columns import concatenated
 from streamjoin_ds.engine.kernels.contract import KernelModule
 from streamjoin_ds.engine.kernels.objects import Int32, Int64
 from streamjoin_ds.engine.probe.accumulators import Digits, Pairs, float_key, ordered_key
 from streamjoin_ds.spec.bound.calculations import BoundAggregate
 from streamjoin_ds.spec.expression.node import Float64, Mask, nearest_floats
 
-__all__ = ["Collected", "Deviation", "Picked", "Quantile", "joined_arrays", "lists_at", "value_at"]
+__all__ = ["Collected", "Deviation", "Picked", "Quantile", "lists_at", "value_at"]
 
 
 _PARTNER = ["ts", "seq", "key", "value"]
@@ -107,7 +108,7 @@ class Picked:
         """Let go of all pairs but the best of each tuple."""
         positions = np.concatenate(self._positions)
         times, numbers = (np.concatenate([order[place] for order in self._orders]) for place in (0, 1))
-        keys, values = joined_arrays(self._keys), joined_arrays(self._values)
+        keys, values = concatenated(self._keys), concatenated(self._values)
         ranks = self._numbers(keys)
         if ranks is None:
             ranks = pc.rank(keys, sort_keys="ascending", tiebreaker="dense").to_numpy().astype(np.int64)
@@ -120,11 +121,6 @@ class Picked:
         taken = pa.array(rows)
         self._positions, self._orders = [positions[rows]], [(times[rows], numbers[rows])]
         self._keys, self._values, self._held = [keys.take(taken)], [values.take(taken)], len(rows)
-
-
-def joined_arrays(arrays: list[pa.Array]) -> pa.Array:
-    """Return several arrays of one type, at least one, as one."""
-    return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
 
 
 def lists_at(count: int, positions: Int32, values: pa.Array) -> pa.ListArray:
@@ -271,7 +267,7 @@ class Collected:
     def _shrink(self) -> None:
         """Let go of all partners beyond the limit, and put the others in order."""
         positions, times, numbers = (np.concatenate([piece[place] for piece in self._pieces]) for place in range(3))
-        values = joined_arrays([piece[3] for piece in self._pieces])
+        values = concatenated([piece[3] for piece in self._pieces])
         order = np.lexsort((numbers, times, positions))
         counts = np.bincount(positions, minlength=self._count)
         begins = np.repeat(np.cumsum(counts) - counts, counts)

@@ -24,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from streamjoin_ds.engine.kernels.contract import MAX_CONDITIONS
 from streamjoin_ds.engine.kernels.loading import Kernels
 from streamjoin_ds.engine.kernels.objects import Int64
 from streamjoin_ds.engine.probe.probe_batch import PieceProgress, ProbeBatch, Progress
@@ -32,7 +33,7 @@ from streamjoin_ds.engine.probe.results import MAX_GATHERED_ROWS, PartialResults
 from streamjoin_ds.engine.probe.run_probe import even_edges
 from streamjoin_ds.engine.probe.window_probe import ProbeCursor, WindowProbe
 from streamjoin_ds.engine.scheduler import ChunkCoroutine, Scheduler, TaskCoroutine, run_alone
-from streamjoin_ds.engine.storage.conditions import MAX_CONDITIONS, ProbeCondition, finding, oriented
+from streamjoin_ds.engine.storage.conditions import ProbeCondition, finding, oriented
 from streamjoin_ds.engine.storage.selection import Selection, keys_of, taken
 from streamjoin_ds.engine.storage.window import Window
 from streamjoin_ds.engine.tuning import DEFAULT, Tuning

@@ -195,9 +195,6 @@ class _KernelPart:
         return [block[stream].gathered(names, begin, end) for stream, names in enumerate(self._plain)]
 
 
-_Partials: TypeAlias = "Mapping[int, Selection]"
-
-
 class Expansion:
     """Results, each once for every window that its tuples share; tasks find them.
 
@@ -244,12 +241,12 @@ class WindowIds:
             return block
         return (yield from taken(block, positions[:kept], self._gathered_rows))
 
-    def expanding(self, block: _Partials, most_rows: int) -> Expansion:
+    def expanding(self, block: PartialResults, most_rows: int) -> Expansion:
         """Return each result once for every window that its tuples share, ids ascending, `most_rows` rows at a time."""
         room = min(most_rows, len(next(iter(block.values()))) * self._most)
         return Expansion(self._common(block), room)
 
-    def _common(self, block: _Partials) -> CommonWindows:
+    def _common(self, block: PartialResults) -> CommonWindows:
         streams: list[Any] = sorted(stream for stream in block if stream < len(self._windows))  # no tables
         parts = [block[stream].gathered((TS,), 0, len(block[stream])) for stream in streams]
         return self._module.CommonWindows(self._every_us, [self._windows[stream] for stream in streams], parts)

@@ -10,9 +10,7 @@ from streamjoin_ds.engine.kernels.objects import End
 from streamjoin_ds.engine.storage.sort_layout import SortLayout
 from streamjoin_ds.spec.bound.bound_join import BoundJoin, Condition
 
-__all__ = ["MAX_CONDITIONS", "ProbeCondition", "finding", "oriented", "past_of", "serving", "tightest"]
-
-MAX_CONDITIONS = 16
+__all__ = ["ProbeCondition", "finding", "oriented", "past_of", "serving", "tightest"]
 
 
 class ProbeCondition(NamedTuple):

@@ -36,7 +36,7 @@ from streamjoin_ds.engine.storage.conditions import ProbeCondition, past_of, ser
 from streamjoin_ds.engine.storage.run import ArrowRun
 from streamjoin_ds.engine.storage.run_form import Range, RunForm, range_of, spanning
 from streamjoin_ds.engine.storage.sort_layout import ARRIVAL_ORDER, SortLayout, sampled
-from streamjoin_ds.engine.storage.sorted_keys import RunView, SortedKeys, parted
+from streamjoin_ds.engine.storage.sorted_keys import RunView, SortedKeys, parts_by_length
 from streamjoin_ds.spec.key_values import item_dtype, item_values, key_dtype, nullable_key_values
 
 __all__ = ["BatchSealer", "KeptLayout", "RunMaker", "SealedRun"]
@@ -154,7 +154,7 @@ class SealedRun(SortedKeys, ArrowRun):
             return [seen]
         place = conditions[second].run_key, conditions[past].run_key, seen.sort_layout
         if place not in self._parts:
-            self._parts[place] = parted(seen, seen.row_numbers(), *place[:2], self.form.tuning.layout)
+            self._parts[place] = parts_by_length(seen, seen.row_numbers(), *place[:2], self.form.tuning.layout)
         return self._parts[place]
 
     def _viewed(self, conditions: tuple[ProbeCondition, ...]) -> SealedRun | RunView:

@@ -34,7 +34,7 @@ from streamjoin_ds.engine.storage.run_form import Range, RunForm, Zoned, range_o
 from streamjoin_ds.engine.storage.sort_layout import Sample, SortLayout
 from streamjoin_ds.engine.tuning import LayoutTuning
 
-__all__ = ["RunPart", "RunView", "SortedKeys", "parted"]
+__all__ = ["RunPart", "RunView", "SortedKeys", "parts_by_length"]
 
 _NO_LENGTH = -1100  # less than the exponent of any float64
 
@@ -240,7 +240,7 @@ class RunPart(SortedKeys):
         return self._keys[number]
 
 
-def parted(
+def parts_by_length(
     run: SortedKeys, run_rows: npt.NDArray[np.int32], upper: int, lower: int, tuning: LayoutTuning
 ) -> list[SortedKeys]:
     """Return a run that is sorted by the key `upper` in parts by length; the run itself where one part is best.

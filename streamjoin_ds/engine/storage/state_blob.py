@@ -11,7 +11,7 @@ Hashes are written; other keys are not, since they can be made of the columns ag
 (`Limit`). The first 32 bytes mean the same in every version. With a `RunStore` large runs are blocks, and the blob
 is a manifest: it has their names and facts. A join's totals are among the facts too (`state_blob`, `opened_state`).
 
-*Other cells.* `dealt_anew` deals the tuples of a join that decides some at their horizon to other cells, and rewrites
+*Other cells.* `redistribute` deals the tuples of a join that decides some at their horizon to other cells, and rewrites
 none of them::
 
     old cells        0           1           2                        new cells   0            1
@@ -40,7 +40,7 @@ from streamjoin_ds.engine.storage.run_form import RunForm
 from streamjoin_ds.engine.storage.run_store import RunStore, restored_run, run_facts
 from streamjoin_ds.engine.storage.sealed_run import SealedRun
 from streamjoin_ds.engine.storage.waiting import StreamWaiting, Waiting, WaitingPiece
-from streamjoin_ds.engine.storage.window import Window, WindowForm, corrupt_state_error
+from streamjoin_ds.engine.storage.window import Window, WindowForm
 from streamjoin_ds.engine.storage.window_set import JoinState
 from streamjoin_ds.errors import (
     MALFORMED,
@@ -48,19 +48,20 @@ from streamjoin_ds.errors import (
     FingerprintMismatchError,
     StateCorruptError,
     StateVersionError,
+    corrupt_state_error,
+    whole_numbers,
 )
 from streamjoin_ds.spec.bound.bound_join import BoundJoin
 
 __all__ = [
     "WINDOW_STATE_VERSION",
-    "dealt_anew",
     "decoded",
     "described",
     "encoded",
-    "numbers",
     "opened",
     "opened_state",
     "parts_of",
+    "redistribute",
     "sealed",
     "state_blob",
 ]
@@ -333,14 +334,6 @@ def _stored(store: RunStore | None) -> RunStore:
     return store
 
 
-def numbers(facts: Mapping[str, Any], name: str, count: int) -> list[int]:
-    """Return the fact of this name, which must be a list of `count` whole numbers; else StateCorruptError."""
-    values = facts.get(name)
-    if not isinstance(values, list) or len(values) != count or not all(type(value) is int for value in values):
-        raise corrupt_state_error()
-    return values
-
-
 def _padded(size: int) -> int:
     return -(-size // _ALIGNMENT) * _ALIGNMENT
 
@@ -367,8 +360,8 @@ def opened_state(
     """Return the state that `state_blob` was given; errors as for `WindowJoin.restored`."""
     facts, windows, waiting = decoded(bound.fingerprint, blob, forms, store)
     count = len(forms)
-    stored, null_keys, tails = (numbers(facts, name, count) for name in ("stored", "null_keys", "tails"))
-    matches, _, pushes = numbers(facts, "totals", 3)
+    stored, null_keys, tails = (whole_numbers(facts, name, count) for name in ("stored", "null_keys", "tails"))
+    matches, _, pushes = whole_numbers(facts, "totals", 3)
     windows = [window.reopened(rows) for window, rows in zip(windows, tails, strict=True)]
     if tuple(of_stream.stream for of_stream in waiting) != bound.decided:
         raise corrupt_state_error()
@@ -376,7 +369,7 @@ def opened_state(
     return JoinState(windows, matches, pushes, stored, null_keys, waiting=waiting)
 
 
-def dealt_anew(bound: BoundJoin, blobs: Sequence[bytes], givers: Sequence[Sequence[Sequence[int]]]) -> list[bytes]:
+def redistribute(bound: BoundJoin, blobs: Sequence[bytes], givers: Sequence[Sequence[Sequence[int]]]) -> list[bytes]:
     """Return the state blobs of new cells, one for each item of `givers`.
 
     Parameters
@@ -398,7 +391,7 @@ def dealt_anew(bound: BoundJoin, blobs: Sequence[bytes], givers: Sequence[Sequen
         raise corrupt_state_error()
     made = []
     for cell, of_cell in enumerate(givers):
-        matches = sum(numbers(one.facts, "totals", 3)[0] for one in opened[cell :: len(givers)])
+        matches = sum(whole_numbers(one.facts, "totals", 3)[0] for one in opened[cell :: len(givers)])
         made.append(_encoded(bound, [[opened[giver] for giver in of_stream] for of_stream in of_cell], opened, matches))
     return made
 
@@ -434,7 +427,7 @@ class _Opened:
 
     def numbers(self, name: str) -> list[int]:
         """Return a fact that is a number for each stream."""
-        return numbers(self.facts, name, len(self.runs))
+        return whole_numbers(self.facts, name, len(self.runs))
 
 
 def _encoded(bound: BoundJoin, givers: Sequence[Sequence[_Opened]], opened: Sequence[_Opened], matches: int) -> bytes:
@@ -445,7 +438,7 @@ def _encoded(bound: BoundJoin, givers: Sequence[Sequence[_Opened]], opened: Sequ
         [sum(one.numbers(name)[stream] for one in of_stream) for stream, of_stream in enumerate(givers)]
         for name in ("stored", "null_keys")
     )
-    _, _, pushes = numbers(first.facts, "totals", 3)
+    _, _, pushes = whole_numbers(first.facts, "totals", 3)
     rows = sum(entry["rows"] for of_stream in runs for entry, _ in of_stream)
     waiting = {
         (stream, kind): [piece for one in givers[stream] for piece in one.waiting[stream, kind]]

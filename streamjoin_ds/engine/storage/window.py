@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from streamjoin_ds.engine.columns import fixed_width
-from streamjoin_ds.engine.cost_model import RunSizes
+from streamjoin_ds.engine.cost_model import RunSizes, Sizing
 from streamjoin_ds.engine.kernels.loading import Kernels
 from streamjoin_ds.engine.kernels.objects import BatchColumns
 from streamjoin_ds.engine.scheduler import TaskCoroutine, run_alone
@@ -28,11 +28,11 @@ from streamjoin_ds.engine.storage.selection import Selection
 from streamjoin_ds.engine.storage.sort_layout import ARRIVAL_ORDER
 from streamjoin_ds.engine.storage.tail import Tail
 from streamjoin_ds.engine.tuning import DEFAULT, Tuning
-from streamjoin_ds.errors import StateCorruptError
+from streamjoin_ds.errors import corrupt_state_error
 from streamjoin_ds.spec.bound.bound_join import BoundJoin
 from streamjoin_ds.spec.expression.node import INT64_MAX
 
-__all__ = ["GridPolicy", "RunSizing", "Window", "WindowForm", "corrupt_state_error", "thinned_tail"]
+__all__ = ["GridPolicy", "Window", "WindowForm", "thinned_tail"]
 
 _log = logging.getLogger(__name__)
 
@@ -53,16 +53,6 @@ class GridPolicy(Protocol):
         """Return the window that `Window.to_facts` described; `window` holds the same rows in runs."""
 
 
-class RunSizing(Protocol):
-    """The source of the sizes of runs, which may become known while a join runs (`streamjoin_ds.engine.cost_model`)."""
-
-    def sizes(self, sealed_tails: int, window_rows: int, *, is_grid: bool) -> RunSizes | None:
-        """Return the sizes for a form that has sealed so many tails, now of a window of so many rows.
-
-        None: the sizes that it has stay.
-        """
-
-
 class WindowForm(RunMaker):
     """What all windows of one stream have in common: how runs are made and merged, and when a bucket grid is used.
 
@@ -74,7 +64,7 @@ class WindowForm(RunMaker):
         None: a `RatioMergePolicy`.
     bucket_policy : GridPolicy, optional
         None: windows stay in runs.
-    sizing : RunSizing, optional
+    sizing : Sizing, optional
         The source of the sizes of runs. None: `tuning` has them.
 
     Attributes
@@ -95,7 +85,7 @@ class WindowForm(RunMaker):
         bucket_policy: GridPolicy | None = None,
         *,
         tuning: Tuning = DEFAULT,
-        sizing: RunSizing | None = None,
+        sizing: Sizing | None = None,
     ) -> None:
         super().__init__(bound, stream, kernels, index, tuning=tuning)
         self.tailed_rows = tuning.tail.most_arrived_rows
@@ -350,12 +340,6 @@ def _is_mostly_below(run: Run, point: int) -> bool:
     """
     live = int(np.count_nonzero(run.key(run.form.position_key) >= point))
     return live < run.form.tuning.expiry.least_live_share * run.rows
-
-
-def corrupt_state_error() -> StateCorruptError:
-    """Return the error to raise where a saved state has other runs, or other facts, than its header says."""
-    msg = "a state blob does not hold what its header says"
-    return StateCorruptError(msg, name="state", hint="go back to an earlier checkpoint")
 
 
 def _last_point(run: Run, lowest_kept: int) -> int | None:

@@ -29,6 +29,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streamjoin_ds.engine.columns import NullKeyMask, filtered
+from streamjoin_ds.engine.cost_model import Sizing
 from streamjoin_ds.engine.kernels.contract import KernelModule
 from streamjoin_ds.engine.kernels.loading import Kernels
 from streamjoin_ds.engine.kernels.objects import BatchColumns
@@ -38,7 +39,7 @@ from streamjoin_ds.engine.storage.merge_policy import chosen_merge_policy
 from streamjoin_ds.engine.storage.sealed_run import SealedRun
 from streamjoin_ds.engine.storage.sort_layout import forced_index
 from streamjoin_ds.engine.storage.waiting import StreamWaiting
-from streamjoin_ds.engine.storage.window import RunSizing, Window, WindowForm
+from streamjoin_ds.engine.storage.window import Window, WindowForm
 from streamjoin_ds.engine.tuning import Tuning
 from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.spec.bound.bound_join import BoundJoin
@@ -47,7 +48,6 @@ from streamjoin_ds.spec.columns import names_hint
 __all__ = ["JoinState", "Joinable", "TableWindows", "Tuples", "WindowSet", "checked_batches", "window_forms"]
 
 _log = logging.getLogger(__name__)
-
 
 Tuples: TypeAlias = "pa.Table | pa.RecordBatch"
 
@@ -61,7 +61,7 @@ def window_forms(
     merge_runs: int | None,
     block_bytes: int | None,
     bucket_rows: int | None,
-    sizing: RunSizing | None = None,
+    sizing: Sizing | None = None,
 ) -> tuple[WindowForm, ...]:
     """Return a form for each stream and table; options are those of `WindowJoin`, the sizes of runs those of `sizing`.
 

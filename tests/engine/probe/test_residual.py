@@ -13,7 +13,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from streamjoin_ds.engine.join_engine import JoinEngine
-from streamjoin_ds.engine.kernels.loading import CHUNK_ROWS
+from streamjoin_ds.engine.tuning import CHUNK_ROWS
 from streamjoin_ds.engine.window_join import WindowJoin
 from streamjoin_ds.errors import ArgumentError, PredicateError
 from streamjoin_ds.spec import BoundJoin, Expression, Join, Stream, band, bind, bound_from_facts, equal

@@ -14,7 +14,6 @@ from streamjoin_ds.spec.expression.node import INT64_MAX, INT64_MIN
 
 _Own = TypeVar("_Own")
 
-MAX_CONDITIONS = 16
 MIN_CAPACITY = 64  # room of an output in pairs, at least: the compiled kernels write whole registers
 
 

@@ -16,16 +16,9 @@ from itertools import product
 import numpy as np
 
 from streamjoin_ds.engine.kernels import objects
+from streamjoin_ds.engine.kernels.contract import MAX_CONDITIONS
 from streamjoin_ds.engine.kernels.objects import Bound, Column, End, Int32, Int64
-from streamjoin_ds.engine.kernels.twins.arguments import (
-    MAX_CONDITIONS,
-    check_array,
-    check_column,
-    ends,
-    float_bound,
-    index,
-    refuse,
-)
+from streamjoin_ds.engine.kernels.twins.arguments import check_array, check_column, ends, float_bound, index, refuse
 from streamjoin_ds.engine.kernels.twins.grid import bucket_range, grid_buckets
 from streamjoin_ds.engine.kernels.twins.threads import Task
 from streamjoin_ds.spec.expression.node import INT64_MAX, INT64_MIN

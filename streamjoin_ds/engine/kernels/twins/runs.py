@@ -9,16 +9,9 @@ from typing import Any
 import numpy as np
 
 from streamjoin_ds.engine.kernels import objects
+from streamjoin_ds.engine.kernels.contract import MAX_CONDITIONS
 from streamjoin_ds.engine.kernels.objects import Bound, Column, End, Int32, Int64
-from streamjoin_ds.engine.kernels.twins.arguments import (
-    MAX_CONDITIONS,
-    check_array,
-    common_length,
-    ends,
-    float_bound,
-    own,
-    refuse,
-)
+from streamjoin_ds.engine.kernels.twins.arguments import check_array, common_length, ends, float_bound, own, refuse
 from streamjoin_ds.engine.kernels.twins.bucket import BucketIndex, BucketProbe
 from streamjoin_ds.engine.kernels.twins.grid import (
     FENCE_ROWS,

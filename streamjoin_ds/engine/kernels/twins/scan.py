@@ -11,9 +11,9 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
+from streamjoin_ds.engine.kernels.contract import MAX_CONDITIONS
 from streamjoin_ds.engine.kernels.objects import Bound, Column, End, Int32, Int64
 from streamjoin_ds.engine.kernels.twins.arguments import (
-    MAX_CONDITIONS,
     MIN_CAPACITY,
     check_array,
     common_length,

@@ -15,6 +15,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
+from streamjoin_ds.engine.kernels.contract import LIMB_BITS
 from streamjoin_ds.engine.kernels.objects import Column, Int32, Int64
 from streamjoin_ds.engine.kernels.twins.arguments import check_array, check_column, index, refuse
 from streamjoin_ds.spec.expression.node import Float64
@@ -23,8 +24,7 @@ __all__ = ["ExactSums", "extremes", "tally"]
 
 Parts = npt.NDArray[np.signedinteger | np.floating]
 
-_LIMB_BITS = 30
-_LOW = np.int64((1 << _LIMB_BITS) - 1)
+_LOW = np.int64((1 << LIMB_BITS) - 1)
 _MOST_ADDED = 1 << 20  # parts that a float64 adds exactly: each is smaller than 2**32
 _LARGE = 2.0**900  # floats from here on are scaled before they are cut
 _SCALED_LIMBS = 10
@@ -62,7 +62,7 @@ class ExactSums:
         is_finite = np.isfinite(values)
         positions, values = positions[is_finite], values[is_finite]
         is_large = np.abs(values) >= _LARGE
-        scaled = np.ldexp(values[is_large], -_LIMB_BITS * _SCALED_LIMBS)
+        scaled = np.ldexp(values[is_large], -LIMB_BITS * _SCALED_LIMBS)
         self._cut(positions[is_large], scaled, _SCALED_LIMBS)
         self._cut(positions[~is_large], values[~is_large], 0)
 
@@ -77,8 +77,8 @@ class ExactSums:
         check_array(values, "values", np.dtype(np.int64))
         _check_positions(positions, self._count, len(values), "values")
         self._add(0, positions, values & _LOW)
-        self._add(1, positions, (values >> _LIMB_BITS) & _LOW)
-        self._add(2, positions, values >> (2 * _LIMB_BITS))
+        self._add(1, positions, (values >> LIMB_BITS) & _LOW)
+        self._add(2, positions, values >> (2 * LIMB_BITS))
 
     def add_wide(self, positions: Int32, words: Int64) -> None:
         """Add integers of 128 bits to the groups at these positions.
@@ -95,7 +95,7 @@ class ExactSums:
         _check_positions(positions, self._count, len(words) // 2, "words")
         low, high = words.reshape(-1, 2).T
         crossing = ((low >> 60) & 0xF) | ((high & ((1 << 26) - 1)) << 4)
-        parts = [low & _LOW, (low >> _LIMB_BITS) & _LOW, crossing, (high >> 26) & _LOW, high >> 56]
+        parts = [low & _LOW, (low >> LIMB_BITS) & _LOW, crossing, (high >> 26) & _LOW, high >> 56]
         for limb, each in enumerate(parts):
             self._add(limb, positions, each)
 
@@ -113,7 +113,7 @@ class ExactSums:
         for limb, sums in self._limbs.items():
             digits[limb - lowest] = sums
         for place in range(len(digits) - 1):
-            digits[place + 1] += digits[place] >> _LIMB_BITS
+            digits[place + 1] += digits[place] >> LIMB_BITS
             digits[place] &= _LOW
         return lowest, digits
 
@@ -128,8 +128,8 @@ class ExactSums:
         rest = values
         while len(rest) and (largest := float(np.abs(rest).max())):
             # The largest is smaller than 2**(30 * limb + 31).
-            limb = -(-(math.frexp(largest)[1] - 31) // _LIMB_BITS)
-            exponent = _LIMB_BITS * limb
+            limb = -(-(math.frexp(largest)[1] - 31) // LIMB_BITS)
+            exponent = LIMB_BITS * limb
             step = math.ldexp(1.5, 52 + exponent)
             parts = (rest + step) - step
             rest = rest - parts

@@ -22,10 +22,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streamjoin_ds.engine.columns import widened
-from streamjoin_ds.engine.kernels.objects import BucketGrid, RunIndex
+from streamjoin_ds.engine.kernels.objects import BucketGrid, Column, RunIndex
 from streamjoin_ds.engine.scheduler import TaskCoroutine, run_alone
 from streamjoin_ds.engine.storage.bucket_grid.payload import Payload
-from streamjoin_ds.engine.storage.bucket_grid.rebuild import GridRebuild, rebuild_told
+from streamjoin_ds.engine.storage.bucket_grid.rebuild import GridRebuild, rebuild_facts
 from streamjoin_ds.engine.storage.bucket_grid.rows import (
     PAYLOAD_NUMBER,
     TOO_MANY,
@@ -60,7 +60,6 @@ __all__ = [
 # Rows in a sample: as many as `probe.join_order` draws from a whole window, since a grid may be all of one.
 SAMPLED_KEYS = 128
 
-_SampledKeys = Sequence[npt.NDArray[Any]]
 
 # Rows in a bucket that call for no rebuild. Saved states leave this value out, so no version may change it.
 USUAL_CROWD = 16
@@ -79,7 +78,7 @@ class GridSample:
 
     __slots__ = ("_keys", "rows")
 
-    def __init__(self, keys: _SampledKeys, rows: int) -> None:
+    def __init__(self, keys: Sequence[Column], rows: int) -> None:
         self._keys, self.rows = tuple(keys), rows
 
     def key(self, number: int) -> npt.NDArray[Any]:
@@ -274,7 +273,7 @@ class BucketRun(BucketRows, UnsortedRun):
         KeyError, TypeError, ValueError
             The facts are not those of such a rebuild.
         """
-        shape, place = rebuild_told(facts, self, tuples.num_rows)
+        shape, place = rebuild_facts(facts, self, tuples.num_rows)
         to = self.empty(self.form, shape, facts["built_rows"], self.zone, self.payload)
         copied = SealedRun(self.form, tuples, ARRIVAL_ORDER, self.zone)
         return GridRebuild.restored(to, place, self.given(copied))

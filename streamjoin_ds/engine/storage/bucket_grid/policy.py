@@ -15,9 +15,9 @@ from streamjoin_ds.engine.storage.bucket_grid.shape import GridShape, chosen_sha
 from streamjoin_ds.engine.storage.run_form import Range, spanning
 from streamjoin_ds.engine.storage.sealed_run import KeptLayout
 from streamjoin_ds.engine.storage.sort_layout import SortLayout, sampled
-from streamjoin_ds.engine.storage.window import Window, WindowForm, corrupt_state_error
+from streamjoin_ds.engine.storage.window import Window, WindowForm
 from streamjoin_ds.engine.tuning import DEFAULT, GridTuning
-from streamjoin_ds.errors import KernelError
+from streamjoin_ds.errors import KernelError, corrupt_state_error
 from streamjoin_ds.spec.expression.node import INT64_MAX, INT64_MIN
 
 __all__ = ["BUCKET_ROWS", "BucketGridPolicy", "bucketed"]

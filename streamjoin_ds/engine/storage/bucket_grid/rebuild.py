@@ -23,7 +23,7 @@ from streamjoin_ds.engine.storage.bucket_grid.rows import BucketRows
 from streamjoin_ds.engine.storage.bucket_grid.shape import MAX_GRID_ROWS, GridShape
 from streamjoin_ds.spec.expression.node import INT64_MIN
 
-__all__ = ["GridRebuild", "rebuild_told"]
+__all__ = ["GridRebuild", "rebuild_facts"]
 
 _Grid = TypeVar("_Grid", bound=BucketRows)
 
@@ -112,7 +112,7 @@ class GridRebuild(Generic[_Grid]):
         return cls(run_alone(to.putting(given, INT64_MIN)), place)
 
 
-def rebuild_told(facts: Mapping[str, Any], run: BucketRows, rows: int) -> tuple[GridShape, int]:
+def rebuild_facts(facts: Mapping[str, Any], run: BucketRows, rows: int) -> tuple[GridShape, int]:
     """Return the shape and the place that `GridRebuild.to_facts` described.
 
     Parameters

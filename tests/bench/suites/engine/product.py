@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from streamjoin_ds.engine.join_engine import JoinEngine
-from streamjoin_ds.engine.kernels.loading import CHUNK_ROWS
+from streamjoin_ds.engine.tuning import CHUNK_ROWS
 from tests.bench.suites.engine.feeds import WorkloadFeed, outside
 from tests.bench.suites.engine.resident import resident_bytes
 

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from streamjoin_ds.engine.kernels.loading import CHUNK_ROWS, load_kernels
+from streamjoin_ds.engine.kernels.loading import load_kernels
 from streamjoin_ds.engine.probe.window_probe import WindowProbe
 from streamjoin_ds.engine.storage.conditions import oriented
 from streamjoin_ds.engine.storage.run_form import RunForm
 from streamjoin_ds.engine.storage.run_set import RunSet
 from streamjoin_ds.engine.storage.window import Window
+from streamjoin_ds.engine.tuning import CHUNK_ROWS
 from streamjoin_ds.engine.window_join import WindowJoin
 from streamjoin_ds.plan import Execution
 from streamjoin_ds.source.synthetic_rows import words

@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 
-from streamjoin_ds.engine.kernels.loading import CHUNK_ROWS
 from streamjoin_ds.engine.probe.results import ResultBuilder
 from streamjoin_ds.engine.probe.window_probe import WindowProbe
 from streamjoin_ds.engine.scheduler import run_alone
 from streamjoin_ds.engine.storage.conditions import oriented
+from streamjoin_ds.engine.tuning import CHUNK_ROWS
 from tests.bench.suites.figures.pushes import Pushes
 from tests.bench.suites.figures.trial import TrialOutcome
 

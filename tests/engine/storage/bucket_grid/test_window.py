@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from streamjoin_ds import Join, Stream
 from streamjoin_ds.engine.join_engine import JoinEngine
-from streamjoin_ds.engine.kernels.loading import CHUNK_ROWS, kernel_names
+from streamjoin_ds.engine.kernels.loading import kernel_names
 from streamjoin_ds.engine.probe import window_probe
 from streamjoin_ds.engine.storage import window
 from streamjoin_ds.engine.storage.bucket_grid.bucket_window import BucketWindow
@@ -29,6 +29,7 @@ from streamjoin_ds.engine.storage.bucket_grid.policy import bucketed
 from streamjoin_ds.engine.storage.sort_layout import SortLayout
 from streamjoin_ds.engine.storage.state_blob import opened
 from streamjoin_ds.engine.tuning import (
+    CHUNK_ROWS,
     GridTuning,
     LayoutTuning,
     PayloadTuning,
