@@ -36,7 +36,19 @@ from streamjoin_ds.errors import ArgumentError, DependencyMissingError
 from streamjoin_ds.request.request import request_of
 from streamjoin_ds.source.stream_source import open_feed
 from streamjoin_ds.spec import Band, BoundJoin, Generator
-from streamjoin_ds.spec.columns import SEQ, TS
+from streamjoin_ds.spec.columns import SEQ, TS, compared_type
+from streamjoin_ds.spec.expression.predicate import Column
+from streamjoin_ds.spec.expression.tree import (
+    COMPARISONS,
+    Call,
+    Expression,
+    Literal,
+    Predicate,
+    call,
+    columns_of,
+    normalised,
+)
+from streamjoin_ds.spec.expression.types import typed_value
 from streamjoin_ds.stream.source_facts import bound_join
 
 __all__ = ["command", "duckdb_queries"]
@@ -44,6 +56,7 @@ __all__ = ["command", "duckdb_queries"]
 _WIDER = 1e-6  # by how much of its width a cell reaches further, so that rounding parts no pair from its cell
 _CELL_WIDTHS = 2  # width of a cell, in widths of its band: the best of 1, 2, 4 and 8 by measurement
 _AXES = 2  # most bands by which cells are made
+_NAN = call("cast", Literal("nan"), Literal("double"))
 _WIDTH = 120  # characters of a line where there is no terminal
 
 
@@ -214,7 +227,8 @@ def duckdb_queries(bound: BoundJoin) -> Mapping[str, str]:
     if not plain or len(join.streams) != 2 or join.window.kind != "time":
         return {}
     left, right = bound.names
-    conditions = [*map(str, join.predicates), *(str(one.where) for one in join.streams if one.where is not None)]
+    asked = [*map(_asked, join.predicates), *(one.where for one in join.streams if one.where is not None)]
+    conditions = [str(one if isinstance(one, Band) else _without_nan(one, bound)) for one in asked]
     tests = [f"({sqlglot.transpile(text, read='spark', write='duckdb')[0]})" for text in conditions]
     first, second = (f"epoch_us({_quoted(one.name)}.{_quoted(one.time)})" for one in join.streams)
     tests.append(f"{first} - {second} BETWEEN {-join.window.extent(0)} AND {join.window.extent(1)}")
@@ -244,6 +258,38 @@ def duckdb_queries(bound: BoundJoin) -> Mapping[str, str]:
         sides = f"(SELECT *, {', '.join(cells)} FROM {_quoted(left)}) {_quoted(left)} JOIN {reach} {_quoted(right)}"
         found["by grid cells"] = f"SELECT {columns} FROM {sides} ON {' AND '.join([*equal, *tests])}"
     return found
+
+
+def _asked(predicate: Predicate) -> Predicate:
+    """Return a predicate; an equality as a comparison. Any other band is FALSE for NaN, as DuckDB's largest number."""
+    is_comparison = isinstance(predicate, Band) and predicate.is_equality
+    return call("=", predicate.left, predicate.right) if is_comparison else predicate
+
+
+def _without_nan(asked: Expression, bound: BoundJoin) -> Expression:
+    """Return a condition in which NaN is null wherever floats are compared: DuckDB finds it equal to itself, and more.
+
+    A comparison with null is unknown there, as one with NaN is here.
+    """
+    if not isinstance(asked, Call):
+        return asked
+    args = tuple(_without_nan(argument, bound) for argument in asked.args)
+    if asked.op in (*COMPARISONS, "between", "in"):
+        args = tuple(
+            call("nullif", new, _NAN) if _may_be_nan(given, bound) else new
+            for new, given in zip(args, asked.args, strict=True)
+        )
+    return Call(asked.op, args)
+
+
+def _may_be_nan(value: Expression, bound: BoundJoin) -> bool:
+    def type_of(column: Column) -> pa.DataType:
+        number = bound.names.index(column.stream)
+        is_time = column.name == bound.join.streams[number].time
+        kind = pa.timestamp("us", tz="UTC") if is_time else bound.schemas[number].field(column.name).type
+        return compared_type(kind, str(column))
+
+    return bool(columns_of(value)) and typed_value(normalised(value), type_of).family == "float"
 
 
 def _makes_cells(band: Band, bound: BoundJoin) -> bool:

@@ -13,7 +13,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 from click.testing import CliRunner
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from streamjoin_ds import Join, Stream
@@ -31,14 +31,18 @@ CONDITIONS = (
     "l.`odd-name` - r.`odd-name` BETWEEN -2 AND 0.5 AND r.n - l.n BETWEEN 0 AND 1",
     "abs(l.n - r.n) <= 1 AND (l.`odd-name` > r.`odd-name` OR r.n = 0)",
     "l.n = r.n",
+    "l.`odd-name` = r.`odd-name`",
+    "NOT (l.`odd-name` - r.`odd-name` < 0 OR l.n = 3) AND l.`odd-name` IN (0, r.`odd-name`, r.n)",
 )
 
 
 @pytest.mark.parametrize("condition", CONDITIONS)
 @examples(40)
 @given(left=ROWS, right=ROWS)
+@example(left=[(0, math.nan, 0)], right=[(0, 0, 0), (0, math.nan, 0), (0, math.inf, 0)])
+@example(left=[(0, math.inf, 0), (0, math.nan, 0)], right=[(0, math.inf, 0), (0, math.nan, 1)])
 def test_duckdb_is_given_the_same_join(condition: str, left: list, right: list) -> None:
-    streams = [Stream("l", schema=SCHEMA), Stream("r", schema=SCHEMA, where="n IS NULL OR n < 3")]
+    streams = [Stream("l", schema=SCHEMA), Stream("r", schema=SCHEMA, where="n IS NULL OR `odd-name` > -4")]
     bound = bind(Join(streams, condition, {"l": "3us", "r": "1us"}), {"l": SCHEMA, "r": SCHEMA})
     tables = {
         name: pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in rows], schema=SCHEMA)
