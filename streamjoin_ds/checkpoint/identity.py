@@ -198,7 +198,14 @@ class CheckpointIdentity:
         layout = layout_from_facts(facts["layout"], len(bound.names))
         order_by = tuple(map(tuple, facts["order_by"])) if "order_by" in facts else None
         generation, in_order = facts.get("generation", 0), facts.get("in_order", False)
-        return cls(facts["join_id"], bound, layout, facts["partitions"], generation, order_by, in_order)
+        join_id, partitions = facts["join_id"], facts["partitions"]
+        # Facts of another form were not written by this package, whatever their checksum says.
+        is_counted = all(type(number) is int for number in (facts["version"], partitions, generation))
+        is_named = all(type(name) is str for name in (join_id, *(name for names in order_by or () for name in names)))
+        if not (is_counted and is_named and partitions > 0 <= generation and type(in_order) is bool):
+            msg = "facts"
+            raise ValueError(msg)
+        return cls(join_id, bound, layout, partitions, generation, order_by, in_order)
 
     def check(self, bound: BoundJoin, order_by: tuple[tuple[str, ...], ...] | None = None) -> None:
         """Refuse a join that is not the checkpoint's, naming what changed.

@@ -226,6 +226,26 @@ def test_a_layout_of_ranges_comes_back_and_is_of_a_newer_version(tmp_path: Path)
             CheckpointIdentity.load(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("fact", "odd"),
+    [
+        *((fact, odd) for fact in ("partitions", "generation") for odd in (1.5, 2.0, "2", None, True, -1)),
+        *(("version", odd) for odd in (1.5, 1.0, True)),
+        *(("join_id", odd) for odd in (1.5, None, [])),
+        *(("in_order", odd) for odd in (1.5, 1, "yes", None)),
+        ("partitions", 0),
+        ("order_by", [[1.5], ["x"]]),
+    ],
+)
+def test_a_fact_of_another_form_is_named_although_the_checksum_is_right(tmp_path: Path, fact: str, odd: object) -> None:
+    facts = json.loads(CheckpointIdentity.create(tmp_path, made(), LAYOUT, 2).to_json())
+    del facts["checksum"]
+    facts[fact] = odd
+    (tmp_path / "join.json").write_text(json.dumps({**facts, "checksum": checksum_of(facts)}))
+    with pytest.raises(StateCorruptError):
+        CheckpointIdentity.load(tmp_path)
+
+
 def checksum_of(facts: dict[str, Any]) -> str:
     return xxhash.xxh3_128_hexdigest(json.dumps(facts, sort_keys=True).encode())
 
