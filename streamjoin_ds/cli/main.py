@@ -23,8 +23,10 @@ _EXPECTED_ERROR_STATUS = 2
 _UNEXPECTED_ERROR_STATUS = 3
 # A setting of Spark or of a URL, and something after it: KEY=VALUE. Of a URL: a password before the host.
 _SECRET_SETTING = re.compile(
-    r"(?i)(?:[?&]|(?=\bspark\.))([\w.-]*(?:secret|passw(?:or)?d|passphrase|token|access[._-]?key|api[._-]?key)[\w.-]*)=[^\s&]"
+    r"(?i)(?:[?&]|(?=\bspark\.))([\w.-]*(?:secret|passw(?:or)?d|passphrase|token|[._-]sas[._-]|(?:access|account|api"
+    r"|encryption|private)[._-]?key)[\w.-]*)=(?!arn:)[^\s&]"
 )
+_NO_SECRETS = ("file", "path", "location", "provider", "type")  # what such settings name holds the secret, or gets it
 _LOGIN = re.compile(r"(?i)\b([a-z][a-z0-9+.-]*)://[^/@\s:]*:[^/@\s]+@")
 # The help lines stand here, so that `streamjoin --help` imports no command.
 _COMMANDS = {
@@ -167,7 +169,7 @@ def secrets_in(arguments: Sequence[str]) -> list[str]:
     found = []
     for argument in arguments:
         settings = [match[1] for match in _SECRET_SETTING.finditer(argument)]
-        found += [name for name in settings if not name.lower().endswith(("file", "path", "location"))]
+        found += [name for name in settings if not name.lower().endswith(_NO_SECRETS)]
         found += [f"{match[1]}://" for match in _LOGIN.finditer(argument)]
     return found
 

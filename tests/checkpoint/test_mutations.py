@@ -270,6 +270,7 @@ SEALED = {
     "how": ({"how": "full"}, {}),
     "nearest": ({"nearest": Nearest(2)}, {}),
     "blocks": ({}, {"blocks": True}),
+    "unique": ({}, {}),
 }
 
 
@@ -280,8 +281,9 @@ def test_what_a_cell_keeps(tmp_path: Path, kind: str) -> None:
     A task opens it, `inspect` describes it, and a restart with other cells deals it out.
     """
     more, options = SEALED[kind]
+    unique = ("temperature",) if kind == "unique" else None
     streams = [
-        Stream(name, Generator("sensor", {"rows": 120, "rate": 40, "seed": n}), time="ts")
+        Stream(name, Generator("sensor", {"rows": 120, "rate": 40, "seed": n}), time="ts", unique=unique)
         for n, name in enumerate("lr")
     ]
     join = Join(streams, "abs(l.temperature - r.temperature) <= 5", "1s", **more)

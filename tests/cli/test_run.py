@@ -468,6 +468,21 @@ def answer_rows(stream: str) -> int:
     [
         ("spark.hadoop.fs.s3a.secret.key=sEcReT", ["spark.hadoop.fs.s3a.secret.key"]),
         ("--conf=spark.hadoop.fs.s3a.access.key=sEcReT", ["spark.hadoop.fs.s3a.access.key"]),
+        (
+            "spark.hadoop.fs.azure.account.key.a.blob.core.windows.net=x",
+            ["spark.hadoop.fs.azure.account.key.a.blob.core.windows.net"],
+        ),
+        (
+            "spark.hadoop.fs.azure.sas.c.a.blob.core.windows.net=x",
+            ["spark.hadoop.fs.azure.sas.c.a.blob.core.windows.net"],
+        ),
+        (
+            "spark.hadoop.fs.gs.auth.service.account.private.key=x",
+            ["spark.hadoop.fs.gs.auth.service.account.private.key"],
+        ),
+        ("spark.hadoop.fs.s3a.encryption.key=x", ["spark.hadoop.fs.s3a.encryption.key"]),
+        ("spark.hadoop.fs.s3a.encryption.key=arn:aws:kms:x", []),
+        ("spark.hadoop.fs.azure.sas.token.provider.type=x", []),
         ("e=kafka://me:sEcReT@broker/topic?format=json", ["kafka://"]),
         ("e=kafka://broker/topic?sasl.password=sEcReT&format=json", ["sasl.password"]),
         ("mqtt://broker/t?password_file=x", []),
