@@ -227,8 +227,8 @@ def duckdb_queries(bound: BoundJoin) -> Mapping[str, str]:
     if not plain or len(join.streams) != 2 or join.window.kind != "time":
         return {}
     left, right = bound.names
-    asked = [*map(_asked, join.predicates), *(one.where for one in join.streams if one.where is not None)]
-    conditions = [str(one if isinstance(one, Band) else _without_nan(one, bound)) for one in asked]
+    wheres: list[Expression] = [one.where for one in join.streams if one.where is not None]  # type: ignore[misc]
+    conditions = [_told(asked, bound) for asked in (*join.predicates, *wheres)]
     tests = [f"({sqlglot.transpile(text, read='spark', write='duckdb')[0]})" for text in conditions]
     first, second = (f"epoch_us({_quoted(one.name)}.{_quoted(one.time)})" for one in join.streams)
     tests.append(f"{first} - {second} BETWEEN {-join.window.extent(0)} AND {join.window.extent(1)}")
@@ -260,10 +260,11 @@ def duckdb_queries(bound: BoundJoin) -> Mapping[str, str]:
     return found
 
 
-def _asked(predicate: Predicate) -> Predicate:
-    """Return a predicate; an equality as a comparison. Any other band is FALSE for NaN, as DuckDB's largest number."""
-    is_comparison = isinstance(predicate, Band) and predicate.is_equality
-    return call("=", predicate.left, predicate.right) if is_comparison else predicate
+def _told(asked: Predicate, bound: BoundJoin) -> str:
+    """Return a condition's text. A band needs no care for NaN: DuckDB finds that above its upper end."""
+    if not isinstance(asked, Band):
+        return str(_without_nan(asked, bound))
+    return _told(call("=", asked.left, asked.right), bound) if asked.is_equality else str(asked)
 
 
 def _without_nan(asked: Expression, bound: BoundJoin) -> Expression:
