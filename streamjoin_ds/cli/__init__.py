@@ -15,5 +15,5 @@
                      │
                      └── loads a command's module only when it is asked for; prints an error as one line
 
-Each command is a module of its name with an attribute `command`. No other room imports this one.
+`main` says in which module a command stands. No other room imports this one.
 """

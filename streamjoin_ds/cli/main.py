@@ -28,26 +28,26 @@ _SECRET_SETTING = re.compile(
 )
 _NO_SECRETS = ("file", "path", "location", "provider", "type")  # what such settings name holds the secret, or gets it
 _LOGIN = re.compile(r"(?i)\b([a-z][a-z0-9+.-]*)://[^/@\s:]*:[^/@\s]+@")
-# The help lines stand here, so that `streamjoin --help` imports no command.
+# Where a command stands (module:attribute), and its line of the help: `streamjoin --help` imports no command.
 _COMMANDS = {
-    "run": "Run a join until it is stopped or its input ends.",
-    "sql": "Run the joins that a text of SQL statements asks for.",
-    "demo": "Join two generated sensor streams, live, then show the matches by Spark SQL.",
-    "intake": "Keep messages of MQTT or HTTP in a folder that a join reads.",
-    "data": "Put a small recorded data set into a folder, to try joins on.",
-    "explain": "Show how a join would be carried out, and why.",
-    "schema": "Print the JSON Schema of a join's TOML file, for editors.",
-    "inspect": "Show what a checkpoint holds: cells, windows, blocks, watermarks.",
-    "repair": "Mend a checkpoint and its tables where possible, and say what is lost.",
-    "vacuum": "Remove what crashes left behind in a checkpoint.",
-    "bench": "Measure a join over its own data on this machine, beside DuckDB.",
-    "help": "Show the help of a command, or the options of a kind of source.",
-    "doctor": "Check that this machine has what a join needs, and say what to do.",
+    "run": ("run:command", "Run a join until it is stopped or its input ends."),
+    "sql": ("sql:command", "Run the joins that a text of SQL statements asks for."),
+    "demo": ("demo:command", "Join two generated sensor streams, live, then show the matches by Spark SQL."),
+    "intake": ("intake:command", "Keep messages of MQTT or HTTP in a folder that a join reads."),
+    "data": ("data:command", "Put a small recorded data set into a folder, to try joins on."),
+    "explain": ("explain:command", "Show how a join would be carried out, and why."),
+    "schema": ("schema:command", "Print the JSON Schema of a join's TOML file, for editors."),
+    "inspect": ("checkpoint:inspect", "Show what a checkpoint holds: cells, windows, blocks, watermarks."),
+    "repair": ("checkpoint:repair", "Mend a checkpoint and its tables where possible, and say what is lost."),
+    "vacuum": ("checkpoint:vacuum", "Remove what crashes left behind in a checkpoint."),
+    "bench": ("bench:command", "Measure a join over its own data on this machine, beside DuckDB."),
+    "help": ("help:command", "Show the help of a command, or the options of a kind of source."),
+    "doctor": ("doctor:command", "Check that this machine has what a join needs, and say what to do."),
 }
 
 
 class LazyGroup(click.Group):
-    """A group whose commands are modules beside this one, imported on demand."""
+    """A group whose commands stand in modules beside this one, imported on demand."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the commands' names, in the order of the help."""
@@ -57,18 +57,18 @@ class LazyGroup(click.Group):
         """Import a command's module and return the command; None if there is none of that name."""
         if cmd_name not in _COMMANDS:
             return None
+        module, _, attribute = _COMMANDS[cmd_name][0].partition(":")
         try:
-            module = importlib.import_module(f"streamjoin_ds.cli.{cmd_name}")
+            command: click.Command = getattr(importlib.import_module(f"streamjoin_ds.cli.{module}"), attribute)
         except ModuleNotFoundError as error:
             raise _missing_package(error) from error
-        command: click.Command = module.command
         _give_log_options(command)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the help's list of commands, without importing any."""
         with formatter.section("Commands"):
-            formatter.write_dl(list(_COMMANDS.items()))
+            formatter.write_dl([(name, line) for name, (_, line) in _COMMANDS.items()])
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; an error becomes one line on standard error."""

@@ -13,8 +13,8 @@ import pytest
 from click.testing import CliRunner, Result
 from pyspark.sql import SparkSession
 
+from streamjoin_ds.checkpoint import inspection
 from streamjoin_ds.checkpoint.inspection import inspected
-from streamjoin_ds.cli import inspect
 from streamjoin_ds.cli.main import group
 from streamjoin_ds.source.feed import Backlog, BacklogFacts
 from streamjoin_ds.spec import Generator, Stream
@@ -74,7 +74,7 @@ def test_what_a_checkpoint_holds(checkpoint: Path, typed) -> None:  # type: igno
 def test_what_was_left_for_later_is_shown(checkpoint: Path, typed, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
     waits = Backlog(12_300, None, 3_200_000, {"0": Backlog(12_000, None, 3_200_000), "1": Backlog(300)})
     left = BacklogFacts({"r": waits}, "max_rows_per_batch")
-    monkeypatch.setattr(inspect, "inspected", lambda *asked: replace(inspected(*asked), backlog=left))
+    monkeypatch.setattr(inspection, "inspected", lambda *asked: replace(inspected(*asked), backlog=left))
     lines = typed("inspect", str(checkpoint)).output.splitlines()
     begin = lines.index(
         "stream r: 12,300 records, 3s 200ms waited when the batch was planned; the batch was limited by "

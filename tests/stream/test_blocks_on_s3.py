@@ -107,7 +107,7 @@ def test_killed_cut_off_restarted_inspected_and_tidied(
             with files.open_output_stream(path) as file:
                 file.write(b"left")
         assert "0 files" in typed("vacuum", checkpoint, "--blocks-in", uri).output  # they are too young to be removed
-        monkeypatch.setattr("streamjoin_ds.cli.vacuum.time.time", lambda: time.time_ns() / 1e9 + 7200)
+        monkeypatch.setattr("streamjoin_ds.cli.checkpoint.time.time", lambda: time.time_ns() / 1e9 + 7200)
         dry = typed("vacuum", checkpoint, "--blocks-in", uri, "--dry-run")
         assert orphan.partition("windows/")[2] in dry.output
         assert "another" not in dry.output

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from streamjoin_ds.cli import repair, vacuum
+from streamjoin_ds.cli.checkpoint import repair, vacuum
 from streamjoin_ds.plan import cell_labels
 from tests.faults.soak.checkpoint import Checkpoint
 
-_COMMANDS = {"vacuum": vacuum.command, "repair": repair.command}
+_COMMANDS = {"vacuum": vacuum, "repair": repair}
 _TRIES = 20
 
 
