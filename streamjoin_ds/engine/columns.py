@@ -70,13 +70,11 @@ __all__ = [
     "widened",
 ]
 
-
 # Bytes of an array from which on the system's allocator maps fresh memory for each array.
 _POOLED_BYTES = 1 << 16
 
 _OFFSET_BYTES = 4
 _MOST_BYTES = 1 << 30  # of lists and structs that are hashed together; a column of bytes holds twice as many
-
 _HUGE_PAGE_BYTES = 1 << 21
 _ALIGNMENT = 64
 

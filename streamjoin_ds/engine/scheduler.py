@@ -36,7 +36,6 @@ __all__ = [
     "run_interleaved",
 ]
 
-
 _Made = TypeVar("_Made")
 _Chunk = TypeVar("_Chunk")
 

@@ -61,7 +61,6 @@ __all__ = [
 
 _log = logging.getLogger(__name__)
 
-
 PROBES = 64  # probes of a call, as in pushes that are small enough for the tail
 _PROBE_SETS = 32  # calls until the same probes come again: a processor foresees the branches of those that it has seen
 _GRID_ROWS, _BATCH_ROWS = 1 << 13, 64  # rows of a grid, and of a batch that goes into it

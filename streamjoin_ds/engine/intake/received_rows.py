@@ -35,7 +35,6 @@ __all__ = [
     "given_table",
 ]
 
-
 # One dict is one row. A frame is any with Arrow's PyCapsule interface: of polars, DuckDB, cuDF and others.
 Rows: TypeAlias = (
     "pa.Table | pa.RecordBatch | pandas.DataFrame | ArrowFrame | Sequence[Mapping[str, object]] | Mapping[str, object]"

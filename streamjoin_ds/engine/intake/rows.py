@@ -38,7 +38,6 @@ from streamjoin_ds.spec.member.stream import Stream, is_event_time, time_hint
 
 __all__ = ["PlainTable", "RowIntake", "moment_ns", "plain_times"]
 
-
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _NAIVE_EPOCH = datetime(1970, 1, 1)
 _DAY_NS = 86_400_000_000_000

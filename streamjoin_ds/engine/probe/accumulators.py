@@ -44,11 +44,9 @@ __all__ = [
     "ordered_key",
 ]
 
-
 SUM_TYPE = pa.struct({"lowest": pa.int64(), "digits": pa.list_(pa.int64()), "beyond": pa.float64()})
 
 _LOW = np.int64((1 << LIMB_BITS) - 1)
-
 _DIGITS = Context(prec=100)
 _SUMS_TYPE = pa.struct({"values": pa.int64(), "sum": SUM_TYPE})
 _EXTREME_TYPE = pa.struct({"values": pa.int64(), "key": pa.int64()})

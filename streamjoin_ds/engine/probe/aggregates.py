@@ -33,7 +33,6 @@ from streamjoin_ds.spec.expression.node import Mask
 
 __all__ = ["Aggregation", "aggregates_of_none", "partials_of_none", "whole_aggregates"]
 
-
 _MADE: dict[str, Callable[[BoundAggregate, int, KernelModule], Accumulator]] = {
     "count": Count,
     "sum": Sum,

@@ -21,7 +21,6 @@ from streamjoin_ds.spec.expression.node import Float64, Mask, nearest_floats
 
 __all__ = ["Collected", "Deviation", "Picked", "Quantile", "lists_at", "value_at"]
 
-
 _PARTNER = ["ts", "seq", "key", "value"]
 _MOST_HELD = 1 << 20  # pairs that are held before all but the best of each tuple are let go
 

@@ -59,7 +59,6 @@ from streamjoin_ds.spec.expression.predicate import Column
 
 __all__ = ["MET", "DecidingPush", "EachStream", "HasPartner", "Horizons", "NewPartners"]
 
-
 MET = "met"
 """The last column of a row that is not whole: bit *n* - 1 says that the tuple has a partner in stream *n*."""
 

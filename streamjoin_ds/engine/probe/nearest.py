@@ -38,10 +38,8 @@ from streamjoin_ds.spec.expression.predicate import Column
 
 __all__ = ["NEARNESS", "DistanceSteps", "NearestPartners", "NearestRows", "with_nearness"]
 
-
 _OPS = {"+": "add", "-": "sub", "*": "mul", "/": "div", "abs": "abs", "neg": "neg", "sqrt": "sqrt"}
 _WHOLE_OPS = {"+": "int add", "-": "int sub", "*": "int mul", "abs": "int abs", "neg": "int neg"}
-
 
 # What partners of one tuple are compared by, before their numbers: the distance in two parts (`Distance.values`) and
 # the time in microseconds. They are the last columns of a row that is not whole; null where it has no partner.

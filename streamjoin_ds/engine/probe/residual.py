@@ -41,7 +41,6 @@ from streamjoin_ds.spec.functions.globe import NearBounds, decided, near_bounds
 
 __all__ = ["NearTerm", "Residual", "Settled", "same_inputs", "settled_terms"]
 
-
 _Side = tuple[RunColumns, "Int32 | int", Int32]
 
 

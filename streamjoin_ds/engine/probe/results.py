@@ -29,7 +29,6 @@ from streamjoin_ds.spec.window import PeriodicWindow
 
 __all__ = ["MAX_GATHERED_ROWS", "Expansion", "PartialResults", "ResultBuilder", "WindowIds", "inside_columns"]
 
-
 MAX_GATHERED_ROWS = 2**31 - 1  # kernels number rows in int32
 
 PartialResults: TypeAlias = Mapping[int, Selection]

@@ -36,7 +36,6 @@ from streamjoin_ds.engine.tuning import ProbeTuning
 
 __all__ = ["Neighbours", "RunByRunProbe", "RunProbe", "Stretch", "even_edges", "like_shares", "tiles_of"]
 
-
 # Probes of a scan's tile (`SCAN_TILE_PROBES`). A cut is at a tile, so that a scan in parts finds its pairs in the order
 # of a whole scan.
 _TILE_PROBES = 32

@@ -36,7 +36,6 @@ from streamjoin_ds.engine.tuning import DEFAULT, ProbeTuning
 
 __all__ = ["MIN_FREE", "MatchBuffer", "ProbeCursor", "WindowProbe"]
 
-
 # The least room, in pairs, that a kernel is given. It writes whole registers, and stops when less room is left.
 MIN_FREE = 64
 

@@ -24,7 +24,6 @@ from streamjoin_ds.spec.key_values import key_values
 
 __all__ = ["Range", "RunForm", "Zoned", "range_of", "spanning"]
 
-
 Range = tuple[int | float, int | float]
 
 

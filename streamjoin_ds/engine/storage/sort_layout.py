@@ -43,7 +43,6 @@ __all__ = [
 
 _log = logging.getLogger(__name__)
 
-
 Keys = Sequence[npt.NDArray[np.float64] | npt.NDArray[np.int64]]
 
 # Rows of a run: the layout of a smaller one is not worth a line in the log.

@@ -66,7 +66,6 @@ __all__ = [
     "state_blob",
 ]
 
-
 WINDOW_STATE_VERSION = 1
 
 _MAGIC = b"SJDSWIN\n"

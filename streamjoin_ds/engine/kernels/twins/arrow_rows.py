@@ -41,7 +41,6 @@ __all__ = [
     "widened_items",
 ]
 
-
 _INT32, _BYTES = np.dtype(np.int32), np.dtype(np.uint8)
 _MAX_BYTES = (1 << 31) - 1
 

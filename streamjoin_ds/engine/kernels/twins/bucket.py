@@ -25,7 +25,6 @@ from streamjoin_ds.spec.expression.node import INT64_MAX, INT64_MIN
 
 __all__ = ["CELL_LIMIT", "GRID_CHUNK_ROWS", "BucketGrid", "BucketIndex", "BucketProbe"]
 
-
 GRID_CHUNK_ROWS = 16
 MAX_KEYS = 2
 # Chunks of a chain that is searched for dead rows, at most. A hot value's chain would be searched for every new row.
@@ -34,10 +33,9 @@ WALKED_CHUNKS = 4
 # share the outermost cells.
 CELL_LIMIT = 1 << 50
 
-_UNSIGNED = 1 << 64
-
 MAX_VISITS = 64  # cells of one probe; where its band covers more, the probe looks at all buckets
 
+_UNSIGNED = 1 << 64
 _ITEM_KINDS = ("f8", "f4", "i8", "i4")
 
 

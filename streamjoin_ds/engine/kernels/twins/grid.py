@@ -39,7 +39,6 @@ __all__ = [
     "step_starts",
 ]
 
-
 FENCE_ROWS = 32  # rows from one fence of a run to the next
 _STEP_ROWS = 4  # rows of a step, at least, on the average over the steps
 _MAX_STEP_ROWS = 32  # rows of a step, at most, on the average over the rows of a run

@@ -20,8 +20,9 @@ from streamjoin_ds.spec.functions.globe import NearBounds, answers
 
 __all__ = ["MAX_STEPS", "NEAREST_TIES", "NearPlaces", "NearestPairs", "PairDistances"]
 
-
 MAX_STEPS = 24
+NEAREST_TIES = 3  # columns that decide between pairs of one distance
+_MAX_ROWS = 2**31 - 1
 
 _LEAVES = ("own", "other", "float", "int")
 _FLOATS: dict[str, Any] = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide}
@@ -29,9 +30,6 @@ _FLOATS_ALONE: dict[str, Any] = {"abs": np.abs, "neg": np.negative, "sqrt": np.s
 _INTS = ("int add", "int sub", "int mul")
 _INTS_ALONE = ("int abs", "int neg")
 _ALL = (*_LEAVES, "widen", *_FLOATS, *_FLOATS_ALONE, *_INTS, *_INTS_ALONE)
-
-NEAREST_TIES = 3  # columns that decide between pairs of one distance
-_MAX_ROWS = 2**31 - 1
 
 
 class PairDistances:

@@ -16,7 +16,6 @@ from streamjoin_ds.spec.expression.node import INT64_MAX, INT64_MIN
 
 __all__ = ["CommonWindows"]
 
-
 # Microseconds, of T, of W, and of T times a lag: up to this no window's id leaves int64, unless T is 1.
 _MAX_PERIOD = 1 << 60
 

@@ -27,11 +27,9 @@ from streamjoin_ds.spec.expression.node import INT64_MAX, INT64_MIN
 
 __all__ = ["SCAN_TILE_PROBES", "SCAN_TILE_ROWS", "CheckedBand", "Output", "PairJoin", "Scan", "counting_pairs"]
 
-
-_PAIRS = 4096  # that are written at a time
-
 SCAN_TILE_PROBES = 32
 SCAN_TILE_ROWS = 1024
+_PAIRS = 4096  # that are written at a time
 
 
 def counting_pairs(fill: Callable[[Int32, Int32], int], out_counts: Int64) -> Task[None]:

@@ -16,7 +16,6 @@ from streamjoin_ds.errors import KernelError
 
 __all__ = ["Gate", "Task", "ThreadPool"]
 
-
 _MOST = 1024  # helpers of a pool, and cores it is given
 
 _Made = TypeVar("_Made")

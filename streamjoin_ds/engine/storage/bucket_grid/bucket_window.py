@@ -33,7 +33,6 @@ from streamjoin_ds.spec.expression.node import INT64_MAX, INT64_MIN
 
 __all__ = ["BucketWindow"]
 
-
 _log = logging.getLogger(__name__)
 
 

@@ -56,10 +56,8 @@ __all__ = [
     "some_keys",
 ]
 
-
 # Rows in a sample: as many as `probe.join_order` draws from a whole window, since a grid may be all of one.
 SAMPLED_KEYS = 128
-
 
 # Rows in a bucket that call for no rebuild. Saved states leave this value out, so no version may change it.
 USUAL_CROWD = 16

@@ -26,7 +26,6 @@ from streamjoin_ds.engine.tuning import DEFAULT, PayloadTuning
 
 __all__ = ["Payload"]
 
-
 # How many batches of like size become one; the sizes are powers of it.
 _MERGED = 8
 

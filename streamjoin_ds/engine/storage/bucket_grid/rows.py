@@ -42,12 +42,10 @@ __all__ = [
     "payload_names",
 ]
 
-
 # The column with each row's number in the payload.
 PAYLOAD_NUMBER = "=payload"
 
 _KEY_BYTES = 8
-
 _PAGE_BYTES = 4096
 TOO_MANY = "a bucket grid already has as many rows as it can number"
 
