@@ -478,7 +478,7 @@ _RAN_OUT = {
         "Python workers of Spark were ended from outside, one after the other at the same task, as a system does where "
         "memory is short (dmesg: oom-kill)"
     ),
-    r"terminated with exception: (?:Broken pipe|Connection reset|null) SQLSTATE": (  # null: where the stream only ends
+    r"terminated with exception: (?:Broken pipe|Connection reset|) SQLSTATE": (  # none: end of its answer
         "the Python process that plans the batches was ended from outside, as a system does where memory is short "
         "(dmesg: oom-kill)"
     ),

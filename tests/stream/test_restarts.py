@@ -192,7 +192,7 @@ def test_each_error_says_whether_it_may_pass_and_is_found_in_spark_s_text() -> N
         "... (localhost executor driver): org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)",
         "Query [id = 1, runId = 2] terminated with exception: Broken pipe SQLSTATE: XXKST",  # the planner's process
         "Query [id = 1, runId = 2] terminated with exception: Connection reset SQLSTATE: XXKST",  # asked, and gone
-        "Query [id = 1, runId = 2] terminated with exception: null SQLSTATE: XXKST",  # it was gone while it planned
+        "Query [id = 1, runId = 2] terminated with exception:  SQLSTATE: XXKST",  # gone while it planned
         "java.lang.OutOfMemoryError: Java heap space",
     ],
 )
