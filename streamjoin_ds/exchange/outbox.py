@@ -46,6 +46,9 @@ __all__ = [
 ]
 
 _BLOCK_NAME = re.compile(r"x(\d{2})-\d{19}-(\d{19})-\d{4}-(tuples|late|rejects)-[0-9a-f]{32}\.arrow")
+# `epoch` is the number of the epoch by whose layout the tuples are dealt.
+# `end_seq` is the number after the part's last record, broken ones counted. It is 0 for a stream
+# that has no part in the batch.
 EXCHANGE_SCHEMA = pa.schema(
     [
         pa.field("cell", pa.int32(), nullable=False),
@@ -118,11 +121,6 @@ def is_committed_block(name: str, seqs: Sequence[int]) -> bool:
     """Whether `name` is that of an exchange block whose records all lie before ``seqs[stream]``."""
     match = _BLOCK_NAME.fullmatch(name)
     return match is not None and int(match[1]) < len(seqs) and int(match[2]) <= seqs[int(match[1])]
-
-
-# In `EXCHANGE_SCHEMA`, `epoch` is the number of the epoch by whose layout the tuples are dealt.
-# `end_seq` is the number after the part's last record, broken ones counted. It is 0 for a stream
-# that has no part in the batch.
 
 
 def late_schema(tuples: pa.Schema) -> pa.Schema:
