@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from tests.rooms import borrowed, circles, drawn
+from collections import Counter
+
+from tests.rooms import borrowed, circles, drawn, modules
 
 # The lowest floor first. A room imports only from its own floor and from floors before it. Modules without a folder are
 # rooms too.
@@ -28,6 +30,18 @@ ROOMS = (
     ("testing",),
     ("cli",),
 )
+# A folder shows its concepts at a glance, and a file is one of them.
+MOST_FILES, MOST_LINES, FEWEST_LINES = 20, 600, 75
+# Smaller ones, with the reason why they have a file of their own.
+SMALL = {
+    "cli.data": "a command",
+    "cli.explain": "a command; it loads half of what `run` does",
+    "cli.schema": "a command",
+    "spec.table_rows": "needs a bound join, as no other file about rows does",
+    "version": "read before everything else",
+}
+# Words that look like participles and are things.
+NOUNS = {"binding", "feed", "listing", "loading", "packing", "sizing", "training", "tuning", "waiting"}
 FLOOR = {room: floor for floor, rooms in enumerate(ROOMS) for room in rooms}
 
 
@@ -64,6 +78,23 @@ def test_only_loading_asks_for_the_twins() -> None:
 
 def test_no_module_needs_anothers_private_names() -> None:
     assert not borrowed()
+
+
+def test_a_folder_shows_at_most_twenty_files() -> None:
+    folders = Counter(path.parent for path in modules().values() if path.name != "__init__.py")
+    assert {str(folder) for folder, files in folders.items() if files > MOST_FILES} == set()
+
+
+def test_a_file_is_one_concept() -> None:
+    lines = {name: path.read_text().count("\n") for name, path in modules().items() if path.name != "__init__.py"}
+    assert {name: count for name, count in lines.items() if count > MOST_LINES} == {}
+    small = {name.removeprefix("streamjoin_ds.") for name, count in lines.items() if count < FEWEST_LINES}
+    assert small == set(SMALL)
+
+
+def test_a_file_is_named_by_a_noun() -> None:
+    last_words = {path.stem: path.stem.split("_")[-1] for path in modules().values()}
+    assert {name for name, word in last_words.items() if word.endswith(("ed", "ing")) and word not in NOUNS} == set()
 
 
 def test_the_circle_of_two_is_found() -> None:

@@ -542,10 +542,10 @@ CHECKPOINTS: list[tuple[Call, str, str, Call]] = [
         checkpoint(CheckpointIdentity.load),
     ),
     (
-        lambda f: command("inspect", str(f)),
+        lambda f: command("vacuum", str(f)),
         "FOREIGN_CHECKPOINT",
         "streamjoin run",
-        checkpoint(lambda c: command("inspect", str(c))),
+        checkpoint(lambda c: command("vacuum", str(c))),
     ),
     (
         checkpoint(lambda c: command("repair", str(c))),
