@@ -130,7 +130,7 @@ def test_constants_are_equal(name):
     assert getattr(native, name) == getattr(twins, name)
 
 
-@pytest.mark.parametrize("name", [*FUNCTIONS, *NATIVE_ONLY])
+@pytest.mark.parametrize("name", [*FUNCTIONS, *sorted(NATIVE_ONLY)])
 def test_functions_are_called_alike(name):
     compiled = parameters(getattr(native, name))
     assert parameters(getattr(NativeModule, name)) == compiled
