@@ -228,6 +228,7 @@ class Soak:
             self.wait("the silent stream's partner is read", self._has_read_all)
             self.feeder.come_back()
             self.wait("all that a stream wrote that came back is read", self._has_read_all)
+        self.consumer.read_on()  # the rest may take longer than the tables keep what was compacted
         self.feeder.step()
         if not self.violations:
             self.stop("drain")
