@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,6 +35,7 @@ __all__ = [
     "inspected",
     "last_commit",
     "leftovers",
+    "opened",
     "state_rows",
 ]
 
@@ -149,12 +151,13 @@ class Leftover:
         return bool(self.folder.discard([self.file]))
 
 
-def inspected(spark: SparkSession, checkpoint: str, blocks: str | None = None) -> Checkpoint:
+def inspected(session: Callable[[], SparkSession], checkpoint: str, blocks: str | None = None) -> Checkpoint:
     """Return what a checkpoint holds. This reads Spark's state and changes nothing.
 
     Parameters
     ----------
-    spark : SparkSession
+    session : callable
+        Returns the Spark session that reads the states; it is called once there is a state to read.
     checkpoint : str
         A checkpoint of `StreamJoin.start`, or of a query whose first stateful operator is `StreamJoin.dataframe`.
     blocks : str, optional
@@ -171,10 +174,10 @@ def inspected(spark: SparkSession, checkpoint: str, blocks: str | None = None) -
     StateCorruptError, StateVersionError
         A state row is damaged, or a newer version wrote it.
     """
-    folder, identity = _opened(checkpoint)
+    folder, identity = opened(checkpoint)
     sparks = folder if identity is None else identity.spark_folder(folder)
     batch_id = last_commit(sparks)
-    states = state_rows(spark, sparks) if batch_id is not None else []
+    states = state_rows(session(), sparks) if batch_id is not None else []
     rows = [row for row in states if row[0] != LAYOUT_KEY]
     sizes = _Sizes(_block_store(folder, identity is not None, blocks))
     if identity is not None:
@@ -281,7 +284,7 @@ class _Sizes:
         return self._found.get(block)
 
 
-def _opened(checkpoint: str) -> tuple[Place, CheckpointIdentity | None]:
+def opened(checkpoint: str) -> tuple[Place, CheckpointIdentity | None]:
     """Return the checkpoint's folder and identity. The identity is None for a query that is not `StreamJoin.start`'s.
 
     Such a query may be one over `StreamJoin.dataframe`.

@@ -9,6 +9,7 @@ import contextlib
 import json
 import time
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -23,8 +24,6 @@ from streamjoin_ds.errors import CheckpointInUseError
 from streamjoin_ds.request.request import settings_of_spark
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from streamjoin_ds.checkpoint.inspection import Checkpoint
 
 __all__ = ["inspect", "repair", "vacuum"]
@@ -42,7 +41,8 @@ def inspect(checkpoint: str, with_blocks: bool, blocks_in: str | None, as_json: 
     from streamjoin_ds.cli.display import moment
     from streamjoin_ds.spark.session import spark_session
 
-    session = spark_session("streamjoin inspect", delta=False, conf=settings_of_spark(conf), quick_compiler=True)
+    settings = settings_of_spark(conf)
+    session = partial(spark_session, "streamjoin inspect", delta=False, conf=settings, quick_compiler=True)
     found = inspected(session, checkpoint, blocks_in)
     if as_json:
         click.echo(json.dumps(found.to_facts()))
@@ -123,9 +123,7 @@ def repair(ctx: click.Context, checkpoint: str, to: str | None, dry_run: bool) -
     from streamjoin_ds.checkpoint.repair import repaired
     from streamjoin_ds.spark.session import spark_session
 
-    def session() -> SparkSession:
-        return spark_session("streamjoin repair", delta=False, quick_compiler=True)
-
+    session = partial(spark_session, "streamjoin repair", delta=False, quick_compiler=True)
     folder = local_path(checkpoint)
     if folder is None or not folder.is_dir():
         findings = repaired(session, checkpoint, to, dry_run=dry_run)
@@ -167,13 +165,15 @@ def vacuum(checkpoint: str, older_than: str, blocks_in: str | None, dry_run: boo
     (see `sql/maintenance.sql`).
     """
     older_than_s = duration_us(older_than, "older_than") / 1e6
-    from streamjoin_ds.checkpoint.inspection import inspected, leftovers
+    from streamjoin_ds.checkpoint.inspection import inspected, leftovers, opened
     from streamjoin_ds.spark.session import spark_session
 
-    spark = spark_session("streamjoin vacuum", delta=False, conf=settings_of_spark(conf), quick_compiler=True)
+    settings = settings_of_spark(conf)
+    session = partial(spark_session, "streamjoin vacuum", delta=False, conf=settings, quick_compiler=True)
+    opened(checkpoint)  # the folder of anything else is left as it is, without a lock
     path = checkpoint_place(checkpoint)
     with held(path) if path.is_dir() else contextlib.nullcontext():
-        found = inspected(spark, checkpoint, blocks_in)
+        found = inspected(session, checkpoint, blocks_in)
         gone = leftovers(found, blocks_in, now_s=time.time(), older_than_s=older_than_s)
         if not dry_run:
             gone = [leftover for leftover in gone if leftover.remove()]

@@ -37,7 +37,7 @@ def run_parts(spark: SparkSession, folder: Path, *options: dict[str, Any]) -> li
     for number, given in enumerate(options):
         write(folder / "in", number * PART, (number + 1) * PART)
         run(spark, joined(folder / "in"), folder / "m", folder / "c", **given)
-        found.append(inspected(spark, str(folder / "c")))
+        found.append(inspected(lambda: spark, str(folder / "c")))
     return found
 
 

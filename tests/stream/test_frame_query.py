@@ -172,7 +172,7 @@ def test_rows_late_rows_and_rejects_over_restarts(spark: SparkSession, tmp_path:
         write(tmp_path / "in", {name: files[first:last] for name, files in batches.items()}, first)
         run(spark, tmp_path, cells=2)
     check(tmp_path, batches)
-    found = inspected(spark, str(tmp_path / "c"))
+    found = inspected(lambda: spark, str(tmp_path / "c"))
     assert (found.batch_id, len(found.cells)) == (5, 2)
     assert leftovers(found, now_s=time.time() + 3600, older_than_s=60) == []
     with pytest.raises(ForeignCheckpointError, match="over DataFrames"):

@@ -151,7 +151,7 @@ def test_a_restart_may_give_another_layout(spark: SparkSession, tmp_path: Path) 
         write(tmp_path / "in", part * HALF // 2, (part + 1) * HALF // 2)
         run(spark, join, to, checkpoint, layout=layout, exchange=("packed", "reference", "packed")[part])
     assert rows(to) == expected(tmp_path / "in")
-    assert inspected(spark, str(checkpoint)).layout == "2x2"
+    assert inspected(lambda: spark, str(checkpoint)).layout == "2x2"
 
 
 @pytest.mark.parametrize(
