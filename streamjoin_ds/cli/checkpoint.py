@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -24,6 +24,8 @@ from streamjoin_ds.errors import CheckpointInUseError
 from streamjoin_ds.request.request import settings_of_spark
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from streamjoin_ds.checkpoint.inspection import Checkpoint
 
 __all__ = ["inspect", "repair", "vacuum"]
@@ -39,10 +41,8 @@ def inspect(checkpoint: str, with_blocks: bool, blocks_in: str | None, as_json: 
     """Show the cells of a CHECKPOINT as of its last committed batch: windows, blocks, sizes, watermarks."""
     from streamjoin_ds.checkpoint.inspection import inspected
     from streamjoin_ds.cli.display import moment
-    from streamjoin_ds.spark.session import spark_session
 
-    settings = settings_of_spark(conf)
-    session = partial(spark_session, "streamjoin inspect", delta=False, conf=settings, quick_compiler=True)
+    session = _session("inspect", conf)
     found = inspected(session, checkpoint, blocks_in)
     if as_json:
         click.echo(json.dumps(found.to_facts()))
@@ -121,9 +121,8 @@ def repair(ctx: click.Context, checkpoint: str, to: str | None, dry_run: bool) -
     See RUNBOOK.md.
     """
     from streamjoin_ds.checkpoint.repair import repaired
-    from streamjoin_ds.spark.session import spark_session
 
-    session = partial(spark_session, "streamjoin repair", delta=False, quick_compiler=True)
+    session = _session("repair")
     folder = local_path(checkpoint)
     if folder is None or not folder.is_dir():
         findings = repaired(session, checkpoint, to, dry_run=dry_run)
@@ -166,10 +165,8 @@ def vacuum(checkpoint: str, older_than: str, blocks_in: str | None, dry_run: boo
     """
     older_than_s = duration_us(older_than, "older_than") / 1e6
     from streamjoin_ds.checkpoint.inspection import inspected, leftovers, opened
-    from streamjoin_ds.spark.session import spark_session
 
-    settings = settings_of_spark(conf)
-    session = partial(spark_session, "streamjoin vacuum", delta=False, conf=settings, quick_compiler=True)
+    session = _session("vacuum", conf)
     opened(checkpoint)  # the folder of anything else is left as it is, without a lock
     path = checkpoint_place(checkpoint)
     with held(path) if path.is_dir() else contextlib.nullcontext():
@@ -181,3 +178,11 @@ def vacuum(checkpoint: str, older_than: str, blocks_in: str | None, dry_run: boo
         click.echo(str(leftover))
     size_bytes = sum(leftover.file.size_bytes for leftover in gone)
     click.echo(f"{len(gone)} files, {decimal(size_bytes)}{' would go' if dry_run else ' removed'}")
+
+
+def _session(command: str, conf: tuple[str, ...] = ()) -> Callable[[], SparkSession]:
+    """Return what starts the Spark session of a command, if it needs one."""
+    from streamjoin_ds.spark.session import spark_session
+
+    settings = settings_of_spark(conf)
+    return partial(spark_session, f"streamjoin {command}", delta=False, conf=settings, quick_compiler=True)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Iterator
-from datetime import datetime, timedelta
+from datetime import datetime
 from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
@@ -21,7 +21,7 @@ from pyarrow import compute, dataset, fs, parquet
 
 from streamjoin_ds.delta.log_files import entry_name, filesystem_of, reached
 from streamjoin_ds.delta.table_state import EVENT_TIME, JOIN_ID_KEY, TableState, order_columns
-from streamjoin_ds.duration import EPOCH
+from streamjoin_ds.duration import EPOCH, MICROSECOND
 from streamjoin_ds.errors import ArgumentError, LogCleanedError, PunctuationError, TableError
 from streamjoin_ds.sink.guard import TableIdentity
 from streamjoin_ds.sink.log import LogCommit, cleaned, open_table, read_commit
@@ -105,7 +105,7 @@ def _microseconds(name: str, value: int | datetime) -> int:
         if value.tzinfo is None:
             message = f"{name} has no time zone"
             raise ArgumentError(message, name=name, hint="an aware datetime, or microseconds since 1970 UTC")
-        return (value - EPOCH) // timedelta(microseconds=1)
+        return (value - EPOCH) // MICROSECOND
     if isinstance(value, bool) or not isinstance(value, int):
         message = f"{name} is not a point in time"
         raise ArgumentError(message, name=name, hint="an aware datetime, or microseconds since 1970 UTC")

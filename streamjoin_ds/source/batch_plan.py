@@ -327,18 +327,18 @@ class BatchPlan:
     def to_offset(self) -> dict[str, Any]:
         """Return the plan as plain JSON values, of which each batch has one text."""
         streams = dict(zip(self.names, self.positions, strict=True))
-        parts = {part: facts for part in _PARTS.values() if (facts := part.written(self))}
+        parts = {part.key: (part.version, facts) for part in _PARTS.values() if (facts := part.written(self))}
+        later = {key: facts for key, (_, facts) in parts.items()}
         partitions = [at for facts in streams.values() for at in facts.get("partitions", {}).values()]
         within = {  # what a part or a position may hold since a later version
-            3: any("unmeasured" in clock.to_facts() for clock in self.clocks),
+            3: any("unmeasured" in clock for clock in later.get("clocks", {}).values()),
             6: self.layout.epochs is not None and self.layout.epochs.has_ranges,
             7: any("partitions" in facts for facts in streams.values()),
             10: any("waypoints" in at for at in partitions),
             12: any("forgotten" in facts for facts in streams.values()),
         }
-        since = [part.version for part in parts] + [version for version, is_there in within.items() if is_there]
-        version = max(since, default=1)
-        return {"version": version, "streams": streams, **{part.key: facts for part, facts in parts.items()}}
+        since = [version for version, _ in parts.values()] + [version for version, has_it in within.items() if has_it]
+        return {"version": max(since, default=1), "streams": streams, **later}
 
     @classmethod
     def from_offset(cls, offset: object, names: Sequence[str]) -> BatchPlan:

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from streamjoin_ds.cell import cell_windows
-from streamjoin_ds.cell import cell_windows as cell_threads
 from streamjoin_ds.cell.cell_windows import CellWindows, Staff, demand_of
 from streamjoin_ds.engine import core_lease
 from streamjoin_ds.engine.core_lease import free_cores, leased_cores, leased_threads
@@ -27,7 +26,7 @@ def pool(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.setattr(core_lease, "cores_to_lease", lambda: POOL)
     monkeypatch.setattr(core_lease.tempfile, "gettempdir", lambda: str(tmp_path))
     monkeypatch.setattr(cell_windows, "usable_core_count", lambda: len(POOL))
-    monkeypatch.setattr(cell_threads, "_demands", cell_threads.OrderedDict())
+    monkeypatch.setattr(cell_windows, "_demands", cell_windows.OrderedDict())
     return tmp_path
 
 

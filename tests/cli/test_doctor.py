@@ -92,12 +92,11 @@ def test_kernels_that_do_not_load_are_missing(monkeypatch: pytest.MonkeyPatch) -
 
 def test_what_becomes_of_kernel_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     from streamjoin_ds.engine import core_lease
-    from streamjoin_ds.engine import core_lease as pinning
 
-    monkeypatch.setattr(pinning, "cores_to_lease", lambda: (0, 1, 2))
-    monkeypatch.setattr(pinning, "free_cores", lambda: (2,))
+    monkeypatch.setattr(core_lease, "cores_to_lease", lambda: (0, 1, 2))
+    monkeypatch.setattr(core_lease, "free_cores", lambda: (2,))
     assert checks._pinning() == "3 cores to lease for kernel threads, 1 of them free"
-    monkeypatch.setattr(pinning, "cores_to_lease", lambda: ())
+    monkeypatch.setattr(core_lease, "cores_to_lease", lambda: ())
     monkeypatch.setattr(core_lease, "control_group_cores", lambda: 1.5)
     assert checks._pinning() == "kernel threads run unpinned: the control group allows 1.5 cores' worth of time"
     monkeypatch.setattr(core_lease, "control_group_cores", lambda: None)

@@ -11,7 +11,6 @@ import pyarrow as pa
 import pytest
 
 from streamjoin_ds.source.kafka.formats import message_formats, registered_messages
-from streamjoin_ds.source.kafka.formats import message_formats as fixed_messages
 from tests.source.message_fuzz import FORMATS, blocks, run_block
 
 
@@ -41,14 +40,14 @@ def _without_sign(values: np.ndarray, kind: pa.DataType) -> pa.Array:
     return _column(np.abs(values) if values.dtype == "<i8" else values, kind)
 
 
-_column = fixed_messages._column
+_column = message_formats._column
 
 
 @pytest.mark.parametrize(
     ("kind", "where", "name", "fault"),
     [
         ("json", message_formats, "_records", _without_a_reject),
-        ("fixed", fixed_messages, "_column", _without_sign),
+        ("fixed", message_formats, "_column", _without_sign),
         ("avro", registered_messages, "_others", lambda values, kind: []),
         ("protobuf", registered_messages, "_others", lambda values, kind: []),
     ],

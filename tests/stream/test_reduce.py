@@ -18,7 +18,6 @@ from deltalake import DeltaTable
 
 from streamjoin_ds import JoinEngine, Stream, StreamJoin
 from streamjoin_ds.cell import answers
-from streamjoin_ds.cell import answers as partial_answers
 from streamjoin_ds.checkpoint.identity import CheckpointIdentity
 from streamjoin_ds.engine.tuning import DEFAULT, WaitingTuning
 from streamjoin_ds.errors import FingerprintMismatchError, LayoutError
@@ -126,7 +125,7 @@ def test_cells_give_the_contracts_rows(
 ) -> None:
     write(tmp_path)
     bound = bound_of(tmp_path, how)
-    monkeypatch.setattr(partial_answers, "INLINE_BYTES", blocks)
+    monkeypatch.setattr(answers, "INLINE_BYTES", blocks)
     few = dataclasses.replace(DEFAULT, waiting=WaitingTuning(summed_rows=5, held_rows=3))
     monkeypatch.setattr(answers, "DEFAULT", few)
     run = MicroBatches(bound, tmp_path, Layout.parse(layout, 2), exchange, batch_rows, block_bytes=blocks)
@@ -148,7 +147,7 @@ def test_restarts_on_other_cells_change_no_row(
 ) -> None:
     write(tmp_path)
     bound = bound_of(tmp_path, how)
-    monkeypatch.setattr(partial_answers, "INLINE_BYTES", blocks)
+    monkeypatch.setattr(answers, "INLINE_BYTES", blocks)
     run = MicroBatches(bound, tmp_path, Layout.parse("1x1", 2), "reference", 13, block_bytes=blocks)
     for text in ("1x2", "5x1", "1x1", "3x1", "2x2", "1x4"):
         run.restart(Layout.parse(text, 2))

@@ -41,7 +41,6 @@ from streamjoin_ds.spec.expression.tree import (
     bound_of,
     call,
 )
-from streamjoin_ds.spec.expression.tree import AGGREGATE_NAMES as AGGREGATES
 from streamjoin_ds.spec.functions import CAST_TYPES, FUNCTION_NAMES, FUNCTIONS
 
 __all__ = [
@@ -421,7 +420,7 @@ class _Reader:
         place = f" at character {found.start() + 1}" if found else ""
         near = difflib.get_close_matches(name.lower(), FUNCTION_NAMES, 1)
         meant = f"did you mean {near[0]}? " if near else ""
-        if name.lower() in AGGREGATES:
+        if name.lower() in AGGREGATE_NAMES:
             meant = f"an aggregate stands in reduce, as n={name.lower()}(...); "
         why = f"the function '{name[:60]}'{place} is not supported"
         _refuse(why, self._text, f"{meant}{_FUNCTIONS_HINT}", name=name[:60])

@@ -14,7 +14,6 @@ import pytest
 
 from streamjoin_ds.delta.log_files import filesystem_of
 from streamjoin_ds.sink import compaction, maintenance
-from streamjoin_ds.sink import maintenance as cleaning
 from streamjoin_ds.sink.maintenance import Maintenance
 from streamjoin_ds.sink.tables import TableSet
 from tests.faults.model import disk
@@ -89,5 +88,5 @@ def looked_after() -> Iterator[None]:
         patch.setattr(maintenance, "vacuum", at_points("vacuum", maintenance.vacuum, str))
         patch.setattr(maintenance, "clean_log", at_points("clean", maintenance.clean_log, lambda table: table.path))
         patch.setattr(compaction, "_replaced", at_points("replace", compaction._replaced, lambda log: log.path))
-        patch.setattr(cleaning, "filesystem_of", files_of)
+        patch.setattr(maintenance, "filesystem_of", files_of)
         yield
