@@ -77,7 +77,7 @@ def next_version(batch: BatchPlan, number: int) -> int | None:
 
 def is_always_placed(stream: Stream) -> bool:
     """Whether the ledger has a stream's position for every batch: its decisions may depend on files as they are now."""
-    return stream.on_bad_file == "quarantine" or stream.max_ahead_us is not None
+    return stream.quarantines or stream.max_ahead_us is not None
 
 
 def ledger_columns(
@@ -137,7 +137,7 @@ class Ends:
             if self._clocks[stream.name] != ClockFacts()
             or stream.idle_timeout_us is not None
             or stream.max_ahead_us is not None
-            or stream.on_bad_file == "quarantine"
+            or stream.quarantines
         }
         self._placed = {stream.name for stream in streams if is_always_placed(stream)}
 

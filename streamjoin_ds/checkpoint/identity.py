@@ -31,6 +31,7 @@ from streamjoin_ds.plan import CellLayout, is_of_ranges, layout_from_facts
 from streamjoin_ds.sink.durability import force
 from streamjoin_ds.spec import BoundJoin, Generator, Stream, bound_from_facts
 from streamjoin_ds.spec.columns import schema_facts
+from streamjoin_ds.spec.member.source import identity_of
 
 __all__ = ["VERSION", "CheckpointIdentity", "facts_checksum"]
 
@@ -248,8 +249,7 @@ def _changes(old: BoundJoin, new: BoundJoin) -> list[str]:
         facts = {
             "time column": (before.time != after.time or before.time_unit != after.time_unit),
             "partitions": before.partition_kind != after.partition_kind,
-            "sub-folders": before.sub_folders != after.sub_folders,
-            "order of files": before.file_order != after.file_order,
+            **_source_changes(before, after),
             "unique": sorted(before.unique_key) != sorted(after.unique_key),
             "delay": before.delay_us != after.delay_us,
             "generator": _generator(before) != _generator(after),
@@ -274,6 +274,12 @@ def _changes(old: BoundJoin, new: BoundJoin) -> list[str]:
 def _nearest(bound: BoundJoin) -> object:
     """Return what decides which partners are the nearest; the direction is in the window."""
     return bound.join.nearest and (bound.join.nearest.k, bound.distance and bound.distance.facts)
+
+
+def _source_changes(before: Stream, after: Stream) -> dict[str, bool]:
+    """Return, by their names in refusals, whether options of the source that results depend on are others."""
+    old, new = identity_of(before.source), identity_of(after.source)
+    return {words: old.get(name) != new.get(name) for name, (words, _) in {**old, **new}.items()}
 
 
 def _generator(stream: Stream) -> object:

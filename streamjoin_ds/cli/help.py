@@ -7,22 +7,22 @@ from collections.abc import Mapping
 import click
 
 from streamjoin_ds.errors import ArgumentError
-from streamjoin_ds.request.join_keys import TABLE_KEYS
 from streamjoin_ds.source.generator import GENERATORS
 from streamjoin_ds.source.kafka.topic import TOPIC_PARAMETERS
-from streamjoin_ds.spec.member.stream_keys import STREAM_KEYS, Key
+from streamjoin_ds.spec.member.option_key import OptionKey, options_of
+from streamjoin_ds.spec.member.source import KINDS
+from streamjoin_ds.spec.member.stream import Stream
+from streamjoin_ds.spec.member.table import TABLE_KEYS
 
 __all__ = ["command"]
 
-# By kind of source: how it is written, the scope of the options that it alone has, and parameters of its own.
-_KINDS: Mapping[str, tuple[str, str, Mapping[str, str]]] = {
-    "files": ("e=FILE_OR_FOLDER?delimiter=;&sub_folders=read", "files", {}),
-    "delta": ("e=TABLE?starting_version=12", "delta", {}),
-    "kafka": ("e=kafka://BROKER/TOPIC?format=json", "kafka", TOPIC_PARAMETERS),
-    **{
-        f"gen:{name}": (f"e=gen:{name}?rate=1000", "gen", kind.parameters)  # one of several
-        for name, kind in GENERATORS.items()
-    },
+# By kind of source: how it is written, and parameters of its own.
+_WRITTEN: Mapping[str, tuple[str, Mapping[str, str]]] = {
+    "files": ("e=FILE_OR_FOLDER?delimiter=;&sub_folders=read", {}),
+    "spool": ("e=SPOOL?format=spool", {}),
+    "delta": ("e=TABLE?starting_version=12", {}),
+    "kafka": ("e=kafka://BROKER/TOPIC?format=json", TOPIC_PARAMETERS),
+    **{f"gen:{name}": (f"e=gen:{name}?rate=1000", kind.parameters) for name, kind in GENERATORS.items()},
 }
 _VALUES = "In a value %26 is an ampersand. In the TOML file the same keys stand in [{table}.NAME]."
 
@@ -31,7 +31,7 @@ _VALUES = "In a value %26 is an ampersand. In the TOML file the same keys stand 
 @click.argument("words", nargs=-1, metavar="[COMMAND | source KIND]")
 @click.pass_context
 def command(ctx: click.Context, words: tuple[str, ...]) -> None:
-    """Show the help of a command, or the options of a kind of source: files, delta, kafka, gen, table."""
+    """Show the help of a command, or the options of a kind of source: files, spool, delta, kafka, gen, table."""
     group = ctx.find_root().command
     assert isinstance(group, click.Group)
     if not words:
@@ -47,29 +47,31 @@ def command(ctx: click.Context, words: tuple[str, ...]) -> None:
 
 
 def _show(kind: str, formatter: click.HelpFormatter) -> None:
-    kinds = [name for name in _KINDS if name == kind or name.partition(":")[0] == kind]
+    kinds = [name for name in _WRITTEN if name == kind or name.partition(":")[0] == kind]
     if kind == "table":
         _write(formatter, '--table "z=limits.csv?refresh=5m"', {"Options of a table": _briefs(TABLE_KEYS)})
     for name in kinds:
-        written, scope, own = _KINDS[name]
+        written, own = _WRITTEN[name]
         sections = {
             "Parameters of its own": dict(own),
-            "Options of this source": _briefs(STREAM_KEYS, scope),
-            "Options of every stream": {key: each for key, each in _briefs(STREAM_KEYS, "").items() if key not in own},
+            "Options of this source": _briefs(options_of(KINDS[name.partition(":")[0]])),
+            "Options of every stream": {
+                key: each for key, each in _briefs(options_of(Stream)).items() if key not in own
+            },
         }
         if name != kinds[-1]:  # what every stream has is said once
             del sections["Options of every stream"]
         _write(formatter, f'--stream "{written}"', sections)
     if not kinds and kind != "table":
         msg = "there is no such kind of source"
-        raise ArgumentError(msg, name="help", hint="streamjoin help source files, delta, kafka, gen or table")
+        raise ArgumentError(msg, name="help", hint="streamjoin help source files, spool, delta, kafka, gen or table")
     formatter.write_paragraph()
     formatter.write_text(_VALUES.format(table="tables" if kind == "table" else "streams"))
     click.echo(formatter.getvalue().rstrip("\n"))
 
 
-def _briefs(keys: Mapping[str, Key], scope: str = "") -> dict[str, str]:
-    return {name: key.brief for name, key in keys.items() if key.scope == scope and name != "source"}
+def _briefs(keys: Mapping[str, OptionKey]) -> dict[str, str]:
+    return {name: key.brief for name, key in keys.items() if name != "source"}
 
 
 def _write(formatter: click.HelpFormatter, written: str, sections: Mapping[str, Mapping[str, str]]) -> None:

@@ -11,7 +11,8 @@ from typing import Any
 import click
 
 from streamjoin_ds.request.join_keys import JOIN_KEYS
-from streamjoin_ds.spec.member.stream_keys import PER_STREAM, STREAM_KEYS
+from streamjoin_ds.spec.member.source import SOURCE_KEYS
+from streamjoin_ds.spec.member.stream import PER_STREAM, STREAM_KEYS
 from streamjoin_ds.stream.run_keys import keys_of
 
 __all__ = ["JoinCommand", "OneOf", "Whole", "flag", "flags", "join_options"]
@@ -22,10 +23,10 @@ _OF_RUNS = keys_of("place", "start", "session")
 
 
 # Options of a source stand with it: their flags are old, and the help does not have them.
-_MOVED = {"refresh": "table"} | {name: "stream" for name, key in STREAM_KEYS.items() if key.scope}
+_MOVED = {"refresh": "table"} | dict.fromkeys(SOURCE_KEYS, "stream")
 _READ = ("config", "streams", "tables", "schema", "unique", *PER_STREAM)
 _COLUMN = 24  # where the help of an option begins, at most
-_MORE = "The options of a source: streamjoin help source files|delta|kafka|gen|table."
+_MORE = "The options of a source: streamjoin help source files|spool|delta|kafka|gen|table."
 
 
 class JoinCommand(click.Command):

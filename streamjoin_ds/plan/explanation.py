@@ -22,6 +22,7 @@ from streamjoin_ds.plan.layout_kind import best_ranges, choose_kind
 from streamjoin_ds.plan.plan import CHOICE_CELLS, Plan
 from streamjoin_ds.plan.range_layout import RangeLayout
 from streamjoin_ds.spec import Band, BoundJoin, Condition, Stream, duration_text
+from streamjoin_ds.spec.member.source import DeltaRows, Files, given_options
 from streamjoin_ds.spec.member.unique_key import span_us
 
 __all__ = ["explain"]
@@ -41,6 +42,11 @@ _CHANGES = {
     "ranges": "between ranges, by a sample of the keys",
 }
 _SAID = ("kernel", "threads", "pin", "index", "order", "merge_runs")  # options that have words of their own
+# Options of sources that have words of their own.
+_TOLD = (
+    *("format", "partition_by", "sub_folders", "file_order", "finished_after"),
+    *("on_change", "starting_version", "starting_timestamp"),
+)
 _COMPARISONS = {
     "float": "float64 subtraction",
     "int": "exact integers",
@@ -148,7 +154,7 @@ def _join(bound: BoundJoin) -> Iterator[str]:
         parts = f", each {what} a partition" if what else ""
         yield f"  stream      {stream.name}: time {stream.time}{delay}{idle}{ahead}{parts}, {columns}"
         yield from _table(stream)
-        yield from _folder(stream)
+        yield from _source(stream)
     for table, schema in zip(join.tables, bound.schemas[len(join.streams) :], strict=True):
         columns = f"{len(schema)} columns travel ({', '.join(schema.names)})"
         looked = f"looked for every {table.refresh}" if table.refresh_us else "looked for at each batch"
@@ -200,29 +206,36 @@ def _finding(bound: BoundJoin) -> Iterator[str]:
 
 def _table(stream: Stream) -> Iterator[str]:
     """Yield a line about a stream over a Delta table."""
-    if stream.format == "results":
+    if stream.reads_results:
         yield f"  table       {stream.name}: the results of a join that are complete, by event time and numbers"
-    if stream.format != "delta":
+    source = stream.source
+    if not isinstance(source, DeltaRows) or source.format != "delta":
         return
     begin = "with the rows that it has"
-    if stream.starting_version is not None:
-        latest = stream.starting_version == "latest"
-        begin = "after its newest version" if latest else f"with the changes of version {stream.starting_version}"
-    elif stream.starting_timestamp is not None:
-        begin = f"with the first version since {stream.starting_timestamp}"
-    changes = "are ignored" if stream.on_change == "ignore" else "stop the stream"
+    if source.starting_version is not None:
+        latest = source.starting_version == "latest"
+        begin = "after its newest version" if latest else f"with the changes of version {source.starting_version}"
+    elif source.starting_timestamp is not None:
+        begin = f"with the first version since {source.starting_timestamp}"
+    changes = "are ignored" if source.on_change == "ignore" else "stop the stream"
     yield f"  table       {stream.name}: begins {begin}, then by version; deletes and updates {changes}"
 
 
-def _folder(stream: Stream) -> Iterator[str]:
-    """Yield a line about a stream whose folder is not read in the usual way."""
-    said = []
-    if stream.sub_folders == "read":
+def _source(stream: Stream) -> Iterator[str]:
+    """Yield a line about files that are not read in the usual way, and one with other options of a source."""
+    options = [f"{name}={value}" for name, value in given_options(stream.source).items() if name not in _TOLD]
+    if options:
+        yield f"  source      {stream.name}: {', '.join(options)}"
+    said: list[str] = []
+    files = stream.source
+    if not isinstance(files, Files):
+        return
+    if files.reads_sub_folders:
         said.append("sub-folders are read, by their paths")
-    if stream.file_order == "modified":
+    if files.by_modification:
         said.append("files are read whole, by time of change, then name")
-    if stream.finished_after is not None:
-        said.append(f"a file is finished {stream.finished_after} after its last change")
+    if files.finished_after is not None:
+        said.append(f"a file is finished {files.finished_after} after its last change")
     if said:
         yield f"  folder      {stream.name}: {'; '.join(said)}"
 

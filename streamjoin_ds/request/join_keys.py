@@ -1,4 +1,4 @@
-"""The keys of a join and of its tables, and the TOML file that has them: how it is read, and its JSON Schema.
+"""The keys of a join, and the TOML file that has them: how it is read, and its JSON Schema.
 
 ::
 
@@ -6,7 +6,7 @@
                            ├─► json_schema      the same for editors
                            └─► join_options     the help of the flags of the same names
 
-The keys of a stream are in `member.stream_keys`, and those of a run in `stream.run_keys`.
+The keys of a stream and of a table are their fields (`spec.member`), and those of a run are in `stream.run_keys`.
 
 A kind is a Python type, and msgspec says whether a value is of that kind. What a text means is checked later, where it
 is parsed, for flags, files and Python alike. No message shows a value: it may be a secret.
@@ -22,8 +22,9 @@ from typing import Annotated, Any
 import msgspec
 
 from streamjoin_ds.errors import ArgumentError
-from streamjoin_ds.spec.member.stream_keys import LIST, LISTS, PER_STREAM, STREAM_KEYS, TABLE, Key
-from streamjoin_ds.spec.member.table import TABLE_FORMATS
+from streamjoin_ds.spec.member.option_key import LIST, LISTS, TABLE, OptionKey
+from streamjoin_ds.spec.member.stream import PER_STREAM, STREAM_KEYS
+from streamjoin_ds.spec.member.table import TABLE_KEYS
 from streamjoin_ds.spec.row_kind import DIRECTIONS, HOWS, MAX_NEAREST
 from streamjoin_ds.stream.run_keys import RUN_KEYS
 
@@ -32,24 +33,24 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-__all__ = ["JOIN_KEYS", "TABLE_KEYS", "json_schema", "read_join_file"]
+__all__ = ["JOIN_KEYS", "json_schema", "read_join_file"]
 
 
-JOIN_KEYS: dict[str, Key] = {
-    "on": Key(
+JOIN_KEYS: dict[str, OptionKey] = {
+    "on": OptionKey(
         'A condition on results, for example "abs(e.x - w.x) <= 0.1 AND e.y > w.y". If there are '
         "several, all must hold.",
         (str, LIST),
         example=["abs(e.x - w.x) <= 0.1"],
         metavar="PREDICATE",
     ),
-    "where": Key(
+    "where": OptionKey(
         'A condition on the tuples of one stream: "e.altitude > 1000", or "e: altitude > 1000". Others are left out.',
         (str, LIST),
         example="e.altitude > 1000",
         metavar="CONDITION",
     ),
-    "window": Key(
+    "window": OptionKey(
         "Which tuples may meet. 15s: those whose event times are at most so far apart, or e=6h,w=0s for each stream. "
         "'last 1000': a tuple meets the last 1000 of each other stream. 'every 10s for 60s': those that share a window "
         "of 60s, one of which ends every 10s; with 'lag 3' those in windows that are 3 apart.",
@@ -58,52 +59,52 @@ JOIN_KEYS: dict[str, Key] = {
         example="15s",
         metavar="WINDOW",
     ),
-    "how": Key(
+    "how": OptionKey(
         "Which rows the join has: inner (pairs); left, right, full (also tuples of the first, second or either stream "
         "without a partner); semi, anti (tuples of the first stream with a partner in each other stream, or in none).",
         note="[default: inner]",
         one_of=HOWS,
     ),
-    "nearest": Key(
+    "nearest": OptionKey(
         "Of the partners of a tuple of the first stream only so many make rows, the nearest.",
         (int,),
         "[default: all]",
         limits={"minimum": 1, "maximum": MAX_NEAREST},
         metavar="K",
     ),
-    "nearest_by": Key(
+    "nearest_by": OptionKey(
         "The distance by which partners are the nearest, such as abs(e.x - w.x).",
         note="[default: the time between the two]",
         example="abs(e.x - w.x)",
         metavar="EXPRESSION",
     ),
-    "nearest_direction": Key(
+    "nearest_direction": OptionKey(
         "Which partners may be the nearest: both, backward (not after the tuple), forward (not before it).",
         note="[default: both]",
         one_of=DIRECTIONS,
     ),
-    "reduce": Key(
+    "reduce": OptionKey(
         "In place of pairs, a row for each tuple of the first stream, with aggregates over its partners: count(*), "
         "avg(w.x), arg_min(w.id, abs(e.x - w.x)), ... With how=left also for tuples without a partner.",
         (TABLE, LIST),
         example={"n": "count(*)", "mean_x": "avg(w.x)"},
         metavar="NAME=AGGREGATE",
     ),
-    "select": Key(
+    "select": OptionKey(
         "Columns: e.icao24, w.*, e.x - w.x AS gap.",
         (str, LIST),
         "[default: all]",
         example=["e.id", "w.*"],
         metavar="COLUMNS",
     ),
-    "delimiter": Key(
+    "delimiter": OptionKey(
         "What separates the fields of CSV files: ';' or tab, or e=';' for one stream alone.",
         (str, LIST),
         "[default: ,]",
         example=";",
         metavar="CHARACTER",
     ),
-    "schema": Key(
+    "schema": OptionKey(
         "Columns and their Arrow types: 'ts timestamp[us, tz=UTC], x double', or 'e=ts int64, x double' for one stream "
         "alone. A name that is no word stands in backticks.",
         (str, LIST),
@@ -112,14 +113,14 @@ JOIN_KEYS: dict[str, Key] = {
         metavar="COLUMNS",
     ),
     **RUN_KEYS,
-    "refresh": Key(
+    "refresh": OptionKey(
         "How often a new version of a table is looked for: 5m, or zones=5m; 0s: for each batch.",
         (str, TABLE),
         "[default: 1m]",
         example="5m",
         metavar="DURATION",
     ),
-    "unique": Key(
+    "unique": OptionKey(
         "Columns of a key, for sources that deliver at least once: a tuple that repeats the key of one before it, "
         "within the window and in its partition, is left out and counted. device,counter, or e=device,counter for one "
         "stream.",
@@ -130,27 +131,6 @@ JOIN_KEYS: dict[str, Key] = {
     ),
     **{name: STREAM_KEYS[name].of_members for name in PER_STREAM},
 }
-
-TABLE_KEYS: dict[str, Key] = {
-    "source": Key(
-        "A Delta table, or a file of Parquet, CSV or JSON lines.", note="[required]", example="zones.parquet"
-    ),
-    "refresh": Key("How often a new version is looked for; 0s: for each batch.", note="[default: 1m]", example="5m"),
-    "schema": Key(
-        "Columns and their Arrow types.",
-        (TABLE,),
-        "[default: the table's, or inferred from the file]",
-        example={"id": "int64", "most": "double"},
-    ),
-    "where": Key("A condition on the rows; others are left out.", (str, LIST), "[default: all]", example="is_active"),
-    "format": Key("Format of the file.", note="[default: auto, by the name]", one_of=TABLE_FORMATS),
-    "finished_after": Key(
-        "Time without a change after which the file is a new version; 0s: at once. As a flag zones=30s.",
-        note="[default: 2s]",
-        example="30s",
-    ),
-}
-
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 # Tables of tables: the keys of each, and an example of its name.
@@ -216,7 +196,7 @@ def json_schema() -> dict[str, Any]:
     )
 
 
-def _struct(name: str, keys: Mapping[str, Key], more: Mapping[str, Any]) -> type[msgspec.Struct]:
+def _struct(name: str, keys: Mapping[str, OptionKey], more: Mapping[str, Any]) -> type[msgspec.Struct]:
     types = {key: each.type for key, each in keys.items()} | dict(more)
     fields: list[tuple[str, Any, Any]] = [(key, kind | msgspec.UnsetType, msgspec.UNSET) for key, kind in types.items()]
     return msgspec.defstruct(name, fields, forbid_unknown_fields=True)

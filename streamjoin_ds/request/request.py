@@ -14,16 +14,18 @@ from urllib.parse import unquote
 
 from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.plan import Execution
-from streamjoin_ds.request.join_keys import JOIN_KEYS, TABLE_KEYS, read_join_file
+from streamjoin_ds.request.join_keys import JOIN_KEYS, read_join_file
 from streamjoin_ds.source.generator import GENERATORS, synthetic_rows
 from streamjoin_ds.source.kafka.topic import TOPIC_PARAMETERS
 from streamjoin_ds.spec import Call, Expression, Generator, Nearest, Stream, Table
 from streamjoin_ds.spec.columns import names_hint, parts_of
 from streamjoin_ds.spec.expression.parser import parse_condition
 from streamjoin_ds.spec.expression.tree import streams_of
-from streamjoin_ds.spec.member.source import GENERATOR_PREFIX, KAFKA_PREFIX
-from streamjoin_ds.spec.member.stream import rate_from_text
-from streamjoin_ds.spec.member.stream_keys import PER_STREAM, STREAM_KEYS, Key
+from streamjoin_ds.spec.member.location import KAFKA_PREFIX
+from streamjoin_ds.spec.member.option_key import OptionKey
+from streamjoin_ds.spec.member.source import GENERATOR_PREFIX
+from streamjoin_ds.spec.member.stream import PER_STREAM, STREAM_KEYS, rate_from_text
+from streamjoin_ds.spec.member.table import TABLE_KEYS
 from streamjoin_ds.stream.join import StreamJoin
 from streamjoin_ds.stream.query_options import checked_reader_options
 from streamjoin_ds.stream.run_keys import keys_of
@@ -138,7 +140,7 @@ def columns_of(text: str) -> dict[str, str]:
     return found
 
 
-def source_of(text: str, keys: Mapping[str, Key], what: str) -> tuple[str, dict[str, Any]]:
+def source_of(text: str, keys: Mapping[str, OptionKey], what: str) -> tuple[str, dict[str, Any]]:
     """Return the name of a stream or table, and its keys: ``e=FILE?delimiter=;&sub_folders=read``.
 
     What belongs to the source itself stays with it: the parameters of a topic or a generator, and the name of a file

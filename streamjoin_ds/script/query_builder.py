@@ -159,7 +159,7 @@ class Asked:
         reduce = reduction_of(self._text, self._query, names, self._how, select_list.column, first_time)
         selected, columns, calculated = select_list.selected(is_of_one=self._how in ("semi", "anti"))
         self._terms += calculated
-        sources = [stream.source for stream in streams if stream.source is not None]
+        sources = [stream.location for stream in streams if stream.source is not None]
         # SQL leaves no pair out: a tuple meets itself unless a condition says otherwise.
         of_streams = [frames[stream.name] for stream in streams if stream.name in frames]
         has_self = len(sources) > len({*map(str, sources)}) or _has_same(of_streams)

@@ -10,20 +10,23 @@ from typing import Any
 
 from streamjoin_ds.errors import PredicateError, StreamJoinError
 from streamjoin_ds.request.join_keys import JOIN_KEYS
-from streamjoin_ds.request.join_keys import TABLE_KEYS as BESIDE_KEYS
 from streamjoin_ds.request.request import described_streams, described_tables
 from streamjoin_ds.script.sql_text import Span, SqlText
 from streamjoin_ds.script.statements import Option, StreamStatement
 from streamjoin_ds.spec.columns import names_hint
-from streamjoin_ds.spec.member.stream_keys import STREAM_KEYS, Key
+from streamjoin_ds.spec.member.option_key import OptionKey
+from streamjoin_ds.spec.member.stream import STREAM_KEYS
+from streamjoin_ds.spec.member.table import TABLE_KEYS as BESIDE_KEYS
 
 __all__ = ["TABLE_KEYS", "check_created", "check_stream", "checked_setting", "facts_of", "spark_text", "stream_facts"]
 
 
 # What a stream may have only here, where it is a table or a view of Spark's catalog.
 TABLE_KEYS = {
-    "table": Key("A table or a view of Spark's catalog.", example="readings"),
-    "order_by": Key("Columns that number the rows of a table or view: partition,offset.", example="partition,offset"),
+    "table": OptionKey("A table or a view of Spark's catalog.", example="readings"),
+    "order_by": OptionKey(
+        "Columns that number the rows of a table or view: partition,offset.", example="partition,offset"
+    ),
 }
 
 _WRITTEN = {
@@ -127,7 +130,7 @@ def _checked(text: SqlText, option: Option) -> None:
         _check(text, option, key, option.name)
 
 
-def _check(text: SqlText, option: Option, key: Key, what: str) -> None:
+def _check(text: SqlText, option: Option, key: OptionKey, what: str) -> None:
     try:
         key.check(option.value, what, option.name)
     except StreamJoinError as error:

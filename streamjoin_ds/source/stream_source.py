@@ -31,7 +31,7 @@ from streamjoin_ds.errors import (
     StreamJoinError,
 )
 from streamjoin_ds.plan import KeyHint, Reach, SampledRows, sample_rows
-from streamjoin_ds.source.delta.delta_feed import DeltaFeed, table_path, table_schema, with_table_format
+from streamjoin_ds.source.delta.delta_feed import DeltaFeed, table_path, table_schema, with_table
 from streamjoin_ds.source.delta.results_feed import ResultsFeed
 from streamjoin_ds.source.feed import Feed
 from streamjoin_ds.source.files.csv_lines import NULL_TEXTS, csv_header
@@ -49,6 +49,7 @@ from streamjoin_ds.source.records import Chunk, event_times
 from streamjoin_ds.spec import BoundJoin, Generator, Stream
 from streamjoin_ds.spec.columns import TIMESTAMP
 from streamjoin_ds.spec.event_time import fine_times
+from streamjoin_ds.spec.member.source import Files, numbering_of
 from streamjoin_ds.spec.member.stream import check_time_column
 
 __all__ = [
@@ -92,12 +93,12 @@ def open_feed(stream: Stream, schema: pa.Schema, *, ignore_missing: bool = False
         from streamjoin_ds.source.kafka.topic_feed import TopicPartitions
 
         return PartitionedFeed(stream, TopicPartitions(stream, schema))
-    stream = with_table_format(stream)
+    stream = with_table(stream)
     table = table_path(stream)
     if table is not None:
-        feed = ResultsFeed if stream.format == "results" else DeltaFeed
+        feed = ResultsFeed if stream.reads_results else DeltaFeed
         return feed(stream, table, schema)
-    if stream.partition_by is not None:
+    if stream.partition_kind is not None:
         return PartitionedFeed(stream, FilePartitions(stream, schema, ignore_missing=ignore_missing))
     return FileFeed(stream, schema, ignore_missing=ignore_missing)
 
@@ -113,7 +114,8 @@ def begin_alike(streams: Sequence[Stream], feeds: Sequence[Feed[Any]]) -> None:
         if isinstance(feed, DeltaFeed):
             feed.beginning = first.setdefault(feed.path, feed).beginning
         if isinstance(feed, PartitionedFeed):
-            kind = stream.source, stream.partition_kind, stream.format, stream.sub_folders, stream.file_order
+            form = stream.source.format if isinstance(stream.source, Files) else ""
+            kind = stream.location, form, *numbering_of(stream.source).values()
             leader = leaders.setdefault(kind, feed)
             if leader is not feed:
                 feed.follow(leader)
@@ -135,7 +137,7 @@ def infer_schema(stream: Stream) -> pa.Schema:
     ColumnError
         The time column is missing or cannot be an event time.
     """
-    stream = with_table_format(stream)
+    stream = with_table(stream)
     if isinstance(stream.source, Generator):
         return generator_schema(stream)
     if stream.is_topic:
@@ -149,7 +151,7 @@ def infer_schema(stream: Stream) -> pa.Schema:
     if stream.source is not None:
         location = location_of(stream)
         location.refuse_table()
-    if stream.partition_by == "folder" and not isinstance(stream.schema, pa.Schema):
+    if stream.partition_kind == "folder" and not isinstance(stream.schema, pa.Schema):
         return _of_first_folder(stream)
     if isinstance(stream.schema, pa.Schema):
         return stream.schema
@@ -252,13 +254,13 @@ def _of_first_folder(stream: Stream) -> pa.Schema:
             last = error
         else:
             return _with_folder_names(schema, streams, stream)
-    msg = f"the columns of stream {stream.name} cannot be inferred: no sub-folder of {stream.source} has a file"
-    raise last or FileMissingError(msg, name=str(stream.source), hint="put a file there, or declare the schema")
+    msg = f"the columns of stream {stream.name} cannot be inferred: no sub-folder of {stream.location} has a file"
+    raise last or FileMissingError(msg, name=str(stream.location), hint="put a file there, or declare the schema")
 
 
 def _with_folder_names(schema: pa.Schema, names: Iterable[str], stream: Stream) -> pa.Schema:
     """Return the columns of a partition, and those that the names of all partitions name, where these are read."""
-    if stream.sub_folders != "read":
+    if not stream.files.reads_sub_folders:
         return schema
     types = folder_types(folder_values([name], stream.time) for name in names)
     fields = [column for column in schema if column.name not in types]
@@ -279,7 +281,7 @@ def _of_file(entry: FileEntry, kind: str, stream: Stream) -> pa.Schema:
     end = len(data) if whole else data.rfind(b"\n") + 1
     if text.fault is not None and not end:
         raise text.fault
-    table = _csv(data[:end], entry, stream.delimiter) if kind == "csv" else _json_of_lines(data[:end])
+    table = _csv(data[:end], entry, stream.files.delimiter) if kind == "csv" else _json_of_lines(data[:end])
     if table is None:
         raise _unreadable(entry, data)
     return _with_time(table.schema, table, stream)

@@ -22,7 +22,7 @@ from streamjoin_ds.spec.bound.terms import Term
 from streamjoin_ds.spec.expression.predicate import Band, Column, band, equal
 from streamjoin_ds.spec.expression.tree import Call, Expression, Literal, Predicate, not_equal
 from streamjoin_ds.spec.join import Join, bound_from_facts
-from streamjoin_ds.spec.member.source import Generator
+from streamjoin_ds.spec.member.source import DeltaRows, Files, Generator, Spool, Topic
 from streamjoin_ds.spec.member.stream import Stream
 from streamjoin_ds.spec.member.table import Table
 from streamjoin_ds.spec.row_kind import Nearest
@@ -35,7 +35,9 @@ __all__ = [
     "Column",
     "Condition",
     "CountWindow",
+    "DeltaRows",
     "Expression",
+    "Files",
     "Generator",
     "Join",
     "Key",
@@ -44,10 +46,12 @@ __all__ = [
     "PeriodicWindow",
     "Predicate",
     "ResultColumn",
+    "Spool",
     "Stream",
     "Table",
     "Term",
     "TimeWindow",
+    "Topic",
     "WindowKind",
     "band",
     "bind",

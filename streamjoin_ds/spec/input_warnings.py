@@ -30,7 +30,7 @@ import numpy.typing as npt
 from streamjoin_ds.duration import duration_text
 from streamjoin_ds.spec.bound.bound_join import BoundJoin
 from streamjoin_ds.spec.event_time import DAY_US, UNITS_US
-from streamjoin_ds.spec.member.source import Generator
+from streamjoin_ds.spec.member.source import DeltaRows, Generator
 from streamjoin_ds.spec.member.stream import Stream
 
 __all__ = ["InputWarnings", "LateSeen", "TimesSeen"]
@@ -383,7 +383,7 @@ def _of_order(stream: Stream) -> str:
         return " Each partition of the topic has an order of its own"
     if stream.source is None:
         return " Or hand them over in the order of their times"
-    if isinstance(stream.source, Generator) or stream.format in ("delta", "results"):
+    if isinstance(stream.source, (Generator, DeltaRows)):
         return ""
     files = "Files are read in the order of their names: file_order='modified' and partition_by='file' are others"
     return f" {files}; within a file records come as they stand, so sort one that is newest first"

@@ -35,6 +35,7 @@ from streamjoin_ds.spec.expression.tree import (
     streams_of,
 )
 from streamjoin_ds.spec.join_parts import JoinParts, Selected, predicate_from, selected, selected_from
+from streamjoin_ds.spec.member.source import numbering_of
 from streamjoin_ds.spec.member.stream import Stream, schema_from_text
 from streamjoin_ds.spec.member.table import Table
 from streamjoin_ds.spec.member.unique_key import check_unique_window
@@ -44,16 +45,6 @@ from streamjoin_ds.spec.window import WindowKind, WindowLike, parse_window, wind
 __all__ = ["MAX_STREAMS", "Join", "bound_from_facts", "check_members", "check_pairwise", "check_window"]
 
 MAX_STREAMS = 8  # most streams of a join
-# Options on which the numbers of a stream's tuples depend. `format` is one where the input is a table.
-_NUMBERING = (
-    "format",
-    "on_change",
-    "starting_version",
-    "starting_timestamp",
-    "partition_by",
-    "sub_folders",
-    "file_order",
-)
 
 
 def check_members(streams: Sequence[Stream], tables: Sequence[object], most: int) -> None:
@@ -284,16 +275,15 @@ def _check_selves(streams: Sequence[Stream]) -> None:
 
     A tuple is known as itself by its number, and a file that is set aside in one of the two readings shifts numbers.
     """
-    sources = [stream.source for stream in streams]
+    sources = [stream.location for stream in streams]
     for stream in streams:
-        if stream.on_bad_file == "quarantine" and stream.source is not None and sources.count(stream.source) > 1:
+        if stream.quarantines and sources.count(stream.location) > 1:
             msg = f"the input of {stream.name} is read twice, and quarantine might set a file aside in one reading only"
             hint = "set on_bad_file=stop, or include_self_pairs with a condition that leaves out self-pairs"
             raise ArgumentError(msg, name="on_bad_file", hint=hint)
-        others = [one for one in streams if stream.source is not None and one.source == stream.source]
-        for option in _NUMBERING:
-            given = {getattr(one, option) for one in others}
-            if len(given) > 1 and (option != "format" or given & {"delta", "results"}):
+        alike = [numbering_of(one.source) for one in streams if stream.source and one.location == stream.location]
+        for option in alike[0] if alike else ():
+            if len({one[option] for one in alike}) > 1:
                 msg = f"the input of {stream.name} is read twice, with another {option}: a tuple may get two numbers"
                 hint = f"give both streams the same {option}, or include_self_pairs"
                 raise ArgumentError(msg, name=option, hint=hint)

@@ -37,7 +37,7 @@ from streamjoin_ds.source.records import NO_TIME
 from streamjoin_ds.spec import BoundJoin, Join, Stream, bind, duration_text
 from streamjoin_ds.spec.columns import SEQ, TS
 from streamjoin_ds.spec.key_values import content_hash
-from streamjoin_ds.spec.member.source import folder_facts, refused_option
+from streamjoin_ds.spec.member.source import Files, given_options, refused_option
 from streamjoin_ds.stream.frame_tables import FrameTables, table_frames
 
 if TYPE_CHECKING:
@@ -243,8 +243,9 @@ def check_frames(join: Join, frames: Mapping[str, DataFrame], order_by: Sequence
         raise WindowError(msg, name="window", hint="use a time window (15s) or a periodic one, or start() on sources")
     for number, stream in enumerate(join.streams):
         is_ordered = bool(order_by and order_by[number])
-        for option in ("idle_timeout", "max_ahead", "partition_by"):
-            if getattr(stream, option) is not None and not (is_ordered and option == "idle_timeout"):
+        clocks = {"idle_timeout": stream.idle_timeout, "max_ahead": stream.max_ahead}
+        for option, value in {**clocks, "partition_by": stream.partition_kind}.items():
+            if value is not None and not (is_ordered and option == "idle_timeout"):
                 msg = (
                     f"stream {stream.name} has {option}, which needs an order of the records, and DataFrames have none"
                 )
@@ -254,7 +255,7 @@ def check_frames(join: Join, frames: Mapping[str, DataFrame], order_by: Sequence
             msg = f"stream {stream.name} has unique, which needs an order of the records, and DataFrames have none"
             hint = "leave it out, and give the frame without duplicates: dropDuplicatesWithinWatermark"
             raise ArgumentError(msg, name="unique", hint=hint)
-        for option in folder_facts(stream):
+        for option in given_options(stream.source).keys() - {"format", "delimiter"}:
             raise refused_option(stream.name, option, "is a DataFrame, which has no files")
     if set(frames) != set(join.names):
         odd = ", ".join(sorted(set(frames) ^ set(join.names)))
@@ -280,11 +281,11 @@ def over_frames(join: Join, frames: Mapping[str, DataFrame]) -> Join:
     """
     given = [frames[name] for name in join.names]
     firsts = [next(n for n, other in enumerate(given) if _is_same(other, frame)) for frame in given]
-    sources = [stream.source for stream in join.streams]
+    sources = [stream.location for stream in join.streams]
     if firsts == [n if source is None else sources.index(source) for n, source in enumerate(sources)]:
         return join
     streams = [
-        replace(stream, source=f"frame {first}" if firsts.count(first) > 1 else None)
+        replace(stream, source=Files(f"frame {first}") if firsts.count(first) > 1 else None)
         for stream, first in zip(join.streams, firsts, strict=True)
     ]
     return join.with_streams(streams)

@@ -175,11 +175,6 @@ def _check_options(join: Join, options: QueryOptions) -> None:
         if stream.source is not None:
             msg = f"stream {stream.name} has a source, and a frame is given for it"
             raise ArgumentError(msg, name=stream.name, hint="leave the source out, or the frames")
-        if stream.on_bad_file != "stop":
-            msg = f"stream {stream.name} has on_bad_file, and a DataFrame's source reads its files itself"
-            raise ArgumentError(
-                msg, name="on_bad_file", hint="leave it out; see Spark's spark.sql.files.ignoreCorruptFiles"
-            )
 
 
 def _order_by(join: Join, given: OrderBy | None) -> tuple[tuple[str, ...], ...]:
@@ -217,9 +212,9 @@ def _check_columns(join: Join, frames: Mapping[str, DataFrame], order_by: Sequen
 
 def _check_selves(join: Join, order_by: Sequence[tuple[str, ...]]) -> None:
     """Refuse one DataFrame under two names where its rows have no numbers of their own."""
-    sources = [stream.source for stream in join.streams]
+    sources = [stream.location for stream in join.streams]
     for stream, columns in zip(join.streams, order_by, strict=True):
-        if stream.source is not None and sources.count(stream.source) > 1 and not columns:
+        if stream.source is not None and sources.count(stream.location) > 1 and not columns:
             msg = f"the frame of {stream.name} is another stream's too, and equal rows of it cannot be told apart"
             hint = "give order_by, the columns that number its rows"
             raise ArgumentError(msg, name="order_by", hint=hint)

@@ -19,14 +19,13 @@ from streamjoin_ds.plan import DEFAULT_EXECUTION, Execution
 from streamjoin_ds.plan.plan import Plan
 from streamjoin_ds.source.batch_plan import parse_pace
 from streamjoin_ds.source.delay_bound import max_delay_us
-from streamjoin_ds.source.delta.delta_feed import with_table_format
+from streamjoin_ds.source.delta.delta_feed import with_table
 from streamjoin_ds.source.generator import parse_generator
 from streamjoin_ds.source.stream_source import infer_schema
 from streamjoin_ds.spec import duration_us
 from streamjoin_ds.spec.columns import SEQ, TS, result_type
 from streamjoin_ds.spec.duplicates import UniqueKey, unique_key
-from streamjoin_ds.spec.member.stream import Stream
-from streamjoin_ds.spec.member.stream_keys import FORMAT_KEYS, STREAM_KEYS
+from streamjoin_ds.spec.member.stream import FORMAT_KEYS, STREAM_KEYS, Stream
 from streamjoin_ds.stream.run_keys import RUN_KEYS, keys_of
 
 __all__ = [
@@ -143,7 +142,7 @@ class SourceOptions:
             if plan is not None
             else tuple(_all_columns(stream) for stream in streams)
         )
-        if not (joined or keep_broken) and streams[0].on_bad_file == "quarantine":
+        if not (joined or keep_broken) and streams[0].quarantines:
             msg = "on_bad_file=quarantine turns bad files into broken rows, which broken_rows=fail refuses"
             raise ArgumentError(
                 msg, name="on_bad_file", hint="add broken_rows=keep: such rows have the reason in _rejected"
@@ -212,7 +211,7 @@ def _stream(given: Mapping[str, str]) -> Stream:
         delay=given.get("delay", "0s"),
         **{name: _cased(given[name], name) for name in FORMAT_KEYS if name in given},
     )
-    return with_table_format(stream)
+    return with_table(stream)
 
 
 def _cased(value: str, name: str) -> Any:

@@ -163,8 +163,8 @@ def _broker_watches(streams: Sequence[Stream]) -> list[_Watch]:
 
 
 def _store_watches(join: Join, to: str, checkpoint: str) -> list[_Watch]:
-    sources = [(f"stream {one.name}", one.source) for one in join.streams if not one.is_topic]
-    sources += [(f"table {one.name}", one.source) for one in join.tables]
+    sources = [(f"stream {one.name}", one.location) for one in join.streams if not one.is_topic]
+    sources += [(f"table {one.name}", one.location) for one in join.tables]
     stores: dict[str, tuple[str, list[str]]] = {}
     for need, location in (*sources, ("the tables", to), ("the checkpoint", checkpoint)):
         if isinstance(location, str) and "://" in location and not is_local(location):

@@ -8,7 +8,7 @@ come of it.
 from __future__ import annotations
 
 from streamjoin_ds.plan import EXCHANGES, KERNELS, MAX_CELLS
-from streamjoin_ds.spec.member.stream_keys import LIST, LISTS, TABLE, Key
+from streamjoin_ds.spec.member.option_key import LIST, LISTS, TABLE, OptionKey
 
 __all__ = ["RUN_KEYS", "keys_of"]
 
@@ -16,26 +16,26 @@ __all__ = ["RUN_KEYS", "keys_of"]
 # source's options; of Spark's session.
 _PLACE, _START, _PLAN, _ENGINE, _SOURCE, _SESSION = "place", "start", "plan", "engine", "source", "session"
 
-RUN_KEYS: dict[str, Key] = {
-    "to": Key(
+RUN_KEYS: dict[str, OptionKey] = {
+    "to": OptionKey(
         "Table of matches; the join's other tables lie beside it.",
         note="[required]",
         example="./matches",
         metavar="PATH",
         scope=_PLACE,
     ),
-    "checkpoint": Key(
+    "checkpoint": OptionKey(
         "Folder of the checkpoint (s3a://BUCKET/FOLDER too), from which a restart goes on.",
         note="[required]",
         example="./matches.ckpt",
         metavar="PATH",
         scope=_PLACE,
     ),
-    "available_now": Key("Read what is there, then stop.", (bool,), scope=_START),
-    "trigger": Key(
+    "available_now": OptionKey("Read what is there, then stop.", (bool,), scope=_START),
+    "trigger": OptionKey(
         "Least time from the start of one batch to the next.", example="1s", metavar="DURATION", scope=_START
     ),
-    "max_rows_per_batch": Key(
+    "max_rows_per_batch": OptionKey(
         "Most records of a batch, all streams together.",
         (int,),
         "[default: 1000000]",
@@ -44,38 +44,38 @@ RUN_KEYS: dict[str, Key] = {
         metavar="N",
         scope=_START,
     ),
-    "max_delay": Key(
+    "max_delay": OptionKey(
         "How long a tuple may wait for the commit of its batch, if machine and load allow it: 500ms.",
         note="[default: no bound]",
         example="500ms",
         metavar="DURATION",
         scope=_PLAN,
     ),
-    "durable": Key(
+    "durable": OptionKey(
         "Whether a batch is on the device before it counts, so that a power cut loses nothing.",
         (bool,),
         "[default: durable]",
         scope=_PLAN,
     ),
-    "take_over": Key(
+    "take_over": OptionKey(
         "Take the checkpoint from a driver that still holds it but no longer works (stopped, cut off).",
         (bool,),
         scope=_START,
     ),
-    "restart": Key(
+    "restart": OptionKey(
         "Start the query again, after a pause, when it ends by an error that may pass: a broker or a store that is "
         "away, a full disk.",
         (bool,),
         scope=_START,
     ),
-    "layout": Key(
+    "layout": OptionKey(
         "How tuples are dealt to cells: auto, grid, ranges (of a compared column), or a grid to keep to: 1x2.",
         note="[default: auto]",
         example="1x2",
         metavar="KIND|LxL",
         scope=_PLAN,
     ),
-    "cells": Key(
+    "cells": OptionKey(
         "Number of cells, which work side by side.",
         (int,),
         "[default: as many as cores]",
@@ -83,11 +83,11 @@ RUN_KEYS: dict[str, Key] = {
         metavar="N",
         scope=_PLAN,
     ),
-    "exchange": Key(
+    "exchange": OptionKey(
         "How tuples get from the source to the cells.", note="[default: auto]", one_of=("auto", *EXCHANGES), scope=_PLAN
     ),
-    "kernel": Key("Kernel implementation to use.", note="[default: auto]", one_of=KERNELS, scope=_ENGINE),
-    "threads": Key(
+    "kernel": OptionKey("Kernel implementation to use.", note="[default: auto]", one_of=KERNELS, scope=_ENGINE),
+    "threads": OptionKey(
         "Most kernels that work side by side in a cell; there are then as many times fewer cells.",
         (int,),
         "[default: 1]",
@@ -95,13 +95,13 @@ RUN_KEYS: dict[str, Key] = {
         metavar="K",
         scope=_ENGINE,
     ),
-    "pin": Key(
+    "pin": OptionKey(
         "Whether the kernel threads of a cell that has several get cores of their own.",
         (bool,),
         "[default: pin]",
         scope=_ENGINE,
     ),
-    "index": Key(
+    "index": OptionKey(
         "Columns by which windows are laid out: e.latitude,w.latitude; or scan.",
         (str, LIST, LISTS),
         "[default: auto, chosen for each run]",
@@ -109,7 +109,7 @@ RUN_KEYS: dict[str, Key] = {
         metavar="COLUMNS",
         scope=_ENGINE,
     ),
-    "order": Key(
+    "order": OptionKey(
         "Order in which the streams join: e,w,x.",
         (str, LIST),
         "[default: auto, by selectivity]",
@@ -117,7 +117,7 @@ RUN_KEYS: dict[str, Key] = {
         metavar="STREAMS",
         scope=_ENGINE,
     ),
-    "merge_runs": Key(
+    "merge_runs": OptionKey(
         "Merge ratio: how many runs of like size are merged into one.",
         (int,),
         "[default: each row is merged once, many runs at a time]",
@@ -125,7 +125,7 @@ RUN_KEYS: dict[str, Key] = {
         metavar="N",
         scope=_ENGINE,
     ),
-    "pace": Key(
+    "pace": OptionKey(
         "Max, or how many times as fast as real time event time goes: 1 is real time.",
         (str, float),
         "[default: max]",
@@ -134,7 +134,7 @@ RUN_KEYS: dict[str, Key] = {
         metavar="NUMBER",
         scope=_SOURCE,
     ),
-    "parts": Key(
+    "parts": OptionKey(
         "Number of tasks that generate one stream's records of a batch.",
         (int, str),
         "[default: state partitions / streams]",
@@ -143,14 +143,14 @@ RUN_KEYS: dict[str, Key] = {
         metavar="N",
         scope=_SOURCE,
     ),
-    "missing_files": Key(
+    "missing_files": OptionKey(
         "Error or ignore: what to do about files that vanish after they were read and committed.",
         note="[default: error]",
         example="ignore",
         metavar="error|ignore",
         scope=_SOURCE,
     ),
-    "max_block_rows": Key(
+    "max_block_rows": OptionKey(
         "Most tuples of one block of the exchange.",
         (int, str),
         "[default: 262144]",
@@ -159,10 +159,10 @@ RUN_KEYS: dict[str, Key] = {
         metavar="N",
         scope=_SOURCE,
     ),
-    "master": Key(
+    "master": OptionKey(
         "Spark's master.", note="[default: local, on all cores]", example="local[2]", metavar="URL", scope=_SESSION
     ),
-    "conf": Key(
+    "conf": OptionKey(
         "A setting of the Spark session; there may be several.",
         (TABLE, LIST),
         example={"spark.ui.enabled": "true"},

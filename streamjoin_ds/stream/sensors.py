@@ -377,7 +377,7 @@ class SensorsBatchReader(DataSourceReader):
         for number, (stream, feed) in enumerate(zip(self._options.streams, self._tasks.feeds, strict=True)):
             start = feed.initial()
             # What is set aside of a bad file must be decided before the task reads it.
-            if isinstance(feed, (GeneratorFeed, PartitionedFeed)) or stream.on_bad_file == "quarantine":
+            if isinstance(feed, (GeneratorFeed, PartitionedFeed)) or stream.quarantines:
                 feed.freeze()
                 end = feed.advance(start, feed.frontier(start, 1 << 62).rows)
                 files = feed.files_between(start, end)

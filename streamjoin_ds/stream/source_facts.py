@@ -15,13 +15,14 @@ import pyarrow as pa
 from streamjoin_ds.blocks.place import is_local
 from streamjoin_ds.checkpoint.identity import CheckpointIdentity
 from streamjoin_ds.errors import ArgumentError, FileFormatError, FileMissingError, SchemaDriftError, StreamJoinError
-from streamjoin_ds.source.delta.delta_feed import with_table_format
+from streamjoin_ds.source.delta.delta_feed import with_table
 from streamjoin_ds.source.files.csv_lines import check_csv_types
 from streamjoin_ds.source.files.file_names import format_of
 from streamjoin_ds.source.stream_source import UNANSWERED, first_records, infer_schema, sampled_rate
 from streamjoin_ds.source.table_versions import table_schema
-from streamjoin_ds.spec import BoundJoin, Join, Stream, bind
+from streamjoin_ds.spec import BoundJoin, Join, Stream, Table, bind
 from streamjoin_ds.spec.columns import without_zone, zones_of
+from streamjoin_ds.spec.member.source import DeltaRows, Files
 from streamjoin_ds.spec.member.stream import checked_rate
 
 __all__ = ["KnownRates", "bound_join", "first_seen", "known_rates", "located"]
@@ -49,11 +50,12 @@ def bound_join(join: Join) -> BoundJoin:
                 name=stream.name,
                 hint="give a file, a folder or a generator; or use frames=, dataframe() or JoinEngine",
             )
-    join = _with_table_formats(join)
+    join = _with_tables(join)
     schemas = {stream.name: infer_schema(stream) for stream in join.streams}
     bound = bind(join, schemas | {table.name: table_schema(table) for table in join.tables})
     for member, schema in zip(join.members, bound.read_schemas, strict=True):
-        if isinstance(member.source, str) and format_of(member.source, member.format) == "csv":
+        files = member if isinstance(member, Table) else member.source
+        if isinstance(files, (Table, Files)) and format_of(str(member.location), files.format) == "csv":
             check_csv_types(schema, member.name)
     for stream, schema in zip(join.streams, bound.read_schemas, strict=False):
         _check_offsets(stream, schema)
@@ -80,9 +82,13 @@ def _check_offsets(stream: Stream, schema: pa.Schema) -> None:
         raise without_zone(column, f"stream {stream.name}", zones[column])
 
 
-def _with_table_formats(join: Join) -> Join:
-    streams = [with_table_format(stream) for stream in join.streams]
+def _with_tables(join: Join) -> Join:
+    streams = [with_table(stream) for stream in join.streams]
     return join.with_streams(streams)
+
+
+def _is_relative(path: str) -> bool:
+    return is_local(path) and not path.startswith("file:")
 
 
 def located(join: Join) -> Join:
@@ -91,18 +97,18 @@ def located(join: Join) -> Join:
     Spark's Java process and its workers may have another current folder.
     """
     streams = [
-        replace(stream, source=os.path.abspath(stream.source))
-        if isinstance(stream.source, str) and is_local(stream.source) and not stream.source.startswith("file:")
+        replace(stream, source=replace(stream.source, path=os.path.abspath(stream.source.path)))
+        if isinstance(stream.source, (Files, DeltaRows)) and _is_relative(stream.source.path)
         else stream
         for stream in join.streams
     ]
     tables = [
         replace(table, source=os.path.abspath(table.source))
-        if table.source is not None and is_local(table.source) and not table.source.startswith("file:")
+        if table.source is not None and _is_relative(table.source)
         else table
         for table in join.tables
     ]
-    return _with_table_formats(join.with_streams(streams, tables))
+    return _with_tables(join.with_streams(streams, tables))
 
 
 def first_seen(join: Join, identity: CheckpointIdentity) -> Mapping[str, pa.Schema]:

@@ -314,8 +314,8 @@ def _joins(
     row = rows[name][number]
     chosen = {join.names[n]: rows[join.names[n]][other] for n, other in numbers.items()}
     for n, other in numbers.items():
-        source = join.streams[place].source
-        same = source is not None and join.streams[n].source == source
+        source = join.streams[place].location
+        same = source is not None and join.streams[n].location == source
         if same and not join.include_self_pairs and called(join.names[n], other) == called(name, number):
             return False
     chosen[name] = row

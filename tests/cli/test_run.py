@@ -17,13 +17,16 @@ from deltalake import DeltaTable
 from streamjoin_ds.cli import run as run_module
 from streamjoin_ds.cli.main import group, main, secrets_in
 from streamjoin_ds.plan import Execution
-from streamjoin_ds.request.join_keys import JOIN_KEYS, TABLE_KEYS
+from streamjoin_ds.request.join_keys import JOIN_KEYS
 from streamjoin_ds.request.request import source_of
 from streamjoin_ds.sink.reader import scanned
 from streamjoin_ds.source.kafka.topic import TOPIC_PARAMETERS
 from streamjoin_ds.spark import session
-from streamjoin_ds.spec import Generator, TimeWindow, band
-from streamjoin_ds.spec.member.stream_keys import STREAM_KEYS
+from streamjoin_ds.spec import DeltaRows, Files, Generator, Spool, TimeWindow, band
+from streamjoin_ds.spec.member.option_key import options_of
+from streamjoin_ds.spec.member.source import SOURCE_KEYS
+from streamjoin_ds.spec.member.stream import STREAM_KEYS
+from streamjoin_ds.spec.member.table import TABLE_KEYS
 from streamjoin_ds.stream.join import StreamJoin
 from tests.support.real_data import BY_NAME, FILES, answer, assert_same_rows, needs_data
 
@@ -75,7 +78,7 @@ def test_every_flag_reaches_the_join(asked: Callable[..., Asked]) -> None:
         "--exchange", "packed", "--kernel", "scalar", "--threads", "2", "--no-pin", "--index", "r.x,s.a",
         "--order", "s,r", "--merge-runs", "8", "--delimiter", "tab", "--delimiter", "s=;", "--idle-timeout", "s=10m",
         "--pace", "60", "--parts", "2", "--missing-files", "ignore", "--max-block-rows", "500",
-        "--on-bad-file", "s=quarantine", "--rate", "r=100,s=2000", "--max-delay", "5s",
+        "--on-bad-file", "s=quarantine", "--rate", "r=100,s=2000", "--max-delay", "5s", "--stream", "s=s.csv",
     )  # fmt: skip
     assert (to, checkpoint) == ("matches", "checkpoint")
     assert [(s.name, s.time, s.delay_us) for s in join.streams] == [("r", "at", 30_000_000), ("s", "ts", 60_000_000)]
@@ -83,8 +86,7 @@ def test_every_flag_reaches_the_join(asked: Callable[..., Asked]) -> None:
     assert join.window == TimeWindow((6 * 3_600_000_000, 0))
     assert join.predicates == (band("r.x", "s.a", 900), band("r.y", "s.b", 900))
     assert join.select == ("r.x", "s.*")
-    assert [stream.delimiter for stream in join.streams] == ["\t", ";"]
-    assert [stream.on_bad_file for stream in join.streams] == ["stop", "quarantine"]
+    assert (join.streams[1].source.delimiter, join.streams[1].source.on_bad_file) == (";", "quarantine")
     assert options == {
         "layout": "1x2", "max_rows_per_batch": 1000, "trigger": "1s", "exchange": "packed", "max_delay": "5s",
         "execution": Execution("scalar", 2, pin=False, index="r.x,s.a", order="s,r", merge_runs=8),
@@ -97,9 +99,9 @@ def test_every_flag_reaches_the_join(asked: Callable[..., Asked]) -> None:
 def test_options_of_tables_reach_their_streams(asked: Callable[..., Asked], tmp_path: Path) -> None:
     streams = ("--stream", "e=lake/e", "--stream", "w=lake/w", "--window", "1s", *TARGET)
     join, *_ = asked(*streams, "--on-change", "e=ignore", "--starting-version", "w=12")
-    assert [(s.on_change, s.starting_version) for s in join.streams] == [("ignore", None), ("stop", 12)]
+    assert [(s.source.on_change, s.source.starting_version) for s in join.streams] == [("ignore", None), ("stop", 12)]
     join, *_ = asked(*streams, "--starting-timestamp", "2026-01-31")
-    assert {s.starting_timestamp for s in join.streams} == {"2026-01-31T00:00:00+00:00"}
+    assert {s.source.starting_timestamp for s in join.streams} == {"2026-01-31T00:00:00+00:00"}
     path = tmp_path / "join.toml"
     path.write_text(
         "starting_version = 7\n[streams.e]\nsource = 'lake/e'\n[streams.w]\nsource = 'm'\nformat = 'results'\n"
@@ -110,7 +112,7 @@ def test_options_of_tables_reach_their_streams(asked: Callable[..., Asked], tmp_
     assert "reads the results of a join" in refused.output
     path.write_text(path.read_text().replace("'results'", "'delta'"))
     join, *_ = asked("--config", str(path), "--window", "1s", *TARGET)
-    assert [s.starting_version for s in join.streams] == [7, "latest"]
+    assert [s.source.starting_version for s in join.streams] == [7, "latest"]
 
 
 def test_the_session_is_the_one_that_was_asked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -134,7 +136,7 @@ def test_what_is_not_given_keeps_its_default(asked: Callable[..., Asked]) -> Non
     join, _, _, options = asked(*STREAMS, *TARGET, "--window", "15s", "--delay", "2s", "--available-now")
     assert options == {"available_now": True}
     assert join.window == TimeWindow((15_000_000, 15_000_000))
-    assert [(stream.time, stream.delay_us, stream.delimiter) for stream in join.streams] == [("ts", 2_000_000, ",")] * 2
+    assert [(stream.time, stream.delay_us) for stream in join.streams] == [("ts", 2_000_000)] * 2
 
 
 CONFIG = """
@@ -183,11 +185,11 @@ def test_partitions_are_asked_for_by_file_and_by_flag(asked: Callable[..., Asked
     path.write_text(
         "\n".join((*said, "[streams.r]", "source = 'r/'", "partition_by = 'folder'", "[streams.s]", "source = 's/'"))
     )
-    assert [stream.partition_by for stream in asked("--config", str(path))[0].streams] == ["folder", None]
+    assert [stream.source.partition_by for stream in asked("--config", str(path))[0].streams] == ["folder", None]
     told = asked("--config", str(path), "--partition-by", "file")[0].streams
-    assert [stream.partition_by for stream in told] == ["file", "file"]
+    assert [stream.source.partition_by for stream in told] == ["file", "file"]
     told = asked("--config", str(path), "--partition-by", "s=file")[0].streams
-    assert [stream.partition_by for stream in told] == ["folder", "file"]
+    assert [stream.source.partition_by for stream in told] == ["folder", "file"]
 
 
 def test_keys_of_unique_rows_are_asked_for_by_file_and_by_flag(asked: Callable[..., Asked], tmp_path: Path) -> None:
@@ -213,11 +215,11 @@ def test_a_topic_is_a_stream_by_flag_and_by_file(asked: Callable[..., Asked], tm
     ]
     flags = [flag for name, source in zip("rs", sources, strict=True) for flag in ("--stream", f"{name}={source}")]
     streams = asked(*flags, *TARGET, "--on", "abs(r.x - s.a) <= 1", "--window", "1s")[0].streams
-    assert [(stream.source, stream.partition_kind) for stream in streams] == [(source, "topic") for source in sources]
+    assert [(stream.location, stream.partition_kind) for stream in streams] == [(source, "topic") for source in sources]
     path = tmp_path / "join.toml"
     said = ("to = 't'", "checkpoint = 'c'", "window = '1s'", "on = ['abs(r.x - s.a) <= 1']")
     path.write_text("\n".join((*said, *(f"[streams.{n}]\nsource = '{s}'" for n, s in zip("rs", sources, strict=True)))))
-    assert [stream.source for stream in asked("--config", str(path))[0].streams] == sources
+    assert [stream.location for stream in asked("--config", str(path))[0].streams] == sources
 
 
 def test_a_file_says_it_all_and_flags_win(asked: Callable[..., Asked], tmp_path: Path) -> None:
@@ -226,8 +228,7 @@ def test_a_file_says_it_all_and_flags_win(asked: Callable[..., Asked], tmp_path:
     join, to, checkpoint, options = asked("--config", str(path))
     r, s = join.streams
     assert (r.time, r.delay_us, s.time, s.delay_us) == ("at", 5_000_000, "ts", 9_000_000)
-    assert (s.source, s.format, s.time_unit, s.delimiter, r.delimiter) == ("somewhere.csv", "csv", "ms", "|", ";")
-    assert (r.on_bad_file, s.on_bad_file) == ("quarantine", "stop")
+    assert (s.source, s.time_unit) == (Files("somewhere.csv", "csv", "|"), "ms")
     assert join.window == TimeWindow((6 * 3_600_000_000, 0))
     assert (join.select, to, checkpoint) == (("r.x", "s.a"), "from-file", "checkpoint")
     assert (s.idle_timeout_us, s.max_ahead, r.max_ahead) == (60_000_000, "1h", None)
@@ -241,12 +242,12 @@ def test_a_file_says_it_all_and_flags_win(asked: Callable[..., Asked], tmp_path:
     assert asked("--config", str(path), "--pin")[3]["execution"].pin is True
     told = ("--delay", "s=1s", "--delimiter", "s=,", "--rate", "7", "--on-bad-file", "s=quarantine", "--time", "r=when")
     r, s = asked("--config", str(path), *told)[0].streams
-    assert (r.time, r.delay_us, r.rate, s.delay_us, s.delimiter, s.rate) == ("when", 5_000_000, 7, 1_000_000, ",", 7)
-    assert (s.on_bad_file, r.delimiter) == ("quarantine", ";")
+    assert (r.time, r.delay_us, r.rate, s.delay_us, s.rate) == ("when", 5_000_000, 7, 1_000_000, 7)
+    assert s.source == Files("somewhere.csv", "csv", on_bad_file="quarantine")
     other = asked("--config", str(path), "--to", "flag", "--window", "1s", "--layout", "1x1", "--stream", "s=other.csv")
     assert (other[1], other[3]["layout"]) == ("flag", "1x1")
     assert other[0].window == TimeWindow((1_000_000, 1_000_000))
-    assert other[0].streams[1].source == "other.csv"
+    assert other[0].streams[1].location == "other.csv"
     assert other[0].streams[1].delay_us == 9_000_000
 
 
@@ -510,7 +511,7 @@ def test_the_help_of_run_fits_two_screens_and_names_where_the_options_of_sources
     lines = done.output.splitlines()
     assert len(lines) <= 100
     assert max(map(len, lines)) <= 100
-    assert "streamjoin help source files|delta|kafka|gen|table" in lines[-1]
+    assert "streamjoin help source files|spool|delta|kafka|gen|table" in lines[-1]
     for name in ("delimiter", "sub_folders", "starting_version", "refresh"):
         assert f"  --{name.replace('_', '-')} " not in done.output
 
@@ -518,8 +519,9 @@ def test_the_help_of_run_fits_two_screens_and_names_where_the_options_of_sources
 @pytest.mark.parametrize(
     ("kind", "has"),
     [
-        ("files", {name for name, key in STREAM_KEYS.items() if key.scope == "files"}),
-        ("delta", {name for name, key in STREAM_KEYS.items() if key.scope == "delta"}),
+        ("files", set(options_of(Files))),
+        ("spool", set(options_of(Spool))),
+        ("delta", set(options_of(DeltaRows))),
         ("kafka", {*TOPIC_PARAMETERS, "delay"}),
         ("gen", {"side", "keys", "sensors", "delay"}),
         ("table", {*TABLE_KEYS} - {"source"}),
@@ -554,19 +556,19 @@ def test_options_of_a_source_stand_with_it(asked: Callable[..., Asked], tmp_path
     )  # fmt: skip
     join, *_ = asked(*streams, *TARGET, "--window", "1s", "--delay", "e=3s")
     e, w, f, g, d = join.streams
-    assert (e.source, e.delimiter, e.sub_folders, e.rate, e.unique) == ("in/e", ";", "read", 50, ("device", "n"))
+    assert (e.source, e.rate, e.unique) == (Files("in/e", delimiter=";", sub_folders="read"), 50, ("device", "n"))
     assert (str(e.where), e.delay) == ("(e.x > 1) AND (e.y <> 'a&b')", "3s")
-    assert (w.source, w.delay) == ("kafka://broker/topic?format=json&start=latest", "30s")
+    assert (w.location, w.delay) == ("kafka://broker/topic?format=json&start=latest", "30s")
     assert w.schema == pa.schema([("ts", pa.int64()), ("x", pa.float64())])
-    assert (f.source, f.delimiter) == (str(odd), ",")
+    assert (f.location, f.source.delimiter) == (str(odd), ",")
     assert (g.source, g.idle_timeout, g.rate) == (Generator("band2d", {"side": "r", "rate": 7}), "10m", None)
-    assert (d.source, d.starting_version, d.on_change) == ("lake/d", 12, "ignore")
+    assert (d.location, d.source.starting_version, d.source.on_change) == ("lake/d", 12, "ignore")
     (z,) = join.tables
     assert (z.source, z.refresh, str(z.where)) == ("limits.csv", "5m", "z.is_on")
     path = tmp_path / "join.toml"
     path.write_text("[streams.e]\nsource = 'a.csv'\ntime = 'at'\ndelimiter = '|'\n[streams.w]\nsource = 'b.csv'\n")
     e, _ = asked("--config", str(path), "--stream", "e=c.csv?delimiter=;", *TARGET, "--window", "1s")[0].streams
-    assert (e.source, e.time, e.delimiter) == ("c.csv", "at", ";")
+    assert (e.location, e.time, e.source.delimiter) == ("c.csv", "at", ";")
 
 
 @pytest.mark.parametrize(
@@ -588,7 +590,7 @@ def test_an_option_that_is_no_sources_is_named(source: str, says: str) -> None:
 
 
 def test_an_old_flag_goes_on_and_says_the_new_way(asked: Callable[..., Asked]) -> None:
-    old = {name: key for name, key in JOIN_KEYS.items() if name in STREAM_KEYS and STREAM_KEYS[name].scope}
+    old = {name: key for name, key in JOIN_KEYS.items() if name in SOURCE_KEYS}
     assert len(old) == 10
     for name, key in old.items():
         flag, value = f"--{name.replace('_', '-')}", str(key.example)

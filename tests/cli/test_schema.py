@@ -27,7 +27,8 @@ from streamjoin_ds.script.sql_options import stream_facts
 from streamjoin_ds.script.sql_text import SqlText
 from streamjoin_ds.script.statements import StreamStatement
 from streamjoin_ds.spec import Stream
-from streamjoin_ds.spec.member.stream_keys import FORMAT_KEYS, PER_STREAM, STREAM_KEYS
+from streamjoin_ds.spec.member.source import SOURCE_KEYS
+from streamjoin_ds.spec.member.stream import FORMAT_KEYS, PER_STREAM, STREAM_KEYS
 from streamjoin_ds.stream.join import StreamJoin
 from streamjoin_ds.stream.query_options import STREAM_OPTIONS, QueryOptions
 from streamjoin_ds.stream.run_keys import keys_of
@@ -92,7 +93,7 @@ def test_every_key_is_a_flag_and_every_option_of_a_stream_is_one() -> None:
     )
     assert flags == {*JOIN_KEYS, "config", "streams", "tables", "as_json"}
     assert explained - {"config", "streams", "tables", "cells"} <= set(JOIN_KEYS)
-    assert set(Stream.__dataclass_fields__) == {*STREAM_KEYS, "name"}
+    assert set(Stream.__dataclass_fields__) == {*STREAM_KEYS.keys() - SOURCE_KEYS.keys(), "name"}
 
 
 def test_an_option_of_a_stream_is_given_everywhere() -> None:
@@ -144,8 +145,61 @@ assert sum(map(len, chunks)) == 400 and max(map(len, chunks)) == 64, [len(chunk)
 """
 
 
+OF_A_SOURCE = """
+import json, re
+from pathlib import Path
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner
+from deltalake import CommitProperties, Transaction, write_deltalake
+from streamjoin_ds import DeltaRows, Join, Stream, StreamJoin
+from streamjoin_ds.checkpoint.identity import _changes
+from streamjoin_ds.cli.main import group
+from streamjoin_ds.errors import ArgumentError
+from streamjoin_ds.request.join_keys import json_schema
+from streamjoin_ds.request.request import request_of
+from streamjoin_ds.script.script import Script
+from streamjoin_ds.source.stream_source import first_records
+from streamjoin_ds.stream.query_options import SourceOptions
+from streamjoin_ds.stream.source_facts import bound_join
+from tests.support.reference_page import text
+said = lambda *words: CliRunner().invoke(group, words).output
+for at, writer in enumerate(("etl", "other", "etl")):
+    done = CommitProperties(app_transactions=[Transaction(writer, at)])
+    write_deltalake("t", pa.table({"ts": [at], "x": [at]}), mode="append", commit_properties=done)
+streams = ["--stream", "r=t?starting_version=0&writer=etl", "--stream", "s=gen:band2d", "--window", "1s"]
+assert re.search(r"^  writer +Only changes by one application \\(all\\)$", said("help", "source", "delta"), re.M)
+assert "writer=etl" in said("explain", *streams), said("explain", *streams)
+assert "| `writer` | Only changes by one application: etl, or e=etl. |" in text()
+assert json_schema()["$defs"]["Stream"]["properties"]["writer"]["examples"] == ["etl"]
+toml = "window = '1s'\\n[streams.r]\\nsource = 't'\\nwriter = 'etl'\\n[streams.s]\\nsource = 'gen:band2d'"
+Path("join.toml").write_text(toml)
+made = request_of(Path("join.toml"), {}).join.streams[0].source
+sql = "CREATE STREAM r WITH (source = 't', writer = 'etl'); CREATE STREAM s WITH (source = 'gen:band2d');"
+sql += "INSERT INTO m WITH (checkpoint = 'c') SELECT * FROM r JOIN s ON r.ts = s.ts"
+(step,) = Script(sql).steps
+assert made == step.checked(None).request.join.streams[0].source == DeltaRows("t", "auto", "etl")
+(stream,) = SourceOptions.parse({"path": "t", "writer": "etl", "startingversion": "0"}).streams
+again = Stream.from_facts(json.loads(json.dumps(stream.to_facts())))
+for one, rows in ((stream, [0, 2]), (again, [0, 2]), (Stream("r", "t", starting_version=0), [0, 1, 2])):
+    found = first_records(one, pa.schema([("ts", pa.int64()), ("x", pa.int64())]), 9)
+    assert [x for chunk in found for x in chunk.tuples["x"].to_pylist()] == rows
+pairs = ([Stream("r", "t", format="delta", writer=name), Stream("s", "gen:band2d")] for name in (None, "etl"))
+joins = [bound_join(Join(pair, "r.ts = s.ts", "1s")) for pair in pairs]
+assert joins[0].fingerprint != joins[1].fingerprint and _changes(*joins) == ["writer of r"]
+with pytest.raises(ArgumentError, match="with another writer"):
+    Join([Stream("r", "t", writer="etl"), Stream("s", "t")], "r.ts = s.ts", "1s")
+with pytest.raises(ArgumentError, match="reads no Delta table, so it cannot have writer"):
+    Stream("r", "a.csv", format="csv", writer="etl")
+"""
+
+
 def test_an_option_that_is_added_as_contributing_says_is_everywhere(tmp_path: Path) -> None:
     follow_recipe("An option", tmp_path, EVERYWHERE)
+
+
+def test_an_option_of_a_source_that_is_added_as_contributing_says_is_everywhere(tmp_path: Path) -> None:
+    follow_recipe("An option of a source", tmp_path, OF_A_SOURCE)
 
 
 def test_calls_in_python_have_the_options_of_the_table() -> None:

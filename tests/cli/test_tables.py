@@ -39,11 +39,16 @@ def test_the_file_and_the_flags_say_the_same(tmp_path: Path) -> None:
     assert (y.source, y.refresh) == ("other.csv", "2m")
     assert (x.source, x.refresh) == ("x.jsonl", "9m")
     assert str(join.streams[0].where) == "r.id <> 7"
-    assert [one.finished_after for one in (*join.streams, *join.tables)] == ["5s", "6s", "7s", "2s"]
+    assert [one.finished_after for one in (*(stream.source for stream in join.streams), *join.tables)] == [
+        "5s",
+        "6s",
+        "7s",
+        "2s",
+    ]
     for given, ends in (("x=8s,y=9s", ["5s", "6s", "9s", "8s"]), ("4s", ["4s", "6s", "7s", "2s"])):
         flags = {"tables": ("x=x.jsonl",), "finished_after": given}
         join = request_of(tmp_path / "join.toml", flags).join
-        assert [one.finished_after for one in (*join.streams, *join.tables)] == ends
+        assert [one.finished_after for one in (*(stream.source for stream in join.streams), *join.tables)] == ends
     flags = {
         "streams": ("r=r.csv",),
         "tables": ("z=z.csv",),

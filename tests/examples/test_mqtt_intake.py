@@ -31,7 +31,7 @@ def test_its_commands_and_its_join_are_understood() -> None:
     intakes = [line for line in LINES if line[:2] == ["streamjoin", "intake"]]
     given = [intake.make_context("intake", line[2:]).params for line in intakes]
     request = request_of(FOLDER / "readings.toml", {})
-    assert [each["folder"] for each in given] == [stream.source for stream in request.join.streams]
+    assert [each["folder"] for each in given] == [stream.location for stream in request.join.streams]
     assert [each["address"].rpartition("/")[2] for each in given] == list(request.join.names)
     assert ["streamjoin", "run", "--config", "readings.toml"] in LINES
 

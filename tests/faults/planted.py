@@ -348,7 +348,7 @@ BUGS = (
     ),
     _bug(
         "a replay finds late files anew",
-        ("source:FileFeed.files_between", 'self._stream.on_bad_file != "quarantine"', "True"),
+        ("source:FileFeed.files_between", "not self._stream.quarantines", "True"),
         asks=("quarantine",),
     ),
     _bug(

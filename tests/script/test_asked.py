@@ -265,7 +265,8 @@ def test_every_option_is_that_of_the_file() -> None:
         "delimiter = 'tab', where = 'x > 1', idle_timeout = '10m', max_ahead = '1h', on_bad_file = 'quarantine', "
         "rate = 20000);"
         "CREATE STREAM w WITH (source = 'lake/w', on_change = 'ignore', starting_version = 12);"
-        "CREATE STREAM v WITH (source = 'v/', starting_timestamp = '2026-01-31', partition_by = 'file');"
+        "CREATE STREAM v WITH (source = 'v/', starting_timestamp = '2026-01-31');"
+        "CREATE STREAM u WITH (source = 'u/', partition_by = 'file');"
     )
     text = (
         "SET spark.ui.enabled = false; SET max_delay = 500ms; SET delay = 'w=3s'; SET pace = 60; SET durable = false; "
@@ -276,7 +277,7 @@ def test_every_option_is_that_of_the_file() -> None:
     )
     request: Request = asked(text, made, max_rows_per_batch=70).request
     e, w = request.join.streams
-    assert (e.time, e.delay, e.time_unit, e.delimiter, e.idle_timeout, e.max_ahead) == (
+    assert (e.time, e.delay, e.time_unit, e.source.delimiter, e.idle_timeout, e.max_ahead) == (
         "at",
         "30s",
         "ms",
@@ -284,8 +285,8 @@ def test_every_option_is_that_of_the_file() -> None:
         "10m",
         "1h",
     )
-    assert (str(e.where), e.on_bad_file, e.rate, e.format) == ("e.x > 1", "quarantine", 20000, "csv")
-    assert (w.on_change, w.starting_version, w.delay) == ("ignore", 12, "3s")
+    assert (str(e.where), e.source.on_bad_file, e.rate, e.source.format) == ("e.x > 1", "quarantine", 20000, "csv")
+    assert (w.source.on_change, w.source.starting_version, w.delay) == ("ignore", 12, "3s")
     assert (request.to, request.checkpoint) == ("t", "c")
     assert request.run == {
         "available_now": True, "max_rows_per_batch": 70, "take_over": True, "restart": True, "layout": "1x2",

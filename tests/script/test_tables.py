@@ -138,4 +138,4 @@ def test_what_cannot_be_is_refused_where_it_stands(tmp_path: Path, text: str, to
 def test_a_setting_names_streams_and_tables(tmp_path: Path) -> None:
     insert = f"INSERT INTO found WITH (checkpoint = 'c', finished_after = 'r=3s,z=4s') {QUERY};"
     join = joined(tmp_path, READINGS + TABLE.replace("finished_after='0s', ", "") + insert).request.join
-    assert [one.finished_after for one in (*join.streams, *join.tables)] == ["3s", "4s"]
+    assert [one.finished_after for one in (*(stream.source for stream in join.streams), *join.tables)] == ["3s", "4s"]

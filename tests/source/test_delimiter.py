@@ -78,9 +78,9 @@ def test_what_no_csv_file_is_cut_by(delimiter: object) -> None:
 
 def test_facts_bring_it_back_and_may_lack_it() -> None:
     facts = json.loads(json.dumps(Stream("e", "a.csv", delimiter="tab").to_facts()))
-    assert Stream.from_facts(facts).delimiter == "\t"
+    assert Stream.from_facts(facts).source.delimiter == "\t"
     del facts["delimiter"]
-    assert Stream.from_facts(facts).delimiter == ","
+    assert Stream.from_facts(facts).source.delimiter == ","
 
 
 def test_an_option_of_the_format(tmp_path: Path) -> None:

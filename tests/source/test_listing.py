@@ -15,7 +15,7 @@ from streamjoin_ds.errors import ArgumentError, FileChangedError, FileFormatErro
 from streamjoin_ds.source.files.listing import Location
 from streamjoin_ds.source.position import FilePosition
 from streamjoin_ds.source.stream_source import infer_schema
-from streamjoin_ds.spec import Generator, Stream
+from streamjoin_ds.spec import Files, Generator, Stream
 from streamjoin_ds.stream.query_options import SourceOptions
 from tests.source.feeds import SCHEMA, expected, feed, rows, steps, tuples, write
 
@@ -233,7 +233,7 @@ def test_a_generator_is_one_wherever_it_is_written(tmp_path: Path) -> None:
     (options,) = SourceOptions.parse({"path": "gen:band2d?rate=10&rows=5"}).streams
     assert options.source == Generator("band2d", {"rate": 10, "rows": 5})
     write(tmp_path / "gen:x.csv", rows(1))
-    assert isinstance(Stream("r", f"{tmp_path}/gen:x.csv").source, str)
+    assert isinstance(Stream("r", f"{tmp_path}/gen:x.csv").source, Files)
 
 
 def test_batches_of_files_replay_by_their_names(tmp_path: Path) -> None:

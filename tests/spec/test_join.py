@@ -156,7 +156,10 @@ def test_a_self_join_sets_no_files_aside() -> None:
     with pytest.raises(ArgumentError, match="the input of b is read twice") as caught:
         Join(streams, "abs(a.x - b.x) <= 1", "1s")
     assert caught.value.name == "on_bad_file"
-    assert Join(streams, "abs(a.x - b.x) <= 1", "1s", include_self_pairs=True).streams[1].on_bad_file == "quarantine"
+    assert (
+        Join(streams, "abs(a.x - b.x) <= 1", "1s", include_self_pairs=True).streams[1].source.on_bad_file
+        == "quarantine"
+    )
     Join([streams[0], Stream("b", source="others/", on_bad_file="quarantine")], "abs(a.x - b.x) <= 1", "1s")
 
 

@@ -39,4 +39,4 @@ def test_what_is_no_secret_is_taken() -> None:
         "s3://bucket/a@b",
         "folder/a@b?c",
     ):
-        assert Stream("e", source).source == source
+        assert Stream("e", source).location == source

@@ -113,7 +113,7 @@ def test_streams_come_back_from_json(stream: Stream) -> None:
 
 
 def test_a_path_becomes_text() -> None:
-    assert Stream("e", Path("a") / "b.csv").source == "a/b.csv"  # type: ignore[arg-type]
+    assert Stream("e", Path("a") / "b.csv").location == "a/b.csv"  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -259,8 +259,8 @@ def test_options_of_tables_come_back_from_their_facts() -> None:
     ):
         stream = Stream("e", "table/", **options)  # type: ignore[arg-type]
         assert Stream.from_facts(stream.to_facts()) == stream
-    assert Stream("e", "table/", starting_version="12").starting_version == 12
-    assert Stream("e", "table/", starting_timestamp="2026-01-31T12:00:00Z").starting_timestamp == (
+    assert Stream("e", "table/", starting_version="12").source.starting_version == 12
+    assert Stream("e", "table/", starting_timestamp="2026-01-31T12:00:00Z").source.starting_timestamp == (
         "2026-01-31T12:00:00+00:00"
     )
     assert "on_change" not in Stream("e", "table/").to_facts()

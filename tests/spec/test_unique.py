@@ -118,7 +118,11 @@ def test_the_key_is_in_the_fingerprint_in_any_order() -> None:
         ({"unique": "devise"}, ColumnError, "no column 'devise', which unique names"),
         ({"unique": "device", "source": "e", "format": "delta"}, ArgumentError, "reads a table"),
         ({"unique": "device", "max_ahead": "1h"}, ArgumentError, "cannot have max_ahead yet"),
-        ({"unique": "device", "on_bad_file": "quarantine"}, ArgumentError, "cannot have on_bad_file yet"),
+        (
+            {"unique": "device", "source": "e", "on_bad_file": "quarantine"},
+            ArgumentError,
+            "cannot have on_bad_file yet",
+        ),
         ({"unique": "device", "window": "last 5"}, WindowError, "a count window is none"),
     ],
 )

@@ -48,9 +48,9 @@ class Folders(Clocked):
         facts, number = self.join.streams[self.join.names.index(name)], self.files[name]
         if kind == "late":
             number = self.newest[name]
-        by_time = facts.file_order == "modified"
+        by_time = facts.source.file_order == "modified"
         folder = self.home / name
-        if facts.sub_folders == "read":  # numbers of one digit and of two
+        if facts.source.sub_folders == "read":  # numbers of one digit and of two
             folder = folder / f"part={99 - number if by_time else number + 5}"
             folder.mkdir(exist_ok=True)
         path = folder / (f"{9999 - self.files[name]:04d}.csv" if by_time else f"{self.files[name]:04d}.csv")

@@ -161,9 +161,9 @@ def test_options_of_tables_are_delta_s(tmp_path: Path) -> None:
     path = str(tmp_path / "l")
     given = {"path": path, "startingVersion": "0", "on_change": "Ignore"}
     (stream,) = SourceOptions.parse(given).streams
-    assert (stream.starting_version, stream.on_change, stream.format) == (0, "ignore", "delta")
+    assert (stream.source.starting_version, stream.source.on_change, stream.source.format) == (0, "ignore", "delta")
     (stream,) = SourceOptions.parse({"path": path, "startingTimestamp": "2026-01-31"}).streams
-    assert stream.starting_timestamp == "2026-01-31T00:00:00+00:00"
+    assert stream.source.starting_timestamp == "2026-01-31T00:00:00+00:00"
 
 
 @pytest.mark.delta

@@ -11,9 +11,12 @@ import click
 
 from streamjoin_ds.cli.main import group
 from streamjoin_ds.plan import EXECUTION_OPTIONS
-from streamjoin_ds.request.join_keys import JOIN_KEYS, TABLE_KEYS
+from streamjoin_ds.request.join_keys import JOIN_KEYS
 from streamjoin_ds.source.generator import GENERATORS
-from streamjoin_ds.spec.member.stream_keys import STREAM_KEYS, Key
+from streamjoin_ds.spec.member.option_key import OptionKey
+from streamjoin_ds.spec.member.source import SOURCE_KEYS
+from streamjoin_ds.spec.member.stream import STREAM_KEYS
+from streamjoin_ds.spec.member.table import TABLE_KEYS
 from streamjoin_ds.stream.query_options import READER_OPTIONS, STREAM_OPTIONS
 from streamjoin_ds.stream.run_keys import keys_of
 from tests.support.documents import ROOT
@@ -26,11 +29,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "Which rows": (
         "on", "where", "window", "how", "nearest", "nearest_by", "nearest_direction", "reduce", "select",
     ),
-    "What is read": (
-        "time", "time_unit", "schema", "format", "delimiter", "partition_by", "sub_folders", "file_order",
-        "finished_after", "on_bad_file", "on_change", "starting_version", "starting_timestamp",
-        "refresh",
-    ),
+    "What is read": ("time", "time_unit", "schema", *SOURCE_KEYS, "refresh"),
     "Time, late and repeated tuples": ("delay", "idle_timeout", "max_ahead", "unique"),
     "Where it goes, and how it runs": keys_of("place", "start", "source", "session"),
     "How it is carried out: no row depends on it": ("rate", *keys_of("plan", "engine")),
@@ -61,7 +60,7 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join([f"| {lines[0]} |", f"|{'---|' * len(head)}", *(f"| {line} |" for line in lines[1:]), ""])
 
 
-def _keys(keys: Mapping[str, Key]) -> str:
+def _keys(keys: Mapping[str, OptionKey]) -> str:
     rows = [
         (f"`{name}`", f"{key.help}{_choices(key)}", key.note.strip("[]").removeprefix("default: "))
         for name, key in keys.items()
@@ -69,7 +68,7 @@ def _keys(keys: Mapping[str, Key]) -> str:
     return _table(("key", "what it says", "default"), rows)
 
 
-def _choices(key: Key) -> str:
+def _choices(key: OptionKey) -> str:
     """Return the valid texts, where the key's help does not say them."""
     return "" if all(each in key.help for each in key.one_of) else f" One of {_named(key.one_of)}."
 

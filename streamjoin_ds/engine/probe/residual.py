@@ -177,7 +177,7 @@ def same_inputs(bound: BoundJoin) -> tuple[tuple[int, int], ...]:
     join = bound.join
     if join.include_self_pairs:
         return ()
-    sources = [stream.source for stream in join.streams]
+    sources = [stream.location for stream in join.streams]
     count = len(sources)
     pairs = ((left, right) for left in range(count) for right in range(left + 1, count))
     return tuple((i, j) for i, j in pairs if sources[i] is not None and sources[i] == sources[j])

@@ -187,18 +187,19 @@ class Beginning:
         """
         if self.version is not None:
             return
-        self.snapshot = stream.starting_version is None and stream.starting_timestamp is None
+        source = stream.delta_rows
+        self.snapshot = source.starting_version is None and source.starting_timestamp is None
         if self.snapshot:
             self.version = newest
-        elif isinstance(stream.starting_version, int):
-            if stream.starting_version > newest + 1:
+        elif isinstance(source.starting_version, int):
+            if source.starting_version > newest + 1:
                 msg = f"starting_version of stream {stream.name} is beyond the newest version of its table"
                 raise ArgumentError(msg, name="starting_version", hint=f"the table is at version {newest}")
-            self.version = stream.starting_version
-        elif stream.starting_version is not None:
+            self.version = source.starting_version
+        elif source.starting_version is not None:
             self.version = newest + 1
         else:
-            self.version = min(_version_at(table, datetime.fromisoformat(str(stream.starting_timestamp))), newest + 1)
+            self.version = min(_version_at(table, datetime.fromisoformat(str(source.starting_timestamp))), newest + 1)
 
 
 class ChangeLog:
@@ -344,7 +345,7 @@ class ChangeLog:
         """
         info: Mapping[str, Any] = next((one["commitInfo"] for one in actions if one.get("commitInfo")), {})
         told, name = info.get("operation") or "a change", self._stream.name
-        if self._stream.on_change != "ignore":
+        if self._stream.delta_rows.on_change != "ignore":
             msg = f"version {version} of the table {self._path}, which stream {name} reads, changes rows ({told})"
             hint = "with on_change=ignore the stream goes on, and reads of such versions only rows that they insert"
             raise TableChangedError(msg, name=self._path, hint=hint)

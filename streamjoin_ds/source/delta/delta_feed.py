@@ -26,13 +26,10 @@ from streamjoin_ds.source.delta.data_file import DataFile, FileRows, place_of
 from streamjoin_ds.source.feed import AheadClock, ArrayFrontier, Backlog, Frontier
 from streamjoin_ds.source.records import NO_TIME, Chunk, RawRecords, event_times, inside_form
 from streamjoin_ds.spec.event_time import AheadLimit, running_maximum, too_far_ahead
-from streamjoin_ds.spec.member.source import folder_facts, refused_option
+from streamjoin_ds.spec.member.source import DeltaRows, Files, given_options, refused_option
 from streamjoin_ds.spec.member.stream import Stream
 
-__all__ = ["DeltaFeed", "table_path", "table_schema", "with_table_format"]
-
-
-_FORMATS = ("delta", "results")
+__all__ = ["DeltaFeed", "table_path", "table_schema", "with_table"]
 
 
 def table_path(stream: Stream) -> str | None:
@@ -43,19 +40,20 @@ def table_path(stream: Stream) -> str | None:
     FileFormatError
         The stream's format is that of a table, and there is none.
     """
-    if not isinstance(stream.source, str) or stream.is_topic or stream.format not in ("auto", *_FORMATS):
+    source = stream.source
+    if not isinstance(source, DeltaRows) and not (isinstance(source, Files) and source.format == "auto"):
         return None
-    local = local_path(stream.source)
-    path = stream.source.rstrip("/") if local is None else os.path.normpath(str(local))
-    if _has_log(stream, path):
+    local = local_path(source.path)
+    path = source.path.rstrip("/") if local is None else os.path.normpath(str(local))
+    if _has_log(path):
         return path
-    if stream.format in _FORMATS:
+    if isinstance(source, DeltaRows):
         msg = f"the input of stream {stream.name} is no Delta table: {path}"
         raise FileFormatError(msg, name=path, hint="give the folder that holds _delta_log")
     return None
 
 
-def _has_log(stream: Stream, path: str) -> bool:
+def _has_log(path: str) -> bool:
     if "*" in path.rpartition("/")[2]:
         return False
     try:
@@ -66,10 +64,10 @@ def _has_log(stream: Stream, path: str) -> bool:
         return False
 
 
-def with_table_format(stream: Stream) -> Stream:
-    """Return the stream with the format of its table, where it is over a table and has the format "auto".
+def with_table(stream: Stream) -> Stream:
+    """Return the stream with the rows of its table as its source, where there is a table, and what it is was not said.
 
-    A process that is told the format need not read the table's log to know it.
+    A process that is told need not read the table's log to know it.
 
     Raises
     ------
@@ -77,25 +75,17 @@ def with_table_format(stream: Stream) -> Stream:
         The stream has options that a table's rows cannot have, or the table holds the matches of a join, and the stream
         has options that do not fit them.
     """
-    path = table_path(stream)
-    if path is not None and stream.on_bad_file == "quarantine":
-        msg = f"stream {stream.name} is over a Delta table, whose files cannot be set aside"
-        raise ArgumentError(
-            msg, name="on_bad_file", hint="set on_bad_file=stop for it: a damaged table is to be restored"
-        )
-    if path is not None and stream.partition_by is not None:
-        msg = f"stream {stream.name} is over a Delta table, which has one order, so it cannot have partition_by"
-        raise ArgumentError(msg, name="partition_by", hint="leave it out; partition columns of the table are columns")
-    if path is not None:
-        for name in folder_facts(stream):
-            raise refused_option(stream.name, name, "is over a Delta table, whose log says what is read")
-    if path is None or stream.format != "auto":
+    path, source = table_path(stream), stream.source
+    if path is None or not isinstance(source, (Files, DeltaRows)) or source.format != "auto":
         return stream
+    if isinstance(source, Files):
+        for name in given_options(source):
+            if name != "delimiter":  # it may be given to all streams at once
+                raise _refused(stream.name, name)
     state = TableState(path)
     if JOIN_ID_KEY not in state.configuration or EVENT_TIME not in state.columns().schema.names:
-        return replace(stream, format="delta")
-    options = ("on_change", "starting_version", "starting_timestamp")
-    given = [name for name in options if getattr(stream, name) not in (None, "stop")]
+        return replace(stream, source=_rows_of(source, "delta"))
+    given = [name for name in given_options(source) if name not in ("format", "delimiter")]
     if stream.time != EVENT_TIME:
         given.append("time")
     if given:
@@ -104,7 +94,21 @@ def with_table_format(stream: Stream) -> Stream:
             f"leave {given[0]} out and set time={EVENT_TIME}; or set format=delta, to read rows as versions added them"
         )
         raise ArgumentError(msg, name=given[0], hint=hint)
-    return replace(stream, format="results")
+    return replace(stream, source=_rows_of(source, "results"))
+
+
+def _rows_of(source: Files | DeltaRows, form: str) -> DeltaRows:
+    return DeltaRows(source.path, form) if isinstance(source, Files) else replace(source, format=form)
+
+
+def _refused(stream: str, name: str) -> ArgumentError:
+    """Return the error for an option of files that a stream over a table has."""
+    what = "is over a Delta table"
+    why = {"on_bad_file": ", whose files cannot be set aside", "partition_by": ", which has one order"}
+    error = refused_option(stream, name, what + why.get(name, ", whose log says what is read"))
+    if name == "on_bad_file":
+        error.hint = "set on_bad_file=stop for it: a damaged table is to be restored"
+    return error
 
 
 def table_schema(stream: Stream, path: str) -> pa.Schema:
@@ -119,7 +123,7 @@ def table_schema(stream: Stream, path: str) -> pa.Schema:
     """
     state = TableState(path)
     columns = state.columns().schema
-    if stream.format == "results" and (JOIN_ID_KEY not in state.configuration or EVENT_TIME not in columns.names):
+    if stream.reads_results and (JOIN_ID_KEY not in state.configuration or EVENT_TIME not in columns.names):
         msg = f"the input of stream {stream.name} does not hold the matches of a join: {path}"
         raise FileFormatError(msg, name=path, hint="set format=delta, or give the table that the join writes")
     return stream.schema if isinstance(stream.schema, pa.Schema) else columns

@@ -94,7 +94,6 @@ class FileFeed:
         root: str | None = None,
         clock: Callable[[], int] = time.time_ns,
     ) -> None:
-        assert isinstance(stream.source, str)
         self._stream = stream
         self._schema = schema
         self._time_schema = pa.schema([_TIME.with_name(stream.time)])
@@ -270,7 +269,7 @@ class FileFeed:
         surplus = late_names(done, expected, self._location)
         # With quarantine, the plan of the next batch finds files that came after this one was planned, and sets them
         # aside.
-        if surplus is None or (surplus and self._stream.on_bad_file != "quarantine"):
+        if surplus is None or (surplus and not self._stream.quarantines):
             raise order_error(self._location.path_of(surplus[0] if surplus else "(unknown)"), self._stream)
         return tuple(name for name in found if name not in surplus)
 
@@ -305,7 +304,7 @@ class FileFeed:
                 times.open(text, None, complete=True)
             # With quarantine, the planner has decided what is set aside. Then a task must not take broken first records
             # for a drift of the schema: each is a reject by itself.
-            at_start = offset == 0 and stream.on_bad_file == "stop"
+            at_start = offset == 0 and not stream.quarantines
             if offset == 0 and form.header_bytes:
                 digest.update(text.read(0, form.header_bytes))
                 offset, line = form.header_bytes, form.header_lines
@@ -370,16 +369,16 @@ class FilePartitions:
         """
         if isinstance(self._folder, Location):
             return 256
-        return 16 if self._stream.sub_folders != "read" and is_local(self._folder.path) else 0
+        return 16 if not self._files.reads_sub_folders and is_local(self._folder.path) else 0
 
     def __init__(self, stream: Stream, schema: pa.Schema, *, ignore_missing: bool = False) -> None:
-        self._stream = stream
+        self._stream, self._files = stream, stream.files
         self._schema = schema
         self._ignore_missing = ignore_missing
         self._leader: FilePartitions | None = None
         self._listed: Sequence[str] = ()
         self._folder: _SubFolders | Location
-        if stream.partition_by == "folder":
+        if self._files.partition_by == "folder":
             self._folder = _SubFolders(stream)
         else:
             self._folder = location_of(stream)
@@ -415,12 +414,12 @@ class FilePartitions:
         OffsetError
             The name leads elsewhere: the offset was edited.
         """
-        reads_sub_folders = self._stream.sub_folders == "read"
+        reads_sub_folders = self._files.reads_sub_folders
         if not name or not is_label(name) or ("/" in name and not reads_sub_folders):
             msg = f"the logged offset of stream {self._stream.name} is malformed: partitions"
             hint = "restore the checkpoint's offsets folder from a copy, and never edit offsets by hand"
             raise OffsetError(msg, name="partitions", hint=hint)
-        own = replace(self._stream, source=self._folder.path_of(name), partition_by=None)
+        own = _of_one_order(self._stream, self._folder.path_of(name))
         root = self._folder.path if reads_sub_folders else None
         return FileFeed(own, self._schema, ignore_missing=self._ignore_missing, root=root)
 
@@ -468,7 +467,7 @@ class _SubFolders:
 
     def __init__(self, stream: Stream) -> None:
         self._stream = stream.name
-        source = str(stream.source)
+        source = stream.files.path
         path = str(local_path(source) or source) if source.startswith("file:") else source
         folder, last = os.path.split(path)
         self._pattern = last if "*" in last else ""
@@ -500,4 +499,9 @@ class _SubFolders:
 def partition_streams(stream: Stream) -> Mapping[str, Stream]:
     """Return a stream of one order for each sub-folder of a stream with ``partition_by="folder"``, by its name."""
     folders = _SubFolders(stream)
-    return {name: replace(stream, source=folders.path_of(name), partition_by=None) for name in folders.names()}
+    return {name: _of_one_order(stream, folders.path_of(name)) for name in folders.names()}
+
+
+def _of_one_order(stream: Stream, path: str) -> Stream:
+    """Return the stream of one of its partitions."""
+    return replace(stream, source=replace(stream.files, path=path, partition_by=None))

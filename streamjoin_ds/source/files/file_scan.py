@@ -175,13 +175,13 @@ class FileScan:
     ) -> None:
         self._stream, self._zoned = stream, stream.time_zone is not None
         self._columns = columns
-        self._quarantine = stream.on_bad_file == "quarantine"
+        self._quarantine = stream.quarantines
         self._unread: StreamJoinError | None = None  # why the Parquet rows after the tail cannot be read
         self._location = location
         self._ignore_missing = ignore_missing
         self._watch = FileWatch(stream, location, ignore_missing)
         self._frozen: tuple[frozenset[str], FileEntry | None] | None = None
-        self._finish = FinishRule(stream.finished_after_us, clock, by_modification=location.order.by_modification)
+        self._finish = FinishRule(stream.files.finished_after_us, clock, by_modification=location.order.by_modification)
         self._file: FileEntry | None = None  # the tail's file as it is now
         self._schema = pa.schema([pa.field(stream.time, pa.timestamp("us", tz="UTC"))])
         self._head: FilePosition | None = None  # where the pieces begin

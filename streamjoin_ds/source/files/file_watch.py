@@ -176,7 +176,7 @@ def missing(path: str, stream: Stream) -> FileMissingError:
     """Return the error for a file that is gone, though it was read or is being read."""
     msg = f"the file {path} of stream {stream.name} is not there any more"
     hint = "put it back as it was; with missing_files=ignore, files may be removed once their batch is done"
-    if stream.file_order == "modified":
+    if stream.files.by_modification:
         msg = f"the file {path} of stream {stream.name} is not there any more as it was read"
         hint += ", or written again: they are then new files"
     return FileMissingError(msg, name=path, hint=hint)
@@ -184,7 +184,7 @@ def missing(path: str, stream: Stream) -> FileMissingError:
 
 def order_error(path: str, stream: Stream) -> FileOrderError:
     """Return the error for a new file whose name sorts before a file that was read already."""
-    if stream.file_order == "modified":
+    if stream.files.by_modification:
         msg = f"the file {path} came late: stream {stream.name} has already read files that were changed after it"
         hint = "touch it; files are read by the times of their changes, so they must be there within finished_after"
         return FileOrderError(msg, name=path, hint=hint)
@@ -299,7 +299,7 @@ class FileWatch:
         self._stream = stream
         self._location = location
         self._ignore_missing = ignore_missing
-        self._quarantine = stream.on_bad_file == "quarantine"
+        self._quarantine = stream.quarantines
         self._seen: dict[str, Stamp] = {}
         self._found: list[BadFile] = []
         self._turn = 0

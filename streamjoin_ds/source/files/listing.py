@@ -552,14 +552,15 @@ class Location:
 
 def location_of(stream: Stream, root: str | None = None) -> Location:
     """Return where the files of a stream are, sorted as it asks; `root` is that of `Location`."""
+    files = stream.files
     return Location(
-        str(stream.source),
-        stream.format,
+        files.path,
+        files.format,
         stream.name,
-        order=FileOrder(by_modification=stream.file_order == "modified"),
-        sub_folders=stream.sub_folders == "read",
+        order=FileOrder(by_modification=files.by_modification),
+        sub_folders=files.reads_sub_folders,
         root=root,
-        new_names_last=stream.file_order != "modified" and stream.partition_by is None,
+        new_names_last=not files.by_modification and files.partition_by is None,
     )
 
 

@@ -346,7 +346,7 @@ class TextFormat:
         self._row = folders.row(schema, stream.name, path)
         schema = folders.rest(schema)
         self._schema = schema
-        self._time, self._stream, self._delimiter = stream.time, stream.name, stream.delimiter
+        self._time, self._stream, self._delimiter = stream.time, stream.name, stream.files.delimiter
         self._path = path
         self.header_bytes = self.header_lines = 0
         self._form: LineFormat | None = JsonLines(schema, stream.time) if kind == "json" else None

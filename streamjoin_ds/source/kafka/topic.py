@@ -21,7 +21,7 @@ from streamjoin_ds.source.kafka.formats.registered_messages import SchemaRegistr
 from streamjoin_ds.source.kafka.message_sources import NativeSource, PythonSource, native_messages
 from streamjoin_ds.source.kafka.range_read import MessageSource, RangeRead, RangeReader
 from streamjoin_ds.source.records import event_times
-from streamjoin_ds.spec.member.source import KAFKA_PREFIX, check_location
+from streamjoin_ds.spec.member.location import KAFKA_PREFIX, check_location
 
 __all__ = ["MESSAGE_FORMATS", "ON_DATA_LOSS", "REGISTERED_FORMATS", "TOPIC_PARAMETERS", "KafkaTopic", "KafkaUrl"]
 

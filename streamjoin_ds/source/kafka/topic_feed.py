@@ -86,8 +86,7 @@ def stream_url(stream: Stream) -> KafkaUrl:
     ArgumentError
         A part of the URL is missing, unknown or has no valid form.
     """
-    assert isinstance(stream.source, str)
-    url = KafkaUrl.parse(stream.source)
+    url = KafkaUrl.parse(str(stream.source))
     declared = stream.schema.names if isinstance(stream.schema, pa.Schema) else []
     wanted = [name for column in declared if (name := header_of(column)) is not None]
     return replace(url, headers=tuple(dict.fromkeys((*url.headers, *wanted))))

@@ -50,7 +50,7 @@ from streamjoin_ds.spec.expression.node import Mask
 from streamjoin_ds.spec.expression.predicate import Column
 from streamjoin_ds.spec.inside import inside_schema, nanoseconds_name
 from streamjoin_ds.spec.join_parts import JoinParts
-from streamjoin_ds.spec.member.source import Generator
+from streamjoin_ds.spec.member.source import Generator, identity_of
 from streamjoin_ds.spec.member.stream import schema_text
 from streamjoin_ds.spec.row_kind import RANK, RowKind
 from streamjoin_ds.spec.window import WINDOW_ID, PeriodicWindow, WindowRule
@@ -392,8 +392,7 @@ class BoundJoin:
                 "columns": schema_facts(schema),
                 # left out if there are none, so that older joins keep their fingerprint
                 **({} if stream.partition_kind is None else {"partition_by": stream.partition_kind}),
-                **({} if stream.sub_folders == "skip" else {"sub_folders": stream.sub_folders}),
-                **({} if stream.file_order == "name" else {"file_order": stream.file_order}),
+                **{name: value for name, (_, value) in identity_of(stream.source).items()},
                 **({} if stream.unique is None else {"unique": sorted(stream.unique)}),
             }
             for stream, schema in zip(self.join.streams, self.schemas, strict=False)
@@ -434,7 +433,7 @@ class BoundJoin:
     @property
     def same_inputs(self) -> list[int]:
         """For each stream the number of the first stream over the same input: between such streams are self-pairs."""
-        sources = [stream.source for stream in self.join.streams]
+        sources = [stream.location for stream in self.join.streams]
         return [number if source is None else sources.index(source) for number, source in enumerate(sources)]
 
     @cached_property

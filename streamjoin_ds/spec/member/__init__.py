@@ -2,8 +2,9 @@
 
 ::
 
-    source ──► stream ◄── stream_keys      a stream's options, as they are written in TOML, flags and SQL
-       │          ▲
-       │          └────── unique_key       which of its tuples are duplicates
-       └─────► table                       rows beside the streams
+    option_key ──► source ──► stream ◄── unique_key   which of its tuples are duplicates
+    what an option is  ▲
+                   location       table               rows beside the streams
+
+An option stands once, with the field that it is; `stream.STREAM_KEYS` and `table.TABLE_KEYS` collect them.
 """

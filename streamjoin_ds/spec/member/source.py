@@ -1,113 +1,287 @@
-"""The source of a stream: a folder of files, a Delta table, a topic or a generator, and the options that each has.
+"""The source of a stream: a folder of files, a spool, a Delta table, a topic or a generator, and the options of each.
 
-A location is a text that stands in plans, checkpoints and errors, so it holds no secret. A generator is known by its
-name and parameters.
+::
 
-The options of a folder say which sub-folders are read, in which order, and when a file is whole. Those of a Delta table
-say where a stream over it begins, and what happens at a change. An option that says nothing about the stream's source
-is refused by name.
+    Stream("e", "in/", sub_folders="read")           what TOML, flags and SQL say: options beside a location
+    Stream("e", Files("in/", sub_folders="read"))    the same, as an object
+
+Each kind of source is a class, and each option that it has is a field of it: the field says what the option is for, and
+which values it has. What reads the source has the object. A new option is a field here, and what reads it.
+
+An option that says nothing about a source is refused by name.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timezone
-from typing import Protocol
-from urllib.parse import parse_qsl, urlsplit
+from typing import Any, ClassVar, TypeAlias
+from urllib.parse import parse_qsl
 
 from streamjoin_ds.duration import Duration, duration_text, duration_us
 from streamjoin_ds.errors import ArgumentError
+from streamjoin_ds.spec.member.location import KAFKA_PREFIX, Located, check_choices, location_text
+from streamjoin_ds.spec.member.option_key import OptionKey, option, options_of
 
 __all__ = [
-    "FILE_ORDER",
-    "FOLDER_OPTIONS",
     "GENERATOR_PREFIX",
-    "KAFKA_PREFIX",
-    "ON_CHANGE",
-    "SUB_FOLDERS",
-    "TABLE_OPTIONS",
-    "FolderStream",
+    "KINDS",
+    "SOURCE_KEYS",
+    "DeltaRows",
+    "Files",
     "Generator",
-    "TableStream",
-    "check_folder_options",
-    "check_location",
-    "check_table_options",
-    "finished_after_text",
-    "folder_facts",
+    "Source",
+    "Spool",
+    "Topic",
+    "default_of",
+    "given_options",
+    "identity_of",
+    "numbering_of",
     "refused_option",
-    "starting_timestamp",
-    "starting_version",
-    "table_facts",
-    "time_of_results",
+    "source_facts",
+    "source_from_facts",
+    "source_of",
 ]
 
-KAFKA_PREFIX = "kafka://"
-_STORE_SCHEMES = ("s3", "s3a", "gs", "gcs", "abfs", "abfss", "hdfs", "viewfs")
 GENERATOR_PREFIX = "gen:"
-SUB_FOLDERS = ("skip", "read")
-FILE_ORDER = ("name", "modified")
-# The options, with the values that say nothing.
-FOLDER_OPTIONS = {"sub_folders": "skip", "file_order": "name", "finished_after": None}
-ON_CHANGE = ("stop", "ignore")
-TABLE_OPTIONS = ("on_change", "starting_version", "starting_timestamp")
-_RESULTS_TIME = "event_time"
+_FORMATS = ("auto", "csv", "json", "parquet", "spool", "delta", "results")
+_DELIMITER_NAMES = {"tab": "\t", "\\t": "\t", "space": " "}
+_DELIMITERS = frozenset(" \t!#$%&'()*+,-./:;<=>?@[\\]^_`{|}~")
 
 
-def check_location(source: str, owner: str) -> None:
-    """Refuse a location that holds credentials, or that of an object store with options.
+@dataclass(frozen=True, slots=True)
+class Files(Located):
+    """A file, or a folder that grows: CSV, JSON lines, Parquet, compressed or not, here or in an object store.
 
     Parameters
     ----------
-    source : str
-        A path or a URL.
-    owner : str
-        What it is the location of, for the message: "stream e".
-
-    Raises
-    ------
-    ArgumentError
-        It does; nothing of the location is repeated.
+    path : str
+        The file, the folder, or ``/folder/*.extension``; ``s3://bucket/folder``, whose credentials come from the
+        environment.
+    format : {"auto", "csv", "json", "parquet"}
+        The format of the files; "auto" goes by their names, and knows a Delta table by its folder.
+    delimiter : str
+        The delimiter of CSV files: one ASCII character that is no letter, digit, double quote or line end; "tab" is a
+        tab.
+    on_bad_file : {"stop", "quarantine"}
+        What happens when a file cannot be read any further, came too late, or is not what was read before. "stop" stops
+        the stream. "quarantine" sets aside the rest of the file as one rejected row that names it. It may differ at
+        each restart.
+    partition_by : {"file", "folder"}, optional
+        The stream has many partitions, each with an order of its own, and no order among them: each file of the folder
+        is one, or each sub-folder. Lateness is judged in each partition, and the stream's watermark is the smallest of
+        its partitions' that are not idle (ARCHITECTURE.md, "Partitions"). By default the stream has one order.
+    sub_folders : {"skip", "read"}
+        "read" reads the files of all sub-folders too, in the order of their paths (ARCHITECTURE.md, "Folders"). Names
+        such as ``date=2024-01-01`` are columns, which may be declared in `schema`. By default sub-folders are passed
+        over, and a warning names one.
+    file_order : {"name", "modified"}
+        The order of a folder's files: by their names, or by the times of their last changes and, where these are equal,
+        by their names. By "modified" each file must be whole: it is read once `finished_after` has passed (10 s by
+        default) and must not change any more; one that is written again is a new file. Files without any order among
+        them are partitions: ``partition_by="file"``.
+    finished_after : str or timedelta, optional
+        A file is finished once it has not been changed for so long, by the machine's clock. Until then no file after it
+        is begun, and a Parquet or compressed file is not begun. By default a file is finished as soon as one after it
+        is there. It moves the ends of batches and may differ at each restart.
     """
-    scheme, separator, rest = source.partition("://")
-    if not separator:
-        return
-    if source.startswith(KAFKA_PREFIX):
-        _check_topic(rest, owner)
-    elif scheme in _STORE_SCHEMES:
-        _check_store(scheme, rest, owner)
+
+    path: str
+    format: str = option(
+        "auto", "Format of the files.", note="[default: auto, by their names]", one_of=_FORMATS, example="csv"
+    )
+    delimiter: str = option(
+        ",", "What separates the fields of CSV files: one character, or tab.", example=";", metavar="CHARACTER"
+    )
+    on_bad_file: str = option(
+        "stop",
+        "What happens at a file that cannot be read: stop (the join stops) or quarantine (the file is set aside, as a "
+        "row of the rejects).",
+        one_of=("stop", "quarantine"),
+        example="quarantine",
+    )
+    partition_by: str | None = option(
+        None,
+        "A stream has many partitions, each with an order of its own: each file of its folder (file) or each "
+        "sub-folder (folder).",
+        note="[default: one order]",
+        one_of=("file", "folder"),
+        example="folder",
+        numbers=True,
+    )
+    sub_folders: str = option(
+        "skip",
+        "Whether the files of sub-folders are read too, their names such as date=2024-01-01 as columns (read), or "
+        "passed over (skip).",
+        one_of=("skip", "read"),
+        example="read",
+        identity="sub-folders",
+        numbers=True,
+    )
+    file_order: str = option(
+        "name",
+        "The order of a folder's files: by their names (name), or by their times of change (modified).",
+        one_of=("name", "modified"),
+        example="modified",
+        identity="order of files",
+        numbers=True,
+    )
+    finished_after: Duration | None = option(
+        None,
+        "Time without a change after which a file is finished, and the next one may be begun.",
+        note="[default: once a later file is there]",
+        example="30s",
+        metavar="DURATION",
+    )
+
+    @property
+    def partition_kind(self) -> str | None:
+        """What a partition of the stream is: a "file" or a "folder"; None: it has one order."""
+        return self.partition_by
+
+    @property
+    def quarantines(self) -> bool:
+        """Whether a bad file is set aside."""
+        return self.on_bad_file == "quarantine"
+
+    @property
+    def reads_sub_folders(self) -> bool:
+        """Whether the files of sub-folders are read too."""
+        return self.sub_folders == "read"
+
+    @property
+    def by_modification(self) -> bool:
+        """Whether files are read in the order of their times of change."""
+        return self.file_order == "modified"
+
+    @property
+    def finished_after_us(self) -> int | None:
+        """After how many microseconds without a change a file is finished; None: where nothing is said."""
+        return None if self.finished_after is None else duration_us(self.finished_after, "finished_after")
+
+    def checked(self, stream: str) -> Files:
+        """Return the source with its options in one form each; raise ArgumentError where one cannot be."""
+        located = super(Files, self).checked(stream)
+        if self.format in ("delta", "results"):
+            msg = f"stream {stream} has the format of a table, and a source of files"
+            raise ArgumentError(msg, name="format", hint=f"DeltaRows(path, format={self.format!r}) reads a table")
+        delimiter = _delimiter(self.delimiter, stream)
+        finished_after = self.finished_after
+        if finished_after is not None:  # "0s" is one: a file counts as finished at once
+            finished_after = duration_text(duration_us(finished_after, f"finished_after of {stream}"))
+        if self.by_modification and self.format == "spool":
+            raise refused_option(stream, "file_order", "reads a spool, whose segments have an order of their own")
+        if self.by_modification and self.partition_by == "file":
+            msg = f"stream {stream} has no order among its files, so it cannot have file_order"
+            hint = "leave it out, or leave out partition_by=file"
+            raise ArgumentError(msg, name="file_order", hint=hint)
+        if self.partition_by is not None and self.quarantines:
+            msg = f"stream {stream} has partitions, so it cannot have on_bad_file yet"
+            raise ArgumentError(msg, name="on_bad_file", hint="leave it out, or leave out partition_by")
+        return replace(located, delimiter=delimiter, finished_after=finished_after)
 
 
-def _check_store(scheme: str, rest: str, owner: str) -> None:
-    user = rest.partition("/")[0].rpartition("@")[0]
-    if "?" in rest or (user and (":" in user or scheme.startswith("s3"))):
-        msg = f"the location of {owner} holds credentials or options, which do not belong there"
-        hint = (
-            "give s3://bucket/folder alone; AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION and AWS_ENDPOINT_URL, "
-            "or AWS_PROFILE, say the rest (docs/sources/object-stores.md)"
-        )
-        raise ArgumentError(msg, name="source", hint=hint)
+@dataclass(frozen=True, slots=True)
+class Spool(Files):
+    """A spool: what `streamjoin intake` writes. Each payload is a JSON object.
+
+    A declared column ``spool_received`` (timestamp), ``spool_topic`` (string) or ``spool_number`` (int64) is when a
+    message came, its topic, and its number in the folder. The options are those of `Files`.
+    """
+
+    format: str = field(default="spool", init=False)
 
 
-def _check_topic(rest: str, owner: str) -> None:
-    place, _, query = rest.partition("?")
-    if "@" in place.partition("/")[0]:
-        msg = f"the URL of {owner} holds credentials, which do not belong there"
-        hint = "write sasl.username and sasl.password into a file, and name the file: settings=FILE"
-        raise ArgumentError(msg, name="url", hint=hint)
-    for parameter, value in parse_qsl(query):
-        if parameter == "registry" and _has_login(value):
-            msg = f"the registry of {owner} holds credentials, which do not belong there"
-            hint = "a login is a setting of the file that settings=FILE names: "
-            hint += "schema.registry.basic.auth.user.info=user:password"
-            raise ArgumentError(msg, name="registry", hint=hint)
+@dataclass(frozen=True, slots=True)
+class DeltaRows(Located):
+    """A Delta table: its rows in the order in which its versions added them, or the matches of another join.
+
+    Parameters
+    ----------
+    path : str
+        The folder of the table, here or in an object store.
+    format : {"delta", "results", "auto"}
+        "delta" are the rows of any table. "results" are the matches of another join: those that are complete, in the
+        order of their event times; the time column is then ``event_time``. "auto": whichever of the two the table is.
+    on_change : {"stop", "ignore"}
+        What happens at a version of a Delta table that deletes or rewrites rows (DELETE, UPDATE, MERGE, overwrite).
+        "stop" stops the stream. "ignore" reads nothing of such a version but the rows that it inserted, and these only
+        where the table has a change feed. It may differ at each restart.
+    starting_version : int or "latest", optional
+        A Delta table is read from the changes of this version on, or from those after its newest version. By default
+        the stream begins with all rows that the table has when the first batch is planned.
+    starting_timestamp : str or datetime, optional
+        As `starting_version`: the first version that was committed at this time or later. UTC unless it says otherwise.
+    """
+
+    path: str
+    format: str = option("delta", "Format of the table.", one_of=("auto", "delta", "results"))
+    on_change: str = option(
+        "stop",
+        "What happens at a version of a Delta table that deletes or rewrites rows: stop (the join stops) or ignore "
+        "(only what it inserted is read, where the table has a change feed).",
+        one_of=("stop", "ignore"),
+        example="ignore",
+        numbers=True,
+    )
+    starting_version: int | str | None = option(
+        None,
+        "A Delta table is read from the changes of this version on, or after its newest (latest).",
+        (int, str),
+        "[default: begin with the rows that the table has]",
+        example=12,
+        metavar="VERSION",
+        numbers=True,
+    )
+    starting_timestamp: str | datetime | None = option(
+        None,
+        "A Delta table is read from the first version on that was committed then or later.",
+        note="[default: begin with the rows that the table has]",
+        example="2026-01-31T12:00:00Z",
+        metavar="TIME",
+        numbers=True,
+    )
+
+    def checked(self, stream: str) -> DeltaRows:
+        """Return the source with its options in one form each; raise ArgumentError where one cannot be."""
+        located = super(DeltaRows, self).checked(stream)
+        version = _starting_version(self.starting_version, stream)
+        timestamp = _starting_timestamp(self.starting_timestamp, stream)
+        if version is not None and timestamp is not None:
+            msg = f"stream {stream} has both starting_version and starting_timestamp"
+            raise ArgumentError(msg, name="starting_version", hint="leave one of the two out")
+        for name in [*given_options(self)] if self.format == "results" else ():
+            if name != "format":
+                msg = f"stream {stream} reads the results of a join in their order, so it cannot have {name}"
+                raise ArgumentError(msg, name=name, hint=f"leave {name} out, or set format=delta")
+        return replace(located, starting_version=version, starting_timestamp=timestamp)
 
 
-def _has_login(url: str) -> bool:
-    try:
-        return "@" in urlsplit(url).netloc
-    except ValueError:  # it is no URL, so nobody can tell what of it is a secret
-        return True
+@dataclass(frozen=True, slots=True)
+class Topic(Located):
+    """A topic of Kafka: each of its partitions is one of the stream's (docs/sources/kafka.md).
+
+    Parameters
+    ----------
+    url : str
+        ``kafka://broker:9092/topic?format=json``: its parameters are listed by ``streamjoin help source kafka``.
+    delimiter : str
+        The delimiter of messages in CSV, as of `Files`.
+    """
+
+    url: str
+    delimiter: str = option(",", "What separates the fields of messages in CSV: one character, or tab.", example=";")
+
+    @property
+    def partition_kind(self) -> str:
+        """What a partition of the stream is: one of the topic's."""
+        return "topic"
+
+    def checked(self, stream: str) -> Topic:
+        """Return the source with its options in one form each; raise ArgumentError where one cannot be."""
+        located = super(Topic, self).checked(stream)
+        return replace(located, delimiter=_delimiter(self.delimiter, stream))
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +290,8 @@ class Generator:
 
     The tuples depend on the parameters alone: the same parameters give the same tuples.
     """
+
+    partition_kind: ClassVar[None] = None
 
     name: str
     parameters: Mapping[str, int | float | str] = field(default_factory=dict)
@@ -157,69 +333,95 @@ def _number(text: str) -> int | float | str:
     return text
 
 
-class FolderStream(Protocol):
-    """What these checks ask of a `Stream`; each property is that of the stream."""
+Source: TypeAlias = Files | DeltaRows | Topic | Generator
 
-    @property
-    def name(self) -> str:
-        """The stream's name."""
-
-    @property
-    def source(self) -> object:
-        """Where its tuples come from."""
-
-    @property
-    def format(self) -> str:
-        """The format of its files."""
-
-    @property
-    def partition_by(self) -> str | None:
-        """What a partition of it is."""
-
-    @property
-    def file_order(self) -> str:
-        """The order of its files."""
-
-    @property
-    def is_topic(self) -> bool:
-        """Whether the source is a topic of Kafka."""
+# By the names under which `streamjoin help source` has them.
+KINDS: dict[str, type] = {"files": Files, "spool": Spool, "delta": DeltaRows, "kafka": Topic, "gen": Generator}
+# The options of all sources, each as the first kind that has it says.
+SOURCE_KEYS: dict[str, OptionKey] = {}
+for _kind in KINDS.values():
+    SOURCE_KEYS |= {name: key for name, key in options_of(_kind).items() if name not in SOURCE_KEYS}
+_OF_TABLES = tuple(name for name in options_of(DeltaRows) if name != "format")
+_NUMBERING = tuple(each.name for kind in (Files, DeltaRows) for each in fields(kind) if each.metadata.get("numbers"))
+# Options that may be given to all streams of a join at once say nothing about these.
+_IDLE: Mapping[type, tuple[str, ...]] = {
+    Generator: ("delimiter", "format", "on_bad_file"),
+    DeltaRows: ("delimiter",),
+    type(None): ("delimiter", "format"),
+}
 
 
-def folder_facts(stream: FolderStream) -> dict[str, object]:
-    """Return the options of folders that are not at their defaults, as plain JSON values."""
-    facts = {name: getattr(stream, name) for name in FOLDER_OPTIONS}
-    return {name: value for name, value in facts.items() if value != FOLDER_OPTIONS[name]}
+def source_of(location: object, given: Mapping[str, Any], stream: str) -> Source | None:
+    """Return the source that a location, and the options beside it, say.
 
-
-def finished_after_text(given: Duration | None, name: str) -> str | None:
-    """Return the duration as a text; "0s" is one: a file counts as finished at once."""
-    if given is None:
-        return None
-    return duration_text(duration_us(given, f"finished_after of {name}"))
-
-
-def check_folder_options(stream: FolderStream) -> None:
-    """Refuse an option of folders whose value is unknown, or that says nothing about the stream's source.
+    Parameters
+    ----------
+    location : str, path-like, a source or None
+        A path, a URL, ``gen:NAME?...``, or the object itself, which has its options. None: tuples are handed over.
+    given : mapping
+        Options by their names. One at its default says nothing.
+    stream : str
+        The name of the stream, for errors.
 
     Raises
     ------
     ArgumentError
-        The error names the option.
+        It is no location, an option is none of this source, or a value is none of those that there are.
     """
-    for name, valid in (("sub_folders", SUB_FOLDERS), ("file_order", FILE_ORDER)):
-        if getattr(stream, name) not in valid:
-            msg = f"stream {stream.name} has an unknown {name}"
-            raise ArgumentError(msg, name=name, hint=f"one of {', '.join(valid)}")
-    for name in folder_facts(stream):
-        if not isinstance(stream.source, str) or stream.is_topic or stream.format in ("delta", "results"):
-            raise refused_option(stream.name, name, "reads no folder of files")
-    if stream.file_order == "modified":
-        if stream.format == "spool":
-            raise refused_option(stream.name, "file_order", "reads a spool, whose segments have an order of their own")
-        if stream.partition_by == "file":
-            msg = f"stream {stream.name} has no order among its files, so it cannot have file_order"
-            hint = "leave it out, or leave out partition_by=file"
-            raise ArgumentError(msg, name="file_order", hint=hint)
+    given = {name: value for name, value in given.items() if value != default_of(name)}
+    if isinstance(location, Source):
+        for name in given:
+            msg = f"stream {stream} has a source with options, and {name} beside it"
+            raise ArgumentError(msg, name=name, hint=f"write {type(location).__name__}(..., {name}=...)")
+        return location if isinstance(location, Generator) else location.checked(stream)
+    path = None if location is None else location_text(location, stream)
+    kind = _kind_of(path, given)
+    own = {} if kind is type(None) else {each.name for each in fields(kind)}
+    check_choices(given, SOURCE_KEYS, stream)
+    for name in given:
+        if name not in own and name not in _IDLE.get(kind, ()):
+            raise _refused(stream, name, kind)
+    own_given = {name: value for name, value in given.items() if name in own}
+    if path is None:
+        return None
+    if kind is Generator:
+        return Generator.parse(path)
+    if kind is Spool:
+        del own_given["format"]
+    elif kind is DeltaRows:
+        own_given.setdefault("format", "auto")
+    made: Source = kind(path, **own_given).checked(stream)
+    return made
+
+
+def default_of(name: str) -> Any:
+    """Return the value of an option that says nothing."""
+    kind = DeltaRows if name in _OF_TABLES else Files
+    return kind.__dataclass_fields__[name].default
+
+
+def _kind_of(path: str | None, given: Mapping[str, Any]) -> type:
+    """Return the kind of source at a location with these options: "auto" with an option of tables is a table."""
+    if path is None:
+        return type(None)
+    if path.startswith(GENERATOR_PREFIX):
+        return Generator
+    if path.startswith(KAFKA_PREFIX):
+        return Topic
+    form = given.get("format", "auto")
+    if form in ("delta", "results") or (form == "auto" and any(name in _OF_TABLES for name in given)):
+        return DeltaRows
+    return Spool if form == "spool" else Files
+
+
+def _refused(stream: str, name: str, kind: type) -> ArgumentError:
+    if kind is Topic and name in ("format", "partition_by"):
+        msg = f"stream {stream} is a topic, so it cannot have {name}"
+        hint = "its partitions are the topic's, and its format stands in the URL: ?format=json"
+        return ArgumentError(msg, name=name, hint=hint)
+    why = "reads no Delta table" if name in _OF_TABLES else "reads no folder of files"
+    why = "has no source" if kind is type(None) else why
+    return refused_option(stream, name, why)
 
 
 def refused_option(stream: str, name: str, why: str) -> ArgumentError:
@@ -227,75 +429,56 @@ def refused_option(stream: str, name: str, why: str) -> ArgumentError:
     return ArgumentError(f"stream {stream} {why}, so it cannot have {name}", name=name, hint=f"leave {name} out")
 
 
-class TableStream(Protocol):
-    """What these checks ask of a `Stream`; each property is that of the stream."""
-
-    @property
-    def name(self) -> str:
-        """The stream's name."""
-
-    @property
-    def source(self) -> object:
-        """Where its tuples come from."""
-
-    @property
-    def time(self) -> str:
-        """The column of the event time."""
-
-    @property
-    def format(self) -> str:
-        """The format of its files."""
-
-    @property
-    def starting_version(self) -> int | str | None:
-        """The version with which it begins."""
-
-    @property
-    def starting_timestamp(self) -> object:
-        """The time with which it begins."""
-
-    @property
-    def is_topic(self) -> bool:
-        """Whether the source is a topic of Kafka."""
+def given_options(source: Source | None) -> dict[str, Any]:
+    """Return the options of a source that are not at their defaults, in the order of its fields."""
+    if source is None:
+        return {}
+    found = {each.name: getattr(source, each.name) for each in fields(source) if "option" in each.metadata}
+    return {name: value for name, value in found.items() if value != type(source).__dataclass_fields__[name].default}
 
 
-def table_facts(stream: TableStream) -> dict[str, object]:
-    """Return the options of tables that are not at their defaults."""
-    facts = {name: getattr(stream, name) for name in TABLE_OPTIONS}
-    return {name: value for name, value in facts.items() if value not in (None, "stop")}
+def identity_of(source: Source | None) -> dict[str, tuple[str, Any]]:
+    """Return the options on which results depend, that are not at their defaults: each with its name in refusals."""
+    if source is None:
+        return {}
+    words = {each.name: str(each.metadata.get("identity", "")) for each in fields(source)}
+    return {name: (words[name], value) for name, value in given_options(source).items() if words[name]}
 
 
-def check_table_options(stream: TableStream) -> None:
-    """Refuse an option of tables of a stream that reads none, and two that say where it begins.
-
-    Raises
-    ------
-    ArgumentError
-        The error names the option.
-    """
-    given = table_facts(stream)
-    if stream.starting_version is not None and stream.starting_timestamp is not None:
-        msg = f"stream {stream.name} has both starting_version and starting_timestamp"
-        raise ArgumentError(msg, name="starting_version", hint="leave one of the two out")
-    for name in given:
-        is_results = stream.format == "results"
-        if not isinstance(stream.source, str) or stream.is_topic or stream.format not in ("auto", "delta"):
-            what = "reads the results of a join in their order" if is_results else "reads no Delta table"
-            msg = f"stream {stream.name} {what}, so it cannot have {name}"
-            raise ArgumentError(msg, name=name, hint=f"leave {name} out" + ", or set format=delta" * is_results)
+def numbering_of(source: Source | None) -> dict[str, Any]:
+    """Return all options on which the numbers of a source's tuples depend; `format` is one if it is a table's."""
+    form = source.format if isinstance(source, DeltaRows) else "auto"
+    return {"format": form} | {name: getattr(source, name, default_of(name)) for name in _NUMBERING}
 
 
-def time_of_results(stream: TableStream) -> str:
-    """Return the time column: results have but one."""
-    if stream.format != "results" or stream.time == _RESULTS_TIME:
-        return stream.time
-    if stream.time != "ts":  # the default stands for theirs
-        msg = f"stream {stream.name} reads the results of a join, whose event time is {_RESULTS_TIME}"
-        raise ArgumentError(msg, name="time", hint="leave time out; with format=delta any column can be the event time")
-    return _RESULTS_TIME
+def source_facts(source: Source | None) -> dict[str, Any]:
+    """Return a source as plain JSON values, its options beside the location."""
+    location = source.to_facts() if isinstance(source, Generator) else source and str(source)
+    # Facts always had the three, and an older version needs them.
+    usual = {"format": getattr(source, "format", "auto"), "delimiter": ",", "on_bad_file": "stop"}
+    return {"source": location, **usual, **given_options(source)}
 
 
-def starting_version(given: object, name: str) -> int | str | None:
+def source_from_facts(facts: Mapping[str, Any]) -> Source | None:
+    """Return the source that `source_facts` described; an option that its kind has not is passed over."""
+    location = facts["source"]
+    if isinstance(location, Mapping):
+        return Generator(str(location["generator"]), dict(location["parameters"]))
+    told = {name: facts[name] for name in SOURCE_KEYS if name in facts and facts[name] != default_of(name)}
+    kind = _kind_of(location, told)
+    own = {} if location is None else options_of(kind) | {"format": None}
+    return source_of(location, {name: value for name, value in told.items() if name in own}, facts["name"])
+
+
+def _delimiter(given: object, name: str) -> str:
+    character = _DELIMITER_NAMES.get(given, given) if isinstance(given, str) else ""
+    if len(character) != 1 or character not in _DELIMITERS:
+        msg = f"the delimiter of stream {name} cannot be used in a CSV file"
+        raise ArgumentError(msg, name="delimiter", hint="for example , ; | : a space, or tab")
+    return character
+
+
+def _starting_version(given: object, name: str) -> int | str | None:
     """Return the version as a number, or "latest"; raise ArgumentError for anything else."""
     if given is None or given == "latest":
         return given
@@ -306,7 +489,7 @@ def starting_version(given: object, name: str) -> int | str | None:
     return version
 
 
-def starting_timestamp(given: object, name: str) -> str | None:
+def _starting_timestamp(given: object, name: str) -> str | None:
     """Return the moment in ISO 8601, with its offset."""
     if given is None:
         return None

@@ -1,18 +1,19 @@
 """A stream: its name, where its tuples come from, which column is the event time, and how late a tuple may be.
 
 A stream's rate is the tuples a second that it brings. It matters to the choice of a layout and to no result.
+
+What the source of a stream may say stands in `streamjoin_ds.spec.member.source`; `STREAM_KEYS` are the options of both.
 """
 
 from __future__ import annotations
 
 import base64
 import math
-import os
+import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, fields
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -21,44 +22,25 @@ from streamjoin_ds.errors import ArgumentError, ColumnError
 from streamjoin_ds.spec.columns import arrow_type, names_hint, zones_of
 from streamjoin_ds.spec.expression.predicate import Column, stream_name
 from streamjoin_ds.spec.expression.tree import Call, Expression, Literal, expression_facts, expression_from, streams_of
+from streamjoin_ds.spec.member.option_key import LIST, TABLE, OptionKey, option, options_of
 from streamjoin_ds.spec.member.source import (
-    FOLDER_OPTIONS,
-    GENERATOR_PREFIX,
-    KAFKA_PREFIX,
-    ON_CHANGE,
-    TABLE_OPTIONS,
+    SOURCE_KEYS,
+    DeltaRows,
+    Files,
     Generator,
-    check_folder_options,
-    check_location,
-    check_table_options,
-    finished_after_text,
-    folder_facts,
-    starting_timestamp,
-    starting_version,
-    table_facts,
-    time_of_results,
+    Source,
+    Topic,
+    default_of,
+    source_facts,
+    source_from_facts,
+    source_of,
 )
 from streamjoin_ds.spec.member.unique_key import check_unique, unique_columns
 
-__all__ = [
-    "FORMATS",
-    "GENERATOR_PREFIX",
-    "ON_BAD_FILE",
-    "PARTITION_BY",
-    "TIME_UNITS",
-    "Generator",
-    "Stream",
-    "checked_rate",
-    "rate_from_text",
-]
+__all__ = ["FORMAT_KEYS", "PER_STREAM", "STREAM_KEYS", "Stream", "checked_rate", "rate_from_text"]
 
 _HINT = "tuples a second, for example 20000"
-FORMATS = ("auto", "csv", "json", "parquet", "spool", "delta", "results")
-ON_BAD_FILE = ("stop", "quarantine")
-PARTITION_BY = ("file", "folder")
-TIME_UNITS = ("s", "ms", "us", "ns")
-_DELIMITER_NAMES = {"tab": "\t", "\\t": "\t", "space": " "}
-_DELIMITERS = frozenset(" \t!#$%&'()*+,-./:;<=>?@[\\]^_`{|}~")
+_RESULTS_TIME = "event_time"
 
 
 def checked_rate(rate: object, name: str) -> float | None:
@@ -92,7 +74,7 @@ def rate_from_text(text: str, name: str) -> float | None:
     return checked_rate(rate, name)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False)
 class Stream:
     """One input of a join.
 
@@ -100,13 +82,13 @@ class Stream:
     ----------
     name : str
         Letters, digits and underscores; it becomes the prefix of the stream's columns in the result.
-    source : str, Generator or None
-        A file, a directory that grows (CSV, JSON lines, Parquet; compressed; a spool), here or in an object store
-        (``s3://bucket/folder``; credentials come from the environment), a Delta table, a topic of Kafka, or a
-        generator. A text ``gen:NAME?...`` is a generator too; a file of such a name is written ``./gen:...``. A topic
-        is ``kafka://broker:9092/topic?format=json`` (docs/sources/kafka.md): each of its partitions is one of the
-        stream's. None if the caller hands over the tuples: `JoinEngine.push`, `StreamJoin.dataframe`,
-        ``StreamJoin.start(frames=...)``.
+    source : str, path-like, Files, Spool, DeltaRows, Topic, Generator or None
+        Where the tuples come from: one of the objects, which has its options, or a text. A text is a file or a
+        directory that grows (CSV, JSON lines, Parquet; compressed; a spool), here or in an object store
+        (``s3://bucket/folder``; credentials come from the environment), a Delta table, a topic of Kafka
+        (``kafka://broker:9092/topic?format=json``), or a generator (``gen:NAME?...``; a file of such a name is written
+        ``./gen:...``). None if the caller hands over the tuples: `JoinEngine.push`, `StreamJoin.dataframe`,
+        ``StreamJoin.start(frames=...)``. The attribute is the object.
     time : str
         The column of the event time. Records without an event time are rejected and counted.
     delay : str or timedelta
@@ -114,13 +96,6 @@ class Stream:
         (ARCHITECTURE.md, "Late").
     schema : pyarrow.Schema or mapping of column to Arrow type name, optional
         Columns and their types; by default inferred from the first file, or from a topic's messages in JSON.
-    format : {"auto", "csv", "json", "parquet", "spool", "delta", "results"}
-        The format of the files; "auto" goes by their names, and knows a Delta table by its folder. "spool" is what
-        `streamjoin intake` writes: each payload is a JSON object. A declared column ``spool_received`` (timestamp),
-        ``spool_topic`` (string) or ``spool_number`` (int64) is when a message came, its topic, and its number in the
-        folder. "results" are the matches of another join: those that are complete, in the order of their event times;
-        `time` is then ``event_time``. "delta" are the rows of any Delta table, in the order in which its versions added
-        them. A table of matches is read as "results" where nothing is said.
     time_unit : {"s", "ms", "us", "ns"}
         The unit of an event time that is a number, also in dicts. Of a whole number, parts of a microsecond are cut off
         (towards the past); a float becomes the nearest microsecond, ties to the even one.
@@ -128,9 +103,6 @@ class Stream:
         A condition such as ``"altitude > 1000"``. Tuples for which it is not TRUE are left out at the source and
         counted as filtered. They still tell the time, so the results are those of the same condition in the join's
         predicates.
-    delimiter : str
-        The delimiter of CSV files: one ASCII character that is no letter, digit, double quote or line end; "tab" is a
-        tab.
     idle_timeout : str or timedelta, optional
         After this time without a record the stream no longer holds the watermark, until it has records again. Of those
         records the ones that are older than the watermark are late. The time is measured by the source's clock. The
@@ -141,110 +113,143 @@ class Stream:
         The first record of a stream, and the first after it was idle, is measured against nothing. In a stream of
         partitions all of that is said of each partition. By default all records are taken. It may differ at each
         restart.
-    on_bad_file : {"stop", "quarantine"}
-        What happens when a file cannot be read any further, came too late, or is not what was read before. "stop" stops
-        the stream. "quarantine" sets aside the rest of the file as one rejected row that names it. It may differ at
-        each restart.
     rate : float, optional
         Tuples a second that the stream brings, greater than 0. The layout of a new checkpoint is chosen by it. Only the
         proportions of the streams' rates count, and no result depends on them. By default the rate at which the input
         begins.
-    on_change : {"stop", "ignore"}
-        What happens at a version of a Delta table that deletes or rewrites rows (DELETE, UPDATE, MERGE, overwrite).
-        "stop" stops the stream. "ignore" reads nothing of such a version but the rows that it inserted, and these only
-        where the table has a change feed. It may differ at each restart.
-    starting_version : int or "latest", optional
-        A Delta table is read from the changes of this version on, or from those after its newest version. By default
-        the stream begins with all rows that the table has when the first batch is planned.
-    starting_timestamp : str or datetime, optional
-        As `starting_version`: the first version that was committed at this time or later. UTC unless it says otherwise.
-    partition_by : {"file", "folder"}, optional
-        The stream has many partitions, each with an order of its own, and no order among them: each file of the folder
-        is one, or each sub-folder. Lateness is judged in each partition, and the stream's watermark is the smallest of
-        its partitions' that are not idle (ARCHITECTURE.md, "Partitions"). By default the stream has one order.
-    sub_folders : {"skip", "read"}
-        "read" reads the files of all sub-folders too, in the order of their paths (ARCHITECTURE.md, "Folders"). Names
-        such as ``date=2024-01-01`` are columns, which may be declared in `schema`. By default sub-folders are passed
-        over, and a warning names one.
-    file_order : {"name", "modified"}
-        The order of a folder's files: by their names, or by the times of their last changes and, where these are equal,
-        by their names. By "modified" each file must be whole: it is read once `finished_after` has passed (10 s by
-        default) and must not change any more; one that is written again is a new file. Files without any order among
-        them are partitions: ``partition_by="file"``.
-    finished_after : str or timedelta, optional
-        A file is finished once it has not been changed for so long, by the machine's clock. Until then no file after it
-        is begun, and a Parquet or compressed file is not begun. By default a file is finished as soon as one after it
-        is there. It moves the ends of batches and may differ at each restart.
     unique : str or sequence of str, optional
         The columns of a key, for sources that deliver at least once: ``"device,counter"``. Of tuples with one key that
         lie within the window the first one counts. The others are duplicates: they are counted, and not joined
         (ARCHITECTURE.md, "Duplicates"). In a stream of partitions that holds in each of them alone. A tuple with a null
         or NaN in the key is none. By default no tuple is.
+    **options
+        Those of `Files`, `Spool`, `DeltaRows` and `Topic`, beside a source that is a text: ``delimiter=";"``.
+
+    Raises
+    ------
+    ArgumentError, ColumnError, PredicateError
+        An option is unknown or cannot be had by this source, or a value is none that there is; the error names it.
     """
 
     name: str
-    source: str | Generator | None = None
-    time: str = "ts"
-    delay: Duration = "0s"
-    schema: pa.Schema | Mapping[str, str] | None = None
-    format: str = "auto"
-    time_unit: str = "us"
-    where: str | Expression | None = None
-    delimiter: str = ","
-    idle_timeout: Duration | None = None
-    max_ahead: Duration | None = None
-    on_bad_file: str = "stop"
-    rate: float | None = None
-    on_change: str = "stop"
-    starting_version: int | str | None = None
-    starting_timestamp: str | datetime | None = None
-    partition_by: str | None = None
-    sub_folders: str = "skip"
-    file_order: str = "name"
-    finished_after: Duration | None = None
-    unique: str | Sequence[str] | None = None
+    source: Source | None = option(
+        None,
+        "A file, a folder that grows (s3://BUCKET/FOLDER too), a Delta table, kafka://BROKER/TOPIC?format=json, or "
+        "gen:NAME?KEY=VALUE&...",
+        note="[required]",
+        example="flights.csv.gz",
+    )
+    time: str = option("ts", "Column of the event time.", example="ts", metavar="COLUMN")
+    delay: Duration = option("0s", "How late a tuple may be.", example="30s", metavar="DURATION")
+    schema: pa.Schema | Mapping[str, str] | None = option(
+        None,
+        "Columns and their Arrow types.",
+        (TABLE,),
+        "[default: inferred from the first file]",
+        example={"ts": "timestamp[us, tz=UTC]", "x": "double"},
+    )
+    time_unit: str = option(
+        "us", "Unit of an event time that is a number.", one_of=("s", "ms", "us", "ns"), example="ms"
+    )
+    where: str | Expression | None = option(
+        None,
+        "A condition on the tuples; others are left out.",
+        (str, LIST),
+        "[default: all]",
+        example="altitude > 1000",
+    )
+    idle_timeout: Duration | None = option(
+        None,
+        "Time without a record after which a stream no longer holds up the others.",
+        note="[default: never]",
+        example="10m",
+        metavar="DURATION",
+    )
+    max_ahead: Duration | None = option(
+        None,
+        "A record that is further ahead of its stream than this is rejected.",
+        note="[default: no limit]",
+        example="1h",
+        metavar="DURATION",
+    )
+    rate: float | None = option(
+        None,
+        "Tuples a second, by which the layout is chosen at first.",
+        (float,),
+        "[default: the rate at which the input begins]",
+        example=20_000,
+        metavar="NUMBER",
+    )
+    unique: str | Sequence[str] | None = option(
+        None,
+        "Columns of a key, for sources that deliver at least once: a tuple that repeats the key of one before it, "
+        "within the window and in its partition, is left out and counted.",
+        (str, LIST),
+        "[default: each tuple counts]",
+        example=["device", "counter"],
+    )
 
-    def __post_init__(self) -> None:
-        stream_name(self.name)
-        object.__setattr__(self, "source", _source(self.source, self.name))
+    def __init__(
+        self,
+        name: str,
+        source: object = None,
+        time: str = "ts",
+        delay: Duration = "0s",
+        schema: pa.Schema | Mapping[str, str] | None = None,
+        **options: Any,
+    ) -> None:
+        stream_name(name)
+        given = {"name": name, "time": time, "delay": delay, "schema": schema}
+        for field in fields(self):
+            self._set(field.name, given[field.name] if field.name in given else options.pop(field.name, field.default))
+        for unknown in options.keys() - SOURCE_KEYS.keys():
+            msg = f"stream {name} has no option '{unknown}'"
+            raise ArgumentError(msg, name=unknown, hint=names_hint(unknown, [*STREAM_KEYS], "its options are"))
+        self._set("source", source_of(source, options, name))
+        self._check()
+
+    def _check(self) -> None:
         if not isinstance(self.time, str) or not self.time:
             msg = f"stream {self.name} does not say which column is its event time"
             raise ArgumentError(msg, name=self.name, hint="for example time='ts'")
-        object.__setattr__(self, "delay", duration_text(duration_us(self.delay, f"delay of {self.name}")))
-        choices = (
-            (self.format, FORMATS, "format"),
-            (self.time_unit, TIME_UNITS, "time_unit"),
-            (self.on_bad_file, ON_BAD_FILE, "on_bad_file"),
-            (self.on_change, ON_CHANGE, "on_change"),
-        )
-        for value, valid, what in choices:
-            if value not in valid:
-                msg = f"stream {self.name} has an unknown {what}"
-                raise ArgumentError(msg, name=what, hint=f"one of {', '.join(valid)}")
-        object.__setattr__(self, "delimiter", _delimiter(self.delimiter, self.name))
+        self._set("delay", duration_text(duration_us(self.delay, f"delay of {self.name}")))
+        units = STREAM_KEYS["time_unit"].one_of
+        if self.time_unit not in units:
+            msg = f"stream {self.name} has an unknown time_unit"
+            raise ArgumentError(msg, name="time_unit", hint=f"one of {', '.join(units)}")
         for name in ("idle_timeout", "max_ahead"):
-            object.__setattr__(self, name, _positive(getattr(self, name), f"{name} of {self.name}"))
+            self._set(name, _positive(getattr(self, name), f"{name} of {self.name}"))
         if self.max_ahead is not None and isinstance(self.source, Generator):
             msg = f"stream {self.name} is generated, so it cannot have max_ahead"
             raise ArgumentError(
                 msg, name="max_ahead", hint="leave it out: it is for files, whose records can be from the future"
             )
-        object.__setattr__(self, "time", time_of_results(self))
+        self._set("time", _time_of_results(self))
         if self.schema is not None:
-            object.__setattr__(self, "schema", checked_schema(self.schema, self.name))
+            self._set("schema", checked_schema(self.schema, self.name))
             check_time_column(self.schema, self)
         if self.where is not None:
-            object.__setattr__(self, "where", checked_condition(self.where, self.name))
-        object.__setattr__(self, "rate", checked_rate(self.rate, self.name))
-        object.__setattr__(self, "starting_version", starting_version(self.starting_version, self.name))
-        object.__setattr__(self, "starting_timestamp", starting_timestamp(self.starting_timestamp, self.name))
-        check_table_options(self)
-        object.__setattr__(self, "finished_after", finished_after_text(self.finished_after, self.name))
-        check_folder_options(self)
-        if self.partition_kind is not None:
-            _check_partitions(self)
-        object.__setattr__(self, "unique", unique_columns(self.unique, self.name))
+            self._set("where", checked_condition(self.where, self.name))
+        self._set("rate", checked_rate(self.rate, self.name))
+        self._set("unique", unique_columns(self.unique, self.name))
         check_unique(self)
+
+    def _set(self, name: str, value: object) -> None:
+        object.__setattr__(self, name, value)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Return an option of the source: it was an attribute of the stream once, and is, with a warning."""
+            if name not in SOURCE_KEYS:
+                raise AttributeError(name)
+            warnings.warn(f"read stream.source.{name}: it is an option of the source", DeprecationWarning, stacklevel=2)
+            return getattr(self.source, name, default_of(name))
+
+    @property
+    def location(self) -> str | Generator | None:
+        """Where the tuples come from: a path, a URL or the generator. Streams with the same are over one input."""
+        return self.source if self.source is None or isinstance(self.source, Generator) else str(self.source)
 
     @property
     def unique_key(self) -> tuple[str, ...]:
@@ -264,12 +269,34 @@ class Stream:
     @property
     def is_topic(self) -> bool:
         """Whether the source is a topic of Kafka."""
-        return isinstance(self.source, str) and self.source.startswith(KAFKA_PREFIX)
+        return isinstance(self.source, Topic)
 
     @property
     def partition_kind(self) -> str | None:
         """What a partition of the stream is: a "file", a "folder", a partition of a "topic"; None: it has one order."""
-        return "topic" if self.is_topic else self.partition_by
+        return None if self.source is None else self.source.partition_kind
+
+    @property
+    def files(self) -> Files:
+        """The source of a stream that reads files; of no other is it asked."""
+        assert isinstance(self.source, Files)
+        return self.source
+
+    @property
+    def delta_rows(self) -> DeltaRows:
+        """The source of a stream over a table; of no other is it asked."""
+        assert isinstance(self.source, DeltaRows)
+        return self.source
+
+    @property
+    def quarantines(self) -> bool:
+        """Whether a bad file of the stream is set aside."""
+        return isinstance(self.source, Files) and self.source.quarantines
+
+    @property
+    def reads_results(self) -> bool:
+        """Whether the stream reads the matches of another join, in their order."""
+        return isinstance(self.source, DeltaRows) and self.source.format == "results"
 
     @property
     def idle_timeout_us(self) -> int | None:
@@ -281,30 +308,18 @@ class Stream:
         """How many microseconds a record may be ahead of those before it; None: there is no limit."""
         return None if self.max_ahead is None else _delay_us(self.max_ahead, self.name)
 
-    @property
-    def finished_after_us(self) -> int | None:
-        """After how many microseconds without a change a file is finished; None: where nothing is said."""
-        return None if self.finished_after is None else _delay_us(self.finished_after, self.name)
-
     def to_facts(self) -> dict[str, object]:
         """Return the stream as plain JSON values; `Stream.from_facts` makes the stream of them again."""
-        source = self.source.to_facts() if isinstance(self.source, Generator) else self.source
         clocks = {"idle_timeout_us": self.idle_timeout_us, "max_ahead_us": self.max_ahead_us}
         return {
             **{name: us for name, us in clocks.items() if us is not None},
             **({} if self.rate is None else {"rate": self.rate}),
-            **table_facts(self),
-            **({} if self.partition_by is None else {"partition_by": self.partition_by}),
-            **folder_facts(self),
             **({} if self.unique is None else {"unique": [*self.unique]}),
+            **source_facts(self.source),
             "name": self.name,
-            "source": source,
             "time": self.time,
             "delay_us": self.delay_us,
-            "format": self.format,
             "time_unit": self.time_unit,
-            "delimiter": self.delimiter,
-            "on_bad_file": self.on_bad_file,
             "schema": None if self.schema is None else schema_text(self.schema),
             "where": None if self.where is None else expression_facts(self.where),  # type: ignore[arg-type]
         }
@@ -312,51 +327,41 @@ class Stream:
     @classmethod
     def from_facts(cls, facts: Mapping[str, Any]) -> Stream:
         """Return the stream that `to_facts` described."""
-        source = facts["source"]
-        if isinstance(source, Mapping):
-            source = Generator(str(source["generator"]), dict(source["parameters"]))
         return cls(
             name=facts["name"],
-            source=source,
+            source=source_from_facts(facts),
             time=facts["time"],
             delay=f"{facts['delay_us']}us",
             schema=None if facts["schema"] is None else schema_from_text(facts["schema"]),
-            format=facts["format"],
             time_unit=facts["time_unit"],
-            delimiter=facts.get("delimiter", ","),  # facts of older versions do not have it
-            on_bad_file=facts.get("on_bad_file", "stop"),  # nor this
             where=None if facts.get("where") is None else expression_from(facts["where"]),
             rate=facts.get("rate"),
-            **{name: facts[name] for name in TABLE_OPTIONS if name in facts},
-            partition_by=facts.get("partition_by"),
-            **{name: facts[name] for name in (*FOLDER_OPTIONS, "unique") if name in facts},
+            unique=facts.get("unique"),
             **{name: f"{facts[f'{name}_us']}us" for name in ("idle_timeout", "max_ahead") if f"{name}_us" in facts},
         )
 
 
-def _check_partitions(stream: Stream) -> None:
-    """Refuse what a stream of several partitions cannot have."""
-    if stream.is_topic:
-        for option, is_given in (
-            ("partition_by", stream.partition_by is not None),
-            ("format", stream.format != "auto"),
-        ):
-            if is_given:
-                msg = f"stream {stream.name} is a topic, so it cannot have {option}"
-                hint = "its partitions are the topic's, and its format stands in the URL: ?format=json"
-                raise ArgumentError(msg, name=option, hint=hint)
-    elif stream.partition_by not in PARTITION_BY:
-        msg = f"stream {stream.name} has an unknown partition_by"
-        raise ArgumentError(msg, name="partition_by", hint=f"one of {', '.join(PARTITION_BY)}, or leave it out")
-    if isinstance(stream.source, Generator):
-        msg = f"stream {stream.name} is generated, so it has no partitions"
-        raise ArgumentError(msg, name="partition_by", hint="leave it out: it is for folders of files")
-    for option, is_given in (("on_bad_file", stream.on_bad_file != "stop"),):
-        if is_given:
-            msg = f"stream {stream.name} has partitions, so it cannot have {option} yet"
-            raise ArgumentError(
-                msg, name=option, hint=f"leave it out{'' if stream.is_topic else ', or leave out partition_by'}"
-            )
+# The options of a stream and of its source, by their names: what is written in TOML, flags, SQL and `Stream(...)`.
+STREAM_KEYS: dict[str, OptionKey] = options_of(Stream) | SOURCE_KEYS
+
+# Those that a flag, or a key of the whole file, gives to all streams or to some in one form: 30s, or e=30s.
+PER_STREAM = tuple(name for name in STREAM_KEYS if name not in ("source", "schema", "delimiter", "where", "unique"))
+
+# Those of ``format("sensors")``, which reads one stream without a join.
+FORMAT_KEYS = (
+    "delimiter",
+    *(name for name in PER_STREAM if name not in ("delay", "idle_timeout", "max_ahead", "rate")),
+)
+
+
+def _time_of_results(stream: Stream) -> str:
+    """Return the time column: results have but one."""
+    if not stream.reads_results or stream.time == _RESULTS_TIME:
+        return stream.time
+    if stream.time != "ts":  # the default stands for theirs
+        msg = f"stream {stream.name} reads the results of a join, whose event time is {_RESULTS_TIME}"
+        raise ArgumentError(msg, name="time", hint="leave time out; with format=delta any column can be the event time")
+    return _RESULTS_TIME
 
 
 def check_time_column(schema: pa.Schema, stream: Stream) -> None:
@@ -416,14 +421,6 @@ def _positive(given: Duration | None, what: str) -> str | None:
     return duration_text(microseconds)
 
 
-def _delimiter(given: object, name: str) -> str:
-    character = _DELIMITER_NAMES.get(given, given) if isinstance(given, str) else ""
-    if len(character) != 1 or character not in _DELIMITERS:
-        msg = f"the delimiter of stream {name} cannot be used in a CSV file"
-        raise ArgumentError(msg, name="delimiter", hint="for example , ; | : a space, or tab")
-    return character
-
-
 def checked_condition(where: object, name: str) -> Expression:
     """Return a condition on one stream or table; raise ArgumentError or PredicateError where it is none."""
     if isinstance(where, str):
@@ -439,20 +436,6 @@ def checked_condition(where: object, name: str) -> Expression:
             msg = f"where of stream {name} names the stream '{stream}'"
             raise ArgumentError(msg, name="where", hint="put a condition on several streams into the join's predicates")
     return where
-
-
-def _source(source: object, name: str) -> str | Generator | None:
-    if isinstance(source, str) and source.startswith(GENERATOR_PREFIX):
-        return Generator.parse(source)
-    if source is None or isinstance(source, (str, Generator)):
-        if isinstance(source, str):
-            check_location(source, f"stream {name}")
-        return source
-    path = os.fspath(source) if isinstance(source, os.PathLike) else None
-    if not isinstance(path, str):
-        msg = f"the source of stream {name} is neither a path nor a generator"
-        raise ArgumentError(msg, name=name, hint="a file or directory, or Generator(...)")
-    return path
 
 
 def checked_schema(schema: object, name: str) -> pa.Schema:

@@ -14,9 +14,10 @@ from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.spec.columns import TS
 from streamjoin_ds.spec.expression.predicate import stream_name
 from streamjoin_ds.spec.expression.tree import Expression, expression_facts, expression_from
+from streamjoin_ds.spec.member.option_key import LIST, TABLE, OptionKey, option, options_of
 from streamjoin_ds.spec.member.stream import checked_condition, checked_schema, schema_from_text, schema_text
 
-__all__ = ["DEFAULT_FINISHED_AFTER", "DEFAULT_REFRESH", "TABLE_FORMATS", "Table"]
+__all__ = ["DEFAULT_FINISHED_AFTER", "DEFAULT_REFRESH", "TABLE_FORMATS", "TABLE_KEYS", "Table"]
 
 
 DEFAULT_REFRESH = "1m"
@@ -53,12 +54,28 @@ class Table:
     """
 
     name: str
-    source: str | None = None
-    refresh: Duration = DEFAULT_REFRESH
-    schema: pa.Schema | Mapping[str, str] | None = None
-    where: str | Expression | None = None
-    format: str = "auto"
-    finished_after: Duration = DEFAULT_FINISHED_AFTER
+    source: str | None = option(
+        None, "A Delta table, or a file of Parquet, CSV or JSON lines.", note="[required]", example="zones.parquet"
+    )
+    refresh: Duration = option(
+        DEFAULT_REFRESH, "How often a new version is looked for; 0s: for each batch.", example="5m"
+    )
+    schema: pa.Schema | Mapping[str, str] | None = option(
+        None,
+        "Columns and their Arrow types.",
+        (TABLE,),
+        "[default: the table's, or inferred from the file]",
+        example={"id": "int64", "most": "double"},
+    )
+    where: str | Expression | None = option(
+        None, "A condition on the rows; others are left out.", (str, LIST), "[default: all]", example="is_active"
+    )
+    format: str = option("auto", "Format of the file.", note="[default: auto, by the name]", one_of=TABLE_FORMATS)
+    finished_after: Duration = option(
+        DEFAULT_FINISHED_AFTER,
+        "Time without a change after which the file is a new version; 0s: at once. As a flag zones=30s.",
+        example="30s",
+    )
 
     # What a binding asks of a stream. Inside, a row of a table has the smallest of all times (`NO_TIME_US`).
     time: ClassVar[str] = TS
@@ -72,9 +89,9 @@ class Table:
             hint = "a Delta table or a file; to hand rows over: use_table(...), or frames={...} with source=None"
             raise ArgumentError(msg, name=self.name, hint=hint)
         object.__setattr__(self, "source", source)
-        for option in ("refresh", "finished_after"):
-            given_us = duration_us(getattr(self, option), f"{option} of {self.name}")
-            object.__setattr__(self, option, duration_text(given_us))
+        for name in ("refresh", "finished_after"):
+            given_us = duration_us(getattr(self, name), f"{name} of {self.name}")
+            object.__setattr__(self, name, duration_text(given_us))
         if self.format not in TABLE_FORMATS:
             msg = f"table {self.name} has an unknown format"
             raise ArgumentError(msg, name="format", hint=f"one of {', '.join(TABLE_FORMATS)}")
@@ -82,6 +99,11 @@ class Table:
             object.__setattr__(self, "schema", checked_schema(self.schema, self.name))
         if self.where is not None:
             object.__setattr__(self, "where", checked_condition(self.where, self.name))
+
+    @property
+    def location(self) -> str | None:
+        """Where its rows are: as of a stream."""
+        return self.source
 
     @property
     def refresh_us(self) -> int:
@@ -117,3 +139,6 @@ class Table:
             facts["format"],
             f"{facts['finished_after_us']}us" if "finished_after_us" in facts else DEFAULT_FINISHED_AFTER,
         )
+
+
+TABLE_KEYS: dict[str, OptionKey] = options_of(Table)

@@ -13,12 +13,10 @@ import pyarrow as pa
 
 from streamjoin_ds.errors import ArgumentError, ColumnError, WindowError
 from streamjoin_ds.spec.columns import names_hint
+from streamjoin_ds.spec.member.source import DeltaRows
 from streamjoin_ds.spec.window import WindowKind
 
 __all__ = ["UniqueStream", "check_unique", "check_unique_columns", "check_unique_window", "span_us", "unique_columns"]
-
-
-_TABLE_FORMATS = ("delta", "results")
 
 
 class UniqueStream(Protocol):
@@ -29,16 +27,16 @@ class UniqueStream(Protocol):
         """The stream's name."""
 
     @property
-    def format(self) -> str:
-        """The format of its files."""
+    def source(self) -> object:
+        """Where its tuples come from."""
 
     @property
     def max_ahead(self) -> object:
         """How far a record may be ahead."""
 
     @property
-    def on_bad_file(self) -> str:
-        """What happens at a bad file."""
+    def quarantines(self) -> bool:
+        """Whether a bad file is set aside."""
 
     @property
     def unique_key(self) -> tuple[str, ...]:
@@ -78,11 +76,11 @@ def check_unique(stream: UniqueStream) -> None:
     if not stream.unique_key:
         return
     what, option, hint = "", "unique", "leave it out"
-    if stream.format in _TABLE_FORMATS:
+    if isinstance(stream.source, DeltaRows):
         what, hint = "reads a table", "leave it out, or keep the table free of duplicates (MERGE INTO)"
     elif stream.max_ahead is not None:
         what, option, hint = "has a key of unique rows", "max_ahead", "leave out max_ahead, or unique"
-    elif stream.on_bad_file != "stop":
+    elif stream.quarantines:
         what, option, hint = "has a key of unique rows", "on_bad_file", "leave out on_bad_file, or unique"
     if what:
         msg = f"stream {stream.name} {what}, so it cannot have {option} yet"

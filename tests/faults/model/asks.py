@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from streamjoin_ds.spec import CountWindow, Join, Nearest, PeriodicWindow, Stream, TimeWindow, WindowKind
+from streamjoin_ds.spec import CountWindow, Files, Join, Nearest, PeriodicWindow, Stream, TimeWindow, WindowKind
 from streamjoin_ds.spec.row_kind import DIRECTIONS, HOWS, has_pairs
 from tests.faults.model import values
 from tests.faults.model.beside import asked_table
@@ -150,6 +150,7 @@ def asked_of(schedule: Schedule) -> Asked:
     elif not any(ways.values()):
         ways["l"] = "file"
     ways = {name: ways[inputs[name]] for name in names}  # an input is read in one way
+    sources |= {name: f"{inputs[name]}.csv" for name in names if ways[name]}
     keyed = random.Random(f"keys {schedule.seed}")
     of_keys = values.KEYS if "values" in schedule.asks else ("x", "x,y", "x,y", "y", "x,y,ts")
     keys = {name: keyed.choice((*of_keys, None)) for name in names}
@@ -159,9 +160,8 @@ def asked_of(schedule: Schedule) -> Asked:
         keys["l"] = "x,y"
     streams = [
         Stream(
-            name, sources[name], delay=f"{delay}us", where=wheres.get(name),
-            idle_timeout=timeouts[name], max_ahead=aheads[name], partition_by=ways[name],
-            unique=keys[name],
+            name, sources[name] and Files(sources[name], partition_by=ways[name]), delay=f"{delay}us",
+            where=wheres.get(name), idle_timeout=timeouts[name], max_ahead=aheads[name], unique=keys[name],
         )
         for name, delay in zip(names, delays, strict=False)
     ]  # fmt: skip

@@ -123,7 +123,7 @@ class Case:
             clocks = {"idle_timeout": stream.idle_timeout, "max_ahead": stream.max_ahead if source == "csv" else None}
             clocks["on_bad_file"] = "quarantine" if self.files and not stops else "stop"
             clocks["unique"] = stream.unique
-            clocks["partition_by"] = stream.partition_by if source == "csv" else None
+            clocks["partition_by"] = stream.partition_kind if source == "csv" else None
             if name in self.devices and source == "csv":
                 clocks |= self.devices[name][0].reading
             streams.append(Stream(name, where, delay=stream.delay, schema=columns, where=stream.where, **clocks))
@@ -371,9 +371,9 @@ def case_of(schedule: Schedule) -> Case:
         for name, source in asked.inputs.items()
     }
     devices = {
-        stream.name: devices_of(asked.inputs[stream.name], rows[stream.name], stream.partition_by, schedule.seed)
+        stream.name: devices_of(asked.inputs[stream.name], rows[stream.name], stream.partition_kind, schedule.seed)
         for stream in join.streams
-        if stream.partition_by
+        if stream.partition_kind
     }
     of = {name: [device.name for device in listed for _ in device.rows] for name, listed in devices.items()}
     for name, listed in devices.items():

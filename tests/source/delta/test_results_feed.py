@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamjoin_ds.errors import ArgumentError, FileChangedError, FileFormatError, OffsetError, TableChangedError
-from streamjoin_ds.source.delta.delta_feed import DeltaFeed, with_table_format
+from streamjoin_ds.source.delta.delta_feed import DeltaFeed, with_table
 from streamjoin_ds.source.delta.results_feed import ResultsFeed
 from streamjoin_ds.source.stream_source import infer_schema
 from streamjoin_ds.spec import Stream
@@ -210,7 +210,7 @@ def test_a_table_made_again_is_refused(tmp_path: Path) -> None:
 
 def test_how_a_table_of_matches_is_read(tmp_path: Path) -> None:
     commit(tmp_path, SOME, 10, 0)
-    assert with_table_format(stream_of(tmp_path, time="event_time")).format == "results"
+    assert with_table(stream_of(tmp_path, time="event_time")).source.format == "results"
     assert Stream("m", str(tmp_path), format="results").time == "event_time"
     declared = Stream("m", str(tmp_path), format="results", schema=RESULTS)
     assert infer_schema(declared) == RESULTS
@@ -228,8 +228,8 @@ def test_other_tables_hold_no_results(tmp_path: Path) -> None:
     write_deltalake(str(tmp_path), pa.table({"event_time": [1]}))
     with pytest.raises(FileFormatError, match="does not hold the matches"):
         infer_schema(Stream("m", str(tmp_path), format="results"))
-    assert with_table_format(stream_of(tmp_path, time="event_time")).format == "delta"
+    assert with_table(stream_of(tmp_path, time="event_time")).source.format == "delta"
     for option, value in (("on_bad_file", "quarantine"), ("partition_by", "folder")):
         with pytest.raises(ArgumentError) as caught:
-            with_table_format(stream_of(tmp_path, time="event_time", **{option: value}))
+            with_table(stream_of(tmp_path, time="event_time", **{option: value}))
         assert caught.value.name == option

@@ -26,6 +26,7 @@ from streamjoin_ds.source.files.csv_lines import CsvLines
 from streamjoin_ds.source.files.json_lines import JsonLines
 from streamjoin_ds.source.files.lines import LineFormat, Lines, parse_lines
 from streamjoin_ds.source.records import RawRecords, clipped
+from streamjoin_ds.spec.member.source import Topic
 from streamjoin_ds.spec.member.stream import Stream
 
 __all__ = [
@@ -213,7 +214,8 @@ class CsvMessages:
     """
 
     def __init__(self, header: Sequence[str], schema: pa.Schema, stream: Stream) -> None:
-        self._form = CsvLines(list(header), schema, stream.time, stream.name, "a message", stream.delimiter)
+        delimiter = stream.source.delimiter if isinstance(stream.source, Topic) else ","
+        self._form = CsvLines(list(header), schema, stream.time, stream.name, "a message", delimiter)
 
     def read(self, values: pa.BinaryArray) -> RawRecords:
         """See `MessageFormat.read`."""
