@@ -79,7 +79,7 @@ def test_what_is_handed_over_has_no_options_of_a_source(name: str) -> None:
         (lambda: Stream("e", DeltaRows("t/", "results", "ignore")), "on_change", "results of a join in their order"),
         (lambda: Stream("e", Topic("kafka://me:sEcReT@broker/topic")), "url", "holds credentials"),
         (lambda: Stream("e", Files("s3://key:sEcReT@bucket/in")), "source", "holds credentials"),
-        (lambda: Stream("e", "in/", delimter=";"), "delimter", "did you mean 'delimiter'"),
+        (lambda: Stream("e", "in/", sub_folder="read"), "sub_folder", "did you mean 'sub_folders'"),
         (lambda: Stream("e", "gen:band2d", format="xml"), "format", "unknown format"),
         (lambda: Stream("e", URL, format="csv"), "format", "its format stands in the URL"),
         (lambda: Stream("e", URL, partition_by="file"), "partition_by", "its partitions are the topic's"),
