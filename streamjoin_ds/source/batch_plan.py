@@ -12,8 +12,8 @@ A batch may be longer than the half-lives of the estimates of rates. If the rate
 has rates in between, which no stream ever had. Its last pieces have the new ones.
 
 The JSON of a `BatchPlan` is the offset, whose text Spark compares and logs. A replay does a batch by the plan that is
-logged, whatever clocks, files and settings say by then. A new fact about a batch is a field of `BatchPlan`, with its
-place in `to_offset` and `from_offset`.
+logged, whatever clocks, files and settings say by then. A new fact about a batch is a field of `BatchPlan` and a row of
+`_PARTS`.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from streamjoin_ds.errors import ArgumentError, OffsetError, malformed_offset
 from streamjoin_ds.plan.plan import USUAL_SIZING, BlockSizing
@@ -33,7 +32,7 @@ from streamjoin_ds.source.idleness import ClockFacts
 from streamjoin_ds.source.layout_rule import LayoutFacts, Progress
 from streamjoin_ds.source.partitioned_feed import PartitionedFeed
 from streamjoin_ds.source.partitioned_position import PartitionedPosition
-from streamjoin_ds.source.position import Position, Waypoint, next_waypoints, waypoints_from
+from streamjoin_ds.source.position import PlainFacts, Position, Waypoint, next_waypoints, waypoints_from
 
 __all__ = [
     "OFFSET_VERSION",
@@ -52,10 +51,7 @@ _MAX_SPEED = 1e9  # largest speed that the option accepts, in seconds of event t
 # How often the rest of a batch is halved. The last piece is 1/256 of the batch: a quarter of the shortest half-life
 # (1/64 of a window), if the batch is as long as a window.
 _HALVINGS = 8
-_KINDS = {"block": str, "rows": int, "version": str}
 _Fact = TypeVar("_Fact")
-# The keys after "version" and "streams", in the one order in which they are written.
-_LATER = ("clocks", "held_back_bytes", "layout", "delay", "backlog", "tables", "waypoints", "blocks")
 
 
 def rows_of_prefix(frontiers: Sequence[Frontier], limit: int, horizon_us: int | None = None) -> list[int]:
@@ -240,7 +236,7 @@ def marked_ends(
 
 
 @dataclass(frozen=True, slots=True)
-class TableVersion:
+class TableVersion(PlainFacts):
     """One version of a table.
 
     Attributes
@@ -257,16 +253,7 @@ class TableVersion:
     block: str
     rows: int
 
-    def to_facts(self) -> dict[str, Any]:
-        """Return the version as plain JSON values."""
-        return {"block": self.block, "rows": self.rows, "version": self.version}
-
-    @classmethod
-    def from_facts(cls, facts: object) -> TableVersion:
-        """Return what `to_facts` wrote; raise `OffsetError` for anything else."""
-        if not isinstance(facts, Mapping) or {name: type(value) for name, value in facts.items()} != _KINDS:
-            raise malformed_offset(name="tables")
-        return cls(**facts)
+    PART: ClassVar[str] = "tables"
 
 
 def versions_told(versions: Mapping[str, TableVersion]) -> dict[str, Any]:
@@ -327,8 +314,9 @@ class BatchPlan:
     def to_offset(self) -> dict[str, Any]:
         """Return the plan as plain JSON values, of which each batch has one text."""
         streams = dict(zip(self.names, self.positions, strict=True))
-        parts = {part.key: (part.version, facts) for part in _PARTS.values() if (facts := part.written(self))}
-        later = {key: facts for key, (_, facts) in parts.items()}
+        told = {part: _plain(getattr(self, name), self.names) for name, part in _PARTS.items()}
+        parts = [part for part, facts in told.items() if facts]
+        later = {part.key: told[part] for part in parts}
         partitions = [at for facts in streams.values() for at in facts.get("partitions", {}).values()]
         within = {  # what a part or a position may hold since a later version
             3: any("unmeasured" in clock for clock in later.get("clocks", {}).values()),
@@ -337,7 +325,7 @@ class BatchPlan:
             10: any("waypoints" in at for at in partitions),
             12: any("forgotten" in facts for facts in streams.values()),
         }
-        since = [version for version, _ in parts.values()] + [version for version, has_it in within.items() if has_it]
+        since = [part.version for part in parts] + [version for version, has_it in within.items() if has_it]
         return {"version": max(since, default=1), "streams": streams, **later}
 
     @classmethod
@@ -364,13 +352,13 @@ class BatchPlan:
         if set(streams) != set(names):
             msg = "a logged offset has other streams than this join"
             raise OffsetError(msg, name="streams", hint=f"the streams of this join are {', '.join(names)}")
-        parts = {name: part.read(offset[part.key], names) for name, part in _PARTS.items() if part.key in offset}
+        parts = {name: part.of(offset, names) for name, part in _PARTS.items() if part.key in offset}
         return cls(tuple(names), tuple(streams[name] for name in names), **parts)
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A part of an offset beside the positions.
+    """A part of an offset beside the positions: a field of `BatchPlan`, left out where it says nothing.
 
     Attributes
     ----------
@@ -378,74 +366,63 @@ class _Part:
         Its name in the offset.
     version : int
         The first version of the offset that has it.
-    written : callable
-        Returns it as plain JSON values; nothing that is true: it is left out, and read as the field's default.
     read : callable
-        Returns the field's value, of what is there and of the streams' names; raises `OffsetError`.
+        Returns the field's value, of what is there and of the streams' names; raises OffsetError or ValueError.
     """
 
     key: str
     version: int
-    written: Callable[[BatchPlan], Any]
     read: Callable[[Any, Sequence[str]], Any]
 
-
-def _by_name(names: Sequence[str], values: Sequence[_Fact]) -> dict[str, _Fact]:
-    """Return the values that say something, by the streams' names."""
-    return {name: value for name, value in zip(names, values, strict=True) if value}
-
-
-def _of_each(
-    key: str, facts: object, names: Sequence[str], read: Callable[[object], _Fact], nothing: object
-) -> tuple[_Fact, ...]:
-    """Return what an offset has of each stream under a key."""
-    if not isinstance(facts, Mapping) or not set(facts) <= set(names):
-        raise malformed_offset(key)
-    return tuple(read(facts.get(name, nothing)) for name in names)
+    def of(self, offset: Mapping[str, Any], names: Sequence[str]) -> Any:
+        """Return the field's value; raise `OffsetError` for anything but what `_plain` gave."""
+        try:
+            return self.read(offset[self.key], names)
+        except ValueError:
+            raise malformed_offset(name=self.key) from None
 
 
-def _count_from(key: str, facts: object) -> int:
+def _plain(value: Any, names: Sequence[str] = ()) -> Any:
+    """Return a field's value as plain JSON values; of a tuple with an entry for each stream those that say something.
+
+    These stand by the streams' names.
+    """
+    if hasattr(value, "to_facts"):
+        return value.to_facts()
+    if isinstance(value, tuple):
+        told = [_plain(one) for one in value]
+        return {name: one for name, one in zip(names, told, strict=True) if one} if names else told
+    return {name: _plain(one) for name, one in value.items()} if isinstance(value, Mapping) else value
+
+
+def _each(read: Callable[[object], _Fact], nothing: object) -> Callable[[Any, Sequence[str]], tuple[_Fact, ...]]:
+    """Return what reads an entry of each stream, by their names; `nothing` is read where a stream has none."""
+
+    def values(facts: Any, names: Sequence[str]) -> tuple[_Fact, ...]:
+        if not isinstance(facts, Mapping) or not facts.keys() <= set(names):
+            raise ValueError
+        return tuple(read(facts.get(name, nothing)) for name in names)
+
+    return values
+
+
+def _count(facts: object, names: Sequence[str] = ()) -> int:
+    del names
     if type(facts) is not int:
-        raise malformed_offset(name=key)
+        raise ValueError
     return facts
-
-
-def _sizing_from(facts: object) -> BlockSizing:
-    try:
-        return BlockSizing.from_facts(facts)
-    except ValueError:
-        raise malformed_offset(name="blocks") from None
 
 
 # By the field of `BatchPlan`, in the one order in which they are written.
 _PARTS = {
-    "clocks": _Part(
-        "clocks",
-        2,
-        lambda plan: _by_name(plan.names, [clock.to_facts() for clock in plan.clocks]),
-        lambda facts, names: _of_each("clocks", facts, names, ClockFacts.from_facts, {}),
-    ),
-    "held_back_bytes": _Part(
-        "held_back_bytes",
-        3,
-        lambda plan: _by_name(plan.names, plan.held_back_bytes),
-        lambda facts, names: _of_each("held_back_bytes", facts, names, partial(_count_from, "held_back_bytes"), 0),
-    ),
-    "layout": _Part(
-        "layout", 4, lambda plan: plan.layout.to_facts(), lambda facts, names: LayoutFacts.from_facts(facts, len(names))
-    ),
-    "delay": _Part(
-        "delay", 5, lambda plan: plan.delay and plan.delay.to_facts(), lambda facts, _: DelayFacts.from_facts(facts)
-    ),
-    "backlog": _Part("backlog", 8, lambda plan: plan.backlog.to_facts(), BacklogFacts.from_facts),
-    "tables": _Part("tables", 9, lambda plan: versions_told(plan.tables), lambda facts, _: versions_from(facts)),
-    "waypoints": _Part(
-        "waypoints",
-        10,
-        lambda plan: _by_name(plan.names, [[one.to_facts() for one in own] for own in plan.waypoints]),
-        lambda facts, names: _of_each("waypoints", facts, names, waypoints_from, []),
-    ),
-    "sizing": _Part("blocks", 11, lambda plan: plan.sizing.to_facts(), lambda facts, _: _sizing_from(facts)),
+    "clocks": _Part("clocks", 2, _each(ClockFacts.from_facts, {})),
+    "held_back_bytes": _Part("held_back_bytes", 3, _each(_count, 0)),
+    "layout": _Part("layout", 4, lambda facts, names: LayoutFacts.from_facts(facts, len(names))),
+    "delay": _Part("delay", 5, lambda facts, _: DelayFacts.from_facts(facts)),
+    "backlog": _Part("backlog", 8, BacklogFacts.from_facts),
+    "tables": _Part("tables", 9, lambda facts, _: versions_from(facts)),
+    "waypoints": _Part("waypoints", 10, _each(waypoints_from, [])),
+    "sizing": _Part("blocks", 11, lambda facts, _: BlockSizing.from_facts(facts)),
 }
 # The newest version. An offset has the lowest version that can hold it: that of its parts, 3 with a clock that is
 # `unmeasured`, 6 with a layout of ranges, 7 with a stream of many partitions, 12 with partitions that are forgotten.

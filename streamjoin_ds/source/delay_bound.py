@@ -18,13 +18,14 @@ from __future__ import annotations
 import statistics
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 from itertools import combinations
-from typing import Any
+from typing import Any, ClassVar
 
 from streamjoin_ds.duration import duration_us
-from streamjoin_ds.errors import ArgumentError, malformed_offset
+from streamjoin_ds.errors import ArgumentError
+from streamjoin_ds.source.position import PlainFacts
 
 __all__ = ["FIRST_ROWS", "GROWTH", "LEAST_ROWS", "LOOK_AHEAD", "BatchCost", "DelayBound", "DelayFacts", "max_delay_us"]
 
@@ -176,7 +177,7 @@ def max_delay_us(text: str) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class DelayFacts:
+class DelayFacts(PlainFacts):
     """What was known of delays when a batch was planned under a `max_delay`. It is for people: no batch depends on it.
 
     Attributes
@@ -194,22 +195,12 @@ class DelayFacts:
     delay_us: int | None = None
     waiting_rows: int = 0
 
-    def to_facts(self) -> dict[str, Any]:
-        """Return these facts as plain JSON values."""
-        facts = {"max_delay_us": self.max_delay_us, "delay_us": self.delay_us, "waiting_rows": self.waiting_rows}
-        return {name: value for name, value in facts.items() if value is not None}
+    PART: ClassVar[str] = "delay"
+    LATER: ClassVar[frozenset[str]] = frozenset(("delay_us",))
 
-    @classmethod
-    def from_facts(cls, facts: object) -> DelayFacts:
-        """Return what `to_facts` wrote; raise `OffsetError` for anything else."""
-        names = {"max_delay_us", "delay_us", "waiting_rows"}
-        if (
-            not isinstance(facts, Mapping)
-            or not {"max_delay_us", "waiting_rows"} <= set(facts) <= names
-            or any(type(value) is not int or value < 0 for value in facts.values())
-        ):
-            raise malformed_offset(name="delay")
-        return cls(**facts)
+    def to_facts(self) -> dict[str, Any]:
+        """Return this as plain JSON values, keys in the order of the fields."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,16 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import ClassVar
 
-from streamjoin_ds.errors import malformed_offset
+from streamjoin_ds.source.position import PlainFacts
 from streamjoin_ds.spec.member.stream import Stream
 
 __all__ = ["ClockFacts", "Idleness", "after_silence", "lets_time_go_on"]
 
 
 @dataclass(frozen=True, slots=True)
-class ClockFacts:
+class ClockFacts(PlainFacts):
     """What was decided about a stream's clock when a batch was planned. A replay uses the same decisions.
 
     Attributes
@@ -36,19 +36,8 @@ class ClockFacts:
     max_ahead_us: int | None = None
     unmeasured: bool = False
 
-    def to_facts(self) -> dict[str, Any]:
-        """Return these facts as plain JSON values; empty where nothing was decided."""
-        facts = {"idle": self.idle or None, "max_ahead_us": self.max_ahead_us, "seen_s": self.seen_s}
-        facts["unmeasured"] = self.unmeasured or None
-        return {name: value for name, value in facts.items() if value is not None}
-
-    @classmethod
-    def from_facts(cls, facts: object) -> ClockFacts:
-        """Return what `to_facts` wrote; raise `OffsetError` for anything else."""
-        kinds = {"idle": bool, "max_ahead_us": int, "seen_s": int, "unmeasured": bool}
-        if not isinstance(facts, Mapping) or any(type(value) is not kinds.get(name) for name, value in facts.items()):
-            raise malformed_offset(name="clocks")
-        return cls(**facts)
+    PART: ClassVar[str] = "clocks"
+    LATER: ClassVar[frozenset[str]] = frozenset(("idle", "seen_s", "max_ahead_us", "unmeasured"))
 
 
 @dataclass(slots=True)

@@ -28,9 +28,10 @@ begins at the stream's first record. In a stream of partitions each partition ha
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, astuple, dataclass, fields
-from typing import Any, Protocol
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import astuple, dataclass, fields
+from functools import cache
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import pyarrow as pa
 import xxhash
@@ -40,10 +41,14 @@ from streamjoin_ds.source.files.file_names import is_label
 from streamjoin_ds.source.records import NO_TIME, Chunk, Reject
 from streamjoin_ds.spec.inside import inside_schema
 
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
 __all__ = [
     "EMPTY_DIGEST",
     "SEGMENT_BYTES",
     "FilePosition",
+    "PlainFacts",
     "Position",
     "RollingDigest",
     "RowPosition",
@@ -59,7 +64,6 @@ __all__ = [
     "reason_of",
     "sum_of",
     "waypoints_from",
-    "well_formed",
 ]
 
 SEGMENT_BYTES = 1 << 20
@@ -70,8 +74,7 @@ _FORM = re.compile(r"[0-9a-f]{16}\.[0-9a-f]{16}\.[0-9a-f]{16}")
 _MAX_REASON = 300  # characters of a reason, or of a column's name, that an offset holds
 _KINDS = {"rest": "the rest of the file", "late": "the file", "changed": "what the file holds now"}
 _MAX = (1 << 63) - 1
-# Facts that older offsets do not have, with the value that their absence means.
-_LATER_FACTS: Mapping[str, Any] = {"aside": (), "closed": False, "kept": (), "open_line": False, "set_aside": 0}
+_TYPES = {"bool": bool, "int": int, "int | None": int, "str": str}
 _PER_REACH = 8  # waypoints in the time for which a key counts: a reader gathers at most an eighth more than it must
 
 
@@ -91,11 +94,6 @@ class RollingDigest:
         self._base, self._chain, _ = text.split(".")
         self._partial = xxhash.xxh3_64()
         self.offset = offset
-
-    @staticmethod
-    def well_formed(text: object) -> bool:
-        """Whether `text` has the form of a digest."""
-        return isinstance(text, str) and _FORM.fullmatch(text) is not None
 
     @classmethod
     def at_start_of(cls, text: str) -> RollingDigest:
@@ -203,10 +201,9 @@ def reason_of(error: StreamJoinError) -> tuple[str, str]:
     return column, f"{error.code}: {error.message}"[:_MAX_REASON]
 
 
-def well_formed(facts: object) -> bool:
-    """Whether `asides_from` can read these facts."""
+def _are_asides(facts: Iterable[object]) -> bool:
     types = [int, str, int, int, str, str, str, str]
-    return isinstance(facts, tuple) and all(
+    return all(
         isinstance(part, tuple)
         and [type(value) for value in part] == types
         and all(0 <= part[place] < 1 << 63 for place in (0, 2, 3))
@@ -229,24 +226,69 @@ def aside_chunk(aside: SetAside, path: str, schema: pa.Schema, time: str) -> Chu
     return Chunk(aside.seq, 1, pa.RecordBatch.from_pylist([], schema=inner), [aside.reject(path)])
 
 
+class PlainFacts:
+    """A part of an offset whose fields are written as they are, under their own names.
+
+    A field is a bool, a text, tuples of plain values, or a whole number of 64 bits. An `int | None` is not written
+    where it is None, so it is among `LATER`.
+    """
+
+    __slots__ = ()
+    # What an error names; empty: the field that is wrong. And what it says more.
+    PART: ClassVar[str] = ""
+    MORE: ClassVar[str] = ""
+    # Fields that are left out where they have their default: that is what their absence means.
+    LATER: ClassVar[frozenset[str]] = frozenset()
+    # The least whole numbers of fields; of the others it is 0.
+    LEAST: ClassVar[Mapping[str, int]] = {"time": NO_TIME}
+
+    def to_facts(self) -> dict[str, Any]:
+        """Return this as plain JSON values, keys in alphabetical order."""
+        known = _fields_of(type(self))  # type: ignore[arg-type]  # a class can be hashed, whatever mypy says
+        told = ((name, getattr(self, name), default) for name, (_, default) in known.items())
+        return {name: value for name, value, default in told if name not in self.LATER or value != default}
+
+    @classmethod
+    def from_facts(cls, facts: object, stream: str = "") -> Self:
+        """Return what `to_facts` wrote, of a stream if one is named; raise `OffsetError` for anything else."""
+        known = _fields_of(cls)  # type: ignore[arg-type]
+        if not isinstance(facts, Mapping) or not facts.keys() <= known.keys() <= facts.keys() | cls.LATER:
+            raise malformed_offset(cls.PART or stream, stream, cls.MORE)
+        found = {name: _frozen(value) for name, value in facts.items()}
+        for name, value in found.items():
+            is_low = isinstance(value, int) and not cls.LEAST.get(name, 0) <= value <= _MAX
+            if type(value) is not known[name][0] or is_low:
+                raise malformed_offset(cls.PART or name, stream, cls.MORE)
+        one = cls(**found)
+        if wrong := one.wrong_field():
+            raise malformed_offset(wrong, stream, cls.MORE)
+        return one
+
+    def wrong_field(self) -> str:
+        """Return the name of a field whose value, of the right type, no offset has; empty where there is none."""
+        return ""
+
+
+@cache
+def _fields_of(kind: type[Any]) -> dict[str, tuple[type, Any]]:
+    """Return the type and the default of each field, in alphabetical order."""
+    found = sorted((field.name, str(field.type), field.default) for field in fields(kind))
+    return {name: (_TYPES.get(type_name, tuple), default) for name, type_name, default in found}
+
+
+def _frozen(value: object) -> object:
+    return tuple(_frozen(part) for part in value) if isinstance(value, (list, tuple)) else value
+
+
 @dataclass(frozen=True, slots=True)
-class RowPosition:
+class RowPosition(PlainFacts):
     """The position in a generated stream: the number of its next row."""
 
     seq: int = 0
 
-    def to_facts(self) -> dict[str, Any]:
-        """Return the position as plain JSON values, keys in alphabetical order."""
-        return {"seq": self.seq}
-
-    @classmethod
-    def from_facts(cls, facts: object, stream: str) -> RowPosition:
-        """Return the position that `to_facts` wrote; raise `OffsetError` for anything else."""
-        return cls(**_checked(facts, stream, _fields_of(cls), {}))
-
 
 @dataclass(frozen=True, slots=True)
-class FilePosition:
+class FilePosition(PlainFacts):
     """The position in a stream's files: the next record's place, and facts about all that lies before it.
 
     Its size does not depend on the number of records. `kept` grows with the logarithm of the number of files, and
@@ -303,29 +345,19 @@ class FilePosition:
     aside: tuple[tuple[object, ...], ...] = ()
     set_aside: int = 0
 
-    def to_facts(self) -> dict[str, Any]:
-        """Return the position as plain JSON values, keys in alphabetical order.
+    LATER: ClassVar[frozenset[str]] = frozenset(("aside", "closed", "kept", "open_line", "set_aside"))
 
-        A fact of `_LATER_FACTS` is left out where it has the value that its absence means.
-        """
-        facts = asdict(self)
-        return {name: facts[name] for name in sorted(facts) if facts[name] != _LATER_FACTS.get(name)}
-
-    @classmethod
-    def from_facts(cls, facts: object, stream: str) -> FilePosition:
-        """Return the position that `to_facts` wrote; raise `OffsetError` for anything else."""
-        checks: dict[str, Callable[[Any], bool]] = {
-            "aside": well_formed,
-            "digest": RollingDigest.well_formed,
-            "file": is_label,
-            "kept": lambda value: all(_is_kept(group) for group in value),
-            "names": is_hexadecimal,
-            "sizes": is_hexadecimal,
+    def wrong_field(self) -> str:
+        """See `PlainFacts.wrong_field`."""
+        is_right = {
+            "aside": _are_asides(self.aside),
+            "digest": _FORM.fullmatch(self.digest),
+            "file": is_label(self.file) and (self.file or not (self.offset or self.seq or self.files)),
+            "kept": all(map(_is_kept, self.kept)),
+            "names": is_hexadecimal(self.names),
+            "sizes": is_hexadecimal(self.sizes),
         }
-        position = cls(**_checked(facts, stream, _fields_of(cls), checks))
-        if not position.file and (position.offset or position.seq or position.files):
-            raise malformed_offset(name="file", stream=stream)
-        return position
+        return next((name for name, is_it in is_right.items() if not is_it), "")
 
 
 class Position(Protocol):
@@ -343,12 +375,7 @@ def is_told_by_count(facts: Mapping[str, Any]) -> bool:
     """Whether a position can be found again from its number of records alone, as long as all files are there."""
     if "version" in facts:  # at which version of a table the stream begins was decided with the first batch
         return False
-    return "partitions" not in facts and not _LATER_FACTS.keys() & facts.keys()
-
-
-def _fields_of(kind: type[RowPosition] | type[FilePosition]) -> dict[str, type]:
-    plain = {"int": int, "str": str, "bool": bool}
-    return {field.name: plain.get(str(field.type), tuple) for field in fields(kind)}
+    return "partitions" not in facts and not FilePosition.LATER & facts.keys()
 
 
 def _is_kept(group: object) -> bool:
@@ -360,27 +387,6 @@ def _is_kept(group: object) -> bool:
 def is_hexadecimal(text: str) -> bool:
     """Whether a text is one of those that `RollingDigest` and xxhash write: 16 digits."""
     return len(text) == 16 and all(digit in "0123456789abcdef" for digit in text)
-
-
-def _checked(
-    facts: object, stream: str, types: Mapping[str, type], checks: Mapping[str, Callable[[Any], bool]]
-) -> dict[str, Any]:
-    if not isinstance(facts, Mapping) or not set(facts) <= set(types) <= {*facts, *_LATER_FACTS}:
-        raise malformed_offset(stream, stream)
-    facts = {name: _LATER_FACTS[name] for name in types if name not in facts} | dict(facts)
-    facts = {name: _frozen(value) for name, value in facts.items()}
-    for name, kind in types.items():
-        value = facts[name]
-        low = NO_TIME if name == "time" else 0
-        if type(value) is not kind or (isinstance(value, int) and not low <= value <= _MAX):
-            raise malformed_offset(name, stream)
-        if name in checks and not checks[name](value):
-            raise malformed_offset(name, stream)
-    return facts
-
-
-def _frozen(value: object) -> object:
-    return tuple(_frozen(part) for part in value) if isinstance(value, (list, tuple)) else value
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,10 +16,10 @@ from __future__ import annotations
 import json
 import logging
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 
@@ -32,10 +32,9 @@ from streamjoin_ds.errors import (
     SchemaDriftError,
     StreamJoinError,
     TableChangedError,
-    malformed_offset,
 )
 from streamjoin_ds.source.delta.data_file import DataFile, place_of
-from streamjoin_ds.source.position import is_hexadecimal
+from streamjoin_ds.source.position import PlainFacts, is_hexadecimal
 from streamjoin_ds.source.records import NO_TIME
 from streamjoin_ds.spec.member.stream import Stream
 
@@ -44,13 +43,11 @@ __all__ = ["NO_DIGEST", "Beginning", "ChangeLog", "ResultsPosition", "VersionPos
 _log = logging.getLogger(__name__)
 
 NO_DIGEST = "0" * 16
-_MAX = (1 << 63) - 1
 _TABLES = ", or is not one of a table"
-_LEAST = {"time": NO_TIME, "at": NO_TIME, "begin": -1, "version": -1}
 
 
 @dataclass(frozen=True, slots=True)
-class VersionPosition:
+class VersionPosition(PlainFacts):
     """The position in the rows that a table's versions add: the place of the next row.
 
     Parameters
@@ -95,19 +92,18 @@ class VersionPosition:
         """Whether it is decided at which version the stream begins."""
         return self.begin >= 0
 
-    def to_facts(self) -> dict[str, Any]:
-        """Return the position as plain JSON values, keys in alphabetical order."""
-        return asdict(self)
+    MORE: ClassVar[str] = _TABLES
+    LEAST: ClassVar[Mapping[str, int]] = {"time": NO_TIME, "begin": -1, "version": -1}
 
-    @classmethod
-    def from_facts(cls, facts: object, stream: str) -> VersionPosition:
-        """Return the position that `to_facts` wrote; raise `OffsetError` for anything else."""
-        checks = {"digest": is_hexadecimal, "mark": lambda text: not text or is_hexadecimal(text)}
-        return cls(**_checked(cls, facts, stream, checks))
+    def wrong_field(self) -> str:
+        """See `PlainFacts.wrong_field`."""
+        if not is_hexadecimal(self.digest):
+            return "digest"
+        return "mark" if self.mark and not is_hexadecimal(self.mark) else ""
 
 
 @dataclass(frozen=True, slots=True)
-class ResultsPosition:
+class ResultsPosition(PlainFacts):
     """The position in the results of a join, which are read by event time, then number.
 
     Parameters
@@ -133,33 +129,12 @@ class ResultsPosition:
     ties: int = 0
     time: int = NO_TIME
 
-    def to_facts(self) -> dict[str, Any]:
-        """Return the position as plain JSON values, keys in alphabetical order."""
-        return asdict(self)
+    MORE: ClassVar[str] = _TABLES
+    LEAST: ClassVar[Mapping[str, int]] = {"time": NO_TIME, "at": NO_TIME}
 
-    @classmethod
-    def from_facts(cls, facts: object, stream: str) -> ResultsPosition:
-        """Return the position that `to_facts` wrote; raise `OffsetError` for anything else."""
-        return cls(**_checked(cls, facts, stream, {"digest": is_hexadecimal}))
-
-
-def _checked(
-    cls: type[VersionPosition | ResultsPosition],
-    facts: object,
-    stream: str,
-    checks: Mapping[str, Callable[[str], bool]],
-) -> dict[str, Any]:
-    kinds = {field.name: {"int": int, "str": str, "bool": bool}[str(field.type)] for field in fields(cls)}
-    if not isinstance(facts, Mapping) or set(facts) != set(kinds):
-        raise malformed_offset(stream, stream, _TABLES)
-    found: dict[str, Any] = dict(facts)
-    for name, kind in kinds.items():
-        value: Any = found[name]
-        if type(value) is not kind or (kind is int and not _LEAST.get(name, 0) <= value <= _MAX):  # type: ignore[operator]
-            raise malformed_offset(name, stream, _TABLES)
-        if name in checks and not checks[name](str(value)):
-            raise malformed_offset(name, stream, _TABLES)
-    return found
+    def wrong_field(self) -> str:
+        """See `PlainFacts.wrong_field`."""
+        return "" if is_hexadecimal(self.digest) else "digest"
 
 
 @dataclass(slots=True)

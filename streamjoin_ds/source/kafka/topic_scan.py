@@ -7,25 +7,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
-from streamjoin_ds.errors import malformed_offset
+from streamjoin_ds.source.position import PlainFacts
 from streamjoin_ds.source.records import NO_TIME
 from streamjoin_ds.spec.event_time import AheadLimit, too_far_ahead
 
 __all__ = ["KafkaPosition", "TopicScan"]
 
 
-_MAX = (1 << 63) - 1
 _MOST_EPOCH = (1 << 31) - 1
 _TOPIC_ID = re.compile(r"[A-Za-z0-9+/=_-]{0,64}")
 
 
 @dataclass(frozen=True, slots=True)
-class KafkaPosition:
+class KafkaPosition(PlainFacts):
     """How far a partition of a topic has been read.
 
     Parameters
@@ -58,27 +57,16 @@ class KafkaPosition:
         """The largest event time so far; None where there is none."""
         return None if self.time == NO_TIME else self.time
 
-    def to_facts(self) -> dict[str, Any]:
-        """Return the position as plain JSON values, keys in alphabetical order."""
-        return {name: value for name, value in sorted(asdict(self).items()) if name != "epoch" or value >= 0}
+    LATER: ClassVar[frozenset[str]] = frozenset(("epoch",))
+    LEAST: ClassVar[Mapping[str, int]] = {"time": NO_TIME, "epoch": -1}
 
-    @classmethod
-    def from_facts(cls, facts: object, stream: str) -> KafkaPosition:
-        """Return the position that `to_facts` wrote; raise `OffsetError` for anything else."""
-        known = asdict(cls())
-        if not isinstance(facts, Mapping) or {*facts, "epoch"} != set(known):
-            raise malformed_offset(stream, stream)
-        for name, value in facts.items():
-            low = {"time": NO_TIME, "epoch": -1}.get(name, 0)
-            high = _MOST_EPOCH if name == "epoch" else _MAX
-            if type(value) is not type(known[name]) or (isinstance(value, int) and not low <= value <= high):
-                raise malformed_offset(name, stream)
-        if not _TOPIC_ID.fullmatch(facts["topic"]):
-            raise malformed_offset(name="topic", stream=stream)
-        position = cls(**facts)
-        if position.offset < position.first or position.seq > position.offset - position.first:
-            raise malformed_offset(name="offset", stream=stream)
-        return position
+    def wrong_field(self) -> str:
+        """See `PlainFacts.wrong_field`."""
+        if self.epoch > _MOST_EPOCH:
+            return "epoch"
+        if not _TOPIC_ID.fullmatch(self.topic):
+            return "topic"
+        return "offset" if self.offset < self.first or self.seq > self.offset - self.first else ""
 
 
 class TopicScan:
