@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property, lru_cache
+from operator import methodcaller
 from typing import Any
 
 from streamjoin_ds.errors import ArgumentError, LayoutError
@@ -235,30 +236,8 @@ class Plan:
 
     def to_json(self) -> str:
         """Return the plan as one canonical JSON text."""
-        facts = {
-            "bound": self.bound.to_facts(),
-            "layout": self.layout.to_facts(),
-            "partitions": self.partitions,
-            "exchange": self.exchange,
-            "block_root": self.block_root,
-            "table_root": self.table_root,
-            "join_id": self.join_id,
-            "foreign": self.foreign,
-            "execution": self.execution.to_facts(),
-            "state_root": self.state_root,
-            "block_bytes": self.block_bytes,
-            "retain_batches": self.retain_batches,
-            "durable": self.durable,
-            "layout_schedule": [[rows, layout.to_facts()] for rows, layout in self.layout_schedule],
-            "spark_root": self.spark_root,
-            "layout_kind": self.layout_kind,
-            "wanted": None if self.wanted is None else self.wanted.to_facts(),
-            "costs": dict(self.costs),
-            "order_by": self.order_by,
-            "in_order": self.in_order,
-            "given_tables": self.given_tables,
-        }
-        return json.dumps(facts, sort_keys=True, separators=(",", ":"))
+        facts = {field.name: getattr(self, field.name) for field in fields(self)} | {"costs": dict(self.costs)}
+        return json.dumps(facts, default=methodcaller("to_facts"), sort_keys=True, separators=(",", ":"))
 
     @classmethod
     @lru_cache(maxsize=8)  # all tasks of a query get the same text
