@@ -9,6 +9,7 @@ r"""A cell's state between two batches: its clocks as JSON, its windows as the e
 from __future__ import annotations
 
 import json
+import operator
 import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -122,20 +123,9 @@ class CellState:
 
     def encode(self) -> bytes:
         """Return the state as bytes. The same state gives the same bytes."""
-        facts: dict[str, Any] = {
-            "fingerprint": self.fingerprint,
-            "largest_us": [_plain(us) for us in self.largest_us],
-            "watermark_us": _plain(self.watermark_us),
-            "batches": self.batches,
-            "retired": self.retired,
-        }
-        if self.grid is not None:
-            facts["grid"] = self.grid
-        if self.epochs is not None:
-            facts["epochs"] = [epoch.to_facts() for epoch in self.epochs]
-        if self.partitions is not None:
-            facts["partitions"] = self.partitions
-        text = json.dumps(facts, sort_keys=True, separators=(",", ":")).encode()
+        told = ((name, value) for name, value in vars(self).items() if value is not None or name == "watermark_us")
+        facts = {name: value for name, value in told if name != "windows"}
+        text = json.dumps(facts, default=_plain, sort_keys=True, separators=(",", ":")).encode()
         length = _LENGTH.pack(len(text))
         digest = xxhash.xxh3_128(length)
         digest.update(text)
@@ -223,6 +213,6 @@ def _is_facts(facts: object) -> bool:
     return facts is None or isinstance(facts, Mapping)
 
 
-def _plain(us: int | None) -> int | None:
+def _plain(value: Any) -> Any:
     # Clocks that ran over arrays hold NumPy integers, which `json` cannot write.
-    return None if us is None else int(us)
+    return value.to_facts() if isinstance(value, KeptEpoch) else operator.index(value)

@@ -10,8 +10,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import lru_cache
+from operator import methodcaller
 from typing import NamedTuple
 
 import numpy as np
@@ -22,7 +23,7 @@ from streamjoin_ds.blocks.place import below
 from streamjoin_ds.plan import USUAL_SIZING, BlockSizing, Epochs, Plan
 from streamjoin_ds.plan.epochs import Epoch
 from streamjoin_ds.plan.key_samples import SampledRows, sample_rows
-from streamjoin_ds.source.batch_plan import TableVersion, versions_from, versions_told
+from streamjoin_ds.source.batch_plan import TableVersion, versions_from
 from streamjoin_ds.source.records import NO_TIME, Chunk, rejects_table
 from streamjoin_ds.spec.columns import SEQ, TS
 
@@ -396,28 +397,17 @@ class CellBatch:
 
     def to_json(self) -> str:
         """Return this as JSON."""
-        facts = {
-            "epochs": self.epochs and self.epochs.to_facts(),
-            "idle": self.idle,
-            "lows_us": list(self.lows_us.items()),
-            "tables": versions_told(self.tables),
-            "blocks": self.sizing.to_facts(),
-            "backlog": [self.backlog_rows, self.backlog_us],
-        }
-        return json.dumps(facts, separators=(",", ":"))
+        facts = {field.name: getattr(self, field.name) for field in fields(self)}
+        facts |= {"lows_us": list(self.lows_us.items()), "tables": dict(self.tables)}
+        return json.dumps(facts, default=methodcaller("to_facts"), separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str | bytes, streams: int) -> CellBatch:
         """Return what `to_json` wrote, of a join of so many streams."""
         facts = json.loads(text)
-        return cls(
-            facts["epochs"] and Epochs.from_facts(facts["epochs"], streams),
-            tuple(facts["idle"]),
-            dict(facts["lows_us"]),
-            versions_from(facts["tables"]),
-            BlockSizing.from_facts(facts["blocks"]),
-            *facts["backlog"],
-        )
+        facts["epochs"] = facts["epochs"] and Epochs.from_facts(facts["epochs"], streams)
+        facts["tables"], facts["sizing"] = versions_from(facts["tables"]), BlockSizing.from_facts(facts["sizing"])
+        return cls(**facts | {"idle": tuple(facts["idle"]), "lows_us": dict(facts["lows_us"])})
 
 
 def batch_row(plan: Plan, text: str, epochs: Epochs | None) -> pa.RecordBatch:

@@ -56,12 +56,8 @@ class Epoch:
         if not isinstance(facts, Mapping) or set(facts) - {"since_us"} != {"first", "layout", "number"}:
             raise malformed_offset(name="epochs")
         number, first, since_us = facts["number"], facts["first"], facts.get("since_us")
-        if since_us is not None and type(since_us) is not int:
-            raise malformed_offset(name="epochs")
-        for values in ([number], first):
-            if not isinstance(values, list) or any(type(value) is not int or value < 0 for value in values):
-                raise malformed_offset(name="epochs")
-        if len(first) != streams:
+        numbers = [number, *first] if isinstance(first, list) and len(first) == streams else [None]
+        if type(since_us) not in (int, type(None)) or any(type(one) is not int or one < 0 for one in numbers):
             raise malformed_offset(name="epochs")
         try:
             layout = layout_from_facts(facts["layout"], streams)

@@ -137,12 +137,10 @@ class BacklogFacts:
         """Return what `to_facts` wrote of streams of these names; raise `OffsetError` for anything else."""
         if not isinstance(facts, Mapping) or set(facts) - {"streams", "limited_by"}:
             raise malformed_offset(name="backlog")
-        streams = facts.get("streams", {})
-        if not isinstance(streams, Mapping) or not set(streams) <= set(names):
+        streams, limited_by = facts.get("streams", {}), facts.get("limited_by")
+        if not isinstance(streams, Mapping) or set(streams) - set(names) or limited_by not in (*LIMITS, None):
             raise malformed_offset(name="backlog")
-        if facts.get("limited_by") not in (*LIMITS, None):
-            raise malformed_offset(name="backlog")
-        return cls({name: Backlog.from_facts(one) for name, one in streams.items()}, facts.get("limited_by"))
+        return cls({name: Backlog.from_facts(one) for name, one in streams.items()}, limited_by)
 
 
 def total_of(backlogs: Iterable[Backlog], partitions: Mapping[str, Backlog] = _NONE) -> Backlog:
