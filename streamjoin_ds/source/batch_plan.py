@@ -264,7 +264,7 @@ def versions_told(versions: Mapping[str, TableVersion]) -> dict[str, Any]:
 def versions_from(facts: object) -> dict[str, TableVersion]:
     """Return what `versions_told` wrote; raise `OffsetError` for anything else."""
     if not isinstance(facts, Mapping):
-        return {"": TableVersion.from_facts(facts)}  # raises
+        raise malformed_offset(name="tables")
     return {str(name): TableVersion.from_facts(of) for name, of in facts.items()}
 
 

@@ -131,7 +131,8 @@ class Forgotten:
         if not isinstance(facts, Mapping) or set(facts) != {"blocks", "numbers", "time"}:
             raise malformed_offset(name="forgotten", stream=stream)
         blocks, numbers, time_us = facts["blocks"], facts["numbers"], facts["time"]
-        is_whole = isinstance(blocks, list) and all([type(part) for part in block] == [str, int] for block in blocks)
+        lists = blocks if isinstance(blocks, list) else [None]
+        is_whole = all(isinstance(one, list) and [type(part) for part in one] == [str, int] for one in lists)
         if not is_whole or type(numbers) is not int or type(time_us) not in (int, type(None)):
             raise malformed_offset(name="forgotten", stream=stream)
         return cls(tuple((name, rows) for name, rows in blocks), numbers, time_us)

@@ -449,11 +449,7 @@ def first_needed(waypoints: Sequence[Waypoint], start_us: int | None, reach_us: 
 
 def waypoints_from(facts: object) -> tuple[Waypoint, ...]:
     """Return the waypoints that `Waypoint.to_facts` wrote; raise `OffsetError` for anything else."""
-    if not isinstance(facts, list):
+    pairs: list[Any] = facts if isinstance(facts, list) else [None]
+    if any(not isinstance(pair, list) or [type(part) for part in pair] != [int, dict] for pair in pairs):
         raise malformed_offset(name="waypoints")
-    found = []
-    for entry in facts:
-        if not isinstance(entry, list) or len(entry) != 2 or type(entry[0]) is not int or type(entry[1]) is not dict:
-            raise malformed_offset(name="waypoints")
-        found.append(Waypoint(*entry))
-    return tuple(found)
+    return tuple(Waypoint(*pair) for pair in pairs)

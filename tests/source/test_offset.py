@@ -11,10 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamjoin_ds.errors import OffsetError
-from streamjoin_ds.plan import BlockSizing
-from streamjoin_ds.source.batch_plan import OFFSET_VERSION, BatchPlan
+from streamjoin_ds.plan import BlockSizing, Epochs, Layout
+from streamjoin_ds.source.batch_plan import OFFSET_VERSION, BatchPlan, TableVersion
 from streamjoin_ds.source.delay_bound import DelayFacts
-from streamjoin_ds.source.position import FilePosition, RowPosition
+from streamjoin_ds.source.feed import LIMITS, Backlog, BacklogFacts
+from streamjoin_ds.source.idleness import ClockFacts
+from streamjoin_ds.source.kafka.topic_scan import KafkaPosition
+from streamjoin_ds.source.layout_rule import LayoutFacts
+from streamjoin_ds.source.partitioned_position import Forgotten, PartitionAt, PartitionedPosition
+from streamjoin_ds.source.position import FilePosition, RowPosition, Waypoint
 from tests.source.feeds import feed, rows, steps, write
 from tests.support.documents import follow_recipe
 
@@ -144,11 +149,86 @@ def test_what_is_known_of_delays_travels_and_needs_a_newer_version() -> None:
 @given(values, st.sampled_from(["delay_us", "waiting_rows", "max_delay_us", "more"]))
 def test_hostile_facts_of_delays_are_refused_or_are_facts(value: Any, name: str) -> None:
     facts = {"max_delay_us": 5, "waiting_rows": 0, name: value}
-    is_right = name != "more" and type(value) is int and value >= 0
+    is_right = name != "more" and type(value) is int and 0 <= value < 1 << 63
     with contextlib.nullcontext() if is_right else pytest.raises(OffsetError, match="delay"):
         assert DelayFacts.from_facts(facts).to_facts() == facts
     with pytest.raises(OffsetError, match="delay"):
         DelayFacts.from_facts(value)
+
+
+CLOCK = ClockFacts(idle=True, seen_s=5, max_ahead_us=6, unmeasured=True)
+IN_TOPICS = PartitionedPosition(
+    5,
+    {"0": PartitionAt(1, KafkaPosition(2, 3, 1, 4, "id", 5), 4, CLOCK, (Waypoint(5, {"seq": 1}),))},
+    Forgotten((("l/1-a.arrow", 3),), 1, 7),
+)
+EPOCHS = Epochs.first(Layout((2, 2))).entered(Layout((4, 1)), (5, 6), 5).heard_by(9)
+# Each part with each of its facts. Its text is that of version 12, to the last byte.
+WHOLE = BatchPlan(
+    ("e", "w"),
+    (IN_TOPICS.to_facts(), GOOD),
+    (CLOCK, ClockFacts()),
+    (0, 8),
+    LayoutFacts(EPOCHS, ((1.0, 2.0, 3.0, 4.0, 5.0, 6.0),) * 2),
+    DelayFacts(500_000, 400_000, 7),
+    BacklogFacts({"e": Backlog(5, 6, 7, {"0": Backlog(3)})}, LIMITS[0]),
+    {"z": TableVersion("v", "z-b.arrow", 3)},
+    ((), (Waypoint(5, {"seq": 1}),)),
+    BlockSizing(5, 6),
+)
+TEXT = (
+    '{"version":12,"streams":{"e":{"seq":5,"partitions":{"0":{"number":1,"at":{"epoch":5,"first":1,"offset":3,'
+    '"seq":2,"time":4,"topic":"id"},"time":4,"clock":{"idle":true,"max_ahead_us":6,"seen_s":5,"unmeasured":true},'
+    '"waypoints":[[5,{"seq":1}]]}},"forgotten":{"blocks":[["l/1-a.arrow",3]],"numbers":1,"time":7}},'
+    '"w":{"digest":"0000000000000000.0000000000000000.2d06800538d394c2","file":"a.csv","files":0,"line":2,'
+    '"names":"0000000000000000","offset":9,"seq":1,"sizes":"0000000000000000","time":-5,"whole":false}},'
+    '"clocks":{"e":{"idle":true,"max_ahead_us":6,"seen_s":5,"unmeasured":true}},"held_back_bytes":{"w":8},'
+    '"layout":{"epochs":{"cells":9,"live":[{"first":[0,0],"layout":[2,2],"number":0},{"first":[5,6],"layout":[4,'
+    '1],"number":1,"since_us":5}]},"rates":[[1.0,2.0,3.0,4.0,5.0,6.0],[1.0,2.0,3.0,4.0,5.0,6.0]]},'
+    '"delay":{"max_delay_us":500000,"delay_us":400000,"waiting_rows":7},"backlog":{"streams":{"e":{"bytes":6,'
+    '"partitions":{"0":{"rows":3}},"rows":5,"us":7}},"limited_by":"bytes"},"tables":{"z":{"block":"z-b.arrow",'
+    '"rows":3,"version":"v"}},"waypoints":{"w":[[5,{"seq":1}]]},"blocks":{"block_bytes":5,"merge_runs":6}}'
+)
+
+
+def test_a_whole_offset_has_the_text_that_it_always_had() -> None:
+    assert json.dumps(WHOLE.to_offset(), separators=(",", ":")) == TEXT
+    planned = BatchPlan.from_offset(json.loads(TEXT), ["e", "w"])
+    assert json.dumps(planned.to_offset(), separators=(",", ":")) == TEXT
+    assert replace(planned, positions=WHOLE.positions) == WHOLE
+    assert in_topics(planned) == IN_TOPICS
+
+
+def in_topics(plan: BatchPlan) -> PartitionedPosition:
+    return PartitionedPosition.from_facts(plan.positions[0], "e", lambda _, at: KafkaPosition.from_facts(at, "e"))
+
+
+def test_whatever_stands_somewhere_in_an_offset_is_read_or_refused() -> None:
+    """Anything else than OffsetError would come to the user as it is."""
+    odd = [None, True, -1, 1 << 63, 0.5, "", "../a", [], [5], [None], {}, {"a": 1}, [["a", 1]], [["a"]]]
+    wrong = [with_value(json.loads(TEXT), path, value) for path in places(json.loads(TEXT)) for value in odd]
+    assert sum(map(is_refused, wrong)) > 500
+
+
+def is_refused(offset: Any) -> bool:
+    try:
+        plan = BatchPlan.from_offset(offset, ["e", "w"])
+        in_topics(plan), FilePosition.from_facts(plan.positions[1], "w")
+    except OffsetError:
+        return True
+    return False
+
+
+def places(facts: Any) -> list[tuple[Any, ...]]:
+    inner = facts.items() if isinstance(facts, dict) else enumerate(facts) if isinstance(facts, list) else ()
+    return [(), *((key, *path) for key, part in inner for path in places(part))]
+
+
+def with_value(facts: Any, path: tuple[Any, ...], value: Any) -> Any:
+    if not path:
+        return value
+    facts[path[0]] = with_value(facts[path[0]], path[1:], value)
+    return facts
 
 
 IN_THE_METRICS = """

@@ -225,7 +225,7 @@ def test_the_ledger_tells_the_positions_of_batches_whose_offsets_are_lost(
 
 
 def test_an_offset_that_tells_nothing_of_forgotten_ones_is_refused(tmp_path: Path) -> None:
-    for blocks in ([["a"]], "a", None, [["a", "b"]]):
+    for blocks in ([["a"]], "a", None, [["a", "b"]], [5]):
         facts = {"blocks": blocks, "numbers": 1, "time": None}
         with pytest.raises(OffsetError, match="forgotten"):
             PartitionedPosition.from_facts({"seq": 0, "partitions": {}, "forgotten": facts}, "l")
