@@ -80,13 +80,8 @@ class Execution:
         return self.index if isinstance(self.index, str) else dict(self.index)
 
     def to_facts(self) -> dict[str, object]:
-        """Return the options as plain JSON values, which `Execution.from_facts` reads."""
+        """Return the options as plain JSON values, from which `Execution` makes them again."""
         return asdict(self) | {"index": self.sort_layouts}
-
-    @classmethod
-    def from_facts(cls, facts: Mapping[str, Any]) -> Execution:
-        """Return the options that `to_facts` wrote."""
-        return cls(**facts)
 
 
 def _check(name: str, value: object, kind: type, what: str) -> None:

@@ -253,7 +253,7 @@ class Plan:
         facts["costs"] = tuple(facts.get("costs", {}).items())
         facts["order_by"] = tuple(map(tuple, facts.get("order_by", ())))
         facts["given_tables"] = tuple((first, versions) for first, versions in facts.get("given_tables", ()))
-        facts["execution"] = Execution.from_facts(facts["execution"])
+        facts["execution"] = Execution(**facts["execution"])
         return cls(**facts)
 
 

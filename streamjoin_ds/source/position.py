@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import astuple, dataclass, fields
+from dataclasses import dataclass, fields
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
@@ -185,10 +185,6 @@ class SetAside:
     column: str
     reason: str
 
-    def facts(self) -> tuple[object, ...]:
-        """Return this decision as plain JSON values."""
-        return astuple(self)
-
     def reject(self, path: str) -> Reject:
         """Return the reject that stands for what is set aside."""
         line = self.line + 1 if self.kind == "rest" else 0
@@ -324,7 +320,7 @@ class FilePosition(PlainFacts):
     closed : bool
         Whether the rest of the file is set aside.
     aside : tuple
-        What was set aside in the batch that ends here: facts of `SetAside`.
+        What was set aside in the batch that ends here: the fields of a `SetAside` each.
     set_aside : int
         How often something was set aside so far: a file, a file's rest or a change.
     """

@@ -51,7 +51,7 @@ def test_an_order_in_all_its_forms(given: Any, inside: object) -> None:
     ],
 )
 def test_json_brings_back_an_equal_one(execution: Execution) -> None:
-    assert Execution.from_facts(json.loads(json.dumps(execution.to_facts()))) == execution
+    assert Execution(**json.loads(json.dumps(execution.to_facts()))) == execution
 
 
 def test_options_one_by_one_are_taken_with_a_warning_that_shows_the_new_way() -> None:

@@ -12,7 +12,7 @@ import time
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -304,7 +304,7 @@ class FileScan:
     def _completed(self, end: FilePosition, start: FilePosition) -> FilePosition:
         """Return `end` with what was set aside since `start`, and with `kept` where files may be removed."""
         asides = [piece.aside for piece in self._pieces if piece.aside is not None]
-        end = replace(end, aside=tuple(aside.facts() for aside in asides if start.seq <= aside.seq < end.seq))
+        end = replace(end, aside=tuple(astuple(aside) for aside in asides if start.seq <= aside.seq < end.seq))
         if not self._ignore_missing:
             return end
         return replace(end, kept=start.kept if end.file == start.file else self._watch.kept_before(end.file))
