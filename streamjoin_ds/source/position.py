@@ -250,10 +250,10 @@ class PlainFacts:
         known = _fields_of(cls)  # type: ignore[arg-type]
         if not isinstance(facts, Mapping) or not facts.keys() <= known.keys() <= facts.keys() | cls.LATER:
             raise malformed_offset(cls.PART or stream, stream, cls.MORE)
-        found = {name: _frozen(value) for name, value in facts.items()}
+        found = {name: _frozen(value) if known[name][0] is tuple else value for name, value in facts.items()}
         for name, value in found.items():
-            is_low = isinstance(value, int) and not cls.LEAST.get(name, 0) <= value <= _MAX
-            if type(value) is not known[name][0] or is_low:
+            is_outside = isinstance(value, int) and not cls.LEAST.get(name, 0) <= value <= _MAX
+            if type(value) is not known[name][0] or is_outside:
                 raise malformed_offset(cls.PART or name, stream, cls.MORE)
         one = cls(**found)
         if wrong := one.wrong_field():
