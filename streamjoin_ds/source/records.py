@@ -47,6 +47,20 @@ _WORD = r"^[A-Za-z]"  # no form of a time begins so
 _NUMBER = r"^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,4})?$"
 _ZONED = r"(Z|[+-][0-9]{2}(:?[0-9]{2})?)$"
 _DATED = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ].*)?$"
+_ISO = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.]{5,}(Z|[+-][0-9:]+)?)?$|[0-9.]+$")
+# Forms that are nearly ISO 8601, and what makes them it: they have one meaning, so no option says it.
+_NEARLY_ISO = (
+    (r"^([0-9]{4})[/.]([0-9]{1,2})[/.]([0-9]{1,2})", r"\1-\2-\3"),  # 2024/03/05, 2024.3.5
+    (r"^([0-9]{4})([0-9]{2})([0-9]{2})T([0-9]{2})([0-9]{2})", r"\1-\2-\3T\4:\5"),  # 20240305T090007
+    (r"^([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2})([0-9]{2})", r"\1:\2"),
+    (r"^([0-9]{4})-([0-9])-", r"\1-0\2-"),
+    (r"^([0-9]{4}-[0-9]{2})-([0-9])([^0-9]|$)", r"\1-0\2\3"),
+    (r"^([0-9-]{10}[T ])([0-9]):", r"\g<1>0\2:"),  # 9:00:07
+    (r"(:[0-9]{2}),([0-9])", r"\1.\2"),  # 09:00:07,120
+    (r"(:[0-9.]+) ?([+-][0-9:]+|Z)\[[^\]]*\]$", r"\1\2"),  # 09:00+01:00[Europe/Berlin]
+    (r"(:[0-9.]+) ?\[?(?:UTC|GMT|Z|utc|gmt|z)\]?$", r"\1Z"),  # 09:00:07 UTC
+    (r"(:[0-9.]+) ([+-][0-9]{2}(?::?[0-9]{2})?)$", r"\1\2"),  # 09:00:07 +0000
+)
 _FINE_FRACTION = {"us": r"(\.[0-9]{6})[0-9]+", "ns": r"(\.[0-9]{9})[0-9]+"}
 
 Counted: TypeAlias = "Callable[[pa.Array, str], tuple[np.ndarray, np.ndarray]]"
@@ -69,9 +83,9 @@ def event_times(values: pa.Array, unit: str, *, zoned: bool = False) -> tuple[np
     Parameters
     ----------
     values : pyarrow.Array
-        Values that `counted_times` takes, or texts. A text is ISO 8601 with ``Z``, an offset or nothing (UTC), a date,
-        or a number in `unit`. Parts of a microsecond are cut off (towards the past). A number with a point is read as a
-        float.
+        Values that `counted_times` takes, or texts. A text is ISO 8601 with ``Z``, an offset or nothing (UTC), or
+        nearly that (`_NEARLY_ISO`), a date, or a number in `unit`. Parts of a microsecond are cut off (towards the
+        past). A number with a point is read as a float.
     unit : {"s", "ms", "us", "ns"}
         The unit of numbers.
     zoned : bool
@@ -149,6 +163,7 @@ def _texts(texts: pa.Array, unit: str, finest: str, counted: Counted, *, zoned: 
         worded = np.asarray(pc.match_substring_regex(texts, _WORD).fill_null(False))
         return _beside_words(texts, worded, unit, finest, counted, zoned=zoned)
     # Nearly every column is written in one way: then one cast reads it whole.
+    texts = _as_iso(texts, _rules_of((texts[0].as_py() or "").strip() if len(texts) else ""))
     for kind in (utc,) if zoned else (utc, naive):
         try:
             return counted(texts.cast(kind), finest)
@@ -159,7 +174,7 @@ def _texts(texts: pa.Array, unit: str, finest: str, counted: Counted, *, zoned: 
     worded = np.asarray(pc.match_substring_regex(texts, _WORD).fill_null(False))
     if worded.any():
         return _beside_words(texts, worded, unit, finest, counted, zoned=zoned)
-    trimmed = pc.replace_substring_regex(pc.utf8_trim_whitespace(texts), _FINE_FRACTION[finest], r"\1")
+    trimmed = _as_iso(pc.utf8_trim_whitespace(texts), [*_NEARLY_ISO, (_FINE_FRACTION[finest], r"\1")])
     upper = pc.utf8_upper(trimmed)
     integer = pc.match_substring_regex(upper, _INTEGER).fill_null(False)
     number = pc.match_substring_regex(upper, _NUMBER).fill_null(False)
@@ -180,6 +195,21 @@ def _texts(texts: pa.Array, unit: str, finest: str, counted: Counted, *, zoned: 
             part_ts, part_valid = counted(_readable(part.take(pa.array(where)), kind), unit)
             ts[where], valid[where] = part_ts, part_valid
     return ts, valid
+
+
+def _rules_of(text: str) -> list[tuple[str, str]]:
+    """Return what makes a text ISO 8601, if anything has to be done."""
+    rules: list[tuple[str, str]] = []
+    for pattern, replacement in () if _ISO.match(text) else _NEARLY_ISO:
+        before, text = text, re.sub(pattern, replacement, text)
+        rules += [(pattern, replacement)] * (text != before)
+    return rules
+
+
+def _as_iso(texts: pa.Array, rules: Sequence[tuple[str, str]]) -> pa.Array:
+    for pattern, replacement in rules:
+        texts = pc.replace_substring_regex(texts, pattern, replacement.replace(r"\g<1>", r"\1"))
+    return texts
 
 
 def _beside_words(

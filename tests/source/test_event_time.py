@@ -38,13 +38,37 @@ def us(moment: datetime) -> int:
         ("2018-13-01", None),
         ("2018-08-01T05:00:00 Europe/Berlin", None),
         ("yesterday", None),
+        ("2018/08/01 05:00", 1_533_099_600_000_000),
+        ("2018.8.1 5:00:00", 1_533_099_600_000_000),
+        ("2018-8-1", 1_533_081_600_000_000),
+        ("20180801T050000Z", 1_533_099_600_000_000),
+        ("20180801T0700+0200", 1_533_099_600_000_000),
+        ("2018-08-01 05:00:00,120", 1_533_099_600_120_000),
+        ("2018-08-01 05:00:00 UTC", 1_533_099_600_000_000),
+        ("2018-08-01 05:00:00.5 gmt", 1_533_099_600_500_000),
+        ("2018-08-01 05:00:00 +0000", 1_533_099_600_000_000),
+        ("2018-08-01 07:00:00 +02:00", 1_533_099_600_000_000),
+        ("2018-08-01T07:00:00+02:00[Europe/Berlin]", 1_533_099_600_000_000),
+        ("2018-08-01T05:00:00Z[UTC]", 1_533_099_600_000_000),
+        ("2018-08-01T05:00:00[UTC]", 1_533_099_600_000_000),
+        ("2018-08-01T05:00:00[Europe/Berlin]", None),
+        ("2018-08-01 05:00:00 CEST", None),
+        ("2018-08-01 +02", None),
+        ("2018/13/01", None),
+        ("01/08/2018 05:00", None),
+        ("2018-08/01", None),
+        ("2018-08-01 05:00,5", None),
         ("", None),
         ("9223372036854775807", None),
         ("99999999999999999999", None),
     ],
 )
 def test_texts_alone_and_among_others(text: str, expected: int | None) -> None:
-    for texts, place in (([text], 0), (["2020-01-01T00:00:00Z", text, "2020-01-01"], 1), (["7", None, text], 2)):
+    beside = ["2020/1/1 0:00:00,5 UTC", text]
+    for texts, place in (
+        ([text], 0), ([text, "2020-01-01"], 0), (["2020-01-01T00:00:00Z", text, "2020-01-01"], 1),
+        (["7", None, text], 2), (beside, 1), (beside[::-1], 0),
+    ):  # fmt: skip
         ts, valid = event_times(pa.array(texts), "us")
         assert (int(ts[place]) if valid[place] else None) == expected
         assert [bool(v) for v in valid] == [t is not None and (t != text or expected is not None) for t in texts]
@@ -105,3 +129,26 @@ def test_any_moment_in_any_zone(moments: list[datetime], hours: int) -> None:
     ts, valid = event_times(pa.array(texts), "us")
     assert valid.all()
     assert ts[:-1].tolist() == [us(m) for m in shown]
+
+
+_NEARLY = st.tuples(
+    st.sampled_from(
+        ["{d:%Y-%m-%d}", "{d:%Y/%m/%d}", "{d:%Y.%m.%d}", "{d.year}/{d.month}/{d.day}", "{d.year}-{d.month}-{d.day}"]
+    ),
+    st.sampled_from(["T", " "]),
+    st.sampled_from(["{d:%H:%M:%S}", "{d.hour}:{d:%M:%S}", "{d:%H:%M:%S}.{ms:03d}", "{d:%H:%M:%S},{ms:03d}"]),
+    st.sampled_from(["", "Z", " Z", " UTC", " gmt", "[UTC]", "+00:00", " +0000", "+00", " -00:00[Etc/UTC]"]),
+)
+
+
+@given(st.lists(st.tuples(st.datetimes(datetime(1000, 1, 1)), st.integers(0, 999), _NEARLY), min_size=1, max_size=8))
+def test_what_is_nearly_iso_is_the_moment_that_it_says(given: list[tuple[datetime, int, tuple[str, ...]]]) -> None:
+    """In any company: what is beside a text does not decide how it is read."""
+    texts, moments = [], []
+    for moment, milliseconds, form in given:
+        texts.append("".join(form).format(d=moment, ms=milliseconds))
+        shown = timedelta(milliseconds=milliseconds if "{ms" in form[2] else 0)
+        moments.append(us(moment.replace(microsecond=0, tzinfo=timezone.utc) + shown))
+    ts, valid = event_times(pa.array(texts), "us")
+    assert valid.all(), texts
+    assert ts.tolist() == moments

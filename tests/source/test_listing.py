@@ -17,7 +17,7 @@ from streamjoin_ds.source.position import FilePosition
 from streamjoin_ds.source.stream_source import infer_schema
 from streamjoin_ds.spec import Files, Generator, Stream
 from streamjoin_ds.stream.query_options import SourceOptions
-from tests.source.feeds import SCHEMA, expected, feed, rows, steps, tuples, write
+from tests.source.feeds import SCHEMA, compressed, csv_text, expected, feed, json_text, rows, steps, tuples, write
 
 
 def folder_of(folder: Path, files: int, first: int = 0) -> Path:
@@ -234,6 +234,21 @@ def test_a_generator_is_one_wherever_it_is_written(tmp_path: Path) -> None:
     assert options.source == Generator("band2d", {"rate": 10, "rows": 5})
     write(tmp_path / "gen:x.csv", rows(1))
     assert isinstance(Stream("r", f"{tmp_path}/gen:x.csv").source, Files)
+
+
+def test_endings_of_names_have_no_case(tmp_path: Path) -> None:
+    for number, name in enumerate(("a.CSV", "b.csv.GZ", "c.Csv.gzip", "d.JSON", "e.NdJson.Zst", "f.PARQUET")):
+        given = rows(2, 2 * number)
+        if name == "f.PARQUET":
+            write(tmp_path / "f.parquet", given).rename(tmp_path / name)
+            continue
+        text = csv_text(given) if "csv" in name.lower() else json_text(given)
+        (tmp_path / name).write_bytes(compressed(text.encode(), Path(name).suffix.lower()))
+    (tmp_path / "g.csvx").write_text("passed over")
+    reader = feed(tmp_path)
+    places = steps(reader, reader.initial(), 5)
+    found = [one for low, high in pairwise(places) for one in tuples(reader.read(low, high))]
+    assert found == expected(rows(12))
 
 
 def test_batches_of_files_replay_by_their_names(tmp_path: Path) -> None:

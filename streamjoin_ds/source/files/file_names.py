@@ -49,6 +49,7 @@ __all__ = [
     "with_row",
 ]
 
+# Endings of names, in any case: .CSV too.
 EXTENSIONS = {
     "csv": (".csv", ".txt"),
     "json": (".json", ".jsonl", ".ndjson"),
@@ -57,7 +58,7 @@ EXTENSIONS = {
 }
 
 # Endings of compressed texts, with the compression's name.
-COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".lz4": "lz4", ".bz2": "bz2"}
+COMPRESSIONS = {".gz": "gzip", ".gzip": "gzip", ".zst": "zstd", ".lz4": "lz4", ".bz2": "bz2"}
 _NUMBER = re.compile(r"([^=]+)=(\d+)", re.ASCII)
 _COUNTED = re.compile(r"([^=]+)=(\d+):(.*)", re.ASCII)
 _TIME_DIGITS = 20  # digits of a time of change, in nanoseconds: all that int64 can hold
@@ -67,7 +68,7 @@ _WHOLE = re.compile(r"-?\d{1,18}", re.ASCII)
 
 def compression_of(name: str) -> str | None:
     """Return how a file of this name is compressed, one of `COMPRESSIONS`; None: not at all."""
-    return COMPRESSIONS.get(os.path.splitext(name)[1])
+    return COMPRESSIONS.get(os.path.splitext(name)[1].lower())
 
 
 def format_of(name: str, declared: str) -> str | None:
@@ -75,7 +76,7 @@ def format_of(name: str, declared: str) -> str | None:
     if declared != "auto":
         return declared
     plain = name if compression_of(name) is None else os.path.splitext(name)[0]
-    return next((kind for kind, ends in EXTENSIONS.items() if plain.endswith(ends)), None)
+    return next((kind for kind, ends in EXTENSIONS.items() if plain.lower().endswith(ends)), None)
 
 
 def format_told(name: str, path: str, declared: str) -> str:

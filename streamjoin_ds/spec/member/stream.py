@@ -384,9 +384,9 @@ def time_hint(kind: pa.DataType) -> str:
     if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)):
         return "a timestamp, a date, or a number with time_unit"
     return (
-        "texts are read as times where they are ISO 8601, 2024-03-05T09:00:07Z, and these are not, or the column is "
-        "handed over; make others timestamps before: to_timestamp(column, 'dd/MM/yyyy HH:mm:ss') of Spark, with "
-        "start(frames=...), or to_datetime of pandas"
+        "texts are read as times where they are ISO 8601 or nearly, 2024-03-05T09:00:07Z, 2024/3/5 9:00:07,1 UTC, and "
+        "these are not, or the column is handed over; make others timestamps before: to_timestamp(column, 'dd/MM/yyyy "
+        "HH:mm:ss') of Spark, with start(frames=...), or to_datetime of pandas"
     )
 
 
