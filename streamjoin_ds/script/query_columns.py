@@ -15,7 +15,7 @@ from streamjoin_ds.script.conditions import Conditions, Names, Term, column_of
 from streamjoin_ds.script.sql_text import SqlText, Token
 from streamjoin_ds.script.statements import Item, Query
 from streamjoin_ds.spec import Stream, Table
-from streamjoin_ds.spec.columns import names_hint
+from streamjoin_ds.spec.columns import names_hint, result_name
 from streamjoin_ds.spec.expression.predicate import Column
 from streamjoin_ds.spec.join_parts import Calculated, Selected
 
@@ -122,13 +122,13 @@ class SelectList:
                 chosen = all_streams if item.stream is None else [self._stream(item)]
                 found += [f"{stream}.*" for stream in chosen]
                 if self._schemas.frames:
-                    columns += [f"{stream}_{name}" for stream in chosen for name in self._schemas.names(stream)]
+                    columns += [result_name(stream, name) for stream in chosen for name in self._schemas.names(stream)]
                 continue
             stream, column = self.column(item)
             quoted = "`" + column.replace("`", "``") + "`"
             name = "" if item.name is None else " AS `" + item.name.replace("`", "``") + "`"
             found.append(f"{stream}.{quoted}{name}")
-            columns.append(item.name or f"{stream}_{column}")
+            columns.append(item.name or result_name(stream, column))
         return found, tuple(columns), calculated
 
     def column(self, item: Item) -> tuple[str, str]:

@@ -9,6 +9,7 @@ name that is not there is refused with the nearest names.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Callable, Sequence
 from datetime import date
 
@@ -34,6 +35,7 @@ __all__ = [
     "names_hint",
     "not_of_type",
     "parts_of",
+    "result_name",
     "result_type",
     "says_no_zone",
     "schema_facts",
@@ -148,6 +150,14 @@ def names_hint(name: str, valid: Sequence[str], what: str) -> str:
         return listed
     meant = " or ".join(f"'{other}'" for other in near)
     return f"did you mean {meant}{', as names are case-sensitive' if same else ''}? {listed}"
+
+
+def result_name(member: str, column: str) -> str:
+    """Return the name of a column in a result where none is given: ``e_x``; ``w_Temp_C`` of ``Temp (C)``."""
+    name = f"{member}_{column}"
+    if not set(name) & _REFUSED_CHARACTERS:
+        return name
+    return re.sub(f"[{re.escape(''.join(_REFUSED_CHARACTERS))}]+", "_", name).rstrip("_")
 
 
 def check_result_name(name: str, source: str) -> None:

@@ -29,11 +29,12 @@ import numpy.typing as npt
 
 from streamjoin_ds.duration import duration_text
 from streamjoin_ds.spec.bound.bound_join import BoundJoin
+from streamjoin_ds.spec.columns import result_name
 from streamjoin_ds.spec.event_time import DAY_US, UNITS_US
 from streamjoin_ds.spec.member.source import DeltaRows, Generator
 from streamjoin_ds.spec.member.stream import Stream
 
-__all__ = ["InputWarnings", "LateSeen", "TimesSeen"]
+__all__ = ["InputWarnings", "LateSeen", "TimesSeen", "other_names"]
 
 Int64 = npt.NDArray[np.int64]
 
@@ -375,6 +376,19 @@ def _units_us() -> list[tuple[str, float]]:
 
 def _all_in(where: str) -> str:
     return f". All are in {where}" if where else ""
+
+
+def other_names(bound: BoundJoin) -> list[str]:
+    """Return what is to be said of selected columns whose names Delta refuses: they have others in the tables."""
+    found = []
+    for one in bound.result:
+        member = bound.member_names[one.stream]
+        if one.name != f"{member}_{one.column}" and one.name == result_name(member, one.column):
+            found.append(
+                f"column '{one.column}' of {member} is {one.name} in the tables, as Delta has no spaces and none of "
+                ", ; { } ( ) = in a name; AS gives it another one"
+            )
+    return found
 
 
 def _of_order(stream: Stream) -> str:

@@ -30,7 +30,7 @@ from streamjoin_ds.source.stream_source import SourceColumns, first_records
 from streamjoin_ds.spec import BoundJoin, Generator, Stream, duration_text
 from streamjoin_ds.spec.columns import SEQ, TS
 from streamjoin_ds.spec.event_time import running_maximum
-from streamjoin_ds.spec.input_warnings import InputWarnings, LateSeen, TimesSeen
+from streamjoin_ds.spec.input_warnings import InputWarnings, LateSeen, TimesSeen, other_names
 
 __all__ = [
     "TOLD_BATCHES",
@@ -298,6 +298,8 @@ class InputLog:
     def __init__(self, bound: BoundJoin, tables: TableSet, clock: Callable[[], float] = time.time) -> None:
         self._warnings = InputWarnings(bound, SourceColumns(), clock=clock)
         self._tables = tables
+        for text in other_names(bound):
+            _log.warning("%s", text)
 
     def tell(self, reports: Collection[CellReport], ledger: Sequence[Mapping[str, Any]]) -> None:
         """Log what is new after a batch.
@@ -354,7 +356,7 @@ def first_warnings(bound: BoundJoin, clock: Callable[[], float] = time.time) -> 
         times = TimesSeen.together(TimesSeen.of(*_times(chunk)) for chunk in chunks)
         if times is not None:  # of what was not read it is not known how far it reaches
             seen[stream.name] = replace(times, most_us=_FAR_US) if read >= _FIRST_RECORDS else times
-    return [*found, *warnings.times(seen)]
+    return [*other_names(bound), *found, *warnings.times(seen)]
 
 
 def _times(chunk: Chunk) -> tuple[np.ndarray, np.ndarray]:

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from streamjoin_ds.engine.join_engine import JoinEngine
 from streamjoin_ds.errors import ColumnError, PredicateError, PredicateSyntaxError
 from streamjoin_ds.spec import Join, Stream, bind
+from streamjoin_ds.spec.input_warnings import other_names
 from streamjoin_ds.spec.join_parts import Calculated
 from streamjoin_ds.spec.row_kind import HOWS, Nearest
 from streamjoin_ds.testing.oracle import oracle_join
@@ -158,10 +159,28 @@ def test_a_row_of_one_stream_has_no_expression_of_the_other() -> None:
 def test_odd_columns_are_columns_still() -> None:
     odd = pa.schema([("ts", pa.int64()), ("PM2.5", pa.float64()), ("a b", pa.int64()), ("a-b", pa.int64())])
     select = ["e.PM2.5", "e.`a b` AS c", "e.a-b", "w.*"]
-    with pytest.raises(ColumnError, match="Delta does not allow"):
-        Join([Stream(name, schema=odd) for name in "ew"], (), "1s", [*select, "e.a b"])
     join = Join([Stream("e", schema=odd), Stream("w", schema=SCHEMA)], (), "1s", select)
     assert join.select == tuple(select)
+
+
+def test_names_that_delta_refuses_are_others_in_the_result() -> None:
+    names = ("Temp (C)", "a = b;", "%RH", "PM2.5", "x_")
+    odd = pa.schema([("ts", pa.int64()), *((name, pa.int64()) for name in names)])
+    row = {"ts": 1, **{name: number for number, name in enumerate(names)}}
+    for select in (None, ["e.*", "w.`Temp (C)`", "w.`a = b;` AS c"]):
+        join = Join([Stream(name, schema=odd) for name in "ew"], "e.`Temp (C)` = w.`Temp (C)`", "1s", select)
+        engine = JoinEngine(join)
+        found = engine.push({"e": [row], "w": [row]}).select(
+            ["e_Temp_C", "e_a_b", "e_%RH", "e_PM2.5", "e_x_", "w_Temp_C"]
+        )
+        assert found.to_pylist()[0] == dict(zip(found.column_names, (0, 1, 2, 3, 4, 0), strict=True))
+    bound = bind(join, dict.fromkeys("ew", odd))
+    assert [text.partition(" in the tables")[0] for text in other_names(bound)] == [
+        "column 'Temp (C)' of e is e_Temp_C", "column 'a = b;' of e is e_a_b", "column 'Temp (C)' of w is w_Temp_C",
+    ]  # fmt: skip
+    both = pa.schema([("ts", pa.int64()), ("a b", pa.int64()), ("a_b", pa.int64())])
+    with pytest.raises(ColumnError, match="collides"):
+        bind(Join([Stream(name) for name in "ew"], (), "1s"), dict.fromkeys("ew", both))
 
 
 def test_a_selection_as_one_text_is_parted_outside_of_brackets() -> None:

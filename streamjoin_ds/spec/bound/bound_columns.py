@@ -18,6 +18,7 @@ from streamjoin_ds.spec.columns import (
     check_result_name,
     compared_type,
     names_hint,
+    result_name,
 )
 from streamjoin_ds.spec.expression.predicate import Column, renamed
 from streamjoin_ds.spec.inside import nanoseconds_name
@@ -114,7 +115,7 @@ def result_columns(join: JoinParts, schemas: Mapping[str, pa.Schema]) -> tuple[R
         names = schemas[stream].names if name == "*" else [Column.of(written).name]
         for column in names:
             column_type(join, schemas, Column(stream, column))
-            found[ResultColumn(given or f"{stream}_{column}", join.member_names.index(stream), column)] = None
+            found[ResultColumn(given or result_name(stream, column), join.member_names.index(stream), column)] = None
     columns = sorted(found, key=lambda column: column.stream)
     taken = ["event_time", "batch_id", *(f"{name}_seq" for name in join.member_names)]
     taken += [WINDOW_ID] if isinstance(join.window, PeriodicWindow) else []
