@@ -1,4 +1,4 @@
-"""The file with a sample of keys: whatever happens to it, nothing but a later decision comes of it."""
+"""Notes for the source: epochs that are over, and a sample of keys, of which nothing but a later decision comes."""
 
 from __future__ import annotations
 
@@ -7,8 +7,14 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from streamjoin_ds.checkpoint.layout_notes import key_hint, note_key_hint
-from streamjoin_ds.plan import KeyHint, SampledRows
+from streamjoin_ds.checkpoint.layout_notes import (
+    epochs_over,
+    forget_epochs_over,
+    key_hint,
+    note_epochs_over,
+    note_key_hint,
+)
+from streamjoin_ds.plan import EpochsOver, KeyHint, SampledRows
 
 
 def a_hint(*seqs: int) -> KeyHint:
@@ -47,3 +53,33 @@ def test_a_file_that_is_lost_or_damaged_says_nothing(tmp_path: Path, damage: str
     if written is not None:
         path.write_bytes(written)
     assert key_hint(tmp_path, (5, 7)) is None
+
+
+def test_it_is_found_from_there_on(tmp_path: Path) -> None:
+    assert epochs_over(tmp_path, [10, 20]) == EpochsOver()
+    note_epochs_over(tmp_path, [10, 20], EpochsOver((0, 1), 3, 2))
+    assert epochs_over(tmp_path, [10, 20]) == EpochsOver((0, 1), 3, 2)
+    assert epochs_over(tmp_path, [11, 25]) == EpochsOver((0, 1), 3, 2)
+    note_epochs_over(tmp_path, [30, 40], EpochsOver((2,), 3))
+    assert epochs_over(tmp_path, [30, 40]) == EpochsOver((2,), 3)
+    assert [path.name for path in tmp_path.iterdir()] == ["epochs_over.json"]
+
+
+def test_a_checkpoint_that_was_taken_back_does_not_know_it(tmp_path: Path) -> None:
+    note_epochs_over(tmp_path, [10, 20], EpochsOver((0,)))
+    assert epochs_over(tmp_path, [9, 25]) == EpochsOver()
+
+
+def test_it_can_be_forgotten_twice(tmp_path: Path) -> None:
+    note_epochs_over(tmp_path, [10, 20], EpochsOver((0,)))
+    for _ in range(2):
+        forget_epochs_over(tmp_path)
+        assert epochs_over(tmp_path, [11, 25]) == EpochsOver()
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", "{}", '{"over": 1}', '{"over": [0], "epoch": 1, "cells": 1, "seqs": [1, 2]}']
+)
+def test_a_torn_file_is_none(tmp_path: Path, text: str) -> None:
+    (tmp_path / "epochs_over.json").write_text(text)
+    assert epochs_over(tmp_path, [10, 20]) == EpochsOver()

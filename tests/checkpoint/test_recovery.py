@@ -1,16 +1,22 @@
-"""What a recovery refuses: each reason on its own, so that `repair` mends one and still sees the other."""
+"""A recovery: each reason to refuse it on its own, and the same cuts after a power cut has ended one."""
 
 from __future__ import annotations
 
 import json
+import random
+import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from streamjoin_ds.checkpoint import recovery
+from streamjoin_ds.checkpoint.recovery import planned_recovery, recovered
 from streamjoin_ds.errors import RecoveryError
 from streamjoin_ds.sink.tables import TableSet
 from streamjoin_ds.sink.tail import LogTail
+from tests.checkpoint.conftest import CELLS, PowerCutError, Steps
+from tests.faults.model.power import Device
 from tests.sink.conftest import Join, ledger_rows
 
 
@@ -69,3 +75,43 @@ def test_a_done_batch_lacks_its_rejects_only_where_the_ledger_counts_some(
     found = recovery.planned_recovery(tmp_path, join.tables, 0)
     assert (found.batch, found.refusal) == (batch, "")
     assert [tail.torn for tail in found.tails] == [(f"{2:020d}.json",)]
+
+
+def torn(made: Path, root: Path) -> None:
+    """Copy the checkpoint, and tear the two newest versions of its state: two batches are done again."""
+    shutil.copytree(made, root)
+    state = root / "checkpoint" / "state" / "0" / "1"
+    for path in sorted(state.glob("*.snapshot"), key=lambda path: int(path.stem))[-2:]:
+        path.write_bytes(path.read_bytes()[:20])
+
+
+def recover(root: Path) -> list[Any]:
+    return recovered(root / "checkpoint", TableSet(str(root / "matches")), CELLS)
+
+
+@pytest.mark.parametrize("dice", range(8))
+def test_a_power_cut_at_any_step_of_a_recovery(made: Path, tmp_path: Path, steps: Steps, dice: int) -> None:
+    root, attic = tmp_path / "disk", tmp_path / "attic"
+    shutil.rmtree(root)
+    torn(made, root)
+    assert planned_recovery(root / "checkpoint", TableSet(str(root / "matches")), CELLS).kept
+    expected = recover(root)
+    assert len(expected) > 1
+    last, cut_at = 1, 1
+    while cut_at <= last:
+        steps.cut_at = 0
+        shutil.rmtree(root)
+        torn(made, root)
+        shutil.rmtree(attic)
+        steps.device = Device(root, attic)
+        steps.done, steps.cut_at = 0, cut_at
+        try:
+            recover(root)
+        except PowerCutError:
+            last = cut_at + 1
+            steps.cut_at = 0
+            steps.device.cut(random.Random(f"{dice} {cut_at}"))
+        steps.cut_at = 0
+        assert recover(root) == expected, f"a cut at step {cut_at}"
+        cut_at += 1
+    assert last > 5

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from streamjoin_ds.errors import StreamJoinError
-from tests.script.test_asked import NEAR, STREAMS, asked, ours, theirs
+from tests.script.test_queries import NEAR, STREAMS, asked, ours, theirs
 
 ON = f"FROM e JOIN w ON abs(e.x - w.x) <= 1 AND {NEAR}"
 LEFT = ON.replace("JOIN", "LEFT JOIN")

@@ -10,7 +10,7 @@ import pytest
 
 from streamjoin_ds.errors import StreamJoinError
 from streamjoin_ds.spec import Nearest
-from tests.script.test_asked import NEAR, asked, duck, ours, plain
+from tests.script.test_queries import NEAR, asked, duck, ours, plain
 
 _RANKED = r"(SELECT .*) FROM e (LEFT )?JOIN w \w+ NEAREST (\d*) ?BY (\w+) (.*?) ON (.*?)( WHERE .*)?"
 _MATCHED = r"(SELECT .*) FROM e (LEFT |INNER )?ASOF JOIN w MATCH_CONDITION \((.*)\) ON (.*?)( WHERE .*)?"
@@ -116,7 +116,7 @@ def test_what_has_no_meaning_is_refused_where_it_stands(query: str, at: str, say
 
 
 def asked_text(text: str) -> str:
-    from tests.script.test_asked import STREAMS
+    from tests.script.test_queries import STREAMS
 
     return STREAMS + text
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamjoin_ds import JoinEngine
-from tests.script.test_asked import asked, ours, theirs
+from tests.script.test_queries import asked, ours, theirs
 from tests.support.examples import examples
 
 if TYPE_CHECKING:

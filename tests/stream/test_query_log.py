@@ -1,4 +1,4 @@
-"""What inputs show at once: in the log after a batch and in `explain`, each thing once, and in whatever source."""
+"""What a driver logs: what inputs show, delays that are too long; each thing once, and in whatever source."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ from deltalake import write_deltalake
 from streamjoin_ds import Stream, StreamJoin, band
 from streamjoin_ds.plan import Layout
 from streamjoin_ds.sink.tables import TableSet
+from streamjoin_ds.source.delay_bound import DelayFacts
 from streamjoin_ds.spec import Join
-from streamjoin_ds.stream.query_log import InputLog, first_warnings
+from streamjoin_ds.stream.query_log import TOLD_BATCHES, DelayLog, InputLog, first_warnings
 from streamjoin_ds.stream.source_facts import bound_join
 from tests.source.feeds import segment
 from tests.support.microbatch import MicroBatches
@@ -216,3 +217,31 @@ def test_a_number_that_became_a_fraction_is_told(spark, tmp_path: Path, caplog: 
     assert len(told) == 2
     assert "stream e: 9 of the 20 records of a batch are rejects, one for this: column x: " in told[0]
     assert told[0].endswith(f"All are in {tmp_path / 'm_rejects'}")
+
+
+KEPT, MISSED = DelayFacts(500_000, 400_000, 0), DelayFacts(500_000, 812_345, 77)
+
+
+def told(caplog: pytest.LogCaptureFixture, *facts: DelayFacts | None) -> list[str]:
+    log = DelayLog()
+    with caplog.at_level(logging.WARNING, "streamjoin_ds.stream.query_log"):
+        for each in facts:
+            log.tell(each)
+    return [record.getMessage() for record in caplog.records]
+
+
+def test_a_bound_that_is_missed_for_a_while_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    (line,) = told(caplog, *[KEPT] * 3, *[MISSED] * (10 * TOLD_BATCHES))
+    assert line.startswith("max_delay 500ms is not kept: ")
+    assert "up to 812ms" in line
+    assert "77 records still wait" in line
+
+
+def test_a_bound_that_is_kept_again_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    lines = told(caplog, *[MISSED] * TOLD_BATCHES, *[KEPT] * (3 * TOLD_BATCHES), *[MISSED] * TOLD_BATCHES)
+    assert [line.split(" ", 2)[2][:6] for line in lines] == ["is not", "is kep", "is not"]
+
+
+def test_single_slow_batches_and_joins_without_a_bound_are_not_told(caplog: pytest.LogCaptureFixture) -> None:
+    assert not told(caplog, *([MISSED] * (TOLD_BATCHES - 1) + [KEPT]) * 5, *[None] * 100)
+    assert not told(caplog, *[DelayFacts(1, None, 9)] * 100)

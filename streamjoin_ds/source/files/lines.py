@@ -4,7 +4,7 @@ Arrow reads a whole text or fails, so a broken record is found by reading parts 
 as a hundred good records. A rule finds most broken values at once, without Arrow. It has three answers: a value is
 `FINE` as far as the rule knows, `REFUSED` for sure, or `DOUBTFUL`. Arrow reads what is fine together, and decides what
 is doubtful by itself. So a rule that says `FINE` of a broken value costs time; one that says `REFUSED` of a good value
-would change what a record is. `tests/source/test_refused_values.py` compares each rule with Arrow.
+would change what a record is. `tests/source/files/test_refused_values.py` compares each rule with Arrow.
 
 Arrow's readers take some decimals that they ought to refuse. A whole number is scaled after its digits were counted, so
 that 894536 becomes a decimal(6, 1) of seven digits, and another number in a file of Parquet: `check_digits` looks at

@@ -15,7 +15,7 @@ from streamjoin_ds.source.stream_source import infer_schema
 from streamjoin_ds.spec import Join, Stream, bind
 from streamjoin_ds.stream.sensors import SensorsDataSource
 from tests.source.feeds import csv_text, feed, rows, steps, tuples
-from tests.source.test_rejects import BROKEN
+from tests.source.files.test_rejects import BROKEN
 from tests.support.microbatch import MicroBatches
 
 WRITTEN = {";": ";", "tab": "\t", "\\t": "\t", "\t": "\t", "|": "|", "^": "^"}

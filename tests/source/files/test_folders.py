@@ -29,7 +29,7 @@ from streamjoin_ds.source.position import FilePosition
 from streamjoin_ds.source.stream_source import infer_schema, open_feed
 from streamjoin_ds.spec import Join, Stream, band, bind
 from tests.source.feeds import SCHEMA, csv_text, expected, feed, rows, steps, tuples, write
-from tests.source.test_listing import Calls
+from tests.source.files.test_listing import Calls
 
 IN_TREE: dict[str, Any] = {"sub_folders": "read"}
 NAMED = pa.schema([*SCHEMA, pa.field("date", pa.date32()), pa.field("hour", pa.int64())])

@@ -1,17 +1,19 @@
-"""Exact numbers beside floats: each becomes the float that is nearest to it, as Python's fractions say."""
+"""Exact numbers beside floats: each becomes the nearest float, as Python's fractions say; distances."""
 
 from __future__ import annotations
 
 import random
+import warnings
 from decimal import Context, Decimal
 from fractions import Fraction
+from itertools import product
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from streamjoin_ds.engine.join_engine import JoinEngine
-from streamjoin_ds.spec import Join, Stream
+from streamjoin_ds.spec import Join, Nearest, Stream, bind
 from streamjoin_ds.spec.bound.calculations import output_type, output_values
 from streamjoin_ds.spec.expression.evaluation import float_values, holds
 from streamjoin_ds.spec.expression.parser import parse_condition, parse_value
@@ -142,3 +144,23 @@ def test_a_decimal_beside_a_float_meets_what_it_meets_in_python() -> None:
             abs(float(Fraction(a)) - b) for a, b in zip(found["l_a"].to_pylist(), found["r_b"].to_pylist(), strict=True)
         ]
     assert (0, 0) in sorted(oracle_numbers(Join(streams, "abs(l.a - r.b) <= 1.0", "1s"), tables))
+
+
+ENDS = [-(2**63), -(2**63) + 1, -(2**62), -513, -1, 0, 1, 2**53, 2**53 + 1, 2**62, 2**63 - 513, 2**63 - 512, 2**63 - 1]
+
+
+def test_whole_numbers_are_in_order_at_the_ends_of_64_bits() -> None:
+    schema = pa.schema({"ts": pa.int64(), "x": pa.int64()})
+    streams = [Stream(name, schema=schema) for name in "ew"]
+    for text, values in {"w.x": ENDS, "e.x - w.x": [a - b for a, b in product(ENDS, ENDS)]}.items():
+        bound = bind(Join(streams, "abs(e.x - w.x) <= 1", "9us", nearest=Nearest(1, text)), dict.fromkeys("ew", schema))
+        pairs = [(0, value) for value in ENDS] if text == "w.x" else list(product(ENDS, ENDS))
+        columns = {"e": pa.array([own for own, _ in pairs]), "w": pa.array([other for _, other in pairs])}
+        assert bound.distance is not None
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # a float that int64 cannot hold becomes any number
+            near, rest = bound.distance.values(len(pairs), lambda column: columns[column.stream])  # noqa: B023
+        assert rest is not None
+        found = sorted(range(len(pairs)), key=lambda n: (near[n], rest[n]))
+        assert [values[n] for n in found] == sorted(values), text
+        assert [float(value) for value in values] == near.tolist()

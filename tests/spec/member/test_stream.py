@@ -1,4 +1,4 @@
-"""Streams and windows: their checks, Arrow types, and their way through JSON."""
+"""Streams and windows: their checks, Arrow types, and their way through JSON; no location holds a secret."""
 
 from __future__ import annotations
 
@@ -289,3 +289,38 @@ def test_options_of_tables_that_mean_nothing_are_refused(options: dict[str, Any]
     with pytest.raises(ArgumentError) as caught:
         Stream("e", **{"source": "table/", **options})
     assert caught.value.name == name
+
+
+SECRET = "hunter2canary"
+
+
+@pytest.mark.parametrize(
+    ("source", "name"),
+    [
+        (f"s3://me:{SECRET}@bucket/folder", "source"),
+        (f"s3://bucket/folder?secret_key={SECRET}", "source"),
+        (f"hdfs://me:{SECRET}@name:9000/folder", "source"),
+        (f"kafka://me:{SECRET}@broker/topic?format=json", "url"),
+        (f"kafka://broker/topic?format=avro&registry=http://me:{SECRET}@registry:8081", "registry"),
+        (f"kafka://broker/topic?format=avro&registry=https%3A%2F%2Fme%3A{SECRET}%40registry", "registry"),
+        (f"kafka://broker/topic?format=avro&registry=http://[{SECRET}", "registry"),
+    ],
+)
+def test_a_secret_is_refused_before_there_is_a_stream(source: str, name: str) -> None:
+    with pytest.raises(ArgumentError) as caught:
+        Stream("e", source)
+    assert caught.value.name == name
+    assert SECRET not in f"{caught.value} {caught.value.hint}"
+    assert caught.value.__cause__ is None
+
+
+def test_what_is_no_secret_is_taken() -> None:
+    for source in (
+        "kafka://broker/topic?format=avro&registry=http://registry:8081",
+        "kafka://broker/topic@2?format=json",
+        "hdfs://me@name:9000/folder",
+        "abfss://container@account.dfs.core.windows.net/folder",
+        "s3://bucket/a@b",
+        "folder/a@b?c",
+    ):
+        assert Stream("e", source).location == source
