@@ -26,8 +26,7 @@ from streamjoin_ds.spec import (
     equal,
     not_equal,
 )
-
-from .joins import bound_pair, schema, two
+from tests.spec.joins import bound_pair, schema, two
 
 E, W = Stream("e", "e.csv"), Stream("w", "w.csv")
 

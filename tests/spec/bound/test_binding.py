@@ -10,8 +10,7 @@ import pytest
 from streamjoin_ds.errors import ColumnError, PredicateError, StreamJoinError
 from streamjoin_ds.spec import Condition, Join, Key, Stream, band, bind, equal
 from streamjoin_ds.spec.columns import SEQ, TS
-
-from .joins import TIME, bound_pair, schema, two
+from tests.spec.joins import TIME, bound_pair, schema, two
 
 UTC = pa.timestamp("us", tz="UTC")
 

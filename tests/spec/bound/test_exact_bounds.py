@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 from streamjoin_ds.errors import PredicateError
 from streamjoin_ds.spec import Condition, band
-
-from .joins import bound_pair
+from tests.spec.joins import bound_pair
 
 INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
 
