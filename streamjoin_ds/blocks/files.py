@@ -23,13 +23,11 @@ from typing import Any, NamedTuple, Protocol
 import pyarrow as pa
 from pyarrow import fs
 
-from streamjoin_ds.blocks.object_store import S3Keys, failed, keys_of, remote_root, tag_of
+from streamjoin_ds.blocks.object_store import S3Keys, asked, failed, keys_of, remote_root, tag_of
 from streamjoin_ds.blocks.place import is_local
 
-__all__ = ["FAILURES", "Files", "LocalFiles", "OpenFile", "RemoteFile", "RemoteFiles", "files_at"]
+__all__ = ["Files", "LocalFiles", "OpenFile", "RemoteFile", "RemoteFiles", "files_at"]
 
-# What Arrow raises for a request that failed.
-FAILURES = (OSError, pa.ArrowException)
 # A folder of another machine is looked at once in so many seconds, however often it is asked for.
 _LOOK_S = 1.0
 # It is listed as a whole once in so many seconds, or once in so many times as long as that took: a listing after the
@@ -69,10 +67,8 @@ class RemoteFile(io.RawIOBase):
             return b""
         if not self._kept_at <= offset <= offset + size <= self._kept_at + len(self._kept):
             wanted = min(max(size, self._ahead_bytes), self._size - offset)
-            try:
+            with asked(self._path, "cannot be read"):
                 data: bytes = self._file.read_at(wanted, offset)
-            except FAILURES as error:
-                raise failed(error, self._path, "cannot be read") from None
             if len(data) < wanted:
                 raise failed(OSError("the file ended early"), self._path, "cannot be read")
             if size > self._ahead_bytes:
@@ -306,10 +302,8 @@ class RemoteFiles:
             if name not in listing.files:
                 raise FileNotFoundError(path)
             return listing.files[name].stat(path)
-        try:
+        with asked(path, "cannot be looked at"):
             found = self._files.get_file_info(self._inside(path))
-        except FAILURES as error:
-            raise failed(error, path, "cannot be looked at") from None
         if found.type == fs.FileType.NotFound:
             self._check_bucket(path)
             raise FileNotFoundError(path)
@@ -354,10 +348,8 @@ class RemoteFiles:
     def _listed(self, folder: str, after: str) -> dict[str, _Found]:
         if self._keys is not None:
             return {one[0]: _Found(*one[1:]) for one in self._keys.listed(folder.removeprefix(self._root), after)}
-        try:
+        with asked(folder, "cannot be listed"):
             found: Any = self._files.get_file_info(fs.FileSelector(self._inside(folder), allow_not_found=True))
-        except FAILURES as error:
-            raise failed(error, folder, "cannot be listed") from None
         return {one.base_name: _told(one) for one in found if one.base_name}
 
     def open(self, path: str) -> OpenFile:
@@ -369,12 +361,8 @@ class RemoteFiles:
         return RemoteFile(self._opened(path), path, _READ_AHEAD_BYTES if ahead else 0)
 
     def _opened(self, path: str) -> pa.NativeFile:
-        try:
+        with asked(path, "cannot be opened"):
             return self._files.open_input_file(self._inside(path))
-        except FileNotFoundError:
-            raise
-        except FAILURES as error:
-            raise failed(error, path, "cannot be opened") from None
 
     def _inside(self, path: str) -> str:
         return (self._prefix + path.removeprefix(self._root)).rstrip("/")

@@ -32,10 +32,12 @@ from streamjoin_ds.errors import (
 )
 
 __all__ = [
+    "FAILURES",
     "S3_SCHEMES",
     "Conditional",
     "S3Keys",
     "answers",
+    "asked",
     "failed",
     "heeds_no_conditions",
     "keys_of",
@@ -51,6 +53,8 @@ __all__ = [
 
 _log = logging.getLogger(__name__)
 
+FAILURES = (OSError, pa.ArrowException)
+"""What Arrow raises for a request that failed: its own where a file system lacks an operation, or a path is invalid."""
 S3_SCHEMES = ("s3", "s3a")
 CONNECT_S = 5.0  # seconds in which a connection must be made
 SILENCE_S = 10.0  # seconds in which an answer must begin, or go on
@@ -130,7 +134,7 @@ def answers(location: str, patience_s: float) -> bool:
         return False
     except StreamJoinError:  # it cannot be opened: that the store is away is not what is wrong
         return True
-    except (OSError, pa.ArrowException) as error:
+    except FAILURES as error:
         return not isinstance(failed(error, store_of(location), "does not answer"), StoreUnreachableError)
     return True
 
@@ -208,6 +212,17 @@ def s3_endpoint() -> str:
 def s3_region() -> str:
     """Return the region that the environment names; empty where it names none."""
     return os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or ""
+
+
+@contextlib.contextmanager
+def asked(location: str, what: str) -> Iterator[None]:
+    """Raise what Arrow raises meanwhile as `failed` has it, but FileNotFoundError as it is."""
+    try:
+        yield
+    except (FileNotFoundError, StreamJoinError):
+        raise
+    except FAILURES as error:
+        raise failed(error, location, what) from None
 
 
 def failed(error: Exception, location: str, what: str) -> StreamJoinError:
@@ -406,13 +421,11 @@ class Conditional:
         try:
             answer = self._client.put_object(Bucket=self._bucket, Key=self._key, Body=data, **condition)
             return str(answer["ETag"]), 200
-        except ClientError as error:
-            status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+        except (BotoCoreError, ClientError) as error:
+            status = int(getattr(error, "response", {}).get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
             if status not in (404, 409, 412, 501):
                 raise failed(error, self._location, "cannot be written") from None
             return None, status
-        except BotoCoreError as error:
-            raise failed(error, self._location, "cannot be written") from None
 
     def get(self) -> tuple[bytes, str | None]:
         """Return what the object holds, and its entity tag; None where it is not there."""
@@ -421,9 +434,7 @@ class Conditional:
         try:
             answer = self._client.get_object(Bucket=self._bucket, Key=self._key)
             return answer["Body"].read(), str(answer["ETag"])
-        except ClientError as error:
-            if error.response.get("Error", {}).get("Code") in ("NoSuchKey", "404"):
+        except (BotoCoreError, ClientError) as error:
+            if getattr(error, "response", {}).get("Error", {}).get("Code") in ("NoSuchKey", "404"):
                 return b"", None
-            raise failed(error, self._location, "cannot be read") from None
-        except BotoCoreError as error:
             raise failed(error, self._location, "cannot be read") from None

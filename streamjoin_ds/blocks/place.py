@@ -12,10 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path, PurePath, PurePosixPath
 from typing import Any, Protocol
 
-import pyarrow as pa
 from pyarrow import fs
 
-from streamjoin_ds.blocks.object_store import failed, open_remote
+from streamjoin_ds.blocks.object_store import asked, open_remote
 
 __all__ = [
     "Place",
@@ -31,7 +30,6 @@ __all__ = [
 
 # A location as Hadoop reads it: a scheme needs a slash after its colon, and a host may follow two slashes.
 _LOCATION = re.compile(r"(?:([A-Za-z][A-Za-z0-9+.-]+):(?=/)(?://([^/]*))?)?(.*)", re.DOTALL)
-_FAILURES = (OSError, pa.ArrowException)
 
 
 def local_path(location: str) -> Path | None:
@@ -229,23 +227,16 @@ class StorePath:
     def iterdir(self) -> Iterator[StorePath]:
         """Yield what lies in the folder."""
         files, inside = open_remote(self._location)
-        try:
+        with asked(self._location, "cannot be listed"):
             found = files.get_file_info(fs.FileSelector(inside, allow_not_found=True))
-        except _FAILURES as error:
-            raise failed(error, self._location, "cannot be listed") from None
         return (self / one.base_name for one in found if one.base_name)
 
     def read_bytes(self) -> bytes:
         """Return what the object holds."""
         files, inside = open_remote(self._location)
-        try:
-            with files.open_input_file(inside) as file:
-                data: bytes = file.read()
-                return data
-        except FileNotFoundError:
-            raise
-        except _FAILURES as error:
-            raise failed(error, self._location, "cannot be read") from None
+        with asked(self._location, "cannot be read"), files.open_input_file(inside) as file:
+            data: bytes = file.read()
+            return data
 
     def read_text(self, encoding: str | None = None) -> str:
         """Return the text that the object holds."""
@@ -254,12 +245,9 @@ class StorePath:
     def write_bytes(self, data: bytes) -> int:
         """Put the object, in place of another one too; return its bytes."""
         files, inside = open_remote(self._location)
-        try:
-            with files.open_output_stream(inside, compression=None) as file:
-                file.write(data)
-            return len(data)
-        except _FAILURES as error:
-            raise failed(error, self._location, "cannot be written") from None
+        with asked(self._location, "cannot be written"), files.open_output_stream(inside, compression=None) as file:
+            file.write(data)
+        return len(data)
 
     def write_text(self, data: str) -> int:
         """Put a text as the object; return its bytes."""
@@ -269,12 +257,11 @@ class StorePath:
         """Remove the object."""
         files, inside = open_remote(self._location)
         try:
-            files.delete_file(inside)
+            with asked(self._location, "cannot be removed"):
+                files.delete_file(inside)
         except FileNotFoundError:
             if not missing_ok:
                 raise
-        except _FAILURES as error:
-            raise failed(error, self._location, "cannot be removed") from None
 
     def replace(self, target: StorePath) -> None:
         """Give the object another name: it is copied, then removed."""
@@ -286,10 +273,8 @@ class StorePath:
 
     def _type(self) -> fs.FileType:
         files, inside = open_remote(self._location)
-        try:
+        with asked(self._location, "cannot be looked at"):
             return files.get_file_info(inside).type
-        except _FAILURES as error:
-            raise failed(error, self._location, "cannot be looked at") from None
 
 
 def place_of(location: str) -> Place:

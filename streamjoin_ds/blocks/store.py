@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from streamjoin_ds.blocks.block import checksum, decode, encode
 from streamjoin_ds.blocks.folder import Folder, FoundFile, LocalFolder
-from streamjoin_ds.blocks.object_store import reason_of
+from streamjoin_ds.blocks.object_store import FAILURES, reason_of
 from streamjoin_ds.blocks.place import local_path
 from streamjoin_ds.blocks.remote_folder import RemoteFolder
 from streamjoin_ds.errors import ArgumentError, BlockCorruptError, BlockMissingError, BlockWriteError, MapLimitError
@@ -29,8 +29,6 @@ Result = TypeVar("Result")
 _log = logging.getLogger(__name__)  # shows blocks by name only: a root may be a URI that holds a secret
 _SUFFIX = ".arrow"
 _FEW, _AT_ONCE = 3, 8  # fewer items than this are done one by one; threads for more of them
-# Arrow raises its own exceptions where a file system lacks an operation, or where a path is invalid.
-_FAILURES = (OSError, pa.ArrowException)
 _MAP_HINT = (
     "allow more (sysctl vm.max_map_count), or give each worker fewer blocks by more cells (layout), a smaller window, "
     "or fewer queries in one session"
@@ -96,7 +94,7 @@ class BlockStore:
             is_there = self._holds(name, data.size, digest) and self._is_touched(name, data)
             if not is_there:
                 self._folder.write(name, data)
-        except _FAILURES as error:
+        except FAILURES as error:
             msg = f"block {name} cannot be written: {reason_of(error)}"
             raise BlockWriteError(
                 msg, name=name, hint=self._hint("free disk space there, or give this user the right to write")
@@ -133,7 +131,7 @@ class BlockStore:
         """Return the size of a block, None where there is none; raise BlockMissingError where that cannot be told."""
         try:
             return self._folder.size_bytes(self._checked(name))
-        except _FAILURES as error:
+        except FAILURES as error:
             raise self._unseen(error, name) from error
 
     def gone(self, names: Iterable[str]) -> list[str]:
@@ -175,7 +173,7 @@ class BlockStore:
         """
         try:
             return sorted(self._folder.files())
-        except _FAILURES as error:
+        except FAILURES as error:
             raise self._unseen(error) from error
 
     def names(self, prefix: str = "") -> list[str]:
@@ -202,7 +200,7 @@ class BlockStore:
     def _removed(self, name: str, remove: Callable[[], bool] | None = None) -> bool:
         try:
             return self._folder.remove(name) if remove is None else remove()
-        except _FAILURES as error:
+        except FAILURES as error:
             msg = f"block {name} cannot be removed: {reason_of(error)}"
             raise BlockWriteError(msg, name=name, hint=self._hint("give this user the right to remove it")) from error
 
@@ -213,7 +211,7 @@ class BlockStore:
             msg = f"block {name} is not there"
             hint = "restore the checkpoint's files from a copy; blocks are in its folder"
             raise BlockMissingError(msg, name=name, hint=hint) from None
-        except _FAILURES as error:
+        except FAILURES as error:
             if _is_map_limit(error):
                 msg = f"block {name} cannot be mapped: this process has as many files mapped as the system allows"
                 raise MapLimitError(msg, name=name, hint=_MAP_HINT) from error
@@ -232,7 +230,7 @@ class BlockStore:
         """Whether the file is there and whole. A file that is damaged or cannot be read is written again."""
         try:
             return self._folder.size_bytes(name) == size_bytes and checksum(self._folder.read(name)) == digest
-        except _FAILURES:
+        except FAILURES:
             return False
 
     def _checked(self, name: str) -> str:

@@ -8,12 +8,11 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import pyarrow as pa
 from pyarrow import fs, parquet
 
-from streamjoin_ds.blocks.object_store import failed, open_remote
+from streamjoin_ds.blocks.object_store import asked, open_remote
 from streamjoin_ds.blocks.place import is_local
-from streamjoin_ds.errors import MALFORMED, StreamJoinError, TableError
+from streamjoin_ds.errors import MALFORMED, TableError
 
 __all__ = [
     "LogFile",
@@ -53,17 +52,9 @@ def filesystem_of(table_path: str) -> tuple[fs.FileSystem, str]:
     return open_remote(table_path)
 
 
-@contextlib.contextmanager
-def reached(table_path: str) -> Iterator[None]:
-    """Raise what a remote file system refuses meanwhile as an error that names the setting (see `failed`)."""
-    try:
-        yield
-    except FileNotFoundError:
-        raise
-    except (OSError, pa.ArrowException) as error:
-        if is_local(table_path) or isinstance(error, StreamJoinError):
-            raise
-        raise failed(error, table_path, "cannot be read") from None
+def reached(table_path: str) -> contextlib.AbstractContextManager[None]:
+    """Raise what a remote file system refuses meanwhile as an error that names the setting (see `asked`)."""
+    return contextlib.nullcontext() if is_local(table_path) else asked(table_path, "cannot be read")
 
 
 def entry_name(version: int) -> str:

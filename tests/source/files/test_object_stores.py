@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import traceback
 from collections.abc import Callable
 from itertools import pairwise
@@ -13,6 +15,8 @@ import pytest
 
 from streamjoin_ds.blocks import files
 from streamjoin_ds.blocks.files import RemoteFiles, files_at
+from streamjoin_ds.blocks.object_store import Conditional
+from streamjoin_ds.blocks.place import StorePath
 from streamjoin_ds.errors import (
     ArgumentError,
     FileChangedError,
@@ -222,6 +226,28 @@ def test_a_line_that_breaks_is_neither_damage_nor_lost(s3: S3, tmp_path: Path) -
         list(feed("broken").read(start, end, files=names))
     s3.line.left_bytes = None
     assert sum(chunk.count for chunk in feed("broken").read(start, end, files=names)) == 60_020
+
+
+@pytest.mark.parametrize("is_used_before", [False, True])
+def test_a_forked_process_asks_by_clients_of_its_own(s3: S3, is_used_before: bool) -> None:
+    """Spark forks its Python workers. A client whose threads are its parent's alone would wait for ever."""
+    folder = f"fork{is_used_before}"
+    s3.put(f"{folder}/a.csv", csv_text(rows(4)).encode())
+
+    def asked(name: str) -> bool:
+        lock = Conditional(f"s3a://{BUCKET}/{folder}/locks/{name}")
+        is_first = lock.put(b"x", if_none=True) is not None
+        whole = StorePath(f"s3a://{BUCKET}/{folder}/a.csv").read_bytes() == csv_text(rows(4)).encode()
+        return is_first and whole and read_all(folder, 10) == expected(rows(4))
+
+    forget()
+    assert not is_used_before or asked("parent")
+    child = os.fork()
+    if child == 0:
+        signal.alarm(60)
+        os._exit(0 if asked("child") else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert Conditional(f"s3a://{BUCKET}/{folder}/locks/child").get()[0] == b"x"
 
 
 def test_without_botocore_all_is_listed(s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
