@@ -117,6 +117,7 @@ class S3:
             endpoint_override=f"{_HOST}:{self.line.port}",
             allow_bucket_creation=True,
             retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=1),
+            request_timeout=60,  # on a busy machine the server takes more than Arrow's 3 s for its first answer
         )
 
     def environment(self) -> dict[str, str]:
