@@ -31,7 +31,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -44,12 +43,12 @@ from streamjoin_ds.engine.tuning import DEFAULT
 from streamjoin_ds.errors import LedgerError
 from streamjoin_ds.plan import Layout, Plan, copied_streams
 from streamjoin_ds.spec import BoundJoin
+from streamjoin_ds.spec.columns import Int64
 from streamjoin_ds.spec.row_kind import RANK
 
 __all__ = ["PartialAnswers", "answer_of", "whole_answers"]
 
 INLINE_BYTES = 1 << 16  # bytes of rows that travel in the report itself; Spark moves and parses them as text
-Int64 = npt.NDArray[np.int64]
 _DEFECT = "nothing was committed; this is a defect, please report it"
 
 

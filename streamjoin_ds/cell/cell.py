@@ -40,9 +40,9 @@ from streamjoin_ds.exchange.outbox import LARGEST_TS, CellBatch, open_block
 from streamjoin_ds.plan import Epochs, Plan
 from streamjoin_ds.sink.tables import LATE_SCHEMA, REJECTS_SCHEMA, TableSet
 from streamjoin_ds.sink.writer import FileReport, TableWriter
-from streamjoin_ds.source.records import NO_TIME
 from streamjoin_ds.spec import BoundJoin
 from streamjoin_ds.spec.columns import SEQ, TS
+from streamjoin_ds.spec.event_time import NO_TIME
 from streamjoin_ds.spec.input_warnings import LateSeen, TimesSeen
 
 if TYPE_CHECKING:

@@ -21,6 +21,7 @@ import xxhash
 from streamjoin_ds.errors import MALFORMED, OffsetError, StateCorruptError, StateVersionError
 from streamjoin_ds.plan import Epoch, is_of_ranges
 from streamjoin_ds.spec import BoundJoin
+from streamjoin_ds.spec.columns import INT64_MAX, INT64_MIN
 
 __all__ = ["CELL_STATE_VERSION", "RESTORE_STATE", "CellState", "KeptEpoch", "corrupt_cell_state"]
 
@@ -202,11 +203,11 @@ def _is_list(values: object, fits: Callable[[object], bool]) -> bool:
 
 
 def _is_moment(us: object) -> bool:
-    return us is None or (type(us) is int and -(1 << 63) <= us < 1 << 63)
+    return us is None or (type(us) is int and INT64_MIN <= us <= INT64_MAX)
 
 
 def _is_count(number: object) -> bool:
-    return type(number) is int and 0 <= number < 1 << 63
+    return type(number) is int and 0 <= number <= INT64_MAX
 
 
 def _is_facts(facts: object) -> bool:

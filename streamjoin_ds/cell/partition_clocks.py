@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from streamjoin_ds.cell.cell_state import corrupt_cell_state
@@ -21,13 +20,11 @@ from streamjoin_ds.errors import MALFORMED
 from streamjoin_ds.exchange.row_order import partition_bits, running_maximum, times_before
 from streamjoin_ds.plan import Plan
 from streamjoin_ds.source.partitioned_position import PartitionClock
-from streamjoin_ds.source.records import NO_TIME
-from streamjoin_ds.spec.columns import SEQ, TS
+from streamjoin_ds.spec.columns import SEQ, TS, Int64, Mask
+from streamjoin_ds.spec.event_time import NO_TIME
 
 __all__ = ["PartitionClocks", "clocks_in_order"]
 
-Int64 = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
 
 _NOT_SILENT = -1
 

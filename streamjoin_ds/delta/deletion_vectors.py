@@ -13,15 +13,14 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from pyarrow import fs
 
 from streamjoin_ds.delta.table_state import file_path
 from streamjoin_ds.errors import TableError
+from streamjoin_ds.spec.columns import Int64
 
 __all__ = ["deleted_rows"]
 
-Int64 = npt.NDArray[np.int64]
 
 _MAGIC = 1681511377
 _WITH_RUNS, _WITHOUT_RUNS = 12347, 12346  # cookies of a Roaring bitmap

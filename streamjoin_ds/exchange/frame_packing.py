@@ -15,8 +15,9 @@ from streamjoin_ds.exchange.outbox import NOTHING, Outbox, exchange_batch, layou
 from streamjoin_ds.exchange.row_order import partition_bits, steps_of
 from streamjoin_ds.plan.plan import Plan
 from streamjoin_ds.source.partitioned_position import MOST_PARTITIONS, SEQ_BITS
-from streamjoin_ds.source.records import NO_TIME, Chunk, Reject, record_text, times_of
-from streamjoin_ds.spec.columns import SEQ, TS
+from streamjoin_ds.source.records import Chunk, Reject, record_text, times_of
+from streamjoin_ds.spec.columns import INT64_MAX, SEQ, TS
+from streamjoin_ds.spec.event_time import NO_TIME
 from streamjoin_ds.spec.inside import InsideRows, to_inside
 from streamjoin_ds.spec.key_values import content_hash
 
@@ -24,7 +25,6 @@ __all__ = ["Packer", "foreign_columns", "pack_foreign", "pack_frame"]
 
 Packer = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
-_MOST = (1 << 63) - 1
 
 _log = logging.getLogger(__name__)
 
@@ -189,7 +189,7 @@ def _numbered(columns: Sequence[str], batch: pa.RecordBatch, brought: InsideRows
     there are no columns no row has a number, and none is refused.
     """
     numbers, has_one = np.zeros(batch.num_rows, np.int64), np.full(batch.num_rows, bool(columns))
-    limits = (_MOST,) if len(columns) < 2 else (MOST_PARTITIONS - 1, (1 << SEQ_BITS) - 1)
+    limits = (INT64_MAX,) if len(columns) < 2 else (MOST_PARTITIONS - 1, (1 << SEQ_BITS) - 1)
     for name, most in zip(columns, limits, strict=False):
         given = batch.column(name)
         known = pc.fill_null(given.cast(pa.int64()), -1).to_numpy(zero_copy_only=False)

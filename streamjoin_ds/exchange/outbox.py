@@ -24,8 +24,9 @@ from streamjoin_ds.plan import USUAL_SIZING, BlockSizing, Epochs, Plan
 from streamjoin_ds.plan.epochs import Epoch
 from streamjoin_ds.plan.key_samples import SampledRows, sample_rows
 from streamjoin_ds.source.batch_plan import TableVersion, versions_from
-from streamjoin_ds.source.records import NO_TIME, Chunk, rejects_table
+from streamjoin_ds.source.records import Chunk, rejects_table
 from streamjoin_ds.spec.columns import SEQ, TS
+from streamjoin_ds.spec.event_time import NO_TIME
 
 __all__ = [
     "EXCHANGE_DDL",

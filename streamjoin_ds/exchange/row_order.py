@@ -16,15 +16,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from streamjoin_ds.source.partitioned_position import SEQ_BITS
-from streamjoin_ds.source.records import NO_TIME
+from streamjoin_ds.spec.columns import Int64
+from streamjoin_ds.spec.event_time import NO_TIME
 
 __all__ = ["STEPS_SCHEMA", "partition_bits", "running_maximum", "steps_of", "times_before"]
 
-Int64 = npt.NDArray[np.int64]
 
 STEPS_SCHEMA = pa.schema(
     [pa.field("seq", pa.int64(), nullable=False), pa.field("largest_us", pa.int64(), nullable=False)]

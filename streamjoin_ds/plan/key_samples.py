@@ -24,12 +24,11 @@ import pyarrow as pa
 
 from streamjoin_ds.plan.range_layout import Reach, band_attributes
 from streamjoin_ds.spec import BoundJoin
-from streamjoin_ds.spec.columns import SEQ, TS
+from streamjoin_ds.spec.columns import SEQ, TS, Float64
 from streamjoin_ds.spec.key_values import nullable_key_values
 
 __all__ = ["KeyCurve", "KeyHint", "KeySample", "SampledRows", "attributes_of", "sample_rows"]
 
-_Floats = npt.NDArray[np.float64]
 # Most attributes that are looked at; further ones are left out.
 _MOST_ATTRIBUTES = 4
 # Sampled tuples of a stream: for each cell, and at least and at most in all. With 64 keys the fullest of a few cells is
@@ -55,8 +54,8 @@ class KeySample:
     """
 
     keys: npt.NDArray[Any]
-    at: _Floats
-    before: _Floats
+    at: Float64
+    before: Float64
 
     @classmethod
     def of(cls, keys: npt.NDArray[Any], size: int) -> KeySample:
@@ -101,23 +100,23 @@ class KeyCurve:
     total : float
     """
 
-    places: _Floats
-    below: _Floats
+    places: Float64
+    below: Float64
     total: float
 
     @classmethod
-    def of(cls, keys: _Floats, at: _Floats, before: _Floats) -> KeyCurve:
+    def of(cls, keys: Float64, at: Float64, before: Float64) -> KeyCurve:
         """Return the curve of what lies at ascending keys, and evenly between each key and the one before."""
         upto = np.cumsum(at + before)
         places = np.column_stack((keys, np.nextafter(keys, np.inf))).ravel()
         below = np.column_stack((upto - at, upto)).ravel()
         return cls(np.maximum.accumulate(places), below, float(upto[-1]) if len(upto) else 0.0)
 
-    def before(self, keys: _Floats) -> _Floats:
+    def before(self, keys: Float64) -> Float64:
         """Return what lies below each key, the key itself not included."""
         if not len(self.places):
             return np.zeros(len(keys))
-        found: _Floats = np.interp(keys, self.places, self.below, left=0.0, right=self.total)
+        found: Float64 = np.interp(keys, self.places, self.below, left=0.0, right=self.total)
         return found
 
 

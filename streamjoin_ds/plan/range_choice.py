@@ -25,6 +25,7 @@ from streamjoin_ds.plan.key_samples import KeyCurve, KeySample
 from streamjoin_ds.plan.layout import MAX_CELLS, Layout
 from streamjoin_ds.plan.layout_choice import Load, choose_layout
 from streamjoin_ds.plan.range_layout import Difference, RangeLayout, Reach
+from streamjoin_ds.spec.columns import Float64
 
 __all__ = [
     "DEFAULT_WORK",
@@ -37,7 +38,6 @@ __all__ = [
     "range_cost",
 ]
 
-_Floats = npt.NDArray[np.float64]
 # Candidates are so close together that a cell holds this many stretches between two of them, where the keys allow.
 _STRETCHES = 48
 # A single cell with at least this share of the bound is taken, and no grids are tried.
@@ -164,7 +164,7 @@ class KeyTables:
         self.pairs = np.array([_with_ends(curve, boundaries.astype(np.float64)) for curve in self._pair_curves])
 
 
-def _with_ends(curve: KeyCurve, keys: _Floats) -> _Floats:
+def _with_ends(curve: KeyCurve, keys: Float64) -> Float64:
     """Return what lies below each key, with 0 before the first key and the total after the last."""
     return np.concatenate(([0.0], curve.before(keys), [curve.total]))
 
@@ -197,7 +197,7 @@ def _pair_curve(
         own, other, lo, hi = other, own, -hi, -lo
     keys = samples[own].keys.astype(np.float64)
 
-    def partners(keys: _Floats) -> _Floats:
+    def partners(keys: Float64) -> Float64:
         after = keys - lo + 1 if reach.is_whole else np.nextafter(keys - lo, np.inf)
         return curves[other].before(after) - curves[other].before(keys - hi)
 

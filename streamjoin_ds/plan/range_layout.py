@@ -37,12 +37,11 @@ from streamjoin_ds.errors import LayoutError
 from streamjoin_ds.plan.layout import MAX_CELLS, CellLayout, Layout, Received
 from streamjoin_ds.spec import BoundJoin
 from streamjoin_ds.spec.bound.bound_join import Key
-from streamjoin_ds.spec.columns import SEQ
+from streamjoin_ds.spec.columns import INT64_MAX, INT64_MIN, SEQ
 from streamjoin_ds.spec.key_values import nullable_key_values
 
 __all__ = ["Dealt", "Difference", "RangeLayout", "Reach", "band_attributes", "is_of_ranges", "layout_from_facts"]
 
-_INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2^64 divided by the golden ratio
 
 
@@ -423,7 +422,7 @@ class RangeLayout:
         if self.reach.is_whole:
             # Python's integers do not overflow. No key reaches a limit above int64, so such limits are left out.
             arriving, left = (
-                [max(limit, _INT64_MIN) for limit in limits if limit <= _INT64_MAX]
+                [max(limit, INT64_MIN) for limit in limits if limit <= INT64_MAX]
                 for limits in (
                     [int(b) - int(above) for b in self.boundaries],
                     [int(b) + int(below) for b in self.boundaries],
@@ -446,7 +445,7 @@ class RangeLayout:
 
 
 def _is_key(value: int | float) -> bool:
-    return math.isfinite(value) if isinstance(value, float) else _INT64_MIN <= value <= _INT64_MAX
+    return math.isfinite(value) if isinstance(value, float) else INT64_MIN <= value <= INT64_MAX
 
 
 def _dealt(seqs: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

@@ -27,10 +27,10 @@ import pyarrow as pa
 from streamjoin_ds.errors import malformed_offset
 from streamjoin_ds.source.partitioned_position import PartitionAt, first_seq_of
 from streamjoin_ds.source.position import Position
-from streamjoin_ds.source.records import NO_TIME, Chunk, RawRecords, event_times
+from streamjoin_ds.source.records import Chunk, RawRecords, event_times
 from streamjoin_ds.spec.bound.bound_join import BoundJoin
 from streamjoin_ds.spec.columns import SEQ, TS
-from streamjoin_ds.spec.event_time import AheadLimit, preceding, running_maximum, too_far_ahead
+from streamjoin_ds.spec.event_time import NO_TIME, AheadLimit, preceding, running_maximum, too_far_ahead
 from streamjoin_ds.spec.member.stream import Stream
 
 __all__ = [

@@ -38,7 +38,9 @@ import xxhash
 
 from streamjoin_ds.errors import StreamJoinError, malformed_offset
 from streamjoin_ds.source.files.file_names import is_label
-from streamjoin_ds.source.records import NO_TIME, Chunk, Reject
+from streamjoin_ds.source.records import Chunk, Reject
+from streamjoin_ds.spec.columns import INT64_MAX
+from streamjoin_ds.spec.event_time import NO_TIME
 from streamjoin_ds.spec.inside import inside_schema
 
 if TYPE_CHECKING:
@@ -73,7 +75,6 @@ EMPTY_DIGEST = ".".join([_START, _START, xxhash.xxh3_64_hexdigest(b"")])
 _FORM = re.compile(r"[0-9a-f]{16}\.[0-9a-f]{16}\.[0-9a-f]{16}")
 _MAX_REASON = 300  # characters of a reason, or of a column's name, that an offset holds
 _KINDS = {"rest": "the rest of the file", "late": "the file", "changed": "what the file holds now"}
-_MAX = (1 << 63) - 1
 _TYPES = {"bool": bool, "int": int, "int | None": int, "str": str}
 _PER_REACH = 8  # waypoints in the time for which a key counts: a reader gathers at most an eighth more than it must
 
@@ -202,7 +203,7 @@ def _are_asides(facts: Iterable[object]) -> bool:
     return all(
         isinstance(part, tuple)
         and [type(value) for value in part] == types
-        and all(0 <= part[place] < 1 << 63 for place in (0, 2, 3))
+        and all(0 <= part[place] <= INT64_MAX for place in (0, 2, 3))
         and is_label(part[1])
         and is_label(part[4])
         and part[5] in _KINDS
@@ -252,7 +253,7 @@ class PlainFacts:
             raise malformed_offset(cls.PART or stream, stream, cls.MORE)
         found = {name: _frozen(value) if known[name][0] is tuple else value for name, value in facts.items()}
         for name, value in found.items():
-            is_outside = isinstance(value, int) and not cls.LEAST.get(name, 0) <= value <= _MAX
+            is_outside = isinstance(value, int) and not cls.LEAST.get(name, 0) <= value <= INT64_MAX
             if type(value) is not known[name][0] or is_outside:
                 raise malformed_offset(cls.PART or name, stream, cls.MORE)
         one = cls(**found)
@@ -377,7 +378,7 @@ def is_told_by_count(facts: Mapping[str, Any]) -> bool:
 def _is_kept(group: object) -> bool:
     if not isinstance(group, tuple) or [type(part) for part in group] != [str, int, str]:
         return False
-    return is_label(group[0]) and 0 <= group[1] <= _MAX and is_hexadecimal(group[2])
+    return is_label(group[0]) and 0 <= group[1] <= INT64_MAX and is_hexadecimal(group[2])
 
 
 def is_hexadecimal(text: str) -> bool:

@@ -24,7 +24,6 @@ __all__ = [
     "MAX_TEXT",
     "MAX_TS_US",
     "MIN_TS_US",
-    "NO_TIME",
     "REJECT_SCHEMA",
     "Chunk",
     "RawRecords",
@@ -38,9 +37,6 @@ __all__ = [
     "times_of",
     "timestamps",
 ]
-
-# Stands for "no event time yet". It is smaller than every event time.
-NO_TIME = -(1 << 63)
 
 _INTEGER = r"^[+-]?[0-9]{1,19}$"
 _WORD = r"^[A-Za-z]"  # no form of a time begins so

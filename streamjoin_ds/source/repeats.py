@@ -33,7 +33,7 @@ from streamjoin_ds.source.partitioned_feed import PartitionedFeed
 from streamjoin_ds.source.partitioned_position import SEQ_BITS, PartitionAt, PartitionedPosition
 from streamjoin_ds.source.position import Position, first_needed
 from streamjoin_ds.source.records import Chunk
-from streamjoin_ds.spec.columns import TS
+from streamjoin_ds.spec.columns import TS, Int64
 from streamjoin_ds.spec.duplicates import SeenKeys, UniqueKey
 
 __all__ = ["PartitionRepeats", "Repeats", "groups_of", "kept_keys", "kept_partitions", "keys_of", "with_repeats"]
@@ -44,7 +44,6 @@ _GROUP_ROWS = 1 << 18  # tuples that are judged at a time: few groups have few r
 
 # The keys of the streams that this worker reads. A stream's keys at the start of the running batch and at its end.
 kept_keys: Cache[dict[int, _Kept]] = Cache(1 << 31, 64)
-Int64 = npt.NDArray[np.int64]
 # A worker keeps the keys of so many partitions of a stream, those it read last: files come and end. Not measured.
 _MOST_PARTITIONS = 1 << 14
 # The keys of the streams that this worker reads, by partition, each at the start of its last batch and at its end.

@@ -12,19 +12,26 @@ import difflib
 import re
 from collections.abc import Callable, Sequence
 from datetime import date
+from typing import TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from streamjoin_ds.errors import ColumnError, SchemaDriftError
 from streamjoin_ds.spec.nested_values import is_list
 
 __all__ = [
+    "INT64_MAX",
+    "INT64_MIN",
     "NANOSECONDS",
     "OTHER_NAME",
     "SEQ",
     "TIMESTAMP",
     "TS",
+    "Float64",
+    "Int64",
+    "Mask",
     "arrow_type",
     "as_declared",
     "carried_type",
@@ -43,6 +50,11 @@ __all__ = [
     "zones_of",
 ]
 
+# The values of a column in NumPy, and the least and the largest that int64 has.
+Int64: TypeAlias = npt.NDArray[np.int64]
+Float64: TypeAlias = npt.NDArray[np.float64]
+Mask: TypeAlias = npt.NDArray[np.bool_]
+INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
 _ALIASES = {"timestamp": "timestamp[us]", "float": "float32"}
 _OPEN, _CLOSE = "<[(", ">])"
 _NOT_NULL = " not null"

@@ -21,18 +21,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamjoin_ds.spec.bound.bound_join import BoundJoin
-from streamjoin_ds.spec.columns import TS
-from streamjoin_ds.spec.event_time import MIN_TS_US
+from streamjoin_ds.spec.columns import TS, Int64, Mask
+from streamjoin_ds.spec.event_time import MIN_TS_US, NO_TIME
 from streamjoin_ds.spec.key_values import content_hash
 from streamjoin_ds.spec.member.unique_key import span_us
 
 __all__ = ["SeenKeys", "UniqueKey", "unique_key"]
 
 
-Int64 = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
-
-_NO_TIME = -(1 << 63)
 _MERGE_RATIO = 4  # a run is merged into the one before it, unless that has this many times its rows; not measured
 
 
@@ -170,7 +166,7 @@ class SeenKeys:
             groups = _groups([*(run.keys for run in old), met.keys])
             times = np.concatenate([*(run.times_us for run in old), met.times_us])
             order = np.concatenate([np.full(before, -1, np.int64), met.places])
-            floors = np.concatenate([np.full(before, _NO_TIME), (largest[:-1] - self.key.reach_us)[met.places]])
+            floors = np.concatenate([np.full(before, NO_TIME), (largest[:-1] - self.key.reach_us)[met.places]])
             is_repeat[met.places] = _repeats(groups, times, order, self.key.span_us, floors)[before:]
         largest_us = int(largest[-1])
         return is_repeat, SeenKeys(self.key, self._with(new, largest_us - self.key.reach_us), largest_us)
@@ -240,7 +236,7 @@ def _plain(column: pa.Array) -> pa.Array:
 def _sorted(keys: pa.RecordBatch, times_us: Int64, places: Int64) -> _Run:
     hashes = content_hash(keys.columns)
     order = np.argsort(hashes, kind="stable")
-    newest_us = int(times_us.max(initial=_NO_TIME))
+    newest_us = int(times_us.max(initial=NO_TIME))
     return _Run(hashes[order], times_us[order], keys.take(pa.array(order)), places[order], newest_us)
 
 

@@ -32,10 +32,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamjoin_ds.spec.columns import INT64_MAX, INT64_MIN, Int64, Mask
+
 __all__ = [
     "DAY_US",
     "MAX_TS_US",
     "MIN_TS_US",
+    "NO_TIME",
     "UNITS_US",
     "AheadLimit",
     "counted_times",
@@ -53,11 +56,8 @@ UNITS_US = {"s": 1_000_000, "ms": 1_000, "us": 1}
 DAY_US = 86_400_000_000
 
 _DAY_MS = 86_400_000
-_INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
 
-Int64 = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
-_NO_TIME, _LAST = -(1 << 63), (1 << 63) - 1
+NO_TIME = INT64_MIN  # stands for "no event time": it is smaller than every event time
 _PIECE_ROWS = 1 << 16  # records tested at once; only a piece with a record too far ahead is gone through one by one
 
 
@@ -110,7 +110,7 @@ def fine_times(values: pa.Array, unit: str) -> tuple[Int64, Mask]:
         whole = _int64(values)
         return _numbers(whole), ~_is_null(whole)
     ts, valid = counted_times(values, unit)
-    valid &= (ts >= -(-_INT64_MIN // 1000)) & (ts <= _INT64_MAX // 1000)
+    valid &= (ts >= -(-INT64_MIN // 1000)) & (ts <= INT64_MAX // 1000)
     return np.where(valid, ts, 0) * 1000, valid
 
 
@@ -127,7 +127,7 @@ def _is_null(values: pa.Array) -> Mask:
 
 def _int64(values: pa.Array) -> pa.Array:
     if pa.types.is_uint64(values.type):  # a number beyond int64 becomes null: in no unit is it a valid time
-        values = pc.if_else(pc.greater(values, pa.scalar(_INT64_MAX, pa.uint64())), None, values)
+        values = pc.if_else(pc.greater(values, pa.scalar(INT64_MAX, pa.uint64())), None, values)
     return values.cast(pa.int64())
 
 
@@ -263,12 +263,12 @@ def too_far_ahead(times_us: Int64, valid: Mask | None, before: int, limit: Ahead
     known = np.asarray(times_us, dtype=np.int64)[places]
     far = np.zeros(len(times_us), dtype=np.bool_)
     first, largest = 0, before
-    if len(known) and (before == _NO_TIME or not limit.is_measured):
+    if len(known) and (before == NO_TIME or not limit.is_measured):
         first, largest = 1, max(before, int(known[0]))
     for begin in range(first, len(known), _PIECE_ROWS):
         piece = known[begin : begin + _PIECE_ROWS]
         running = np.maximum.accumulate(np.append(largest, piece))
-        if (piece > np.minimum(running[:-1], _LAST - limit.max_us) + limit.max_us).any():
+        if (piece > np.minimum(running[:-1], INT64_MAX - limit.max_us) + limit.max_us).any():
             largest = _one_by_one(piece, largest, limit.max_us, far, places[begin : begin + _PIECE_ROWS])
         else:
             largest = int(running[-1])

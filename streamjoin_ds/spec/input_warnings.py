@@ -25,18 +25,16 @@ from itertools import combinations
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from streamjoin_ds.duration import duration_text
 from streamjoin_ds.spec.bound.bound_join import BoundJoin
-from streamjoin_ds.spec.columns import result_name
+from streamjoin_ds.spec.columns import Int64, result_name
 from streamjoin_ds.spec.event_time import DAY_US, UNITS_US
 from streamjoin_ds.spec.member.source import DeltaRows, Generator
 from streamjoin_ds.spec.member.stream import Stream
 
 __all__ = ["InputWarnings", "LateSeen", "TimesSeen", "other_names"]
 
-Int64 = npt.NDArray[np.int64]
 
 _FIRST = 3  # records of which number and time are kept
 _STEPS = 4  # buckets for each doubling of how late a record is

@@ -25,13 +25,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamjoin_ds.errors import SchemaDriftError
-from streamjoin_ds.spec.columns import NANOSECONDS, SEQ, TIMESTAMP, TS, lacks_zone, without_zone, zones_of
-from streamjoin_ds.spec.event_time import DAY_US, MAX_TS_US, MIN_TS_US, counted_times, fine_times
+from streamjoin_ds.spec.columns import NANOSECONDS, SEQ, TIMESTAMP, TS, Mask, lacks_zone, without_zone, zones_of
+from streamjoin_ds.spec.event_time import DAY_US, MAX_TS_US, MIN_TS_US, NO_TIME, counted_times, fine_times
 from streamjoin_ds.spec.member.stream import Stream
 from streamjoin_ds.spec.nested_values import is_list
 
 __all__ = [
-    "NO_TIME_US",
     "InsideRows",
     "conformed",
     "holds_times",
@@ -41,8 +40,6 @@ __all__ = [
     "to_inside",
 ]
 
-Mask = npt.NDArray[np.bool_]
-NO_TIME_US = -(1 << 63)
 """What stands for the event time of a row of a table, which has none: it is before all event times."""
 Times: TypeAlias = "Callable[[pa.Array, str], tuple[npt.NDArray[np.int64], Mask]]"
 
@@ -276,7 +273,7 @@ def no_time(zone: str | None) -> str:
 def table_to_inside(
     column: Callable[[pa.Field], pa.Array], schema: pa.Schema, table: str, rows: int, declared: object = None
 ) -> InsideRows:
-    """Return the rows of a table brought to the inside form; `ts` is `NO_TIME_US`, so a tuple's time is larger.
+    """Return the rows of a table brought to the inside form; `ts` is `NO_TIME`, so a tuple's time is larger.
 
     Parameters
     ----------
@@ -294,7 +291,7 @@ def table_to_inside(
         As for `to_inside`.
     """
     zones = zones_of(declared)
-    found = InsideRows(np.full(rows, NO_TIME_US), np.ones(rows, np.bool_), np.ones(rows, np.bool_))
+    found = InsideRows(np.full(rows, NO_TIME), np.ones(rows, np.bool_), np.ones(rows, np.bool_))
     for wanted in schema:
         _bring(found, wanted, column(wanted), f"table {table}", zones.get(wanted.name))
     return found

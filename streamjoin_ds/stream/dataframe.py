@@ -33,9 +33,9 @@ from streamjoin_ds.errors import (
 from streamjoin_ds.exchange.frame_packing import Packer, foreign_columns, pack_foreign
 from streamjoin_ds.exchange.outbox import EXCHANGE_DDL, LAYOUT_KEY, open_block
 from streamjoin_ds.plan import AskedLayout, Execution, Layout, Load, Plan, choose_layout, deciding_cells, whole_layout
-from streamjoin_ds.source.records import NO_TIME
 from streamjoin_ds.spec import BoundJoin, Join, Stream, bind, duration_text
 from streamjoin_ds.spec.columns import SEQ, TS
+from streamjoin_ds.spec.event_time import NO_TIME
 from streamjoin_ds.spec.key_values import content_hash
 from streamjoin_ds.spec.member.source import Files, given_options, refused_option
 from streamjoin_ds.stream.frame_tables import FrameTables, table_frames

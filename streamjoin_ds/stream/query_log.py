@@ -25,11 +25,11 @@ from streamjoin_ds.sink.tables import TableSet
 from streamjoin_ds.source.delay_bound import DelayFacts
 from streamjoin_ds.source.feed import BacklogFacts
 from streamjoin_ds.source.partitioned_position import PartitionClock, PartitionedPosition
-from streamjoin_ds.source.records import NO_TIME, Chunk
+from streamjoin_ds.source.records import Chunk
 from streamjoin_ds.source.stream_source import SourceColumns, first_records
 from streamjoin_ds.spec import BoundJoin, Generator, Stream, duration_text
-from streamjoin_ds.spec.columns import SEQ, TS
-from streamjoin_ds.spec.event_time import running_maximum
+from streamjoin_ds.spec.columns import INT64_MAX, SEQ, TS
+from streamjoin_ds.spec.event_time import NO_TIME, running_maximum
 from streamjoin_ds.spec.input_warnings import InputWarnings, LateSeen, TimesSeen, other_names
 
 __all__ = [
@@ -54,7 +54,6 @@ TOLD_BATCHES = 20
 _HELD_BATCHES = 10
 _HELD_BEHIND_US = 60_000_000
 _FIRST_RECORDS = 20_000  # that `explain` looks at, of each stream: as many as its rate is found by
-_FAR_US = (1 << 63) - 1
 
 
 @dataclass(slots=True)
@@ -355,7 +354,7 @@ def first_warnings(bound: BoundJoin, clock: Callable[[], float] = time.time) -> 
         found += warnings.late(stream.name, late, read, largest)
         times = TimesSeen.together(TimesSeen.of(*_times(chunk)) for chunk in chunks)
         if times is not None:  # of what was not read it is not known how far it reaches
-            seen[stream.name] = replace(times, most_us=_FAR_US) if read >= _FIRST_RECORDS else times
+            seen[stream.name] = replace(times, most_us=INT64_MAX) if read >= _FIRST_RECORDS else times
     return [*other_names(bound), *found, *warnings.times(seen)]
 
 

@@ -24,8 +24,8 @@ from streamjoin_ds.engine.intake.lateness import StreamClock
 from streamjoin_ds.exchange.frame_packing import pack_frame
 from streamjoin_ds.exchange.row_order import STEPS_SCHEMA, running_maximum, steps_of, times_before
 from streamjoin_ds.plan import Layout, Plan
-from streamjoin_ds.source.records import NO_TIME
 from streamjoin_ds.spec import bind
+from streamjoin_ds.spec.event_time import NO_TIME
 
 DELAY_US = 20
 Row = tuple[int, int, int | None]  # partition, number, time

@@ -40,9 +40,9 @@ from streamjoin_ds.sink.reader import Follower, last_punctuation, scanned
 from streamjoin_ds.sink.snapshot import LogSnapshot
 from streamjoin_ds.sink.tables import TableSet, same_records
 from streamjoin_ds.sink.tail import tail_of
-from streamjoin_ds.source.records import NO_TIME
 from streamjoin_ds.source.stream_source import infer_schema
 from streamjoin_ds.spec import Generator, Join, Nearest, bind
+from streamjoin_ds.spec.event_time import NO_TIME
 from streamjoin_ds.stream.frame_tables import given_before
 from tests.sink.conftest import Join as Tables
 from tests.stream.test_catching_up import CASES, Operated

@@ -17,9 +17,9 @@ from streamjoin_ds.exchange.frame_packing import pack_foreign
 from streamjoin_ds.exchange.outbox import EXCHANGE_SCHEMA, CellBatch, open_block
 from streamjoin_ds.plan import Layout, Plan, RangeLayout, attributes_of
 from streamjoin_ds.plan.layout import group_of
-from streamjoin_ds.source.records import NO_TIME
 from streamjoin_ds.source.stream_source import infer_schema
 from streamjoin_ds.spec import Generator, Join, Stream, bind
+from streamjoin_ds.spec.event_time import NO_TIME
 from streamjoin_ds.stream.sensors import SensorsDataSource, spark_struct
 from tests.source.feeds import START_US, csv_text, iso, rows, write
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from streamjoin_ds.engine.kernels.objects import Int64
 from streamjoin_ds.errors import whole_numbers
-from streamjoin_ds.spec.expression.node import INT64_MIN, Mask
+from streamjoin_ds.spec.columns import INT64_MIN, Mask
 
 __all__ = ["StreamClock", "clock_facts", "clocks_of", "low_watermark"]
 

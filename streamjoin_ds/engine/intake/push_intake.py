@@ -27,10 +27,9 @@ from streamjoin_ds.engine.intake.rows import RowIntake
 from streamjoin_ds.engine.kernels.contract import KernelModule
 from streamjoin_ds.errors import MALFORMED, StateCorruptError, corrupt_state_error, whole_numbers
 from streamjoin_ds.spec.bound.bound_join import BoundJoin
-from streamjoin_ds.spec.columns import SEQ
+from streamjoin_ds.spec.columns import INT64_MIN, SEQ
 from streamjoin_ds.spec.duplicates import SeenKeys, unique_key
 from streamjoin_ds.spec.event_time import AheadLimit, preceding, running_maximum
-from streamjoin_ds.spec.expression.node import INT64_MIN
 from streamjoin_ds.spec.input_warnings import InputWarnings, LateSeen
 
 __all__ = ["EngineCounters", "IntakeResult", "PushIntake", "seen_from", "seen_state"]

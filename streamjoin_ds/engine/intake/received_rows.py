@@ -15,8 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streamjoin_ds.errors import ArgumentError
-from streamjoin_ds.spec.columns import names_hint, says_no_zone, without_zone, zones_of
-from streamjoin_ds.spec.expression.node import Mask
+from streamjoin_ds.spec.columns import Mask, names_hint, says_no_zone, without_zone, zones_of
 from streamjoin_ds.spec.join_parts import JoinParts
 from streamjoin_ds.spec.member.stream import Stream
 

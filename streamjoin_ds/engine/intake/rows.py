@@ -29,9 +29,8 @@ from streamjoin_ds.engine.intake.received_rows import REJECTED, Mask, ReceivedRo
 from streamjoin_ds.engine.kernels.contract import KernelModule
 from streamjoin_ds.errors import ArgumentError, ColumnError, SchemaDriftError
 from streamjoin_ds.spec.bound.bound_join import BoundJoin
-from streamjoin_ds.spec.columns import NANOSECONDS, SEQ, TS, says_no_zone, without_zone, zones_of
+from streamjoin_ds.spec.columns import INT64_MAX, INT64_MIN, NANOSECONDS, SEQ, TS, says_no_zone, without_zone, zones_of
 from streamjoin_ds.spec.event_time import MAX_TS_US, MIN_TS_US, UNITS_US, AheadLimit, counted_times, too_far_ahead
-from streamjoin_ds.spec.expression.node import INT64_MAX, INT64_MIN
 from streamjoin_ds.spec.inside import InsideRows, holds_times, nanoseconds_name, to_inside
 from streamjoin_ds.spec.key_values import item_values
 from streamjoin_ds.spec.member.stream import Stream, is_event_time, time_hint

@@ -29,7 +29,7 @@ from streamjoin_ds.engine.probe.held_values import Collected, Deviation, Picked,
 from streamjoin_ds.engine.storage.selection import Selection
 from streamjoin_ds.spec.bound.bound_join import BoundJoin
 from streamjoin_ds.spec.bound.calculations import BoundAggregate
-from streamjoin_ds.spec.expression.node import Mask
+from streamjoin_ds.spec.columns import Mask
 
 __all__ = ["Aggregation", "aggregates_of_none", "partials_of_none", "whole_aggregates"]
 

@@ -17,7 +17,8 @@ from streamjoin_ds.engine.kernels.contract import KernelModule
 from streamjoin_ds.engine.kernels.objects import Int32, Int64
 from streamjoin_ds.engine.probe.accumulators import Digits, Pairs, float_key, ordered_key
 from streamjoin_ds.spec.bound.calculations import BoundAggregate
-from streamjoin_ds.spec.expression.node import Float64, Mask, nearest_floats
+from streamjoin_ds.spec.columns import Float64, Mask
+from streamjoin_ds.spec.expression.node import nearest_floats
 
 __all__ = ["Collected", "Deviation", "Picked", "Quantile", "lists_at", "value_at"]
 

@@ -53,8 +53,7 @@ from streamjoin_ds.engine.storage.waiting import StreamWaiting, Waiting
 from streamjoin_ds.engine.storage.window import Window, WindowForm
 from streamjoin_ds.engine.tuning import DEFAULT, Tuning
 from streamjoin_ds.spec.bound.bound_join import BoundJoin
-from streamjoin_ds.spec.columns import SEQ, TS
-from streamjoin_ds.spec.expression.node import Mask
+from streamjoin_ds.spec.columns import SEQ, TS, Mask
 from streamjoin_ds.spec.expression.predicate import Column
 
 __all__ = ["MET", "DecidingPush", "EachStream", "HasPartner", "Horizons", "NewPartners"]

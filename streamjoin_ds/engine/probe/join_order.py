@@ -26,7 +26,6 @@ from itertools import count as counting
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from streamjoin_ds.engine.storage.bucket_grid.grid import SAMPLED_KEYS
 from streamjoin_ds.engine.storage.run import Run, Sampled
@@ -37,13 +36,12 @@ from streamjoin_ds.engine.tuning import DEFAULT, OrderTuning
 from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.spec.bound.bound_join import BoundJoin, Condition
 from streamjoin_ds.spec.bound.terms import Term
+from streamjoin_ds.spec.columns import Float64
 
 if TYPE_CHECKING:
     from streamjoin_ds.spec.expression.node import Typed
 
 __all__ = ["Estimate", "JoinOrder"]
-
-Values = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,13 +261,13 @@ class _Side:
         self.number = next(self._numbers)
         self._parts = parts
         self.rows = sum(map(_rows, parts))
-        self._samples: dict[int, Values] = {}
+        self._samples: dict[int, Float64] = {}
 
     def is_of(self, runs: Sequence[Sampled]) -> bool:
         """Whether exactly these runs were sampled."""
         return len(runs) == len(self._parts) and all(one is other for one, other in zip(runs, self._parts, strict=True))
 
-    def sample(self, key: int) -> Values:
+    def sample(self, key: int) -> Float64:
         """Return sorted, finite values of a key: evenly spaced rows of each part, in proportion to the part's rows."""
         if key not in self._samples:
             sampled = []

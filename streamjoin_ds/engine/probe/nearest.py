@@ -33,7 +33,8 @@ from streamjoin_ds.engine.scheduler import TaskCoroutine
 from streamjoin_ds.engine.storage.selection import Selection, sequence_numbers
 from streamjoin_ds.engine.tuning import NearestTuning
 from streamjoin_ds.spec.bound.bound_join import BoundJoin
-from streamjoin_ds.spec.expression.node import EXACT, EXACT_FLOAT, INT64_MAX, INT64_MIN, Typed
+from streamjoin_ds.spec.columns import INT64_MAX, INT64_MIN
+from streamjoin_ds.spec.expression.node import EXACT, EXACT_FLOAT, Typed
 from streamjoin_ds.spec.expression.predicate import Column
 
 __all__ = ["NEARNESS", "DistanceSteps", "NearestPartners", "NearestRows", "with_nearness"]

@@ -34,8 +34,8 @@ from streamjoin_ds.engine.storage.selection import Selection, sequence_numbers
 from streamjoin_ds.spec.bound.bound_join import BoundJoin
 from streamjoin_ds.spec.bound.limit import plain_comparison
 from streamjoin_ds.spec.bound.terms import Term
+from streamjoin_ds.spec.columns import INT64_MAX, INT64_MIN, Mask
 from streamjoin_ds.spec.expression.evaluation import float_values, holds
-from streamjoin_ds.spec.expression.node import INT64_MAX, INT64_MIN, Mask
 from streamjoin_ds.spec.expression.predicate import Column
 from streamjoin_ds.spec.functions.globe import NearBounds, decided, near_bounds
 

@@ -30,7 +30,7 @@ from streamjoin_ds.engine.storage.tail import Tail
 from streamjoin_ds.engine.tuning import DEFAULT, Tuning
 from streamjoin_ds.errors import corrupt_state_error
 from streamjoin_ds.spec.bound.bound_join import BoundJoin
-from streamjoin_ds.spec.expression.node import INT64_MAX
+from streamjoin_ds.spec.columns import INT64_MAX
 
 __all__ = ["GridPolicy", "Window", "WindowForm", "thinned_tail"]
 

@@ -35,7 +35,7 @@ from streamjoin_ds.errors import (
 )
 from streamjoin_ds.source.delta.data_file import DataFile, place_of
 from streamjoin_ds.source.position import PlainFacts, is_hexadecimal
-from streamjoin_ds.source.records import NO_TIME
+from streamjoin_ds.spec.event_time import NO_TIME
 from streamjoin_ds.spec.member.stream import Stream
 
 __all__ = ["NO_DIGEST", "Beginning", "ChangeLog", "ResultsPosition", "VersionPosition", "stated_bounds", "stated_rows"]

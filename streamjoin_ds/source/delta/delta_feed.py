@@ -24,8 +24,8 @@ from streamjoin_ds.errors import ArgumentError, FileChangedError, FileFormatErro
 from streamjoin_ds.source.delta.change_log import Beginning, ChangeLog, VersionPosition
 from streamjoin_ds.source.delta.data_file import DataFile, FileRows, place_of
 from streamjoin_ds.source.feed import AheadClock, ArrayFrontier, Backlog, Frontier
-from streamjoin_ds.source.records import NO_TIME, Chunk, RawRecords, event_times, inside_form
-from streamjoin_ds.spec.event_time import AheadLimit, running_maximum, too_far_ahead
+from streamjoin_ds.source.records import Chunk, RawRecords, event_times, inside_form
+from streamjoin_ds.spec.event_time import NO_TIME, AheadLimit, running_maximum, too_far_ahead
 from streamjoin_ds.spec.member.source import DeltaRows, Files, given_options, refused_option
 from streamjoin_ds.spec.member.stream import Stream
 

@@ -28,15 +28,15 @@ from streamjoin_ds.errors import (
 )
 from streamjoin_ds.source.delta.change_log import ResultsPosition, stated_bounds, stated_rows
 from streamjoin_ds.source.feed import AheadClock, ArrayFrontier, Backlog, Frontier
-from streamjoin_ds.source.records import NO_TIME, Chunk, RawRecords, inside_form
-from streamjoin_ds.spec.event_time import AheadLimit, running_maximum, too_far_ahead
+from streamjoin_ds.source.records import Chunk, RawRecords, inside_form
+from streamjoin_ds.spec.columns import INT64_MAX
+from streamjoin_ds.spec.event_time import NO_TIME, AheadLimit, running_maximum, too_far_ahead
 from streamjoin_ds.spec.member.stream import Stream
 
 __all__ = ["ResultFiles", "ResultsFeed", "mixed", "read_results", "row_hashes", "times_of"]
 
 _TIMESTAMP = pa.timestamp("us", tz="UTC")
 _STATED_US = 1000  # what the log states of a time may be cut off to milliseconds
-_LAST = (1 << 63) - 1
 _PIECE_ROWS = 1 << 17  # rows in one chunk, at most
 
 
@@ -114,8 +114,8 @@ class ResultFiles:
                 hint = "REORG TABLE ... APPLY (PURGE) removes them; or read the table with format=delta"
                 raise TableError(msg, name=self._path, hint=hint)
             low, high = stated_bounds(add, EVENT_TIME)
-            latest = _LAST - 1 if high is None else high + _STATED_US
-            self._bounds[name] = (-(1 << 63) if low is None else low, latest, stated_rows(add))
+            latest = INT64_MAX - 1 if high is None else high + _STATED_US
+            self._bounds[name] = (NO_TIME if low is None else low, latest, stated_rows(add))
 
 
 def read_results(table: str, names: list[str], low_us: int, high_us: int, columns: list[str]) -> pa.Table:

@@ -25,7 +25,7 @@ from streamjoin_ds.source.files.lines import (
     json_rule,
 )
 from streamjoin_ds.source.records import no_timestamps, timestamps
-from streamjoin_ds.spec.columns import not_of_type
+from streamjoin_ds.spec.columns import INT64_MAX, INT64_MIN, not_of_type
 from streamjoin_ds.spec.inside import holds_times
 from streamjoin_ds.spec.nested_values import with_leaves
 
@@ -264,7 +264,7 @@ def _time_group(value: Any) -> int:
     """Return the place in `_TIME_TYPES` of the type by which a time is read alone."""
     if value is None or type(value) is str:
         return 0
-    return 1 if type(value) is int and -(1 << 63) <= value < 1 << 63 else 2
+    return 1 if type(value) is int and INT64_MIN <= value <= INT64_MAX else 2
 
 
 def _is_surely_refused(line: bytes, error: Exception) -> bool:

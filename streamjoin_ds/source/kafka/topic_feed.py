@@ -42,9 +42,9 @@ from streamjoin_ds.source.kafka.range_read import LostRange, log_was_cut
 from streamjoin_ds.source.kafka.topic import KafkaTopic, KafkaUrl
 from streamjoin_ds.source.kafka.topic_scan import KafkaPosition, TopicScan
 from streamjoin_ds.source.position import Position
-from streamjoin_ds.source.records import NO_TIME, Chunk, Reject
+from streamjoin_ds.source.records import Chunk, Reject
 from streamjoin_ds.spec.columns import SEQ, TS
-from streamjoin_ds.spec.event_time import AheadLimit, too_far_ahead
+from streamjoin_ds.spec.event_time import NO_TIME, AheadLimit, too_far_ahead
 from streamjoin_ds.spec.inside import inside_schema
 from streamjoin_ds.spec.member.stream import Stream
 

@@ -13,8 +13,7 @@ from typing import ClassVar
 import numpy as np
 
 from streamjoin_ds.source.position import PlainFacts
-from streamjoin_ds.source.records import NO_TIME
-from streamjoin_ds.spec.event_time import AheadLimit, too_far_ahead
+from streamjoin_ds.spec.event_time import NO_TIME, AheadLimit, too_far_ahead
 
 __all__ = ["KafkaPosition", "TopicScan"]
 

@@ -23,7 +23,7 @@ from streamjoin_ds.spec.bound.bound_join import BoundJoin, Condition, Key, key_n
 from streamjoin_ds.spec.bound.calculations import Output, bound_aggregates, distance_of, outputs_of
 from streamjoin_ds.spec.bound.finders import finders_of
 from streamjoin_ds.spec.bound.terms import Term, band_condition, terms_of
-from streamjoin_ds.spec.columns import NANOSECONDS, lacks_zone, without_zone, zones_of
+from streamjoin_ds.spec.columns import INT64_MAX, INT64_MIN, NANOSECONDS, lacks_zone, without_zone, zones_of
 from streamjoin_ds.spec.expression.predicate import Band, Bound, Column, negated
 from streamjoin_ds.spec.expression.tree import Expression
 from streamjoin_ds.spec.join_parts import JoinParts
@@ -34,7 +34,6 @@ from streamjoin_ds.spec.nested_values import is_nested, shape_text, type_text
 __all__ = ["bind", "exact_bounds", "is_decided"]
 
 
-_INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
 _DAY = timedelta(days=1)
 # Most digits of a decimal that is compared: with 18 a value always fits a 64-bit integer, and so does a difference.
 _MOST_DIGITS = 18
@@ -142,7 +141,7 @@ def _nanoseconds(both: tuple[pa.DataType, pa.DataType], lo: Fraction, hi: Fracti
     The given bounds are whole microseconds.
     """
     least, most = int(lo * 1000), int(hi * 1000)
-    if both == (NANOSECONDS, NANOSECONDS) and _INT64_MIN <= least <= most <= _INT64_MAX:
+    if both == (NANOSECONDS, NANOSECONDS) and INT64_MIN <= least <= most <= INT64_MAX:
         return "ns", least, most
     # Where `left <= right + hi` for a whole `hi`, the same holds for both sides cut off to whole microseconds.
     return "near", int(lo), int(hi)
@@ -177,7 +176,7 @@ def _integers(lo: Fraction, hi: Fraction, predicate: Band) -> tuple[int, int]:
             "holds for no whole number",
             "the columns hold whole numbers of their unit: widen the band to include one",
         )
-    if low < _INT64_MIN or high > _INT64_MAX:
+    if low < INT64_MIN or high > INT64_MAX:
         _refuse(
             predicate,
             "has bounds outside the 64-bit integers",

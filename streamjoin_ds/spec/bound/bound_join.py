@@ -43,10 +43,19 @@ from streamjoin_ds.spec.bound.calculations import BoundAggregate, Distance, Outp
 from streamjoin_ds.spec.bound.finders import NO_FINDERS, Finders
 from streamjoin_ds.spec.bound.limit import Limit
 from streamjoin_ds.spec.bound.terms import Term
-from streamjoin_ds.spec.columns import NANOSECONDS, SEQ, TIMESTAMP, TS, result_type, schema_facts
+from streamjoin_ds.spec.columns import (
+    INT64_MAX,
+    INT64_MIN,
+    NANOSECONDS,
+    SEQ,
+    TIMESTAMP,
+    TS,
+    Mask,
+    result_type,
+    schema_facts,
+)
 from streamjoin_ds.spec.event_time import MAX_TS_US, MIN_TS_US
 from streamjoin_ds.spec.expression.evaluation import holds
-from streamjoin_ds.spec.expression.node import Mask
 from streamjoin_ds.spec.expression.predicate import Column
 from streamjoin_ds.spec.inside import inside_schema, nanoseconds_name
 from streamjoin_ds.spec.join_parts import JoinParts
@@ -173,7 +182,7 @@ def tighter_times(conditions: Sequence[Condition], finders: Finders) -> list[Con
     found = []
     for pair, (lo, hi) in tighter.items():
         if known.get(pair) != (lo, hi) and lo <= hi:
-            lo, hi = max(lo, -(1 << 63)), min(hi, (1 << 63) - 1)
+            lo, hi = max(lo, INT64_MIN), min(hi, INT64_MAX)
             found.append(Condition(*pair, 0, 0, "int", int(lo), int(hi), texts[pair]))
     return found
 

@@ -34,19 +34,17 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamjoin_ds.errors import ArgumentError, ColumnError, PredicateError
 from streamjoin_ds.spec.bound.bound_columns import column_type, column_type_compared
-from streamjoin_ds.spec.columns import TIMESTAMP, names_hint
+from streamjoin_ds.spec.columns import INT64_MAX, TIMESTAMP, Float64, Int64, names_hint
 from streamjoin_ds.spec.event_time import DAY_US
 from streamjoin_ds.spec.expression.evaluation import Rows, float_values
-from streamjoin_ds.spec.expression.node import EXACT_FLOAT, INT64_MAX, Typed, refuse, wide
+from streamjoin_ds.spec.expression.node import EXACT_FLOAT, Typed, refuse, wide
 from streamjoin_ds.spec.expression.predicate import Column
 from streamjoin_ds.spec.expression.tree import (
     Aggregate,
@@ -89,8 +87,6 @@ _HELD = ("stddev", "quantile", "collect")
 _OF_NUMBERS = ("sum", "avg", "stddev", "quantile")
 _WHOLE = Literal("decimal(20,0)")  # in which a uint64 is added up: an int64 has no room for it
 _MOST_DIGITS = 38  # of a decimal in Spark and Delta
-Float64: TypeAlias = npt.NDArray[np.float64]
-Int64: TypeAlias = npt.NDArray[np.int64]
 _ORDERED = ("number", "float", "interval", "timestamp", "date", "time", "nothing")
 _PAST_INT64 = float(1 << 63)
 _WHOLE_NUMBERS = pa.decimal256(76, 0)

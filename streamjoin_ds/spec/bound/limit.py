@@ -17,12 +17,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from streamjoin_ds.spec.columns import Float64
 from streamjoin_ds.spec.expression.evaluation import float_values
 from streamjoin_ds.spec.expression.node import EXACT_FLOAT, Typed
 from streamjoin_ds.spec.expression.predicate import Column
@@ -41,7 +40,6 @@ __all__ = [
     "plain_limits",
 ]
 
-Float64: TypeAlias = npt.NDArray[np.float64]
 
 EPSILON = 2.0**-52  # twice the relative error of one float64 operation
 _LARGEST = sys.float_info.max

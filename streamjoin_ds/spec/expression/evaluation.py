@@ -12,14 +12,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamjoin_ds.spec.columns import INT64_MAX, INT64_MIN, Mask
 from streamjoin_ds.spec.event_time import DAY_US
 from streamjoin_ds.spec.expression.node import (
     EXACT,
-    INT64_MAX,
-    INT64_MIN,
     NESTED,
     PLAIN,
-    Mask,
     Typed,
     Values,
     decimal,

@@ -19,20 +19,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamjoin_ds.errors import PredicateError
+from streamjoin_ds.spec.columns import Float64, Mask
 from streamjoin_ds.spec.expression.predicate import Column
 from streamjoin_ds.spec.expression.tree import Call, Expression, columns_of
 
 __all__ = [
     "EXACT",
     "EXACT_FLOAT",
-    "INT64_MAX",
-    "INT64_MIN",
     "MOST_DIGITS",
     "NESTED",
     "PLAIN",
     "TIMES",
-    "Float64",
-    "Mask",
     "Typed",
     "Values",
     "common",
@@ -55,11 +52,8 @@ NESTED = "list or struct"  # the family of values that are only equal or not
 EXACT = ("number", "timestamp", "date", "interval", "time")
 TIMES = ("timestamp", "date")
 MOST_DIGITS = 76  # most digits of an exact number: those of decimal256
-Mask: TypeAlias = "npt.NDArray[np.bool_]"
-Float64: TypeAlias = "npt.NDArray[np.float64]"
 # An Arrow array with a value for each row, or one Arrow scalar for all rows.
 Values: TypeAlias = Any
-INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
 EXACT_FLOAT = 1 << 53  # whole numbers up to this are exact in float64
 PLAIN = {"+": pc.add, "-": pc.subtract, "*": pc.multiply, "neg": pc.negate, "abs": pc.abs}
 _CHECKED = {

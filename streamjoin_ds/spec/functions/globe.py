@@ -46,6 +46,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamjoin_ds.spec.columns import Float64, Mask
 from streamjoin_ds.spec.expression.node import Typed, refuse
 from streamjoin_ds.spec.expression.tree import Call
 from streamjoin_ds.spec.functions.function import Function, Rows, checked, constant
@@ -71,8 +72,6 @@ __all__ = [
     "within",
 ]
 
-Float64: TypeAlias = npt.NDArray[np.float64]
-Mask: TypeAlias = npt.NDArray[np.bool_]
 
 _RADIUS_M = 6_371_008.8
 AXIS_M, FLATTENING = 6_378_137.0, 1 / 298.257_223_563

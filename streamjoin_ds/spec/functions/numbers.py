@@ -7,12 +7,11 @@ from collections.abc import Callable
 from decimal import ROUND_HALF_UP, Context, Decimal
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamjoin_ds.spec.columns import INT64_MAX, Float64
 from streamjoin_ds.spec.expression.node import (
-    INT64_MAX,
     MOST_DIGITS,
     PLAIN,
     Typed,
@@ -29,7 +28,6 @@ from streamjoin_ds.spec.functions.function import Function, Rows, by_row, checke
 
 __all__ = ["NUMBERS", "signed"]
 
-Float64 = npt.NDArray[np.float64]
 
 _TO_RADIANS, _TO_DEGREES = 0.017453292519943295, 57.29577951308232
 _MOST_PLACES = 30  # of round()

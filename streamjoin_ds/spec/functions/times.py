@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamjoin_ds.spec.columns import INT64_MAX, INT64_MIN, Int64
 from streamjoin_ds.spec.event_time import DAY_US
-from streamjoin_ds.spec.expression.node import INT64_MAX, INT64_MIN, Typed, Values, decimal, nulls, refuse, wide
+from streamjoin_ds.spec.expression.node import Typed, Values, decimal, nulls, refuse, wide
 from streamjoin_ds.spec.expression.tree import Call
 from streamjoin_ds.spec.functions.function import Function, Rows, checked, constant
 
 __all__ = ["TIMES", "microseconds"]
 
-Int64 = npt.NDArray[np.int64]
 
 _HOUR_US, _MINUTE_US, _SECOND_US = 3_600_000_000, 60_000_000, 1_000_000
 _MONDAY_US = 4 * DAY_US  # 1970-01-05

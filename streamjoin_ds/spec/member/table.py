@@ -77,7 +77,7 @@ class Table:
         example="30s",
     )
 
-    # What a binding asks of a stream. Inside, a row of a table has the smallest of all times (`NO_TIME_US`).
+    # What a binding asks of a stream. Inside, a row of a table has the smallest of all times (`NO_TIME`).
     time: ClassVar[str] = TS
     time_unit: ClassVar[str] = "us"
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from streamjoin_ds.engine.kernels.objects import Bound, Column, End
 from streamjoin_ds.errors import KernelError
-from streamjoin_ds.spec.expression.node import INT64_MAX, INT64_MIN
+from streamjoin_ds.spec.columns import INT64_MAX, INT64_MIN
 
 _Own = TypeVar("_Own")
 

@@ -21,7 +21,7 @@ from streamjoin_ds.engine.kernels.objects import Bound, Column, End, Int32, Int6
 from streamjoin_ds.engine.kernels.twins.arguments import check_array, check_column, ends, float_bound, index, refuse
 from streamjoin_ds.engine.kernels.twins.grid import bucket_range, grid_buckets
 from streamjoin_ds.engine.kernels.twins.threads import Task
-from streamjoin_ds.spec.expression.node import INT64_MAX, INT64_MIN
+from streamjoin_ds.spec.columns import INT64_MAX, INT64_MIN
 
 __all__ = ["CELL_LIMIT", "GRID_CHUNK_ROWS", "BucketGrid", "BucketIndex", "BucketProbe"]
 

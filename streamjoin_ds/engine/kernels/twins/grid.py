@@ -24,7 +24,7 @@ from streamjoin_ds.engine.kernels.twins.arguments import (
 )
 from streamjoin_ds.engine.kernels.twins.scan import CheckedBand, PairJoin
 from streamjoin_ds.engine.kernels.twins.threads import Task
-from streamjoin_ds.spec.expression.node import INT64_MAX, INT64_MIN
+from streamjoin_ds.spec.columns import INT64_MAX, INT64_MIN
 
 __all__ = [
     "FENCE_ROWS",

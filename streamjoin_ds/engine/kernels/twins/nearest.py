@@ -15,7 +15,8 @@ from streamjoin_ds.engine.kernels.objects import Bytes, Column, Int32, Int64, St
 from streamjoin_ds.engine.kernels.twins.arguments import check_array, float_bound, index, refuse
 from streamjoin_ds.engine.kernels.twins.arguments import own as own_object
 from streamjoin_ds.engine.kernels.twins.runs import RunColumns
-from streamjoin_ds.spec.expression.node import EXACT_FLOAT, INT64_MAX, INT64_MIN, Float64
+from streamjoin_ds.spec.columns import INT64_MAX, INT64_MIN, Float64
+from streamjoin_ds.spec.expression.node import EXACT_FLOAT
 from streamjoin_ds.spec.functions.globe import NearBounds, answers
 
 __all__ = ["MAX_STEPS", "NEAREST_TIES", "NearPlaces", "NearestPairs", "PairDistances"]

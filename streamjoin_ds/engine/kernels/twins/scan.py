@@ -23,7 +23,7 @@ from streamjoin_ds.engine.kernels.twins.arguments import (
     refuse,
 )
 from streamjoin_ds.engine.kernels.twins.threads import Task
-from streamjoin_ds.spec.expression.node import INT64_MAX, INT64_MIN
+from streamjoin_ds.spec.columns import INT64_MAX, INT64_MIN
 
 __all__ = ["SCAN_TILE_PROBES", "SCAN_TILE_ROWS", "CheckedBand", "Output", "PairJoin", "Scan", "counting_pairs"]
 

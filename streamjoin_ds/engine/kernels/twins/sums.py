@@ -18,7 +18,7 @@ import numpy.typing as npt
 from streamjoin_ds.engine.kernels.contract import LIMB_BITS
 from streamjoin_ds.engine.kernels.objects import Column, Int32, Int64
 from streamjoin_ds.engine.kernels.twins.arguments import check_array, check_column, index, refuse
-from streamjoin_ds.spec.expression.node import Float64
+from streamjoin_ds.spec.columns import Float64
 
 __all__ = ["ExactSums", "extremes", "tally"]
 

@@ -29,7 +29,7 @@ from streamjoin_ds.engine.storage.selection import Selection
 from streamjoin_ds.engine.storage.sort_layout import ARRIVAL_ORDER, SortLayout
 from streamjoin_ds.engine.storage.tail import Tail
 from streamjoin_ds.engine.storage.window import Window, WindowForm, thinned_tail
-from streamjoin_ds.spec.expression.node import INT64_MAX, INT64_MIN
+from streamjoin_ds.spec.columns import INT64_MAX, INT64_MIN
 
 __all__ = ["BucketWindow"]
 

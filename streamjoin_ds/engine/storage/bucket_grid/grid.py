@@ -41,7 +41,7 @@ from streamjoin_ds.engine.storage.run import UnsortedRun
 from streamjoin_ds.engine.storage.run_form import Range, RunForm, spanning
 from streamjoin_ds.engine.storage.sealed_run import SealedRun
 from streamjoin_ds.engine.storage.sort_layout import ARRIVAL_ORDER, Keys
-from streamjoin_ds.spec.expression.node import INT64_MAX, INT64_MIN
+from streamjoin_ds.spec.columns import INT64_MAX, INT64_MIN
 from streamjoin_ds.spec.key_values import is_float, item_values
 
 __all__ = [

@@ -18,7 +18,7 @@ from streamjoin_ds.engine.storage.sort_layout import SortLayout, sampled
 from streamjoin_ds.engine.storage.window import Window, WindowForm
 from streamjoin_ds.engine.tuning import DEFAULT, GridTuning
 from streamjoin_ds.errors import KernelError, corrupt_state_error
-from streamjoin_ds.spec.expression.node import INT64_MAX, INT64_MIN
+from streamjoin_ds.spec.columns import INT64_MAX, INT64_MIN
 
 __all__ = ["BUCKET_ROWS", "BucketGridPolicy", "bucketed"]
 

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from streamjoin_ds.engine.scheduler import TaskCoroutine, run_alone
 from streamjoin_ds.engine.storage.bucket_grid.rows import BucketRows
 from streamjoin_ds.engine.storage.bucket_grid.shape import MAX_GRID_ROWS, GridShape
-from streamjoin_ds.spec.expression.node import INT64_MIN
+from streamjoin_ds.spec.columns import INT64_MIN
 
 __all__ = ["GridRebuild", "rebuild_facts"]
 

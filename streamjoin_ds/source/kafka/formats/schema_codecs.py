@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from streamjoin_ds.errors import ArgumentError, DependencyMissingError
 from streamjoin_ds.source.kafka.formats.registered_messages import SCHEMA, Reader, RegisteredSchema, SchemaRegistry
+from streamjoin_ds.spec.columns import INT64_MAX, INT64_MIN
 
 __all__ = ["AvroCodec", "ProtobufCodec"]
 
@@ -79,7 +80,7 @@ class AvroCodec:
 
 
 def _is_too_long(value: Any) -> bool:
-    return type(value) is int and not -(1 << 63) <= value < 1 << 63
+    return type(value) is int and not INT64_MIN <= value <= INT64_MAX
 
 
 class _Shape:
