@@ -80,11 +80,6 @@ class Recovery:
     last: int = -1
     completed: int | None = None
 
-    @property
-    def is_needed(self) -> bool:
-        """Whether anything is to be done."""
-        return bool(self.tails or self.aside or self.completed is not None)
-
     def carry_out(self) -> None:
         """Do what is planned. If it is cut off at any place, the next start does the rest, with the same outcome.
 

@@ -42,7 +42,6 @@ __all__ = [
     "gridded_ns",
     "mean_ns",
     "tuple_ns",
-    "unmerged_closed_form_rows",
     "unmerged_ns",
 ]
 
@@ -190,11 +189,6 @@ def unmerged_ns(costs: OperationCosts, seal_rows: float, window_rows: float) -> 
 def _unprobed_ns(costs: OperationCosts, seal_rows: float, window_rows: float) -> float:
     scanned = min(seal_rows, window_rows) / 2 * costs.scanned_row_ns
     return scanned + costs.sealed_run_ns / seal_rows + costs.sealed_row_ns
-
-
-def unmerged_closed_form_rows(costs: OperationCosts, window_rows: float) -> float:
-    """Return the seal size at which `unmerged_ns` is least (CellJoin, eq. 4): it grows as the root of the window."""
-    return math.sqrt(2 * (costs.sealed_run_ns + window_rows * costs.probed_run_ns) / costs.scanned_row_ns)
 
 
 def gridded_ns(costs: OperationCosts, seal_rows: float) -> float:

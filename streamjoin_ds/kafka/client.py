@@ -10,7 +10,7 @@ import logging
 import re
 from collections.abc import Callable
 from importlib import import_module
-from typing import Any, TypeAlias
+from typing import Any
 
 from streamjoin_ds.errors import (
     ArgumentError,
@@ -67,8 +67,6 @@ PASSING = frozenset(
     }
 )
 _SETTING = re.compile(r"configuration property[: ]*\"?([a-z][a-z0-9._]*)|\b(ssl(?:\.[a-z]+)+|sasl(?:\.[a-z]+)+)\b")
-
-Callback: TypeAlias = Callable[[Any], None]
 
 
 def confluent(module: str = "confluent_kafka") -> Any:

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import NoReturn, TypeVar
 
 from sqlglot import TokenType
+from sqlglot.dialects.spark import Spark
 from sqlglot.errors import SqlglotError
 
 from streamjoin_ds.errors import SqlSyntaxError, StreamJoinError
-from streamjoin_ds.sink.sql import SparkSql
 
 __all__ = ["MAX_TEXT", "Cursor", "Span", "SqlText", "Token"]
 
@@ -25,6 +25,15 @@ _SHOWN = 100  # most characters of a line that an error shows
 _STRINGS = (TokenType.STRING, TokenType.RAW_STRING)
 
 ErrorT = TypeVar("ErrorT", bound=StreamJoinError)
+
+
+class _SparkSql(Spark):
+    """Spark's SQL with every statement split into tokens: sqlglot's own dialect takes ``VACUUM ...;`` as one text."""
+
+    class Tokenizer(Spark.Tokenizer):
+        """Knows no statement that is one text."""
+
+        COMMANDS = set()  # noqa: RUF012
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +147,7 @@ class SqlText:
 
 def _tokens(text: str) -> list[Token]:
     found: list[Token] = []
-    for token in SparkSql().tokenize(text):
+    for token in _SparkSql().tokenize(text):
         written = text[token.start : token.end + 1]
         span = Span(token.start, token.end + 1)
         if token.token_type is TokenType.HINT:

@@ -30,7 +30,6 @@ The sink knows nothing of Spark. It uses ``pyarrow`` in the worker and ``deltala
 * ``tail``         the newest entries of a log after a power cut
 * ``compaction``   small files rewritten as large ones
 * ``maintenance``  does for a join's tables what they say is due: compaction, cleaning, VACUUM
-* ``sql``          the files of ``sql/``, with the table's path filled in
 
 The sink itself puts an entry into a log: at the version after the snapshot that was checked, and only if the log has no
 entry of that version. A commit lists no folder and looks at no file that the table already has. So it costs the same on

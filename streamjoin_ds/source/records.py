@@ -16,14 +16,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamjoin_ds.spec.columns import NANOSECONDS, SEQ, TIMESTAMP, TS, foreign_zone
-from streamjoin_ds.spec.event_time import MAX_TS_US, MIN_TS_US, counted_times, fine_times
+from streamjoin_ds.spec.event_time import counted_times, fine_times
 from streamjoin_ds.spec.inside import inside_schema, to_inside
 from streamjoin_ds.spec.member.stream import Stream
 
 __all__ = [
     "MAX_TEXT",
-    "MAX_TS_US",
-    "MIN_TS_US",
     "REJECT_SCHEMA",
     "Chunk",
     "RawRecords",

@@ -21,7 +21,7 @@ from typing import Any
 
 from streamjoin_ds.errors import ColumnError, PredicateSyntaxError
 from streamjoin_ds.spec.columns import names_hint
-from streamjoin_ds.spec.expression.predicate import Band, Bound, Column, renamed
+from streamjoin_ds.spec.expression.predicate import QUOTED, Band, Bound, Column, renamed, sql_parts
 from streamjoin_ds.spec.expression.tree import (
     Aggregate,
     Expression,
@@ -38,7 +38,6 @@ from streamjoin_ds.spec.window import WindowKind
 __all__ = ["Calculated", "JoinParts", "Selected", "predicate_from", "selected", "selected_facts", "selected_from"]
 
 
-_QUOTED = re.compile(r"""'[^']*'|"[^"]*"|`[^`]*`""")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # What a column that is written without quotes does not hold, if it is not the name of an odd column.
 _OPERATORS = frozenset("()+-*/%|<>=:")
@@ -83,7 +82,7 @@ def selected(
     """
     if select is None:
         return tuple(f"{name}.*" for name in shown)
-    parts = _parts(select) if isinstance(select, str) else select
+    parts = sql_parts(select) if isinstance(select, str) else select
     parts = [each for part in parts for each in ((f"{name}.*" for name in shown) if part == "*" else (part,))]
     found = tuple(_selected(part) if isinstance(part, str) else part for part in parts)
     for one in found:
@@ -109,25 +108,13 @@ def selected_from(facts: str | Mapping[str, Any]) -> Selected:
     return facts if isinstance(facts, str) else Calculated(facts["name"], expression_from(facts["expression"]))
 
 
-def _parts(text: str) -> list[str]:
-    """Return the parts of a text between its commas outside of brackets and quotes."""
-    bare = _QUOTED.sub(lambda quoted: " " * len(quoted[0]), text)
-    parts, begin, depth = [], 0, 0
-    for place, character in enumerate(bare):
-        depth += (character == "(") - (character == ")")
-        if character == "," and depth == 0:
-            parts.append(text[begin:place].strip())
-            begin = place + 1
-    return [*parts, text[begin:].strip()]
-
-
 def _selected(text: str) -> Selected:
     """Return a selected text as it is where it is a column, else as an expression and its name."""
     written, name = renamed(text)
     if name is not None and "(" in text and ("`" not in text[-1:]) and ")" in name:  # the AS of a CAST
         written, name = text, None
     stream, _, rest = written.partition(".")
-    bare = _QUOTED.sub("", rest)
+    bare = QUOTED.sub("", rest)
     if rest and _NAME.fullmatch(stream) and (rest == "*" or not (_OPERATORS | {" "}) & set(bare)):
         return text
     # Imported here: a worker is sent facts, and needs no SQL parser.
@@ -136,7 +123,7 @@ def _selected(text: str) -> Selected:
     try:
         expression = parse_value(written)
     except PredicateSyntaxError:
-        if name is None and "(" not in _QUOTED.sub("", written):
+        if name is None and "(" not in QUOTED.sub("", written):
             return text  # a column with an odd name, such as e.a b, or none
         raise
     if isinstance(expression, Column):

@@ -189,26 +189,30 @@ def check_how(how: object, streams: int, window: WindowKind, *, of_partners: boo
         raise ArgumentError(msg, name="how", hint=hint)
     if how == "inner" and not of_partners:
         return how
-    name, asked = ("reduce", "reduce") if of_partners else ("how", f"how={how}")
-    without = "leave out reduce" if of_partners else "use inner"
+    asked = "reduce" if of_partners else f"how={how}"
     if tables and how in ("right", "full"):
         msg = f"{asked} has rows of a table without a partner, and as long as the stream goes on one may come"
-        raise ArgumentError(msg, name=name, hint="left, semi and anti are about the stream's tuples; or use inner")
+        raise ArgumentError(msg, name="how", hint="left, semi and anti are about the stream's tuples; or use inner")
+    _check_members(asked, streams, tables, window)
+    return how
+
+
+def _check_members(asked: str, streams: int, tables: int, window: WindowKind) -> None:
+    """Refuse what is about a tuple's partners where they are not those of one other stream, or rows of one table."""
+    name = asked.partition("=")[0]
+    without = "use inner" if name == "how" else f"leave out {name}"
+    of_each = asked in ("how=semi", "how=anti")  # has a meaning for several other streams too
     if tables and (streams, tables) != (1, 1):
         shown = f"{streams} stream{'s' * (streams > 1)} and {tables} table{'s' * (tables > 1)}"
-        more = "" if name == "reduce" or has_pairs(how) else " or more"
-        msg = f"{asked} needs two streams{more}, or one stream and one table, and the join has {shown}"
+        msg = f"{asked} needs two streams{' or more' * of_each}, or one stream and one table, and the join has {shown}"
         hint = f"{without}, or two joins: the results of the first are a stream for the second"
         raise ArgumentError(msg, name=name, hint=hint)
-    if tables:
-        return how
-    if streams != 2 and (of_partners or has_pairs(how)):
+    if not tables and streams != 2 and not of_each:
         msg = f"{asked} needs two streams, and the join has {streams}"
         raise ArgumentError(msg, name=name, hint=f"join two streams, or {without}")
-    if window.kind != "time":
+    if not tables and window.kind != "time":
         msg = f"{asked} needs a time window: for a {window.kind} window no event time says when a tuple is decided"
         raise WindowError(msg, name=name, hint=f"use a time window (15s), or {without}")
-    return how
 
 
 @dataclass(frozen=True, init=False, slots=True)
@@ -298,24 +302,16 @@ def check_nearest(nearest: object, how: str, streams: int, window: WindowKind, t
     if not isinstance(nearest, Nearest):
         msg = f"nearest must be a Nearest object, not {type(nearest).__name__}"
         raise ArgumentError(msg, name="nearest", hint="for example Nearest(k=1, by='abs(e.x - w.x)')")
-    if tables and (streams, tables) != (1, 1):
-        msg = "nearest joins two streams, or one stream and one table, and the join has more"
-        raise ArgumentError(msg, name="nearest", hint="two joins: the results of the first are a stream for the second")
+    _check_members("nearest", streams, tables, window)
     if tables and (nearest.by is None or nearest.direction != "both"):
         name = "nearest_by" if nearest.by is None else "nearest_direction"
         msg = "the rows of a table have no event time by which they could be near, before or after"
         hint = "give a distance, such as 'e.ts - z.since', and a condition: e.ts >= z.since"
         raise ArgumentError(msg, name=name, hint=hint)
-    if not tables and streams != 2:
-        msg = f"nearest needs two streams, and the join has {streams}"
-        raise ArgumentError(msg, name="nearest", hint="join two streams, or leave it out")
     if how not in ("inner", "left"):
         msg = f"how={how} has no nearest partners"
         hint = "inner leaves out the first stream's tuples without a partner, left gives them a row with nulls"
         raise ArgumentError(msg, name="nearest", hint=hint)
-    if window.kind != "time":
-        msg = f"nearest needs a time window: for a {window.kind} window no event time says when a tuple is decided"
-        raise WindowError(msg, name="nearest", hint="use a time window (15s), or leave nearest out")
     return nearest
 
 
@@ -338,13 +334,18 @@ def asked_aggregates(asked: object, names: Sequence[str]) -> tuple[Aggregate, ..
     """
     if asked is None:
         return ()
-    if not isinstance(asked, Mapping):
-        found = tuple(asked) if isinstance(asked, (list, tuple)) else (None,)
-        if not all(isinstance(one, Aggregate) for one in found):
-            msg = "reduce is not a mapping of column names to aggregates"
-            raise ArgumentError(msg, name="reduce", hint="for example {'n': 'count(*)', 'mean_x': 'avg(w.x)'}")
+    given: list[object]
+    if isinstance(asked, Mapping):
+        # Imported here: a worker is sent facts, and needs no SQL parser.
+        from streamjoin_ds.spec.expression.parser import parse_aggregate
+
+        given = [parse_aggregate(*one) if all(isinstance(text, str) for text in one) else one for one in asked.items()]
     else:
-        found = tuple(_aggregate(name, each) for name, each in asked.items())
+        given = list(asked) if isinstance(asked, (list, tuple)) else [asked]
+    found = tuple(one for one in given if isinstance(one, Aggregate))
+    if len(found) < len(given):
+        msg = "reduce is not a mapping of column names to aggregates"
+        raise ArgumentError(msg, name="reduce", hint="for example {'n': 'count(*)', 'mean_x': 'avg(w.x)'}")
     if len(found) > MAX_AGGREGATES:
         msg = f"reduce has {len(found)} aggregates"
         raise ArgumentError(msg, name="reduce", hint=f"at most {MAX_AGGREGATES} are possible")
@@ -354,13 +355,3 @@ def asked_aggregates(asked: object, names: Sequence[str]) -> tuple[Aggregate, ..
                 msg = f"'{one}' names the stream '{stream}', which is not in the join"
                 raise ArgumentError(msg, name=stream, hint=f"the streams are {', '.join(names)}")
     return found
-
-
-def _aggregate(name: object, written: object) -> Aggregate:
-    if not isinstance(name, str) or not isinstance(written, str):
-        msg = "reduce is not a mapping of column names to aggregates"
-        raise ArgumentError(msg, name="reduce", hint="for example {'n': 'count(*)', 'mean_x': 'avg(w.x)'}")
-    # Imported here: a worker is sent facts, and needs no SQL parser.
-    from streamjoin_ds.spec.expression.parser import parse_aggregate
-
-    return parse_aggregate(name, written)

@@ -17,7 +17,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-__all__ = ["SECRET_NAMES", "Address", "Secrets", "secrets_of"]
+__all__ = ["SECRET_NAMES", "Address", "Secrets", "StoppedError", "secrets_of"]
 
 _PORTS = {"mqtt": 1883, "mqtts": 8883, "http": 80, "https": 443, "kafka": 9092}
 _KAFKA_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
@@ -32,6 +32,10 @@ _ADDRESS = re.compile(r"([a-z][a-z0-9+.-]*)://(?:([^/@]*)@)?(\[[^\]/]*\]|[^:/@]*
 # Names in the file of secrets; in the environment they stand in capitals after this prefix.
 SECRET_NAMES = ("user", "password", "token", "ca_file", "certificate_file", "key_file")
 _PREFIX = "STREAMJOIN_INTAKE_"
+
+
+class StoppedError(Exception):
+    """The caller wants to stop, and what is at the address has not answered yet."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from streamjoin_ds.errors import (
 from streamjoin_ds.kafka.client import ALL_AWAY, PASSING, ClientErrors, confluent, made, refusal
 from streamjoin_ds.kafka.settings import Settings, SettingsSource
 from streamjoin_ds.logs import Reach
-from streamjoin_ds.spool.address import Address, Secrets
+from streamjoin_ds.spool.address import Address, Secrets, StoppedError
 
 __all__ = ["KafkaClient"]
 
@@ -40,10 +40,6 @@ _END, _LOST, _CUT = "_PARTITION_EOF", "_AUTO_OFFSET_RESET", "_LOG_TRUNCATION"
 AnswerT = TypeVar("AnswerT")
 # Takes a group of messages, topic and payload of each, and returns when they are on the device.
 Keep = Callable[[Sequence[tuple[bytes, bytes]]], None]
-
-
-class _StoppedError(Exception):
-    """The caller wants to stop, and the brokers have not answered yet."""
 
 
 class KafkaClient:
@@ -120,7 +116,7 @@ class KafkaClient:
                 if time.monotonic() - looked_s > _LOOK_S:
                     looked_s = time.monotonic()
                     self._look_for_new()
-        except _StoppedError:
+        except StoppedError:
             _log.info("stopped before the brokers have answered")
         finally:
             with contextlib.suppress(self._kafka.KafkaException):
@@ -143,7 +139,7 @@ class KafkaClient:
             if self._errors.is_refused or not is_passing or time.monotonic() > until_s:
                 break
             if not self._tick():
-                raise _StoppedError
+                raise StoppedError
         cause = name if not is_passing else self._errors.cause(name)
         refused = refusal(cause, self._topic)
         if refused.code != "KAFKA_UNREACHABLE":
@@ -207,7 +203,7 @@ class KafkaClient:
             if name not in PASSING or self._errors.is_refused or time.monotonic() > until_s:
                 raise refusal(self._errors.cause(name), self._topic)
             if not self._tick():
-                raise _StoppedError
+                raise StoppedError
             time.sleep(_PAUSE_S)
 
     def _look_for_brokers(self) -> None:

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 
 from streamjoin_ds.errors import IntakeError
-from streamjoin_ds.spool.address import Address, Secrets
+from streamjoin_ds.spool.address import Address, Secrets, StoppedError
 from streamjoin_ds.spool.mqtt_packets import (
     DISCONNECT,
     PING,
@@ -58,10 +58,6 @@ _QUEUES = (
 
 # Takes a group of messages, and returns when they are on the device.
 Keep = Callable[[Taken], None]
-
-
-class _StoppedError(Exception):
-    """The caller wants to stop, and the broker has not answered yet."""
 
 
 def client_name(folder_id: str, topic: str) -> str:
@@ -114,7 +110,7 @@ class MqttClient:
                 with self._connected() as connection:
                     self._receive(connection)
                     return
-            except _StoppedError:
+            except StoppedError:
                 return
             except OSError as error:
                 is_known = self._is_broker if isinstance(error, MalformedPacketError) else self.connects
@@ -200,7 +196,7 @@ class MqttClient:
             self._check_packets()
             if not self._tick():
                 self._say_goodbye(connection)
-                raise _StoppedError
+                raise StoppedError
             data = self._received(connection)
             if data:
                 taken = self._packets.take(data)

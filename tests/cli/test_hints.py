@@ -25,7 +25,6 @@ from streamjoin_ds.plan import Layout
 from streamjoin_ds.script.script import Script
 from streamjoin_ds.sink.maintenance import Maintenance
 from streamjoin_ds.sink.reader import Follower, between
-from streamjoin_ds.sink.sql import sql_text
 from streamjoin_ds.sink.tables import TableSet
 from streamjoin_ds.source.kafka.formats.registered_messages import SchemaRegistry
 from streamjoin_ds.source.kafka.topic import KafkaUrl
@@ -453,7 +452,6 @@ TABLES: list[tuple[Call, str, str, Call]] = [
     (lambda _: TableSet("/data/a%20b"), "ARGUMENT", "with its spaces", lambda _: TableSet("/data/a b")),
     (lambda _: TableSet("/"), "ARGUMENT", "such as /data/matches", lambda _: TableSet("/data/matches")),
     (lambda _: TableSet("m").path_of("too_late"), "ARGUMENT", "one of late,", lambda _: TableSet("m").path_of("late")),
-    (lambda _: sql_text("ledgers", "m"), "ARGUMENT", "ledger,", lambda _: sql_text("ledger", "m")),
     (
         lambda _: Maintenance(TableSet("m"), every_batches=0),
         "ARGUMENT",

@@ -175,7 +175,7 @@ def run_round(this: Round, folder: Path, undisturbed: Path, most: int) -> None:
             workers(this, folder)
         # A batch is decided otherwise in another layout, and with another version of a table.
         is_other = _is_relaid(this) or bool(this.join and EVERY[this.join].has_table)
-        assert_as_undisturbed(folder / "matches", undisturbed, relaid=is_other)
+        assert_as_undisturbed(folder / "matches", undisturbed, planned_anew=is_other)
         this.matches, this.outcome = len(rows(folder / "matches")), EXACT
     except Exception as error:
         this.outcome = f"{type(error).__name__}: {error}"[:_TEXT]

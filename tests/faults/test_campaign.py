@@ -55,7 +55,7 @@ def ran(
     monkeypatch.setattr("tempfile.tempdir", str(log.parent))
     monkeypatch.setattr(campaign, "run_driver", lambda *armed, **of_kind: left.pop(0))
     monkeypatch.setattr(campaign, "undisturbed_run", lambda seed, join, root: root / join)
-    monkeypatch.setattr(campaign, "assert_as_undisturbed", lambda table, undisturbed, relaid: None)
+    monkeypatch.setattr(campaign, "assert_as_undisturbed", lambda table, undisturbed, planned_anew: None)
     monkeypatch.setattr(campaign, "rows", lambda table: [{}] * 7)
     result = CliRunner().invoke(
         main, ["--drivers=0", "--workers=15", f"--sleepers={sleepers}", "--seed=4", f"--log={log}"]

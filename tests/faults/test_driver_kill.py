@@ -76,13 +76,13 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "matches"
 
 
-def assert_as_undisturbed(table: Path, undisturbed: Path, *, relaid: bool = False) -> None:
+def assert_as_undisturbed(table: Path, undisturbed: Path, *, planned_anew: bool = False) -> None:
     # Each batch joins the version that the table beside the streams has then; all have the same rows but for this.
     version = ("z_zone",)
     assert rows(table, without=version) == rows(undisturbed, without=version)
     for companion in ("ledger", "late", "rejects", "punctuations"):
-        # What was decided when a batch was planned tells of its layout too.
-        kept = ("committed_at", "decided") if relaid else ("committed_at",)
+        # What was decided when a batch was planned tells of its layout, and of the table's version.
+        kept = ("committed_at", "decided") if planned_anew else ("committed_at",)
         assert rows(f"{table}_{companion}", without=kept) == rows(f"{undisturbed}_{companion}", without=kept)
 
 
@@ -139,7 +139,7 @@ def test_drivers_are_killed_and_workers_while_cells_change(undisturbed: Path, tm
     assert again.returncode == 0, again.stderr[-2000:]
     assert "killed" in again.stdout
     assert "killed 0 that waited and 0 at work" not in again.stdout
-    assert_as_undisturbed(table, undisturbed, relaid=True)
+    assert_as_undisturbed(table, undisturbed, planned_anew=True)
     identity = CheckpointIdentity.load(checkpoint)
     assert identity is not None
     assert (identity.generation, identity.partitions) == (2, 2)
@@ -197,7 +197,7 @@ def test_a_driver_killed_while_its_cells_change(undisturbed: Path, tmp_path: Pat
     kill_each(table, checkpoint, undisturbed, lives)
     again = run_driver(table, checkpoint, layout="2x1")
     assert again.returncode == 0, again.stderr[-2000:]
-    assert_as_undisturbed(table, undisturbed, relaid=True)
+    assert_as_undisturbed(table, undisturbed, planned_anew=True)
     identity = CheckpointIdentity.load(checkpoint)
     assert identity is not None
     assert (identity.generation, identity.partitions) == (4, 2)
@@ -219,7 +219,7 @@ def test_a_driver_killed_in_the_batch_that_changes_the_kind_of_layout(undisturbe
     kill_each(table, checkpoint, undisturbed, lives)
     again = run_driver(table, checkpoint, layout="ranges")
     assert again.returncode == 0, again.stderr[-2000:]
-    assert_as_undisturbed(table, undisturbed, relaid=True)
+    assert_as_undisturbed(table, undisturbed, planned_anew=True)
     kinds = []
     for batch in range(BATCHES):
         epochs = epochs_of(checkpoint, batch)
@@ -265,7 +265,7 @@ def sleep_through(
     assert f"CHECKPOINT_IN_USE: the checkpoint is in use by process {sleeper.pid}" in refused.stderr
     other = run_driver(table, checkpoint, "take_over", "0", timeout_s=timeout_s, layout=layout, kind=kind, given=given)
     assert other.returncode == 0, other.stderr[-2000:]
-    assert_as_undisturbed(table, undisturbed, relaid=True)
+    assert_as_undisturbed(table, undisturbed, planned_anew=True)
     for pid in map(int, Path(f"{checkpoint}.paused").read_text().split()):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGCONT)
@@ -291,4 +291,4 @@ def sleep_through(
 def test_a_driver_that_slept_while_another_went_on_changes_nothing(undisturbed: Path, tmp_path: Path) -> None:
     table = tmp_path / "matches"
     sleep_through(table, tmp_path / "checkpoint", undisturbed, 1, layout="2x2")
-    assert_as_undisturbed(table, undisturbed, relaid=True)
+    assert_as_undisturbed(table, undisturbed, planned_anew=True)

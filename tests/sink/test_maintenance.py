@@ -15,7 +15,6 @@ from streamjoin_ds.sink.compaction import compact
 from streamjoin_ds.sink.log import put_entry
 from streamjoin_ds.sink.maintenance import (
     Maintenance,
-    checkpoint_log,
     clean_log,
     remove_leftovers,
     size_to_compact_to,
@@ -412,10 +411,3 @@ def test_the_schedule_is_checked(join, name):
     with pytest.raises(ArgumentError) as raised:
         Maintenance(join.tables, **{name: 0})
     assert raised.value.name == name
-
-
-def test_a_checkpoint_by_hand(join, committer):
-    join.commit(committer, 0)
-    checkpoint_log(join.tables.matches)
-    assert os.path.exists(f"{join.tables.matches}/_delta_log/_last_checkpoint")
-    assert join.commit(join.committer(), 0).already_there

@@ -18,10 +18,10 @@ resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, most))
 held = [open("/dev/null") for _ in range(60)]
 from streamjoin_ds.errors import TableError
 from streamjoin_ds.sink.compaction import compact
-from streamjoin_ds.sink.maintenance import checkpoint_log
+from streamjoin_ds.sink.maintenance import vacuum
 from streamjoin_ds.sink.reader import complete
 said = []
-for work in (compact, complete, checkpoint_log):
+for work in (compact, complete, vacuum):
     try:
         work(path)
         said.append("")

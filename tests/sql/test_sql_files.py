@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import json
 from datetime import datetime, timedelta, timezone
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from streamjoin_ds.errors import ArgumentError, TableError
-from streamjoin_ds.sink import sql
+from streamjoin_ds.errors import TableError
 from streamjoin_ds.sink.commit import Committer
 from streamjoin_ds.sink.reader import between, complete, follow, scanned
-from streamjoin_ds.sink.sql import sql_names, sql_statements, sql_text
 from streamjoin_ds.sink.tables import TIMESTAMP
 from tests.sink.conftest import MATCH_SCHEMA, ROWS, STEP_US, Join, match_rows
 from tests.support.further import further
 
 pytestmark = [pytest.mark.spark, pytest.mark.delta]
+SQL = Path(__file__).resolve().parents[2] / "sql"
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
@@ -50,11 +50,13 @@ def join(tmp_path):
 
 
 def run(spark, name, root):
-    """Run all statements of a file; return the rows of the last one."""
-    frame = None
-    for statement in sql_statements(name, root):
-        frame = spark.sql(statement)
-    return frame
+    """Run all statements of a file as they are, as a user does; return the rows of the last one."""
+    spark.conf.set("streamjoin.root", root)
+    lines = (SQL / f"{name}.sql").read_text(encoding="utf-8").splitlines()
+    text = "\n".join(line for line in lines if not line.startswith("--"))
+    frames = [spark.sql(statement) for statement in text.split(";\n") if statement.strip()]
+    spark.conf.unset("streamjoin.root")
+    return frames[-1]
 
 
 def instant(micros):
@@ -261,68 +263,20 @@ def test_a_spark_stream_of_the_matches_sees_each_row_once(spark, filled, tmp_pat
     assert spark.table("seen").count() == 5 * ROWS
 
 
-def test_spark_substitutes_the_root_itself(spark, filled):
-    """The test does what a user types: SET, then the file as it is."""
-    spark.sql(f"SET streamjoin.root={filled.root}")
-    statement = sql_statements("latency_per_batch", "/placeholder")[0].replace("/placeholder", "${streamjoin.root}")
-    assert len(spark.sql(statement).collect()) == 5
-    spark.sql("RESET streamjoin.root")
-
-
 def test_every_file_opens_with_its_table():
-    assert sql_names() == (
+    files = sorted(SQL.glob("*.sql"))
+    assert [file.stem for file in files] == [
         "complete_results",
         "latency_per_batch",
         "ledger",
         "maintenance",
         "ordered_between",
         "verify",
-    )
-    for name in sql_names():
-        text = sql_text(name, "/data/m")
-        assert text.startswith(f"-- {name}: ")
-        assert "-- |---" in text
-        assert "${streamjoin.root}" not in text
-        assert all(not statement.endswith(";") for statement in sql_statements(name, "/data/m"))
-
-
-@pytest.mark.parametrize("root", ["/a`; DROP TABLE x", "/a\nb", "/a${env:HOME}", "/a\x00", "", "/a\x7f"])
-def test_paths_that_could_be_sql_are_refused(root):
-    with pytest.raises(ArgumentError) as raised:
-        sql_text("ledger", root)
-    assert raised.value.name == "root"
-    assert not root or root not in str(raised.value)
-
-
-def test_a_semicolon_ends_a_statement_only_where_it_is_sql():
-    text = """-- first; -- still a comment
-SELECT 'a;b', "c;", 'it''s; \\'', `d;e` /* f; */ FROM t -- g;
-; VACUUM delta.`/h;i` RETAIN 168 HOURS;;
-/* only a comment; */ ;
-SELECT /*+ BROADCAST(t) */ 1"""
-    assert sql.statements_of(text) == [
-        "SELECT 'a;b', \"c;\", 'it''s; \\'', `d;e` /* f; */ FROM t",
-        "VACUUM delta.`/h;i` RETAIN 168 HOURS",
-        "SELECT /*+ BROADCAST(t) */ 1",
     ]
-
-
-@pytest.mark.parametrize("path", ["/data/m", "/it's a path; -- with ä, 100 %", '/a"b\\'])
-def test_the_path_is_in_each_name_as_it_is(path):
-    for name in sql_names():
-        ours, plain = (sql_statements(name, root) for root in (path, "/placeholder"))
-        assert ours == [statement.replace("/placeholder", path) for statement in plain]
-
-
-def test_names_are_quoted_by_the_library():
-    filled = sql.filled_in("SELECT '${streamjoin.root}' FROM delta.`${streamjoin.root}_late`", "/a`b")
-    assert filled.endswith("FROM delta.`/a``b_late`")
-
-
-@pytest.mark.parametrize("name", ["nothing", "../setup", "", "ledger.sql", "/etc/passwd"])
-def test_unknown_files_are_refused(name):
-    with pytest.raises(ArgumentError):
-        sql_text(name, "/data/m")
+    for file in files:
+        text = file.read_text(encoding="utf-8")
+        assert text.startswith(f"-- {file.stem}: ")
+        assert "-- |---" in text
 
 
 def test_an_odd_path_works(spark, tmp_path):

@@ -27,7 +27,7 @@ from streamjoin_ds.errors import AggregateOverflowError
 from streamjoin_ds.spec.bound.bound_join import BoundJoin
 from streamjoin_ds.spec.bound.calculations import BoundAggregate, BoundArgument, output_values
 from streamjoin_ds.spec.columns import INT64_MAX, INT64_MIN, TS, Float64, Mask
-from streamjoin_ds.spec.expression.evaluation import Rows
+from streamjoin_ds.spec.expression.evaluation import Evaluation
 from streamjoin_ds.spec.expression.node import EXACT_FLOAT, wide
 from streamjoin_ds.spec.expression.predicate import Column
 
@@ -159,7 +159,7 @@ class Pairs:
         assert argument.typed is not None
         if argument.typed.family != "number":
             return output_values(argument.typed, argument.kind, len(self.positions), column)
-        rows = Rows(len(self.positions), column)
+        rows = Evaluation(len(self.positions), column)
         return _fitting(rows.array(rows.value(argument.typed)), argument)
 
 

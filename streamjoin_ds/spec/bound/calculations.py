@@ -43,7 +43,7 @@ from streamjoin_ds.errors import ArgumentError, ColumnError, PredicateError
 from streamjoin_ds.spec.bound.bound_columns import column_type, column_type_compared
 from streamjoin_ds.spec.columns import INT64_MAX, TIMESTAMP, Float64, Int64, names_hint
 from streamjoin_ds.spec.event_time import DAY_US
-from streamjoin_ds.spec.expression.evaluation import Rows, float_values
+from streamjoin_ds.spec.expression.evaluation import Evaluation, float_values
 from streamjoin_ds.spec.expression.node import EXACT_FLOAT, Typed, refuse, wide
 from streamjoin_ds.spec.expression.predicate import Column
 from streamjoin_ds.spec.expression.tree import (
@@ -133,7 +133,7 @@ def output_values(node: Typed, kind: pa.DataType, rows: int, column: Callable[[C
     rows, column
         As for `evaluation.holds`.
     """
-    found = Rows(rows, column)
+    found = Evaluation(rows, column)
     if node.family in ("timestamp", "interval"):
         return microseconds(node, found).cast(kind)
     if node.family == "date":
@@ -364,7 +364,7 @@ class Distance:
         """
         if self.value.family in ("float", "nothing"):
             return float_values(self.value, rows, column), None
-        calculated = Rows(rows, column)
+        calculated = Evaluation(rows, column)
         found = calculated.array(calculated.value(self.value))
         if found.type != pa.int64():
             whole = pa.Array.from_buffers(_WHOLE_NUMBERS, rows, found.buffers(), found.null_count, found.offset)

@@ -35,7 +35,7 @@ from streamjoin_ds.spec.expression.node import EXACT_FLOAT, NESTED, Typed
 from streamjoin_ds.spec.expression.predicate import Column
 from streamjoin_ds.spec.functions.globe import LONGITUDE, limits_of, reach_of
 
-__all__ = ["NO_FINDERS", "BandFinder", "Bound", "Finders", "IntervalFinder", "TimeFinder", "finders_of"]
+__all__ = ["NO_FINDERS", "BandFinder", "Finders", "IntervalFinder", "LimitBound", "TimeFinder", "finders_of"]
 
 _NUMBERS = ("number", "float", "timestamp", "date", "interval", "time")
 _MOST_PARTS = 32  # summands of a comparison; one with more only decides
@@ -44,7 +44,7 @@ _ROOM = 8  # operations that are counted beside those of the condition: the limi
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class LimitBound:
     """A limit of one stream is not above a limit of another: ``low <= high``."""
 
     low_stream: int
@@ -59,13 +59,13 @@ class IntervalFinder:
 
     Attributes
     ----------
-    bounds : tuple of Bound
+    bounds : tuple of LimitBound
         One or two. The second has the streams of the first in the other order.
     texts : tuple of str
         The conditions that it is of.
     """
 
-    bounds: tuple[Bound, ...]
+    bounds: tuple[LimitBound, ...]
     texts: tuple[str, ...]
 
     @property
@@ -136,7 +136,7 @@ def finders_of(terms: Sequence[Term], streams: Mapping[str, int], times: Mapping
     times : mapping of str to str
         The event time column of each stream.
     """
-    bounds: list[tuple[Bound, str]] = []
+    bounds: list[tuple[LimitBound, str]] = []
     bands: list[BandFinder] = []
     moments: list[TimeFinder] = []
     for term in terms:
@@ -150,7 +150,7 @@ def finders_of(terms: Sequence[Term], streams: Mapping[str, int], times: Mapping
     return Finders(tuple(_paired(bounds)), tuple(bands), tuple(moments))
 
 
-def _paired(bounds: Sequence[tuple[Bound, str]]) -> Iterator[IntervalFinder]:
+def _paired(bounds: Sequence[tuple[LimitBound, str]]) -> Iterator[IntervalFinder]:
     """Put bounds of opposite directions together, those first that share the most columns."""
     left = list(range(len(bounds)))
     pairs = [
@@ -170,7 +170,7 @@ def _paired(bounds: Sequence[tuple[Bound, str]]) -> Iterator[IntervalFinder]:
             yield IntervalFinder((bounds[i][0],), (bounds[i][1],))
 
 
-def _shared(one: Bound, other: Bound) -> int:
+def _shared(one: LimitBound, other: LimitBound) -> int:
     return len(one.low.columns & other.high.columns) + len(one.high.columns & other.low.columns)
 
 
@@ -209,7 +209,7 @@ class _Solver:
 
     def __init__(self, streams: Mapping[str, int], times: Mapping[str, str]) -> None:
         self._streams, self._times = streams, times
-        self.bounds: list[Bound] = []
+        self.bounds: list[LimitBound] = []
         self.bands: list[BandFinder] = []
         self.moments: list[TimeFinder] = []
         self._is_strict = False  # of the condition that is looked at
@@ -337,8 +337,8 @@ class _Solver:
                 (east, True, f"{_text(lon_1)} to the east"),
             )
         )
-        self.bounds.append(Bound(place, low, other, replace(point, is_upper=True)))
-        self.bounds.append(Bound(other, point, place, high))
+        self.bounds.append(LimitBound(place, low, other, replace(point, is_upper=True)))
+        self.bounds.append(LimitBound(other, point, place, high))
 
     def _within(self, node: Typed, rest: _Parts | None) -> None:
         """Add what follows where ``abs(node) + rest <= 0``."""
@@ -396,7 +396,7 @@ class _Solver:
         else:
             lower = self._limit(low, parts.constant, slack, is_upper=False)
             upper = self._limit(high, 0.0, slack, is_upper=True)
-        self.bounds.append(Bound(low_stream, lower, high_stream, upper))
+        self.bounds.append(LimitBound(low_stream, lower, high_stream, upper))
 
     def _moment(self, parts: _Parts) -> TimeFinder | None:
         """Return what a difference of two event times and a constant implies; None where it is no such difference."""

@@ -34,7 +34,7 @@ from streamjoin_ds.spec.functions import CALCULATED
 from streamjoin_ds.spec.functions.globe import within
 from streamjoin_ds.spec.nested_values import encoded
 
-__all__ = ["Rows", "float_values", "holds"]
+__all__ = ["Evaluation", "float_values", "holds"]
 
 
 _COMPARED = {"=": pc.equal, "<>": pc.not_equal, "<": pc.less, "<=": pc.less_equal}
@@ -65,7 +65,7 @@ def holds(condition: Typed, rows: int, column: Callable[[Column], pa.Array]) -> 
     ndarray of bool, shape (rows,)
         True where the condition is TRUE.
     """
-    found = Rows(rows, column).value(condition)
+    found = Evaluation(rows, column).value(condition)
     if isinstance(found, pa.Scalar):
         return np.full(rows, found.as_py() is True)
     return np.asarray(found.fill_null(False).to_numpy(zero_copy_only=False), dtype=np.bool_)
@@ -86,20 +86,20 @@ def float_values(node: Typed, rows: int, column: Callable[[Column], pa.Array]) -
         plain = column(node.column)
         if not plain.null_count and not pa.types.is_decimal(plain.type):
             return np.ascontiguousarray(plain.to_numpy(zero_copy_only=False), dtype=np.float64)
-    found = Rows(rows, column)
+    found = Evaluation(rows, column)
     values = found.as_float(node)
     if isinstance(values, pa.Scalar):
         return np.full(rows, np.nan if not values.is_valid else values.as_py())
     return np.asarray(values.to_numpy(zero_copy_only=False), dtype=np.float64)
 
 
-class Rows:
-    """The rows for which expressions are calculated.
+class Evaluation:
+    """Calculates expressions for some rows.
 
     Parameters
     ----------
     count : int
-        How many there are.
+        How many rows there are.
     column : callable
         As for `holds`.
     """

@@ -15,6 +15,7 @@ import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal, InvalidOperation
+from itertools import accumulate
 from typing import Any, NoReturn, TypeAlias
 
 from sqlglot import expressions as sql
@@ -24,7 +25,7 @@ from sqlglot.errors import SqlglotError
 
 from streamjoin_ds.duration import signed_duration
 from streamjoin_ds.errors import ArgumentError, PredicateSyntaxError
-from streamjoin_ds.spec.expression.predicate import MAX_EXPONENT, Column, negated
+from streamjoin_ds.spec.expression.predicate import MAX_EXPONENT, QUOTED, Column, negated, sql_parts, unquoted
 from streamjoin_ds.spec.expression.tree import (
     AGGREGATE_FUNCTIONS,
     AGGREGATE_NAMES,
@@ -84,7 +85,6 @@ UNDERSTOOD = (
     "stay); quote a column name that holds a dot: u.`PM2.5`"
 )
 _FUNCTIONS_HINT = f"functions are {', '.join(function.written for function in FUNCTIONS.values())}"
-_QUOTED = re.compile(r"""('[^']*'|"[^"]*"|`[^`]*`)""")
 _MAX_TEXT = 10_000  # most characters of a predicate
 _SHOWN = 200  # characters of it that an error shows
 _BINARY = {
@@ -106,7 +106,6 @@ UNDERSTOOD_AGGREGATES = (
     "arg_max(x, by), quantile(x, 0.5), collect(x, 100)"
 )
 _AGGREGATE = re.compile(r"\s*([A-Za-z_]\w*)\s*\((.*)\)\s*", re.ASCII | re.DOTALL)
-_QUOTES = "'\"`"
 # What Spark has and a reduction has not: what to do instead, by the function's name.
 _NOT_HERE = {
     "approx_percentile": "quantile(x, 0.5) is exact",
@@ -283,7 +282,7 @@ def _tree(text: str) -> Node:
 
 def _without_bars(text: str) -> str:
     """Return the text with ``abs(x)`` for ``|x|``; bars inside quotes stay, and pairs of bars cannot be nested."""
-    parts = _QUOTED.split(text)  # every second part is quoted
+    parts = QUOTED.split(text)  # every second part is quoted
     bars = 0
     for place in range(0, len(parts), 2):
         pieces = parts[place].split("|")
@@ -415,7 +414,7 @@ class _Reader:
         return (*found, *(() if default is None else (self.expression(default, depth - 1),)))
 
     def _refuse_function(self, name: str) -> NoReturn:
-        bare = _QUOTED.sub(lambda quoted: " " * len(quoted[0]), self._text)
+        bare = unquoted(self._text)
         found = re.search(rf"\b{re.escape(name)}\s*\(", bare, re.IGNORECASE)
         place = f" at character {found.start() + 1}" if found else ""
         near = difflib.get_close_matches(name.lower(), FUNCTION_NAMES, 1)
@@ -491,9 +490,13 @@ def _folded(op: str, left: Expression, right: Expression) -> Expression:
     return call(op, left, right)
 
 
-def _refuse(why: str, text: str, hint: str = "", name: str = "") -> NoReturn:
+def _shown(text: str) -> str:
     shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
-    shown = "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in shown)
+    return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in shown)
+
+
+def _refuse(why: str, text: str, hint: str = "", name: str = "") -> NoReturn:
+    shown = _shown(text)
     msg = f"cannot read the predicate '{shown}': {why}"
     raise PredicateSyntaxError(msg, name=name or shown, hint=hint or f"valid are {UNDERSTOOD}") from None
 
@@ -516,7 +519,9 @@ def parse_aggregate(name: str, text: str) -> Aggregate:
         _refuse_aggregate(
             f"there is no function {written}", text, hint and f"{hint}; valid are {UNDERSTOOD_AGGREGATES}"
         )
-    parts = list(_arguments(inner, text))
+    if min(accumulate((character == "(") - (character == ")") for character in unquoted(inner)), default=0) < 0:
+        _refuse_aggregate("it is not one function and its arguments", text)
+    parts = sql_parts(inner) if inner.strip() else []
     if function == "count" and parts == ["*"]:
         return Aggregate(name, function)
     if parts and parts[0].split()[:1] and parts[0].split()[0].upper() == "DISTINCT":
@@ -540,27 +545,7 @@ def _constant(function: str, value: Expression, text: str) -> Decimal:
     return number.normalize()
 
 
-def _arguments(inner: str, text: str) -> Iterator[str]:
-    """Give what lies between the commas that are in no brackets and no quotes."""
-    depth, begin, quote = 0, 0, ""
-    for place, character in enumerate(inner):
-        if quote:
-            quote = "" if character == quote else quote
-        elif character in _QUOTES:
-            quote = character
-        elif character in "()":
-            depth += 1 if character == "(" else -1
-            if depth < 0:
-                _refuse_aggregate("it is not one function and its arguments", text)
-        elif character == "," and not depth:
-            yield inner[begin:place].strip()
-            begin = place + 1
-    if inner.strip():
-        yield inner[begin:].strip()
-
-
 def _refuse_aggregate(why: str, text: str, hint: str | None = None) -> NoReturn:
-    shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
-    shown = "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in shown)
+    shown = _shown(text)
     msg = f"cannot read the aggregate '{shown}': {why}"
     raise PredicateSyntaxError(msg, name=shown, hint=hint or f"valid are {UNDERSTOOD_AGGREGATES}")

@@ -15,11 +15,25 @@ import numpy as np
 from streamjoin_ds.duration import MAX_DURATION_US, duration_text, signed_duration
 from streamjoin_ds.errors import ArgumentError, PredicateError
 
-__all__ = ["MAX_EXPONENT", "Band", "Bound", "Column", "band", "equal", "negated", "renamed", "stream_name"]
+__all__ = [
+    "MAX_EXPONENT",
+    "QUOTED",
+    "Band",
+    "Bound",
+    "Column",
+    "band",
+    "equal",
+    "negated",
+    "renamed",
+    "sql_parts",
+    "stream_name",
+    "unquoted",
+]
 
 
 Bound = int | float | Decimal | timedelta
 
+QUOTED = re.compile(r"""('[^']*'|"[^"]*"|`[^`]*`)""")  # what is quoted in an SQL text
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _RENAMED = re.compile(r"(.*\S)\s+AS\s+(`(?:[^`]|``)+`|[^`\s]+)\s*", re.IGNORECASE | re.DOTALL)
 # A bound's most bits (whole numbers) and largest decimal exponent: the range of float64 and a little more. A larger
@@ -64,6 +78,22 @@ class Column:
     def __str__(self) -> str:
         name = self.name if _NAME.fullmatch(self.name) else f"`{self.name.replace('`', '``')}`"
         return f"{self.stream}.{name}"
+
+
+def unquoted(text: str) -> str:
+    """Return an SQL text with spaces in the places of what is quoted, so that each other character stays in its own."""
+    return QUOTED.sub(lambda quoted: " " * len(quoted[0]), text)
+
+
+def sql_parts(text: str) -> list[str]:
+    """Return the parts of an SQL text between its commas outside of brackets and quotes."""
+    parts, begin, depth = [], 0, 0
+    for place, character in enumerate(unquoted(text)):
+        depth += (character == "(") - (character == ")")
+        if character == "," and depth == 0:
+            parts.append(text[begin:place].strip())
+            begin = place + 1
+    return [*parts, text[begin:].strip()]
 
 
 def renamed(text: str) -> tuple[str, str | None]:

@@ -16,13 +16,13 @@ Python is in `testing/values.py`.
 
 from streamjoin_ds.spec.functions.casts import CAST_TYPES, CASTS
 from streamjoin_ds.spec.functions.choices import CHOICES, results_of
-from streamjoin_ds.spec.functions.function import Function, Rows
+from streamjoin_ds.spec.functions.function import Function
 from streamjoin_ds.spec.functions.globe import FINDING, GLOBE
 from streamjoin_ds.spec.functions.numbers import NUMBERS, signed
 from streamjoin_ds.spec.functions.texts import TEXTS
 from streamjoin_ds.spec.functions.times import TIMES
 
-__all__ = ["CALCULATED", "CAST_TYPES", "FUNCTIONS", "FUNCTION_NAMES", "Function", "Rows", "results_of", "signed"]
+__all__ = ["CALCULATED", "CAST_TYPES", "FUNCTIONS", "FUNCTION_NAMES", "Function", "results_of", "signed"]
 
 FUNCTIONS: dict[str, Function] = {
     function.name: function for function in (*NUMBERS, *CHOICES, *TEXTS, *TIMES, *CASTS, *GLOBE)

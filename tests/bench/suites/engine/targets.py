@@ -138,7 +138,7 @@ MEASURES = (
     Measure("intervals", "at_once", "rows/s", Contestant("intervals-at-once", 1_000_000, 2, 3), "rows_per_second",
             "duckdb, grid", Contestant("duckdb-intervals-at-once", 1_000_000, 2, 3), "rows_per_second", True,
             compared_pushes=3),
-    # It needs a package that no extra brings (`bench.engine.polars`).
+    # It needs a package that no extra brings (`tests.bench.suites.engine.polars`).
     Measure("intervals-polars", "at_once", "rows/s", Contestant("intervals-at-once", 1_000_000, 2, 3),
             "rows_per_second", "polars, join_where", Contestant("polars-intervals-at-once", 1_000_000, 2, 3),
             "rows_per_second", True, compared_pushes=3, opt_in=True),
