@@ -15,7 +15,6 @@ __all__ = [
     "MALFORMED",
     "AggregateOverflowError",
     "ArgumentError",
-    "BenchError",
     "BlockCorruptError",
     "BlockMissingError",
     "BlockWriteError",
@@ -443,12 +442,6 @@ class SpoolInUseError(SpoolError):
     """Another process writes into the folder of a spool."""
 
     code = "SPOOL_IN_USE"
-
-
-class BenchError(StreamJoinError):
-    """A side of a benchmark failed, or its matches differ from an independent count, so its measurements are void."""
-
-    code = "BENCH"
 
 
 class WorkerMemoryError(StreamJoinError):

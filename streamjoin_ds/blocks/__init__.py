@@ -13,23 +13,21 @@ parses it (ARCHITECTURE.md, "State and blocks").
 
 from streamjoin_ds.blocks.block import checksum, decode, encode, pack, unpack
 from streamjoin_ds.blocks.cache import Cache, freeze_imports, reuse_freed_memory
-from streamjoin_ds.blocks.folder import FoundFile, LocalFolder
+from streamjoin_ds.blocks.folder import FoundFile
 from streamjoin_ds.blocks.remote_folder import RemoteFolder
-from streamjoin_ds.blocks.store import BlockRef, BlockStore, NamedBlocks, is_block
+from streamjoin_ds.blocks.store import BlockRef, BlockStore, NamedBlocks
 
 __all__ = [
     "BlockRef",
     "BlockStore",
     "Cache",
     "FoundFile",
-    "LocalFolder",
     "NamedBlocks",
     "RemoteFolder",
     "checksum",
     "decode",
     "encode",
     "freeze_imports",
-    "is_block",
     "pack",
     "reuse_freed_memory",
     "unpack",

@@ -16,7 +16,6 @@ import click
 from rich.filesize import decimal
 
 from streamjoin_ds.blocks.place import local_path
-from streamjoin_ds.checkpoint.location import checkpoint_place
 from streamjoin_ds.checkpoint.lock import driving, held
 from streamjoin_ds.cli.join_options import flag
 from streamjoin_ds.duration import duration_us
@@ -167,8 +166,7 @@ def vacuum(checkpoint: str, older_than: str, blocks_in: str | None, dry_run: boo
     from streamjoin_ds.checkpoint.inspection import inspected, leftovers, opened
 
     session = _session("vacuum", conf)
-    opened(checkpoint)  # the folder of anything else is left as it is, without a lock
-    path = checkpoint_place(checkpoint)
+    path, _ = opened(checkpoint)  # the folder of anything else is left as it is, without a lock
     with held(path) if path.is_dir() else contextlib.nullcontext():
         found = inspected(session, checkpoint, blocks_in)
         gone = leftovers(found, blocks_in, now_s=time.time(), older_than_s=older_than_s)

@@ -20,11 +20,3 @@ each new row goes into the bucket it belongs to, and a rebuild copies some rows 
 written as coroutines that yield kernels' tasks. One scheduler runs them. Its native threads do the tasks of all
 streams, and they finish the tasks of one push while the next push begins (`storage.window_set`).
 """
-
-from streamjoin_ds.engine.intake.lateness import StreamClock
-from streamjoin_ds.engine.join_engine import JoinEngine
-from streamjoin_ds.engine.kernels.loading import kernel_names, load_kernels
-from streamjoin_ds.engine.tuning import CHUNK_ROWS
-from streamjoin_ds.engine.window_join import WindowJoin
-
-__all__ = ["CHUNK_ROWS", "JoinEngine", "StreamClock", "WindowJoin", "kernel_names", "load_kernels"]

@@ -36,29 +36,6 @@ entry of that version. A commit lists no folder and looks at no file that the ta
 an empty log and after a year.
 
 ``guard``, ``log`` and the modules that import them (``target``, ``commit``, ``reader``, ``compaction``,
-``maintenance``) import ``deltalake``. Its runtime does not survive a fork, so only the driver may import them. What
-this file exports is safe in a worker.
+``maintenance``) import ``deltalake``. Its runtime does not survive a fork, so only the driver may import them.
+``tables`` and ``writer`` are safe in a worker.
 """
-
-from __future__ import annotations
-
-from streamjoin_ds.sink.tables import (
-    LATE_SCHEMA,
-    LEDGER_SCHEMA,
-    METRICS_SCHEMA,
-    PUNCTUATIONS_SCHEMA,
-    REJECTS_SCHEMA,
-    TableSet,
-)
-from streamjoin_ds.sink.writer import FileReport, TableWriter
-
-__all__ = [
-    "LATE_SCHEMA",
-    "LEDGER_SCHEMA",
-    "METRICS_SCHEMA",
-    "PUNCTUATIONS_SCHEMA",
-    "REJECTS_SCHEMA",
-    "FileReport",
-    "TableSet",
-    "TableWriter",
-]

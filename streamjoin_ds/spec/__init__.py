@@ -16,9 +16,7 @@ columns' types are known, with every bound made exact for its type (ARCHITECTURE
 
 from streamjoin_ds.duration import duration_text, duration_us
 from streamjoin_ds.spec.bound.binding import bind
-from streamjoin_ds.spec.bound.bound_columns import ResultColumn
 from streamjoin_ds.spec.bound.bound_join import BoundJoin, Condition, Key
-from streamjoin_ds.spec.bound.terms import Term
 from streamjoin_ds.spec.expression.predicate import Band, Column, band, equal
 from streamjoin_ds.spec.expression.tree import Call, Expression, Literal, Predicate, not_equal
 from streamjoin_ds.spec.join import Join, bound_from_facts
@@ -45,11 +43,9 @@ __all__ = [
     "Nearest",
     "PeriodicWindow",
     "Predicate",
-    "ResultColumn",
     "Spool",
     "Stream",
     "Table",
-    "Term",
     "TimeWindow",
     "Topic",
     "WindowKind",

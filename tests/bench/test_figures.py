@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamjoin_ds.errors import ArgumentError, BenchError, DependencyMissingError
+from streamjoin_ds.errors import ArgumentError, DependencyMissingError
 from tests.bench.results import bench
 from tests.bench.suites.figures import page
 from tests.bench.suites.figures.basic_window_trial import NEVER, seal_sizes
@@ -25,6 +25,7 @@ from tests.bench.suites.figures.trial import Trial, TrialOutcome
 from tests.bench.suites.figures.trials import Pushes, joining
 from tests.bench.suites.figures.worker import Workers, verified
 from tests.bench.suites.figures.workload import KEYS, FigureWorkload
+from tests.bench.suites.processes import BenchError
 from tests.support.examples import examples
 
 

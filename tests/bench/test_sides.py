@@ -9,11 +9,11 @@ from dataclasses import replace
 
 import pytest
 
-from streamjoin_ds.errors import BenchError, DependencyMissingError
+from streamjoin_ds.errors import DependencyMissingError
 from tests.bench.suites.oracle import count_matches
 from tests.bench.suites.paths.inputs import slice_input
 from tests.bench.suites.paths.side_process import SideProcess
-from tests.bench.suites.processes import TreeUse, load_psutil
+from tests.bench.suites.processes import BenchError, TreeUse, load_psutil
 from tests.bench.suites.sides import SideTask, make_side
 from tests.bench.suites.workloads import make_workload
 

@@ -11,7 +11,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from rich.console import Console
 
-from streamjoin_ds.errors import ArgumentError, BenchError
+from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.sink.reader import scanned
 from streamjoin_ds.stream.source_facts import bound_join
 from tests.bench.results import bench
@@ -23,6 +23,7 @@ from tests.bench.suites.live.report import stream_facts, stream_table
 from tests.bench.suites.live.step_load import StepLoad, tuple_delays
 from tests.bench.suites.live.suite import LONG, MEASURES, measure_streams
 from tests.bench.suites.paths.inputs import first_tuples
+from tests.bench.suites.processes import BenchError
 
 _TASK = LiveTask("nowhere", rate=100, window_us=5_000_000, eps=300, batches=3, batch_rows=200)
 

@@ -9,12 +9,13 @@ from typing import ClassVar
 
 import pytest
 
-from streamjoin_ds.errors import ArgumentError, BenchError, DependencyMissingError
+from streamjoin_ds.errors import ArgumentError, DependencyMissingError
 from tests.bench.suites.oracle import count_matches
 from tests.bench.suites.paths import suite
 from tests.bench.suites.paths.inputs import SlicedInput
 from tests.bench.suites.paths.side_process import SideRun
 from tests.bench.suites.paths.suite import Settings, measure
+from tests.bench.suites.processes import BenchError
 from tests.bench.suites.sides import OURS, SIDES, Outcome
 from tests.bench.suites.workloads import make_workload
 

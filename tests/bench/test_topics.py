@@ -10,8 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from streamjoin_ds.errors import BenchError, DependencyMissingError
+from streamjoin_ds.errors import DependencyMissingError
 from tests.bench.results import bench
+from tests.bench.suites.processes import BenchError
 from tests.bench.suites.topics.suite import FORMATS, PEERS, TopicSettings, measure_topics
 from tests.bench.suites.topics.topic_load import TopicLoad
 

@@ -296,7 +296,8 @@ def test_importing_the_engine_imports_no_spark() -> None:
     import subprocess
     import sys
 
-    code = "import sys, streamjoin_ds.engine, streamjoin_ds.testing; sys.exit(any('pyspark' in m for m in sys.modules))"
+    modules = "streamjoin_ds.engine.join_engine, streamjoin_ds.testing"
+    code = f"import sys, {modules}; sys.exit(any('pyspark' in m for m in sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

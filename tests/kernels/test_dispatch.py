@@ -15,7 +15,7 @@ from streamjoin_ds._kernels import native
 from streamjoin_ds.errors import KernelError
 
 ASK = """
-from streamjoin_ds.engine import load_kernels
+from streamjoin_ds.engine.kernels.loading import load_kernels
 k = load_kernels()
 print(k.implementation, k.module.Scan.__module__, *k.module.implementations())
 """

@@ -28,13 +28,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NoReturn
 
-from streamjoin_ds.errors import BenchError, DependencyMissingError
+from streamjoin_ds.errors import DependencyMissingError, StreamJoinError
 from streamjoin_ds.spark.local_files import hold
 
 if TYPE_CHECKING:
     import psutil
 
-__all__ = ["ENVIRONMENT", "Child", "TreeUse", "answers", "load_psutil", "serve"]
+__all__ = ["ENVIRONMENT", "BenchError", "Child", "TreeUse", "answers", "load_psutil", "serve"]
 
 _ROOT = Path(__file__).resolve().parents[3]
 ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, [str(_ROOT), os.environ.get("PYTHONPATH")]))}
@@ -42,6 +42,12 @@ ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, [str(_ROO
 
 _SAMPLE_EVERY_S = 0.5  # seconds between two samples of memory
 _CLOSE_WITHIN_S = 20.0  # seconds that a child has to end before it is killed
+
+
+class BenchError(StreamJoinError):
+    """A side of a benchmark failed, or its matches differ from an independent count, so its measurements are void."""
+
+    code = "BENCH"
 
 
 def load_psutil() -> Any:

@@ -213,7 +213,7 @@ def test_blocks_that_are_far_away_are_fetched_side_by_side(tmp_path: Path) -> No
 _AT_THE_LIMIT = """
 import mmap, sys
 from streamjoin_ds.blocks import BlockStore
-from streamjoin_ds.engine import WindowJoin
+from streamjoin_ds.engine.window_join import WindowJoin
 from streamjoin_ds.engine.storage import run_store
 from streamjoin_ds.engine.storage.run_store import RunStore
 from streamjoin_ds.errors import MapLimitError

@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from streamjoin_ds.engine.core_lease import usable_core_count
-from streamjoin_ds.errors import ArgumentError, BenchError
+from streamjoin_ds.errors import ArgumentError
 from tests.bench.suites.engine.targets import MEASURES, Contestant, Measure
-from tests.bench.suites.processes import Child
+from tests.bench.suites.processes import BenchError, Child
 
 __all__ = ["Result", "measure", "workload_names"]
 

@@ -12,7 +12,6 @@ import numpy as np
 import pyarrow as pa
 
 from streamjoin_ds.delta.table_state import EVENT_TIME
-from streamjoin_ds.errors import BenchError
 from streamjoin_ds.plan import Layout, Load, choose_layout, layout_cost
 from streamjoin_ds.sink.reader import Follower
 from streamjoin_ds.source.stream_source import infer_schema, open_feed
@@ -22,6 +21,7 @@ from tests.bench.suites.figures.cell_load import streams_of
 from tests.bench.suites.figures.in_process_query import BatchFacts, InProcessQuery, generated_join
 from tests.bench.suites.figures.trial import Trial, TrialOutcome
 from tests.bench.suites.oracle import count_matches
+from tests.bench.suites.processes import BenchError
 
 __all__ = ["changing", "moving", "reading_in_order"]
 

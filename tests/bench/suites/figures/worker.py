@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from types import TracebackType
 
-from streamjoin_ds.errors import BenchError
 from tests.bench.suites.figures.trial import Trial, TrialOutcome
-from tests.bench.suites.processes import Child
+from tests.bench.suites.processes import BenchError, Child
 
 __all__ = ["Workers"]
 

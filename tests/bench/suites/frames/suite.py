@@ -8,11 +8,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from streamjoin_ds.errors import BenchError
 from tests.bench.suites.frames.frame_load import FrameLoad
 from tests.bench.suites.live.finding import Finding
 from tests.bench.suites.live.query_runs import answered, query_folder, query_log
-from tests.bench.suites.processes import load_psutil
+from tests.bench.suites.processes import BenchError, load_psutil
 
 __all__ = ["TIMES", "FrameSettings", "measure_frames"]
 

@@ -12,12 +12,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from streamjoin_ds.errors import BenchError
 from streamjoin_ds.stream.source_facts import bound_join
 from tests.bench.suites.live.live import LiveTask
 from tests.bench.suites.oracle import count_matches
 from tests.bench.suites.paths.inputs import first_tuples
-from tests.bench.suites.processes import Child, TreeUse
+from tests.bench.suites.processes import BenchError, Child, TreeUse
 
 __all__ = ["LiveProcess", "LiveRun", "wall_s"]
 

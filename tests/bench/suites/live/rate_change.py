@@ -20,7 +20,6 @@ from typing import Any
 
 from deltalake import DeltaTable
 
-from streamjoin_ds.errors import BenchError
 from streamjoin_ds.sink.reader import scanned
 from streamjoin_ds.sink.tables import TableSet
 from tests.bench.suites.live.finding import Finding, StreamSettings
@@ -28,6 +27,7 @@ from tests.bench.suites.live.live import LiveTask
 from tests.bench.suites.live.live_process import LiveRun
 from tests.bench.suites.live.query_runs import done, query_folder
 from tests.bench.suites.live.step_load import StepLoad
+from tests.bench.suites.processes import BenchError
 
 __all__ = ["RateChange", "RateRun", "measure_rates"]
 

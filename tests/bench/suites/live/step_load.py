@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from streamjoin_ds.errors import BenchError
 from streamjoin_ds.source.generator import synthetic_rows
 from streamjoin_ds.spec import Generator
 from tests.bench.suites.live.live_process import LiveRun, wall_s
+from tests.bench.suites.processes import BenchError
 
 __all__ = ["StepLoad", "tuple_delays"]
 

@@ -13,13 +13,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamjoin_ds.engine.core_lease import usable_core_count
-from streamjoin_ds.errors import ArgumentError, BenchError, DependencyMissingError
+from streamjoin_ds.errors import ArgumentError, DependencyMissingError
 from streamjoin_ds.spark.local_files import new_log
 from streamjoin_ds.spec import Generator
 from tests.bench.suites.oracle import count_matches
 from tests.bench.suites.paths.inputs import SlicedInput, slice_input
 from tests.bench.suites.paths.side_process import SideProcess, SideRun
-from tests.bench.suites.processes import load_psutil
+from tests.bench.suites.processes import BenchError, load_psutil
 from tests.bench.suites.sides import OURS, SIDES, Outcome, SideTask, check_peers
 from tests.bench.suites.workloads import Workload, make_workload
 

@@ -8,10 +8,10 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 
-from streamjoin_ds.errors import BenchError, DependencyMissingError
+from streamjoin_ds.errors import DependencyMissingError
 from tests.bench.suites.live.finding import Finding
 from tests.bench.suites.live.query_runs import answered, query_folder, query_log
-from tests.bench.suites.processes import load_psutil
+from tests.bench.suites.processes import BenchError, load_psutil
 from tests.bench.suites.topics.topic_load import TopicLoad
 
 __all__ = ["FORMATS", "PEERS", "TopicSettings", "measure_topics"]
