@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from tests.rooms import borrowed, circles, drawn, modules
+from tests.rooms import PACKAGE, ROOT, borrowed, circles, drawn, modules
 
 # The lowest floor first. A room imports only from its own floor and from floors before it. Modules without a folder are
 # rooms too.
@@ -42,6 +42,8 @@ SMALL = {
 }
 # Words that look like participles and are things.
 NOUNS = {"binding", "feed", "listing", "loading", "packing", "sizing", "training", "tuning", "waiting"}
+# Folders of tests that are of no room: of other folders beside the package, or of all rooms together.
+BESIDE_ROOMS = {"bench", "examples", "faults", "golden", "kernels", "sql", "support"}
 FLOOR = {room: floor for floor, rooms in enumerate(ROOMS) for room in rooms}
 
 
@@ -95,6 +97,12 @@ def test_a_file_is_one_concept() -> None:
 def test_a_file_is_named_by_a_noun() -> None:
     last_words = {path.stem: path.stem.split("_")[-1] for path in modules().values()}
     assert {name for name, word in last_words.items() if word.endswith(("ed", "ing")) and word not in NOUNS} == set()
+
+
+def test_tests_stand_where_their_room_stands() -> None:
+    folders = {path.parent.relative_to(ROOT / "tests") for path in (ROOT / "tests").rglob("test_*.py")}
+    of_rooms = {folder for folder in folders if folder.parts and folder.parts[0] not in BESIDE_ROOMS}
+    assert {str(folder) for folder in of_rooms if not (ROOT / PACKAGE / folder).is_dir()} == set()
 
 
 def test_the_circle_of_two_is_found() -> None:

@@ -228,9 +228,7 @@ def leased_cores(count: int, folder: Path | None = None, *, least: int | None = 
 
 
 @contextlib.contextmanager
-def leased_threads(
-    wanted: int, fair: int, folder: Path | None = None, *, pin: bool = True
-) -> Iterator[tuple[int, tuple[int, ...]]]:
+def leased_threads(wanted: int, fair: int, *, pin: bool = True) -> Iterator[tuple[int, tuple[int, ...]]]:
     """Lease cores for several threads, as many as are free; yield how many threads there are to be, and their cores.
 
     No cores: the threads run unpinned. That is so for one thread, and where nothing can be leased. It is also so where
@@ -242,8 +240,6 @@ def leased_threads(
         How many threads have enough to do.
     fair : int
         How many may run whatever others do: the machine's cores, divided among all that may ask.
-    folder : Path, optional
-        As for `pin_threads`.
     pin : bool
         Whether to lease at all.
     """
@@ -251,7 +247,7 @@ def leased_threads(
         yield wanted, ()
         return
     unpinned = max(1, min(wanted, fair))
-    with leased_cores(wanted, folder, least=max(2, unpinned)) as cores:
+    with leased_cores(wanted, least=max(2, unpinned)) as cores:
         yield len(cores) or unpinned, cores
 
 

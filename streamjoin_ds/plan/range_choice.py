@@ -283,11 +283,11 @@ def choose_ranges(
     return walk.best()
 
 
-def range_cost(layout: RangeLayout, samples: Sequence[KeySample], work: CellWork = DEFAULT_WORK) -> RangeChoice:
+def range_cost(layout: RangeLayout, samples: Sequence[KeySample]) -> RangeChoice:
     """Return what a layout of ranges costs for keys like those of the samples, which may be others than it is for."""
     tables = KeyTables(samples, layout.reach, layout.anchor)
     tables.cut_at(np.array(layout.boundaries, dtype=np.int64 if layout.reach.is_whole else np.float64))
-    walk = _Walk(tables, layout.reach, layout.anchor, layout.cells, work, True)
+    walk = _Walk(tables, layout.reach, layout.anchor, layout.cells, DEFAULT_WORK, True)
     if not walk.mean_load:
         return RangeChoice(layout, 0.0, 0.0, 0.0, 1.0, (0.0,) * len(layout.reach.bands))
     return walk.choice([_Piece(place, place + 1, grid.counts) for place, grid in enumerate(layout.grids)])

@@ -331,12 +331,12 @@ class InputLog:
             _log.warning("%s", text)
 
 
-def first_warnings(bound: BoundJoin, clock: Callable[[], float] = time.time) -> list[str]:
+def first_warnings(bound: BoundJoin) -> list[str]:
     """Return what the first records of the inputs show that a user may want to know before a join runs.
 
     An input that cannot be read, or has no records yet, shows nothing.
     """
-    warnings = InputWarnings(bound, SourceColumns(), "its first {} records", clock)
+    warnings = InputWarnings(bound, SourceColumns(), "its first {} records", time.time)
     found: list[str] = []
     seen: dict[str, TimesSeen] = {}
     for stream, schema in zip(bound.join.streams, bound.read_schemas, strict=False):
