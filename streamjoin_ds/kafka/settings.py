@@ -10,7 +10,10 @@ from pathlib import Path
 
 from streamjoin_ds.errors import ArgumentError
 
-__all__ = ["OWN_SETTINGS", "REGISTRY_PREFIX", "Settings", "SettingsSource"]
+__all__ = ["ON_DATA_LOSS", "OWN_SETTINGS", "REGISTRY_PREFIX", "Settings", "SettingsSource", "is_topic_name"]
+
+ON_DATA_LOSS = ("stop", "skip")  # what an address may say of messages that are gone before they were read
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 # Settings of the schema registry stand beside librdkafka's, with this before their names.
 REGISTRY_PREFIX = "schema.registry."
@@ -44,6 +47,11 @@ _CONSUMER_DEFAULTS = {
 }
 _NAME = re.compile(r"[a-z][a-z0-9._-]*")
 _FROM_ENVIRONMENT = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+
+
+def is_topic_name(text: str) -> bool:
+    """Whether a text can be the name of a topic."""
+    return bool(_TOPIC.fullmatch(text)) and text not in (".", "..")
 
 
 class Settings(Mapping[str, str]):

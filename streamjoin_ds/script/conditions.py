@@ -6,7 +6,6 @@ quotes, names with the stream's name before them. So a condition means the same 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -16,11 +15,11 @@ from streamjoin_ds.script.sql_text import Span, SqlText, Token
 from streamjoin_ds.script.time_bounds import TimeBound, time_bounds
 from streamjoin_ds.spec.columns import names_hint
 from streamjoin_ds.spec.expression.parser import parse_condition, parse_value
+from streamjoin_ds.spec.expression.predicate import quoted_name
 from streamjoin_ds.spec.expression.tree import Expression, conjuncts
 
 __all__ = ["Conditions", "Names", "Term", "column_of"]
 
-_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _UNITS = ("number", "text")  # what comes before the unit of an interval
 _LITERALS = ("DATE", "TIMESTAMP", "INTERVAL", "X")  # words that a text may follow
 # Words of conditions that are no columns unless they are quoted or follow a stream's name.
@@ -156,13 +155,13 @@ class Conditions:
                 continue
             if self._is_column(tokens, place):
                 stream, name = column_of(self._text, self._names, token)
-                pieces.append(f"{stream}.{_quoted(name)}")
+                pieces.append(f"{stream}.{quoted_name(name)}")
             elif token.kind == "text":
                 pieces.append("'" + token.value.replace("'", "''") + "'")
             elif token.kind == "number":
                 pieces.append(token.value)
             else:
-                pieces.append(_quoted(token.value) if token.kind == "name" else self._text.slice(token.span))
+                pieces.append(quoted_name(token.value) if token.kind == "name" else self._text.slice(token.span))
             place += 1
         return "".join(pieces)
 
@@ -178,7 +177,7 @@ class Conditions:
             span = tokens[min(place + 2, len(tokens) - 1)].span
             raise self._text.refused(span, "a column's name is missing", f"write {stream}.column")
         second = tokens[place + 2]
-        return stream, _quoted(self._names.column(stream, second.value)), place + 3
+        return stream, quoted_name(self._names.column(stream, second.value)), place + 3
 
     def _is_column(self, tokens: Sequence[Token], place: int) -> bool:
         """Whether a name stands for a column without its stream: not for a function, a unit or a part of a literal."""
@@ -228,10 +227,6 @@ def _same(name: str, columns: Sequence[str]) -> str | None:
         return name
     found = [column for column in columns if column.casefold() == name.casefold()]
     return found[0] if len(found) == 1 else None
-
-
-def _quoted(name: str) -> str:
-    return name if _PLAIN.fullmatch(name) else "`" + name.replace("`", "``") + "`"
 
 
 def _parts(tokens: Sequence[Token]) -> Iterator[Sequence[Token]]:

@@ -28,6 +28,7 @@ import pyarrow as pa
 from streamjoin_ds.script.select_list import grouped_columns, select_item
 from streamjoin_ds.script.sql_text import Cursor, Span, SqlText, Token
 from streamjoin_ds.script.statements import Explained, Input, Option, Query, Ranking, Statement, StreamStatement, Value
+from streamjoin_ds.spec.columns import MOST_PRECISION
 
 __all__ = ["NOT_HERE", "TYPES", "AnyStatement", "column_type", "statements"]
 
@@ -86,7 +87,6 @@ _PLAIN = {
     "TIMESTAMP_NTZ": pa.timestamp("us"),
 }
 _DECIMAL = ("DECIMAL", "DEC", "NUMERIC")
-_MOST_DIGITS = 38
 
 TYPES = (
     "a type: BOOLEAN, TINYINT, SMALLINT, INT, BIGINT, FLOAT, DOUBLE, DECIMAL(10, 2), STRING, BINARY, DATE, TIMESTAMP, "
@@ -137,9 +137,9 @@ def _decimal(cursor: Cursor) -> pa.DataType:
         precision = cursor.whole_number()
         scale = cursor.whole_number() if cursor.took(",") else 0
         cursor.expect(")")
-        if not 1 <= precision <= _MOST_DIGITS or scale > precision:
+        if not 1 <= precision <= MOST_PRECISION or scale > precision:
             why = "no decimal has this precision and scale"
-            raise cursor.text.refused(at, why, f"DECIMAL(precision, scale), of at most {_MOST_DIGITS} digits")
+            raise cursor.text.refused(at, why, f"DECIMAL(precision, scale), of at most {MOST_PRECISION} digits")
     return pa.decimal128(precision, scale)
 
 

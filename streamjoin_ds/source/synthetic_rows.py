@@ -23,7 +23,7 @@ from streamjoin_ds.duration import duration_us
 from streamjoin_ds.errors import ArgumentError, StreamJoinError
 from streamjoin_ds.source.feed import ArrayFrontier, Frontier
 from streamjoin_ds.source.records import event_times
-from streamjoin_ds.spec.event_time import MAX_TS_US, MIN_TS_US
+from streamjoin_ds.spec.event_time import DAY_US, MAX_TS_US, MIN_TS_US
 
 __all__ = [
     "BLOCK_ROWS",
@@ -43,7 +43,6 @@ BLOCK_ROWS = 1 << 16
 _US = 1_000_000
 _MAX_DENOMINATOR = 1_000_000  # a rate has at most six decimals
 _TEXT_BYTES = 20
-_DAY_US = 86_400_000_000
 _GAP_READINGS = 64  # readings of one sensor in a gap
 _LATE_FACTOR = 20  # how many times `disorder` the time of a late reading may be behind
 
@@ -486,8 +485,8 @@ class SensorRows:
 
     def _readings(self, name: str, ts: np.ndarray, row: np.ndarray) -> pa.Array:
         sensor = row % self.sensors
-        day = 2 * np.pi * ((ts % _DAY_US) / _DAY_US)
-        drift = (ts // _DAY_US % 30) * 0.05
+        day = 2 * np.pi * ((ts % DAY_US) / DAY_US)
+        drift = (ts // DAY_US % 30) * 0.05
         noise, special = self._random(name, row), self._random(f"{name}.special", row)
         own = (sensor * 7919 % 100) / 25.0  # each sensor has its own offset, as if it stood in another place
         if name == "temperature":

@@ -24,6 +24,7 @@ from streamjoin_ds.spec.nested_values import is_list
 __all__ = [
     "INT64_MAX",
     "INT64_MIN",
+    "MOST_PRECISION",
     "NANOSECONDS",
     "OTHER_NAME",
     "SEQ",
@@ -55,6 +56,7 @@ Int64: TypeAlias = npt.NDArray[np.int64]
 Float64: TypeAlias = npt.NDArray[np.float64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
 INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
+MOST_PRECISION = 38  # digits of a decimal in Spark and Delta
 _ALIASES = {"timestamp": "timestamp[us]", "float": "float32"}
 _OPEN, _CLOSE = "<[(", ">])"
 _NOT_NULL = " not null"

@@ -11,7 +11,6 @@ What a join selects is columns of its streams, and columns that are calculated, 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -21,7 +20,7 @@ from typing import Any
 
 from streamjoin_ds.errors import ColumnError, PredicateSyntaxError
 from streamjoin_ds.spec.columns import names_hint
-from streamjoin_ds.spec.expression.predicate import QUOTED, Band, Bound, Column, renamed, sql_parts
+from streamjoin_ds.spec.expression.predicate import PLAIN_NAME, QUOTED, Band, Bound, Column, renamed, sql_parts
 from streamjoin_ds.spec.expression.tree import (
     Aggregate,
     Expression,
@@ -38,7 +37,6 @@ from streamjoin_ds.spec.window import WindowKind
 __all__ = ["Calculated", "JoinParts", "Selected", "predicate_from", "selected", "selected_facts", "selected_from"]
 
 
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # What a column that is written without quotes does not hold, if it is not the name of an odd column.
 _OPERATORS = frozenset("()+-*/%|<>=:")
 
@@ -115,7 +113,7 @@ def _selected(text: str) -> Selected:
         written, name = text, None
     stream, _, rest = written.partition(".")
     bare = QUOTED.sub("", rest)
-    if rest and _NAME.fullmatch(stream) and (rest == "*" or not (_OPERATORS | {" "}) & set(bare)):
+    if rest and PLAIN_NAME.fullmatch(stream) and (rest == "*" or not (_OPERATORS | {" "}) & set(bare)):
         return text
     # Imported here: a worker is sent facts, and needs no SQL parser.
     from streamjoin_ds.spec.expression.parser import parse_value

@@ -11,6 +11,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from streamjoin_ds.errors import ArgumentError
+from streamjoin_ds.kafka.settings import ON_DATA_LOSS, is_topic_name
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -20,12 +21,10 @@ else:
 __all__ = ["SECRET_NAMES", "Address", "Secrets", "StoppedError", "secrets_of"]
 
 _PORTS = {"mqtt": 1883, "mqtts": 8883, "http": 80, "https": 443, "kafka": 9092}
-_KAFKA_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _KAFKA_SERVER = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?")
 _KAFKA_PARAMETERS = ("settings", "settings_env", "start", "on_data_loss")
 _KAFKA_EXAMPLE = "for example kafka://broker:9092,broker2:9092/topic?settings=FILE"
 STARTS = ("earliest", "latest")
-ON_DATA_LOSS = ("stop", "skip")
 _SCHEMES = ", ".join(f"{scheme}://" for scheme in _PORTS)
 _ADDRESS = re.compile(r"([a-z][a-z0-9+.-]*)://(?:([^/@]*)@)?(\[[^\]/]*\]|[^:/@]*)(?::([^/]*))?(?:/(.*))?", re.DOTALL)
 
@@ -130,7 +129,7 @@ def _kafka_address(text: str) -> Address:
             msg = "the address does not name its brokers as host:port"
             raise ArgumentError(msg, name="address", hint=_KAFKA_EXAMPLE)
         servers.append((read[1], port))
-    if not _KAFKA_TOPIC.fullmatch(topic) or topic in (".", ".."):
+    if not is_topic_name(topic):
         msg = "the address does not name one topic of Kafka"
         raise ArgumentError(msg, name="topic", hint=f"letters, digits, points, underscores, dashes; {_KAFKA_EXAMPLE}")
     said = ",".join(f"{host}:{port}" for host, port in servers)

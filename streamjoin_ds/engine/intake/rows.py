@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from datetime import date, datetime, timezone
+from datetime import date, datetime
 from decimal import Decimal
 from fractions import Fraction
 from functools import partial
@@ -24,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from streamjoin_ds.duration import EPOCH
 from streamjoin_ds.engine.columns import array_of, concatenated
 from streamjoin_ds.engine.intake.received_rows import REJECTED, Mask, ReceivedRows, Rows, as_table
 from streamjoin_ds.engine.kernels.contract import KernelModule
@@ -37,7 +38,6 @@ from streamjoin_ds.spec.member.stream import Stream, is_event_time, time_hint
 
 __all__ = ["PlainTable", "RowIntake", "moment_ns", "plain_times"]
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _NAIVE_EPOCH = datetime(1970, 1, 1)
 _DAY_NS = 86_400_000_000_000
 _UNITS_NS = {
@@ -60,7 +60,7 @@ def plain_times(values: Sequence[Any], unit: str) -> list[int] | None:
     if kinds == {int}:
         found = [value // 1000 for value in values] if unit == "ns" else [value * UNITS_US[unit] for value in values]
     elif kinds == {datetime}:
-        since = [value - (_NAIVE_EPOCH if value.tzinfo is None else _EPOCH) for value in values]
+        since = [value - (_NAIVE_EPOCH if value.tzinfo is None else EPOCH) for value in values]
         found = [(span.days * 86_400 + span.seconds) * 1_000_000 + span.microseconds for span in since]
     elif kinds == {float}:
         times, valid = counted_times(pa.array(values, pa.float64()), unit)
@@ -90,11 +90,11 @@ def moment_ns(value: Any, unit: str) -> int | None:
     if value is None or (isinstance(value, (float, np.floating, datetime, np.datetime64)) and value != value):
         return None
     if isinstance(value, datetime):
-        since = value - (_NAIVE_EPOCH if value.tzinfo is None else _EPOCH)
+        since = value - (_NAIVE_EPOCH if value.tzinfo is None else EPOCH)
         seconds = since.days * 86_400 + since.seconds
         return (seconds * 1_000_000 + since.microseconds) * 1000 + getattr(value, "nanosecond", 0)
     if isinstance(value, date):
-        return (value - _EPOCH.date()).days * _DAY_NS
+        return (value - EPOCH.date()).days * _DAY_NS
     if isinstance(value, np.datetime64):
         return _of_numpy(value)
     if isinstance(value, (int, np.integer)) and not isinstance(value, bool):

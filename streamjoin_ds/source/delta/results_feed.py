@@ -29,13 +29,12 @@ from streamjoin_ds.errors import (
 from streamjoin_ds.source.delta.change_log import ResultsPosition, stated_bounds, stated_rows
 from streamjoin_ds.source.feed import AheadClock, ArrayFrontier, Backlog, Frontier
 from streamjoin_ds.source.records import Chunk, RawRecords, inside_form
-from streamjoin_ds.spec.columns import INT64_MAX
+from streamjoin_ds.spec.columns import INT64_MAX, TIMESTAMP
 from streamjoin_ds.spec.event_time import NO_TIME, AheadLimit, running_maximum, too_far_ahead
 from streamjoin_ds.spec.member.stream import Stream
 
 __all__ = ["ResultFiles", "ResultsFeed", "mixed", "read_results", "row_hashes", "times_of"]
 
-_TIMESTAMP = pa.timestamp("us", tz="UTC")
 _STATED_US = 1000  # what the log states of a time may be cut off to milliseconds
 _PIECE_ROWS = 1 << 17  # rows in one chunk, at most
 
@@ -158,7 +157,7 @@ def read_results(table: str, names: list[str], low_us: int, high_us: int, column
         inside = (times >= low_us) & (times <= high_us)
         parts.append(part if inside.all() else part.filter(pa.array(inside)))
     if not parts:
-        return pa.table({EVENT_TIME: pa.array([], _TIMESTAMP)})
+        return pa.table({EVENT_TIME: pa.array([], TIMESTAMP)})
     found = pa.concat_tables(parts)
     keys = [(name, "ascending") for name in order_columns(found.column_names)]
     return found.take(pc.sort_indices(found, sort_keys=keys)).combine_chunks()
@@ -198,7 +197,7 @@ def _overlaps(group: pq.RowGroupMetaData, low_us: int, high_us: int) -> bool:
             stated = column.statistics
             if stated is None or not stated.has_min_max:
                 return True
-            low, high = (pa.scalar(bound, _TIMESTAMP).value for bound in (stated.min, stated.max))
+            low, high = (pa.scalar(bound, TIMESTAMP).value for bound in (stated.min, stated.max))
             return bool(low <= high_us and high >= low_us)
     return True
 

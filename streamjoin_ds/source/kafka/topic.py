@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl, unquote
 import pyarrow as pa
 
 from streamjoin_ds.errors import ArgumentError
-from streamjoin_ds.kafka.settings import Settings, SettingsSource
+from streamjoin_ds.kafka.settings import ON_DATA_LOSS, Settings, SettingsSource, is_topic_name
 from streamjoin_ds.source.kafka.broker import Broker, TopicFacts, check_same
 from streamjoin_ds.source.kafka.formats.registered_messages import SchemaRegistry
 from streamjoin_ds.source.kafka.message_sources import NativeSource, PythonSource, native_messages
@@ -23,11 +23,10 @@ from streamjoin_ds.source.kafka.range_read import MessageSource, RangeRead, Rang
 from streamjoin_ds.source.records import event_times
 from streamjoin_ds.spec.member.location import KAFKA_PREFIX, check_location
 
-__all__ = ["MESSAGE_FORMATS", "ON_DATA_LOSS", "REGISTERED_FORMATS", "TOPIC_PARAMETERS", "KafkaTopic", "KafkaUrl"]
+__all__ = ["MESSAGE_FORMATS", "REGISTERED_FORMATS", "TOPIC_PARAMETERS", "KafkaTopic", "KafkaUrl"]
 
 MESSAGE_FORMATS = ("json", "csv", "fixed", "raw", "avro", "protobuf")
 REGISTERED_FORMATS = ("avro", "protobuf")  # those whose schemas a registry keeps
-ON_DATA_LOSS = ("stop", "skip")
 TOPIC_PARAMETERS = {
     "format": f"what a message's value holds: {', '.join(MESSAGE_FORMATS)} (required)",
     "settings": "a file of librdkafka's settings, logins among them",
@@ -40,7 +39,6 @@ TOPIC_PARAMETERS = {
 }
 _EXAMPLE = "for example kafka://broker:9092/topic?format=json"
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:([0-9]{1,5}))?")
-_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _DEFAULT_PORT = 9092
 # Markers of transactions are the last offsets of some partitions, so more than one is read.
 _NEWEST_OFFSETS = 32
@@ -99,7 +97,7 @@ class KafkaUrl:
         place, _, query = text.removeprefix(KAFKA_PREFIX).partition("?")
         brokers, _, topic = place.partition("/")
         topic = unquote(topic)
-        if not _TOPIC.fullmatch(topic) or topic in (".", ".."):
+        if not is_topic_name(topic):
             hint = f"letters, digits, points, underscores and dashes; {_EXAMPLE}"
             _refuse("the URL does not name one topic", "topic", hint)
         said = _parameters(query)

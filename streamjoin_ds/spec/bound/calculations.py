@@ -41,7 +41,7 @@ import pyarrow.compute as pc
 
 from streamjoin_ds.errors import ArgumentError, ColumnError, PredicateError
 from streamjoin_ds.spec.bound.bound_columns import column_type, column_type_compared
-from streamjoin_ds.spec.columns import INT64_MAX, TIMESTAMP, Float64, Int64, names_hint
+from streamjoin_ds.spec.columns import INT64_MAX, MOST_PRECISION, TIMESTAMP, Float64, Int64, names_hint
 from streamjoin_ds.spec.event_time import DAY_US
 from streamjoin_ds.spec.expression.evaluation import Evaluation, float_values
 from streamjoin_ds.spec.expression.node import EXACT_FLOAT, Typed, refuse, wide
@@ -72,7 +72,6 @@ __all__ = [
 ]
 
 _MOST_BITS = 66  # of whole numbers that are BIGINT: sums of several columns of 64 bits
-_MOST_PRECISION = 38  # of a DECIMAL
 _PLAIN_TYPES = {
     "float": pa.float64(),
     "timestamp": TIMESTAMP,
@@ -86,7 +85,6 @@ _CASTS = {"tinyint": pa.int8(), "smallint": pa.int16(), "int": pa.int32(), "floa
 _HELD = ("stddev", "quantile", "collect")
 _OF_NUMBERS = ("sum", "avg", "stddev", "quantile")
 _WHOLE = Literal("decimal(20,0)")  # in which a uint64 is added up: an int64 has no room for it
-_MOST_DIGITS = 38  # of a decimal in Spark and Delta
 _ORDERED = ("number", "float", "interval", "timestamp", "date", "time", "nothing")
 _PAST_INT64 = float(1 << 63)
 _WHOLE_NUMBERS = pa.decimal256(76, 0)
@@ -112,9 +110,9 @@ def output_type(expression: Expression, node: Typed) -> pa.DataType:
     if not node.scale and node.magnitude.bit_length() <= _MOST_BITS and not _is_decimal_cast(node):
         return pa.int64()
     digits = max(len(str(node.magnitude)), node.scale, 1)
-    if digits > _MOST_PRECISION:
+    if digits > MOST_PRECISION:
         hint = "write CAST(... AS DECIMAL(38, 6)) or CAST(... AS DOUBLE)"
-        refuse(expression, f"may need {digits} digits, and a DECIMAL has {_MOST_PRECISION}", hint)
+        refuse(expression, f"may need {digits} digits, and a DECIMAL has {MOST_PRECISION}", hint)
     return pa.decimal128(digits, node.scale)
 
 
@@ -311,9 +309,9 @@ def _result_kind(one: Aggregate, arguments: tuple[BoundArgument, ...]) -> pa.Dat
             msg = f"'{one}' is over values of type {kind}, which are no numbers"
             raise ColumnError(msg, name=one.name, hint=f"{one.function} takes integers, floats and decimals")
         if types.is_decimal(kind) and one.function == "sum":
-            return pa.decimal128(min(kind.precision + 10, _MOST_DIGITS), kind.scale)
+            return pa.decimal128(min(kind.precision + 10, MOST_PRECISION), kind.scale)
         if types.is_decimal(kind) and one.function == "avg":
-            return pa.decimal128(min(kind.precision + 4, _MOST_DIGITS), min(kind.scale + 4, _MOST_DIGITS))
+            return pa.decimal128(min(kind.precision + 4, MOST_PRECISION), min(kind.scale + 4, MOST_PRECISION))
         return pa.int64() if one.function == "sum" and types.is_integer(kind) else pa.float64()
     ordered = arguments[-1].kind
     if one.function in ("min", "max", "arg_min", "arg_max") and types.is_nested(ordered):

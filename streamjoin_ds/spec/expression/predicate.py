@@ -17,6 +17,7 @@ from streamjoin_ds.errors import ArgumentError, PredicateError
 
 __all__ = [
     "MAX_EXPONENT",
+    "PLAIN_NAME",
     "QUOTED",
     "Band",
     "Bound",
@@ -24,6 +25,7 @@ __all__ = [
     "band",
     "equal",
     "negated",
+    "quoted_name",
     "renamed",
     "sql_parts",
     "stream_name",
@@ -34,7 +36,7 @@ __all__ = [
 Bound = int | float | Decimal | timedelta
 
 QUOTED = re.compile(r"""('[^']*'|"[^"]*"|`[^`]*`)""")  # what is quoted in an SQL text
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _RENAMED = re.compile(r"(.*\S)\s+AS\s+(`(?:[^`]|``)+`|[^`\s]+)\s*", re.IGNORECASE | re.DOTALL)
 # A bound's most bits (whole numbers) and largest decimal exponent: the range of float64 and a little more. A larger
 # one is never needed, but its digits could fill the memory.
@@ -46,7 +48,7 @@ def stream_name(text: str) -> str:
 
     A stream's name becomes a prefix of column names: at most 64 letters, digits and underscores, not a digit first.
     """
-    if not isinstance(text, str) or not _NAME.fullmatch(text) or len(text) > 64:
+    if not isinstance(text, str) or not PLAIN_NAME.fullmatch(text) or len(text) > 64:
         msg = "a stream's name must be at most 64 letters, digits and underscores, and not begin with a digit"
         raise ArgumentError(msg, name=str(text)[:64], hint="for example 'e' or 'north_gate'")
     return text
@@ -76,8 +78,12 @@ class Column:
         return cls(stream_name(stream), name)
 
     def __str__(self) -> str:
-        name = self.name if _NAME.fullmatch(self.name) else f"`{self.name.replace('`', '``')}`"
-        return f"{self.stream}.{name}"
+        return f"{self.stream}.{quoted_name(self.name)}"
+
+
+def quoted_name(name: str) -> str:
+    """Return a name as SQL has it: in back-ticks, if it is no plain word."""
+    return name if PLAIN_NAME.fullmatch(name) else "`" + name.replace("`", "``") + "`"
 
 
 def unquoted(text: str) -> str:

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamjoin_ds.duration import EPOCH, MICROSECOND
+from streamjoin_ds.spec.columns import MOST_PRECISION
 from streamjoin_ds.spec.event_time import DAY_US
 from streamjoin_ds.spec.expression.node import (
     MOST_DIGITS,
@@ -65,7 +66,6 @@ _INSTANT = re.compile(_DATE + rf"(?:[ T](?:{_TIME})?)?")
 _BITS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
 CAST_TYPES = (*_BITS, "float", "double", "decimal(p, s)", "string", "boolean", "date", "timestamp")
 _DECIMAL = re.compile(r"decimal\((\d+), ?(\d+)\)")
-_MOST_PRECISION = 38
 _FROM = {
     "number": ("number", "float", "string", "boolean", "timestamp"),
     "float": ("number", "float", "string", "boolean", "timestamp"),
@@ -187,8 +187,8 @@ def _type(expression: Call, kind: str) -> tuple[str, int, int]:
     if kind == "date":
         return kind, DAY_US << 31, 0
     found = _DECIMAL.fullmatch(kind)
-    if found is None or not 1 <= int(found[1]) <= _MOST_PRECISION or int(found[2]) > int(found[1]):
-        hint = f"types are {', '.join(CAST_TYPES)}, with p from 1 to {_MOST_PRECISION} and s from 0 to p"
+    if found is None or not 1 <= int(found[1]) <= MOST_PRECISION or int(found[2]) > int(found[1]):
+        hint = f"types are {', '.join(CAST_TYPES)}, with p from 1 to {MOST_PRECISION} and s from 0 to p"
         refuse(expression, "casts to a type that is not known", hint)
     return "number", 10 ** int(found[1]) - 1, int(found[2])
 
