@@ -785,7 +785,7 @@ BUGS = (
     _bug(
         "a decimal becomes the float that Arrow makes of it",
         (
-            "spec:Rows._as_float",
+            "spec:Evaluation._as_float",
             "nearest_floats(values)",
             "values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)",
         ),
