@@ -306,6 +306,15 @@ def size_to_compact_to(sizes_bytes: Sequence[int], *, small_files: int, target_s
     return smallest if sum(one < smallest // 2 for one in sizes_bytes) >= small_files else None
 
 
+def _checkpoint(path: str, durability: Durability) -> None:
+    """Write a checkpoint of a log and force it to the device: the entries that it stands for may be removed next."""
+    began_s, table = time.monotonic(), open_table(path)
+    table.create_checkpoint()
+    durability.log_checkpoint(path, int(table.version()))
+    told = loggable(path), table.version(), time.monotonic() - began_s
+    _log.debug("the log of %s has a checkpoint of version %d, %.3f s", *told)
+
+
 class Maintenance:
     """Looks after a join's tables: call :meth:`after_commit` on the driver after each batch.
 
@@ -447,12 +456,7 @@ class Maintenance:
         remove_replaced(table, self._clock(), self._durability)
 
     def _checkpoint(self, path: str) -> None:
-        """Write a checkpoint of a log and force it to the device; then remove old entries that it stands for."""
-        began_s, opened = time.monotonic(), open_table(path)
-        opened.create_checkpoint()
-        self._durability.log_checkpoint(path, int(opened.version()))
-        told = loggable(path), opened.version(), time.monotonic() - began_s
-        _log.debug("the log of %s has a checkpoint of version %d, %.3f s", *told)
+        _checkpoint(path, self._durability)
         table = self._snapshots[path]
         clean_log(table, kept_entries=self._kept_entries, now_s=self._clock(), durability=self._durability)
 
