@@ -16,12 +16,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamjoin_ds.spec.columns import NANOSECONDS, SEQ, TIMESTAMP, TS, foreign_zone
-from streamjoin_ds.spec.event_time import counted_times, fine_times
+from streamjoin_ds.spec.event_time import NO_TIME, counted_times, fine_times
 from streamjoin_ds.spec.inside import inside_schema, to_inside
 from streamjoin_ds.spec.member.stream import Stream
 
 __all__ = [
     "MAX_TEXT",
+    "NO_TIME",
     "REJECT_SCHEMA",
     "Chunk",
     "RawRecords",

@@ -38,9 +38,9 @@ from streamjoin_ds.source.position import (
     difference,
     name_sum,
 )
-from streamjoin_ds.source.records import Chunk, inside_form
+from streamjoin_ds.source.records import NO_TIME, Chunk, inside_form
 from streamjoin_ds.spec.columns import SEQ, TS, as_declared
-from streamjoin_ds.spec.event_time import NO_TIME, AheadLimit, running_maximum, too_far_ahead
+from streamjoin_ds.spec.event_time import AheadLimit, running_maximum, too_far_ahead
 from streamjoin_ds.spec.member.stream import Stream
 
 __all__ = ["FileFeed", "FilePartitions", "partition_streams"]

@@ -30,7 +30,6 @@ from streamjoin_ds.spec.nested_values import is_list
 
 __all__ = [
     "DOUBTFUL",
-    "DRIFT_RECORDS",
     "FINE",
     "REFUSED",
     "LineFormat",
@@ -64,7 +63,7 @@ _MINUS, _EXPONENT, _TO_LOWER = b"-e "
 _MOST_FRACTION = 38  # digits after the point of a decimal, at most
 _NEWLINE, _RETURN = 10, 13
 # If the first records of a file, at least so many, all fail in one column, that column has another type now.
-DRIFT_RECORDS = 3
+_DRIFT_RECORDS = 3
 _DRIFT_SAMPLE = 64  # first records that are looked at for that, at most
 
 
@@ -383,7 +382,7 @@ def parse_lines(lines: Lines, form: LineFormat, *, file: str, at_file_start: boo
     try:
         return RawRecords(_parsed(lines, form, 0, lines.count), lines.count)
     except pa.ArrowInvalid:
-        if at_file_start and lines.count >= DRIFT_RECORDS:
+        if at_file_start and lines.count >= _DRIFT_RECORDS:
             _check_drift(lines, form, file)
     sifted = form.sift(lines)
     broken = [

@@ -15,7 +15,7 @@ from streamjoin_ds.errors import ColumnError, FileFormatError, SchemaDriftError
 from streamjoin_ds.source.files.csv_lines import CsvLines, csv_header
 from streamjoin_ds.source.files.file_names import NO_COLUMNS, FolderColumns, with_row
 from streamjoin_ds.source.files.json_lines import JsonLines
-from streamjoin_ds.source.files.lines import DRIFT_RECORDS, LineFormat, Lines, first_line, parse_lines
+from streamjoin_ds.source.files.lines import LineFormat, Lines, first_line, parse_lines
 from streamjoin_ds.source.files.text import Text
 from streamjoin_ds.source.records import RawRecords, clipped
 from streamjoin_ds.spec.columns import TIMESTAMP, as_declared
@@ -42,6 +42,7 @@ SPOOL_COLUMNS = {"spool_received": TIMESTAMP, "spool_topic": pa.string(), "spool
 BLOCK_BYTES = 4 << 20  # bytes that are read at a time
 MAX_LINE_BYTES = 64 << 20  # bytes of a line, at most
 _HEADER_BYTES = 1 << 16  # bytes in which a header is looked for first
+_DRIFT_RECORDS = 3  # records without an event time that tell that a file has no time column, at least
 
 
 @dataclass(frozen=True, slots=True)
@@ -399,7 +400,7 @@ class TextFormat:
         else:
             assert self._form is not None
             raw = parse_lines(lines, self._form, file=self._path, at_file_start=at_file_start)
-        if self._kind != "csv" and self._time not in SPOOL_COLUMNS and at_file_start and lines.count >= DRIFT_RECORDS:
+        if self._kind != "csv" and self._time not in SPOOL_COLUMNS and at_file_start and lines.count >= _DRIFT_RECORDS:
             times = raw.table.column(self._time)
             if len(times) and times.null_count == len(times) and f'"{self._time}"'.encode() not in lines.data:
                 msg = f"the file {self._path} of stream {self._stream} has no column '{self._time}'"
