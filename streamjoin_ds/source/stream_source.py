@@ -34,11 +34,10 @@ from streamjoin_ds.plan import KeyHint, Reach, SampledRows, sample_rows
 from streamjoin_ds.source.delta.delta_feed import DeltaFeed, table_path, table_schema, with_table
 from streamjoin_ds.source.delta.results_feed import ResultsFeed
 from streamjoin_ds.source.feed import Feed
-from streamjoin_ds.source.files.csv_lines import NULL_TEXTS, csv_header
+from streamjoin_ds.source.files.csv_lines import NULL_TEXTS, CsvHead
 from streamjoin_ds.source.files.file_feed import FileFeed, FilePartitions, partition_streams
 from streamjoin_ds.source.files.file_names import folder_types, folder_values
 from streamjoin_ds.source.files.json_lines import check_nulls
-from streamjoin_ds.source.files.lines import first_line
 from streamjoin_ds.source.files.listing import FileEntry, Location, location_of
 from streamjoin_ds.source.files.parquet_rows import parquet_schema
 from streamjoin_ds.source.files.text import open_text
@@ -281,7 +280,7 @@ def _of_file(entry: FileEntry, kind: str, stream: Stream) -> pa.Schema:
     end = len(data) if whole else data.rfind(b"\n") + 1
     if text.fault is not None and not end:
         raise text.fault
-    table = _csv(data[:end], entry, stream.files.delimiter) if kind == "csv" else _json_of_lines(data[:end])
+    table = _csv(data[:end], entry, stream) if kind == "csv" else _json_of_lines(data[:end])
     if table is None:
         raise _unreadable(entry, data)
     return _with_time(table.schema, table, stream)
@@ -307,10 +306,14 @@ def _of_segment(entry: FileEntry, stream: Stream) -> pa.Schema:
     return _with_time(table.schema, table, stream)
 
 
-def _csv(data: bytes, entry: FileEntry, delimiter: str) -> pa.Table:
-    head = first_line(data) or data
-    names = csv_header(head, entry.path, delimiter)
-    body = data[len(head) :]
+def _csv(data: bytes, entry: FileEntry, stream: Stream) -> pa.Table:
+    head = CsvHead.of(data, stream.files, (), entry.path, complete=True)
+    names = [] if head is None else head.names
+    if stream.time not in names and 2 * sum(map(_is_datum, names)) > len(names):
+        msg = f"the line of {entry.path} that should name its columns looks like data"
+        hint = "header=0 says that there is none: the columns are column_1, column_2, ... then, or those of schema"
+        raise FileFormatError(msg, name=entry.path, hint=hint)
+    body = b"" if head is None else data[head.size_bytes :]
     if not body.strip():
         msg = f"the types of the columns of {entry.path} cannot be inferred: it has a header and no records"
         raise FileFormatError(msg, name=entry.path, hint="declare the schema, or wait for the first record")
@@ -319,12 +322,19 @@ def _csv(data: bytes, entry: FileEntry, delimiter: str) -> pa.Table:
         table = arrow_csv.read_csv(
             pa.BufferReader(body),
             arrow_csv.ReadOptions(column_names=unique, use_threads=False, block_size=len(body) + 1),
-            arrow_csv.ParseOptions(delimiter=delimiter, newlines_in_values=False, invalid_row_handler=lambda _: "skip"),
+            arrow_csv.ParseOptions(
+                delimiter=stream.files.delimiter, newlines_in_values=False, invalid_row_handler=lambda _: "skip"
+            ),
             arrow_csv.ConvertOptions(null_values=NULL_TEXTS, strings_can_be_null=False),
         )
     except pa.ArrowInvalid:
         raise _unreadable(entry) from None
     return table.select([name for name in unique if not name.startswith("\0")])
+
+
+def _is_datum(name: str) -> bool:
+    """Whether a text has no letter, or is a number or a time, and so is hardly the name of a column."""
+    return not any(map(str.isalpha, name)) or bool(event_times(pa.array([name]), "s")[1][0])
 
 
 def _json(data: bytes) -> pa.Table:

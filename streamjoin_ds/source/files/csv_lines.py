@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -22,14 +24,16 @@ from streamjoin_ds.source.files.lines import (
 )
 from streamjoin_ds.source.records import empty_as_null, no_timestamps, timestamps
 from streamjoin_ds.spec.columns import not_of_type
+from streamjoin_ds.spec.member.source import Files
 from streamjoin_ds.spec.nested_values import is_nested, type_text
 
-__all__ = ["NULL_TEXTS", "CsvLines", "check_csv_scales", "check_csv_types", "csv_header"]
+__all__ = ["NULL_TEXTS", "CsvHead", "CsvLines", "check_csv_scales", "check_csv_types", "csv_header"]
 
 # These texts are null in columns that are not text (NaN stays NaN). In columns of text only an empty field is null.
 NULL_TEXTS = ("", " ", "null", "NULL", "NA", "N/A", "None")
 _NULLS = frozenset(text.encode() for text in NULL_TEXTS)
 
+_BOM = b"\xef\xbb\xbf"
 _OPEN_QUOTE = "quotes that do not match"
 
 
@@ -50,6 +54,68 @@ def csv_header(line: bytes, file: str, delimiter: str = ",") -> list[str]:
         msg = f"the first line of {file} does not name its columns"
         raise FileFormatError(msg, name=file, hint="a CSV file begins with a line of column names, in UTF-8")
     return names
+
+
+@dataclass(frozen=True, slots=True)
+class CsvHead:
+    """What stands before the records of a CSV file.
+
+    Attributes
+    ----------
+    names : list of str
+        The file's columns, in its order.
+    size_bytes, lines : int
+        How much of the file it takes.
+    """
+
+    names: list[str]
+    size_bytes: int
+    lines: int
+
+    @classmethod
+    def of(cls, data: bytes, files: Files, declared: Sequence[str], path: str, *, complete: bool) -> CsvHead | None:
+        """Return the head of a file that begins with `data`; None where it is not whole yet.
+
+        Parameters
+        ----------
+        data : bytes
+        files : Files
+            Its `skip_lines`, `header` and `delimiter`.
+        declared : sequence of str
+            The columns that are declared, which name those of a file without a header; empty: none are.
+        path : str
+            The file's path, for errors.
+        complete : bool
+            Whether the last line counts although it has no newline.
+
+        Raises
+        ------
+        FileFormatError
+            The file ends before its records begin, or the header names no column or is not UTF-8.
+        """
+        count = files.skip_lines + files.header
+        wanted = count + (not files.header and not declared)  # the first record tells how many columns there are
+        *whole, rest = data.split(b"\n", wanted)
+        if len(whole) < wanted and not (complete and data):
+            return None
+        if len(whole) < wanted:
+            whole += [rest] * bool(rest)
+        if len(whole) <= files.skip_lines and wanted > files.skip_lines:
+            msg = f"the file {path} ends before its records begin"
+            raise FileFormatError(msg, name=path, hint="check skip_lines and header: so many lines stand before them")
+        size = min(sum(len(line) + 1 for line in whole[:count]), len(data))
+        if files.header:
+            names = csv_header(whole[files.skip_lines], path, files.delimiter)
+        else:
+            names = [*declared] or _numbered(whole[files.skip_lines], path, files.delimiter)
+            size = size or len(_BOM) * data.startswith(_BOM)
+        return cls(names, size, min(count, len(whole)))
+
+
+def _numbered(record: bytes, path: str, delimiter: str) -> list[str]:
+    """Return names for the columns of a file without a header, of which this is the first record."""
+    fields = csv_header(record.removeprefix(_BOM), path, delimiter)
+    return [f"column_{number}" for number in range(1, len(fields) + 1)]
 
 
 def check_csv_types(schema: pa.Schema, stream: str) -> None:

@@ -296,7 +296,7 @@ class FileFeed:
         folders = self._location.columns_of(entry.path, stream.time)
         form = TextFormat(self._location.format_of(entry), self._schema, stream, entry.path, folders)
         # Only the times, as the planner reads them: a record that is broken in another column has its time here.
-        times = TextFormat(self._location.format_of(entry), self._time_schema, stream, entry.path)
+        times = TextFormat(self._location.format_of(entry), self._time_schema, stream, entry.path, folders)
         with open_text(entry.path) as text:
             if not form.open(text, None, complete=True):
                 return  # empty: no header, no records

@@ -479,7 +479,7 @@ class FileScan:
         if self._format is None:
             kind = self._location.format_of(entry)
             folders = self._location.columns_of(entry.path, self._stream.time)
-            self._format = TextFormat(kind, self._schema, self._stream, entry.path)
+            self._format = TextFormat(kind, self._schema, self._stream, entry.path, folders)
             # Find now what a task would find: once a batch with this file is logged, quarantine comes too late.
             TextFormat(kind, self._columns, self._stream, entry.path, folders).open(self._text, limit, complete)
         if self._blocks is None:

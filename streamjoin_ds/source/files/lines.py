@@ -462,12 +462,6 @@ def _check_drift(lines: Lines, form: LineFormat, file: str) -> None:
         raise SchemaDriftError(msg, name=column, hint="correct the file, or start a new join with the new type")
 
 
-def first_line(data: bytes) -> bytes | None:
-    """Return the first line with its newline, or None where there is no newline yet."""
-    end = data.find(b"\n")
-    return None if end < 0 else data[: end + 1]
-
-
 def missing_columns(wanted: Sequence[str], found: Sequence[str], stream: str, file: str) -> None:
     """Refuse a file that lacks a column, or has it more than once.
 

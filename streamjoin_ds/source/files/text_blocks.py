@@ -12,10 +12,10 @@ import numpy as np
 import pyarrow as pa
 
 from streamjoin_ds.errors import ColumnError, FileFormatError, SchemaDriftError
-from streamjoin_ds.source.files.csv_lines import CsvLines, csv_header
+from streamjoin_ds.source.files.csv_lines import CsvHead, CsvLines
 from streamjoin_ds.source.files.file_names import NO_COLUMNS, FolderColumns, with_row
 from streamjoin_ds.source.files.json_lines import JsonLines
-from streamjoin_ds.source.files.lines import LineFormat, Lines, first_line, parse_lines
+from streamjoin_ds.source.files.lines import LineFormat, Lines, parse_lines
 from streamjoin_ds.source.files.text import Text
 from streamjoin_ds.source.records import RawRecords, clipped
 from streamjoin_ds.spec.columns import TIMESTAMP, as_declared
@@ -346,7 +346,8 @@ class TextFormat:
         self._row = folders.row(schema, stream.name, path)
         schema = folders.rest(schema)
         self._schema = schema
-        self._time, self._stream, self._delimiter = stream.time, stream.name, stream.files.delimiter
+        self._time, self._stream, self._files = stream.time, stream.name, stream.files
+        self._declared = folders.rest(stream.schema).names if isinstance(stream.schema, pa.Schema) else []
         self._path = path
         self.header_bytes = self.header_lines = 0
         self._form: LineFormat | None = JsonLines(schema, stream.time) if kind == "json" else None
@@ -359,21 +360,20 @@ class TextFormat:
             return True
         if self._kind == "spool":
             return self._open_segment(text, complete)
-        size, head = _HEADER_BYTES, b""
+        size = _HEADER_BYTES
         while True:
-            head = text.read(0, size if limit is None else min(size, limit))
-            line = first_line(head)
-            if line is None and text.fault is not None:
+            data = text.read(0, size if limit is None else min(size, limit))
+            is_all = len(data) < size or size >= MAX_LINE_BYTES
+            head = CsvHead.of(data, self._files, self._declared, self._path, complete=complete and is_all)
+            if head is None and text.fault is not None:
                 raise text.fault
-            if line is not None or len(head) < size or size >= MAX_LINE_BYTES:
+            if head is not None or is_all:
                 break
             size *= 16
-        if line is None and not (complete and head):
+        if head is None:
             return False
-        line = head if line is None else line
-        header = csv_header(line, self._path, self._delimiter)
-        self._form = CsvLines(header, self._schema, self._time, self._stream, self._path, self._delimiter)
-        self.header_bytes, self.header_lines = len(line), 1
+        self._form = CsvLines(head.names, self._schema, self._time, self._stream, self._path, self._files.delimiter)
+        self.header_bytes, self.header_lines = head.size_bytes, head.lines
         return True
 
     def _open_segment(self, text: Text, complete: bool) -> bool:

@@ -46,6 +46,7 @@ __all__ = [
 
 GENERATOR_PREFIX = "gen:"
 _FORMATS = ("auto", "csv", "json", "parquet", "spool", "delta", "results")
+_MOST_LINES, _MOST_DIGITS = 1000, 5  # before the records of a CSV file
 _DELIMITER_NAMES = {"tab": "\t", "\\t": "\t", "space": " "}
 _DELIMITERS = frozenset(" \t!#$%&'()*+,-./:;<=>?@[\\]^_`{|}~")
 
@@ -64,6 +65,12 @@ class Files(Located):
     delimiter : str
         The delimiter of CSV files: one ASCII character that is no letter, digit, double quote or line end; "tab" is a
         tab.
+    skip_lines : int
+        Lines of CSV files before the header, which are passed over.
+    header : int or bool
+        Lines of the header of CSV files, after those. The first one names the columns; units and the like may follow.
+        False or 0: there is none. Then `schema` names all columns in their order, or they are ``column_1``,
+        ``column_2``, ...
     on_bad_file : {"stop", "quarantine"}
         What happens when a file cannot be read any further, came too late, or is not what was read before. "stop" stops
         the stream. "quarantine" sets aside the rest of the file as one rejected row that names it. It may differ at
@@ -93,6 +100,28 @@ class Files(Located):
     )
     delimiter: str = option(
         ",", "What separates the fields of CSV files: one character, or tab.", example=";", metavar="CHARACTER"
+    )
+    skip_lines: int = option(
+        0,
+        "Lines of CSV files before the header, which are passed over.",
+        (int,),
+        example=6,
+        limits={"minimum": 0},
+        metavar="N",
+        identity="lines before the header",
+        numbers=True,
+    )
+    header: int = option(
+        1,
+        "Lines of the header of CSV files: the first one names the columns. 0 or false: there is none, and the columns "
+        "are those of schema in their order, or column_1, column_2, ...",
+        (int, bool),
+        "[default: 1]",
+        example=0,
+        limits={"minimum": 0},
+        metavar="N",
+        identity="lines of the header",
+        numbers=True,
     )
     on_bad_file: str = option(
         "stop",
@@ -167,6 +196,7 @@ class Files(Located):
             msg = f"stream {stream} has the format of a table, and a source of files"
             raise ArgumentError(msg, name="format", hint=f"DeltaRows(path, format={self.format!r}) reads a table")
         delimiter = _delimiter(self.delimiter, stream)
+        skip_lines, header = (_lines(getattr(self, name), name, stream) for name in ("skip_lines", "header"))
         finished_after = self.finished_after
         if finished_after is not None:  # "0s" is one: a file counts as finished at once
             finished_after = duration_text(duration_us(finished_after, f"finished_after of {stream}"))
@@ -179,7 +209,8 @@ class Files(Located):
         if self.partition_by is not None and self.quarantines:
             msg = f"stream {stream} has partitions, so it cannot have on_bad_file yet"
             raise ArgumentError(msg, name="on_bad_file", hint="leave it out, or leave out partition_by")
-        return replace(located, delimiter=delimiter, finished_after=finished_after)
+        counted = replace(located, skip_lines=skip_lines, header=header)
+        return replace(counted, delimiter=delimiter, finished_after=finished_after)
 
 
 @dataclass(frozen=True, slots=True)
@@ -476,6 +507,16 @@ def _delimiter(given: object, name: str) -> str:
         msg = f"the delimiter of stream {name} cannot be used in a CSV file"
         raise ArgumentError(msg, name="delimiter", hint="for example , ; | : a space, or tab")
     return character
+
+
+def _lines(given: object, name: str, stream: str) -> int:
+    """Return a number of lines, given as one, as a text, or as true or false."""
+    number = {"false": 0, "true": 1}.get(given.strip().lower(), given.strip()) if isinstance(given, str) else given
+    number = int(number) if isinstance(number, str) and number.isdecimal() and len(number) < _MOST_DIGITS else number
+    if not isinstance(number, int) or not 0 <= number <= _MOST_LINES:
+        msg = f"{name} of stream {stream} is no number of lines"
+        raise ArgumentError(msg, name=name, hint=f"a whole number from 0 to {_MOST_LINES}")
+    return int(number)
 
 
 def _starting_version(given: object, name: str) -> int | str | None:

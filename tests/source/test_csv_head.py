@@ -1,0 +1,142 @@
+"""What stands before the records of a CSV file: lines passed over, a header of several lines, or none."""
+
+from __future__ import annotations
+
+import gzip
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamjoin_ds.errors import ArgumentError, FileFormatError
+from streamjoin_ds.source.files.file_feed import FileFeed
+from streamjoin_ds.source.position import FilePosition
+from streamjoin_ds.source.stream_source import infer_schema
+from streamjoin_ds.spec import Files, Join, Stream, bind
+from streamjoin_ds.spec.columns import TS
+from streamjoin_ds.spec.member.source import numbering_of
+from tests.source.feeds import SCHEMA, csv_text, expected, rows, steps, tuples
+
+ROWS = rows(11)
+NAMES, *LINES = csv_text(ROWS).splitlines(keepends=True)
+
+
+def text_of(skipped: int, header: int) -> str:
+    before = [f'# "note" {number}, with; all\n' for number in range(skipped)]
+    return "".join([*before, *[NAMES, "iso,,m,\n", '"","",Avg,\n'][:header], *LINES])
+
+
+def feed(path: Path, header: int, schema: pa.Schema = SCHEMA, **options: Any) -> FileFeed:
+    """Return the feed of a stream whose columns are declared where no header names them."""
+    declared = {} if header else {"schema": schema}
+    return FileFeed(Stream("e", path, header=header, **declared, **options), schema)
+
+
+def read(path: Path, size: int, header: int, **options: Any) -> list[tuple[Any, ...]]:
+    reader = feed(path, header, **options)
+    places = steps(reader, reader.initial(), size)
+    return [one for low, high in pairwise(places) for one in tuples(feed(path, header, **options).read(low, high))]
+
+
+@given(
+    st.integers(0, 4),
+    st.integers(0, 3),
+    st.integers(1, 12),
+    st.sampled_from(["", "\ufeff"]),
+    st.booleans(),
+    st.booleans(),
+)
+def test_records_are_those_of_a_plain_file(
+    tmp_path_factory: pytest.TempPathFactory,
+    skipped: int,
+    header: int,
+    size: int,
+    mark: str,
+    is_cut: bool,
+    is_packed: bool,
+) -> None:
+    """Wherever it is cut into batches, compressed or not, with a mark of UTF-8 and without a last newline."""
+    data = (mark + text_of(skipped, header)).encode()
+    data = data.rstrip(b"\n") if is_cut else data
+    folder = tmp_path_factory.mktemp("head")
+    (folder / ("a.csv.gz" if is_packed else "a.csv")).write_bytes(gzip.compress(data) if is_packed else data)
+    (folder / "b.csv").write_bytes((text_of(skipped, header)).encode())
+    found = read(folder, size, header, skip_lines=skipped)
+    assert found == [*expected(ROWS), *expected(ROWS, len(ROWS))]
+
+
+@pytest.mark.parametrize(("skipped", "header"), [(0, 1), (3, 1), (0, 0), (2, 0), (1, 3)])
+def test_a_file_is_read_as_its_head_grows(tmp_path: Path, skipped: int, header: int) -> None:
+    path, data = tmp_path / "a.csv", text_of(skipped, header).encode()
+    path.write_bytes(b"")
+    reader = feed(tmp_path, header, skip_lines=skipped)
+    at, found = reader.initial(), []
+    for end in [*range(0, len(data), 17), len(data)]:
+        path.write_bytes(data[:end])
+        while count := reader.frontier(at, 3).rows:
+            after = reader.advance(at, count)
+            found += tuples(feed(tmp_path, header, skip_lines=skipped).read(at, after))
+            at = after
+    assert found == expected(ROWS)
+
+
+def test_a_reject_names_its_line(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(text_of(2, 3) + "broken\n")
+    reader = feed(tmp_path, 3, skip_lines=2)
+    low, high = steps(reader, reader.initial(), 99)
+    (reject,) = [one for chunk in reader.read(low, high) for one in chunk.rejects]
+    assert reject.line == 2 + 3 + len(ROWS) + 1
+
+
+def test_columns_without_names_are_numbered_or_declared(tmp_path: Path) -> None:
+    path = tmp_path / "track.plt"
+    path.write_text("Geolife trajectory\nWGS 84\n39.9,116.3,2024-03-05 09:00:07\n39.8,116.4,2024-03-05 09:00:09\n")
+    files = Files(path, "csv", skip_lines=2, header=0)
+    found = infer_schema(Stream("e", files, time="column_3"))
+    assert found.names == ["column_1", "column_2", "column_3"]
+    assert [str(kind) for kind in found.types] == ["double", "double", "timestamp[s]"]
+    declared = pa.schema({"lat": pa.float64(), "lon": pa.float64(), "ts": pa.timestamp("us", tz="UTC")})
+    for time, schema, lon in (("ts", declared, "lon"), ("column_3", None, "column_2")):
+        stream = Stream("e", files, time=time, schema=schema)
+        (chunk,) = FileFeed(stream, schema or found).read(FilePosition(), None)
+        assert chunk.tuples[lon].to_pylist() == [116.3, 116.4]
+        assert chunk.tuples[TS].to_pylist() == [1_709_629_207_000_000, 1_709_629_209_000_000]
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "error", "says"),
+    [
+        ("39.9,116.3,0,2024-03-05,09:00:07\n1,2,3,4,5\n", {}, FileFormatError, "header=0"),
+        ("a\nb\n", {"skip_lines": 5}, FileFormatError, "skip_lines"),
+        ("a\n,\n1\n", {"skip_lines": 1}, FileFormatError, "column names"),
+        ("ts,x\n1,2\n", {"skip_lines": -1}, ArgumentError, "0 to 1000"),
+        ("ts,x\n1,2\n", {"skip_lines": "two"}, ArgumentError, "0 to 1000"),
+        ("ts,x\n1,2\n", {"header": 1.5}, ArgumentError, "0 to 1000"),
+    ],
+)
+def test_what_cannot_be_read_is_refused_by_name(
+    tmp_path: Path, text: str, options: dict[str, Any], error: Any, says: str
+) -> None:
+    (tmp_path / "a.csv").write_text(text)
+    with pytest.raises(error) as caught:
+        infer_schema(Stream("e", tmp_path, **options))
+    assert says in caught.value.hint
+
+
+def test_it_is_of_the_join_and_of_the_numbers_of_tuples() -> None:
+    schema = pa.schema([("ts", pa.int64()), ("x", pa.int64())])
+    plain = [Stream("e", "in/", schema=schema), Stream("w", "out/", schema=schema)]
+    for options, one in (({"skip_lines": "3"}, {"skip_lines": 3}), ({"header": False}, {"header": "false"})):
+        first, second = (Stream("e", "in/", schema=schema, **given) for given in (options, one))
+        assert first == second == Stream.from_facts(first.to_facts())
+        assert numbering_of(first.source) != numbering_of(plain[0].source)
+        joins = [
+            bind(Join([stream, plain[1]], "e.x = w.x", "1s"), dict.fromkeys("ew", schema))
+            for stream in (first, plain[0])
+        ]
+        assert joins[0].fingerprint != joins[1].fingerprint
+    assert "header" not in plain[0].to_facts()
