@@ -255,7 +255,7 @@ def check_frames(join: Join, frames: Mapping[str, DataFrame], order_by: Sequence
             msg = f"stream {stream.name} has unique, which needs an order of the records, and DataFrames have none"
             hint = "leave it out, and give the frame without duplicates: dropDuplicatesWithinWatermark"
             raise ArgumentError(msg, name="unique", hint=hint)
-        for option in given_options(stream.source).keys() - {"format", "delimiter"}:
+        for option in [name for name in given_options(stream.source) if name not in ("format", "delimiter")]:
             raise refused_option(stream.name, option, "is a DataFrame, which has no files")
     if set(frames) != set(join.names):
         odd = ", ".join(sorted(set(frames) ^ set(join.names)))

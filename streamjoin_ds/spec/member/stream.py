@@ -202,7 +202,7 @@ class Stream:
         given = {"name": name, "time": time, "delay": delay, "schema": schema}
         for field in fields(self):
             self._set(field.name, given[field.name] if field.name in given else options.pop(field.name, field.default))
-        for unknown in options.keys() - SOURCE_KEYS.keys():
+        for unknown in [each for each in options if each not in SOURCE_KEYS]:
             msg = f"stream {name} has no option '{unknown}'"
             raise ArgumentError(msg, name=unknown, hint=names_hint(unknown, [*STREAM_KEYS], "its options are"))
         self._set("source", source_of(source, options, name))

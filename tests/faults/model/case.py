@@ -32,7 +32,7 @@ from tests.faults.model.beside import COLUMNS as TABLE_COLUMNS
 from tests.faults.model.beside import table_path, with_versions
 from tests.faults.model.devices import Device, devices_of
 from tests.faults.model.poison import InputFile, files_of, text_of
-from tests.faults.model.schedule import Schedule
+from tests.faults.model.schedule import HEADS_FROM, Schedule
 from tests.faults.model.values import give_values, types_of
 from tests.support.partitioned import arrival
 
@@ -76,6 +76,8 @@ class Case:
         records is known with the batches alone (`arrived`).
     types : dict of str to dict
         For each stream the types of its columns, by name.
+    head : dict of str to int
+        The options that say which lines a growing file has before its records.
     of, seqs : dict of str to list
         Of such a stream: for each record its partition, and the number that it has in the tables.
     """
@@ -97,6 +99,7 @@ class Case:
     seqs: dict[str, list[int]] = field(default_factory=dict)
     duplicates: dict[str, list[int]] = field(default_factory=dict)
     types: dict[str, dict[str, pa.DataType]] = field(default_factory=dict)
+    head: dict[str, int] = field(default_factory=dict)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -124,8 +127,8 @@ class Case:
             clocks["on_bad_file"] = "quarantine" if self.files and not stops else "stop"
             clocks["unique"] = stream.unique
             clocks["partition_by"] = stream.partition_kind if source == "csv" else None
-            if name in self.devices and source == "csv":
-                clocks |= self.devices[name][0].reading
+            reading = self.devices[name][0].reading if name in self.devices else self.head
+            clocks |= reading if source == "csv" else {}
             streams.append(Stream(name, where, delay=stream.delay, schema=columns, where=stream.where, **clocks))
         tables = [replace(table, source=str(table_path(folder))) for table in self.join.tables]
         beside = {table.name: table.schema for table in tables}
@@ -133,7 +136,7 @@ class Case:
 
     def text(self, name: str) -> bytes:
         """Return a stream as CSV."""
-        return text_of(self.rows[name])
+        return text_of(self.rows[name], **self.head)
 
     def with_aside(self, asides: Mapping[str, Sequence[tuple[int, str]]]) -> Case:
         """Return the case in which further files were set aside, which nobody could foresee.
@@ -364,10 +367,13 @@ def case_of(schedule: Schedule) -> Case:
         files = {name: files_of(name, rows[name], schedule.seed) for name in dict.fromkeys(asked.inputs.values())}
         records = {name: [row for file in listed for row in file.records] for name, listed in files.items()}
         rows = {name: records[source] for name, source in asked.inputs.items()}
+    heads, head = random.Random(f"heads {schedule.seed}"), {"skip_lines": 0, "header": 1}
+    if schedule.seed >= HEADS_FROM and schedule.source == "csv" and not files:
+        head = {"skip_lines": heads.choice((0, 0, 1, 3)), "header": heads.choice((0, 1, 1, 2, 3))}
     places = {
         name: [(file.name, line) for file in files[source] for line in file.lines]
         if files
-        else [(f"{source}.csv", number + 2) for number in range(len(rows[name]))]
+        else [(f"{source}.csv", number + 1 + sum(head.values())) for number in range(len(rows[name]))]
         for name, source in asked.inputs.items()
     }
     devices = {
@@ -379,7 +385,9 @@ def case_of(schedule: Schedule) -> Case:
     for name, listed in devices.items():
         rows[name] = [row for device in listed for row in device.rows]
         places[name] = [place for device in listed for place in device.places]
-    case = Case(join, rows, [], {}, {}, asked.compared, asked.inputs, {}, files=files, places=places, types=types)
+    case = Case(
+        join, rows, [], {}, {}, asked.compared, asked.inputs, {}, files=files, places=places, types=types, head=head
+    )
     return _judged(replace(case, devices=devices, of=of))
 
 

@@ -44,9 +44,10 @@ def line_of(row: dict[str, Any]) -> str:
     return BROKEN if row["ts"] is None else ",".join(map(field_text, row.values()))
 
 
-def text_of(rows: Sequence[dict[str, Any]]) -> bytes:
-    """Return records as CSV, with the header; there is at least one."""
-    return "".join(f"{line}\n" for line in (",".join(rows[0]), *map(line_of, rows))).encode()
+def text_of(rows: Sequence[dict[str, Any]], skip_lines: int = 0, header: int = 1) -> bytes:
+    """Return records as CSV, below lines that are passed over and a header; there is at least one."""
+    names = [",".join(rows[0]), ",units", '"",'][:header]
+    return "".join(f"{line}\n" for line in (*["# note, 1"] * skip_lines, *names, *map(line_of, rows))).encode()
 
 
 def files_of(name: str, rows: Sequence[dict[str, Any]], seed: int) -> tuple[InputFile, ...]:

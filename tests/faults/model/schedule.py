@@ -17,6 +17,7 @@ __all__ = [
     "DEALT_FROM",
     "EACH_FROM",
     "FOUND_FROM",
+    "HEADS_FROM",
     "HOWS_FROM",
     "KINDS",
     "LAYOUTS_FROM",
@@ -255,6 +256,9 @@ VALUES_FROM = 1_900_000
 ZONES_FROM = 1_930_000
 """Seeds before this one are what they were before columns had zones, and processes of their own."""
 
+HEADS_FROM = 1_960_000
+"""Seeds before this one are what they were before files of CSV had other lines than one before their records."""
+
 
 def random_schedule(seed: int) -> Schedule:
     """Return the schedule of a seed: 0 to 5 faults, mostly 1 to 3; two seeds in five have a plain join.
@@ -277,7 +281,8 @@ def random_schedule(seed: int) -> Schedule:
     partners to several cells. From `SHARED_FROM` on four in ten have nearest partners or aggregates, and most of those
     have such layouts too, as most joins of three such streams do. From `VALUES_FROM` on half have columns of every
     type, and what a row is about is drawn anew: no kind of row is rare. From `ZONES_FROM` on the times among these may
-    be declared in another zone than UTC, and each driver is in a zone of its own.
+    be declared in another zone than UTC, and each driver is in a zone of its own. From `HEADS_FROM` on a growing
+    file may begin with lines that are passed over, and with a header of several lines or none.
     """
     dice = random.Random(f"schedule {seed}")
     asks = () if dice.random() < 0.4 else _random_asks(dice)
