@@ -38,6 +38,7 @@ from streamjoin_ds.source.files.csv_lines import NULL_TEXTS, CsvHead
 from streamjoin_ds.source.files.file_feed import FileFeed, FilePartitions, partition_streams
 from streamjoin_ds.source.files.file_names import folder_types, folder_values
 from streamjoin_ds.source.files.json_lines import check_nulls
+from streamjoin_ds.source.files.lines import Lines
 from streamjoin_ds.source.files.listing import FileEntry, Location, location_of
 from streamjoin_ds.source.files.parquet_rows import parquet_schema
 from streamjoin_ds.source.files.text import open_text
@@ -313,7 +314,11 @@ def _csv(data: bytes, entry: FileEntry, stream: Stream) -> pa.Table:
         msg = f"the line of {entry.path} that should name its columns looks like data"
         hint = "header=0 says that there is none: the columns are column_1, column_2, ... then, or those of schema"
         raise FileFormatError(msg, name=entry.path, hint=hint)
-    body = b"" if head is None else data[head.size_bytes :]
+    if stream.time not in names and names and names[0].startswith("#"):
+        msg = f"the line of {entry.path} that should name its columns begins with # and does not name '{stream.time}'"
+        hint = "comment=# passes over such lines; or set time to a name as it stands there, with the #"
+        raise FileFormatError(msg, name=entry.path, hint=hint)
+    body = b"" if head is None else Lines.of(data[head.size_bytes :], stream.files.comment).data
     if not body.strip():
         msg = f"the types of the columns of {entry.path} cannot be inferred: it has a header and no records"
         raise FileFormatError(msg, name=entry.path, hint="declare the schema, or wait for the first record")

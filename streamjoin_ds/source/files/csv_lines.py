@@ -6,6 +6,7 @@ import csv
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 import pyarrow as pa
@@ -80,7 +81,7 @@ class CsvHead:
         ----------
         data : bytes
         files : Files
-            Its `skip_lines`, `header` and `delimiter`.
+            Its `skip_lines`, `header`, `comment` and `delimiter`.
         declared : sequence of str
             The columns that are declared, which name those of a file without a header; empty: none are.
         path : str
@@ -93,23 +94,35 @@ class CsvHead:
         FileFormatError
             The file ends before its records begin, or the header names no column or is not UTF-8.
         """
-        count = files.skip_lines + files.header
-        wanted = count + (not files.header and not declared)  # the first record tells how many columns there are
-        *whole, rest = data.split(b"\n", wanted)
-        if len(whole) < wanted and not (complete and data):
-            return None
-        if len(whole) < wanted:
-            whole += [rest] * bool(rest)
-        if len(whole) <= files.skip_lines and wanted > files.skip_lines:
-            msg = f"the file {path} ends before its records begin"
-            raise FileFormatError(msg, name=path, hint="check skip_lines and header: so many lines stand before them")
-        size = min(sum(len(line) + 1 for line in whole[:count]), len(data))
+        *lines, rest = data.split(b"\n")
+        lines += [rest] if complete and rest else []
+        wanted = files.header or int(not declared)  # without a header the first record tells how many columns there are
+        places = range(files.skip_lines, len(lines))
+        records = list(islice((n for n in places if not _is_comment(lines[n], n, files)), wanted))
+        if len(records) < wanted or len(lines) < files.skip_lines:
+            if not (complete and data):
+                return None
+            if not records and wanted:
+                msg = f"the file {path} ends before its records begin"
+                raise FileFormatError(
+                    msg, name=path, hint="check skip_lines and header: so many lines stand before them"
+                )
         if files.header:
-            names = csv_header(whole[files.skip_lines], path, files.delimiter)
+            names = csv_header(lines[records[0]], path, files.delimiter)
+            count = records[-1] + 1
         else:
-            names = [*declared] or _numbered(whole[files.skip_lines], path, files.delimiter)
-            size = size or len(_BOM) * data.startswith(_BOM)
-        return cls(names, size, min(count, len(whole)))
+            names = [*declared] or _numbered(lines[records[0]], path, files.delimiter)
+            count = min(files.skip_lines, len(lines))
+        size = min(sum(len(line) + 1 for line in lines[:count]), len(data))
+        if not size and data.startswith(_BOM):
+            size = len(_BOM)
+        return cls(names, size, count)
+
+
+def _is_comment(line: bytes, number: int, files: Files) -> bool:
+    if files.comment is None:
+        return False
+    return (line if number else line.removeprefix(_BOM)).startswith(files.comment.encode())
 
 
 def _numbered(record: bytes, path: str, delimiter: str) -> list[str]:

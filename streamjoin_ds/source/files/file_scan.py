@@ -81,7 +81,7 @@ class ScannedPiece:
         end = int(self.lines.ends[records - 1])
         open_line = self.lines.data[end - 1 : end] != b"\n"
         digest = self.digest.copy()
-        digest.update(memoryview(self.lines.data)[:end])
+        digest.update(memoryview(self.lines.written or self.lines.data)[:end])
         return replace(
             start,
             offset=start.offset + end,

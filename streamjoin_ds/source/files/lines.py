@@ -306,18 +306,20 @@ class Sifted:
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """The records of a text of whole lines. A blank line is no record.
+    """The records of a text of whole lines. A blank line is no record, and neither is a comment.
 
     Attributes
     ----------
     data : bytes
-        The text.
+        The text; in a comment's place are newlines, so that a parser sees none.
     starts, ends : numpy.ndarray of int64, shape (count,)
         Range of each record's bytes within `data`, its newline included.
     numbers : numpy.ndarray of int64, shape (count,)
         Line of each record, from 0, blank lines counted.
     lines : int
-        Number of newlines in `data`.
+        Number of newlines in the text.
+    written : bytes
+        The text as it was written, comments too; empty where there are none, and it is `data`.
     """
 
     data: bytes
@@ -325,10 +327,11 @@ class Lines:
     ends: np.ndarray
     numbers: np.ndarray
     lines: int
+    written: bytes
 
     @classmethod
-    def of(cls, data: bytes) -> Lines:
-        """Return the records of a text. A last line without a newline is a record too."""
+    def of(cls, data: bytes, comment: str | None = None) -> Lines:
+        """Return the records of a text. A last line without a newline is one too; a line with `comment` is none."""
         array = np.frombuffer(data, np.uint8)
         ends = np.flatnonzero(array == _NEWLINE) + 1
         lines = len(ends)
@@ -342,10 +345,16 @@ class Lines:
         blank = (lengths == 1) & ((first == _NEWLINE) | (first == _RETURN))
         pairs = np.flatnonzero(lengths == 2)
         blank[pairs] = (first[pairs] == _RETURN) & (array[starts[pairs] + 1] == _NEWLINE)
-        numbers = np.arange(len(ends), dtype=np.int64)
+        numbers, written = np.arange(len(ends), dtype=np.int64), b""
+        comments = np.flatnonzero(first == ord(comment)) if comment else pairs[:0]
+        if len(comments):
+            plain, written = array.copy(), data
+            for begin, end in zip(starts[comments].tolist(), ends[comments].tolist(), strict=True):
+                plain[begin:end] = _NEWLINE
+            data, blank[comments] = plain.tobytes(), True
         if blank.any():
             starts, ends, numbers = starts[~blank], ends[~blank], numbers[~blank]
-        return cls(data, starts, ends, numbers, lines)
+        return cls(data, starts, ends, numbers, lines, written)
 
     @property
     def count(self) -> int:

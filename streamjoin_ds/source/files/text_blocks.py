@@ -63,7 +63,7 @@ class SpoolRecords(Lines):
         count = len(frames.starts)
         starts = np.array(frames.starts, np.int64)
         ends = np.append(starts[1:], len(data)) if count else starts
-        return cls(data, starts, ends, np.arange(count, dtype=np.int64), count, frames)
+        return cls(data, starts, ends, np.arange(count, dtype=np.int64), count, b"", frames)
 
     def record_text(self, record: int) -> str:
         """Return one record's payload as text. Bytes that are not UTF-8 are replaced."""
@@ -159,7 +159,7 @@ def payload_lines(payloads: list[bytes]) -> Lines:
         text = b"\n".join(payloads) + b"\n"
     ends = np.cumsum(np.fromiter(map(len, payloads), np.int64, len(payloads)) + 1)
     starts = np.append(np.zeros(1, np.int64), ends[:-1])[: len(payloads)]
-    return Lines(text, starts, ends, np.arange(len(payloads), dtype=np.int64), len(payloads))
+    return Lines(text, starts, ends, np.arange(len(payloads), dtype=np.int64), len(payloads), b"")
 
 
 def parse_spooled(
@@ -253,10 +253,13 @@ class LineBlocks:
         Byte before which to stop; None to stop at the text's end.
     path : str
         The file's path, for errors.
+    comment : str, optional
+        What a line begins with that is no record.
     """
 
-    def __init__(self, text: Text, offset: int, limit: int | None, path: str) -> None:
+    def __init__(self, text: Text, offset: int, limit: int | None, path: str, comment: str | None = None) -> None:
         self._text = text
+        self._comment = comment
         self._read_to = offset
         self._limit = limit
         self._path = path
@@ -300,7 +303,7 @@ class LineBlocks:
 
     def records(self, block: bytes) -> Lines:
         """Return the records of a block."""
-        return Lines.of(block)
+        return Lines.of(block, self._comment)
 
     def _long_line(self) -> int | None:
         """Return where in the bytes not yet given the first line that is too long begins; None where there is none.
@@ -391,7 +394,7 @@ class TextFormat:
         """Return the blocks of whole records from a byte on; `open` was called and returned True."""
         if self._kind == "spool":
             return SpoolBlocks(text, self._salt, offset, limit, self._path)
-        return LineBlocks(text, offset, limit, self._path)
+        return LineBlocks(text, offset, limit, self._path, self._files.comment if self._kind == "csv" else None)
 
     def parse(self, lines: Lines, at_file_start: bool) -> RawRecords:
         """Return the records of these lines; see `lines.parse_lines`."""

@@ -71,6 +71,9 @@ class Files(Located):
         Lines of the header of CSV files, after those. The first one names the columns; units and the like may follow.
         False or 0: there is none. Then `schema` names all columns in their order, or they are ``column_1``,
         ``column_2``, ...
+    comment : str, optional
+        Lines of CSV files that begin with this character are passed over, also before and in the header. One ASCII
+        character as of `delimiter`, and another one. `skip_lines` counts them.
     on_bad_file : {"stop", "quarantine"}
         What happens when a file cannot be read any further, came too late, or is not what was read before. "stop" stops
         the stream. "quarantine" sets aside the rest of the file as one rejected row that names it. It may differ at
@@ -121,6 +124,15 @@ class Files(Located):
         limits={"minimum": 0},
         metavar="N",
         identity="lines of the header",
+        numbers=True,
+    )
+    comment: str | None = option(
+        None,
+        "Lines of CSV files that begin with this character are passed over.",
+        note="[default: none are]",
+        example="#",
+        metavar="CHARACTER",
+        identity="comments",
         numbers=True,
     )
     on_bad_file: str = option(
@@ -209,6 +221,9 @@ class Files(Located):
         if self.partition_by is not None and self.quarantines:
             msg = f"stream {stream} has partitions, so it cannot have on_bad_file yet"
             raise ArgumentError(msg, name="on_bad_file", hint="leave it out, or leave out partition_by")
+        if self.comment is not None and (self.comment == delimiter or self.comment not in _DELIMITERS):
+            msg = f"the comment of stream {stream} is no character that begins a comment in a CSV file"
+            raise ArgumentError(msg, name="comment", hint="for example #, or %; not the delimiter")
         counted = replace(located, skip_lines=skip_lines, header=header)
         return replace(counted, delimiter=delimiter, finished_after=finished_after)
 

@@ -31,7 +31,7 @@ from tests.faults.model.asks import asked_of
 from tests.faults.model.beside import COLUMNS as TABLE_COLUMNS
 from tests.faults.model.beside import table_path, with_versions
 from tests.faults.model.devices import Device, devices_of
-from tests.faults.model.poison import InputFile, files_of, text_of
+from tests.faults.model.poison import InputFile, files_of, line_at, text_of
 from tests.faults.model.schedule import HEADS_FROM, Schedule
 from tests.faults.model.values import give_values, types_of
 from tests.support.partitioned import arrival
@@ -76,7 +76,7 @@ class Case:
         records is known with the batches alone (`arrived`).
     types : dict of str to dict
         For each stream the types of its columns, by name.
-    head : dict of str to int
+    head : dict of str to object
         The options that say which lines a growing file has before its records.
     of, seqs : dict of str to list
         Of such a stream: for each record its partition, and the number that it has in the tables.
@@ -99,7 +99,7 @@ class Case:
     seqs: dict[str, list[int]] = field(default_factory=dict)
     duplicates: dict[str, list[int]] = field(default_factory=dict)
     types: dict[str, dict[str, pa.DataType]] = field(default_factory=dict)
-    head: dict[str, int] = field(default_factory=dict)
+    head: dict[str, Any] = field(default_factory=dict)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -367,13 +367,15 @@ def case_of(schedule: Schedule) -> Case:
         files = {name: files_of(name, rows[name], schedule.seed) for name in dict.fromkeys(asked.inputs.values())}
         records = {name: [row for file in listed for row in file.records] for name, listed in files.items()}
         rows = {name: records[source] for name, source in asked.inputs.items()}
-    heads, head = random.Random(f"heads {schedule.seed}"), {"skip_lines": 0, "header": 1}
+    heads = random.Random(f"heads {schedule.seed}")
+    head: dict[str, Any] = {}
     if schedule.seed >= HEADS_FROM and schedule.source == "csv" and not files:
         head = {"skip_lines": heads.choice((0, 0, 1, 3)), "header": heads.choice((0, 1, 1, 2, 3))}
+        head |= {"comment": heads.choice((None, "#"))}
     places = {
         name: [(file.name, line) for file in files[source] for line in file.lines]
         if files
-        else [(f"{source}.csv", number + 1 + sum(head.values())) for number in range(len(rows[name]))]
+        else [(f"{source}.csv", line_at(number, **head)) for number in range(len(rows[name]))]
         for name, source in asked.inputs.items()
     }
     devices = {

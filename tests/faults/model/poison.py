@@ -10,7 +10,7 @@ from typing import Any
 
 from tests.faults.model.values import field_text
 
-__all__ = ["BROKEN", "HEADER", "LONGEST_LINE", "InputFile", "files_of", "line_of", "text_of"]
+__all__ = ["BROKEN", "HEADER", "LONGEST_LINE", "InputFile", "files_of", "line_at", "line_of", "text_of"]
 
 BROKEN = "what is this,1"
 HEADER = "ts,x,y\n"
@@ -44,10 +44,18 @@ def line_of(row: dict[str, Any]) -> str:
     return BROKEN if row["ts"] is None else ",".join(map(field_text, row.values()))
 
 
-def text_of(rows: Sequence[dict[str, Any]], skip_lines: int = 0, header: int = 1) -> bytes:
-    """Return records as CSV, below lines that are passed over and a header; there is at least one."""
-    names = [",".join(rows[0]), ",units", '"",'][:header]
-    return "".join(f"{line}\n" for line in (*["# note, 1"] * skip_lines, *names, *map(line_of, rows))).encode()
+def text_of(rows: Sequence[dict[str, Any]], skip_lines: int = 0, header: int = 1, comment: str | None = None) -> bytes:
+    """Return records as CSV, below lines that are passed over and a header, with comments; there is at least one."""
+    lines = ["note, 1"] * skip_lines + [",".join(rows[0]), ",units", '"",'][:header]
+    for number, row in enumerate(rows):
+        lines += [f'{comment} "a, note'] * (comment is not None and number % 3 == 0)
+        lines.append(line_of(row))
+    return "".join(f"{line}\n" for line in lines).encode()
+
+
+def line_at(number: int, skip_lines: int = 0, header: int = 1, comment: str | None = None) -> int:
+    """Return the line of a record in such a text, from 1."""
+    return skip_lines + header + number + 1 + (comment is not None) * (number // 3 + 1)
 
 
 def files_of(name: str, rows: Sequence[dict[str, Any]], seed: int) -> tuple[InputFile, ...]:

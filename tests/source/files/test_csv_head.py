@@ -1,4 +1,4 @@
-"""What stands before the records of a CSV file: lines passed over, a header of several lines, or none."""
+"""What a CSV file has beside its records: lines passed over, a header of several lines or none, comments."""
 
 from __future__ import annotations
 
@@ -25,9 +25,12 @@ ROWS = rows(11)
 NAMES, *LINES = csv_text(ROWS).splitlines(keepends=True)
 
 
-def text_of(skipped: int, header: int) -> str:
-    before = [f'# "note" {number}, with; all\n' for number in range(skipped)]
-    return "".join([*before, *[NAMES, "iso,,m,\n", '"","",Avg,\n'][:header], *LINES])
+def text_of(skipped: int, header: int, comment: str | None = None) -> str:
+    """Return the records below such a head, with a comment before each third line after what is passed over."""
+    lines = [*[NAMES, "iso,,m,\n", '"","",Avg,\n'][:header], *LINES]
+    for place in range(0, 4 * len(lines) // 3 if comment else 0, 4):
+        lines.insert(place, f'{comment} "a note,\n' if place % 8 else f"{comment}\n")
+    return "".join([*(f'# "note" {number}, with; all\n' for number in range(skipped)), *lines])
 
 
 def feed(path: Path, header: int, schema: pa.Schema = SCHEMA, **options: Any) -> FileFeed:
@@ -43,53 +46,53 @@ def read(path: Path, size: int, header: int, **options: Any) -> list[tuple[Any, 
 
 
 @given(
-    st.integers(0, 4),
-    st.integers(0, 3),
-    st.integers(1, 12),
-    st.sampled_from(["", "\ufeff"]),
-    st.booleans(),
-    st.booleans(),
-)
+    st.integers(0, 4), st.integers(0, 3), st.sampled_from([None, "#", "%"]), st.integers(1, 12),
+    st.sampled_from(["", "\ufeff"]), st.booleans(), st.booleans(),
+)  # fmt: skip
 def test_records_are_those_of_a_plain_file(
     tmp_path_factory: pytest.TempPathFactory,
-    skipped: int,
-    header: int,
-    size: int,
-    mark: str,
-    is_cut: bool,
-    is_packed: bool,
-) -> None:
+    skipped: int, header: int, comment: str | None, size: int, mark: str, is_cut: bool, is_packed: bool,
+) -> None:  # fmt: skip
     """Wherever it is cut into batches, compressed or not, with a mark of UTF-8 and without a last newline."""
-    data = (mark + text_of(skipped, header)).encode()
+    text = text_of(skipped, header, comment)
+    data = (mark + text).encode()
     data = data.rstrip(b"\n") if is_cut else data
     folder = tmp_path_factory.mktemp("head")
     (folder / ("a.csv.gz" if is_packed else "a.csv")).write_bytes(gzip.compress(data) if is_packed else data)
-    (folder / "b.csv").write_bytes((text_of(skipped, header)).encode())
-    found = read(folder, size, header, skip_lines=skipped)
+    (folder / "b.csv").write_bytes(text.encode())
+    found = read(folder, size, header, skip_lines=skipped, comment=comment)
     assert found == [*expected(ROWS), *expected(ROWS, len(ROWS))]
+    if header:
+        assert (
+            infer_schema(Stream("e", folder, skip_lines=skipped, header=header, comment=comment)).names == SCHEMA.names
+        )
 
 
+@pytest.mark.parametrize("comment", [None, "#"])
 @pytest.mark.parametrize(("skipped", "header"), [(0, 1), (3, 1), (0, 0), (2, 0), (1, 3)])
-def test_a_file_is_read_as_its_head_grows(tmp_path: Path, skipped: int, header: int) -> None:
-    path, data = tmp_path / "a.csv", text_of(skipped, header).encode()
+def test_a_file_is_read_as_it_grows(tmp_path: Path, skipped: int, header: int, comment: str | None) -> None:
+    path, data = tmp_path / "a.csv", text_of(skipped, header, comment).encode()
     path.write_bytes(b"")
-    reader = feed(tmp_path, header, skip_lines=skipped)
+    options = {"skip_lines": skipped, "comment": comment}
+    reader = feed(tmp_path, header, **options)
     at, found = reader.initial(), []
     for end in [*range(0, len(data), 17), len(data)]:
         path.write_bytes(data[:end])
         while count := reader.frontier(at, 3).rows:
             after = reader.advance(at, count)
-            found += tuples(feed(tmp_path, header, skip_lines=skipped).read(at, after))
+            found += tuples(feed(tmp_path, header, **options).read(at, after))
             at = after
     assert found == expected(ROWS)
 
 
-def test_a_reject_names_its_line(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text(text_of(2, 3) + "broken\n")
-    reader = feed(tmp_path, 3, skip_lines=2)
+@pytest.mark.parametrize("comment", [None, "#"])
+def test_a_reject_names_its_line(tmp_path: Path, comment: str | None) -> None:
+    text = text_of(2, 3, comment) + "# one,two\n" * bool(comment) + "broken\n"
+    (tmp_path / "a.csv").write_text(text)
+    reader = feed(tmp_path, 3, skip_lines=2, comment=comment)
     low, high = steps(reader, reader.initial(), 99)
     (reject,) = [one for chunk in reader.read(low, high) for one in chunk.rejects]
-    assert reject.line == 2 + 3 + len(ROWS) + 1
+    assert (reject.line, reject.text) == (text.count("\n"), "broken")
 
 
 def test_columns_without_names_are_numbered_or_declared(tmp_path: Path) -> None:
@@ -111,11 +114,15 @@ def test_columns_without_names_are_numbered_or_declared(tmp_path: Path) -> None:
     ("text", "options", "error", "says"),
     [
         ("39.9,116.3,0,2024-03-05,09:00:07\n1,2,3,4,5\n", {}, FileFormatError, "header=0"),
+        ("# station 7\nts,x\n1,2\n", {}, FileFormatError, "comment=#"),
+        ("# Timestamp,x\n1,2\n", {}, FileFormatError, "set time to a name as it stands"),
         ("a\nb\n", {"skip_lines": 5}, FileFormatError, "skip_lines"),
         ("a\n,\n1\n", {"skip_lines": 1}, FileFormatError, "column names"),
         ("ts,x\n1,2\n", {"skip_lines": -1}, ArgumentError, "0 to 1000"),
         ("ts,x\n1,2\n", {"skip_lines": "two"}, ArgumentError, "0 to 1000"),
         ("ts,x\n1,2\n", {"header": 1.5}, ArgumentError, "0 to 1000"),
+        ("ts,x\n1,2\n", {"comment": ","}, ArgumentError, "not the delimiter"),
+        ("ts,x\n1,2\n", {"comment": "//"}, ArgumentError, "for example #"),
     ],
 )
 def test_what_cannot_be_read_is_refused_by_name(
@@ -130,7 +137,11 @@ def test_what_cannot_be_read_is_refused_by_name(
 def test_it_is_of_the_join_and_of_the_numbers_of_tuples() -> None:
     schema = pa.schema([("ts", pa.int64()), ("x", pa.int64())])
     plain = [Stream("e", "in/", schema=schema), Stream("w", "out/", schema=schema)]
-    for options, one in (({"skip_lines": "3"}, {"skip_lines": 3}), ({"header": False}, {"header": "false"})):
+    for options, one in (
+        ({"skip_lines": "3"}, {"skip_lines": 3}),
+        ({"header": False}, {"header": "false"}),
+        ({"comment": "#"},) * 2,
+    ):
         first, second = (Stream("e", "in/", schema=schema, **given) for given in (options, one))
         assert first == second == Stream.from_facts(first.to_facts())
         assert numbering_of(first.source) != numbering_of(plain[0].source)
