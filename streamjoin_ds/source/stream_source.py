@@ -330,7 +330,9 @@ def _csv(data: bytes, entry: FileEntry, stream: Stream) -> pa.Table:
             arrow_csv.ParseOptions(
                 delimiter=stream.files.delimiter, newlines_in_values=False, invalid_row_handler=lambda _: "skip"
             ),
-            arrow_csv.ConvertOptions(null_values=NULL_TEXTS, strings_can_be_null=False),
+            arrow_csv.ConvertOptions(
+                null_values=NULL_TEXTS, strings_can_be_null=False, decimal_point=stream.files.decimal
+            ),
         )
     except pa.ArrowInvalid:
         raise _unreadable(entry) from None

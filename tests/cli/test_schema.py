@@ -45,7 +45,7 @@ VALUES = (
     "{}", f'{{r = "{CANARY}"}}', "{r = 1}", "[[1]]", '"5s"', '{r = "5s", s = "0s"}', '"tab"', '"2"', '"1x1"', '"auto"',
     '["r.x", "s.a"]', '{r = "scan", s = ["a"]}', '["s", "r"]', '"packed"', '"stop"', '{s = "quarantine"}', '"max"',
     '"us"', '"csv"', '"folder"', '{ts = "int64", a = "double"}', '{"spark.ui.enabled" = "true"}', '["spark.a=b"]',
-    '"ignore"', '"read"', '"modified"', '"left"', '"backward"',
+    '"ignore"', '"."', '"read"', '"modified"', '"left"', '"backward"',
 )  # fmt: skip
 
 

@@ -29,7 +29,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "Which rows": (
         "on", "where", "window", "how", "nearest", "nearest_by", "nearest_direction", "reduce", "select",
     ),
-    "What is read": ("time", "time_unit", "schema", *SOURCE_KEYS, "refresh"),
+    "What is read": ("time", "time_unit", "schema", *(name for name in SOURCE_KEYS if name in JOIN_KEYS), "refresh"),
     "Time, late and repeated tuples": ("delay", "idle_timeout", "max_ahead", "unique"),
     "Where it goes, and how it runs": keys_of("place", "start", "source", "session"),
     "How it is carried out: no row depends on it": ("rate", *keys_of("plan", "engine")),

@@ -35,6 +35,7 @@ NULL_TEXTS = ("", " ", "null", "NULL", "NA", "N/A", "None")
 _NULLS = frozenset(text.encode() for text in NULL_TEXTS)
 
 _BOM = b"\xef\xbb\xbf"
+_SWAPPED = bytes.maketrans(b",.", b".,")  # a number with a comma as one with a point, and the other way round
 _OPEN_QUOTE = "quotes that do not match"
 
 
@@ -154,10 +155,19 @@ class CsvLines:
         The names of the stream and the file, for errors.
     delimiter : str
         One ASCII character.
+    decimal : {".", ","}
+        The sign between a number's whole part and its fraction.
     """
 
     def __init__(
-        self, header: list[str], schema: pa.Schema, time: str, stream: str, file: str, delimiter: str = ","
+        self,
+        header: list[str],
+        schema: pa.Schema,
+        time: str,
+        stream: str,
+        file: str,
+        delimiter: str = ",",
+        decimal: str = ".",
     ) -> None:
         missing_columns(schema.names, header, stream, file)
         check_csv_types(schema, stream)
@@ -165,7 +175,7 @@ class CsvLines:
         self._names = [name if name in schema.names else f"\0{number}" for number, name in enumerate(header)]
         self._schema = schema
         self._time = time
-        self._delimiter = delimiter
+        self._delimiter, self._decimal = delimiter, decimal
         self._texts = {f.name for f in schema if f.name == time or pa.types.is_timestamp(f.type)}
         self._types = {f.name: pa.string() if f.name in self._texts else f.type for f in schema}
 
@@ -178,6 +188,9 @@ class CsvLines:
         for number, column in enumerate(self._schema):
             values = table.column(number)
             if column.name == self._time:
+                if self._decimal != ".":  # numbers; in a time of day a comma is a point anyway
+                    values = pc.replace_substring_regex(values, r"^(\s*[+-]?[0-9]*),([0-9]*\s*)$", r"\1.\2")
+                    table = table.set_column(number, column.name, values)
                 continue
             if column.name in self._texts:
                 values = timestamps(empty_as_null(values), column.type)
@@ -272,7 +285,8 @@ class CsvLines:
 
     def _surely_refused(self, column: pa.Field, values: list[bytes], places: list[int]) -> set[int]:
         refuses, kind = csv_refuses(self._types[column.name]), column.type
-        found = {place for place in places if values[place] not in _NULLS and refuses(values[place])}
+        table = None if self._decimal == "." else _SWAPPED
+        found = {place for place in places if values[place] not in _NULLS and refuses(values[place].translate(table))}
         if column.name in self._texts and column.name != self._time:
             texts = [place for place in places if place not in found]
             told = pa.array([values[place] for place in texts], pa.binary()).cast(pa.string())
@@ -301,24 +315,28 @@ class CsvLines:
     def _read(self, data: bytes, types: dict[str, pa.DataType], names: list[str] | None = None) -> pa.Table:
         decimals = [name for name, kind in types.items() if pa.types.is_decimal(kind)]
         if decimals and has_small_exponent(data):
-            check_csv_scales(self._read(data, dict.fromkeys(decimals, pa.string()), names))
+            check_csv_scales(self._read(data, dict.fromkeys(decimals, pa.string()), names), self._decimal)
         return check_digits(
             arrow_csv.read_csv(
                 pa.BufferReader(data),
                 arrow_csv.ReadOptions(column_names=names or self._names, use_threads=False, block_size=len(data) + 1),
                 arrow_csv.ParseOptions(delimiter=self._delimiter, newlines_in_values=False),
                 arrow_csv.ConvertOptions(
-                    include_columns=list(types), column_types=types, null_values=NULL_TEXTS, strings_can_be_null=False
+                    include_columns=list(types),
+                    column_types=types,
+                    null_values=NULL_TEXTS,
+                    strings_can_be_null=False,
+                    decimal_point=self._decimal,
                 ),
             )
         )
 
 
-def check_csv_scales(texts: pa.Table) -> None:
+def check_csv_scales(texts: pa.Table, decimal: str = ".") -> None:
     """Raise ArrowInvalid where a decimal, read as text, has more digits after its point than Arrow can count."""
     for column in texts.columns:
         small = column.filter(pc.match_substring(column, "e-", ignore_case=True))
-        if any(map(is_too_fine, small.to_pylist())):
+        if any(is_too_fine(text.replace(decimal, ".")) for text in small.to_pylist()):
             msg = "a number that no decimal holds"
             raise pa.ArrowInvalid(msg)
 

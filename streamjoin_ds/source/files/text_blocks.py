@@ -375,7 +375,8 @@ class TextFormat:
             size *= 16
         if head is None:
             return False
-        self._form = CsvLines(head.names, self._schema, self._time, self._stream, self._path, self._files.delimiter)
+        written = self._files.delimiter, self._files.decimal
+        self._form = CsvLines(head.names, self._schema, self._time, self._stream, self._path, *written)
         self.header_bytes, self.header_lines = head.size_bytes, head.lines
         return True
 

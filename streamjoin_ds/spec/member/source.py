@@ -71,6 +71,8 @@ class Files(Located):
         Lines of the header of CSV files, after those. The first one names the columns; units and the like may follow.
         False or 0: there is none. Then `schema` names all columns in their order, or they are ``column_1``,
         ``column_2``, ...
+    decimal : {".", ","}
+        The sign between the whole part and the fraction of numbers in CSV files; not the delimiter.
     comment : str, optional
         Lines of CSV files that begin with this character are passed over, also before and in the header. One ASCII
         character as of `delimiter`, and another one. `skip_lines` counts them.
@@ -125,6 +127,13 @@ class Files(Located):
         metavar="N",
         identity="lines of the header",
         numbers=True,
+    )
+    decimal: str = option(
+        ".",
+        "The sign between the whole part and the fraction of numbers in CSV files.",
+        one_of=(".", ","),
+        example=",",
+        identity="decimal sign",
     )
     comment: str | None = option(
         None,
@@ -221,6 +230,9 @@ class Files(Located):
         if self.partition_by is not None and self.quarantines:
             msg = f"stream {stream} has partitions, so it cannot have on_bad_file yet"
             raise ArgumentError(msg, name="on_bad_file", hint="leave it out, or leave out partition_by")
+        if self.decimal == delimiter:
+            msg = f"stream {stream} has one character as its delimiter and its decimal sign"
+            raise ArgumentError(msg, name="decimal", hint="set delimiter=; or tab, by which the fields are told apart")
         if self.comment is not None and (self.comment == delimiter or self.comment not in _DELIMITERS):
             msg = f"the comment of stream {stream} is no character that begins a comment in a CSV file"
             raise ArgumentError(msg, name="comment", hint="for example #, or %; not the delimiter")

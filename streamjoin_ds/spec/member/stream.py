@@ -345,11 +345,13 @@ class Stream:
 STREAM_KEYS: dict[str, OptionKey] = options_of(Stream) | SOURCE_KEYS
 
 # Those that a flag, or a key of the whole file, gives to all streams or to some in one form: 30s, or e=30s.
-PER_STREAM = tuple(name for name in STREAM_KEYS if name not in ("source", "schema", "delimiter", "where", "unique"))
+# The others have forms of their own there, or values with a comma or an equals sign.
+_OWN_FORMS = ("source", "schema", "delimiter", "where", "unique", "decimal", "comment")
+PER_STREAM = tuple(name for name in STREAM_KEYS if name not in _OWN_FORMS)
 
 # Those of ``format("sensors")``, which reads one stream without a join.
 FORMAT_KEYS = (
-    "delimiter",
+    *("delimiter", "decimal", "comment"),
     *(name for name in PER_STREAM if name not in ("delay", "idle_timeout", "max_ahead", "rate")),
 )
 

@@ -5,14 +5,20 @@ from __future__ import annotations
 import json
 from itertools import pairwise
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
+import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from streamjoin_ds.errors import ArgumentError, ColumnError
 from streamjoin_ds.plan import Layout
+from streamjoin_ds.source.files.file_feed import FileFeed
 from streamjoin_ds.source.position import FilePosition
 from streamjoin_ds.source.stream_source import infer_schema
 from streamjoin_ds.spec import Join, Stream, bind
+from streamjoin_ds.spec.columns import TIMESTAMP
 from streamjoin_ds.stream.sensors import SensorsDataSource
 from tests.source.feeds import csv_text, feed, rows, steps, tuples
 from tests.source.files.test_rejects import BROKEN
@@ -108,3 +114,57 @@ def test_a_join_of_files_with_different_delimiters(tmp_path: Path) -> None:
         found.append((bound.fingerprint, sorted(map(str, matches.to_pylist()))))
     assert len(found[0][1]) > 40
     assert found[0] == found[1]
+
+
+VALUES = (
+    "1.5",
+    "-0.25",
+    "7",
+    ".5",
+    "1e3",
+    "2.5E-3",
+    "",
+    "NA",
+    "1e-40",
+    "1,2",
+    "x",
+    "1.2.3",
+    "12345678.5",
+    "0.12345",
+    "nan",
+)
+
+
+@given(st.lists(st.tuples(*[st.sampled_from(VALUES)] * 3), min_size=1, max_size=12), st.sampled_from([";", "\t"]))
+def test_a_comma_in_numbers_is_a_point(given: list[tuple[str, ...]], delimiter: str) -> None:
+    """Values and rejects are those of the same file with points; a point in a number is what a comma is there."""
+    schema = pa.schema(
+        [("ts", TIMESTAMP), ("f", pa.float64()), ("d", pa.decimal128(9, 3)), ("g", pa.float32()), ("n", pa.int64())]
+    )
+    found = []
+    with TemporaryDirectory() as folder:
+        for decimal, swap in ((".", str.maketrans("", "")), (",", str.maketrans(",.", ".,"))):
+            lines = [
+                delimiter.join([f"170962920{k % 10}.5".translate(swap), *(v.translate(swap) for v in values), "3"])
+                for k, values in enumerate(given)
+            ]
+            path = Path(folder, "a.csv")
+            path.write_text("\n".join([delimiter.join(schema.names), *lines, ""]))
+            stream = Stream("e", path, delimiter=delimiter, decimal=decimal, time_unit="s", on_bad_file="quarantine")
+            chunks = list(FileFeed(stream, schema).read(FilePosition(), None))
+            rejects = [(one.line, one.column, one.reason) for chunk in chunks for one in chunk.rejects]
+            found.append((repr(tuples(chunks)), rejects))
+    assert found[0] == found[1]
+
+
+def test_numbers_with_a_comma_are_inferred(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("ts;x;s\n1709629208,25;19,18;1.234,5\n1709629209,5;7;2\n")
+    stream = Stream("e", tmp_path, delimiter=";", decimal=",", time_unit="s")
+    found = infer_schema(stream)
+    assert [str(kind) for kind in found.types] == ["double", "double", "string"]
+    (chunk,) = FileFeed(stream, found).read(FilePosition(), None)
+    assert [row[0] for row in tuples([chunk])] == [1_709_629_208_250_000, 1_709_629_209_500_000]
+    assert chunk.tuples["x"].to_pylist() == [19.18, 7.0]
+    with pytest.raises(ArgumentError, match="its delimiter and its decimal sign") as caught:
+        Stream("e", tmp_path, decimal=",")
+    assert (caught.value.name, "delimiter=;" in caught.value.hint) == ("decimal", True)

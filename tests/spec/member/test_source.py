@@ -52,7 +52,8 @@ def test_a_source_has_its_own_options_alone(kind: Any) -> None:
     idle = {Generator: {"delimiter", "on_bad_file"}, DeltaRows: {"delimiter"}}.get(kind, set())
     has = {each.name for each in fields(kind)} | idle
     for name in SOURCE_KEYS.keys() - {"format", *({"file_order"} if kind is Spool else ())}:
-        asked = {**form, name: SOURCE_KEYS[name].example}
+        apart = {"delimiter": ";"} if name == "decimal" and "delimiter" in has else {}
+        asked = {**form, **apart, name: SOURCE_KEYS[name].example}
         if name in has:
             assert isinstance(Stream("e", location, **asked).source, kind)
             continue
