@@ -36,7 +36,7 @@ def test_flags_say_them_for_all_streams_or_for_one() -> None:
     assert found["e"].schema == pa.schema({"ts": pa.int64(), "x": pa.int64(), "a b": pa.list_(NESTED)})
     assert found["w"].schema == OF_W
     assert (found["e"].time_unit, found["w"].time_unit) == ("ms", "us")
-    assert (found["e"].source.format, found["w"].source.format) == ("auto", "csv")
+    assert (found["e"].is_topic, found["w"].source.format) == (True, "csv")
     assert streams_of(time_unit="ns", schema=("ts int64, x double",))["w"].time_unit == "ns"
 
 

@@ -134,7 +134,7 @@ FLAGS: list[tuple[Call, str, str, Call]] = [
         "--stream e=odd.csv --on 'e.`PM2.5` = w.y' --select w.x",
     ),
     (
-        "--stream e=odd.csv --on 'e.`PM2.5` = w.y'",
+        "--stream e=odd.csv --on 'e.`PM2.5` = w.y' --select 'e.`a b` AS `c d`, w.x'",
         "COLUMN",
         "select='e.x AS name'",
         "--stream e=odd.csv --on 'e.`PM2.5` = w.y' --select 'e.`a b` AS name, w.x'",

@@ -18,10 +18,9 @@ resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, most))
 held = [open("/dev/null") for _ in range(60)]
 from streamjoin_ds.errors import TableError
 from streamjoin_ds.sink.compaction import compact
-from streamjoin_ds.sink.maintenance import vacuum
 from streamjoin_ds.sink.reader import complete
 said = []
-for work in (compact, complete, vacuum):
+for work in (compact, complete):
     try:
         work(path)
         said.append("")
@@ -51,15 +50,15 @@ def looked(path: str, allowed: int, most: int) -> tuple[list[str], int]:
 
 @pytest.mark.slow
 def test_a_process_allows_itself_more(long_log: str) -> None:
-    assert looked(long_log, 1_024, 4_096) == (["", "", ""], 4_096)
+    assert looked(long_log, 1_024, 4_096) == (["", ""], 4_096)
     # Spark keeps an open file of each query that ran: a long session needs more than a log does.
-    assert looked(long_log, 1_024, 16_384) == (["", "", ""], 16_384)
+    assert looked(long_log, 1_024, 16_384) == (["", ""], 16_384)
 
 
 @pytest.mark.slow
 def test_one_that_may_not_says_what_to_set(long_log: str) -> None:
     said, _ = looked(long_log, 512, 512)
-    assert len(said) == 3
+    assert len(said) == 2
     for text in said:
         assert "open files" in text
         assert "ulimit -n 4096" in text
@@ -71,4 +70,4 @@ def test_the_log_is_given_a_checkpoint_where_it_was_too_long_before(long_log: st
     tended = Maintenance(join.tables, background=False)
     tended.run_round()
     assert tended.failures == 0
-    assert looked(long_log, 512, 512) == (["", "", ""], 512)
+    assert looked(long_log, 512, 512) == (["", ""], 512)

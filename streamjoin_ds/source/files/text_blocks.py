@@ -367,7 +367,9 @@ class TextFormat:
         while True:
             data = text.read(0, size if limit is None else min(size, limit))
             is_all = len(data) < size or size >= MAX_LINE_BYTES
-            head = CsvHead.of(data, self._files, self._declared, self._path, complete=complete and is_all)
+            head = CsvHead.of(
+                data, self._files, self._declared, self._path, complete=complete and is_all and text.fault is None
+            )
             if head is None and text.fault is not None:
                 raise text.fault
             if head is not None or is_all:

@@ -69,6 +69,11 @@ def alone(form: LineFormat, line: bytes) -> tuple[str, str] | None:
     return form.reason(line)
 
 
+def plain(value: pa.Scalar) -> object:
+    """Return a value as Python has it; a date as its days, as Python's begin with the year 1."""
+    return value.cast(pa.int32()).as_py() if pa.types.is_date32(value.type) else value.as_py()
+
+
 def check(form: LineFormat, lines: list[bytes]) -> None:
     raw = parse_lines(Lines.of(b"".join(line + b"\n" for line in lines)), form, file="f", at_file_start=False)
     told = {place: why for place, line in enumerate(lines) if (why := alone(form, line)) is not None}
@@ -78,7 +83,7 @@ def check(form: LineFormat, lines: list[bytes]) -> None:
     for row, place in enumerate(places):
         one = form.parse(lines[place])
         for name in one.column_names:
-            value, expected = raw.table.column(name)[row].as_py(), one.column(name)[0].as_py()
+            value, expected = (plain(found) for found in (raw.table.column(name)[row], one.column(name)[0]))
             assert value == expected or str(value) == str(expected), (name, lines[place])
 
 
