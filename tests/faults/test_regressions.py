@@ -189,6 +189,11 @@ def test_a_checkpoint_that_was_taken_back_is_not_told_to_retain_less_at_once() -
     assert not outcome_of(random_schedule(402394)).violations
 
 
+def test_a_checkpoint_is_not_taken_back_to_a_version_that_a_move_left_out() -> None:
+    """A flaw of the model: no batch could be repeated, and the newest commit went all the same."""
+    assert not outcome_of(random_schedule(1950931)).violations
+
+
 def test_states_over_unlike_states_may_differ() -> None:
     """A flaw of the model: what was taken back was done again in other blocks, and a late task did not go by these."""
     faults = (Fault("back", 3, "driver", "sink", delay=1), Fault("stall", 3, "cell", "begin", delay=60))

@@ -137,7 +137,9 @@ class Checkpoint:
             for batch in self.offsets
             if last - min(batches, self.retain) <= batch and (batch == 0 or self._has(batch))
         ]
-        first = min(possible, default=last)
+        if not possible:  # after a move the version that is newest is the only one
+            return 0
+        first = min(possible)
         self.offsets = {n: text for n, text in self.offsets.items() if n <= first}
         self.commits = {n for n in self.commits if n < first}
         return last - first
