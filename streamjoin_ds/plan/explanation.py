@@ -22,7 +22,8 @@ from streamjoin_ds.plan.layout_kind import best_ranges, choose_kind
 from streamjoin_ds.plan.plan import CHOICE_CELLS, Plan
 from streamjoin_ds.plan.range_layout import RangeLayout
 from streamjoin_ds.spec import Band, BoundJoin, Condition, Stream, duration_text
-from streamjoin_ds.spec.member.source import DeltaRows, Files, given_options
+from streamjoin_ds.spec.member.files import Files
+from streamjoin_ds.spec.member.source import DeltaRows, given_options
 from streamjoin_ds.spec.member.unique_key import span_us
 
 __all__ = ["explain"]

@@ -49,7 +49,8 @@ from streamjoin_ds.source.records import Chunk, event_times
 from streamjoin_ds.spec import BoundJoin, Generator, Stream
 from streamjoin_ds.spec.columns import TIMESTAMP
 from streamjoin_ds.spec.event_time import fine_times
-from streamjoin_ds.spec.member.source import Files, numbering_of
+from streamjoin_ds.spec.member.files import Files
+from streamjoin_ds.spec.member.source import numbering_of
 from streamjoin_ds.spec.member.stream import check_time_column
 
 __all__ = [

@@ -20,7 +20,8 @@ from streamjoin_ds.spec.bound.bound_join import BoundJoin, Condition, Key
 from streamjoin_ds.spec.expression.predicate import Band, Column, band, equal
 from streamjoin_ds.spec.expression.tree import Call, Expression, Literal, Predicate, not_equal
 from streamjoin_ds.spec.join import Join, bound_from_facts
-from streamjoin_ds.spec.member.source import DeltaRows, Files, Generator, Spool, Topic
+from streamjoin_ds.spec.member.files import Files, Spool
+from streamjoin_ds.spec.member.source import DeltaRows, Generator, Topic
 from streamjoin_ds.spec.member.stream import Stream
 from streamjoin_ds.spec.member.table import Table
 from streamjoin_ds.spec.row_kind import Nearest

@@ -37,7 +37,8 @@ from streamjoin_ds.spec import BoundJoin, Join, Stream, bind, duration_text
 from streamjoin_ds.spec.columns import SEQ, TS
 from streamjoin_ds.spec.event_time import NO_TIME
 from streamjoin_ds.spec.key_values import content_hash
-from streamjoin_ds.spec.member.source import Files, given_options, refused_option
+from streamjoin_ds.spec.member.files import Files, refused_option
+from streamjoin_ds.spec.member.source import given_options
 from streamjoin_ds.stream.frame_tables import FrameTables, table_frames
 
 if TYPE_CHECKING:

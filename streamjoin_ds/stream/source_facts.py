@@ -22,7 +22,8 @@ from streamjoin_ds.source.stream_source import UNANSWERED, first_records, infer_
 from streamjoin_ds.source.table_versions import table_schema
 from streamjoin_ds.spec import BoundJoin, Join, Stream, Table, bind
 from streamjoin_ds.spec.columns import without_zone, zones_of
-from streamjoin_ds.spec.member.source import DeltaRows, Files
+from streamjoin_ds.spec.member.files import Files
+from streamjoin_ds.spec.member.source import DeltaRows
 from streamjoin_ds.spec.member.stream import checked_rate
 
 __all__ = ["KnownRates", "bound_join", "first_seen", "known_rates", "located"]

@@ -26,7 +26,8 @@ from streamjoin_ds.source.delta.data_file import DataFile, FileRows, place_of
 from streamjoin_ds.source.feed import AheadClock, ArrayFrontier, Backlog, Frontier
 from streamjoin_ds.source.records import Chunk, RawRecords, event_times, inside_form
 from streamjoin_ds.spec.event_time import NO_TIME, AheadLimit, running_maximum, too_far_ahead
-from streamjoin_ds.spec.member.source import DeltaRows, Files, given_options, refused_option
+from streamjoin_ds.spec.member.files import Files, refused_option
+from streamjoin_ds.spec.member.source import DeltaRows, given_options
 from streamjoin_ds.spec.member.stream import Stream
 
 __all__ = ["DeltaFeed", "table_path", "table_schema", "with_table"]

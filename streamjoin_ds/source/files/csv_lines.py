@@ -25,7 +25,7 @@ from streamjoin_ds.source.files.lines import (
 )
 from streamjoin_ds.source.records import empty_as_null, no_timestamps, timestamps
 from streamjoin_ds.spec.columns import not_of_type
-from streamjoin_ds.spec.member.source import Files
+from streamjoin_ds.spec.member.files import Files
 from streamjoin_ds.spec.nested_values import is_nested, type_text
 
 __all__ = ["NULL_TEXTS", "CsvHead", "CsvLines", "check_csv_scales", "check_csv_types", "csv_header"]

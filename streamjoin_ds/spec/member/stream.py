@@ -22,11 +22,11 @@ from streamjoin_ds.errors import ArgumentError, ColumnError
 from streamjoin_ds.spec.columns import arrow_type, names_hint, zones_of
 from streamjoin_ds.spec.expression.predicate import Column, stream_name
 from streamjoin_ds.spec.expression.tree import Call, Expression, Literal, expression_facts, expression_from, streams_of
+from streamjoin_ds.spec.member.files import Files
 from streamjoin_ds.spec.member.option_key import LIST, TABLE, OptionKey, option, options_of
 from streamjoin_ds.spec.member.source import (
     SOURCE_KEYS,
     DeltaRows,
-    Files,
     Generator,
     Source,
     Topic,

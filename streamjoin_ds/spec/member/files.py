@@ -1,0 +1,244 @@
+"""A stream's source of files: a file, a folder that grows or a spool, and the options of each.
+
+An option is a field: it says what it is for, and which values it has. What reads the files has the object.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from streamjoin_ds.duration import Duration, duration_text, duration_us
+from streamjoin_ds.errors import ArgumentError
+from streamjoin_ds.spec.member.location import Located
+from streamjoin_ds.spec.member.option_key import option
+
+__all__ = ["Files", "Spool", "delimiter_of", "refused_option"]
+
+_FORMATS = ("auto", "csv", "json", "parquet", "spool", "delta", "results")
+_MOST_LINES, _MOST_DIGITS = 1000, 5  # before the records of a CSV file
+_DELIMITER_NAMES = {"tab": "\t", "\\t": "\t", "space": " "}
+_DELIMITERS = frozenset(" \t!#$%&'()*+,-./:;<=>?@[\\]^_`{|}~")
+
+
+@dataclass(frozen=True, slots=True)
+class Files(Located):
+    """A file, or a folder that grows: CSV, JSON lines, Parquet, compressed or not, here or in an object store.
+
+    Parameters
+    ----------
+    path : str
+        The file, the folder, or ``/folder/*.extension``; ``s3://bucket/folder``, whose credentials come from the
+        environment.
+    format : {"auto", "csv", "json", "parquet"}
+        The format of the files; "auto" goes by their names, and knows a Delta table by its folder.
+    delimiter : str
+        The delimiter of CSV files: one ASCII character that is no letter, digit, double quote or line end; "tab" is a
+        tab.
+    skip_lines : int
+        Lines of CSV files before the header, which are passed over.
+    header : int or bool
+        Lines of the header of CSV files, after those. The first one names the columns; units and the like may follow.
+        False or 0: there is none. Then `schema` names all columns in their order, or they are ``column_1``,
+        ``column_2``, ...
+    decimal : {".", ","}
+        The sign between the whole part and the fraction of numbers in CSV files; not the delimiter.
+    comment : str, optional
+        Lines of CSV files that begin with this character are passed over, also before and in the header. One ASCII
+        character as of `delimiter`, and another one. `skip_lines` counts them.
+    on_bad_file : {"stop", "quarantine"}
+        What happens when a file cannot be read any further, came too late, or is not what was read before. "stop" stops
+        the stream. "quarantine" sets aside the rest of the file as one rejected row that names it. It may differ at
+        each restart.
+    partition_by : {"file", "folder"}, optional
+        The stream has many partitions, each with an order of its own, and no order among them: each file of the folder
+        is one, or each sub-folder. Lateness is judged in each partition, and the stream's watermark is the smallest of
+        its partitions' that are not idle (ARCHITECTURE.md, "Partitions"). By default the stream has one order.
+    sub_folders : {"skip", "read"}
+        "read" reads the files of all sub-folders too, in the order of their paths (ARCHITECTURE.md, "Folders"). Names
+        such as ``date=2024-01-01`` are columns, which may be declared in `schema`. By default sub-folders are passed
+        over, and a warning names one.
+    file_order : {"name", "modified"}
+        The order of a folder's files: by their names, or by the times of their last changes and, where these are equal,
+        by their names. By "modified" each file must be whole: it is read once `finished_after` has passed (10 s by
+        default) and must not change any more; one that is written again is a new file. Files without any order among
+        them are partitions: ``partition_by="file"``.
+    finished_after : str or timedelta, optional
+        A file is finished once it has not been changed for so long, by the machine's clock. Until then no file after it
+        is begun, and a Parquet or compressed file is not begun. By default a file is finished as soon as one after it
+        is there. It moves the ends of batches and may differ at each restart.
+    """
+
+    path: str
+    format: str = option(
+        "auto", "Format of the files.", note="[default: auto, by their names]", one_of=_FORMATS, example="csv"
+    )
+    delimiter: str = option(
+        ",", "What separates the fields of CSV files: one character, or tab.", example=";", metavar="CHARACTER"
+    )
+    skip_lines: int = option(
+        0,
+        "Lines of CSV files before the header, which are passed over.",
+        (int,),
+        example=6,
+        limits={"minimum": 0},
+        metavar="N",
+        identity="lines before the header",
+        numbers=True,
+    )
+    header: int = option(
+        1,
+        "Lines of the header of CSV files: the first one names the columns. 0 or false: there is none, and the columns "
+        "are those of schema in their order, or column_1, column_2, ...",
+        (int, bool),
+        "[default: 1]",
+        example=0,
+        limits={"minimum": 0},
+        metavar="N",
+        identity="lines of the header",
+        numbers=True,
+    )
+    decimal: str = option(
+        ".",
+        "The sign between the whole part and the fraction of numbers in CSV files.",
+        one_of=(".", ","),
+        example=",",
+        identity="decimal sign",
+    )
+    comment: str | None = option(
+        None,
+        "Lines of CSV files that begin with this character are passed over.",
+        note="[default: none are]",
+        example="#",
+        metavar="CHARACTER",
+        identity="comments",
+        numbers=True,
+    )
+    on_bad_file: str = option(
+        "stop",
+        "What happens at a file that cannot be read: stop (the join stops) or quarantine (the file is set aside, as a "
+        "row of the rejects).",
+        one_of=("stop", "quarantine"),
+        example="quarantine",
+    )
+    partition_by: str | None = option(
+        None,
+        "A stream has many partitions, each with an order of its own: each file of its folder (file) or each "
+        "sub-folder (folder).",
+        note="[default: one order]",
+        one_of=("file", "folder"),
+        example="folder",
+        numbers=True,
+    )
+    sub_folders: str = option(
+        "skip",
+        "Whether the files of sub-folders are read too, their names such as date=2024-01-01 as columns (read), or "
+        "passed over (skip).",
+        one_of=("skip", "read"),
+        example="read",
+        identity="sub-folders",
+        numbers=True,
+    )
+    file_order: str = option(
+        "name",
+        "The order of a folder's files: by their names (name), or by their times of change (modified).",
+        one_of=("name", "modified"),
+        example="modified",
+        identity="order of files",
+        numbers=True,
+    )
+    finished_after: Duration | None = option(
+        None,
+        "Time without a change after which a file is finished, and the next one may be begun.",
+        note="[default: once a later file is there]",
+        example="30s",
+        metavar="DURATION",
+    )
+
+    @property
+    def partition_kind(self) -> str | None:
+        """What a partition of the stream is: a "file" or a "folder"; None: it has one order."""
+        return self.partition_by
+
+    @property
+    def quarantines(self) -> bool:
+        """Whether a bad file is set aside."""
+        return self.on_bad_file == "quarantine"
+
+    @property
+    def reads_sub_folders(self) -> bool:
+        """Whether the files of sub-folders are read too."""
+        return self.sub_folders == "read"
+
+    @property
+    def by_modification(self) -> bool:
+        """Whether files are read in the order of their times of change."""
+        return self.file_order == "modified"
+
+    @property
+    def finished_after_us(self) -> int | None:
+        """After how many microseconds without a change a file is finished; None: where nothing is said."""
+        return None if self.finished_after is None else duration_us(self.finished_after, "finished_after")
+
+    def checked(self, stream: str) -> Files:
+        """Return the source with its options in one form each; raise ArgumentError where one cannot be."""
+        located = super(Files, self).checked(stream)
+        if self.format in ("delta", "results"):
+            msg = f"stream {stream} has the format of a table, and a source of files"
+            raise ArgumentError(msg, name="format", hint=f"DeltaRows(path, format={self.format!r}) reads a table")
+        delimiter = delimiter_of(self.delimiter, stream)
+        skip_lines, header = (_lines(getattr(self, name), name, stream) for name in ("skip_lines", "header"))
+        finished_after = self.finished_after
+        if finished_after is not None:  # "0s" is one: a file counts as finished at once
+            finished_after = duration_text(duration_us(finished_after, f"finished_after of {stream}"))
+        if self.by_modification and self.format == "spool":
+            raise refused_option(stream, "file_order", "reads a spool, whose segments have an order of their own")
+        if self.by_modification and self.partition_by == "file":
+            msg = f"stream {stream} has no order among its files, so it cannot have file_order"
+            hint = "leave it out, or leave out partition_by=file"
+            raise ArgumentError(msg, name="file_order", hint=hint)
+        if self.partition_by is not None and self.quarantines:
+            msg = f"stream {stream} has partitions, so it cannot have on_bad_file yet"
+            raise ArgumentError(msg, name="on_bad_file", hint="leave it out, or leave out partition_by")
+        if self.decimal == delimiter:
+            msg = f"stream {stream} has one character as its delimiter and its decimal sign"
+            raise ArgumentError(msg, name="decimal", hint="set delimiter=; or tab, by which the fields are told apart")
+        if self.comment is not None and (self.comment == delimiter or self.comment not in _DELIMITERS):
+            msg = f"the comment of stream {stream} is no character that begins a comment in a CSV file"
+            raise ArgumentError(msg, name="comment", hint="for example #, or %; not the delimiter")
+        counted = replace(located, skip_lines=skip_lines, header=header)
+        return replace(counted, delimiter=delimiter, finished_after=finished_after)
+
+
+@dataclass(frozen=True, slots=True)
+class Spool(Files):
+    """A spool: what `streamjoin intake` writes. Each payload is a JSON object.
+
+    A declared column ``spool_received`` (timestamp), ``spool_topic`` (string) or ``spool_number`` (int64) is when a
+    message came, its topic, and its number in the folder. The options are those of `Files`.
+    """
+
+    format: str = field(default="spool", init=False)
+
+
+def refused_option(stream: str, name: str, why: str) -> ArgumentError:
+    """Return the error for an option that the stream cannot have."""
+    return ArgumentError(f"stream {stream} {why}, so it cannot have {name}", name=name, hint=f"leave {name} out")
+
+
+def delimiter_of(given: object, name: str) -> str:
+    """Return a delimiter as one character; raise ArgumentError where no CSV file can have it."""
+    character = _DELIMITER_NAMES.get(given, given) if isinstance(given, str) else ""
+    if len(character) != 1 or character not in _DELIMITERS:
+        msg = f"the delimiter of stream {name} cannot be used in a CSV file"
+        raise ArgumentError(msg, name="delimiter", hint="for example , ; | : a space, or tab")
+    return character
+
+
+def _lines(given: object, name: str, stream: str) -> int:
+    """Return a number of lines, given as one, as a text, or as true or false."""
+    number = {"false": 0, "true": 1}.get(given.strip().lower(), given.strip()) if isinstance(given, str) else given
+    number = int(number) if isinstance(number, str) and number.isdecimal() and len(number) < _MOST_DIGITS else number
+    if not isinstance(number, int) or not 0 <= number <= _MOST_LINES:
+        msg = f"{name} of stream {stream} is no number of lines"
+        raise ArgumentError(msg, name=name, hint=f"a whole number from 0 to {_MOST_LINES}")
+    return int(number)
