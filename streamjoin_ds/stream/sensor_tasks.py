@@ -93,6 +93,9 @@ def _broken(rejects: Sequence[Reject], schema: pa.Schema) -> pa.Table:
 class SensorsPartition(InputPartition):
     """What one task reads, in plain values only.
 
+    It is the part of a `BatchPlan` that the task needs. The whole plan of a stream of a thousand partitions has 290 KB,
+    and such a batch has a thousand tasks.
+
     Attributes
     ----------
     stream, part : int
