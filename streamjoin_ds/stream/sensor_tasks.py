@@ -12,7 +12,6 @@ from typing import Any
 
 import pyarrow as pa
 import xxhash
-from pyspark.sql.datasource import InputPartition
 
 from streamjoin_ds.blocks import freeze_imports, reuse_freed_memory
 from streamjoin_ds.errors import ArgumentError, FileFormatError
@@ -27,7 +26,7 @@ from streamjoin_ds.spec.columns import SEQ, TS
 from streamjoin_ds.spec.event_time import AheadLimit
 from streamjoin_ds.stream.query_options import SourceOptions
 
-__all__ = ["REJECTED", "SensorsPartition", "SensorsTasks", "plain_rows", "plain_schema"]
+__all__ = ["REJECTED", "ReadTask", "SensorsTasks", "plain_rows", "plain_schema"]
 
 
 REJECTED = "_rejected"
@@ -90,7 +89,7 @@ def _broken(rejects: Sequence[Reject], schema: pa.Schema) -> pa.Table:
 
 
 @dataclass(frozen=True)
-class SensorsPartition(InputPartition):
+class ReadTask:
     """What one task reads, in plain values only.
 
     It is the part of a `BatchPlan` that the task needs. The whole plan of a stream of a thousand partitions has 290 KB,
@@ -169,44 +168,42 @@ class SensorsTasks:
                 msg = f"stream {stream.name} is generated without end, and {why}"
                 raise ArgumentError(msg, name=stream.name, hint="give the generator a number of rows (rows=1000000)")
 
-    def read(self, partition: SensorsPartition) -> Iterator[pa.RecordBatch]:
+    def read(self, task: ReadTask) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one task."""
         reuse_freed_memory()
         freeze_imports()
         options, plan = self._options, self._options.plan
-        epochs = Epochs.from_facts(json.loads(partition.epochs), len(self.names)) if partition.epochs else None
-        if partition.of_cells:
+        epochs = Epochs.from_facts(json.loads(task.epochs), len(self.names)) if task.epochs else None
+        if task.of_cells:
             assert plan is not None
-            yield batch_row(plan, partition.of_cells, epochs)
-        if partition.stream < 0:
+            yield batch_row(plan, task.of_cells, epochs)
+        if task.stream < 0:
             return
-        feed = self.feeds[partition.stream]
-        start = feed.position(partition.start)
-        end = None if partition.end is None else feed.position(partition.end)
-        aheads = [None if limit is None else AheadLimit(*limit) for limit in partition.ahead] or [None] * len(
-            self.names
-        )
-        chunks = feed.read(start, end, aheads[partition.stream], partition.files)
+        feed = self.feeds[task.stream]
+        start = feed.position(task.start)
+        end = None if task.end is None else feed.position(task.end)
+        aheads = [None if limit is None else AheadLimit(*limit) for limit in task.ahead] or [None] * len(self.names)
+        chunks = feed.read(start, end, aheads[task.stream], task.files)
         if plan is None:
             yield from plain_rows(chunks, options, self._schema)
             return
         assert end is not None
-        if partition.batch:
-            pairs = zip(self.feeds, partition.batch, strict=True)
+        if task.batch:
+            pairs = zip(self.feeds, task.batch, strict=True)
             batch = [(other.position(first), other.position(last), files) for other, (first, last, files) in pairs]
-            part = (start, end, partition.files or ())
-            stamps = precedents(plan.bound, partition.stream, part, batch, self.feeds, aheads)
+            part = (start, end, task.files or ())
+            stamps = precedents(plan.bound, task.stream, part, batch, self.feeds, aheads)
             chunks = stamped(chunks, start.seq, stamps)
-        of_part = plan, partition.stream, partition.part
-        key = options.keys[partition.stream]
+        of_part = plan, task.stream, task.part
+        key = options.keys[task.stream]
         if key is not None:
             root = xxhash.xxh3_64_hexdigest(plan.block_root.encode())  # it may be a URI that holds a secret
-            name = (root, plan.join_id, plan.bound.fingerprint, partition.stream)
+            name = (root, plan.join_id, plan.bound.fingerprint, task.stream)
             if isinstance(feed, PartitionedFeed):
                 chunks = PartitionRepeats(key, feed, name).judged(chunks, start, end)
             else:
                 repeats = Repeats(key, feed, name)
-                waypoint_us, waypoint = partition.waypoint or (None, None)
+                waypoint_us, waypoint = task.waypoint or (None, None)
                 chunks = repeats.judged(chunks, repeats.before(start, waypoint, waypoint_us), end)
         outbox = Outbox(*of_part, max_block_rows=options.max_block_rows, epochs=epochs)
         for chunk in chunks:

@@ -1,17 +1,12 @@
 """``format("sensors")``: Spark's Python data source over feeds, and its readers.
 
-A reader chooses the records of a batch, plans the batch's tasks, and learns of commits. It runs in Spark's planner
-process. What a batch holds follows from its two offsets and the input alone, so a batch that is done again is the same.
+As a stream it asks a `BatchPlanner`; as a table its reader gives all that is there.
 """
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from functools import partial
-from itertools import pairwise
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -26,42 +21,20 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from streamjoin_ds.blocks.place import place_of
-from streamjoin_ds.checkpoint.layout_notes import epochs_over, key_hint
-from streamjoin_ds.exchange.outbox import EXCHANGE_SCHEMA, CellBatch, remove_committed
-from streamjoin_ds.plan import USUAL_SIZING, Epochs, EpochsOver
-from streamjoin_ds.source.batch_plan import BatchPlan, Pacing, batch_marks, marked_ends, rows_of_prefix, versions_from
-from streamjoin_ds.source.delay_bound import LOOK_AHEAD, DelayBound
-from streamjoin_ds.source.feed import BacklogFacts, Frontier, first_cut, known_backlog
+from streamjoin_ds.exchange.outbox import EXCHANGE_SCHEMA
 from streamjoin_ds.source.generator import GeneratorFeed
-from streamjoin_ds.source.idleness import ClockFacts, Idleness, after_silence, lets_time_go_on
-from streamjoin_ds.source.layout_rule import LayoutFacts, LayoutRule, Progress
 from streamjoin_ds.source.partitioned_feed import PartitionedFeed
-from streamjoin_ds.source.partitioned_position import PartitionedPosition
-from streamjoin_ds.source.position import Position, first_needed
-from streamjoin_ds.source.table_versions import TableVersions
-from streamjoin_ds.spec.event_time import AheadLimit
+from streamjoin_ds.stream.batch_planner import BatchPlanner
 from streamjoin_ds.stream.query_options import SourceOptions
-from streamjoin_ds.stream.sensor_tasks import SensorsPartition, SensorsTasks, plain_schema
+from streamjoin_ds.stream.sensor_tasks import ReadTask, SensorsTasks, plain_schema
 
 __all__ = ["SensorsBatchReader", "SensorsDataSource", "SensorsStreamReader", "spark_struct"]
 
+_ALL = 1 << 40  # more records than any input has
+
 
 class SensorsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads streams as micro-batches; it decides, in Spark's planner process, which records a batch holds.
-
-    Parameters
-    ----------
-    options : SourceOptions
-        The reader's options.
-    schema : pyarrow.Schema
-        Columns of the rows given to Spark.
-    clock : callable, optional
-        Returns seconds and never goes back; for the pace, for how long streams have been silent, and for how long
-        batches take.
-    wall : callable, optional
-        Returns seconds since 1970; for how long streams were silent between runs with ``availableNow``.
-    """
+    """A `BatchPlanner` as Spark asks for one, in its planner process. The parameters are those of `BatchPlanner`."""
 
     def __init__(
         self,
@@ -70,289 +43,48 @@ class SensorsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
-        self._tasks = SensorsTasks(options, schema)
-        self._options = options
-        self._pacing = Pacing(options.pace, clock)
-        self._idleness = Idleness(options.streams, clock, wall)
-        bound_us = options.max_delay_us
-        self._delay_bound = None if bound_us is None else DelayBound(bound_us, options.trigger_us, clock)
-        self._latest: dict[str, Any] | None = None
-        plan = options.plan
-        self._tables = None
-        if plan is not None and plan.bound.join.tables:
-            given = versions_from(json.loads(plan.given_tables[-1][1])) if plan.given_tables else {}
-            kept = plan.bound, plan.block_root, plan.retain_batches, given
-            self._tables = TableVersions(*kept, durable=plan.durable, clock=clock)
-        self._layout_rule = None if options.plan is None or options.plan.foreign else LayoutRule(options.plan)
-        # Whether no exchange block is left of an earlier run, which may have exchanged by reference.
-        self._is_swept = False
+        self.planner = BatchPlanner(options, schema, clock, wall)
+        self._most_rows = options.max_rows_per_batch
 
     def initialOffset(self) -> dict[str, Any]:
         """Return the offset before the first record of every stream."""
-        at = tuple(feed.initial().to_facts() for feed in self._tasks.feeds)
-        sizing = USUAL_SIZING if self._options.plan is None else self._options.plan.sizing
-        return _plain(BatchPlan(tuple(self._tasks.names), at, sizing=sizing))
+        return self.planner.initial()
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Return the limit of a batch: `max_rows_per_batch` records of all streams together."""
-        return ReadMaxRows(self._options.max_rows_per_batch)
+        return ReadMaxRows(self._most_rows)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Return the end of the batch that begins at `start`; if there is nothing new, exactly `start`."""
-        most = look = self._limit(limit)
-        bound = self._delay_bound
-        if bound is not None:  # it hears first that the batch before has ended
-            most = min(most, bound.most_rows())
-            look = min(look, LOOK_AHEAD * most)
-        again = self._cut(start)
-        if again is not None:
-            if bound is not None:
-                seqs, ends_at = ([at.seq for at in self._positions(self._plan(offset))] for offset in (start, again))
-                bound.looked(seqs, [0] * len(seqs), saw_all=False)
-                bound.begins(ends_at, 0)
-            self._latest = again
-            return again
-        before = self._plan(start)
-        feeds, positions = self._tasks.feeds, self._positions(before)
-        limits = [
-            _ahead_limit(s.max_ahead_us, clock) for s, clock in zip(self._options.streams, before.clocks, strict=True)
-        ]
-        asked = zip(feeds, positions, limits, strict=True)
-        frontiers = [feed.frontier(at, look, limit) for feed, at, limit in asked]
-        times = [time for frontier in frontiers if (time := frontier.first_time()) is not None]
-        horizon = self._pacing.horizon_us(min(times, default=None))
-        rows = rows_of_prefix(frontiers, most, horizon)
-        if isinstance(limit, ReadMinRows) and sum(rows) < limit.min_rows:
-            rows = [0] * len(rows)
-        there = [frontier.rows if horizon is None else frontier.rows_until(horizon) for frontier in frontiers]
-        if bound is not None:
-            saw_all = all(count < look for count in there) and first_cut(frontiers) is None
-            bound.looked([at.seq for at in positions], there, saw_all=saw_all)
-        clocks = self._idleness.decided(before.clocks, [bool(count) for count in there])
-        ends = [feed.advance(at, count) for feed, at, count in zip(feeds, positions, rows, strict=True)]
-        ends = [self._clocked(stream, end) for stream, end in enumerate(ends)]
-        if not (sum(rows) or lets_time_go_on(before.clocks, clocks) or self._frees(positions, ends, clocks)):
-            self._latest = start
-            return start
-        has_time = [feed.has_time(count) for feed, count in zip(feeds, rows, strict=True)]
-        full = "max_rows_per_batch" if most == self._limit(limit) else "max_delay"
-        reaches = [None if key is None else key.reach_us for key in self._options.keys]
-        layout = self._laid_out(before, positions, ends, frontiers, rows)
-        delay = None if bound is None else bound.begins([at.seq for at in ends], sum(there) - sum(rows))
-        backlog = self._backlog(frontiers, there, rows, ends, full if sum(rows) >= most else None)
-        ends, waypoints = marked_ends(feeds, reaches, before.waypoints, positions, ends)
-        planned = BatchPlan(
-            before.names,
-            tuple(at.to_facts() for at in ends),
-            tuple(after_silence(before.clocks, clocks, has_time)),
-            tuple(feed.held_back_bytes for feed in feeds),
-            layout,
-            delay,
-            backlog,
-            {} if self._tables is None else self._tables.decided(before.tables),
-            tuple(map(tuple, waypoints)),
-            USUAL_SIZING if self._options.plan is None else self._options.plan.sizing,
-        )
-        self._latest = _plain(planned)
-        return self._latest
+        most = self._most_rows
+        if isinstance(limit, ReadMaxRows):
+            most = max(1, limit.max_rows)
+        elif isinstance(limit, ReadAllAvailable) and not self.planner.endless:
+            most = _ALL
+        return self.planner.latest(start, most, limit.min_rows if isinstance(limit, ReadMinRows) else 0)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """Return what the query's progress shows: the last offset, and what is not read, for each stream.
-
-        That is the backlog, bytes of an unfinished last line, files set aside, and sub-folders passed over.
-        """
-        if self._latest is None:
-            return None
-        feeds = list(zip(self._options.streams, self._tasks.feeds, strict=True))
-        held = {stream.name: feed.held_back_bytes for stream, feed in feeds}
-        passed = {stream.name: len(feed.passed_over) for stream, feed in feeds}
-        aside = {name: facts.get("set_aside", 0) for name, facts in self._latest["streams"].items()}
-        told = {"held_back_bytes": held, "files_set_aside": aside, "folders_passed_over": passed}
-        return {**self._latest, **told}
+        """See `BatchPlanner.report`."""
+        return self.planner.report()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Read only what is there now, then stop; a generator without end is refused by name."""
-        self._tasks.refuse_endless("the trigger availableNow reads to the end")
-        self._idleness.takes_what_is_there = True
-        for feed in self._tasks.feeds:
-            feed.freeze()
+        """See `BatchPlanner.freeze`."""
+        self.planner.freeze()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return one task for each stream and part; they depend on the two offsets and the input alone."""
-        before, batch = self._plan(start), self._plan(end)
-        feeds, plan = self._tasks.feeds, self._options.plan
-        stretches = list(zip(self._positions(before), self._positions(batch), strict=True))
-        files = [feed.files_between(*stretch) for feed, stretch in zip(feeds, stretches, strict=True)]
-        facts = ((first.to_facts(), last.to_facts()) for first, last in stretches)
-        ordered = plan is not None and any(map(plan.bound.stamps, range(len(stretches))))
-        whole = tuple((*pair, names) for pair, names in zip(facts, files, strict=True)) if ordered else ()
-        limits = [_ahead_limit(now.max_ahead_us, then) for then, now in zip(before.clocks, batch.clocks, strict=True)]
-        ahead = tuple(None if limit is None else (limit.max_us, limit.is_measured) for limit in limits)
-        epochs = self._epochs(batch)
-        text = "" if epochs is None else json.dumps(epochs.to_facts())
-        task = partial(SensorsPartition, batch=whole, ahead=ahead if any(ahead) else (), epochs=text)
-        planned: list[SensorsPartition] = []
-        silent = []
-        for stream, (feed, (first, last)) in enumerate(zip(feeds, stretches, strict=True)):
-            key = self._options.keys[stream]
-            parts = feed.split(first, last, self._options.parts if key is None else 1)
-            waypoint = None
-            if key is not None and (
-                one := first_needed(before.waypoints[stream], feed.time_before(first), key.reach_us)
-            ):
-                waypoint = one.time_us, dict(one.position)
-            for part, (low, high) in enumerate(parts):
-                own = files[stream] if len(parts) == 1 else feed.files_between(low, high)
-                planned.append(task(stream, part, low.to_facts(), high.to_facts(), files=own, waypoint=waypoint))
-            if not parts:
-                silent.append(stream)
-        if plan is None or start == end:
-            return planned
-        if not planned:
-            planned.append(task(-1, 0, {}, None))  # nothing but time goes on
-        total, ends = batch.backlog.total, enumerate(last for _, last in stretches)
-        of_cells = CellBatch(
-            epochs,
-            tuple(stream for stream in silent if batch.clocks[stream].idle),
-            {stream: last.low_us for stream, last in ends if isinstance(last, PartitionedPosition)},
-            batch.tables,
-            batch.sizing,
-            total.rows,
-            total.ahead_us,
-        )
-        planned[0] = replace(planned[0], of_cells=of_cells.to_json())
-        return planned
-
-    def _epochs(self, batch: BatchPlan) -> Epochs | None:
-        """Return the epochs that the tasks and cells of a batch go by; None while there is only the plan's layout."""
-        plan = self._options.plan
-        if plan is None:
-            return None
-        told = batch.layout.epochs_from(plan.layout)
-        # A batch that was planned for fewer cells is heard by new ones too: their clocks go on from here.
-        epochs = told.heard_by(max(told.cells, plan.cells))
-        return None if epochs == Epochs.first(plan.layout) else epochs
+        return [InputPartition(task) for task in self.planner.tasks(start, end)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Give the rows of one task."""
-        assert isinstance(partition, SensorsPartition)
-        return self._tasks.read(partition)
+        return self.planner.read(partition.value)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Remove the exchange blocks of records before `end`: Spark will not ask for those records again."""
-        plan, batch = self._options.plan, self._plan(end)
-        if self._tables is not None:
-            self._tables.committed(batch.tables)
-        positions = self._positions(batch)
-        for feed, at in zip(self._tasks.feeds, positions, strict=True):
-            if isinstance(feed, PartitionedFeed):
-                feed.committed(at)  # type: ignore[arg-type]  # its own position
-        if plan is not None and (plan.exchange == "reference" or not self._is_swept):
-            # Blocks may be left after `end`: a checkpoint that was taken back does their batches again.
-            self._is_swept = not remove_committed(plan, [at.seq for at in positions])
+        """See `BatchPlanner.committed`: Spark will not ask for the records before `end` again."""
+        self.planner.committed(end)
 
     def stop(self) -> None:
         """Do nothing: what is open between batches is closed when the process ends."""
-
-    def _cut(self, start: dict[str, Any]) -> dict[str, Any] | None:
-        """Return the end of a batch that is done again under a new entry of the offset log; None for another batch."""
-        cuts = self._options.cuts
-        for first, last in pairwise(cuts):
-            if first == start:
-                return last
-        return None
-
-    def _backlog(
-        self,
-        frontiers: Sequence[Frontier],
-        there: Sequence[int],
-        rows: Sequence[int],
-        ends: Sequence[Position],
-        limited_by: str | None,
-    ) -> BacklogFacts:
-        """Return what is known of records that the batch does not hold, and why it does not."""
-        found = {}
-        for name, feed, frontier, count, taken, end in zip(
-            self._tasks.names, self._tasks.feeds, frontiers, there, rows, ends, strict=True
-        ):
-            newest_us = None if count <= taken else int(frontier.running_max[count - 1])
-            known = known_backlog(count - taken, newest_us, feed.time_before(end))
-            if own := feed.backlog(end, known):
-                found[name] = own
-        if not found:
-            return BacklogFacts()
-        if limited_by is None and first_cut(frontiers) is not None:
-            limited_by = "bytes"
-        if limited_by is None and any(frontier.rows > count for frontier, count in zip(frontiers, there, strict=True)):
-            limited_by = "pace"
-        return BacklogFacts(found, limited_by)
-
-    def _clocked(self, stream: int, end: Position) -> Position:
-        """Return the end of a batch with what is decided about the clocks of a stream's partitions."""
-        feed = self._tasks.feeds[stream]
-        if not isinstance(feed, PartitionedFeed):
-            return end
-        assert isinstance(end, PartitionedPosition)
-        return feed.clocked(end, partial(self._idleness.decided_of, stream))
-
-    @staticmethod
-    def _frees(positions: Sequence[Position], ends: Sequence[Position], clocks: Sequence[ClockFacts]) -> bool:
-        """Whether a batch without records is worth planning: a partition holds its stream up no more, or comes back."""
-        return any(
-            isinstance(first, PartitionedPosition)
-            and isinstance(last, PartitionedPosition)
-            and ((first.low_us != last.low_us and not clock.idle) or first.brings_back(last))
-            for first, last, clock in zip(positions, ends, clocks, strict=True)
-        )
-
-    def _laid_out(
-        self,
-        planned: BatchPlan,
-        positions: Sequence[Position],
-        ends: Sequence[Position],
-        frontiers: Sequence[Frontier],
-        rows: Sequence[int],
-    ) -> LayoutFacts:
-        """Return what is decided about the layout of a batch, after the one that was `planned` before it."""
-        if self._layout_rule is None or self._options.plan is None:
-            return LayoutFacts()
-        before = planned.layout
-        begin, end = self._progress(positions), self._progress(ends)
-        folder = place_of(self._options.plan.block_root)
-        over = epochs_over(folder, begin.seqs) if before.epochs is not None else EpochsOver()
-        keys = key_hint(folder, begin.seqs) if self._layout_rule.asks_for_keys(before, begin, over) else None
-        facts = self._layout_rule.decided(before, begin, over, keys)
-        for piece in pairwise(batch_marks(begin, end, frontiers, rows)):
-            facts = self._layout_rule.counted(facts, *piece)
-        return facts
-
-    def _progress(self, positions: Sequence[Position]) -> Progress:
-        feeds = zip(self._tasks.feeds, positions, strict=True)
-        return Progress(tuple(at.seq for at in positions), tuple(feed.time_before(at) for feed, at in feeds))
-
-    def _limit(self, limit: ReadLimit) -> int:
-        if isinstance(limit, ReadMaxRows):
-            return max(1, limit.max_rows)
-        endless = any(feed.endless for feed in self._tasks.feeds)
-        if isinstance(limit, ReadAllAvailable) and not endless:
-            return 1 << 40
-        return self._options.max_rows_per_batch
-
-    def _plan(self, offset: Mapping[str, Any]) -> BatchPlan:
-        return BatchPlan.from_offset(offset, self._tasks.names)
-
-    def _positions(self, batch: BatchPlan) -> list[Position]:
-        return [feed.position(facts) for feed, facts in zip(self._tasks.feeds, batch.positions, strict=True)]
-
-
-def _plain(batch: BatchPlan) -> dict[str, Any]:
-    """Return the batch's offset as Spark hands it back: read from its text."""
-    return json.loads(json.dumps(batch.to_offset()))  # type: ignore[no-any-return]
-
-
-def _ahead_limit(max_us: int | None, before: ClockFacts) -> AheadLimit | None:
-    """Return the limit for a batch, given the stream's clock before it. A stream that was idle is not measured."""
-    return None if max_us is None else AheadLimit(max_us, not (before.idle or before.unmeasured))
 
 
 class SensorsBatchReader(DataSourceReader):
@@ -383,15 +115,14 @@ class SensorsBatchReader(DataSourceReader):
                 files = feed.files_between(start, end)
                 for part, (low, high) in enumerate(feed.split(start, end, self._options.parts)):
                     facts = (low.to_facts(), high.to_facts())
-                    planned.append(SensorsPartition(number, part, *facts, files=files))
+                    planned.append(ReadTask(number, part, *facts, files=files))
             else:
-                planned.append(SensorsPartition(number, 0, start.to_facts(), None))
-        return planned
+                planned.append(ReadTask(number, 0, start.to_facts(), None))
+        return [InputPartition(task) for task in planned]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Give the rows of one task."""
-        assert isinstance(partition, SensorsPartition)
-        return self._tasks.read(partition)
+        return self._tasks.read(partition.value)
 
 
 def spark_struct(schema: pa.Schema) -> StructType:

@@ -106,7 +106,7 @@ BUGS = (
     ),
     _bug(
         "committed exchange blocks stay",
-        ("stream:SensorsStreamReader.commit", 'plan.exchange == "reference"', "False"),
+        ("stream:BatchPlanner.committed", 'plan.exchange == "reference"', "False"),
     ),
     # --- lateness, windows, time
     _bug("late at the bound", ("exchange:Outbox.add", "before[:-1] > ts", "before[:-1] >= ts")),
@@ -147,7 +147,7 @@ BUGS = (
     _bug(
         "the planner reads one record twice",
         (
-            "stream:SensorsStreamReader.partitions",
+            "stream:BatchPlanner.tasks",
             "low.to_facts()",
             "type(low)(max(0, low.seq - 1)).to_facts()",
         ),
@@ -262,7 +262,7 @@ BUGS = (
     _bug(
         "a filter is ignored when a batch is done again",
         (
-            "stream:SensorsStreamReader.partitions",
+            "stream:BatchPlanner.tasks",
             "feeds, plan = self._tasks.feeds, self._options.plan",
             "feeds, plan = self._tasks.feeds, self._options.plan\n"
             "    vars(plan.bound)['_again'] = self._latest is None",
@@ -324,7 +324,7 @@ BUGS = (
     _bug(
         "quarantine forgets the rest when a batch is done again",
         (
-            "stream:SensorsStreamReader.partitions",
+            "stream:BatchPlanner.tasks",
             "feeds, plan = self._tasks.feeds, self._options.plan",
             "feeds, plan = self._tasks.feeds, self._options.plan\n"
             "    from streamjoin_ds.source.files.file_feed import FileFeed\n"
@@ -373,7 +373,7 @@ BUGS = (
     ),
     _bug(
         "blocks of another exchange stay",
-        ("stream:SensorsStreamReader.commit", "or not self._is_swept", ""),
+        ("stream:BatchPlanner.committed", "or not self._is_swept", ""),
         asks=("settings",),
     ),
     # --- what keeps the tables small
@@ -482,7 +482,7 @@ BUGS = (
     _bug(
         "a batch that was planned for fewer cells is not heard by new ones",
         (
-            "stream:SensorsStreamReader._epochs",
+            "stream:BatchPlanner._epochs",
             "told.heard_by(max(told.cells, plan.cells))",
             "told",
         ),
@@ -517,7 +517,7 @@ BUGS = (
     ),
     _bug(
         "the partition that is furthest tells the time",
-        ("stream:SensorsStreamReader.partitions", "stream: last.low_us", "stream: last.largest_us"),
+        ("stream:BatchPlanner.tasks", "stream: last.low_us", "stream: last.largest_us"),
         asks=("parted",),
     ),
     _bug(
@@ -730,7 +730,7 @@ BUGS = (
     _bug(
         "a replay joins the newest version",
         (
-            "stream:SensorsStreamReader.partitions",
+            "stream:BatchPlanner.tasks",
             "batch.tables,",
             "self._tables.decided(batch.tables) if self._tables else batch.tables,",
         ),

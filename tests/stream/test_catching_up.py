@@ -51,7 +51,7 @@ class Operated:
         commit_room.forget_committers()
         options = self.options | ({"cuts": json.dumps(cuts)} if cuts else {})
         self.micro = MicroBatches(self.bound, self.home, Layout.parse("1x1", 2), options=options, block_bytes=1 << 12)
-        self.micro.reader._idleness = Idleness(self.join.streams, lambda: self.now_s, lambda: self.now_s + 1e9)
+        self.micro.reader.planner._idleness = Idleness(self.join.streams, lambda: self.now_s, lambda: self.now_s + 1e9)
 
     def put(self, name: str, file: str, *seconds: int, end: str = "\n") -> None:
         path = self.home / name / file

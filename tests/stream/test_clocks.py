@@ -143,12 +143,12 @@ def test_a_restart_does_not_count_the_time_that_nobody_looked(tmp_path: Path) ->
     assert run.idle[-1] == ["r"]  # the offset remembers it
 
     run.restart()
-    run.micro.reader._idleness.takes_what_is_there = True
+    run.micro.reader.planner._idleness.takes_what_is_there = True
     run.put("r", (200, 1))
     assert run.step()
     run.now_s += 40
     run.restart()
-    run.micro.reader._idleness.takes_what_is_there = True
+    run.micro.reader.planner._idleness.takes_what_is_there = True
     run.put("l", (300, 1))
     assert run.step()
     assert run.idle[-1] == ["r"]  # each run alone is too short: the silence that earlier runs saw counts
@@ -214,7 +214,7 @@ def test_a_table_from_before_there_was_a_column_is_given_it(tmp_path: Path, monk
 
 def test_a_bound_of_delays_changes_no_row_and_is_in_the_metrics(tmp_path: Path) -> None:
     run = Running(two(tmp_path, "3s"), tmp_path)
-    run.micro.reader._delay_bound = DelayBound(100_000, clock=lambda: run.now_s)
+    run.micro.reader.planner._delay_bound = DelayBound(100_000, clock=lambda: run.now_s)
     run.put("l", *((second, second % 7) for second in range(1_500)))
     run.put("r", *((second, second % 5) for second in range(1_500)))
     while run.step():

@@ -93,7 +93,7 @@ def test_a_partition_that_comes_between_the_two_looks_has_one_number(
     run.put(5, 0, 1)
     assert run.step()
     run.put(7, 1, 1)
-    frontier = type(run.micro.reader._tasks.feeds[0]).frontier
+    frontier = type(run.micro.reader.planner._tasks.feeds[0]).frontier
     looked: list[object] = []
 
     def comes(feed: Any, *asked: Any) -> Any:
@@ -102,7 +102,7 @@ def test_a_partition_that_comes_between_the_two_looks_has_one_number(
             run.put(6, 1, 1)
         return frontier(feed, *asked)
 
-    monkeypatch.setattr(type(run.micro.reader._tasks.feeds[0]), "frontier", comes)
+    monkeypatch.setattr(type(run.micro.reader.planner._tasks.feeds[0]), "frontier", comes)
     assert run.step()
     run.finish()
 
