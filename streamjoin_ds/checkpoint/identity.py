@@ -248,6 +248,10 @@ def _changes(old: BoundJoin, new: BoundJoin) -> list[str]:
         before, after = old.join.streams[stream], new.join.streams[stream]
         facts = {
             "time column": (before.time != after.time or before.time_unit != after.time_unit),
+            **{
+                name: before.clock_facts.get(name) != after.clock_facts.get(name)
+                for name in {**before.clock_facts, **after.clock_facts}
+            },
             "partitions": before.partition_kind != after.partition_kind,
             **_source_changes(before, after),
             "unique": sorted(before.unique_key) != sorted(after.unique_key),

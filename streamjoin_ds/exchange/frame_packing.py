@@ -15,11 +15,12 @@ from streamjoin_ds.exchange.outbox import NOTHING, Outbox, exchange_batch, layou
 from streamjoin_ds.exchange.row_order import partition_bits, steps_of
 from streamjoin_ds.plan.plan import Plan
 from streamjoin_ds.source.partitioned_position import MOST_PARTITIONS, SEQ_BITS
-from streamjoin_ds.source.records import Chunk, Reject, record_text, times_of
+from streamjoin_ds.source.records import Chunk, Reject, record_text
 from streamjoin_ds.spec.columns import INT64_MAX, SEQ, TS
 from streamjoin_ds.spec.event_time import NO_TIME
 from streamjoin_ds.spec.inside import InsideRows, to_inside
 from streamjoin_ds.spec.key_values import content_hash
+from streamjoin_ds.spec.time_text import times_of
 
 __all__ = ["Packer", "foreign_columns", "pack_foreign", "pack_frame"]
 

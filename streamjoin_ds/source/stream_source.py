@@ -45,13 +45,15 @@ from streamjoin_ds.source.files.text import open_text
 from streamjoin_ds.source.files.text_blocks import SpoolRecords, TextFormat, payload_lines
 from streamjoin_ds.source.generator import GeneratorFeed, generator_schema
 from streamjoin_ds.source.partitioned_feed import PartitionedFeed
-from streamjoin_ds.source.records import Chunk, event_times
+from streamjoin_ds.source.records import Chunk
 from streamjoin_ds.spec import BoundJoin, Generator, Stream
 from streamjoin_ds.spec.columns import TIMESTAMP
 from streamjoin_ds.spec.event_time import fine_times
 from streamjoin_ds.spec.member.files import Files
 from streamjoin_ds.spec.member.source import numbering_of
 from streamjoin_ds.spec.member.stream import check_time_column
+from streamjoin_ds.spec.time_guess import check_readable
+from streamjoin_ds.spec.time_text import event_times, times_of
 
 __all__ = [
     "SAMPLE_BYTES",
@@ -332,7 +334,10 @@ def _csv(data: bytes, entry: FileEntry, stream: Stream) -> pa.Table:
                 delimiter=stream.files.delimiter, newlines_in_values=False, invalid_row_handler=lambda _: "skip"
             ),
             arrow_csv.ConvertOptions(
-                null_values=NULL_TEXTS, strings_can_be_null=False, decimal_point=stream.files.decimal
+                column_types={stream.time: pa.string()} if stream.time_format else None,
+                null_values=NULL_TEXTS,
+                strings_can_be_null=False,
+                decimal_point=stream.files.decimal,
             ),
         )
     except pa.ArrowInvalid:
@@ -361,12 +366,16 @@ def _with_time(schema: pa.Schema, table: pa.Table | None, stream: Stream) -> pa.
     fields = []
     for column in schema:
         kind = pa.string() if pa.types.is_time(column.type) and table is not None else column.type
-        if column.name == stream.time and (pa.types.is_string(kind) or pa.types.is_null(kind)):
+        is_text = pa.types.is_string(kind) or pa.types.is_null(kind)
+        if column.name == stream.time and (is_text or (stream.time_format and not pa.types.is_timestamp(kind))):
             # One unreadable time makes Arrow call the column text. It is a time if more than half of it can be read.
             values = table.column(column.name) if table is not None else pa.array([], pa.string())
-            valid = event_times(values.cast(pa.string()), stream.time_unit)[1]
-            if table is None or np.count_nonzero(valid) * 2 > len(valid):
-                kind = pa.timestamp("us", tz="UTC")
+            texts = values.cast(pa.string()) if pa.types.is_null(values.type) else values
+            valid = times_of(stream)[0](texts, stream.time_unit)[1]
+            if table is not None and np.count_nonzero(valid) * 2 <= len(valid):
+                check_readable(texts, valid, stream)
+            else:
+                kind = TIMESTAMP
         if table is not None and pa.types.is_timestamp(kind) and kind.unit == "ns":
             ns, _ = fine_times(table.column(column.name).combine_chunks(), "ns")
             if not (ns % 1000).any():  # Arrow infers nanoseconds for every text with a fraction

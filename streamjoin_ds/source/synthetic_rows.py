@@ -22,8 +22,8 @@ import xxhash
 from streamjoin_ds.duration import duration_us
 from streamjoin_ds.errors import ArgumentError, StreamJoinError
 from streamjoin_ds.source.feed import ArrayFrontier, Frontier
-from streamjoin_ds.source.records import event_times
 from streamjoin_ds.spec.event_time import DAY_US, MAX_TS_US, MIN_TS_US
+from streamjoin_ds.spec.time_text import event_times
 
 __all__ = [
     "BLOCK_ROWS",

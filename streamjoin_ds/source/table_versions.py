@@ -38,12 +38,13 @@ from streamjoin_ds.source.files.file_names import EXTENSIONS, compression_of, fo
 from streamjoin_ds.source.files.file_watch import FinishRule
 from streamjoin_ds.source.files.json_lines import check_json_scales, check_nulls, from_texts, with_texts
 from streamjoin_ds.source.files.lines import check_digits, has_small_exponent, holds_decimals, json_rule
-from streamjoin_ds.source.records import empty_as_null, timestamps
+from streamjoin_ds.source.records import empty_as_null
 from streamjoin_ds.spec.bound.bound_join import BoundJoin
 from streamjoin_ds.spec.columns import as_declared, foreign_zone, without_zone
 from streamjoin_ds.spec.inside import holds_times
 from streamjoin_ds.spec.member.table import Table
 from streamjoin_ds.spec.table_rows import table_rows
+from streamjoin_ds.spec.time_text import timestamps
 
 __all__ = ["DeltaVersions", "FileVersions", "TableVersions", "Versions", "open_table", "table_schema", "tables_folder"]
 

@@ -15,7 +15,7 @@ with a time out of range, or a null where none is allowed, is refused with its c
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -250,7 +250,7 @@ def to_inside(
     found = InsideRows(ts, valid, np.ones(len(ts), np.bool_))
     if not valid.all():
         found.refuse(~valid & _without(given), time, "no event time")
-        found.refuse(~valid, time, no_time(zones.get(time)))
+        found.refuse(~valid, time, no_time(zones.get(time), stream.time_forms))
     for wanted in schema:
         name, is_fine = wanted.name, wanted.type == NANOSECONDS
         if name == time:
@@ -263,8 +263,10 @@ def to_inside(
     return found
 
 
-def no_time(zone: str | None) -> str:
+def no_time(zone: str | None, forms: Sequence[str] = ()) -> str:
     """Return why a value is no event time of a column that is declared in a foreign zone, or in none."""
+    if forms:
+        return f"not an event time of the form {' or '.join(forms)} in the years 1 to 9999"
     if zone is not None:
         return f"not an event time with an offset, which a column that is declared in the zone {zone} must have"
     return "not an event time in the years 1 to 9999"

@@ -34,7 +34,8 @@ from streamjoin_ds.spec.columns import INT64_MAX, INT64_MIN, NANOSECONDS, SEQ, T
 from streamjoin_ds.spec.event_time import MAX_TS_US, MIN_TS_US, UNITS_US, AheadLimit, counted_times, too_far_ahead
 from streamjoin_ds.spec.inside import InsideRows, holds_times, nanoseconds_name, to_inside
 from streamjoin_ds.spec.key_values import item_values
-from streamjoin_ds.spec.member.stream import Stream, is_event_time, time_hint
+from streamjoin_ds.spec.member.stream import Stream, is_event_time, is_text, time_hint
+from streamjoin_ds.spec.time_text import times_of
 
 __all__ = ["PlainTable", "RowIntake", "moment_ns", "plain_times"]
 
@@ -115,6 +116,15 @@ def _of_float(value: float, unit: str) -> int:
     return int(times[0]) * 1000 if valid[0] else (1 << 100) if value > 0 else -(1 << 100)
 
 
+def _as_written(value: Any) -> str | None:
+    """Return a text, or a number as it is written; None for what is neither, or missing."""
+    if isinstance(value, (float, np.floating)) and value == value:
+        return str(int(value)) if float(value).is_integer() else str(float(value))
+    if isinstance(value, (str, int, np.integer, Decimal)) and not isinstance(value, bool) and value == value:
+        return str(value)
+    return None
+
+
 def _of_numpy(value: np.datetime64) -> int:
     unit, multiple = np.datetime_data(value.dtype)
     count = int(value.astype(np.int64)) * multiple
@@ -150,7 +160,7 @@ class PlainTable:
         self._columns = [(f.name, schema.get_field_index(f.name), f) for f in outside if f.name != stream.time]
         self.is_plain = (
             self._time >= 0
-            and _in_microseconds(schema.field(self._time).type, stream.time_unit)
+            and _in_microseconds(schema.field(self._time).type, stream)
             and not zones_of(stream.schema)
             and all(
                 place >= 0 and schema.field(place).type == wanted.type and not holds_times(wanted.type)
@@ -183,8 +193,10 @@ class PlainTable:
         return times_us, made
 
 
-def _in_microseconds(kind: pa.DataType, unit: str) -> bool:
-    return bool(kind.unit == "us" if pa.types.is_timestamp(kind) else pa.types.is_int64(kind) and unit == "us")
+def _in_microseconds(kind: pa.DataType, stream: Stream) -> bool:
+    if pa.types.is_timestamp(kind):
+        return bool(kind.unit == "us")
+    return bool(pa.types.is_int64(kind)) and stream.time_unit == "us" and stream.time_format is None
 
 
 def _are_in_range(times_us: npt.NDArray[np.int64]) -> bool:
@@ -255,7 +267,7 @@ class RowIntake:
             if any(says_no_zone(row.get(column)) for row in rows):
                 raise without_zone(column, f"stream {self._source.name}", zone)
         given = [row.get(name) for row in rows]
-        times_us = plain_times(given, self._source.time_unit)
+        times_us = None if self._source.time_format else plain_times(given, self._source.time_unit)
         if times_us is not None and not self._times and not is_fine:
             return ReceivedRows(rows, len(rows), np.array(times_us, dtype=np.int64))
         moments = self._moments(given) if times_us is None or is_fine else [time * 1000 for time in times_us]
@@ -280,13 +292,17 @@ class RowIntake:
             return ReceivedRows(table, table.num_rows, plain[0], columns=plain[1])
         times = self._column(table, self._time)
         kind = times.type.value_type if pa.types.is_dictionary(times.type) else times.type
-        if not (is_event_time(kind) or pa.types.is_null(kind)):
+        may_be = is_event_time(kind) or (is_text(kind) and self._source.time_format is not None)
+        if not (may_be or pa.types.is_null(kind)):
             name, stream = self._time.name, self._source.name
             msg = f"column '{name}' of stream {stream} cannot be an event time: its type is {kind}"
             raise ColumnError(msg, name=name, hint=time_hint(kind))
         name = self._time.name
         brought = to_inside(
-            lambda wanted: times if wanted.name == name else self._column(table, wanted), self._outside, self._source
+            lambda wanted: times if wanted.name == name else self._column(table, wanted),
+            self._outside,
+            self._source,
+            times_of(self._source),
         )
         return self._arrival(table, brought)
 
@@ -399,11 +415,27 @@ class RowIntake:
 
     def _moments(self, values: list[Any]) -> list[int | None]:
         try:
+            if self._source.time_format:
+                return self._formed(values)
             return [moment_ns(value, self._source.time_unit) for value in values]
         except TypeError as error:
             msg = f"a value of column '{self._time.name}' of stream {self._source.name} is not an event time: {error}"
             hint = f"a datetime, a date, or a number in {self._source.time_unit}, the stream's time_unit"
+            hint = "a datetime, a date, or what time_format says" if self._source.time_format else hint
+            hint += "; time_format says how texts are written" if isinstance(values[0], str) else ""
             raise SchemaDriftError(msg, name=self._time.name, hint=hint) from error
+
+    def _formed(self, values: list[Any]) -> list[int | None]:
+        """Return moments as `moment_ns` does, where texts and numbers are of the stream's `time_format`."""
+        written = pa.array([_as_written(value) for value in values], pa.string())
+        is_fine = self._time.type == NANOSECONDS
+        times, valid = times_of(self._source)[is_fine](written, self._source.time_unit)
+        found = (
+            (time * (1 if is_fine else 1000) if is_valid else 1 << 100)
+            for time, is_valid in zip(times.tolist(), valid.tolist(), strict=True)
+        )
+        told = zip(values, written.is_valid().to_pylist(), found, strict=True)
+        return [time if is_text else moment_ns(value, self._source.time_unit) for value, is_text, time in told]
 
     def _payload_times(self, values: list[Any], wanted: pa.Field) -> tuple[pa.Array, Mask]:
         """Return a column of times, and a mask of the rows whose time is out of the type's range."""

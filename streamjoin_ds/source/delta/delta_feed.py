@@ -24,11 +24,12 @@ from streamjoin_ds.errors import ArgumentError, FileChangedError, FileFormatErro
 from streamjoin_ds.source.delta.change_log import Beginning, ChangeLog, VersionPosition
 from streamjoin_ds.source.delta.data_file import DataFile, FileRows, place_of
 from streamjoin_ds.source.feed import AheadClock, ArrayFrontier, Backlog, Frontier
-from streamjoin_ds.source.records import Chunk, RawRecords, event_times, inside_form
+from streamjoin_ds.source.records import Chunk, RawRecords, inside_form
 from streamjoin_ds.spec.event_time import NO_TIME, AheadLimit, running_maximum, too_far_ahead
 from streamjoin_ds.spec.member.files import Files, refused_option
 from streamjoin_ds.spec.member.source import DeltaRows, given_options
 from streamjoin_ds.spec.member.stream import Stream
+from streamjoin_ds.spec.time_text import times_of
 
 __all__ = ["DeltaFeed", "table_path", "table_schema", "with_table"]
 
@@ -425,8 +426,7 @@ class DeltaFeed:
         return ts[self._skipped : self._skipped + limit], valid[self._skipped : self._skipped + limit]
 
     def _event_times(self, raw: RawRecords) -> tuple[np.ndarray, np.ndarray]:
-        times, zoned = raw.table.column(self._stream.time), self._stream.time_zone is not None
-        ts, valid = event_times(times, self._stream.time_unit, zoned=zoned)
+        ts, valid = times_of(self._stream)[0](raw.table.column(self._stream.time), self._stream.time_unit)
         if raw.index is None:
             return ts, valid
         all_ts, all_valid = np.zeros(raw.count, np.int64), np.zeros(raw.count, np.bool_)

@@ -23,10 +23,11 @@ from streamjoin_ds.source.files.lines import (
     is_too_fine,
     missing_columns,
 )
-from streamjoin_ds.source.records import empty_as_null, no_timestamps, timestamps
+from streamjoin_ds.source.records import empty_as_null
 from streamjoin_ds.spec.columns import not_of_type
 from streamjoin_ds.spec.member.files import Files
 from streamjoin_ds.spec.nested_values import is_nested, type_text
+from streamjoin_ds.spec.time_text import no_timestamps, timestamps
 
 __all__ = ["NULL_TEXTS", "CsvHead", "CsvLines", "check_csv_scales", "check_csv_types", "csv_header"]
 

@@ -35,10 +35,10 @@ from streamjoin_ds.source.files.parquet_rows import ParquetRows, content_digest
 from streamjoin_ds.source.files.text import Text, open_text
 from streamjoin_ds.source.files.text_blocks import LineBlocks, SpoolBlocks, TextFormat
 from streamjoin_ds.source.position import FilePosition, RollingDigest, SetAside, difference, name_sum, reason_of, sum_of
-from streamjoin_ds.source.records import event_times
 from streamjoin_ds.spec.columns import as_declared
 from streamjoin_ds.spec.event_time import AheadLimit, too_far_ahead
 from streamjoin_ds.spec.member.stream import Stream
+from streamjoin_ds.spec.time_text import times_of
 
 __all__ = ["FileScan", "ScannedPiece", "UnreadFiles"]
 
@@ -173,7 +173,7 @@ class FileScan:
         columns: pa.Schema,
         clock: Callable[[], int] = time.time_ns,
     ) -> None:
-        self._stream, self._zoned = stream, stream.time_zone is not None
+        self._stream, self._times = stream, times_of(stream)[0]
         self._columns = columns
         self._quarantine = stream.quarantines
         self._unread: StreamJoinError | None = None  # why the Parquet rows after the tail cannot be read
@@ -450,7 +450,7 @@ class FileScan:
         pieces = []
         try:
             for times in rows.times(first, rows.count, schema.names):
-                pieces.append(event_times(times, self._stream.time_unit, zoned=self._zoned))  # noqa: PERF401 - those before an error count
+                pieces.append(self._times(times, self._stream.time_unit))  # noqa: PERF401 - those before an error count
         except FileFormatError as error:
             self._unread = error
             if not (self._quarantine and pieces):
@@ -511,7 +511,7 @@ class FileScan:
             )
             if lines.count:
                 raw = self._format.parse(lines, at_file_start=False)
-                ts, valid = event_times(raw.table.column(0), self._stream.time_unit, zoned=self._zoned)
+                ts, valid = self._times(raw.table.column(0), self._stream.time_unit)
                 if raw.index is not None:
                     all_ts, all_valid = np.zeros(lines.count, np.int64), np.zeros(lines.count, bool)
                     all_ts[raw.index], all_valid[raw.index] = ts, valid

@@ -24,10 +24,10 @@ from streamjoin_ds.source.files.lines import (
     holds_decimals,
     json_rule,
 )
-from streamjoin_ds.source.records import no_timestamps, timestamps
 from streamjoin_ds.spec.columns import INT64_MAX, INT64_MIN, not_of_type
 from streamjoin_ds.spec.inside import holds_times
 from streamjoin_ds.spec.nested_values import with_leaves
+from streamjoin_ds.spec.time_text import no_timestamps, timestamps
 
 __all__ = ["JsonLines", "check_json_scales", "check_nulls", "from_texts", "with_texts"]
 

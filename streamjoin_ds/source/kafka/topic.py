@@ -20,8 +20,8 @@ from streamjoin_ds.source.kafka.broker import Broker, TopicFacts, check_same
 from streamjoin_ds.source.kafka.formats.registered_messages import SchemaRegistry
 from streamjoin_ds.source.kafka.message_sources import NativeSource, PythonSource, native_messages
 from streamjoin_ds.source.kafka.range_read import MessageSource, RangeRead, RangeReader
-from streamjoin_ds.source.records import event_times
 from streamjoin_ds.spec.member.location import KAFKA_PREFIX, check_location
+from streamjoin_ds.spec.time_text import event_times
 
 __all__ = ["MESSAGE_FORMATS", "REGISTERED_FORMATS", "TOPIC_PARAMETERS", "KafkaTopic", "KafkaUrl"]
 

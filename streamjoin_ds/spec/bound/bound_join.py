@@ -396,6 +396,7 @@ class BoundJoin:
             {
                 "name": stream.name,
                 "time": [stream.time, stream.time_unit],
+                **stream.clock_facts,
                 "delay_us": stream.delay_us,
                 "generator": stream.source.to_facts() if isinstance(stream.source, Generator) else None,
                 "columns": schema_facts(schema),

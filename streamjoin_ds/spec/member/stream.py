@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -36,6 +36,7 @@ from streamjoin_ds.spec.member.source import (
     source_of,
 )
 from streamjoin_ds.spec.member.unique_key import check_unique, unique_columns
+from streamjoin_ds.spec.time_format import TimeForm
 
 __all__ = ["FORMAT_KEYS", "PER_STREAM", "STREAM_KEYS", "Stream", "checked_rate", "rate_from_text"]
 
@@ -99,6 +100,12 @@ class Stream:
     time_unit : {"s", "ms", "us", "ns"}
         The unit of an event time that is a number, also in dicts. Of a whole number, parts of a microsecond are cut off
         (towards the past); a float becomes the nearest microsecond, ties to the even one.
+    time_format : str or sequence of str, optional
+        How the event times are written, as texts or numbers: in strptime's letters (``"%d/%m/%Y %H:%M:%S.%f"``), or
+        "excel" (days since 1899-12-30), "doy" (year, day of the year, hhmm), "labview" (seconds since 1904), "gps"
+        (seconds since 1980, or week and second), or "iso" (as without this option). Several, also as one text with
+        ``|`` between them, are tried in their order for each value (docs/joins/event-time.md). Timestamps and dates are
+        taken as they are.
     where : str or Expression, optional
         A condition such as ``"altitude > 1000"``. Tuples for which it is not TRUE are left out at the source and
         counted as filtered. They still tell the time, so the results are those of the same condition in the join's
@@ -150,6 +157,15 @@ class Stream:
     )
     time_unit: str = option(
         "us", "Unit of an event time that is a number.", one_of=("s", "ms", "us", "ns"), example="ms"
+    )
+    time_format: str | Sequence[str] | None = option(
+        None,
+        "How event times are written: strptime's letters, or excel, doy, labview, gps, iso. Several with | between "
+        "them are tried in their order.",
+        (str, LIST),
+        "[default: ISO 8601 or nearly that, or numbers in time_unit]",
+        example="%d/%m/%Y %H:%M:%S",
+        metavar="FORM",
     )
     where: str | Expression | None = option(
         None,
@@ -217,6 +233,7 @@ class Stream:
         if self.time_unit not in units:
             msg = f"stream {self.name} has an unknown time_unit"
             raise ArgumentError(msg, name="time_unit", hint=f"one of {', '.join(units)}")
+        self._set("time_format", _checked_forms(self.time_format, self))
         for name in ("idle_timeout", "max_ahead"):
             self._set(name, _positive(getattr(self, name), f"{name} of {self.name}"))
         if self.max_ahead is not None and isinstance(self.source, Generator):
@@ -260,6 +277,16 @@ class Stream:
     def time_zone(self) -> str | None:
         """The zone other than UTC in which `schema` declares the event time; a time without an offset is none then."""
         return zones_of(self.schema).get(self.time)
+
+    @property
+    def time_forms(self) -> tuple[str, ...]:
+        """The forms of `time_format`; none where times are read without one."""
+        return tuple(self.time_format or ())
+
+    @property
+    def clock_facts(self) -> dict[str, Any]:
+        """The options that say how event times are read, as plain JSON values; none of those at their defaults."""
+        return {} if self.time_format is None else {"time_format": [*self.time_forms]}
 
     @property
     def delay_us(self) -> int:
@@ -315,6 +342,7 @@ class Stream:
             **{name: us for name, us in clocks.items() if us is not None},
             **({} if self.rate is None else {"rate": self.rate}),
             **({} if self.unique is None else {"unique": [*self.unique]}),
+            **self.clock_facts,
             **source_facts(self.source),
             "name": self.name,
             "time": self.time,
@@ -337,6 +365,7 @@ class Stream:
             where=None if facts.get("where") is None else expression_from(facts["where"]),
             rate=facts.get("rate"),
             unique=facts.get("unique"),
+            time_format=facts.get("time_format"),
             **{name: f"{facts[f'{name}_us']}us" for name in ("idle_timeout", "max_ahead") if f"{name}_us" in facts},
         )
 
@@ -376,20 +405,43 @@ def check_time_column(schema: pa.Schema, stream: Stream) -> None:
         msg = f"stream {stream.name} has more than one column '{stream.time}'"
         raise ColumnError(msg, name=stream.time, hint="rename one of them in the input")
     kind = schema.field(stream.time).type
-    if not is_event_time(kind):
+    if not (is_event_time(kind) or (stream.time_format is not None and is_text(kind))):
         msg = f"column '{stream.time}' of stream {stream.name} cannot be an event time: its type is {kind}"
         raise ColumnError(msg, name=stream.time, hint=time_hint(kind))
 
 
 def time_hint(kind: pa.DataType) -> str:
     """Return what a column of a type that is no event time needs to become one."""
-    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)):
+    if not is_text(kind):
         return "a timestamp, a date, or a number with time_unit"
-    return (
-        "texts are read as times where they are ISO 8601 or nearly, 2024-03-05T09:00:07Z, 2024/3/5 9:00:07,1 UTC, and "
-        "these are not, or the column is handed over; make others timestamps before: to_timestamp(column, 'dd/MM/yyyy "
-        "HH:mm:ss') of Spark, with start(frames=...), or to_datetime of pandas"
+    return "time_format says how the texts are written: '%d/%m/%Y %H:%M:%S', or iso for 2024-03-05T09:00:07Z"
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Whether a column holds texts."""
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+def _checked_forms(given: object, stream: Stream) -> tuple[str, ...] | None:
+    """Return the forms of `time_format`, each checked; None where there is none."""
+    if given is None:
+        return None
+    parts = given.split("|") if isinstance(given, str) else given
+    forms = (
+        [part.strip() for part in parts if isinstance(part, str) and part.strip()]
+        if isinstance(parts, Iterable)
+        else []
     )
+    if not forms:
+        msg = f"time_format of stream {stream.name} is neither a text nor a list of texts"
+        raise ArgumentError(msg, name="time_format", hint="for example '%d/%m/%Y %H:%M:%S', or excel")
+    if isinstance(stream.source, Generator) or stream.reads_results:
+        msg = f"stream {stream.name} reads no texts or numbers as times, so it cannot have time_format"
+        raise ArgumentError(msg, name="time_format", hint="leave it out")
+    for form in forms:
+        if form != "iso":
+            TimeForm.of(form)
+    return tuple(forms)
 
 
 def is_event_time(kind: pa.DataType) -> bool:

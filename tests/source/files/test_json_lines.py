@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from streamjoin_ds.source.files.json_lines import JsonLines
 from streamjoin_ds.source.files.lines import Lines, parse_lines
-from streamjoin_ds.source.records import RawRecords, event_times
+from streamjoin_ds.source.records import RawRecords
+from streamjoin_ds.spec.time_text import event_times
 
 SCHEMA = pa.schema([("ts", pa.timestamp("us", tz="UTC")), ("x", pa.int64())])
 GOOD = b'{"ts": "2024-01-01T00:00:00Z", "x": 1}'

@@ -147,7 +147,7 @@ def test_a_stream_is_checked(arguments: dict[str, Any], name: str) -> None:
         ({"TS": "timestamp"}, "did you mean 'TS', as names are case-sensitive"),
         ({"tss": "timestamp"}, "did you mean 'tss'?"),
         ({"ts": "bool"}, "a timestamp, a date, or a number"),
-        ({"ts": "string"}, "texts are read as times where they are ISO 8601"),
+        ({"ts": "string"}, "time_format says how the texts are written"),
         ({"ts": "timestamp", "x": "integer"}, "an Arrow type"),
         ({"ts": "timestamp", "x": "decimal(99, 2)"}, "an Arrow type"),
         ({"ts": "timestamp[fortnight]"}, "an Arrow type"),

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamjoin_ds.source.records import event_times, event_times_ns
 from streamjoin_ds.spec.event_time import MAX_TS_US, MIN_TS_US
+from streamjoin_ds.spec.time_text import event_times, event_times_ns
 
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
