@@ -278,7 +278,7 @@ def _of_file(entry: FileEntry, kind: str, stream: Stream) -> pa.Schema:
             raise _unreadable(entry) from None
     if kind == "spool":
         return _of_segment(entry, stream)
-    with open_text(entry.path) as text:
+    with open_text(entry) as text:
         data = text.read(0, SAMPLE_BYTES)
         whole = len(data) < SAMPLE_BYTES and text.fault is None
     end = len(data) if whole else data.rfind(b"\n") + 1
@@ -293,8 +293,8 @@ def _of_file(entry: FileEntry, kind: str, stream: Stream) -> pa.Schema:
 def _of_segment(entry: FileEntry, stream: Stream) -> pa.Schema:
     form = TextFormat("spool", pa.schema([]), stream, entry.path)
     found: list[bytes] = []
-    with open_text(entry.path) as text:
-        if form.open(text, None, complete=False):
+    with open_text(entry) as text:
+        if form.open(text, complete=False):
             blocks = form.blocks(text, form.header_bytes, SAMPLE_BYTES)
             while data := blocks.next(complete=False):
                 records = blocks.records(data)

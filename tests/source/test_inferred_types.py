@@ -22,11 +22,11 @@ from streamjoin_ds.stream.source_facts import bound_join, first_seen
 GOOD = [b'{"ts": %d, "x": %d, "who": "a"}' % (1_700_000_000_000 + n, n) for n in range(5)]
 BROKEN = [
     b"poison",
-    json.dumps({"ts": 1}).encode("utf-16"),
+    json.dumps({"ts": 1}).encode("utf-16-le"),
     b'{"ts": 1',
     b"[1, 2]",
     b"null",
-    b"\xff\xfe",
+    b"\xff\xfd",
     b"{} {}",
     b'{"ts": 1}{"ts": 2}',
     b"[" * 5_000,

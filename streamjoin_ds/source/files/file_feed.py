@@ -297,11 +297,11 @@ class FileFeed:
         form = TextFormat(self._location.format_of(entry), self._schema, stream, entry.path, folders)
         # Only the times, as the planner reads them: a record that is broken in another column has its time here.
         times = TextFormat(self._location.format_of(entry), self._time_schema, stream, entry.path, folders)
-        with open_text(entry.path) as text:
-            if not form.open(text, None, complete=True):
+        with open_text(entry) as text:
+            if not form.open(text, complete=True):
                 return  # empty: no header, no records
             if clock is not None:
-                times.open(text, None, complete=True)
+                times.open(text, complete=True)
             # With quarantine, the planner has decided what is set aside. Then a task must not take broken first records
             # for a drift of the schema: each is a reject by itself.
             at_start = offset == 0 and not stream.quarantines

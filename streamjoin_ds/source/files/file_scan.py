@@ -197,7 +197,7 @@ class FileScan:
         # The digest after the tail's file, where `_resume` found the file gone, changed or set aside.
         self._gone: RollingDigest | None = None
         self._text: Text | None = None
-        self._stamp = (0, 0, 0)
+        self._opened: object = None  # of what the text was opened, and whether it was complete
         self._blocks: LineBlocks | SpoolBlocks | None = None
         self._format: TextFormat | None = None
         self._ended: FileEntry | None = None  # an object that was read to its end: it does not grow
@@ -472,25 +472,26 @@ class FileScan:
         complete = superseded or must_be_whole or ends_here or (self._location.appears_whole and not is_segment)
         limit = entry.size if compression_of(entry.name) is None else None
         self.held_back_bytes = 0
-        if entry.stamp != self._stamp:
-            self._close()  # the file grew or was replaced; what is open shows neither
+        if (entry.stamp, complete) != self._opened:
+            self._close()  # the file grew, was replaced or is finished; what is open shows nothing of it
         if self._text is None:
-            self._text, self._stamp = open_text(entry.path), entry.stamp
+            self._text = open_text(entry, limit=limit, complete=complete)
+            self._opened = entry.stamp, complete
         if self._format is None:
             kind = self._location.format_of(entry)
             folders = self._location.columns_of(entry.path, self._stream.time)
             self._format = TextFormat(kind, self._schema, self._stream, entry.path, folders)
             # Find now what a task would find: once a batch with this file is logged, quarantine comes too late.
-            TextFormat(kind, self._columns, self._stream, entry.path, folders).open(self._text, limit, complete)
+            TextFormat(kind, self._columns, self._stream, entry.path, folders).open(self._text, complete)
         if self._blocks is None:
-            if not self._format.open(self._text, limit, complete):
+            if not self._format.open(self._text, complete):
                 self.held_back_bytes = 0 if complete else entry.size
                 self._close()
                 return 0
             if self._tail.offset == 0 and self._format.header_bytes:
                 self._digest.update(self._text.read(0, self._format.header_bytes))
                 self._tail = replace(self._tail, offset=self._format.header_bytes, line=self._format.header_lines)
-            self._blocks = self._format.blocks(self._text, self._tail.offset, limit)
+            self._blocks = self._format.blocks(self._text, self._tail.offset, limit if is_segment else None)
         while True:
             data = self._blocks.next(complete)
             ended = self._blocks.ended

@@ -20,7 +20,7 @@ from streamjoin_ds.errors import FileChangedError, FileMissingError, FileOrderEr
 from streamjoin_ds.source.files.file_names import compression_of
 from streamjoin_ds.source.files.listing import FileEntry, Location
 from streamjoin_ds.source.files.parquet_rows import content_digest
-from streamjoin_ds.source.files.text import open_text, prefix_digest
+from streamjoin_ds.source.files.text import has_its_bytes, open_text, prefix_digest
 from streamjoin_ds.source.position import SEGMENT_BYTES, FilePosition, RollingDigest, difference, name_sum
 from streamjoin_ds.spec.member.stream import Stream
 
@@ -93,9 +93,9 @@ class FinishRule:
 
 def holds(entry: FileEntry, digest: str, offset: int) -> bool:
     """Whether a text begins with the `offset` bytes of which `digest` was taken (see `RollingDigest`)."""
-    if compression_of(entry.name) is None and entry.size < offset:
+    if entry.size < offset and has_its_bytes(entry):
         return False
-    return prefix_digest(entry.path, digest, offset).text == digest
+    return prefix_digest(entry, digest, offset).text == digest
 
 
 def is_copy(name: str, other: str) -> bool:
@@ -137,7 +137,8 @@ def _beside(entry: FileEntry) -> list[FileEntry]:
             for one in walk:
                 if one.name != name and one.name.startswith(stem) and ending in one.name and one.is_file():
                     about = one.stat()
-                    found.append(FileEntry(one.name, one.path, about.st_size, about.st_mtime_ns, about.st_ino))
+                    stamp = about.st_size, about.st_mtime_ns, about.st_ino
+                    found.append(FileEntry(one.name, one.path, *stamp, entry.decodings))
     except OSError:
         return []
     found.sort(key=lambda one: one.mtime_ns, reverse=True)
@@ -237,7 +238,7 @@ def verify_prefix(location: Location, entry: FileEntry, position: FilePosition) 
         return digest
     is_text = location.format_of(entry) != "parquet"
     if is_text:
-        digest = prefix_digest(entry.path, position.digest, position.offset)
+        digest = prefix_digest(entry, position.digest, position.offset)
     else:
         digest.update(content_digest(entry))
     if digest.text != position.digest:
@@ -255,7 +256,7 @@ def verify_segment(entry: FileEntry, position: FilePosition) -> RollingDigest:
     """Verify a text as `verify_prefix` does, but only its last segment: at most `SEGMENT_BYTES` are read."""
     begin = position.offset // SEGMENT_BYTES * SEGMENT_BYTES
     digest = RollingDigest(position.digest, begin)
-    with open_text(entry.path) as text:
+    with open_text(entry) as text:
         data = text.read(begin, position.offset - begin)
     digest.update(data)
     if digest.text != position.digest:
@@ -464,13 +465,19 @@ class FileWatch:
                 self._seen[name] = entry.stamp
         self._turn = self._turn + _FILES_A_TURN if self._turn + _FILES_A_TURN < len(self._seen) else 0
 
+    def _has_shrunk(self, entry: FileEntry, tail: FilePosition) -> bool:
+        """Whether a file that is shorter than before, or than its text was, no longer has what was read of it."""
+        if has_its_bytes(entry):
+            return entry.size < tail.offset
+        return not holds(entry, tail.digest, tail.offset)
+
     def _changed(self, entry: FileEntry, before: Stamp, tail: FilePosition) -> None:
         if tail.offset == 0:
             return
         text = self._location.format_of(entry) != "parquet"
         if text and compression_of(entry.name) is None:
             size, _, inode = before
-            if entry.size < tail.offset:
+            if entry.size < max(size, tail.offset) and self._has_shrunk(entry, tail):
                 how = f"has shrunk to {entry.size} bytes, but {tail.offset} bytes of it were read"
                 rotated = moved_to(entry, tail.digest, tail.offset)
                 is_cut = entry.inode == inode

@@ -13,11 +13,13 @@ import time
 from bisect import insort
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from streamjoin_ds.blocks.files import Files, files_at
 from streamjoin_ds.blocks.place import folders_above, is_local, local_path
 from streamjoin_ds.errors import ArgumentError, FileFormatError, FileMissingError
+from streamjoin_ds.source.files.decoders import Decoding, decodings_of
 from streamjoin_ds.source.files.file_names import (
     BY_NAME,
     NO_COLUMNS,
@@ -209,13 +211,17 @@ class TableMarks:
 
 @dataclass(frozen=True, slots=True)
 class FileEntry:
-    """A file as the folder shows it. `stamp` changes when the file is written to or replaced."""
+    """A file as the folder shows it. `stamp` changes when the file is written to or replaced.
+
+    `decodings` are what its bytes go through to be a text of lines.
+    """
 
     name: str
     path: str
     size: int
     mtime_ns: int
     inode: int
+    decodings: tuple[Decoding, ...] = ()
 
     @property
     def stamp(self) -> tuple[int, int, int]:
@@ -249,6 +255,8 @@ class Location:
     new_names_last : bool
         Whether the names of new files sort after those that are there. Then an object store is asked for those alone,
         and for all of them now and then.
+    decodings : callable
+        Returns the decodings of files of one format; by default they have none.
     """
 
     def __init__(
@@ -262,6 +270,7 @@ class Location:
         sub_folders: bool = False,
         root: str | None = None,
         new_names_last: bool = True,
+        decodings: Callable[[str | None], tuple[Decoding, ...]] = lambda kind: (),
     ) -> None:
         if path.startswith("file:"):  # another text stays as it is: a position names files as they were listed
             path = str(local_path(path) or path)
@@ -288,6 +297,7 @@ class Location:
         self._clock = clock
         self._reads_sub_folders = sub_folders
         self._root = root
+        self._decodings = decodings
         self.names_listed: list[str] = []  # what `names` returned last
         self._labels: dict[str, str] = {}  # the label of each file, by its path in the folder
         self._names: dict[str, FolderNames] = {}  # what each folder holds, by its path in the folder; "" is the folder
@@ -488,7 +498,8 @@ class Location:
         if self.order.by_modification and self.order.mtime_ns(label) != max(found.st_mtime_ns, 0):
             self._changed(label, found.st_mtime_ns)
             return None
-        return FileEntry(label, path, found.st_size, found.st_mtime_ns, found.st_ino)
+        decodings = self._decodings(format_of(label, self.format))
+        return FileEntry(label, path, found.st_size, found.st_mtime_ns, found.st_ino, decodings)
 
     def _changed(self, label: str, mtime_ns: int) -> None:
         file = self.order.path(label)
@@ -561,6 +572,7 @@ def location_of(stream: Stream, root: str | None = None) -> Location:
         sub_folders=files.reads_sub_folders,
         root=root,
         new_names_last=not files.by_modification and files.partition_by is None,
+        decodings=partial(decodings_of, files),
     )
 
 

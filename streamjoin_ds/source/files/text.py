@@ -1,8 +1,8 @@
-"""The text of a file, plain or compressed, read from any byte of it.
+"""The canonical text of a file, plain, compressed or in a form of its own (`decoders.py`), read from any byte of it.
 
 Arrow decompresses zstd, lz4 frames and bz2, also several frames one after another. Such a decoder can only go forward.
 What was open at some place of a file stays open for whoever reads on from there, so a file that is read in many batches
-is not decompressed from its beginning each time. No result depends on it.
+is not decoded from its beginning each time. No result depends on it.
 """
 
 from __future__ import annotations
@@ -10,17 +10,20 @@ from __future__ import annotations
 import contextlib
 import zlib
 from collections import OrderedDict
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import pyarrow as pa
 
 from streamjoin_ds.blocks.files import files_at
 from streamjoin_ds.errors import FileFormatError, FileMissingError
+from streamjoin_ds.source.files.decoders import BEGIN_BYTES, Chain, Decoder, Decoding
 from streamjoin_ds.source.files.file_names import compression_of
+from streamjoin_ds.source.files.listing import FileEntry
 from streamjoin_ds.source.position import SEGMENT_BYTES, RollingDigest
 
-__all__ = ["CompressedText", "Text", "open_text", "prefix_digest"]
+__all__ = ["CompressedText", "Text", "has_its_bytes", "open_text", "prefix_digest"]
 
+_Stamp: TypeAlias = tuple[int, int, int]  # size, time of change and inode
 _PIECE_BYTES = 1 << 20
 # Steps in which the text before a damage is read again, since a read that fails gives nothing.
 _SALVAGE_BYTES = (1 << 16, 1 << 11, 1 << 6, 1)
@@ -34,6 +37,14 @@ _VERIFIED_BYTES = 4 << 20  # bytes of text that are digested at a time
 _hints: OrderedDict[tuple[str, int, int, int], OrderedDict[int, _GzipDecoder]] = OrderedDict()
 _HINTED_FILES = 8  # files with hints, at most
 _HINTS_A_FILE = 4  # hints of one file, at most
+_PIECE_A_TURN = 1 << 18  # bytes that a decoder is given at a time
+# What files begin with, by file and stamp: a compressed one, or one of another machine, is not read again for it.
+_begins: OrderedDict[tuple[str, int, int, int], bytes] = OrderedDict()
+_BEGINS = 1024
+# Places of decoders, by file, inode, what the file begins with and decodings, with the file's stamp then. They are
+# hints: they change no result.
+_places: OrderedDict[tuple[str, int, bytes, tuple[Decoding, ...]], tuple[_Stamp, list[_Place]]] = OrderedDict()
+_PLACED_FILES = 256  # files with places, at most
 
 
 class _ArrowDecoder:
@@ -68,6 +79,7 @@ class CompressedText:
     def __init__(self, path: str, compression: str) -> None:
         self._path, self._compression = path, compression
         file = files_at(path).open(path)
+        self.stamp = file.stamp
         self._key = (path, *file.stamp)
         file.close()
         self._decoder: _ArrowDecoder | None = None
@@ -134,8 +146,9 @@ class CompressedText:
 
 
 class Text(Protocol):
-    """The bytes of a file after decompression. It is a context manager."""
+    """The canonical bytes of a file. It is a context manager."""
 
+    stamp: _Stamp  # of the file when it was opened
     fault: FileFormatError | None  # why the last read gave fewer bytes than asked for; None at the text's end
 
     def read(self, offset: int, size: int) -> bytes:
@@ -146,32 +159,64 @@ class Text(Protocol):
     def __exit__(self, *_: object) -> None: ...
 
 
-def open_text(path: str) -> Text:
-    """Open a file as compressed or plain text, by its name's ending.
+def open_text(entry: FileEntry, *, limit: int | None = None, complete: bool = True) -> Text:
+    """Open the text of a file: decompressed by its name's ending, and decoded by its decodings.
+
+    Parameters
+    ----------
+    entry : FileEntry
+    limit : int, optional
+        Bytes of the file that are read, at most; all, where it is compressed.
+    complete : bool
+        Whether the text has what a decoder holds back at the end, because the file might go on there.
 
     Raises
     ------
     FileMissingError
         The file is not there.
     """
+    path = entry.path
     try:
         compression = compression_of(path)
+        raw: Text
         if compression is None:
-            return _PlainText(path)
-        return _GzipText(path) if compression == "gzip" else CompressedText(path, compression)
+            raw = _PlainText(path, limit)
+        else:
+            raw = _GzipText(path) if compression == "gzip" else CompressedText(path, compression)
     except FileNotFoundError:
         msg = f"the file {path} is not there any more"
         hint = "put it back as it was, because it must be read again"
         raise FileMissingError(msg, name=path, hint=hint) from None
+    begin = _begin_of(raw, path) if entry.decodings else b""
+    if all(decoding.decoder(begin, path) is None for decoding in entry.decodings):
+        return raw
+    return _DecodedText(raw, entry, begin, complete)
 
 
-def prefix_digest(path: str, digest: str, offset: int) -> RollingDigest:
+def has_its_bytes(entry: FileEntry) -> bool:
+    """Whether the bytes of a file are those of its text, so that it is at least as long."""
+    if compression_of(entry.name) is not None:
+        return False
+    with open_text(entry) as text:
+        return isinstance(text, _PlainText)
+
+
+def _begin_of(raw: Text, path: str) -> bytes:
+    key = (path, *raw.stamp)
+    if key not in _begins:
+        _begins[key] = raw.read(0, BEGIN_BYTES)
+        while len(_begins) > _BEGINS:
+            _begins.popitem(last=False)
+    return _begins[key]
+
+
+def prefix_digest(entry: FileEntry, digest: str, offset: int) -> RollingDigest:
     """Return the digest of the first `offset` bytes of a text, or of all its bytes where it has fewer.
 
     `digest` was taken in this file: it tells what the files before it were.
     """
     found = RollingDigest.at_start_of(digest)
-    with open_text(path) as text:
+    with open_text(entry) as text:
         while found.offset < offset:
             data = text.read(found.offset, min(_VERIFIED_BYTES, offset - found.offset))
             if not data:
@@ -180,14 +225,123 @@ def prefix_digest(path: str, digest: str, offset: int) -> RollingDigest:
     return found
 
 
+class _Place:
+    """A decoder that has taken `raw` bytes of a file, and what it gave last: the text from byte `offset` on."""
+
+    __slots__ = ("decoder", "has_ended", "offset", "pending", "raw")
+
+    def __init__(self, decoder: Decoder, raw: int = 0, offset: int = 0) -> None:
+        self.decoder, self.raw, self.offset = decoder, raw, offset
+        self.pending, self.has_ended = b"", False
+
+    @property
+    def end(self) -> int:
+        """Byte of the text that the decoder gives next."""
+        return self.offset + len(self.pending)
+
+    def copy(self) -> _Place:
+        """Return an independent place, without what is pending."""
+        return _Place(self.decoder.copy(), self.raw, self.end)
+
+    def take(self, offset: int, size: int) -> bytes:
+        """Return what is pending from byte `offset` on, at most `size`, and let go of all before that."""
+        begin = min(offset - self.offset, len(self.pending))
+        piece = self.pending[begin : begin + size]
+        self.pending = self.pending[begin + len(piece) :]
+        self.offset += begin + len(piece)
+        return piece
+
+
+class _DecodedText:
+    """The text that decoders make of another one."""
+
+    def __init__(self, raw: Text, entry: FileEntry, begin: bytes, complete: bool) -> None:
+        self._raw, self._begin, self._complete = raw, begin, complete
+        self._path, self._decodings = entry.path, entry.decodings
+        self.stamp = raw.stamp
+        self.fault: FileFormatError | None = None
+        self._raw_fault: FileFormatError | None = None  # after the last byte that a decoder was given
+        size, _, inode = self.stamp
+        self._key = entry.path, inode, begin, entry.decodings
+        stamp, self._known = _places.pop(self._key, (self.stamp, []))
+        if stamp != self.stamp and not (size > stamp[0] and isinstance(raw, _PlainText)):  # it did not just grow
+            self._known = []
+        self._place = self._before = self._fresh()  # `_before`: the place before the decoder was asked last
+
+    def _fresh(self) -> _Place:
+        made = [decoding.decoder(self._begin, self._path) for decoding in self._decodings]
+        decoders = [decoder for decoder in made if decoder is not None]
+        return _Place(decoders[0] if len(decoders) == 1 else Chain(decoders))
+
+    def read(self, offset: int, size: int) -> bytes:
+        self.fault = None
+        self._go_near(offset)
+        pieces = []
+        while size > 0:
+            piece = self._place.take(offset, size)
+            if piece:
+                pieces.append(piece)
+                offset, size = offset + len(piece), size - len(piece)
+            elif not self._decode():
+                break
+        return b"".join(pieces)
+
+    def _go_near(self, offset: int) -> None:
+        """Go to the last known place that is not after a byte."""
+        known = [place for place in self._known if place.offset <= offset]
+        best = max(known, key=lambda place: place.offset, default=None)
+        if best is not None and (self._place.offset > offset or best.offset > self._place.end):
+            self._place, self._raw_fault = best.copy(), None
+        elif self._place.offset > offset:
+            self._place, self._raw_fault = self._fresh(), None
+
+    def _decode(self) -> bool:
+        """Let the decoder give more: nothing is pending. Return False where there is no more."""
+        place = self._place
+        if place.has_ended or self._raw_fault is not None:
+            self.fault = place.decoder.fault or self._raw_fault
+            return False
+        data = self._raw.read(place.raw, _PIECE_A_TURN)
+        self._raw_fault = self._raw.fault
+        if data:
+            self._before = place.copy()
+            place.raw += len(data)
+            place.pending = place.decoder.feed(data)
+            if self._before.end // SEGMENT_BYTES != place.end // SEGMENT_BYTES:
+                self._keep(self._before)  # a digest is verified from a segment's beginning on
+        elif self._raw_fault is None and self._complete:
+            self._before = place.copy()
+            place.pending, place.has_ended = place.decoder.finish(), True
+        place.has_ended = place.has_ended or place.decoder.fault is not None
+        return bool(data) or place.has_ended or self._raw_fault is not None
+
+    def _keep(self, place: _Place) -> None:
+        self._known = [known for known in self._known if known.raw != place.raw]
+        self._known.append(place)
+        del self._known[:-_HINTS_A_FILE]
+
+    def __enter__(self) -> _DecodedText:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._keep(self._before if self._place.pending or self._place.has_ended else self._place)
+        _places[self._key] = self.stamp, self._known
+        while len(_places) > _PLACED_FILES:
+            _places.popitem(last=False)
+        self._raw.__exit__()
+
+
 class _PlainText:
     fault: FileFormatError | None = None
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, limit: int | None) -> None:
         self._file = files_at(path).open(path)
+        self._limit = limit
+        self.stamp = self._file.stamp
 
     def read(self, offset: int, size: int) -> bytes:
-        return self._file.read_at(offset, size)
+        size = size if self._limit is None else min(size, self._limit - offset)
+        return self._file.read_at(offset, size) if size > 0 else b""
 
     def __enter__(self) -> _PlainText:
         return self
@@ -217,7 +371,8 @@ class _GzipText:
     def __init__(self, path: str) -> None:
         self._path = path
         self._file = files_at(path).open(path)
-        self._key = (path, *self._file.stamp)
+        self.stamp = self._file.stamp
+        self._key = (path, *self.stamp)
         self._decoder = _GzipDecoder()
         self.fault: FileFormatError | None = None
 

@@ -357,7 +357,7 @@ class TextFormat:
         self._salt = 0
         self._payload = JsonLines(pa.schema([c for c in schema if c.name not in SPOOL_COLUMNS]), stream.time)
 
-    def open(self, text: Text, limit: int | None, complete: bool) -> bool:
+    def open(self, text: Text, complete: bool) -> bool:
         """Read the header, if the format has one. Return False where there is no whole header yet."""
         if self._form is not None:
             return True
@@ -365,7 +365,7 @@ class TextFormat:
             return self._open_segment(text, complete)
         size = _HEADER_BYTES
         while True:
-            data = text.read(0, size if limit is None else min(size, limit))
+            data = text.read(0, size)
             is_all = len(data) < size or size >= MAX_LINE_BYTES
             head = CsvHead.of(
                 data, self._files, self._declared, self._path, complete=complete and is_all and text.fault is None

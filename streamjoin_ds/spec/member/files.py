@@ -5,6 +5,7 @@ An option is a field: it says what it is for, and which values it has. What read
 
 from __future__ import annotations
 
+import codecs
 from dataclasses import dataclass, field, replace
 
 from streamjoin_ds.duration import Duration, duration_text, duration_us
@@ -16,6 +17,8 @@ __all__ = ["Files", "Spool", "delimiter_of", "refused_option"]
 
 _FORMATS = ("auto", "csv", "json", "parquet", "spool", "delta", "results")
 _MOST_LINES, _MOST_DIGITS = 1000, 5  # before the records of a CSV file
+# Codecs of Python that are of no files, or whose text cannot be told piece by piece.
+_NO_ENCODINGS = frozenset(("utf-7", "idna", "punycode", "charmap", "raw-unicode-escape", "unicode-escape"))
 _DELIMITER_NAMES = {"tab": "\t", "\\t": "\t", "space": " "}
 _DELIMITERS = frozenset(" \t!#$%&'()*+,-./:;<=>?@[\\]^_`{|}~")
 
@@ -45,6 +48,9 @@ class Files(Located):
     comment : str, optional
         Lines of CSV files that begin with this character are passed over, also before and in the header. One ASCII
         character as of `delimiter`, and another one. `skip_lines` counts them.
+    encoding : str
+        The encoding of files of text, by a name of Python's codecs. A file that begins with a byte order mark of UTF-8,
+        UTF-16 or UTF-32 has that one. A record with a byte that is no character is broken, where its columns hold it.
     on_bad_file : {"stop", "quarantine"}
         What happens when a file cannot be read any further, came too late, or is not what was read before. "stop" stops
         the stream. "quarantine" sets aside the rest of the file as one rejected row that names it. It may differ at
@@ -111,6 +117,14 @@ class Files(Located):
         example="#",
         metavar="CHARACTER",
         identity="comments",
+        numbers=True,
+    )
+    encoding: str = option(
+        "utf-8",
+        "Encoding of files of CSV and JSON, by its name. A mark of UTF-16 or UTF-32 decides without it.",
+        example="cp1252",
+        metavar="NAME",
+        identity="encoding",
         numbers=True,
     )
     on_bad_file: str = option(
@@ -205,7 +219,7 @@ class Files(Located):
         if self.comment is not None and (self.comment == delimiter or self.comment not in _DELIMITERS):
             msg = f"the comment of stream {stream} is no character that begins a comment in a CSV file"
             raise ArgumentError(msg, name="comment", hint="for example #, or %; not the delimiter")
-        counted = replace(located, skip_lines=skip_lines, header=header)
+        counted = replace(located, skip_lines=skip_lines, header=header, encoding=_encoding(self.encoding, stream))
         return replace(counted, delimiter=delimiter, finished_after=finished_after)
 
 
@@ -232,6 +246,19 @@ def delimiter_of(given: object, name: str) -> str:
         msg = f"the delimiter of stream {name} cannot be used in a CSV file"
         raise ArgumentError(msg, name="delimiter", hint="for example , ; | : a space, or tab")
     return character
+
+
+def _encoding(given: object, stream: str) -> str:
+    """Return the name of an encoding in one form."""
+    try:
+        name = codecs.lookup(given.strip()).name if isinstance(given, str) else ""
+        codecs.getincrementaldecoder(name)().decode(b"", final=True).encode()
+    except (LookupError, AttributeError, TypeError, ValueError):
+        name = ""
+    if not name or name in _NO_ENCODINGS:
+        msg = f"the encoding of stream {stream} is none that there is"
+        raise ArgumentError(msg, name="encoding", hint="for example utf-16, latin-1, cp1252 or shift_jis")
+    return "utf-8" if name == "utf-8-sig" else name
 
 
 def _lines(given: object, name: str, stream: str) -> int:
