@@ -31,7 +31,7 @@ from sqlglot.expressions import to_identifier
 
 from streamjoin_ds.cli.display import Display
 from streamjoin_ds.cli.join_options import JoinCommand, flag, join_options
-from streamjoin_ds.cli.run import run_join
+from streamjoin_ds.cli.run import opened, run_join
 from streamjoin_ds.errors import ArgumentError, DependencyMissingError
 from streamjoin_ds.request.request import request_of
 from streamjoin_ds.source.stream_source import open_feed
@@ -96,17 +96,14 @@ def command(config: Path | None, runs: int, limit: int, peer: str, as_json: bool
     """Measure a join over all that its streams hold now, beside DuckDB over the same tuples.
 
     The join runs as `streamjoin run --available-now` does, into new tables that are removed afterwards. Its time is
-    from the query's start to its last commit; Spark's own start is not in it. DuckDB reads tables in memory, and writes
-    its matches to Parquet.
+    from the query's start to its last commit; Spark's own start is not in it, and with --local there is no Spark.
+    DuckDB reads tables in memory, and writes its matches to Parquet.
     """
     request = request_of(config, given)
     bound = bound_join(request.join)
     _check_ends(bound)
     console = Console(stderr=True)
-    # Spark is imported and started only once all that was asked has been understood.
-    from streamjoin_ds.spark.session import spark_session
-
-    spark = spark_session("streamjoin bench", **request.session, quick_compiler=True)
+    spark = opened(request.session, "bench", console, quiet=True)
     root = Path(tempfile.mkdtemp(prefix="streamjoin-bench-"))
     try:
         ways = [_ours(spark, request, root / "ours", runs, console)]
@@ -117,7 +114,8 @@ def command(config: Path | None, runs: int, limit: int, peer: str, as_json: bool
                 console.print(f"{', '.join(odd)}: other matches, as tables have no late rows and no duplicates")
     finally:
         shutil.rmtree(root, ignore_errors=True)
-        spark.stop()
+        if spark is not None:
+            spark.stop()
     if as_json:
         click.echo(json.dumps([way.facts() for way in ways], indent=1))
     else:

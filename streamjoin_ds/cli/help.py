@@ -13,6 +13,7 @@ from streamjoin_ds.spec.member.option_key import OptionKey, options_of
 from streamjoin_ds.spec.member.source import KINDS
 from streamjoin_ds.spec.member.stream import Stream
 from streamjoin_ds.spec.member.table import TABLE_KEYS
+from streamjoin_ds.stream.run_keys import RUN_KEYS, keys_of
 
 __all__ = ["command"]
 
@@ -28,22 +29,33 @@ _VALUES = "In a value %26 is an ampersand. In the TOML file the same keys stand 
 
 
 @click.command("help")
-@click.argument("words", nargs=-1, metavar="[COMMAND | source KIND]")
+@click.argument("words", nargs=-1, metavar="[COMMAND | source KIND | engine]")
 @click.pass_context
 def command(ctx: click.Context, words: tuple[str, ...]) -> None:
-    """Show the help of a command, or the options of a kind of source: files, spool, delta, kafka, gen, table."""
+    """Show the help of a command, or of options: source files|spool|delta|kafka|gen|table, or engine."""
     group = ctx.find_root().command
     assert isinstance(group, click.Group)
     if not words:
         click.echo(group.get_help(ctx.find_root()))
     elif words[0] == "source":
         _show(words[1] if len(words) == 2 else "", ctx.make_formatter())
+    elif words == ("engine",):
+        _show_engine(ctx.make_formatter())
     else:
         found = group.get_command(ctx, words[0])
         if found is None or len(words) > 1:
             msg = "there is no such command"
-            raise ArgumentError(msg, name="help", hint=f"one of {', '.join(group.list_commands(ctx))}; or source files")
+            raise ArgumentError(
+                msg, name="help", hint=f"one of {', '.join(group.list_commands(ctx))}; or source files, or engine"
+            )
         click.echo(found.get_help(click.Context(found, info_name=words[0], parent=ctx.find_root())))
+
+
+def _show_engine(formatter: click.HelpFormatter) -> None:
+    titles = {"engine": "Options of the engine, which change no row", "source": "How sources are read"}
+    sections = {title: _briefs({name: RUN_KEYS[name] for name in keys_of(scope)}) for scope, title in titles.items()}
+    _write(formatter, "--kernel avx2; in the TOML file kernel = ...", sections)
+    click.echo(formatter.getvalue().rstrip("\n"))
 
 
 def _show(kind: str, formatter: click.HelpFormatter) -> None:

@@ -26,7 +26,13 @@ _OF_RUNS = keys_of("place", "start", "session")
 _MOVED = {"refresh": "table"} | dict.fromkeys(SOURCE_KEYS, "stream")
 _READ = ("config", "streams", "tables", "schema", "unique", *PER_STREAM)
 _COLUMN = 24  # where the help of an option begins, at most
-_MORE = "The options of a source: streamjoin help source files|spool|delta|kafka|gen|table."
+_MORE = "The options of a source: streamjoin help source files|spool|delta|kafka|gen|table. "
+_MORE += "Of the engine, and how sources are read: streamjoin help engine."
+# Flags that few need: they are listed where `_MORE` says.
+_SELDOM = {*keys_of("engine", "source"), "exchange", "max_ahead", "rate", "time_start", "time_step"} - {
+    "threads",
+    "pace",
+}
 
 
 class JoinCommand(click.Command):
@@ -88,6 +94,8 @@ def flag(name: str) -> Callable[..., Any]:
     given: dict[str, Any] = {"help": key.help if key.is_switch else brief, "metavar": key.metavar or None}
     if name in _MOVED:
         given |= {"hidden": True, "callback": _moved}
+    elif name in _SELDOM:
+        given["hidden"] = True
     if key.is_switch:
         return click.option(f"--{name}/--no-{name}", name, default=None, **given)
     if key.kinds == (bool,):

@@ -10,6 +10,7 @@ import contextlib
 import json
 import signal
 from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from rich.console import Console
 from streamjoin_ds.checkpoint.lock import check_not_taken_over
 from streamjoin_ds.cli.display import Display
 from streamjoin_ds.cli.join_options import JoinCommand, flags, join_options
+from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.request.request import request_of, required
 from streamjoin_ds.stream.commit import watch
 from streamjoin_ds.stream.join import StreamJoin
@@ -28,7 +30,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-__all__ = ["command", "run_join", "run_queries"]
+    from streamjoin_ds.stream.local_query import LocalQuery
+
+__all__ = ["command", "opened", "run_join", "run_queries"]
 
 
 _POLL_S = 1  # seconds between two looks for Ctrl-C or SIGTERM
@@ -46,22 +50,54 @@ def _held_back(progress: Any) -> dict[str, int]:
     return {name: int(size) for name, size in facts.get("held_back_bytes", {}).items() if size}
 
 
+def opened(session: Mapping[str, Any], command: str, console: Console, *, quiet: bool = False) -> SparkSession | None:
+    """Return the session of Spark that a command asks for; None: it runs in this process, without Spark.
+
+    It does where the option ``local`` says so, and where Spark is not installed.
+
+    Raises
+    ------
+    ArgumentError
+        There are options of a session, and no session.
+    """
+    for name in session if session.get("local") else ():
+        if name != "local":
+            msg = f"{name} is of a session of Spark, and with local there is none"
+            raise ArgumentError(msg, name=name, hint=f"leave {name} out, or local")
+    is_local, told = session.get("local", False), ""
+    if not is_local and find_spec("pyspark") is None:
+        is_local, told = True, "Spark is not installed: the join runs in this process (--local)"
+    spark = None
+    if not is_local:
+        # Spark is imported and started only once all that was asked has been understood.
+        from streamjoin_ds.spark.session import session_log_path, spark_session
+
+        spark = spark_session(f"streamjoin {command}", **session, quick_compiler=True)
+        told = f"Spark's own log: {session_log_path(spark)} (on one machine --local needs no Spark)"
+    if told and not quiet:
+        console.print(told, style="dim", highlight=False, soft_wrap=True)
+    return spark
+
+
 def run_join(
-    spark: SparkSession, join: StreamJoin, to: str, checkpoint: str, options: Mapping[str, Any], display: Display
+    spark: SparkSession | None, join: StreamJoin, to: str, checkpoint: str, options: Mapping[str, Any], display: Display
 ) -> bool:
     """Start the join, show its batches and wait for its end; return False if it was interrupted, else True.
 
-    Ctrl-C and SIGTERM stop the query; a restart with the same checkpoint goes on from there.
+    Without a session it runs in this process. Ctrl-C and SIGTERM stop the query; a restart with the same checkpoint
+    goes on from there.
     """
 
-    def start() -> list[StreamingQuery]:
+    def start() -> list[StreamingQuery | LocalQuery]:
+        if spark is None:
+            return [join.run_local(to, checkpoint, **options)]
         return [join.start(spark, to, checkpoint, **options)]
 
     with watch(display.batch):
         return run_queries(start, [display])
 
 
-def run_queries(start: Callable[[], Sequence[StreamingQuery]], displays: Sequence[Display]) -> bool:
+def run_queries(start: Callable[[], Sequence[StreamingQuery | LocalQuery]], displays: Sequence[Display]) -> bool:
     """Start queries and wait for the end of all; return False if they were interrupted, else True.
 
     Ctrl-C and SIGTERM stop them all, and so does the error of one of them, which is raised.
@@ -80,7 +116,7 @@ def run_queries(start: Callable[[], Sequence[StreamingQuery]], displays: Sequenc
         interrupted = True
 
     previous = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
-    queries: Sequence[StreamingQuery] = []
+    queries: Sequence[StreamingQuery | LocalQuery] = []
     try:
         with contextlib.ExitStack() as shown:
             for display in displays:
@@ -100,7 +136,7 @@ def run_queries(start: Callable[[], Sequence[StreamingQuery]], displays: Sequenc
             signal.signal(number, handler)
 
 
-def _all_ended(queries: Sequence[StreamingQuery]) -> bool:
+def _all_ended(queries: Sequence[StreamingQuery | LocalQuery]) -> bool:
     """Whether all queries have ended; wait a moment where one has not, and raise the error of one that failed."""
     for query in queries:
         if not query.isActive:
@@ -123,12 +159,8 @@ def command(config: Path | None, as_json: bool, **given: Any) -> None:
     checkpoint = required(
         request.checkpoint, "checkpoint", "give a folder of its own, for example --checkpoint ./matches.ckpt"
     )
-    # Spark is imported and started only once all that was asked has been understood.
-    from streamjoin_ds.spark.session import session_log_path, spark_session
-
     console = Console(stderr=True)
-    spark = spark_session("streamjoin run", **request.session, quick_compiler=True)
-    console.print(f"Spark's own log: {session_log_path(spark)}", style="dim", highlight=False, soft_wrap=True)
+    spark = opened(request.session, "run", console)
     display = Display(console, quiet=as_json)
     finished = run_join(spark, request.join, to, checkpoint, request.run, display)
     display.end(to, checkpoint, finished=finished, as_json=as_json)

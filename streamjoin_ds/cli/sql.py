@@ -10,7 +10,7 @@ from rich.console import Console
 
 from streamjoin_ds.cli.display import Display
 from streamjoin_ds.cli.join_options import JoinCommand, flags
-from streamjoin_ds.cli.run import run_queries
+from streamjoin_ds.cli.run import opened, run_queries
 from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.request.request import given_flags
 from streamjoin_ds.script.script import Script, Step
@@ -47,13 +47,14 @@ def command(file: Path | None, text: str | None, is_explained: bool, as_json: bo
     starting = [step for step in script.steps if not (step.is_explained or is_explained)]
     if not script.needs_catalog:  # all is checked before Spark is started
         script.checked(starting, None)
-    spark = _session(script, quiet=as_json) if starting or script.needs_catalog else None
+    is_needed = starting or script.needs_catalog
+    spark = opened(script.session, "sql", Console(stderr=True), quiet=as_json) if is_needed else None
     catalog = script.catalog(spark)
     joins = script.checked(starting, catalog)
     for step in script.steps:
         if step not in starting:
             click.echo(step.plan(catalog))
-    if spark is not None and starting:
+    if starting:
         _run(spark, starting, joins, as_json=as_json)
 
 
@@ -70,17 +71,7 @@ def _read(file: Path | None, text: str | None) -> str:
         raise ArgumentError(msg, name="file", hint="give the path of a file of SQL statements, in UTF-8") from None
 
 
-def _session(script: Script, *, quiet: bool) -> SparkSession:
-    from streamjoin_ds.spark.session import session_log_path, spark_session
-
-    spark = spark_session("streamjoin sql", **script.session, quick_compiler=True)
-    if not quiet:
-        text = f"Spark's own log: {session_log_path(spark)}"
-        Console(stderr=True).print(text, style="dim", highlight=False, soft_wrap=True)
-    return spark
-
-
-def _run(spark: SparkSession, steps: list[Step], joins: list[AskedJoin], *, as_json: bool) -> None:
+def _run(spark: SparkSession | None, steps: list[Step], joins: list[AskedJoin], *, as_json: bool) -> None:
     """Run the queries until all have ended, and print what each has done."""
     console = Console(stderr=True)
     tables = [str(joined.request.to) for joined in joins]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from streamjoin_ds.errors import ArgumentError, StreamJoinError
 from streamjoin_ds.plan import DEFAULT_EXECUTION, EXECUTION_OPTIONS, AskedLayout, Plan
@@ -24,6 +24,8 @@ from streamjoin_ds.stream.frame_tables import table_frames
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+
+    from streamjoin_ds.stream.local_query import LocalQuery
 
 __all__ = ["Script", "Step", "sql"]
 
@@ -81,12 +83,14 @@ class Step:
             raise self.asked.refused(why, hint, statement.table)
         return self.asked.joined(catalog)
 
-    def start(self, spark: SparkSession, joined: AskedJoin) -> StreamingQuery:
-        """Start the query of an INSERT."""
+    def start(self, spark: SparkSession | None, joined: AskedJoin) -> StreamingQuery | LocalQuery:
+        """Start the query of an INSERT; without a session in this process."""
         request = joined.request
         assert request.to is not None, "it was checked"
         assert request.checkpoint is not None, "it was checked"
         try:
+            if spark is None:
+                return request.join.run_local(request.to, request.checkpoint, **request.run)
             return request.join.start(spark, request.to, request.checkpoint, **request.run, **_over(joined))
         except StreamJoinError as error:
             raise self.asked.named(error) from None
@@ -124,7 +128,7 @@ class Script:
     steps : tuple of Step
         What the text asks for, in its order.
     session : dict
-        Arguments for `spark_session`: ``master`` and ``conf``.
+        Arguments for `spark_session`: ``master`` and ``conf``; or ``local``, and there is none.
 
     Raises
     ------
@@ -163,6 +167,7 @@ class Script:
         given = {
             "master": flags.get("master", settings["master"].value if "master" in settings else None),
             "conf": conf | settings_of_spark(flags.get("conf", ())),
+            "local": flags.get("local", settings["local"].value if "local" in settings else False),
         }
         self.session = {name: value for name, value in given.items() if value}
 
@@ -196,13 +201,24 @@ class Script:
         return found
 
     def catalog(self, spark: SparkSession | None) -> Catalog | None:
-        """Return the catalog of a session; None where there is none."""
+        """Return the catalog of a session; None where there is none.
+
+        Raises
+        ------
+        ArgumentError
+            A stream is a table or view of it, and the text runs without Spark.
+        """
+        if spark is None and self.needs_catalog:
+            msg = "a stream of this text is a table or view of Spark, and with local there is none"
+            raise ArgumentError(msg, name="local", hint="leave local out, or give the stream a source of its own")
         return None if spark is None else Catalog(spark)
 
     @staticmethod
-    def start(spark: SparkSession, steps: Sequence[Step], joins: Sequence[AskedJoin]) -> list[StreamingQuery]:
+    def start(
+        spark: SparkSession | None, steps: Sequence[Step], joins: Sequence[AskedJoin]
+    ) -> list[StreamingQuery | LocalQuery]:
         """Start the queries of some steps, whose joins `checked` gave: all, or none where one cannot be started."""
-        started: list[StreamingQuery] = []
+        started: list[StreamingQuery | LocalQuery] = []
         try:
             for step, joined in zip(steps, joins, strict=True):
                 started.append(step.start(spark, joined))
@@ -249,9 +265,10 @@ def sql(spark: SparkSession, text: str) -> list[StreamingQuery | DataFrame | str
         stands what they name.
     """
     script = Script(text)
-    for name in script.session.get("conf", {}) or (["master"] if "master" in script.session else []):
+    for name in (*script.session.get("conf", {}), *(each for each in script.session if each != "conf")):
         option = script.settings[name]
-        hint = f"set it on the session: spark.conf.set('{name}', ...)" if name != "master" else "start Spark with it"
+        hint = f"set it on the session: spark.conf.set('{name}', ...)" if "." in name else "start Spark with it"
+        hint = "write it in a text for `streamjoin sql`" if name == "local" else hint
         raise script.text.refused(option.span, f"{name} is of a session, and this one is there already", hint, name)
     catalog = Catalog(spark)
     steps = [step for step in script.steps if not step.is_explained]
@@ -261,7 +278,8 @@ def sql(spark: SparkSession, text: str) -> list[StreamingQuery | DataFrame | str
     }
     inserts = [step for step in steps if step.asked.statement.table is not None]
     outcomes |= {step: step.frame(joins[step]) for step in steps if step not in inserts}
-    outcomes |= dict(zip(inserts, Script.start(spark, inserts, [joins[step] for step in inserts]), strict=True))
+    queries = cast("list[StreamingQuery]", Script.start(spark, inserts, [joins[step] for step in inserts]))
+    outcomes |= dict(zip(inserts, queries, strict=True))
     return [outcomes[step] for step in script.steps]
 
 

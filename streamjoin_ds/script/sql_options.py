@@ -41,7 +41,7 @@ _WRITTEN = {
     "reduce": "write aggregates after SELECT, and GROUP BY the first stream's seq",
     "conf": "write SET spark.ui.enabled = false, for example",
 }
-_OF_SESSION = ("master",)
+_OF_SESSION = ("master", "local")
 _SPARK = "spark."
 
 

@@ -20,7 +20,7 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable
 from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, RemoveAction
-from pyarrow import dataset, fs
+from pyarrow import fs
 
 from streamjoin_ds.blocks.place import is_local, loggable
 from streamjoin_ds.delta.log_files import filesystem_of
@@ -132,6 +132,8 @@ def _groups(files: Sequence[_File], target_size_bytes: int) -> list[list[_File]]
 
 def _rewritten(table: DeltaTable, table_path: str, group: Sequence[_File]) -> list[FileReport]:
     """Write the rows of some files, in their order, as one file, which no log entry names yet."""
+    from pyarrow import dataset  # it loads pandas, which takes as long as a small join
+
     filesystem, folder = filesystem_of(table_path)
     schema = pa.schema(table.schema())
     rows = dataset.dataset(

@@ -12,12 +12,13 @@ import contextlib
 import json
 from collections.abc import Iterator
 from datetime import datetime
+from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
-from pyarrow import compute, dataset, fs, parquet
+from pyarrow import compute, fs, parquet
 
 from streamjoin_ds.delta.log_files import entry_name, filesystem_of, reached
 from streamjoin_ds.delta.table_state import EVENT_TIME, JOIN_ID_KEY, TableState, order_columns
@@ -27,6 +28,9 @@ from streamjoin_ds.sink.guard import TableIdentity
 from streamjoin_ds.sink.log import LogCommit, cleaned, open_table, read_commit
 from streamjoin_ds.sink.snapshot import LogSnapshot
 from streamjoin_ds.sink.tables import TIMESTAMP, TableSet
+
+if TYPE_CHECKING:
+    from pyarrow import dataset  # imported at its use alone: it loads pandas, which takes as long as a small join
 
 __all__ = ["Follower", "between", "complete", "follow", "last_punctuation", "matches_there", "scanned"]
 
@@ -40,10 +44,13 @@ def last_punctuation(root: str) -> int | None:
         There is no such table.
     """
     path = TableSet(root).punctuations
+    state, found = TableState(path, with_files=True), []
     with _readable(path):
-        table = scanned(_opened(path)).to_table(columns=["punctuation"])
-        value = compute.max(table.column("punctuation").cast(pa.int64())).as_py()
-    return None if value is None else int(value)
+        for name in map(unquote, state.files):
+            with state.filesystem.open_input_file(f"{state.folder}/{name}") as file:
+                column = parquet.ParquetFile(file).read(["punctuation"]).column(0)
+            found.append(compute.max(column.cast(pa.int64())).as_py())
+    return max((value for value in found if value is not None), default=None)
 
 
 def matches_there(root: str) -> int:
@@ -144,11 +151,11 @@ def _timestamp(value_us: int) -> pa.Scalar:
 
 def _read(root: str, begin_us: int | None, end_us: int | None, *, empty: bool = False) -> pa.Table:
     source = scanned(_opened(TableSet(root).matches))
-    condition = dataset.field(EVENT_TIME).is_valid()
+    condition = compute.field(EVENT_TIME).is_valid()
     if begin_us is not None:
-        condition &= dataset.field(EVENT_TIME) >= _timestamp(begin_us)
+        condition &= compute.field(EVENT_TIME) >= _timestamp(begin_us)
     if end_us is not None:
-        condition &= dataset.field(EVENT_TIME) < _timestamp(end_us)
+        condition &= compute.field(EVENT_TIME) < _timestamp(end_us)
     with _readable(root):
         return source.schema.empty_table() if empty else source.to_table(filter=condition)
 
@@ -308,7 +315,7 @@ class Follower:
         if join_id is not None:
             self._punctuation_us = table.transaction_version(TableIdentity(join_id, "any").punctuation_app)
         begin_us = self._punctuation_us if since_us is None else since_us
-        condition = None if begin_us is None else dataset.field(EVENT_TIME) >= _timestamp(begin_us)
+        condition = None if begin_us is None else compute.field(EVENT_TIME) >= _timestamp(begin_us)
         with _readable(self._path):
             self._held = scanned(table).to_table(filter=condition).cast(self._schema)
         return int(table.version())

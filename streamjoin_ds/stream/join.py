@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from streamjoin_ds.stream.frame_query import OrderBy
+    from streamjoin_ds.stream.local_query import LocalQuery
+    from streamjoin_ds.stream.query_options import LocalOptions
 
 __all__ = ["StreamJoin"]
 
@@ -195,6 +197,66 @@ class StreamJoin(Join):
         query = cast("StreamingQuery", RestartedQuery(begin)) if restart else begin(0)
         if tells_cores(spark):  # a client of Spark Connect may not reach what the cluster reaches
             watch_reach(self, fspath(to), fspath(checkpoint), lambda: not query.isActive)
+        return query
+
+    def run_local(
+        self,
+        to: str | PathLike[str],
+        checkpoint: str | PathLike[str],
+        *,
+        threads: int | None = None,
+        execution: Execution | None = None,
+        source_options: Mapping[str, str] | None = None,
+        **options: Unpack[LocalOptions],
+    ) -> LocalQuery:
+        """Start the join in this process, without Spark and without Java, into the same Delta tables.
+
+        The tables, the checkpoint, and what a restart, a kill or a power cut leave are those of `start`: a checkpoint
+        that was made here goes on under Spark, and one of Spark's goes on here.
+
+        Parameters
+        ----------
+        to, checkpoint : path
+            As in `start`; the checkpoint is a folder on this machine.
+        threads : int, optional
+            As in `Execution`; by default one for each core.
+        execution, source_options
+            As in `start`.
+        **options
+            ``available_now``, ``trigger``, ``max_rows_per_batch``, ``max_delay``, ``layout``, ``cells``, ``exchange``,
+            ``durable``, ``take_over`` and ``restart``, as in `start`. There is one cell by default, and a checkpoint
+            keeps its number of them.
+
+        Returns
+        -------
+        LocalQuery
+            The running query, with the methods of a `StreamingQuery`: ``awaitTermination``, ``stop``, ``isActive``,
+            ``exception``, ``lastProgress``. It ends with this process.
+
+        Raises
+        ------
+        StreamJoinError
+            As `start`; nothing was written. Where frames are joined, and under Spark Connect, there is `start` alone.
+        """
+        from streamjoin_ds.engine.core_lease import usable_core_count
+        from streamjoin_ds.stream.local_query import start_local
+        from streamjoin_ds.stream.query_options import QueryOptions
+        from streamjoin_ds.stream.reach_watch import watch_reach
+        from streamjoin_ds.stream.restarts import RestartedQuery
+
+        if threads is None and execution is None:
+            threads = usable_core_count()
+        asked = QueryOptions(
+            execution=execution_of(execution, threads, {}),
+            source_options=tuple(sorted((source_options or {}).items())),
+            **options,
+        )
+
+        def begin(restarts: int) -> LocalQuery:
+            return start_local(self, fspath(to), fspath(checkpoint), replace(asked, restarts=restarts))
+
+        query = cast("LocalQuery", RestartedQuery(begin)) if asked.restart else begin(0)
+        watch_reach(self, fspath(to), fspath(checkpoint), lambda: not query.isActive)
         return query
 
     def dataframe(

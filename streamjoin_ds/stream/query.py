@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from streamjoin_ds.blocks.place import Place, is_local, local_path, place_of
 from streamjoin_ds.cell.cell import STATE_DDL, CellFunction
@@ -54,11 +54,16 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LEAST_RETAINED",
+    "Host",
+    "SparkHost",
     "cells_of",
     "check_table_blocks",
     "first_layout",
+    "plan_for",
     "planned",
     "query_over",
+    "reader_options",
+    "recovered_plan",
     "retained_batches",
     "start",
     "tells_cores",
@@ -97,6 +102,47 @@ def planned(
     )  # fmt: skip
 
 
+class Host(Protocol):
+    """Where a query is to run, as far as its plan depends on it."""
+
+    def check(self) -> None:
+        """Refuse what cannot run this package; nothing was written yet."""
+
+    def cells(self, options: QueryOptions, kept: int | None) -> int:
+        """Return the number of cells: as asked, else what suits the host. `kept` is that of the checkpoint, if any."""
+
+    def ways(self, checkpoint: Place, table_root: str, exchange: str) -> tuple[str, str]:
+        """Return the way of the exchange, and the folder of the windows' blocks; "" where there is none."""
+
+    def retained_batches(self, *, durable: bool) -> int:
+        """Return of how many batches offsets and states are kept."""
+
+
+@dataclass(frozen=True)
+class SparkHost:
+    """A session of Spark, as a `Host`."""
+
+    spark: SparkSession
+
+    def check(self) -> None:
+        """See `streamjoin_ds.spark.workers.check_workers`."""
+        from streamjoin_ds.spark.workers import check_workers
+
+        check_workers(self.spark)
+
+    def cells(self, options: QueryOptions, kept: int | None) -> int:
+        """See `cells_of`."""
+        return cells_of(self.spark, options, kept)
+
+    def ways(self, checkpoint: Place, table_root: str, exchange: str) -> tuple[str, str]:
+        """See `ways_of`."""
+        return ways_of(self.spark, checkpoint, table_root, exchange)
+
+    def retained_batches(self, *, durable: bool) -> int:
+        """See `retained_batches`."""
+        return retained_batches(self.spark, durable=durable)
+
+
 def start(
     join: Join,
     spark: SparkSession,
@@ -108,10 +154,10 @@ def start(
     """Start the join as a streaming query; see `StreamJoin.start`. `frames` are of its tables."""
     folder = checkpoint_place(checkpoint)
     beside = of_frames(join, frames or {})
-    plan = _plan(located(beside.join), spark, TableSet(to).root, folder, options)
+    plan = plan_for(located(beside.join), SparkHost(spark), TableSet(to).root, folder, options)
     lock = driving(folder, take_over=options.take_over)
     try:
-        plan, cuts = (_as_driven(plan), []) if lock.is_driven else _recovered(plan)
+        plan, cuts = (_as_driven(plan), []) if lock.is_driven else recovered_plan(plan)
         plan = replace(plan, given_tables=sole_entry(kept_tables(plan, beside.frames)))
         query = _started(spark, plan, options, cuts)
     except BaseException:
@@ -122,7 +168,7 @@ def start(
     return query
 
 
-def _recovered(plan: Plan) -> tuple[Plan, list[Any]]:
+def recovered_plan(plan: Plan) -> tuple[Plan, list[Any]]:
     """Mend what a power cut left, and give the state the plan's cells.
 
     Return the plan, and the offsets at which the source is to cut the next batches.
@@ -189,9 +235,14 @@ def query_over(exchanged: DataFrame, plan: Plan, options: QueryOptions) -> Strea
         return cells.start()
 
 
-def _plan(join: Join, spark: SparkSession, table_root: str, checkpoint: Place, options: QueryOptions) -> Plan:
-    from streamjoin_ds.spark.workers import check_workers
+def plan_for(join: Join, host: Host, table_root: str, checkpoint: Place, options: QueryOptions) -> Plan:
+    """Return the plan of a query on a host; make the checkpoint's identity where there is none.
 
+    Raises
+    ------
+    FingerprintMismatchError, ForeignCheckpointError, LayoutError, TableError, ArgumentError, ColumnError
+        As `StreamJoin.start`; nothing was written.
+    """
     identity = CheckpointIdentity.load(checkpoint)
     asked = AskedLayout.parse(options.layout, len(join.streams))
     given = asked.grid
@@ -202,8 +253,8 @@ def _plan(join: Join, spark: SparkSession, table_root: str, checkpoint: Place, o
         bound = bound_join(join)
         check_execution(bound, options.execution)
         asked.check(bound)
-        check_workers(spark)  # before anything is written
-        layout: CellLayout = given or first_layout(bound, cells_of(spark, options, None), asked.kind)
+        host.check()  # before anything is written
+        layout: CellLayout = given or first_layout(bound, host.cells(options, None), asked.kind)
         identity = CheckpointIdentity.create(checkpoint, bound, layout, layout.cells)
         layout, cells, wanted = identity.layout, identity.partitions, None
     else:
@@ -212,8 +263,8 @@ def _plan(join: Join, spark: SparkSession, table_root: str, checkpoint: Place, o
         identity.check(bound)
         check_execution(bound, options.execution)
         asked.check(bound)
-        check_workers(spark)
-        cells = given.cells if given is not None else cells_of(spark, options, identity.partitions)
+        host.check()
+        cells = given.cells if given is not None else host.cells(options, identity.partitions)
         relaid = bound.decided and given not in (None, identity.layout)
         if (relaid or cells != identity.partitions) and not is_movable(checkpoint, identity):
             cells = _kept_cells(identity, cells, is_asked=given is not None or options.cells is not None)
@@ -224,7 +275,7 @@ def _plan(join: Join, spark: SparkSession, table_root: str, checkpoint: Place, o
         keeps = is_kind and cells == layout.cells
         wanted = given or (None if keeps else first_layout(bound, cells, asked.kind))
     kept = layout if bound.decided else given
-    exchange, state_root = ways_of(spark, checkpoint, table_root, options.exchange)
+    exchange, state_root = host.ways(checkpoint, table_root, options.exchange)
     check_table_blocks(join, state_root)
     return Plan(
         bound,  # not the recorded join: the same join may find its input in another place now
@@ -236,7 +287,7 @@ def _plan(join: Join, spark: SparkSession, table_root: str, checkpoint: Place, o
         identity.join_id,
         execution=options.execution,
         state_root=state_root,
-        retain_batches=retained_batches(spark, durable=options.durable),
+        retain_batches=host.retained_batches(durable=options.durable),
         durable=options.durable,
         layout_schedule=() if kept is None else ((0, kept),),
         wanted=wanted,
@@ -379,13 +430,16 @@ def references(spark: SparkSession, plan: Plan, options: QueryOptions, cuts: Seq
     from streamjoin_ds.stream.sensors import SensorsDataSource
 
     spark.dataSource.register(SensorsDataSource)
-    reader = spark.readStream.format("sensors").option("plan", plan.to_json())
+    return spark.readStream.format("sensors").options(**reader_options(plan, options, cuts)).load()
+
+
+def reader_options(plan: Plan, options: QueryOptions, cuts: Sequence[Any]) -> dict[str, str]:
+    """Return the options of the source of a plan; `cuts` are the offsets that `recovered` gave."""
+    found = {"plan": plan.to_json(), **dict(options.source_options), **cuts_option(cuts)}
     if options.max_rows_per_batch is not None:
-        reader = reader.option("max_rows_per_batch", str(options.max_rows_per_batch))
+        found["max_rows_per_batch"] = str(options.max_rows_per_batch)
     if options.max_delay is not None:
-        reader = reader.option("max_delay", f"{max_delay_us(options.max_delay)}us")
+        found["max_delay"] = f"{max_delay_us(options.max_delay)}us"
     if options.trigger is not None:
-        reader = reader.option("trigger", f"{duration_us(options.trigger, 'trigger')}us")
-    for name, value in (*options.source_options, *cuts_option(cuts).items()):
-        reader = reader.option(name, value)
-    return reader.load()
+        found["trigger"] = f"{duration_us(options.trigger, 'trigger')}us"
+    return found

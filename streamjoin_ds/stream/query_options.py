@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, TypedDict
 
 import pyarrow as pa
 
@@ -32,6 +32,7 @@ __all__ = [
     "DEFAULT_MAX_ROWS",
     "READER_OPTIONS",
     "STREAM_OPTIONS",
+    "LocalOptions",
     "QueryOptions",
     "SourceOptions",
     "checked_reader_options",
@@ -284,6 +285,21 @@ class QueryOptions:
         if self.max_delay is not None:
             _check_delay(max_delay_us(self.max_delay), self.trigger)
         object.__setattr__(self, "source_options", tuple(checked_reader_options(dict(self.source_options)).items()))
+
+
+class LocalOptions(TypedDict, total=False):
+    """The arguments of `StreamJoin.run_local` that say how it runs; those of `StreamJoin.start`."""
+
+    available_now: bool
+    trigger: str | None
+    max_rows_per_batch: int | None
+    max_delay: str | None
+    layout: str
+    cells: int | None
+    exchange: str
+    durable: bool
+    take_over: bool
+    restart: bool
 
 
 def _check_delay(bound_us: int, trigger: str | None) -> None:

@@ -25,6 +25,8 @@ from streamjoin_ds.errors import WorkerMemoryError, named_in
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from streamjoin_ds.stream.local_query import LocalQuery
+
 __all__ = ["RestartedQuery"]
 
 _FIRST_PAUSE_S = 1.0
@@ -50,14 +52,14 @@ class RestartedQuery:
 
     def __init__(
         self,
-        begin: Callable[[int], StreamingQuery],
+        begin: Callable[[int], StreamingQuery | LocalQuery],
         *,
         wait: Callable[[threading.Event, float], object] = threading.Event.wait,
     ) -> None:
         self._begin, self._wait = begin, wait
         self._stopped, self._over = threading.Event(), threading.Event()
         self._error: BaseException | None = None
-        self._query: StreamingQuery | None = None
+        self._query: StreamingQuery | LocalQuery | None = None
         self._unnamed = 0
         self.restarts = 0
         failed = self._tried()

@@ -13,7 +13,7 @@ from streamjoin_ds.spec.member.option_key import LIST, LISTS, TABLE, OptionKey
 __all__ = ["RUN_KEYS", "keys_of"]
 
 # By scope: where the results go; an argument of `start` alone, or of `explain` too; a field of `Execution`; one of the
-# source's options; of Spark's session.
+# source's options; of the session of Spark, if there is one.
 _PLACE, _START, _PLAN, _ENGINE, _SOURCE, _SESSION = "place", "start", "plan", "engine", "source", "session"
 
 RUN_KEYS: dict[str, OptionKey] = {
@@ -158,6 +158,9 @@ RUN_KEYS: dict[str, OptionKey] = {
         limits={"minimum": 1},
         metavar="N",
         scope=_SOURCE,
+    ),
+    "local": OptionKey(
+        "Run in this process, without Spark; a restart may go on under Spark, and back.", (bool,), scope=_SESSION
     ),
     "master": OptionKey(
         "Spark's master.", note="[default: local, on all cores]", example="local[2]", metavar="URL", scope=_SESSION

@@ -28,6 +28,7 @@ from streamjoin_ds.spec.member.source import SOURCE_KEYS
 from streamjoin_ds.spec.member.stream import STREAM_KEYS
 from streamjoin_ds.spec.member.table import TABLE_KEYS
 from streamjoin_ds.stream.join import StreamJoin
+from streamjoin_ds.stream.run_keys import keys_of
 from tests.support.real_data import BY_NAME, FILES, answer, assert_same_rows, needs_data
 
 if TYPE_CHECKING:
@@ -511,7 +512,10 @@ def test_the_help_of_run_fits_two_screens_and_names_where_the_options_of_sources
     lines = done.output.splitlines()
     assert len(lines) <= 100
     assert max(map(len, lines)) <= 100
-    assert "streamjoin help source files|spool|delta|kafka|gen|table" in lines[-1]
+    assert "streamjoin help source files|spool|delta|kafka|gen|table" in done.output
+    assert "streamjoin help engine" in lines[-1]
+    engine = CliRunner().invoke(group, ["help", "engine"], prog_name="streamjoin")
+    assert all(f"  {name} " in engine.output for name in keys_of("engine", "source"))
     for name in ("delimiter", "sub_folders", "starting_version", "refresh"):
         assert f"  --{name.replace('_', '-')} " not in done.output
 

@@ -125,8 +125,7 @@ from streamjoin_ds.script.script import Script
 from tests.support.reference_page import text
 streams = ["--stream", "r=gen:band2d?side=r", "--stream", "s=gen:band2d?side=s", "--window", "1s"]
 said = lambda *words: CliRunner().invoke(group, words).output
-for command in ("run", "sql", "explain"):
-    assert "--chunk-rows N" in said(command, "--help"), said(command, "--help")
+assert "  chunk_rows  Most rows of a chunk of results" in said("help", "engine"), said("help", "engine")
 assert "  chunk_rows  99" in said("explain", *streams, "--chunk-rows", "99"), said("explain", *streams)
 assert json_schema()["properties"]["chunk_rows"]["minimum"] == 64
 assert "| `chunk_rows` | Most rows of a chunk of results. |" in text()

@@ -1,0 +1,138 @@
+"""The logs and the state of a query that runs without Spark, in the form in which Spark has them.
+
+::
+
+    start ──► offsets/N ──► state/0/P/N+1.snapshot ──► the tables' commits ──► commits/N ──► offsets/N+1 ...
+
+So a checkpoint that was made here goes on under Spark, and one of Spark's goes on here, at any of these steps: what a
+restart mends, moves and reads is the same (`recovery`, `move`, `spark_files`). A snapshot has a whole state, which is
+small: it names the blocks of the windows. Nothing is forced here: what must be on the device before a batch counts is
+forced by the commit, as it is for Spark's files (`streamjoin_ds.sink.durability`).
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from streamjoin_ds.checkpoint.spark_files import (
+    SparkFiles,
+    blob_of,
+    file_of,
+    key_of,
+    label_of,
+    numbered,
+    row_of,
+    source_offset,
+)
+from streamjoin_ds.plan import Plan, spark_partition
+
+__all__ = ["BatchLog"]
+
+# The settings of a query that Spark keeps with each batch. A restart under Spark takes them from here; those that are
+# missing it takes for those of the oldest Spark.
+_PROVIDER = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
+_SETTINGS = {
+    "spark.sql.streaming.stateStore.providerClass": _PROVIDER,
+    "spark.sql.streaming.stateStore.compression.codec": "lz4",
+    "spark.sql.streaming.stateStore.encodingFormat": "unsaferow",
+    "spark.sql.streaming.stateStore.rowChecksum.enabled": "false",
+    "spark.sql.streaming.statefulOperator.useStrictDistribution": "true",
+    "spark.sql.streaming.flatMapGroupsWithState.stateFormatVersion": "2",
+    "spark.sql.streaming.multipleWatermarkPolicy": "min",
+}
+_PARTITIONS = "spark.sql.shuffle.partitions"
+_COMMIT = 'v1\n{"nextBatchWatermarkMs":0}'
+_PURGE_EVERY = 20  # batches between two looks for files that are kept no longer
+
+
+class BatchLog:
+    """The log of one query: what was planned, what is done, and the cells' states.
+
+    Parameters
+    ----------
+    plan : Plan
+        The query's plan. Its checkpoint is on a disk of this machine, and its files fit together (`recovered`).
+
+    Attributes
+    ----------
+    query_id : str
+        The query's id, which it keeps at every restart, here and under Spark.
+    batch : int
+        The batch that is next.
+    start : dict or None
+        The offset where it begins; None: before the first record.
+    planned : dict or None
+        The offset where it ends, if that was logged before; None: it is to be planned.
+    states : dict of int to bytes
+        The cells' states at its begin.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan, self._folder = plan, Path(plan.spark_root)
+        spark = SparkFiles.of(self._folder, plan.partitions)
+        self.query_id = spark.query_id or self._begun()
+        last = max(spark.offsets, default=-1)
+        is_done = last in spark.commits
+        self.batch = last + 1 if is_done or last < 0 else last
+        self.start = source_offset(spark.offsets[self.batch - 1]) if self.batch else None
+        self.planned = None if self.batch > last else source_offset(spark.offsets[last])
+        rows = spark.state(self.batch) if self.batch else {}
+        self.states = {plan.cell_of(label_of(key)): blob_of(row) for key, row in rows.items()}
+        self._settings = json.dumps(_SETTINGS | {_PARTITIONS: str(plan.partitions)}, separators=(",", ":"))
+
+    def plan_batch(self, end: Mapping[str, Any], time_ms: int) -> None:
+        """Log where the next batch ends; `time_ms` is when that was decided, in milliseconds since 1970."""
+        facts = f'{{"batchWatermarkMs":0,"batchTimestampMs":{time_ms},"conf":{self._settings}}}'
+        self._write(self._folder / "offsets" / str(self.batch), f"v1\n{facts}\n{json.dumps(end)}".encode())
+        self.planned = dict(end)
+
+    def keep_states(self, states: Mapping[int, bytes]) -> None:
+        """Write the states that the cells have after the batch."""
+        partitions = self._plan.partitions
+        pairs: dict[int, dict[bytes, bytes]] = {partition: {} for partition in range(partitions)}
+        labels = self._plan.labels_of(max(states) + 1)
+        for cell, state in states.items():
+            pairs[spark_partition(labels[cell], partitions)][key_of(labels[cell])] = row_of(state)
+        for partition, of_partition in pairs.items():
+            name = f"{self.batch + 1}.snapshot"
+            self._write(self._folder / "state" / "0" / str(partition) / name, file_of(of_partition))
+        self.states = dict(states)
+
+    def end_batch(self) -> None:
+        """Log that the batch is done, and go on to the next one."""
+        self._write(self._folder / "commits" / str(self.batch), _COMMIT.encode())
+        self.start, self.planned = self.planned, None
+        self.batch += 1
+        if self.batch % _PURGE_EVERY == 0:
+            self._purge(self.batch - self._plan.retain_batches)
+
+    def _begun(self) -> str:
+        query_id = str(uuid.uuid4())
+        self._write(self._folder / "metadata", json.dumps({"id": query_id}).encode())
+        return query_id
+
+    def _purge(self, oldest: int) -> None:
+        """Remove the entries of batches before `oldest`, and states that none of later ones needs."""
+        gone = [path for log in ("offsets", "commits") for n, path in numbered(self._folder / log) if n < oldest]
+        for partition in range(self._plan.partitions):
+            folder = self._folder / "state" / "0" / str(partition)
+            snapshots = [number for number, _ in numbered(folder, ".snapshot") if number <= oldest]
+            # Changes that Spark wrote are of use with the snapshot before them.
+            first = max(snapshots, default=0)
+            gone += [path for suffix in (".delta", ".snapshot") for n, path in numbered(folder, suffix) if n < first]
+        for path in gone:
+            assert isinstance(path, Path)
+            path.unlink(missing_ok=True)
+            path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
+
+    def _write(self, path: Path, data: bytes) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        aside = path.with_name(f".{path.name}.tmp")
+        aside.write_bytes(data)
+        # Checksums that Spark wrote for a file of this name do not fit what is written now.
+        path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
+        aside.replace(path)

@@ -1,0 +1,134 @@
+"""A join without Spark: exact, at every step of a batch, and its checkpoint goes on under Spark, and back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from deltalake import DeltaTable
+
+from streamjoin_ds.checkpoint.batch_log import BatchLog
+from streamjoin_ds.checkpoint.spark_files import SparkFiles
+from streamjoin_ds.sink.commit import Committer
+from streamjoin_ds.sink.reader import scanned
+from streamjoin_ds.stream.commit import forget_committers
+from streamjoin_ds.stream.local_query import LocalQuery, start_local
+from streamjoin_ds.stream.query_options import QueryOptions
+from tests.support.kinds import EVERY, MAX_ROWS, Kind, facts_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+OF_SOURCES = sorted(name for name, kind in EVERY.items() if kind.form != "frames")
+# Where a driver may end within a batch, and the next one begins: before each of these is done, and after it.
+STEPS = {
+    "planned": (BatchLog, "plan_batch"),
+    "states": (BatchLog, "keep_states"),
+    "tables": (Committer, "commit"),
+    "done": (BatchLog, "end_batch"),
+}
+
+
+class _KilledError(Exception):
+    """Stands for the end of a process."""
+
+
+class Run:
+    """One join of a kind over a folder, which several drivers run one after the other."""
+
+    def __init__(self, kind: Kind, folder: Path) -> None:
+        self.kind, self.folder = kind, folder
+        self.input = folder / "in"
+        kind.give_input(self.input)
+        self.table, self.checkpoint = str(folder / "matches"), str(folder / "checkpoint")
+
+    def local(self, **options: Any) -> LocalQuery:
+        asked = QueryOptions(available_now=True, max_rows_per_batch=MAX_ROWS, **options)
+        return start_local(self.kind.join(str(self.input)), self.table, self.checkpoint, asked)
+
+    def to_the_end(self, **options: Any) -> None:
+        query = self.local(**options)
+        assert query.awaitTermination(120)
+
+    def killed(self, monkeypatch: pytest.MonkeyPatch, step: str, when: str, batch: int) -> None:
+        """Run batches, and end before or after a step of one of them, as by a kill: nothing after it happens."""
+        owner, name = STEPS[step]
+        original = getattr(owner, name)
+        seen = [0]
+
+        def call(own: Any, *arguments: Any, **options: Any) -> Any:
+            seen[0] += 1
+            is_now = seen[0] == batch + 1
+            if is_now and when == "before":
+                raise _KilledError
+            outcome = original(own, *arguments, **options)
+            if is_now:
+                raise _KilledError
+            return outcome
+
+        with monkeypatch.context() as patch:
+            patch.setattr(owner, name, call)
+            query = self.local()
+            with pytest.raises(_KilledError):
+                query.awaitTermination(120)
+        forget_committers()
+
+    def under_spark(self, spark: SparkSession, **options: Any) -> None:
+        query = self.kind.join(str(self.input)).start(
+            spark, self.table, self.checkpoint, max_rows_per_batch=MAX_ROWS, available_now=True, **options
+        )
+        assert query.awaitTermination(120)
+
+    def check(self) -> None:
+        found = scanned(DeltaTable(self.table)).to_table().to_pylist()
+        assert facts_of(found) == self.kind.expected(str(self.input))
+        assert facts_of(found), "the kind has results"
+
+
+@pytest.mark.parametrize("name", OF_SOURCES)
+def test_every_kind_of_join_is_exact(name: str, tmp_path: Path) -> None:
+    run = Run(EVERY[name], tmp_path)
+    run.to_the_end()
+    run.check()
+    run.to_the_end()  # there is nothing new
+    run.check()
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("step", STEPS)
+def test_a_batch_is_done_once_wherever_its_driver_ends(
+    step: str, when: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Run(EVERY["full"], tmp_path)
+    for batch in (0, 1):
+        run.killed(monkeypatch, step, when, batch)
+    run.to_the_end(cells=2)
+    run.check()
+
+
+def test_a_checkpoint_goes_on_under_spark_and_back(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each driver ends within a batch, and the next one is of the other sort."""
+    for number, (step, when) in enumerate((("planned", "after"), ("states", "after"), ("tables", "after"))):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        run = Run(EVERY["left"], folder)
+        run.killed(monkeypatch, step, when, 1)
+        run.under_spark(spark, layout="1x2" if number == 1 else "auto")
+        run.check()
+        run.to_the_end()
+        run.check()
+
+
+def test_old_entries_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streamjoin_ds.checkpoint.batch_log._PURGE_EVERY", 1)
+    monkeypatch.setattr("streamjoin_ds.stream.local_query._RETAINED", 2)
+    run = Run(EVERY["inner"], tmp_path)
+    run.to_the_end()
+    run.check()
+    found = SparkFiles.of(tmp_path / "checkpoint", 1)
+    assert len(found.offsets) <= 3 >= len(found.commits)
+    assert max(found.offsets) > 3
+    assert len(list((tmp_path / "checkpoint/state/0/0").iterdir())) <= 3
