@@ -254,6 +254,7 @@ def _changes(old: BoundJoin, new: BoundJoin) -> list[str]:
             },
             "partitions": before.partition_kind != after.partition_kind,
             **_source_changes(before, after),
+            "computed columns": old.computed(stream) != new.computed(stream),
             "unique": sorted(before.unique_key) != sorted(after.unique_key),
             "delay": before.delay_us != after.delay_us,
             "generator": _generator(before) != _generator(after),

@@ -17,14 +17,14 @@ from streamjoin_ds.stream.run_keys import keys_of
 
 __all__ = ["JoinCommand", "OneOf", "Whole", "flag", "flags", "join_options"]
 
-_SEVERAL = ("on", "where", "reduce", "schema", "delimiter", "unique", "conf")
+_SEVERAL = ("on", "where", "reduce", "schema", "delimiter", "unique", "columns", "conf")
 # Keys that say where a join goes and when it stops: not every command has them.
 _OF_RUNS = keys_of("place", "start", "session")
 
 
 # Options of a source stand with it: their flags are old, and the help does not have them.
 _MOVED = {"refresh": "table"} | dict.fromkeys(SOURCE_KEYS, "stream")
-_READ = ("config", "streams", "tables", "schema", "unique", *PER_STREAM)
+_READ = ("config", "streams", "tables", "schema", "unique", "columns", *PER_STREAM)
 _COLUMN = 24  # where the help of an option begins, at most
 _MORE = "The options of a source: streamjoin help source files|spool|delta|kafka|gen|table. "
 _MORE += "Of the engine, and how sources are read: streamjoin help engine."

@@ -32,7 +32,7 @@ _log = logging.getLogger(__name__)
 
 def foreign_columns(plan: Plan, stream: int) -> list[str]:
     """Return the columns of a DataFrame that are needed: those that are read, and those that number its rows."""
-    names = plan.bound.read_schemas[stream].names
+    names = plan.bound.written_schemas[stream].names
     telling = _order(plan, stream) or [field.name for field in _identity(plan, stream)]
     return [*names, *(name for name in telling if name not in names)]
 
@@ -208,5 +208,5 @@ def _identity(plan: Plan, stream: int) -> list[pa.Field]:
     sharing = [other for other, first in enumerate(inputs) if first == inputs[stream]]
     if len(sharing) == 1:
         return []
-    fields = {field.name: field for other in reversed(sharing) for field in bound.read_schemas[other]}
+    fields = {field.name: field for other in reversed(sharing) for field in bound.written_schemas[other]}
     return [fields[name] for name in sorted(fields)]

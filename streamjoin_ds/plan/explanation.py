@@ -154,6 +154,8 @@ def _join(bound: BoundJoin) -> Iterator[str]:
         what = "partition of the topic" if stream.is_topic else stream.partition_kind
         parts = f", each {what} a partition" if what else ""
         yield f"  stream      {stream.name}: time {stream.time}{delay}{idle}{ahead}{parts}, {columns}"
+        for name, expression in () if stream.columns is None else stream.columns.expressions:
+            yield f"  computed    {stream.name}.{name} = {expression}"
         yield from _table(stream)
         yield from _source(stream)
     for table, schema in zip(join.tables, bound.schemas[len(join.streams) :], strict=True):

@@ -129,6 +129,14 @@ JOIN_KEYS: dict[str, OptionKey] = {
         example={"e": ["device", "counter"]},
         metavar="COLUMNS",
     ),
+    "columns": OptionKey(
+        "Columns that are computed of those that are written, before all else: 'speed_kn * 0.514444 AS speed_ms', or "
+        "'e=speed_kn * 0.514444 AS speed_ms' for one stream alone.",
+        (str, LIST),
+        "[default: none]",
+        example="e=speed_kn * 0.514444 AS speed_ms",
+        metavar="EXPRESSIONS",
+    ),
     **{name: STREAM_KEYS[name].of_members for name in PER_STREAM},
 }
 

@@ -436,6 +436,11 @@ def _of_streams(facts: Mapping[str, Any], streams: Mapping[str, Any]) -> dict[st
         found[name]["schema"] = types
     for name, columns in _uniques(facts.get("unique", ()), streams).items():
         found[name]["unique"] = columns
+    for text in texts_of(facts.get("columns", ())):
+        name, equals, expressions = text.partition("=")
+        is_own = bool(equals) and name.strip() in streams
+        for told in [name.strip()] if is_own else streams:
+            found[told].setdefault("columns", []).append(expressions if is_own else text)
     for key in PER_STREAM:
         for name, value in per_member(facts.get(key), key, streams).items():
             found[name][key] = _rate(value, name) if key == "rate" else value

@@ -27,12 +27,11 @@ import pyarrow as pa
 from streamjoin_ds.errors import malformed_offset
 from streamjoin_ds.source.partitioned_position import PartitionAt, first_seq_of
 from streamjoin_ds.source.position import Position
-from streamjoin_ds.source.records import Chunk, RawRecords
+from streamjoin_ds.source.records import Chunk, RawRecords, record_times
 from streamjoin_ds.spec.bound.bound_join import BoundJoin
 from streamjoin_ds.spec.columns import SEQ, TS
 from streamjoin_ds.spec.event_time import NO_TIME, AheadLimit, preceding, running_maximum, too_far_ahead
 from streamjoin_ds.spec.member.stream import Stream
-from streamjoin_ds.spec.time_text import times_of
 
 __all__ = [
     "LIMITS",
@@ -314,12 +313,7 @@ class AheadClock:
 
     def far(self, raw: RawRecords) -> np.ndarray:
         """Return which of the chunk's records are too far ahead, and move on past the chunk."""
-        times = raw.table.column(self._stream.time).combine_chunks()
-        ts, valid = times_of(self._stream)[0](times, self._stream.time_unit)
-        if raw.index is not None:
-            all_ts, all_valid = np.zeros(raw.count, np.int64), np.zeros(raw.count, bool)
-            all_ts[raw.index], all_valid[raw.index] = ts, valid
-            ts, valid = all_ts, all_valid
+        ts, valid = record_times(raw, self._stream)
         far = too_far_ahead(ts, valid, self._largest, self._limit)
         if valid.any():
             self._largest = int(running_maximum(ts, valid & ~far, self._largest)[-1])

@@ -9,9 +9,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamjoin_ds.spec.columns import SEQ, TS
+from streamjoin_ds.spec.columns import SEQ, TIMESTAMP, TS
 from streamjoin_ds.spec.event_time import NO_TIME
 from streamjoin_ds.spec.inside import inside_schema, to_inside
+from streamjoin_ds.spec.member.computed_columns import is_computed
 from streamjoin_ds.spec.member.stream import Stream
 from streamjoin_ds.spec.time_text import times_of
 
@@ -24,7 +25,9 @@ __all__ = [
     "Reject",
     "inside_form",
     "record_text",
+    "record_times",
     "rejects_table",
+    "time_schema",
 ]
 
 # Characters kept of a broken record's text. A longer text is cut, and says how many characters were left out.
@@ -38,6 +41,34 @@ REJECT_SCHEMA = pa.schema(
         pa.field("text", pa.string(), nullable=False),
     ]
 )
+
+
+def record_times(raw: RawRecords, stream: Stream) -> tuple[np.ndarray, np.ndarray]:
+    """Return the event times of all records in microseconds, and which of them have one.
+
+    `raw.table` has the columns that `read_columns` says for the event time, as written. Nothing else is looked at, so a
+    record that is broken in another column has its time here.
+    """
+
+    def column(wanted: pa.Field) -> pa.Array:
+        return _one_array(raw.table.column(wanted.name), wanted.type)
+
+    wanted = time_schema(stream)
+    if is_computed(stream, stream.time):
+        found = to_inside(column, wanted, stream, times_of(stream))
+        ts, valid = found.ts, found.is_kept
+    else:
+        ts, valid = times_of(stream)[0](column(wanted.field(0)), stream.time_unit)
+    if raw.index is None:
+        return ts, valid
+    all_ts, all_valid = np.zeros(raw.count, np.int64), np.zeros(raw.count, np.bool_)
+    all_ts[raw.index], all_valid[raw.index] = ts, valid
+    return all_ts, all_valid
+
+
+def time_schema(stream: Stream) -> pa.Schema:
+    """Return the event time as a column of a schema: all that a planner wants."""
+    return pa.schema([pa.field(stream.time, TIMESTAMP)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +147,7 @@ def inside_form(
     Parameters
     ----------
     raw : RawRecords
-        `raw.table` has the columns of `schema`.
+        `raw.table` has the columns that are read for `schema` (`read_columns`).
     lines : numpy.ndarray of int64, shape (raw.count,)
         Line (from 1) of each record in `file`.
     text_of : callable, optional

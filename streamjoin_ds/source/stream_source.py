@@ -49,6 +49,7 @@ from streamjoin_ds.source.records import Chunk
 from streamjoin_ds.spec import BoundJoin, Generator, Stream
 from streamjoin_ds.spec.columns import TIMESTAMP
 from streamjoin_ds.spec.event_time import fine_times
+from streamjoin_ds.spec.member.computed_columns import all_columns
 from streamjoin_ds.spec.member.files import Files
 from streamjoin_ds.spec.member.source import numbering_of
 from streamjoin_ds.spec.member.stream import check_time_column
@@ -125,7 +126,7 @@ def begin_alike(streams: Sequence[Stream], feeds: Sequence[Feed[Any]]) -> None:
 
 
 def infer_schema(stream: Stream) -> pa.Schema:
-    """Return the columns of a stream: those declared, or those of its generator, its topic or its first file.
+    """Return the written columns of a stream: those declared, or those of its generator, its topic or its first file.
 
     The first file is the first one that is not empty. The types are what Arrow infers from up to `SAMPLE_BYTES` of
     text, but a column of times of day stays text, and timestamps are in microseconds unless one of them needs
@@ -148,7 +149,7 @@ def infer_schema(stream: Stream) -> pa.Schema:
     table = table_path(stream)
     if table is not None:
         schema = table_schema(stream, table)
-        check_time_column(schema, stream)
+        _check_time(schema, stream)
         return schema
     location = None
     if stream.source is not None:
@@ -171,8 +172,13 @@ def infer_schema(stream: Stream) -> pa.Schema:
             hint += ", or set sub_folders=read"
         raise FileMissingError(msg, name=location.path, hint=hint)
     schema = _with_folders(_of_file(entry, location.format_of(entry), stream), entry, location, stream)
-    check_time_column(schema, stream)
+    _check_time(schema, stream)
     return schema
+
+
+def _check_time(written: pa.Schema, stream: Stream) -> None:
+    """Refuse columns among which the event time is none, or of which it cannot be computed."""
+    check_time_column(all_columns(stream, written), stream)
 
 
 def _with_folders(schema: pa.Schema, entry: FileEntry, location: Location, stream: Stream) -> pa.Schema:
@@ -199,7 +205,7 @@ def _of_topic(stream: Stream) -> pa.Schema:
         msg = f"the columns of stream {stream.name} cannot be inferred: none of its newest messages is a JSON object"
         raise FileFormatError(msg, name=stream.name, hint="check format= in the URL, or declare the schema")
     schema = with_message_time(_with_time(table.schema, table, stream), stream)
-    check_time_column(schema, stream)
+    _check_time(schema, stream)
     return schema
 
 
@@ -313,11 +319,11 @@ def _of_segment(entry: FileEntry, stream: Stream) -> pa.Schema:
 def _csv(data: bytes, entry: FileEntry, stream: Stream) -> pa.Table:
     head = CsvHead.of(data, stream.files, (), entry.path, complete=True)
     names = [] if head is None else head.names
-    if stream.time not in names and 2 * sum(map(_is_datum, names)) > len(names):
+    if not _names_time(names, stream) and 2 * sum(map(_is_datum, names)) > len(names):
         msg = f"the line of {entry.path} that should name its columns looks like data"
         hint = "header=0 says that there is none: the columns are column_1, column_2, ... then, or those of schema"
         raise FileFormatError(msg, name=entry.path, hint=hint)
-    if stream.time not in names and names and names[0].startswith("#"):
+    if not _names_time(names, stream) and names and names[0].startswith("#"):
         msg = f"the line of {entry.path} that should name its columns begins with # and does not name '{stream.time}'"
         hint = "comment=# passes over such lines; or set time to a name as it stands there, with the #"
         raise FileFormatError(msg, name=entry.path, hint=hint)
@@ -345,6 +351,12 @@ def _csv(data: bytes, entry: FileEntry, stream: Stream) -> pa.Table:
     return table.select([name for name in unique if not name.startswith("\0")])
 
 
+def _names_time(names: Sequence[str], stream: Stream) -> bool:
+    """Whether the event time is among the names of a header, or all that it is computed of."""
+    needed = {stream.time} if stream.written_time else set(stream.columns.needed if stream.columns else ())
+    return needed <= {*names, *(stream.columns.names if stream.columns else ())}
+
+
 def _is_datum(name: str) -> bool:
     """Whether a text has no letter, or is a number or a time, and so is hardly the name of a column."""
     return not any(map(str.isalpha, name)) or bool(event_times(pa.array([name]), "s")[1][0])
@@ -367,7 +379,7 @@ def _with_time(schema: pa.Schema, table: pa.Table | None, stream: Stream) -> pa.
     for column in schema:
         kind = pa.string() if pa.types.is_time(column.type) and table is not None else column.type
         is_text = pa.types.is_string(kind) or pa.types.is_null(kind)
-        if column.name == stream.time and (is_text or (stream.time_format and not pa.types.is_timestamp(kind))):
+        if column.name == stream.written_time and (is_text or (stream.time_format and not pa.types.is_timestamp(kind))):
             # One unreadable time makes Arrow call the column text. It is a time if more than half of it can be read.
             values = table.column(column.name) if table is not None else pa.array([], pa.string())
             texts = values.cast(pa.string()) if pa.types.is_null(values.type) else values
@@ -422,13 +434,16 @@ class SourceColumns:
         if stream.source is None:
             return True
         try:
-            kind = infer_schema(stream).field(stream.time).type
+            kind = all_columns(stream, infer_schema(stream)).field(stream.time).type
         except (StreamJoinError, KeyError, OSError, pa.ArrowException):
             return False
         return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
 
     def times_of_day(self, stream: Stream) -> Sequence[str]:
         """See `InputColumns.times_of_day`; none where that cannot be told."""
+        if not stream.written_time:  # whoever computes the time knows of the others
+            return ()
+        stream = replace(stream, columns=None)
         try:
             there = _columns(stream)
             texts = [field for field in there if pa.types.is_string(field.type) and field.name != stream.time]

@@ -8,6 +8,7 @@ name that is not there is refused with the nearest names.
 
 from __future__ import annotations
 
+import base64
 import difflib
 import re
 from collections.abc import Callable, Sequence
@@ -47,6 +48,8 @@ __all__ = [
     "result_type",
     "says_no_zone",
     "schema_facts",
+    "schema_from_text",
+    "schema_text",
     "without_zone",
     "zones_of",
 ]
@@ -332,3 +335,13 @@ def _zoned(kind: pa.DataType, declared: pa.DataType | None) -> pa.DataType:
 def schema_facts(schema: pa.Schema) -> list[list[str]]:
     """Return the names and type names of a schema: the part of it that can change a result."""
     return [[field.name, str(field.type)] for field in schema]
+
+
+def schema_text(schema: pa.Schema) -> str:
+    """Return a schema as a text for JSON; names of types alone cannot say lists, structs and nullability."""
+    return base64.b64encode(schema.remove_metadata().serialize().to_pybytes()).decode()
+
+
+def schema_from_text(text: str) -> pa.Schema:
+    """Return the schema that `schema_text` wrote."""
+    return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text, validate=True)))

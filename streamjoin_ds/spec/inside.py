@@ -27,6 +27,7 @@ import pyarrow.compute as pc
 from streamjoin_ds.errors import SchemaDriftError
 from streamjoin_ds.spec.columns import NANOSECONDS, SEQ, TIMESTAMP, TS, Mask, lacks_zone, without_zone, zones_of
 from streamjoin_ds.spec.event_time import DAY_US, MAX_TS_US, MIN_TS_US, NO_TIME, counted_times, fine_times
+from streamjoin_ds.spec.member.computed_columns import computed_values, read_columns
 from streamjoin_ds.spec.member.stream import Stream
 from streamjoin_ds.spec.nested_values import is_list
 
@@ -228,11 +229,11 @@ def to_inside(
     Parameters
     ----------
     column : callable
-        Returns the values of a column of `schema` as they were read.
+        Returns the values of a written column as they were read: those of `read_columns`.
     schema : pyarrow.Schema
         One of `BoundJoin.read_schemas`.
     stream : Stream
-        The stream of the rows.
+        The stream of the rows; its computed columns are made here.
     times : tuple of callable
         The functions that make event times in microseconds, and in nanoseconds, from a column.
 
@@ -243,11 +244,16 @@ def to_inside(
     """
     time, unit, whose = stream.time, stream.time_unit, f"stream {stream.name}"
     zones = zones_of(stream.schema)
+    failed: list[tuple[Mask, str, str]] = []
+    if stream.columns is not None:
+        column, failed = _with_computed(column, schema, stream, times)
     given = column(schema.field(time))
     if time in zones and lacks_zone(given.type):
         raise without_zone(time, whose, zones[time])
     ts, valid = times[0](given, unit)
     found = InsideRows(ts, valid, np.ones(len(ts), np.bool_))
+    for mask, name, reason in failed:
+        found.refuse(mask, name, reason)
     if not valid.all():
         found.refuse(~valid & _without(given), time, "no event time")
         found.refuse(~valid, time, no_time(zones.get(time), stream.time_forms))
@@ -261,6 +267,44 @@ def to_inside(
             continue
         _bring(found, wanted, column(wanted), whose, zones.get(name))
     return found
+
+
+def _with_computed(
+    column: Callable[[pa.Field], pa.Array], schema: pa.Schema, stream: Stream, times: tuple[Times, Times]
+) -> tuple[Callable[[pa.Field], pa.Array], list[tuple[Mask, str, str]]]:
+    """Return what gives written and computed columns, and the rows that fail: a mask, the column, the reason."""
+    read = read_columns(stream, schema)
+    given = {field.name: column(field) for field in read}
+    rows = len(next(iter(given.values()))) if given else 0
+    failed: list[tuple[Mask, str, str]] = []
+    known: dict[str, pa.Array] = {}
+    assert stream.columns is not None
+    assert stream.columns.written is not None
+    kinds = {field.name: field.type for field in stream.columns.written}
+
+    def operand(name: str) -> pa.Array:
+        if name not in known:
+            known[name], out = _operand(given[name], kinds[name], stream, times, is_time=name == stream.written_time)
+            if out is not None:
+                failed.append((out, name, _out_of_range(kinds[name])))
+        return known[name]
+
+    made, wrong = computed_values(stream, schema, rows, operand)
+    return lambda wanted: made[wanted.name] if wanted.name in made else given[wanted.name], [*failed, *wrong]
+
+
+def _operand(
+    values: pa.Array, kind: pa.DataType, stream: Stream, times: tuple[Times, Times], *, is_time: bool
+) -> tuple[pa.Array, Mask | None]:
+    """Return a written column as expressions read it; an event time is a timestamp, and null where there is none."""
+    if is_time:
+        ts, valid = times[kind == NANOSECONDS](values, stream.time_unit)
+        return pa.array(ts, mask=None if valid.all() else ~valid).cast(kind), None
+    try:
+        return conformed(values, kind)
+    except pa.ArrowException as error:
+        msg = f"values of a column of stream {stream.name} come as {values.type}, which does not fit"
+        raise SchemaDriftError(msg, name=stream.name, hint=f"it must be {kind}") from error
 
 
 def no_time(zone: str | None, forms: Sequence[str] = ()) -> str:

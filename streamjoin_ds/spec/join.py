@@ -22,7 +22,7 @@ from streamjoin_ds.errors import ArgumentError, PredicateError, WindowError
 from streamjoin_ds.spec.bound.binding import bind
 from streamjoin_ds.spec.bound.bound_join import BoundJoin
 from streamjoin_ds.spec.bound.terms import constant_truth
-from streamjoin_ds.spec.columns import names_hint
+from streamjoin_ds.spec.columns import names_hint, schema_from_text
 from streamjoin_ds.spec.expression.predicate import Band, Column
 from streamjoin_ds.spec.expression.tree import (
     Aggregate,
@@ -36,7 +36,7 @@ from streamjoin_ds.spec.expression.tree import (
 )
 from streamjoin_ds.spec.join_parts import JoinParts, Selected, predicate_from, selected, selected_from
 from streamjoin_ds.spec.member.source import numbering_of
-from streamjoin_ds.spec.member.stream import Stream, schema_from_text
+from streamjoin_ds.spec.member.stream import Stream
 from streamjoin_ds.spec.member.table import Table
 from streamjoin_ds.spec.member.unique_key import check_unique_window
 from streamjoin_ds.spec.row_kind import Nearest, asked_aggregates, check_how, check_nearest

@@ -54,11 +54,11 @@ def bound_join(join: Join) -> BoundJoin:
     join = _with_tables(join)
     schemas = {stream.name: infer_schema(stream) for stream in join.streams}
     bound = bind(join, schemas | {table.name: table_schema(table) for table in join.tables})
-    for member, schema in zip(join.members, bound.read_schemas, strict=True):
+    for member, schema in zip(join.members, bound.written_schemas, strict=True):
         files = member if isinstance(member, Table) else member.source
         if isinstance(files, (Table, Files)) and format_of(str(member.location), files.format) == "csv":
             check_csv_types(schema, member.name)
-    for stream, schema in zip(join.streams, bound.read_schemas, strict=False):
+    for stream, schema in zip(bound.join.streams, bound.read_schemas, strict=False):
         _check_offsets(stream, schema)
     return bound
 
@@ -118,7 +118,7 @@ def first_seen(join: Join, identity: CheckpointIdentity) -> Mapping[str, pa.Sche
     A source of which nothing can be told any more has the columns that were recorded: its first file may be gone, or
     what is in it now may be broken. Whatever cannot be read is found when it is.
     """
-    recorded = dict(zip(identity.bound.member_names, identity.bound.read_schemas, strict=True))
+    recorded = dict(zip(identity.bound.member_names, identity.bound.written_schemas, strict=True))
     schemas = {}
     for stream in join.streams:
         known = recorded.get(stream.name, pa.schema([]))

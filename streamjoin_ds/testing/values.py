@@ -308,6 +308,7 @@ PLAIN: dict[str, Callable[..., Any]] = {
     "extract": _extract,
     "distance_m": _distance_m,
     "cast": cast_value,
+    "try_cast": cast_value,
 }
 
 

@@ -210,6 +210,7 @@ EXPRESSIONS = [
         f"CAST(n AS {kind})"
         for kind in ("TINYINT", "INT", "BIGINT", "DOUBLE", "FLOAT", "DECIMAL(10, 1)", "BOOLEAN", "DATE", "TIMESTAMP")
     ),
+    *(f"try_cast(n AS {kind})" for kind in ("INT", "DATE")),
     *(f"CAST(b AS {kind})" for kind in ("INT", "DOUBLE", "DECIMAL(3, 1)", "STRING")),
     *(f"CAST(t AS {kind})" for kind in ("DATE", "STRING", "BIGINT", "DOUBLE", "DECIMAL(20, 3)")),
     *(f"CAST(day AS {kind})" for kind in ("TIMESTAMP", "STRING")),

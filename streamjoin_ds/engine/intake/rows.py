@@ -31,7 +31,14 @@ from streamjoin_ds.engine.kernels.contract import KernelModule
 from streamjoin_ds.errors import ArgumentError, ColumnError, SchemaDriftError
 from streamjoin_ds.spec.bound.bound_join import BoundJoin
 from streamjoin_ds.spec.columns import INT64_MAX, INT64_MIN, NANOSECONDS, SEQ, TS, says_no_zone, without_zone, zones_of
-from streamjoin_ds.spec.event_time import MAX_TS_US, MIN_TS_US, UNITS_US, AheadLimit, counted_times, too_far_ahead
+from streamjoin_ds.spec.event_time import (
+    MAX_TS_US,
+    MIN_TS_US,
+    UNITS_US,
+    AheadLimit,
+    counted_times,
+    too_far_ahead,
+)
 from streamjoin_ds.spec.inside import InsideRows, holds_times, nanoseconds_name, to_inside
 from streamjoin_ds.spec.key_values import item_values
 from streamjoin_ds.spec.member.stream import Stream, is_event_time, is_text, time_hint
@@ -162,6 +169,7 @@ class PlainTable:
             self._time >= 0
             and _in_microseconds(schema.field(self._time).type, stream)
             and not zones_of(stream.schema)
+            and stream.columns is None
             and all(
                 place >= 0 and schema.field(place).type == wanted.type and not holds_times(wanted.type)
                 for _, place, wanted in self._columns
@@ -218,9 +226,10 @@ class RowIntake:
     def __init__(self, bound: BoundJoin, stream: int, module: KernelModule) -> None:
         self._bound, self._stream, self._module = bound, stream, module
         self._source = bound.join.streams[stream]
-        self._outside = bound.read_schemas[stream]
+        self._outside = bound.written_schemas[stream]
         self._inside = bound.read_schema(stream)
-        self._time = self._outside.field(self._source.time)
+        self._wanted = bound.read_schemas[stream]
+        self._time = self._wanted.field(self._source.time)
         self._zones = zones_of(self._source.schema)
         self._plain = PlainTable(self._outside, self._outside, self._source)
         # In dicts, columns of times are made first, because a row may be refused for a value in them.
@@ -266,6 +275,8 @@ class RowIntake:
         for column, zone in self._zones.items():
             if any(says_no_zone(row.get(column)) for row in rows):
                 raise without_zone(column, f"stream {self._source.name}", zone)
+        if self._source.columns is not None:
+            return self._compute_of_dicts(rows)
         given = [row.get(name) for row in rows]
         times_us = None if self._source.time_format else plain_times(given, self._source.time_unit)
         if times_us is not None and not self._times and not is_fine:
@@ -284,27 +295,47 @@ class RowIntake:
             brought.refuse(out, column, "a time out of range")
         return self._arrival(rows, brought)
 
+    def _compute_of_dicts(self, rows: list[Mapping[str, Any]]) -> ReceivedRows:
+        """Read dicts of a stream with computed columns: the written ones as a table, with times as timestamps."""
+        written, far = [], []
+        for field in self._outside:
+            values = [row.get(field.name) for row in rows]
+            if field.name == self._source.written_time:
+                unit, ends = (1, _TIMES_NS) if field.type == NANOSECONDS else (1000, _TIMES_US)
+                counts, valid = _in_range(self._moments(values), unit, ends)
+                written.append(pa.array(counts, mask=~valid).cast(field.type))
+            elif holds_times(field.type):
+                array, out = self._payload_times(values, field)
+                written.append(array)
+                far.append((out, field.name))
+            else:
+                written.append(self._array(values, field.type, field.name))
+        table = pa.table(written, schema=self._outside)
+        brought = self._brought(table)
+        for out, column in far:
+            brought.refuse(out, column, "a time out of range")
+        return self._arrival(table, brought)
+
+    def _brought(self, table: pa.Table) -> InsideRows:
+        return to_inside(lambda wanted: self._column(table, wanted), self._wanted, self._source, times_of(self._source))
+
     def _read_table(self, table: pa.Table) -> ReceivedRows:
         if not self._plain.has(table):
             self._plain = PlainTable(table.schema, self._outside, self._source)
         plain = self._plain.columns(table) if self._plain.is_plain else None
         if plain is not None:
             return ReceivedRows(table, table.num_rows, plain[0], columns=plain[1])
-        times = self._column(table, self._time)
-        kind = times.type.value_type if pa.types.is_dictionary(times.type) else times.type
+        if self._source.written_time:
+            self._check_time(self._column(table, self._time).type)
+        return self._arrival(table, self._brought(table))
+
+    def _check_time(self, kind: pa.DataType) -> None:
+        kind = kind.value_type if pa.types.is_dictionary(kind) else kind
         may_be = is_event_time(kind) or (is_text(kind) and self._source.time_format is not None)
         if not (may_be or pa.types.is_null(kind)):
             name, stream = self._time.name, self._source.name
             msg = f"column '{name}' of stream {stream} cannot be an event time: its type is {kind}"
             raise ColumnError(msg, name=name, hint=time_hint(kind))
-        name = self._time.name
-        brought = to_inside(
-            lambda wanted: times if wanted.name == name else self._column(table, wanted),
-            self._outside,
-            self._source,
-            times_of(self._source),
-        )
-        return self._arrival(table, brought)
 
     def _arrival(self, rows: pa.Table | list[Mapping[str, Any]], brought: InsideRows) -> ReceivedRows:
         arrival = ReceivedRows(rows, len(brought.ts), brought.ts, columns=brought.columns)

@@ -25,8 +25,9 @@ from streamjoin_ds.engine.kernels.objects import ExactSums, Int32, Int64
 from streamjoin_ds.engine.storage.selection import Selection, sequence_numbers
 from streamjoin_ds.errors import AggregateOverflowError
 from streamjoin_ds.spec.bound.bound_join import BoundJoin
-from streamjoin_ds.spec.bound.calculations import BoundAggregate, BoundArgument, output_values
+from streamjoin_ds.spec.bound.calculations import BoundAggregate, BoundArgument
 from streamjoin_ds.spec.columns import INT64_MAX, INT64_MIN, TS, Float64, Mask
+from streamjoin_ds.spec.expression.calculation import output_values
 from streamjoin_ds.spec.expression.evaluation import Evaluation
 from streamjoin_ds.spec.expression.node import EXACT_FLOAT, wide
 from streamjoin_ds.spec.expression.predicate import Column

@@ -355,7 +355,7 @@ class ChangeLog:
         state = TableState(self._path, self.begin, with_files=True)
         self._metadata, self._protocol = state.metadata, state.protocol
         columns = self._checked_columns(self.begin)
-        time = columns.physical.get(self._stream.time) or self._stream.time
+        time = columns.physical.get(self._stream.written_time) or self._stream.written_time
         adds = list(state.files.values())
         stated = [stated_bounds(add, time)[0] for add in adds]
         lows = [low or 0 for low in stated] if None not in stated else [0] * len(adds)

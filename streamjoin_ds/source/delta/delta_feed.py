@@ -24,12 +24,12 @@ from streamjoin_ds.errors import ArgumentError, FileChangedError, FileFormatErro
 from streamjoin_ds.source.delta.change_log import Beginning, ChangeLog, VersionPosition
 from streamjoin_ds.source.delta.data_file import DataFile, FileRows, place_of
 from streamjoin_ds.source.feed import AheadClock, ArrayFrontier, Backlog, Frontier
-from streamjoin_ds.source.records import Chunk, RawRecords, inside_form
+from streamjoin_ds.source.records import Chunk, RawRecords, inside_form, record_times
 from streamjoin_ds.spec.event_time import NO_TIME, AheadLimit, running_maximum, too_far_ahead
+from streamjoin_ds.spec.member.computed_columns import read_columns
 from streamjoin_ds.spec.member.files import Files, refused_option
 from streamjoin_ds.spec.member.source import DeltaRows, given_options
 from streamjoin_ds.spec.member.stream import Stream
-from streamjoin_ds.spec.time_text import times_of
 
 __all__ = ["DeltaFeed", "table_path", "table_schema", "with_table"]
 
@@ -173,7 +173,8 @@ class DeltaFeed:
     def __init__(self, stream: Stream, path: str, schema: pa.Schema) -> None:
         self._stream = stream
         self._schema = schema
-        self._time_schema = pa.schema([schema.field(stream.time)])
+        self._written = read_columns(stream, schema)
+        self._time_schema = read_columns(stream, pa.schema([schema.field(stream.time)]))
         self.path = path
         self.beginning = Beginning()
         self._log: ChangeLog | None = None
@@ -269,7 +270,7 @@ class DeltaFeed:
         files: Sequence[str] | None = None,
     ) -> np.ndarray:
         """See `Feed.running_max`."""
-        found = [self._event_times(raw) for _, _, raw in self._records(start, end, files, self._time_schema)]
+        found = [record_times(raw, self._stream) for _, _, raw in self._records(start, end, files, self._time_schema)]
         ts = np.concatenate([np.empty(0, np.int64), *(times for times, _ in found)])
         valid = np.concatenate([np.empty(0, np.bool_), *(is_time for _, is_time in found)])
         if ahead is not None:
@@ -303,7 +304,7 @@ class DeltaFeed:
         """
         clock = None if ahead is None else AheadClock(self._stream, start.time, ahead)
         seq = start.seq
-        for path, numbers, raw in self._records(start, end, files, self._schema):
+        for path, numbers, raw in self._records(start, end, files, self._written):
             far = None if clock is None else clock.far(raw)
             yield inside_form(raw, self._stream, self._schema, seq, path, numbers, far=far)
             seq += raw.count
@@ -345,11 +346,11 @@ class DeltaFeed:
             return []
         log = self._log
         if log is None or log.begin != start.begin or log.first > start.place or end.version > log.next_version:
-            log = ChangeLog(self._stream, self.path, self._schema, start, Beginning())
+            log = ChangeLog(self._stream, self.path, self._written, start, Beginning())
         return log.between(start, end)
 
     def _log_from(self, start: VersionPosition) -> ChangeLog:
-        log = ChangeLog(self._stream, self.path, self._schema, start, self.beginning, self._last)
+        log = ChangeLog(self._stream, self.path, self._written, start, self.beginning, self._last)
         if log.refusal is not None:
             raise log.refusal
         return log
@@ -374,7 +375,7 @@ class DeltaFeed:
 
     def _resume(self, start: VersionPosition) -> None:
         """Forget what was read ahead, and begin again at `start`."""
-        self._log = ChangeLog(self._stream, self.path, self._schema, start, self.beginning, self._last)
+        self._log = ChangeLog(self._stream, self.path, self._written, start, self.beginning, self._last)
         self._pieces.clear()
         self._reading = iter(())
         self._head, self._next, self._skipped, self._taken = start, None, 0, 0
@@ -412,7 +413,7 @@ class DeltaFeed:
     def _pieces_of(self, rows: FileRows, start: VersionPosition) -> Iterator[_Piece]:
         at = start.row
         for _, raw in rows.chunks(start.row, rows.count):
-            ts, valid = self._event_times(raw)
+            ts, valid = record_times(raw, self._stream)
             place = replace(start, row=at, seq=start.seq + at - start.row, mark=rows.mark if at else "")
             at += raw.count
             yield _Piece(place, ts, valid, rows.mark, at == rows.count)
@@ -424,14 +425,6 @@ class DeltaFeed:
         ts = np.concatenate([piece.ts for piece in self._pieces])
         valid = np.concatenate([piece.valid for piece in self._pieces])
         return ts[self._skipped : self._skipped + limit], valid[self._skipped : self._skipped + limit]
-
-    def _event_times(self, raw: RawRecords) -> tuple[np.ndarray, np.ndarray]:
-        ts, valid = times_of(self._stream)[0](raw.table.column(self._stream.time), self._stream.time_unit)
-        if raw.index is None:
-            return ts, valid
-        all_ts, all_valid = np.zeros(raw.count, np.int64), np.zeros(raw.count, np.bool_)
-        all_ts[raw.index], all_valid[raw.index] = ts, valid
-        return all_ts, all_valid
 
 
 def _folded(digest: str, mark: str) -> str:

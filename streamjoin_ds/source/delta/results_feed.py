@@ -31,6 +31,7 @@ from streamjoin_ds.source.feed import AheadClock, ArrayFrontier, Backlog, Fronti
 from streamjoin_ds.source.records import Chunk, RawRecords, inside_form
 from streamjoin_ds.spec.columns import INT64_MAX, TIMESTAMP
 from streamjoin_ds.spec.event_time import NO_TIME, AheadLimit, running_maximum, too_far_ahead
+from streamjoin_ds.spec.member.computed_columns import read_columns
 from streamjoin_ds.spec.member.stream import Stream
 
 __all__ = ["ResultFiles", "ResultsFeed", "mixed", "read_results", "row_hashes", "times_of"]
@@ -222,6 +223,7 @@ class ResultsFeed:
     def __init__(self, stream: Stream, path: str, schema: pa.Schema) -> None:
         self._stream = stream
         self._schema = schema
+        self._written = read_columns(stream, schema)
         self._path = path
         self._files: ResultFiles | None = None
         self._is_frozen = False
@@ -351,12 +353,12 @@ class ResultsFeed:
         if end.seq == start.seq:
             return
         names = self.files_between(start, end) if files is None else files
-        found = read_results(self._path, list(names), start.at, end.at, self._schema.names)
+        found = read_results(self._path, list(names), start.at, end.at, self._written.names)
         count = end.seq - start.seq
         found = self._without_ties(found, start).slice(0, count)
         if _folded(start.digest, row_hashes(found), start.seq) != end.digest:
             raise self._changed()
-        found = found.select(self._schema.names)
+        found = found.select(self._written.names)
         clock = None if ahead is None else AheadClock(self._stream, start.time, ahead)
         for first in range(0, count, _PIECE_ROWS):
             piece = found.slice(first, _PIECE_ROWS).combine_chunks()

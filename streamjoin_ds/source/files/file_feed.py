@@ -38,15 +38,13 @@ from streamjoin_ds.source.position import (
     difference,
     name_sum,
 )
-from streamjoin_ds.source.records import NO_TIME, Chunk, inside_form
+from streamjoin_ds.source.records import NO_TIME, Chunk, inside_form, time_schema
 from streamjoin_ds.spec.columns import SEQ, TS, as_declared
 from streamjoin_ds.spec.event_time import AheadLimit, running_maximum, too_far_ahead
+from streamjoin_ds.spec.member.computed_columns import read_columns
 from streamjoin_ds.spec.member.stream import Stream
 
 __all__ = ["FileFeed", "FilePartitions", "partition_streams"]
-
-
-_TIME = pa.field("time", pa.timestamp("us", tz="UTC"))
 
 
 @dataclass(slots=True)
@@ -96,7 +94,7 @@ class FileFeed:
     ) -> None:
         self._stream = stream
         self._schema = schema
-        self._time_schema = pa.schema([_TIME.with_name(stream.time)])
+        self._time_schema = time_schema(stream)
         self._location = location_of(stream, root)
         self._ignore_missing = ignore_missing
         self._scan = FileScan(stream, self._location, ignore_missing, schema, clock)
@@ -330,9 +328,9 @@ class FileFeed:
         if offset == 0:
             digest.update(content_digest(entry))
         folders = self._location.columns_of(entry.path, self._stream.time)
-        schema = as_declared(self._schema, self._stream.schema)
+        schema = as_declared(read_columns(self._stream, self._schema), self._stream.schema)
         row, schema = folders.row(schema, self._stream.name, entry.path), folders.rest(schema)
-        rows = ParquetRows(entry, schema, self._stream.time, self._stream.name)
+        rows = ParquetRows(entry, schema, self._stream.written_time, self._stream.name)
         last = rows.count if limit is None else limit
         for first, found in rows.chunks(offset, last, schema.names):
             raw = with_row(found, row)

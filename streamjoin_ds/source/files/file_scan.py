@@ -35,10 +35,11 @@ from streamjoin_ds.source.files.parquet_rows import ParquetRows, content_digest
 from streamjoin_ds.source.files.text import Text, open_text
 from streamjoin_ds.source.files.text_blocks import LineBlocks, SpoolBlocks, TextFormat
 from streamjoin_ds.source.position import FilePosition, RollingDigest, SetAside, difference, name_sum, reason_of, sum_of
+from streamjoin_ds.source.records import record_times, time_schema
 from streamjoin_ds.spec.columns import as_declared
 from streamjoin_ds.spec.event_time import AheadLimit, too_far_ahead
+from streamjoin_ds.spec.member.computed_columns import read_columns
 from streamjoin_ds.spec.member.stream import Stream
-from streamjoin_ds.spec.time_text import times_of
 
 __all__ = ["FileScan", "ScannedPiece", "UnreadFiles"]
 
@@ -173,7 +174,7 @@ class FileScan:
         columns: pa.Schema,
         clock: Callable[[], int] = time.time_ns,
     ) -> None:
-        self._stream, self._times = stream, times_of(stream)[0]
+        self._stream = stream
         self._columns = columns
         self._quarantine = stream.quarantines
         self._unread: StreamJoinError | None = None  # why the Parquet rows after the tail cannot be read
@@ -183,7 +184,7 @@ class FileScan:
         self._frozen: tuple[frozenset[str], FileEntry | None] | None = None
         self._finish = FinishRule(stream.files.finished_after_us, clock, by_modification=location.order.by_modification)
         self._file: FileEntry | None = None  # the tail's file as it is now
-        self._schema = pa.schema([pa.field(stream.time, pa.timestamp("us", tz="UTC"))])
+        self._schema = time_schema(stream)
         self._head: FilePosition | None = None  # where the pieces begin
         self._next: FilePosition | None = None  # the position that `advance` returned last
         self._pieces: deque[ScannedPiece] = deque()
@@ -435,13 +436,13 @@ class FileScan:
         if entry.size == 0:
             return 0
         folders = self._location.columns_of(entry.path, self._stream.time)
-        columns = as_declared(self._columns, self._stream.schema)
+        columns = as_declared(read_columns(self._stream, self._columns), self._stream.schema)
         folders.row(columns, self._stream.name, entry.path)  # what no column can hold is found now
         columns = folders.rest(columns)
-        schema = columns if self._quarantine else self._schema
+        schema = columns if self._quarantine else folders.rest(read_columns(self._stream, self._schema))
         # The file must have all columns, as a text must. Their values are read here only for quarantine: a task reads
         # them again.
-        rows = ParquetRows(entry, columns, self._stream.time, self._stream.name)
+        rows = ParquetRows(entry, columns, self._stream.written_time, self._stream.name)
         first = self._tail.offset
         if first >= rows.count:
             if rows.count == 0 and self._digest.offset == 0:
@@ -449,8 +450,8 @@ class FileScan:
             return 0
         pieces = []
         try:
-            for times in rows.times(first, rows.count, schema.names):
-                pieces.append(self._times(times, self._stream.time_unit))  # noqa: PERF401 - those before an error count
+            for _, raw in rows.chunks(first, rows.count, schema.names):
+                pieces.append(record_times(raw, self._stream))
         except FileFormatError as error:
             self._unread = error
             if not (self._quarantine and pieces):
@@ -512,14 +513,9 @@ class FileScan:
             )
             if lines.count:
                 raw = self._format.parse(lines, at_file_start=False)
-                ts, valid = self._times(raw.table.column(0), self._stream.time_unit)
-                if raw.index is not None:
-                    all_ts, all_valid = np.zeros(lines.count, np.int64), np.zeros(lines.count, bool)
-                    all_ts[raw.index], all_valid[raw.index] = ts, valid
-                    ts, valid = all_ts, all_valid
-                running = self._running(ts, valid)
+                running = self._running(*(found := record_times(raw, self._stream)))
                 ends = ended and not self._blocks.held_bytes
-                self._pieces.append(ScannedPiece(start, digest, lines, running, valid, ends))
+                self._pieces.append(ScannedPiece(start, digest, lines, running, found[1], ends))
                 self._tail = replace(self._tail, seq=start.seq + lines.count)
                 return lines.count
 

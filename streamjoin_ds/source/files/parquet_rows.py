@@ -116,7 +116,6 @@ class ParquetRows:
     def __init__(self, entry: FileEntry, schema: pa.Schema, time: str, stream: str) -> None:
         self._entry = entry
         self._schema = schema
-        self._time = time
         try:
             self._file = _parquet(entry.path)
         except FileNotFoundError:
@@ -180,16 +179,6 @@ class ParquetRows:
             fine, coarse = (_integers(part.column(name)) for part in (table, seconds))
             found[name] = fine // 1_000_000 != coarse
         return {name: places for name, places in found.items() if places.any()}
-
-    def times(self, first: int, last: int, names: list[str]) -> Iterator[pa.Array]:
-        """Yield the time column of rows ``[first, last)`` in pieces, null for broken records. Reads all of `names`."""
-        for _, raw in self.chunks(first, last, names):
-            times = raw.table.column(self._time).combine_chunks()
-            if raw.index is not None:
-                places = np.full(raw.count, -1, np.int64)
-                places[raw.index] = np.arange(len(raw.index))
-                times = times.take(pa.array(places, mask=places < 0))
-            yield times
 
 
 def _integers(times: pa.ChunkedArray) -> np.ndarray:

@@ -19,6 +19,7 @@ from streamjoin_ds.source.files.lines import LineFormat, Lines, parse_lines
 from streamjoin_ds.source.files.text import Text
 from streamjoin_ds.source.records import RawRecords, clipped
 from streamjoin_ds.spec.columns import TIMESTAMP, as_declared
+from streamjoin_ds.spec.member.computed_columns import read_columns
 from streamjoin_ds.spec.member.stream import Stream
 from streamjoin_ds.spool.segment import HEADER_BYTES, Frames, header_facts, walk
 
@@ -327,7 +328,7 @@ class TextFormat:
     kind : {"csv", "json", "spool"}
         The file's format.
     schema : pyarrow.Schema
-        The columns to parse.
+        The columns that are wanted; those are parsed that `read_columns` says.
     stream : Stream
         The stream: its time column and its delimiter.
     path : str
@@ -345,17 +346,17 @@ class TextFormat:
         self, kind: str, schema: pa.Schema, stream: Stream, path: str, folders: FolderColumns = NO_COLUMNS
     ) -> None:
         self._kind = kind
-        schema = as_declared(schema, stream.schema)
+        schema = as_declared(read_columns(stream, schema), stream.schema)
         self._row = folders.row(schema, stream.name, path)
         schema = folders.rest(schema)
         self._schema = schema
-        self._time, self._stream, self._files = stream.time, stream.name, stream.files
+        self._time, self._stream, self._files = stream.written_time, stream.name, stream.files
         self._declared = folders.rest(stream.schema).names if isinstance(stream.schema, pa.Schema) else []
         self._path = path
         self.header_bytes = self.header_lines = 0
-        self._form: LineFormat | None = JsonLines(schema, stream.time) if kind == "json" else None
+        self._form: LineFormat | None = JsonLines(schema, self._time) if kind == "json" else None
         self._salt = 0
-        self._payload = JsonLines(pa.schema([c for c in schema if c.name not in SPOOL_COLUMNS]), stream.time)
+        self._payload = JsonLines(pa.schema([c for c in schema if c.name not in SPOOL_COLUMNS]), self._time)
 
     def open(self, text: Text, complete: bool) -> bool:
         """Read the header, if the format has one. Return False where there is no whole header yet."""
@@ -406,7 +407,8 @@ class TextFormat:
         else:
             assert self._form is not None
             raw = parse_lines(lines, self._form, file=self._path, at_file_start=at_file_start)
-        if self._kind != "csv" and self._time not in SPOOL_COLUMNS and at_file_start and lines.count >= _DRIFT_RECORDS:
+        is_read = self._time in self._schema.names and self._time not in SPOOL_COLUMNS
+        if self._kind != "csv" and is_read and at_file_start and lines.count >= _DRIFT_RECORDS:
             times = raw.table.column(self._time)
             if len(times) and times.null_count == len(times) and f'"{self._time}"'.encode() not in lines.data:
                 msg = f"the file {self._path} of stream {self._stream} has no column '{self._time}'"

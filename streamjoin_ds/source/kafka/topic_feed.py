@@ -46,6 +46,7 @@ from streamjoin_ds.source.records import Chunk, Reject
 from streamjoin_ds.spec.columns import SEQ, TS
 from streamjoin_ds.spec.event_time import NO_TIME, AheadLimit, too_far_ahead
 from streamjoin_ds.spec.inside import inside_schema
+from streamjoin_ds.spec.member.computed_columns import read_columns
 from streamjoin_ds.spec.member.stream import Stream
 
 __all__ = [
@@ -207,10 +208,9 @@ class TopicFeed:
         self._url = plan.topic.url
         registry = plan.topic.registry()
         assert isinstance(stream.schema, pa.Schema)
-        of_time = pa.schema([stream.schema.field(stream.time)])
         # The type that travels is the one that was seen first.
-        if stream.time in schema.names:
-            of_time = pa.schema([schema.field(stream.time)])
+        declared = schema if stream.time in schema.names else stream.schema
+        of_time = pa.schema([declared.field(stream.time)])
         url, rejected = self._url, self._url.reject_schemas
         self._times = MessageRecords(url.format, stream, of_time, url.topic, registry, rejected)
         self._records = MessageRecords(url.format, stream, schema, url.topic, registry, rejected)
@@ -465,7 +465,7 @@ class TopicPartitions:
 
     def __init__(self, stream: Stream, schema: pa.Schema) -> None:
         if not isinstance(stream.schema, pa.Schema):  # inferred: what travels is all that there is
-            stream = replace(stream, schema=schema)
+            stream = replace(stream, schema=read_columns(stream, schema))
         self._stream, self._schema = stream, schema
         self._plan = TopicPlan(KafkaTopic(stream_url(stream)))
         self._begins: dict[str, KafkaPosition] = {}

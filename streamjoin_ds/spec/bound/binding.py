@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping
+from copy import copy
+from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
 from fractions import Fraction
@@ -27,6 +29,7 @@ from streamjoin_ds.spec.columns import INT64_MAX, INT64_MIN, NANOSECONDS, lacks_
 from streamjoin_ds.spec.expression.predicate import Band, Bound, Column, negated
 from streamjoin_ds.spec.expression.tree import Expression
 from streamjoin_ds.spec.join_parts import JoinParts
+from streamjoin_ds.spec.member.computed_columns import all_columns, with_written
 from streamjoin_ds.spec.member.stream import check_time_column
 from streamjoin_ds.spec.member.unique_key import check_unique_columns
 from streamjoin_ds.spec.nested_values import is_nested, shape_text, type_text
@@ -205,6 +208,8 @@ def _time(bound: Bound, unit: timedelta, predicate: Band) -> Fraction:
 def bind(join: JoinParts, schemas: Mapping[str, pa.Schema]) -> BoundJoin:
     """Check a join against its schemas, and return it with bounds that are exact for the columns' types.
 
+    Of a stream with computed columns the schema has those that are written.
+
     Raises
     ------
     ColumnError
@@ -214,6 +219,9 @@ def bind(join: JoinParts, schemas: Mapping[str, pa.Schema]) -> BoundJoin:
     """
     for stream in join.streams:
         _check_schema(stream.name, schemas.get(stream.name))
+    if any(stream.columns is not None for stream in join.streams):
+        join, schemas = _with_computed(join, schemas)
+    for stream in join.streams:
         check_time_column(schemas[stream.name], stream)
         check_unique_columns(stream, schemas[stream.name])
     for table in join.tables:
@@ -298,6 +306,17 @@ def bind(join: JoinParts, schemas: Mapping[str, pa.Schema]) -> BoundJoin:
         outputs,
         aggregates,
     )
+
+
+def _with_computed(join: JoinParts, schemas: Mapping[str, pa.Schema]) -> tuple[JoinParts, dict[str, pa.Schema]]:
+    """Return the join with the types that its computed columns are made of, and the columns with the computed ones."""
+    own = copy(join)
+    object.__setattr__(
+        own, "streams", tuple(replace(one, columns=with_written(one, schemas[one.name])) for one in join.streams)
+    )
+    for name in ("members", "row_kind"):  # made of the streams
+        own.__dict__.pop(name, None)
+    return own, {**schemas, **{one.name: all_columns(one, schemas[one.name]) for one in join.streams}}
 
 
 def _check_schema(stream: str, schema: pa.Schema | None) -> None:

@@ -53,14 +53,16 @@ from streamjoin_ds.spec.columns import (
     Mask,
     result_type,
     schema_facts,
+    schema_text,
 )
 from streamjoin_ds.spec.event_time import MAX_TS_US, MIN_TS_US
 from streamjoin_ds.spec.expression.evaluation import holds
 from streamjoin_ds.spec.expression.predicate import Column
 from streamjoin_ds.spec.inside import inside_schema, nanoseconds_name
 from streamjoin_ds.spec.join_parts import JoinParts
+from streamjoin_ds.spec.member.computed_columns import read_columns
 from streamjoin_ds.spec.member.source import Generator, identity_of
-from streamjoin_ds.spec.member.stream import schema_text
+from streamjoin_ds.spec.member.stream import Stream
 from streamjoin_ds.spec.row_kind import RANK, RowKind
 from streamjoin_ds.spec.window import WINDOW_ID, PeriodicWindow, WindowRule
 
@@ -404,8 +406,9 @@ class BoundJoin:
                 **({} if stream.partition_kind is None else {"partition_by": stream.partition_kind}),
                 **{name: value for name, (_, value) in identity_of(stream.source).items()},
                 **({} if stream.unique is None else {"unique": sorted(stream.unique)}),
+                **({"computed": self.computed(number)} if self.computed(number) else {}),
             }
-            for stream, schema in zip(self.join.streams, self.schemas, strict=False)
+            for number, (stream, schema) in enumerate(zip(self.join.streams, self.schemas, strict=False))
         ]
         facts = {
             "streams": streams,
@@ -483,6 +486,19 @@ class BoundJoin:
         fields.append(pa.field("batch_id", pa.int64(), nullable=False))
         return pa.schema(fields)
 
+    def computed(self, stream: int) -> list[object]:
+        """Return what the computed columns that a stream reads are made of, as plain JSON values."""
+        columns = self.join.streams[stream].columns
+        return [] if columns is None else columns.identity(self.read_schemas[stream].names)
+
+    @property
+    def written_schemas(self) -> tuple[pa.Schema, ...]:
+        """For each stream and table the columns that the source has to read; see `read_schemas`."""
+        return tuple(
+            read_columns(member, schema) if isinstance(member, Stream) else schema
+            for member, schema in zip(self.join.members, self.read_schemas, strict=True)
+        )
+
     def tuple_schema(self, stream: int) -> pa.Schema:
         """Return the columns of a stream's tuples in the inside form (`inside`).
 
@@ -540,4 +556,4 @@ class BoundJoin:
 
     def to_facts(self) -> dict[str, object]:
         """Return the bound join as plain JSON values; `bound_from_facts` makes the join of them again."""
-        return {"join": self.join.to_facts(), "schemas": [schema_text(schema) for schema in self.read_schemas]}
+        return {"join": self.join.to_facts(), "schemas": [schema_text(schema) for schema in self.written_schemas]}

@@ -1,17 +1,6 @@
 """Calculations of a bound join: columns of a result, aggregates over partners, the distance of the nearest ones.
 
-A calculated column has a type that a Delta table holds::
-
-    family               column of the result
-    ─────────────────    ────────────────────────────────────────────────────────────────────────────
-    whole number         BIGINT; DECIMAL(p, 0) where it may need 67 bits or more, as of a product
-    number with places   DECIMAL(p, s), of at most 38 digits
-    float                DOUBLE
-    timestamp, date      TIMESTAMP in microseconds UTC, DATE
-    interval             BIGINT, in microseconds: a Delta table has no durations
-    boolean, string      as they are; binary too
-
-A CAST that is the whole expression has the type that it names. A value that its type cannot hold is null.
+A calculated column has the type that its expression has as a column (`expression.calculation`).
 
 Aggregates have Spark's types. A decimal has at most 38 digits. What is calculated (``w.x - e.x``) has the type that it
 has as a column of a result::
@@ -37,14 +26,13 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from streamjoin_ds.errors import ArgumentError, ColumnError, PredicateError
 from streamjoin_ds.spec.bound.bound_columns import column_type, column_type_compared
-from streamjoin_ds.spec.columns import INT64_MAX, MOST_PRECISION, TIMESTAMP, Float64, Int64, names_hint
-from streamjoin_ds.spec.event_time import DAY_US
+from streamjoin_ds.spec.columns import INT64_MAX, MOST_PRECISION, Float64, Int64, names_hint
+from streamjoin_ds.spec.expression.calculation import output_type, output_values
 from streamjoin_ds.spec.expression.evaluation import Evaluation, float_values
-from streamjoin_ds.spec.expression.node import EXACT_FLOAT, Typed, refuse, wide
+from streamjoin_ds.spec.expression.node import EXACT_FLOAT, Typed
 from streamjoin_ds.spec.expression.predicate import Column
 from streamjoin_ds.spec.expression.tree import (
     Aggregate,
@@ -56,7 +44,6 @@ from streamjoin_ds.spec.expression.tree import (
     normalised,
 )
 from streamjoin_ds.spec.expression.types import typed_value
-from streamjoin_ds.spec.functions.times import fitting, microseconds
 from streamjoin_ds.spec.join_parts import Calculated, JoinParts
 
 __all__ = [
@@ -66,86 +53,15 @@ __all__ = [
     "Output",
     "bound_aggregates",
     "distance_of",
-    "output_type",
-    "output_values",
     "outputs_of",
 ]
 
-_MOST_BITS = 66  # of whole numbers that are BIGINT: sums of several columns of 64 bits
-_PLAIN_TYPES = {
-    "float": pa.float64(),
-    "timestamp": TIMESTAMP,
-    "date": pa.date32(),
-    "interval": pa.int64(),
-    "boolean": pa.bool_(),
-    "string": pa.string(),
-    "binary": pa.binary(),
-}
-_CASTS = {"tinyint": pa.int8(), "smallint": pa.int16(), "int": pa.int32(), "float": pa.float32()}
 _HELD = ("stddev", "quantile", "collect")
 _OF_NUMBERS = ("sum", "avg", "stddev", "quantile")
 _WHOLE = Literal("decimal(20,0)")  # in which a uint64 is added up: an int64 has no room for it
 _ORDERED = ("number", "float", "interval", "timestamp", "date", "time", "nothing")
 _PAST_INT64 = float(1 << 63)
 _WHOLE_NUMBERS = pa.decimal256(76, 0)
-
-
-def output_type(expression: Expression, node: Typed) -> pa.DataType:
-    """Return the type that an expression has as a column of a result.
-
-    Raises
-    ------
-    PredicateError
-        A table has no such type.
-    """
-    if node.op == "cast" and node.args[1].value in _CASTS:
-        return _CASTS[str(node.args[1].value)]
-    if node.family in _PLAIN_TYPES:
-        return _PLAIN_TYPES[node.family]
-    if node.family != "number":
-        kind = {"nothing": "a NULL without a type", "time": "a time of day"}.get(node.family, f"a {node.family}")
-        refuse(
-            expression, f"is {kind}, which cannot be a calculated column", "select the column itself, or leave it out"
-        )
-    if not node.scale and node.magnitude.bit_length() <= _MOST_BITS and not _is_decimal_cast(node):
-        return pa.int64()
-    digits = max(len(str(node.magnitude)), node.scale, 1)
-    if digits > MOST_PRECISION:
-        hint = "write CAST(... AS DECIMAL(38, 6)) or CAST(... AS DOUBLE)"
-        refuse(expression, f"may need {digits} digits, and a DECIMAL has {MOST_PRECISION}", hint)
-    return pa.decimal128(digits, node.scale)
-
-
-def _is_decimal_cast(node: Typed) -> bool:
-    return node.op == "cast" and str(node.args[1].value).startswith("decimal")
-
-
-def output_values(node: Typed, kind: pa.DataType, rows: int, column: Callable[[Column], pa.Array]) -> pa.Array:
-    """Return an expression's values as a column of a result.
-
-    Parameters
-    ----------
-    node : Typed
-    kind : pyarrow.DataType
-        As `output_type` says.
-    rows, column
-        As for `evaluation.holds`.
-    """
-    found = Evaluation(rows, column)
-    if node.family in ("timestamp", "interval"):
-        return microseconds(node, found).cast(kind)
-    if node.family == "date":
-        days = pc.divide(microseconds(node, found), DAY_US)
-        return days.cast(pa.int32(), safe=False).cast(kind)
-    values = found.array(found.value(node))
-    if node.family != "number":
-        return values if values.type == kind else values.cast(kind, safe=False)
-    if values.type == pa.int64() and not node.scale and not pa.types.is_decimal(kind):
-        return values.cast(kind)
-    exact = wide(values, node)
-    if pa.types.is_decimal(kind):
-        return exact.cast(kind)
-    return fitting(exact).cast(kind)
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,7 +100,7 @@ _BINARY = {
     sql.Div: "/",
     sql.Mod: "%",
 }
-_WITH_A_FORM = ("case", "cast", "like", "extract")  # functions that are not written name(x, y)
+_WITH_A_FORM = ("case", "cast", "try_cast", "like", "extract")  # functions that are not written name(x, y)
 UNDERSTOOD_AGGREGATES = (
     "count(*), count(x), sum(x), min(x), max(x), avg(x), stddev(x), first(x), last(x), arg_min(x, by), "
     "arg_max(x, by), quantile(x, 0.5), collect(x, 100)"
@@ -383,9 +383,9 @@ class _Reader:
         if isinstance(node, sql.Cast) and not is_moment(node):
             if any(node.args.get(name) for name in ("format", "default", "action")):
                 self._refuse("CAST has only a value and a type")
-            return self._called(
-                "cast", (self.expression(node.this, depth - 1), Literal(type_name(node.args["to"], self._refuse)))
-            )
+            kind = Literal(type_name(node.args["to"], self._refuse))
+            name = "try_cast" if isinstance(node, sql.TryCast) else "cast"
+            return self._called(name, (self.expression(node.this, depth - 1), kind))
         return Literal(literal_value(node, self._refuse))
 
     def _like(self, node: Node, escape: tuple[Expression, ...], depth: int) -> Expression:

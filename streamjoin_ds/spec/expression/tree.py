@@ -200,14 +200,20 @@ def conjuncts(expression: Expression) -> list[Expression]:
     return [expression]
 
 
-def normalised(expression: Expression) -> Expression:
+def normalised(expression: Expression, *, fails: bool = False) -> Expression:
     """Return the one form for all ways of writing the same, as far as that can be told without types.
 
     BETWEEN and IN become comparisons, ``>`` becomes ``<``, NOT moves down to IS NULL and to columns, nested ANDs become
     one, and so do nested ORs. Operands whose order does not matter are sorted, and of equal operands of AND and OR one
-    is kept.
+    is kept. TRY_CAST is CAST, but for where a value that cannot be calculated `fails`, and is not null.
     """
-    return _normal(expression, negated=False)
+    return _normal(expression if fails else _as_cast(expression), negated=False)
+
+
+def _as_cast(expression: Expression) -> Expression:
+    if not isinstance(expression, Call):
+        return expression
+    return Call("cast" if expression.op == "try_cast" else expression.op, tuple(map(_as_cast, expression.args)))
 
 
 def expression_facts(expression: Expression) -> list[object]:
@@ -266,10 +272,10 @@ def _function_text(op: str, args: Sequence[Expression]) -> str:
     if op == "case":
         pairs = [f"WHEN {args[place]} THEN {args[place + 1]}" for place in range(0, len(args) // 2 * 2, 2)]
         return " ".join(["CASE", *pairs, *([f"ELSE {args[-1]}"] if len(args) % 2 else []), "END"])
-    if op in ("cast", "extract") and len(args) == 2:
+    if op in ("cast", "try_cast", "extract") and len(args) == 2:
         word = next((str(one.value) for one in args if isinstance(one, Literal)), "")
-        if op == "cast" and isinstance(args[1], Literal):
-            return f"CAST({args[0]} AS {str(args[1].value).upper()})"
+        if op != "extract" and isinstance(args[1], Literal):
+            return f"{op.upper()}({args[0]} AS {str(args[1].value).upper()})"
         return f"extract({word.upper()} FROM {args[1]})"
     return f"{op}({', '.join(map(str, args))})"
 

@@ -344,4 +344,16 @@ def _to_time(node: Typed, inner: Typed, rows: Rows) -> pa.Array:
     return pc.subtract(found, _modulo(found, DAY_US)) if node.family == "date" else found
 
 
-CASTS = (Function("cast", "CAST(x AS type)", _cast, _casted, 2, 2, aliases=("try_cast",), is_condition=True),)
+CASTS = (
+    Function(
+        "cast",
+        "CAST(x AS type)",
+        _cast,
+        _casted,
+        2,
+        2,
+        is_condition=True,
+        reason="a value that cannot be cast to {1}",
+    ),
+    Function("try_cast", "TRY_CAST(x AS type)", _cast, _casted, 2, 2, is_condition=True, is_partial=True),
+)

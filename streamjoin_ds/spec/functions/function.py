@@ -57,6 +57,11 @@ class Function:
         Other names.
     is_condition : bool
         Whether its result may be a condition.
+    is_partial : bool
+        Whether null is one of its values for known operands. Else such a null stands for a failure of SQL: where rows
+        can be refused, one is.
+    reason : str
+        Why it fails; ``{0}`` and so on are its operands that are written out.
     """
 
     name: str
@@ -68,6 +73,13 @@ class Function:
     nulls: Nulls = "any"
     aliases: tuple[str, ...] = ()
     is_condition: bool = False
+    is_partial: bool = False
+    reason: str = ""
+
+    def fails(self, node: Typed) -> str:
+        """Return why a node of it has no value although its operands are known."""
+        written = (str(argument.value).upper() if argument.op == "literal" else "" for argument in node.args)
+        return self.reason.format(*written) if self.reason else f"{self.name}() has no value for these operands"
 
 
 def checked(expression: Call, args: Sequence[Typed], *families: str) -> None:

@@ -288,7 +288,9 @@ def _internal(expression: Call, args: tuple[Typed, ...]) -> Typed:
     raise AssertionError(expression, args)
 
 
-GLOBE = (Function("distance_m", "distance_m(lat, lon, lat, lon [, 'wgs84'])", _distance, _distances, 4, 5),)
+GLOBE = (
+    Function("distance_m", "distance_m(lat, lon, lat, lon [, 'wgs84'])", _distance, _distances, 4, 5, is_partial=True),
+)
 FINDING = (
     Function(LONGITUDE, "", _internal, _plain_longitudes),
     Function(WEST, "", _internal, _reaching, 2, 2),

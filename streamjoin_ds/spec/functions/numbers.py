@@ -182,7 +182,7 @@ NUMBERS = (
     Function("sqrt", "sqrt(x)", floats, _by(pc.sqrt)),
     Function("power", "power(x, y)", floats, _by(_power), 2, 2, aliases=("pow",)),
     Function("exp", "exp(x)", floats, _by(_exp)),
-    Function("ln", "ln(x)", floats, _by(_ln)),
+    Function("ln", "ln(x)", floats, _by(_ln), is_partial=True),
     Function("sin", "sin(x)", floats, _by(pc.sin)),
     Function("cos", "cos(x)", floats, _by(pc.cos)),
     Function("tan", "tan(x)", floats, _by(pc.tan)),

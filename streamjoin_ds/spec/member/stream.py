@@ -7,7 +7,6 @@ What the source of a stream may say stands in `streamjoin_ds.spec.member.source`
 
 from __future__ import annotations
 
-import base64
 import math
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,9 +18,10 @@ import pyarrow as pa
 
 from streamjoin_ds.duration import Duration, duration_text, duration_us
 from streamjoin_ds.errors import ArgumentError, ColumnError
-from streamjoin_ds.spec.columns import arrow_type, names_hint, zones_of
+from streamjoin_ds.spec.columns import arrow_type, names_hint, schema_from_text, schema_text, zones_of
 from streamjoin_ds.spec.expression.predicate import Column, stream_name
 from streamjoin_ds.spec.expression.tree import Call, Expression, Literal, expression_facts, expression_from, streams_of
+from streamjoin_ds.spec.member.computed_columns import ComputedColumns, checked_columns, is_computed, with_stated
 from streamjoin_ds.spec.member.files import Files
 from streamjoin_ds.spec.member.option_key import LIST, TABLE, OptionKey, option, options_of
 from streamjoin_ds.spec.member.source import (
@@ -129,6 +129,12 @@ class Stream:
         lie within the window the first one counts. The others are duplicates: they are counted, and not joined
         (ARCHITECTURE.md, "Duplicates"). In a stream of partitions that holds in each of them alone. A tuple with a null
         or NaN in the key is none. By default no tuple is.
+    columns : mapping of str to str or Expression, or str, or sequence of str, optional
+        Columns that are computed of those that are written: ``{"speed_ms": "speed_kn * 0.514444"}``, or as a text
+        ``"speed_kn * 0.514444 AS speed_ms"``, with commas between several. They are columns like any other, also as
+        `time`, in `where` and in `unique`. One may have the name of a written column, and takes its place; its
+        expression reads the written one. A record whose column SQL would fail to compute is rejected. By default there
+        are none.
     **options
         Those of `Files`, `Spool`, `DeltaRows` and `Topic`, beside a source that is a text: ``delimiter=";"``.
 
@@ -204,6 +210,13 @@ class Stream:
         "[default: each tuple counts]",
         example=["device", "counter"],
     )
+    columns: ComputedColumns | None = option(
+        None,
+        "Columns that are computed of those that are written, before all else.",
+        (TABLE, str, LIST),
+        "[default: none]",
+        example={"speed_ms": "speed_kn * 0.514444"},
+    )
 
     def __init__(
         self,
@@ -242,14 +255,23 @@ class Stream:
                 msg, name="max_ahead", hint="leave it out: it is for files, whose records can be from the future"
             )
         self._set("time", _time_of_results(self))
+        self._set("columns", checked_columns(self.columns, self.name))
         if self.schema is not None:
             self._set("schema", checked_schema(self.schema, self.name))
+        if self.columns is not None:
+            self._check_columns()
+        if self.schema is not None and not is_computed(self, self.time):
             check_time_column(self.schema, self)
         if self.where is not None:
             self._set("where", checked_condition(self.where, self.name))
         self._set("rate", checked_rate(self.rate, self.name))
         self._set("unique", unique_columns(self.unique, self.name))
         check_unique(self)
+
+    def _check_columns(self) -> None:
+        schema, columns = with_stated(self)
+        self._set("schema", schema)
+        self._set("columns", columns)
 
     def _set(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)
@@ -272,6 +294,11 @@ class Stream:
     def unique_key(self) -> tuple[str, ...]:
         """The columns of `unique`; none where duplicates are not looked for."""
         return tuple(self.unique or ())
+
+    @property
+    def written_time(self) -> str:
+        """The written column that is the event time; empty where that is computed."""
+        return "" if is_computed(self, self.time) else self.time
 
     @property
     def time_zone(self) -> str | None:
@@ -343,6 +370,7 @@ class Stream:
             **({} if self.rate is None else {"rate": self.rate}),
             **({} if self.unique is None else {"unique": [*self.unique]}),
             **self.clock_facts,
+            **({} if self.columns is None else {"columns": self.columns.to_facts()}),
             **source_facts(self.source),
             "name": self.name,
             "time": self.time,
@@ -366,6 +394,7 @@ class Stream:
             rate=facts.get("rate"),
             unique=facts.get("unique"),
             time_format=facts.get("time_format"),
+            columns=ComputedColumns.from_facts(facts["columns"]) if "columns" in facts else None,
             **{name: f"{facts[f'{name}_us']}us" for name in ("idle_timeout", "max_ahead") if f"{name}_us" in facts},
         )
 
@@ -375,7 +404,7 @@ STREAM_KEYS: dict[str, OptionKey] = options_of(Stream) | SOURCE_KEYS
 
 # Those that a flag, or a key of the whole file, gives to all streams or to some in one form: 30s, or e=30s.
 # The others have forms of their own there, or values with a comma or an equals sign.
-_OWN_FORMS = ("source", "schema", "delimiter", "where", "unique", "decimal", "comment")
+_OWN_FORMS = ("source", "schema", "delimiter", "where", "unique", "columns", "decimal", "comment")
 PER_STREAM = tuple(name for name in STREAM_KEYS if name not in _OWN_FORMS)
 
 # Those of ``format("sensors")``, which reads one stream without a join.
@@ -448,16 +477,6 @@ def is_event_time(kind: pa.DataType) -> bool:
     """Whether a column of this type can be an event time."""
     types = pa.types
     return bool(types.is_timestamp(kind) or types.is_integer(kind) or types.is_date(kind) or types.is_floating(kind))
-
-
-def schema_text(schema: pa.Schema) -> str:
-    """Return a schema as a text for JSON; names of types alone cannot say lists, structs and nullability."""
-    return base64.b64encode(schema.remove_metadata().serialize().to_pybytes()).decode()
-
-
-def schema_from_text(text: str) -> pa.Schema:
-    """Return the schema that `schema_text` wrote."""
-    return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text, validate=True)))
 
 
 @lru_cache(maxsize=256)  # needed for every stream in every batch

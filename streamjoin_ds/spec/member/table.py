@@ -11,11 +11,11 @@ import pyarrow as pa
 
 from streamjoin_ds.duration import Duration, duration_text, duration_us
 from streamjoin_ds.errors import ArgumentError
-from streamjoin_ds.spec.columns import TS
+from streamjoin_ds.spec.columns import TS, schema_from_text, schema_text
 from streamjoin_ds.spec.expression.predicate import stream_name
 from streamjoin_ds.spec.expression.tree import Expression, expression_facts, expression_from
 from streamjoin_ds.spec.member.option_key import LIST, TABLE, OptionKey, option, options_of
-from streamjoin_ds.spec.member.stream import checked_condition, checked_schema, schema_from_text, schema_text
+from streamjoin_ds.spec.member.stream import checked_condition, checked_schema
 
 __all__ = ["DEFAULT_FINISHED_AFTER", "DEFAULT_REFRESH", "TABLE_FORMATS", "TABLE_KEYS", "Table"]
 

@@ -14,7 +14,7 @@ import pytest
 
 from streamjoin_ds.engine.join_engine import JoinEngine
 from streamjoin_ds.spec import Join, Nearest, Stream, bind
-from streamjoin_ds.spec.bound.calculations import output_type, output_values
+from streamjoin_ds.spec.expression.calculation import output_type, output_values
 from streamjoin_ds.spec.expression.evaluation import float_values, holds
 from streamjoin_ds.spec.expression.parser import parse_condition, parse_value
 from streamjoin_ds.spec.expression.tree import normalised

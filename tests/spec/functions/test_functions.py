@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 
 from streamjoin_ds.errors import PredicateError, PredicateSyntaxError
-from streamjoin_ds.spec.bound.calculations import output_type, output_values
 from streamjoin_ds.spec.bound.terms import rejecting_columns
+from streamjoin_ds.spec.expression.calculation import output_type, output_values
 from streamjoin_ds.spec.expression.parser import parse_condition, parse_value
 from streamjoin_ds.spec.expression.tree import normalised
 from streamjoin_ds.spec.expression.types import typed_condition, typed_value

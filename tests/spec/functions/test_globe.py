@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from streamjoin_ds.engine.join_engine import JoinEngine
 from streamjoin_ds.errors import PredicateError
 from streamjoin_ds.spec import Join, Stream, bind
-from streamjoin_ds.spec.bound.calculations import output_values
+from streamjoin_ds.spec.expression.calculation import output_values
 from streamjoin_ds.spec.expression.parser import parse_value
 from streamjoin_ds.spec.expression.tree import normalised
 from streamjoin_ds.spec.expression.types import typed_value

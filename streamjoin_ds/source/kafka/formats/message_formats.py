@@ -215,7 +215,7 @@ class CsvMessages:
 
     def __init__(self, header: Sequence[str], schema: pa.Schema, stream: Stream) -> None:
         delimiter = stream.source.delimiter if isinstance(stream.source, Topic) else ","
-        self._form = CsvLines(list(header), schema, stream.time, stream.name, "a message", delimiter)
+        self._form = CsvLines(list(header), schema, stream.written_time, stream.name, "a message", delimiter)
 
     def read(self, values: pa.BinaryArray) -> RawRecords:
         """See `MessageFormat.read`."""

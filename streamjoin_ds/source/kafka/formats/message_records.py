@@ -25,6 +25,7 @@ from streamjoin_ds.source.kafka.message_sources import HEADER_PREFIX
 from streamjoin_ds.source.kafka.topic import MESSAGE_FORMATS, REGISTERED_FORMATS
 from streamjoin_ds.source.records import Chunk, RawRecords, inside_form
 from streamjoin_ds.spec.columns import TIMESTAMP, as_declared
+from streamjoin_ds.spec.member.computed_columns import read_columns
 from streamjoin_ds.spec.member.stream import Stream
 
 __all__ = ["MESSAGE_COLUMNS", "MessageRecords", "header_of", "is_message_column"]
@@ -91,10 +92,11 @@ class MessageRecords:
             msg = f"stream {stream.name} does not declare its columns"
             raise ArgumentError(msg, name="schema", hint="a topic has no types: declare them with schema")
         self._stream, self._schema, self._topic = stream, schema, topic
-        self._own = [field for field in schema if is_message_column(field.name)]
+        self._read = read_columns(stream, schema)
+        self._own = [field for field in self._read if is_message_column(field.name)]
         for field in self._own:
             _check_own(field)
-        of_value = pa.schema([field for field in schema if not is_message_column(field.name)])
+        of_value = pa.schema([field for field in self._read if not is_message_column(field.name)])
         of_value = as_declared(of_value, stream.schema)
         declared = pa.schema([field for field in stream.schema if not is_message_column(field.name)])
         self._format = _format(format, stream, declared, of_value, registry, reject_schemas)
@@ -118,10 +120,10 @@ class MessageRecords:
         )
 
     def records(self, messages: pa.RecordBatch, partition: int) -> RawRecords:
-        """Return messages as records with the columns of the schema."""
+        """Return messages as records with the columns that are read for the schema."""
         raw = self._format.read(messages.column("value"))
         if not self._own:
-            return RawRecords(raw.table.select(self._schema.names), raw.count, raw.index, raw.broken)
+            return RawRecords(raw.table.select(self._read.names), raw.count, raw.index, raw.broken)
         broken = list(raw.broken)
         index = np.arange(raw.count, dtype=np.int64) if raw.index is None else raw.index
         found: dict[str, pa.Array] = {}
@@ -140,9 +142,9 @@ class MessageRecords:
         places = pa.array(kept)
         columns = [
             found[name].take(places) if name in found else table.column(name).combine_chunks()
-            for name in self._schema.names
+            for name in self._read.names
         ]
-        whole = pa.table(columns, names=self._schema.names)
+        whole = pa.table(columns, names=self._read.names)
         return RawRecords(whole, raw.count, kept if broken else None, sorted(broken))
 
 
@@ -155,7 +157,7 @@ def _format(
     reject_schemas: Collection[int],
 ) -> MessageFormat:
     made: dict[str, Callable[[], MessageFormat]] = {
-        "json": lambda: JsonMessages(wanted, stream.time),
+        "json": lambda: JsonMessages(wanted, stream.written_time),
         "csv": lambda: CsvMessages(declared.names, wanted, stream),
         "fixed": lambda: FixedMessages(declared, wanted.names),
         "raw": lambda: RawMessages(wanted),
@@ -168,7 +170,7 @@ def _format(
             msg = f"stream {stream.name} has messages of the format {kind} and no schema registry"
             raise ArgumentError(msg, name="registry", hint="registry=http://registry:8081 in the URL")
         codec: Codec = AvroCodec() if kind == "avro" else ProtobufCodec(wanted)
-        return RegisteredMessages(wanted, stream.time, registry, codec, reject_schemas)
+        return RegisteredMessages(wanted, stream.written_time, registry, codec, reject_schemas)
     return made[kind]()
 
 
