@@ -57,6 +57,8 @@ class Round:
         `EXACT`, or what differs.
     join : str
         Its kind of join; "": the flights' of old logs.
+    local_share : float
+        The share of its lives that run without Spark.
     starved : int
         Lives that ended by themselves because the machine was too busy for Spark to start its Python processes.
     """
@@ -70,6 +72,7 @@ class Round:
     matches: int = 0
     seconds: float = 0.0
     join: str = ""
+    local_share: float = 0.0
 
     @property
     def batches(self) -> int:
@@ -115,11 +118,19 @@ def _of_kind(this: Round, folder: Path) -> dict[str, Any]:
     return {"kind": this.join, "given": given}
 
 
+def is_local(this: Round) -> bool:
+    """Whether the round's next life is one without Spark: of frames none is."""
+    if this.kind != "drivers" or EVERY[this.join].form == "frames":
+        return False
+    return random.Random(f"local {this.seed} {this.number} {len(this.kills)}").random() < this.local_share
+
+
 def life(this: Round, folder: Path, *armed: str) -> subprocess.CompletedProcess[str]:
     """Run a driver's life, again and again while the machine starves it; return its end."""
     table, checkpoint, layout = folder / "matches", folder / "checkpoint", layout_of(this)
     while True:
-        done = run_driver(table, checkpoint, *armed, timeout_s=_TIMEOUT_S, layout=layout, **_of_kind(this, folder))
+        given = {"layout": layout, "local": is_local(this), **_of_kind(this, folder)}
+        done = run_driver(table, checkpoint, *armed, timeout_s=_TIMEOUT_S, **given)
         if _STARVED not in done.stderr or this.starved >= _MOST_STARVED:
             return done
         this.starved += 1
@@ -206,8 +217,9 @@ def rounds_in(log: Path, seed: int) -> list[Round]:
 @click.option("--workers", "worker_count", default=100, show_default=True, help="Kills of Python workers.")
 @click.option("--sleepers", "sleeper_count", default=8, show_default=True, help="Drivers that sleep meanwhile.")
 @click.option("--seed", default=1, show_default=True)
+@click.option("--local-share", default=0.0, show_default=True, help="Share of the drivers' lives without Spark.")
 @click.option("--log", type=click.Path(path_type=Path), default="campaign.jsonl", show_default=True)
-def main(driver_count: int, worker_count: int, sleeper_count: int, seed: int, log: Path) -> None:
+def main(driver_count: int, worker_count: int, sleeper_count: int, seed: int, local_share: float, log: Path) -> None:
     """Kill and compare until so many kills are done; a difference ends it, and its checkpoint stays."""
     done = rounds_in(log, seed)
     if any(one.outcome != EXACT for one in done):
@@ -217,7 +229,8 @@ def main(driver_count: int, worker_count: int, sleeper_count: int, seed: int, lo
     root = Path(tempfile.mkdtemp(prefix="streamjoin-campaign-"))
     for kind, count in asked.items():
         while (left := count - sum(sum(one.counts().values()) for one in done if one.kind == kind)) > 0:
-            this = Round(seed, len(done) + 1, kind, join=[*EVERY][len(done) % len(EVERY)])
+            join = [*EVERY][len(done) % len(EVERY)]
+            this = Round(seed, len(done) + 1, kind, join=join, local_share=local_share)
             undisturbed = undisturbed_run(seed, this.join, root)
             (folder := root / f"{kind}-{this.number}").mkdir()
             run_round(this, folder, undisturbed, left)

@@ -21,7 +21,8 @@ killed, until the query ends. ``memory``: from that batch on no Python process b
 whole tree of processes stops between the tables' commits, like a machine that went to sleep, until somebody sends
 SIGCONT. ``take_over``: nothing dies, and the checkpoint is taken over from a driver that sleeps.
 
-Environment variables say another layout, and a kind of join (`tests.support.kinds`) with the folder of its input.
+Environment variables say another layout, a kind of join (`tests.support.kinds`) with the folder of its input, and that
+the driver runs without Spark: then there is no JVM, and there are no workers.
 """
 
 from __future__ import annotations
@@ -49,6 +50,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from streamjoin_ds.stream.local_query import LocalQuery
+
 ROWS = 4_000
 MAX_ROWS_PER_BATCH = 1_700  # five batches
 HOOKED = ("before_commit", "between_tables", "after_commit", "after_batch")
@@ -56,6 +59,7 @@ WATCHED = ("planning", "offset_logged", "some_state", "batch_logged", "moving")
 POINTS = (*WATCHED[:3], *HOOKED[:3], WATCHED[3], HOOKED[3])  # without "moving", which is of no batch
 _POLL_S = 0.0005
 LAYOUT, KIND, INPUT = "STREAMJOIN_TEST_LAYOUT", "STREAMJOIN_TEST_KIND", "STREAMJOIN_TEST_INPUT"
+LOCAL = "STREAMJOIN_TEST_LOCAL"
 
 
 def join(window: str = "20s", eps: float = 100.0) -> StreamJoin:
@@ -72,16 +76,18 @@ def join(window: str = "20s", eps: float = 100.0) -> StreamJoin:
     )
 
 
-def started(spark: SparkSession, table: str, checkpoint: str, *, take_over: bool) -> StreamingQuery:
+def started(spark: SparkSession | None, table: str, checkpoint: str, *, take_over: bool) -> StreamingQuery | LocalQuery:
     """Return the query of the kind that the environment names, over all of its input."""
     layout, kind = os.environ.get(LAYOUT, "1x2"), kinds.EVERY.get(os.environ.get(KIND, ""))
     options = {"available_now": True, "layout": layout, "take_over": take_over}
+    asked, most = (join(), MAX_ROWS_PER_BATCH) if kind is None else (kind.join(os.environ[INPUT]), kinds.MAX_ROWS)
+    if spark is None:
+        return asked.run_local(table, checkpoint, max_rows_per_batch=most, **options)
     if kind is None:
-        return join().start(spark, table, checkpoint, max_rows_per_batch=MAX_ROWS_PER_BATCH, **options)
-    asked = kind.join(os.environ[INPUT])
+        return asked.start(spark, table, checkpoint, max_rows_per_batch=most, **options)
     if kind.form == "frames":
         return asked.start(spark, table, checkpoint, frames=kind.frames(spark, os.environ[INPUT]), **options)
-    return asked.start(spark, table, checkpoint, max_rows_per_batch=kinds.MAX_ROWS, **options)
+    return asked.start(spark, table, checkpoint, max_rows_per_batch=most, **options)
 
 
 def kill_everything() -> None:
@@ -115,7 +121,7 @@ def arm(point: str, batch_id: int) -> None:
     Committer.commit, Committer.commit_before = commit, commit_before  # type: ignore[method-assign,assignment]
 
 
-def watch_for(point: str, batch_id: int, checkpoint: Path, java_pid: int) -> None:
+def watch_for(point: str, batch_id: int, checkpoint: Path, java_pid: int | None) -> None:
     """Make the process kill itself when Spark's files show that `point` of batch `batch_id` is reached."""
 
     def reached() -> bool:
@@ -130,13 +136,15 @@ def watch_for(point: str, batch_id: int, checkpoint: Path, java_pid: int) -> Non
         if point == "planning":
             return (commits / str(batch_id - 1)).exists() and not (offsets / str(batch_id)).exists()
         if point == "some_state":
-            return any((state / part / f"{batch_id + 1}.delta").exists() for part in ("0", "1", "2", "3"))
+            names = (f"{batch_id + 1}.delta", f"{batch_id + 1}.snapshot")  # the second of a driver without Spark
+            return any((state / part / name).exists() for part in ("0", "1", "2", "3") for name in names)
         return ((offsets if point == "offset_logged" else commits) / str(batch_id)).exists()
 
     def hunt() -> None:
         while not reached():
             time.sleep(_POLL_S)
-        os.kill(java_pid, signal.SIGKILL)
+        if java_pid is not None:
+            os.kill(java_pid, signal.SIGKILL)
         kill_everything()
 
     threading.Thread(target=hunt, daemon=True).start()
@@ -253,9 +261,11 @@ def main() -> None:
         arm_pause(batch_id, Path(checkpoint))
     elif point in HOOKED:
         arm(point, batch_id)
-    spark = spark_session("fault", master="local[2,4]", delta=False, log_path=f"{checkpoint}.log")
+    spark = None
+    if not os.environ.get(LOCAL):
+        spark = spark_session("fault", master="local[2,4]", delta=False, log_path=f"{checkpoint}.log")
     if point in WATCHED:
-        watch_for(point, batch_id, Path(checkpoint), spark.sparkContext._gateway.proc.pid)
+        watch_for(point, batch_id, Path(checkpoint), spark and spark.sparkContext._gateway.proc.pid)
     try:
         started(spark, table, checkpoint, take_over=point == "take_over").awaitTermination()
     except Exception as error:

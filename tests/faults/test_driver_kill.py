@@ -25,7 +25,7 @@ from streamjoin_ds.sink.reader import scanned
 from streamjoin_ds.source.batch_plan import BatchPlan
 from streamjoin_ds.source.stream_source import infer_schema, open_feed
 from streamjoin_ds.spec import bind
-from tests.faults.driver import HOOKED, INPUT, KIND, LAYOUT, MAX_ROWS_PER_BATCH, ROWS, join
+from tests.faults.driver import HOOKED, INPUT, KIND, LAYOUT, LOCAL, MAX_ROWS_PER_BATCH, POINTS, ROWS, join
 from tests.support.kinds import EVERY
 
 pytestmark = pytest.mark.spark
@@ -44,10 +44,11 @@ def run_driver(
     layout: str = "1x2",
     kind: str = "",
     given: Path | None = None,
+    local: bool = False,
 ) -> subprocess.CompletedProcess[str]:
     """Run a life of a driver; of a kind of join, if one is named, over the input in the folder `given`."""
     command = [sys.executable, "-m", "tests.faults.driver", str(table), str(checkpoint), *armed]
-    environment = {**os.environ, LAYOUT: layout, KIND: kind, INPUT: str(given)}
+    environment = {**os.environ, LAYOUT: layout, KIND: kind, INPUT: str(given), LOCAL: "1" * local}
     return subprocess.run(
         command, capture_output=True, text=True, timeout=timeout_s, check=False, cwd=ROOT, env=environment
     )
@@ -109,17 +110,30 @@ def test_the_undisturbed_run_is_duckdbs(undisturbed: Path) -> None:
     assert sum(row["read"] for row in ledger) == 2 * ROWS
 
 
-def kill_each(table: Path, checkpoint: Path, undisturbed: Path, lives: Sequence[tuple[str, int, str]]) -> None:
+def kill_each(
+    table: Path, checkpoint: Path, undisturbed: Path, lives: Sequence[tuple[str, int, str]], *, local: bool = False
+) -> None:
     """Start a driver for each life, killed at a point of a batch: results come once, are right, and none goes away."""
     expected, before = pairs(rows(undisturbed)), 0
     for point, batch, layout in lives:
-        killed = run_driver(table, checkpoint, point, str(batch), layout=layout)
+        killed = run_driver(table, checkpoint, point, str(batch), layout=layout, local=local)
         assert killed.returncode == -signal.SIGKILL, (point, killed.stderr[-2000:])
         so_far = pairs(rows(table))
         assert len(set(so_far)) == len(so_far), point
         assert set(so_far) <= set(expected), point
         assert len(so_far) >= before, point
         before = len(so_far)
+
+
+def test_drivers_without_spark_are_killed_and_spark_goes_on(undisturbed: Path, tmp_path: Path) -> None:
+    """At each point but the first, all on one checkpoint; the tables are those of the run under Spark."""
+    table, checkpoint = tmp_path / "matches", tmp_path / "checkpoint"
+    batches = (0, 0, 1, 1, 2, 2, 3)
+    lives = [(point, batch, "1x2") for point, batch in zip(POINTS[1:], batches, strict=True)]
+    kill_each(table, checkpoint, undisturbed, lives, local=True)
+    again = run_driver(table, checkpoint)
+    assert again.returncode == 0, again.stderr[-2000:]
+    assert_as_undisturbed(table, undisturbed)
 
 
 def test_drivers_are_killed_and_workers_while_cells_change(undisturbed: Path, tmp_path: Path) -> None:

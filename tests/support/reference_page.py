@@ -14,7 +14,6 @@ from streamjoin_ds.plan import EXECUTION_OPTIONS
 from streamjoin_ds.request.join_keys import JOIN_KEYS
 from streamjoin_ds.source.generator import GENERATORS
 from streamjoin_ds.spec.member.option_key import OptionKey
-from streamjoin_ds.spec.member.source import SOURCE_KEYS
 from streamjoin_ds.spec.member.stream import STREAM_KEYS
 from streamjoin_ds.spec.member.table import TABLE_KEYS
 from streamjoin_ds.stream.query_options import READER_OPTIONS, STREAM_OPTIONS
@@ -24,13 +23,15 @@ from tests.support.documents import ROOT
 __all__ = ["GROUPS", "PLACE", "text"]
 
 PLACE = ROOT / "docs" / "reference.md"
+_LATENESS = ("delay", "idle_timeout", "max_ahead", "unique")
+_ELSEWHERE = ("where", "rate", *_LATENESS)
 # The keys of a join in the order in which the page has them.
 GROUPS: Mapping[str, tuple[str, ...]] = {
     "Which rows": (
         "on", "where", "window", "how", "nearest", "nearest_by", "nearest_direction", "reduce", "select",
     ),
-    "What is read": ("time", "time_unit", "schema", *(name for name in SOURCE_KEYS if name in JOIN_KEYS), "refresh"),
-    "Time, late and repeated tuples": ("delay", "idle_timeout", "max_ahead", "unique"),
+    "What is read": (*(name for name in STREAM_KEYS if name in JOIN_KEYS and name not in _ELSEWHERE), "refresh"),
+    "Time, late and repeated tuples": _LATENESS,
     "Where it goes, and how it runs": keys_of("place", "start", "source", "session"),
     "How it is carried out: no row depends on it": ("rate", *keys_of("plan", "engine")),
 }  # fmt: skip
