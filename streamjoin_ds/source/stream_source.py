@@ -42,10 +42,10 @@ from streamjoin_ds.source.files.lines import Lines
 from streamjoin_ds.source.files.listing import FileEntry, Location, location_of
 from streamjoin_ds.source.files.parquet_rows import parquet_schema
 from streamjoin_ds.source.files.text import open_text
-from streamjoin_ds.source.files.text_blocks import SpoolRecords, TextFormat, payload_lines
+from streamjoin_ds.source.files.text_blocks import SPOOL_COLUMNS, SpoolRecords, TextFormat, payload_lines
 from streamjoin_ds.source.generator import GeneratorFeed, generator_schema
 from streamjoin_ds.source.partitioned_feed import PartitionedFeed
-from streamjoin_ds.source.records import Chunk
+from streamjoin_ds.source.records import Chunk, clipped
 from streamjoin_ds.spec import BoundJoin, Generator, Stream
 from streamjoin_ds.spec.columns import TIMESTAMP
 from streamjoin_ds.spec.event_time import fine_times
@@ -70,6 +70,7 @@ __all__ = [
 
 SAMPLE_BYTES = 64 << 20  # bytes of a file's decompressed text from which types are inferred, at most
 _TIME_OF_DAY = r"^\s*[0-9]{1,2}:[0-9]{2}(:[0-9]{2}([.,][0-9]+)?)?(\s*[AaPp][Mm])?\s*$"
+_SHOWN_BYTES = 200  # of a line that an error shows
 _LOOKED_AT = 100  # records whose texts are looked at for times of day
 # Records that are read of each stream: as many as its rate is found by.
 _SAMPLE_ROWS = 20_000
@@ -282,7 +283,7 @@ def _of_file(entry: FileEntry, kind: str, stream: Stream) -> pa.Schema:
             return _with_time(parquet_schema(entry.path), None, stream)
         except (pa.ArrowInvalid, OSError):
             raise _unreadable(entry) from None
-    if kind == "spool":
+    if kind == "spool" and not entry.decodings:
         return _of_segment(entry, stream)
     with open_text(entry) as text:
         data = text.read(0, SAMPLE_BYTES)
@@ -292,7 +293,9 @@ def _of_file(entry: FileEntry, kind: str, stream: Stream) -> pa.Schema:
         raise text.fault
     table = _csv(data[:end], entry, stream) if kind == "csv" else _json_of_lines(data[:end])
     if table is None:
-        raise _unreadable(entry, data)
+        raise _unreadable(entry, data) if stream.files.records is None else _no_records(entry, data)
+    if kind == "spool":  # columns of the frame are those that are declared
+        table = table.select([name for name in table.column_names if name not in SPOOL_COLUMNS])
     return _with_time(table.schema, table, stream)
 
 
@@ -401,7 +404,15 @@ def _unreadable(entry: FileEntry, json: bytes = b"") -> FileFormatError:
     msg = f"the columns of {entry.path} cannot be inferred: it is in another format, or damaged"
     hint, begin = "check the file, set its format, or declare the schema", json.lstrip()[:1]
     if begin in (b"[", b"{"):
-        hint = f"each line must be one object: jq -c {'.[]' if begin == b'[' else '.'} writes such lines"
+        hint = "each line must be one object: records=$ reads an array, or objects of several lines"
+    return FileFormatError(msg, name=entry.path, hint=hint)
+
+
+def _no_records(entry: FileEntry, lines: bytes) -> FileFormatError:
+    """Return the error of a file in which `records` finds nothing; `lines` is what it made of it."""
+    first = clipped(lines[:_SHOWN_BYTES].partition(b"\n")[0].decode("utf-8", "replace"))
+    msg = f"records names no records of {entry.path}" + (f": {first}" if first else "")
+    hint = "$ is each value of the file; a path is that of an array in each value; or declare the schema"
     return FileFormatError(msg, name=entry.path, hint=hint)
 
 

@@ -26,10 +26,11 @@ from pathlib import Path
 
 import xxhash
 
-from streamjoin_ds.errors import SpoolError
+from streamjoin_ds.errors import FileFormatError, SpoolError
 
 __all__ = [
     "FRAME_BYTES",
+    "FRAME_COLUMNS",
     "HEADER_BYTES",
     "MAX_PAYLOAD_BYTES",
     "MAX_TOPIC_BYTES",
@@ -42,6 +43,7 @@ __all__ = [
     "mark",
     "segment_paths",
     "sync_folder",
+    "torn_segment",
     "walk",
 ]
 
@@ -51,6 +53,7 @@ SUFFIX = ".spool"  # the ending of a segment's name
 MAX_PAYLOAD_BYTES = 32 << 20  # bytes of a payload, at most
 MAX_TOPIC_BYTES = 65_535  # bytes of a topic, at most; MQTT allows no more either
 FRAME_BYTES = 37  # bytes of a frame without topic and payload
+FRAME_COLUMNS = ("spool_received", "spool_topic", "spool_number")  # columns that come of a frame, not of its payload
 
 _SEGMENT_MAGIC = b"SJSPOOL1"
 _HEADER = struct.Struct("<8sQQ")
@@ -251,6 +254,12 @@ def _damage(begin: int, end: int, number: int) -> str:
     return (
         f"bytes {begin} to {end} of the segment do not fit their checksum; record {number} of the intake follows them"
     )
+
+
+def torn_segment(path: str, offset: int) -> FileFormatError:
+    """Return the error for a segment that is not whole from a byte on, although it is not written any more."""
+    msg = f"the segment {path} is torn or damaged from byte {offset} on, and another follows it"
+    return FileFormatError(msg, name=path, hint="restore the file from a copy")
 
 
 def segment_paths(folder: Path) -> list[Path]:

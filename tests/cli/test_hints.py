@@ -82,7 +82,9 @@ def explained(folder: Path, flags: str) -> str:
     if "--window" not in asked:
         asked += ["--window", "5s"]
     asked = [
-        f"{name}={folder / file}" if before in ("--stream", "--table") and (folder / file).exists() and file else part
+        f"{name}={folder / file}"
+        if before in ("--stream", "--table") and file and (folder / file.partition("?")[0]).exists()
+        else part
         for before, part in zip(["", *asked], asked, strict=False)
         for name, _, file in [part.partition("=")]
     ]
@@ -101,8 +103,8 @@ FLAGS: list[tuple[Call, str, str, Call]] = [
     # Files and formats.
     ("--stream e=readings", "FILE_FORMAT", "set format, for example to csv", "--stream e=readings --format e=csv"),
     ("--stream e=lines.log", "FILE_FORMAT", ".json", "--stream e=lines.log --format e=json"),
-    ("--stream e=array.json", "FILE_FORMAT", "jq -c .[] writes such lines", "--stream e=array.jsonl"),
-    ("--stream e=pretty.json", "FILE_FORMAT", "jq -c . writes such lines", "--stream e=array.jsonl"),
+    ("--stream e=array.json", "FILE_FORMAT", "records=$ reads an array", "--stream e=array.json?records=$"),
+    ("--stream e=pretty.json", "FILE_FORMAT", "objects of several lines", "--stream e=pretty.json?records=$"),
     ("--stream e=semicolons.csv", "COLUMN", "set the delimiter to ';'", "--stream e=semicolons.csv --delimiter 'e=;'"),
     ("--stream e=tabs.csv", "COLUMN", "set the delimiter to tab", "--stream e=tabs.csv --delimiter e=tab"),
     ("--stream e=empty", "FILE_MISSING", "declare the schema", "--stream e=empty --schema 'e=ts timestamp, x int64'"),

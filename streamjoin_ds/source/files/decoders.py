@@ -3,7 +3,7 @@
 A file may lie in another encoding, or in a form that is no line of CSV or JSON. It is read as if it were::
 
     bytes of the file ──► decompression ──► decoders, one after the other ──► canonical text: CSV or JSON lines, UTF-8
-                          (by the name)     (`decodings_of`)                  positions, digests, numbers, rejects
+                          (by the name)     (`file_names`)                    positions, digests, numbers, rejects
 
 All else knows the canonical text alone: positions, digests, blocks, rejects and quarantine (see `text.py`).
 """
@@ -16,12 +16,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from streamjoin_ds.errors import FileFormatError
-from streamjoin_ds.spec.member.files import Files
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["BEGIN_BYTES", "Chain", "Decoder", "Decoding", "Encoded", "decodings_of"]
+__all__ = ["BEGIN_BYTES", "Chain", "Decoder", "Decoding", "Encoded"]
 
 BEGIN_BYTES = 4  # first bytes of a file by which a decoding is chosen
 # The marks that a file may begin with, and its encoding then. The longer one first: it begins with a shorter one.
@@ -78,11 +77,6 @@ class Decoding(Protocol):
         path : str
             The file's path, for errors.
         """
-
-
-def decodings_of(files: Files, kind: str | None) -> tuple[Decoding, ...]:
-    """Return what the bytes of a source's files of one format go through, the first one first."""
-    return (Encoded(files.encoding),) if kind in ("csv", "json") else ()
 
 
 class Chain(Decoder):

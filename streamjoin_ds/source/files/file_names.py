@@ -28,9 +28,11 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
-from streamjoin_ds.errors import FileFormatError, SchemaDriftError
+from streamjoin_ds.errors import ArgumentError, FileFormatError, SchemaDriftError
 from streamjoin_ds.source.files.csv_lines import CsvLines
+from streamjoin_ds.source.files.decoders import Decoding, Encoded
 from streamjoin_ds.source.records import RawRecords
+from streamjoin_ds.spec.member.files import Files
 from streamjoin_ds.spool.segment import SUFFIX
 
 __all__ = [
@@ -41,6 +43,7 @@ __all__ = [
     "FileOrder",
     "FolderColumns",
     "compression_of",
+    "decodings_of",
     "folder_types",
     "folder_values",
     "format_of",
@@ -52,7 +55,7 @@ __all__ = [
 # Endings of names, in any case: .CSV too.
 EXTENSIONS = {
     "csv": (".csv", ".txt"),
-    "json": (".json", ".jsonl", ".ndjson"),
+    "json": (".json", ".jsonl", ".ndjson", ".geojson"),
     "parquet": (".parquet",),
     "spool": (SUFFIX,),
 }
@@ -95,6 +98,21 @@ def format_told(name: str, path: str, declared: str) -> str:
         hint = f"set format, for example to csv, or end the name with one of {endings} (and {compressed})"
         raise FileFormatError(msg, name=path, hint=hint)
     return kind
+
+
+def decodings_of(files: Files, kind: str | None) -> tuple[Decoding, ...]:
+    """Return what the bytes of a source's files of one format go through, the first one first."""
+    if files.records is None:
+        return (Encoded(files.encoding),) if kind in ("csv", "json") else ()
+    if kind not in ("json", "spool"):
+        msg = f"records says where records lie in JSON, and a file of {files.path} is {kind or 'in no known format'}"
+        raise ArgumentError(msg, name="records", hint="leave records out, or set format=json")
+    # Imported here: few sources have values that are unfolded.
+    from streamjoin_ds.source.files.inner_records import Unfolded
+
+    if kind == "spool":
+        return (Unfolded(files.records_form, is_segment=True),)
+    return Encoded(files.encoding), Unfolded(files.records_form)
 
 
 @dataclass(frozen=True, slots=True)

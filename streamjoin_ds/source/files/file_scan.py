@@ -492,7 +492,9 @@ class FileScan:
             if self._tail.offset == 0 and self._format.header_bytes:
                 self._digest.update(self._text.read(0, self._format.header_bytes))
                 self._tail = replace(self._tail, offset=self._format.header_bytes, line=self._format.header_lines)
-            self._blocks = self._format.blocks(self._text, self._tail.offset, limit if is_segment else None)
+            self._blocks = self._format.blocks(
+                self._text, self._tail.offset, limit if is_segment and not entry.decodings else None
+            )
         while True:
             data = self._blocks.next(complete)
             ended = self._blocks.ended

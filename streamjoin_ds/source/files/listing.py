@@ -19,12 +19,13 @@ from pathlib import Path
 from streamjoin_ds.blocks.files import Files, files_at
 from streamjoin_ds.blocks.place import folders_above, is_local, local_path
 from streamjoin_ds.errors import ArgumentError, FileFormatError, FileMissingError
-from streamjoin_ds.source.files.decoders import Decoding, decodings_of
+from streamjoin_ds.source.files.decoders import Decoding
 from streamjoin_ds.source.files.file_names import (
     BY_NAME,
     NO_COLUMNS,
     FileOrder,
     FolderColumns,
+    decodings_of,
     folder_values,
     format_of,
     format_told,

@@ -21,7 +21,7 @@ from streamjoin_ds.source.records import RawRecords, clipped
 from streamjoin_ds.spec.columns import TIMESTAMP, as_declared
 from streamjoin_ds.spec.member.computed_columns import read_columns
 from streamjoin_ds.spec.member.stream import Stream
-from streamjoin_ds.spool.segment import HEADER_BYTES, Frames, header_facts, walk
+from streamjoin_ds.spool.segment import FRAME_COLUMNS, HEADER_BYTES, Frames, header_facts, torn_segment, walk
 
 __all__ = [
     "BLOCK_BYTES",
@@ -39,7 +39,7 @@ _READ_BYTES = 4 << 20  # bytes that are read at a time
 _OPEN, _CLOSE = b"{}"
 
 # Columns that come of the frame and not of the payload, with the types in which they are read.
-SPOOL_COLUMNS = {"spool_received": TIMESTAMP, "spool_topic": pa.string(), "spool_number": pa.int64()}
+SPOOL_COLUMNS = dict(zip(FRAME_COLUMNS, (TIMESTAMP, pa.string(), pa.int64()), strict=True))
 BLOCK_BYTES = 4 << 20  # bytes that are read at a time
 MAX_LINE_BYTES = 64 << 20  # bytes of a line, at most
 _HEADER_BYTES = 1 << 16  # bytes in which a header is looked for first
@@ -127,8 +127,7 @@ class SpoolBlocks:
                 return block
             if self.ended:
                 if complete and self._rest:
-                    msg = f"the segment {self._path} is torn or damaged from byte {self._at} on, and another follows it"
-                    raise FileFormatError(msg, name=self._path, hint="restore the file from a copy")
+                    raise torn_segment(self._path, self._at)
                 return b""
 
     def _read(self, size: int) -> int:
@@ -345,7 +344,8 @@ class TextFormat:
     def __init__(
         self, kind: str, schema: pa.Schema, stream: Stream, path: str, folders: FolderColumns = NO_COLUMNS
     ) -> None:
-        self._kind = kind
+        # The messages of a spool whose records lie inside of them come as lines of JSON.
+        self._kind = "json" if kind == "spool" and stream.files.records is not None else kind
         schema = as_declared(read_columns(stream, schema), stream.schema)
         self._row = folders.row(schema, stream.name, path)
         schema = folders.rest(schema)
@@ -354,7 +354,7 @@ class TextFormat:
         self._declared = folders.rest(stream.schema).names if isinstance(stream.schema, pa.Schema) else []
         self._path = path
         self.header_bytes = self.header_lines = 0
-        self._form: LineFormat | None = JsonLines(schema, self._time) if kind == "json" else None
+        self._form: LineFormat | None = JsonLines(schema, self._time) if self._kind == "json" else None
         self._salt = 0
         self._payload = JsonLines(pa.schema([c for c in schema if c.name not in SPOOL_COLUMNS]), self._time)
 

@@ -12,6 +12,7 @@ from streamjoin_ds.duration import Duration, duration_text, duration_us
 from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.spec.member.location import Located
 from streamjoin_ds.spec.member.option_key import option
+from streamjoin_ds.spec.nested_path import RecordsForm, records_form
 
 __all__ = ["Files", "Spool", "delimiter_of", "refused_option"]
 
@@ -51,6 +52,13 @@ class Files(Located):
     encoding : str
         The encoding of files of text, by a name of Python's codecs. A file that begins with a byte order mark of UTF-8,
         UTF-16 or UTF-32 has that one. A record with a byte that is no character is broken, where its columns hold it.
+    records : str, optional
+        Where records lie in JSON that is no line for each. "$": each object of a file is one, over several lines or one
+        after the other, and each element of an array that is none of an object's. ``"values"`` or a path ``"a.b"``:
+        each element of the array there, with the fields that stand beside the array; a field of its own wins, and an
+        element that is no object is a column of the array's name. ``"fields/data"``: each row of an array, under the
+        names in another one. "senml": each record of a pack of RFC 8428, with its base values. A path or its JSONPath
+        (``$.a.b[*]``); odd names in back-ticks. The records of a spool's messages are found in the same way.
     on_bad_file : {"stop", "quarantine"}
         What happens when a file cannot be read any further, came too late, or is not what was read before. "stop" stops
         the stream. "quarantine" sets aside the rest of the file as one rejected row that names it. It may differ at
@@ -127,6 +135,16 @@ class Files(Located):
         identity="encoding",
         numbers=True,
     )
+    records: str | None = option(
+        None,
+        "Where the records are in JSON: $ (each value of a file, each element of its array), the path of an array, "
+        "such as values or a.b, names/rows (two arrays: fields/data), or senml.",
+        note="[default: each line is one]",
+        example="values",
+        metavar="PATH",
+        identity="place of records",
+        numbers=True,
+    )
     on_bad_file: str = option(
         "stop",
         "What happens at a file that cannot be read: stop (the join stops) or quarantine (the file is set aside, as a "
@@ -174,6 +192,13 @@ class Files(Located):
         return self.partition_by
 
     @property
+    def records_form(self) -> RecordsForm:
+        """Where the records are; a source without `records` is not asked."""
+        form = records_form(self.records or "")
+        assert form is not None
+        return form
+
+    @property
     def quarantines(self) -> bool:
         """Whether a bad file is set aside."""
         return self.on_bad_file == "quarantine"
@@ -201,6 +226,10 @@ class Files(Located):
             raise ArgumentError(msg, name="format", hint=f"DeltaRows(path, format={self.format!r}) reads a table")
         delimiter = delimiter_of(self.delimiter, stream)
         skip_lines, header = (_lines(getattr(self, name), name, stream) for name in ("skip_lines", "header"))
+        if self.records is not None and records_form(str(self.records)) is None:
+            msg = f"records of stream {stream} names no place of records"
+            hint = "$ for each value of a file, a path such as values or a.b, fields/data, or senml"
+            raise ArgumentError(msg, name="records", hint=hint)
         finished_after = self.finished_after
         if finished_after is not None:  # "0s" is one: a file counts as finished at once
             finished_after = duration_text(duration_us(finished_after, f"finished_after of {stream}"))

@@ -270,6 +270,10 @@ def _refused(stream: str, name: str, kind: type) -> ArgumentError:
         msg = f"stream {stream} is a topic, so it cannot have {name}"
         hint = "its partitions are the topic's, and its format stands in the URL: ?format=json"
         return ArgumentError(msg, name=name, hint=hint)
+    if kind is Topic and name == "records":
+        msg = f"stream {stream} is a topic, where each message is a record, so it cannot have records"
+        hint = "streamjoin intake kafka://... --to SPOOL copies its messages, and a spool can have records"
+        return ArgumentError(msg, name=name, hint=hint)
     why = "reads no Delta table" if name in _OF_TABLES else "reads no folder of files"
     why = "has no source" if kind is type(None) else why
     return refused_option(stream, name, why)
