@@ -298,7 +298,7 @@ def test_the_python_of_start_and_of_dataframes_runs_as_pasted(folder: Path, envi
     lines = done.stdout.splitlines()
     counts = [line for line in lines if line.isdigit()]
     assert counts == [str(known_pairs())] * 5
-    assert [line for block in blocks for line in (block.output or "").splitlines()] == counts[:3]
+    assert [line for block in blocks for line in (block.output or "").splitlines()] == counts[:4]
     assert "Join" in lines  # a plan is printed too
     assert done.stderr == ""
 
