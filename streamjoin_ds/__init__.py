@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         not_equal,
     )
     from streamjoin_ds.stream.join import StreamJoin
+    from streamjoin_ds.survey.look import look
 
     __version__: str
 
@@ -65,6 +66,7 @@ _HOMES = {
     "Topic": "spec",
     "band": "spec",
     "equal": "spec",
+    "look": "survey.look",
     "not_equal": "spec",
     "spark_session": "spark.session",
     "sql": "script.script",
@@ -90,6 +92,7 @@ __all__ = [
     "__version__",
     "band",
     "equal",
+    "look",
     "not_equal",
     "spark_session",
     "sql",

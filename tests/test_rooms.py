@@ -19,6 +19,7 @@ ROOMS = (
     ("spool",),
     ("sink",),
     ("source",),
+    ("survey",),
     ("exchange",),
     ("engine",),
     ("cell",),
@@ -36,6 +37,7 @@ MOST_FILES, MOST_LINES, FEWEST_LINES = 20, 600, 75
 SMALL = {
     "cli.data": "a command",
     "cli.explain": "a command; it loads half of what `run` does",
+    "cli.look": "a command",
     "cli.schema": "a command",
     "spec.table_rows": "needs a bound join, as no other file about rows does",
     "version": "read before everything else",

@@ -35,6 +35,7 @@ _COMMANDS = {
     "demo": ("demo:command", "Join two generated sensor streams, live, then show the matches by Spark SQL."),
     "intake": ("intake:command", "Keep messages of MQTT or HTTP in a folder that a join reads."),
     "data": ("data:command", "Put a small recorded data set into a folder, to try joins on."),
+    "look": ("look:command", "Show what a file, folder, topic or table is, and how a join reads it."),
     "explain": ("explain:command", "Show how a join would be carried out, and why."),
     "schema": ("schema:command", "Print the JSON Schema of a join's TOML file, for editors."),
     "inspect": ("checkpoint:inspect", "Show what a checkpoint holds: cells, windows, blocks, watermarks."),

@@ -1,0 +1,215 @@
+"""What a source begins with, before anything is known of it: its kind, how it is written, and values of its columns.
+
+A source may be read in several ways; each is a `Sample`, the likeliest first. At most `SAMPLE_BYTES` of one file are
+read for it, or the newest messages of a topic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from streamjoin_ds.blocks.files import files_at
+from streamjoin_ds.errors import FileFormatError, FileMissingError, StreamJoinError
+from streamjoin_ds.source.delta.delta_feed import table_path, table_schema, with_table
+from streamjoin_ds.source.files.file_names import COMPRESSIONS, compression_of, format_of
+from streamjoin_ds.source.files.listing import FileEntry, Location, location_of
+from streamjoin_ds.source.files.text import open_text
+from streamjoin_ds.source.stream_source import first_records
+from streamjoin_ds.spec import Generator, Stream
+from streamjoin_ds.spec.columns import TIMESTAMP
+from streamjoin_ds.spec.member.source import DeltaRows, given_options
+from streamjoin_ds.spec.member.stream import STREAM_KEYS, is_event_time, is_text
+from streamjoin_ds.survey.dialect import decoded, dialect_of, text_kind
+
+__all__ = ["SAMPLE_BYTES", "Sample", "samples_of"]
+
+SAMPLE_BYTES = 1 << 20
+_ROWS = 2000  # of a table or a file of rows, whose values are looked at
+_MAGIC = {b"PAR1": "parquet", b"ORC": "orc", b"Obj\x01": "avro", b"ARROW1": "arrow"}
+_PACKED = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bz2", b"\x04\x22\x4d\x18": "lz4"}
+_WORDS = {
+    "csv": "lines of fields",
+    "json": "JSON",
+    "parquet": "Parquet",
+    "orc": "ORC",
+    "avro": "Avro",
+    "arrow": "Arrow",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A way to read the beginning of a source.
+
+    Attributes
+    ----------
+    options : mapping
+        Options of its source, beside the location.
+    columns : mapping of str to pyarrow.Array
+        Values of the first records.
+    words : mapping of str to str
+        What it is, for people.
+    guesses, remarks : tuple of str
+        What is not sure, and what else is to be said.
+    """
+
+    options: Mapping[str, Any]
+    columns: Mapping[str, pa.Array]
+    words: Mapping[str, str]
+    guesses: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
+
+
+def samples_of(stream: Stream) -> list[Sample]:
+    """Return the ways in which a source may be read, the likeliest first.
+
+    Parameters
+    ----------
+    stream : Stream
+        Its source, with the options that are already known.
+
+    Raises
+    ------
+    StreamJoinError
+        The source is not there, does not answer, or has no records yet.
+    """
+    if isinstance(stream.source, Generator):
+        return [Sample({}, {}, {"what": f"the generator {stream.source.name}"})]
+    if stream.is_topic:
+        return []
+    stream = with_table(stream)
+    table = table_path(stream)
+    if table is not None:
+        assert isinstance(stream.source, DeltaRows)
+        schema = table_schema(stream, table)
+        what = "the results of a join, a Delta table" if stream.reads_results else "a Delta table"
+        options = {"format": "results"} if stream.reads_results else {}
+        return [Sample(options, _values(stream, schema), {"what": what})]
+    return _of_files(stream)
+
+
+def _of_files(stream: Stream) -> list[Sample]:
+    location = location_of(stream)
+    location.refuse_table()
+    options: dict[str, Any] = {}
+    entries = _entries(location)
+    if not entries and location.folders and "sub_folders" not in given_options(stream.source):
+        options["sub_folders"] = "read"
+        location = location_of(replace(stream, source=replace(stream.files, sub_folders="read")))
+        entries = _entries(location)
+    if not entries:
+        msg = f"there is nothing to look at: {location.path} has no file with content"
+        raise FileMissingError(msg, name=location.path, hint="give a file or a folder that has one")
+    entry = entries[0]
+    words = _place_words(location, entries)
+    found = _of_file(entry, stream)
+    return [replace(one, options={**options, **one.options}, words={**words, **one.words}) for one in found]
+
+
+def _entries(location: Location) -> list[FileEntry]:
+    found = (location.entry(name) for name in tuple(location.names()))
+    return [entry for entry in found if entry is not None and entry.size]
+
+
+def _place_words(location: Location, entries: Sequence[FileEntry]) -> dict[str, str]:
+    size = sum(entry.size for entry in entries)
+    if len(entries) == 1 and location.path == entries[0].path:
+        return {"size": f"{size:,} bytes"}
+    shown = ", ".join(entry.name for entry in entries[:2]) + (f" ... {entries[-1].name}" if len(entries) > 2 else "")
+    return {"files": f"{len(entries):,} ({shown}), {size:,} bytes; the first was looked at"}
+
+
+def _of_file(entry: FileEntry, stream: Stream) -> list[Sample]:
+    said = stream.files.format
+    kind = format_of(entry.name, said)
+    raw = _begin(entry)
+    magic = next((name for begin, name in _MAGIC.items() if raw.startswith(begin)), None)
+    if kind == "spool" or magic is not None:
+        return _of_rows(entry, magic or "spool", kind, stream)
+    packed = next((name for begin, name in _PACKED.items() if raw.startswith(begin)), None)
+    if packed is not None:
+        ending = next(ending for ending, name in COMPRESSIONS.items() if name == packed)
+        msg = f"the file {entry.path} is {packed}, which its name does not say"
+        raise FileFormatError(msg, name=entry.path, hint=f"rename it: {entry.name}{ending}")
+    return list(_of_text(raw, entry, kind, stream))
+
+
+def _begin(entry: FileEntry) -> bytes:
+    """Return the decompressed bytes that a file begins with."""
+    with open_text(replace(entry, decodings=())) as text:
+        data = text.read(0, SAMPLE_BYTES)
+        if not data and text.fault is not None:
+            raise text.fault
+    return data
+
+
+def _of_text(raw: bytes, entry: FileEntry, kind: str | None, stream: Stream) -> Iterator[Sample]:
+    text, encoding, why = decoded(raw)
+    is_cut = len(raw) >= SAMPLE_BYTES
+    found = text_kind(text)
+    words = {"encoding": encoding.upper() if encoding.startswith("utf") else encoding}
+    compression = compression_of(entry.name)
+    words |= {"compression": compression} if compression else {}
+    options: dict[str, Any] = {} if kind == found else {"format": found}
+    guesses: tuple[str, ...] = ()
+    if encoding != "utf-8" and "encoding" in STREAM_KEYS and not raw.startswith((b"\xff\xfe", b"\xfe\xff")):
+        options["encoding"] = encoding
+        guesses = (f"the encoding is {encoding}: {why}",)
+    if found == "json":
+        from streamjoin_ds.survey.envelope import envelopes
+
+        for one in envelopes(text, is_cut=is_cut):
+            told = {"what": f"JSON, {one.words}", **words}
+            yield Sample({**options, **one.options}, one.columns, told, (*guesses, *one.guesses), one.remarks)
+        return
+    if found != "csv":
+        yield Sample(options, {}, {"what": found, **words}, guesses)
+        return
+    dialect = dialect_of(text, is_cut=is_cut)
+    columns = {name: pa.array([v or None for v in values], pa.string()) for name, values in dialect.columns.items()}
+    told = {"what": "lines of fields (CSV)", **words, **dialect.words}
+    yield Sample({**options, **dialect.options}, columns, told, (*guesses, *dialect.guesses))
+
+
+def _of_rows(entry: FileEntry, found: str, kind: str | None, stream: Stream) -> list[Sample]:
+    options = {} if kind == found else {"format": found}
+    words = {"what": "a spool" if found == "spool" else _WORDS[found]}
+    if found == "parquet":
+        try:
+            file = pq.ParquetFile(files_at(entry.path).input(entry.path))
+            batch = next(file.iter_batches(_ROWS), None)
+        except (pa.ArrowInvalid, OSError):
+            batch = None
+        columns = {} if batch is None else dict(zip(batch.schema.names, batch.columns, strict=True))
+        return [Sample(options, columns, words)]
+    return [Sample(options, {}, words)]
+
+
+def _values(stream: Stream, schema: pa.Schema) -> dict[str, pa.Array]:
+    """Return values of the first records by a column that can be an event time as it is."""
+    usable = [column.name for column in schema if is_event_time(column.type)]
+    for name in usable:
+        kind = schema.field(name).type
+        read = pa.schema([column for column in schema if column.name == name or _is_plain(column.type)])
+        try:
+            chunks = first_records(replace(stream, time=name, time_unit="us", schema=schema), read, _ROWS)
+        except (StreamJoinError, OSError, pa.ArrowException):
+            continue
+        tuples = pa.Table.from_batches([chunk.tuples for chunk in chunks]) if chunks else None
+        if tuples is None or not tuples.num_rows:
+            continue
+        columns = {column.name: tuples.column(column.name).combine_chunks() for column in read}
+        if not pa.types.is_timestamp(kind) and columns[name].type == TIMESTAMP:
+            columns[name] = columns[name].cast(pa.int64())
+        return columns
+    return {}
+
+
+def _is_plain(kind: pa.DataType) -> bool:
+    types = pa.types
+    return bool(is_event_time(kind) or is_text(kind) or types.is_decimal(kind) or types.is_boolean(kind))

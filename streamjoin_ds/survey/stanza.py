@@ -1,0 +1,105 @@
+"""A proposal as it is pasted: a stream in TOML, SQL, Python and on the command line, and a join of two.
+
+The texts are read back by the package's own readers (`tests/cli/test_look.py`).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from streamjoin_ds.blocks.place import is_local
+from streamjoin_ds.survey.survey import Survey
+
+__all__ = ["STANZAS", "flag_stanza", "python_stanza", "sql_stanza", "toml_stanza"]
+
+_LOGIN = re.compile(r"(?i)\b([a-z][a-z0-9+.-]*://[^/@\s:]*):[^/@\s]+@")
+_BARE = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)
+
+
+def location_shown(found: Survey) -> str:
+    """Return the source as it was given, without a password."""
+    return found.location if is_local(found.location) else _LOGIN.sub(r"\1:...@", found.location)
+
+
+def toml_stanza(found: Survey) -> str:
+    """Return the stream as a table of the TOML file."""
+    pairs = {"source": location_shown(found), **found.options}
+    simple = {name: value for name, value in pairs.items() if not isinstance(value, Mapping)}
+    tables = {name: value for name, value in pairs.items() if isinstance(value, Mapping)}
+    lines = [f"[streams.{found.name}]", *(f"{name} = {_toml(value)}" for name, value in simple.items())]
+    for name, table in tables.items():
+        lines += ["", f"[streams.{found.name}.{name}]"]
+        lines += [f"{key if _BARE.fullmatch(key) else _toml(key)} = {_toml(value)}" for key, value in table.items()]
+    return "\n".join(lines)
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(_toml, value))}]"
+    if not isinstance(value, str):
+        return str(value)
+    return f"'{value}'" if "\\" in value and "'" not in value else json.dumps(value, ensure_ascii=False)
+
+
+def sql_stanza(found: Survey) -> str:
+    """Return the stream as a statement of SQL."""
+    pairs = {"source": location_shown(found), **found.options}
+    columns = pairs.pop("columns", {})
+    made = ", ".join(f"{_named(name)} AS {text}" for name, text in columns.items())
+    options = ", ".join(f"{name} = {_sql(value)}" for name, value in pairs.items())
+    return f"CREATE STREAM {found.name} {f'({made}) ' if made else ''}WITH ({options});"
+
+
+def _named(name: str) -> str:
+    return name if re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) else f"`{name}`"
+
+
+def _sql(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, (int, float)):
+        return str(value)
+    text = _joined(value).replace("\\", "\\\\")
+    return f'"{text}"' if "'" in text and '"' not in text else "'" + text.replace("'", "\\'") + "'"
+
+
+def _joined(value: Any) -> str:
+    """Return a value as one text: a list as a flag has it."""
+    return value if isinstance(value, str) else "|".join(map(str, value)) if _is_many(value) else str(value)
+
+
+def _is_many(value: Any) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str)
+
+
+def python_stanza(found: Survey) -> str:
+    """Return the stream in Python."""
+    options = "".join(f", {name}={_python(value)}" for name, value in found.options.items())
+    return f"Stream({_python(found.name)}, {_python(location_shown(found))}{options})"
+
+
+def _python(value: Any) -> str:
+    if _is_many(value):
+        return f"[{', '.join(map(_python, value))}]"
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{_python(key)}: {_python(each)}" for key, each in value.items()) + "}"
+    text = repr(value)
+    return f'"{text[1:-1]}"' if isinstance(value, str) and text.startswith("'") and '"' not in text else text
+
+
+def flag_stanza(found: Survey) -> str:
+    """Return the stream as a flag of the command line, quoted for a shell."""
+    import shlex
+
+    pairs = [(name, _joined(value)) for name, value in found.options.items() if not isinstance(value, Mapping)]
+    query = "&".join(f"{name}={value.replace('%', '%25').replace('&', '%26')}" for name, value in pairs)
+    mark = "&" if "?" in found.location else "?"
+    return "--stream " + shlex.quote(f"{found.name}={location_shown(found)}" + (f"{mark}{query}" if query else ""))
+
+
+STANZAS = {"TOML": toml_stanza, "SQL": sql_stanza, "Python": python_stanza, "command line": flag_stanza}

@@ -1,0 +1,444 @@
+"""A survey of a source: what it is, and the options with which a join reads it, each tried on the source itself.
+
+::
+
+    source ──► samples (how it is written) ──► clocks (which column is the time, and how) ──► trial: the first records,
+               dialect, envelope, rows         column, form, unit, zone                       read as a join reads them
+
+A way counts when most records become tuples with the times that were expected. The likeliest way that does is the
+proposal. Whatever the values did not decide stands among its guesses.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamjoin_ds.duration import duration_text
+from streamjoin_ds.errors import ColumnError, StreamJoinError
+from streamjoin_ds.source.records import Chunk, Reject
+from streamjoin_ds.source.stream_source import first_records, infer_schema
+from streamjoin_ds.spec import Generator, Stream
+from streamjoin_ds.spec.columns import SEQ, TIMESTAMP, TS, Int64, result_type
+from streamjoin_ds.spec.event_time import DAY_US, NO_TIME, running_maximum
+from streamjoin_ds.spec.member.computed_columns import all_columns, with_written
+from streamjoin_ds.spec.member.source import given_options
+from streamjoin_ds.spec.member.stream import STREAM_KEYS
+from streamjoin_ds.survey.clock import Clock, clocks_of, moment
+from streamjoin_ds.survey.sample import Sample, samples_of
+
+__all__ = ["ROWS", "ColumnSeen", "Survey", "TimesOrder", "survey_of"]
+
+ROWS = 10_000  # records that are read as a join reads them, at most
+_FIRST = 3  # tuples that are shown
+_TRIALS = 12  # ways that are tried on the source, at most
+_ENOUGH = 0.98  # the share of records that must become tuples, so that no other way is tried
+_LEAST = 0.5  # the share without which a way is none
+_AGREE = 0.9  # the share of times that must be those that were expected
+DELAYS_US = (0, 1_000_000, 10_000_000, 60_000_000, 600_000_000, 3_600_000_000, DAY_US)
+_KEPT = 0.999  # the share of records that the proposed delay keeps
+_SHOWN_REJECTS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnSeen:
+    """A column of the records that were read: its type, smallest and largest value, and the share of nulls."""
+
+    name: str
+    type: str
+    least: Any
+    most: Any
+    nulls: float
+
+
+@dataclass(frozen=True, slots=True)
+class TimesOrder:
+    """How the event times of records lie, in the order of the source.
+
+    Attributes
+    ----------
+    first_us, last_us : int
+        The smallest and the largest.
+    back : float
+        The share of records that are older than the one before them.
+    rate : float or None
+        Records a second; None where no time passes.
+    step_us : int
+        The median step between different times.
+    gaps : int
+        Steps of more than ten times that, and at least a second.
+    longest_us, longest_at_us : int
+        The longest step, and where it begins.
+    late : tuple of (int, float)
+        Delays in microseconds, and the share of records that are late with each.
+    delay_us : int
+        The smallest delay known that keeps 99.9 % of them.
+    """
+
+    first_us: int
+    last_us: int
+    back: float
+    rate: float | None
+    step_us: int
+    gaps: int
+    longest_us: int
+    longest_at_us: int
+    late: tuple[tuple[int, float], ...]
+    delay_us: int
+
+    @property
+    def is_newest_first(self) -> bool:
+        """Whether nearly all steps go back."""
+        return self.back > 0.9
+
+    @classmethod
+    def of(cls, chunks: Sequence[Chunk]) -> TimesOrder | None:
+        """Return how the times of records lie; None where there are none."""
+        parts = [(chunk.tuples.column(TS).to_numpy(), chunk.before) for chunk in chunks if chunk.tuples.num_rows]
+        if not parts:
+            return None
+        times = np.concatenate([part for part, _ in parts])
+        late_by, largest = [], NO_TIME
+        for part, before in parts:
+            running = running_maximum(part, None, largest)
+            known = np.concatenate([[largest], running[:-1]]) if before is None else before
+            late_by.append(np.where(known == NO_TIME, 0, np.maximum(known - part, 0)))
+            largest = int(running[-1])
+        late = np.concatenate(late_by)
+        steps, ordered = np.diff(times), np.unique(times)
+        forward = np.diff(ordered)
+        step = int(np.median(forward)) if len(forward) else 0
+        span = int(ordered[-1] - ordered[0])
+        wide = forward > max(10 * step, 1_000_000)
+        place = int(np.argmax(forward)) if len(forward) else 0
+        return cls(
+            int(ordered[0]),
+            int(ordered[-1]),
+            float((steps < 0).mean()) if len(steps) else 0.0,
+            (len(times) - 1) * 1e6 / span if span else None,
+            step,
+            int(wide.sum()),
+            int(forward[place]) if len(forward) else 0,
+            int(ordered[place]),
+            tuple((delay, float((late > delay).mean())) for delay in DELAYS_US),
+            _rounded_up(int(np.sort(late)[min(int(np.ceil(len(late) * _KEPT)), len(late)) - 1])),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What a source is, and how to read it.
+
+    Attributes
+    ----------
+    name : str
+        The stream's.
+    location : str
+        The source, as it was given.
+    words : mapping of str to str
+        What it is.
+    stream : Stream or None
+        The proposal; None where no way gave tuples.
+    options : mapping
+        Its options that are not at their defaults.
+    clock : Clock or None
+        How the event time is read.
+    columns : tuple of ColumnSeen
+    order : TimesOrder or None
+    records, tuples : int
+        How many records were read, and became tuples.
+    rejects : tuple of (str, int)
+        Why the others did not, and how many.
+    first : tuple of mapping
+        The first tuples, as the join would see them.
+    guesses, remarks : tuple of str
+        What the values do not decide, and what else is to be known.
+    """
+
+    name: str
+    location: str
+    words: Mapping[str, str]
+    stream: Stream | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    clock: Clock | None = None
+    columns: tuple[ColumnSeen, ...] = ()
+    order: TimesOrder | None = None
+    records: int = 0
+    tuples: int = 0
+    rejects: tuple[tuple[str, int], ...] = ()
+    first: tuple[Mapping[str, Any], ...] = ()
+    guesses: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
+    sample: pa.Table | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Trial:
+    """What the source gave with some options."""
+
+    stream: Stream
+    sample: Sample
+    clock: Clock | None
+    chunks: Sequence[Chunk]
+
+    @property
+    def records(self) -> int:
+        return sum(chunk.count for chunk in self.chunks)
+
+    @property
+    def tuples(self) -> int:
+        return sum(chunk.tuples.num_rows for chunk in self.chunks)
+
+    @property
+    def share(self) -> float:
+        return self.tuples / self.records if self.records else 0.0
+
+
+def survey_of(stream: Stream, given: Mapping[str, Any], rows: int = ROWS, now_us: int | None = None) -> Survey:
+    """Return what a source is, and how to read it.
+
+    Parameters
+    ----------
+    stream : Stream
+        The source, with the options that the user gave.
+    given : mapping
+        These options: they are kept as they are.
+    rows : int
+        Records that are read, at most.
+    now_us : int, optional
+        The time now, in microseconds: by default the machine's.
+
+    Raises
+    ------
+    StreamJoinError
+        The source is not there, or does not answer, or has no records.
+    """
+    now_us = int(time.time() * 1e6) if now_us is None else now_us
+    samples = samples_of(stream)
+    failed: list[tuple[str, str]] = []
+    best: _Trial | None = None
+    for sample, clock in _ways(samples, given, now_us):
+        options = {**sample.options, **({} if clock is None else {"time": clock.time, **clock.options}), **given}
+        try:
+            tried = _tried(stream, options, sample, clock, rows)
+        except (StreamJoinError, OSError, pa.ArrowException) as error:
+            failed.append((_way_words(clock), str(error).splitlines()[0]))
+            continue
+        if failed and clock is not None and not (clock.times_us[clock.valid] % DAY_US).any():
+            failed.append((_way_words(clock), "these are days alone"))
+            continue
+        if tried.share < _LEAST or not _is_expected(tried):
+            failed.append((_way_words(clock), f"{tried.tuples} of {tried.records} records become tuples"))
+            continue
+        if best is None or tried.share > best.share + 0.02:
+            best = tried
+        if best.share >= _ENOUGH:
+            break
+    if best is None:
+        return _unread(stream, samples, failed)
+    return _surveyed(stream, best, failed if best.clock is not None else [])
+
+
+def _ways(samples: Sequence[Sample], given: Mapping[str, Any], now_us: int) -> Iterator[tuple[Sample, Clock | None]]:
+    """Yield what is to be tried, the likeliest first."""
+    count = 0
+    for sample in samples:
+        clocks = clocks_of(sample.columns, now_us)
+        if "time" in given:
+            clocks = [clock for clock in clocks if clock.time == given["time"]] or [None]  # type: ignore[list-item]
+        elif not sample.columns:
+            clocks = [None]  # type: ignore[list-item]
+        for clock in clocks[:_TRIALS]:
+            count += 1
+            if count <= _TRIALS:
+                yield sample, clock
+
+
+def _way_words(clock: Clock | None) -> str:
+    if clock is None:
+        return "as it is"
+    options = ", ".join(f"{name}={value!r}" for name, value in clock.options.items())
+    return f'time="{clock.time}"' + (f", {options}" if options else "")
+
+
+def with_options(stream: Stream, options: Mapping[str, Any]) -> Stream:
+    """Return a stream with other options, of its own and of its source."""
+    own = {each.name: getattr(stream, each.name) for each in fields(stream) if each.name not in ("name", "source")}
+    of_stream = {name: value for name, value in options.items() if name in own}
+    source = {name: value for name, value in options.items() if name not in own}
+    if isinstance(stream.source, Generator) or stream.source is None:
+        return Stream(stream.name, stream.source, **{**own, **of_stream})
+    kept = given_options(stream.source)
+    return Stream(stream.name, str(stream.source), **{**own, **of_stream, **kept, **source})
+
+
+def _tried(stream: Stream, options: Mapping[str, Any], sample: Sample, clock: Clock | None, rows: int) -> _Trial:
+    read = with_options(stream, options)
+    own, schema = _all_columns(read)
+    return _Trial(read, sample, clock, first_records(own, schema, rows))
+
+
+def _all_columns(stream: Stream) -> tuple[Stream, pa.Schema]:
+    """Return a stream as a join has it, and all columns that it can read, with the types that they have in a join."""
+    written = infer_schema(stream)
+    computed = with_written(stream, written)
+    own = stream if computed is None else replace(stream, columns=computed)
+    found = {}
+    for column in all_columns(own, written):
+        with contextlib.suppress(ColumnError):  # a type that no join has
+            kind = TIMESTAMP if column.name == stream.time else result_type(column.type, column.name)
+            found[column.name] = pa.field(column.name, kind)
+    return own, pa.schema([*found.values()])
+
+
+def _is_expected(tried: _Trial) -> bool:
+    """Whether the times that were read are those that the values were taken to say."""
+    clock = tried.clock
+    if clock is None or "timezone" in clock.options or "timezone" in given_options_of(tried.stream):
+        return True
+    expected = clock.times_us[clock.valid]
+    read = [chunk.tuples.column(TS).to_numpy() for chunk in tried.chunks]
+    times = np.concatenate(read)[: max(len(expected) // 2, 1)] if read else np.zeros(0, np.int64)
+    return not len(times) or float(np.isin(times, expected).mean()) >= _AGREE
+
+
+def given_options_of(stream: Stream) -> dict[str, Any]:
+    """Return the options of a stream and its source that are not at their defaults, in the order of the reference."""
+    own = {
+        each.name: getattr(stream, each.name)
+        for each in fields(stream)
+        if each.name in STREAM_KEYS and each.name != "source" and getattr(stream, each.name) != each.default
+    }
+    found = {**own, **given_options(stream.source)}
+    return {name: _one(found[name]) for name in STREAM_KEYS if name in found}
+
+
+def _one(value: Any) -> Any:
+    """Return a value, or what a list holds alone."""
+    return value[0] if isinstance(value, tuple) and len(value) == 1 else value
+
+
+def _unread(stream: Stream, samples: Sequence[Sample], failed: Sequence[tuple[str, str]]) -> Survey:
+    sample = samples[0] if samples else Sample({}, {}, {})
+    tried = tuple(f"tried {way}: {why}" for way, why in dict(failed).items())
+    if not failed:
+        tried = ("no column holds times that are known here: time and time_format say which one it is, and its form",)
+    columns = tuple(_column(name, values) for name, values in sample.columns.items())
+    remarks = (
+        *sample.remarks,
+        *tried,
+        "what Spark or pandas reads can be joined too: start(frames=...), JoinEngine.push",
+    )
+    return Survey(
+        stream.name, str(stream.location), sample.words, None, sample.options, columns=columns, remarks=remarks
+    )
+
+
+def _surveyed(stream: Stream, found: _Trial, failed: Sequence[tuple[str, str]]) -> Survey:
+    order = TimesOrder.of(found.chunks)
+    guesses, remarks = [*found.sample.guesses], [*found.sample.remarks]
+    read = found.stream
+    if found.clock is not None:
+        guesses += found.clock.guesses
+        guesses += _zone_guess(found.clock, read)
+    for way, why in failed:
+        guesses.append(f"{way} seemed likelier, but {why}")
+    if order is not None:
+        read, told = _with_delay(read, order)
+        remarks += told
+    table = pa.Table.from_batches([chunk.tuples for chunk in found.chunks])
+    rejects = Counter(_reason(reject) for chunk in found.chunks for reject in chunk.rejects)
+    names = [name for name in table.column_names if name not in (TS, SEQ)]
+    return Survey(
+        stream.name,
+        str(stream.location) if not isinstance(stream.source, Generator) else f"gen:{stream.source.name}",
+        found.sample.words,
+        read,
+        given_options_of(read),
+        found.clock,
+        tuple(_column(name, table.column(name)) for name in names),
+        order,
+        found.records,
+        found.tuples,
+        tuple(rejects.most_common(_SHOWN_REJECTS)),
+        tuple(_first_tuples(table)),
+        tuple(dict.fromkeys(guesses)),
+        tuple(dict.fromkeys(remarks)),
+        table,
+    )
+
+
+def _zone_guess(clock: Clock, stream: Stream) -> list[str]:
+    if not clock.is_local or stream.time_zone is not None or "timezone" in given_options_of(stream):
+        return []
+    way = "timezone='Europe/Berlin' says that they are" if "timezone" in STREAM_KEYS else "shift them where they are"
+    return [f"the times say no zone and are taken as UTC: {way} those of a place"]
+
+
+def _with_delay(stream: Stream, order: TimesOrder) -> tuple[Stream, list[str]]:
+    """Return a stream with the delay that keeps nearly all records, and what is said of their order."""
+    if order.is_newest_first:
+        return stream, ["the newest record stands first, so all others are late: sort the file by time before"]
+    late = order.late[0][1]
+    if not late or stream.delay_us or isinstance(stream.source, Generator):
+        return stream, []
+    delay = duration_text(order.delay_us)
+    if not order.delay_us:
+        return stream, []
+    if order.delay_us >= 30 * DAY_US:
+        told = "the times go back by months, so no delay is proposed: is there a partition, as partition_by='file'?"
+        return stream, [told]
+    return with_options(stream, {"delay": delay}), [f"a delay of {delay} keeps 99.9 % of these records"]
+
+
+def _rounded_up(us: int) -> int:
+    """Return a duration that is not shorter, of one unit."""
+    for unit_us in (DAY_US, 3_600_000_000, 60_000_000, 1_000_000, 1_000):
+        if us > 3 * unit_us or (us >= unit_us and us % unit_us == 0):
+            return -(-us // unit_us) * unit_us
+    return us
+
+
+def _reason(reject: Reject) -> str:
+    return f"column {reject.column}: {reject.reason}" if reject.column else reject.reason
+
+
+def _column(name: str, values: pa.Array | pa.ChunkedArray) -> ColumnSeen:
+    least = most = None
+    known = values.drop_null()
+    if len(known):
+        try:
+            ends = pc.min_max(known)
+            least, most = (_value(ends[end]) for end in ("min", "max"))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            least = most = None
+    return ColumnSeen(name, str(values.type), least, most, values.null_count / max(len(values), 1))
+
+
+def _value(scalar: pa.Scalar) -> Any:
+    """Return a value as JSON has it; a time as a text in UTC."""
+    kind = scalar.type
+    if pa.types.is_timestamp(kind) and scalar.is_valid:
+        return moment(scalar.cast(pa.timestamp("us", tz=kind.tz)).value) if kind.unit != "us" else moment(scalar.value)
+    value = scalar.as_py()
+    return value if isinstance(value, (int, float, bool, str, type(None))) else str(value)
+
+
+def _first_tuples(table: pa.Table) -> Iterator[Mapping[str, Any]]:
+    names = [name for name in table.column_names if name not in (TS, SEQ)]
+    for row in range(min(_FIRST, table.num_rows)):
+        told = {"event time": moment(table.column(TS)[row].as_py())}
+        yield told | {name: _value(table.column(name)[row]) for name in names}
+
+
+def times_of_survey(found: Survey) -> Int64:
+    """Return the event times that were read."""
+    return np.zeros(0, np.int64) if found.sample is None else found.sample.column(TS).to_numpy()

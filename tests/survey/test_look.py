@@ -1,0 +1,133 @@
+"""`look` proposes what works, with the right times, for inputs as people have them; what it cannot know is a guess."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+import duckdb
+import pytest
+from click.testing import CliRunner
+
+from streamjoin_ds import Stream, look
+from streamjoin_ds.cli.main import group
+from streamjoin_ds.errors import StreamJoinError
+from streamjoin_ds.request.join_keys import read_join_file
+from streamjoin_ds.request.request import described_streams, source_of
+from streamjoin_ds.spec.member.stream import STREAM_KEYS
+from streamjoin_ds.survey.dialect import dialect_of, text_kind
+from tests.survey.inputs import INPUTS, Input
+
+# What no option says yet: there is no proposal, and what was tried is told.
+BEYOND = {
+    *("uci.csv", "sbs.csv", "doy.csv", "gnss.csv", "berlin.csv", "HR.csv", "geolife.plt", "ndbc.txt", "isd.txt"),
+    *("trailing.csv", "mac.csv", "flux.csv", "shelly.json", "debezium.json", "plc.json", "senml.json", "array.json"),
+    *("pretty.json", "community.json", "quakes.geojson", "lines.txt", "a.csv.zip", "a.csv.tar", "a.orc", "a.avro"),
+    *("a.feather", "a.arrow"),
+}
+WORKING = [one for one in INPUTS if one.name not in BEYOND]
+
+
+@pytest.mark.parametrize("one", WORKING, ids=lambda one: one.name)
+def test_the_proposal_gives_the_right_times(one: Input, tmp_path: Path) -> None:
+    found = look(str(one.write(tmp_path))).surveys[0]
+    assert found.stream is not None, found.remarks
+    times = [row["event time"] for row in found.first]
+    assert times[: len(one.times)] == list(one.times[: len(times)])
+    assert found.guesses or not one.guessed
+
+
+@pytest.mark.parametrize("one", [one for one in INPUTS if one.name in BEYOND], ids=lambda one: one.name)
+def test_other_times_than_the_right_ones_are_guesses(one: Input, tmp_path: Path) -> None:
+    try:
+        found = look(str(one.write(tmp_path))).surveys[0]
+    except StreamJoinError:
+        return
+    assert found.guesses or not found.first
+    assert found.remarks or found.first
+
+
+@pytest.mark.parametrize("one", [one for one in WORKING if isinstance(one.content, bytes)], ids=lambda one: one.name)
+def test_each_form_of_the_stanza_is_the_proposal(one: Input, tmp_path: Path) -> None:
+    found = look(Stream("e", str(one.write(tmp_path)))).surveys[0]
+    stanza = look(found.stream).to_facts()["sources"][0]["stanza"]
+    toml = tmp_path / "join.toml"
+    toml.write_text(stanza["TOML"])
+    (of_toml,) = described_streams(read_join_file(toml)["streams"], {}, {})
+    name, keys = source_of(shlex.split(stanza["command line"])[1], STREAM_KEYS, "stream")
+    (of_flag,) = described_streams({name: keys}, {}, {})
+    of_python = eval(stanza["Python"], {"Stream": Stream})
+    assert of_toml == of_flag == of_python == found.stream
+
+
+def test_a_value_above_twelve_decides_and_none_is_a_guess(tmp_path: Path) -> None:
+    sure, unsure = tmp_path / "sure.csv", tmp_path / "unsure.csv"
+    sure.write_text("at,x\n05/03/2024 09:00:07 +0000,1\n25/03/2024 09:00:07 +0000,1\n")
+    unsure.write_text("at,x\n05/03/2024 09:00:07 +0000,1\n06/03/2024 09:00:07 +0000,1\n")
+    one, other = look(str(sure), str(unsure)).surveys
+    assert not one.guesses
+    assert "%m/%d/%Y" in str(other.guesses)
+
+
+def test_delays_are_told_by_the_share_of_late_records(tmp_path: Path) -> None:
+    times = [f"2024-03-05T09:{minute:02}:{second:02}Z" for minute in range(30) for second in (20, 0, 40)]
+    path = tmp_path / "late.csv"
+    path.write_text("ts,x\n" + "".join(f"{time},1\n" for time in times))
+    found = look(str(path)).surveys[0]
+    late = dict(found.order.late)
+    assert late[0] == pytest.approx(1 / 3)
+    assert late[60_000_000] == 0
+    assert found.options["delay"] == "20s"
+
+
+def test_json_holds_what_the_text_does(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("ts,x\n2024-03-05T09:00:07Z,1\n2024-03-05T09:00:17Z,2\n")
+    done = CliRunner().invoke(group, ["look", str(path), "--format", "json"])
+    assert done.exit_code == 0, done.output
+    (found,) = json.loads(done.stdout)["sources"]
+    assert found["works"]
+    assert found["times"]["rate"] == pytest.approx(0.1)
+    text = CliRunner().invoke(group, ["look", str(path)]).stdout
+    assert f'source = "{path}"' in text
+    assert "x: int64, 1 .. 2" in text
+
+
+def test_what_is_known_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("made,read,x\n2024-03-05T09:00:07Z,2024-03-05T09:01:07Z,1\n")
+    done = CliRunner().invoke(group, ["look", f"r={path}?time=read"])
+    assert "[streams.r]" in done.stdout
+    assert 'time = "read"' in done.stdout
+    assert "event time=2024-03-05T09:01:07Z" in done.stdout
+
+
+def test_what_is_not_there_is_an_error(tmp_path: Path) -> None:
+    done = CliRunner().invoke(group, ["look", str(tmp_path / "none.csv")])
+    assert done.exit_code == 2
+    assert "is not there" in done.stderr
+
+
+@pytest.mark.parametrize("one", [one for one in INPUTS if isinstance(one.content, bytes)], ids=lambda one: one.name)
+def test_delimiters_are_those_that_duckdb_finds(one: Input, tmp_path: Path) -> None:
+    """Where DuckDB's sniffer finds several columns, they are cut at the same places."""
+    text = one.content.decode("utf-8", "replace")
+    if text_kind(text) != "csv" or one.name in NOT_OF_DUCKDB:
+        pytest.skip("no lines of fields, or DuckDB takes it for something else")
+    path = str(one.write(tmp_path))
+    (delimiter, columns) = duckdb.execute("SELECT Delimiter, len(Columns) FROM sniff_csv(?)", [path]).fetchone()
+    found = dialect_of(text)
+    if columns > 1:
+        assert found.options.get("delimiter", ",").replace("tab", "\t").replace("space", " ") == delimiter
+
+
+# DuckDB cuts these at the comma of a fraction, takes a delimiter at the end for none, or does not know their encoding.
+NOT_OF_DUCKDB = {"german.csv", "trailing.csv", "wide.csv", "latin.csv"}
+
+
+def test_the_report_has_no_password() -> None:
+    found = look("gen:band2d?side=r&rate=100").surveys[0]
+    assert found.stream is not None
+    assert re.search(r"\[streams\.e\]", str(look(found.stream)))
