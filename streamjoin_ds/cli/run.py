@@ -21,9 +21,11 @@ from streamjoin_ds.checkpoint.lock import check_not_taken_over
 from streamjoin_ds.cli.display import Display
 from streamjoin_ds.cli.join_options import JoinCommand, flags, join_options
 from streamjoin_ds.errors import ArgumentError
-from streamjoin_ds.request.request import request_of, required
+from streamjoin_ds.request.request import Request, request_of, required
 from streamjoin_ds.stream.commit import watch
 from streamjoin_ds.stream.join import StreamJoin
+from streamjoin_ds.stream.query import check
+from streamjoin_ds.stream.query_options import QueryOptions
 from streamjoin_ds.stream.run_keys import keys_of
 
 if TYPE_CHECKING:
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
 
     from streamjoin_ds.stream.local_query import LocalQuery
 
-__all__ = ["command", "opened", "run_join", "run_queries"]
+__all__ = ["check_request", "command", "opened", "run_join", "run_queries"]
 
 
 _POLL_S = 1  # seconds between two looks for Ctrl-C or SIGTERM
@@ -69,7 +71,7 @@ def opened(session: Mapping[str, Any], command: str, console: Console, *, quiet:
         is_local, told = True, "Spark is not installed: the join runs in this process (--local)"
     spark = None
     if not is_local:
-        # Spark is imported and started only once all that was asked has been understood.
+        # Spark is imported and started only once all that was asked has been understood and checked.
         from streamjoin_ds.spark.session import session_log_path, spark_session
 
         spark = spark_session(f"streamjoin {command}", **session, quick_compiler=True)
@@ -77,6 +79,19 @@ def opened(session: Mapping[str, Any], command: str, console: Console, *, quiet:
     if told and not quiet:
         console.print(told, style="dim", highlight=False, soft_wrap=True)
     return spark
+
+
+def check_request(request: Request) -> None:
+    """Refuse what a start would refuse and needs no session: Spark takes some seconds to begin.
+
+    Raises
+    ------
+    StreamJoinError
+        As `StreamJoin.start`.
+    """
+    options = dict(request.run)
+    reading = tuple(options.pop("source_options", {}).items())
+    check(request.join, str(request.checkpoint), QueryOptions(source_options=reading, **options))
 
 
 def run_join(
@@ -159,6 +174,7 @@ def command(config: Path | None, as_json: bool, **given: Any) -> None:
     checkpoint = required(
         request.checkpoint, "checkpoint", "give a folder of its own, for example --checkpoint ./matches.ckpt"
     )
+    check_request(request)
     console = Console(stderr=True)
     spark = opened(request.session, "run", console)
     display = Display(console, quiet=as_json)

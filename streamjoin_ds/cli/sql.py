@@ -10,8 +10,8 @@ from rich.console import Console
 
 from streamjoin_ds.cli.display import Display
 from streamjoin_ds.cli.join_options import JoinCommand, flags
-from streamjoin_ds.cli.run import opened, run_queries
-from streamjoin_ds.errors import ArgumentError
+from streamjoin_ds.cli.run import check_request, opened, run_queries
+from streamjoin_ds.errors import ArgumentError, StreamJoinError
 from streamjoin_ds.request.request import given_flags
 from streamjoin_ds.script.script import Script, Step
 from streamjoin_ds.sink.tables import TableSet
@@ -46,7 +46,11 @@ def command(file: Path | None, text: str | None, is_explained: bool, as_json: bo
             raise step.asked.refused(why, hint)
     starting = [step for step in script.steps if not (step.is_explained or is_explained)]
     if not script.needs_catalog:  # all is checked before Spark is started
-        script.checked(starting, None)
+        for step, joined in zip(starting, script.checked(starting, None), strict=True):
+            try:
+                check_request(joined.request)
+            except StreamJoinError as error:  # noqa: PERF203 - a text has few queries
+                raise step.asked.named(error) from None
     is_needed = starting or script.needs_catalog
     spark = opened(script.session, "sql", Console(stderr=True), quiet=as_json) if is_needed else None
     catalog = script.catalog(spark)

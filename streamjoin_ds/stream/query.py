@@ -57,6 +57,7 @@ __all__ = [
     "Host",
     "SparkHost",
     "cells_of",
+    "check",
     "check_table_blocks",
     "first_layout",
     "plan_for",
@@ -243,27 +244,14 @@ def plan_for(join: Join, host: Host, table_root: str, checkpoint: Place, options
     FingerprintMismatchError, ForeignCheckpointError, LayoutError, TableError, ArgumentError, ColumnError
         As `StreamJoin.start`; nothing was written.
     """
-    identity = CheckpointIdentity.load(checkpoint)
-    asked = AskedLayout.parse(options.layout, len(join.streams))
+    identity, asked, bound = _asked(join, checkpoint, options)
     given = asked.grid
-    if given is not None and options.cells not in (None, given.cells):
-        msg = f"the layout {given} has {given.cells} cells, but cells is another number"
-        raise ArgumentError(msg, name="cells", hint="leave one of the two out")
+    host.check()  # before anything is written
     if identity is None:
-        bound = bound_join(join)
-        check_execution(bound, options.execution)
-        asked.check(bound)
-        host.check()  # before anything is written
         layout: CellLayout = given or first_layout(bound, host.cells(options, None), asked.kind)
         identity = CheckpointIdentity.create(checkpoint, bound, layout, layout.cells)
         layout, cells, wanted = identity.layout, identity.partitions, None
     else:
-        # The types are those first seen. A file whose types would now be inferred otherwise is found when it is read.
-        bound = bind(join, first_seen(join, identity))
-        identity.check(bound)
-        check_execution(bound, options.execution)
-        asked.check(bound)
-        host.check()
         cells = given.cells if given is not None else host.cells(options, identity.partitions)
         relaid = bound.decided and given not in (None, identity.layout)
         if (relaid or cells != identity.partitions) and not is_movable(checkpoint, identity):
@@ -294,6 +282,36 @@ def plan_for(join: Join, host: Host, table_root: str, checkpoint: Place, options
         layout_kind="grid" if bound.decided else asked.kind,
         costs=measured_costs(bound, options.execution, state_root),
     )
+
+
+def check(join: Join, checkpoint: str, options: QueryOptions) -> None:
+    """Refuse what can be refused before there is a session: columns, types, sources, options, another checkpoint.
+
+    Raises
+    ------
+    StreamJoinError
+        As `StreamJoin.start`; nothing was written.
+    """
+    _asked(located(join), checkpoint_place(checkpoint), options)
+
+
+def _asked(
+    join: Join, checkpoint: Place, options: QueryOptions
+) -> tuple[CheckpointIdentity | None, AskedLayout, BoundJoin]:
+    """Return a checkpoint's identity, the layout that is asked for, and the join bound to its sources; all checked."""
+    identity = CheckpointIdentity.load(checkpoint)
+    asked = AskedLayout.parse(options.layout, len(join.streams))
+    given = asked.grid
+    if given is not None and options.cells not in (None, given.cells):
+        msg = f"the layout {given} has {given.cells} cells, but cells is another number"
+        raise ArgumentError(msg, name="cells", hint="leave one of the two out")
+    # The types are those first seen. A file whose types would now be inferred otherwise is found when it is read.
+    bound = bound_join(join) if identity is None else bind(join, first_seen(join, identity))
+    if identity is not None:
+        identity.check(bound)
+    check_execution(bound, options.execution)
+    asked.check(bound)
+    return identity, asked, bound
 
 
 def retained_batches(spark: SparkSession, *, durable: bool) -> int:

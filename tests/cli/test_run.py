@@ -61,6 +61,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Asked]:
         return True
 
     monkeypatch.setattr(run_module, "run_join", run_join)
+    monkeypatch.setattr(run_module, "check_request", lambda _: None)  # of files that are not there
     monkeypatch.setattr(session, "spark_session", lambda *_, **__: None)
     monkeypatch.setattr(session, "session_log_path", lambda _: Path("spark.log"))
 
@@ -606,3 +607,43 @@ def test_an_old_flag_goes_on_and_says_the_new_way(asked: Callable[..., Asked]) -
         assert warned in done.stderr
     done = invoke("run", "--stream", "r=a.csv", "--table", "z=z.csv", *TARGET, "--window", "1s", "--refresh", "5m")
     assert 'streamjoin: --refresh is an old flag: write --table "NAME=SOURCE?refresh=..."' in done.stderr
+
+
+@pytest.mark.parametrize("words", [("run",), ("sql",)])
+def test_what_cannot_be_joined_is_refused_before_spark_starts(
+    words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(session, "spark_session", lambda *_, **__: pytest.fail("Spark was started"))
+    (tmp_path / "e.csv").write_text("ts,x\n1,2\n")
+    monkeypatch.chdir(tmp_path)
+    given = ["run", "--stream", "e=e.csv", "--stream", "w=e.csv", "--on", "abs(e.x - w.y) <= 1", "--window", "1s"]
+    given += ["--to", "m", "--checkpoint", "c"]
+    text = "CREATE STREAM e WITH (source = 'e.csv'); CREATE STREAM w WITH (source = 'e.csv'); INSERT INTO m WITH "
+    text += "(checkpoint = 'c') SELECT e.x FROM e JOIN w ON abs(e.x - w.y) <= 1 AND e.ts BETWEEN w.ts AND w.ts"
+    done = invoke(*(given if words == ("run",) else ("sql", "-e", text)))
+    assert done.exit_code != 0
+    assert "no column 'y'" in str(done.exception) + done.output
+    assert not (tmp_path / "c").exists()
+
+
+def test_a_join_runs_without_spark(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """By a flag, in the file and in SQL; options of a session beside it are refused, and so is what is Spark's."""
+    monkeypatch.setattr(session, "spark_session", lambda *_, **__: pytest.fail("Spark was started"))
+    monkeypatch.chdir(tmp_path)
+    for name in "ew":
+        (tmp_path / f"{name}.csv").write_text("ts,x\n1,2\n2,3\n")
+    given = "window = '1s'\non = ['e.x = w.x']\navailable_now = true\n[streams.e]\nsource = 'e.csv'\n"
+    (tmp_path / "join.toml").write_text(given + "[streams.w]\nsource = 'w.csv'\n")
+    run = ("run", "--config", "join.toml", "--json", "--to")
+    counts = [json.loads(invoke(*run, "a", "--checkpoint", "a.c", "--local").stdout)["matches"]]
+    (tmp_path / "join.toml").write_text("local = true\nkernel = 'scalar'\n" + (tmp_path / "join.toml").read_text())
+    counts += [json.loads(invoke(*run, "b", "--checkpoint", "b.c").stdout)["matches"]]
+    streams = "CREATE STREAM e WITH (source = 'e.csv'); CREATE STREAM w WITH (source = 'w.csv');"
+    text = f"SET local = true; {streams} INSERT INTO m WITH (checkpoint = 'c', available_now = true) SELECT e.x"
+    text += " FROM e JOIN w ON e.x = w.x AND e.ts BETWEEN w.ts - INTERVAL 1 SECOND AND w.ts + INTERVAL 1 SECOND"
+    counts += [json.loads(invoke("sql", "--json", "-e", text).stdout)["matches"]]
+    assert counts == [2, 2, 2]
+    refused = invoke(*run, "c", "--checkpoint", "c.c", "--master", "local[2]")
+    assert "master is of a session of Spark" in refused.output
+    of_catalog = text.replace("CREATE STREAM w WITH (source = 'w.csv');", "CREATE STREAM w WITH (table = 'w');")
+    assert "is a table or view of Spark" in invoke("sql", "-e", of_catalog).output
