@@ -278,7 +278,7 @@ def _judged(name: str, expression: str, way: _Way, now_us: int) -> Clock | None:
     score = way.weight * share * (0.4 + 0.6 * plausible) + _name_score(name)
     if len(times) > 2:
         score += 0.2 * (1 - min(_disorder(times) * 2, 1.0))
-        score -= 0.5 * (times == times[0]).all()
+        score += 0.1 * len(np.unique(times)) / len(times) - 0.5 * (times == times[0]).all()
         score -= 0.3 * (not (times % DAY_US).any())
     guesses = way.guesses
     return Clock(expression, way.options, way.words, way.times_us, way.valid, score, guesses, way.is_local)

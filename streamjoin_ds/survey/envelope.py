@@ -1,178 +1,113 @@
-"""How JSON is laid out: objects in lines, one array, objects of many lines, arrays within records; and the paths in it.
+"""How JSON is laid out: objects in lines, arrays, objects of many lines, arrays within records; and the paths in it.
 
-Records are put into the form that an option of the source makes of them (`records`), so that what is looked at is what
-the join would see. A path is written as a column: ``params.ts``, ``values[0].v``, `` `switch:0`.apower ``.
+What an option of the source (`records`) makes of a text is read from the source itself: here stands which values of the
+option are worth a trial. A path is written as a column: ``params.ts``, ``values[0].v``, `` `switch:0`.apower ``.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from streamjoin_ds.spec.member.stream import STREAM_KEYS
 
-__all__ = ["Envelope", "envelopes", "flattened", "json_columns"]
+__all__ = ["flattened", "json_columns", "json_values", "layouts"]
 
 _RECORDS = 2000  # that are looked at
 _DEPTH = 6  # of paths
 _PLAIN = re.compile(r"[A-Za-z_]\w*", re.ASCII)
-_SENML = {"bn", "bt", "n", "v", "vs", "vb", "t", "u", "bu", "bv", "vd", "s"}
+_SENML = frozenset(("bn", "bt", "bu", "bv", "bs", "bver", "n", "u", "v", "vs", "vb", "vd", "s", "t", "ut"))
 _TIME_KEY = re.compile(r"time|date|stamp|(^|_)ts($|_)|^t$|_at$", re.IGNORECASE)
+_ARRAY_OF_OBJECTS = re.compile(r'"((?:[^"\\]|\\.)+)"\s*:\s*\[\s*\{')
 
 
-@dataclass(frozen=True, slots=True)
-class Envelope:
-    """A way to take records out of a text of JSON.
+def layouts(text: str, *, is_cut: bool = False) -> list[tuple[str | None, str]]:
+    """Return the values of `records` by which a text of JSON may be read, the likeliest first, with what it is then.
 
-    Attributes
-    ----------
-    options : mapping
-        The options of the source that say it.
-    columns : mapping of str to pyarrow.Array
-        The values at each path of the first records.
-    words : str
-        What it is, for people.
-    guesses, remarks : tuple of str
-        What is not sure, and what else is to be said.
+    None is a record in each line.
     """
-
-    options: Mapping[str, Any]
-    columns: Mapping[str, pa.Array]
-    words: str
-    guesses: tuple[str, ...] = ()
-    remarks: tuple[str, ...] = ()
-
-
-def envelopes(text: str, *, is_cut: bool = False) -> list[Envelope]:
-    """Return the ways to take records out of a text of JSON, the likeliest first; none where it is no JSON."""
     lines = [line for line in text.splitlines() if line.strip()]
     lines = lines[:-1] if is_cut and len(lines) > 1 else lines
-    values = [value for line in lines[:_RECORDS] if (value := _parsed(line)) is not None]
-    if values and len(values) * 2 >= min(len(lines), _RECORDS) and not _is_piece(lines):
-        return _of_values(values, "a record in each line")
-    whole = list(_values_in(text))
-    if not whole:
-        return []
-    if len(whole) == 1 and isinstance(whole[0], list):
-        return _of_array(whole[0])
-    if len(whole) == 1 and isinstance(whole[0], dict):
-        return _of_values(whole, "one object")
-    return _of_values(whole, "objects one after the other", {"records": "$"})
+    values = json_values(lines[:_RECORDS])
+    if (
+        values
+        and len(values) * 2 >= min(len(lines), _RECORDS)
+        and all(line.lstrip()[:1] in "{[" for line in lines[:20])
+    ):
+        if isinstance(values[0], list):
+            return [_of_array(values[0], "in each line")]
+        found = list(_unfolded(values[0]))
+        plain = (None, "a record in each line")
+        better = [each for is_better, *each in found if is_better or len(values) == 1]
+        rest = [each for is_better, *each in found if not (is_better or len(values) == 1)]
+        return [*map(tuple, better), plain, *map(tuple, rest)]  # type: ignore[list-item]
+    first = _first_value(text)
+    if isinstance(first, list):
+        return [_of_array(first, "as the whole file")]
+    if isinstance(first, dict):
+        return [*((path, words) for _, path, words in _unfolded(first)), ("$", "objects of several lines")]
+    arrays = dict.fromkeys(_ARRAY_OF_OBJECTS.findall(text[: 1 << 16]))
+    inner = [(_written(name), f"the array '{name}'") for name in arrays]
+    return [*inner, ("$", "values of several lines")]
 
 
-def _is_piece(lines: Sequence[str]) -> bool:
-    """Whether lines are pieces of one array or object: some are numbers or brackets alone."""
-    return not all(line.lstrip()[:1] in ("{", "[") for line in lines[:20])
+def _of_array(elements: Sequence[Any], where: str) -> tuple[str, str]:
+    records = [one for one in elements if isinstance(one, dict)]
+    is_senml = bool(records) and all(one.keys() <= _SENML for one in records) and any("bn" in one for one in records)
+    return ("senml", f"packs of SenML {where}") if is_senml else ("$", f"an array of records {where}")
 
 
-def _parsed(line: str) -> Any:
+def _first_value(text: str) -> Any:
+    """Return the first value of a text; of an array that is cut, its whole elements; None of an object that is cut."""
+    decoder, begin = json.JSONDecoder(), len(text) - len(text.lstrip())
     try:
-        return json.loads(line)
+        return decoder.raw_decode(text, begin)[0]
     except (ValueError, RecursionError):
-        return None
-
-
-def _values_in(text: str) -> Iterator[Any]:
-    """Yield the values that stand one after the other in a text; of an array that is cut, its whole elements."""
-    decoder, place = json.JSONDecoder(), 0
-    while place < len(text):
-        place += len(text[place:]) - len(text[place:].lstrip())
-        if place >= len(text):
-            return
-        try:
-            value, place = decoder.raw_decode(text, place)
-        except (ValueError, RecursionError):
-            if text[place] == "[":
-                yield _elements(text, place + 1, decoder)
-            return
-        yield value
-
-
-def _elements(text: str, place: int, decoder: json.JSONDecoder) -> list[Any]:
+        if text[begin : begin + 1] != "[":
+            return None
     found: list[Any] = []
-    while len(found) < _RECORDS and (start := re.compile(r"[\s,]*").match(text, place)) is not None:
+    place = begin + 1
+    while len(found) < _RECORDS and (gap := re.compile(r"[\s,]*").match(text, place)) is not None:
         try:
-            value, place = decoder.raw_decode(text, start.end())
+            value, place = decoder.raw_decode(text, gap.end())
         except (ValueError, RecursionError):
             break
         found.append(value)
     return found
 
 
-def _of_array(elements: Sequence[Any]) -> list[Envelope]:
-    records = [one for one in elements if isinstance(one, dict)]
-    if _is_senml(records):
-        return [_senml([elements], "one array of SenML")]
-    return [Envelope({"records": "$"}, json_columns(records), "one array of records")] if records else []
+def json_values(lines: Sequence[str]) -> list[Any]:
+    """Return the values of lines; those that are no JSON are passed over."""
+    found = []
+    for line in lines:
+        try:
+            found.append(json.loads(line))
+        except (ValueError, RecursionError):  # noqa: PERF203 - each line is by itself
+            continue
+    return found
 
 
-def _is_senml(records: Sequence[Mapping[str, Any]]) -> bool:
-    has_values = any({"n", "v"} <= one.keys() or {"bn", "v"} <= one.keys() for one in records)
-    return has_values and all(one.keys() <= _SENML for one in records)
-
-
-def _senml(packs: Iterable[Sequence[Any]], words: str) -> Envelope:
-    records = []
-    for pack in packs:
-        base: dict[str, Any] = {}
-        for one in (each for each in pack if isinstance(each, dict)):
-            base |= {key: one[key] for key in ("bn", "bt", "bu") if key in one}
-            time = base.get("bt", 0) + one.get("t", 0)
-            plain = {key: value for key, value in one.items() if key not in ("bn", "bt", "bu")}
-            records.append({**plain, "n": base.get("bn", "") + one.get("n", ""), "t": time})
-    return Envelope({"records": "senml"}, json_columns(records), words)
-
-
-def _of_values(values: Sequence[Any], words: str, options: Mapping[str, Any] | None = None) -> list[Envelope]:
-    arrays = [value for value in values if isinstance(value, list)]
-    if arrays and len(arrays) * 2 > len(values):
-        records = [one for array in arrays for one in array if isinstance(one, dict)]
-        if _is_senml(records):
-            return [_senml(arrays, "an array of SenML in each line")]
-        return (
-            [Envelope({"records": "$"}, json_columns(records), "an array of records in each line")] if records else []
-        )
-    records = [value for value in values if isinstance(value, dict)]
-    if not records:
-        return []
-    flat = Envelope(options or {}, json_columns(records), words)
-    unfolded = list(_unfolded(records))
-    if len(records) == 1 or (unfolded and unfolded[0][0]):
-        return [*(one for _, one in unfolded), flat]
-    return [flat, *(one for _, one in unfolded)]
-
-
-def _unfolded(records: Sequence[Mapping[str, Any]]) -> Iterator[tuple[bool, Envelope]]:
-    """Yield the ways to unfold arrays within records, and whether each is likelier than the records themselves."""
+def _unfolded(record: Mapping[str, Any]) -> Iterator[tuple[bool, str, str]]:
+    """Yield the ways to unfold a record: whether one is likelier than the record itself, its path, and what it is."""
     if "records" not in STREAM_KEYS:
         return
-    first = records[0]
-    if isinstance(first.get("features"), list):
-        found = [one for record in records for one in record.get("features") or [] if isinstance(one, dict)]
-        yield True, Envelope({"records": "features"}, json_columns(found), "features of GeoJSON")
-        return
-    if isinstance(first.get("fields"), list) and isinstance(first.get("data"), list):
-        found = []
-        for record in records:
-            names = [one.get("name", "") if isinstance(one, dict) else str(one) for one in record.get("fields", [])]
-            found += [dict(zip(names, row, strict=False)) for row in record.get("data", []) if isinstance(row, list)]
-        yield True, Envelope({"records": "fields/data"}, json_columns(found), "a table of fields and data")
-        return
-    for path, elements in _arrays(first, ""):
-        outer = [_at(record, path) for record in records]
-        found = [
-            {**_without(record, path), path: one}
-            for record, array in zip(records, outer, strict=True)
-            for one in (array if isinstance(array, list) else [])
-        ]
-        is_better = any(_TIME_KEY.search(key) for one in elements for key in one) or len(first) == 1
-        words = f"an array of records in each record: {path}"
-        yield is_better, Envelope({"records": path}, json_columns(found), words)
+    names = [key for key, value in record.items() if isinstance(value, list) and value and _are_names(value)]
+    rows = [key for key, value in record.items() if isinstance(value, list) and value and isinstance(value[0], list)]
+    for name in names:
+        for row in rows:
+            yield True, f"{_written(name)}/{_written(row)}", f"rows in '{row}', under the names in '{name}'"
+    for path, elements in _arrays(record, ""):
+        is_better = len(record) == 1 or any(_TIME_KEY.search(path) for path, _ in flattened(elements[0]))
+        words = "features of GeoJSON" if path == "features" else f"elements of the array {path}"
+        yield is_better, path, words
+
+
+def _are_names(value: Sequence[Any]) -> bool:
+    return all(isinstance(one, str) for one in value)
 
 
 def _arrays(record: Mapping[str, Any], before: str, depth: int = 3) -> Iterator[tuple[str, list[dict[str, Any]]]]:
@@ -182,19 +117,6 @@ def _arrays(record: Mapping[str, Any], before: str, depth: int = 3) -> Iterator[
             yield path, value
         elif isinstance(value, dict) and depth:
             yield from _arrays(value, f"{path}.", depth - 1)
-
-
-def _at(record: Any, path: str) -> Any:
-    for key in path.split("."):
-        record = record.get(key.strip("`")) if isinstance(record, dict) else None
-    return record
-
-
-def _without(record: Mapping[str, Any], path: str) -> dict[str, Any]:
-    key, _, rest = path.partition(".")
-    inner = record.get(key.strip("`"))
-    left = {name: value for name, value in record.items() if name != key.strip("`")}
-    return {**left, key: _without(inner, rest)} if rest and isinstance(inner, dict) else left
 
 
 def flattened(record: Mapping[str, Any], before: str = "", depth: int = _DEPTH) -> Iterator[tuple[str, Any]]:
@@ -213,9 +135,9 @@ def _written(key: str) -> str:
     return key if _PLAIN.fullmatch(key) else f"`{key}`"
 
 
-def json_columns(records: Sequence[Mapping[str, Any]]) -> dict[str, pa.Array]:
+def json_columns(records: Sequence[Any]) -> dict[str, pa.Array]:
     """Return the values at each path of records as columns: numbers where all are, else texts."""
-    rows = [dict(flattened(record)) for record in records[:_RECORDS]]
+    rows = [dict(flattened(record)) for record in records[:_RECORDS] if isinstance(record, dict)]
     paths = list(dict.fromkeys(path for row in rows for path in row))
     return {path: _array([row.get(path) for row in rows]) for path in paths}
 

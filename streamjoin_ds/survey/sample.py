@@ -7,7 +7,7 @@ read for it, or the newest messages of a topic.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import pyarrow as pa
@@ -25,8 +25,9 @@ from streamjoin_ds.spec.columns import TIMESTAMP
 from streamjoin_ds.spec.member.source import DeltaRows, given_options
 from streamjoin_ds.spec.member.stream import STREAM_KEYS, is_event_time, is_text
 from streamjoin_ds.survey.dialect import decoded, dialect_of, text_kind
+from streamjoin_ds.survey.envelope import json_columns, json_values, layouts
 
-__all__ = ["SAMPLE_BYTES", "Sample", "samples_of"]
+__all__ = ["SAMPLE_BYTES", "Sample", "samples_of", "with_options"]
 
 SAMPLE_BYTES = 1 << 20
 _ROWS = 2000  # of a table or a file of rows, whose values are looked at
@@ -160,20 +161,43 @@ def _of_text(raw: bytes, entry: FileEntry, kind: str | None, stream: Stream) -> 
     if encoding != "utf-8" and "encoding" in STREAM_KEYS and not raw.startswith((b"\xff\xfe", b"\xfe\xff")):
         options["encoding"] = encoding
         guesses = (f"the encoding is {encoding}: {why}",)
-    if found == "json":
-        from streamjoin_ds.survey.envelope import envelopes
-
-        for one in envelopes(text, is_cut=is_cut):
-            told = {"what": f"JSON, {one.words}", **words}
-            yield Sample({**options, **one.options}, one.columns, told, (*guesses, *one.guesses), one.remarks)
-        return
     if found != "csv":
-        yield Sample(options, {}, {"what": found, **words}, guesses)
+        ways = layouts(text, is_cut=is_cut) if found == "json" else [(None, found)]
+        for records, what in ways:
+            own = {**options, **({} if records is None else {"records": records})}
+            columns = _canonical_columns(entry, stream, own)
+            told = {"what": f"JSON, {what}" if found == "json" else what, **words}
+            yield Sample(own, columns, told, guesses)
         return
     dialect = dialect_of(text, is_cut=is_cut)
     columns = {name: pa.array([v or None for v in values], pa.string()) for name, values in dialect.columns.items()}
     told = {"what": "lines of fields (CSV)", **words, **dialect.words}
     yield Sample({**options, **dialect.options}, columns, told, (*guesses, *dialect.guesses))
+
+
+def _canonical_columns(entry: FileEntry, stream: Stream, options: Mapping[str, Any]) -> dict[str, pa.Array]:
+    """Return the values of a file's first records as the source itself makes lines of JSON or fields of it."""
+    try:
+        read = with_options(stream, options)
+        own = next(each for each in _entries(location_of(read)) if each.path == entry.path)
+        with open_text(own) as text:
+            lines = text.read(0, SAMPLE_BYTES).decode("utf-8", "replace").splitlines()
+    except (StreamJoinError, OSError, StopIteration):
+        return {}
+    if lines and lines[0][:1] not in ("{", "["):
+        return {name: pa.array(values) for name, values in dialect_of("\n".join(lines)).columns.items()}
+    return json_columns(json_values(lines))
+
+
+def with_options(stream: Stream, options: Mapping[str, Any]) -> Stream:
+    """Return a stream with other options, of its own and of its source."""
+    own = {each.name: getattr(stream, each.name) for each in fields(stream) if each.name not in ("name", "source")}
+    of_stream = {name: value for name, value in options.items() if name in own}
+    source = {name: value for name, value in options.items() if name not in own}
+    if isinstance(stream.source, Generator) or stream.source is None:
+        return Stream(stream.name, stream.source, **{**own, **of_stream})
+    kept = given_options(stream.source)
+    return Stream(stream.name, str(stream.source), **{**own, **of_stream, **kept, **source})
 
 
 def _of_rows(entry: FileEntry, found: str, kind: str | None, stream: Stream) -> list[Sample]:

@@ -33,7 +33,7 @@ from streamjoin_ds.spec.member.computed_columns import all_columns, with_written
 from streamjoin_ds.spec.member.source import given_options
 from streamjoin_ds.spec.member.stream import STREAM_KEYS
 from streamjoin_ds.survey.clock import Clock, clocks_of, moment
-from streamjoin_ds.survey.sample import Sample, samples_of
+from streamjoin_ds.survey.sample import Sample, samples_of, with_options
 
 __all__ = ["ROWS", "ColumnSeen", "Survey", "TimesOrder", "survey_of"]
 
@@ -188,6 +188,7 @@ class _Trial:
     sample: Sample
     clock: Clock | None
     chunks: Sequence[Chunk]
+    left_out: tuple[str, ...] = ()  # what is said of columns that records do not have as they should
 
     @property
     def records(self) -> int:
@@ -269,21 +270,29 @@ def _way_words(clock: Clock | None) -> str:
     return f'time="{clock.time}"' + (f", {options}" if options else "")
 
 
-def with_options(stream: Stream, options: Mapping[str, Any]) -> Stream:
-    """Return a stream with other options, of its own and of its source."""
-    own = {each.name: getattr(stream, each.name) for each in fields(stream) if each.name not in ("name", "source")}
-    of_stream = {name: value for name, value in options.items() if name in own}
-    source = {name: value for name, value in options.items() if name not in own}
-    if isinstance(stream.source, Generator) or stream.source is None:
-        return Stream(stream.name, stream.source, **{**own, **of_stream})
-    kept = given_options(stream.source)
-    return Stream(stream.name, str(stream.source), **{**own, **of_stream, **kept, **source})
-
-
 def _tried(stream: Stream, options: Mapping[str, Any], sample: Sample, clock: Clock | None, rows: int) -> _Trial:
     read = with_options(stream, options)
     own, schema = _all_columns(read)
-    return _Trial(read, sample, clock, first_records(own, schema, rows))
+    left_out: list[str] = []
+    while True:
+        chunks = first_records(own, schema, rows)
+        records = sum(chunk.count for chunk in chunks)
+        broken = Counter(reject.column for chunk in chunks for reject in chunk.rejects)
+        odd = [name for name, count in broken.items() if name in schema.names and count > records * (1 - _ENOUGH)]
+        if not odd or _has_time(own, odd):
+            return _Trial(read, sample, clock, chunks, tuple(left_out))
+        left_out += [
+            f"column {name}: {broken[name]:,} of {records:,} records have no {schema.field(name).type} there, and are "
+            "rejects where it is joined or selected; schema says another type, columns with TRY_CAST a null"
+            for name in odd
+        ]
+        schema = pa.schema([column for column in schema if column.name not in odd])
+
+
+def _has_time(stream: Stream, names: Sequence[str]) -> bool:
+    """Whether the event time is one of some columns, or computed of them."""
+    needed = () if stream.columns is None else stream.columns.needed
+    return stream.time in names or bool(set(needed) & set(names))
 
 
 def _all_columns(stream: Stream) -> tuple[Stream, pa.Schema]:
@@ -344,7 +353,7 @@ def _unread(stream: Stream, samples: Sequence[Sample], failed: Sequence[tuple[st
 
 def _surveyed(stream: Stream, found: _Trial, failed: Sequence[tuple[str, str]]) -> Survey:
     order = TimesOrder.of(found.chunks)
-    guesses, remarks = [*found.sample.guesses], [*found.sample.remarks]
+    guesses, remarks = [*found.sample.guesses], [*found.sample.remarks, *found.left_out]
     read = found.stream
     if found.clock is not None:
         guesses += found.clock.guesses
