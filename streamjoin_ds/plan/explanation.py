@@ -91,6 +91,7 @@ def explain(
     keys: KeyHint | None = None,
     unanswered: Mapping[str, str] | None = None,
     warnings: Sequence[str] = (),
+    tuples: Mapping[str, Sequence[str]] | None = None,
 ) -> str:
     """Return the plan as text, one fact a line. It never shows a source's path.
 
@@ -109,6 +110,8 @@ def explain(
         By stream the code of the error that its source gave when it was asked for a rate.
     warnings : sequence of str
         What the first records of the inputs show that is likely to be a mistake.
+    tuples : mapping of str to sequence of str, optional
+        By stream its first tuples.
     """
     return "\n".join(
         (
@@ -127,9 +130,18 @@ def explain(
             *_engine(plan),
             "Commit",
             *_commit(plan),
-            *(("Input", *(f"  warning     {text}" for text in warnings)) if warnings else ()),
+            *_inputs(warnings, tuples or {}),
         )
     )
+
+
+def _inputs(warnings: Sequence[str], tuples: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """Yield what the inputs begin with."""
+    if warnings or any(tuples.values()):
+        yield "Input"
+    for name, texts in tuples.items():
+        yield from (f"  {'' if number else name:<11} {text}" for number, text in enumerate(texts))
+    yield from (f"  warning     {text}" for text in warnings)
 
 
 def _join(bound: BoundJoin) -> Iterator[str]:

@@ -403,7 +403,7 @@ class StreamJoin(Join):
         from streamjoin_ds.source.stream_source import sampled_keys
         from streamjoin_ds.stream.frame_tables import of_frames
         from streamjoin_ds.stream.query import planned
-        from streamjoin_ds.stream.query_log import first_warnings
+        from streamjoin_ds.stream.query_log import first_inputs
         from streamjoin_ds.stream.query_options import checked_reader_options
         from streamjoin_ds.stream.source_facts import bound_join, known_rates
 
@@ -428,8 +428,9 @@ class StreamJoin(Join):
         attributes = attributes_of(bound) if plan.layout_kind != "grid" and plan.cells > 1 else []
         keys = sampled_keys(bound, attributes, plan.cells) if attributes and not known.unanswered else None
         unanswered = {name: error.code for name, error in known.unanswered.items()}
-        warnings = [] if unanswered else first_warnings(bound)
-        return explain(plan, load, known.origins if known.are_known else (), reading, keys, unanswered, warnings)
+        warnings, tuples = ([], {}) if unanswered else first_inputs(bound)
+        origins = known.origins if known.are_known else ()
+        return explain(plan, load, origins, reading, keys, unanswered, warnings, tuples)
 
 
 def _check_numbering(order_by: OrderBy | None) -> None:

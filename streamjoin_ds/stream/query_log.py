@@ -31,6 +31,7 @@ from streamjoin_ds.spec import BoundJoin, Generator, Stream, duration_text
 from streamjoin_ds.spec.columns import INT64_MAX, SEQ, TS
 from streamjoin_ds.spec.event_time import NO_TIME, running_maximum
 from streamjoin_ds.spec.input_warnings import InputWarnings, LateSeen, TimesSeen, other_names
+from streamjoin_ds.survey.report import tuple_texts
 
 __all__ = [
     "TOLD_BATCHES",
@@ -40,6 +41,7 @@ __all__ = [
     "Lasting",
     "SilenceLog",
     "WatermarkHolder",
+    "first_inputs",
     "first_warnings",
     "holder",
     "partition_clocks",
@@ -332,14 +334,20 @@ class InputLog:
 
 
 def first_warnings(bound: BoundJoin) -> list[str]:
-    """Return what the first records of the inputs show that a user may want to know before a join runs.
+    """Return what the first records of the inputs show that a user may want to know before a join runs."""
+    return first_inputs(bound)[0]
+
+
+def first_inputs(bound: BoundJoin) -> tuple[list[str], dict[str, list[str]]]:
+    """Return what the first records of the inputs show: warnings, and by stream the first tuples as texts.
 
     An input that cannot be read, or has no records yet, shows nothing.
     """
+    tuples: dict[str, list[str]] = {}
     warnings = InputWarnings(bound, SourceColumns(), "its first {} records", time.time)
     found: list[str] = []
     seen: dict[str, TimesSeen] = {}
-    for stream, schema in zip(bound.join.streams, bound.read_schemas, strict=False):
+    for number, (stream, schema) in enumerate(zip(bound.join.streams, bound.read_schemas, strict=False)):
         if stream.source is None or isinstance(stream.source, Generator):
             continue
         try:
@@ -347,6 +355,7 @@ def first_warnings(bound: BoundJoin) -> list[str]:
         except (StreamJoinError, OSError, pa.ArrowException):  # the join's own reader reports it
             continue
         read = sum(chunk.count for chunk in chunks)
+        tuples[stream.name] = _first_tuples(bound, number, schema, chunks)
         rejects = [reject for chunk in chunks for reject in chunk.rejects]
         reasons = {stream.name: (rejects[0].column, rejects[0].reason)} if rejects else {}
         found += warnings.rejects(reasons, {stream.name: len(rejects)}, {stream.name: read})
@@ -355,7 +364,18 @@ def first_warnings(bound: BoundJoin) -> list[str]:
         times = TimesSeen.together(TimesSeen.of(*_times(chunk)) for chunk in chunks)
         if times is not None:  # of what was not read it is not known how far it reaches
             seen[stream.name] = replace(times, most_us=INT64_MAX) if read >= _FIRST_RECORDS else times
-    return [*other_names(bound), *found, *warnings.times(seen)]
+    return [*other_names(bound), *found, *warnings.times(seen)], tuples
+
+
+def _first_tuples(bound: BoundJoin, number: int, schema: pa.Schema, chunks: Sequence[Chunk]) -> list[str]:
+    """Return the first tuples of a stream that its filters let through, as texts."""
+    for chunk in chunks:
+        mask = bound.let_through(number, chunk.tuples)
+        kept = chunk.tuples if mask is None else chunk.tuples.filter(pa.array(mask))
+        if kept.num_rows:
+            names = [name for name in schema.names if name in kept.schema.names]
+            return tuple_texts(pa.Table.from_batches([kept.select([TS, *names])]))
+    return []
 
 
 def _times(chunk: Chunk) -> tuple[np.ndarray, np.ndarray]:

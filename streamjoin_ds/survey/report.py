@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import pyarrow as pa
+
 from streamjoin_ds.duration import duration_text
 from streamjoin_ds.survey.clock import moment
 from streamjoin_ds.survey.stanza import STANZAS, location_shown
-from streamjoin_ds.survey.survey import ColumnSeen, Survey, TimesOrder
+from streamjoin_ds.survey.survey import ColumnSeen, Survey, TimesOrder, first_tuples
 
-__all__ = ["survey_facts", "survey_text"]
+__all__ = ["survey_facts", "survey_text", "tuple_texts"]
 
 _MOST_COLUMNS = 60  # that are shown
 _MOST_TEXT = 40  # characters of a value
@@ -46,12 +48,22 @@ def _lines(found: Survey) -> Iterator[str]:
         yield from (_line("rejects", f"{count:,}: {reason}") for reason, count in found.rejects)
     yield from (_line("note", text) for text in found.remarks)
     for number, row in enumerate(found.first):
-        told = ", ".join(f"{name}={_value(value)}" for name, value in row.items())
-        yield _line("" if number else "tuples", told)
+        yield _line("" if number else "tuples", _tuple_text(row))
     if found.stream is not None:
         for form, written in STANZAS.items():
             yield f"{form}"
             yield from (f"  {line}".rstrip() for line in written(found).splitlines())
+
+
+def tuple_texts(tuples: pa.Table) -> list[str]:
+    """Return the first tuples as texts: the event time, and the columns with their names."""
+    return [_tuple_text(row) for row in first_tuples(tuples)]
+
+
+def _tuple_text(row: Mapping[str, Any]) -> str:
+    first, *rest = row.items()
+    told = ", ".join(f"{name}={_value(value)}" for name, value in rest[:_MOST_COLUMNS])
+    return f"{first[1]}  {told}".rstrip()
 
 
 def _value(value: Any) -> str:

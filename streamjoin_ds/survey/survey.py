@@ -35,7 +35,7 @@ from streamjoin_ds.spec.member.stream import STREAM_KEYS
 from streamjoin_ds.survey.clock import Clock, clocks_of, moment
 from streamjoin_ds.survey.sample import Sample, samples_of, with_options
 
-__all__ = ["ROWS", "ColumnSeen", "Survey", "TimesOrder", "survey_of"]
+__all__ = ["ROWS", "ColumnSeen", "Survey", "TimesOrder", "first_tuples", "survey_of"]
 
 ROWS = 10_000  # records that are read as a join reads them, at most
 _FIRST = 3  # tuples that are shown
@@ -378,7 +378,7 @@ def _surveyed(stream: Stream, found: _Trial, failed: Sequence[tuple[str, str]]) 
         found.records,
         found.tuples,
         tuple(rejects.most_common(_SHOWN_REJECTS)),
-        tuple(_first_tuples(table)),
+        tuple(first_tuples(table)),
         tuple(dict.fromkeys(guesses)),
         tuple(dict.fromkeys(remarks)),
         table,
@@ -441,7 +441,8 @@ def _value(scalar: pa.Scalar) -> Any:
     return value if isinstance(value, (int, float, bool, str, type(None))) else str(value)
 
 
-def _first_tuples(table: pa.Table) -> Iterator[Mapping[str, Any]]:
+def first_tuples(table: pa.Table) -> Iterator[Mapping[str, Any]]:
+    """Yield the first tuples of a table in the inside form, as plain JSON values: the event time, then the columns."""
     names = [name for name in table.column_names if name not in (TS, SEQ)]
     for row in range(min(_FIRST, table.num_rows)):
         told = {"event time": moment(table.column(TS)[row].as_py())}

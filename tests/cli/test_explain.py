@@ -214,3 +214,9 @@ def test_what_the_engine_cannot_do_is_one_line(streams: tuple[str, ...], flags: 
     assert done.exit_code == 2
     assert says in done.output
     assert done.output.count("\n") == 1
+
+
+def test_the_first_tuples_are_shown_as_the_join_sees_them(streams: tuple[str, ...]) -> None:
+    text = explain(*streams, *JOIN, "--where", "r: x > 2").stdout
+    assert "Input\n  l           2024-01-01T00:00:00Z  x=1.5, s=a" in text
+    assert "  r           2024" not in text

@@ -100,7 +100,7 @@ def test_what_is_known_is_kept(tmp_path: Path) -> None:
     done = CliRunner().invoke(group, ["look", f"r={path}?time=read"])
     assert "[streams.r]" in done.stdout
     assert 'time = "read"' in done.stdout
-    assert "event time=2024-03-05T09:01:07Z" in done.stdout
+    assert "tuples      2024-03-05T09:01:07Z  made=2024-03-05T09:00:07Z, x=1" in done.stdout
 
 
 def test_what_is_not_there_is_an_error(tmp_path: Path) -> None:
