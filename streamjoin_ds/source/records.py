@@ -49,6 +49,7 @@ def record_times(raw: RawRecords, stream: Stream) -> tuple[np.ndarray, np.ndarra
     `raw.table` has the columns that `read_columns` says for the event time, as written. Nothing else is looked at, so a
     record that is broken in another column has its time here.
     """
+    raw = raw if raw.timed is None else raw.timed
 
     def column(wanted: pa.Field) -> pa.Array:
         return _one_array(raw.table.column(wanted.name), wanted.type)
@@ -102,12 +103,16 @@ class RawRecords:
         The places of the readable records among the `count` records; None where all are readable.
     broken : sequence of (index, column, reason, text)
         The broken records.
+    timed : RawRecords, optional
+        The same records with the columns of the event time alone, where some are broken in other columns; None where
+        these have no time.
     """
 
     table: pa.Table
     count: int
     index: np.ndarray | None = None
     broken: Sequence[tuple[int, str, str, str]] = ()
+    timed: RawRecords | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,13 +35,20 @@ from streamjoin_ds.source.delta.delta_feed import DeltaFeed, table_path, table_s
 from streamjoin_ds.source.delta.results_feed import ResultsFeed
 from streamjoin_ds.source.feed import Feed
 from streamjoin_ds.source.files.csv_lines import NULL_TEXTS, CsvHead
+from streamjoin_ds.source.files.file_columns import (
+    FoundColumns,
+    columns_of_files,
+    large_columns,
+    later_pieces,
+    merged,
+)
 from streamjoin_ds.source.files.file_feed import FileFeed, FilePartitions, partition_streams
-from streamjoin_ds.source.files.file_names import folder_types, folder_values
+from streamjoin_ds.source.files.file_names import ROW_FORMATS, folder_types, folder_values
 from streamjoin_ds.source.files.json_lines import check_nulls
 from streamjoin_ds.source.files.lines import Lines
 from streamjoin_ds.source.files.listing import FileEntry, Location, location_of
-from streamjoin_ds.source.files.parquet_rows import parquet_schema
-from streamjoin_ds.source.files.text import open_text
+from streamjoin_ds.source.files.parquet_rows import parquet_columns
+from streamjoin_ds.source.files.text import has_its_bytes, open_text
 from streamjoin_ds.source.files.text_blocks import SPOOL_COLUMNS, SpoolRecords, TextFormat, payload_lines
 from streamjoin_ds.source.generator import GeneratorFeed, generator_schema
 from streamjoin_ds.source.partitioned_feed import PartitionedFeed
@@ -57,7 +64,6 @@ from streamjoin_ds.spec.time_guess import check_readable
 from streamjoin_ds.spec.time_text import event_times, times_of
 
 __all__ = [
-    "SAMPLE_BYTES",
     "UNANSWERED",
     "SourceColumns",
     "begin_alike",
@@ -68,7 +74,7 @@ __all__ = [
     "sampled_rate",
 ]
 
-SAMPLE_BYTES = 64 << 20  # bytes of a file's decompressed text from which types are inferred, at most
+_MOST_FOLDERS = 64  # partitions whose files are looked at for their columns
 _TIME_OF_DAY = r"^\s*[0-9]{1,2}:[0-9]{2}(:[0-9]{2}([.,][0-9]+)?)?(\s*[AaPp][Mm])?\s*$"
 _SHOWN_BYTES = 200  # of a line that an error shows
 _LOOKED_AT = 100  # records whose texts are looked at for times of day
@@ -127,11 +133,12 @@ def begin_alike(streams: Sequence[Stream], feeds: Sequence[Feed[Any]]) -> None:
 
 
 def infer_schema(stream: Stream) -> pa.Schema:
-    """Return the written columns of a stream: those declared, or those of its generator, its topic or its first file.
+    """Return the written columns of a stream: those declared, or those of its generator, its topic or its files.
 
-    The first file is the first one that is not empty. The types are what Arrow infers from up to `SAMPLE_BYTES` of
-    text, but a column of times of day stays text, and timestamps are in microseconds unless one of them needs
-    nanoseconds. Records that cannot be read are passed over, and so are those of JSON that contradict most others.
+    The files are those that have content; of many some are looked at (`files.file_columns`). The types are what Arrow
+    infers from up to `SAMPLE_BYTES` of the first text and from pieces of the others, but a column of times of day stays
+    text, and timestamps are in microseconds unless one of them needs nanoseconds. Records that cannot be read are
+    passed over, and so are those of JSON that contradict most others.
 
     Raises
     ------
@@ -157,7 +164,7 @@ def infer_schema(stream: Stream) -> pa.Schema:
         location = location_of(stream)
         location.refuse_table()
     if stream.partition_kind == "folder" and not isinstance(stream.schema, pa.Schema):
-        return _of_first_folder(stream)
+        return _of_folders(stream)
     if isinstance(stream.schema, pa.Schema):
         return stream.schema
     if location is None:
@@ -172,7 +179,13 @@ def infer_schema(stream: Stream) -> pa.Schema:
             hint += f"; sub-folders are not read: name one of them, for example {location.folders[0]}"
             hint += ", or set sub_folders=read"
         raise FileMissingError(msg, name=location.path, hint=hint)
-    schema = _with_folders(_of_file(entry, location.format_of(entry), stream), entry, location, stream)
+    schema = columns_of_files(
+        entry,
+        location,
+        stream.written_time,
+        lambda *file: _of_file(file[0], location.format_of(file[0]), stream, file[1]),
+    )
+    schema = _with_folders(schema, entry, location, stream)
     _check_time(schema, stream)
     return schema
 
@@ -253,17 +266,21 @@ def _usual_kinds(records: Iterable[Mapping[str, str]]) -> dict[str, str]:
     return {key: count.most_common(1)[0][0] for key, count in counts.items()}
 
 
-def _of_first_folder(stream: Stream) -> pa.Schema:
-    """Return the columns of the first sub-folder that has a file with content."""
-    last = None
+def _of_folders(stream: Stream) -> pa.Schema:
+    """Return the columns of the sub-folders that have a file with content; of many some are looked at."""
+    last: StreamJoinError | None = None
     streams = partition_streams(stream)
-    for folder in streams.values():
+    found: list[pa.Schema] = []
+    for name in streams if len(streams) <= _MOST_FOLDERS else (*streams,)[:: len(streams) // _MOST_FOLDERS]:
         try:
-            schema = infer_schema(folder)
+            found.append(infer_schema(streams[name]))
         except FileMissingError as error:  # noqa: PERF203 - a few turns
             last = error
-        else:
-            return _with_folder_names(schema, streams, stream)
+        except StreamJoinError:
+            if not found:
+                raise
+    if found:
+        return _with_folder_names(merged([FoundColumns(schema) for schema in found]), streams, stream)
     msg = f"the columns of stream {stream.name} cannot be inferred: no sub-folder of {stream.location} has a file"
     raise last or FileMissingError(msg, name=str(stream.location), hint="put a file there, or declare the schema")
 
@@ -277,34 +294,49 @@ def _with_folder_names(schema: pa.Schema, names: Iterable[str], stream: Stream) 
     return pa.schema([*fields, *(pa.field(name, kind) for name, kind in types.items())])
 
 
-def _of_file(entry: FileEntry, kind: str, stream: Stream) -> pa.Schema:
-    if kind == "parquet":
+def _of_file(entry: FileEntry, kind: str, stream: Stream, most: int) -> FoundColumns:
+    """Return the columns of a file; those of a text from its first bytes, at most `most`, and from later pieces."""
+    if kind in ROW_FORMATS:
         try:
-            return _with_time(parquet_schema(entry.path), None, stream)
+            schema, large = parquet_columns(entry.path)
         except (pa.ArrowInvalid, OSError):
             raise _unreadable(entry) from None
+        return FoundColumns(_with_time(schema, None, stream), large)
     if kind == "spool" and not entry.decodings:
-        return _of_segment(entry, stream)
+        return FoundColumns(_of_segment(entry, stream, most), folded=False)
+    pieces = []
     with open_text(entry) as text:
-        data = text.read(0, SAMPLE_BYTES)
-        whole = len(data) < SAMPLE_BYTES and text.fault is None
-    end = len(data) if whole else data.rfind(b"\n") + 1
-    if text.fault is not None and not end:
-        raise text.fault
-    table = _csv(data[:end], entry, stream) if kind == "csv" else _json_of_lines(data[:end])
-    if table is None:
-        raise _unreadable(entry, data) if stream.files.records is None else _no_records(entry, data)
-    if kind == "spool":  # columns of the frame are those that are declared
-        table = table.select([name for name in table.column_names if name not in SPOOL_COLUMNS])
-    return _with_time(table.schema, table, stream)
+        data = text.read(0, most)
+        fault = text.fault
+        whole = len(data) < most and fault is None
+        end = len(data) if whole else data.rfind(b"\n") + 1
+        if fault is not None and not end:
+            raise fault
+        if not whole and has_its_bytes(entry):
+            pieces = list(later_pieces(text, entry.path, end))
+    is_csv, names, records = kind == "csv", [""] * 0, data[:end]
+    if is_csv:
+        head = _csv_head(records, entry, stream)
+        names, records = head.names, records[head.size_bytes :]
+    found: list[FoundColumns] = []
+    for piece in (records, *pieces):
+        table = _csv_records(piece, names, stream) if is_csv else _json_of_lines(piece)
+        if table is None:
+            if found:
+                continue
+            raise _no_records(entry, data) if stream.files.records else _unreadable(entry, b"" if is_csv else data)
+        if kind == "spool":  # columns of the frame are those that are declared
+            table = table.select([name for name in table.column_names if name not in SPOOL_COLUMNS])
+        found.append(FoundColumns(_with_time(table.schema, table, stream), large_columns(table), folded=is_csv))
+    return FoundColumns(merged(found), [name for one in found for name in one.large], is_csv)
 
 
-def _of_segment(entry: FileEntry, stream: Stream) -> pa.Schema:
+def _of_segment(entry: FileEntry, stream: Stream, most: int) -> pa.Schema:
     form = TextFormat("spool", pa.schema([]), stream, entry.path)
     found: list[bytes] = []
     with open_text(entry) as text:
         if form.open(text, complete=False):
-            blocks = form.blocks(text, form.header_bytes, SAMPLE_BYTES)
+            blocks = form.blocks(text, form.header_bytes, most)
             while data := blocks.next(complete=False):
                 records = blocks.records(data)
                 assert isinstance(records, SpoolRecords)
@@ -319,7 +351,8 @@ def _of_segment(entry: FileEntry, stream: Stream) -> pa.Schema:
     return _with_time(table.schema, table, stream)
 
 
-def _csv(data: bytes, entry: FileEntry, stream: Stream) -> pa.Table:
+def _csv_head(data: bytes, entry: FileEntry, stream: Stream) -> CsvHead:
+    """Return the head of a CSV file with records, of which `data` is the beginning."""
     head = CsvHead.of(data, stream.files, (), entry.path, complete=True)
     names = [] if head is None else head.names
     if not _names_time(names, stream) and 2 * sum(map(_is_datum, names)) > len(names):
@@ -330,10 +363,17 @@ def _csv(data: bytes, entry: FileEntry, stream: Stream) -> pa.Table:
         msg = f"the line of {entry.path} that should name its columns begins with # and does not name '{stream.time}'"
         hint = "comment=# passes over such lines; or set time to a name as it stands there, with the #"
         raise FileFormatError(msg, name=entry.path, hint=hint)
-    body = b"" if head is None else Lines.of(data[head.size_bytes :], stream.files.comment).data
-    if not body.strip():
+    if head is None or not Lines.of(data[head.size_bytes :], stream.files.comment).data.strip():
         msg = f"the types of the columns of {entry.path} cannot be inferred: it has a header and no records"
         raise FileFormatError(msg, name=entry.path, hint="declare the schema, or wait for the first record")
+    return head
+
+
+def _csv_records(data: bytes, names: Sequence[str], stream: Stream) -> pa.Table | None:
+    """Return records of a CSV file with these columns; None where there is none."""
+    body = Lines.of(data, stream.files.comment).data
+    if not body.strip():
+        return None
     unique = [name if names.count(name) == 1 else f"\0{number}" for number, name in enumerate(names)]
     try:
         table = arrow_csv.read_csv(
@@ -350,7 +390,7 @@ def _csv(data: bytes, entry: FileEntry, stream: Stream) -> pa.Table:
             ),
         )
     except pa.ArrowInvalid:
-        raise _unreadable(entry) from None
+        return None
     return table.select([name for name in unique if not name.startswith("\0")])
 
 

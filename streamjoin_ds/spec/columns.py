@@ -11,7 +11,7 @@ from __future__ import annotations
 import base64
 import difflib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import date
 from typing import TypeAlias
 
@@ -41,7 +41,9 @@ __all__ = [
     "compared_type",
     "foreign_zone",
     "lacks_zone",
+    "marked_needed",
     "names_hint",
+    "needed_columns",
     "not_of_type",
     "parts_of",
     "result_name",
@@ -81,6 +83,7 @@ _MOST_NAMES = 20  # names that a hint lists
 _OTHER_DELIMITERS = {";": "';'", "\t": "tab", "|": "'|'"}  # by which a line of names that is not cut is known
 # How a result column gets a name that it can have.
 OTHER_NAME = "give it another name, as select='e.x AS name' does, or leave it out with select"
+_NEEDED = {b"needed": b"1"}
 _REFUSED_CHARACTERS = frozenset(" ,;{}()\n\t=")  # Delta refuses these in a name, without column mapping
 
 
@@ -261,6 +264,16 @@ def compared_type(kind: pa.DataType, name: str) -> pa.DataType:
     if pa.types.is_dictionary(kind):
         return compared_type(kind.value_type, name)
     return NANOSECONDS if pa.types.is_timestamp(kind) and kind.unit == "ns" else carried_type(kind, name)
+
+
+def marked_needed(schema: pa.Schema, needed: Collection[str]) -> pa.Schema:
+    """Return columns of which those that a condition or a key of the join needs are known by `needed_columns`."""
+    return pa.schema([column.with_metadata(_NEEDED) if column.name in needed else column for column in schema])
+
+
+def needed_columns(schema: pa.Schema) -> frozenset[str]:
+    """Return the columns that every file must have: those that are marked, and those that allow no nulls."""
+    return frozenset(column.name for column in schema if not column.nullable or column.metadata == _NEEDED)
 
 
 def foreign_zone(kind: pa.DataType) -> str | None:

@@ -177,7 +177,7 @@ def inside_schema(schema: pa.Schema, time: str) -> pa.Schema:
     for read in schema:
         is_fine = read.type == NANOSECONDS
         if read.name != time:
-            fields.append(read.with_type(TIMESTAMP) if is_fine else read)
+            fields.append(pa.field(read.name, TIMESTAMP if is_fine else read.type, read.nullable))
         if is_fine:
             nullable = read.nullable and read.name != time
             fields.append(pa.field(nanoseconds_name(read.name), pa.int64(), nullable))

@@ -116,7 +116,8 @@ def first_seen(join: Join, identity: CheckpointIdentity) -> Mapping[str, pa.Sche
     """Return the types that a checkpoint recorded; columns that it did not record get those the source has now.
 
     A source of which nothing can be told any more has the columns that were recorded: its first file may be gone, or
-    what is in it now may be broken. Whatever cannot be read is found when it is.
+    what is in it now may be broken. Whatever cannot be read is found when it is. Columns that came to a folder since
+    are no columns of a result that has all of them, and one that is gone stays one.
     """
     recorded = dict(zip(identity.bound.member_names, identity.bound.written_schemas, strict=True))
     schemas = {}
@@ -129,6 +130,10 @@ def first_seen(join: Join, identity: CheckpointIdentity) -> Mapping[str, pa.Sche
             if not known.names:
                 raise
             found = known
+        if isinstance(stream.source, Files) and stream.schema is None and known.names:
+            more = [] if f"{stream.name}.*" in join.select else [f for f in found if f.name not in known.names]
+            schemas[stream.name] = pa.schema([*known, *more])
+            continue
         schemas[stream.name] = pa.schema([known.field(f.name) if f.name in known.names else f for f in found])
     for table in join.tables:
         known = recorded.get(table.name, pa.schema([]))

@@ -16,10 +16,12 @@ from streamjoin_ds.source.files.file_feed import FileFeed
 from streamjoin_ds.source.files.file_names import COMPRESSIONS
 from streamjoin_ds.source.position import FilePosition
 from streamjoin_ds.spec import Stream
+from streamjoin_ds.spec.columns import marked_needed
 from streamjoin_ds.spool.segment import frames_of, header, mark
 
-SCHEMA = pa.schema(
-    [("ts", pa.timestamp("us", tz="UTC")), ("name", pa.string()), ("x", pa.float64()), ("n", pa.int64())]
+SCHEMA = marked_needed(
+    pa.schema([("ts", pa.timestamp("us", tz="UTC")), ("name", pa.string()), ("x", pa.float64()), ("n", pa.int64())]),
+    {"name", "x", "n"},
 )
 START_US = 1_704_067_200_000_000  # 2024-01-01
 FORMATS = ("csv", "csv.gz", "csv.zst", "csv.bz2", "json", "json.gz", "json.lz4", "parquet", "spool")

@@ -21,7 +21,7 @@ from streamjoin_ds.source.files.lines import (
     csv_refuses,
     has_small_exponent,
     is_too_fine,
-    missing_columns,
+    names_there,
 )
 from streamjoin_ds.source.records import empty_as_null
 from streamjoin_ds.spec.columns import not_of_type
@@ -170,18 +170,31 @@ class CsvLines:
         delimiter: str = ",",
         decimal: str = ".",
     ) -> None:
-        missing_columns(schema.names, header, stream, file)
+        there = {other: name for name, other in names_there(schema, time, header, stream, file).items()}
         check_csv_types(schema, stream)
         # Columns that are not wanted may have equal or empty names. Arrow wants names that differ.
-        self._names = [name if name in schema.names else f"\0{number}" for number, name in enumerate(header)]
-        self._schema = schema
+        self._names = [there.get(name, f"\0{number}") for number, name in enumerate(header)]
+        self._whole = schema
+        self._schema = pa.schema([column for column in schema if column.name in there.values()])
         self._time = time
         self._delimiter, self._decimal = delimiter, decimal
-        self._texts = {f.name for f in schema if f.name == time or pa.types.is_timestamp(f.type)}
-        self._types = {f.name: pa.string() if f.name in self._texts else f.type for f in schema}
+        self._texts = {f.name for f in self._schema if f.name == time or pa.types.is_timestamp(f.type)}
+        self._types = {f.name: pa.string() if f.name in self._texts else f.type for f in self._schema}
+
+    @property
+    def lacking(self) -> list[str]:
+        """The columns that the file lacks."""
+        return [name for name in self._whole.names if name not in self._schema.names]
 
     def parse(self, data: bytes) -> pa.Table:
-        """See `LineFormat.parse`."""
+        """See `LineFormat.parse`. Columns that the file lacks are null."""
+        table = self._parsed(data)
+        for name in self.lacking:
+            column = self._whole.field(name)
+            table = table.append_column(name, pa.nulls(table.num_rows, column.type))
+        return table if table.num_columns == len(self._schema) else table.select(self._whole.names)
+
+    def _parsed(self, data: bytes) -> pa.Table:
         table = self._read(data, self._types) if data else _empty(self._types)
         if b'"' in data and any(_has_line_end(column) for column in table.columns):
             # The last line's quote is not closed: Arrow gives a text with the line end in it.

@@ -221,7 +221,7 @@ class FileFeed:
         if reading.digest is None:
             begun = RollingDigest.at_start_of(reading.state)
             reading.digest = begun if reading.start is None else self._digest_at(entry, reading.start)
-        read = self._rows if self._location.format_of(entry) == "parquet" else self._lines
+        read = self._rows if self._location.has_rows(entry) else self._lines
         for chunk in read(entry, reading, reading.digest, limit, clock):
             reading.seq += chunk.count
             yield chunk
@@ -233,7 +233,7 @@ class FileFeed:
     def _digest_at(self, entry: FileEntry, start: FilePosition) -> RollingDigest:
         if start.offset == 0:
             return RollingDigest.at_start_of(start.digest)
-        if self._location.format_of(entry) == "parquet":
+        if self._location.has_rows(entry):
             digest = RollingDigest.at_start_of(start.digest)
             digest.update(content_digest(entry))
             if digest.text != start.digest:
@@ -330,7 +330,8 @@ class FileFeed:
         folders = self._location.columns_of(entry.path, self._stream.time)
         schema = as_declared(read_columns(self._stream, self._schema), self._stream.schema)
         row, schema = folders.row(schema, self._stream.name, entry.path), folders.rest(schema)
-        rows = ParquetRows(entry, schema, self._stream.written_time, self._stream.name)
+        timed = read_columns(self._stream, time_schema(self._stream)).names
+        rows = ParquetRows(entry, schema, self._stream.written_time, self._stream.name, timed)
         last = rows.count if limit is None else limit
         for first, found in rows.chunks(offset, last, schema.names):
             raw = with_row(found, row)

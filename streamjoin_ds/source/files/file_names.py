@@ -40,6 +40,7 @@ __all__ = [
     "COMPRESSIONS",
     "EXTENSIONS",
     "NO_COLUMNS",
+    "ROW_FORMATS",
     "FileOrder",
     "FolderColumns",
     "compression_of",
@@ -59,6 +60,9 @@ EXTENSIONS = {
     "parquet": (".parquet",),
     "spool": (SUFFIX,),
 }
+
+# Formats of rows: a file is complete when it appears, and its records are known by number.
+ROW_FORMATS = ("parquet",)
 
 # Endings of compressed texts, with the compression's name.
 COMPRESSIONS = {".gz": "gzip", ".gzip": "gzip", ".zst": "zstd", ".lz4": "lz4", ".bz2": "bz2"}
@@ -271,7 +275,7 @@ def with_row(raw: RawRecords, row: pa.Table | None) -> RawRecords:
     table = raw.table
     for name in row.column_names:
         table = table.append_column(name, pa.repeat(row.column(name)[0], table.num_rows))
-    return replace(raw, table=table)
+    return replace(raw, table=table, timed=None if raw.timed is None else with_row(raw.timed, row))
 
 
 NO_COLUMNS = FolderColumns({})

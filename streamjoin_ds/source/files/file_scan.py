@@ -9,16 +9,16 @@ from __future__ import annotations
 import logging
 import os
 import time
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import astuple, dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 
 from streamjoin_ds.errors import FileChangedError, FileFormatError, SchemaDriftError, StreamJoinError
-from streamjoin_ds.source.files.file_names import compression_of
+from streamjoin_ds.source.files.file_names import compression_of, with_row
 from streamjoin_ds.source.files.file_watch import (
     BadFile,
     FileWatch,
@@ -31,12 +31,13 @@ from streamjoin_ds.source.files.file_watch import (
 )
 from streamjoin_ds.source.files.lines import Lines
 from streamjoin_ds.source.files.listing import FileEntry, Location
-from streamjoin_ds.source.files.parquet_rows import ParquetRows, content_digest
+from streamjoin_ds.source.files.parquet_rows import ParquetRows, content_digest, parquet_schema
 from streamjoin_ds.source.files.text import Text, open_text
 from streamjoin_ds.source.files.text_blocks import LineBlocks, SpoolBlocks, TextFormat
 from streamjoin_ds.source.position import FilePosition, RollingDigest, SetAside, difference, name_sum, reason_of, sum_of
 from streamjoin_ds.source.records import record_times, time_schema
 from streamjoin_ds.spec.columns import as_declared
+from streamjoin_ds.spec.common_types import is_alike
 from streamjoin_ds.spec.event_time import AheadLimit, too_far_ahead
 from streamjoin_ds.spec.member.computed_columns import read_columns
 from streamjoin_ds.spec.member.stream import Stream
@@ -46,6 +47,7 @@ __all__ = ["FileScan", "ScannedPiece", "UnreadFiles"]
 _log = logging.getLogger(__name__)
 # Sizes of waiting files that one look asks for, at most: each may be a request to an object store.
 _ASKED_SIZES = 256
+_ASKED_FILES = 16  # files before one of another type in which the join's type is looked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +143,7 @@ class UnreadFiles:
         if end.file and not (end.closed or end.whole):
             entry = self._cut(self._location.entry(end.file))
             if entry is not None:
-                is_plain = compression_of(entry.name) is None and self._location.format_of(entry) != "parquet"
+                is_plain = compression_of(entry.name) is None and not self._location.has_rows(entry)
                 unread += max(entry.size - end.offset * is_plain, 0)
         return unread
 
@@ -185,6 +187,7 @@ class FileScan:
         self._finish = FinishRule(stream.files.finished_after_us, clock, by_modification=location.order.by_modification)
         self._file: FileEntry | None = None  # the tail's file as it is now
         self._schema = time_schema(stream)
+        self._lacking: set[str] = set()  # columns of which it was said that a file lacks them
         self._head: FilePosition | None = None  # where the pieces begin
         self._next: FilePosition | None = None  # the position that `advance` returned last
         self._pieces: deque[ScannedPiece] = deque()
@@ -348,7 +351,7 @@ class FileScan:
         must_be_whole = (
             self._location.order.by_modification
             or compression_of(entry.name) is not None
-            or self._location.format_of(entry) == "parquet"
+            or self._location.has_rows(entry)
         )
         return not must_be_whole or self._finish.is_finished(entry.mtime_ns)
 
@@ -375,7 +378,7 @@ class FileScan:
     def _refuse_twice(self, later: FileEntry) -> None:
         """Refuse a file that is the tail's file under another name: it was renamed, or compressed."""
         tail = self._tail
-        if not tail.offset or self._location.format_of(later) == "parquet":
+        if not tail.offset or self._location.has_rows(later):
             return
         path = self._location.path_of(tail.file)
         if self._file is None or is_copy(os.path.basename(later.path), os.path.basename(path)):
@@ -428,7 +431,7 @@ class FileScan:
     def _more_of(self, entry: FileEntry, superseded: bool) -> int:
         if self._unread is not None:
             raise self._unread
-        if self._location.format_of(entry) == "parquet":
+        if self._location.has_rows(entry):
             return self._more_rows(entry)
         return self._more_lines(entry, superseded)
 
@@ -437,12 +440,15 @@ class FileScan:
             return 0
         folders = self._location.columns_of(entry.path, self._stream.time)
         columns = as_declared(read_columns(self._stream, self._columns), self._stream.schema)
-        folders.row(columns, self._stream.name, entry.path)  # what no column can hold is found now
+        row = folders.row(columns, self._stream.name, entry.path)  # what no column can hold is found now
         columns = folders.rest(columns)
-        schema = columns if self._quarantine else folders.rest(read_columns(self._stream, self._schema))
+        timed = folders.rest(read_columns(self._stream, self._schema))
+        schema = columns if self._quarantine else timed
         # The file must have all columns, as a text must. Their values are read here only for quarantine: a task reads
         # them again.
-        rows = ParquetRows(entry, columns, self._stream.written_time, self._stream.name)
+        name, time = self._stream.name, self._stream.written_time
+        rows = ParquetRows(entry, columns, time, name, timed.names, lambda column: self._origin_of(column, entry))
+        self._tell_lacking(rows.lacking, entry)
         first = self._tail.offset
         if first >= rows.count:
             if rows.count == 0 and self._digest.offset == 0:
@@ -451,7 +457,7 @@ class FileScan:
         pieces = []
         try:
             for _, raw in rows.chunks(first, rows.count, schema.names):
-                pieces.append(record_times(raw, self._stream))
+                pieces.append(record_times(with_row(raw, row), self._stream))
         except FileFormatError as error:
             self._unread = error
             if not (self._quarantine and pieces):
@@ -464,6 +470,30 @@ class FileScan:
         last = first + len(running)
         self._tail = replace(self._tail, offset=last, line=last, seq=self._tail.seq + len(running))
         return len(running)
+
+    def _origin_of(self, column: pa.Field, entry: FileEntry) -> str | None:
+        """Return the path of the first file before `entry` in which a column has its type; None: none was found."""
+        names = self._location.names_listed
+        for name in names[: min(bisect_left(names, entry.name), _ASKED_FILES)]:
+            other = self._location.entry(name)
+            try:
+                schema = pa.schema([]) if other is None else parquet_schema(other.path)
+            except (pa.ArrowInvalid, OSError):
+                continue
+            place = schema.get_field_index(column.name)
+            if other is not None and place >= 0 and is_alike(schema.field(place).type, column.type):
+                return other.path
+        return None
+
+    def _tell_lacking(self, columns: Sequence[str], entry: FileEntry) -> None:
+        """Say once of each column that a file lacks it, so that its values are null."""
+        for name in columns:
+            if name not in self._lacking:
+                self._lacking.add(name)
+                _log.warning(
+                    "stream %s: a file has no column '%s', which is null in its records: %s",
+                    *(self._stream.name, name, entry.path),
+                )
 
     def _more_lines(self, entry: FileEntry, superseded: bool) -> int:
         # A frozen text ends where it is; a segment's end may be torn, as it is still written.
@@ -483,7 +513,9 @@ class FileScan:
             folders = self._location.columns_of(entry.path, self._stream.time)
             self._format = TextFormat(kind, self._schema, self._stream, entry.path, folders)
             # Find now what a task would find: once a batch with this file is logged, quarantine comes too late.
-            TextFormat(kind, self._columns, self._stream, entry.path, folders).open(self._text, complete)
+            whole = TextFormat(kind, self._columns, self._stream, entry.path, folders)
+            whole.open(self._text, complete)
+            self._tell_lacking(whole.lacking, entry)
         if self._blocks is None:
             if not self._format.open(self._text, complete):
                 self.held_back_bytes = 0 if complete else entry.size

@@ -236,7 +236,7 @@ def verify_prefix(location: Location, entry: FileEntry, position: FilePosition) 
     digest = RollingDigest.at_start_of(position.digest)
     if position.offset == 0:
         return digest
-    is_text = location.format_of(entry) != "parquet"
+    is_text = not location.has_rows(entry)
     if is_text:
         digest = prefix_digest(entry, position.digest, position.offset)
     else:
@@ -474,7 +474,7 @@ class FileWatch:
     def _changed(self, entry: FileEntry, before: Stamp, tail: FilePosition) -> None:
         if tail.offset == 0:
             return
-        text = self._location.format_of(entry) != "parquet"
+        text = not self._location.has_rows(entry)
         if text and compression_of(entry.name) is None:
             size, _, inode = before
             if entry.size < max(size, tail.offset) and self._has_shrunk(entry, tail):

@@ -26,10 +26,14 @@ import pyarrow as pa
 
 from streamjoin_ds.errors import SchemaDriftError
 from streamjoin_ds.source.records import RawRecords, clipped
+from streamjoin_ds.spec.columns import needed_columns
+from streamjoin_ds.spec.common_types import name_there
 from streamjoin_ds.spec.nested_values import is_list
 
 __all__ = [
     "DOUBTFUL",
+    "DRIFT_RECORDS",
+    "DRIFT_SAMPLE",
     "FINE",
     "REFUSED",
     "LineFormat",
@@ -42,6 +46,7 @@ __all__ = [
     "holds_decimals",
     "is_too_fine",
     "json_rule",
+    "names_there",
     "parse_lines",
 ]
 
@@ -63,8 +68,8 @@ _MINUS, _EXPONENT, _TO_LOWER = b"-e "
 _MOST_FRACTION = 38  # digits after the point of a decimal, at most
 _NEWLINE, _RETURN = 10, 13
 # If the first records of a file, at least so many, all fail in one column, that column has another type now.
-_DRIFT_RECORDS = 3
-_DRIFT_SAMPLE = 64  # first records that are looked at for that, at most
+DRIFT_RECORDS = 3
+DRIFT_SAMPLE = 64  # first records that are looked at for that, at most
 
 
 def holds_decimals(kind: pa.DataType) -> bool:
@@ -391,7 +396,7 @@ def parse_lines(lines: Lines, form: LineFormat, *, file: str, at_file_start: boo
     try:
         return RawRecords(_parsed(lines, form, 0, lines.count), lines.count)
     except pa.ArrowInvalid:
-        if at_file_start and lines.count >= _DRIFT_RECORDS:
+        if at_file_start and lines.count >= DRIFT_RECORDS:
             _check_drift(lines, form, file)
     sifted = form.sift(lines)
     broken = [
@@ -459,7 +464,7 @@ def _search(
 
 def _check_drift(lines: Lines, form: LineFormat, file: str) -> None:
     columns: set[str] = set()
-    for record in range(min(lines.count, _DRIFT_SAMPLE)):
+    for record in range(min(lines.count, DRIFT_SAMPLE)):
         try:
             _parsed(lines, form, record, record + 1)
         except pa.ArrowInvalid:
@@ -471,18 +476,27 @@ def _check_drift(lines: Lines, form: LineFormat, file: str) -> None:
         raise SchemaDriftError(msg, name=column, hint="correct the file, or start a new join with the new type")
 
 
-def missing_columns(wanted: Sequence[str], found: Sequence[str], stream: str, file: str) -> None:
-    """Refuse a file that lacks a column, or has it more than once.
+def names_there(schema: pa.Schema, time: str, found: Sequence[str], stream: str, file: str) -> dict[str, str]:
+    """Return for each column of `schema` its name in a file; those that the file lacks are left out: they are null.
+
+    A name may differ in case, where the file has one such name alone.
 
     Raises
     ------
     SchemaDriftError
-        The error names the column and the file.
+        The file lacks the time or a column that the join needs (`needed_columns`), or has a column more than once.
     """
-    for name in wanted:
-        times = list(found).count(name)
-        if times != 1:
-            how = "has no column" if times == 0 else f"has {times} columns named"
+    there, needed = {}, needed_columns(schema)
+    for name in schema.names:
+        times, other = list(found).count(name), name_there(name, found)
+        if times <= 1 and other is not None:
+            there[name] = other
+        elif times or name == time or name in needed:
+            alike = [one for one in found if one.lower() == name.lower()]
+            how = f"has {times} columns named" if times else "has no column"
             msg = f"the file {file} of stream {stream} {how} '{name}'"
             hint = f"its columns are {clipped(', '.join(found))}"
+            if len(alike) > 1 and not times:
+                hint = f"{' and '.join(alike)} differ from it in case, and it may be either: rename one; {hint}"
             raise SchemaDriftError(msg, name=name, hint=hint)
+    return there

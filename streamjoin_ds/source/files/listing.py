@@ -23,6 +23,7 @@ from streamjoin_ds.source.files.decoders import Decoding
 from streamjoin_ds.source.files.file_names import (
     BY_NAME,
     NO_COLUMNS,
+    ROW_FORMATS,
     FileOrder,
     FolderColumns,
     decodings_of,
@@ -550,6 +551,10 @@ class Location:
             The file's name does not tell its format, and none was declared.
         """
         return format_told(entry.name, entry.path, self.format)
+
+    def has_rows(self, entry: FileEntry) -> bool:
+        """Whether the records of a file are rows, which have numbers, and not lines."""
+        return self.format_of(entry) in ROW_FORMATS
 
     def refuse_table(self) -> None:
         """Refuse a path that is a table, or lies inside one: some of the files there may no longer be the table's.

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import mmap
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import BinaryIO
 
 import numpy as np
@@ -15,13 +16,14 @@ import xxhash
 
 from streamjoin_ds.blocks.files import OpenFile, files_at
 from streamjoin_ds.blocks.place import is_local
-from streamjoin_ds.errors import ColumnError, FileFormatError, FileMissingError, SchemaDriftError
-from streamjoin_ds.source.files.lines import missing_columns
+from streamjoin_ds.errors import FileFormatError, FileMissingError, SchemaDriftError
+from streamjoin_ds.source.files.lines import DRIFT_RECORDS, DRIFT_SAMPLE, names_there
 from streamjoin_ds.source.files.listing import FileEntry
 from streamjoin_ds.source.records import RawRecords, record_text
-from streamjoin_ds.spec.columns import TIMESTAMP, foreign_zone, lacks_zone, result_type, without_zone
+from streamjoin_ds.spec.columns import foreign_zone, lacks_zone, without_zone
+from streamjoin_ds.spec.common_types import LARGEST_EXACT, common_type, exactly, fits, is_alike
 
-__all__ = ["ParquetRows", "content_digest", "footer_of", "parquet_schema"]
+__all__ = ["ParquetRows", "content_digest", "footer_of", "parquet_columns", "parquet_schema"]
 
 _FOOTER_END = 8  # bytes at the end of a file: the length of its footer, and "PAR1"
 _READ_ROWS = 1 << 17  # rows in one piece, at most
@@ -94,6 +96,22 @@ def parquet_schema(path: str) -> pa.Schema:
         return file.schema_arrow
 
 
+def parquet_columns(path: str) -> tuple[pa.Schema, list[str]]:
+    """Return the columns of a file, and those with whole numbers that no double holds, as far as its footer tells."""
+    with _parquet(path) as file:
+        found = file.metadata
+        large = set()
+        for place in range(found.num_columns):
+            if found.schema.column(place).physical_type != "INT64":
+                continue
+            for group in range(found.num_row_groups):
+                told = found.row_group(group).column(place).statistics
+                ends = (told.min, told.max) if told is not None and told.has_min_max else ()
+                if any(isinstance(end, int) and abs(end) > LARGEST_EXACT for end in ends):
+                    large.add(found.schema.column(place).path)
+        return file.schema_arrow, sorted(large)
+
+
 def _parquet(path: str, unit: str = "us") -> pq.ParquetFile:
     # INT96, Spark's timestamps, hold days and nanoseconds: Arrow's nanoseconds would wrap outside of 1677 to 2262.
     return pq.ParquetFile(files_at(path).input(path), pre_buffer=not is_local(path), coerce_int96_timestamp_unit=unit)
@@ -111,11 +129,23 @@ class ParquetRows:
         event time.
     time, stream : str
         The name of the time column, and that of the stream for errors.
+    timed : sequence of str
+        The columns of which event times are made, where a record has its time though it is broken in another column.
+    origin : callable, optional
+        Returns a file in which a column has its type in the join, for errors.
     """
 
-    def __init__(self, entry: FileEntry, schema: pa.Schema, time: str, stream: str) -> None:
-        self._entry = entry
-        self._schema = schema
+    def __init__(
+        self,
+        entry: FileEntry,
+        schema: pa.Schema,
+        time: str,
+        stream: str,
+        timed: Sequence[str] = (),
+        origin: Callable[[pa.Field], str | None] = lambda _: None,
+    ) -> None:
+        self._entry, self._origin = entry, origin
+        self._schema, self._timed = schema, timed
         try:
             self._file = _parquet(entry.path)
         except FileNotFoundError:
@@ -126,19 +156,52 @@ class ParquetRows:
                 msg, name=entry.path, hint="write it under another name, and rename it when it is complete"
             ) from None
         found = self._file.schema_arrow
-        missing_columns(schema.names, found.names, stream, entry.path)
+        self._there = names_there(schema, time, found.names, stream, entry.path)
+        self._others: dict[str, pa.DataType] = {}  # inside types of columns that have another type in the file
         for column in schema:
-            zone = foreign_zone(column.type)
-            if zone is not None and lacks_zone(found.field(column.name).type):
+            if column.name not in self._there:
+                continue
+            kind, zone = found.field(self._there[column.name]).type, foreign_zone(column.type)
+            if zone is not None and lacks_zone(kind):
                 raise without_zone(column.name, f"{stream} in {entry.path}", zone)
-            if column.name != time and not _fits(found.field(column.name).type, column):
-                kind = found.field(column.name).type
-                msg = f"column '{column.name}' of {entry.path} has the type {kind}, but {column.type} in the join"
-                hint = "correct the file, or start a new join with the new type"
-                raise SchemaDriftError(msg, name=column.name, hint=hint)
+            if column.name == time or is_alike(kind, column.type):
+                continue
+            if not fits(kind, column.type):
+                raise self._other_type(column, kind)
+            self._others[column.name] = column.type
         physical = (self._file.schema.column(place) for place in range(len(self._file.schema)))
-        self._int96 = {column.path for column in physical if column.physical_type == "INT96"} & set(schema.names)
+        self._int96 = {column.path for column in physical if column.physical_type == "INT96"} & {*self._there.values()}
         self._coarse = _parquet(entry.path, "s") if self._int96 else None
+        self._check_drift()
+
+    @property
+    def lacking(self) -> list[str]:
+        """The columns that the file lacks: they are null."""
+        return [name for name in self._schema.names if name not in self._there]
+
+    def _check_drift(self) -> None:
+        """Refuse a file in which every one of the first values of a column is none of its type in the join."""
+        groups = [n for n in range(self._file.num_row_groups) if self._file.metadata.row_group(n).num_rows]
+        for name, kind in self._others.items() if groups else ():
+            try:
+                table = self._read(groups[0], [self._there[name]], 0)
+            except FileFormatError:  # whoever reads the rows reports it
+                return
+            values = table.column(0).combine_chunks().drop_null()[:DRIFT_SAMPLE]
+            _, misfits = exactly(values, kind)
+            if len(values) >= DRIFT_RECORDS and misfits is not None and misfits.all():
+                found = self._file.schema_arrow.field(self._there[name]).type
+                raise self._other_type(self._schema.field(name), found)
+
+    def _other_type(self, column: pa.Field, found: pa.DataType) -> SchemaDriftError:
+        origin = self._origin(column)
+        msg = f"column '{column.name}' of {self._entry.path} has the type {found}, but {column.type} in the join"
+        msg += f", as in {origin}" if origin else ""
+        common = common_type(found, column.type)
+        hint = "write the file again with that type, or leave the column out with select"
+        if common is not None:
+            hint = f"declare {column.name} as {common} in the schema of a new join, which reads both"
+        return SchemaDriftError(msg, name=column.name, hint=hint)
 
     @property
     def count(self) -> int:
@@ -147,23 +210,56 @@ class ParquetRows:
 
     def chunks(self, first: int, last: int, names: list[str]) -> Iterator[tuple[int, RawRecords]]:
         """Yield rows ``[first, last)`` of the columns `names` in pieces, each with the number of its first row."""
+        for number, piece, wrapped in self._pieces(first, last, names):
+            yield number, self._records(piece, names, wrapped)
+
+    def _pieces(self, first: int, last: int, names: list[str]) -> Iterator[tuple[int, pa.Table, dict[str, np.ndarray]]]:
+        """Yield pieces of rows as they are written, each with masks of times that are out of range (`_wrapped`)."""
         begin = 0
         for group in range(self._file.num_row_groups):
             rows = self._file.metadata.row_group(group).num_rows
             if begin < last and begin + rows > first:
-                try:
-                    table = self._file.read_row_group(group, columns=names, use_threads=False).select(names)
-                    wrapped = self._wrapped(table, group)
-                except (pa.ArrowInvalid, OSError):
-                    where = f"row group {group}, rows {begin} to {begin + rows}"
-                    msg = f"the file {self._entry.path} cannot be read in {where}"
-                    raise FileFormatError(msg, name=self._entry.path, hint="the file is damaged: restore it") from None
+                table = self._read(group, [self._there[name] for name in names if name in self._there], begin)
+                wrapped = self._wrapped(table, group)
                 low, high = max(first - begin, 0), min(last - begin, rows)
                 for start in range(low, high, _READ_ROWS):
                     piece = table.slice(start, min(_READ_ROWS, high - start))
                     inside = {name: places[start : start + piece.num_rows] for name, places in wrapped.items()}
-                    yield begin + start, _without(piece, inside)
+                    yield begin + start, piece, inside
             begin += rows
+
+    def _read(self, group: int, columns: list[str], begin: int) -> pa.Table:
+        try:
+            return self._file.read_row_group(group, columns=columns, use_threads=False).select(columns)
+        except (pa.ArrowInvalid, OSError):
+            where = f"row group {group}, rows {begin} to {begin + self._file.metadata.row_group(group).num_rows}"
+            msg = f"the file {self._entry.path} cannot be read in {where}"
+            raise FileFormatError(msg, name=self._entry.path, hint="the file is damaged: restore it") from None
+
+    def _records(self, table: pa.Table, names: list[str], wrapped: dict[str, np.ndarray]) -> RawRecords:
+        """Return rows as records: under the join's names, with null columns where the file has none."""
+        rows, columns, misfits = table.num_rows, [], {}
+        if not names:  # made of no columns, a table would have no rows
+            return RawRecords(table, rows)
+        for name in names:
+            if name not in self._there:
+                columns.append(pa.nulls(rows, self._schema.field(name).type))
+                continue
+            values = table.column(self._there[name])
+            if name in self._others:
+                values, unlike = exactly(_one_array(values), self._others[name])
+                if unlike is not None:
+                    misfits[name] = unlike
+            columns.append(values)
+        found = pa.table(columns, names=names)
+        broken = {name: wrapped[other] for name, other in self._there.items() if other in wrapped and name in names}
+        if not (broken or misfits):
+            return RawRecords(found, rows)
+        there = [name for name in names if name in self._there]
+        written = pa.table([table.column(self._there[name]) for name in there], names=there)
+        raw = _without(found, written, broken, misfits, self._schema)
+        timed = [name for name in self._timed if name in there]
+        return replace(raw, timed=self._records(table, timed, wrapped)) if timed and timed != names else raw
 
     def _wrapped(self, table: pa.Table, group: int) -> dict[str, np.ndarray]:
         """Return, by INT96 column, a mask of a row group's rows whose time int64 microseconds cannot hold.
@@ -173,7 +269,11 @@ class ParquetRows:
         names = [name for name in table.column_names if name in self._int96]
         if self._coarse is None or not names:
             return {}
-        seconds = self._coarse.read_row_group(group, columns=names, use_threads=False)
+        try:
+            seconds = self._coarse.read_row_group(group, columns=names, use_threads=False)
+        except (pa.ArrowInvalid, OSError):
+            msg = f"the file {self._entry.path} cannot be read in row group {group}"
+            raise FileFormatError(msg, name=self._entry.path, hint="the file is damaged: restore it") from None
         found = {}
         for name in names:
             fine, coarse = (_integers(part.column(name)) for part in (table, seconds))
@@ -186,37 +286,33 @@ def _integers(times: pa.ChunkedArray) -> np.ndarray:
     return numbers
 
 
-def _without(table: pa.Table, wrapped: dict[str, np.ndarray]) -> RawRecords:
-    """Return a table's records; those with a time out of range are broken."""
-    broken: dict[int, str] = {}
-    for name, places in wrapped.items():
-        for place in np.flatnonzero(places).tolist():
-            broken.setdefault(place, name)
-    if not broken:
-        return RawRecords(table, table.num_rows)
+def _one_array(values: pa.ChunkedArray) -> pa.Array:
+    return values.chunk(0) if values.num_chunks == 1 else values.combine_chunks()
+
+
+def _without(
+    table: pa.Table,
+    written: pa.Table,
+    wrapped: dict[str, np.ndarray],
+    misfits: dict[str, np.ndarray],
+    schema: pa.Schema,
+) -> RawRecords:
+    """Return a table's records. Those with a time out of range, or a value of another type, are broken."""
+    broken: dict[int, tuple[str, str]] = {}
+    for name in written.column_names:
+        for masks, reason in ((wrapped, "a time that is out of range"), (misfits, "")):
+            for place in np.flatnonzero(masks[name]).tolist() if name in masks else ():
+                broken.setdefault(place, (name, reason or not_exactly(schema.field(name).type)))
     index = np.setdiff1d(np.arange(table.num_rows, dtype=np.int64), np.fromiter(broken, np.int64, len(broken)))
-    reason = "a time that is out of range"
-    found = [
-        (
-            place,
-            name,
-            reason,
-            record_text(table.drop_columns([other for other in wrapped if wrapped[other][place]]), place),
-        )
-        for place, name in sorted(broken.items())
-    ]
+    found = []
+    for place, (name, reason) in sorted(broken.items()):
+        told = written.drop_columns([other for other in wrapped if wrapped[other][place]])
+        found.append((place, name, reason, record_text(told, place)))
     return RawRecords(table.take(pa.array(index)), table.num_rows, index, found)
 
 
-def _fits(found: pa.DataType, column: pa.Field) -> bool:
-    """Whether the type `found` in a file is the inside type of a column, or widens to it without loss."""
-    try:
-        kind = result_type(found, column.name)
-    except ColumnError:
-        return False
-    if kind == (TIMESTAMP if pa.types.is_timestamp(column.type) else column.type):
-        return True
-    types, wanted = pa.types, column.type
-    if types.is_integer(kind) and types.is_integer(wanted):
-        return bool(kind.bit_width < wanted.bit_width)
-    return bool(types.is_float32(kind) and types.is_float64(wanted))
+def not_exactly(kind: pa.DataType) -> str:
+    """Return why a value of another type is none of a column's."""
+    if pa.types.is_float64(kind) or pa.types.is_float32(kind):
+        return f"a number that {kind} does not hold exactly"
+    return f"the value is not of type {kind}"

@@ -358,6 +358,11 @@ class TextFormat:
         self._salt = 0
         self._payload = JsonLines(pa.schema([c for c in schema if c.name not in SPOOL_COLUMNS]), self._time)
 
+    @property
+    def lacking(self) -> list[str]:
+        """The columns that the file's header lacks, once `open` has read it."""
+        return self._form.lacking if isinstance(self._form, CsvLines) else []
+
     def open(self, text: Text, complete: bool) -> bool:
         """Read the header, if the format has one. Return False where there is no whole header yet."""
         if self._form is not None:

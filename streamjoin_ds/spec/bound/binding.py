@@ -25,7 +25,15 @@ from streamjoin_ds.spec.bound.bound_join import BoundJoin, Condition, Key, key_n
 from streamjoin_ds.spec.bound.calculations import Output, bound_aggregates, distance_of, outputs_of
 from streamjoin_ds.spec.bound.finders import finders_of
 from streamjoin_ds.spec.bound.terms import Term, band_condition, terms_of
-from streamjoin_ds.spec.columns import INT64_MAX, INT64_MIN, NANOSECONDS, lacks_zone, without_zone, zones_of
+from streamjoin_ds.spec.columns import (
+    INT64_MAX,
+    INT64_MIN,
+    NANOSECONDS,
+    lacks_zone,
+    marked_needed,
+    without_zone,
+    zones_of,
+)
 from streamjoin_ds.spec.expression.predicate import Band, Bound, Column, negated
 from streamjoin_ds.spec.expression.tree import Expression
 from streamjoin_ds.spec.join_parts import JoinParts
@@ -288,6 +296,7 @@ def bind(join: JoinParts, schemas: Mapping[str, pa.Schema]) -> BoundJoin:
     compared |= {(c.stream, c.name) for one in arguments if one.typed is not None for c in one.columns}
     read = compared | {(column.stream, column.name) for term in terms for column in term.columns}
     read |= {(stream.name, column) for stream in join.streams for column in stream.unique_key}
+    needed = [{column for name, column in read if name == member.name} for member in join.members]
     finders = finders_of(deciding, number_of, {member.name: member.time for member in join.members})
     return BoundJoin(
         join,
@@ -296,7 +305,7 @@ def bind(join: JoinParts, schemas: Mapping[str, pa.Schema]) -> BoundJoin:
         tuple(conditions),
         deciding,
         filters,
-        travelling_columns(join, schemas, selected, read),
+        tuple(map(marked_needed, travelling_columns(join, schemas, selected, read), needed)),
         result,
         bars,
         finders.besides(

@@ -32,7 +32,9 @@ from streamjoin_ds.spec.columns import (
     TS,
     Mask,
     compared_type,
+    marked_needed,
     names_hint,
+    needed_columns,
     schema_from_text,
     schema_text,
 )
@@ -301,7 +303,10 @@ def read_columns(stream: Computing, wanted: pa.Schema) -> pa.Schema:
     names = {field.name for field in kept}
     kinds = {field.name: field.type for field in computed.written if field.name in needed}
     kept = [field.with_type(kinds.get(field.name, field.type)) for field in kept]
-    return pa.schema([*kept, *(field for field in computed.written if field.name in needed - names)])
+    found = pa.schema([*kept, *(field for field in computed.written if field.name in needed - names)])
+    there = {*needed_columns(wanted), stream.time}
+    made_of = {column.name for own, one in computed.expressions if own in there for column in columns_of(one)}
+    return marked_needed(found, made_of)
 
 
 @dataclass(frozen=True, slots=True)

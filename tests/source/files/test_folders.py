@@ -28,6 +28,7 @@ from streamjoin_ds.source.files.listing import Location
 from streamjoin_ds.source.position import FilePosition
 from streamjoin_ds.source.stream_source import infer_schema, open_feed
 from streamjoin_ds.spec import Join, Stream, band, bind
+from streamjoin_ds.spec.columns import marked_needed
 from tests.source.feeds import SCHEMA, csv_text, expected, feed, rows, steps, tuples, write
 from tests.source.files.test_listing import Calls
 
@@ -109,6 +110,9 @@ def test_folder_names_may_be_declared_escaped_and_null(tmp_path: Path) -> None:
     put(tmp_path / "site=c" / "k=1.5" / "1.csv", rows(1, 1))
     put(tmp_path / "site=d" / "plain" / "1.csv", rows(1, 2))
     declared = pa.schema([*SCHEMA, pa.field("site", pa.string()), pa.field("k", pa.float64())])
+    found = tuples(feed(tmp_path, schema=declared, **IN_TREE).read(FilePosition(), None))
+    assert [row[5:] for row in found] == [("a/b", None), ("c", 1.5), ("d", None)]
+    declared = marked_needed(declared, {"k"})
     with pytest.raises(SchemaDriftError) as caught:  # no folder of the last file names k, nor does the file
         _ = tuples(feed(tmp_path, schema=declared, **IN_TREE).read(FilePosition(), None))
     assert caught.value.name == "k"

@@ -1,0 +1,133 @@
+"""The columns of a stream of many files: which files are looked at before a join begins, and which columns they give.
+
+Files of one stream differ: a month without missing values has whole numbers where another one has doubles, a column
+came or went. So the types are those that hold all that is there when the join begins (`spec.common_types`), and the
+columns those of all files. Of a folder with many files some are looked at, evenly spread, with the first and the last
+one; of a text some pieces. It depends on nothing but the files that are there, and what was found stays in the
+checkpoint.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamjoin_ds.blocks.place import is_local
+from streamjoin_ds.errors import FileFormatError, StreamJoinError
+from streamjoin_ds.source.files.file_names import compression_of
+from streamjoin_ds.source.files.listing import FileEntry, Location
+from streamjoin_ds.source.files.text import Text
+from streamjoin_ds.spec.common_types import LARGEST_EXACT, common_columns, name_there
+
+__all__ = ["FoundColumns", "columns_of_files", "large_columns", "later_pieces"]
+
+# Files that are looked at beside the first one, at most: here, and on another machine, where each is a request or two.
+_MOST_TABLES, _MOST_TEXTS, _MOST_ELSEWHERE = 1000, 32, 16
+SAMPLE_BYTES = 64 << 20  # of the first file's text, at most
+PIECE_BYTES = 1 << 20  # of a text, but for the beginning of the first file
+_PIECES = 8  # of the rest of a text
+
+
+@dataclass(frozen=True, slots=True)
+class FoundColumns:
+    """The columns of one file, or of a piece of it.
+
+    Attributes
+    ----------
+    schema : pyarrow.Schema
+    large : sequence of str
+        The columns with whole numbers that no double holds.
+    folded : bool
+        Whether the names of the file's columns may differ in case from those of another file: they stand in its head.
+    """
+
+    schema: pa.Schema
+    large: Sequence[str] = ()
+    folded: bool = True
+
+
+def large_columns(table: pa.Table) -> list[str]:
+    """Return the columns of a table with whole numbers beyond `LARGEST_EXACT`."""
+    found = []
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        if pa.types.is_integer(column.type) and column.type.bit_width > 32:
+            ends = pc.min_max(column)
+            low, high = ends["min"].as_py(), ends["max"].as_py()
+            if low is not None and max(-low, high) > LARGEST_EXACT:
+                found.append(name)
+    return found
+
+
+def columns_of_files(
+    entry: FileEntry, location: Location, time: str, look: Callable[[FileEntry, int], FoundColumns]
+) -> pa.Schema:
+    """Return the columns of all files of a stream.
+
+    Parameters
+    ----------
+    entry : FileEntry
+        The first file with content.
+    location : Location
+    time : str
+        The time column. A later file without it gives no columns: it is refused when it is read.
+    look : callable
+        Returns the columns of a file, of a text from so many bytes of its beginning.
+
+    Raises
+    ------
+    StreamJoinError
+        No file has columns: why the first one has none.
+    """
+    found: list[FoundColumns] = []
+    names, fault = location.names_listed, None
+    try:
+        found.append(look(entry, SAMPLE_BYTES))
+    except FileFormatError as error:  # another file may have records
+        fault = error
+    later = names[names.index(entry.name) + 1 :] if entry.name in names else []
+    for name in _spread(later, entry.path, is_table=location.has_rows(entry)):
+        other = location.entry(name)
+        if other is None or not other.size:
+            continue
+        try:
+            columns = look(other, PIECE_BYTES)
+        except (StreamJoinError, OSError, pa.ArrowException):  # it is reported when it is read
+            continue
+        if not time or name_there(time, columns.schema.names) is not None:
+            found.append(columns)
+    if fault is not None and not found:
+        raise fault
+    return merged(found)
+
+
+def merged(found: Sequence[FoundColumns]) -> pa.Schema:
+    """Return the columns of several files, or pieces; see `common_columns`."""
+    if len(found) == 1:
+        return found[0].schema
+    folded = all(one.folded for one in found)
+    return common_columns([one.schema for one in found], folded=folded, large=[one.large for one in found])
+
+
+def _spread(names: Sequence[str], path: str, *, is_table: bool) -> list[str]:
+    """Return some of the names, evenly spread, with the first and the last one."""
+    most = _MOST_ELSEWHERE if not is_local(path) else _MOST_TABLES if is_table else _MOST_TEXTS
+    if len(names) <= most:
+        return list(names)
+    return [names[place] for place in np.linspace(0, len(names) - 1, most).astype(int).tolist()]
+
+
+def later_pieces(text: Text, path: str, begin: int) -> Iterator[bytes]:
+    """Yield pieces of whole lines of a plain text that lie behind byte `begin`, up to its end, evenly spread."""
+    if compression_of(path) is not None or not is_local(path):
+        return
+    size = os.path.getsize(path)
+    last = size - PIECE_BYTES
+    for place in sorted({max(begin, int(at)) for at in np.linspace(begin, last, _PIECES)}) if last > begin else [begin]:
+        data = text.read(place, PIECE_BYTES)
+        cut = data.find(b"\n") + 1 if place > begin else 0
+        yield data[cut : data.rfind(b"\n") + 1]
