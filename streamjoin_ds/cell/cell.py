@@ -231,7 +231,7 @@ class Cell:
         self.batch = CellBatch(tables=given_versions(plan, task.batch_id) if plan.foreign else {})
         self.clocks = [
             # Rows of DataFrames have no order either, or one that `orders` judges by.
-            StreamClock(stream.delay_us, by_partition=stream.partition_kind is not None or plan.foreign)
+            StreamClock(stream.delay_us, by_partition=stream.is_judged_at_source or plan.foreign)
             for stream in self.bound.join.streams
         ]
         for clock, largest in zip(self.clocks, self.state.largest_us, strict=True):

@@ -16,10 +16,13 @@ from streamjoin_ds.checkpoint.spark_files import source_offset
 from streamjoin_ds.errors import MALFORMED, OffsetError, TableError
 from streamjoin_ds.sink.tables import decisions
 from streamjoin_ds.source.batch_plan import BatchPlan, versions_from, versions_told
-from streamjoin_ds.source.idleness import ClockFacts
+from streamjoin_ds.source.device_clocks import coming_in
+from streamjoin_ds.source.device_feed import DeviceFeed
+from streamjoin_ds.source.feed import Feed
+from streamjoin_ds.source.idleness import ClockFacts, ahead_limit
 from streamjoin_ds.source.layout_rule import LayoutFacts
 from streamjoin_ds.source.partitioned_position import PartitionedPosition
-from streamjoin_ds.source.position import asides_from, is_told_by_count
+from streamjoin_ds.source.position import Position, asides_from, is_told_by_count
 from streamjoin_ds.source.stream_source import open_feed
 from streamjoin_ds.spec import BoundJoin, Stream
 
@@ -60,8 +63,12 @@ def logged_plan(checkpoint: Place, batch_id: int, streams: Sequence[Stream]) -> 
 
 def partitions_of(batch: BatchPlan, number: int) -> PartitionedPosition | None:
     """Return how far each partition of a stream has been read; None for a stream of one order."""
-    position = batch.positions[number]
+    position = _without_devices(batch.positions[number])
     return PartitionedPosition.from_facts(position, "") if "partitions" in position else None
+
+
+def _without_devices(position: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: facts for name, facts in position.items() if name != "devices"}
 
 
 def set_aside_so_far(batch: BatchPlan, number: int) -> int:
@@ -85,9 +92,10 @@ def ledger_columns(
 ) -> dict[str, Any]:
     """Return a stream's columns of the ledger for a batch, which read `read` records of it.
 
-    Of partitions the ledger has those that are not as they were in `before`, the batch before.
+    Of partitions the ledger has those that are not as they were in `before`, the batch before. Of devices it has those
+    that became idle: their clocks follow from the records.
     """
-    position = batch.positions[number]
+    position = _without_devices(batch.positions[number])
     seq = position["seq"]
     aside = len(asides_from(position.get("aside", ()), seq - read, seq))
     is_counted = not is_always_placed(stream) and is_told_by_count(position)
@@ -96,6 +104,9 @@ def ledger_columns(
         same = before.positions[number].get("partitions", {})
         moved = {name: at for name, at in position["partitions"].items() if at != same.get(name)}
         decided |= {"position": {}, "moved": {"seq": seq, "partitions": moved}}
+    clocks = batch.clocks_of_devices(number)
+    told = {} if clocks is None else clocks.to_facts()
+    decided["devices"] = {what: told[what] for what in ("silenced", "coming") if what in told}
     decided["epochs"] = [] if batch.layout.epochs is None else batch.layout.epochs.to_facts()
     decided["tables"] = versions_told(batch.tables)
     text = json.dumps({name: facts for name, facts in decided.items() if facts}, separators=(",", ":"))
@@ -158,9 +169,26 @@ class Ends:
 
     def _moved(self, name: str, read: int, decided: dict[str, Any], *, is_old: bool) -> str:
         self._tables = versions_from(decided.get("tables", {})) or self._tables
-        feed, at = self._feeds[name], self._at[name]
+        feed, at, before = self._feeds[name], self._at[name], self._clocks[name]
+        self._clocks[name] = now = ClockFacts.from_facts(decided.get("clock", {}))
+        if not isinstance(feed, DeviceFeed):
+            end = self._input_end(name, feed, at, read, decided, is_old=is_old)
+        else:
+            end = self._input_end(name, feed.inner, at.at, read, decided, is_old=is_old)
+        if isinstance(end, str):
+            return end
+        if isinstance(feed, DeviceFeed):
+            devices = decided.get("devices", {})
+            silenced, coming = map(tuple, devices.get("silenced", ())), coming_in(devices.get("coming", []), name)
+            end = feed.moved(at, end, ahead_limit(now.max_ahead_us, before), silenced, coming)
+        self._at[name] = end
+        return ""
+
+    def _input_end(
+        self, name: str, feed: Feed[Any], at: Any, read: int, decided: dict[str, Any], *, is_old: bool
+    ) -> Position | str:
+        """Return where the stream's input ends; or why that cannot be told."""
         disagree = f"cannot be done again: ledger and checkpoint disagree on the position of {name}"
-        self._clocks[name] = ClockFacts.from_facts(decided.get("clock", {}))
         if "moved" in decided:  # what was forgotten in the batch stands in the position still, and is forgotten later
             facts, moved = at.to_facts(), decided["moved"]
             if (
@@ -175,15 +203,14 @@ class Ends:
             if "forgotten" not in facts and _records(feed.position(decided["position"])) != _records(at) + read:
                 return disagree
         if "position" in decided:
-            self._at[name] = feed.position(decided["position"])
-            return "" if self._at[name].seq == at.seq + read else disagree
+            end: Position = feed.position(decided["position"])
+            return end if end.seq == at.seq + read else disagree
         if feed.frontier(at, read).rows < read:
             return f"cannot be done again: the input of stream {name} lacks some of its records"
         end = feed.advance(at, read)
         if not is_old and (name in self._placed or not is_told_by_count(end.to_facts())):
             return _unreadable(name)  # such a row has a position
-        self._at[name] = end
-        return ""
+        return end
 
 
 def _unreadable(name: str) -> str:

@@ -252,7 +252,7 @@ def _changes(old: BoundJoin, new: BoundJoin) -> list[str]:
                 name: before.clock_facts.get(name) != after.clock_facts.get(name)
                 for name in {**before.clock_facts, **after.clock_facts}
             },
-            "partitions": before.partition_kind != after.partition_kind,
+            "partitions": _partitions(before) != _partitions(after),
             **_source_changes(before, after),
             "computed columns": old.computed(stream) != new.computed(stream),
             "unique": sorted(before.unique_key) != sorted(after.unique_key),
@@ -274,6 +274,10 @@ def _changes(old: BoundJoin, new: BoundJoin) -> list[str]:
     if (old.result, _outputs(old)) != (new.result, _outputs(new)) and not {"how", "reduce"} & set(changed):
         changed.append("select")
     return changed or ["self-pairs"]
+
+
+def _partitions(stream: Stream) -> object:
+    return stream.partition_kind, stream.device_columns
 
 
 def _nearest(bound: BoundJoin) -> object:

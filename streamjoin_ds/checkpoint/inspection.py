@@ -20,6 +20,7 @@ from streamjoin_ds.errors import MALFORMED, ArgumentError, ForeignCheckpointErro
 from streamjoin_ds.exchange.outbox import LAYOUT_KEY, exchange_folder, is_committed_block
 from streamjoin_ds.plan import cell_of_label
 from streamjoin_ds.source.batch_plan import BatchPlan
+from streamjoin_ds.source.device_clocks import device_text
 from streamjoin_ds.source.feed import BacklogFacts
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ class PartitionFacts:
     """The partitions of a stream: how many are looked at, those that are idle, and the one that holds the stream up.
 
     `forgotten` counts those that were read to their ends and are not looked at in each plan (`Forgotten.count`).
-    `low_us` is its largest event time.
+    `low_us` is its largest event time. `kind` is "partitions", or "devices" where these have the clocks.
     """
 
     count: int
@@ -90,6 +91,7 @@ class PartitionFacts:
     held_by: str | None
     low_us: int | None
     forgotten: int = 0
+    kind: str = "partitions"
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +214,12 @@ def inspected(session: Callable[[], SparkSession], checkpoint: str, blocks: str 
         name: PartitionFacts(len(p.partitions), p.idle, p.held_by, p.low_us, p.forgotten.count)
         for name, p in positions.items()
     }
+    for number, name in numbered:
+        if (clocks := batch.clocks_of_devices(number)) is not None:
+            idle, held_by = tuple(sorted(map(device_text, clocks.idle))), clocks.held_by
+            held_us = None if held_by is None else clocks.time_of(held_by)
+            holder = None if held_by is None else device_text(held_by)
+            partitions[name] = PartitionFacts(len(clocks.devices), idle, holder, held_us, kind="devices")
     found = replace(found, files_set_aside=aside, held_back_bytes=held, backlog=batch.backlog)
     return replace(found, partitions=partitions, next_versions=versions)
 

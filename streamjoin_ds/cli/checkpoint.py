@@ -68,7 +68,9 @@ def inspect(checkpoint: str, with_blocks: bool, blocks_in: str | None, as_json: 
             f"held by {partitions.held_by} at {moment(partitions.low_us) or '-'}" if partitions.held_by else "all idle"
         )
         more = f", {partitions.forgotten} were read to their ends and forgotten" if partitions.forgotten else ""
-        click.echo(f"stream {name}: {partitions.count} partitions, {len(partitions.idle)} of them idle, {held}{more}")
+        click.echo(
+            f"stream {name}: {partitions.count} {partitions.kind}, {len(partitions.idle)} of them idle, {held}{more}"
+        )
     for line in _backlog_lines(found):
         click.echo(line)
     sizes = found.blocks.values()

@@ -165,6 +165,7 @@ def _join(bound: BoundJoin) -> Iterator[str]:
         ahead = f", records more than {stream.max_ahead} ahead are rejected" if stream.max_ahead else ""
         what = "partition of the topic" if stream.is_topic else stream.partition_kind
         parts = f", each {what} a partition" if what else ""
+        parts += f", each {'/'.join(stream.device_columns)} with a clock of its own" if stream.device_columns else ""
         yield f"  stream      {stream.name}: time {stream.time}{delay}{idle}{ahead}{parts}, {columns}"
         for name, expression in () if stream.columns is None else stream.columns.expressions:
             yield f"  computed    {stream.name}.{name} = {expression}"
@@ -353,7 +354,8 @@ def _exchange(plan: Plan, reading: Mapping[str, str]) -> Iterator[str]:
             yield f"  numbers     {name}: {told}"
     else:
         has_parts = any(stream.partition_kind for stream in plan.bound.join.streams)
-        whose = "each partition's" if has_parts else "each stream's"
+        has_devices = any(stream.device_columns for stream in plan.bound.join.streams)
+        whose = "each device's" if has_devices else "each partition's" if has_parts else "each stream's"
         yield f"  lateness    by {whose} own order: the same rows are late whatever the batching"
 
 

@@ -173,11 +173,14 @@ METRICS_SCHEMA = pa.schema(
         pa.field("table_versions", pa.string()),
         pa.field("lost_offsets", pa.int64()),
         pa.field("restarts", pa.int64()),
+        pa.field("devices", pa.int64()),
+        pa.field("idle_devices", pa.int64()),
     ]
 )
 """One row per batch and cell.
 
-``held_by`` is the stream that sent nothing in the batch and holds back the watermark; null where no stream does.
+``held_by`` is the stream, with its partition or device, that sent nothing in the batch and holds back the watermark;
+null where none does.
 ``held_us`` is how far that stream is behind the furthest one; null also where it has had no tuple yet.
 ``files_set_aside`` (so far) and ``held_back_bytes`` (now) are sums over the streams; the ledger has them by stream.
 ``threads`` is how many threads the cell had for the batch; null in older rows.
@@ -198,6 +201,8 @@ partition that has any. All five are null in older rows, and where Spark plans t
 ``lost_offsets`` counts the offsets of topics that were gone before the batch read them, all streams together; the
 ledger has them by stream. It is null in older rows.
 ``restarts`` is how often the query had been started again (`restart`) since `StreamJoin.start`; null in older rows.
+``devices`` counts the devices whose clocks hold their streams' (`partition_by` with columns), ``idle_devices`` those that
+became idle with the batch; both are null where no stream has devices.
 """
 
 PUNCTUATIONS_SCHEMA = pa.schema(

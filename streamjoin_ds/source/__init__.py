@@ -12,7 +12,8 @@
 
 A `Feed` reads one stream: `FileFeed` (CSV, JSON lines, Parquet, compressed files, spools, a folder that grows),
 `DeltaFeed` (a Delta table), `ResultsFeed` (another join's results) or `GeneratorFeed`; `PartitionedFeed` merges the
-feeds of a stream's partitions: files, folders, or those of a topic of Kafka (`TopicFeed`). A position says how far a
+feeds of a stream's partitions: files, folders, or those of a topic of Kafka (`TopicFeed`). Where a stream's devices have
+clocks of their own, `DeviceFeed` stands before any of them. A position says how far a
 stream was read. It holds digests of what was read and does not grow with the number of records. The same position gives
 the same rows, or an error by name. Batches are prefixes of one order of all tuples (`rows_of_prefix`), so the place of
 a cut does not change what follows. The `Outbox` belongs to the room `exchange`. `stream.sensors` implements Spark's
@@ -22,6 +23,7 @@ data source interface: nothing here imports Spark.
 * ``feed``                  what a feed is; the clocks and stamps of a task that reads
 * ``position``              how far a stream was read; digests, what is set aside, waypoints
 * ``records``               event times, tuples and rejects
+* ``device_feed``           devices of a stream that have clocks of their own; ``device_clocks``
 * ``partitioned_feed``      the partitions of a stream, merged; ``partitioned_position``, ``partitions``
 * ``batch_plan``            where a batch ends, and what else is decided about it
 * ``delay_bound``           how many rows a batch may have; ``layout_rule``: the layout of the next batch

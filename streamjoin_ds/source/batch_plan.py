@@ -27,6 +27,7 @@ from typing import Any, ClassVar, TypeVar
 from streamjoin_ds.errors import ArgumentError, OffsetError, malformed_offset
 from streamjoin_ds.plan.plan import USUAL_SIZING, BlockSizing
 from streamjoin_ds.source.delay_bound import DelayFacts
+from streamjoin_ds.source.device_clocks import DeviceClocks
 from streamjoin_ds.source.feed import BacklogFacts, Feed, Frontier, first_cut
 from streamjoin_ds.source.idleness import ClockFacts
 from streamjoin_ds.source.layout_rule import LayoutFacts, Progress
@@ -311,6 +312,33 @@ class BatchPlan:
         object.__setattr__(self, "held_back_bytes", self.held_back_bytes or (0,) * streams)
         object.__setattr__(self, "waypoints", self.waypoints or ((),) * streams)
 
+    def clocks_of_devices(self, stream: int) -> DeviceClocks | None:
+        """Return the clocks of a stream's devices at the batch's end; None where they have none.
+
+        Raises
+        ------
+        OffsetError
+            The position's facts are others.
+        """
+        facts = self.positions[stream].get("devices")
+        return None if facts is None else DeviceClocks.from_facts(facts, self.names[stream])
+
+    @property
+    def devices(self) -> int | None:
+        """How many devices hold their streams' clocks; None where no stream has devices."""
+        counts = [len(at["devices"]["names"]) - len(at["devices"].get("idle", ())) for at in self._with_devices]
+        return sum(counts) if counts else None
+
+    @property
+    def idle_devices(self) -> int | None:
+        """How many devices became idle with the batch; None where no stream has devices."""
+        counts = [len(at["devices"].get("silenced", ())) for at in self._with_devices]
+        return sum(counts) if counts else None
+
+    @property
+    def _with_devices(self) -> list[Mapping[str, Any]]:
+        return [at for at in self.positions if "devices" in at]
+
     def to_offset(self) -> dict[str, Any]:
         """Return the plan as plain JSON values, of which each batch has one text."""
         streams = dict(zip(self.names, self.positions, strict=True))
@@ -324,6 +352,7 @@ class BatchPlan:
             7: any("partitions" in facts for facts in streams.values()),
             10: any("waypoints" in at for at in partitions),
             12: any("forgotten" in facts for facts in streams.values()),
+            13: any("devices" in facts for facts in streams.values()),
         }
         since = [part.version for part in parts] + [version for version, has_it in within.items() if has_it]
         return {"version": max(since, default=1), "streams": streams, **later}
@@ -425,5 +454,6 @@ _PARTS = {
     "sizing": _Part("blocks", 11, lambda facts, _: BlockSizing.from_facts(facts)),
 }
 # The newest version. An offset has the lowest version that can hold it: that of its parts, 3 with a clock that is
-# `unmeasured`, 6 with a layout of ranges, 7 with a stream of many partitions, 12 with partitions that are forgotten.
-OFFSET_VERSION = max(12, *(part.version for part in _PARTS.values()))
+# `unmeasured`, 6 with a layout of ranges, 7 with a stream of many partitions, 12 with partitions that are forgotten, 13
+# with clocks of devices.
+OFFSET_VERSION = max(13, *(part.version for part in _PARTS.values()))

@@ -413,4 +413,4 @@ def stamped(chunks: Iterable[Chunk], first_seq: int, stamps: Mapping[str, np.nda
         for name, values in stamps.items():
             column = pa.field(name, pa.int64(), nullable=False)
             tuples = tuples.append_column(column, pa.array(values[places]))
-        yield Chunk(chunk.first_seq, chunk.count, tuples, chunk.rejects)
+        yield replace(chunk, tuples=tuples)

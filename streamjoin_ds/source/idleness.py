@@ -8,9 +8,10 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from streamjoin_ds.source.position import PlainFacts
+from streamjoin_ds.spec.event_time import AheadLimit
 from streamjoin_ds.spec.member.stream import Stream
 
-__all__ = ["ClockFacts", "Idleness", "after_silence", "lets_time_go_on"]
+__all__ = ["ClockFacts", "Idleness", "after_silence", "ahead_limit", "lets_time_go_on"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +133,11 @@ def after_silence(
         waits = now.max_ahead_us is not None and not now.idle and (then.idle or then.unmeasured) and not timed
         found.append(replace(now, unmeasured=waits))
     return found
+
+
+def ahead_limit(max_us: int | None, before: ClockFacts) -> AheadLimit | None:
+    """Return the limit for a batch, given the stream's clock before it. A stream that was idle is not measured."""
+    return None if max_us is None else AheadLimit(max_us, not (before.idle or before.unmeasured))
 
 
 def lets_time_go_on(before: Sequence[ClockFacts], after: Sequence[ClockFacts]) -> bool:

@@ -33,6 +33,7 @@ from streamjoin_ds.errors import (
 from streamjoin_ds.plan import KeyHint, Reach, SampledRows, sample_rows
 from streamjoin_ds.source.delta.delta_feed import DeltaFeed, table_path, table_schema, with_table
 from streamjoin_ds.source.delta.results_feed import ResultsFeed
+from streamjoin_ds.source.device_feed import DeviceFeed, inner_feed
 from streamjoin_ds.source.feed import Feed
 from streamjoin_ds.source.files.csv_lines import NULL_TEXTS, CsvHead
 from streamjoin_ds.source.files.file_columns import (
@@ -89,11 +90,23 @@ _LEAST_ROWS = 100
 def open_feed(stream: Stream, schema: pa.Schema, *, ignore_missing: bool = False) -> Feed[Any]:
     """Return the feed of a stream that has a source.
 
+    Its devices have clocks where their columns are read: else nobody asks what is late.
+
     Raises
     ------
     ArgumentError
         The stream has no source: its tuples are handed over.
     """
+    stream = with_table(stream)
+    inner = _open_input(stream, schema, ignore_missing)
+    columns = stream.device_columns
+    if not columns or not set(columns) <= set(schema.names):
+        return inner
+    read = pa.schema([field for field in schema if field.name in (stream.time, *columns)])
+    return DeviceFeed(stream, inner, _open_input(stream, read, ignore_missing))
+
+
+def _open_input(stream: Stream, schema: pa.Schema, ignore_missing: bool) -> Feed[Any]:
     if stream.source is None:
         msg = f"stream {stream.name} has no source: its tuples are handed over, not read"
         raise ArgumentError(msg, name=stream.name, hint="give it a path or a generator")
@@ -104,7 +117,6 @@ def open_feed(stream: Stream, schema: pa.Schema, *, ignore_missing: bool = False
         from streamjoin_ds.source.kafka.topic_feed import TopicPartitions
 
         return PartitionedFeed(stream, TopicPartitions(stream, schema))
-    stream = with_table(stream)
     table = table_path(stream)
     if table is not None:
         feed = ResultsFeed if stream.reads_results else DeltaFeed
@@ -121,7 +133,7 @@ def begin_alike(streams: Sequence[Stream], feeds: Sequence[Feed[Any]]) -> None:
     """
     first: dict[str, DeltaFeed] = {}
     leaders: dict[object, PartitionedFeed] = {}
-    for stream, feed in zip(streams, feeds, strict=True):
+    for stream, feed in zip(streams, map(inner_feed, feeds), strict=True):
         if isinstance(feed, DeltaFeed):
             feed.beginning = first.setdefault(feed.path, feed).beginning
         if isinstance(feed, PartitionedFeed):

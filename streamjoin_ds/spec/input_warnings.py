@@ -33,7 +33,7 @@ from streamjoin_ds.spec.event_time import DAY_US, UNITS_US
 from streamjoin_ds.spec.member.source import DeltaRows, Generator
 from streamjoin_ds.spec.member.stream import Stream
 
-__all__ = ["InputWarnings", "LateSeen", "TimesSeen", "other_names"]
+__all__ = ["InputWarnings", "LateSeen", "TimesSeen", "holding_devices", "other_names"]
 
 
 _FIRST = 3  # records of which number and time are kept
@@ -389,15 +389,28 @@ def other_names(bound: BoundJoin) -> list[str]:
     return found
 
 
+def holding_devices(bound: BoundJoin) -> list[str]:
+    """Return what is to be said of streams whose devices may hold the watermark for ever."""
+    return [
+        f"a device of stream {stream.name} that goes away holds watermark, windows and punctuation for ever: "
+        f"it has partition_by={','.join(stream.device_columns)} and no idle_timeout"
+        for stream in bound.join.streams
+        if stream.device_columns and stream.idle_timeout is None
+    ]
+
+
 def _of_order(stream: Stream) -> str:
     """Return what else than a delay brings the records of a stream into their order."""
+    if stream.device_columns:
+        return f" Each {'/'.join(stream.device_columns)} has a clock of its own"
     if stream.is_topic:
-        return " Each partition of the topic has an order of its own"
+        return " Each partition of the topic has an order of its own; with partition_by=COLUMN each device has one"
     if stream.source is None:
         return " Or hand them over in the order of their times"
     if isinstance(stream.source, (Generator, DeltaRows)):
         return ""
-    files = "Files are read in the order of their names: file_order='modified' and partition_by='file' are others"
+    files = "Files are read in the order of their names: file_order='modified' and partition_by='file' are others; "
+    files += "devices side by side have clocks of their own with partition_by=COLUMN"
     return f" {files}; within a file records come as they stand, so sort one that is newest first"
 
 

@@ -22,14 +22,14 @@ from streamjoin_ds.exchange.outbox import CellBatch, remove_committed
 from streamjoin_ds.plan import USUAL_SIZING, Epochs, EpochsOver
 from streamjoin_ds.source.batch_plan import BatchPlan, Pacing, batch_marks, marked_ends, rows_of_prefix, versions_from
 from streamjoin_ds.source.delay_bound import LOOK_AHEAD, DelayBound
+from streamjoin_ds.source.device_feed import DeviceFeed, DevicePosition
 from streamjoin_ds.source.feed import BacklogFacts, Frontier, first_cut, known_backlog
-from streamjoin_ds.source.idleness import ClockFacts, Idleness, after_silence, lets_time_go_on
+from streamjoin_ds.source.idleness import ClockFacts, Idleness, after_silence, ahead_limit, lets_time_go_on
 from streamjoin_ds.source.layout_rule import LayoutFacts, LayoutRule, Progress
 from streamjoin_ds.source.partitioned_feed import PartitionedFeed
 from streamjoin_ds.source.partitioned_position import PartitionedPosition
 from streamjoin_ds.source.position import Position, first_needed
 from streamjoin_ds.source.table_versions import TableVersions
-from streamjoin_ds.spec.event_time import AheadLimit
 from streamjoin_ds.stream.query_options import SourceOptions
 from streamjoin_ds.stream.sensor_tasks import ReadTask, SensorsTasks
 
@@ -110,7 +110,7 @@ class BatchPlanner:
         before = self._plan(start)
         feeds, positions = self._tasks.feeds, self._positions(before)
         limits = [
-            _ahead_limit(s.max_ahead_us, clock) for s, clock in zip(self._options.streams, before.clocks, strict=True)
+            ahead_limit(s.max_ahead_us, clock) for s, clock in zip(self._options.streams, before.clocks, strict=True)
         ]
         asked = zip(feeds, positions, limits, strict=True)
         frontiers = [feed.frontier(at, look, limit) for feed, at, limit in asked]
@@ -181,7 +181,7 @@ class BatchPlanner:
         facts = ((first.to_facts(), last.to_facts()) for first, last in stretches)
         ordered = plan is not None and any(map(plan.bound.stamps, range(len(stretches))))
         whole = tuple((*pair, names) for pair, names in zip(facts, files, strict=True)) if ordered else ()
-        limits = [_ahead_limit(now.max_ahead_us, then) for then, now in zip(before.clocks, batch.clocks, strict=True)]
+        limits = [ahead_limit(now.max_ahead_us, then) for then, now in zip(before.clocks, batch.clocks, strict=True)]
         ahead = tuple(None if limit is None else (limit.max_us, limit.is_measured) for limit in limits)
         epochs = self._epochs(batch)
         text = "" if epochs is None else json.dumps(epochs.to_facts())
@@ -209,7 +209,7 @@ class BatchPlanner:
         of_cells = CellBatch(
             epochs,
             tuple(stream for stream in silent if batch.clocks[stream].idle),
-            {stream: last.low_us for stream, last in ends if isinstance(last, PartitionedPosition)},
+            {stream: last.low_us for stream, last in ends if isinstance(last, (PartitionedPosition, DevicePosition))},
             batch.tables,
             batch.sizing,
             total.rows,
@@ -279,8 +279,11 @@ class BatchPlanner:
         return BacklogFacts(found, limited_by)
 
     def _clocked(self, stream: int, end: Position) -> Position:
-        """Return the end of a batch with what is decided about the clocks of a stream's partitions."""
+        """Return the end of a batch with what is decided about the clocks of a stream's partitions or devices."""
         feed = self._tasks.feeds[stream]
+        if isinstance(feed, DeviceFeed):
+            assert isinstance(end, DevicePosition)
+            return feed.clocked(end, self._idleness, stream)
         if not isinstance(feed, PartitionedFeed):
             return end
         assert isinstance(end, PartitionedPosition)
@@ -288,13 +291,17 @@ class BatchPlanner:
 
     @staticmethod
     def _frees(positions: Sequence[Position], ends: Sequence[Position], clocks: Sequence[ClockFacts]) -> bool:
-        """Whether a batch without records is worth planning: a partition holds its stream up no more, or comes back."""
-        return any(
-            isinstance(first, PartitionedPosition)
-            and isinstance(last, PartitionedPosition)
-            and ((first.low_us != last.low_us and not clock.idle) or first.brings_back(last))
-            for first, last, clock in zip(positions, ends, clocks, strict=True)
-        )
+        """Whether a batch without records is worth planning.
+
+        It is where a partition or a device holds its stream up no more, or a partition comes back.
+        """
+        for first, last, clock in zip(positions, ends, clocks, strict=True):
+            has_clocks = isinstance(last, (PartitionedPosition, DevicePosition))
+            if has_clocks and first.low_us != last.low_us and not clock.idle:  # type: ignore[attr-defined]
+                return True
+            if isinstance(last, PartitionedPosition) and first.brings_back(last):  # type: ignore[attr-defined]
+                return True
+        return False
 
     def _laid_out(
         self,
@@ -331,8 +338,3 @@ class BatchPlanner:
 def _plain(batch: BatchPlan) -> dict[str, Any]:
     """Return the batch's offset as Spark hands it back: read from its text."""
     return json.loads(json.dumps(batch.to_offset()))  # type: ignore[no-any-return]
-
-
-def _ahead_limit(max_us: int | None, before: ClockFacts) -> AheadLimit | None:
-    """Return the limit for a batch, given the stream's clock before it. A stream that was idle is not measured."""
-    return None if max_us is None else AheadLimit(max_us, not (before.idle or before.unmeasured))

@@ -42,6 +42,7 @@ from streamjoin_ds.stream.query_log import (
     InputLog,
     SilenceLog,
     WatermarkHolder,
+    device_clocks,
     holder,
     partition_clocks,
 )
@@ -267,23 +268,25 @@ class BatchCommit:
 
 
 def _planned(plan: Plan, batch_id: int) -> tuple[BatchPlan | None, BatchPlan | None]:
-    """Return the plan of a batch, and where it has partitions that of the one before; None where there is none."""
+    """Return the plan of a batch, and where it has partitions or devices that of the one before, if there is one."""
     if plan.foreign:  # of DataFrames the offset log has nothing that can be read here
         return None, None
     spark, streams = place_of(plan.spark_root), plan.bound.join.streams
     batch = logged_plan(spark, batch_id, streams)
-    has_partitions = batch is not None and any("partitions" in position for position in batch.positions)
-    return batch, logged_plan(spark, batch_id - 1, streams) if batch_id and has_partitions else None
+    has_clocks = batch is not None and any({"partitions", "devices"} & position.keys() for position in batch.positions)
+    return batch, logged_plan(spark, batch_id - 1, streams) if batch_id and has_clocks else None
 
 
 def _partitions(batch: BatchPlan | None, before: BatchPlan | None) -> dict[str, list[PartitionClock]]:
-    """Return the clocks of the partitions of each stream that has any, given the plan of the batch before."""
+    """Return the clocks of the partitions or devices of each stream with any, given the plan of the batch before."""
     clocks: dict[str, list[PartitionClock]] = {}
     if batch is None:
         return clocks
     for number, name in enumerate(batch.names):
-        position = partitions_of(batch, number)
-        if position is not None:
+        position, devices = partitions_of(batch, number), batch.clocks_of_devices(number)
+        if devices is not None:
+            clocks[name] = device_clocks(None if before is None else before.clocks_of_devices(number), devices)
+        elif position is not None:
             clocks[name] = partition_clocks(None if before is None else partitions_of(before, number), position)
     return clocks
 

@@ -245,7 +245,7 @@ def check_frames(join: Join, frames: Mapping[str, DataFrame], order_by: Sequence
     for number, stream in enumerate(join.streams):
         is_ordered = bool(order_by and order_by[number])
         clocks = {"idle_timeout": stream.idle_timeout, "max_ahead": stream.max_ahead}
-        for option, value in {**clocks, "partition_by": stream.partition_kind}.items():
+        for option, value in {**clocks, "partition_by": stream.partition_kind or stream.device_columns or None}.items():
             if value is not None and not (is_ordered and option == "idle_timeout"):
                 msg = (
                     f"stream {stream.name} has {option}, which needs an order of the records, and DataFrames have none"

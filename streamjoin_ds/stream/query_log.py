@@ -23,6 +23,7 @@ from streamjoin_ds.cell.cell_report import CellReport
 from streamjoin_ds.errors import StreamJoinError
 from streamjoin_ds.sink.tables import TableSet
 from streamjoin_ds.source.delay_bound import DelayFacts
+from streamjoin_ds.source.device_clocks import DeviceClocks, device_text
 from streamjoin_ds.source.feed import BacklogFacts
 from streamjoin_ds.source.partitioned_position import PartitionClock, PartitionedPosition
 from streamjoin_ds.source.records import Chunk
@@ -30,7 +31,7 @@ from streamjoin_ds.source.stream_source import SourceColumns, first_records
 from streamjoin_ds.spec import BoundJoin, Generator, Stream, duration_text
 from streamjoin_ds.spec.columns import INT64_MAX, SEQ, TS
 from streamjoin_ds.spec.event_time import NO_TIME, running_maximum
-from streamjoin_ds.spec.input_warnings import InputWarnings, LateSeen, TimesSeen, other_names
+from streamjoin_ds.spec.input_warnings import InputWarnings, LateSeen, TimesSeen, holding_devices, other_names
 from streamjoin_ds.survey.report import tuple_texts
 
 __all__ = [
@@ -41,6 +42,7 @@ __all__ = [
     "Lasting",
     "SilenceLog",
     "WatermarkHolder",
+    "device_clocks",
     "first_inputs",
     "first_warnings",
     "holder",
@@ -157,12 +159,12 @@ class BacklogLog:
 
 @dataclass(frozen=True, slots=True)
 class WatermarkHolder:
-    """A stream, or one of its partitions, that sent nothing and holds the watermark.
+    """A stream, or one of its partitions or devices, that sent nothing and holds the watermark.
 
     Attributes
     ----------
     stream : str
-        The stream's name; of a partition ``stream/partition``.
+        The stream's name; of a partition ``stream/partition``, of a device ``stream/device``.
     behind_us : int or None
         By how many microseconds its clock is behind that of the furthest stream; None: it has had no tuple at all.
     """
@@ -180,6 +182,26 @@ def partition_clocks(before: PartitionedPosition | None, end: PartitionedPositio
         )
         for name, at in end.partitions.items()
         if at.has_joined
+    ]
+
+
+def device_clocks(before: DeviceClocks | None, end: DeviceClocks) -> list[PartitionClock]:
+    """Return the clocks of the device that holds its stream's and of the one that is furthest; none where all are idle.
+
+    Of a device's records in the batch they tell whether any moved its clock, given where the batch begins and ends.
+    """
+    held = end.held_by
+    if held is None:
+        return []
+    told = dict.fromkeys((held, end.devices[int(end.times_us.argmax())]))
+    return [
+        PartitionClock(
+            device_text(device),
+            end.time_of(device),
+            int(before is None or before.time_of(device) != end.time_of(device)),
+            is_idle=device in end.idle,
+        )
+        for device in told
     ]
 
 
@@ -299,7 +321,7 @@ class InputLog:
     def __init__(self, bound: BoundJoin, tables: TableSet, clock: Callable[[], float] = time.time) -> None:
         self._warnings = InputWarnings(bound, SourceColumns(), clock=clock)
         self._tables = tables
-        for text in other_names(bound):
+        for text in (*other_names(bound), *holding_devices(bound)):
             _log.warning("%s", text)
 
     def tell(self, reports: Collection[CellReport], ledger: Sequence[Mapping[str, Any]]) -> None:
@@ -364,7 +386,7 @@ def first_inputs(bound: BoundJoin) -> tuple[list[str], dict[str, list[str]]]:
         times = TimesSeen.together(TimesSeen.of(*_times(chunk)) for chunk in chunks)
         if times is not None:  # of what was not read it is not known how far it reaches
             seen[stream.name] = replace(times, most_us=INT64_MAX) if read >= _FIRST_RECORDS else times
-    return [*other_names(bound), *found, *warnings.times(seen)], tuples
+    return [*other_names(bound), *holding_devices(bound), *found, *warnings.times(seen)], tuples
 
 
 def _first_tuples(bound: BoundJoin, number: int, schema: pa.Schema, chunks: Sequence[Chunk]) -> list[str]:

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
+from streamjoin_ds.source.device_clocks import LOOK_AHEAD
 from streamjoin_ds.spec.expression.predicate import Band, Column
 from streamjoin_ds.spec.expression.tree import conjuncts, normalised, streams_of
 from streamjoin_ds.spec.join import Join
@@ -19,14 +20,17 @@ from streamjoin_ds.testing.partners import Times
 from streamjoin_ds.testing.values import column_value, event_time_us, oracle_value
 
 __all__ = [
+    "ALL_THERE",
     "NO_PARTITIONS",
     "Ends",
     "Idle",
     "Partitions",
     "Row",
     "Rows",
+    "There",
     "ahead_rows",
     "batch_watermarks",
+    "device_clocks",
     "duplicate_rows",
     "filtered_rows",
     "late_rows",
@@ -41,7 +45,9 @@ Rows: TypeAlias = "Sequence[Row] | pa.Table"
 Ends: TypeAlias = "Sequence[Mapping[str, int]]"
 Idle: TypeAlias = "Sequence[Collection[str | tuple[str, object]]]"
 Partitions: TypeAlias = "Mapping[str, Sequence[object]]"
+There: TypeAlias = "Mapping[str, Sequence[int]]"
 NO_PARTITIONS: Partitions = {}
+ALL_THERE: There = {}
 
 
 def random_batches(rows: Sequence[Any], seed: int, most: int = 8) -> Iterator[Sequence[Any]]:
@@ -168,13 +174,14 @@ def late_rows(
     ends: Ends = (),
     idle: Idle = (),
     partitions: Partitions = NO_PARTITIONS,
+    there: There = ALL_THERE,
 ) -> list[int]:
     """Return the numbers of a stream's late tuples: older than the largest event time before them minus the delay.
 
     Tuples that are filtered out tell the time, and are not late. Where streams were idle, a tuple is also late if it is
     older than the watermark at its batch's start. For that `rows` must have the rows of all streams. In a stream with
     partitions the event times before a tuple are those of its partition, and the watermark may be past a partition that
-    is new, or was idle.
+    is new, or was idle. In a stream with devices a clock takes their place (`device_clocks`).
     """
     streams = rows if isinstance(rows, Mapping) else {name: rows}
     own = listed(streams[name])
@@ -182,32 +189,120 @@ def late_rows(
     gone, moving = {*filtered_rows(join, name, own), *ahead}, set(range(len(own))) - ahead
     delay_us = join.streams[join.names.index(name)].delay_us
     has_floors = any(idle) or bool(partitions)
-    floors = [None, *batch_watermarks(join, streams, ends, idle, partitions)] if has_floors else [None]
+    floors = [None, *batch_watermarks(join, streams, ends, idle, partitions, there)] if has_floors else [None]
     repeated = set(duplicate_rows(join, name, own, partitions))
     late = []
     before: dict[object, int] = {}  # the largest event time so far of each partition
     of = partitions.get(name)
+    judges = device_clocks(join, name, own, ends=ends, idle=idle, partitions=partitions, there=there)[0]
     for number, row in enumerate(own):
         time = _time(join, name, row)
         if time is None or number not in moving:
             continue
         floor = floors[min(sum(end[name] <= number for end in ends), len(floors) - 1)]
         partition = None if of is None else of[number]
-        behind = partition in before and time < before[partition] - delay_us
+        judge = judges[number] if judges else before.get(partition)
+        behind = judge is not None and time < judge - delay_us
         if (behind or (floor is not None and time < floor)) and number not in gone and number not in repeated:
             late.append(number)
         before[partition] = max(before.get(partition, time), time)
     return late
 
 
+def device_clocks(
+    join: Join,
+    name: str,
+    rows: Rows,
+    *,
+    ends: Ends = (),
+    idle: Idle = (),
+    partitions: Partitions = NO_PARTITIONS,
+    there: There = ALL_THERE,
+) -> tuple[list[int | None], list[int | None]]:
+    """Return the clock that judges each record of a stream whose devices have clocks, and that at each batch's end.
+
+    The first is the larger one of the largest time before the record of its device, and of the stream's clock. The
+    stream's is the smallest of those of all devices that hold it, and never falls. A device holds it from
+    `device_clocks.LOOK_AHEAD` records before its first one on, as far as these were there when the batch was planned,
+    to the end of a batch at which it is idle, as `idle` says by stream and values. In a stream with partitions each has
+    devices of its own, whose records come in the order of the plans: by batch, then by the largest time so far in the
+    partition. Both are empty where the stream's devices have no clocks.
+
+    Parameters
+    ----------
+    there : mapping of name to sequence of int
+        For each record the first batch whose planner could see it. By default all are there from the start.
+    """
+    columns = join.streams[join.names.index(name)].device_columns
+    if not columns:
+        return [], []
+    records, of = listed(rows), partitions.get(name)
+    times = times_of(join, {**{one: [] for one in join.names}, name: records}, ends, idle, partitions)
+    own = times[join.names.index(name)]
+    batches = [sum(end[name] <= number for end in ends) for number in range(len(records))]
+    since = there.get(name) or [0] * len(records)
+    keys: list[tuple[Any, ...]] = []
+    furthest: dict[object, int] = {}
+    for number, time in enumerate(own):
+        if of is None:
+            keys.append((batches[number], number))
+            continue
+        before = furthest.get(of[number], float("-inf"))
+        furthest[of[number]] = max(before, before if time is None else time)  # type: ignore[assignment]
+        keys.append((batches[number], furthest[of[number]], list(dict.fromkeys(of)).index(of[number]), number))
+
+    def device_of(number: int) -> tuple[object, ...]:
+        values = (records[number][column] for column in columns)
+        return (*(() if of is None else (of[number],)), *(None if one is None else str(one) for one in values))
+
+    clocks: dict[tuple[object, ...], int] = {}
+    active: set[tuple[object, ...]] = set()
+    low: int | None = None
+    judges: list[int | None] = [None] * len(records)
+    lows: list[int | None] = []
+    order = [number for number in sorted(range(len(records)), key=keys.__getitem__) if own[number] is not None]
+
+    def advanced(place: int, batch: int) -> int | None:
+        """Return the stream's clock before the record at a place, as a planner of a batch knows it."""
+        held = {device: clocks[device] for device in active}
+        for number in [each for each in order[place : place + LOOK_AHEAD] if since[each] <= batch]:
+            device, time = device_of(number), own[number]
+            assert time is not None
+            held.setdefault(device, max(time, clocks.get(device, time)))
+        known = [one for one in (low, min(held.values(), default=None)) if one is not None]
+        return max(known, default=None)
+
+    place = 0
+    for batch in range(len(ends) + 1):
+        while place < len(order) and batches[order[place]] == batch:
+            number, device, time = order[place], device_of(order[place]), own[order[place]]
+            assert time is not None
+            low = advanced(place, batch)
+            judges[number] = max(one for one in (clocks.get(device), low) if one is not None)
+            clocks[device] = max(clocks.get(device, time), time)
+            active.add(device)
+            place += 1
+        if batch < len(ends):
+            low = advanced(place, batch)
+            active -= {one[1] for one in (idle[batch] if idle else ()) if isinstance(one, tuple) and one[0] == name}
+            low = advanced(place, batch)
+            lows.append(low)
+    return judges, lows
+
+
 def batch_watermarks(
-    join: Join, streams: Mapping[str, Rows], ends: Ends, idle: Idle = (), partitions: Partitions = NO_PARTITIONS
+    join: Join,
+    streams: Mapping[str, Rows],
+    ends: Ends,
+    idle: Idle = (),
+    partitions: Partitions = NO_PARTITIONS,
+    there: There = ALL_THERE,
 ) -> list[int | None]:
     """Return the watermark at the end of each batch; None until it is known. It never falls.
 
     It is the smallest, over the streams that are not idle, of the largest event time minus the delay. In a stream with
     partitions that is the smallest of those of its partitions that are not idle and of which a record was read; where
-    all of them are idle, the largest.
+    all of them are idle, the largest. In a stream with devices it is the stream's clock (`device_clocks`).
 
     Parameters
     ----------
@@ -217,11 +312,15 @@ def batch_watermarks(
         For each batch, the streams and the partitions that were idle at its end; none where not given.
     partitions : mapping of name to sequence
         See `oracle_join`.
+    there : mapping of name to sequence of int
+        See `device_clocks`.
     """
     records = {name: listed(streams[name]) for name in join.names}
     times = dict(zip(join.names, times_of(join, records, ends, idle, partitions), strict=True))
     watermarks: list[int | None] = []
     before: int | None = None
+    known = {"ends": ends, "idle": idle, "partitions": partitions, "there": there}
+    devices = {name: device_clocks(join, name, records[name], **known)[1] for name in join.names}  # type: ignore[arg-type]
     for batch, end in enumerate(ends):
         asleep = idle[batch] if idle else ()
         lows = []
@@ -229,7 +328,8 @@ def batch_watermarks(
             if stream.name not in asleep:
                 read = times[stream.name][: end[stream.name]]
                 asleep_here = {one[1] for one in asleep if isinstance(one, tuple) and one[0] == stream.name}
-                largest = _low(read, partitions.get(stream.name), asleep_here)
+                by_device = devices[stream.name]
+                largest = by_device[batch] if by_device else _low(read, partitions.get(stream.name), asleep_here)
                 lows.append(None if largest is None else largest - stream.delay_us)
         known_lows = [low for low in lows if low is not None]
         if known_lows and len(known_lows) == len(lows):

@@ -19,12 +19,14 @@ from streamjoin_ds.spec.expression.tree import streams_of
 from streamjoin_ds.spec.join import Join
 from streamjoin_ds.spec.window import CountWindow, PeriodicWindow
 from streamjoin_ds.testing.arrivals import (
+    ALL_THERE,
     NO_PARTITIONS,
     Ends,
     Idle,
     Partitions,
     Row,
     Rows,
+    There,
     duplicate_rows,
     filtered_rows,
     late_rows,
@@ -111,6 +113,7 @@ def oracle_join(
     ends: Ends = (),
     idle: Idle = (),
     partitions: Partitions = NO_PARTITIONS,
+    there: There = ALL_THERE,
     until_us: int | None = None,
     seqs: Seqs = _IN_ORDER,
 ) -> list[dict[str, Any]]:
@@ -132,6 +135,8 @@ def oracle_join(
     partitions : mapping of name to sequence
         For each record of a stream with partitions the partition that it is of. The stream's tuples are then in an
         order in which each batch is a stretch, and each partition's are in the partition's order. With `ends`.
+    there : mapping of name to sequence of int
+        For each record of a stream with devices the first batch whose planner could see it; by default the first.
     until_us : int, optional
         With `how`: the last watermark. Tuples whose horizon it has not passed are not decided. None: all are, as at the
         end of the streams.
@@ -151,7 +156,8 @@ def oracle_join(
     times, results = times_of(join, rows, ends, idle, partitions), []
     ranks: dict[int, int] = {}
     before, place = None, 0
-    known: dict[str, Any] = {"lateness": lateness, "ends": ends, "idle": idle, "partitions": partitions, "seqs": seqs}
+    known: dict[str, Any] = {"lateness": lateness, "ends": ends, "idle": idle, "partitions": partitions}
+    known |= {"there": there, "seqs": seqs}
     pairs = _combinations(join, rows, **known)[2] if join.reduce and not join.row_kind.at_once else []
     for numbers in oracle_numbers(join, rows, until_us=until_us, **known):
         result: dict[str, Any] = {}
@@ -191,6 +197,7 @@ def oracle_numbers(
     ends: Ends = (),
     idle: Idle = (),
     partitions: Partitions = NO_PARTITIONS,
+    there: There = ALL_THERE,
     until_us: int | None = None,
     seqs: Seqs = _IN_ORDER,
 ) -> list[tuple[Any, ...]]:
@@ -202,7 +209,7 @@ def oracle_numbers(
     Arguments as for `oracle_join`.
     """
     rows = {name: listed(streams[name]) for name in join.names}
-    known = {"ends": ends, "idle": idle, "partitions": partitions, "seqs": seqs}
+    known = {"ends": ends, "idle": idle, "partitions": partitions, "there": there, "seqs": seqs}
     times, usable, found = _combinations(join, rows, lateness=lateness, **known)  # type: ignore[arg-type]
     if join.row_kind.at_once:
         return [(number,) for number in usable[0]]
@@ -221,6 +228,7 @@ def _combinations(
     ends: Ends,
     idle: Idle,
     partitions: Partitions,
+    there: There,
     seqs: Seqs,
 ) -> tuple[Times, Sequence[Sequence[int]], list[tuple[int, ...]]]:
     """Return the event times, the numbers of the tuples that may have partners, and the pairs or combinations.
@@ -235,7 +243,7 @@ def _combinations(
             order[name].append(place)
     times, usable = times_of(join, rows, ends, idle, partitions), []
     for stream, stream_times in zip(join.streams, times, strict=True):
-        known = {"ends": ends, "idle": idle, "partitions": partitions}
+        known = {"ends": ends, "idle": idle, "partitions": partitions, "there": there}
         late = set(late_rows(join, stream.name, rows, **known)) if lateness else set()  # type: ignore[arg-type]
         gone = late | set(filtered_rows(join, stream.name, rows[stream.name]))
         gone |= set(duplicate_rows(join, stream.name, rows[stream.name], partitions))

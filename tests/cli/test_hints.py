@@ -218,7 +218,7 @@ FLAGS: list[tuple[Call, str, str, Call]] = [
     ("--index btree", "ARGUMENT", "auto, scan", "--index scan"),
     ("--order w,q", "ARGUMENT", "all of e, w", "--order w,e"),
     ("--unique e=q", "COLUMN", "its columns are ts, x", "--unique e=x"),
-    ("--partition-by e=x", "ARGUMENT", "one of file, folder", "--partition-by e=file"),
+    ("--partition-by e=gadget", "COLUMN", "partition_by is file, folder, or columns", "--partition-by e=file"),
     ("--file-order size", "ARGUMENT", "one of name, modified", "--file-order modified"),
     ("--on-bad-file skip", "ARGUMENT", "one of stop, quarantine", "--on-bad-file quarantine"),
     ("--delimiter e=ab", "ARGUMENT", "or tab", "--delimiter 'e=,'"),

@@ -25,6 +25,7 @@ def arrival(
     offsets: Sequence[Mapping[str, Any]],
     rows: Mapping[str, Mapping[str, Sequence[Rows]]],
     places: Mapping[str, Mapping[str, Sequence[int]]] | None = None,
+    counts: Sequence[Mapping[str, Mapping[str, int]]] = (),
 ) -> tuple[dict[str, list[Rows]], dict[str, list[int]], dict[str, Any]]:
     """Return each stream's records in the order of the plans, their ``_seq``, and what the oracle must be told.
 
@@ -36,7 +37,14 @@ def arrival(
         For each stream and partition the records in the partition's order. A stream of one order has the partition "".
     places : mapping, optional
         For each stream and partition what the records are called there: a topic's offsets. By default their numbers.
+    counts : sequence of mapping
+        For each batch how many records of each stream and partition were there when it was planned; by default all.
     """
+    there: dict[str, list[int]] = {name: [] for name in join.names}
+
+    def since(name: str, partition: str, first: int, last: int) -> list[int]:
+        return [sum(count[name].get(partition, 0) <= number for count in counts) for number in range(first, last)]
+
     listed: dict[str, list[Rows]] = {name: [] for name in join.names}
     seqs: dict[str, list[int]] = {name: [] for name in join.names}
     of: dict[str, list[str]] = {stream.name: [] for stream in join.streams if stream.partition_kind}
@@ -45,15 +53,18 @@ def arrival(
     for offset in offsets:
         asleep: list[Any] = [n for n in join.names if offset.get("clocks", {}).get(n, {}).get("idle")]
         for name in join.names:
-            facts = offset["streams"][name]
+            facts = dict(offset["streams"][name])
+            asleep += [(name, tuple(one)) for one in facts.pop("devices", {}).get("silenced", ())]
             if name not in of:
                 listed[name], seqs[name] = list(rows[name][""][: facts["seq"]]), list(range(facts["seq"]))
+                there[name] = since(name, "", 0, facts["seq"])
                 continue
             position = PartitionedPosition.from_facts(facts, name)
             for partition, at in position.partitions.items():
                 first, read[name, partition] = read.get((name, partition), 0), at.at.seq
                 found = rows[name].get(partition, ())[first : at.at.seq]
                 listed[name] += found
+                there[name] += since(name, partition, first, at.at.seq)
                 of[name] += [partition] * len(found)
                 called = range(at.at.seq) if places is None else places[name].get(partition, ())
                 seqs[name] += [first_seq_of(at.number) + place for place in called[first : at.at.seq]]
@@ -63,7 +74,7 @@ def arrival(
             assert position.seq == len(listed[name])
         ends.append({name: len(listed[name]) for name in join.names})
         idle.append(asleep)
-    return listed, seqs, {"ends": ends, "idle": idle, "partitions": of}
+    return listed, seqs, {"ends": ends, "idle": idle, "partitions": of, "there": there}
 
 
 class Partitioned:
@@ -72,6 +83,7 @@ class Partitioned:
     def __init__(self, join: Join, micro: MicroBatches) -> None:
         self.join, self.micro, self.now_s = join, micro, 0.0
         self.offsets: list[dict[str, Any]] = []
+        self.counts: list[Mapping[str, Mapping[str, int]]] = []  # what was there when each batch was planned
         self.restart()
 
     def restart(self) -> None:
@@ -84,7 +96,13 @@ class Partitioned:
         if not self.micro.step():
             return False
         self.offsets.append(self.micro.offset)
+        self.counts.append(self.there())
         return True
+
+    def there(self) -> Mapping[str, Mapping[str, int]]:
+        """Return how many records of each stream and partition there are, where the test keeps them in `rows`."""
+        rows: Mapping[str, Mapping[str, Sequence[Rows]]] = getattr(self, "rows", {})
+        return {name: {one: len(own) for one, own in of.items()} for name, of in rows.items()}
 
     def check(
         self,
@@ -93,7 +111,7 @@ class Partitioned:
     ) -> None:
         """Assert that results, late tuples, punctuations and the ledger are the oracle's, and that all was read."""
         names = self.join.names
-        listed, seqs, known = arrival(self.join, self.offsets, rows, places)
+        listed, seqs, known = arrival(self.join, self.offsets, rows, places, self.counts)
         assert {n: len(listed[n]) for n in names} == {n: sum(map(len, rows[n].values())) for n in names}
         columns = [f"{name}_seq" for name in names] + ["window_id"] * (self.join.window.kind == "periodic")
         found = Counter(tuple(row[name] for name in columns) for row in self.micro.matches().to_pylist())
@@ -106,9 +124,10 @@ class Partitioned:
         expected = {n: late_rows(self.join, n, listed, **known) for n in names}
         assert late == Counter((n, seqs[n][k]) for n in names for k in expected[n])
         given = self.micro.companion("punctuations").sort_by("batch_id")["punctuation"].cast(pa.int64()).to_pylist()
-        assert given == batch_watermarks(self.join, listed, known["ends"], known["idle"], known["partitions"])
+        assert given == batch_watermarks(self.join, listed, *known.values())
         twice = {n: duplicate_rows(self.join, n, listed[n], known["partitions"]) for n in names}
-        ahead = {n: ahead_rows(self.join, n, listed[n], **known) for n in names}
+        of_records = {name: facts for name, facts in known.items() if name != "there"}
+        ahead = {n: ahead_rows(self.join, n, listed[n], **of_records) for n in names}
         timeless = {n: [k for k, row in enumerate(listed[n]) if row["ts"] is None] for n in names}
         rejected = {n: [*ahead[n], *timeless[n]] for n in names}
         self._ledger({"late": expected, "duplicates": twice, "rejected": rejected}, known["ends"])

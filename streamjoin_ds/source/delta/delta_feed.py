@@ -82,7 +82,8 @@ def with_table(stream: Stream) -> Stream:
         return stream
     if isinstance(source, Files):
         for name in given_options(source):
-            if name != "delimiter":  # it may be given to all streams at once
+            # The delimiter may be given to all streams at once.
+            if name != "delimiter" and not (name == "partition_by" and source.device_columns):
                 raise _refused(stream.name, name)
     state = TableState(path)
     if JOIN_ID_KEY not in state.configuration or EVENT_TIME not in state.columns().schema.names:
@@ -100,13 +101,15 @@ def with_table(stream: Stream) -> Stream:
 
 
 def _rows_of(source: Files | DeltaRows, form: str) -> DeltaRows:
-    return DeltaRows(source.path, form) if isinstance(source, Files) else replace(source, format=form)
+    if isinstance(source, Files):
+        return DeltaRows(source.path, form, partition_by=source.device_columns or None)
+    return replace(source, format=form)
 
 
 def _refused(stream: str, name: str) -> ArgumentError:
     """Return the error for an option of files that a stream over a table has."""
     what = "is over a Delta table"
-    why = {"on_bad_file": ", whose files cannot be set aside", "partition_by": ", which has one order"}
+    why = {"on_bad_file": ", whose files cannot be set aside", "partition_by": ", which has one order of files"}
     error = refused_option(stream, name, what + why.get(name, ", whose log says what is read"))
     if name == "on_bad_file":
         error.hint = "set on_bad_file=stop for it: a damaged table is to be restored"

@@ -404,6 +404,7 @@ class BoundJoin:
                 "columns": schema_facts(schema),
                 # left out if there are none, so that older joins keep their fingerprint
                 **({} if stream.partition_kind is None else {"partition_by": stream.partition_kind}),
+                **({"devices": [*stream.device_columns]} if stream.device_columns else {}),
                 **{name: value for name, (_, value) in identity_of(stream.source).items()},
                 **({} if stream.unique is None else {"unique": sorted(stream.unique)}),
                 **({"computed": self.computed(number)} if self.computed(number) else {}),
@@ -508,7 +509,7 @@ class BoundJoin:
         return self._tuple_schemas[stream]
 
     def read_schema(self, stream: int) -> pa.Schema:
-        """Return `tuple_schema` with the columns that only filters and `unique` need: tuples as they are read."""
+        """Return `tuple_schema` with the columns that only filters, keys and clocks need: tuples as they are read."""
         return self._read_schemas[stream]
 
     @cached_property

@@ -6,20 +6,23 @@ An option is a field: it says what it is for, and which values it has. What read
 from __future__ import annotations
 
 import codecs
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from streamjoin_ds.duration import Duration, duration_text, duration_us
 from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.spec.member.location import Located
-from streamjoin_ds.spec.member.option_key import option
+from streamjoin_ds.spec.member.option_key import LIST, option
 from streamjoin_ds.spec.nested_path import RecordsForm, records_form
 
-__all__ = ["Files", "Spool", "delimiter_of", "refused_option"]
+__all__ = ["Files", "Spool", "delimiter_of", "partitioned_by", "refused_option"]
 
 _FORMATS = ("auto", "csv", "json", "parquet", "spool", "delta", "results")
 _MOST_LINES, _MOST_DIGITS = 1000, 5  # before the records of a CSV file
 # Codecs of Python that are of no files, or whose text cannot be told piece by piece.
 _NO_ENCODINGS = frozenset(("utf-7", "idna", "punycode", "charmap", "raw-unicode-escape", "unicode-escape"))
+_COLUMN = "column:"  # before the name of a column in a text
 _DELIMITER_NAMES = {"tab": "\t", "\\t": "\t", "space": " "}
 _DELIMITERS = frozenset(" \t!#$%&'()*+,-./:;<=>?@[\\]^_`{|}~")
 
@@ -63,10 +66,12 @@ class Files(Located):
         What happens when a file cannot be read any further, came too late, or is not what was read before. "stop" stops
         the stream. "quarantine" sets aside the rest of the file as one rejected row that names it. It may differ at
         each restart.
-    partition_by : {"file", "folder"}, optional
+    partition_by : {"file", "folder"}, or columns, optional
         The stream has many partitions, each with an order of its own, and no order among them: each file of the folder
         is one, or each sub-folder. Lateness is judged in each partition, and the stream's watermark is the smallest of
-        its partitions' that are not idle (ARCHITECTURE.md, "Partitions"). By default the stream has one order.
+        its partitions' that are not idle (ARCHITECTURE.md, "Partitions"). By default the stream has one order. A list
+        of columns, or another text, such as "device" or "site,device": the records keep their one order, and each value
+        has a clock of its own (ARCHITECTURE.md, "Devices").
     sub_folders : {"skip", "read"}
         "read" reads the files of all sub-folders too, in the order of their paths (ARCHITECTURE.md, "Folders"). Names
         such as ``date=2024-01-01`` are columns, which may be declared in `schema`. By default sub-folders are passed
@@ -152,13 +157,13 @@ class Files(Located):
         one_of=("stop", "quarantine"),
         example="quarantine",
     )
-    partition_by: str | None = option(
+    partition_by: str | Sequence[str] | None = option(
         None,
         "A stream has many partitions, each with an order of its own: each file of its folder (file) or each "
-        "sub-folder (folder).",
-        note="[default: one order]",
-        one_of=("file", "folder"),
-        example="folder",
+        "sub-folder (folder). Or columns, such as device: its values have clocks of their own.",
+        (str, LIST),
+        "[default: one order]",
+        example="device",
         numbers=True,
     )
     sub_folders: str = option(
@@ -189,7 +194,7 @@ class Files(Located):
     @property
     def partition_kind(self) -> str | None:
         """What a partition of the stream is: a "file" or a "folder"; None: it has one order."""
-        return self.partition_by
+        return self.partition_by if isinstance(self.partition_by, str) else None
 
     @property
     def records_form(self) -> RecordsForm:
@@ -235,11 +240,12 @@ class Files(Located):
             finished_after = duration_text(duration_us(finished_after, f"finished_after of {stream}"))
         if self.by_modification and self.format == "spool":
             raise refused_option(stream, "file_order", "reads a spool, whose segments have an order of their own")
-        if self.by_modification and self.partition_by == "file":
+        partition_by = partitioned_by(self.partition_by, stream, ("file", "folder"))
+        if self.by_modification and partition_by == "file":
             msg = f"stream {stream} has no order among its files, so it cannot have file_order"
             hint = "leave it out, or leave out partition_by=file"
             raise ArgumentError(msg, name="file_order", hint=hint)
-        if self.partition_by is not None and self.quarantines:
+        if isinstance(partition_by, str) and self.quarantines:
             msg = f"stream {stream} has partitions, so it cannot have on_bad_file yet"
             raise ArgumentError(msg, name="on_bad_file", hint="leave it out, or leave out partition_by")
         if self.decimal == delimiter:
@@ -249,6 +255,7 @@ class Files(Located):
             msg = f"the comment of stream {stream} is no character that begins a comment in a CSV file"
             raise ArgumentError(msg, name="comment", hint="for example #, or %; not the delimiter")
         counted = replace(located, skip_lines=skip_lines, header=header, encoding=_encoding(self.encoding, stream))
+        counted = replace(counted, partition_by=partition_by)
         return replace(counted, delimiter=delimiter, finished_after=finished_after)
 
 
@@ -266,6 +273,30 @@ class Spool(Files):
 def refused_option(stream: str, name: str, why: str) -> ArgumentError:
     """Return the error for an option that the stream cannot have."""
     return ArgumentError(f"stream {stream} {why}, so it cannot have {name}", name=name, hint=f"leave {name} out")
+
+
+def partitioned_by(given: object, stream: str, kinds: Sequence[str] = ()) -> str | tuple[str, ...] | None:
+    """Return what a stream is partitioned by: one of the kinds, or columns; None: by nothing.
+
+    A list names columns. A text is a kind, or names columns with commas between them; ``column:file`` is one whose name
+    is that of a kind.
+
+    Raises
+    ------
+    ArgumentError
+        It is neither, names no column, or names one twice.
+    """
+    if given is None or (isinstance(given, str) and given in kinds):
+        return given
+    columns: Any = given
+    if isinstance(given, str):
+        columns = [part.strip().removeprefix(_COLUMN) for part in given.split(",")]
+    is_list = isinstance(columns, Sequence) and all(isinstance(one, str) and one for one in columns)
+    if not is_list or not columns or len(set(columns)) < len(columns):
+        others = "".join(f", nor {kind}" for kind in kinds)
+        msg = f"partition_by of stream {stream} is no list of different columns{others}"
+        raise ArgumentError(msg, name="partition_by", hint="for example device, or ['site', 'device']")
+    return tuple(columns)
 
 
 def delimiter_of(given: object, name: str) -> str:

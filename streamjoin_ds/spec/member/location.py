@@ -42,6 +42,12 @@ class Located:
         """What a partition of the stream is; None: it has one order."""
         return None
 
+    @property
+    def device_columns(self) -> tuple[str, ...]:
+        """The columns of `partition_by`, whose values have clocks of their own; none: each order has one clock."""
+        given = getattr(self, "partition_by", None)
+        return given if isinstance(given, tuple) else ()
+
     def checked(self, stream: str) -> Self:
         """Return the source with its options in one form each.
 

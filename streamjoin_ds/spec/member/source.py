@@ -13,16 +13,16 @@ An option that says nothing about a source is refused by name.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timezone
 from typing import Any, ClassVar, TypeAlias
 from urllib.parse import parse_qsl
 
 from streamjoin_ds.errors import ArgumentError
-from streamjoin_ds.spec.member.files import Files, Spool, delimiter_of, refused_option
+from streamjoin_ds.spec.member.files import Files, Spool, delimiter_of, partitioned_by, refused_option
 from streamjoin_ds.spec.member.location import KAFKA_PREFIX, Located, check_choices, location_text
-from streamjoin_ds.spec.member.option_key import OptionKey, option, options_of
+from streamjoin_ds.spec.member.option_key import LIST, OptionKey, option, options_of
 
 __all__ = [
     "GENERATOR_PREFIX",
@@ -42,6 +42,7 @@ __all__ = [
 ]
 
 GENERATOR_PREFIX = "gen:"
+_BY_COLUMNS = "Columns, such as device: their values have clocks of their own."
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +65,8 @@ class DeltaRows(Located):
         the stream begins with all rows that the table has when the first batch is planned.
     starting_timestamp : str or datetime, optional
         As `starting_version`: the first version that was committed at this time or later. UTC unless it says otherwise.
+    partition_by : str or sequence of str, optional
+        Columns whose values have clocks of their own, as of `Files`.
     """
 
     path: str
@@ -93,6 +96,9 @@ class DeltaRows(Located):
         metavar="TIME",
         numbers=True,
     )
+    partition_by: str | Sequence[str] | None = option(
+        None, _BY_COLUMNS, (str, LIST), "[default: one clock]", example="device"
+    )
 
     def checked(self, stream: str) -> DeltaRows:
         """Return the source with its options in one form each; raise ArgumentError where one cannot be."""
@@ -106,7 +112,8 @@ class DeltaRows(Located):
             if name != "format":
                 msg = f"stream {stream} reads the results of a join in their order, so it cannot have {name}"
                 raise ArgumentError(msg, name=name, hint=f"leave {name} out, or set format=delta")
-        return replace(located, starting_version=version, starting_timestamp=timestamp)
+        columns = _only_columns(self.partition_by, stream, "a table")
+        return replace(located, starting_version=version, starting_timestamp=timestamp, partition_by=columns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,10 +126,15 @@ class Topic(Located):
         ``kafka://broker:9092/topic?format=json``: its parameters are listed by ``streamjoin help source kafka``.
     delimiter : str
         The delimiter of messages in CSV, as of `Files`.
+    partition_by : str or sequence of str, optional
+        Columns whose values have clocks of their own in each partition of the topic, as of `Files`.
     """
 
     url: str
     delimiter: str = option(",", "What separates the fields of messages in CSV: one character, or tab.", example=";")
+    partition_by: str | Sequence[str] | None = option(
+        None, _BY_COLUMNS, (str, LIST), "[default: one clock for each partition of the topic]", example="device"
+    )
 
     @property
     def partition_kind(self) -> str:
@@ -132,7 +144,8 @@ class Topic(Located):
     def checked(self, stream: str) -> Topic:
         """Return the source with its options in one form each; raise ArgumentError where one cannot be."""
         located = super(Topic, self).checked(stream)
-        return replace(located, delimiter=delimiter_of(self.delimiter, stream))
+        columns = _only_columns(self.partition_by, stream, "a topic")
+        return replace(located, delimiter=delimiter_of(self.delimiter, stream), partition_by=columns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +156,7 @@ class Generator:
     """
 
     partition_kind: ClassVar[None] = None
+    device_columns: ClassVar[tuple[str, ...]] = ()
 
     name: str
     parameters: Mapping[str, int | float | str] = field(default_factory=dict)
@@ -192,7 +206,7 @@ KINDS: dict[str, type] = {"files": Files, "spool": Spool, "delta": DeltaRows, "k
 SOURCE_KEYS: dict[str, OptionKey] = {}
 for _kind in KINDS.values():
     SOURCE_KEYS |= {name: key for name, key in options_of(_kind).items() if name not in SOURCE_KEYS}
-_OF_TABLES = tuple(name for name in options_of(DeltaRows) if name != "format")
+_OF_TABLES = tuple(name for name in options_of(DeltaRows) if name not in options_of(Files))
 _NUMBERING = tuple(each.name for kind in (Files, DeltaRows) for each in fields(kind) if each.metadata.get("numbers"))
 # Options that may be given to all streams of a join at once say nothing about these.
 _IDLE: Mapping[type, tuple[str, ...]] = {
@@ -266,14 +280,15 @@ def _kind_of(path: str | None, given: Mapping[str, Any]) -> type:
 
 
 def _refused(stream: str, name: str, kind: type) -> ArgumentError:
-    if kind is Topic and name in ("format", "partition_by"):
+    if kind is Topic and name == "format":
         msg = f"stream {stream} is a topic, so it cannot have {name}"
-        hint = "its partitions are the topic's, and its format stands in the URL: ?format=json"
-        return ArgumentError(msg, name=name, hint=hint)
+        return ArgumentError(msg, name=name, hint="its format stands in the URL: ?format=json")
     if kind is Topic and name == "records":
         msg = f"stream {stream} is a topic, where each message is a record, so it cannot have records"
         hint = "streamjoin intake kafka://... --to SPOOL copies its messages, and a spool can have records"
         return ArgumentError(msg, name=name, hint=hint)
+    if kind is Generator and name == "partition_by":
+        return refused_option(stream, name, "is generated in the order of its times")
     why = "reads no Delta table" if name in _OF_TABLES else "reads no folder of files"
     why = "has no source" if kind is type(None) else why
     return refused_option(stream, name, why)
@@ -298,7 +313,9 @@ def identity_of(source: Source | None) -> dict[str, tuple[str, Any]]:
 def numbering_of(source: Source | None) -> dict[str, Any]:
     """Return all options on which the numbers of a source's tuples depend; `format` is one if it is a table's."""
     form = source.format if isinstance(source, DeltaRows) else "auto"
-    return {"format": form} | {name: getattr(source, name, default_of(name)) for name in _NUMBERING}
+    found = {"format": form} | {name: getattr(source, name, default_of(name)) for name in _NUMBERING}
+    kind = None if source is None else source.partition_kind
+    return found | {"partition_by": kind if isinstance(source, Files) else None}  # columns number no tuple
 
 
 def source_facts(source: Source | None) -> dict[str, Any]:
@@ -318,6 +335,17 @@ def source_from_facts(facts: Mapping[str, Any]) -> Source | None:
     kind = _kind_of(location, told)
     own = {} if location is None else options_of(kind) | {"format": None}
     return source_of(location, {name: value for name, value in told.items() if name in own}, facts["name"])
+
+
+def _only_columns(given: object, stream: str, what: str) -> tuple[str, ...] | None:
+    """Return the columns by which a source is partitioned that has no files; None where there are none."""
+    if given in ("file", "folder"):
+        msg = f"stream {stream} is {what}, so it cannot be partitioned by {given}"
+        hint = "name columns, for example device; column:file is one of that name"
+        raise ArgumentError(msg, name="partition_by", hint=hint)
+    columns = partitioned_by(given, stream)
+    assert not isinstance(columns, str), "no text is a kind here"
+    return columns
 
 
 def _starting_version(given: object, name: str) -> int | str | None:

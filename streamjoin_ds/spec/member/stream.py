@@ -331,6 +331,16 @@ class Stream:
         return None if self.source is None else self.source.partition_kind
 
     @property
+    def device_columns(self) -> tuple[str, ...]:
+        """The columns whose values have clocks of their own; none: there is one clock for each order."""
+        return () if self.source is None else self.source.device_columns
+
+    @property
+    def is_judged_at_source(self) -> bool:
+        """Whether the source judges lateness, by clocks of partitions or devices that only it knows."""
+        return self.partition_kind is not None or bool(self.device_columns)
+
+    @property
     def files(self) -> Files:
         """The source of a stream that reads files; of no other is it asked."""
         assert isinstance(self.source, Files)
@@ -437,6 +447,27 @@ def check_time_column(schema: pa.Schema, stream: Stream) -> None:
     if not (is_event_time(kind) or (stream.time_format is not None and is_text(kind))):
         msg = f"column '{stream.time}' of stream {stream.name} cannot be an event time: its type is {kind}"
         raise ColumnError(msg, name=stream.time, hint=time_hint(kind))
+
+
+def check_device_columns(stream: Stream, schema: pa.Schema) -> None:
+    """Refuse columns of `partition_by` that the stream lacks, or whose values name no device."""
+    for column in stream.device_columns:
+        if column not in schema.names:
+            msg = f"stream {stream.name} has no column '{column}', which partition_by names"
+            hint = f"partition_by is file, folder, or columns; {names_hint(column, schema.names, 'its columns are')}"
+            raise ColumnError(msg, name=column, hint=hint)
+        kind = schema.field(column).type
+        if column == stream.time or not _names_devices(kind):
+            what = "is the event time" if column == stream.time else f"is of the type {kind}"
+            msg = f"column '{column}' of stream {stream.name} {what}, so partition_by cannot name it"
+            raise ColumnError(msg, name=column, hint="name columns of texts, numbers, dates or booleans")
+
+
+def _names_devices(kind: pa.DataType) -> bool:
+    types = pa.types
+    texts = (types.is_string, types.is_large_string, types.is_string_view)
+    others = (types.is_integer, types.is_floating, types.is_decimal, types.is_boolean, types.is_date)
+    return any(is_it(kind) for is_it in (*texts, *others))
 
 
 def time_hint(kind: pa.DataType) -> str:

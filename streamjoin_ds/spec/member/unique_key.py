@@ -39,6 +39,10 @@ class UniqueStream(Protocol):
         """Whether a bad file is set aside."""
 
     @property
+    def device_columns(self) -> tuple[str, ...]:
+        """The columns whose values have clocks of their own."""
+
+    @property
     def unique_key(self) -> tuple[str, ...]:
         """The columns of the key; none where it looks for no duplicates."""
 
@@ -82,9 +86,11 @@ def check_unique(stream: UniqueStream) -> None:
         what, option, hint = "has a key of unique rows", "max_ahead", "leave out max_ahead, or unique"
     elif stream.quarantines:
         what, option, hint = "has a key of unique rows", "on_bad_file", "leave out on_bad_file, or unique"
+    elif stream.device_columns:
+        what, option, hint = "has a key of unique rows", "columns in partition_by", "leave out partition_by, or unique"
     if what:
         msg = f"stream {stream.name} {what}, so it cannot have {option} yet"
-        raise ArgumentError(msg, name=option, hint=hint)
+        raise ArgumentError(msg, name=option.rpartition(" ")[2], hint=hint)
 
 
 def check_unique_columns(stream: UniqueStream, schema: pa.Schema) -> None:

@@ -83,7 +83,7 @@ def test_what_is_handed_over_has_no_options_of_a_source(name: str) -> None:
         (lambda: Stream("e", "in/", sub_folder="read"), "sub_folder", "did you mean 'sub_folders'"),
         (lambda: Stream("e", "gen:band2d", format="xml"), "format", "unknown format"),
         (lambda: Stream("e", URL, format="csv"), "format", "its format stands in the URL"),
-        (lambda: Stream("e", URL, partition_by="file"), "partition_by", "its partitions are the topic's"),
+        (lambda: Stream("e", URL, partition_by="file"), "partition_by", "name columns, for example device"),
     ],
 )
 def test_what_a_source_cannot_have_is_refused_by_name(make: Any, name: str, words: str) -> None:
