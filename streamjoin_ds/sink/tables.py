@@ -201,8 +201,8 @@ partition that has any. All five are null in older rows, and where Spark plans t
 ``lost_offsets`` counts the offsets of topics that were gone before the batch read them, all streams together; the
 ledger has them by stream. It is null in older rows.
 ``restarts`` is how often the query had been started again (`restart`) since `StreamJoin.start`; null in older rows.
-``devices`` counts the devices whose clocks hold their streams' (`partition_by` with columns), ``idle_devices`` those that
-became idle with the batch; both are null where no stream has devices.
+``devices`` counts the devices whose clocks hold their streams' (`partition_by` with columns), ``idle_devices`` those
+that became idle with the batch; both are null where no stream has devices.
 """
 
 PUNCTUATIONS_SCHEMA = pa.schema(

@@ -12,12 +12,12 @@
 
 A `Feed` reads one stream: `FileFeed` (CSV, JSON lines, Parquet, compressed files, spools, a folder that grows),
 `DeltaFeed` (a Delta table), `ResultsFeed` (another join's results) or `GeneratorFeed`; `PartitionedFeed` merges the
-feeds of a stream's partitions: files, folders, or those of a topic of Kafka (`TopicFeed`). Where a stream's devices have
-clocks of their own, `DeviceFeed` stands before any of them. A position says how far a
-stream was read. It holds digests of what was read and does not grow with the number of records. The same position gives
-the same rows, or an error by name. Batches are prefixes of one order of all tuples (`rows_of_prefix`), so the place of
-a cut does not change what follows. The `Outbox` belongs to the room `exchange`. `stream.sensors` implements Spark's
-data source interface: nothing here imports Spark.
+feeds of a stream's partitions: files, folders, or those of a topic of Kafka (`TopicFeed`). Where a stream's devices
+have clocks of their own, `DeviceFeed` stands before any of them. A position says how far a stream was read. It holds
+digests of what was read and does not grow with the number of records. The same position gives the same rows, or an
+error by name. Batches are prefixes of one order of all tuples (`rows_of_prefix`), so the place of a cut does not change
+what follows. The `Outbox` belongs to the room `exchange`. `stream.sensors` implements Spark's data source interface:
+nothing here imports Spark.
 
 * ``stream_source``         the feed of a stream, its columns, its first records
 * ``feed``                  what a feed is; the clocks and stamps of a task that reads

@@ -41,7 +41,7 @@ from streamjoin_ds.spec.columns import SEQ, TS, Int64
 from streamjoin_ds.spec.event_time import NO_TIME, AheadLimit, running_maximum
 from streamjoin_ds.spec.member.stream import Stream
 
-__all__ = ["DeviceFeed", "DevicePosition", "inner_feed"]
+__all__ = ["DeviceFeed", "DevicePosition"]
 
 _DEVICES = "devices"
 
@@ -76,11 +76,6 @@ class DevicePosition:
         facts: dict[str, Any] = self.at.to_facts()
         clocks = self.clocks.to_facts()
         return {**facts, _DEVICES: clocks} if clocks else facts
-
-
-def inner_feed(feed: Feed[Any]) -> Feed[Any]:
-    """Return the feed of the input itself."""
-    return feed.inner if isinstance(feed, DeviceFeed) else feed
 
 
 class DeviceFeed:

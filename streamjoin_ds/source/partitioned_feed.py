@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from streamjoin_ds.errors import ArgumentError
+from streamjoin_ds.source.delta.delta_feed import DeltaFeed
 from streamjoin_ds.source.feed import (
     ArrayFrontier,
     Backlog,
@@ -38,9 +39,11 @@ from streamjoin_ds.source.partitioned_position import (
 from streamjoin_ds.source.partitions import ForgottenPartitions, Inputs
 from streamjoin_ds.source.records import Chunk
 from streamjoin_ds.spec.event_time import AheadLimit
+from streamjoin_ds.spec.member.files import Files
+from streamjoin_ds.spec.member.source import numbering_of
 from streamjoin_ds.spec.member.stream import Stream
 
-__all__ = ["PartitionedFeed"]
+__all__ = ["PartitionedFeed", "begin_alike"]
 
 # So many records of each partition are looked at first; more of those that are not far enough ahead.
 _LEAST_LOOK = 1 << 10
@@ -370,3 +373,21 @@ class PartitionedFeed:
             if self._frozen is not None:
                 self._feeds[name].freeze()
         return self._feeds[name]
+
+
+def begin_alike(streams: Sequence[Stream], feeds: Sequence[Feed[Any]]) -> None:
+    """Let feeds over one input number its rows alike: a self-join knows a tuple by its number.
+
+    Feeds over one table begin at the same version. Those over the same partitions find the same new ones in each plan.
+    """
+    first: dict[str, DeltaFeed] = {}
+    leaders: dict[object, PartitionedFeed] = {}
+    for stream, feed in zip(streams, feeds, strict=True):
+        if isinstance(feed, DeltaFeed):
+            feed.beginning = first.setdefault(feed.path, feed).beginning
+        if isinstance(feed, PartitionedFeed):
+            form = stream.source.format if isinstance(stream.source, Files) else ""
+            kind = stream.location, form, *numbering_of(stream.source).values()
+            leader = leaders.setdefault(kind, feed)
+            if leader is not feed:
+                feed.follow(leader)

@@ -33,7 +33,7 @@ from streamjoin_ds.errors import (
 from streamjoin_ds.plan import KeyHint, Reach, SampledRows, sample_rows
 from streamjoin_ds.source.delta.delta_feed import DeltaFeed, table_path, table_schema, with_table
 from streamjoin_ds.source.delta.results_feed import ResultsFeed
-from streamjoin_ds.source.device_feed import DeviceFeed, inner_feed
+from streamjoin_ds.source.device_feed import DeviceFeed
 from streamjoin_ds.source.feed import Feed
 from streamjoin_ds.source.files.csv_lines import NULL_TEXTS, CsvHead
 from streamjoin_ds.source.files.file_columns import (
@@ -58,8 +58,6 @@ from streamjoin_ds.spec import BoundJoin, Generator, Stream
 from streamjoin_ds.spec.columns import TIMESTAMP
 from streamjoin_ds.spec.event_time import fine_times
 from streamjoin_ds.spec.member.computed_columns import all_columns
-from streamjoin_ds.spec.member.files import Files
-from streamjoin_ds.spec.member.source import numbering_of
 from streamjoin_ds.spec.member.stream import check_time_column
 from streamjoin_ds.spec.time_guess import check_readable
 from streamjoin_ds.spec.time_text import event_times, times_of
@@ -67,7 +65,6 @@ from streamjoin_ds.spec.time_text import event_times, times_of
 __all__ = [
     "UNANSWERED",
     "SourceColumns",
-    "begin_alike",
     "first_records",
     "infer_schema",
     "open_feed",
@@ -124,24 +121,6 @@ def _open_input(stream: Stream, schema: pa.Schema, ignore_missing: bool) -> Feed
     if stream.partition_kind is not None:
         return PartitionedFeed(stream, FilePartitions(stream, schema, ignore_missing=ignore_missing))
     return FileFeed(stream, schema, ignore_missing=ignore_missing)
-
-
-def begin_alike(streams: Sequence[Stream], feeds: Sequence[Feed[Any]]) -> None:
-    """Let feeds over one input number its rows alike: a self-join knows a tuple by its number.
-
-    Feeds over one table begin at the same version. Those over the same partitions find the same new ones in each plan.
-    """
-    first: dict[str, DeltaFeed] = {}
-    leaders: dict[object, PartitionedFeed] = {}
-    for stream, feed in zip(streams, map(inner_feed, feeds), strict=True):
-        if isinstance(feed, DeltaFeed):
-            feed.beginning = first.setdefault(feed.path, feed).beginning
-        if isinstance(feed, PartitionedFeed):
-            form = stream.source.format if isinstance(stream.source, Files) else ""
-            kind = stream.location, form, *numbering_of(stream.source).values()
-            leader = leaders.setdefault(kind, feed)
-            if leader is not feed:
-                feed.follow(leader)
 
 
 def infer_schema(stream: Stream) -> pa.Schema:

@@ -17,11 +17,12 @@ from streamjoin_ds.blocks import freeze_imports, reuse_freed_memory
 from streamjoin_ds.errors import ArgumentError, FileFormatError
 from streamjoin_ds.exchange.outbox import Outbox, batch_row
 from streamjoin_ds.plan import Epochs
+from streamjoin_ds.source.device_feed import DeviceFeed
 from streamjoin_ds.source.feed import Feed, precedents, stamped
-from streamjoin_ds.source.partitioned_feed import PartitionedFeed
+from streamjoin_ds.source.partitioned_feed import PartitionedFeed, begin_alike
 from streamjoin_ds.source.records import Chunk, Reject
 from streamjoin_ds.source.repeats import PartitionRepeats, Repeats
-from streamjoin_ds.source.stream_source import begin_alike, open_feed
+from streamjoin_ds.source.stream_source import open_feed
 from streamjoin_ds.spec.columns import SEQ, TS
 from streamjoin_ds.spec.event_time import AheadLimit
 from streamjoin_ds.stream.query_options import SourceOptions
@@ -154,7 +155,8 @@ class SensorsTasks:
         if self._opened is None:
             pairs = zip(self._options.streams, self._options.schemas, strict=True)
             self._opened = [open_feed(*pair, ignore_missing=self._options.ignore_missing) for pair in pairs]
-            begin_alike(self._options.streams, self._opened)
+            inputs = [feed.inner if isinstance(feed, DeviceFeed) else feed for feed in self._opened]
+            begin_alike(self._options.streams, inputs)
             plan = self._options.plan
             for feed in self._opened:
                 if plan is not None and isinstance(feed, PartitionedFeed):

@@ -28,7 +28,8 @@ from streamjoin_ds.errors import (
 )
 from streamjoin_ds.source.delta.change_log import VersionPosition
 from streamjoin_ds.source.delta.delta_feed import DeltaFeed
-from streamjoin_ds.source.stream_source import begin_alike, infer_schema
+from streamjoin_ds.source.partitioned_feed import begin_alike
+from streamjoin_ds.source.stream_source import infer_schema
 from streamjoin_ds.spec.event_time import AheadLimit
 from tests.source.delta.tables import SCHEMA, append, feed, optimize, read_all, rows, steps, stream_of, table_of
 from tests.source.feeds import START_US, expected, tuples
