@@ -27,7 +27,7 @@ from streamjoin_ds.errors import ColumnError, StreamJoinError
 from streamjoin_ds.source.records import Chunk, Reject
 from streamjoin_ds.source.stream_source import first_records, infer_schema
 from streamjoin_ds.spec import Generator, Stream
-from streamjoin_ds.spec.columns import SEQ, TIMESTAMP, TS, Int64, result_type
+from streamjoin_ds.spec.columns import SEQ, TIMESTAMP, TS, Int64, result_type, zones_of
 from streamjoin_ds.spec.event_time import DAY_US, NO_TIME, running_maximum
 from streamjoin_ds.spec.member.computed_columns import all_columns, with_written
 from streamjoin_ds.spec.member.source import given_options
@@ -386,10 +386,9 @@ def _surveyed(stream: Stream, found: _Trial, failed: Sequence[tuple[str, str]]) 
 
 
 def _zone_guess(clock: Clock, stream: Stream) -> list[str]:
-    if not clock.is_local or stream.time_zone is not None or "timezone" in given_options_of(stream):
+    if not clock.is_local or stream.time in zones_of(stream.schema) or "timezone" in given_options_of(stream):
         return []
-    way = "timezone='Europe/Berlin' says that they are" if "timezone" in STREAM_KEYS else "shift them where they are"
-    return [f"the times say no zone and are taken as UTC: {way} those of a place"]
+    return ["the times say no zone and are taken as UTC: timezone='Europe/Berlin' says that they are those of a place"]
 
 
 def _with_delay(stream: Stream, order: TimesOrder) -> tuple[Stream, list[str]]:
