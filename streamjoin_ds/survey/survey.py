@@ -35,7 +35,7 @@ from streamjoin_ds.spec.member.stream import STREAM_KEYS
 from streamjoin_ds.survey.clock import Clock, clocks_of, moment
 from streamjoin_ds.survey.sample import Sample, samples_of, with_options
 
-__all__ = ["ROWS", "ColumnSeen", "Survey", "TimesOrder", "first_tuples", "survey_of"]
+__all__ = ["ROWS", "ColumnSeen", "Survey", "TimesOrder", "first_tuples", "rounded_up", "survey_of"]
 
 ROWS = 10_000  # records that are read as a join reads them, at most
 _FIRST = 3  # tuples that are shown
@@ -129,7 +129,7 @@ class TimesOrder:
             int(forward[place]) if len(forward) else 0,
             int(ordered[place]),
             tuple((delay, float((late > delay).mean())) for delay in DELAYS_US),
-            _rounded_up(int(np.sort(late)[min(int(np.ceil(len(late) * _KEPT)), len(late)) - 1])),
+            rounded_up(int(np.sort(late)[min(int(np.ceil(len(late) * _KEPT)), len(late)) - 1])),
         )
 
 
@@ -407,7 +407,7 @@ def _with_delay(stream: Stream, order: TimesOrder) -> tuple[Stream, list[str]]:
     return with_options(stream, {"delay": delay}), [f"a delay of {delay} keeps 99.9 % of these records"]
 
 
-def _rounded_up(us: int) -> int:
+def rounded_up(us: int) -> int:
     """Return a duration that is not shorter, of one unit."""
     for unit_us in (DAY_US, 3_600_000_000, 60_000_000, 1_000_000, 1_000):
         if us > 3 * unit_us or (us >= unit_us and us % unit_us == 0):
