@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.csv as arrow_csv
 import pyarrow.json as arrow_json
 
 from streamjoin_ds.errors import (
@@ -35,7 +34,8 @@ from streamjoin_ds.source.delta.delta_feed import DeltaFeed, table_path, table_s
 from streamjoin_ds.source.delta.results_feed import ResultsFeed
 from streamjoin_ds.source.device_feed import DeviceFeed
 from streamjoin_ds.source.feed import Feed
-from streamjoin_ds.source.files.csv_lines import NULL_TEXTS, CsvHead
+from streamjoin_ds.source.files.csv_dialect import CsvDialect
+from streamjoin_ds.source.files.csv_lines import CsvHead
 from streamjoin_ds.source.files.file_columns import (
     FoundColumns,
     columns_of_files,
@@ -308,7 +308,7 @@ def _of_file(entry: FileEntry, kind: str, stream: Stream, most: int) -> FoundCol
     is_csv, names, records = kind == "csv", [""] * 0, data[:end]
     if is_csv:
         head = _csv_head(records, entry, stream)
-        names, records = head.names, records[head.size_bytes :]
+        names, records = head.names_for([stream.time]), records[head.size_bytes :]
     found: list[FoundColumns] = []
     for piece in (records, *pieces):
         table = _csv_records(piece, names, stream) if is_csv else _json_of_lines(piece)
@@ -345,18 +345,12 @@ def _of_segment(entry: FileEntry, stream: Stream, most: int) -> pa.Schema:
 def _csv_head(data: bytes, entry: FileEntry, stream: Stream) -> CsvHead:
     """Return the head of a CSV file with records, of which `data` is the beginning."""
     head = CsvHead.of(data, stream.files, (), entry.path, complete=True)
-    names = [] if head is None else head.names
-    if not _names_time(names, stream) and 2 * sum(map(_is_datum, names)) > len(names):
-        msg = f"the line of {entry.path} that should name its columns looks like data"
-        hint = "header=0 says that there is none: the columns are column_1, column_2, ... then, or those of schema"
-        raise FileFormatError(msg, name=entry.path, hint=hint)
-    if not _names_time(names, stream) and names and names[0].startswith("#"):
-        msg = f"the line of {entry.path} that should name its columns begins with # and does not name '{stream.time}'"
-        hint = "comment=# passes over such lines; or set time to a name as it stands there, with the #"
-        raise FileFormatError(msg, name=entry.path, hint=hint)
-    if head is None or not Lines.of(data[head.size_bytes :], stream.files.comment).data.strip():
+    body = b"" if head is None else Lines.of(data[head.size_bytes :], stream.files.comment).data
+    if head is None or not body.strip():
         msg = f"the types of the columns of {entry.path} cannot be inferred: it has a header and no records"
         raise FileFormatError(msg, name=entry.path, hint="declare the schema, or wait for the first record")
+    names = head.names_for([stream.time])
+    head.check(body, stream.files, entry.path, None if _names_time(names, stream) else stream.time)
     return head
 
 
@@ -365,21 +359,10 @@ def _csv_records(data: bytes, names: Sequence[str], stream: Stream) -> pa.Table 
     body = Lines.of(data, stream.files.comment).data
     if not body.strip():
         return None
-    unique = [name if names.count(name) == 1 else f"\0{number}" for number, name in enumerate(names)]
+    unique = [name or f"\0{number}" for number, name in enumerate(names)]
     try:
-        table = arrow_csv.read_csv(
-            pa.BufferReader(body),
-            arrow_csv.ReadOptions(column_names=unique, use_threads=False, block_size=len(body) + 1),
-            arrow_csv.ParseOptions(
-                delimiter=stream.files.delimiter, newlines_in_values=False, invalid_row_handler=lambda _: "skip"
-            ),
-            arrow_csv.ConvertOptions(
-                column_types={stream.time: pa.string()} if stream.time_format else None,
-                null_values=NULL_TEXTS,
-                strings_can_be_null=False,
-                decimal_point=stream.files.decimal,
-            ),
-        )
+        types = {stream.time: pa.string()} if stream.time_format else {}
+        table = CsvDialect.of(stream.files).infer(body, unique, types)
     except pa.ArrowInvalid:
         return None
     return table.select([name for name in unique if not name.startswith("\0")])
@@ -389,11 +372,6 @@ def _names_time(names: Sequence[str], stream: Stream) -> bool:
     """Whether the event time is among the names of a header, or all that it is computed of."""
     needed = {stream.time} if stream.written_time else set(stream.columns.needed if stream.columns else ())
     return needed <= {*names, *(stream.columns.names if stream.columns else ())}
-
-
-def _is_datum(name: str) -> bool:
-    """Whether a text has no letter, or is a number or a time, and so is hardly the name of a column."""
-    return not any(map(str.isalpha, name)) or bool(event_times(pa.array([name]), "s")[1][0])
 
 
 def _json(data: bytes) -> pa.Table:

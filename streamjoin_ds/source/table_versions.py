@@ -33,7 +33,7 @@ from streamjoin_ds.delta.table_state import TableState
 from streamjoin_ds.errors import ArgumentError, FileFormatError, FileMissingError
 from streamjoin_ds.source.batch_plan import TableVersion
 from streamjoin_ds.source.delta.data_file import DataFile, FileRows
-from streamjoin_ds.source.files.csv_lines import NULL_TEXTS, check_csv_scales
+from streamjoin_ds.source.files.csv_dialect import NULL_TEXTS, check_csv_scales
 from streamjoin_ds.source.files.file_names import EXTENSIONS, compression_of, format_of
 from streamjoin_ds.source.files.file_watch import FinishRule
 from streamjoin_ds.source.files.json_lines import check_json_scales, check_nulls, from_texts, with_texts

@@ -6,7 +6,8 @@ import pyarrow as pa
 import pyarrow.csv as arrow_csv
 import pytest
 
-from streamjoin_ds.source.files import csv_lines
+from streamjoin_ds.source.files import csv_dialect
+from streamjoin_ds.source.files.csv_dialect import CsvDialect
 from streamjoin_ds.source.files.csv_lines import CsvLines
 from tests.faults.model.parsing import remembering_csv
 
@@ -25,12 +26,12 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
         return read(source, *options)
 
     monkeypatch.setattr(arrow_csv, "read_csv", noted)
-    monkeypatch.setattr(csv_lines, "arrow_csv", remembering_csv())
+    monkeypatch.setattr(csv_dialect, "arrow_csv", remembering_csv())
     return seen
 
 
 def lines(header: str = "ts,x", delimiter: str = ",") -> CsvLines:
-    return CsvLines(header.split(","), SCHEMA, "ts", "l", "l.csv", delimiter)
+    return CsvLines(header.split(","), SCHEMA, "ts", "l", "l.csv", CsvDialect(delimiter))
 
 
 def test_the_same_bytes_are_parsed_once_and_others_anew(asked: list[bytes]) -> None:

@@ -12,17 +12,36 @@ from __future__ import annotations
 
 import codecs
 import copy
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from streamjoin_ds.errors import FileFormatError
+from streamjoin_ds.spec.member.files import BLANKS, Files
+from streamjoin_ds.spec.member.source import Topic
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["BEGIN_BYTES", "Chain", "Decoder", "Decoding", "Encoded"]
+__all__ = [
+    "MAX_LINE_BYTES",
+    "Blanks",
+    "Chain",
+    "Decoder",
+    "Decoding",
+    "Encoded",
+    "FixedWidths",
+    "LoneReturns",
+    "too_long",
+]
 
-BEGIN_BYTES = 4  # first bytes of a file by which a decoding is chosen
+MAX_LINE_BYTES = 64 << 20  # bytes of a line, at most
+_NEWLINE, _RETURN, _TAB, _BLANK = b"\n\r\t "
+_AROUND = " \t\r\u00a0"  # what may stand around a field of a fixed width
 # The marks that a file may begin with, and its encoding then. The longer one first: it begins with a shorter one.
 _MARKS = {
     codecs.BOM_UTF32_LE: "utf-32-le",
@@ -67,13 +86,17 @@ class Decoder:
 class Decoding(Protocol):
     """What makes the decoder of a file. It is hashable, and two are equal iff they make equal decoders."""
 
+    @property
+    def begin_bytes(self) -> int:
+        """First bytes of a file by which the decoder is chosen."""
+
     def decoder(self, begin: bytes, path: str) -> Decoder | None:
         """Return a new decoder; None where the bytes are canonical already.
 
         Parameters
         ----------
         begin : bytes
-            The first bytes of the decompressed file, `BEGIN_BYTES` where it has as many.
+            What it would be given first: as many bytes as it wants, or those before the first newline.
         path : str
             The file's path, for errors.
         """
@@ -120,6 +143,8 @@ class Encoded:
 
     name: str
 
+    begin_bytes = max(map(len, _MARKS))
+
     def decoder(self, begin: bytes, path: str) -> Decoder | None:
         """See `Decoding.decoder`."""
         del path
@@ -156,6 +181,177 @@ class _EncodedText(Decoder):
         other = _EncodedText(self._name, self._is_marked)
         other._codec.setstate(self._codec.getstate())
         return other
+
+
+@dataclass(frozen=True, slots=True)
+class LoneReturns:
+    """The carriage returns of old Macs, as line ends: where no newline is in what a file begins with."""
+
+    begin_bytes = 1 << 16
+
+    def decoder(self, begin: bytes, path: str) -> Decoder | None:
+        """See `Decoding.decoder`."""
+        del path
+        return _Returns() if b"\n" not in begin and b"\r" in begin[:-1] else None
+
+
+class _Returns(Decoder):
+    """Gives a newline for each carriage return."""
+
+    def feed(self, data: bytes) -> bytes:
+        """See `Decoder.feed`."""
+        return data.replace(b"\r", b"\n")
+
+
+@dataclass(frozen=True, slots=True)
+class Blanks:
+    """Fields between any number of blanks and tabs, with one blank between them.
+
+    Parameters
+    ----------
+    quote : str or None
+        Within a pair of them blanks stay as they are.
+    """
+
+    quote: str | None
+
+    @classmethod
+    def of(cls, source: object) -> Blanks | None:
+        """Return it for a source whose fields are so; None for another one."""
+        if not isinstance(source, Files | Topic) or source.delimiter != BLANKS:
+            return None
+        return cls(None if source.quote == "none" else source.quote)
+
+    begin_bytes = 0
+
+    def decoder(self, begin: bytes, path: str) -> Decoder:
+        """See `Decoding.decoder`."""
+        del begin
+        return _LineDecoder(self.lines, path)
+
+    def lines(self, data: bytes) -> bytes:
+        """Return whole lines with one blank between their fields, and none before and after them."""
+        text = np.frombuffer(data, np.uint8)
+        is_blank = (text == _BLANK) | (text == _TAB)
+        if self.quote is not None and self.quote.encode() in data:
+            quotes = np.cumsum(text == ord(self.quote))
+            begins = np.flatnonzero(text == _NEWLINE) + 1
+            before = np.append([0], quotes[begins - 1])  # quotes before each line
+            of_lines = np.diff(begins, prepend=0, append=len(text))
+            is_blank &= (quotes - np.repeat(before, of_lines)) % 2 == 0
+        runs = np.diff(is_blank.astype(np.int8), prepend=0, append=0)
+        begins, ends = np.flatnonzero(runs == 1), np.flatnonzero(runs == -1)
+        ended = np.append(text, np.uint8(_NEWLINE))
+        is_first = (begins == 0) | (text[begins - 1] == _NEWLINE)
+        is_last = (ended[ends] == _NEWLINE) | (ended[ends] == _RETURN)
+        between = begins[~(is_first | is_last)]
+        made, is_kept = text.copy(), ~is_blank
+        made[between], is_kept[between] = _BLANK, True
+        lines: bytes = made[is_kept].tobytes()
+        return lines
+
+
+@dataclass(frozen=True, slots=True)
+class FixedWidths:
+    """Fields of fixed widths, as lines of CSV with commas. See `Files.widths`.
+
+    Parameters
+    ----------
+    widths : tuple of int
+        In characters; a negative one is passed over.
+    comment : str or None
+        Lines that begin with it stay as they are.
+    """
+
+    widths: tuple[int, ...]
+    comment: str | None
+
+    @classmethod
+    def of(cls, source: Files) -> FixedWidths | None:
+        """Return it for a source whose fields have widths; None for another one."""
+        return None if source.widths is None else cls(tuple(map(int, source.widths)), source.comment)
+
+    begin_bytes = 0
+
+    def decoder(self, begin: bytes, path: str) -> Decoder:
+        """See `Decoding.decoder`."""
+        del begin
+        return _LineDecoder(self.lines, path)
+
+    def lines(self, data: bytes) -> bytes:
+        """Return whole lines, each field without the blanks around it, in quotes where it must be."""
+        try:
+            lines = pa.array(data.split(b"\n"), pa.binary()).cast(pa.string())
+        except pa.ArrowInvalid:  # bytes that are no characters: each is one
+            parts = [line.decode("utf-8", "surrogateescape") for line in data.split(b"\n")]
+            return "\n".join(map(self._line, parts)).encode("utf-8", "surrogateescape")
+        fields, begin = [], 0
+        for width in self.widths:
+            if width > 0:
+                fields.append(pc.utf8_trim(pc.utf8_slice_codeunits(lines, begin, begin + width), _AROUND))
+            begin += abs(width)
+        for place, field in enumerate(fields):
+            is_odd = pc.match_substring_regex(field, '[",]')
+            if pc.any(is_odd).as_py():
+                quoted = pc.binary_join_element_wise('"', pc.replace_substring(field, '"', '""'), '"', "")
+                fields[place] = pc.if_else(is_odd, quoted, field)
+        made = pc.binary_join_element_wise(*fields, ",")
+        made = pc.if_else(pc.equal(pc.utf8_trim(lines, _AROUND), ""), "", made)
+        if self.comment is not None:
+            made = pc.if_else(pc.starts_with(lines, self.comment), lines, made)
+        text: bytes = "\n".join(made.to_pylist()).encode()
+        return text
+
+    def _line(self, line: str) -> str:
+        if not line.strip(_AROUND) or (self.comment is not None and line.startswith(self.comment)):
+            return line if line.strip(_AROUND) else ""
+        fields, begin = [], 0
+        for width in self.widths:
+            if width > 0:
+                field = line[begin : begin + width].strip(_AROUND)
+                fields.append('"' + field.replace('"', '""') + '"' if '"' in field or "," in field else field)
+            begin += abs(width)
+        return ",".join(fields)
+
+
+class _LineDecoder(Decoder):
+    """Gives other lines for whole lines, as many as there are.
+
+    Parameters
+    ----------
+    lines : callable
+        Returns the lines for some that are whole. What it makes of a line is a function of that line.
+    path : str
+        The file's path, for errors.
+    """
+
+    def __init__(self, lines: Callable[[bytes], bytes], path: str) -> None:
+        self._lines, self._path = lines, path
+        self._rest = b""
+
+    def feed(self, data: bytes) -> bytes:
+        """See `Decoder.feed`."""
+        end = data.rfind(b"\n") + 1
+        whole, self._rest = (self._rest + data[:end], data[end:]) if end else (b"", self._rest + data)
+        if len(self._rest) > MAX_LINE_BYTES:
+            self.fault = too_long(self._path)
+        return self._lines(whole) if whole else b""
+
+    def finish(self) -> bytes:
+        """See `Decoder.finish`."""
+        return self._lines(self._rest) if self._rest else b""
+
+    def copy(self) -> _LineDecoder:
+        """See `Decoder.copy`."""
+        other = _LineDecoder(self._lines, self._path)
+        other._rest, other.fault = self._rest, self.fault
+        return other
+
+
+def too_long(path: str) -> FileFormatError:
+    """Return the error of a file with a line that is too long."""
+    msg = f"a line of {path} is longer than {MAX_LINE_BYTES} bytes"
+    return FileFormatError(msg, name=path, hint="check the format: each record must be one line")
 
 
 def _no_character(error: UnicodeError) -> tuple[str | bytes, int]:

@@ -30,7 +30,7 @@ import pyarrow as pa
 
 from streamjoin_ds.errors import ArgumentError, FileFormatError, SchemaDriftError
 from streamjoin_ds.source.files.csv_lines import CsvLines
-from streamjoin_ds.source.files.decoders import Decoding, Encoded
+from streamjoin_ds.source.files.decoders import Blanks, Decoding, Encoded, FixedWidths, LoneReturns
 from streamjoin_ds.source.records import RawRecords
 from streamjoin_ds.spec.member.files import Files
 from streamjoin_ds.spool.segment import SUFFIX
@@ -107,7 +107,10 @@ def format_told(name: str, path: str, declared: str) -> str:
 def decodings_of(files: Files, kind: str | None) -> tuple[Decoding, ...]:
     """Return what the bytes of a source's files of one format go through, the first one first."""
     if files.records is None:
-        return (Encoded(files.encoding),) if kind in ("csv", "json") else ()
+        if kind != "csv":
+            return (Encoded(files.encoding),) if kind == "json" else ()
+        shapes = Blanks.of(files), FixedWidths.of(files)
+        return (Encoded(files.encoding), LoneReturns(), *(shape for shape in shapes if shape is not None))
     if kind not in ("json", "spool"):
         msg = f"records says where records lie in JSON, and a file of {files.path} is {kind or 'in no known format'}"
         raise ArgumentError(msg, name="records", hint="leave records out, or set format=json")

@@ -532,7 +532,7 @@ class FileScan:
             data = self._blocks.next(complete)
             ended = self._blocks.ended
             if not data:
-                self.held_back_bytes = self._blocks.held_bytes
+                self.held_back_bytes = self._blocks.held_bytes + self._text.held_bytes
                 self._close()
                 return 0
             if self._tail.open_line and not data.startswith((b"\n", b"\r\n")) and data != b"\r":

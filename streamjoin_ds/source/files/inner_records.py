@@ -67,6 +67,8 @@ class Unfolded:
     form: RecordsForm
     is_segment: bool = False
 
+    begin_bytes = 0
+
     def decoder(self, begin: bytes, path: str) -> Decoder:
         """See `Decoding.decoder`."""
         del begin

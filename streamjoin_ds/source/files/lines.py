@@ -476,10 +476,12 @@ def _check_drift(lines: Lines, form: LineFormat, file: str) -> None:
         raise SchemaDriftError(msg, name=column, hint="correct the file, or start a new join with the new type")
 
 
-def names_there(schema: pa.Schema, time: str, found: Sequence[str], stream: str, file: str) -> dict[str, str]:
+def names_there(
+    schema: pa.Schema, time: str, found: Sequence[str], stream: str, file: str, more: str = ""
+) -> dict[str, str]:
     """Return for each column of `schema` its name in a file; those that the file lacks are left out: they are null.
 
-    A name may differ in case, where the file has one such name alone.
+    A name may differ in case, where the file has one such name alone. `more` is what a refusal's hint says before all.
 
     Raises
     ------
@@ -495,7 +497,7 @@ def names_there(schema: pa.Schema, time: str, found: Sequence[str], stream: str,
             alike = [one for one in found if one.lower() == name.lower()]
             how = f"has {times} columns named" if times else "has no column"
             msg = f"the file {file} of stream {stream} {how} '{name}'"
-            hint = f"its columns are {clipped(', '.join(found))}"
+            hint = more or f"its columns are {clipped(', '.join(found))}"
             if len(alike) > 1 and not times:
                 hint = f"{' and '.join(alike)} differ from it in case, and it may be either: rename one; {hint}"
             raise SchemaDriftError(msg, name=name, hint=hint)

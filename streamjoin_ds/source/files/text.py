@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from streamjoin_ds.blocks.files import files_at
 from streamjoin_ds.errors import FileFormatError, FileMissingError
-from streamjoin_ds.source.files.decoders import BEGIN_BYTES, Chain, Decoder, Decoding
+from streamjoin_ds.source.files.decoders import Chain, Decoder, Decoding
 from streamjoin_ds.source.files.file_names import compression_of
 from streamjoin_ds.source.files.listing import FileEntry
 from streamjoin_ds.source.position import SEGMENT_BYTES, RollingDigest
@@ -39,7 +39,7 @@ _HINTED_FILES = 8  # files with hints, at most
 _HINTS_A_FILE = 4  # hints of one file, at most
 _PIECE_A_TURN = 1 << 18  # bytes that a decoder is given at a time
 # What files begin with, by file and stamp: a compressed one, or one of another machine, is not read again for it.
-_begins: OrderedDict[tuple[str, int, int, int], bytes] = OrderedDict()
+_begins: OrderedDict[tuple[str, int, int, int, int], bytes] = OrderedDict()
 _BEGINS = 1024
 # Places of decoders, by file, inode, what the file begins with and decodings, with the file's stamp then. They are
 # hints: they change no result.
@@ -84,6 +84,8 @@ class CompressedText:
         file.close()
         self._decoder: _ArrowDecoder | None = None
         self.fault: FileFormatError | None = None
+
+    held_bytes = 0
 
     def read(self, offset: int, size: int) -> bytes:
         """Return bytes ``[offset, offset + size)``; fewer only where the text ends or is damaged (see `fault`)."""
@@ -151,6 +153,10 @@ class Text(Protocol):
     stamp: _Stamp  # of the file when it was opened
     fault: FileFormatError | None  # why the last read gave fewer bytes than asked for; None at the text's end
 
+    @property
+    def held_bytes(self) -> int:
+        """Bytes that a decoder holds back at the end, because the file may go on."""
+
     def read(self, offset: int, size: int) -> bytes:
         """Return bytes ``[offset, offset + size)``; fewer only where the text ends or cannot be read any further."""
 
@@ -187,10 +193,20 @@ def open_text(entry: FileEntry, *, limit: int | None = None, complete: bool = Tr
         msg = f"the file {path} is not there any more"
         hint = "put it back as it was, because it must be read again"
         raise FileMissingError(msg, name=path, hint=hint) from None
-    begin = _begin_of(raw, path) if entry.decodings else b""
-    if all(decoding.decoder(begin, path) is None for decoding in entry.decodings):
-        return raw
-    return _DecodedText(raw, entry, begin, complete)
+    wanted = max((decoding.begin_bytes for decoding in entry.decodings), default=0)
+    begin = _begin_of(raw, path, wanted) if wanted else b""
+    return _DecodedText(raw, entry, begin, complete) if _decoders(entry, begin) else raw
+
+
+def _decoders(entry: FileEntry, begin: bytes) -> list[Decoder]:
+    """Return the decoders of a file that begins so; none where its bytes are canonical."""
+    found = []
+    for place, decoding in enumerate(entry.decodings, 1):
+        decoder = decoding.decoder(begin, entry.path)
+        if decoder is not None:
+            found.append(decoder)
+            begin = decoder.copy().feed(begin) if begin and place < len(entry.decodings) else begin
+    return found
 
 
 def has_its_bytes(entry: FileEntry) -> bool:
@@ -201,10 +217,11 @@ def has_its_bytes(entry: FileEntry) -> bool:
         return isinstance(text, _PlainText)
 
 
-def _begin_of(raw: Text, path: str) -> bytes:
-    key = (path, *raw.stamp)
+def _begin_of(raw: Text, path: str, size: int) -> bytes:
+    key = (path, *raw.stamp, size)
     if key not in _begins:
-        _begins[key] = raw.read(0, BEGIN_BYTES)
+        line, end, _ = raw.read(0, size).partition(b"\n")
+        _begins[key] = line + end
         while len(_begins) > _BEGINS:
             _begins.popitem(last=False)
     return _begins[key]
@@ -257,7 +274,7 @@ class _DecodedText:
 
     def __init__(self, raw: Text, entry: FileEntry, begin: bytes, complete: bool) -> None:
         self._raw, self._begin, self._complete = raw, begin, complete
-        self._path, self._decodings = entry.path, entry.decodings
+        self._entry = entry
         self.stamp = raw.stamp
         self.fault: FileFormatError | None = None
         self._raw_fault: FileFormatError | None = None  # after the last byte that a decoder was given
@@ -269,8 +286,7 @@ class _DecodedText:
         self._place = self._before = self._fresh()  # `_before`: the place before the decoder was asked last
 
     def _fresh(self) -> _Place:
-        made = [decoding.decoder(self._begin, self._path) for decoding in self._decodings]
-        decoders = [decoder for decoder in made if decoder is not None]
+        decoders = _decoders(self._entry, self._begin)
         return _Place(decoders[0] if len(decoders) == 1 else Chain(decoders))
 
     def read(self, offset: int, size: int) -> bytes:
@@ -285,6 +301,11 @@ class _DecodedText:
             elif not self._decode():
                 break
         return b"".join(pieces)
+
+    @property
+    def held_bytes(self) -> int:
+        is_there = self._place.has_ended or self._place.decoder.fault is not None
+        return 0 if is_there else len(self._place.copy().decoder.finish())
 
     def _go_near(self, offset: int) -> None:
         """Go to the last known place that is not after a byte."""
@@ -333,6 +354,7 @@ class _DecodedText:
 
 class _PlainText:
     fault: FileFormatError | None = None
+    held_bytes = 0
 
     def __init__(self, path: str, limit: int | None) -> None:
         self._file = files_at(path).open(path)
@@ -368,6 +390,8 @@ class _GzipDecoder:
 
 
 class _GzipText:
+    held_bytes = 0
+
     def __init__(self, path: str) -> None:
         self._path = path
         self._file = files_at(path).open(path)

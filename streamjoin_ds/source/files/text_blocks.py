@@ -12,7 +12,9 @@ import numpy as np
 import pyarrow as pa
 
 from streamjoin_ds.errors import ColumnError, FileFormatError, SchemaDriftError
+from streamjoin_ds.source.files.csv_dialect import CsvDialect
 from streamjoin_ds.source.files.csv_lines import CsvHead, CsvLines
+from streamjoin_ds.source.files.decoders import MAX_LINE_BYTES, too_long
 from streamjoin_ds.source.files.file_names import NO_COLUMNS, FolderColumns, with_row
 from streamjoin_ds.source.files.json_lines import JsonLines
 from streamjoin_ds.source.files.lines import LineFormat, Lines, parse_lines
@@ -41,7 +43,6 @@ _OPEN, _CLOSE = b"{}"
 # Columns that come of the frame and not of the payload, with the types in which they are read.
 SPOOL_COLUMNS = dict(zip(FRAME_COLUMNS, (TIMESTAMP, pa.string(), pa.int64()), strict=True))
 BLOCK_BYTES = 4 << 20  # bytes that are read at a time
-MAX_LINE_BYTES = 64 << 20  # bytes of a line, at most
 _HEADER_BYTES = 1 << 16  # bytes in which a header is looked for first
 _DRIFT_RECORDS = 3  # records without an event time that tell that a file has no time column, at least
 
@@ -291,8 +292,7 @@ class LineBlocks:
                 self._rest += data
             long = self._long_line()
             if long == 0:
-                msg = f"a line of {self._path} is longer than {MAX_LINE_BYTES} bytes"
-                raise FileFormatError(msg, name=self._path, hint="check the format: each record must be one line")
+                raise too_long(self._path)
             cut = len(self._rest) if self.ended and complete else self._rest.rfind(b"\n") + 1
             cut = cut if long is None else long
             if cut or self.ended:
@@ -383,8 +383,9 @@ class TextFormat:
             size *= 16
         if head is None:
             return False
-        written = self._files.delimiter, self._files.decimal
-        self._form = CsvLines(head.names, self._schema, self._time, self._stream, self._path, *written)
+        dialect = CsvDialect.of(self._files)
+        names = head.names_for(self._schema.names)
+        self._form = CsvLines(names, self._schema, self._time, self._stream, self._path, dialect)
         self.header_bytes, self.header_lines = head.size_bytes, head.lines
         return True
 

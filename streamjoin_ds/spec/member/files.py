@@ -6,17 +6,30 @@ An option is a field: it says what it is for, and which values it has. What read
 from __future__ import annotations
 
 import codecs
-from collections.abc import Sequence
+import operator
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from streamjoin_ds.duration import Duration, duration_text, duration_us
 from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.spec.member.location import Located
-from streamjoin_ds.spec.member.option_key import LIST, option
+from streamjoin_ds.spec.member.option_key import INTS, LIST, LISTS, option
 from streamjoin_ds.spec.nested_path import RecordsForm, records_form
 
-__all__ = ["Files", "Spool", "delimiter_of", "partitioned_by", "refused_option"]
+__all__ = [
+    "BLANKS",
+    "Files",
+    "NullValues",
+    "Spool",
+    "checked_csv",
+    "csv_option",
+    "delimiter_of",
+    "partitioned_by",
+    "refused_option",
+]
+
+NullValues: TypeAlias = Sequence[str] | Mapping[str, Sequence[str]] | str | None
 
 _FORMATS = ("auto", "csv", "json", "parquet", "spool", "delta", "results")
 _MOST_LINES, _MOST_DIGITS = 1000, 5  # before the records of a CSV file
@@ -24,7 +37,58 @@ _MOST_LINES, _MOST_DIGITS = 1000, 5  # before the records of a CSV file
 _NO_ENCODINGS = frozenset(("utf-7", "idna", "punycode", "charmap", "raw-unicode-escape", "unicode-escape"))
 _COLUMN = "column:"  # before the name of a column in a text
 _DELIMITER_NAMES = {"tab": "\t", "\\t": "\t", "space": " "}
+BLANKS = "blanks"  # the delimiter that is any number of blanks and tabs
+_THOUSANDS = (",", ".", " ", "'", "_")
+_MOST_WIDTH = 10_000  # characters
 _DELIMITERS = frozenset(" \t!#$%&'()*+,-./:;<=>?@[\\]^_`{|}~")
+
+
+def csv_option(name: str) -> Any:
+    """Return the field of an option of CSV that files and messages have."""
+    return option(**_CSV_OPTIONS[name])
+
+
+_CSV_OPTIONS: dict[str, dict[str, Any]] = {
+    "decimal": {
+        "default": ".",
+        "help_": "The sign between the whole part and the fraction of numbers in CSV.",
+        "one_of": (".", ","),
+        "example": ",",
+        "identity": "decimal sign",
+    },
+    "thousands": {
+        "default": None,
+        "help_": "The sign between the thousands of numbers in CSV: a comma, a point, a blank, ' or _.",
+        "note": "[default: there is none]",
+        "example": ",",
+        "metavar": "CHARACTER",
+        "identity": "sign of thousands",
+    },
+    "null_values": {
+        "default": None,
+        "help_": "Texts of CSV that are null in all columns, or by columns. In a text | stands between them, and "
+        "temp=-9999 is of one column.",
+        "kinds": (str, LIST, LISTS),
+        "note": "[default: an empty field, and in columns of numbers NA, N/A, null, NULL, None]",
+        "example": ["MM", "-9999"],
+        "identity": "null values",
+    },
+    "quote": {
+        "default": '"',
+        "help_": "What encloses fields of CSV that hold a delimiter: one character, or none.",
+        "example": "'",
+        "metavar": "CHARACTER",
+        "identity": "quotes",
+    },
+    "escape": {
+        "default": None,
+        "help_": "What stands in CSV before a character that means only itself.",
+        "note": "[default: nothing]",
+        "example": "\\",
+        "metavar": "CHARACTER",
+        "identity": "escapes",
+    },
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +104,7 @@ class Files(Located):
         The format of the files; "auto" goes by their names, and knows a Delta table by its folder.
     delimiter : str
         The delimiter of CSV files: one ASCII character that is no letter, digit, double quote or line end; "tab" is a
-        tab.
+        tab. "blanks" are any number of blanks and tabs; those at a line's beginning and end separate nothing.
     skip_lines : int
         Lines of CSV files before the header, which are passed over.
     header : int or bool
@@ -49,6 +113,21 @@ class Files(Located):
         ``column_2``, ...
     decimal : {".", ","}
         The sign between the whole part and the fraction of numbers in CSV files; not the delimiter.
+    thousands : {",", ".", " ", "'", "_"}, optional
+        The sign between the thousands of numbers in CSV files. A number with it must have groups of two or three
+        digits, the last one of three; another one is refused, so that a decimal comma is never passed over.
+    null_values : list of str, or mapping of str to list of str, optional
+        Texts of CSV files that are null, in columns of text too, quoted or not; by the column, or in all of them. They
+        are null beside an empty field, and beside ``NA``, ``null``, ... in columns of other types. A text such as
+        ``"MM|temp=-9999"`` is the same as ``{"": ["MM"], "temp": ["-9999"]}``.
+    quote : str
+        What encloses a field of CSV files that holds a delimiter: one character, or "none".
+    escape : str, optional
+        What stands in CSV files before a character that means only itself: a backslash.
+    widths : list of int, optional
+        The columns of files have these widths in characters, and no delimiter; a negative width is passed over. Blanks
+        around a value are none of it. A line that ends early has nulls, and what stands after the last column is not
+        read. Lines of the header are cut in the same way.
     comment : str, optional
         Lines of CSV files that begin with this character are passed over, also before and in the header. One ASCII
         character as of `delimiter`, and another one. `skip_lines` counts them.
@@ -92,7 +171,10 @@ class Files(Located):
         "auto", "Format of the files.", note="[default: auto, by their names]", one_of=_FORMATS, example="csv"
     )
     delimiter: str = option(
-        ",", "What separates the fields of CSV files: one character, or tab.", example=";", metavar="CHARACTER"
+        ",",
+        "What separates the fields of CSV files: one character, tab, or blanks (any number of blanks and tabs).",
+        example=";",
+        metavar="CHARACTER",
     )
     skip_lines: int = option(
         0,
@@ -116,12 +198,19 @@ class Files(Located):
         identity="lines of the header",
         numbers=True,
     )
-    decimal: str = option(
-        ".",
-        "The sign between the whole part and the fraction of numbers in CSV files.",
-        one_of=(".", ","),
-        example=",",
-        identity="decimal sign",
+    decimal: str = csv_option("decimal")
+    thousands: str | None = csv_option("thousands")
+    null_values: NullValues = csv_option("null_values")
+    quote: str = csv_option("quote")
+    escape: str | None = csv_option("escape")
+    widths: Sequence[int] | str | None = option(
+        None,
+        "Widths of the columns of files whose columns have one each, in characters; a negative one is passed over.",
+        (str, INTS),
+        "[default: fields are separated by delimiter]",
+        example=[4, 3, 3],
+        identity="widths",
+        numbers=True,
     )
     comment: str | None = option(
         None,
@@ -248,15 +337,17 @@ class Files(Located):
         if isinstance(partition_by, str) and self.quarantines:
             msg = f"stream {stream} has partitions, so it cannot have on_bad_file yet"
             raise ArgumentError(msg, name="on_bad_file", hint="leave it out, or leave out partition_by")
-        if self.decimal == delimiter:
-            msg = f"stream {stream} has one character as its delimiter and its decimal sign"
-            raise ArgumentError(msg, name="decimal", hint="set delimiter=; or tab, by which the fields are told apart")
+        widths = None if self.widths is None else _widths(self.widths, stream)
+        if widths is not None and delimiter != ",":
+            msg = f"stream {stream} has columns of fixed widths, so it cannot have a delimiter"
+            raise ArgumentError(msg, name="delimiter", hint="leave delimiter out, or widths")
+        csv = checked_csv(self, "\0" if widths else delimiter, stream)
         if self.comment is not None and (self.comment == delimiter or self.comment not in _DELIMITERS):
             msg = f"the comment of stream {stream} is no character that begins a comment in a CSV file"
             raise ArgumentError(msg, name="comment", hint="for example #, or %; not the delimiter")
         counted = replace(located, skip_lines=skip_lines, header=header, encoding=_encoding(self.encoding, stream))
         counted = replace(counted, partition_by=partition_by)
-        return replace(counted, delimiter=delimiter, finished_after=finished_after)
+        return replace(counted, delimiter=delimiter, finished_after=finished_after, widths=widths, **csv)
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,10 +393,77 @@ def partitioned_by(given: object, stream: str, kinds: Sequence[str] = ()) -> str
 def delimiter_of(given: object, name: str) -> str:
     """Return a delimiter as one character; raise ArgumentError where no CSV file can have it."""
     character = _DELIMITER_NAMES.get(given, given) if isinstance(given, str) else ""
+    if character == BLANKS:
+        return BLANKS
     if len(character) != 1 or character not in _DELIMITERS:
         msg = f"the delimiter of stream {name} cannot be used in a CSV file"
-        raise ArgumentError(msg, name="delimiter", hint="for example , ; | : a space, or tab")
+        raise ArgumentError(msg, name="delimiter", hint="for example , ; | : a space, tab, or blanks")
     return character
+
+
+def checked_csv(source: Any, delimiter: str, stream: str) -> dict[str, Any]:
+    """Return the options of CSV that a source has (`csv_option`), in one form each; its delimiter is checked already.
+
+    Raises
+    ------
+    ArgumentError
+        One of them cannot be, or not beside another.
+    """
+    separates = " " if delimiter == BLANKS else delimiter
+    if source.decimal == delimiter:
+        msg = f"stream {stream} has one character as its delimiter and its decimal sign"
+        raise ArgumentError(msg, name="decimal", hint="set delimiter=; or tab, by which the fields are told apart")
+    thousands = {"space": " "}.get(source.thousands, source.thousands)
+    if thousands is not None and (thousands not in _THOUSANDS or thousands == source.decimal):
+        msg = f"stream {stream} has a sign of thousands that is none, or that is its decimal sign"
+        raise ArgumentError(msg, name="thousands", hint="one of , . ' _ or space; a point needs decimal=,")
+    quote = source.quote
+    if quote != "none" and (quote not in {*_DELIMITERS, '"'} or quote in {separates, source.decimal, thousands}):
+        msg = f"the quote of stream {stream} is no character that encloses fields"
+        raise ArgumentError(msg, name="quote", hint="for example ', or none; not the delimiter or a sign of numbers")
+    if thousands == separates and quote == "none":
+        msg = f"stream {stream} has one character as its delimiter and its sign of thousands, and no quotes"
+        raise ArgumentError(msg, name="thousands", hint="leave quote out, or set another delimiter")
+    escape = source.escape
+    signs = {separates, source.decimal, thousands, quote}
+    if escape is not None and (escape not in _DELIMITERS or escape in signs):
+        msg = f"the escape of stream {stream} is no character that stands before others"
+        raise ArgumentError(msg, name="escape", hint="for example \\; a doubled quote is one anyway")
+    return {"thousands": thousands, "null_values": _null_values(source.null_values, stream)}
+
+
+def _null_values(given: object, stream: str) -> Any:
+    """Return texts that are null as a tuple, or by the names of columns, "" for all; None where there are none."""
+    found: dict[str, tuple[str, ...]] = {}
+    if isinstance(given, str):
+        by_column: dict[str, list[str]] = {}
+        for part in given.split("|"):
+            column, is_given, text = part.rpartition("=")
+            by_column.setdefault(column if is_given else "", []).append(text)
+        given = by_column
+    parts = given if isinstance(given, Mapping) else {"": () if given is None else given}
+    for column, texts in parts.items():
+        each: Any = (texts,) if isinstance(texts, str) else texts
+        is_valid = isinstance(column, str) and isinstance(each, Sequence)
+        if not is_valid or not all(isinstance(text, str) and not {"\n", "\r"} & {*text} for text in each):
+            msg = f"null_values of stream {stream} are no texts"
+            raise ArgumentError(msg, name="null_values", hint="for example ['MM', '-9999'], or {'temp': ['-9999']}")
+        if each:
+            found[column] = tuple(dict.fromkeys(each))
+    return found.get("") if found.keys() <= {""} else found
+
+
+def _widths(given: object, stream: str) -> tuple[int, ...]:
+    """Return widths of columns, given as numbers or as a text of them."""
+    parts = given.replace(",", " ").split() if isinstance(given, str) else given
+    try:
+        widths = tuple(int(part) if isinstance(part, str) else operator.index(part) for part in parts)  # type: ignore[attr-defined]
+    except (TypeError, ValueError):
+        widths = ()
+    if not any(width > 0 for width in widths) or not all(0 < abs(width) <= _MOST_WIDTH for width in widths):
+        msg = f"widths of stream {stream} are no widths of columns"
+        raise ArgumentError(msg, name="widths", hint="whole numbers, for example [4, 3, 3]; -2 passes over two")
+    return widths
 
 
 def _encoding(given: object, stream: str) -> str:

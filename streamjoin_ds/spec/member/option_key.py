@@ -17,16 +17,17 @@ from typing import Annotated, Any
 
 from streamjoin_ds.errors import ArgumentError
 
-__all__ = ["LIST", "LISTS", "NUMBERS", "TABLE", "VERSIONS", "OptionKey", "option", "options_of"]
+__all__ = ["INTS", "LIST", "LISTS", "NUMBERS", "TABLE", "VERSIONS", "OptionKey", "option", "options_of"]
 
 LIST, TABLE, LISTS, NUMBERS = list[str], dict[str, str], dict[str, str | list[str]], dict[str, float]
-VERSIONS = dict[str, int | str]
+VERSIONS, INTS = dict[str, int | str], list[int]
 _WORDS = {
     str: "a text",
     int: "a whole number",
     float: "a number",
     bool: "true or false",
     LIST: "a list of texts",
+    INTS: "a list of whole numbers",
     TABLE: "a table of texts",
     LISTS: "a table of texts and lists",
     NUMBERS: "a table of numbers",

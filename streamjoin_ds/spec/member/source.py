@@ -20,7 +20,16 @@ from typing import Any, ClassVar, TypeAlias
 from urllib.parse import parse_qsl
 
 from streamjoin_ds.errors import ArgumentError
-from streamjoin_ds.spec.member.files import Files, Spool, delimiter_of, partitioned_by, refused_option
+from streamjoin_ds.spec.member.files import (
+    Files,
+    NullValues,
+    Spool,
+    checked_csv,
+    csv_option,
+    delimiter_of,
+    partitioned_by,
+    refused_option,
+)
 from streamjoin_ds.spec.member.location import KAFKA_PREFIX, Located, check_choices, location_text
 from streamjoin_ds.spec.member.option_key import LIST, OptionKey, option, options_of
 
@@ -124,14 +133,21 @@ class Topic(Located):
     ----------
     url : str
         ``kafka://broker:9092/topic?format=json``: its parameters are listed by ``streamjoin help source kafka``.
-    delimiter : str
-        The delimiter of messages in CSV, as of `Files`.
+    delimiter, decimal, thousands, null_values, quote, escape
+        How messages in CSV are written, as of `Files`.
     partition_by : str or sequence of str, optional
         Columns whose values have clocks of their own in each partition of the topic, as of `Files`.
     """
 
     url: str
-    delimiter: str = option(",", "What separates the fields of messages in CSV: one character, or tab.", example=";")
+    delimiter: str = option(
+        ",", "What separates the fields of messages in CSV: one character, tab, or blanks.", example=";"
+    )
+    decimal: str = csv_option("decimal")
+    thousands: str | None = csv_option("thousands")
+    null_values: NullValues = csv_option("null_values")
+    quote: str = csv_option("quote")
+    escape: str | None = csv_option("escape")
     partition_by: str | Sequence[str] | None = option(
         None, _BY_COLUMNS, (str, LIST), "[default: one clock for each partition of the topic]", example="device"
     )
@@ -144,8 +160,9 @@ class Topic(Located):
     def checked(self, stream: str) -> Topic:
         """Return the source with its options in one form each; raise ArgumentError where one cannot be."""
         located = super(Topic, self).checked(stream)
+        delimiter = delimiter_of(self.delimiter, stream)
         columns = _only_columns(self.partition_by, stream, "a topic")
-        return replace(located, delimiter=delimiter_of(self.delimiter, stream), partition_by=columns)
+        return replace(located, delimiter=delimiter, partition_by=columns, **checked_csv(self, delimiter, stream))
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,7 +340,14 @@ def source_facts(source: Source | None) -> dict[str, Any]:
     location = source.to_facts() if isinstance(source, Generator) else source and str(source)
     # Facts always had the three, and an older version needs them.
     usual = {"format": getattr(source, "format", "auto"), "delimiter": ",", "on_bad_file": "stop"}
-    return {"source": location, **usual, **given_options(source)}
+    return {"source": location, **usual, **{name: _plain(value) for name, value in given_options(source).items()}}
+
+
+def _plain(value: Any) -> Any:
+    """Return the value of an option as JSON gives it back."""
+    if isinstance(value, Mapping):
+        return {name: _plain(one) for name, one in value.items()}
+    return [*value] if isinstance(value, tuple) else value
 
 
 def source_from_facts(facts: Mapping[str, Any]) -> Source | None:

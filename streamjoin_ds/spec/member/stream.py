@@ -452,12 +452,13 @@ STREAM_KEYS: dict[str, OptionKey] = options_of(Stream) | SOURCE_KEYS
 
 # Those that a flag, or a key of the whole file, gives to all streams or to some in one form: 30s, or e=30s.
 # The others have forms of their own there, or values with a comma or an equals sign.
-_OWN_FORMS = ("source", "schema", "delimiter", "where", "unique", "columns", "decimal", "comment")
+_CSV_FORMS = ("decimal", "comment", "thousands", "null_values", "quote", "escape", "widths")
+_OWN_FORMS = ("source", "schema", "delimiter", "where", "unique", "columns", *_CSV_FORMS)
 PER_STREAM = tuple(name for name in STREAM_KEYS if name not in _OWN_FORMS)
 
 # Those of ``format("sensors")``, which reads one stream without a join.
 FORMAT_KEYS = (
-    *("delimiter", "decimal", "comment"),
+    *("delimiter", *_CSV_FORMS),
     *(name for name in PER_STREAM if name not in ("delay", "idle_timeout", "max_ahead", "rate")),
 )
 

@@ -21,8 +21,9 @@ def remembering_csv() -> Any:
 
     def read_csv(source: pa.BufferReader, read: Any, parse: Any, convert: Any) -> pa.Table:
         data = source.read()
-        types = tuple((name, convert.column_types[name]) for name in convert.include_columns)
-        key = (data, tuple(read.column_names), parse.delimiter, types)
+        types = tuple((name, convert.column_types.get(name)) for name in convert.include_columns)
+        written = parse.delimiter, parse.quote_char, parse.escape_char, convert.decimal_point, *convert.null_values
+        key = (data, tuple(read.column_names), parse.invalid_row_handler is None, written, types)
         found = known.get(key)
         if found is None:
             try:

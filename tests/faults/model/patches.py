@@ -73,7 +73,7 @@ def installed(world: World) -> Iterator[None]:
         patch.setattr(CellWindows, "tuning", Tuning(tail=tail))
         if random.Random(f"answers {world.schedule.seed}").random() < 0.7:  # all answers are blocks
             patch.setattr("streamjoin_ds.cell.answers.INLINE_BYTES", 0)
-        patch.setattr("streamjoin_ds.source.files.csv_lines.arrow_csv", remembering_csv())
+        patch.setattr("streamjoin_ds.source.files.csv_dialect.arrow_csv", remembering_csv())
         together = random.Random(f"forgotten {world.schedule.seed}").choice((1, 1, 2, 64))
         patch.setattr(partitions, "_TOGETHER", together)
         if {"self", "parted"} <= {*world.schedule.asks}:

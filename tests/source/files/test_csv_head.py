@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamjoin_ds.errors import ArgumentError, FileFormatError
+from streamjoin_ds.errors import ArgumentError, FileFormatError, SchemaDriftError
 from streamjoin_ds.source.files.file_feed import FileFeed
 from streamjoin_ds.source.position import FilePosition
 from streamjoin_ds.source.stream_source import infer_schema
@@ -115,7 +115,10 @@ def test_columns_without_names_are_numbered_or_declared(tmp_path: Path) -> None:
     [
         ("39.9,116.3,0,2024-03-05,09:00:07\n1,2,3,4,5\n", {}, FileFormatError, "header=0"),
         ("# station 7\nts,x\n1,2\n", {}, FileFormatError, "comment=#"),
-        ("# Timestamp,x\n1,2\n", {}, FileFormatError, "set time to a name as it stands"),
+        ("# Timestamp,x\n1,2\n", {}, FileFormatError, "set time to one of its names: Timestamp, x"),
+        ("ts,x\n1,2\n3,4\n", {"header": 0, "time": "column_1"}, FileFormatError, "leave header out"),
+        ("ts,°\n1,2\n".encode("latin-1"), {}, FileFormatError, "encoding=cp1252"),
+        ("ts,x\n1,2\n".encode("utf-16-be"), {}, FileFormatError, "encoding=utf-16-le or utf-16-be"),
         ("a\nb\n", {"skip_lines": 5}, FileFormatError, "skip_lines"),
         ("a\n,\n1\n", {"skip_lines": 1}, FileFormatError, "column names"),
         ("ts,x\n1,2\n", {"skip_lines": -1}, ArgumentError, "0 to 1000"),
@@ -126,12 +129,46 @@ def test_columns_without_names_are_numbered_or_declared(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_read_is_refused_by_name(
-    tmp_path: Path, text: str, options: dict[str, Any], error: Any, says: str
+    tmp_path: Path, text: str | bytes, options: dict[str, Any], error: Any, says: str
 ) -> None:
-    (tmp_path / "a.csv").write_text(text)
+    (tmp_path / "a.csv").write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(error) as caught:
         infer_schema(Stream("e", tmp_path, **options))
     assert says in caught.value.hint
+
+
+@pytest.mark.parametrize("ends", ["", ",", "header"])
+@pytest.mark.parametrize("sign", ["", "#", "# ", "## "])
+@pytest.mark.parametrize("size", [1, 100])
+def test_names_as_files_have_them(tmp_path: Path, sign: str, ends: str, size: int) -> None:
+    """A sign of a comment before the first one, one that comes again, a delimiter at the end of records or of all."""
+    names = f"{sign}ts,name,x,n,x,,x_2,x{',' if ends else ''}\n".replace(",\n", "\n" if ends == "," else ",\n")
+    lines = [line[:-1] + f",7,-,8,9{',' if ends else ''}\n" for line in LINES]
+    (tmp_path / "a.csv").write_text(names + "".join(lines))
+    assert read(tmp_path, size, 1) == expected(ROWS)
+    inferred = infer_schema(Stream("e", tmp_path))
+    assert inferred.names == ["ts", "name", "x", "n", "x_3", "x_2", "x_4"]
+    schema = pa.schema([SCHEMA.field("ts"), pa.field("x_3", pa.int64()), pa.field("x_4", pa.int64())])
+    (chunk,) = FileFeed(Stream("e", tmp_path), schema).read(FilePosition(), None)
+    assert {(one["x_3"], one["x_4"]) for one in chunk.tuples.to_pylist()} == {(7, 9)}
+
+
+def test_a_name_as_it_stands_goes_on(tmp_path: Path) -> None:
+    """Checkpoints of before have it with its sign."""
+    (tmp_path / "a.csv").write_text("# ts,x\n1,2\n")
+    for time in ("# ts", "ts"):
+        stream = Stream("e", tmp_path, time=time, time_unit="s")
+        schema = infer_schema(stream)
+        assert schema.names == [time, "x"]
+        (chunk,) = FileFeed(stream, schema).read(FilePosition(), None)
+        assert chunk.tuples.num_rows == 1
+
+
+def test_a_record_in_the_place_of_names_is_told_where_columns_are_declared(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("2024-01-01,1,2\n2024-01-02,3,4\n")
+    reader = FileFeed(Stream("e", tmp_path, schema=SCHEMA), SCHEMA)
+    with pytest.raises(SchemaDriftError, match="header=0"):
+        reader.frontier(FilePosition(), 9)
 
 
 def test_it_is_of_the_join_and_of_the_numbers_of_tuples() -> None:

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamjoin_ds.source.files.csv_dialect import CsvDialect
 from streamjoin_ds.source.files.csv_lines import CsvLines
 from streamjoin_ds.source.files.json_lines import JsonLines
 from streamjoin_ds.source.files.lines import REFUSED, LineFormat, Lines, csv_refuses, json_rule, parse_lines
@@ -168,21 +169,36 @@ def test_a_line_of_json_is_what_it_is_alone(lines: list[bytes]) -> None:
     check(JsonLines(schema, "ts"), lines)
 
 
+GROUPED = ["1,234", "1,234.5", "-12,345,678", "12,34,567", "1,2", "1,23", ",123", "1234,567", "1,234e-40", "1,234,5",
+           "1.234", "1.234,5", "1 234", "1\u202f234,5", "1'234.5", "65,536", "0,127", "?", "MM", "-9,999",
+           "-9999", " ?",
+           "a\\", "\\,", "it's", "'a,b'", "2024,5", "nan,5"]  # fmt: skip
+DIALECTS = [
+    CsvDialect(thousands=","), CsvDialect(";", ",", "."), CsvDialect(";", thousands=" "), CsvDialect("|", ",", " "),
+    CsvDialect(thousands="'", quote=None), CsvDialect(quote="'", escape="\\"), CsvDialect(quote=None, escape="\\"),
+    CsvDialect(nulls=("?", "MM", "-9999")), CsvDialect("\t", nulls_of=(("i64", ("-9999",)), ("s", ("?", "5")))),
+    CsvDialect(" ", ",", nulls=("?",), nulls_of=(("f64", ("-9999",)), ("at", ("MM",)))),
+    CsvDialect(thousands=",", nulls=("-9,999",), nulls_of=(("dec", ("1,234",)), ("ts", ("5",)))),
+]  # fmt: skip
+
+
 @examples(150)
-@given(st.data(), st.booleans())
-def test_a_line_of_csv_is_what_it_is_alone(data: st.DataObject, has_quotes: bool) -> None:
-    header = ["ts", *PLAIN]
+@given(st.data(), st.booleans(), st.just(CsvDialect()) | st.sampled_from(DIALECTS))
+def test_a_line_of_csv_is_what_it_is_alone(data: st.DataObject, has_quotes: bool, dialect: CsvDialect) -> None:
+    header, quote = ["ts", *PLAIN], dialect.quote or ""
     schema = pa.schema([("ts", pa.int64()), *PLAIN.items()])
-    value = st.sampled_from([*NUMBERS, *(text for text in TEXTS if "," not in text or has_quotes)])
+    more = GROUPED if dialect != CsvDialect() else []
+    value = st.sampled_from([*NUMBERS, *(text for text in [*TEXTS, *more] if "," not in text or has_quotes or more)])
     lines = []
     for _ in range(data.draw(st.integers(1, 8))):
         fields = dict.fromkeys(header, "")
         for _ in range(data.draw(st.integers(0, 3))):
             fields[data.draw(st.sampled_from(header))] = data.draw(value)
-        texts = [f'"{text}"' if has_quotes and text else text for text in fields.values()]
-        lines.append(data.draw(st.sampled_from([",".join(texts)] * 5 + [",".join(texts[1:]), "1" + ",\xff" * 14])))
+        texts = [f"{quote}{text}{quote}" if has_quotes and text else text for text in fields.values()]
+        joined = dialect.delimiter.join
+        lines.append(data.draw(st.sampled_from([joined(texts)] * 5 + [joined(texts[1:]), joined("1" + "\xff" * 14)])))
     encoded = [line.encode("latin-1" if "\xff" in line else "utf-8") for line in lines]
-    check(CsvLines(header, schema, "ts", "s", "f"), encoded)
+    check(CsvLines(header, schema, "ts", "s", "f", dialect), encoded)
 
 
 GOOD = {"ts": '"2024-01-01T00:00:00Z"', "i64": "5", "u16": "5", "f64": "5.5", "f32": "0.25", "b": "true", "s": '"abc"',

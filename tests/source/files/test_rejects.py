@@ -153,7 +153,6 @@ def test_a_very_long_line_is_clipped_and_an_endless_one_refused(
 HEADERS = {
     "missing": ("ts,name,x", "n"),
     "renamed": ("ts,name,x,m", "n"),
-    "twice": ("ts,name,x,n,n", "n"),
     "no time": ("time,name,x,n", "ts"),
 }
 

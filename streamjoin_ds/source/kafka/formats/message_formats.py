@@ -22,11 +22,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamjoin_ds.errors import ColumnError
+from streamjoin_ds.source.files.csv_dialect import CsvDialect
 from streamjoin_ds.source.files.csv_lines import CsvLines
+from streamjoin_ds.source.files.decoders import Blanks
 from streamjoin_ds.source.files.json_lines import JsonLines
 from streamjoin_ds.source.files.lines import LineFormat, Lines, parse_lines
 from streamjoin_ds.source.records import RawRecords, clipped
-from streamjoin_ds.spec.member.source import Topic
 from streamjoin_ds.spec.member.stream import Stream
 
 __all__ = [
@@ -210,12 +211,13 @@ class CsvMessages:
     schema : pyarrow.Schema
         The columns to read, with their inside types.
     stream : Stream
-        The stream: its time column and its delimiter.
+        The stream: its time column and its dialect.
     """
 
     def __init__(self, header: Sequence[str], schema: pa.Schema, stream: Stream) -> None:
-        delimiter = stream.source.delimiter if isinstance(stream.source, Topic) else ","
-        self._form = CsvLines(list(header), schema, stream.written_time, stream.name, "a message", delimiter)
+        dialect = CsvDialect.of(stream.source)
+        self._form = CsvLines(list(header), schema, stream.written_time, stream.name, "a message", dialect)
+        self._blanks = Blanks.of(stream.source)
 
     def read(self, values: pa.BinaryArray) -> RawRecords:
         """See `MessageFormat.read`."""
@@ -225,12 +227,13 @@ class CsvMessages:
         for place, line in enumerate(lines):
             if line is None:
                 broken[place] = ("", NO_VALUE)
-            elif not line:
+            elif not (line if self._blanks is None else line.strip(b" \t")):
                 broken[place] = ("", "an empty message")
             elif b"\n" in line or b"\r" in line:
                 broken[place] = ("", "a line end inside the message")
         kept = np.setdiff1d(np.arange(len(lines)), np.fromiter(broken, np.int64, len(broken)))
         data = b"".join(lines[place] + b"\n" for place in kept.tolist())
+        data = data if self._blanks is None else self._blanks.lines(data)
         return _records(data, kept, broken, self._form, values)
 
 
