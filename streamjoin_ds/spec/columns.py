@@ -40,6 +40,7 @@ __all__ = [
     "check_result_name",
     "compared_type",
     "foreign_zone",
+    "is_text",
     "lacks_zone",
     "marked_needed",
     "names_hint",
@@ -358,3 +359,8 @@ def schema_text(schema: pa.Schema) -> str:
 def schema_from_text(text: str) -> pa.Schema:
     """Return the schema that `schema_text` wrote."""
     return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text, validate=True)))
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Whether a column holds texts."""
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))

@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 
 from streamjoin_ds.errors import ColumnError
+from streamjoin_ds.spec.columns import is_text
 from streamjoin_ds.spec.member.stream import Stream
-from streamjoin_ds.spec.member.time_column import is_text
 from streamjoin_ds.spec.time_format import LETTERS, NAMED_FORMS, TimeForm
 from streamjoin_ds.spec.time_text import number_texts, to_timestamp
 

@@ -6,6 +6,7 @@ floats. Event times follow the contract's rule in plain Python numbers.
 
 from __future__ import annotations
 
+import json
 import math
 import operator
 import re
@@ -16,7 +17,7 @@ from decimal import ROUND_HALF_UP, Context, Decimal
 from fractions import Fraction
 from typing import Any
 
-from streamjoin_ds.duration import EPOCH
+from streamjoin_ds.duration import EPOCH, MICROSECOND
 from streamjoin_ds.spec.expression.predicate import Column
 from streamjoin_ds.spec.expression.tree import Expression, Literal
 from streamjoin_ds.spec.join import Join
@@ -284,6 +285,85 @@ def chosen(op: str, values: Sequence[Any]) -> Any:
     return max(known, key=_order) if op == "greatest" else min(known, key=_order)
 
 
+def _written(value: Any) -> Any:
+    return cast_value(value, "string")
+
+
+def _regexp_extract(text: str, pattern: str, group: Any = None) -> str:
+    found = re.search(pattern, text)
+    wanted = min(re.compile(pattern).groups, 1) if group is None else int(group)
+    return (found[wanted] or "") if found else ""
+
+
+def _pad(text: str, length: int, pad: str, *, before: bool) -> str:
+    padded = list(text)
+    for place in range(length - len(text) if pad else 0):
+        padded.insert(place if before else len(padded), pad[place % len(pad)])
+    return "".join(padded[: max(length, 0)])
+
+
+def _split_part(text: str, separator: str, number: Any) -> str | None:
+    parts = text.split(separator) if separator else [text]
+    known = dict(zip([*range(1, len(parts) + 1), *range(-len(parts), 0)], parts * 2, strict=True))
+    return None if number == 0 else known.get(int(number), "")
+
+
+def _hex(value: Any) -> str | None:
+    if isinstance(value, (str, bytes)):
+        return "".join(f"{byte:02X}" for byte in (value.encode() if isinstance(value, str) else value))
+    return f"{int(value) & (1 << 64) - 1:X}" if -(1 << 63) <= value < 1 << 63 else None
+
+
+def _unhex(text: str) -> bytes | None:
+    try:
+        whole = int(text, 16) if text and text.isalnum() and text.isascii() else 0 if not text else None
+    except ValueError:
+        whole = None
+    return None if whole is None else whole.to_bytes((len(text) + 1) // 2, "big")
+
+
+def _json_value(text: str, path: str) -> str | None:
+    try:
+        value: Any = json.loads(text, parse_float=lambda number: number, parse_int=lambda number: number)
+    except ValueError:
+        return None
+    try:
+        for name, quoted, place in re.findall(r"""\.(\w+)|[.\[]+"([^"]*)"\]?|\[(\d+)\]""", path):
+            value = value[int(place)] if place and isinstance(value, list) else value[name or quoted]
+    except (KeyError, IndexError, TypeError):
+        return None
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return value if isinstance(value, str) else None
+
+
+def _element_at(values: Any, place: Any) -> Any:
+    known = dict(zip([*range(1, len(values) + 1), *range(-len(values), 0)], [*values, *values], strict=True))
+    return known.get(place)
+
+
+def _to_timestamp(value: Any, form: str | None = None) -> Fraction | None:
+    if not isinstance(value, str):
+        seconds = Fraction(value) if isinstance(value, (int, Fraction)) or math.isfinite(value) else None
+        return None if seconds is None else Fraction(math.floor(seconds * 10**6))
+    try:
+        read = datetime.fromisoformat(value) if form is None else datetime.strptime(value, form)
+    except ValueError:
+        return None
+    moment = read if read.tzinfo else read.replace(tzinfo=timezone.utc)
+    return Fraction((moment - EPOCH) // MICROSECOND)
+
+
+def _make_timestamp(*parts: Any) -> Fraction | None:
+    whole, micros = divmod(round(Fraction(parts[5]) * 10**6), 10**6)
+    try:
+        year, month, day, hour, minute = (int(part) for part in parts[:5])
+        moment = datetime(year, month, day, hour, minute, int(whole), int(micros), tzinfo=timezone.utc)
+    except ValueError:
+        return None
+    return Fraction((moment - EPOCH) // MICROSECOND)
+
+
 PLAIN: dict[str, Callable[..., Any]] = {
     "abs": abs,
     "sqrt": _float(math.sqrt),
@@ -303,7 +383,24 @@ PLAIN: dict[str, Callable[..., Any]] = {
     "upper": lambda text: text.upper(),
     "lower": lambda text: text.lower(),
     "substr": _substr,
-    "concat": lambda *texts: "".join(texts),
+    "concat": lambda *values: "".join(map(_written, values)),
+    "rlike": lambda text, pattern: re.search(pattern, text) is not None,
+    "regexp_extract": _regexp_extract,
+    "length": len,
+    "trim": lambda text, of=" ": text.strip(of) if of else text,
+    "ltrim": lambda text, of=" ": text.lstrip(of) if of else text,
+    "rtrim": lambda text, of=" ": text.rstrip(of) if of else text,
+    "replace": lambda text, search, other="": other.join(text.split(search)) if search else text,
+    "lpad": lambda text, length, pad=" ": _pad(_written(text), int(length), pad, before=True),
+    "rpad": lambda text, length, pad=" ": _pad(_written(text), int(length), pad, before=False),
+    "split_part": _split_part,
+    "hex": _hex,
+    "unhex": _unhex,
+    "json_value": _json_value,
+    "element_at": _element_at,
+    "size": lambda values: Fraction(len(values)),
+    "to_timestamp": _to_timestamp,
+    "make_timestamp": _make_timestamp,
     "date_trunc": _date_trunc,
     "extract": _extract,
     "distance_m": _distance_m,

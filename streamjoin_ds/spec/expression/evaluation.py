@@ -142,6 +142,19 @@ class Evaluation:
     def _of_column(self, node: Typed) -> Values:
         assert node.column is not None
         values = self._column(node.column)
+        if node.shape:
+            if node.column not in self._nested:
+                self._nested[node.column] = encoded(values)
+            return self._nested[node.column]
+        return self.in_family(node, values)
+
+    def written(self, node: Typed) -> pa.Array:
+        """Return the values of a column as they are: lists as lists."""
+        assert node.column is not None
+        return self._column(node.column)
+
+    def in_family(self, node: Typed, values: pa.Array) -> Values:
+        """Return values of a column's type in the form of a node's family."""
         if node.family == "float":
             return values.cast(pa.float64())
         if node.family in ("timestamp", "interval", "time"):
@@ -152,10 +165,6 @@ class Evaluation:
         if node.family == "number":
             is_wide = pa.types.is_decimal(values.type) or pa.types.is_uint64(values.type)
             return values.cast(pa.decimal256(node.digits, node.scale) if is_wide else pa.int64())
-        if node.shape:
-            if node.column not in self._nested:
-                self._nested[node.column] = encoded(values)
-            return self._nested[node.column]
         return values
 
     def _compared(self, node: Typed) -> Values:

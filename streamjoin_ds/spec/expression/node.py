@@ -19,9 +19,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamjoin_ds.errors import PredicateError
-from streamjoin_ds.spec.columns import Float64, Mask
+from streamjoin_ds.spec.columns import NANOSECONDS, Float64, Mask
+from streamjoin_ds.spec.event_time import DAY_US
 from streamjoin_ds.spec.expression.predicate import Column
 from streamjoin_ds.spec.expression.tree import Call, Expression, columns_of
+from streamjoin_ds.spec.nested_values import is_nested, shape_text
 
 __all__ = [
     "EXACT",
@@ -32,6 +34,7 @@ __all__ = [
     "TIMES",
     "Typed",
     "Values",
+    "column_node",
     "common",
     "common_digits",
     "decimal",
@@ -88,6 +91,8 @@ class Typed:
         The value of a literal; an exact one as the whole number ``value * 10**scale``.
     shape : str
         Of a column of lists or structs: the type that those must have with which it is compared (`shape_text`).
+    nested : pyarrow.DataType or None
+        Of such a column: its type.
     """
 
     op: str
@@ -98,11 +103,41 @@ class Typed:
     column: Column | None = None
     value: bool | int | float | str = False
     shape: str = ""
+    nested: pa.DataType | None = None
 
     @property
     def digits(self) -> int:
         """Decimal digits that hold every value of an exact node; if its scale is 0, at least 19, as any int64 needs."""
         return max(len(str(self.magnitude)), self.scale, 1 if self.scale else 19)
+
+
+def column_node(column: Column, kind: pa.DataType) -> Typed:
+    """Return the node of a column of a type (`compared_type`)."""
+    types = pa.types
+    if types.is_integer(kind):
+        bits = kind.bit_width - (not types.is_uint64(kind))  # smaller ones without a sign have become signed ones
+        return Typed("column", "number", magnitude=1 << bits, column=column)
+    if types.is_decimal(kind):
+        return Typed("column", "number", magnitude=10**kind.precision - 1, scale=kind.scale, column=column)
+    if types.is_timestamp(kind):
+        return Typed("column", "timestamp", magnitude=1 << 63, scale=3 if kind == NANOSECONDS else 0, column=column)
+    if types.is_date(kind):
+        return Typed("column", "date", magnitude=DAY_US << 31, column=column)
+    if types.is_duration(kind):
+        return Typed("column", "interval", magnitude=1 << 63, scale=3 if kind.unit == "ns" else 0, column=column)
+    if types.is_time(kind):
+        scale = 3 if kind.unit == "ns" else 0
+        return Typed("column", "time", magnitude=DAY_US * 10**scale, scale=scale, column=column)
+    plain = {
+        "float": types.is_floating,
+        "boolean": types.is_boolean,
+        "string": types.is_string,
+        "binary": types.is_binary,
+    }
+    family = next((family for family, is_of in plain.items() if is_of(kind)), NESTED)
+    if not is_nested(kind):
+        return Typed("column", family, column=column)
+    return Typed("column", family, column=column, shape=shape_text(kind), nested=kind)
 
 
 def is_null(node: Typed) -> bool:

@@ -84,7 +84,7 @@ UNDERSTOOD = (
     "+ - * / %, AND, OR, NOT, IS NULL, IS DISTINCT FROM, BETWEEN, IN and functions (these decide which of the pairs "
     "stay); quote a column name that holds a dot: u.`PM2.5`"
 )
-_FUNCTIONS_HINT = f"functions are {', '.join(function.written for function in FUNCTIONS.values())}"
+_FUNCTIONS_HINT = f"functions are {', '.join(FUNCTIONS)}"
 _MAX_TEXT = 10_000  # most characters of a predicate
 _SHOWN = 200  # characters of it that an error shows
 _BINARY = {
@@ -374,6 +374,10 @@ class _Reader:
         if isinstance(node, sql.DPipe):
             sides = [self.expression(side, depth - 1) for side in (node.this, node.expression)]
             return self._called("concat", tuple(_flat_concat(sides)))
+        if isinstance(node, sql.RegexpLike):
+            sides = [self.expression(side, depth - 1) for side in (node.this, node.expression)]
+            like = self._called("rlike", tuple(sides))
+            return call("not", like) if node.args.get("negate") else like
         if isinstance(node, sql.Extract) and isinstance(node.this, sql.Var):
             return self._called("extract", (Literal(node.name.lower()), self.expression(node.expression, depth - 1)))
         if isinstance(node, sql.Like):

@@ -260,7 +260,7 @@ _READERS: dict[str, Callable[[Any], Value]] = {
 
 
 def _operand(expression: Expression) -> str:
-    is_open = isinstance(expression, Call) and expression.op in (*_OPERATORS, "like")
+    is_open = isinstance(expression, Call) and expression.op in (*_OPERATORS, "like", "rlike")
     return f"({expression})" if is_open else str(expression)
 
 
@@ -269,6 +269,8 @@ def _function_text(op: str, args: Sequence[Expression]) -> str:
     if op == "like":
         escape = f" ESCAPE {args[2]}" if len(args) == 3 else ""
         return f"{_operand(args[0])} LIKE {_operand(args[1])}{escape}"
+    if op == "rlike":
+        return f"{_operand(args[0])} RLIKE {_operand(args[1])}"
     if op == "case":
         pairs = [f"WHEN {args[place]} THEN {args[place + 1]}" for place in range(0, len(args) // 2 * 2, 2)]
         return " ".join(["CASE", *pairs, *([f"ELSE {args[-1]}"] if len(args) % 2 else []), "END"])

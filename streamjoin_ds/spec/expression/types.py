@@ -34,7 +34,6 @@ from typing import TypeAlias
 import pyarrow as pa
 
 from streamjoin_ds.duration import EPOCH, MICROSECOND
-from streamjoin_ds.spec.columns import NANOSECONDS
 from streamjoin_ds.spec.event_time import DAY_US
 from streamjoin_ds.spec.expression.node import (
     EXACT,
@@ -42,6 +41,7 @@ from streamjoin_ds.spec.expression.node import (
     NESTED,
     TIMES,
     Typed,
+    column_node,
     common_digits,
     is_null,
     refuse,
@@ -50,7 +50,6 @@ from streamjoin_ds.spec.expression.node import (
 from streamjoin_ds.spec.expression.predicate import Column
 from streamjoin_ds.spec.expression.tree import COMPARISONS, Call, Expression, Literal
 from streamjoin_ds.spec.functions import FUNCTIONS, signed
-from streamjoin_ds.spec.nested_values import is_nested, shape_text
 
 __all__ = ["EXACT", "Typed", "typed_condition", "typed_value"]
 
@@ -82,7 +81,7 @@ def typed_condition(expression: Expression, type_of: TypeOf) -> Typed:
 def typed_value(expression: Expression, type_of: TypeOf) -> Typed:
     """Return a normalised expression with types; arguments and errors as for `typed_condition`."""
     if isinstance(expression, Column):
-        return _column(expression, type_of(expression))
+        return column_node(expression, type_of(expression))
     if isinstance(expression, Literal):
         return _literal(expression)
     op, args = expression.op, tuple(typed_value(argument, type_of) for argument in expression.args)
@@ -113,32 +112,6 @@ def typed_value(expression: Expression, type_of: TypeOf) -> Typed:
     if op == "neg":
         return signed(expression, args)
     return _arithmetic(expression, args, families)
-
-
-def _column(column: Column, kind: pa.DataType) -> Typed:
-    types = pa.types
-    if types.is_integer(kind):
-        bits = kind.bit_width - (not types.is_uint64(kind))  # smaller ones without a sign have become signed ones
-        return Typed("column", "number", magnitude=1 << bits, column=column)
-    if types.is_decimal(kind):
-        return Typed("column", "number", magnitude=10**kind.precision - 1, scale=kind.scale, column=column)
-    if types.is_timestamp(kind):
-        return Typed("column", "timestamp", magnitude=1 << 63, scale=3 if kind == NANOSECONDS else 0, column=column)
-    if types.is_date(kind):
-        return Typed("column", "date", magnitude=DAY_US << 31, column=column)
-    if types.is_duration(kind):
-        return Typed("column", "interval", magnitude=1 << 63, scale=3 if kind.unit == "ns" else 0, column=column)
-    if types.is_time(kind):
-        scale = 3 if kind.unit == "ns" else 0
-        return Typed("column", "time", magnitude=DAY_US * 10**scale, scale=scale, column=column)
-    plain = {
-        "float": types.is_floating,
-        "boolean": types.is_boolean,
-        "string": types.is_string,
-        "binary": types.is_binary,
-    }
-    family = next((family for family, is_of in plain.items() if is_of(kind)), NESTED)
-    return Typed("column", family, column=column, shape=shape_text(kind) if is_nested(kind) else "")
 
 
 def _literal(literal: Literal) -> Typed:

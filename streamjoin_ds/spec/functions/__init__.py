@@ -6,6 +6,7 @@
     choices ──┤
     texts   ──┼──► FUNCTIONS ──► parser (names), types (types), evaluation (values), terms (nulls)
     times   ──┤
+    parts   ──┤
     casts   ──┤
     globe   ──┘
 
@@ -19,13 +20,14 @@ from streamjoin_ds.spec.functions.choices import CHOICES, results_of
 from streamjoin_ds.spec.functions.function import Function
 from streamjoin_ds.spec.functions.globe import FINDING, GLOBE
 from streamjoin_ds.spec.functions.numbers import NUMBERS, signed
+from streamjoin_ds.spec.functions.parts import PARTS
 from streamjoin_ds.spec.functions.texts import TEXTS
 from streamjoin_ds.spec.functions.times import TIMES
 
 __all__ = ["CALCULATED", "CAST_TYPES", "FUNCTIONS", "FUNCTION_NAMES", "Function", "results_of", "signed"]
 
 FUNCTIONS: dict[str, Function] = {
-    function.name: function for function in (*NUMBERS, *CHOICES, *TEXTS, *TIMES, *CASTS, *GLOBE)
+    function.name: function for function in (*NUMBERS, *CHOICES, *TEXTS, *TIMES, *PARTS, *CASTS, *GLOBE)
 }
 # All that can be calculated: functions that texts name, and those by which an index finds.
 CALCULATED: dict[str, Function] = FUNCTIONS | {function.name: function for function in FINDING}

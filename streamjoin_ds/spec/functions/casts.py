@@ -40,11 +40,13 @@ from streamjoin_ds.spec.functions.times import microseconds
 __all__ = [
     "CASTS",
     "CAST_TYPES",
+    "WRITABLE",
     "date_us",
     "double_text",
     "float_of",
     "instant_us",
     "number_of",
+    "text_of",
     "time_text",
     "truth_of",
 ]
@@ -74,6 +76,7 @@ _FROM = {
     "date": ("string", "timestamp", "date"),
     "timestamp": ("string", "timestamp", "date"),
 }
+WRITABLE = _FROM["string"]  # the families of which a text is made
 _EXACT = Context(prec=400)
 
 
@@ -203,7 +206,7 @@ def _casted(node: Typed, rows: Rows) -> Values:
     if node.family == "boolean":
         return _to_boolean(inner, rows)
     if node.family == "string":
-        return _to_text(inner, rows)
+        return text_of(inner, rows)
     return _to_time(node, inner, rows)
 
 
@@ -320,7 +323,8 @@ def _to_boolean(inner: Typed, rows: Rows) -> pa.Array:
     return pc.not_equal(rows.floats(inner), 0.0)  # NaN is not 0
 
 
-def _to_text(inner: Typed, rows: Rows) -> pa.Array:
+def text_of(inner: Typed, rows: Rows) -> pa.Array:
+    """Return values as texts; those that are texts as they are."""
     if inner.family in ("date", "timestamp"):
         to_text: Callable[[Any], Any] = lambda us: time_text(us, is_date=inner.family == "date")  # noqa: E731
         return by_row(to_text, pa.string(), [microseconds(inner, rows)])

@@ -31,6 +31,12 @@ class Rows(Protocol):
     def floats(self, node: Typed) -> pa.Array:
         """Return the values of a number or a float as float64."""
 
+    def written(self, node: Typed) -> pa.Array:
+        """Return the values of a column as they are: lists as lists."""
+
+    def in_family(self, node: Typed, values: pa.Array) -> Values:
+        """Return values of a column's type in the form of a node's family."""
+
     def alike(self, nodes: Sequence[Typed], result: Typed) -> list[Values]:
         """Return the values of several nodes in the form of `result`, which holds all of them."""
 
@@ -78,7 +84,7 @@ class Function:
 
     def fails(self, node: Typed) -> str:
         """Return why a node of it has no value although its operands are known."""
-        written = (str(argument.value).upper() if argument.op == "literal" else "" for argument in node.args)
+        written = [str(argument.value) if argument.op == "literal" else "" for argument in node.args]
         return self.reason.format(*written) if self.reason else f"{self.name}() has no value for these operands"
 
 

@@ -1,4 +1,4 @@
-"""Functions of times: date_trunc, extract. All times are UTC."""
+"""Functions of times: date_trunc, extract, to_timestamp, make_timestamp. All times are UTC."""
 
 from __future__ import annotations
 
@@ -8,13 +8,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.spec.columns import INT64_MAX, INT64_MIN, Int64
-from streamjoin_ds.spec.event_time import DAY_US
+from streamjoin_ds.spec.event_time import DAY_US, MAX_TS_US, MIN_TS_US
 from streamjoin_ds.spec.expression.node import Typed, Values, decimal, nulls, refuse, wide
 from streamjoin_ds.spec.expression.tree import Call
 from streamjoin_ds.spec.functions.function import Function, Rows, checked, constant
+from streamjoin_ds.spec.time_format import TimeForm
+from streamjoin_ds.spec.time_text import to_timestamp
 
 __all__ = ["TIMES", "microseconds"]
+
+_WHOLE, _SECONDS = pa.decimal256(20, 0), pa.decimal256(50, 9)
 
 
 _HOUR_US, _MINUTE_US, _SECOND_US = 3_600_000_000, 60_000_000, 1_000_000
@@ -158,7 +163,93 @@ def _extractions(node: Typed, rows: Rows) -> Values:
     )
 
 
+def _read(expression: Call, args: tuple[Typed, ...]) -> Typed:
+    checked(expression, args[:1], "string", "number", "float", "timestamp", "date")
+    if len(args) == 2:
+        checked(expression, args[:1], "string", "number")
+        try:
+            TimeForm.of(_form(expression, args))
+        except ArgumentError as error:
+            refuse(expression, "has a form of times that cannot be read", error.hint)
+    return Typed(expression.op, "timestamp", args, magnitude=1 << 63)
+
+
+def _form(expression: Call, args: tuple[Typed, ...]) -> str:
+    return str(constant(expression, args[1], "string", "a form, such as '%d/%m/%Y %H:%M:%S',"))
+
+
+def _readings(node: Typed, rows: Rows) -> Values:
+    """Return texts as times, in a form or in one that is nearly ISO 8601; numbers as seconds since 1970."""
+    inner = node.args[0]
+    if len(node.args) == 2:
+        values = rows.array(rows.value(inner))
+        return to_timestamp(values, str(node.args[1].value)).cast(pa.int64())
+    if inner.family == "string":
+        return to_timestamp(rows.array(rows.value(inner)), "iso").cast(pa.int64())
+    if inner.family in ("timestamp", "date"):
+        return microseconds(inner, rows)
+    if inner.family == "number":
+        scaled = pc.multiply(wide(rows.array(rows.value(inner)), inner).cast(_SECONDS), pa.scalar(1_000_000, _WHOLE))
+        return _in_years(fitting(pc.floor(scaled)).cast(pa.int64()))
+    seconds = rows.floats(inner)
+    fits = pc.less(pc.abs(seconds), float(MAX_TS_US // 1_000_000 + 1))
+    micros = pc.round(pc.multiply(pc.if_else(fits, seconds, pa.scalar(None, pa.float64())), 1e6))
+    return _in_years(micros.cast(pa.int64()))
+
+
+def _in_years(micros: pa.Array) -> pa.Array:
+    """Return times; null beyond the years 1 to 9999."""
+    fits = pc.and_(pc.greater_equal(micros, MIN_TS_US), pc.less_equal(micros, MAX_TS_US))
+    return pc.if_else(fits, micros, pa.scalar(None, pa.int64()))
+
+
+def _of_parts(expression: Call, args: tuple[Typed, ...]) -> Typed:
+    checked(expression, args, "number", "float")
+    for argument in args[:5]:
+        if argument.family == "float" or argument.scale:
+            refuse(expression, "has a part that is no whole number", "only the seconds have a fraction")
+    return Typed(expression.op, "timestamp", args, magnitude=1 << 63)
+
+
+def _times_of_parts(node: Typed, rows: Rows) -> Values:
+    """Return the times of years, months, days, hours, minutes and seconds; null where there is none."""
+    whole = [pc.cast(rows.array(rows.value(one)), pa.int64(), safe=False) for one in node.args[:5]]
+    given = [pc.fill_null(one, -1).to_numpy(zero_copy_only=False) for one in whole]
+    year, month, day, hour, minute = given
+    second = rows.floats(node.args[5])
+    seconds = pc.fill_null(second, -1.0).to_numpy(zero_copy_only=False)
+    ok = np.ones(rows.count, np.bool_)
+    for values, low, high in zip(given, (1, 1, 1, 0, 0), (9999, 12, 31, 23, 59), strict=True):
+        ok &= (values >= low) & (values <= high)
+    ok &= (seconds >= 0) & (seconds < 60)
+    months = (np.where(ok, year, 1970) - 1970) * 12 + np.where(ok, month, 1) - 1
+    first = months.astype("datetime64[M]").astype("datetime64[D]").astype(np.int64)
+    after = (months + 1).astype("datetime64[M]").astype("datetime64[D]").astype(np.int64)
+    ok &= np.where(ok, day, 1) <= after - first
+    micros = np.rint(np.where(ok, seconds, 0.0) * 1e6).astype(np.int64)
+    whole_us = (np.where(ok, hour, 0) * 60 + np.where(ok, minute, 0)) * _MINUTE_US
+    return pa.array((first + np.where(ok, day, 1) - 1) * DAY_US + whole_us + micros, mask=~ok)
+
+
 TIMES = (
+    Function(
+        "to_timestamp",
+        "to_timestamp(x [, '%d/%m/%Y %H:%M:%S'])",
+        _read,
+        _readings,
+        1,
+        2,
+        reason="no time, or one of another form",
+    ),
+    Function(
+        "make_timestamp",
+        "make_timestamp(year, month, day, hour, minute, second)",
+        _of_parts,
+        _times_of_parts,
+        6,
+        6,
+        reason="parts of a time that there is not",
+    ),
     Function("date_trunc", "date_trunc('hour', t)", _truncated, _truncations, 2, 2),
     Function("extract", "extract(HOUR FROM t)", _extracted, _extractions, 2, 2),
 )

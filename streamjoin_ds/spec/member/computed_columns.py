@@ -17,6 +17,7 @@ itself computed.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -24,7 +25,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from streamjoin_ds.errors import ArgumentError, ColumnError
+from streamjoin_ds.errors import ArgumentError, ColumnError, PredicateError
 from streamjoin_ds.spec.columns import (
     NANOSECONDS,
     SEQ,
@@ -54,15 +55,20 @@ from streamjoin_ds.spec.expression.tree import (
 from streamjoin_ds.spec.expression.types import typed_value
 
 __all__ = [
+    "TIME_NAME",
     "ComputedColumns",
     "all_columns",
     "checked_columns",
     "computed_values",
-    "computes_moments",
     "is_computed",
     "read_columns",
+    "with_stated",
+    "with_time",
     "with_written",
 ]
+
+TIME_NAME = "ts"  # the column that a time makes which is an expression
+_EXPRESSION = re.compile(r"[('\"`]|\|\|")  # what a name hardly has: a text with none of it is the name of a column
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +84,15 @@ class ComputedColumns:
     written : pyarrow.Schema or None
         The written columns that the expressions read, in the types in which they read them; None until the stream's
         columns are known.
+    time_text : str
+        What was given as the stream's `time`, where that is an expression, which makes the column `TIME_NAME`. A
+        written column of this very name is meant all the same.
     """
 
     expressions: tuple[tuple[str, Expression], ...]
     stated: pa.Schema
     written: pa.Schema | None = None
+    time_text: str = ""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -95,19 +105,20 @@ class ComputedColumns:
         return tuple(dict.fromkeys(column.name for _, one in self.expressions for column in columns_of(one)))
 
     def __hash__(self) -> int:
-        return hash((self.expressions, str(self.stated), str(self.written)))
+        return hash((self.expressions, str(self.stated), str(self.written), self.time_text))
 
     def to_facts(self) -> list[object]:
         """Return them as plain JSON values; `from_facts` makes them of these again."""
         written = None if self.written is None else schema_text(self.written)
-        return [[[name, expression_facts(one)] for name, one in self.expressions], schema_text(self.stated), written]
+        expressions = [[name, expression_facts(one)] for name, one in self.expressions]
+        return [expressions, schema_text(self.stated), written, self.time_text]
 
     @classmethod
     def from_facts(cls, facts: Any) -> ComputedColumns:
         """Return what `to_facts` described."""
-        expressions, stated, written = facts
+        expressions, stated, written, time_text = facts
         read = tuple((name, expression_from(one)) for name, one in expressions)
-        return cls(read, schema_from_text(stated), None if written is None else schema_from_text(written))
+        return cls(read, schema_from_text(stated), None if written is None else schema_from_text(written), time_text)
 
     def identity(self, names: Collection[str]) -> list[object]:
         """Return what of columns of these names a result depends on, as plain JSON values."""
@@ -180,6 +191,40 @@ def checked_columns(given: object, stream: str) -> ComputedColumns | None:
     return ComputedColumns(expressions, pa.schema([])) if given else None
 
 
+def with_time(
+    columns: ComputedColumns | None, time: str, declared: Collection[str], stream: str
+) -> ComputedColumns | None:
+    """Return a stream's computed columns and the one that its `time` is, where that is an expression; None: it is none.
+
+    An expression has a bracket, ``||`` or a quote, and is no column alone. Any other text is the name of a column, and
+    so is one that is `declared`.
+
+    Raises
+    ------
+    ArgumentError
+        Another computed column has its name.
+    """
+    if time in declared or not _EXPRESSION.search(time):
+        return None
+    # Imported here: a worker is sent facts, and needs no SQL parser.
+    from streamjoin_ds.spec.expression.parser import parse_value
+
+    try:
+        expression = parse_value(time, stream)
+    except PredicateError:
+        return None
+    if not isinstance(expression, Call):
+        return None
+    known = () if columns is None else columns.expressions
+    if TIME_NAME in dict(known):
+        msg = f"the time of stream {stream} is an expression, and columns has a column '{TIME_NAME}' beside it"
+        raise ArgumentError(
+            msg, name="time", hint=f"an expression as time makes the column {TIME_NAME}: rename the other"
+        )
+    stated = pa.schema([]) if columns is None else columns.stated
+    return ComputedColumns(((TIME_NAME, expression), *known), stated, time_text=time)
+
+
 def _named(texts: Sequence[str], stream: str) -> dict[str, str]:
     """Return the expressions in texts by their names."""
     found: dict[str, str] = {}
@@ -245,6 +290,14 @@ def with_written(stream: Computing, written: pa.Schema) -> ComputedColumns | Non
     if stream.columns is None:
         return None
     expressions = dict(stream.columns.expressions)
+    if stream.columns.time_text in written.names:
+        expressions[TIME_NAME] = Column(stream.name, stream.columns.time_text)
+    elif stream.columns.time_text and TIME_NAME in written.names:
+        msg = f"the time of stream {stream.name} is an expression, and the stream has a column '{TIME_NAME}' already"
+        hint = (
+            f"name it: columns={{'at': \"...\"}} and time='at'; or columns={{'{TIME_NAME}': \"...\"}} takes its place"
+        )
+        raise ColumnError(msg, name=TIME_NAME, hint=hint)
 
     def written_out(expression: Expression, names: tuple[str, ...]) -> Expression:
         """Return an expression with those of computed columns in their places; `names` are open."""
@@ -291,15 +344,6 @@ def all_columns(stream: Computing, written: pa.Schema) -> pa.Schema:
     kept = [field for field in written if field.name not in computed.names]
     made = (pa.field(name, _made_of(computed, name, name == stream.time).kind) for name in computed.names)
     return pa.schema([*kept, *made])
-
-
-def computes_moments(stream: Computing) -> bool:
-    """Whether the event time of a stream is computed as a timestamp, which says its moment; the columns are known."""
-    computed = stream.columns
-    if computed is None or computed.written is None or stream.time not in computed.names:
-        return False
-    made = _made_of(computed, stream.time, False)
-    return bool(pa.types.is_timestamp(made.kind))
 
 
 def read_columns(stream: Computing, wanted: pa.Schema) -> pa.Schema:

@@ -16,7 +16,7 @@ ROWS = pa.table(
         "big": pa.array([1 << 62, -(1 << 62), 1, None], pa.int64()),
     }
 )
-NO_CAST = "a value that cannot be cast to INT"
+NO_CAST = "a value that cannot be cast to int"
 
 
 @pytest.mark.parametrize(

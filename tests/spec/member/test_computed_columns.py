@@ -113,3 +113,51 @@ def test_the_event_time_may_be_computed() -> None:
     assert found.written_schemas[0].names == ["t", "kn"]
     with pytest.raises(ColumnError, match="cannot be an event time"):
         bound(Stream("e", columns={"ts": "n > 3", "m": "kn"}))
+
+
+DATED = pa.schema([("Date", pa.date32()), ("Time", pa.string()), ("kn", pa.float64())])
+
+
+@pytest.mark.parametrize(
+    ("time", "schema"),
+    [
+        ("Date || ' ' || Time", DATED),
+        ("to_timestamp(n / 1000)", pa.schema([("n", pa.int64()), ("kn", pa.float64())])),
+        ("(week * 604800 + second)", pa.schema([("week", pa.int32()), ("second", pa.float64()), ("kn", pa.float64())])),
+        ("`a (s)` || 'Z'", pa.schema([("a (s)", pa.string()), ("kn", pa.float64())])),
+    ],
+)
+def test_the_time_may_be_an_expression_which_makes_the_column_ts(time: str, schema: pa.Schema) -> None:
+    stream = Stream("e", time=time, columns={"m": "kn"})
+    assert stream.time == "ts"
+    found = bind(Join([stream, W], "abs(e.m - w.x) <= 1", "10s"), {"e": schema, "w": W.schema})
+    assert found.read_schemas[0].field("ts").type == TIMESTAMP
+    assert found.read_schemas[0].names == [*schema.names, "ts", "m"]
+    assert bound_from_facts(found.to_facts()).fingerprint == found.fingerprint
+
+
+@pytest.mark.parametrize(
+    "time", ["Date/Time", "Date Time", "time (s)", "Timestamp(UTC)", "t-1", "a.b", "max(ts)", "it's"]
+)
+def test_an_ordinary_name_of_a_column_stays_a_name(time: str) -> None:
+    assert Stream("e", time=time).time == time
+
+
+def test_a_column_whose_name_reads_as_an_expression_is_the_time_all_the_same() -> None:
+    schema = pa.schema([("hour(UTC)", TIMESTAMP), ("kn", pa.float64())])
+    assert Stream("e", time="hour(UTC)", schema=schema).time == "hour(UTC)"
+    stream = Stream("e", time="lower(UTC)", columns={"m": "kn"})
+    schema = pa.schema([("lower(UTC)", TIMESTAMP), ("kn", pa.float64())])
+    found = bind(Join([stream, W], "abs(e.m - w.x) <= 1", "10s"), {"e": schema, "w": W.schema})
+    assert found.written_schemas[0].names == ["lower(UTC)", "kn"]
+
+
+def test_an_expression_as_time_needs_the_name_ts() -> None:
+    stream = Stream("e", time="t || 'Z'", columns=SPEED)
+    with pytest.raises(ColumnError, match="the stream has a column 'ts' already") as told:
+        bound(stream)
+    assert "columns={'at': " in told.value.hint
+    named = Stream("e", time="at", columns={"at": "t || 'Z'", **SPEED})  # as the hint says
+    assert bound(named).written_schemas[0].names == ["t", "kn"]
+    with pytest.raises(ArgumentError, match="columns has a column 'ts' beside it"):
+        Stream("e", time="t || 'Z'", columns={"ts": "n"})
