@@ -142,8 +142,6 @@ def _rewritten(table: DeltaTable, table_path: str, group: Sequence[_File]) -> li
         format="parquet",
         filesystem=fs.SubTreeFileSystem(folder, filesystem),
     )
-    # All columns are compressed with lz4: in a compacted file size counts for more than speed.
-    low_cardinality = frozenset(schema.names)
     rows_per_file = 1 << 40  # more rows than any group has: always one file
     with TableWriter(
         table_path,
@@ -152,7 +150,6 @@ def _rewritten(table: DeltaTable, table_path: str, group: Sequence[_File]) -> li
         batch_id=0,
         label="compacted",
         rows_per_file=rows_per_file,
-        low_cardinality=low_cardinality,
     ) as writer:
         for batch in rows.to_batches():
             writer.write(batch)

@@ -5,25 +5,20 @@ gathered while the rows are written. They cover only the columns by which reader
 Statistics of every column cost the writer a third of its speed (ARCHITECTURE.md, "Matches as files"), and float bounds
 would need care with NaN.
 
-The settings were chosen by these measurements on one core (six columns, 100 matches a probe):
+How a column is encoded is seen in the first rows of each file. The columns of the tuple that probes come in runs: lz4.
+The window's numbers and times lie in a range: their differences, packed. Other columns stay as they are. Both streams
+probe, so the columns that come in runs change within a batch: then the next file begins, unless this one is small. Four
+million matches of two streams, two numbers, two times and ``event_time``, 19 for each probe, on one core (CPU):
 
 =====================================================  =============  =======
 settings                                               M rows/s       B/row
 =====================================================  =============  =======
-no compression                                         80             32
-lz4 on the columns that come in runs                   99             16
-the same, and ``event_time`` is one of them            119            8.3
-the same, encoded 65 536 values at a time              **136-140**    8.3
-the same, and fsync                                    about 90       8.3
+no compression                                         25 to 37       40.0
+lz4 on the columns that come in runs                   49             17.4
+the same, and the window's numbers packed              **41 to 46**   **8.3**
+lz4 on all columns                                     29             12.4
+all columns packed                                     30 to 32       10.5
 =====================================================  =============  =======
-
-With Delta's statistics on top this writer takes 124 million rows a second in tables of 2**18 rows or more, 110 million
-in tables of 2**16 and 62 million in tables of 2**13 (``pytest tests/sink -m bench -s``).
-
-Lines 2 to 5 need to know which columns come in runs (``low_cardinality``). Compaction and that benchmark say it. A
-cell does not: both of its streams probe, so the columns that come in runs change from table to table. Its matches are
-written as the first line says, but for ``batch_id``, so a match is as wide as its columns: 40 B for four columns of
-4 B, two numbers and ``event_time``, 67 B for all columns of ``gen:band2d``.
 
 Numbers never profit from a dictionary. Strings do (0.4 to 18 bytes a row less, at the same speed), unless equal values
 come in runs: there plain values under lz4 are twice as fast and smaller still.
@@ -67,6 +62,10 @@ WRITING_FOLDER = "_writing"
 """Files being written lie here, inside the table's folder: Delta and VACUUM overlook names that begin with "_"."""
 ROW_GROUP_ROWS = 1 << 20  # most rows of a row group
 SMALL_ROWS = 1 << 16  # tables of fewer rows wait until so many rows are together
+_LEAST_ROWS = 1 << 20  # of a file that ends because later rows are encoded otherwise
+_SAMPLE_ROWS, _FEWEST_ROWS = 1 << 12, 16  # by which encodings are chosen, at most; and at least
+_EQUAL_SHARE = 0.4  # of values that equal the one before, from which on they come in runs
+_PACKED_SHARE = 0.75  # of a number's bits, below which differences are packed
 _ENCODE_ROWS = 1 << 16  # values that Parquet encodes at a time: the fastest setting of the table above
 _LABEL = re.compile(r"[A-Za-z0-9._-]{0,64}")
 
@@ -235,9 +234,6 @@ class TableWriter:
         Who writes, such as the cell's number: at most 64 letters, digits, ``.``, ``_`` or ``-``.
     rows_per_file : int, keyword-only
         Rows after which the next file is begun.
-    low_cardinality : frozenset of str, keyword-only
-        Columns whose equal values come in runs (those of the probe). They are compressed with lz4, other columns not at
-        all.
     durable : bool, keyword-only
         Whether a file is forced to the disk: its bytes before its final name appears, then the name. Only for local
         paths.
@@ -246,8 +242,6 @@ class TableWriter:
     ------
     ArgumentError
         ``table``, ``label``, ``rows_per_file`` or ``batch_id`` is out of range.
-    ColumnError
-        ``low_cardinality`` names a column that the table does not have.
 
     Notes
     -----
@@ -265,7 +259,6 @@ class TableWriter:
         batch_id: int,
         label: str,
         rows_per_file: int = 4_000_000,
-        low_cardinality: frozenset[str] = frozenset(),
         durable: bool = True,
     ) -> None:
         if table not in REPORT_TABLES:
@@ -277,17 +270,13 @@ class TableWriter:
         if rows_per_file < 1 or batch_id < 0:
             message = "rows_per_file must be at least 1 and batch_id at least 0"
             raise ArgumentError(message, name="rows_per_file" if rows_per_file < 1 else "batch_id")
-        for name in sorted(low_cardinality):
-            if schema.get_field_index(name) < 0:
-                message = f"low_cardinality names the column {name}, which is not in the table"
-                raise ColumnError(message, name=name, hint=f"one of {', '.join(schema.names)}")
         self._schema = schema
         self._table = table
         self._stem = f"batch-{batch_id:08d}-{label}-"
         self._rows_per_file = rows_per_file
         self._durable = durable and is_local(table_path)
         self._filesystem, self._folder = filesystem_of(table_path)
-        self._options = _parquet_options(schema, low_cardinality)
+        self._options: dict[str, object] = {}  # of the file that is open
         self._pending: list[pa.Table] = []
         self._pending_rows = 0
         self._file: _OpenFile | None = None
@@ -407,6 +396,11 @@ class TableWriter:
             self._encode(table)
 
     def _encode(self, table: pa.Table) -> None:
+        options = _parquet_options(table)
+        if options != self._options and self._file is not None and self._file.statistics.rows >= _LEAST_ROWS:
+            self._finish_file()
+        if self._file is None:
+            self._options = options
         offset = 0
         while offset < table.num_rows:
             with self._named():
@@ -501,14 +495,40 @@ def _copied(table: pa.Table) -> pa.Table:
     return pa.Table.from_batches(batches, schema=table.schema)
 
 
-def _parquet_options(schema: pa.Schema, low_cardinality: frozenset[str]) -> dict[str, object]:
-    runs = low_cardinality | {BATCH_ID}
-    texts = [field.name for field in schema if pa.types.is_string(field.type) or pa.types.is_binary(field.type)]
+def _parquet_options(rows: pa.Table) -> dict[str, object]:
+    """Return how a file is written that begins with these rows, by the first of them."""
+    sample = rows.slice(0, _SAMPLE_ROWS)
+    runs = {name for name in rows.column_names if name == BATCH_ID or _comes_in_runs(sample.column(name))}
+    texts = [field.name for field in rows.schema if pa.types.is_string(field.type) or pa.types.is_binary(field.type)]
+    packed = [name for name in rows.column_names if name not in runs and _is_packed(sample.column(name))]
     return {
         "version": "2.6",
-        "compression": {name: "lz4" if name in runs else "none" for name in schema.names},
+        "compression": {name: "lz4" if name in runs else "none" for name in rows.column_names},
         "use_dictionary": [name for name in texts if name not in runs] or False,
-        "write_statistics": [name for name in schema.names if name in (EVENT_TIME, "ts")] or False,
+        "column_encoding": dict.fromkeys(packed, "DELTA_BINARY_PACKED"),
+        "write_statistics": [name for name in rows.column_names if name in (EVENT_TIME, "ts")] or False,
         "write_batch_size": _ENCODE_ROWS,
         "store_schema": False,
     }
+
+
+def _comes_in_runs(values: pa.ChunkedArray) -> bool:
+    """Whether many values equal the one before."""
+    if len(values) < _FEWEST_ROWS or pa.types.is_nested(values.type):
+        return False
+    equal = compute.equal(values.slice(1), values.slice(0, len(values) - 1))
+    return bool((compute.mean(equal).as_py() or 0.0) >= _EQUAL_SHARE)
+
+
+def _is_packed(values: pa.ChunkedArray) -> bool:
+    """Whether the differences of whole numbers, or of times, take clearly fewer bits than the values."""
+    types, kind = pa.types, values.type
+    if not (types.is_integer(kind) or types.is_timestamp(kind) or types.is_date32(kind)) or len(values) < _FEWEST_ROWS:
+        return False
+    known = values.drop_null().cast(pa.int32() if types.is_date32(kind) else kind).combine_chunks()
+    numbers = np.asarray(known.view(f"int{kind.bit_width}" if types.is_timestamp(kind) else known.type))
+    if len(numbers) < _FEWEST_ROWS:
+        return False
+    physical = max(kind.bit_width, 32)  # Parquet has no narrower ones
+    steps = np.diff(numbers.astype(np.float64))
+    return bool(np.log2(float(steps.max()) - float(steps.min()) + 1) < _PACKED_SHARE * physical)

@@ -4,9 +4,11 @@ import json
 import math
 import os
 
+import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable, QueryBuilder, convert_to_deltalake
 from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import fs, parquet
@@ -151,7 +153,6 @@ def test_rows_that_do_not_fit_are_refused_and_nothing_is_lost(tmp_path, change, 
         ({"label": "../x"}, "label"),
         ({"rows_per_file": 0}, "rows_per_file"),
         ({"batch_id": -1}, "batch_id"),
-        ({"low_cardinality": frozenset({"q"})}, "q"),
     ],
 )
 def test_arguments_are_checked(tmp_path, options, name):
@@ -175,19 +176,107 @@ def test_floats_keep_nan_infinity_and_negative_zero(tmp_path):
     assert "x" not in json.loads(reports[0].stats)["minValues"]
 
 
-def test_encodings_are_the_measured_ones(tmp_path):
-    with writer_in(tmp_path, low_cardinality=frozenset({"r_seq", "r_x"})) as writer:
-        writer.write(match_rows(3))
+def encodings(path) -> dict[str, str]:
+    """Return how each column of a file lies in it: lz4, packed, dictionary or plain."""
+    group = parquet.ParquetFile(path).metadata.row_group(0)
+    found = {}
+    for column in map(group.column, range(group.num_columns)):
+        is_packed = "DELTA_BINARY_PACKED" in column.encodings
+        plain = "dictionary" if column.has_dictionary_page else "packed" if is_packed else "plain"
+        found[column.path_in_schema] = plain if column.compression == "UNCOMPRESSED" else "lz4"
+    return found
+
+
+def probed(rows: int, *, newer: str) -> pa.Table:
+    """Return matches of which five each have one tuple of the stream that probes; the others lie in any order."""
+    older = "s" if newer == "r" else "r"
+    chance = np.random.default_rng(rows)
+    probe, window = np.arange(rows) // 5, chance.integers(0, 3_000_000, rows)
+    columns = {f"{newer}_seq": probe, f"{older}_seq": window, f"{newer}_x": probe % 97, f"{older}_x": window % 997}
+    times = pa.array(1_700_000_000_000_000 + probe * 200).cast(TIMESTAMP)
+    table = {name: pa.array(columns[name]) for name in ("r_seq", "r_x", "s_seq", "s_x")}
+    texts = pa.array([None if n % 3 == 0 else f"name {n}" for n in range(rows)])
+    noise = pa.array(chance.random(rows))
+    return pa.table({**table, "s_name": texts, "noise": noise, "event_time": times, "batch_id": pa.array([3] * rows)})
+
+
+def test_columns_in_runs_are_compressed_and_numbers_of_a_range_are_packed(tmp_path):
+    rows = probed(1_000, newer="r")
+    with writer_in(tmp_path, rows.schema) as writer:
+        writer.write(rows)
         reports = writer.close()
-    group = parquet.ParquetFile(tmp_path / reports[0].path).metadata.row_group(0)
-    columns = {group.column(i).path_in_schema: group.column(i) for i in range(group.num_columns)}
-    assert {name for name, column in columns.items() if column.compression != "UNCOMPRESSED"} == {
-        "r_seq",
-        "r_x",
-        "batch_id",
-    }
-    assert {name for name, column in columns.items() if column.has_dictionary_page} == {"s_name"}
-    assert {name for name, column in columns.items() if column.is_stats_set} == {"event_time"}
+    (report,) = reports
+    assert encodings(tmp_path / report.path) == {
+        "r_seq": "lz4", "r_x": "lz4", "s_seq": "packed", "s_x": "packed", "s_name": "dictionary", "noise": "plain",
+        "event_time": "lz4", "batch_id": "lz4",
+    }  # fmt: skip
+    group = parquet.ParquetFile(tmp_path / report.path).metadata.row_group(0)
+    stated = {group.column(i).path_in_schema for i in range(group.num_columns) if group.column(i).is_stats_set}
+    assert stated == {"event_time"}
+
+
+def test_a_large_file_ends_where_the_other_stream_probes(tmp_path, monkeypatch):
+    monkeypatch.setattr("streamjoin_ds.sink.writer._LEAST_ROWS", 100_000)
+    tables = [probed(1 << 16, newer=newer) for newer in "rrss"]
+    with writer_in(tmp_path, tables[0].schema) as writer:
+        for table in tables:
+            writer.write(table)
+        reports = writer.close()
+    assert [report.rows for report in reports] == [2 << 16] * 2
+    found = [encodings(tmp_path / report.path) for report in reports]
+    assert [(one["r_seq"], one["s_seq"]) for one in found] == [("lz4", "packed"), ("packed", "lz4")]
+    assert read_back(tmp_path, reports, tables[0].schema).equals(pa.concat_tables(tables))
+
+
+_WHOLE = {"i8": 8, "i16": 16, "i32": 32, "i64": 64}
+
+
+def numbers(seeds: dict[str, int], rows: int, bits: int, *, has_nulls: bool) -> pa.Table:
+    """Return whole numbers of some widths within a range of so many bits, times and dates."""
+    columns = {}
+    for name, seed in seeds.items():
+        width = min(bits, _WHOLE[name] - 2)
+        values = np.random.default_rng(seed).integers(-(2**width), 2**width, rows).astype(f"int{_WHOLE[name]}")
+        columns[name] = pa.array(values, mask=np.arange(rows) % 4 == 1 if has_nulls else None)
+    times = np.arange(rows) * 977 % 7_919_000
+    columns["at"] = pa.array(times).cast(TIMESTAMP)
+    columns["day"] = pa.array((times % 9).astype("i4")).cast(pa.date32())
+    return pa.table({**columns, "batch_id": pa.array([3] * rows)})
+
+
+def written(folder, table: pa.Table) -> str:
+    with TableWriter(str(folder), table.schema, table="matches", batch_id=3, label="0") as writer:
+        writer.write(table)
+        (report,) = writer.close()
+    return f"{folder}/{report.path}"
+
+
+@examples(30)
+@given(
+    st.dictionaries(st.sampled_from(sorted(_WHOLE)), st.integers(0, 2**32), min_size=1),
+    st.integers(1, 300),
+    st.integers(0, 62),
+    st.booleans(),
+)
+def test_every_reader_reads_what_was_written(tmp_path_factory, seeds, rows, bits, has_nulls):
+    table = numbers(seeds, rows, bits, has_nulls=has_nulls)
+    path = written(folder := tmp_path_factory.mktemp("table"), table)
+    assert parquet.ParquetFile(path).read().equals(table)
+    connection = duckdb.connect()
+    connection.sql("SET TimeZone = 'UTC'")
+    assert connection.sql(f"SELECT * FROM '{path}'").to_arrow_table().cast(table.schema).equals(table)
+    convert_to_deltalake(str(folder))
+    rust = QueryBuilder().register("t", DeltaTable(str(folder))).execute("SELECT * FROM t").read_all()
+    assert pa.table(rust).select(table.column_names).cast(table.schema).equals(table)
+
+
+@pytest.mark.spark
+def test_spark_reads_what_was_written(spark, tmp_path):
+    table = numbers(dict.fromkeys(_WHOLE, 7), 5_000, 20, has_nulls=True)
+    path = written(tmp_path, table)
+    assert {"packed"} <= set(encodings(path).values())
+    found = pa.Table.from_batches(spark.read.parquet(path).toArrow().to_batches())
+    assert found.cast(table.schema).equals(table)
 
 
 @pytest.mark.parametrize(

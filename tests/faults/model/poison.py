@@ -71,10 +71,10 @@ def files_of(name: str, rows: Sequence[dict[str, Any]], seed: int) -> tuple[Inpu
 
 
 def _unreadable(stem: str, nothing: dict[str, Any], dice: random.Random) -> InputFile:
-    """Return a file of which nothing can be read: garbage in place of gzip, or another header."""
+    """Return a file of which nothing can be read: garbage in place of gzip, or a header without the event time."""
     if dice.random() < 0.5:
         return InputFile(f"{stem}.csv.gz", b"this is not gzip", True, [nothing], [1])
-    return InputFile(f"{stem}.csv", b"ts,z,y\n1,1,1\n", True, [nothing], [1])
+    return InputFile(f"{stem}.csv", b"at,z,y\n1,1,1\n", True, [nothing], [1])
 
 
 def _file(stem: str, rows: Sequence[dict[str, Any]], dice: random.Random) -> InputFile:
