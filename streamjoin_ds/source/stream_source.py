@@ -111,7 +111,7 @@ def _open_input(stream: Stream, schema: pa.Schema, ignore_missing: bool) -> Feed
         return GeneratorFeed(stream, schema)
     if stream.is_topic:
         # Imported here: its formats are many, and few joins read a topic.
-        from streamjoin_ds.source.kafka.topic_feed import TopicPartitions
+        from streamjoin_ds.source.kafka.topic_partitions import TopicPartitions
 
         return PartitionedFeed(stream, TopicPartitions(stream, schema))
     table = table_path(stream)
@@ -200,7 +200,8 @@ def _with_folders(schema: pa.Schema, entry: FileEntry, location: Location, strea
 def _of_topic(stream: Stream) -> pa.Schema:
     """Return the columns of a topic: those declared, or what its newest messages in JSON hold."""
     # Imported here: its formats are many, and few joins read a topic.
-    from streamjoin_ds.source.kafka.topic_feed import newest_values, stream_url, with_message_time
+    from streamjoin_ds.source.kafka.topic_feed import stream_url
+    from streamjoin_ds.source.kafka.topic_partitions import newest_values, with_message_columns
 
     if isinstance(stream.schema, pa.Schema):
         stream_url(stream)  # a wrong one is refused before anything begins
@@ -209,7 +210,7 @@ def _of_topic(stream: Stream) -> pa.Schema:
     if table is None:
         msg = f"the columns of stream {stream.name} cannot be inferred: none of its newest messages is a JSON object"
         raise FileFormatError(msg, name=stream.name, hint="check format= in the URL, or declare the schema")
-    schema = with_message_time(_with_time(table.schema, table, stream), stream)
+    schema = with_message_columns(_with_time(table.schema, table, stream), stream)
     _check_time(schema, stream)
     return schema
 

@@ -60,7 +60,7 @@ class BrokerWatch:
         settings = url.settings.read().of_client(url.servers)
         self._client: Any = made(confluent("confluent_kafka.admin").AdminClient, settings, self._errors)
         self._error_kind = confluent().KafkaException
-        self._topic = url.topic
+        self._topic = next(iter(url.topics), None)
         waits = f"the query waits, and ends after {PATIENCE_SECONDS:g} s"
         self._reach = Reach(f"stream{'s' * (len(streams) > 1)} {', '.join(streams)}", say, waits)
 

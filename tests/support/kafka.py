@@ -71,6 +71,16 @@ def free_port() -> int:
             return int(probe.getsockname()[1])
 
 
+def _certified(folder: Path) -> Path:
+    """Write a key and a certificate for loopback, as the broker reads them; return the certificate for clients."""
+    key, certificate = folder / "key.pem", folder / "certificate.pem"
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=127.0.0.1"]
+    command += ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)]
+    subprocess.run(command, check=True, capture_output=True, timeout=60)
+    (folder / "broker.pem").write_text(key.read_text() + certificate.read_text())
+    return certificate
+
+
 class KafkaBroker:
     """A broker that runs until `stop`; `restart` begins it again with what it stored.
 
@@ -82,20 +92,32 @@ class KafkaBroker:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.port, controller, self.sasl_port = free_port(), free_port(), free_port()
+        self.port, controller, self.sasl_port, self.tls_port = (free_port() for _ in range(4))
         self.servers = f"127.0.0.1:{self.port}"
         self.sasl_servers = f"127.0.0.1:{self.sasl_port}"
-        listeners = {"PLAIN": self.port, "CONTROLLER": controller, "SASL": self.sasl_port}
+        self.tls_servers = f"127.0.0.1:{self.tls_port}"
+        listeners = {"PLAIN": self.port, "CONTROLLER": controller, "SASL": self.sasl_port, "TLS": self.tls_port}
+        folder.mkdir(parents=True, exist_ok=True)
+        self.certificate = _certified(folder)
         settings = {
             "process.roles": "broker,controller",
             "node.id": "1",
             "controller.quorum.voters": f"1@127.0.0.1:{controller}",
             "listeners": ",".join(f"{name}://127.0.0.1:{port}" for name, port in listeners.items()),
-            "advertised.listeners": f"PLAIN://{self.servers},SASL://{self.sasl_servers}",
-            "listener.security.protocol.map": "PLAIN:PLAINTEXT,CONTROLLER:PLAINTEXT,SASL:SASL_PLAINTEXT",
+            "advertised.listeners": f"PLAIN://{self.servers},SASL://{self.sasl_servers},TLS://{self.tls_servers}",
+            "listener.security.protocol.map": "PLAIN:PLAINTEXT,CONTROLLER:PLAINTEXT,SASL:SASL_PLAINTEXT,TLS:SASL_SSL",
             "controller.listener.names": "CONTROLLER",
             "inter.broker.listener.name": "PLAIN",
             "sasl.enabled.mechanisms": "PLAIN",
+            "listener.name.tls.sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256",
+            "listener.name.tls.ssl.keystore.type": "PEM",
+            "listener.name.tls.ssl.keystore.location": str(folder / "broker.pem"),
+            "listener.name.tls.plain.sasl.jaas.config": (
+                'org.apache.kafka.common.security.plain.PlainLoginModule required user_reader="right";'
+            ),
+            "listener.name.tls.scram-sha-256.sasl.jaas.config": (
+                "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+            ),
             "listener.name.sasl.plain.sasl.jaas.config": (
                 'org.apache.kafka.common.security.plain.PlainLoginModule required user_reader="right";'
             ),
@@ -113,10 +135,10 @@ class KafkaBroker:
             "log.initial.task.delay.ms": "500",
             "file.delete.delay.ms": "100",
         }
-        folder.mkdir(parents=True, exist_ok=True)
         self._settings = folder / "server.properties"
         self._settings.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
-        self._run("kafka.tools.StorageTool", "format", "-t", _CLUSTER, "-c", str(self._settings))
+        scram = "SCRAM-SHA-256=[name=scram,password=right]"
+        self._run("kafka.tools.StorageTool", "format", "-t", _CLUSTER, "-c", str(self._settings), "--add-scram", scram)
         self._process = self._start()
 
     @property

@@ -11,11 +11,11 @@ import pyarrow as pa
 import pytest
 
 from streamjoin_ds.errors import KafkaDataLostError, KafkaUnreachableError
-from streamjoin_ds.source.kafka import topic_feed
+from streamjoin_ds.source.kafka import topic_feed, topic_partitions
 from streamjoin_ds.source.kafka.broker import TopicFacts, check_same
 from streamjoin_ds.source.kafka.message_sources import HEADER_PREFIX, message_schema
 from streamjoin_ds.source.kafka.range_read import LostRange
-from streamjoin_ds.source.kafka.topic import KafkaUrl
+from streamjoin_ds.source.kafka.topic import KafkaTopic, KafkaUrl
 
 __all__ = ["FakeTopic", "Log", "Message", "fake_topics"]
 
@@ -70,8 +70,20 @@ class FakeTopic:
     down: ClassVar[int] = 0  # how often nobody will answer
     reads: ClassVar[list[tuple[str, int, int, int]]] = []
 
-    def __init__(self, url: KafkaUrl) -> None:
-        self.url = url
+    told: ClassVar[list[tuple[str, dict[tuple[str, int], int]]]] = []
+
+    def __init__(self, url: KafkaUrl, broker: FakeTopic | None = None) -> None:
+        self.url, self._broker = url, broker
+
+    @property
+    def broker(self) -> FakeTopic:
+        return self._broker or self
+
+    def topics(self) -> list[str]:
+        return sorted(name for name in self.logs if not name.startswith("__"))
+
+    def tell_group(self, group: str, offsets: dict[tuple[str, int], int]) -> None:
+        self.told.append((group, offsets))
 
     def __enter__(self) -> FakeTopic:
         return self
@@ -97,7 +109,7 @@ class FakeTopic:
         return {number: self.logs[self.url.topic][number].end for number in partitions}
 
     def start_offsets(self, partitions: Iterable[int]) -> dict[int, int]:
-        return self.end_offsets(partitions) if self.url.start == "latest" else self.first_offsets(partitions)
+        return KafkaTopic.start_offsets(self, partitions)  # type: ignore[arg-type]
 
     def newest(self, partition: int, end: int) -> list[pa.RecordBatch]:
         found = [m for m in self.logs[self.url.topic][partition].messages if m.offset < end][-2:]
@@ -152,10 +164,12 @@ def _batch(messages: list[Message], headers: tuple[str, ...]) -> pa.RecordBatch:
 
 def fake_topics(patch: pytest.MonkeyPatch, **partitions: int) -> type[FakeTopic]:
     """Put `FakeTopic` in the place of `KafkaTopic`, with topics of so many partitions."""
-    patch.setattr(topic_feed, "KafkaTopic", FakeTopic)
+    for module in (topic_feed, topic_partitions):
+        patch.setattr(module, "KafkaTopic", FakeTopic)
     topic_feed.shared_topic.cache_clear()
     patch.setattr(FakeTopic, "logs", {name: [Log() for _ in range(count)] for name, count in partitions.items()})
     patch.setattr(FakeTopic, "ids", {})
     patch.setattr(FakeTopic, "down", 0)
     patch.setattr(FakeTopic, "reads", [])
+    patch.setattr(FakeTopic, "told", [])
     return FakeTopic

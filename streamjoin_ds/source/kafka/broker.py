@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
@@ -13,11 +14,14 @@ from streamjoin_ds.errors import KafkaTopicChangedError
 from streamjoin_ds.kafka.client import PASSING, ClientErrors, confluent, made, refusal
 from streamjoin_ds.kafka.settings import Settings
 
+_log = logging.getLogger(__name__)
+
 __all__ = ["ANSWER_SECONDS", "Broker", "TopicFacts", "check_same"]
 
 # How long an answer may take. A broker that is up answers within milliseconds; one that restarts is away for seconds.
 ANSWER_SECONDS = 15.0
 _LOOK_SECONDS = 0.1  # between looks whether the brokers refuse this client
+_TELL_SECONDS = 2.0  # how long a batch waits to tell a group its position
 _PAUSE_SECONDS = 0.1  # before brokers are asked again, who said that something passes
 
 
@@ -77,6 +81,7 @@ class Broker:
         self._kafka, self._admin_kind = confluent(), confluent("confluent_kafka.admin")
         self._errors = ClientErrors()
         self._answer_seconds = answer_seconds
+        self._untold: set[str] = set()  # groups whose positions the brokers did not take last
         self._clock, self._wait = clock, wait
         self._admin = made(self._admin_kind.AdminClient, settings.of_client(servers), self._errors)
 
@@ -112,6 +117,42 @@ class Broker:
         found = self._offsets(topic, partitions, self._admin_kind.OffsetSpec.for_timestamp(time_us // 1000))
         ends = self.end_offsets(topic, partitions)
         return {part: ends[part] if offset < 0 else min(offset, ends[part]) for part, offset in found.items()}
+
+    def topics(self) -> list[str]:
+        """Return the names of all topics but the brokers' own, sorted.
+
+        Raises
+        ------
+        KafkaAccessError, KafkaUnreachableError
+        """
+        try:
+            found = self._admin.list_topics(timeout=self._answer_seconds).topics
+        except self._kafka.KafkaException as error:
+            name = str(error.args[0].name())
+        else:
+            return sorted(name for name in found if not name.startswith("__"))
+        self._admin.poll(0)
+        raise refusal(self._errors.cause(name), "(all)")
+
+    def tell_group(self, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
+        """Commit offsets for a consumer group, by topic and partition: best effort, as nothing is read of them."""
+        at = [self._kafka.TopicPartition(*place, offset) for place, offset in sorted(offsets.items())]
+        try:
+            wanted = [self._kafka.ConsumerGroupTopicPartitions(group, at)]
+            told = self._admin.alter_consumer_group_offsets(wanted, request_timeout=_TELL_SECONDS)
+            for part in told[group].result(_TELL_SECONDS).topic_partitions:
+                if part.error is not None:
+                    raise self._kafka.KafkaException(part.error)
+        except self._kafka.KafkaException as error:
+            name = str(error.args[0].name())
+        except TimeoutError:
+            name = "_TIMED_OUT"
+        else:
+            self._untold.discard(group)
+            return
+        if group not in self._untold:
+            _log.warning("the brokers do not take positions for the group %s: %s; the join goes on", group, name)
+        self._untold.add(group)
 
     def _offsets(self, topic: str, partitions: Iterable[int], spec: Any) -> dict[int, int]:
         wanted = {self._kafka.TopicPartition(topic, part): spec for part in partitions}

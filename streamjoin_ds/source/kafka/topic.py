@@ -31,13 +31,17 @@ TOPIC_PARAMETERS = {
     "format": f"what a message's value holds: {', '.join(MESSAGE_FORMATS)} (required)",
     "settings": "a file of librdkafka's settings, logins among them",
     "settings_env": "the name of an environment variable that holds such settings",
-    "start": "earliest, latest, or the time of the first message, as 2026-01-01T00:00:00Z (earliest)",
+    "start": "earliest, latest, the time of the first message, as 2026-01-01T00:00:00Z, or offsets by partition, "
+    "0:120,1:95; of several topics topic/0:120 (earliest)",
     "on_data_loss": f"what happens where messages are gone that were not read yet: {', '.join(ON_DATA_LOSS)} (stop)",
     "headers": "names of headers to read, with commas between them",
     "registry": "the URL of the schema registry, for avro and protobuf",
     "reject_schemas": "ids that the registry does not have: messages that name one are rejects",
+    "group": "a consumer group that is told the positions of committed batches, for dashboards; none is read of it",
 }
 _EXAMPLE = "for example kafka://broker:9092/topic?format=json"
+_PATTERN = "~"  # before a regular expression of topics' names
+_OFFSETS = re.compile(r"(?:[A-Za-z0-9._-]+/)?[0-9]{1,7}:[0-9]{1,18}(?:,(?:[A-Za-z0-9._-]+/)?[0-9]{1,7}:[0-9]{1,18})*")
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:([0-9]{1,5}))?")
 _DEFAULT_PORT = 9092
 # Markers of transactions are the last offsets of some partitions, so more than one is read.
@@ -54,13 +58,14 @@ class KafkaUrl:
     servers : str
         ``host:port`` of one or more brokers, separated by commas.
     topic : str
-        The topic's name.
+        The topic's name; several with commas between them; or ``~`` and a regular expression that the whole of a name
+        matches.
     format : {"json", "csv", "fixed", "raw", "avro", "protobuf"}
         What a message's value holds.
     settings : SettingsSource
         Where librdkafka's settings come from.
     start : str
-        "earliest", "latest", or the time of the first message (ISO 8601).
+        "earliest", "latest", the time of the first message (ISO 8601), or offsets by partition ("0:120,1:95").
     on_data_loss : {"stop", "skip"}
         What happens where offsets are gone that were not read yet.
     headers : tuple of str
@@ -69,6 +74,8 @@ class KafkaUrl:
         The URL of the schema registry, for "avro" and "protobuf".
     reject_schemas : tuple of int
         Ids that the registry does not have: messages that name one are rejects.
+    group : str
+        A consumer group to which the positions of committed batches are told; empty for none.
     """
 
     servers: str
@@ -80,6 +87,7 @@ class KafkaUrl:
     headers: tuple[str, ...] = ()
     registry: str = ""
     reject_schemas: tuple[int, ...] = ()
+    group: str = ""
 
     @classmethod
     def parse(cls, text: str) -> KafkaUrl:
@@ -97,9 +105,7 @@ class KafkaUrl:
         place, _, query = text.removeprefix(KAFKA_PREFIX).partition("?")
         brokers, _, topic = place.partition("/")
         topic = unquote(topic)
-        if not is_topic_name(topic):
-            hint = f"letters, digits, points, underscores and dashes; {_EXAMPLE}"
-            _refuse("the URL does not name one topic", "topic", hint)
+        _check_topics(topic)
         said = _parameters(query)
         kind = said.get("format", "")
         if kind not in MESSAGE_FORMATS:
@@ -131,14 +137,41 @@ class KafkaUrl:
             headers=headers,
             registry=said.get("registry", ""),
             reject_schemas=_schema_ids(said.get("reject_schemas", "")),
+            group=said.get("group", ""),
         )
-        if url.start not in ("earliest", "latest") and url.start_us is None:
-            _refuse("start is no time", "start", "earliest, latest, or a time as 2026-01-01T00:00:00Z")
+        if url.start not in ("earliest", "latest") and url.start_us is None and not url.start_at:
+            hint = "earliest, latest, a time as 2026-01-01T00:00:00Z, or offsets by partition, 0:120,1:95"
+            _refuse("start is no time", "start", hint)
         return url
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """The topics that it names; none where it has a pattern."""
+        return () if self.pattern is not None else tuple(self.topic.split(","))
+
+    @property
+    def pattern(self) -> re.Pattern[str] | None:
+        """What the names of its topics match as a whole; None where it names them."""
+        return re.compile(self.topic.removeprefix(_PATTERN)) if self.topic.startswith(_PATTERN) else None
+
+    @property
+    def is_one(self) -> bool:
+        """Whether it is of one topic, whose partitions are called by their numbers alone."""
+        return len(self.topics) == 1
+
+    @property
+    def start_at(self) -> dict[str, int]:
+        """The offsets of `start`, by partition; empty where it is something else."""
+        if not _OFFSETS.fullmatch(self.start):
+            return {}
+        pairs = (part.rpartition(":") for part in self.start.split(","))
+        return {name: int(offset) for name, _, offset in pairs}
 
     @property
     def start_us(self) -> int | None:
         """The time of `start` in microseconds UTC; None where it is none."""
+        if self.start_at:
+            return None
         ts, valid = event_times(pa.array([self.start]), "us")
         return int(ts[0]) if valid[0] else None
 
@@ -162,6 +195,21 @@ def _parameters(query: str) -> dict[str, str]:
             _refuse(f"the URL says nothing after {name}=", name, "give it a value, or leave it out")
         found[name] = value
     return found
+
+
+def _check_topics(text: str) -> None:
+    """Refuse what names no topic; a pattern that is none, or names a topic twice."""
+    if text.startswith(_PATTERN):
+        try:
+            re.compile(text.removeprefix(_PATTERN) or "(")
+        except re.error:
+            hint = "kafka://broker/~sensors-.*?format=json; a ? within it is written %3F, a slash is no part of a name"
+            _refuse("the pattern of topics is no regular expression", "topic", hint)
+        return
+    names = text.split(",")
+    if not all(map(is_topic_name, names)) or len(set(names)) < len(names):
+        hint = "letters, digits, points, underscores and dashes; several: a,b,c; those that match: ~sensors-.*; "
+        _refuse("the URL does not name a topic, or several that differ", "topic", f"{hint}{_EXAMPLE}")
 
 
 def _schema_ids(text: str) -> tuple[int, ...]:
@@ -193,13 +241,17 @@ class KafkaTopic:
     source : callable, optional
         What makes the source of a partition's messages from ``(servers, settings, topic, partition, headers)``. By
         default `NativeSource`, or `PythonSource` where the package was not compiled.
+    broker : Broker, optional
+        A connection that is there.
     """
 
-    def __init__(self, url: KafkaUrl, source: Callable[..., MessageSource] | None = None) -> None:
+    def __init__(
+        self, url: KafkaUrl, source: Callable[..., MessageSource] | None = None, broker: Broker | None = None
+    ) -> None:
         self.url = url
         self._source = source
         self._settings: Settings | None = None
-        self._broker: Broker | None = None
+        self._broker = broker
         self._readers: dict[int, RangeReader] = {}
 
     def __enter__(self) -> KafkaTopic:
@@ -239,8 +291,12 @@ class KafkaTopic:
         return self.broker.offsets_of_time(self.url.topic, partitions, time_us)
 
     def start_offsets(self, partitions: Iterable[int]) -> dict[int, int]:
-        """Return where a new stream begins in each partition, as the URL says."""
+        """Return where a new stream begins in each partition, as the URL says: where that is not said, at its first."""
         partitions = tuple(partitions)
+        if said := self.url.start_at:
+            own = (said.get(str(number), said.get(f"{self.url.topic}/{number}")) for number in partitions)
+            at = {number: offset for number, offset in zip(partitions, own, strict=True) if offset is not None}
+            return self.first_offsets(number for number in partitions if number not in at) | at
         if self.url.start_us is not None:
             return self.offsets_of_time(partitions, self.url.start_us)
         return self.end_offsets(partitions) if self.url.start == "latest" else self.first_offsets(partitions)

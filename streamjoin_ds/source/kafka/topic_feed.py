@@ -1,4 +1,4 @@
-"""A topic as a stream: the columns that it holds, the feed of one partition, and the partitions.
+"""A topic as a stream: what the planner knows of it, and the feed of one partition.
 
 Each partition of the topic is one of its stream, for `source.partitioned_feed`.
 
@@ -15,9 +15,8 @@ what was planned. The number of messages shows that.
 from __future__ import annotations
 
 import logging
-import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from typing import TypeVar
@@ -26,27 +25,21 @@ import numpy as np
 import pyarrow as pa
 
 from streamjoin_ds.errors import (
-    ArgumentError,
     KafkaDataLostError,
     KafkaTopicChangedError,
-    KafkaTopicError,
     KafkaUnreachableError,
-    OffsetError,
-    StreamJoinError,
 )
 from streamjoin_ds.source.feed import ArrayFrontier, Backlog, Frontier, known_backlog
 from streamjoin_ds.source.kafka.broker import TopicFacts, check_same
 from streamjoin_ds.source.kafka.formats.message_formats import byte_ends
-from streamjoin_ds.source.kafka.formats.message_records import MESSAGE_COLUMNS, MessageRecords, header_of
+from streamjoin_ds.source.kafka.formats.message_records import MessageRecords, header_of
 from streamjoin_ds.source.kafka.range_read import LostRange, log_was_cut
 from streamjoin_ds.source.kafka.topic import KafkaTopic, KafkaUrl
 from streamjoin_ds.source.kafka.topic_scan import KafkaPosition, TopicScan
-from streamjoin_ds.source.position import Position
 from streamjoin_ds.source.records import Chunk, Reject
 from streamjoin_ds.spec.columns import SEQ, TS
 from streamjoin_ds.spec.event_time import NO_TIME, AheadLimit, too_far_ahead
 from streamjoin_ds.spec.inside import inside_schema
-from streamjoin_ds.spec.member.computed_columns import read_columns
 from streamjoin_ds.spec.member.stream import Stream
 
 __all__ = [
@@ -54,21 +47,16 @@ __all__ = [
     "NEWEST_SECONDS",
     "PATIENCE_SECONDS",
     "TopicFeed",
-    "TopicPartitions",
     "TopicPlan",
-    "newest_values",
     "shared_topic",
     "stream_url",
-    "with_message_time",
 ]
 
 _log = logging.getLogger(__name__)
 
-# Messages of a partition that types are inferred from, at most. All of them are read before a join begins.
-_NEWEST = 2_000
 # Offsets of one read by the planner, at least; twice as many with each read that brings too few messages.
 _LEAST_OFFSETS = 1 << 10
-# Bytes of a batch's messages of one topic, at most, or a message of each partition: a task holds its part in memory.
+# Bytes of a batch's messages of one stream, at most, or a message of each partition: a task holds its part in memory.
 MOST_BYTES = 256 << 20
 # How long a plan waits for brokers that do not answer any more. After that the query ends, and its restart goes on.
 PATIENCE_SECONDS = 120.0
@@ -76,7 +64,6 @@ _PAUSE_SECONDS = 1.0
 # How often the newest messages of a partition are read, to tell how far its reading is behind.
 NEWEST_SECONDS = 10.0
 AnswerT = TypeVar("AnswerT")
-_MOST_THREADS = 4  # reading and parsing of JSON let others run meanwhile
 
 
 def stream_url(stream: Stream) -> KafkaUrl:
@@ -93,44 +80,7 @@ def stream_url(stream: Stream) -> KafkaUrl:
     return replace(url, headers=tuple(dict.fromkeys((*url.headers, *wanted))))
 
 
-def newest_values(stream: Stream) -> list[bytes]:
-    """Return values of the newest messages of each partition, for the inference of columns.
-
-    Raises
-    ------
-    ArgumentError
-        The messages' format tells no types.
-    KafkaTopicError
-        The topic is empty, or is not there.
-    KafkaAccessError, KafkaUnreachableError
-    """
-    url = stream_url(stream)
-    if url.format != "json":
-        msg = f"the columns of stream {stream.name} cannot be inferred: messages in {url.format} tell no types"
-        raise ArgumentError(msg, name="schema", hint="declare the columns in their order: schema")
-    found: list[bytes] = []
-    with KafkaTopic(replace(url, on_data_loss="skip")) as topic:
-        partitions = topic.facts().partitions
-        firsts, ends = topic.first_offsets(partitions), topic.end_offsets(partitions)
-        for partition in partitions:
-            begin = max(firsts[partition], ends[partition] - _NEWEST)
-            for messages in topic.read(partition, begin, ends[partition]) if begin < ends[partition] else ():
-                found += [value for value in messages.column("value").to_pylist() if value is not None]
-    if not found:
-        msg = f"the columns of stream {stream.name} cannot be inferred: topic {url.topic} has no message"
-        raise KafkaTopicError(msg, name=url.topic, hint="send one, or declare the schema")
-    return found
-
-
-def with_message_time(schema: pa.Schema, stream: Stream) -> pa.Schema:
-    """Return inferred columns, and the message's own time where it is the event time."""
-    kind = MESSAGE_COLUMNS.get(stream.time)
-    if kind is None or stream.time in schema.names:
-        return schema
-    return schema.append(pa.field(stream.time, kind))
-
-
-@lru_cache(maxsize=32)
+@lru_cache(maxsize=256)
 def shared_topic(url: KafkaUrl) -> KafkaTopic:
     """Return the topic as this process reads it: a worker keeps its consumers from one task to the next."""
     return KafkaTopic(url)
@@ -148,11 +98,14 @@ class TopicPlan:
         The topic's id and partitions, as they were asked last.
     ends : dict of int to int
         The last stable offset of each partition.
+    partitions : int
+        How many partitions the stream has in all of its topics.
     """
 
     topic: KafkaTopic
     facts: TopicFacts = field(default_factory=lambda: TopicFacts("", ()))
     ends: dict[int, int] = field(default_factory=dict)
+    partitions: int = 0
     clock: Callable[[], float] = time.monotonic
     wait: Callable[[float], None] = time.sleep
 
@@ -244,7 +197,7 @@ class TopicFeed:
             raise self._shorter(end, start.offset)
         if self._scan is None or not self._scan.begin_at(start):
             self._scan = TopicScan(start)
-        scan, most = self._scan, MOST_BYTES // max(len(self._plan.ends), 1)
+        scan, most = self._scan, MOST_BYTES // max(self._plan.partitions, len(self._plan.ends), 1)
         step = _LEAST_OFFSETS
         while scan.rows < limit and scan.size_bytes <= most and scan.at < end:
             before = scan.rows
@@ -446,101 +399,3 @@ class TopicFeed:
         nothing = pa.RecordBatch.from_pylist([], schema=inside_schema(self._schema, self._stream.time))
         offsets = sum(one.end - one.begin for one in lost[:gone])
         return Chunk(start.offset, gone, nothing, rejects, np.empty(0, np.int64), lost_offsets=offsets)
-
-
-class TopicPartitions:
-    """The partitions of a topic (see `partitions.Inputs`). A partition's name is its number.
-
-    Parameters
-    ----------
-    stream : Stream
-        A stream whose source is a topic.
-    schema : pyarrow.Schema
-        The columns that travel.
-    """
-
-    passed_over: Sequence[str] = ()
-    looks = 0
-    threads = min(_MOST_THREADS, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1)
-
-    def __init__(self, stream: Stream, schema: pa.Schema) -> None:
-        if not isinstance(stream.schema, pa.Schema):  # inferred: what travels is all that there is
-            stream = replace(stream, schema=read_columns(stream, schema))
-        self._stream, self._schema = stream, schema
-        self._plan = TopicPlan(KafkaTopic(stream_url(stream)))
-        self._begins: dict[str, KafkaPosition] = {}
-        self._leader: TopicPartitions | None = None
-
-    def follow(self, leader: TopicPartitions) -> None:
-        """See `partitions.Inputs.follow`: the brokers are asked once, and the end offsets are the same too."""
-        self._leader = leader
-
-    def names(self, *, fresh: bool = False) -> Sequence[str]:
-        """See `partitions.Inputs.names`: ascending as numbers. The brokers are asked each time.
-
-        Raises
-        ------
-        KafkaTopicError, KafkaAccessError, KafkaUnreachableError
-        """
-        del fresh
-        if self._leader is None:
-            self._plan.ask()
-        else:
-            self._plan.facts, self._plan.ends = self._leader._plan.facts, self._leader._plan.ends
-        return [str(partition) for partition in self._plan.facts.partitions]
-
-    def feed(self, name: str) -> TopicFeed:
-        """See `partitions.Inputs.feed`.
-
-        Raises
-        ------
-        OffsetError
-            The name is no number: the offset was edited.
-        """
-        if not (name.isascii() and name.isdecimal()) or str(int(name)) != name:
-            msg = f"the logged offset of stream {self._stream.name} is malformed: partitions"
-            hint = "restore the checkpoint's offsets folder from a copy, and never edit offsets by hand"
-            raise OffsetError(msg, name="partitions", hint=hint)
-        return TopicFeed(self._stream, self._schema, int(name), self._plan)
-
-    def begins(self, names: Sequence[str], *, at_start: bool) -> Mapping[str, Position]:
-        """See `partitions.Inputs.begins`.
-
-        The URL says where a stream begins. A partition that came later is read from its first offset on: nobody has
-        seen what it holds. What was said once holds as long as this process plans.
-        """
-        if self._leader is not None:
-            return self._leader.begins(names, at_start=at_start)
-        topic = self._plan.topic
-        asked = [int(name) for name in names if name not in self._begins]
-        if asked:
-            is_first = at_start and not self._begins
-            found = topic.start_offsets(asked) if is_first else topic.first_offsets(asked)
-            topic_id = self._plan.facts.topic_id
-            self._begins |= {
-                str(number): KafkaPosition(offset=offset, first=offset, topic=topic_id)
-                for number, offset in found.items()
-            }
-        return self._begins
-
-    def begin_of(self, name: str, at: Position) -> KafkaPosition:
-        """See `partitions.Inputs.begin_of`."""
-        del name
-        assert isinstance(at, KafkaPosition)
-        return KafkaPosition(offset=at.first, first=at.first, topic=at.topic)
-
-    def stamp(self, name: str) -> None:
-        """See `partitions.Inputs.stamp`: a partition of a topic has no end."""
-        del name
-
-    def may_be_gone(self, at: Position) -> bool:
-        """See `partitions.Inputs.may_be_gone`: never, Kafka has no fewer partitions than before."""
-        del at
-        return False
-
-    def gone(self, name: str) -> StreamJoinError:
-        """See `partitions.Inputs.gone`."""
-        topic = self._plan.topic.url.topic
-        msg = f"the topic {topic} of stream {self._stream.name} has fewer partitions than before: {name} is gone"
-        hint = "it was deleted and made again: begin with a new checkpoint and a new table"
-        return KafkaTopicChangedError(msg, name=topic, hint=hint)

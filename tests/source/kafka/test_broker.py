@@ -289,6 +289,63 @@ def test_a_login_that_is_right_reads(broker: KafkaBroker, source: MakeSource, mo
         assert table_of(topic, 0, 0, 1).column("value").to_pylist() == [b"a"]
 
 
+TLS = "security.protocol=SASL_SSL\nssl.ca.location={ca}\n"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("mechanism", "user"), [("PLAIN", "reader"), ("SCRAM-SHA-256", "scram")])
+def test_tls_and_a_login_read_and_tell_a_group(
+    broker: KafkaBroker, source: MakeSource, monkeypatch: pytest.MonkeyPatch, mechanism: str, user: str
+) -> None:
+    login = f"sasl.mechanism={mechanism}\nsasl.username={user}\nsasl.password=right\n"
+    monkeypatch.setenv("KAFKA_SETTINGS", TLS.format(ca=broker.certificate) + login)
+    name = new_topic(broker.servers)
+    produce(broker.servers, name, [b"a"])
+    with topic_of(broker.tls_servers, name, source, SettingsSource(variable="KAFKA_SETTINGS")) as topic:
+        assert topic.facts().partitions == (0,)
+        assert table_of(topic, 0, 0, 1).column("value").to_pylist() == [b"a"]
+        assert name in topic.broker.topics()
+        topic.broker.tell_group("board", {(name, 0): 1})
+    assert told_offset(broker.servers, "board", name) == 1
+
+
+def told_offset(servers: str, group: str, topic: str) -> int:
+    from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+    from confluent_kafka.admin import AdminClient
+
+    asked = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, 0)])
+    admin = AdminClient({"bootstrap.servers": servers})
+    (told,) = admin.list_consumer_group_offsets([asked]).values()
+    return int(told.result(20).topic_partitions[0].offset)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("login", "name"),
+    [
+        ("sasl.mechanism=PLAIN\nsasl.username=reader\nsasl.password=right\nssl.ca.location=\n", "ssl.ca.location"),
+        (f"sasl.mechanism=SCRAM-SHA-256\nsasl.username=scram\nsasl.password={SECRET}\n", "sasl.password"),
+    ],
+)
+def test_what_is_wrong_with_tls_or_its_login_is_named(
+    broker: KafkaBroker, tmp_path: Path, login: str, name: str
+) -> None:
+    file = tmp_path / "kafka.properties"
+    ca = "" if "ssl.ca" in login else f"ssl.ca.location={broker.certificate}\n"
+    file.write_text("security.protocol=SASL_SSL\n" + ca + login.replace("ssl.ca.location=\n", ""))
+    with pytest.raises(KafkaAccessError) as caught:
+        Broker(broker.tls_servers, SettingsSource(str(file)).read(), answer_seconds=5).topic("t")
+    assert caught.value.name == name
+    assert SECRET not in str(caught.value)
+
+
+def test_a_group_that_cannot_be_told_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    asked = Broker(f"127.0.0.1:{free_port()}", Settings({"socket.connection.setup.timeout.ms": "1000"}))
+    for _ in range(2):
+        asked.tell_group("board", {("t", 0): 1})
+    assert [record.message.count("board") for record in caplog.records if record.levelname == "WARNING"] == [1]
+
+
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("where", "settings", "kind", "name"),

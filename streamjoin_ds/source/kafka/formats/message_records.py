@@ -38,6 +38,7 @@ MESSAGE_COLUMNS = {
     "kafka_timestamp": TIMESTAMP,
     "kafka_timestamp_type": pa.string(),
     "kafka_key": pa.binary(),
+    "kafka_topic": pa.string(),
 }
 
 
@@ -129,7 +130,7 @@ class MessageRecords:
         found: dict[str, pa.Array] = {}
         lost = np.zeros(raw.count, np.bool_)  # readable values whose key or header is not
         for field in self._own:
-            column, wrong = _own_column(messages, partition, field)
+            column, wrong = _own_column(messages, self._topic, partition, field)
             for place in sorted(set(wrong) & set(index[~lost[index]].tolist())):
                 text = message_text(messages.column("value")[place].as_py())
                 broken.append((place, field.name, "not UTF-8", text))
@@ -183,9 +184,11 @@ def _check_own(field: pa.Field) -> None:
         raise ColumnError(msg, name=field.name, hint=hint)
 
 
-def _own_column(messages: pa.RecordBatch, partition: int, field: pa.Field) -> tuple[pa.Array, list[int]]:
+def _own_column(messages: pa.RecordBatch, topic: str, partition: int, field: pa.Field) -> tuple[pa.Array, list[int]]:
     """Return a column of the messages themselves, and the places of values that are not what the schema says."""
     name = field.name.removeprefix(_PREFIX)
+    if name == "topic":
+        return pa.repeat(pa.scalar(topic, pa.string()), len(messages)), []
     if name == "partition":
         return pa.repeat(pa.scalar(partition, pa.int32()), len(messages)), []
     if name == "timestamp":
