@@ -133,7 +133,7 @@ def join_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "tables",
             multiple=True,
             metavar="NAME=SOURCE",
-            help="Beside the streams: a Delta table, or Parquet, CSV, JSON lines.",
+            help="Beside the streams: a Delta table, or a file of Parquet, ORC, Avro, Arrow, CSV or JSON lines.",
         ),
         flags(*(name for name in JOIN_KEYS if name not in _OF_RUNS)),
     ]

@@ -48,7 +48,7 @@ from streamjoin_ds.source.files.file_names import ROW_FORMATS, folder_types, fol
 from streamjoin_ds.source.files.json_lines import check_nulls
 from streamjoin_ds.source.files.lines import Lines
 from streamjoin_ds.source.files.listing import FileEntry, Location, location_of
-from streamjoin_ds.source.files.parquet_rows import parquet_columns
+from streamjoin_ds.source.files.row_files import row_columns
 from streamjoin_ds.source.files.text import has_its_bytes, open_text
 from streamjoin_ds.source.files.text_blocks import SPOOL_COLUMNS, SpoolRecords, TextFormat, payload_lines
 from streamjoin_ds.source.generator import GeneratorFeed, generator_schema
@@ -290,7 +290,7 @@ def _of_file(entry: FileEntry, kind: str, stream: Stream, most: int) -> FoundCol
     """Return the columns of a file; those of a text from its first bytes, at most `most`, and from later pieces."""
     if kind in ROW_FORMATS:
         try:
-            schema, large = parquet_columns(entry.path)
+            schema, large = row_columns(entry.path, kind)
         except (pa.ArrowInvalid, OSError):
             raise _unreadable(entry) from None
         return FoundColumns(_with_time(schema, None, stream), large)

@@ -23,7 +23,6 @@ from typing import Protocol
 import pyarrow as pa
 import pyarrow.csv as arrow_csv
 import pyarrow.json as arrow_json
-import pyarrow.parquet as pq
 import xxhash
 
 from streamjoin_ds.blocks import BlockStore, NamedBlocks
@@ -34,10 +33,11 @@ from streamjoin_ds.errors import ArgumentError, FileFormatError, FileMissingErro
 from streamjoin_ds.source.batch_plan import TableVersion
 from streamjoin_ds.source.delta.data_file import DataFile, FileRows
 from streamjoin_ds.source.files.csv_dialect import NULL_TEXTS, check_csv_scales
-from streamjoin_ds.source.files.file_names import EXTENSIONS, compression_of, format_of
+from streamjoin_ds.source.files.file_names import EXTENSIONS, ROW_FORMATS, compression_of, format_of
 from streamjoin_ds.source.files.file_watch import FinishRule
 from streamjoin_ds.source.files.json_lines import check_json_scales, check_nulls, from_texts, with_texts
 from streamjoin_ds.source.files.lines import check_digits, has_small_exponent, holds_decimals, json_rule
+from streamjoin_ds.source.files.row_formats import row_groups
 from streamjoin_ds.source.records import empty_as_null
 from streamjoin_ds.spec.bound.bound_join import BoundJoin
 from streamjoin_ds.spec.columns import as_declared, foreign_zone, without_zone
@@ -50,6 +50,7 @@ __all__ = ["DeltaVersions", "FileVersions", "TableVersions", "Versions", "open_t
 
 _log = logging.getLogger(__name__)
 # Who needs a version waits so much longer than `finished_after`, and looks so often.
+_FORMATS = (*ROW_FORMATS, "csv", "json")  # of files
 _WAIT_NS = 60_000_000_000
 _LOOK_S = 0.1
 _Stamp = tuple[int, int, int]  # size, time of change and inode
@@ -114,7 +115,7 @@ class DeltaVersions:
 
 
 class FileVersions:
-    """A file of Parquet, CSV with a header, or JSON lines. Its version is the digest of its bytes.
+    """A file of rows (Parquet and others), CSV with a header, or JSON lines. Its version is the digest of its bytes.
 
     A file is a version when it is finished: it has bytes, and was not changed for `finished_after_us`, by its time of
     change or by what was seen of it. The folder's rule (`FinishRule`) trusts the time alone, which another machine's
@@ -123,7 +124,7 @@ class FileVersions:
     Parameters
     ----------
     path : str
-    kind : {"parquet", "csv", "json"}
+    kind : {"parquet", "orc", "avro", "arrow", "csv", "json"}
     name : str
         The name of the table in the join, for errors.
     finished_after_us : int
@@ -270,8 +271,11 @@ class FileVersions:
 
 
 def _table(data: bytes, kind: str, name: str, schema: pa.Schema | None) -> pa.Table:
-    if kind == "parquet":
-        return pq.read_table(pa.BufferReader(data), columns=None if schema is None else schema.names, use_threads=False)
+    if kind in ROW_FORMATS:
+        groups = row_groups(lambda: pa.BufferReader(data), kind, None)
+        names = groups.schema.names if schema is None else schema.names
+        parts = [groups.read(group, names) for group in range(len(groups.rows))]
+        return pa.concat_tables(parts) if parts else groups.schema.empty_table().select(names)
     compression = compression_of(name)
     plain = data
     if compression is not None:
@@ -378,8 +382,8 @@ def open_table(table: Table, clock: Callable[[], int] = time.time_ns) -> Version
         msg = f"table {table.name} is no Delta table: {path}"
         raise FileFormatError(msg, name=path, hint="give the folder that holds _delta_log")
     kind = format_of(path, table.format)
-    if kind not in ("parquet", "csv", "json") or _is_folder(path):
-        known = ", ".join(end for name in ("parquet", "csv", "json") for end in EXTENSIONS[name])
+    if kind not in _FORMATS or _is_folder(path):
+        known = ", ".join(end for name in _FORMATS for end in EXTENSIONS[name])
         msg = f"table {table.name} is neither a Delta table nor a file of a known format: {path}"
         raise FileFormatError(msg, name=path, hint=f"set format, or end the file's name with one of {known}")
     return FileVersions(path, kind, table.name, table.finished_after_us, clock)

@@ -11,13 +11,12 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from streamjoin_ds.blocks.files import files_at
 from streamjoin_ds.errors import FileFormatError, FileMissingError, StreamJoinError
 from streamjoin_ds.source.delta.delta_feed import table_path, table_schema, with_table
 from streamjoin_ds.source.files.file_names import COMPRESSIONS, compression_of, format_of
 from streamjoin_ds.source.files.listing import FileEntry, Location, location_of
+from streamjoin_ds.source.files.row_files import first_rows
 from streamjoin_ds.source.files.text import open_text
 from streamjoin_ds.source.stream_source import first_records
 from streamjoin_ds.spec import Generator, Stream
@@ -31,7 +30,7 @@ __all__ = ["SAMPLE_BYTES", "Sample", "samples_of", "with_options"]
 
 SAMPLE_BYTES = 1 << 20
 _ROWS = 2000  # of a table or a file of rows, whose values are looked at
-_MAGIC = {b"PAR1": "parquet", b"ORC": "orc", b"Obj\x01": "avro", b"ARROW1": "arrow"}
+_MAGIC = {b"PAR1": "parquet", b"ORC": "orc", b"Obj\x01": "avro", b"ARROW1": "arrow", b"\xff\xff\xff\xff": "arrow"}
 _PACKED = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bz2", b"\x04\x22\x4d\x18": "lz4"}
 _WORDS = {
     "csv": "lines of fields",
@@ -203,15 +202,14 @@ def with_options(stream: Stream, options: Mapping[str, Any]) -> Stream:
 def _of_rows(entry: FileEntry, found: str, kind: str | None, stream: Stream) -> list[Sample]:
     options = {} if kind == found else {"format": found}
     words = {"what": "a spool" if found == "spool" else _WORDS[found]}
-    if found == "parquet":
-        try:
-            file = pq.ParquetFile(files_at(entry.path).input(entry.path))
-            batch = next(file.iter_batches(_ROWS), None)
-        except (pa.ArrowInvalid, OSError):
-            batch = None
-        columns = {} if batch is None else dict(zip(batch.schema.names, batch.columns, strict=True))
-        return [Sample(options, columns, words)]
-    return [Sample(options, {}, words)]
+    if found == "spool":
+        return [Sample(options, {}, words)]
+    try:
+        table = first_rows(entry.path, found, _ROWS)
+    except (pa.ArrowInvalid, OSError):
+        return [Sample(options, {}, words)]
+    columns = {name: table.column(name).combine_chunks() for name in table.column_names}
+    return [Sample(options, columns, words)]
 
 
 def _values(stream: Stream, schema: pa.Schema) -> dict[str, pa.Array]:

@@ -9,8 +9,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyarrow import orc
 
 from streamjoin_ds.source.files.file_feed import FileFeed
 from streamjoin_ds.source.files.file_names import COMPRESSIONS
@@ -24,7 +26,8 @@ SCHEMA = marked_needed(
     {"name", "x", "n"},
 )
 START_US = 1_704_067_200_000_000  # 2024-01-01
-FORMATS = ("csv", "csv.gz", "csv.zst", "csv.bz2", "json", "json.gz", "json.lz4", "parquet", "spool")
+ROW_ENDINGS = ("parquet", "orc", "avro", "arrow", "arrows")
+FORMATS = ("csv", "csv.gz", "csv.zst", "csv.bz2", "json", "json.gz", "json.lz4", *ROW_ENDINGS, "spool")
 
 Row = tuple[int, str, float, int]
 
@@ -59,9 +62,10 @@ def segment(payloads: Sequence[bytes]) -> bytes:
 
 def write(path: Path, items: Sequence[Row], *, group_rows: int = 7) -> Path:
     """Write rows in the format that the file's name says."""
-    if path.name.endswith(".parquet"):
-        columns = [pa.array(values, field.type) for values, field in zip(zip(*items, strict=True), SCHEMA, strict=True)]
-        pq.write_table(pa.table(columns, schema=SCHEMA), path, row_group_size=group_rows)
+    if path.suffix[1:] in ROW_ENDINGS:
+        values = zip(*items, strict=True) if items else [()] * len(SCHEMA)
+        columns = [pa.array(given, field.type) for given, field in zip(values, SCHEMA, strict=True)]
+        write_rows(path, pa.table(columns, schema=SCHEMA), group_rows)
         return path
     text = csv_text(items) if ".csv" in path.name else json_text(items)
     if path.name.endswith(".spool"):
@@ -70,6 +74,34 @@ def write(path: Path, items: Sequence[Row], *, group_rows: int = 7) -> Path:
     data = text.encode()
     path.write_bytes(compressed(data, path.suffix))
     return path
+
+
+def write_rows(path: Path, table: pa.Table, group_rows: int = 7, **options: Any) -> None:
+    """Write a table in a format of rows, in groups; `options` are those of its writer."""
+    kind = path.suffix[1:]
+    if kind == "parquet":
+        pq.write_table(table, path, row_group_size=group_rows, **options)
+    elif kind == "orc":
+        orc.write_table(table, path, stripe_size=64, batch_size=group_rows, **options)
+    elif kind == "avro":
+        with path.open("wb") as file:
+            fastavro.writer(file, avro_schema(table.schema), table.to_pylist(), sync_interval=64, **options)
+    else:
+        begin = pa.ipc.new_file if kind == "arrow" else pa.ipc.new_stream
+        with begin(str(path), table.schema, options=pa.ipc.IpcWriteOptions(**options)) as writer:
+            writer.write_table(table, max_chunksize=group_rows)
+
+
+def avro_schema(schema: pa.Schema) -> Any:
+    """Return the schema of Avro for columns of plain types, each of which may be null."""
+    names = {"int64": "long", "int32": "int", "double": "double", "float": "float", "bool": "boolean"}
+    fields = []
+    for column in schema:
+        kind: Any = names.get(str(column.type), "string")
+        if pa.types.is_timestamp(column.type):
+            kind = {"type": "long", "logicalType": "timestamp-micros"}
+        fields.append({"name": column.name, "type": ["null", kind]})
+    return fastavro.parse_schema({"type": "record", "name": "row", "fields": fields})
 
 
 def compressed(data: bytes, ending: str) -> bytes:

@@ -24,7 +24,7 @@ from tests.survey.inputs import INPUTS, Input
 BEYOND = {
     *("uci.csv", "sbs.csv", "doy.csv", "gnss.csv", "berlin.csv", "HR.csv", "geolife.plt", "ndbc.txt", "isd.txt"),
     *("trailing.csv", "flux.csv", "shelly.json", "debezium.json", "quakes.geojson", "lines.txt"),
-    *("a.csv.zip", "a.csv.tar", "a.orc", "a.avro", "a.feather", "a.arrow"),
+    *("a.csv.zip", "a.csv.tar"),
 }
 WORKING = [one for one in INPUTS if one.name not in BEYOND]
 

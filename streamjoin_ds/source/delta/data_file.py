@@ -19,7 +19,7 @@ from streamjoin_ds.delta.log_files import filesystem_of, reached
 from streamjoin_ds.delta.table_state import file_path
 from streamjoin_ds.errors import FileFormatError, FileMissingError, SchemaDriftError
 from streamjoin_ds.source.files.listing import FileEntry
-from streamjoin_ds.source.files.parquet_rows import ParquetRows, footer_of, parquet_schema
+from streamjoin_ds.source.files.row_files import RowFile, footer_of, row_columns
 from streamjoin_ds.source.records import RawRecords
 
 __all__ = ["DataFile", "FileRows", "place_of"]
@@ -107,7 +107,7 @@ class FileRows:
     file : DataFile
         The file.
     schema : pyarrow.Schema
-        The columns that are read, with their inside types (see `ParquetRows`). A column that the file lacks was added
+        The columns that are read, with their inside types (see `RowFile`). A column that the file lacks was added
         to the table later: its values are null.
     time, stream : str
         The name of the time column, and that of the stream for errors.
@@ -125,7 +125,7 @@ class FileRows:
         self._table = table
         try:
             size, self.mark = self._marked()
-            there = parquet_schema(self.path)
+            there, _ = row_columns(self.path)
             if size != file.size:
                 raise self._unreadable()
         except FileNotFoundError:
@@ -143,7 +143,7 @@ class FileRows:
                 self._physical[column.name] = other
         inside = pa.schema([schema.field(name).with_name(other) for name, other in self._physical.items()])
         entry = FileEntry(os.path.basename(self.path), self.path, size, 0, 0)
-        self._rows = ParquetRows(entry, inside, self._physical.get(time, time), stream)
+        self._rows = RowFile(entry, "parquet", inside, self._physical.get(time, time), stream)
         self._kept = self._kept_rows(stream)
         self._constants = self._partition_values(time)
 
@@ -198,7 +198,7 @@ class FileRows:
         if self._file.is_changes:
             kind = pa.schema([pa.field(_CHANGE_TYPE, pa.string())])
             entry = FileEntry(os.path.basename(self.path), self.path, self._file.size, 0, 0)
-            rows = ParquetRows(entry, kind, "", stream)
+            rows = RowFile(entry, "parquet", kind, "", stream)
             found = [raw.table.column(0).combine_chunks() for _, raw in rows.chunks(0, rows.count, [_CHANGE_TYPE])]
             told = np.concatenate([np.empty(0, object), *(part.to_numpy(zero_copy_only=False) for part in found)])
             return np.flatnonzero(told == "insert")

@@ -25,7 +25,7 @@ from streamjoin_ds.source.files.file_names import is_label, with_row
 from streamjoin_ds.source.files.file_scan import FileScan
 from streamjoin_ds.source.files.file_watch import changed, late_names, missing, order_error, verify_segment
 from streamjoin_ds.source.files.listing import FileEntry, Location, location_of
-from streamjoin_ds.source.files.parquet_rows import ParquetRows, content_digest
+from streamjoin_ds.source.files.row_files import RowFile, content_digest
 from streamjoin_ds.source.files.text import open_text
 from streamjoin_ds.source.files.text_blocks import TextFormat
 from streamjoin_ds.source.position import (
@@ -331,7 +331,9 @@ class FileFeed:
         schema = as_declared(read_columns(self._stream, self._schema), self._stream.schema)
         row, schema = folders.row(schema, self._stream.name, entry.path), folders.rest(schema)
         timed = read_columns(self._stream, time_schema(self._stream)).names
-        rows = ParquetRows(entry, schema, self._stream.written_time, self._stream.name, timed)
+        rows = RowFile(
+            entry, self._location.format_of(entry), schema, self._stream.written_time, self._stream.name, timed
+        )
         last = rows.count if limit is None else limit
         for first, found in rows.chunks(offset, last, schema.names):
             raw = with_row(found, row)

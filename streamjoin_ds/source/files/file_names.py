@@ -58,11 +58,14 @@ EXTENSIONS = {
     "csv": (".csv", ".txt"),
     "json": (".json", ".jsonl", ".ndjson", ".geojson"),
     "parquet": (".parquet",),
+    "orc": (".orc",),
+    "avro": (".avro",),
+    "arrow": (".arrow", ".arrows", ".feather", ".ipc"),
     "spool": (SUFFIX,),
 }
 
 # Formats of rows: a file is complete when it appears, and its records are known by number.
-ROW_FORMATS = ("parquet",)
+ROW_FORMATS = ("parquet", "orc", "avro", "arrow")
 
 # Endings of compressed texts, with the compression's name.
 COMPRESSIONS = {".gz": "gzip", ".gzip": "gzip", ".zst": "zstd", ".lz4": "lz4", ".bz2": "bz2"}

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from streamjoin_ds.errors import FileChangedError, FileFormatError, SchemaDriftError, StreamJoinError
-from streamjoin_ds.source.files.file_names import compression_of, with_row
+from streamjoin_ds.source.files.file_names import ROW_FORMATS, compression_of, with_row
 from streamjoin_ds.source.files.file_watch import (
     BadFile,
     FileWatch,
@@ -31,7 +31,7 @@ from streamjoin_ds.source.files.file_watch import (
 )
 from streamjoin_ds.source.files.lines import Lines
 from streamjoin_ds.source.files.listing import FileEntry, Location
-from streamjoin_ds.source.files.parquet_rows import ParquetRows, content_digest, parquet_schema
+from streamjoin_ds.source.files.row_files import RowFile, content_digest, row_columns
 from streamjoin_ds.source.files.text import Text, open_text
 from streamjoin_ds.source.files.text_blocks import LineBlocks, SpoolBlocks, TextFormat
 from streamjoin_ds.source.position import FilePosition, RollingDigest, SetAside, difference, name_sum, reason_of, sum_of
@@ -446,8 +446,8 @@ class FileScan:
         schema = columns if self._quarantine else timed
         # The file must have all columns, as a text must. Their values are read here only for quarantine: a task reads
         # them again.
-        name, time = self._stream.name, self._stream.written_time
-        rows = ParquetRows(entry, columns, time, name, timed.names, lambda column: self._origin_of(column, entry))
+        kind, time = self._location.format_of(entry), self._stream.written_time
+        rows = RowFile(entry, kind, columns, time, self._stream.name, timed.names, self._origin_of)
         self._tell_lacking(rows.lacking, entry)
         first = self._tail.offset
         if first >= rows.count:
@@ -477,7 +477,10 @@ class FileScan:
         for name in names[: min(bisect_left(names, entry.name), _ASKED_FILES)]:
             other = self._location.entry(name)
             try:
-                schema = pa.schema([]) if other is None else parquet_schema(other.path)
+                kind = "" if other is None else self._location.format_of(other)
+                schema = pa.schema([])
+                if other is not None and kind in ROW_FORMATS:
+                    schema, _ = row_columns(other.path, kind)
             except (pa.ArrowInvalid, OSError):
                 continue
             place = schema.get_field_index(column.name)

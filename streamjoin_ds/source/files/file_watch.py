@@ -19,7 +19,7 @@ from itertools import islice
 from streamjoin_ds.errors import FileChangedError, FileMissingError, FileOrderError, FileRotatedError, StreamJoinError
 from streamjoin_ds.source.files.file_names import compression_of
 from streamjoin_ds.source.files.listing import FileEntry, Location
-from streamjoin_ds.source.files.parquet_rows import content_digest
+from streamjoin_ds.source.files.row_files import content_digest
 from streamjoin_ds.source.files.text import has_its_bytes, open_text, prefix_digest
 from streamjoin_ds.source.position import SEGMENT_BYTES, FilePosition, RollingDigest, difference, name_sum
 from streamjoin_ds.spec.member.stream import Stream

@@ -241,7 +241,7 @@ class Location:
     path : str
         In a folder, files whose names begin with ``.`` or ``_`` are passed over: they are being written, or are notes
         of a writer. So are files of another format than the one asked for.
-    format : {"auto", "csv", "json", "parquet", "spool"}
+    format : {"auto", "csv", "json", "parquet", "orc", "avro", "arrow", "spool"}
         The format of the files.
     stream : str
         The stream's name, for errors.

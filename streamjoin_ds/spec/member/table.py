@@ -22,7 +22,7 @@ __all__ = ["DEFAULT_FINISHED_AFTER", "DEFAULT_REFRESH", "TABLE_FORMATS", "TABLE_
 
 DEFAULT_REFRESH = "1m"
 DEFAULT_FINISHED_AFTER = "2s"
-TABLE_FORMATS = ("auto", "delta", "parquet", "csv", "json")
+TABLE_FORMATS = ("auto", "delta", "parquet", "orc", "avro", "arrow", "csv", "json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +34,10 @@ class Table:
     name : str
         As of a stream: it becomes the prefix of the table's columns in the result.
     source : str or None
-        A Delta table, whose newest version is joined, or a file (Parquet, CSV, JSON lines), whose bytes are its
-        version. Replace a file by renaming a whole one onto it: of one that is written in place only `finished_after`
-        says when it is whole. None if the caller hands over the rows: `JoinEngine.use_table`, frames of
-        `StreamJoin.start` and `StreamJoin.dataframe`.
+        A Delta table, whose newest version is joined, or a file (Parquet, ORC, Avro, Arrow, CSV, JSON lines), whose
+        bytes are its version. Replace a file by renaming a whole one onto it: of one that is written in place only
+        `finished_after` says when it is whole. None if the caller hands over the rows: `JoinEngine.use_table`, frames
+        of `StreamJoin.start` and `StreamJoin.dataframe`.
     refresh : str or timedelta
         A new version is looked for when a batch is planned and the last look is at least so long ago. "0s": at each
         batch. It may differ at each restart.
@@ -45,7 +45,7 @@ class Table:
         Columns and their types; by default those of the Delta table, or inferred from the file.
     where : str or Expression, optional
         A condition such as ``"is_active"``. Rows for which it is not TRUE are left out.
-    format : {"auto", "delta", "parquet", "csv", "json"}
+    format : {"auto", "delta", "parquet", "orc", "avro", "arrow", "csv", "json"}
         "auto" goes by the file's name, and knows a Delta table by its folder.
     finished_after : str or timedelta
         A file is a version once it has not been changed for so long; until then the version before is joined. "0s": at
@@ -55,7 +55,10 @@ class Table:
 
     name: str
     source: str | None = option(
-        None, "A Delta table, or a file of Parquet, CSV or JSON lines.", note="[required]", example="zones.parquet"
+        None,
+        "A Delta table, or a file of Parquet, ORC, Avro, Arrow, CSV or JSON lines.",
+        note="[required]",
+        example="zones.parquet",
     )
     refresh: Duration = option(
         DEFAULT_REFRESH, "How often a new version is looked for; 0s: for each batch.", example="5m"

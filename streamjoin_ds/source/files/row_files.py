@@ -1,4 +1,4 @@
-"""Parquet files: each is complete when it appears, and is read by row number."""
+"""Files of rows, such as Parquet: each is complete when it appears, and is read by row number."""
 
 from __future__ import annotations
 
@@ -6,12 +6,10 @@ import mmap
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 import xxhash
 
 from streamjoin_ds.blocks.files import OpenFile, files_at
@@ -19,13 +17,21 @@ from streamjoin_ds.blocks.place import is_local
 from streamjoin_ds.errors import FileFormatError, FileMissingError, SchemaDriftError
 from streamjoin_ds.source.files.lines import DRIFT_RECORDS, DRIFT_SAMPLE, names_there
 from streamjoin_ds.source.files.listing import FileEntry
+from streamjoin_ds.source.files.row_formats import row_groups
 from streamjoin_ds.source.records import RawRecords, record_text
 from streamjoin_ds.spec.columns import foreign_zone, lacks_zone, without_zone
-from streamjoin_ds.spec.common_types import LARGEST_EXACT, common_type, exactly, fits, is_alike
+from streamjoin_ds.spec.common_types import common_type, exactly, fits, is_alike
 
-__all__ = ["ParquetRows", "content_digest", "footer_of", "parquet_columns", "parquet_schema"]
+__all__ = ["RowFile", "content_digest", "first_rows", "footer_of", "row_columns"]
 
+_NAMES = {
+    "parquet": "Parquet",
+    "orc": "ORC",
+    "avro": "an Avro object container file",
+    "arrow": "an Arrow file or stream",
+}
 _FOOTER_END = 8  # bytes at the end of a file: the length of its footer, and "PAR1"
+_PARQUET_END = b"PAR1"
 _READ_ROWS = 1 << 17  # rows in one piece, at most
 
 # Digests of whole files, by path and stamp. They are a hint, which spares reading the same bytes again.
@@ -70,10 +76,10 @@ def _digest_elsewhere(entry: FileEntry) -> bytes:
 
 
 def footer_of(file: OpenFile) -> bytes:
-    """Return the footer of a Parquet file; fewer bytes, or other ones, of what is no Parquet file."""
+    """Return the footer of a Parquet file; the last bytes of what is none."""
     size = file.stamp[0]
     told = file.read_at(max(size - _FOOTER_END, 0), _FOOTER_END)
-    length = int.from_bytes(told[:4], "little") if len(told) == _FOOTER_END else 0
+    length = int.from_bytes(told[:4], "little") if told.endswith(_PARQUET_END) else 0
     begin = max(size - _FOOTER_END - length, 0)
     return file.read_at(begin, size - _FOOTER_END - begin)
 
@@ -90,40 +96,39 @@ def _gone(entry: FileEntry) -> FileMissingError:
     return FileMissingError(msg, name=entry.path, hint="put it back as it was")
 
 
-def parquet_schema(path: str) -> pa.Schema:
-    """Return the columns of a file; raise `pyarrow.ArrowInvalid` or `OSError` where it is not Parquet."""
-    with _parquet(path) as file:
-        return file.schema_arrow
+def row_columns(path: str, kind: str = "parquet") -> tuple[pa.Schema, list[str]]:
+    """Return the columns of a file, and those with whole numbers that no double holds, as far as its footer tells.
+
+    Raises
+    ------
+    pyarrow.ArrowInvalid, OSError
+        The file is not of this format.
+    """
+    groups = row_groups(lambda: _input(path, kind), kind, None)
+    return groups.schema, groups.large()
 
 
-def parquet_columns(path: str) -> tuple[pa.Schema, list[str]]:
-    """Return the columns of a file, and those with whole numbers that no double holds, as far as its footer tells."""
-    with _parquet(path) as file:
-        found = file.metadata
-        large = set()
-        for place in range(found.num_columns):
-            if found.schema.column(place).physical_type != "INT64":
-                continue
-            for group in range(found.num_row_groups):
-                told = found.row_group(group).column(place).statistics
-                ends = (told.min, told.max) if told is not None and told.has_min_max else ()
-                if any(isinstance(end, int) and abs(end) > LARGEST_EXACT for end in ends):
-                    large.add(found.schema.column(place).path)
-        return file.schema_arrow, sorted(large)
+def first_rows(path: str, kind: str, most: int) -> pa.Table:
+    """Return the first rows of a file, at most `most`, in all columns; errors as those of `row_columns`."""
+    groups = row_groups(lambda: _input(path, kind), kind, None)
+    group = next((number for number, rows in enumerate(groups.rows) if rows), None)
+    return groups.schema.empty_table() if group is None else groups.read(group, groups.schema.names)[:most]
 
 
-def _parquet(path: str, unit: str = "us") -> pq.ParquetFile:
-    # INT96, Spark's timestamps, hold days and nanoseconds: Arrow's nanoseconds would wrap outside of 1677 to 2262.
-    return pq.ParquetFile(files_at(path).input(path), pre_buffer=not is_local(path), coerce_int96_timestamp_unit=unit)
+def _input(path: str, kind: str) -> Any:
+    # Batches of Arrow lie in memory as they lie in the file: a map of it would fail where the file is cut.
+    return files_at(path).input(path, ahead=kind in ("arrow", "avro"))
 
 
-class ParquetRows:
+class RowFile:
     """The rows of one file, by number.
 
     Parameters
     ----------
     entry : FileEntry
         The file.
+    kind : str
+        Its format, one of `ROW_FORMATS`.
     schema : pyarrow.Schema
         The columns that travel, with their inside types. In the file the time column may have any type that can be an
         event time.
@@ -132,46 +137,44 @@ class ParquetRows:
     timed : sequence of str
         The columns of which event times are made, where a record has its time though it is broken in another column.
     origin : callable, optional
-        Returns a file in which a column has its type in the join, for errors.
+        Returns the path of a file before this one in which a column has its type in the join, for errors.
     """
 
     def __init__(
         self,
         entry: FileEntry,
+        kind: str,
         schema: pa.Schema,
         time: str,
         stream: str,
         timed: Sequence[str] = (),
-        origin: Callable[[pa.Field], str | None] = lambda _: None,
+        origin: Callable[[pa.Field, FileEntry], str | None] = lambda *_: None,
     ) -> None:
         self._entry, self._origin = entry, origin
         self._schema, self._timed = schema, timed
         try:
-            self._file = _parquet(entry.path)
+            self._groups = row_groups(lambda: _input(entry.path, kind), kind, (entry.path, entry.stamp))
         except FileNotFoundError:
             raise _gone(entry) from None
         except (pa.ArrowInvalid, OSError):
-            msg = f"the file {entry.path} is not Parquet, or is cut off"
+            msg = f"the file {entry.path} is not {_NAMES[kind]}, or is cut off"
             raise FileFormatError(
                 msg, name=entry.path, hint="write it under another name, and rename it when it is complete"
             ) from None
-        found = self._file.schema_arrow
+        found = self._groups.schema
         self._there = names_there(schema, time, found.names, stream, entry.path)
         self._others: dict[str, pa.DataType] = {}  # inside types of columns that have another type in the file
         for column in schema:
             if column.name not in self._there:
                 continue
-            kind, zone = found.field(self._there[column.name]).type, foreign_zone(column.type)
-            if zone is not None and lacks_zone(kind):
+            given, zone = found.field(self._there[column.name]).type, foreign_zone(column.type)
+            if zone is not None and lacks_zone(given):
                 raise without_zone(column.name, f"{stream} in {entry.path}", zone)
-            if column.name == time or is_alike(kind, column.type):
+            if column.name == time or is_alike(given, column.type):
                 continue
-            if not fits(kind, column.type):
-                raise self._other_type(column, kind)
+            if not fits(given, column.type):
+                raise self._other_type(column, given)
             self._others[column.name] = column.type
-        physical = (self._file.schema.column(place) for place in range(len(self._file.schema)))
-        self._int96 = {column.path for column in physical if column.physical_type == "INT96"} & {*self._there.values()}
-        self._coarse = _parquet(entry.path, "s") if self._int96 else None
         self._check_drift()
 
     @property
@@ -181,7 +184,7 @@ class ParquetRows:
 
     def _check_drift(self) -> None:
         """Refuse a file in which every one of the first values of a column is none of its type in the join."""
-        groups = [n for n in range(self._file.num_row_groups) if self._file.metadata.row_group(n).num_rows]
+        groups = [group for group, rows in enumerate(self._groups.rows) if rows]
         for name, kind in self._others.items() if groups else ():
             try:
                 table = self._read(groups[0], [self._there[name]], 0)
@@ -190,11 +193,11 @@ class ParquetRows:
             values = table.column(0).combine_chunks().drop_null()[:DRIFT_SAMPLE]
             _, misfits = exactly(values, kind)
             if len(values) >= DRIFT_RECORDS and misfits is not None and misfits.all():
-                found = self._file.schema_arrow.field(self._there[name]).type
+                found = self._groups.schema.field(self._there[name]).type
                 raise self._other_type(self._schema.field(name), found)
 
     def _other_type(self, column: pa.Field, found: pa.DataType) -> SchemaDriftError:
-        origin = self._origin(column)
+        origin = self._origin(column, self._entry)
         msg = f"column '{column.name}' of {self._entry.path} has the type {found}, but {column.type} in the join"
         msg += f", as in {origin}" if origin else ""
         common = common_type(found, column.type)
@@ -206,7 +209,7 @@ class ParquetRows:
     @property
     def count(self) -> int:
         """Rows in the file."""
-        return int(self._file.metadata.num_rows)
+        return sum(self._groups.rows)
 
     def chunks(self, first: int, last: int, names: list[str]) -> Iterator[tuple[int, RawRecords]]:
         """Yield rows ``[first, last)`` of the columns `names` in pieces, each with the number of its first row."""
@@ -214,13 +217,12 @@ class ParquetRows:
             yield number, self._records(piece, names, wrapped)
 
     def _pieces(self, first: int, last: int, names: list[str]) -> Iterator[tuple[int, pa.Table, dict[str, np.ndarray]]]:
-        """Yield pieces of rows as they are written, each with masks of times that are out of range (`_wrapped`)."""
+        """Yield pieces of rows as they are written, each with masks of times that are out of range (`RowGroups`)."""
         begin = 0
-        for group in range(self._file.num_row_groups):
-            rows = self._file.metadata.row_group(group).num_rows
+        for group, rows in enumerate(self._groups.rows):
             if begin < last and begin + rows > first:
                 table = self._read(group, [self._there[name] for name in names if name in self._there], begin)
-                wrapped = self._wrapped(table, group)
+                wrapped = self._groups.wrapped(table, group)
                 low, high = max(first - begin, 0), min(last - begin, rows)
                 for start in range(low, high, _READ_ROWS):
                     piece = table.slice(start, min(_READ_ROWS, high - start))
@@ -230,10 +232,9 @@ class ParquetRows:
 
     def _read(self, group: int, columns: list[str], begin: int) -> pa.Table:
         try:
-            return self._file.read_row_group(group, columns=columns, use_threads=False).select(columns)
+            return self._groups.read(group, columns)
         except (pa.ArrowInvalid, OSError):
-            where = f"row group {group}, rows {begin} to {begin + self._file.metadata.row_group(group).num_rows}"
-            msg = f"the file {self._entry.path} cannot be read in {where}"
+            msg = f"the file {self._entry.path} cannot be read in rows {begin} to {begin + self._groups.rows[group]}"
             raise FileFormatError(msg, name=self._entry.path, hint="the file is damaged: restore it") from None
 
     def _records(self, table: pa.Table, names: list[str], wrapped: dict[str, np.ndarray]) -> RawRecords:
@@ -260,30 +261,6 @@ class ParquetRows:
         raw = _without(found, written, broken, misfits, self._schema)
         timed = [name for name in self._timed if name in there]
         return replace(raw, timed=self._records(table, timed, wrapped)) if timed and timed != names else raw
-
-    def _wrapped(self, table: pa.Table, group: int) -> dict[str, np.ndarray]:
-        """Return, by INT96 column, a mask of a row group's rows whose time int64 microseconds cannot hold.
-
-        Columns without such a row are left out.
-        """
-        names = [name for name in table.column_names if name in self._int96]
-        if self._coarse is None or not names:
-            return {}
-        try:
-            seconds = self._coarse.read_row_group(group, columns=names, use_threads=False)
-        except (pa.ArrowInvalid, OSError):
-            msg = f"the file {self._entry.path} cannot be read in row group {group}"
-            raise FileFormatError(msg, name=self._entry.path, hint="the file is damaged: restore it") from None
-        found = {}
-        for name in names:
-            fine, coarse = (_integers(part.column(name)) for part in (table, seconds))
-            found[name] = fine // 1_000_000 != coarse
-        return {name: places for name, places in found.items() if places.any()}
-
-
-def _integers(times: pa.ChunkedArray) -> np.ndarray:
-    numbers: np.ndarray = pc.fill_null(times.cast(pa.int64()), 0).to_numpy()
-    return numbers
 
 
 def _one_array(values: pa.ChunkedArray) -> pa.Array:
