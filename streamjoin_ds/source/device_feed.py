@@ -190,11 +190,6 @@ class DeviceFeed:
         clocks = self._silence.decided(end.clocks, self._heard, idleness, self._stream.idle_timeout_us, self._takes_all)
         return DevicePosition(at, clocks)
 
-    def committed(self, end: DevicePosition) -> None:
-        """Hear that a batch is committed."""
-        if isinstance(self.inner, PartitionedFeed):
-            self.inner.committed(end.at)
-
     def time_before(self, position: DevicePosition) -> int | None:
         """See `Feed.time_before`."""
         return self.inner.time_before(position.at)

@@ -212,7 +212,6 @@ class PartitionedFeed:
 
     def committed(self, end: PartitionedPosition) -> None:
         """Hear that a batch is committed."""
-        self._inputs.committed(end.partitions)
         if self._forgotten is not None:
             self._forgotten.committed(end.forgotten)
 

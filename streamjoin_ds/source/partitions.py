@@ -76,9 +76,6 @@ class Inputs(Protocol):
         None: there are no files.
         """
 
-    def committed(self, partitions: Mapping[str, PartitionAt]) -> None:
-        """Hear that the batches up to here are committed."""
-
     def may_be_gone(self, at: Position) -> bool:
         """Whether a partition that was read up to here may have vanished."""
 

@@ -239,7 +239,7 @@ class BatchPlanner:
             self._tables.committed(batch.tables)
         positions = self._positions(batch)
         for feed, at in zip(self._tasks.feeds, positions, strict=True):
-            if isinstance(feed, (DeviceFeed, PartitionedFeed)):
+            if isinstance(feed, PartitionedFeed):
                 feed.committed(at)  # type: ignore[arg-type]  # its own position
         if plan is not None and (plan.exchange == "reference" or not self._is_swept):
             # Blocks may be left after `end`: a checkpoint that was taken back does their batches again.

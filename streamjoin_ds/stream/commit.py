@@ -244,6 +244,7 @@ class BatchCommit:
             largest_ts_us=_greatest(list(largest_us.values())),
         )
         _note_epochs_over(plan, reports, batch)
+        _tell_groups(plan, batch)
         if plan.attributes:
             _keys.setdefault((plan.join_id, plan.table_root), KeyLog(plan)).took(reports.values())
         maintenance.after_commit()
@@ -294,6 +295,17 @@ def _partitions(batch: BatchPlan | None, before: BatchPlan | None) -> dict[str, 
 def _told_clocks(report: CellReport) -> dict[str, list[PartitionClock]]:
     """Return what a cell tells of the partitions of DataFrames: the slowest that is not idle, and the furthest."""
     return {name: [PartitionClock(*clock) for clock in told] for name, told in report.partitions.items() if told}
+
+
+def _tell_groups(plan: Plan, batch: BatchPlan | None) -> None:
+    """Tell the consumer groups of topics, where there are any, how far a committed batch has read."""
+    for number, stream in enumerate(plan.bound.join.streams if batch is not None else ()):
+        if stream.is_topic:
+            # Imported here: its formats are many, and few joins read a topic.
+            from streamjoin_ds.source.kafka.topic_partitions import tell_group
+
+            assert batch is not None
+            tell_group(stream, batch.positions[number])
 
 
 def _note_epochs_over(plan: Plan, reports: Mapping[int, CellReport], batch: BatchPlan | None) -> None:

@@ -447,9 +447,6 @@ class FilePartitions:
             return None
         return _stamp("".join(f"{name}/{of.st_size}/{of.st_mtime_ns}/{of.st_ino}/" for name, of in files))
 
-    def committed(self, partitions: object) -> None:
-        """See `partitions.Inputs.committed`: nobody is told."""
-
     def may_be_gone(self, at: Position) -> bool:
         """See `partitions.Inputs.may_be_gone`."""
         return self._ignore_missing and isinstance(at, FilePosition) and at.whole

@@ -7,10 +7,12 @@ joins as a partition that comes does.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
 
@@ -25,13 +27,14 @@ from streamjoin_ds.kafka.settings import is_topic_name
 from streamjoin_ds.source.kafka.broker import Broker
 from streamjoin_ds.source.kafka.formats.message_records import MESSAGE_COLUMNS
 from streamjoin_ds.source.kafka.topic import KafkaTopic, KafkaUrl
-from streamjoin_ds.source.kafka.topic_feed import TopicFeed, TopicPlan, stream_url
+from streamjoin_ds.source.kafka.topic_feed import TopicFeed, TopicPlan, shared_topic, stream_url
 from streamjoin_ds.source.kafka.topic_scan import KafkaPosition
-from streamjoin_ds.source.partitioned_position import PartitionAt
 from streamjoin_ds.source.position import Position
 from streamjoin_ds.spec.member.stream import Stream
 
-__all__ = ["TopicPartitions", "newest_values", "with_message_columns"]
+__all__ = ["TopicPartitions", "newest_values", "tell_group", "with_message_columns"]
+
+_log = logging.getLogger(__name__)
 
 # Messages of a partition that types are inferred from, at most. All of them are read before a join begins.
 _NEWEST = 2_000
@@ -86,6 +89,37 @@ def with_message_columns(schema: pa.Schema, stream: Stream) -> pa.Schema:
         if name not in schema.names:
             schema = schema.append(pa.field(name, MESSAGE_COLUMNS[name]))
     return schema
+
+
+def _place_of(name: str, url: KafkaUrl, stream: str) -> tuple[str, int]:
+    """Return the topic and the number of a partition; refuse a name that is none: the offset was edited."""
+    topic, slash, number = name.rpartition("/")
+    is_number = number.isascii() and number.isdecimal() and str(int(number)) == number
+    if not is_number or bool(slash) == url.is_one or (slash and not is_topic_name(topic)):
+        raise malformed_offset(name="partitions", stream=stream)
+    return topic if slash else url.topic, int(number)
+
+
+def tell_group(stream: Stream, facts: Mapping[str, Any]) -> None:
+    """Tell the consumer group that a stream's URL names, if any, where a committed batch has ended: best effort.
+
+    Parameters
+    ----------
+    stream : Stream
+        A stream whose source is a topic.
+    facts : mapping
+        Its position as plain JSON values.
+    """
+    url = stream_url(stream)
+    if not url.group:
+        return
+    partitions = facts["partitions"].items()
+    offsets = {_place_of(name, url, stream.name): one["at"]["offset"] for name, one in partitions}
+    try:
+        if offsets:
+            shared_topic(url).broker.tell_group(url.group, offsets)
+    except StreamJoinError as error:  # this machine lacks the settings, or its login is refused
+        _log.warning("the group %s of stream %s is not told: %s", url.group, stream.name, error)
 
 
 class TopicPartitions:
@@ -168,12 +202,7 @@ class TopicPartitions:
         return str(number) if self._url.is_one else f"{topic}/{number}"
 
     def _place(self, name: str) -> tuple[str, int]:
-        """Return the topic and the number of a partition; refuse a name that is none: the offset was edited."""
-        topic, slash, number = name.rpartition("/")
-        is_number = number.isascii() and number.isdecimal() and str(int(number)) == number
-        if not is_number or bool(slash) == self._url.is_one or (slash and not is_topic_name(topic)):
-            raise malformed_offset(name="partitions", stream=self._stream.name)
-        return topic if slash else self._url.topic, int(number)
+        return _place_of(name, self._url, self._stream.name)
 
     def feed(self, name: str) -> TopicFeed:
         """See `partitions.Inputs.feed`.
@@ -213,16 +242,6 @@ class TopicPartitions:
         del name
         assert isinstance(at, KafkaPosition)
         return KafkaPosition(offset=at.first, first=at.first, topic=at.topic)
-
-    def committed(self, partitions: Mapping[str, PartitionAt]) -> None:
-        """See `partitions.Inputs.committed`: a consumer group is told, where the URL names one."""
-        if not self._url.group or self._leader is not None:
-            return
-        places = {
-            self._place(name): at.at.offset for name, at in partitions.items() if isinstance(at.at, KafkaPosition)
-        }
-        if places:
-            next(iter(self._plans.values())).topic.broker.tell_group(self._url.group, places)
 
     def stamp(self, name: str) -> None:
         """See `partitions.Inputs.stamp`: a partition of a topic has no end."""
