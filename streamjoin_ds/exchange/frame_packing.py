@@ -20,7 +20,6 @@ from streamjoin_ds.spec.columns import INT64_MAX, SEQ, TS
 from streamjoin_ds.spec.event_time import NO_TIME
 from streamjoin_ds.spec.inside import InsideRows, to_inside
 from streamjoin_ds.spec.key_values import content_hash
-from streamjoin_ds.spec.time_text import times_of
 
 __all__ = ["Packer", "foreign_columns", "pack_foreign", "pack_frame"]
 
@@ -146,7 +145,7 @@ def _framed(plan: Plan, stream: int, batch: pa.RecordBatch) -> _Framed:
     batch = batch.rename_columns(foreign_columns(plan, stream))
     read = plan.bound.read_schemas[stream]
     of_stream = plan.bound.join.streams[stream]
-    brought = to_inside(lambda wanted: batch.column(wanted.name), read, of_stream, times_of(of_stream))
+    brought = to_inside(lambda wanted: batch.column(wanted.name), read, of_stream)
     numbers, is_numbered = _numbered(_order(plan, stream), batch, brought)
     times = np.where(brought.is_timed, brought.ts, NO_TIME)[is_numbered]
     seqs, is_tuple = numbers[is_numbered], brought.is_kept[is_numbered]

@@ -166,7 +166,11 @@ def _join(bound: BoundJoin) -> Iterator[str]:
         what = "partition of the topic" if stream.is_topic else stream.partition_kind
         parts = f", each {what} a partition" if what else ""
         parts += f", each {'/'.join(stream.device_columns)} with a clock of its own" if stream.device_columns else ""
-        yield f"  stream      {stream.name}: time {stream.time}{delay}{idle}{ahead}{parts}, {columns}"
+        form = f" of the form {' or '.join(stream.time_forms)}" if stream.time_forms else ""
+        zone = f" in {'the zone of column ' * (stream.zone_column is not None)}{stream.timezone}" * bool(
+            stream.timezone
+        )
+        yield f"  stream      {stream.name}: time {stream.time}{form}{zone}{delay}{idle}{ahead}{parts}, {columns}"
         for name, expression in () if stream.columns is None else stream.columns.expressions:
             yield f"  computed    {stream.name}.{name} = {expression}"
         yield from _table(stream)

@@ -30,17 +30,18 @@ from streamjoin_ds.source.position import Position
 from streamjoin_ds.source.records import Chunk, RawRecords, record_times
 from streamjoin_ds.spec.bound.bound_join import BoundJoin
 from streamjoin_ds.spec.columns import SEQ, TS
-from streamjoin_ds.spec.event_time import NO_TIME, AheadLimit, preceding, running_maximum, too_far_ahead
+from streamjoin_ds.spec.event_time import NO_TIME, AheadLimit, preceding, running_maximum
 from streamjoin_ds.spec.member.stream import Stream
+from streamjoin_ds.spec.time_zone import in_order
 
 __all__ = [
     "LIMITS",
-    "AheadClock",
     "ArrayFrontier",
     "Backlog",
     "BacklogFacts",
     "Feed",
     "Frontier",
+    "StreamClock",
     "Stretch",
     "TimesBefore",
     "first_cut",
@@ -305,20 +306,32 @@ class Feed(Protocol[PositionT]):
         """Yield the records of ``[start, end)`` in order. Without `end`, read to the end of what is there now."""
 
 
-class AheadClock:
-    """Tells, chunk after chunk, which records are too far ahead of their stream."""
+class StreamClock:
+    """Tells, chunk after chunk, what depends on the event times before a record.
 
-    def __init__(self, stream: Stream, before: int, limit: AheadLimit) -> None:
+    That is whether it is too far ahead of its stream, and which of two meanings its local time has.
+    """
+
+    def __init__(self, stream: Stream, before: int, limit: AheadLimit | None) -> None:
         self._stream, self._largest, self._limit = stream, before, limit
 
-    def far(self, raw: RawRecords) -> np.ndarray:
-        """Return which of the chunk's records are too far ahead, and move on past the chunk."""
-        ts, valid = record_times(raw, self._stream)
-        far = too_far_ahead(ts, valid, self._largest, self._limit)
-        if valid.any():
-            self._largest = int(running_maximum(ts, valid & ~far, self._largest)[-1])
-            self._limit = AheadLimit(self._limit.max_us)
-        return far
+    @classmethod
+    def of(cls, stream: Stream, before: int, limit: AheadLimit | None) -> StreamClock | None:
+        """Return the clock of a stream; None where nothing depends on the times before a record."""
+        return None if limit is None and not stream.has_local_times else cls(stream, before, limit)
+
+    def judged(self, raw: RawRecords) -> tuple[np.ndarray | None, np.ndarray | None]:
+        """Return which of the chunk's records are too far ahead, and which are the later ones; move on past them.
+
+        Each is None where it is none of them.
+        """
+        seen = record_times(raw, self._stream)
+        ts, far, later = in_order(seen, self._largest, self._limit)
+        if seen.valid.any():
+            valid = seen.valid if far is None else seen.valid & ~far
+            self._largest = int(running_maximum(ts, valid, self._largest)[-1])
+            self._limit = None if self._limit is None else AheadLimit(self._limit.max_us)
+        return far, later
 
 
 class TimesBefore:

@@ -14,7 +14,8 @@ from streamjoin_ds.spec.event_time import NO_TIME
 from streamjoin_ds.spec.inside import inside_schema, to_inside
 from streamjoin_ds.spec.member.computed_columns import is_computed
 from streamjoin_ds.spec.member.stream import Stream
-from streamjoin_ds.spec.time_text import times_of
+from streamjoin_ds.spec.time_text import StreamTimes
+from streamjoin_ds.spec.time_zone import SeenTimes
 
 __all__ = [
     "MAX_TEXT",
@@ -43,7 +44,7 @@ REJECT_SCHEMA = pa.schema(
 )
 
 
-def record_times(raw: RawRecords, stream: Stream) -> tuple[np.ndarray, np.ndarray]:
+def record_times(raw: RawRecords, stream: Stream) -> SeenTimes:
     """Return the event times of all records in microseconds, and which of them have one.
 
     `raw.table` has the columns that `read_columns` says for the event time, as written. Nothing else is looked at, so a
@@ -56,20 +57,17 @@ def record_times(raw: RawRecords, stream: Stream) -> tuple[np.ndarray, np.ndarra
 
     wanted = time_schema(stream)
     if is_computed(stream, stream.time):
-        found = to_inside(column, wanted, stream, times_of(stream))
-        ts, valid = found.ts, found.is_kept
+        found = to_inside(column, wanted, stream)
+        seen = SeenTimes(found.ts, found.is_kept, found.gap_us)
     else:
-        ts, valid = times_of(stream)[0](column(wanted.field(0)), stream.time_unit)
-    if raw.index is None:
-        return ts, valid
-    all_ts, all_valid = np.zeros(raw.count, np.int64), np.zeros(raw.count, np.bool_)
-    all_ts[raw.index], all_valid[raw.index] = ts, valid
-    return all_ts, all_valid
+        seen = StreamTimes(stream).us(*map(column, wanted))
+    return seen.spread(raw.index, raw.count)
 
 
 def time_schema(stream: Stream) -> pa.Schema:
-    """Return the event time as a column of a schema: all that a planner wants."""
-    return pa.schema([pa.field(stream.time, TIMESTAMP)])
+    """Return the event time as a column of a schema, and that of its zones: all that a planner wants."""
+    zones = [] if stream.zone_column is None else [pa.field(stream.zone_column, pa.string())]
+    return pa.schema([pa.field(stream.time, TIMESTAMP), *zones])
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +141,7 @@ def inside_form(
     lines: np.ndarray,
     text_of: Callable[[int], str] | None = None,
     far: np.ndarray | None = None,
+    later: np.ndarray | None = None,
 ) -> Chunk:
     """Return records as a chunk: tuples with event time, number and columns of the inside types, and rejects.
 
@@ -159,6 +158,8 @@ def inside_form(
         Returns the text of the record with a given index. Without it the text is put together from the columns.
     far : numpy.ndarray of bool, shape (raw.count,), optional
         Which records are too far ahead of their stream. They are rejected.
+    later : numpy.ndarray of bool, shape (raw.count,), optional
+        Which records have the later one of two meanings of their local time.
     """
     inner = inside_schema(schema, stream.time)
     index = np.arange(raw.count, dtype=np.int64) if raw.index is None else raw.index
@@ -169,7 +170,7 @@ def inside_form(
     def said(place: int) -> str:
         return record_text(raw.table, place) if text_of is None else clipped(text_of(int(index[place])))
 
-    brought = to_inside(column, schema, stream, times_of(stream))
+    brought = to_inside(column, schema, stream, later=None if later is None else later[index])
     if far is not None:
         brought.refuse(far[index], stream.time, "further ahead of those before it than max_ahead allows")
     ts, columns, broken = brought.ts, brought.columns, list(raw.broken)

@@ -58,9 +58,9 @@ from streamjoin_ds.spec import BoundJoin, Generator, Stream
 from streamjoin_ds.spec.columns import TIMESTAMP
 from streamjoin_ds.spec.event_time import fine_times
 from streamjoin_ds.spec.member.computed_columns import all_columns
-from streamjoin_ds.spec.member.stream import check_time_column
+from streamjoin_ds.spec.member.time_column import check_time_column
 from streamjoin_ds.spec.time_guess import check_readable
-from streamjoin_ds.spec.time_text import times_of
+from streamjoin_ds.spec.time_text import event_times
 
 __all__ = [
     "UNANSWERED",
@@ -396,7 +396,7 @@ def _with_time(schema: pa.Schema, table: pa.Table | None, stream: Stream) -> pa.
             # One unreadable time makes Arrow call the column text. It is a time if more than half of it can be read.
             values = table.column(column.name) if table is not None else pa.array([], pa.string())
             texts = values.cast(pa.string()) if pa.types.is_null(values.type) else values
-            valid = times_of(stream)[0](texts, stream.time_unit)[1]
+            valid = event_times(texts, stream.time_unit, forms=stream.time_forms)[1]
             if table is not None and np.count_nonzero(valid) * 2 <= len(valid):
                 check_readable(texts, valid, stream)
             else:

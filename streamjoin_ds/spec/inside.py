@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +30,8 @@ from streamjoin_ds.spec.event_time import DAY_US, MAX_TS_US, MIN_TS_US, NO_TIME,
 from streamjoin_ds.spec.member.computed_columns import computed_values, read_columns
 from streamjoin_ds.spec.member.stream import Stream
 from streamjoin_ds.spec.nested_values import is_list
+from streamjoin_ds.spec.time_text import StreamTimes
+from streamjoin_ds.spec.time_zone import SeenTimes
 
 __all__ = [
     "InsideRows",
@@ -42,7 +44,23 @@ __all__ = [
 ]
 
 """What stands for the event time of a row of a table, which has none: it is before all event times."""
-Times: TypeAlias = "Callable[[pa.Array, str], tuple[npt.NDArray[np.int64], Mask]]"
+
+
+class Times(Protocol):
+    """What makes event times of values."""
+
+    @property
+    def zone_column(self) -> str | None:
+        """The column whose values are wanted too, as it holds zones."""
+
+    def us(self, values: pa.Array, zones: pa.Array | None, /) -> SeenTimes:
+        """Return event times in microseconds."""
+
+    def ns(self, values: pa.Array, zones: pa.Array | None, later: Mask | None, /) -> tuple[npt.NDArray[np.int64], Mask]:
+        """Return event times in nanoseconds, and which are valid."""
+
+    def refused(self, values: pa.Array, zones: pa.Array | None, /) -> list[tuple[Mask, str]]:
+        """Return which values are no event times for a reason of their own, and the reason."""
 
 
 def holds_times(kind: pa.DataType) -> bool:
@@ -200,6 +218,8 @@ class InsideRows:
         The columns of `inside_schema` but for ``_ts`` and ``_seq``.
     refused : list of (mask, column, reason)
         Why the other rows are no tuples; each of them is in one of the masks.
+    gap_us : ndarray, shape (n,), int64, or None
+        How much later the other meaning of an event time is (`SeenTimes`).
     """
 
     ts: npt.NDArray[np.int64]
@@ -207,6 +227,7 @@ class InsideRows:
     is_kept: Mask
     columns: dict[str, pa.Array] = field(default_factory=dict)
     refused: list[tuple[Mask, str, str]] = field(default_factory=list)
+    gap_us: npt.NDArray[np.int64] | None = None
 
     def refuse(self, mask: Mask, column: str, reason: str) -> None:
         """Refuse the rows of a mask that are still kept."""
@@ -220,7 +241,8 @@ def to_inside(
     column: Callable[[pa.Field], pa.Array],
     schema: pa.Schema,
     stream: Stream,
-    times: tuple[Times, Times] = (counted_times, fine_times),
+    times: Times | None = None,
+    later: Mask | None = None,
 ) -> InsideRows:
     """Return rows brought to the inside form.
 
@@ -234,15 +256,17 @@ def to_inside(
         One of `BoundJoin.read_schemas`.
     stream : Stream
         The stream of the rows; its computed columns are made here.
-    times : tuple of callable
-        The functions that make event times in microseconds, and in nanoseconds, from a column.
+    times : Times, optional
+        What makes event times of a column; by default as the stream says (`StreamTimes`).
+    later : ndarray of bool, optional
+        Which rows have the later one of an event time's two meanings; by default none has.
 
     Raises
     ------
     SchemaDriftError
         Values of a column do not fit its type, or say no zone where it is declared in another one than UTC.
     """
-    time, unit, whose = stream.time, stream.time_unit, f"stream {stream.name}"
+    time, whose, times = stream.time, f"stream {stream.name}", times or StreamTimes(stream)
     zones = zones_of(stream.schema)
     failed: list[tuple[Mask, str, str]] = []
     if stream.columns is not None:
@@ -250,18 +274,22 @@ def to_inside(
     given = column(schema.field(time))
     if time in zones and lacks_zone(given.type):
         raise without_zone(time, whose, zones[time])
-    ts, valid = times[0](given, unit)
-    found = InsideRows(ts, valid, np.ones(len(ts), np.bool_))
+    named = None if times.zone_column is None else column(schema.field(times.zone_column))
+    seen = times.us(given, named)
+    ts, valid = seen.ts if later is None or seen.gap_us is None else seen.ts + seen.gap_us * later, seen.valid
+    found = InsideRows(ts, valid, np.ones(len(ts), np.bool_), gap_us=seen.gap_us)
     for mask, name, reason in failed:
         found.refuse(mask, name, reason)
     if not valid.all():
         found.refuse(~valid & _without(given), time, "no event time")
+        for mask, reason in times.refused(given, named):
+            found.refuse(mask, time, reason)
         found.refuse(~valid, time, no_time(zones.get(time), stream.time_forms))
     for wanted in schema:
         name, is_fine = wanted.name, wanted.type == NANOSECONDS
         if name == time:
             if is_fine:
-                fine, valid = times[1](given, unit)
+                fine, valid = times.ns(given, named, later)
                 found.refuse(~valid, name, _out_of_range(wanted.type))
                 found.columns[nanoseconds_name(name)] = pa.array(fine)
             continue
@@ -270,7 +298,7 @@ def to_inside(
 
 
 def _with_computed(
-    column: Callable[[pa.Field], pa.Array], schema: pa.Schema, stream: Stream, times: tuple[Times, Times]
+    column: Callable[[pa.Field], pa.Array], schema: pa.Schema, stream: Stream, times: Times
 ) -> tuple[Callable[[pa.Field], pa.Array], list[tuple[Mask, str, str]]]:
     """Return what gives written and computed columns, and the rows that fail: a mask, the column, the reason."""
     read = read_columns(stream, schema)
@@ -294,11 +322,12 @@ def _with_computed(
 
 
 def _operand(
-    values: pa.Array, kind: pa.DataType, stream: Stream, times: tuple[Times, Times], *, is_time: bool
+    values: pa.Array, kind: pa.DataType, stream: Stream, times: Times, *, is_time: bool
 ) -> tuple[pa.Array, Mask | None]:
     """Return a written column as expressions read it; an event time is a timestamp, and null where there is none."""
     if is_time:
-        ts, valid = times[kind == NANOSECONDS](values, stream.time_unit)
+        seen = times.us(values, None)
+        ts, valid = times.ns(values, None, None) if kind == NANOSECONDS else (seen.ts, seen.valid)
         return pa.array(ts, mask=None if valid.all() else ~valid).cast(kind), None
     try:
         return conformed(values, kind)

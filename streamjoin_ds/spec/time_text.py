@@ -6,19 +6,37 @@ Event times follow the rule of `spec.event_time`. Forms that an option gives are
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Protocol, TypeAlias
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamjoin_ds.spec.columns import NANOSECONDS, TIMESTAMP, foreign_zone, is_text
-from streamjoin_ds.spec.event_time import counted_times, fine_times
-from streamjoin_ds.spec.time_format import TimeForm
+from streamjoin_ds.spec.columns import (
+    INT64_MAX,
+    INT64_MIN,
+    NANOSECONDS,
+    TIMESTAMP,
+    foreign_zone,
+    is_text,
+    lacks_zone,
+    zones_of,
+)
+from streamjoin_ds.spec.event_time import MAX_TS_US, MIN_TS_US, counted_times, fine_times
+from streamjoin_ds.spec.time_format import Moments, TimeForm
+from streamjoin_ds.spec.time_zone import SeenTimes, Zone, value_zone, zone_of
 
-__all__ = ["event_times", "event_times_ns", "no_timestamps", "number_texts", "times_of", "timestamps", "to_timestamp"]
+__all__ = [
+    "StreamTimes",
+    "event_times",
+    "event_times_ns",
+    "no_timestamps",
+    "number_texts",
+    "timestamps",
+    "to_timestamp",
+]
 
 _INTEGER = r"^[+-]?[0-9]{1,19}$"
 _WORD = r"^[A-Za-z]"  # no form of a time begins so
@@ -39,25 +57,36 @@ _NEARLY_ISO = (
     (r"(:[0-9.]+) ?\[?(?:UTC|GMT|Z|utc|gmt|z)\]?$", r"\1Z"),  # 09:00:07 UTC
     (r"(:[0-9.]+) ([+-][0-9]{2}(?::?[0-9]{2})?)$", r"\1\2"),  # 09:00:07 +0000
 )
+_MOST_SHOWN = 60  # characters of a zone in a reason
 _FINE_FRACTION = {"us": r"(\.[0-9]{6})[0-9]+", "ns": r"(\.[0-9]{9})[0-9]+"}
-
-Counted: TypeAlias = "Callable[[pa.Array, str], tuple[np.ndarray, np.ndarray]]"
 
 
 class TimedStream(Protocol):
     """What is asked of a stream here; each property is that of `Stream`."""
 
     @property
-    def time_zone(self) -> str | None:
-        """The foreign zone of its declared event time."""
+    def time(self) -> str:
+        """Its time column."""
 
     @property
-    def time_format(self) -> object:
-        """How its event times are written."""
+    def time_unit(self) -> str:
+        """The unit of its numbers."""
 
     @property
     def time_forms(self) -> tuple[str, ...]:
-        """The same as a tuple."""
+        """How its event times are written."""
+
+    @property
+    def schema(self) -> object:
+        """Its declared columns."""
+
+    @property
+    def timezone(self) -> str | None:
+        """The zone of its event times."""
+
+    @property
+    def zone_column(self) -> str | None:
+        """The column that holds zones."""
 
 
 def event_times(
@@ -85,22 +114,136 @@ def event_times(
     valid : numpy.ndarray, bool
         False for nulls, unreadable texts and times outside the years 1..9999.
     """
-    return _times(values, unit, "us", counted_times, zoned=zoned, forms=forms)
+    return _ends(_read(values, unit, "us", forms), zoned=zoned)
 
 
 def event_times_ns(
     values: pa.Array, unit: str, *, zoned: bool = False, forms: Sequence[str] = ()
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return event times in nanoseconds, read as by `event_times`; valid where an int64 holds them (`fine_times`)."""
-    return _times(values, unit, "ns", fine_times, zoned=zoned, forms=forms)
+    return _ends(_read(values, unit, "ns", forms), zoned=zoned)
 
 
-def times_of(stream: TimedStream) -> tuple[Counted, Counted]:
-    """Return the functions that read a stream's event times, in microseconds and in nanoseconds, for `to_inside`."""
-    if stream.time_zone is None and stream.time_format is None:
-        return event_times, event_times_ns
-    zoned, forms = stream.time_zone is not None, stream.time_forms
-    return partial(event_times, zoned=zoned, forms=forms), partial(event_times_ns, zoned=zoned, forms=forms)
+class StreamTimes:
+    """How the event times of a stream are read: in which forms, in which unit, in which zone.
+
+    Parameters
+    ----------
+    stream : TimedStream
+        Its `time_unit`, `time_format`, `timezone` and `schema`.
+    """
+
+    def __init__(self, stream: TimedStream) -> None:
+        self._unit, self._forms = stream.time_unit, stream.time_forms
+        self._zoned = stream.time in zones_of(stream.schema)
+        self._column = stream.zone_column
+        self._zone = None if stream.timezone is None or self._column else zone_of(stream.timezone)
+
+    @property
+    def zone_column(self) -> str | None:
+        """The column that holds zones."""
+        return self._column
+
+    def us(self, values: pa.Array, zones: pa.Array | None = None) -> SeenTimes:
+        """Return event times in microseconds; `zones` are the values of the column that holds zones."""
+        read = self._in_utc(_read(values, self._unit, "us", self._forms), zones)[0]
+        return SeenTimes(*_ends(read, zoned=self._zoned), read.gap_s if read.gap_s is None else read.gap_s * 1_000_000)
+
+    def ns(
+        self, values: pa.Array, zones: pa.Array | None = None, later: np.ndarray | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return event times in nanoseconds, and which are valid; `later` are those with the later meaning."""
+        read = self._in_utc(_read(values, self._unit, "ns", self._forms), zones)[0]
+        ts, valid = _ends(read, zoned=self._zoned)
+        if later is not None and read.gap_s is not None:
+            ts = ts + np.where(later & valid, read.gap_s * 1_000_000_000, 0)
+        return ts, valid
+
+    def refused(self, values: pa.Array, zones: pa.Array | None = None) -> list[tuple[np.ndarray, str]]:
+        """Return which values are no event times for a reason of their own, and the reason."""
+        return self._in_utc(_read(values, self._unit, "us", self._forms), zones)[1]
+
+    def _in_utc(self, read: _Read, zones: pa.Array | None) -> tuple[_Read, list[tuple[np.ndarray, str]]]:
+        if (self._zone is None and self._column is None) or not read.local.any():
+            return read, []
+        if self._zone is not None:
+            skipped = _to_utc(read, read.local & read.valid, self._zone)
+            return read, [(skipped, _skipped(self._zone.name))] if skipped.any() else []
+        assert zones is not None
+        refused = []
+        named = zones.combine_chunks() if isinstance(zones, pa.ChunkedArray) else zones
+        named = pc.utf8_trim_whitespace(named.cast(pa.string())).fill_null("").dictionary_encode()
+        codes = named.indices.to_numpy(zero_copy_only=False)
+        for code, name in enumerate(named.dictionary.to_pylist()):
+            inside, zone = read.local & read.valid & (codes == code), value_zone(name)
+            if zone is not None:
+                skipped = _to_utc(read, inside, zone)
+                refused += [(skipped, _skipped(name))] if skipped.any() else []
+            elif inside.any():
+                read.valid &= ~inside
+                refused.append((inside, _no_zone(name, self._column)))
+        return read, refused
+
+
+def _skipped(zone: str) -> str:
+    return f"a local time that the clock of {zone[:_MOST_SHOWN]} skips, and so no event time"
+
+
+def _no_zone(name: str, column: str | None = None) -> str:
+    where = "" if column is None else f" in column '{column}'"
+    told = f"'{name[:_MOST_SHOWN]}'{where}, which is no zone, or has several meanings" if name else f"no zone{where}"
+    return f"a local time with {told}: write an offset (+01:00) or a name (Europe/Berlin)"
+
+
+@dataclass(slots=True)
+class _Read:
+    """Times as they were written.
+
+    Attributes
+    ----------
+    ts, valid : ndarray
+        Of a local time those of the clock on the wall.
+    local : ndarray of bool
+        Which of them say no offset.
+    finest : {"us", "ns"}
+        The unit of `ts`.
+    gap_s : ndarray of int64, optional
+        By how many seconds the other meaning of a local time is later.
+    """
+
+    ts: np.ndarray
+    valid: np.ndarray
+    local: np.ndarray
+    finest: str
+    gap_s: np.ndarray | None = None
+
+
+def _ends(read: _Read, *, zoned: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Return times, and which are valid: those that say no offset are not where a column is declared in a zone."""
+    valid = read.valid & ~read.local if zoned else read.valid
+    return np.where(valid, read.ts, 0) if zoned else read.ts, valid
+
+
+def _to_utc(read: _Read, places: np.ndarray, zone: Zone) -> np.ndarray:
+    """Make local times of a zone UTC, those with two meanings by the earlier one; return which its clock skips."""
+    at = np.flatnonzero(places)
+    skipped = np.zeros(len(read.ts), np.bool_)
+    if not len(at):
+        return skipped
+    second = 1_000_000 if read.finest == "us" else 1_000_000_000
+    local = read.ts[at]
+    first, other = zone.offsets(local // second)
+    skipped[at] = first < other
+    low, high = (MIN_TS_US, MAX_TS_US) if read.finest == "us" else (INT64_MIN, INT64_MAX)
+    shift = first * second
+    fits = np.where(shift > 0, local >= low + shift, local <= high + shift)
+    read.ts[at] = np.where(fits & ~skipped[at], local - np.where(fits, shift, 0), 0)
+    read.valid[at] = fits & ~skipped[at]
+    read.local[at] = False
+    if (is_double := first > other).any():
+        read.gap_s = np.zeros(len(read.ts), np.int64) if read.gap_s is None else read.gap_s
+        read.gap_s[at] = np.where(is_double & fits, first - other, 0)
+    return skipped
 
 
 def number_texts(values: pa.Array) -> pa.Array:
@@ -157,64 +300,78 @@ def _read_timestamps(texts: pa.Array, kind: pa.DataType) -> tuple[np.ndarray, np
     return read(texts, "us", zoned=foreign_zone(kind) is not None)
 
 
-def _times(
-    values: pa.Array, unit: str, finest: str, counted: Counted, *, zoned: bool, forms: Sequence[str] = ()
-) -> tuple[np.ndarray, np.ndarray]:
+def _read(values: pa.Array, unit: str, finest: str, forms: Sequence[str] = ()) -> _Read:
     if isinstance(values, pa.ChunkedArray):
         values = values.combine_chunks()
-    kind = values.type
-    if pa.types.is_dictionary(kind):
-        return _times(values.dictionary_decode(), unit, finest, counted, zoned=zoned, forms=forms)
-    if forms and (
-        is_text(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
-    ):
-        texts = values.cast(pa.string()) if is_text(kind) else number_texts(values)
-        return _of_forms(texts, forms, unit, finest, counted, zoned=zoned)
+    kind, types = values.type, pa.types
+    if types.is_dictionary(kind):
+        return _read(values.dictionary_decode(), unit, finest, forms)
+    if forms and (is_text(kind) or types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind)):
+        return _of_forms(values.cast(pa.string()) if is_text(kind) else number_texts(values), forms, unit, finest)
     if is_text(kind):
-        return _texts(values.cast(pa.string()), unit, finest, counted, zoned=zoned)
-    return counted(values, unit)
+        return _texts(values.cast(pa.string()), unit, finest)
+    return _counted(values, unit, finest)
 
 
-def _of_forms(
-    texts: pa.Array, forms: Sequence[str], unit: str, finest: str, counted: Counted, *, zoned: bool
-) -> tuple[np.ndarray, np.ndarray]:
+def _counted(values: pa.Array, unit: str, finest: str) -> _Read:
+    """Return times of values that are no texts: timestamps without a zone, and dates, are local."""
+    ts, valid = (fine_times if finest == "ns" else counted_times)(values, unit)
+    return _Read(ts, valid, np.full(len(ts), lacks_zone(values.type)), finest)
+
+
+def _nothing(count: int, finest: str) -> _Read:
+    return _Read(np.zeros(count, np.int64), np.zeros(count, np.bool_), np.zeros(count, np.bool_), finest)
+
+
+def _put(found: _Read, places: np.ndarray, part: _Read) -> None:
+    """Write times at their places."""
+    found.ts[places], found.valid[places], found.local[places] = part.ts, part.valid, part.local
+    if part.gap_s is not None:
+        found.gap_s = np.zeros(len(found.ts), np.int64) if found.gap_s is None else found.gap_s
+        found.gap_s[places] = part.gap_s
+
+
+def _of_forms(texts: pa.Array, forms: Sequence[str], unit: str, finest: str) -> _Read:
     """Return the times of texts by the first form that each is of."""
-    ts, valid = np.zeros(len(texts), np.int64), np.zeros(len(texts), np.bool_)
-    left, rest = np.arange(len(texts)), texts
+    found, left, rest = _nothing(len(texts), finest), np.arange(len(texts)), texts
     for form in forms:
-        if form == "iso":
-            part_ts, part_valid = _texts(rest, unit, finest, counted, zoned=zoned)
-        else:
-            moments = TimeForm.of(form).read(rest)
-            part_ts, part_valid = moments.counted(finest)
-            if zoned:
-                part_valid = part_valid & ~moments.local
-        ts[left], valid[left] = np.where(part_valid, part_ts, 0), part_valid
-        left = left[~part_valid]
+        part = _texts(rest, unit, finest) if form == "iso" else _formed(TimeForm.of(form).read(rest), finest)
+        _put(found, left, part)
+        left = left[~part.valid]
         if not len(left):
             break
         rest = texts.take(pa.array(left))
-    return ts, valid
+    return found
 
 
-def _texts(texts: pa.Array, unit: str, finest: str, counted: Counted, *, zoned: bool) -> tuple[np.ndarray, np.ndarray]:
+def _formed(moments: Moments, finest: str) -> _Read:
+    ts, valid = moments.counted(finest)
+    read = _Read(ts, valid, moments.local, finest)
+    for name, places in (moments.zones or {}).items():
+        zone = value_zone(name)
+        if zone is None:
+            read.valid &= ~places
+        else:
+            _to_utc(read, places & read.valid, zone)
+    return read
+
+
+def _texts(texts: pa.Array, unit: str, finest: str) -> _Read:
     utc, naive = (TIMESTAMP, pa.timestamp("us")) if finest == "us" else (NANOSECONDS, pa.timestamp("ns"))
     # A cast that fails writes an error for each text, which takes as long as reading ten good ones.
     if len(texts) and re.match(_WORD, texts[0].as_py() or ""):
-        worded = np.asarray(pc.match_substring_regex(texts, _WORD).fill_null(False))
-        return _beside_words(texts, worded, unit, finest, counted, zoned=zoned)
+        return _beside_words(texts, unit, finest)
     # Nearly every column is written in one way: then one cast reads it whole.
     texts = _as_iso(texts, _rules_of((texts[0].as_py() or "").strip() if len(texts) else ""))
-    for kind in (utc,) if zoned else (utc, naive):
+    for kind in (utc, naive):
         try:
-            return counted(texts.cast(kind), finest)
+            return _counted(texts.cast(kind), finest, finest)
         except pa.ArrowInvalid:  # noqa: PERF203 - two turns at most, a whole column each
             continue
     if pc.all(pc.match_substring_regex(texts, _INTEGER)).as_py():  # pc.all skips nulls
-        return counted(_readable(texts, pa.int64()), unit)
-    worded = np.asarray(pc.match_substring_regex(texts, _WORD).fill_null(False))
-    if worded.any():
-        return _beside_words(texts, worded, unit, finest, counted, zoned=zoned)
+        return _counted(_readable(texts, pa.int64()), unit, finest)
+    if pc.any(pc.match_substring_regex(texts, _WORD)).as_py():
+        return _beside_words(texts, unit, finest)
     trimmed = _as_iso(pc.utf8_trim_whitespace(texts), [*_NEARLY_ISO, (_FINE_FRACTION[finest], r"\1")])
     upper = pc.utf8_upper(trimmed)
     integer = pc.match_substring_regex(upper, _INTEGER).fill_null(False)
@@ -223,19 +380,18 @@ def _texts(texts: pa.Array, unit: str, finest: str, counted: Counted, *, zoned: 
     # A date alone ends in "-01", which is no offset: an offset needs a time of day before it.
     has_time = pc.greater(pc.utf8_length(upper).fill_null(0), 10)
     offset = pc.and_(pc.and_(dated, has_time), pc.match_substring_regex(upper, _ZONED).fill_null(False))
-    ts, valid = np.zeros(len(texts), np.int64), np.zeros(len(texts), bool)
+    found = _nothing(len(texts), finest)
     for mask, kind, part in (
         (integer, pa.int64(), upper),
         # A float keeps all its digits: `trimmed` lacks those beyond the unit of a timestamp.
         (pc.and_not(number, integer), pa.float64(), pc.utf8_trim_whitespace(texts)),
         (offset, utc, upper),
-        *(() if zoned else ((pc.and_not(dated, offset), naive, upper),)),
+        (pc.and_not(dated, offset), naive, upper),
     ):
         where = np.flatnonzero(np.asarray(mask))
         if len(where):
-            part_ts, part_valid = counted(_readable(part.take(pa.array(where)), kind), unit)
-            ts[where], valid[where] = part_ts, part_valid
-    return ts, valid
+            _put(found, where, _counted(_readable(part.take(pa.array(where)), kind), unit, finest))
+    return found
 
 
 def _rules_of(text: str) -> list[tuple[str, str]]:
@@ -253,13 +409,12 @@ def _as_iso(texts: pa.Array, rules: Sequence[tuple[str, str]]) -> pa.Array:
     return texts
 
 
-def _beside_words(
-    texts: pa.Array, worded: np.ndarray, unit: str, finest: str, counted: Counted, *, zoned: bool
-) -> tuple[np.ndarray, np.ndarray]:
+def _beside_words(texts: pa.Array, unit: str, finest: str) -> _Read:
     """Return times of texts, where those that begin with a letter are none."""
-    ts, valid = np.zeros(len(texts), np.int64), ~worded
-    ts[~worded], valid[~worded] = _texts(texts.filter(pa.array(~worded)), unit, finest, counted, zoned=zoned)
-    return ts, valid
+    worded = np.asarray(pc.match_substring_regex(texts, _WORD).fill_null(False))
+    found = _nothing(len(texts), finest)
+    _put(found, np.flatnonzero(~worded), _texts(texts.filter(pa.array(~worded)), unit, finest))
+    return found
 
 
 def _readable(texts: pa.Array, kind: pa.DataType) -> pa.Array:

@@ -19,7 +19,8 @@ import pyarrow as pa
 
 from streamjoin_ds.spec.columns import Int64, Mask, is_text
 from streamjoin_ds.spec.event_time import DAY_US
-from streamjoin_ds.spec.member.stream import STREAM_KEYS, is_event_time
+from streamjoin_ds.spec.member.stream import STREAM_KEYS
+from streamjoin_ds.spec.member.time_column import is_event_time
 from streamjoin_ds.spec.time_guess import guessed_forms
 from streamjoin_ds.spec.time_text import event_times
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.spec import Stream
+from streamjoin_ds.survey.pair import Pair, pairs_of
 from streamjoin_ds.survey.report import survey_facts, survey_text
 from streamjoin_ds.survey.survey import ROWS, Survey, given_options_of, survey_of
 
@@ -25,9 +26,12 @@ class Look:
     ----------
     surveys : tuple of Survey
         One for each source, in their order.
+    pairs : tuple of Pair
+        What each two of them have in common.
     """
 
     surveys: tuple[Survey, ...]
+    pairs: tuple[Pair, ...] = ()
 
     @property
     def streams(self) -> list[Stream]:
@@ -36,14 +40,18 @@ class Look:
 
     def to_facts(self) -> dict[str, Any]:
         """Return this as plain JSON values."""
-        return {"sources": [survey_facts(found) for found in self.surveys]}
+        return {
+            "sources": [survey_facts(found) for found in self.surveys],
+            "pairs": [pair.to_facts() for pair in self.pairs],
+        }
 
     def to_json(self) -> str:
         """Return this as one JSON object."""
         return json.dumps(self.to_facts(), ensure_ascii=False, default=str)
 
     def __str__(self) -> str:
-        return "\n\n".join(survey_text(found) for found in self.surveys)
+        texts = [survey_text(found) for found in self.surveys]
+        return "\n\n".join([*texts, *("\n".join(pair.lines()) for pair in self.pairs)])
 
     __repr__ = __str__
 
@@ -87,4 +95,5 @@ def look(*sources: Any, rows: int = ROWS, **options: Any) -> Look:
 
 def looked_at(streams: Sequence[Stream], rows: int = ROWS) -> Look:
     """Return what the sources of streams are; the options that they have are kept."""
-    return Look(tuple(survey_of(stream, given_options_of(stream), rows) for stream in streams))
+    surveys = tuple(survey_of(stream, given_options_of(stream), rows) for stream in streams)
+    return Look(surveys, tuple(pairs_of(surveys)))

@@ -22,7 +22,8 @@ from streamjoin_ds.source.stream_source import first_records
 from streamjoin_ds.spec import Generator, Stream
 from streamjoin_ds.spec.columns import TIMESTAMP, is_text
 from streamjoin_ds.spec.member.source import DeltaRows, given_options
-from streamjoin_ds.spec.member.stream import STREAM_KEYS, is_event_time
+from streamjoin_ds.spec.member.stream import STREAM_KEYS
+from streamjoin_ds.spec.member.time_column import is_event_time
 from streamjoin_ds.survey.dialect import decoded, dialect_of, text_kind
 from streamjoin_ds.survey.envelope import json_columns, json_values, layouts
 

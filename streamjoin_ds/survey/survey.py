@@ -27,7 +27,7 @@ from streamjoin_ds.errors import ColumnError, StreamJoinError
 from streamjoin_ds.source.records import Chunk, Reject
 from streamjoin_ds.source.stream_source import first_records, infer_schema
 from streamjoin_ds.spec import Generator, Stream
-from streamjoin_ds.spec.columns import SEQ, TIMESTAMP, TS, Int64, result_type
+from streamjoin_ds.spec.columns import SEQ, TIMESTAMP, TS, Int64, result_type, zones_of
 from streamjoin_ds.spec.event_time import DAY_US, NO_TIME, running_maximum
 from streamjoin_ds.spec.member.computed_columns import all_columns, with_written
 from streamjoin_ds.spec.member.source import given_options
@@ -35,7 +35,7 @@ from streamjoin_ds.spec.member.stream import STREAM_KEYS
 from streamjoin_ds.survey.clock import Clock, clocks_of, moment
 from streamjoin_ds.survey.sample import Sample, samples_of, with_options
 
-__all__ = ["ROWS", "ColumnSeen", "Survey", "TimesOrder", "first_tuples", "survey_of"]
+__all__ = ["ROWS", "ColumnSeen", "Survey", "TimesOrder", "first_tuples", "rounded_up", "survey_of"]
 
 ROWS = 10_000  # records that are read as a join reads them, at most
 _FIRST = 3  # tuples that are shown
@@ -129,7 +129,7 @@ class TimesOrder:
             int(forward[place]) if len(forward) else 0,
             int(ordered[place]),
             tuple((delay, float((late > delay).mean())) for delay in DELAYS_US),
-            _rounded_up(int(np.sort(late)[min(int(np.ceil(len(late) * _KEPT)), len(late)) - 1])),
+            rounded_up(int(np.sort(late)[min(int(np.ceil(len(late) * _KEPT)), len(late)) - 1])),
         )
 
 
@@ -386,10 +386,9 @@ def _surveyed(stream: Stream, found: _Trial, failed: Sequence[tuple[str, str]]) 
 
 
 def _zone_guess(clock: Clock, stream: Stream) -> list[str]:
-    if not clock.is_local or stream.time_zone is not None or "timezone" in given_options_of(stream):
+    if not clock.is_local or stream.time in zones_of(stream.schema) or "timezone" in given_options_of(stream):
         return []
-    way = "timezone='Europe/Berlin' says that they are" if "timezone" in STREAM_KEYS else "shift them where they are"
-    return [f"the times say no zone and are taken as UTC: {way} those of a place"]
+    return ["the times say no zone and are taken as UTC: timezone='Europe/Berlin' says that they are those of a place"]
 
 
 def _with_delay(stream: Stream, order: TimesOrder) -> tuple[Stream, list[str]]:
@@ -408,7 +407,7 @@ def _with_delay(stream: Stream, order: TimesOrder) -> tuple[Stream, list[str]]:
     return with_options(stream, {"delay": delay}), [f"a delay of {delay} keeps 99.9 % of these records"]
 
 
-def _rounded_up(us: int) -> int:
+def rounded_up(us: int) -> int:
     """Return a duration that is not shorter, of one unit."""
     for unit_us in (DAY_US, 3_600_000_000, 60_000_000, 1_000_000, 1_000):
         if us > 3 * unit_us or (us >= unit_us and us % unit_us == 0):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from streamjoin_ds.errors import ArgumentError, ColumnError
 from streamjoin_ds.source.kafka.formats.message_records import MessageRecords
 from streamjoin_ds.source.stream_source import infer_schema, open_feed
 from streamjoin_ds.spec import bind
+from streamjoin_ds.spec.event_time import AheadLimit
 from tests.source.feeds import segment
 from tests.source.kafka.formats.messages import messages_of
 
@@ -51,12 +53,13 @@ def read(stream: Stream) -> tuple[list[int], list[tuple[str, str]]]:
     """Return the event times that a feed gives, and what it rejects; the planner sees the times that the task sees."""
     schemas = {"e": infer_schema(stream), "w": pa.schema([("ts", pa.int64()), ("x", pa.float64())])}
     bound = bind(Join([stream, Stream("w", schema=schemas["w"])], "e.x <= w.x", "1s"), schemas)
-    feed = open_feed(stream, bound.read_schemas[0])
+    feed = open_feed(bound.join.streams[0], bound.read_schemas[0])
     end = feed.advance(feed.initial(), feed.frontier(feed.initial(), 100).rows)
     chunks = list(feed.read(feed.initial(), end))
     times = [ts for chunk in chunks for ts in chunk.tuples.column("_ts").to_pylist()]
-    known = [ts for ts in feed.running_max(feed.initial(), end).tolist() if ts > 0]
-    assert set(known) >= set(np.maximum.accumulate(times).tolist())
+    if stream.partition_kind is None:
+        known = [ts for ts in feed.running_max(feed.initial(), end).tolist() if ts > 0]
+        assert set(known) >= set(np.maximum.accumulate(times).tolist())
     return times, [(one.column, one.reason) for chunk in chunks for one in chunk.rejects]
 
 
@@ -136,3 +139,170 @@ def test_facts_and_fingerprints_have_the_forms_and_older_ones_stay() -> None:
         for one in (plain, formed)
     }
     assert len(prints) == 2
+
+
+BERLIN = "Europe/Berlin"
+# Half an hour each: the clock shows 02:00 and 02:30 twice, and skips neither. The right answers are UTC.
+AUTUMN = [f"2024-10-27 {hour:02}:{minute:02}:00" for hour in (1, 2, 2, 3) for minute in (0, 30)]
+AUTUMN_US = [1_729_983_600_000_000 + place * 1_800_000_000 for place in range(len(AUTUMN))]  # 2024-10-26T23:00Z
+SPRING = ["2024-03-31 01:30:00", "2024-03-31 02:30:00", "2024-03-31 03:30:00", "2024-03-31T03:30:00+02:00"]
+SPRING_US = [1_711_845_000_000_000, 1_711_848_600_000_000]  # 00:30Z and 01:30Z
+
+
+@pytest.mark.parametrize("form", SOURCES)
+def test_local_times_are_utc_by_their_zone_and_order_wherever_a_batch_is_cut(tmp_path: Path, form: str) -> None:
+    stream = Stream("e", written(tmp_path, form, AUTUMN), time="at", timezone=BERLIN, time_format="iso")
+    assert read(stream) == (AUTUMN_US, [])
+    for cut in range(1, len(AUTUMN)):
+        assert cut_at(stream, cut) == AUTUMN_US
+    assert cut_at(stream, 3, max_ahead_us=3_600_000_000) == AUTUMN_US
+
+
+def cut_at(stream: Stream, cut: int, max_ahead_us: int | None = None) -> list[int]:
+    """Return the event times that tasks read where the planner cuts a stream after some rows; the planner agrees."""
+    schema = pa.schema([("at", pa.timestamp("us", tz="UTC")), ("x", pa.float64())])
+    feed, times, limit = open_feed(stream, schema), [], None if max_ahead_us is None else AheadLimit(max_ahead_us)
+    at = feed.initial()
+    for rows in (cut, 100):
+        there = feed.frontier(at, rows, limit)
+        end = feed.advance(at, there.rows)
+        planned = there.running_max[: there.rows].tolist()
+        fresh = open_feed(stream, schema)  # a task's
+        start, end = (fresh.position(json.loads(json.dumps(one.to_facts()))) for one in (at, end))
+        names = feed.files_between(start, end)
+        found = [ts for chunk in fresh.read(start, end, limit, names) for ts in chunk.tuples.column("_ts").to_pylist()]
+        assert np.maximum.accumulate([*times, *found]).tolist()[len(times) :] == planned
+        assert fresh.running_max(start, end, limit, names).tolist() == planned
+        times += found
+        at = end
+    return times
+
+
+@pytest.mark.parametrize("form", SOURCES)
+def test_a_time_that_the_clock_skips_is_a_reject_and_one_with_an_offset_is_what_it_says(
+    tmp_path: Path, form: str
+) -> None:
+    stream = Stream("e", written(tmp_path, form, SPRING), time="at", timezone=BERLIN, time_format="iso")
+    times, rejects = read(stream)
+    assert times == [*SPRING_US, SPRING_US[1]]
+    assert rejects == [("at", f"a local time that the clock of {BERLIN} skips, and so no event time")]
+
+
+@pytest.mark.parametrize("form", ["parquet", "delta"])
+def test_timestamps_and_dates_without_a_zone_are_local(tmp_path: Path, form: str) -> None:
+    new_york = 1_709_629_207_000_000 + 5 * 3_600_000_000
+    for name, kind, values, right in (
+        ("us", pa.timestamp("us"), [AT_US], [new_york]),
+        ("ns", pa.timestamp("ns"), [AT_US * 1000], [new_york]),
+        ("utc", pa.timestamp("us", tz="UTC"), [AT_US], [AT_US]),
+        ("day", pa.date32(), [19_787], [1_709_614_800_000_000]),
+        ("number", pa.int64(), [AT_US], [AT_US]),
+    ):
+        if form == "delta" and name == "ns":
+            continue
+        path = tmp_path / name
+        table = pa.table({"at": pa.array(values, kind), "x": [1.0]})
+        if form == "delta":
+            write_deltalake(str(path), table)
+        else:
+            pq.write_table(table, f"{path}.parquet")
+        source = str(path) if form == "delta" else f"{path}.parquet"
+        assert read(Stream("e", source, time="at", timezone="America/New_York")) == (right, []), name
+
+
+@pytest.mark.parametrize("form", ["csv", "jsonl", "spool", "parquet", "delta"])
+def test_a_column_says_the_zone_of_each_row(tmp_path: Path, form: str) -> None:
+    zones = ["EST", "CET", "Europe/Berlin", "+01:00", "CST", "", "UTC", "CEST"]
+    rows = [{"at": "2024-07-05 09:00:07", "tz": zone, "x": 1.0} for zone in zones]
+    path = tmp_path / {"spool": "0.spool"}.get(form, f"e.{form}")
+    lines = [json.dumps(row).encode() for row in rows]
+    if form == "csv":
+        path.write_text("at,tz,x\n" + "".join(f"{row['at']},{row['tz']},1.0\n" for row in rows))
+    elif form in ("parquet", "delta"):
+        table = pa.Table.from_pylist(rows)
+        (pq.write_table if form == "parquet" else lambda table, path: write_deltalake(str(path), table))(table, path)
+    else:
+        path.write_bytes(segment(lines) if form == "spool" else b"".join(line + b"\n" for line in lines))
+    times, rejects = read(Stream("e", str(path), time="at", timezone="tz", time_format="iso"))
+    nine = 1_720_170_007_000_000  # 2024-07-05T09:00:07Z
+    assert [(ts - nine) // 3_600_000_000 for ts in times] == [5, -1, -2, -1, 0, -2]
+    assert [reason.partition(":")[0] for _, reason in rejects] == [
+        "a local time with 'CST' in column 'tz', which is no zone, or has several meanings",
+        "a local time with no zone in column 'tz'",
+    ]
+
+
+def test_a_text_may_name_its_zone(tmp_path: Path) -> None:
+    texts = [
+        "05 Mar 2024 10:00:07 CET",
+        "05 Mar 2024 04:00:07 EST",
+        "05 Mar 2024 09:00:07 XYZ",
+        "05 Mar 2024 09:00:07 Z",
+    ]
+    stream = Stream("e", written(tmp_path, "csv", texts), time="at", time_format="%d %b %Y %H:%M:%S %Z")
+    times, rejects = read(stream)
+    assert (times, len(rejects)) == ([AT_US] * 3, 1)
+
+
+def test_partitions_have_orders_of_their_own(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.csv").write_bytes(b"at,x\n" + csv_of([{"at": at, "x": 1.0} for at in AUTUMN]))
+    stream = Stream("e", str(tmp_path), time="at", timezone=BERLIN, partition_by="file")
+    assert sorted(read(stream)[0]) == sorted([*AUTUMN_US, *AUTUMN_US])
+
+
+@pytest.mark.parametrize("kind", ["texts", "dicts", "datetimes", "table", "naive", "fine"])
+def test_pushes_go_by_the_zone_and_the_order_of_all_pushes(kind: str) -> None:
+    naive = [datetime.fromisoformat(text) for text in AUTUMN]
+    own = {"texts": "string", "dicts": "string", "fine": "timestamp[ns]"}.get(kind, "timestamp[us]")
+    form = "iso" if own == "string" else None
+    streams = [
+        Stream("e", time="at", schema={"at": own}, timezone=BERLIN, time_format=form, delay="1d"),
+        Stream("w", time="at", schema={"at": "timestamp[us, tz=UTC]"}),
+    ]
+    engine, found = JoinEngine(Join(streams, [], "0s", select="e.at")), []
+    right = pa.table({"at": pa.array(AUTUMN_US, pa.timestamp("us", tz="UTC"))})
+    for part in (slice(0, 5), slice(5, None)):
+        rows: Any = pa.table({"at": pa.array(AUTUMN[part])})
+        if kind == "dicts":
+            rows = [{"at": at} for at in AUTUMN[part]]
+        elif kind == "datetimes":
+            rows = [{"at": at} for at in naive[part]]
+        elif kind in ("table", "naive", "fine"):
+            rows = pa.table({"at": pa.array(naive[part], pa.timestamp("ns" if kind == "fine" else "us"))})
+        found.append(engine.push({"e": rows, "w": right.slice(part.start or 0, len(AUTUMN[part]))}))
+    assert pa.concat_tables(found).column("e_at").cast(pa.int64()).to_pylist() == AUTUMN_US
+
+
+def test_a_timezone_that_is_neither_a_zone_nor_a_column_is_refused_with_the_nearest(tmp_path: Path) -> None:
+    path = written(tmp_path, "csv", AUTUMN)
+    for wrong, hint in {"Europe/Berln": "Europe/Berlin", "berlin": "Europe/Berlin", "PST": "-08:00"}.items():
+        with pytest.raises(ArgumentError) as caught:
+            read(Stream("e", path, time="at", timezone=wrong))
+        assert caught.value.name == "timezone"
+        assert hint in caught.value.hint
+        assert "at, x" in caught.value.hint
+    with pytest.raises(ColumnError, match="holds no texts"):
+        read(Stream("e", path, time="at", timezone="x"))
+    with pytest.raises(ArgumentError, match="timezone"):
+        Stream("e", "gen:sensor", timezone=BERLIN)
+
+
+def test_a_declared_zone_of_the_time_is_said_by_timezone(tmp_path: Path) -> None:
+    schema = {"at": f"timestamp[us, tz={BERLIN}]", "x": "double"}
+    stream = Stream("e", written(tmp_path, "csv", AUTUMN), time="at", timezone=BERLIN, schema=schema)
+    assert read(stream) == (AUTUMN_US, [])
+    assert Stream.from_facts(stream.to_facts()) == stream
+
+
+def test_a_computed_time_is_a_text_where_a_zone_says_its_clock(tmp_path: Path) -> None:
+    path = tmp_path / "e.csv"
+    path.write_text("day,clock,x\n27/10/2024,01:30:00,1.0\n27/10/2024,03:30:00,1.0\n")
+    about = {"time": "t", "timezone": BERLIN, "time_format": FORM}
+    assert read(Stream("e", str(path), columns={"t": "day || ' ' || clock"}, **about))[0] == [
+        AUTUMN_US[1],
+        AUTUMN_US[7],
+    ]
+    stamp = {"t": "CAST('2024-10-27 01:30:00' AS TIMESTAMP)"}
+    with pytest.raises(ArgumentError, match="computed as a timestamp"):
+        read(Stream("e", str(path), columns=stamp, **about))

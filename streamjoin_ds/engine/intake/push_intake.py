@@ -298,10 +298,10 @@ class PushIntake:
     def _arrived(self, stream: int, rows: Rows, before: EngineCounters) -> ReceivedRows:
         """Read the event times of rows, and reject the rows that are too far ahead."""
         arrival, max_us = self._intakes[stream].read(rows), self._max_ahead_us[stream]
-        if max_us is None:
-            return arrival
         clock = before.clocks[stream]
-        return self._intakes[stream].without_future(arrival, clock.largest, AheadLimit(max_us, not clock.idle))
+        limit = None if max_us is None else AheadLimit(max_us, not clock.idle)
+        arrival = self._intakes[stream].in_order(arrival, clock.largest, limit)
+        return arrival if limit is None else self._intakes[stream].without_future(arrival, clock.largest, limit)
 
     def _stamps(
         self, arrivals: Mapping[int, ReceivedRows], before: EngineCounters

@@ -77,6 +77,8 @@ class ReceivedRows:
     rejected : pyarrow.Table or None
         The rows that are no tuples, as they were handed over; None: there are none. After `RowIntake.without_future`,
         its column `REJECTED` has the reasons.
+    gap_us : ndarray, shape (count,), int64, or None
+        How much later the other meaning of a row's event time is (`SeenTimes`), before `RowIntake.in_order`.
     """
 
     rows: pa.Table | list[Mapping[str, Any]]
@@ -87,6 +89,7 @@ class ReceivedRows:
     columns: dict[str, pa.Array] = field(default_factory=dict)
     refused: Sequence[tuple[Mask, str, str]] = ()
     rejected: pa.Table | None = None
+    gap_us: npt.NDArray[np.int64] | None = None
 
     @property
     def known_us(self) -> npt.NDArray[np.int64]:

@@ -12,146 +12,44 @@ already are taken as they are (`PlainTable`): a push of one tuple spends no time
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from datetime import date, datetime
-from decimal import Decimal
-from fractions import Fraction
-from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streamjoin_ds.duration import EPOCH
 from streamjoin_ds.engine.columns import array_of, concatenated
+from streamjoin_ds.engine.intake.moments import (
+    TIMES_NS,
+    TIMES_US,
+    MomentTimes,
+    as_written,
+    in_range,
+    moment_ns,
+    plain_times,
+)
 from streamjoin_ds.engine.intake.received_rows import REJECTED, Mask, ReceivedRows, Rows, as_table
 from streamjoin_ds.engine.kernels.contract import KernelModule
 from streamjoin_ds.errors import ArgumentError, ColumnError, SchemaDriftError
 from streamjoin_ds.spec.bound.bound_join import BoundJoin
-from streamjoin_ds.spec.columns import (
-    INT64_MAX,
-    INT64_MIN,
-    NANOSECONDS,
-    SEQ,
-    TS,
-    is_text,
-    says_no_zone,
-    without_zone,
-    zones_of,
-)
+from streamjoin_ds.spec.columns import INT64_MIN, NANOSECONDS, SEQ, TS, is_text, says_no_zone, without_zone, zones_of
 from streamjoin_ds.spec.event_time import (
     MAX_TS_US,
     MIN_TS_US,
-    UNITS_US,
+    NO_TIME,
     AheadLimit,
-    counted_times,
     too_far_ahead,
 )
 from streamjoin_ds.spec.inside import InsideRows, holds_times, nanoseconds_name, to_inside
 from streamjoin_ds.spec.key_values import item_values
-from streamjoin_ds.spec.member.stream import Stream, is_event_time, time_hint
-from streamjoin_ds.spec.time_text import times_of
+from streamjoin_ds.spec.member.stream import Stream
+from streamjoin_ds.spec.member.time_column import is_event_time, time_hint
+from streamjoin_ds.spec.time_zone import SeenTimes, in_order
 
-__all__ = ["PlainTable", "RowIntake", "moment_ns", "plain_times"]
+__all__ = ["PlainTable", "RowIntake"]
 
-_NAIVE_EPOCH = datetime(1970, 1, 1)
-_DAY_NS = 86_400_000_000_000
-_UNITS_NS = {
-    **{"W": 7 * _DAY_NS, "D": _DAY_NS, "h": 3_600_000_000_000, "m": 60_000_000_000},
-    **{"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1},
-}
-_FINER = {"ps": 1_000, "fs": 1_000_000, "as": 1_000_000_000}  # how many of each unit a nanosecond has
-# Years or months from 1970; beyond that no time is in range. NumPy's calendar would wrap round at 2^63 days.
-_MOST_YEARS = 1 << 20
-
-_TIMES_US, _TIMES_NS = (MIN_TS_US, MAX_TS_US), (INT64_MIN, INT64_MAX)
-
-
-def plain_times(values: Sequence[Any], unit: str) -> list[int] | None:
-    """Return values as microseconds if they are all `int`, all `float` or all `datetime`, and all in range; else None.
-
-    Numbers are in `unit`. The answer is that of `moment_ns`, in less time.
-    """
-    kinds = set(map(type, values))
-    if kinds == {int}:
-        found = [value // 1000 for value in values] if unit == "ns" else [value * UNITS_US[unit] for value in values]
-    elif kinds == {datetime}:
-        since = [value - (_NAIVE_EPOCH if value.tzinfo is None else EPOCH) for value in values]
-        found = [(span.days * 86_400 + span.seconds) * 1_000_000 + span.microseconds for span in since]
-    elif kinds == {float}:
-        times, valid = counted_times(pa.array(values, pa.float64()), unit)
-        return times.tolist() if valid.all() else None
-    else:
-        return None
-    return found if min(found) >= MIN_TS_US and max(found) <= MAX_TS_US else None
-
-
-def moment_ns(value: Any, unit: str) -> int | None:
-    """Return a moment as nanoseconds since 1970 UTC, an integer of any size; None where the value is missing.
-
-    Parameters
-    ----------
-    value : object
-        A datetime (without a zone: UTC), a date (midnight UTC), or NumPy's or pandas' form of these. Or a number in
-        `unit`. Whole and decimal numbers are exact; parts of a nanosecond are cut off towards the past. A float becomes
-        the nearest microsecond (ties to the even one). None, NaN and NaT are missing values. A moment that is far out
-        of range may come as 2^100 or -2^100.
-    unit : {"s", "ms", "us", "ns"}
-
-    Raises
-    ------
-    TypeError
-        The value is none of these.
-    """
-    if value is None or (isinstance(value, (float, np.floating, datetime, np.datetime64)) and value != value):
-        return None
-    if isinstance(value, datetime):
-        since = value - (_NAIVE_EPOCH if value.tzinfo is None else EPOCH)
-        seconds = since.days * 86_400 + since.seconds
-        return (seconds * 1_000_000 + since.microseconds) * 1000 + getattr(value, "nanosecond", 0)
-    if isinstance(value, date):
-        return (value - EPOCH.date()).days * _DAY_NS
-    if isinstance(value, np.datetime64):
-        return _of_numpy(value)
-    if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
-        return int(value) * _UNITS_NS[unit]
-    if isinstance(value, (float, np.floating)):
-        return _of_float(float(value), unit)
-    if isinstance(value, Decimal):
-        if value.is_nan():
-            return None
-        is_far = not value.is_finite() or value.adjusted() > 30  # as an integer it could be larger than memory
-        return math.floor(Fraction(value) * _UNITS_NS[unit]) if not is_far else (1 << 100) * (-1) ** value.is_signed()
-    msg = f"a value of type {type(value).__name__} is not a time"
-    raise TypeError(msg)
-
-
-def _of_float(value: float, unit: str) -> int:
-    times, valid = counted_times(pa.array([value]), unit)
-    return int(times[0]) * 1000 if valid[0] else (1 << 100) if value > 0 else -(1 << 100)
-
-
-def _as_written(value: Any) -> str | None:
-    """Return a text, or a number as it is written; None for what is neither, or missing."""
-    if isinstance(value, (float, np.floating)) and value == value:
-        return str(int(value)) if float(value).is_integer() else str(float(value))
-    if isinstance(value, (str, int, np.integer, Decimal)) and not isinstance(value, bool) and value == value:
-        return str(value)
-    return None
-
-
-def _of_numpy(value: np.datetime64) -> int:
-    unit, multiple = np.datetime_data(value.dtype)
-    count = int(value.astype(np.int64)) * multiple
-    if unit in _FINER:
-        return count // _FINER[unit]
-    if unit in _UNITS_NS:
-        return count * _UNITS_NS[unit]
-    if abs(count) > _MOST_YEARS:
-        return (1 << 100) if count > 0 else -(1 << 100)
-    return int(value.astype("datetime64[D]").astype(np.int64)) * _DAY_NS
+_BESIDE, _MIXED = "texts stand beside other times", "times without a zone stand beside others"
 
 
 class PlainTable:
@@ -213,7 +111,7 @@ class PlainTable:
 
 def _in_microseconds(kind: pa.DataType, stream: Stream) -> bool:
     if pa.types.is_timestamp(kind):
-        return bool(kind.unit == "us")
+        return bool(kind.unit == "us") and (stream.timezone is None or kind.tz is not None)
     return bool(pa.types.is_int64(kind)) and stream.time_unit == "us" and stream.time_format is None
 
 
@@ -242,6 +140,7 @@ class RowIntake:
         self._time = self._wanted.field(self._source.time)
         self._zones = zones_of(self._source.schema)
         self._plain = PlainTable(self._outside, self._outside, self._source)
+        self._has_clock = self._source.time_format is not None or self._source.timezone is not None
         # In dicts, columns of times are made first, because a row may be refused for a value in them.
         self._times = [f for f in self._outside if f.name != self._time.name and holds_times(f.type)]
         self._tuple_names = bound.tuple_schema(stream).names
@@ -288,19 +187,33 @@ class RowIntake:
         if self._source.columns is not None:
             return self._compute_of_dicts(rows)
         given = [row.get(name) for row in rows]
-        times_us = None if self._source.time_format else plain_times(given, self._source.time_unit)
+        if self._has_clock:
+            return self._read_written(rows, given)
+        times_us = plain_times(given, self._source.time_unit)
         if times_us is not None and not self._times and not is_fine:
             return ReceivedRows(rows, len(rows), np.array(times_us, dtype=np.int64))
         moments = self._moments(given) if times_us is None or is_fine else [time * 1000 for time in times_us]
-        times = (partial(_in_range, moments, 1000, _TIMES_US), partial(_in_range, moments, 1, _TIMES_NS))
+        times = MomentTimes(moments)
         made = {name: pa.array([None if moment is None else 0 for moment in moments], pa.int64())}
+        return self._brought_dicts(rows, made, times)
+
+    def _read_written(self, rows: list[Mapping[str, Any]], given: list[Any]) -> ReceivedRows:
+        """Read dicts of a stream that says in which form or zone its event times are."""
+        made = {self._time.name: self._time_column(given)}
+        if (zone := self._source.zone_column) is not None:
+            made[zone] = self._array([row.get(zone) for row in rows], pa.string(), zone)
+        return self._brought_dicts(rows, made, None)
+
+    def _brought_dicts(
+        self, rows: list[Mapping[str, Any]], made: dict[str, pa.Array], times: MomentTimes | None
+    ) -> ReceivedRows:
+        """Return dicts with the columns that are made, and with all others that are times."""
         far = []
         for timed in self._times:
             made[timed.name], out = self._payload_times([row.get(timed.name) for row in rows], timed)
             far.append((out, timed.name))
-        brought = to_inside(
-            lambda wanted: made[wanted.name], pa.schema([self._time, *self._times]), self._source, times
-        )
+        schema = pa.schema([self._wanted.field(name) for name in made])
+        brought = to_inside(lambda wanted: made[wanted.name], schema, self._source, times)
         for out, column in far:
             brought.refuse(out, column, "a time out of range")
         return self._arrival(rows, brought)
@@ -310,9 +223,11 @@ class RowIntake:
         written, far = [], []
         for field in self._outside:
             values = [row.get(field.name) for row in rows]
-            if field.name == self._source.written_time:
-                unit, ends = (1, _TIMES_NS) if field.type == NANOSECONDS else (1000, _TIMES_US)
-                counts, valid = _in_range(self._moments(values), unit, ends)
+            if field.name == self._source.written_time and self._has_clock:
+                written.append(self._time_column(values))
+            elif field.name == self._source.written_time:
+                unit, ends = (1, TIMES_NS) if field.type == NANOSECONDS else (1000, TIMES_US)
+                counts, valid = in_range(self._moments(values), unit, ends)
                 written.append(pa.array(counts, mask=~valid).cast(field.type))
             elif holds_times(field.type):
                 array, out = self._payload_times(values, field)
@@ -320,14 +235,14 @@ class RowIntake:
                 far.append((out, field.name))
             else:
                 written.append(self._array(values, field.type, field.name))
-        table = pa.table(written, schema=self._outside)
+        table = pa.table(written, names=self._outside.names)
         brought = self._brought(table)
         for out, column in far:
             brought.refuse(out, column, "a time out of range")
         return self._arrival(table, brought)
 
     def _brought(self, table: pa.Table) -> InsideRows:
-        return to_inside(lambda wanted: self._column(table, wanted), self._wanted, self._source, times_of(self._source))
+        return to_inside(lambda wanted: self._column(table, wanted), self._wanted, self._source)
 
     def _read_table(self, table: pa.Table) -> ReceivedRows:
         if not self._plain.has(table):
@@ -348,12 +263,25 @@ class RowIntake:
             raise ColumnError(msg, name=name, hint=time_hint(kind))
 
     def _arrival(self, rows: pa.Table | list[Mapping[str, Any]], brought: InsideRows) -> ReceivedRows:
-        arrival = ReceivedRows(rows, len(brought.ts), brought.ts, columns=brought.columns)
+        arrival = ReceivedRows(rows, len(brought.ts), brought.ts, columns=brought.columns, gap_us=brought.gap_us)
         if brought.refused:
             arrival.is_kept = brought.is_kept
             arrival.is_timed = None if brought.is_timed.all() else brought.is_timed
             arrival.refused = brought.refused
             arrival.rejected = self._gone(rows, brought.is_kept)
+        return arrival
+
+    def in_order(self, arrival: ReceivedRows, before: int | None, limit: AheadLimit | None) -> ReceivedRows:
+        """Return the rows with that one of two meanings of their local times that the rows before them say."""
+        if arrival.gap_us is None:
+            return arrival
+        timed = np.ones(arrival.count, np.bool_) if arrival.is_timed is None else arrival.is_timed
+        seen = SeenTimes(arrival.times_us, timed, arrival.gap_us)
+        arrival.times_us, _, later = in_order(seen, NO_TIME if before is None else before, limit)
+        name = nanoseconds_name(self._time.name)
+        if later is not None and name in arrival.columns:
+            fine = arrival.columns[name].to_numpy(zero_copy_only=False)
+            arrival.columns[name] = pa.array(fine + later * arrival.gap_us * 1000)
         return arrival
 
     def without_future(self, arrival: ReceivedRows, before: int | None, limit: AheadLimit) -> ReceivedRows:
@@ -456,27 +384,30 @@ class RowIntake:
 
     def _moments(self, values: list[Any]) -> list[int | None]:
         try:
-            if self._source.time_format:
-                return self._formed(values)
             return [moment_ns(value, self._source.time_unit) for value in values]
         except TypeError as error:
-            msg = f"a value of column '{self._time.name}' of stream {self._source.name} is not an event time: {error}"
-            hint = f"a datetime, a date, or a number in {self._source.time_unit}, the stream's time_unit"
-            hint = "a datetime, a date, or what time_format says" if self._source.time_format else hint
-            hint += "; time_format says how texts are written" if isinstance(values[0], str) else ""
-            raise SchemaDriftError(msg, name=self._time.name, hint=hint) from error
+            raise self._no_time(str(error), is_text=isinstance(values[0], str)) from error
 
-    def _formed(self, values: list[Any]) -> list[int | None]:
-        """Return moments as `moment_ns` does, where texts and numbers are of the stream's `time_format`."""
-        written = pa.array([_as_written(value) for value in values], pa.string())
+    def _no_time(self, why: str, *, is_text: bool) -> SchemaDriftError:
+        msg = f"a value of column '{self._time.name}' of stream {self._source.name} is not an event time: {why}"
+        hint = f"a datetime, a date, or a number in {self._source.time_unit}, the stream's time_unit"
+        hint += "; time_format says how texts are written" if is_text else ""
+        return SchemaDriftError(msg, name=self._time.name, hint=hint)
+
+    def _time_column(self, values: list[Any]) -> pa.Array:
+        """Return event times as a column, of a stream that says in which form or zone they are."""
+        written = [as_written(value) if self._source.time_format else None for value in values]
+        if not any(text is None and value is not None for value, text in zip(values, written, strict=True)):
+            return pa.array(written, pa.string())
+        if any(text is not None for text in written):
+            raise self._no_time(_BESIDE, is_text=False)
+        known = [says_no_zone(value) for value in values if value is not None]
+        if any(known) and not all(known):
+            raise self._no_time(_MIXED, is_text=False)
         is_fine = self._time.type == NANOSECONDS
-        times, valid = times_of(self._source)[is_fine](written, self._source.time_unit)
-        found = (
-            (time * (1 if is_fine else 1000) if is_valid else 1 << 100)
-            for time, is_valid in zip(times.tolist(), valid.tolist(), strict=True)
-        )
-        told = zip(values, written.is_valid().to_pylist(), found, strict=True)
-        return [time if is_text else moment_ns(value, self._source.time_unit) for value, is_text, time in told]
+        counts, valid = in_range(self._moments(values), *((1, TIMES_NS) if is_fine else (1000, TIMES_US)))
+        zone = "UTC" if not all(known) else None
+        return pa.array(counts, mask=~valid).cast(pa.timestamp("ns" if is_fine else "us", tz=zone))
 
     def _payload_times(self, values: list[Any], wanted: pa.Field) -> tuple[pa.Array, Mask]:
         """Return a column of times, and a mask of the rows whose time is out of the type's range."""
@@ -490,8 +421,8 @@ class RowIntake:
             moments = [moment_ns(value, "us") for value in values]
         except TypeError:
             return self._array(values, kind, wanted.name), far
-        unit, ends = (1, _TIMES_NS) if kind == NANOSECONDS else (1000, _TIMES_US)
-        counts, valid = _in_range(moments, unit, ends)
+        unit, ends = (1, TIMES_NS) if kind == NANOSECONDS else (1000, TIMES_US)
+        counts, valid = in_range(moments, unit, ends)
         is_none = np.array([moment is None for moment in moments])
         return pa.array(counts, mask=~valid).cast(kind), ~valid & ~is_none
 
@@ -542,21 +473,6 @@ def _is_number(kind: pa.DataType) -> bool:
     """Whether a kernel can write Python's numbers as items of this type (`ArrowRows.put`)."""
     types = pa.types
     return bool(types.is_signed_integer(kind) or types.is_float32(kind) or types.is_float64(kind))
-
-
-def _in_range(
-    moments: Sequence[int | None], unit_ns: int, ends: tuple[int, int], *_: object
-) -> tuple[npt.NDArray[np.int64], Mask]:
-    """Return moments in a unit, cut off towards the past, and which of them are there and between the ends.
-
-    The others come as 0.
-    """
-    counts = [None if moment is None else moment // unit_ns for moment in moments]
-    low, high = ends
-    valid = [count is not None and low <= count <= high for count in counts]
-    return np.array([c if v else 0 for c, v in zip(counts, valid, strict=True)], dtype=np.int64), np.array(
-        valid, dtype=np.bool_
-    )
 
 
 def _as_given(values: list[Any]) -> pa.Array:

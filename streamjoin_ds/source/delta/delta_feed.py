@@ -23,13 +23,14 @@ from streamjoin_ds.delta.table_state import EVENT_TIME, JOIN_ID_KEY, TableState
 from streamjoin_ds.errors import ArgumentError, FileChangedError, FileFormatError
 from streamjoin_ds.source.delta.change_log import Beginning, ChangeLog, VersionPosition
 from streamjoin_ds.source.delta.data_file import DataFile, FileRows, place_of
-from streamjoin_ds.source.feed import AheadClock, ArrayFrontier, Backlog, Frontier
-from streamjoin_ds.source.records import Chunk, RawRecords, inside_form, record_times
-from streamjoin_ds.spec.event_time import NO_TIME, AheadLimit, running_maximum, too_far_ahead
+from streamjoin_ds.source.feed import ArrayFrontier, Backlog, Frontier, StreamClock
+from streamjoin_ds.source.records import Chunk, RawRecords, inside_form, record_times, time_schema
+from streamjoin_ds.spec.event_time import NO_TIME, AheadLimit
 from streamjoin_ds.spec.member.computed_columns import read_columns
 from streamjoin_ds.spec.member.files import Files, refused_option
 from streamjoin_ds.spec.member.source import DeltaRows, given_options
 from streamjoin_ds.spec.member.stream import Stream
+from streamjoin_ds.spec.time_zone import SeenTimes, running_times
 
 __all__ = ["DeltaFeed", "table_path", "table_schema", "with_table"]
 
@@ -139,15 +140,19 @@ class _Piece:
     """Rows of a file that were read ahead: the position before them, and their event times."""
 
     start: VersionPosition
-    ts: np.ndarray
-    valid: np.ndarray
+    seen: SeenTimes
     mark: str  # of the file
     file_ends: bool
+
+    @property
+    def count(self) -> int:
+        """How many rows it has."""
+        return len(self.seen.ts)
 
     def position(self, rows: int) -> VersionPosition:
         """Return the position after the first `rows` rows, but for its `time`."""
         at, row, seq = self.start, self.start.row + rows, self.start.seq + rows
-        if not (self.file_ends and rows == len(self.ts)):
+        if not (self.file_ends and rows == self.count):
             return replace(at, row=row, seq=seq, mark=self.mark)
         return replace(at, file=at.file + 1, row=0, seq=seq, mark="", digest=_folded(at.digest, self.mark))
 
@@ -177,7 +182,8 @@ class DeltaFeed:
         self._stream = stream
         self._schema = schema
         self._written = read_columns(stream, schema)
-        self._time_schema = read_columns(stream, pa.schema([schema.field(stream.time)]))
+        wanted = time_schema(stream)
+        self._time_schema = read_columns(stream, wanted.set(0, schema.field(stream.time)))
         self.path = path
         self.beginning = Beginning()
         self._log: ChangeLog | None = None
@@ -214,16 +220,13 @@ class DeltaFeed:
         assert self._log is not None
         if self._last is None:
             self._log.forward()
-        ready = sum(len(piece.ts) for piece in self._pieces) - self._skipped
+        ready = sum(piece.count for piece in self._pieces) - self._skipped
         while ready < limit and (piece := self._read_on()) is not None:
             self._pieces.append(piece)
-            ready += len(piece.ts)
+            ready += piece.count
         if not ready and self._log.refusal is not None:
             raise self._log.refusal
-        ts, valid = self._times(limit)
-        if ahead is not None:
-            valid = valid & ~too_far_ahead(ts, valid, start.time, ahead)
-        self._running = running_maximum(ts, valid, start.time)
+        self._running = running_times(self._times(limit), start.time, ahead)
         return ArrayFrontier(self._running)
 
     def advance(self, start: VersionPosition, rows: int) -> VersionPosition:
@@ -231,11 +234,11 @@ class DeltaFeed:
         assert self._log is not None
         assert start == self._head
         left, at = rows + self._skipped, self._tail
-        if left < sum(len(piece.ts) for piece in self._pieces):
+        if left < sum(piece.count for piece in self._pieces):
             for piece in self._pieces:
-                if left < len(piece.ts):
+                if left < piece.count:
                     break
-                left -= len(piece.ts)
+                left -= piece.count
             at = piece.position(left) if left else piece.start
         elif not self._log.files or self._log.files[-1].place < at.place:  # all that is known was read
             at = replace(at, version=self._log.next_version, file=0)
@@ -249,7 +252,7 @@ class DeltaFeed:
 
     def has_time(self, rows: int) -> bool:
         """See `Feed.has_time`."""
-        return bool(self._times(rows)[1].any())
+        return bool(self._times(rows).valid.any())
 
     def backlog(self, end: VersionPosition, known: Backlog) -> Backlog:
         """See `Feed.backlog`: what the frontier says."""
@@ -274,11 +277,7 @@ class DeltaFeed:
     ) -> np.ndarray:
         """See `Feed.running_max`."""
         found = [record_times(raw, self._stream) for _, _, raw in self._records(start, end, files, self._time_schema)]
-        ts = np.concatenate([np.empty(0, np.int64), *(times for times, _ in found)])
-        valid = np.concatenate([np.empty(0, np.bool_), *(is_time for _, is_time in found)])
-        if ahead is not None:
-            valid = valid & ~too_far_ahead(ts, valid, start.time, ahead)
-        return running_maximum(ts, valid, start.time)
+        return running_times(SeenTimes.joined(found), start.time, ahead)
 
     def split(
         self, start: VersionPosition, end: VersionPosition, parts: int
@@ -305,11 +304,11 @@ class DeltaFeed:
         SchemaDriftError
             A column has another type.
         """
-        clock = None if ahead is None else AheadClock(self._stream, start.time, ahead)
+        clock = StreamClock.of(self._stream, start.time, ahead)
         seq = start.seq
         for path, numbers, raw in self._records(start, end, files, self._written):
-            far = None if clock is None else clock.far(raw)
-            yield inside_form(raw, self._stream, self._schema, seq, path, numbers, far=far)
+            far, later = (None, None) if clock is None else clock.judged(raw)
+            yield inside_form(raw, self._stream, self._schema, seq, path, numbers, far=far, later=later)
             seq += raw.count
 
     # ------------------------------------------------------------------ what a task reads
@@ -369,8 +368,8 @@ class DeltaFeed:
         assert self._next is not None
         assert self._log is not None
         self._head, self._skipped = self._next, self._skipped + self._taken
-        while self._pieces and self._skipped >= len(self._pieces[0].ts):
-            self._skipped -= len(self._pieces.popleft().ts)
+        while self._pieces and self._skipped >= self._pieces[0].count:
+            self._skipped -= self._pieces.popleft().count
         self._next, self._taken = None, 0
         if not self._pieces:
             self._tail = self._head if self._tail.place <= self._head.place else self._tail
@@ -393,7 +392,7 @@ class DeltaFeed:
         while True:
             piece = next(self._reading, None)
             if piece is not None:
-                self._tail = piece.position(len(piece.ts))
+                self._tail = piece.position(piece.count)
                 return piece
             files = self._log.files
             number = bisect_left(files, self._tail.place, key=place_of)
@@ -416,18 +415,15 @@ class DeltaFeed:
     def _pieces_of(self, rows: FileRows, start: VersionPosition) -> Iterator[_Piece]:
         at = start.row
         for _, raw in rows.chunks(start.row, rows.count):
-            ts, valid = record_times(raw, self._stream)
+            seen = record_times(raw, self._stream)
             place = replace(start, row=at, seq=start.seq + at - start.row, mark=rows.mark if at else "")
             at += raw.count
-            yield _Piece(place, ts, valid, rows.mark, at == rows.count)
+            yield _Piece(place, seen, rows.mark, at == rows.count)
 
-    def _times(self, limit: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the event times of the next rows that were read ahead, and which of them have one."""
-        if not self._pieces:
-            return np.empty(0, np.int64), np.empty(0, np.bool_)
-        ts = np.concatenate([piece.ts for piece in self._pieces])
-        valid = np.concatenate([piece.valid for piece in self._pieces])
-        return ts[self._skipped : self._skipped + limit], valid[self._skipped : self._skipped + limit]
+    def _times(self, limit: int) -> SeenTimes:
+        """Return the event times of the next rows that were read ahead."""
+        found = SeenTimes.joined([piece.seen for piece in self._pieces])
+        return found.part(self._skipped, self._skipped + limit)
 
 
 def _folded(digest: str, mark: str) -> str:

@@ -27,7 +27,7 @@ from streamjoin_ds.errors import (
     TableError,
 )
 from streamjoin_ds.source.delta.change_log import ResultsPosition, stated_bounds, stated_rows
-from streamjoin_ds.source.feed import AheadClock, ArrayFrontier, Backlog, Frontier
+from streamjoin_ds.source.feed import ArrayFrontier, Backlog, Frontier, StreamClock
 from streamjoin_ds.source.records import Chunk, RawRecords, inside_form
 from streamjoin_ds.spec.columns import INT64_MAX, TIMESTAMP
 from streamjoin_ds.spec.event_time import NO_TIME, AheadLimit, running_maximum, too_far_ahead
@@ -359,11 +359,11 @@ class ResultsFeed:
         if _folded(start.digest, row_hashes(found), start.seq) != end.digest:
             raise self._changed()
         found = found.select(self._written.names)
-        clock = None if ahead is None else AheadClock(self._stream, start.time, ahead)
+        clock = None if ahead is None else StreamClock(self._stream, start.time, ahead)
         for first in range(0, count, _PIECE_ROWS):
             piece = found.slice(first, _PIECE_ROWS).combine_chunks()
             raw = RawRecords(piece, piece.num_rows)
-            far = None if clock is None else clock.far(raw)
+            far = None if clock is None else clock.judged(raw)[0]
             numbers = np.arange(first + 1, first + raw.count + 1, dtype=np.int64) + start.seq
             yield inside_form(raw, self._stream, self._schema, start.seq + first, self._path, numbers, far=far)
 

@@ -20,7 +20,7 @@ import xxhash
 from streamjoin_ds.blocks.files import files_at
 from streamjoin_ds.blocks.place import is_local, local_path
 from streamjoin_ds.errors import FileMissingError, OffsetError, StreamJoinError
-from streamjoin_ds.source.feed import AheadClock, ArrayFrontier, Backlog, Frontier
+from streamjoin_ds.source.feed import ArrayFrontier, Backlog, Frontier, StreamClock
 from streamjoin_ds.source.files.file_names import is_label, with_row
 from streamjoin_ds.source.files.file_scan import FileScan
 from streamjoin_ds.source.files.file_watch import changed, late_names, missing, order_error, verify_segment
@@ -155,10 +155,12 @@ class FileFeed:
         times = FileFeed(self._stream, self._time_schema, ignore_missing=self._ignore_missing)
         running = np.full(end.seq - start.seq, start.time, np.int64)
         known = np.zeros(len(running), np.bool_)
-        for chunk in times.read(start, end, files=files):
+        # Local times depend on which of those before them count, so there it is decided with them.
+        limit = ahead if self._stream.has_local_times else None
+        for chunk in times.read(start, end, limit, files):
             places = chunk.tuples.column(SEQ).to_numpy() - start.seq
             running[places], known[places] = chunk.tuples.column(TS).to_numpy(), True
-        if ahead is not None:
+        if ahead is not None and limit is None:
             running[too_far_ahead(running, known, start.time, ahead)] = start.time
         return running_maximum(running, None, start.time)
 
@@ -186,7 +188,7 @@ class FileFeed:
         entries = self._entries(start, end, files)
         asides = [] if end is None else asides_from(end.aside, start.seq, end.seq)
         seq, state = start.seq, start.digest
-        clock = None if ahead is None else AheadClock(self._stream, start.time, ahead)
+        clock = StreamClock.of(self._stream, start.time, ahead)
         for entry in entries:
             if entry.name == start.file:
                 reading = _Reading(seq, start.offset, start.line, state, start)
@@ -214,7 +216,7 @@ class FileFeed:
             raise changed(path, "or another file of the same batch has changed since the batch was planned")
 
     def _read_to(
-        self, entry: FileEntry, reading: _Reading, limit: int | None, clock: AheadClock | None
+        self, entry: FileEntry, reading: _Reading, limit: int | None, clock: StreamClock | None
     ) -> Iterator[Chunk]:
         if limit is not None and limit <= reading.offset:
             return
@@ -287,7 +289,7 @@ class FileFeed:
         return entries
 
     def _lines(
-        self, entry: FileEntry, reading: _Reading, digest: RollingDigest, limit: int | None, clock: AheadClock | None
+        self, entry: FileEntry, reading: _Reading, digest: RollingDigest, limit: int | None, clock: StreamClock | None
     ) -> Iterator[Chunk]:
         offset, line, seq = reading.offset, reading.line, reading.seq
         stream = self._stream
@@ -312,15 +314,17 @@ class FileFeed:
                 lines = blocks.records(data)
                 if lines.count:
                     raw = form.parse(lines, at_start)
-                    far = None if clock is None else clock.far(times.parse(lines, at_start))
+                    far, later = (None, None) if clock is None else clock.judged(times.parse(lines, at_start))
                     at_start = False
                     numbers = lines.numbers + (line + 1)
-                    yield inside_form(raw, stream, self._schema, seq, entry.path, numbers, lines.record_text, far)
+                    yield inside_form(
+                        raw, stream, self._schema, seq, entry.path, numbers, lines.record_text, far, later
+                    )
                     seq += lines.count
                 line += lines.lines
 
     def _rows(
-        self, entry: FileEntry, reading: _Reading, digest: RollingDigest, limit: int | None, clock: AheadClock | None
+        self, entry: FileEntry, reading: _Reading, digest: RollingDigest, limit: int | None, clock: StreamClock | None
     ) -> Iterator[Chunk]:
         offset, seq = reading.offset, reading.seq
         if entry.size == 0:
@@ -338,8 +342,8 @@ class FileFeed:
         for first, found in rows.chunks(offset, last, schema.names):
             raw = with_row(found, row)
             numbers = np.arange(first + 1, first + raw.count + 1, dtype=np.int64)
-            far = None if clock is None else clock.far(raw)
-            yield inside_form(raw, self._stream, self._schema, seq, entry.path, numbers, far=far)
+            far, later = (None, None) if clock is None else clock.judged(raw)
+            yield inside_form(raw, self._stream, self._schema, seq, entry.path, numbers, far=far, later=later)
             seq += raw.count
 
 

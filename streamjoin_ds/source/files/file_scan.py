@@ -38,9 +38,10 @@ from streamjoin_ds.source.position import FilePosition, RollingDigest, SetAside,
 from streamjoin_ds.source.records import record_times, time_schema
 from streamjoin_ds.spec.columns import as_declared
 from streamjoin_ds.spec.common_types import is_alike
-from streamjoin_ds.spec.event_time import AheadLimit, too_far_ahead
+from streamjoin_ds.spec.event_time import AheadLimit
 from streamjoin_ds.spec.member.computed_columns import read_columns
 from streamjoin_ds.spec.member.stream import Stream
+from streamjoin_ds.spec.time_zone import SeenTimes, running_times
 
 __all__ = ["FileScan", "ScannedPiece", "UnreadFiles"]
 
@@ -464,9 +465,9 @@ class FileScan:
                 raise
         if first == 0:
             self._digest.update(content_digest(entry))
-        ts, valid = (np.concatenate(arrays) for arrays in zip(*pieces, strict=True))
-        running = self._running(ts, valid)
-        self._pieces.append(ScannedPiece(self._tail, self._digest.copy(), None, running, valid, self._unread is None))
+        seen = SeenTimes.joined(pieces)
+        tail, running = self._tail, self._running(seen)
+        self._pieces.append(ScannedPiece(tail, self._digest.copy(), None, running, seen.valid, self._unread is None))
         last = first + len(running)
         self._tail = replace(self._tail, offset=last, line=last, seq=self._tail.seq + len(running))
         return len(running)
@@ -550,20 +551,17 @@ class FileScan:
             )
             if lines.count:
                 raw = self._format.parse(lines, at_file_start=False)
-                running = self._running(*(found := record_times(raw, self._stream)))
+                running = self._running(seen := record_times(raw, self._stream))
                 ends = ended and not self._blocks.held_bytes
-                self._pieces.append(ScannedPiece(start, digest, lines, running, found[1], ends))
+                self._pieces.append(ScannedPiece(start, digest, lines, running, seen.valid, ends))
                 self._tail = replace(self._tail, seq=start.seq + lines.count)
                 return lines.count
 
-    def _running(self, ts: np.ndarray, valid: np.ndarray) -> np.ndarray:
-        if self._ahead is not None and valid.any():
-            limit = AheadLimit(self._ahead.max_us, self._measures_next)
-            valid = valid & ~too_far_ahead(ts, valid, self._tail.time, limit)
-            self._measures_next = True
-        running = np.where(valid, ts, self._tail.time)
-        running[0] = max(int(running[0]), self._tail.time)
-        np.maximum.accumulate(running, out=running)
+    def _running(self, seen: SeenTimes) -> np.ndarray:
+        limit = None
+        if self._ahead is not None and seen.valid.any():
+            limit, self._measures_next = AheadLimit(self._ahead.max_us, self._measures_next), True
+        running = running_times(seen, self._tail.time, limit)
         self._tail = replace(self._tail, time=int(running[-1]))
         return running
 

@@ -36,11 +36,12 @@ from streamjoin_ds.source.kafka.formats.message_records import MessageRecords, h
 from streamjoin_ds.source.kafka.range_read import LostRange, log_was_cut
 from streamjoin_ds.source.kafka.topic import KafkaTopic, KafkaUrl
 from streamjoin_ds.source.kafka.topic_scan import KafkaPosition, TopicScan
-from streamjoin_ds.source.records import Chunk, Reject
+from streamjoin_ds.source.records import Chunk, Reject, record_times, time_schema
 from streamjoin_ds.spec.columns import SEQ, TS
 from streamjoin_ds.spec.event_time import NO_TIME, AheadLimit, too_far_ahead
 from streamjoin_ds.spec.inside import inside_schema
 from streamjoin_ds.spec.member.stream import Stream
+from streamjoin_ds.spec.time_zone import SeenTimes, in_order
 
 __all__ = [
     "MOST_BYTES",
@@ -163,7 +164,7 @@ class TopicFeed:
         assert isinstance(stream.schema, pa.Schema)
         # The type that travels is the one that was seen first.
         declared = schema if stream.time in schema.names else stream.schema
-        of_time = pa.schema([declared.field(stream.time)])
+        of_time = pa.schema([declared.field(name) for name in time_schema(stream).names])
         url, rejected = self._url, self._url.reject_schemas
         self._times = MessageRecords(url.format, stream, of_time, url.topic, registry, rejected)
         self._records = MessageRecords(url.format, stream, schema, url.topic, registry, rejected)
@@ -216,13 +217,14 @@ class TopicFeed:
         """Scan the offsets up to `until`."""
         asked = self._plan.topic.read(self._partition, scan.at, until, epoch=scan.epoch)
         told = 0
-        offsets, times, sizes, epochs = ([np.empty(0, np.int64)] for _ in range(4))
+        offsets, sizes, epochs = ([np.empty(0, np.int64)] for _ in range(3))
+        times = [SeenTimes.none(0)]
 
         def note_lost() -> None:
             # One record stands for each stretch of lost offsets, and ends with the last of them. `TopicScan.add` puts
             # stretches of several looks together.
             offsets.append(np.array([lost.end - 1 for lost in asked.lost[told:]], np.int64))
-            times.append(np.full(len(asked.lost) - told, NO_TIME, np.int64))
+            times.append(SeenTimes.none(len(asked.lost) - told))
             sizes.append(np.zeros(len(asked.lost) - told, np.int64))
             epochs.append(np.full(len(asked.lost) - told, -1, np.int64))
 
@@ -230,13 +232,13 @@ class TopicFeed:
             note_lost()
             told = len(asked.lost)
             offsets.append(messages.column("offset").to_numpy())
-            times.append(self._event_times(messages))
+            times.append(self._seen(messages))
             sizes.append(np.diff(byte_ends(messages.column("value"))[1]).astype(np.int64))
             epochs.append(np.full(len(messages), asked.epoch, np.int64))
         note_lost()
         goes_on = bool(asked.lost) and asked.lost[0].begin == scan.at
-        columns = (np.concatenate(column) for column in (offsets, times, sizes, epochs))
-        scan.add(*columns, goes_on=goes_on)
+        told_offsets, told_sizes, told_epochs = (np.concatenate(column) for column in (offsets, sizes, epochs))
+        scan.add(told_offsets, SeenTimes.joined(times), told_sizes, told_epochs, goes_on=goes_on)
         scan.at = until
         scan.ends_lost = bool(asked.lost) and asked.lost[-1].end == until
 
@@ -246,6 +248,13 @@ class TopicFeed:
         times = np.full(len(messages), NO_TIME, np.int64)
         times[chunk.tuples.column(SEQ).to_numpy()] = chunk.tuples.column(TS).to_numpy()
         return times
+
+    def _seen(self, messages: pa.RecordBatch) -> SeenTimes:
+        """Return the event times of messages, some of which may have two meanings."""
+        if not self._stream.has_local_times:
+            times = self._event_times(messages)
+            return SeenTimes(times, times != NO_TIME)
+        return record_times(self._times.records(messages, self._partition), self._stream)
 
     def _shorter(self, end: int, offset: int) -> KafkaTopicChangedError:
         msg = (
@@ -358,9 +367,16 @@ class TopicFeed:
         self, messages: pa.RecordBatch, largest: int, ahead: AheadLimit | None
     ) -> tuple[Chunk, int, AheadLimit | None]:
         """Return messages as a chunk, and the largest event time and the limit after them."""
-        offsets = messages.column("offset").to_numpy()
-        chunk = self._records.chunk(messages, self._partition, 0)
         # A record that is broken in another column is no tuple, but its event time counts.
+        if self._stream.has_local_times:
+            seen = self._seen(messages)
+            times, far, later = in_order(seen, largest, ahead)
+            chunk = self._records.chunk(messages, self._partition, 0, far, later)
+            times = np.where(seen.valid if far is None else seen.valid & ~far, times, NO_TIME)
+            if ahead is not None:
+                ahead = AheadLimit(ahead.max_us, ahead.is_measured or bool(seen.valid.any()))
+            return self._numbered(messages, chunk, times, largest, ahead)
+        chunk = self._records.chunk(messages, self._partition, 0)
         times = self._event_times(messages) if chunk.rejects else chunk.tuples.column(TS).to_numpy()
         if ahead is not None:
             timed = times != NO_TIME
@@ -369,6 +385,14 @@ class TopicFeed:
             if far.any():
                 chunk = self._records.chunk(messages, self._partition, 0, far)
                 times = np.where(far, NO_TIME, times)
+        return self._numbered(messages, chunk, times, largest, ahead)
+
+    @staticmethod
+    def _numbered(
+        messages: pa.RecordBatch, chunk: Chunk, times: np.ndarray, largest: int, ahead: AheadLimit | None
+    ) -> tuple[Chunk, int, AheadLimit | None]:
+        """Return a chunk with the messages' offsets, and what is largest before each tuple."""
+        offsets = messages.column("offset").to_numpy()
         places = chunk.tuples.column(SEQ).to_numpy()
         running = np.empty(len(times) + 1, np.int64)
         running[0], running[1:] = largest, times

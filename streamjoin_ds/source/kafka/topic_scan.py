@@ -13,7 +13,8 @@ from typing import ClassVar
 import numpy as np
 
 from streamjoin_ds.source.position import PlainFacts
-from streamjoin_ds.spec.event_time import NO_TIME, AheadLimit, too_far_ahead
+from streamjoin_ds.spec.event_time import NO_TIME, AheadLimit
+from streamjoin_ds.spec.time_zone import SeenTimes, running_times
 
 __all__ = ["KafkaPosition", "TopicScan"]
 
@@ -76,7 +77,7 @@ class TopicScan:
         self.at = start.offset  # all before this offset has been looked at
         self.ends_lost = False  # whether the offsets before it were gone
         self._next = np.empty(0, np.int64)  # of each record the offset after it
-        self._times = np.empty(0, np.int64)
+        self._times = SeenTimes.none(0)
         self.running = np.empty(0, np.int64)  # the largest times that count, once `judge` was called
         self._epochs = np.empty(0, np.int64)  # the leader epoch of each record; -1 where it is not known
         self._sizes = np.empty(0, np.int64)  # bytes of the messages up to each record and with it
@@ -89,8 +90,7 @@ class TopicScan:
     @property
     def has_time(self) -> np.ndarray:
         """Which records have an event time."""
-        has_time: np.ndarray = self._times != NO_TIME
-        return has_time
+        return self._times.valid
 
     @property
     def size_bytes(self) -> int:
@@ -107,7 +107,7 @@ class TopicScan:
         if not 0 <= gone <= len(self.running) or start != (self.after(gone) if gone else self.start):
             return False
         self.start = start
-        self._next, self.running, self._times = self._next[gone:], self.running[gone:], self._times[gone:]
+        self._next, self.running, self._times = self._next[gone:], self.running[gone:], self._times.part(gone)
         self._epochs = self._epochs[gone:]
         self._sizes = self._sizes[gone:] - (self._sizes[gone - 1] if gone else 0)
         return True
@@ -127,7 +127,7 @@ class TopicScan:
     def add(
         self,
         offsets: np.ndarray,
-        times_us: np.ndarray,
+        times: SeenTimes,
         sizes: np.ndarray,
         epochs: np.ndarray,
         *,
@@ -140,15 +140,12 @@ class TopicScan:
         """
         if goes_on and self.ends_lost and self.rows:
             self._next[-1] = offsets[0] + 1
-            offsets, times_us, sizes, epochs = offsets[1:], times_us[1:], sizes[1:], epochs[1:]
+            offsets, times, sizes, epochs = offsets[1:], times.part(1), sizes[1:], epochs[1:]
         self._sizes = np.concatenate([self._sizes, self.size_bytes + np.cumsum(sizes)])
         self._next = np.concatenate([self._next, offsets + 1])
-        self._times = np.concatenate([self._times, times_us])
+        self._times = SeenTimes.joined([self._times, times])
         self._epochs = np.maximum.accumulate(np.concatenate([self._epochs, epochs]))  # lost offsets have none
 
     def judge(self, ahead: AheadLimit | None) -> None:
         """Find the largest time that counts up to each record, given how far ahead one may be."""
-        times = self._times
-        if ahead is not None:
-            times = np.where(too_far_ahead(times, self.has_time, self.start.time, ahead), NO_TIME, times)
-        self.running = np.maximum(np.maximum.accumulate(times), self.start.time)
+        self.running = running_times(self._times, self.start.time, ahead)

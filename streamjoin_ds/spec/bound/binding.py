@@ -38,7 +38,8 @@ from streamjoin_ds.spec.expression.predicate import Band, Bound, Column, negated
 from streamjoin_ds.spec.expression.tree import Expression
 from streamjoin_ds.spec.join_parts import JoinParts
 from streamjoin_ds.spec.member.computed_columns import all_columns, with_written
-from streamjoin_ds.spec.member.stream import check_device_columns, check_time_column
+from streamjoin_ds.spec.member.stream import check_device_columns
+from streamjoin_ds.spec.member.time_column import check_time_column, check_zone_column
 from streamjoin_ds.spec.member.unique_key import check_unique_columns
 from streamjoin_ds.spec.nested_values import is_nested, shape_text, type_text
 
@@ -233,6 +234,7 @@ def bind(join: JoinParts, schemas: Mapping[str, pa.Schema]) -> BoundJoin:
         check_time_column(schemas[stream.name], stream)
         check_unique_columns(stream, schemas[stream.name])
         check_device_columns(stream, schemas[stream.name])
+        check_zone_column(schemas[stream.name], stream)
     for table in join.tables:
         _check_schema(table.name, schemas.get(table.name))
     for member in join.members:
@@ -297,6 +299,7 @@ def bind(join: JoinParts, schemas: Mapping[str, pa.Schema]) -> BoundJoin:
     compared |= {(c.stream, c.name) for one in arguments if one.typed is not None for c in one.columns}
     read = compared | {(column.stream, column.name) for term in terms for column in term.columns}
     read |= {(each.name, column) for each in join.streams for column in (*each.unique_key, *each.device_columns)}
+    read |= {(stream.name, stream.zone_column) for stream in join.streams if stream.zone_column is not None}
     needed = [{column for name, column in read if name == member.name} for member in join.members]
     finders = finders_of(deciding, number_of, {member.name: member.time for member in join.members})
     return BoundJoin(

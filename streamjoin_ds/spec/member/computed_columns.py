@@ -60,6 +60,7 @@ __all__ = [
     "all_columns",
     "checked_columns",
     "computed_values",
+    "computes_moments",
     "is_computed",
     "read_columns",
     "with_stated",
@@ -344,6 +345,15 @@ def all_columns(stream: Computing, written: pa.Schema) -> pa.Schema:
     kept = [field for field in written if field.name not in computed.names]
     made = (pa.field(name, _made_of(computed, name, name == stream.time).kind) for name in computed.names)
     return pa.schema([*kept, *made])
+
+
+def computes_moments(stream: Computing) -> bool:
+    """Whether the event time of a stream is computed as a timestamp, which says its moment; the columns are known."""
+    computed = stream.columns
+    if computed is None or computed.written is None or stream.time not in computed.names:
+        return False
+    made = _made_of(computed, stream.time, False)
+    return bool(pa.types.is_timestamp(made.kind))
 
 
 def read_columns(stream: Computing, wanted: pa.Schema) -> pa.Schema:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from streamjoin_ds.duration import Duration, duration_text, duration_us
 from streamjoin_ds.errors import ArgumentError, ColumnError
-from streamjoin_ds.spec.columns import arrow_type, is_text, names_hint, schema_from_text, schema_text, zones_of
+from streamjoin_ds.spec.columns import arrow_type, names_hint, schema_from_text, schema_text
 from streamjoin_ds.spec.expression.predicate import Column, stream_name
 from streamjoin_ds.spec.expression.tree import Call, Expression, Literal, expression_facts, expression_from, streams_of
 from streamjoin_ds.spec.member.computed_columns import (
@@ -42,8 +42,9 @@ from streamjoin_ds.spec.member.source import (
     source_from_facts,
     source_of,
 )
+from streamjoin_ds.spec.member.time_column import check_time_column, check_timezone, checked_forms, without_own_zone
 from streamjoin_ds.spec.member.unique_key import check_unique, unique_columns
-from streamjoin_ds.spec.time_format import TimeForm
+from streamjoin_ds.spec.time_zone import zone_of
 
 __all__ = ["FORMAT_KEYS", "PER_STREAM", "STREAM_KEYS", "Stream", "checked_rate", "rate_from_text"]
 
@@ -114,6 +115,11 @@ class Stream:
         (seconds since 1980, or week and second), or "iso" (as without this option). Several, also as one text with
         ``|`` between them, are tried in their order for each value (docs/joins/event-time.md). Timestamps and dates are
         taken as they are.
+    timezone : str, optional
+        The zone of event times that say no offset, as texts, timestamps or dates: a name of the tz database such as
+        ``"Europe/Berlin"``, an offset, or the name of a column that holds zones (``EST``, ``+01:00``,
+        ``Europe/Berlin``). A time that the zone's clock skips is rejected. Of one that it shows twice the meaning
+        counts that is nearer to the largest time before it (docs/joins/event-time.md). By default it is UTC.
     where : str or Expression, optional
         A condition such as ``"altitude > 1000"``. Tuples for which it is not TRUE are left out at the source and
         counted as filtered. They still tell the time, so the results are those of the same condition in the join's
@@ -180,6 +186,13 @@ class Stream:
         "[default: ISO 8601 or nearly that, or numbers in time_unit]",
         example="%d/%m/%Y %H:%M:%S",
         metavar="FORM",
+    )
+    timezone: str | None = option(
+        None,
+        "The zone of event times that say no offset, or the column that holds their zones.",
+        note="[default: UTC]",
+        example="Europe/Berlin",
+        metavar="ZONE",
     )
     where: str | Expression | None = option(
         None,
@@ -254,7 +267,8 @@ class Stream:
         if self.time_unit not in units:
             msg = f"stream {self.name} has an unknown time_unit"
             raise ArgumentError(msg, name="time_unit", hint=f"one of {', '.join(units)}")
-        self._set("time_format", _checked_forms(self.time_format, self))
+        self._set("time_format", checked_forms(self.time_format, self))
+        check_timezone(self)
         for name in ("idle_timeout", "max_ahead"):
             self._set(name, _positive(getattr(self, name), f"{name} of {self.name}"))
         if self.max_ahead is not None and isinstance(self.source, Generator):
@@ -266,6 +280,8 @@ class Stream:
         self._set("columns", checked_columns(self.columns, self.name))
         if self.schema is not None:
             self._set("schema", checked_schema(self.schema, self.name))
+        if self.schema is not None and self.timezone is not None:
+            self._set("schema", without_own_zone(self.schema, self.time))
         self._check_columns()
         if self.schema is not None and not is_computed(self, self.time):
             check_time_column(self.schema, self)
@@ -315,11 +331,6 @@ class Stream:
         return "" if is_computed(self, self.time) else self.time
 
     @property
-    def time_zone(self) -> str | None:
-        """The zone other than UTC in which `schema` declares the event time; a time without an offset is none then."""
-        return zones_of(self.schema).get(self.time)
-
-    @property
     def time_forms(self) -> tuple[str, ...]:
         """The forms of `time_format`; none where times are read without one."""
         return tuple(self.time_format or ())
@@ -327,7 +338,23 @@ class Stream:
     @property
     def clock_facts(self) -> dict[str, Any]:
         """The options that say how event times are read, as plain JSON values; none of those at their defaults."""
-        return {} if self.time_format is None else {"time_format": [*self.time_forms]}
+        facts = {"time_format": [*self.time_forms] or None, "timezone": self.timezone}
+        return {name: value for name, value in facts.items() if value is not None}
+
+    @property
+    def zone_column(self) -> str | None:
+        """The column that holds the zones of event times; None: there is none."""
+        return None if self.timezone is None or zone_of(self.timezone) is not None else self.timezone
+
+    @property
+    def makes_times(self) -> bool:
+        """Whether the source makes the event times: a generator, and the matches of another join."""
+        return isinstance(self.source, Generator) or self.reads_results
+
+    @property
+    def has_local_times(self) -> bool:
+        """Whether an event time may be one that a clock shows twice, so that its order tells which it is."""
+        return self.timezone is not None or any("%Z" in form for form in self.time_forms)
 
     @property
     def delay_us(self) -> int:
@@ -418,6 +445,7 @@ class Stream:
             rate=facts.get("rate"),
             unique=facts.get("unique"),
             time_format=facts.get("time_format"),
+            timezone=facts.get("timezone"),
             columns=ComputedColumns.from_facts(facts["columns"]) if "columns" in facts else None,
             **{name: f"{facts[f'{name}_us']}us" for name in ("idle_timeout", "max_ahead") if f"{name}_us" in facts},
         )
@@ -449,21 +477,6 @@ def _time_of_results(stream: Stream) -> str:
     return _RESULTS_TIME
 
 
-def check_time_column(schema: pa.Schema, stream: Stream) -> None:
-    """Refuse a schema whose time column is missing or cannot be an event time."""
-    if stream.time not in schema.names:
-        msg = f"stream {stream.name} has no column '{stream.time}'"
-        hint = names_hint(stream.time, schema.names, "its columns are")
-        raise ColumnError(msg, name=stream.time, hint=hint)
-    if schema.names.count(stream.time) > 1:
-        msg = f"stream {stream.name} has more than one column '{stream.time}'"
-        raise ColumnError(msg, name=stream.time, hint="rename one of them in the input")
-    kind = schema.field(stream.time).type
-    if not (is_event_time(kind) or (stream.time_format is not None and is_text(kind))):
-        msg = f"column '{stream.time}' of stream {stream.name} cannot be an event time: its type is {kind}"
-        raise ColumnError(msg, name=stream.time, hint=time_hint(kind))
-
-
 def check_device_columns(stream: Stream, schema: pa.Schema) -> None:
     """Refuse columns of `partition_by` that the stream lacks, or whose values name no device."""
     for column in stream.device_columns:
@@ -483,41 +496,6 @@ def _names_devices(kind: pa.DataType) -> bool:
     texts = (types.is_string, types.is_large_string, types.is_string_view)
     others = (types.is_integer, types.is_floating, types.is_decimal, types.is_boolean, types.is_date)
     return any(is_it(kind) for is_it in (*texts, *others))
-
-
-def time_hint(kind: pa.DataType) -> str:
-    """Return what a column of a type that is no event time needs to become one."""
-    if not is_text(kind):
-        return "a timestamp, a date, or a number with time_unit"
-    return "time_format says how the texts are written: '%d/%m/%Y %H:%M:%S', or iso for 2024-03-05T09:00:07Z"
-
-
-def _checked_forms(given: object, stream: Stream) -> tuple[str, ...] | None:
-    """Return the forms of `time_format`, each checked; None where there is none."""
-    if given is None:
-        return None
-    parts = given.split("|") if isinstance(given, str) else given
-    forms = (
-        [part.strip() for part in parts if isinstance(part, str) and part.strip()]
-        if isinstance(parts, Iterable)
-        else []
-    )
-    if not forms:
-        msg = f"time_format of stream {stream.name} is neither a text nor a list of texts"
-        raise ArgumentError(msg, name="time_format", hint="for example '%d/%m/%Y %H:%M:%S', or excel")
-    if isinstance(stream.source, Generator) or stream.reads_results:
-        msg = f"stream {stream.name} reads no texts or numbers as times, so it cannot have time_format"
-        raise ArgumentError(msg, name="time_format", hint="leave it out")
-    for form in forms:
-        if form != "iso":
-            TimeForm.of(form)
-    return tuple(forms)
-
-
-def is_event_time(kind: pa.DataType) -> bool:
-    """Whether a column of this type can be an event time."""
-    types = pa.types
-    return bool(types.is_timestamp(kind) or types.is_integer(kind) or types.is_date(kind) or types.is_floating(kind))
 
 
 @lru_cache(maxsize=256)  # needed for every stream in every batch

@@ -102,7 +102,14 @@ class MessageRecords:
         declared = pa.schema([field for field in stream.schema if not is_message_column(field.name)])
         self._format = _format(format, stream, declared, of_value, registry, reject_schemas)
 
-    def chunk(self, messages: pa.RecordBatch, partition: int, first_seq: int, far: np.ndarray | None = None) -> Chunk:
+    def chunk(
+        self,
+        messages: pa.RecordBatch,
+        partition: int,
+        first_seq: int,
+        far: np.ndarray | None = None,
+        later: np.ndarray | None = None,
+    ) -> Chunk:
         """Return messages as tuples and rejects, numbered from `first_seq` in their order.
 
         A reject's `file` names topic and partition, its `line` is the message's offset, and its `text` the message's
@@ -118,6 +125,7 @@ class MessageRecords:
             messages.column("offset").to_numpy(),
             text_of=lambda place: value_text(values[place].as_py()),
             far=far,
+            later=later,
         )
 
     def records(self, messages: pa.RecordBatch, partition: int) -> RawRecords:
