@@ -30,11 +30,11 @@ def command(sources: tuple[str, ...], rows: int, form: str) -> None:
     reads them. What the values do not decide is called a guess. What is known may stand with the source, and is kept:
     "e=FILE?delimiter=;&time=at". Of two sources it also says what they have in common.
     """
-    given: list[Stream] = []
+    given: list[tuple[Stream, None]] = []
     for number, text in enumerate(sources):
         is_named = re.match(r"[A-Za-z_]\w*=", text) and not Path(text).exists()
         named = text if is_named else f"{_NAMES[number % len(_NAMES)]}={text}"
         name, keys = source_of(named, STREAM_KEYS, "stream")
-        given += described_streams({name: keys}, {}, {})
+        given += [(stream, None) for stream in described_streams({name: keys}, {}, {})]
     found = looked_at(given, rows)
     click.echo(found.to_json() if form == "json" else str(found))

@@ -50,7 +50,7 @@ from streamjoin_ds.source.files.lines import Lines
 from streamjoin_ds.source.files.listing import FileEntry, Location, location_of
 from streamjoin_ds.source.files.row_files import row_columns
 from streamjoin_ds.source.files.text import has_its_bytes, open_text
-from streamjoin_ds.source.files.text_blocks import SPOOL_COLUMNS, SpoolRecords, TextFormat, payload_lines
+from streamjoin_ds.source.files.text_blocks import SPOOL_COLUMNS, payload_lines, segment_payloads
 from streamjoin_ds.source.generator import GeneratorFeed, generator_schema
 from streamjoin_ds.source.partitioned_feed import PartitionedFeed
 from streamjoin_ds.source.records import Chunk, clipped
@@ -324,20 +324,7 @@ def _of_file(entry: FileEntry, kind: str, stream: Stream, most: int) -> FoundCol
 
 
 def _of_segment(entry: FileEntry, stream: Stream, most: int) -> pa.Schema:
-    form = TextFormat("spool", pa.schema([]), stream, entry.path)
-    found: list[bytes] = []
-    with open_text(entry) as text:
-        if form.open(text, complete=False):
-            blocks = form.blocks(text, form.header_bytes, most)
-            while data := blocks.next(complete=False):
-                records = blocks.records(data)
-                assert isinstance(records, SpoolRecords)
-                found += [
-                    payload
-                    for place, payload in enumerate(records.frames.payloads)
-                    if place not in records.frames.damaged
-                ]
-    table = _json_of_lines(payload_lines(found).data)
+    table = _json_of_lines(payload_lines(segment_payloads(entry, stream, most)).data)
     if table is None:
         raise _unreadable(entry)
     return _with_time(table.schema, table, stream)

@@ -12,7 +12,9 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime, timezone
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import pyarrow as pa
@@ -24,7 +26,7 @@ from streamjoin_ds.spec.member.time_column import is_event_time
 from streamjoin_ds.spec.time_guess import guessed_forms
 from streamjoin_ds.spec.time_text import event_times
 
-__all__ = ["Clock", "clocks_of", "moment"]
+__all__ = ["Clock", "clocks_of", "moment", "zone_of"]
 
 _EARLY_US = int(np.datetime64("1990-01-01", "us").astype(np.int64))
 _YEAR_US = 365 * DAY_US
@@ -49,6 +51,10 @@ _PARTS = {
     "second": (r"s+|sec|second|seconds", 0, 60),
 }
 _DAY_OF_YEAR = re.compile(r"doy|jday|julian.*|yday|day.*of.*year|day", re.IGNORECASE)
+_HOUR_US = 3_600_000_000
+_ZONE_NAMES = re.compile(r"zone|^tz|tz$|offset|utc_?off", re.IGNORECASE)
+_ZONE = re.compile(r"[A-Z]{2,5}|[A-Z][A-Za-z_]+(/[A-Za-z_+\-0-9]+)+|[+-]\d{2}:?\d{2}")
+_CHANGING_ZONES = ("Europe/Berlin", "Europe/London", "Europe/Helsinki", "America/New_York", "Australia/Sydney")
 _WEEK, _WEEK_SECOND = (
     re.compile(r"(gps|gnss)?_?(week|wk|wn)", re.IGNORECASE),
     re.compile(r"(gps|gnss)?_?(sow|tow|itow|sec.*|second.*)", re.IGNORECASE),
@@ -128,6 +134,35 @@ def clocks_of(columns: Mapping[str, pa.Array], now_us: int) -> list[Clock]:
     found += [_judged(names, expression, way, now_us) for names, expression, way in together]
     good = [clock for clock in found if clock is not None]
     return sorted(good, key=lambda clock: -clock.score)
+
+
+def zone_of(clock: Clock, columns: Mapping[str, pa.Array]) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Return the option that says the zone of times that say none, if anything tells it, and why it is a guess.
+
+    A column may hold zones. An hour that a clock shows twice, where it is put back in some places, is theirs.
+    """
+    if not clock.is_local or "timezone" not in STREAM_KEYS:
+        return {}, ()
+    for name, values in columns.items():
+        texts = _texts(values) if is_text(values.type) else []
+        told = [text for text in texts if text]
+        if told and _ZONE_NAMES.search(_last(name)) and all(map(_ZONE.fullmatch, told)):
+            return {"timezone": name}, ()
+    times = clock.times_us[clock.valid]
+    for place in np.flatnonzero((np.diff(times) < 0) & (np.diff(times) > -_HOUR_US)):
+        day = moment(int(times[place + 1]))[:10]
+        ends = [datetime.fromtimestamp(int(us) / 1e6, timezone.utc) for us in times[place : place + 2]]
+        for zone in _CHANGING_ZONES:
+            if all(_is_twice(end, zone) for end in ends):
+                why = f"the hour before {day} {ends[0].hour + 1:02}:00 is there twice, as when summer ends in {zone}"
+                return {"timezone": zone}, (f"the times are those of {zone}: {why}; other zones change with it",)
+    return {}, ()
+
+
+def _is_twice(moment_: datetime, zone: str) -> bool:
+    """Whether a zone's clock shows a time twice."""
+    shown = [moment_.replace(tzinfo=ZoneInfo(zone), fold=fold).utcoffset() for fold in (0, 1)]
+    return shown[0] != shown[1] and shown[0] > shown[1]  # type: ignore[operator]
 
 
 def _plain(values: pa.Array) -> pa.Array | None:
@@ -361,7 +396,7 @@ def _of_parts(names: Sequence[str], texts: Mapping[str, Sequence[str]]) -> tuple
     signs = ["-", "-", " ", ":", ":"]
     pieces, joined = [_quoted(names[0])], list(texts[names[0]])
     for sign, name in zip(signs, names[1:], strict=False):
-        pieces += [f"'{sign}'", _quoted(name)]
+        pieces += [f"'{sign}'", f"lpad({_quoted(name)}, 2, '0')" if sign == ":" else _quoted(name)]
         joined = [f"{before}{sign}{part}" for before, part in zip(joined, texts[name], strict=True)]
     if len(names) == 4:
         pieces, joined = [*pieces, "':00'"], [f"{text}:00" for text in joined]

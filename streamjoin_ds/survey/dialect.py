@@ -118,7 +118,7 @@ class _Fields:
 
     @property
     def score(self) -> float:
-        return self.share * self.quality * (0.8 if self.width < 2 else 1 + min(self.width, 20) / 1000)
+        return self.share * self.quality * (0.6 if self.width < 2 else 1 + min(self.width, 20) / 1000)
 
 
 def dialect_of(text: str, *, is_cut: bool = False) -> Dialect:
@@ -170,7 +170,8 @@ def _cut(lines: Sequence[str], delimiter: str) -> _Fields:
         found.quality += quality / found.width
     if delimiter == "blanks" and sum("\t" in line for line in lines) * 2 > len(lines):
         found.quality *= 0.8  # tabs separate fields that may hold blanks
-    if len(body[0]) != found.width:
+    ends_empty = found.width > 1 and found.kinds[-1] == "e"  # a delimiter at the end of each line
+    if len(body[0]) != found.width - (ends_empty and len(body[0]) < found.width):
         found.quality *= 0.85  # nothing names the columns, or more stands before them
     return found
 
@@ -246,11 +247,21 @@ def _described(lines: Sequence[str], found: _Fields) -> Dialect:
         names = [f"column_{number}" for number in range(1, width + 1)]
         options |= {"header": 0} | ({"skip_lines": begin} if begin and counted else {})
     else:
-        names = [name for name in rows[head]]
+        names = _numbered(rows[head])
         after = sum(1 for n in counted if n >= head)
         options |= {"header": after} if after != 1 else {}
         options |= {"skip_lines": head} if [n for n in counted if n < head] else {}
     return _with_signs(found, options, names, head, begin)
+
+
+def _numbered(names: Sequence[str]) -> list[str]:
+    """Return the names of columns as the source has them: without a #, and those that come again with a number."""
+    found: list[str] = []
+    for place, name in enumerate(names):
+        plain = name if place else re.sub(r"^\ufeff?#\s*", "", name)
+        count = sum(1 for other in names[:place] if other == name)
+        found.append(f"{plain}_{count + 1}" if count and plain else plain)
+    return found
 
 
 def _with_signs(found: _Fields, options: dict[str, Any], names: list[str], head: int | None, begin: int) -> Dialect:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import pyarrow as pa
 
 from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.spec import Stream
 from streamjoin_ds.survey.pair import Pair, pairs_of
 from streamjoin_ds.survey.report import survey_facts, survey_text
-from streamjoin_ds.survey.survey import ROWS, Survey, given_options_of, survey_of
+from streamjoin_ds.survey.sample import given_options_of
+from streamjoin_ds.survey.survey import ROWS, Survey, survey_of
 
 __all__ = ["Look", "look", "looked_at"]
 
@@ -61,8 +65,9 @@ def look(*sources: Any, rows: int = ROWS, **options: Any) -> Look:
 
     Parameters
     ----------
-    *sources : str, path-like, Files, DeltaRows, Topic, Generator or Stream
-        Files, folders, tables, topics; what they are need not be known. A `Stream` has a name, and options.
+    *sources : str, path-like, Files, DeltaRows, Topic, Generator, Stream, DataFrame or pyarrow.Table
+        Files, folders, tables, topics; what they are need not be known. A `Stream` has a name, and options. Of a
+        DataFrame, of Spark, pandas or polars, the first rows are looked at.
     rows : int
         The records of each source that are read as a join reads them, at most.
     **options
@@ -87,13 +92,34 @@ def look(*sources: Any, rows: int = ROWS, **options: Any) -> Look:
         raise ArgumentError(msg, name="source", hint="give a file, a folder, a topic or a table")
     taken = [source.name for source in sources if isinstance(source, Stream)]
     names = (name for name in _NAMES if name not in taken)
-    streams = [
-        source if isinstance(source, Stream) else Stream(next(names, "x"), source, **options) for source in sources
-    ]
-    return looked_at(streams, rows)
+    found = []
+    for source in sources:
+        table = None if isinstance(source, (str, os.PathLike, Stream)) else _table_of(source, rows)
+        own = source if isinstance(source, Stream) else None
+        stream = own or Stream(next(names, "x"), source if table is None else None, **options)
+        found.append((stream, table))
+    return looked_at(found, rows)
 
 
-def looked_at(streams: Sequence[Stream], rows: int = ROWS) -> Look:
-    """Return what the sources of streams are; the options that they have are kept."""
-    surveys = tuple(survey_of(stream, given_options_of(stream), rows) for stream in streams)
+def looked_at(streams: Sequence[tuple[Stream, pa.Table | None]], rows: int = ROWS) -> Look:
+    """Return what the sources of streams, or rows in their place, are; the options that they have are kept."""
+    surveys = tuple(survey_of(stream, given_options_of(stream), rows, table=table) for stream, table in streams)
     return Look(surveys, tuple(pairs_of(surveys)))
+
+
+def _table_of(source: Any, rows: int) -> pa.Table | None:
+    """Return the first rows of a DataFrame or an Arrow table; None for anything else."""
+    if isinstance(source, pa.RecordBatch):
+        return pa.Table.from_batches([source])
+    if isinstance(source, pa.Table):
+        return source
+    if hasattr(source, "limit") and hasattr(source, "toArrow"):  # Spark's; a stream of Spark has no first rows
+        if source.isStreaming:
+            msg = "a DataFrame that streams has no rows yet to look at"
+            raise ArgumentError(msg, name="source", hint="look at a batch of it: spark.read gives one")
+        return source.limit(rows).toArrow()
+    if hasattr(source, "head") and hasattr(source, "to_arrow"):  # polars'
+        return source.head(rows).to_arrow()
+    if hasattr(source, "head") and hasattr(source, "iloc"):  # pandas'
+        return pa.Table.from_pandas(source.head(rows), preserve_index=False)
+    return None

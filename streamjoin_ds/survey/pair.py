@@ -20,7 +20,6 @@ import pyarrow.compute as pc
 
 from streamjoin_ds.duration import duration_text, duration_us
 from streamjoin_ds.errors import StreamJoinError
-from streamjoin_ds.source.stream_source import infer_schema
 from streamjoin_ds.spec import Join, Stream, bind
 from streamjoin_ds.spec.columns import SEQ, TS
 from streamjoin_ds.survey.clock import moment
@@ -132,7 +131,7 @@ def _pair(one: Survey, other: Survey) -> Pair:
     compared = tuple(_compared(one, other))
     window = duration_text(max(rounded_up(5 * max(one.order.step_us, other.order.step_us)), 1_000_000))
     streams = [stream for stream in (one.stream, other.stream) if stream is not None]
-    schemas = {stream.name: infer_schema(stream) for stream in streams}
+    schemas = {found.name: found.schema for found in (one, other)}
     compared = tuple(each for each in compared if _binds(streams, schemas, each[0], window))
     stanza = _stanza(one, other, [condition for condition, _ in compared], window) if compared else {}
     return Pair(names, _overlap(one, other), compared, window, stanza)

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from streamjoin_ds.duration import duration_text
 from streamjoin_ds.survey.clock import moment
-from streamjoin_ds.survey.stanza import STANZAS, location_shown
+from streamjoin_ds.survey.stanza import location_shown, stanzas
 from streamjoin_ds.survey.survey import ColumnSeen, Survey, TimesOrder, first_tuples
 
 __all__ = ["survey_facts", "survey_text", "tuple_texts"]
@@ -28,7 +28,7 @@ def _line(name: str, text: str) -> str:
 
 
 def _lines(found: Survey) -> Iterator[str]:
-    yield f"{found.name} = {location_shown(found)}"
+    yield f"{found.name} = {location_shown(found) or 'rows that are handed over'}"
     yield from (_line(name, text) for name, text in found.words.items())
     for number, column in enumerate(found.columns[:_MOST_COLUMNS]):
         yield _line("" if number else "columns", _column(column))
@@ -39,7 +39,7 @@ def _lines(found: Survey) -> Iterator[str]:
     else:
         clock = found.clock
         how = f": {clock.words}" if clock is not None else ""
-        yield _line("event time", f"{found.stream.time}{how}")
+        yield _line("event time", f"{found.options.get('time', found.stream.time)}{how}")
     yield from (_line("guess", text) for text in found.guesses)
     if found.order is not None:
         yield from _times(found.order)
@@ -49,10 +49,9 @@ def _lines(found: Survey) -> Iterator[str]:
     yield from (_line("note", text) for text in found.remarks)
     for number, row in enumerate(found.first):
         yield _line("" if number else "tuples", _tuple_text(row))
-    if found.stream is not None:
-        for form, written in STANZAS.items():
-            yield f"{form}"
-            yield from (f"  {line}".rstrip() for line in written(found).splitlines())
+    for form, text in stanzas(found).items():
+        yield form
+        yield from (f"  {line}".rstrip() for line in text.splitlines())
 
 
 def tuple_texts(tuples: pa.Table) -> list[str]:
@@ -114,7 +113,7 @@ def survey_facts(found: Survey) -> dict[str, Any]:
         "rejects": [{"reason": reason, "records": count} for reason, count in found.rejects],
         "times": None if order is None else _order_facts(order),
         "first": [dict(row) for row in found.first],
-        "stanza": {form: written(found) for form, written in STANZAS.items()} if found.stream is not None else {},
+        "stanza": stanzas(found),
     }
 
 

@@ -6,6 +6,7 @@ read for it, or the newest messages of a topic.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -18,16 +19,18 @@ from streamjoin_ds.source.files.file_names import COMPRESSIONS, compression_of, 
 from streamjoin_ds.source.files.listing import FileEntry, Location, location_of
 from streamjoin_ds.source.files.row_files import first_rows
 from streamjoin_ds.source.files.text import open_text
+from streamjoin_ds.source.files.text_blocks import segment_payloads
 from streamjoin_ds.source.stream_source import first_records
-from streamjoin_ds.spec import Generator, Stream
+from streamjoin_ds.spec import Call, Column, Generator, Literal, Stream
 from streamjoin_ds.spec.columns import TIMESTAMP, is_text
 from streamjoin_ds.spec.member.source import DeltaRows, given_options
 from streamjoin_ds.spec.member.stream import STREAM_KEYS
 from streamjoin_ds.spec.member.time_column import is_event_time
+from streamjoin_ds.spec.time_text import event_times
 from streamjoin_ds.survey.dialect import decoded, dialect_of, text_kind
 from streamjoin_ds.survey.envelope import json_columns, json_values, layouts
 
-__all__ = ["SAMPLE_BYTES", "Sample", "samples_of", "with_options"]
+__all__ = ["SAMPLE_BYTES", "Sample", "given_options_of", "sample_of_table", "samples_of", "with_options"]
 
 SAMPLE_BYTES = 1 << 20
 _ROWS = 2000  # of a table or a file of rows, whose values are looked at
@@ -57,6 +60,10 @@ class Sample:
         What it is, for people.
     guesses, remarks : tuple of str
         What is not sure, and what else is to be said.
+    location : str, optional
+        Where the source is, if not as it was given: with the format of a topic's messages.
+    table : pyarrow.Table, optional
+        Rows that were handed over, and have no source.
     """
 
     options: Mapping[str, Any]
@@ -64,6 +71,8 @@ class Sample:
     words: Mapping[str, str]
     guesses: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
+    location: str | None = None
+    table: pa.Table | None = None
 
 
 def samples_of(stream: Stream) -> list[Sample]:
@@ -82,7 +91,7 @@ def samples_of(stream: Stream) -> list[Sample]:
     if isinstance(stream.source, Generator):
         return [Sample({}, {}, {"what": f"the generator {stream.source.name}"})]
     if stream.is_topic:
-        return []
+        return [_of_topic(stream)]
     stream = with_table(stream)
     table = table_path(stream)
     if table is not None:
@@ -92,6 +101,74 @@ def samples_of(stream: Stream) -> list[Sample]:
         options = {"format": "results"} if stream.reads_results else {}
         return [Sample(options, _values(stream, schema), {"what": what})]
     return _of_files(stream)
+
+
+def sample_of_table(table: pa.Table) -> Sample:
+    """Return the way in which rows that are handed over are read."""
+    columns = dict(zip(table.column_names, table.columns, strict=True))
+    return Sample({}, columns, {"what": f"a table in memory, {table.num_rows:,} rows were looked at"}, table=table)
+
+
+def _of_topic(stream: Stream) -> Sample:
+    """Return the way in which a topic's messages may be read, by its newest ones."""
+    # Imported here: its formats are many, and few look at a topic.
+    from streamjoin_ds.source.kafka.topic import KafkaUrl
+    from streamjoin_ds.source.kafka.topic_partitions import newest_messages
+
+    text = str(stream.source)
+    says_format = re.search(r"[?&]format=", text) is not None
+    ending = "&" if "?" in text else "?"
+    url = KafkaUrl.parse(text if says_format else f"{text}{ending}format=raw")
+    values = newest_messages(url)
+    words = {"what": "a topic of Kafka", "messages": f"the newest {len(values):,} were looked at"}
+    if not values:
+        msg = f"there is nothing to look at: topic {url.topic} has no message"
+        raise FileMissingError(msg, name=url.topic, hint="send one")
+    form, remarks = (url.format, ()) if says_format else _message_format(values)
+    location = None if says_format else f"{text}{ending}format={form}"
+    words["format"] = form
+    if form == "json":
+        columns = json_columns(json_values([value.decode("utf-8", "replace") for value in values]))
+        return Sample({}, columns, words, (), remarks, location)
+    if form != "csv":
+        return Sample({}, {}, words, (), remarks, location)
+    lines = "\n".join(value.decode("utf-8", "replace").rstrip("\r\n") for value in values)
+    found = dialect_of(f"{lines}\n")
+    columns = {name: pa.array([v or None for v in values], pa.string()) for name, values in found.columns.items()}
+    types = {name: _message_type(values) for name, values in columns.items()}
+    options = {**{name: found.options[name] for name in ("delimiter",) if name in found.options}, "schema": types}
+    guesses = ("the messages name no columns: these names are made up",)
+    return Sample(options, columns, {**words, **found.words}, guesses, remarks, location)
+
+
+def _message_type(values: pa.Array) -> str:
+    """Return the type of a field of messages: a number, a time or a text."""
+    try:
+        values.cast(pa.float64())
+    except pa.ArrowInvalid:
+        known = values.drop_null()
+        return "timestamp[us, tz=UTC]" if event_times(known, "us")[1].mean() > 0.5 else "string"
+    return "double"
+
+
+def _message_format(values: Sequence[bytes]) -> tuple[str, tuple[str, ...]]:
+    """Return the format of messages, and what is to be said of it."""
+    framed = sum(1 for value in values if len(value) > 5 and value[0] == 0)
+    if framed * 2 > len(values):
+        number = int.from_bytes(values[-1][1:5], "big")
+        told = f"each message begins with the id of a schema ({number}): give registry=URL, and format=avro or protobuf"
+        return "avro", (told,)
+    begins = [value.lstrip()[:1] for value in values]
+    if sum(begin in (b"{", b"[") for begin in begins) * 2 > len(values):
+        return "json", ()
+    try:
+        texts = [value.decode() for value in values[:1000]]
+    except UnicodeDecodeError:
+        return "raw", (
+            "the messages are bytes of no known form: format=fixed or raw, with schema, says what they hold",
+        )
+    is_csv = any(re.search(r"[,;\t|]", text) for text in texts)
+    return ("csv", ()) if is_csv else ("raw", ("the messages are texts of one field: format=raw",))
 
 
 def _of_files(stream: Stream) -> list[Sample]:
@@ -130,8 +207,10 @@ def _of_file(entry: FileEntry, stream: Stream) -> list[Sample]:
     kind = format_of(entry.name, said)
     raw = _begin(entry)
     magic = next((name for begin, name in _MAGIC.items() if raw.startswith(begin)), None)
-    if kind == "spool" or magic is not None:
-        return _of_rows(entry, magic or "spool", kind, stream)
+    if kind == "spool":
+        return _of_segment(entry, stream)
+    if magic is not None:
+        return _of_rows(entry, magic, kind, stream)
     packed = next((name for begin, name in _PACKED.items() if raw.startswith(begin)), None)
     if packed is not None:
         ending = next(ending for ending, name in COMPRESSIONS.items() if name == packed)
@@ -175,6 +254,18 @@ def _of_text(raw: bytes, entry: FileEntry, kind: str | None, stream: Stream) -> 
     yield Sample({**options, **dialect.options}, columns, told, (*guesses, *dialect.guesses))
 
 
+def _of_segment(entry: FileEntry, stream: Stream) -> list[Sample]:
+    payloads = segment_payloads(replace(entry, decodings=()), stream, SAMPLE_BYTES)
+    text = "".join(f"{payload.decode('utf-8', 'replace').strip()}\n" for payload in payloads)
+    found = []
+    for records, what in layouts(text):
+        own = {} if records is None else {"records": records}
+        columns = _canonical_columns(entry, stream, own) if own else json_columns(json_values(text.splitlines()))
+        words = {"what": f"a spool of JSON, {what}", "messages": f"the first {len(payloads):,} were looked at"}
+        found.append(Sample(own, columns, words))
+    return found
+
+
 def _canonical_columns(entry: FileEntry, stream: Stream, options: Mapping[str, Any]) -> dict[str, pa.Array]:
     """Return the values of a file's first records as the source itself makes lines of JSON or fields of it."""
     try:
@@ -189,22 +280,43 @@ def _canonical_columns(entry: FileEntry, stream: Stream, options: Mapping[str, A
     return json_columns(json_values(lines))
 
 
-def with_options(stream: Stream, options: Mapping[str, Any]) -> Stream:
+def given_options_of(stream: Stream) -> dict[str, Any]:
+    """Return the options of a stream and its source that are not at their defaults, as they are written."""
+    own = {
+        each.name: _written(getattr(stream, each.name))
+        for each in fields(stream)
+        if each.name in STREAM_KEYS and each.name != "source" and getattr(stream, each.name) != each.default
+    }
+    if stream.columns is not None:
+        made = dict(stream.columns.expressions)
+        if stream.columns.time_text:
+            own["time"] = stream.columns.time_text
+            del made[stream.time]
+        own["columns"] = {name: str(expression) for name, expression in made.items()}
+    found = {**own, **{name: _written(value) for name, value in given_options(stream.source).items()}}
+    return {name: found[name] for name in STREAM_KEYS if found.get(name, {}) != {}}
+
+
+def _written(value: Any) -> Any:
+    """Return a value as it is written: what a list holds alone, a schema as a table of texts."""
+    if isinstance(value, pa.Schema):
+        return {column.name: str(column.type) for column in value}
+    if isinstance(value, (Call, Column, Literal)):
+        return str(value)
+    return value[0] if isinstance(value, tuple) and len(value) == 1 else value
+
+
+def with_options(stream: Stream, options: Mapping[str, Any], location: str | None = None) -> Stream:
     """Return a stream with other options, of its own and of its source."""
-    own = {each.name: getattr(stream, each.name) for each in fields(stream) if each.name not in ("name", "source")}
-    of_stream = {name: value for name, value in options.items() if name in own}
-    source = {name: value for name, value in options.items() if name not in own}
+    given = {**given_options_of(stream), **options}
     if isinstance(stream.source, Generator) or stream.source is None:
-        return Stream(stream.name, stream.source, **{**own, **of_stream})
-    kept = given_options(stream.source)
-    return Stream(stream.name, str(stream.source), **{**own, **of_stream, **kept, **source})
+        return Stream(stream.name, stream.source, **given)
+    return Stream(stream.name, location or str(stream.source), **given)
 
 
 def _of_rows(entry: FileEntry, found: str, kind: str | None, stream: Stream) -> list[Sample]:
     options = {} if kind == found else {"format": found}
-    words = {"what": "a spool" if found == "spool" else _WORDS[found]}
-    if found == "spool":
-        return [Sample(options, {}, words)]
+    words = {"what": _WORDS[found]}
     try:
         table = first_rows(entry.path, found, _ROWS)
     except (pa.ArrowInvalid, OSError):

@@ -13,9 +13,10 @@ from typing import Any
 from streamjoin_ds.blocks.place import is_local
 from streamjoin_ds.survey.survey import Survey
 
-__all__ = ["STANZAS", "flag_stanza", "python_stanza", "sql_stanza", "toml_stanza"]
+__all__ = ["location_shown", "sql_stanza", "stanzas", "toml_stanza"]
 
 _LOGIN = re.compile(r"(?i)\b([a-z][a-z0-9+.-]*://[^/@\s:]*):[^/@\s]+@")
+_SQL_TYPES = {"timestamp": "TIMESTAMP", "int64": "BIGINT", "int32": "INT", "bool": "BOOLEAN", "date32": "DATE"}
 _BARE = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)
 
 
@@ -49,10 +50,15 @@ def _toml(value: Any) -> str:
 def sql_stanza(found: Survey) -> str:
     """Return the stream as a statement of SQL."""
     pairs = {"source": location_shown(found), **found.options}
-    columns = pairs.pop("columns", {})
-    made = ", ".join(f"{_named(name)} AS {text}" for name, text in columns.items())
+    columns, schema = pairs.pop("columns", {}), pairs.pop("schema", {})
+    typed = [f"{_named(name)} {_sql_type(kind)}" for name, kind in schema.items()]
+    made = ", ".join([*typed, *(f"{_named(name)} AS {text}" for name, text in columns.items())])
     options = ", ".join(f"{name} = {_sql(value)}" for name, value in pairs.items())
     return f"CREATE STREAM {found.name} {f'({made}) ' if made else ''}WITH ({options});"
+
+
+def _sql_type(kind: str) -> str:
+    return _SQL_TYPES.get(kind.partition("[")[0], kind.upper())
 
 
 def _named(name: str) -> str:
@@ -69,7 +75,9 @@ def _sql(value: Any) -> str:
 
 
 def _joined(value: Any) -> str:
-    """Return a value as one text: a list as a flag has it."""
+    """Return a value as one text: a list or a table as a flag has it."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{_named(name)} {kind}" for name, kind in value.items())
     return value if isinstance(value, str) else "|".join(map(str, value)) if _is_many(value) else str(value)
 
 
@@ -80,7 +88,8 @@ def _is_many(value: Any) -> bool:
 def python_stanza(found: Survey) -> str:
     """Return the stream in Python."""
     options = "".join(f", {name}={_python(value)}" for name, value in found.options.items())
-    return f"Stream({_python(found.name)}, {_python(location_shown(found))}{options})"
+    location = f", {_python(location_shown(found))}" if found.location else ""
+    return f"Stream({_python(found.name)}{location}{options})"
 
 
 def _python(value: Any) -> str:
@@ -96,10 +105,15 @@ def flag_stanza(found: Survey) -> str:
     """Return the stream as a flag of the command line, quoted for a shell."""
     import shlex
 
-    pairs = [(name, _joined(value)) for name, value in found.options.items() if not isinstance(value, Mapping)]
+    pairs = [(name, _joined(value)) for name, value in found.options.items()]
     query = "&".join(f"{name}={value.replace('%', '%25').replace('&', '%26')}" for name, value in pairs)
     mark = "&" if "?" in found.location else "?"
     return "--stream " + shlex.quote(f"{found.name}={location_shown(found)}" + (f"{mark}{query}" if query else ""))
 
 
-STANZAS = {"TOML": toml_stanza, "SQL": sql_stanza, "Python": python_stanza, "command line": flag_stanza}
+def stanzas(found: Survey) -> dict[str, str]:
+    """Return a proposal in each form that it has: rows that are handed over have only one in Python."""
+    written = {"TOML": toml_stanza, "SQL": sql_stanza, "Python": python_stanza, "command line": flag_stanza}
+    if found.stream is None:
+        return {}
+    return {form: one(found) for form, one in written.items() if found.location or form == "Python"}

@@ -15,7 +15,7 @@ import contextlib
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -24,16 +24,14 @@ import pyarrow.compute as pc
 
 from streamjoin_ds.duration import duration_text
 from streamjoin_ds.errors import ColumnError, StreamJoinError
-from streamjoin_ds.source.records import Chunk, Reject
+from streamjoin_ds.source.records import Chunk, RawRecords, Reject, inside_form
 from streamjoin_ds.source.stream_source import first_records, infer_schema
 from streamjoin_ds.spec import Generator, Stream
 from streamjoin_ds.spec.columns import SEQ, TIMESTAMP, TS, Int64, result_type, zones_of
 from streamjoin_ds.spec.event_time import DAY_US, NO_TIME, running_maximum
-from streamjoin_ds.spec.member.computed_columns import all_columns, with_written
-from streamjoin_ds.spec.member.source import given_options
-from streamjoin_ds.spec.member.stream import STREAM_KEYS
-from streamjoin_ds.survey.clock import Clock, clocks_of, moment
-from streamjoin_ds.survey.sample import Sample, samples_of, with_options
+from streamjoin_ds.spec.member.computed_columns import all_columns, read_columns, with_written
+from streamjoin_ds.survey.clock import Clock, clocks_of, moment, zone_of
+from streamjoin_ds.survey.sample import Sample, given_options_of, sample_of_table, samples_of, with_options
 
 __all__ = ["ROWS", "ColumnSeen", "Survey", "TimesOrder", "first_tuples", "rounded_up", "survey_of"]
 
@@ -161,6 +159,10 @@ class Survey:
         The first tuples, as the join would see them.
     guesses, remarks : tuple of str
         What the values do not decide, and what else is to be known.
+    sample : pyarrow.Table or None
+        The tuples that were read, in the inside form.
+    schema : pyarrow.Schema or None
+        The columns that are written.
     """
 
     name: str
@@ -178,6 +180,7 @@ class Survey:
     guesses: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
     sample: pa.Table | None = None
+    schema: pa.Schema | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +191,8 @@ class _Trial:
     sample: Sample
     clock: Clock | None
     chunks: Sequence[Chunk]
+    written: pa.Schema
+    zone_guesses: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()  # what is said of columns that records do not have as they should
 
     @property
@@ -203,7 +208,13 @@ class _Trial:
         return self.tuples / self.records if self.records else 0.0
 
 
-def survey_of(stream: Stream, given: Mapping[str, Any], rows: int = ROWS, now_us: int | None = None) -> Survey:
+def survey_of(
+    stream: Stream,
+    given: Mapping[str, Any],
+    rows: int = ROWS,
+    now_us: int | None = None,
+    table: pa.Table | None = None,
+) -> Survey:
     """Return what a source is, and how to read it.
 
     Parameters
@@ -216,6 +227,8 @@ def survey_of(stream: Stream, given: Mapping[str, Any], rows: int = ROWS, now_us
         Records that are read, at most.
     now_us : int, optional
         The time now, in microseconds: by default the machine's.
+    table : pyarrow.Table, optional
+        Rows of a stream that has no source.
 
     Raises
     ------
@@ -223,11 +236,13 @@ def survey_of(stream: Stream, given: Mapping[str, Any], rows: int = ROWS, now_us
         The source is not there, or does not answer, or has no records.
     """
     now_us = int(time.time() * 1e6) if now_us is None else now_us
-    samples = samples_of(stream)
+    samples = samples_of(stream) if table is None else [sample_of_table(table.slice(0, rows))]
     failed: list[tuple[str, str]] = []
     best: _Trial | None = None
     for sample, clock in _ways(samples, given, now_us):
-        options = {**sample.options, **({} if clock is None else {"time": clock.time, **clock.options}), **given}
+        zone, zone_guesses = ({}, ()) if clock is None else zone_of(clock, sample.columns)
+        clocked = {} if clock is None else {"time": clock.time, **clock.options, **zone}
+        options = {**sample.options, **clocked, **given}
         try:
             tried = _tried(stream, options, sample, clock, rows)
         except (StreamJoinError, OSError, pa.ArrowException) as error:
@@ -239,6 +254,7 @@ def survey_of(stream: Stream, given: Mapping[str, Any], rows: int = ROWS, now_us
         if tried.share < _LEAST or not _is_expected(tried):
             failed.append((_way_words(clock), f"{tried.tuples} of {tried.records} records become tuples"))
             continue
+        tried = replace(tried, zone_guesses=zone_guesses)
         if best is None or tried.share > best.share + 0.02:
             best = tried
         if best.share >= _ENOUGH:
@@ -271,16 +287,17 @@ def _way_words(clock: Clock | None) -> str:
 
 
 def _tried(stream: Stream, options: Mapping[str, Any], sample: Sample, clock: Clock | None, rows: int) -> _Trial:
-    read = with_options(stream, options)
-    own, schema = _all_columns(read)
+    read = with_options(stream, options, sample.location)
+    written = sample.table.schema if sample.table is not None else infer_schema(read)
+    own, schema = _all_columns(read, written)
     left_out: list[str] = []
     while True:
-        chunks = first_records(own, schema, rows)
+        chunks = _of_table(sample.table, own, schema) if sample.table is not None else first_records(own, schema, rows)
         records = sum(chunk.count for chunk in chunks)
         broken = Counter(reject.column for chunk in chunks for reject in chunk.rejects)
         odd = [name for name, count in broken.items() if name in schema.names and count > records * (1 - _ENOUGH)]
         if not odd or _has_time(own, odd):
-            return _Trial(read, sample, clock, chunks, tuple(left_out))
+            return _Trial(read, sample, clock, chunks, written, left_out=tuple(left_out))
         left_out += [
             f"column {name}: {broken[name]:,} of {records:,} records have no {schema.field(name).type} there, and are "
             "rejects where it is joined or selected; schema says another type, columns with TRY_CAST a null"
@@ -295,9 +312,14 @@ def _has_time(stream: Stream, names: Sequence[str]) -> bool:
     return stream.time in names or bool(set(needed) & set(names))
 
 
-def _all_columns(stream: Stream) -> tuple[Stream, pa.Schema]:
+def _of_table(table: pa.Table, stream: Stream, schema: pa.Schema) -> list[Chunk]:
+    """Return rows that were handed over, as a join makes tuples of them."""
+    read = table.select(read_columns(stream, schema).names)
+    return [inside_form(RawRecords(read, read.num_rows), stream, schema, 0, stream.name, np.arange(read.num_rows) + 1)]
+
+
+def _all_columns(stream: Stream, written: pa.Schema) -> tuple[Stream, pa.Schema]:
     """Return a stream as a join has it, and all columns that it can read, with the types that they have in a join."""
-    written = infer_schema(stream)
     computed = with_written(stream, written)
     own = stream if computed is None else replace(stream, columns=computed)
     found = {}
@@ -317,22 +339,6 @@ def _is_expected(tried: _Trial) -> bool:
     read = [chunk.tuples.column(TS).to_numpy() for chunk in tried.chunks]
     times = np.concatenate(read)[: max(len(expected) // 2, 1)] if read else np.zeros(0, np.int64)
     return not len(times) or float(np.isin(times, expected).mean()) >= _AGREE
-
-
-def given_options_of(stream: Stream) -> dict[str, Any]:
-    """Return the options of a stream and its source that are not at their defaults, in the order of the reference."""
-    own = {
-        each.name: getattr(stream, each.name)
-        for each in fields(stream)
-        if each.name in STREAM_KEYS and each.name != "source" and getattr(stream, each.name) != each.default
-    }
-    found = {**own, **given_options(stream.source)}
-    return {name: _one(found[name]) for name in STREAM_KEYS if name in found}
-
-
-def _one(value: Any) -> Any:
-    """Return a value, or what a list holds alone."""
-    return value[0] if isinstance(value, tuple) and len(value) == 1 else value
 
 
 def _unread(stream: Stream, samples: Sequence[Sample], failed: Sequence[tuple[str, str]]) -> Survey:
@@ -356,7 +362,7 @@ def _surveyed(stream: Stream, found: _Trial, failed: Sequence[tuple[str, str]]) 
     guesses, remarks = [*found.sample.guesses], [*found.sample.remarks, *found.left_out]
     read = found.stream
     if found.clock is not None:
-        guesses += found.clock.guesses
+        guesses += [*found.clock.guesses, *found.zone_guesses]
         guesses += _zone_guess(found.clock, read)
     for way, why in failed:
         guesses.append(f"{way} seemed likelier, but {why}")
@@ -368,7 +374,7 @@ def _surveyed(stream: Stream, found: _Trial, failed: Sequence[tuple[str, str]]) 
     names = [name for name in table.column_names if name not in (TS, SEQ)]
     return Survey(
         stream.name,
-        str(stream.location) if not isinstance(stream.source, Generator) else f"gen:{stream.source.name}",
+        _location(read),
         found.sample.words,
         read,
         given_options_of(read),
@@ -382,7 +388,17 @@ def _surveyed(stream: Stream, found: _Trial, failed: Sequence[tuple[str, str]]) 
         tuple(dict.fromkeys(guesses)),
         tuple(dict.fromkeys(remarks)),
         table,
+        found.written,
     )
+
+
+def _location(stream: Stream) -> str:
+    if stream.source is None:
+        return ""
+    if not isinstance(stream.source, Generator):
+        return str(stream.source)
+    query = "&".join(f"{name}={value}" for name, value in stream.source.parameters.items())
+    return f"gen:{stream.source.name}{'?' * bool(query)}{query}"
 
 
 def _zone_guess(clock: Clock, stream: Stream) -> list[str]:

@@ -78,7 +78,7 @@ CLOCKS = [
     _text("labview.csv", "t,x\n3792474007,1\n3792474017,2\n", *_AT, guessed=True),
     _text("seconds.csv", "ts,x\n1709629207,1\n1709629217,2\n", *_AT, guessed=True),
     _text("millis.csv", "id,ts,x\n1,1709629207000,1\n2,1709629217000,2\n", *_AT, guessed=True),
-    _text("berlin.csv", "ts,x\n2024-10-27 02:30:00,1\n2024-10-27 02:45:00,2\n2024-10-27 02:30:00,3\n2024-10-27 02:45:00,4\n2024-10-27 03:00:00,5\n", "2024-10-27T00:30:00Z", "2024-10-27T00:45:00Z", "2024-10-27T01:30:00Z", guessed=True),
+    _text("berlin.csv", "ts,x\n2024-10-27 02:20:00,1\n2024-10-27 02:40:00,2\n2024-10-27 02:00:00,3\n2024-10-27 02:20:00,4\n2024-10-27 02:40:00,5\n", "2024-10-27T00:20:00Z", "2024-10-27T00:40:00Z", "2024-10-27T01:00:00Z", guessed=True),
     Input("naive.parquet", _parquet(ts=_NAIVE, x=_X), _AT, guessed=True),
     Input("zoned.parquet", _parquet(at=_ZONED, x=_X), _AT),
     Input("texts.parquet", _parquet(when=pa.array(["05/03/2024 09:00:07", "25/03/2024 09:00:17"]), x=_X), (NINE, "2024-03-25T09:00:17Z")),

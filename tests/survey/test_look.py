@@ -8,6 +8,7 @@ import shlex
 from pathlib import Path
 
 import duckdb
+import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 
@@ -18,13 +19,14 @@ from streamjoin_ds.request.join_keys import read_join_file
 from streamjoin_ds.request.request import described_streams, request_of, source_of
 from streamjoin_ds.script.script import Script
 from streamjoin_ds.spec.member.stream import STREAM_KEYS
+from streamjoin_ds.spool.writer import SpoolWriter
 from streamjoin_ds.survey.dialect import dialect_of, text_kind
-from tests.survey.inputs import INPUTS, Input
+from tests.support.topics import fake_topics
+from tests.survey.inputs import INPUTS, NINE, Input
 
 # What no option says yet: there is no proposal, and what was tried is told.
 BEYOND = {
-    *("uci.csv", "sbs.csv", "doy.csv", "gnss.csv", "berlin.csv", "HR.csv", "geolife.plt", "ndbc.txt", "isd.txt"),
-    *("trailing.csv", "flux.csv", "shelly.json", "debezium.json", "quakes.geojson", "lines.txt"),
+    *("HR.csv", "flux.csv", "shelly.json", "debezium.json", "quakes.geojson", "lines.txt"),
     *("a.csv.zip", "a.csv.tar"),
 }
 WORKING = [one for one in INPUTS if one.name not in BEYOND]
@@ -39,7 +41,7 @@ def test_the_proposal_gives_the_right_times(one: Input, tmp_path: Path) -> None:
     assert found.guesses or not one.guessed
 
 
-@pytest.mark.parametrize("one", [one for one in INPUTS if one.name in BEYOND - {"gnss.csv"}], ids=lambda one: one.name)
+@pytest.mark.parametrize("one", [one for one in INPUTS if one.name in BEYOND], ids=lambda one: one.name)
 def test_other_times_than_the_right_ones_are_guesses(one: Input, tmp_path: Path) -> None:
     try:
         found = look(str(one.write(tmp_path))).surveys[0]
@@ -164,3 +166,38 @@ def test_times_whole_hours_apart_are_told(tmp_path: Path) -> None:
     local = _written(tmp_path / "local.csv", "ts,x", [(f"2024-03-05 09:{n:02}:00", n) for n in range(30)])
     (pair,) = look(str(utc), str(local)).pairs
     assert "local times" in pair.times
+
+
+def test_messages_are_told_by_what_they_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    topics = fake_topics(monkeypatch, j=1, c=1, a=1)
+    for second in range(30):
+        topics.logs["j"][0].append(json.dumps({"at": f"2024-03-05T09:00:{second:02}Z", "x": second}).encode())
+        topics.logs["c"][0].append(f"2024-03-05T09:00:{second:02}Z;{second}".encode())
+        topics.logs["a"][0].append(b"\0\0\0\0\x07" + bytes([second]))
+    of_json, of_csv, of_avro = look(*(f"kafka://broker:9092/{name}" for name in "jca")).surveys
+    assert of_json.location.endswith("?format=json")
+    assert of_json.options["time"] == "at"
+    assert of_csv.location.endswith("?format=csv")
+    assert of_csv.options["delimiter"] == ";"
+    for found in (of_json, of_csv):
+        assert found.first[0]["event time"] == "2024-03-05T09:00:00Z"
+        assert found.tuples == 30
+    assert of_avro.stream is None
+    assert "registry=URL" in str(of_avro.remarks)
+
+
+def test_a_spool_is_read_as_its_messages_are_laid_out(tmp_path: Path) -> None:
+    messages = [{"params": {"v": [n]}, "ts": 1709629207 + n} for n in range(5)]
+    with SpoolWriter(tmp_path / "spool") as writer:
+        writer.append([(b"t", json.dumps(one).encode()) for one in messages])
+    found = look(str(tmp_path / "spool")).surveys[0]
+    assert found.options == {"time_unit": "s"}
+    assert found.first[0]["event time"] == NINE
+
+
+def test_rows_in_memory_are_looked_at_too() -> None:
+    table = pa.table({"when": ["25/03/2024 09:00:07", "26/03/2024 09:00:07"], "x": [1.5, 2.5]})
+    for rows in (table, table.to_pandas()):
+        found = look(rows).surveys[0]
+        assert [row["event time"] for row in found.first] == ["2024-03-25T09:00:07Z", "2024-03-26T09:00:07Z"]
+        assert found.options == {"time": "when", "time_format": "%d/%m/%Y %H:%M:%S"}

@@ -18,7 +18,8 @@ from streamjoin_ds.source.files.decoders import MAX_LINE_BYTES, too_long
 from streamjoin_ds.source.files.file_names import NO_COLUMNS, FolderColumns, with_row
 from streamjoin_ds.source.files.json_lines import JsonLines
 from streamjoin_ds.source.files.lines import LineFormat, Lines, parse_lines
-from streamjoin_ds.source.files.text import Text
+from streamjoin_ds.source.files.listing import FileEntry
+from streamjoin_ds.source.files.text import Text, open_text
 from streamjoin_ds.source.records import RawRecords, clipped
 from streamjoin_ds.spec.columns import TIMESTAMP, as_declared
 from streamjoin_ds.spec.member.computed_columns import read_columns
@@ -35,6 +36,7 @@ __all__ = [
     "TextFormat",
     "parse_spooled",
     "payload_lines",
+    "segment_payloads",
 ]
 
 _READ_BYTES = 4 << 20  # bytes that are read at a time
@@ -422,3 +424,18 @@ class TextFormat:
                     msg, name=self._time, hint="name the column of the event time with time; every record needs it"
                 )
         return with_row(raw, self._row)
+
+
+def segment_payloads(entry: FileEntry, stream: Stream, most: int) -> list[bytes]:
+    """Return the payloads in the first `most` bytes of a segment of a spool; none that is damaged."""
+    form = TextFormat("spool", pa.schema([]), stream, entry.path)
+    found: list[bytes] = []
+    with open_text(entry) as text:
+        if form.open(text, complete=False):
+            blocks = form.blocks(text, form.header_bytes, most)
+            while data := blocks.next(complete=False):
+                records = blocks.records(data)
+                assert isinstance(records, SpoolRecords)
+                payloads = enumerate(records.frames.payloads)
+                found += [payload for place, payload in payloads if place not in records.frames.damaged]
+    return found

@@ -32,7 +32,7 @@ from streamjoin_ds.source.kafka.topic_scan import KafkaPosition
 from streamjoin_ds.source.position import Position
 from streamjoin_ds.spec.member.stream import Stream
 
-__all__ = ["TopicPartitions", "newest_values", "tell_group", "with_message_columns"]
+__all__ = ["TopicPartitions", "newest_messages", "newest_values", "tell_group", "with_message_columns"]
 
 _log = logging.getLogger(__name__)
 
@@ -57,6 +57,15 @@ def newest_values(stream: Stream) -> list[bytes]:
     if url.format != "json":
         msg = f"the columns of stream {stream.name} cannot be inferred: messages in {url.format} tell no types"
         raise ArgumentError(msg, name="schema", hint="declare the columns in their order: schema")
+    found = newest_messages(url)
+    if not found:
+        msg = f"the columns of stream {stream.name} cannot be inferred: topic {url.topic} has no message"
+        raise KafkaTopicError(msg, name=url.topic, hint="send one, or declare the schema")
+    return found
+
+
+def newest_messages(url: KafkaUrl) -> list[bytes]:
+    """Return values of the newest messages of each partition, whatever their format; see `newest_values`."""
     found: list[bytes] = []
     for name in topics_of(url, None)[:_MOST_SAMPLED]:
         with KafkaTopic(replace(url, topic=name, on_data_loss="skip")) as topic:
@@ -66,9 +75,6 @@ def newest_values(stream: Stream) -> list[bytes]:
                 begin = max(firsts[partition], ends[partition] - _NEWEST)
                 for messages in topic.read(partition, begin, ends[partition]) if begin < ends[partition] else ():
                     found += [value for value in messages.column("value").to_pylist() if value is not None]
-    if not found:
-        msg = f"the columns of stream {stream.name} cannot be inferred: topic {url.topic} has no message"
-        raise KafkaTopicError(msg, name=url.topic, hint="send one, or declare the schema")
     return found
 
 
