@@ -309,7 +309,7 @@ def _of_file(entry: FileEntry, kind: str, stream: Stream, most: int) -> FoundCol
     is_csv, names, records = kind == "csv", [""] * 0, data[:end]
     if is_csv:
         head = _csv_head(records, entry, stream)
-        names, records = head.names_for([stream.time]), records[head.size_bytes :]
+        names, records = head.names_for(_time_names(stream)), records[head.size_bytes :]
     found: list[FoundColumns] = []
     for piece in (records, *pieces):
         table = _csv_records(piece, names, stream) if is_csv else _json_of_lines(piece)
@@ -337,7 +337,7 @@ def _csv_head(data: bytes, entry: FileEntry, stream: Stream) -> CsvHead:
     if head is None or not body.strip():
         msg = f"the types of the columns of {entry.path} cannot be inferred: it has a header and no records"
         raise FileFormatError(msg, name=entry.path, hint="declare the schema, or wait for the first record")
-    names = head.names_for([stream.time])
+    names = head.names_for(_time_names(stream))
     head.check(body, stream.files, entry.path, None if _names_time(names, stream) else stream.time)
     return head
 
@@ -356,10 +356,14 @@ def _csv_records(data: bytes, names: Sequence[str], stream: Stream) -> pa.Table 
     return table.select([name for name in unique if not name.startswith("\0")])
 
 
+def _time_names(stream: Stream) -> set[str]:
+    """Return the columns of a file that the event time needs: itself, or those that it is computed of."""
+    return {stream.time} if stream.written_time else set(stream.columns.needed if stream.columns else ())
+
+
 def _names_time(names: Sequence[str], stream: Stream) -> bool:
-    """Whether the event time is among the names of a header, or all that it is computed of."""
-    needed = {stream.time} if stream.written_time else set(stream.columns.needed if stream.columns else ())
-    return needed <= {*names, *(stream.columns.names if stream.columns else ())}
+    """Whether what the event time needs is among the names of a header, or is computed."""
+    return _time_names(stream) <= {*names, *(stream.columns.names if stream.columns else ())}
 
 
 def _json(data: bytes) -> pa.Table:
