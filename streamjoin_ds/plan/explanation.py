@@ -241,9 +241,18 @@ def _table(stream: Stream) -> Iterator[str]:
     yield f"  table       {stream.name}: begins {begin}, then by version; deletes and updates {changes}"
 
 
+def _shown(value: object) -> str:
+    """Return the value of an option as a text says it: ``MM|temp=-9999``, ``4 3 3``."""
+    if isinstance(value, Mapping):
+        return "|".join(f"{name}={text}" if name else text for name, texts in value.items() for text in texts)
+    if not isinstance(value, tuple):
+        return str(value)
+    return ("|" if isinstance(value[0], str) else " ").join(map(str, value))
+
+
 def _source(stream: Stream) -> Iterator[str]:
     """Yield a line about files that are not read in the usual way, and one with other options of a source."""
-    options = [f"{name}={value}" for name, value in given_options(stream.source).items() if name not in _TOLD]
+    options = [f"{name}={_shown(value)}" for name, value in given_options(stream.source).items() if name not in _TOLD]
     if options:
         yield f"  source      {stream.name}: {', '.join(options)}"
     said: list[str] = []
