@@ -32,7 +32,7 @@ from tests.faults.model.beside import COLUMNS as TABLE_COLUMNS
 from tests.faults.model.beside import table_path, with_versions
 from tests.faults.model.devices import Device, devices_of
 from tests.faults.model.poison import InputFile, files_of, line_at, text_of
-from tests.faults.model.schedule import HEADS_FROM, Schedule
+from tests.faults.model.schedule import HEADS_FROM, SHAPES_FROM, Schedule
 from tests.faults.model.values import give_values, types_of
 from tests.support.partitioned import arrival
 
@@ -372,10 +372,15 @@ def case_of(schedule: Schedule) -> Case:
     if schedule.seed >= HEADS_FROM and schedule.source == "csv" and not files:
         head = {"skip_lines": heads.choice((0, 0, 1, 3)), "header": heads.choice((0, 1, 1, 2, 3))}
         head |= {"comment": heads.choice((None, "#"))}
+    if schedule.seed >= SHAPES_FROM and head:
+        head |= {"delimiter": heads.choice((",", ";", "tab", "blanks")), "null_values": heads.choice((None, "?"))}
+        head |= {"encoding": heads.choice(("utf-8", "utf-16", "utf-16-be", "utf-32-le"))}
+        head |= {"null_values": "?"} if head["delimiter"] == "blanks" else {}  # nothing is no field
+    lines = {name: head[name] for name in ("skip_lines", "header", "comment") if head}
     places = {
         name: [(file.name, line) for file in files[source] for line in file.lines]
         if files
-        else [(f"{source}.csv", line_at(number, **head)) for number in range(len(rows[name]))]
+        else [(f"{source}.csv", line_at(number, **lines)) for number in range(len(rows[name]))]
         for name, source in asked.inputs.items()
     }
     devices = {

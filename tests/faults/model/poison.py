@@ -39,18 +39,30 @@ class InputFile:
     lines: list[int]
 
 
-def line_of(row: dict[str, Any]) -> str:
-    """Return a record as CSV, without the newline."""
-    return BROKEN if row["ts"] is None else ",".join(map(field_text, row.values()))
+def line_of(row: dict[str, Any], sign: str = ",", null: str = "") -> str:
+    """Return a record as CSV, without the newline: between its fields is the sign, and a field without a value null."""
+    fields = [field_text(value) or null for value in row.values()]
+    odd = {*sign, " "} if sign != "," else set[str]()
+    fields = [f'"{text}"' if odd & {*text} and text[0] != '"' else text for text in fields]
+    return BROKEN if row["ts"] is None else sign.join(fields)
 
 
-def text_of(rows: Sequence[dict[str, Any]], skip_lines: int = 0, header: int = 1, comment: str | None = None) -> bytes:
+def text_of(
+    rows: Sequence[dict[str, Any]],
+    skip_lines: int = 0,
+    header: int = 1,
+    comment: str | None = None,
+    delimiter: str = ",",
+    null_values: str | None = None,
+    encoding: str = "utf-8",
+) -> bytes:
     """Return records as CSV, below lines that are passed over and a header, with comments; there is at least one."""
-    lines = ["note, 1"] * skip_lines + [",".join(rows[0]), ",units", '"",'][:header]
+    sign = {"tab": "\t", "blanks": " \t "}.get(delimiter, delimiter)
+    lines = ["note, 1"] * skip_lines + [sign.join(rows[0]), sign.join(("a", "units")), sign.join(('""', "b"))][:header]
     for number, row in enumerate(rows):
         lines += [f'{comment} "a, note'] * (comment is not None and number % 3 == 0)
-        lines.append(line_of(row))
-    return "".join(f"{line}\n" for line in lines).encode()
+        lines.append(line_of(row, sign, null_values or ""))
+    return "".join(f"{line}\n" for line in lines).encode(encoding)
 
 
 def line_at(number: int, skip_lines: int = 0, header: int = 1, comment: str | None = None) -> int:

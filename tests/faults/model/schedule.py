@@ -26,6 +26,7 @@ __all__ = [
     "RANGES_FROM",
     "REDUCES_FROM",
     "SELVES_FROM",
+    "SHAPES_FROM",
     "SHARED_FROM",
     "SPLIT_FROM",
     "TABLES_FROM",
@@ -258,6 +259,8 @@ ZONES_FROM = 1_930_000
 
 HEADS_FROM = 1_960_000
 """Seeds before this one are what they were before files of CSV had other lines than one before their records."""
+SHAPES_FROM = 1_980_000
+"""Seeds before this one are what they were before files of CSV had other encodings, delimiters and null texts."""
 
 
 def random_schedule(seed: int) -> Schedule:
@@ -282,7 +285,8 @@ def random_schedule(seed: int) -> Schedule:
     have such layouts too, as most joins of three such streams do. From `VALUES_FROM` on half have columns of every
     type, and what a row is about is drawn anew: no kind of row is rare. From `ZONES_FROM` on the times among these may
     be declared in another zone than UTC, and each driver is in a zone of its own. From `HEADS_FROM` on a growing
-    file may begin with lines that are passed over, and with a header of several lines or none.
+    file may begin with lines that are passed over, and with a header of several lines or none. From `SHAPES_FROM` on
+    it may have another encoding, blanks or another sign between its fields, and texts for null.
     """
     dice = random.Random(f"schedule {seed}")
     asks = () if dice.random() < 0.4 else _random_asks(dice)
