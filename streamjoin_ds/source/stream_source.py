@@ -332,7 +332,8 @@ def _of_segment(entry: FileEntry, stream: Stream, most: int) -> pa.Schema:
 
 def _csv_head(data: bytes, entry: FileEntry, stream: Stream) -> CsvHead:
     """Return the head of a CSV file with records, of which `data` is the beginning."""
-    head = CsvHead.of(data, stream.files, (), entry.path, complete=True)
+    made = [] if stream.time_step is None else [stream.time]
+    head = CsvHead.of(data, stream.files, (), entry.path, complete=True, made=made)
     body = b"" if head is None else Lines.of(data[head.size_bytes :], stream.files.comment).data
     if head is None or not body.strip():
         msg = f"the types of the columns of {entry.path} cannot be inferred: it has a header and no records"
@@ -349,7 +350,7 @@ def _csv_records(data: bytes, names: Sequence[str], stream: Stream) -> pa.Table 
         return None
     unique = [name or f"\0{number}" for number, name in enumerate(names)]
     try:
-        types = {stream.time: pa.string()} if stream.time_format else {}
+        types = {stream.time: pa.string()} if stream.time_format and not stream.time_step else {}
         table = CsvDialect.of(stream.files).infer(body, unique, types)
     except pa.ArrowInvalid:
         return None
@@ -383,7 +384,8 @@ def _with_time(schema: pa.Schema, table: pa.Table | None, stream: Stream) -> pa.
     for column in schema:
         kind = pa.string() if pa.types.is_time(column.type) and table is not None else column.type
         is_text = pa.types.is_string(kind) or pa.types.is_null(kind)
-        if column.name == stream.written_time and (is_text or (stream.time_format and not pa.types.is_timestamp(kind))):
+        is_formed = stream.time_format and not pa.types.is_timestamp(kind)
+        if column.name == stream.written_time and (is_text or is_formed):
             # One unreadable time makes Arrow call the column text. It is a time if more than half of it can be read.
             values = table.column(column.name) if table is not None else pa.array([], pa.string())
             texts = values.cast(pa.string()) if pa.types.is_null(values.type) else values

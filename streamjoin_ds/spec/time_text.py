@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -32,6 +33,7 @@ __all__ = [
     "StreamTimes",
     "event_times",
     "event_times_ns",
+    "moment_us",
     "no_timestamps",
     "number_texts",
     "timestamps",
@@ -57,6 +59,7 @@ _NEARLY_ISO = (
     (r"(:[0-9.]+) ?\[?(?:UTC|GMT|Z|utc|gmt|z)\]?$", r"\1Z"),  # 09:00:07 UTC
     (r"(:[0-9.]+) ([+-][0-9]{2}(?::?[0-9]{2})?)$", r"\1\2"),  # 09:00:07 +0000
 )
+_MOST_START_US = INT64_MAX // 2000  # a start that nanoseconds hold
 _MOST_SHOWN = 60  # characters of a zone in a reason
 _FINE_FRACTION = {"us": r"(\.[0-9]{6})[0-9]+", "ns": r"(\.[0-9]{9})[0-9]+"}
 
@@ -83,6 +86,14 @@ class TimedStream(Protocol):
     @property
     def timezone(self) -> str | None:
         """The zone of its event times."""
+
+    @property
+    def time_start(self) -> str | None:
+        """The time from which they count."""
+
+    @property
+    def time_step(self) -> str | None:
+        """The time between two records that say none."""
 
     @property
     def zone_column(self) -> str | None:
@@ -138,6 +149,11 @@ class StreamTimes:
         self._zoned = stream.time in zones_of(stream.schema)
         self._column = stream.zone_column
         self._zone = None if stream.timezone is None or self._column else zone_of(stream.timezone)
+        self._start_us = 0
+        if stream.time_step is not None:  # the times that were made say all
+            self._forms, self._zone, self._column = (), None, None
+        elif stream.time_start is not None:
+            self._start_us = moment_us(stream.time_start, stream) or 0
 
     @property
     def zone_column(self) -> str | None:
@@ -146,6 +162,8 @@ class StreamTimes:
 
     def us(self, values: pa.Array, zones: pa.Array | None = None) -> SeenTimes:
         """Return event times in microseconds; `zones` are the values of the column that holds zones."""
+        if self._start_us:
+            return SeenTimes(*_since(values, self._unit, self._start_us))
         read = self._in_utc(_read(values, self._unit, "us", self._forms), zones)[0]
         return SeenTimes(*_ends(read, zoned=self._zoned), read.gap_s if read.gap_s is None else read.gap_s * 1_000_000)
 
@@ -153,6 +171,10 @@ class StreamTimes:
         self, values: pa.Array, zones: pa.Array | None = None, later: np.ndarray | None = None
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return event times in nanoseconds, and which are valid; `later` are those with the later meaning."""
+        if self._start_us:
+            since, valid = _since(values, self._unit, 0, fine=True)
+            fits = valid & (since <= INT64_MAX - max(self._start_us, 0) * 1000)
+            return np.where(fits, since + self._start_us * 1000 if abs(self._start_us) < _MOST_START_US else 0, 0), fits
         read = self._in_utc(_read(values, self._unit, "ns", self._forms), zones)[0]
         ts, valid = _ends(read, zoned=self._zoned)
         if later is not None and read.gap_s is not None:
@@ -183,6 +205,31 @@ class StreamTimes:
                 read.valid &= ~inside
                 refused.append((inside, _no_zone(name, self._column)))
         return read, refused
+
+
+def moment_us(text: str, stream: TimedStream) -> int | None:
+    """Return the event time that a text is, as the options of a stream say; None where it is none."""
+    bare = copy(stream)
+    object.__setattr__(bare, "time_start", None)
+    object.__setattr__(bare, "time_step", None)
+    clock = StreamTimes(bare)
+    seen = clock.us(pa.array([text]), None if clock.zone_column is None else pa.array(["UTC"]))
+    return int(seen.ts[0]) if seen.valid[0] else None
+
+
+def _since(values: pa.Array, unit: str, start_us: int, *, fine: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    """Return times of numbers, or texts of numbers, that count from a start."""
+    values = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+    if pa.types.is_dictionary(values.type):
+        values = values.dictionary_decode()
+    if pa.types.is_timestamp(values.type) or pa.types.is_date(values.type):
+        return np.zeros(len(values), np.int64), np.zeros(len(values), np.bool_)
+    read = _read(values, unit, "ns" if fine else "us")
+    valid = read.valid & ~read.local
+    ts = read.ts + start_us
+    if not fine:
+        valid &= (ts >= MIN_TS_US) & (ts <= MAX_TS_US)
+    return np.where(valid, ts, 0), valid
 
 
 def _skipped(zone: str) -> str:

@@ -112,7 +112,7 @@ class PlainTable:
 def _in_microseconds(kind: pa.DataType, stream: Stream) -> bool:
     if pa.types.is_timestamp(kind):
         return bool(kind.unit == "us") and (stream.timezone is None or kind.tz is not None)
-    return bool(pa.types.is_int64(kind)) and stream.time_unit == "us" and stream.time_format is None
+    return bool(pa.types.is_int64(kind)) and stream.time_unit == "us" and not (stream.time_format or stream.time_start)
 
 
 def _are_in_range(times_us: npt.NDArray[np.int64]) -> bool:
@@ -140,7 +140,7 @@ class RowIntake:
         self._time = self._wanted.field(self._source.time)
         self._zones = zones_of(self._source.schema)
         self._plain = PlainTable(self._outside, self._outside, self._source)
-        self._has_clock = self._source.time_format is not None or self._source.timezone is not None
+        self._has_clock = any((self._source.time_format, self._source.timezone, self._source.time_start))
         # In dicts, columns of times are made first, because a row may be refused for a value in them.
         self._times = [f for f in self._outside if f.name != self._time.name and holds_times(f.type)]
         self._tuple_names = bound.tuple_schema(stream).names
@@ -396,7 +396,8 @@ class RowIntake:
 
     def _time_column(self, values: list[Any]) -> pa.Array:
         """Return event times as a column, of a stream that says in which form or zone they are."""
-        written = [as_written(value) if self._source.time_format else None for value in values]
+        is_written = self._source.time_format is not None or self._source.time_start is not None
+        written = [as_written(value) if is_written else None for value in values]
         if not any(text is None and value is not None for value, text in zip(values, written, strict=True)):
             return pa.array(written, pa.string())
         if any(text is not None for text in written):

@@ -92,7 +92,16 @@ class CsvHead:
         return self.written if self.written and self.written[0] in wanted else self.names
 
     @classmethod
-    def of(cls, data: bytes, files: Files, declared: Sequence[str], path: str, *, complete: bool) -> CsvHead | None:
+    def of(
+        cls,
+        data: bytes,
+        files: Files,
+        declared: Sequence[str],
+        path: str,
+        *,
+        complete: bool,
+        made: Sequence[str] = (),
+    ) -> CsvHead | None:
         """Return the head of a file that begins with `data`; None where it is not whole yet.
 
         Parameters
@@ -106,6 +115,8 @@ class CsvHead:
             The file's path, for errors.
         complete : bool
             Whether the last line counts although it has no newline.
+        made : sequence of str
+            Columns that are made beside those of a file without a header, and stand before them.
 
         Raises
         ------
@@ -134,7 +145,7 @@ class CsvHead:
             names = csv_header(lines[records[0]], path, dialect)
             names, written = _without_sign(lines[records[0]], names, len(first), dialect)
         else:
-            names = [*declared] or _numbered(lines[records[0]], path, dialect)
+            names = [*declared] or [*made, *_numbered(lines[records[0]], path, dialect)[: -len(made) or None]]
         size = min(sum(len(line) + 1 for line in lines[:count]), len(data))
         if not size and data.startswith(_BOM):
             size = len(_BOM)

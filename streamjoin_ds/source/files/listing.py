@@ -31,6 +31,7 @@ from streamjoin_ds.source.files.file_names import (
     format_of,
     format_told,
 )
+from streamjoin_ds.source.files.timed_lines import timed_decodings
 from streamjoin_ds.spec.member.stream import Stream
 
 __all__ = ["FileEntry", "FolderNames", "FolderTurns", "Location", "TableMarks", "location_of", "upwards"]
@@ -578,7 +579,7 @@ def location_of(stream: Stream, root: str | None = None) -> Location:
         sub_folders=files.reads_sub_folders,
         root=root,
         new_names_last=not files.by_modification and files.partition_by is None,
-        decodings=partial(decodings_of, files),
+        decodings=partial(decodings_of, files) if stream.time_step is None else partial(timed_decodings, stream),
     )
 
 

@@ -354,6 +354,7 @@ class TextFormat:
         self._schema = schema
         self._time, self._stream, self._files = stream.written_time, stream.name, stream.files
         self._declared = folders.rest(stream.schema).names if isinstance(stream.schema, pa.Schema) else []
+        self._made = [] if stream.time_step is None else [stream.time]
         self._path = path
         self.header_bytes = self.header_lines = 0
         self._form: LineFormat | None = JsonLines(schema, self._time) if self._kind == "json" else None
@@ -376,7 +377,12 @@ class TextFormat:
             data = text.read(0, size)
             is_all = len(data) < size or size >= MAX_LINE_BYTES
             head = CsvHead.of(
-                data, self._files, self._declared, self._path, complete=complete and is_all and text.fault is None
+                data,
+                self._files,
+                self._declared,
+                self._path,
+                complete=complete and is_all and text.fault is None,
+                made=self._made,
             )
             if head is None and text.fault is not None:
                 raise text.fault

@@ -42,7 +42,14 @@ from streamjoin_ds.spec.member.source import (
     source_from_facts,
     source_of,
 )
-from streamjoin_ds.spec.member.time_column import check_time_column, check_timezone, checked_forms, without_own_zone
+from streamjoin_ds.spec.member.time_column import (
+    check_start,
+    check_time_column,
+    check_timezone,
+    checked_forms,
+    with_made_time,
+    without_own_zone,
+)
 from streamjoin_ds.spec.member.unique_key import check_unique, unique_columns
 from streamjoin_ds.spec.time_zone import zone_of
 
@@ -120,6 +127,14 @@ class Stream:
         ``"Europe/Berlin"``, an offset, or the name of a column that holds zones (``EST``, ``+01:00``,
         ``Europe/Berlin``). A time that the zone's clock skips is rejected. Of one that it shows twice the meaning
         counts that is nearer to the largest time before it (docs/joins/event-time.md). By default it is UTC.
+    time_start : str, optional
+        The time from which event times count that are numbers of `time_unit`; by default it is 1970. With `time_step`
+        it is the time of a file's first record: a time, or ``"line 1"``, the first field of a line that `skip_lines`
+        passes over.
+    time_step : str, optional
+        The records of CSV files say no time: number n of a file is n steps after `time_start`. A duration, a rate
+        (``"4 Hz"``), or ``"line 2"``, the first field of a line that `skip_lines` passes over: a rate in Hz, or with
+        ``"line 2 s"`` a step in seconds. `time` names the column that they get.
     where : str or Expression, optional
         A condition such as ``"altitude > 1000"``. Tuples for which it is not TRUE are left out at the source and
         counted as filtered. They still tell the time, so the results are those of the same condition in the join's
@@ -193,6 +208,22 @@ class Stream:
         note="[default: UTC]",
         example="Europe/Berlin",
         metavar="ZONE",
+    )
+    time_start: str | None = option(
+        None,
+        "The time from which event times that are numbers count; or with time_step that of the first record of a file: "
+        "a time, or 'line 1' of each file.",
+        note="[default: 1970]",
+        example="2024-03-05T09:00:00Z",
+        metavar="TIME",
+    )
+    time_step: str | None = option(
+        None,
+        "The time between two lines of a file of CSV, whose records say none: 250ms, '4 Hz', or 'line 2' of each file, "
+        "a rate in Hz.",
+        note="[default: records have a time]",
+        example="4 Hz",
+        metavar="STEP",
     )
     where: str | Expression | None = option(
         None,
@@ -269,6 +300,7 @@ class Stream:
             raise ArgumentError(msg, name="time_unit", hint=f"one of {', '.join(units)}")
         self._set("time_format", checked_forms(self.time_format, self))
         check_timezone(self)
+        check_start(self)
         for name in ("idle_timeout", "max_ahead"):
             self._set(name, _positive(getattr(self, name), f"{name} of {self.name}"))
         if self.max_ahead is not None and isinstance(self.source, Generator):
@@ -280,6 +312,8 @@ class Stream:
         self._set("columns", checked_columns(self.columns, self.name))
         if self.schema is not None:
             self._set("schema", checked_schema(self.schema, self.name))
+        if isinstance(self.schema, pa.Schema) and self.time_step is not None:
+            self._set("schema", with_made_time(self.schema, self.time))
         if self.schema is not None and self.timezone is not None:
             self._set("schema", without_own_zone(self.schema, self.time))
         self._check_columns()
@@ -339,6 +373,7 @@ class Stream:
     def clock_facts(self) -> dict[str, Any]:
         """The options that say how event times are read, as plain JSON values; none of those at their defaults."""
         facts = {"time_format": [*self.time_forms] or None, "timezone": self.timezone}
+        facts |= {"time_start": self.time_start, "time_step": self.time_step}
         return {name: value for name, value in facts.items() if value is not None}
 
     @property
@@ -445,7 +480,7 @@ class Stream:
             rate=facts.get("rate"),
             unique=facts.get("unique"),
             time_format=facts.get("time_format"),
-            timezone=facts.get("timezone"),
+            **{name: facts.get(name) for name in ("timezone", "time_start", "time_step")},
             columns=ComputedColumns.from_facts(facts["columns"]) if "columns" in facts else None,
             **{name: f"{facts[f'{name}_us']}us" for name in ("idle_timeout", "max_ahead") if f"{name}_us" in facts},
         )

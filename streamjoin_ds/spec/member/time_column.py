@@ -10,16 +10,20 @@ import pyarrow as pa
 from streamjoin_ds.errors import ArgumentError, ColumnError
 from streamjoin_ds.spec.columns import foreign_zone, is_text, names_hint, result_type
 from streamjoin_ds.spec.member.computed_columns import Computing, computes_moments
+from streamjoin_ds.spec.member.files import Files
 from streamjoin_ds.spec.time_format import TimeForm
+from streamjoin_ds.spec.time_start import check_time_start
 from streamjoin_ds.spec.time_zone import zone_hint
 
 __all__ = [
+    "check_start",
     "check_time_column",
     "check_timezone",
     "check_zone_column",
     "checked_forms",
     "is_event_time",
     "time_hint",
+    "with_made_time",
     "without_own_zone",
 ]
 
@@ -38,6 +42,18 @@ class Timed(Computing, Protocol):
     @property
     def zone_column(self) -> str | None:
         """That column."""
+
+    @property
+    def time_start(self) -> Any:
+        """The time from which event times count."""
+
+    @property
+    def time_step(self) -> Any:
+        """The time between two records that say none."""
+
+    @property
+    def source(self) -> Any:
+        """Where the tuples come from."""
 
     @property
     def makes_times(self) -> bool:
@@ -82,6 +98,23 @@ def check_zone_column(schema: pa.Schema, stream: Timed) -> None:
         raise ColumnError(msg, name=column, hint="a column of zones holds names: EST, +01:00, Europe/Berlin")
     msg = f"timezone of stream {stream.name} is neither a zone nor one of its columns"
     raise ArgumentError(msg, name="timezone", hint=zone_hint(column, schema.names))
+
+
+def check_start(stream: Timed) -> None:
+    """Refuse a `time_start` or `time_step` that says nothing, or that the stream cannot have."""
+    if stream.time_start is None and stream.time_step is None:
+        return
+    source, name = stream.source, "time_step" if stream.time_start is None else "time_start"
+    if stream.makes_times:
+        msg = f"stream {stream.name} reads no texts or numbers as times, so it cannot have {name}"
+        raise ArgumentError(msg, name=name, hint="leave it out")
+    lines = source.skip_lines if isinstance(source, Files) and source.format in ("auto", "csv") else None
+    check_time_start(stream.time_start, stream.time_step, stream.name, lines)
+
+
+def with_made_time(schema: pa.Schema, time: str) -> pa.Schema:
+    """Return declared columns with that of event times, which `time_step` makes, as the first one."""
+    return pa.schema([pa.field(time, pa.timestamp("us", tz="UTC")), *(one for one in schema if one.name != time)])
 
 
 def time_hint(kind: pa.DataType) -> str:
