@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from itertools import pairwise
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -34,6 +35,7 @@ _UNIT_NAMES = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns":
 _LEAST_READ = 0.5  # the share of values that a way must read
 _NUMBER = re.compile(r"[+-]?(\d+([.,]\d*)?|[.,]\d+)([eE][+-]?\d+)?")
 _CLOCK = re.compile(r"\d{1,2}:\d{2}(:\d{2}([.,]\d+)?)?( ?[AaPp]\.?[Mm]\.?)?")
+_DAY = re.compile(r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}")
 _OFFSET = re.compile(r".*\d(Z| ?[+-]\d{2}(:?\d{2})?|.*\b(UTC|GMT|utc|gmt)\b\]?)(\[.*\])?$")
 _BEST_NAMES = re.compile(
     r"#?\s*(ts|time|timestamp|date_?time|event_?time|event_?ts|utc|time_?utc|epoch|unix_?time|t)(_?utc|_m?s|_us|_ns)?"
@@ -130,7 +132,7 @@ def clocks_of(columns: Mapping[str, pa.Array], now_us: int) -> list[Clock]:
         for way in _ways(values, name, now_us)
     ]
     texts = {name: _texts(values) for name, values in plain.items() if values is not None}
-    together = [*_date_and_clock(texts), *_parts(texts)]
+    together = [*_date_and_clock(texts), *_in_brackets(texts), *_parts(texts)]
     found += [_judged(names, expression, way, now_us) for names, expression, way in together]
     good = [clock for clock in found if clock is not None]
     return sorted(good, key=lambda clock: -clock.score)
@@ -202,7 +204,7 @@ def _ways(values: pa.Array, name: str, now_us: int) -> Iterator[_Way]:
     if not usual or not re.search(r"\d", usual[0]):
         return
     times, valid = event_times(pa.array(texts), "us")
-    is_local = not all(map(_OFFSET.fullmatch, usual[:100]))
+    is_local = not all(_OFFSET.fullmatch(text) and not _DAY.fullmatch(text) for text in usual[:100])
     if valid.sum() >= _LEAST_READ * len(told) and not _CLOCK.fullmatch(usual[0]):
         yield _Way(f"texts such as '{usual[0]}'", times, valid, is_local=is_local, weight=1.1)
         return
@@ -355,6 +357,17 @@ def _date_and_clock(texts: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, s
             for way in _ways(pa.array(joined), "", 0):
                 yield f"{names[n]}|{name}", expression, _weighed(way, 1.15)
             break
+
+
+def _in_brackets(texts: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, str, _Way]]:
+    """Yield times in brackets that a blank cuts in two, as logs of web servers have them."""
+    for (name, begins), (after, ends) in pairwise(texts.items()):
+        joined = [f"{a} {b}" for a, b in zip(begins, ends, strict=True)]
+        inner = [text[1:-1] for text in joined if text.startswith("[") and text.endswith("]")]
+        for form in guessed_forms(inner[:1000]) if len(inner) * 2 > len(joined) else ():
+            times, valid = event_times(pa.array(joined), "us", forms=(f"[{form}]",))
+            way = _Way(f"texts such as '{joined[0]}'", times, valid, {"time_format": f"[{form}]"}, weight=1.2)
+            yield "time", f"{_quoted(name)} || ' ' || {_quoted(after)}", way
 
 
 def _weighed(way: _Way, factor: float) -> _Way:

@@ -333,6 +333,8 @@ def _is_head_of_words(found: _Fields) -> bool:
 def _names_columns(row: Sequence[str], found: _Fields) -> bool:
     """Whether a line before the records may name their columns."""
     names = [name.strip() for name in row]
+    if names and re.fullmatch(r"sep=.?", names[0]):  # Excel's word for the delimiter
+        return False
     while names and not names[-1]:
         names.pop()
     is_long = found.width - 1 <= len(names) <= found.width

@@ -30,6 +30,7 @@ from streamjoin_ds.spec import Generator, Stream
 from streamjoin_ds.spec.columns import SEQ, TIMESTAMP, TS, Int64, result_type, zones_of
 from streamjoin_ds.spec.event_time import DAY_US, NO_TIME, running_maximum
 from streamjoin_ds.spec.member.computed_columns import all_columns, read_columns, with_written
+from streamjoin_ds.spec.member.files import Files
 from streamjoin_ds.survey.clock import Clock, clocks_of, moment, zone_of
 from streamjoin_ds.survey.sample import Sample, given_options_of, sample_of_table, samples_of, with_options
 
@@ -44,6 +45,7 @@ _AGREE = 0.9  # the share of times that must be those that were expected
 DELAYS_US = (0, 1_000_000, 10_000_000, 60_000_000, 600_000_000, 3_600_000_000, DAY_US)
 _KEPT = 0.999  # the share of records that the proposed delay keeps
 _SHOWN_REJECTS = 3
+_MANY_LATE = 0.01  # the share of late records from which on a source may have partitions
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,7 +263,7 @@ def survey_of(
             break
     if best is None:
         return _unread(stream, samples, failed)
-    return _surveyed(stream, best, failed if best.clock is not None else [])
+    return _surveyed(stream, best, failed if best.clock is not None else [], rows)
 
 
 def _ways(samples: Sequence[Sample], given: Mapping[str, Any], now_us: int) -> Iterator[tuple[Sample, Clock | None]]:
@@ -346,6 +348,8 @@ def _unread(stream: Stream, samples: Sequence[Sample], failed: Sequence[tuple[st
     tried = tuple(f"tried {way}: {why}" for way, why in dict(failed).items())
     if not failed:
         tried = ("no column holds times that are known here: time and time_format say which one it is, and its form",)
+    if any(why.startswith("0 of 0 ") for _, why in failed):
+        tried = (*tried, "a last line without its end is read once it has one, or a later file is there")
     columns = tuple(_column(name, values) for name, values in sample.columns.items())
     remarks = (
         *sample.remarks,
@@ -357,17 +361,20 @@ def _unread(stream: Stream, samples: Sequence[Sample], failed: Sequence[tuple[st
     )
 
 
-def _surveyed(stream: Stream, found: _Trial, failed: Sequence[tuple[str, str]]) -> Survey:
+def _surveyed(stream: Stream, found: _Trial, failed: Sequence[tuple[str, str]], rows: int) -> Survey:
     order = TimesOrder.of(found.chunks)
     guesses, remarks = [*found.sample.guesses], [*found.sample.remarks, *found.left_out]
     read = found.stream
     if found.clock is not None:
         guesses += [*found.clock.guesses, *found.zone_guesses]
         guesses += _zone_guess(found.clock, read)
+        if not (found.clock.times_us[found.clock.valid] % DAY_US).any():
+            guesses.append("the times are days alone, at midnight: the time of day may stand in another column")
     for way, why in failed:
         guesses.append(f"{way} seemed likelier, but {why}")
     if order is not None:
-        read, told = _with_delay(read, order)
+        found, order, told = _with_order(found, order, rows)
+        read = found.stream
         remarks += told
     table = pa.Table.from_batches([chunk.tuples for chunk in found.chunks])
     rejects = Counter(_reason(reject) for chunk in found.chunks for reject in chunk.rejects)
@@ -407,20 +414,47 @@ def _zone_guess(clock: Clock, stream: Stream) -> list[str]:
     return ["the times say no zone and are taken as UTC: timezone='Europe/Berlin' says that they are those of a place"]
 
 
-def _with_delay(stream: Stream, order: TimesOrder) -> tuple[Stream, list[str]]:
-    """Return a stream with the delay that keeps nearly all records, and what is said of their order."""
+def _with_order(found: _Trial, order: TimesOrder, rows: int) -> tuple[_Trial, TimesOrder, list[str]]:
+    """Return the trial with partitions, or with the delay that keeps nearly all records, and what is said of it."""
+    stream = found.stream
     if order.is_newest_first:
-        return stream, ["the newest record stands first, so all others are late: sort the file by time before"]
-    late = order.late[0][1]
-    if not late or stream.delay_us or isinstance(stream.source, Generator):
-        return stream, []
-    delay = duration_text(order.delay_us)
-    if not order.delay_us:
-        return stream, []
+        return found, order, ["the newest record stands first, so all others are late: sort the file by time before"]
+    if not order.late[0][1] or stream.delay_us or isinstance(stream.source, Generator):
+        return found, order, []
+    if order.late[0][1] > _MANY_LATE and stream.source is not None and stream.partition_kind is None:
+        for options, told in _partitions(found):
+            with contextlib.suppress(StreamJoinError, OSError, pa.ArrowException):
+                apart = replace(found, stream=with_options(stream, options))
+                own, schema = _all_columns(apart.stream, found.written)
+                apart = replace(apart, chunks=first_records(own, schema, rows))
+                better = TimesOrder.of(apart.chunks)
+                if better is not None and better.late[0][1] < _MANY_LATE / 10 and apart.share >= found.share:
+                    return apart, better, [f"{told}: in one order {order.late[0][1]:.0%} of the records would be late"]
     if order.delay_us >= 30 * DAY_US:
-        told = "the times go back by months, so no delay is proposed: is there a partition, as partition_by='file'?"
-        return stream, [told]
-    return with_options(stream, {"delay": delay}), [f"a delay of {delay} keeps 99.9 % of these records"]
+        return found, order, ["the times go back by months, so no delay is proposed: read it by device, or sort it"]
+    delay = duration_text(order.delay_us)
+    read = with_options(stream, {"delay": delay})
+    return replace(found, stream=read), order, [f"a delay of {delay} keeps 99.9 % of these records"]
+
+
+def _partitions(found: _Trial) -> Iterator[tuple[dict[str, Any], str]]:
+    """Yield options by which a source has many orders, each of which may be one by time."""
+    if not isinstance(found.stream.source, Files):
+        return
+    if "files" in found.sample.words:
+        yield {"partition_by": "file"}, "each file is a partition, with an order of its own"
+    table = pa.Table.from_batches([chunk.tuples for chunk in found.chunks])
+    times = table.column(TS).to_numpy()
+    for name in table.column_names:
+        kind = table.schema.field(name).type
+        if name in (TS, SEQ) or not (pa.types.is_string(kind) or pa.types.is_integer(kind)):
+            continue
+        codes = table.column(name).combine_chunks().dictionary_encode()
+        places = codes.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+        order = np.argsort(places, kind="stable")
+        steps, same = np.diff(times[order]), np.diff(places[order]) == 0
+        if 1 < len(codes.dictionary) <= len(times) // 5 and not (steps[same] < 0).any():
+            yield {"partition_by": [name]}, f"each value of {name} is a partition, with an order of its own"
 
 
 def rounded_up(us: int) -> int:

@@ -17,10 +17,14 @@ from streamjoin_ds.cli.main import group
 from streamjoin_ds.errors import StreamJoinError
 from streamjoin_ds.request.join_keys import read_join_file
 from streamjoin_ds.request.request import described_streams, request_of, source_of
+from streamjoin_ds.script.reader import statements
 from streamjoin_ds.script.script import Script
+from streamjoin_ds.script.sql_options import stream_facts
+from streamjoin_ds.script.sql_text import SqlText
 from streamjoin_ds.spec.member.stream import STREAM_KEYS
 from streamjoin_ds.spool.writer import SpoolWriter
 from streamjoin_ds.survey.dialect import dialect_of, text_kind
+from streamjoin_ds.survey.survey import Survey
 from tests.support.topics import fake_topics
 from tests.survey.inputs import INPUTS, NINE, Input
 
@@ -54,14 +58,7 @@ def test_other_times_than_the_right_ones_are_guesses(one: Input, tmp_path: Path)
 @pytest.mark.parametrize("one", [one for one in WORKING if isinstance(one.content, bytes)], ids=lambda one: one.name)
 def test_each_form_of_the_stanza_is_the_proposal(one: Input, tmp_path: Path) -> None:
     found = look(Stream("e", str(one.write(tmp_path)))).surveys[0]
-    stanza = look(found.stream).to_facts()["sources"][0]["stanza"]
-    toml = tmp_path / "join.toml"
-    toml.write_text(stanza["TOML"])
-    (of_toml,) = described_streams(read_join_file(toml)["streams"], {}, {})
-    name, keys = source_of(shlex.split(stanza["command line"])[1], STREAM_KEYS, "stream")
-    (of_flag,) = described_streams({name: keys}, {}, {})
-    of_python = eval(stanza["Python"], {"Stream": Stream})
-    assert of_toml == of_flag == of_python == found.stream
+    _same_in_each_form(found, tmp_path)
 
 
 def test_a_value_above_twelve_decides_and_none_is_a_guess(tmp_path: Path) -> None:
@@ -201,3 +198,76 @@ def test_rows_in_memory_are_looked_at_too() -> None:
         found = look(rows).surveys[0]
         assert [row["event time"] for row in found.first] == ["2024-03-25T09:00:07Z", "2024-03-26T09:00:07Z"]
         assert found.options == {"time": "when", "time_format": "%d/%m/%Y %H:%M:%S"}
+
+
+def _same_in_each_form(found: Survey, folder: Path) -> None:
+    """Check that each form of the stanza is the proposal."""
+    stanza = look(found.stream).to_facts()["sources"][0]["stanza"]
+    toml = folder / "join.toml"
+    toml.write_text(stanza["TOML"])
+    (of_toml,) = described_streams(read_join_file(toml)["streams"], {}, {})
+    name, keys = source_of(shlex.split(stanza["command line"])[1], STREAM_KEYS, "stream")
+    (of_flag,) = described_streams({name: keys}, {}, {})
+    of_python = eval(stanza["Python"], {"Stream": Stream})
+    text = SqlText(stanza["SQL"])
+    (made,) = statements(text)
+    (of_sql,) = described_streams({made.name: stream_facts(text, made)}, {}, {})
+    assert of_toml == of_flag == of_python == of_sql == found.stream
+
+
+def test_devices_and_files_have_orders_of_their_own(tmp_path: Path) -> None:
+    rows = [
+        (f"2024-03-05T09:{minute:02}:{second:02}Z", device, minute)
+        for minute in range(20)
+        for device, second in (("a", 50), ("b", 20))
+    ]
+    mixed = _written(tmp_path / "mixed.csv", "ts,device,x", rows)
+    (tmp_path / "files").mkdir()
+    for device in ("a", "b"):
+        own = [row for row in rows if row[1] == device]
+        _written(tmp_path / "files" / f"{device}.csv", "ts,device,x", own)
+    by_device, by_file = look(str(mixed), str(tmp_path / "files")).surveys
+    assert by_device.options == {"partition_by": "device"}
+    assert by_file.options == {"partition_by": "file"}
+    for found in (by_device, by_file):
+        assert not found.order.late[0][1]
+        assert found.tuples == 40
+
+
+ODD = {
+    "empty.csv": b"",
+    "blank.csv": b"\n\n\n",
+    "header.csv": b"ts,x\n",
+    "word.csv": b"hello",
+    "bytes.bin": bytes(range(256)) * 20,
+    "zeros.csv": b"\0" * 3000,
+    "quote.csv": b'ts,x\n"2024-03-05T09:00:07Z,1\n2024-03-05T09:00:08Z,2\n',
+    "long.csv": b"ts,x\n" + b"a" * 200_000 + b"\n",
+    "array.json": b"[]",
+    "object.json": b"{}",
+    "deep.json": b"[" * 5000,
+    "numbers.json": b"1\n2\n3\n",
+    "cut.parquet": b"PAR1 and no more",
+    "plain.csv.gz": b"no gzip",
+    "far.csv": b"ts,x\n9999999999999999999,1\n9999999999999999999,1\n",
+    "words.csv": b"a,b\nx,y\nz,w\n",
+    "years.csv": b"year,x\n2023,1\n2024,2\n",
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_what_has_no_times_has_no_proposal(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(ODD[name])
+    done = CliRunner().invoke(group, ["look", str(tmp_path / name)])
+    assert done.exit_code in (0, 2), done.exception
+    assert "[streams" not in done.stdout
+    assert done.exit_code == 2 or "no proposal" in done.stdout
+
+
+def test_days_alone_are_a_guess(tmp_path: Path) -> None:
+    path = _written(tmp_path / "days.csv", "date,x", [("2024-03-05", 1), ("2024-03-06", 2)])
+    assert "days alone" in str(look(str(path)).surveys[0].guesses)
+
+
+def test_nearly_all_inputs_have_a_proposal() -> None:
+    assert len(WORKING) >= 0.85 * len(INPUTS)
