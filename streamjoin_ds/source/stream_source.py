@@ -59,6 +59,7 @@ from streamjoin_ds.spec.columns import TIMESTAMP
 from streamjoin_ds.spec.event_time import fine_times
 from streamjoin_ds.spec.member.computed_columns import all_columns
 from streamjoin_ds.spec.member.time_column import check_time_column
+from streamjoin_ds.spec.nested_path import inner_column, with_paths
 from streamjoin_ds.spec.time_guess import check_readable
 from streamjoin_ds.spec.time_text import event_times
 
@@ -380,6 +381,10 @@ def _json(data: bytes) -> pa.Table:
 
 
 def _with_time(schema: pa.Schema, table: pa.Table | None, stream: Stream) -> pa.Schema:
+    schema, inner = with_paths(schema, [stream.written_time]), None
+    if table is not None and len(schema) > len(table.column_names):
+        inner = inner_column(table, stream.written_time)
+        table = table.append_column(stream.written_time, inner)
     fields = []
     for column in schema:
         kind = pa.string() if pa.types.is_time(column.type) and table is not None else column.type
@@ -398,7 +403,7 @@ def _with_time(schema: pa.Schema, table: pa.Table | None, stream: Stream) -> pa.
             ns, _ = fine_times(table.column(column.name).combine_chunks(), "ns")
             if not (ns % 1000).any():  # Arrow infers nanoseconds for every text with a fraction
                 kind = pa.timestamp("us", tz=kind.tz)
-        fields.append(pa.field(column.name, kind, column.nullable))
+        fields.append(column.with_type(kind))
     return pa.schema(fields)
 
 

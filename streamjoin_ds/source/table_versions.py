@@ -18,6 +18,7 @@ import os
 import stat
 import time
 from collections.abc import Callable, Mapping
+from operator import methodcaller
 from typing import Protocol
 
 import pyarrow as pa
@@ -326,7 +327,7 @@ def _json(data: bytes, types: dict[str, pa.DataType]) -> pa.Table:
     if not data.strip():
         return schema.empty_table() if schema is not None else pa.table({})
     if has_small_exponent(data) and any(map(holds_decimals, types.values())):
-        check_json_scales(data, [(name, json_rule(kind)) for name, kind in types.items()])
+        check_json_scales(data, [(methodcaller("get", name), json_rule(kind)) for name, kind in types.items()])
     return arrow_json.read_json(
         pa.BufferReader(data),
         arrow_json.ReadOptions(use_threads=False, block_size=len(data) + 1),

@@ -161,12 +161,9 @@ def names_hint(name: str, valid: Sequence[str], what: str) -> str:
     marks = [told for mark, told in _OTHER_DELIMITERS.items() if len(valid) == 1 and mark in valid[0]]
     if marks:
         return f"each line is one column there, '{valid[0]}': set the delimiter to {marks[0]}"
-    first = name.partition(".")[0]
+    first = re.split(r"[.\[]", name, maxsplit=1)[0]
     if first != name and first in valid:
-        return (
-            f"fields inside '{first}' cannot be named: make '{name}' a column before, as select of Spark does, with "
-            f"start(frames=...); {listed}"
-        )
+        return f"'{name}' leads to nothing in '{first}'; {listed}"
     if not near:
         return listed
     meant = " or ".join(f"'{other}'" for other in near)

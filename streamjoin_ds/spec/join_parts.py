@@ -25,6 +25,7 @@ from streamjoin_ds.spec.expression.tree import (
     Aggregate,
     Expression,
     Predicate,
+    columns_of,
     expression_facts,
     expression_from,
     streams_of,
@@ -183,6 +184,19 @@ class JoinParts:
     def member_names(self) -> tuple[str, ...]:
         """The names of the streams, then of the tables."""
         return tuple(member.name for member in self.members)
+
+    @property
+    def columns_named(self) -> list[Column]:
+        """The columns that the join names, but for those of its streams' own options."""
+        said: list[Expression] = [one.expression for one in self.select if isinstance(one, Calculated)]
+        said += [argument for one in self.reduce for argument in one.args]
+        said += [one.where for one in self.members if one.where is not None]  # type: ignore[misc]
+        said += [one for one in self.predicates if not isinstance(one, Band)]
+        said += [] if self.nearest is None or self.nearest.by is None else [self.nearest.by]
+        plain = [renamed(one)[0] for one in self.select if not isinstance(one, Calculated)]
+        bands = [column for one in self.predicates if isinstance(one, Band) for column in (one.left, one.right)]
+        of_select = [Column.of(text) for text in plain if not text.endswith(".*")]
+        return [*bands, *of_select, *(column for one in said for column in columns_of(one))]
 
     def to_facts(self) -> dict[str, object]:
         """Return the join as plain JSON values; `Join.from_facts` makes the join of them again."""

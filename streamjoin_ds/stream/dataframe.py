@@ -39,11 +39,12 @@ from streamjoin_ds.spec.event_time import NO_TIME
 from streamjoin_ds.spec.key_values import content_hash
 from streamjoin_ds.spec.member.files import Files, refused_option
 from streamjoin_ds.spec.member.source import given_options
+from streamjoin_ds.spec.nested_path import inner_path
 from streamjoin_ds.stream.frame_tables import FrameTables, table_frames
 
 if TYPE_CHECKING:
     import pandas as pd
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
     from pyspark.sql.streaming.state import GroupState
 
 __all__ = [
@@ -333,8 +334,21 @@ def packed_frame(plan: Plan, stream: int, frame: DataFrame, pack: Packer) -> Dat
     """Return exchange rows of a stream's frame, which `pack` makes of its `foreign_columns`."""
     names = foreign_columns(plan, stream)
     # Columns get their places as names: mapInArrow cannot take columns whose names hold a dot.
-    chosen = frame.select(*(frame[_quoted(name)].alias(f"c{place}") for place, name in enumerate(names)))
+    chosen = frame.select(*(_column(frame, name).alias(f"c{place}") for place, name in enumerate(names)))
     return chosen.mapInArrow(pack, EXCHANGE_DDL)
+
+
+def _column(frame: DataFrame, name: str) -> Column:
+    """Return a column of a frame, or what its name leads to as a path."""
+    from pyspark.sql import functions
+
+    path = None if name in frame.columns else inner_path(name)
+    if path is None:
+        return frame[_quoted(name)]
+    found = frame[_quoted(path[0])]
+    for part in path[1]:
+        found = functions.get(found, functions.lit(part)) if isinstance(part, int) else found.getField(part)
+    return found
 
 
 def _quoted(name: str) -> str:

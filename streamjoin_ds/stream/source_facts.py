@@ -25,6 +25,7 @@ from streamjoin_ds.spec.columns import without_zone, zones_of
 from streamjoin_ds.spec.member.files import Files
 from streamjoin_ds.spec.member.source import DeltaRows
 from streamjoin_ds.spec.member.stream import checked_rate
+from streamjoin_ds.spec.nested_path import with_inner
 
 __all__ = ["KnownRates", "bound_join", "first_seen", "known_rates", "located"]
 
@@ -135,6 +136,8 @@ def first_seen(join: Join, identity: CheckpointIdentity) -> Mapping[str, pa.Sche
             schemas[stream.name] = pa.schema([*known, *more])
             continue
         schemas[stream.name] = pa.schema([known.field(f.name) if f.name in known.names else f for f in found])
+        own = next((one for one in identity.bound.join.streams if one.name == stream.name), stream)
+        schemas[stream.name] = with_inner(schemas[stream.name], known, own.nested)
     for table in join.tables:
         known = recorded.get(table.name, pa.schema([]))
         found = table_schema(table, known)

@@ -130,10 +130,10 @@ FLAGS: list[tuple[Call, str, str, Call]] = [
     ),
     ("--on 'e.xx = w.x'", "COLUMN", "did you mean 'x'?", "--on 'e.x = w.x'"),
     (
+        "--stream e=odd.csv --on 'e.PM2.6 = w.y' --select w.x",
+        "COLUMN",
+        "did you mean 'PM2.5'",
         "--stream e=odd.csv --on 'e.PM2.5 = w.y' --select w.x",
-        "PREDICATE_SYNTAX",
-        "write e.`PM2.5`",
-        "--stream e=odd.csv --on 'e.`PM2.5` = w.y' --select w.x",
     ),
     (
         "--stream e=odd.csv --on 'e.`PM2.5` = w.y' --select 'e.`a b` AS `c d`, w.x'",
@@ -142,10 +142,10 @@ FLAGS: list[tuple[Call, str, str, Call]] = [
         "--stream e=odd.csv --on 'e.`PM2.5` = w.y' --select 'e.`a b` AS name, w.x'",
     ),
     (
+        "--stream e=nested.jsonl --on 'e.p.r = w.x'",
+        "COLUMN",
+        "'p' holds q",
         "--stream e=nested.jsonl --on 'e.p.q = w.x'",
-        "PREDICATE_SYNTAX",
-        "make it a column in the input",
-        "--stream e=nested.jsonl --on 'e.x = w.x'",
     ),
     (
         "--stream e=nested.jsonl --on 'e.p = w.x'",
@@ -154,10 +154,10 @@ FLAGS: list[tuple[Call, str, str, Call]] = [
         "--stream e=nested.jsonl --on 'e.x = w.x'",
     ),
     (
-        "--stream e=nested.jsonl --select e.p.q",
+        "--stream e=nested.jsonl --select e.p.r",
         "COLUMN",
-        "make 'p.q' a column before",
-        "--stream e=nested.jsonl --select e.p",
+        "'p' holds q",
+        "--stream e=nested.jsonl --select e.p.q",
     ),
     ("--stream e=durations.parquet", "COLUMN", "leave it out with select", "--stream e=durations.parquet --select e.x"),
     (

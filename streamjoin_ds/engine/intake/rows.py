@@ -45,6 +45,7 @@ from streamjoin_ds.spec.inside import InsideRows, holds_times, nanoseconds_name,
 from streamjoin_ds.spec.key_values import item_values
 from streamjoin_ds.spec.member.stream import Stream
 from streamjoin_ds.spec.member.time_column import is_event_time, time_hint
+from streamjoin_ds.spec.nested_path import inner_column, inner_value
 from streamjoin_ds.spec.time_zone import SeenTimes, in_order
 
 __all__ = ["PlainTable", "RowIntake"]
@@ -182,11 +183,11 @@ class RowIntake:
     def _read_dicts(self, rows: list[Mapping[str, Any]]) -> ReceivedRows:
         name, is_fine = self._time.name, self._time.type == NANOSECONDS
         for column, zone in self._zones.items():
-            if any(says_no_zone(row.get(column)) for row in rows):
+            if any(map(says_no_zone, self._values(rows, column))):
                 raise without_zone(column, f"stream {self._source.name}", zone)
         if self._source.columns is not None:
             return self._compute_of_dicts(rows)
-        given = [row.get(name) for row in rows]
+        given = self._values(rows, name)
         if self._has_clock:
             return self._read_written(rows, given)
         times_us = plain_times(given, self._source.time_unit)
@@ -201,7 +202,7 @@ class RowIntake:
         """Read dicts of a stream that says in which form or zone its event times are."""
         made = {self._time.name: self._time_column(given)}
         if (zone := self._source.zone_column) is not None:
-            made[zone] = self._array([row.get(zone) for row in rows], pa.string(), zone)
+            made[zone] = self._array(self._values(rows, zone), pa.string(), zone)
         return self._brought_dicts(rows, made, None)
 
     def _brought_dicts(
@@ -210,7 +211,7 @@ class RowIntake:
         """Return dicts with the columns that are made, and with all others that are times."""
         far = []
         for timed in self._times:
-            made[timed.name], out = self._payload_times([row.get(timed.name) for row in rows], timed)
+            made[timed.name], out = self._payload_times(self._values(rows, timed.name), timed)
             far.append((out, timed.name))
         schema = pa.schema([self._wanted.field(name) for name in made])
         brought = to_inside(lambda wanted: made[wanted.name], schema, self._source, times)
@@ -222,7 +223,7 @@ class RowIntake:
         """Read dicts of a stream with computed columns: the written ones as a table, with times as timestamps."""
         written, far = [], []
         for field in self._outside:
-            values = [row.get(field.name) for row in rows]
+            values = self._values(rows, field.name)
             if field.name == self._source.written_time and self._has_clock:
                 written.append(self._time_column(values))
             elif field.name == self._source.written_time:
@@ -368,7 +369,7 @@ class RowIntake:
             gathered.put(number, values, floating=False)
         odd = dict(arrival.columns)
         for number, (name, kind, floating) in enumerate(self._numbers, len(self._stamped) + len(whole)):
-            values = [row.get(name) for row in rows]
+            values = self._values(rows, name)
             if not gathered.put(number, values, floating=floating):
                 odd[name] = self._array(values, kind, name)
         batch = pa.RecordBatch._import_from_c(gathered.exported(), self._number_schema)
@@ -378,9 +379,15 @@ class RowIntake:
         for inside in self._inside:
             name = inside.name
             if name not in odd and self._number_schema.get_field_index(name) < 0:
-                odd[name] = self._array([row.get(name) for row in rows], inside.type, name)
+                odd[name] = self._array(self._values(rows, name), inside.type, name)
             columns.append(odd[name] if name in odd else batch.column(name))
         return self._kept(arrival, columns)
+
+    def _values(self, rows: Sequence[Mapping[str, Any]], name: str) -> list[Any]:
+        """Return the values of a column in dicts, null where a dict has none."""
+        if name in self._source.nested:
+            return [inner_value(row, name) for row in rows]
+        return [row.get(name) for row in rows]
 
     def _moments(self, values: list[Any]) -> list[int | None]:
         try:
@@ -434,7 +441,7 @@ class RowIntake:
         """
         columns = []
         for read in self._outside:
-            values = [row.get(read.name) for row in rows]
+            values = self._values(rows, read.name)
             is_time = read == self._time or (read in self._times and not pa.types.is_nested(read.type))
             has_any = any(value is not None for value in values)
             columns.append(_as_given(values) if is_time and has_any else self._array(values, read.type, read.name))
@@ -450,6 +457,9 @@ class RowIntake:
     def _column(self, table: pa.Table, field: pa.Field) -> pa.Array:
         name, stream = field.name, self._source.name
         places = table.schema.get_all_field_indices(name)
+        inner = None if places else inner_column(table, name)
+        if inner is not None:
+            return inner
         if not places:
             msg = f"rows of stream {stream} lack the column '{name}'"
             is_time = name == self._time.name

@@ -37,6 +37,7 @@ from streamjoin_ds.source.delta.data_file import DataFile, place_of
 from streamjoin_ds.source.position import PlainFacts, is_hexadecimal
 from streamjoin_ds.spec.event_time import NO_TIME
 from streamjoin_ds.spec.member.stream import Stream
+from streamjoin_ds.spec.nested_path import inner_type
 
 __all__ = ["NO_DIGEST", "Beginning", "ChangeLog", "ResultsPosition", "VersionPosition", "stated_bounds", "stated_rows"]
 
@@ -370,7 +371,7 @@ class ChangeLog:
         check_protocol(self._protocol, self._metadata, self._path)
         columns = table_columns(self._metadata, self._path)
         for name in self._schema.names:
-            if name not in columns.schema.names:
+            if name not in columns.schema.names and inner_type(columns.schema, name) is None:
                 msg = f"the table {self._path} has no column '{name}' in version {version}"
                 hint = "the stream needs it: add it again, or start a new join"
                 raise SchemaDriftError(msg, name=name, hint=hint)

@@ -21,6 +21,7 @@ from streamjoin_ds.errors import FileFormatError, FileMissingError, SchemaDriftE
 from streamjoin_ds.source.files.listing import FileEntry
 from streamjoin_ds.source.files.row_files import RowFile, footer_of, row_columns
 from streamjoin_ds.source.records import RawRecords
+from streamjoin_ds.spec.nested_path import inner_path, path_text
 
 __all__ = ["DataFile", "FileRows", "place_of"]
 
@@ -88,8 +89,9 @@ class DataFile:
 
     def only(self, columns: Sequence[str]) -> DataFile:
         """Return the file with what concerns these columns, so that its text is short."""
-        values = {name: text for name, text in self.values.items() if name in columns}
-        return replace(self, values=values, names={name: at for name, at in self.names.items() if name in columns})
+        kept = {*columns, *(path[0] for path in map(inner_path, columns) if path is not None)}
+        values = {name: text for name, text in self.values.items() if name in kept}
+        return replace(self, values=values, names={name: at for name, at in self.names.items() if name in kept})
 
 
 def place_of(file: DataFile) -> tuple[int, int]:
@@ -134,12 +136,15 @@ class FileRows:
             raise self._unreadable() from None
         self._physical: dict[str, str] = {}
         for column in schema:
-            other = file.names.get(column.name, column.name)
+            path = None if column.name in file.names or column.name in there.names else inner_path(column.name)
+            name, inside = (column.name, ()) if path is None else path
+            root = file.names.get(name, name)
+            other = path_text((root, *inside)) if root and inside else root
             if not other:
                 msg = f"column '{column.name}' of {self.path} is nested, and the table maps columns by name"
                 hint = "leave the column out, or read the table with spark.readStream.format('delta')"
                 raise SchemaDriftError(msg, name=column.name, hint=hint)
-            if column.name not in file.values and other in there.names:
+            if column.name not in file.values and root in there.names:
                 self._physical[column.name] = other
         inside = pa.schema([schema.field(name).with_name(other) for name, other in self._physical.items()])
         entry = FileEntry(os.path.basename(self.path), self.path, size, 0, 0)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable, Collection
 from decimal import Decimal, InvalidOperation
-from typing import Any
+from functools import partial
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -26,6 +28,7 @@ from streamjoin_ds.source.files.lines import (
 )
 from streamjoin_ds.spec.columns import INT64_MAX, INT64_MIN, not_of_type
 from streamjoin_ds.spec.inside import holds_times
+from streamjoin_ds.spec.nested_path import column_of, inner_value, root_fields
 from streamjoin_ds.spec.nested_values import with_leaves
 from streamjoin_ds.spec.time_text import no_timestamps, timestamps
 
@@ -53,6 +56,7 @@ _STRAY_NULL = re.compile(rb"^[^{\n]*null|\}[ \t\r]*null", re.MULTILINE)
 
 
 _NEWLINE, _RETURN, _OPEN, _CLOSE = b"\n\r{}"
+_Got: TypeAlias = "Callable[[dict[str, Any]], Any]"  # gives a column's value that an object has
 
 
 class JsonLines:
@@ -64,12 +68,15 @@ class JsonLines:
         The columns that travel, with their inside types.
     time : str
         The time column: its values are texts or numbers.
+    nested : collection of str
+        Those columns that are paths into other ones.
     """
 
-    def __init__(self, schema: pa.Schema, time: str) -> None:
+    def __init__(self, schema: pa.Schema, time: str, nested: Collection[str] = ()) -> None:
         self._schema = schema
         self._time = time
         self._time_type = pa.string()
+        self._nested = frozenset(nested).intersection(schema.names)
 
     def parse(self, data: bytes) -> pa.Table:
         """See `LineFormat.parse`."""
@@ -103,7 +110,7 @@ class JsonLines:
         if not isinstance(value, dict):
             return "", "not a JSON object"
         for column in self._schema:
-            alone = JsonLines(pa.schema([column]), self._time)
+            alone = JsonLines(pa.schema([column]), self._time, self._nested)
             try:
                 alone.parse(line)
             except pa.ArrowInvalid:
@@ -116,7 +123,7 @@ class JsonLines:
         Groups are lines whose times are written alike, and those about which Python's parser is not sure.
         """
         decode = json.JSONDecoder(parse_float=Decimal).decode
-        rules = [(field.name, self._rule(field)) for field in self._schema]
+        rules, time = self._rules(), self._got(self._time)
         has_unsigned = any(pa.types.is_unsigned_integer(kind) for kind in self._schema.types)
         groups: dict[int, list[int]] = {}
         broken: dict[int, tuple[str, str]] = {}
@@ -141,11 +148,11 @@ class JsonLines:
                 groups.setdefault(_ODD, []).append(place)
                 continue
             keys[place] = len(value)
-            groups.setdefault(_time_group(value.get(self._time)), []).append(place)
+            groups.setdefault(_time_group(time(value)), []).append(place)
             if refused < len(rules):
                 wrong[place] = refused
             for at, (places, told) in texts.items():
-                if at < refused and (text := value.get(rules[at][0])) is not None:
+                if at < refused and (text := rules[at][0](value)) is not None:
                     places.append(place)
                     told.append(text)
         for at, (places, told) in texts.items():
@@ -161,6 +168,13 @@ class JsonLines:
         taken = np.array([*broken, *(place for place in odd if place in wrong)], np.int64)
         alike = [np.setdiff1d(np.array(held, np.int64), taken) for kind, held in groups.items() if kind != _ODD]
         return Sifted(broken, [*alike, np.array(sorted(odd), np.int64)])
+
+    def _rules(self) -> list[tuple[_Got, Rule]]:
+        return [(self._got(field.name), self._rule(field)) for field in self._schema]
+
+    def _got(self, name: str) -> _Got:
+        """Return what gives the value of a column that an object has."""
+        return partial(inner_value, name=name) if name in self._nested else lambda value: value.get(name)
 
     def _rule(self, field: pa.Field) -> Rule:
         return _time_rule if field.name == self._time else json_rule(field.type)
@@ -179,15 +193,16 @@ class JsonLines:
 
     def _read(self, data: bytes) -> pa.Table:
         schema = pa.schema([pa.field(f.name, self._read_type(f)) for f in self._schema])
+        held = pa.schema(root_fields(schema, self._nested)) if self._nested else schema
         if has_small_exponent(data) and any(map(holds_decimals, schema.types)):
-            check_json_scales(data, [(field.name, self._rule(field)) for field in self._schema])
+            check_json_scales(data, self._rules())
         table = arrow_json.read_json(
             pa.BufferReader(data),
             arrow_json.ReadOptions(use_threads=False, block_size=len(data) + 1),
-            arrow_json.ParseOptions(
-                explicit_schema=schema, unexpected_field_behavior="ignore", newlines_in_values=False
-            ),
+            arrow_json.ParseOptions(explicit_schema=held, unexpected_field_behavior="ignore", newlines_in_values=False),
         )
+        if self._nested:
+            table = pa.table([column_of(table, field) for field in schema], schema=schema)
         return check_digits(table.select(schema.names))
 
     def _read_otherwise(self, data: bytes) -> pa.Table | None:
@@ -211,7 +226,7 @@ class JsonLines:
         return table.set_column(place, self._time, texts)
 
 
-def check_json_scales(data: bytes, rules: list[tuple[str, Rule]]) -> None:
+def check_json_scales(data: bytes, rules: list[tuple[_Got, Rule]]) -> None:
     """Raise ArrowInvalid where a decimal has more digits after its point than Arrow's reader can count (`is_too_fine`).
 
     Only lines are looked at that may hold such a number.
@@ -235,11 +250,11 @@ def _decimal(text: str) -> Decimal:
         return _FINEST if "-" in text[1:] else Decimal(text.lower().partition("e")[0]).scaleb(400)
 
 
-def _judged(value: dict[str, Any], rules: list[tuple[str, Rule]]) -> tuple[int, bool]:
+def _judged(value: dict[str, Any], rules: list[tuple[_Got, Rule]]) -> tuple[int, bool]:
     """Return the first column that surely refuses its value, and whether one before it is doubtful."""
     is_doubtful = False
-    for number, (name, rule) in enumerate(rules):
-        verdict = rule(value.get(name))
+    for number, (got, rule) in enumerate(rules):
+        verdict = rule(got(value))
         if verdict == REFUSED:
             return number, is_doubtful
         is_doubtful |= verdict == DOUBTFUL

@@ -21,6 +21,7 @@ from streamjoin_ds.source.files.row_formats import row_groups
 from streamjoin_ds.source.records import RawRecords, record_text
 from streamjoin_ds.spec.columns import foreign_zone, lacks_zone, without_zone
 from streamjoin_ds.spec.common_types import common_type, exactly, fits, is_alike
+from streamjoin_ds.spec.nested_path import column_of, inner_path, is_inner, leaf_name, with_paths
 
 __all__ = ["RowFile", "content_digest", "first_rows", "footer_of", "row_columns"]
 
@@ -161,7 +162,7 @@ class RowFile:
             raise FileFormatError(
                 msg, name=entry.path, hint="write it under another name, and rename it when it is complete"
             ) from None
-        found = self._groups.schema
+        found = self._found = with_paths(self._groups.schema, schema.names)
         self._there = names_there(schema, time, found.names, stream, entry.path)
         self._others: dict[str, pa.DataType] = {}  # inside types of columns that have another type in the file
         for column in schema:
@@ -193,7 +194,7 @@ class RowFile:
             values = table.column(0).combine_chunks().drop_null()[:DRIFT_SAMPLE]
             _, misfits = exactly(values, kind)
             if len(values) >= DRIFT_RECORDS and misfits is not None and misfits.all():
-                found = self._groups.schema.field(self._there[name]).type
+                found = self._found.field(self._there[name]).type
                 raise self._other_type(self._schema.field(name), found)
 
     def _other_type(self, column: pa.Field, found: pa.DataType) -> SchemaDriftError:
@@ -231,8 +232,12 @@ class RowFile:
             begin += rows
 
     def _read(self, group: int, columns: list[str], begin: int) -> pa.Table:
+        inner = {name: path for name in columns if is_inner(self._found.field(name)) and (path := inner_path(name))}
+        held = [*dict.fromkeys(inner[name][0] if name in inner else name for name in columns)]
+        leaves = [leaf_name(name) if name in inner else name for name in columns] if inner else []
         try:
-            return self._groups.read(group, columns)
+            table = self._groups.read(group, held, leaves)
+            return pa.table({name: column_of(table, self._found.field(name)) for name in columns}) if inner else table
         except (pa.ArrowInvalid, OSError):
             msg = f"the file {self._entry.path} cannot be read in rows {begin} to {begin + self._groups.rows[group]}"
             raise FileFormatError(msg, name=self._entry.path, hint="the file is damaged: restore it") from None

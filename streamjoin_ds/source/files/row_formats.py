@@ -62,8 +62,11 @@ class RowGroups:
         """Return the number of rows of each group, where the file has to be read for it."""
         raise NotImplementedError
 
-    def read(self, group: int, columns: list[str]) -> pa.Table:
-        """Return columns of a group; raise `pyarrow.ArrowInvalid` or `OSError` where it is damaged."""
+    def read(self, group: int, columns: list[str], leaves: Sequence[str] = ()) -> pa.Table:
+        """Return columns of a group; raise `pyarrow.ArrowInvalid` or `OSError` where it is damaged.
+
+        `leaves` are the paths into them that are needed, if not all is: Parquet reads no more.
+        """
         raise NotImplementedError
 
     def wrapped(self, table: pa.Table, group: int) -> dict[str, np.ndarray]:
@@ -120,11 +123,11 @@ class _ParquetGroups(RowGroups):
         self._int96 = {column.path for column in physical if column.physical_type == "INT96"}
         self._coarse: pq.ParquetFile | None = None
 
-    def read(self, group: int, columns: list[str]) -> pa.Table:
-        return self._file.read_row_group(group, columns=columns, use_threads=False).select(columns)
+    def read(self, group: int, columns: list[str], leaves: Sequence[str] = ()) -> pa.Table:
+        return self._file.read_row_group(group, columns=[*leaves] or columns, use_threads=False).select(columns)
 
     def wrapped(self, table: pa.Table, group: int) -> dict[str, np.ndarray]:
-        names = [name for name in table.column_names if name in self._int96]
+        names = [name for name in table.column_names if name in self._int96 and name in self.schema.names]
         if not names:
             return {}
         self._coarse = self._coarse or _parquet(self._source, "s")
@@ -176,7 +179,7 @@ class _OrcGroups(RowGroups):
                 break
         return [*found, self._file.nrows - sum(found)] if self._file.nstripes else found
 
-    def read(self, group: int, columns: list[str]) -> pa.Table:
+    def read(self, group: int, columns: list[str], leaves: Sequence[str] = ()) -> pa.Table:
         return pa.Table.from_batches([self._file.read_stripe(group, columns)]).select(columns)
 
 
@@ -201,7 +204,7 @@ class _ArrowFile(RowGroups):
         reader = self._reader(self.schema.names[:1])
         return [reader.get_batch(group).num_rows for group in range(reader.num_record_batches)]
 
-    def read(self, group: int, columns: list[str]) -> pa.Table:
+    def read(self, group: int, columns: list[str], leaves: Sequence[str] = ()) -> pa.Table:
         return pa.Table.from_batches([self._reader(columns).get_batch(group)]).select(columns)
 
 
@@ -219,7 +222,7 @@ class _ArrowStream(RowGroups):
     def counted(self) -> list[int]:
         return [batch.num_rows for batch in self._reader(self.schema.names[:1])]
 
-    def read(self, group: int, columns: list[str]) -> pa.Table:
+    def read(self, group: int, columns: list[str], leaves: Sequence[str] = ()) -> pa.Table:
         names, at, reader = self._open or ([], 0, None)
         if reader is None or names != columns or at > group:
             at, reader = 0, self._reader(columns)
@@ -299,7 +302,7 @@ class _AvroGroups(RowGroups):
         self._blocks = found
         return found
 
-    def read(self, group: int, columns: list[str]) -> pa.Table:
+    def read(self, group: int, columns: list[str], leaves: Sequence[str] = ()) -> pa.Table:
         values: dict[str, list[Any]] = {name: [] for name in columns}
         for count, place, size in self._groups()[group]:
             self._file.at = place

@@ -357,9 +357,10 @@ class TextFormat:
         self._made = [] if stream.time_step is None else [stream.time]
         self._path = path
         self.header_bytes = self.header_lines = 0
-        self._form: LineFormat | None = JsonLines(schema, self._time) if self._kind == "json" else None
+        self._form: LineFormat | None = JsonLines(schema, self._time, stream.nested) if self._kind == "json" else None
         self._salt = 0
-        self._payload = JsonLines(pa.schema([c for c in schema if c.name not in SPOOL_COLUMNS]), self._time)
+        payload = pa.schema([column for column in schema if column.name not in SPOOL_COLUMNS])
+        self._payload = JsonLines(payload, self._time, stream.nested)
 
     @property
     def lacking(self) -> list[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from datetime import timedelta
@@ -38,9 +38,10 @@ from streamjoin_ds.spec.expression.predicate import Band, Bound, Column, negated
 from streamjoin_ds.spec.expression.tree import Expression
 from streamjoin_ds.spec.join_parts import JoinParts
 from streamjoin_ds.spec.member.computed_columns import all_columns, with_written
-from streamjoin_ds.spec.member.stream import check_device_columns
+from streamjoin_ds.spec.member.stream import Stream, check_device_columns
 from streamjoin_ds.spec.member.time_column import check_time_column, check_zone_column
 from streamjoin_ds.spec.member.unique_key import check_unique_columns
+from streamjoin_ds.spec.nested_path import inner_type, is_inner, with_paths
 from streamjoin_ds.spec.nested_values import is_nested, shape_text, type_text
 
 __all__ = ["bind", "exact_bounds", "is_decided"]
@@ -228,6 +229,7 @@ def bind(join: JoinParts, schemas: Mapping[str, pa.Schema]) -> BoundJoin:
     """
     for stream in join.streams:
         _check_schema(stream.name, schemas.get(stream.name))
+    join, schemas = _with_nested(join, schemas)
     if any(stream.columns is not None for stream in join.streams):
         join, schemas = _with_computed(join, schemas)
     for stream in join.streams:
@@ -321,14 +323,33 @@ def bind(join: JoinParts, schemas: Mapping[str, pa.Schema]) -> BoundJoin:
     )
 
 
-def _with_computed(join: JoinParts, schemas: Mapping[str, pa.Schema]) -> tuple[JoinParts, dict[str, pa.Schema]]:
-    """Return the join with the types that its computed columns are made of, and the columns with the computed ones."""
+def _with_nested(join: JoinParts, schemas: Mapping[str, pa.Schema]) -> tuple[JoinParts, Mapping[str, pa.Schema]]:
+    """Return the join whose streams know which of their columns are paths, and the columns with these."""
+    named = {(column.stream, column.name) for column in join.columns_named}
+    own = ((one.name, (one.time, one.zone_column or "", *one.unique_key, *one.device_columns)) for one in join.streams)
+    named |= {(stream, name) for stream, names in own for name in names}
+    named |= {(one.name, name) for one in join.streams if one.columns is not None for name in one.columns.needed}
+    streams, found = [], dict(schemas)
+    for one in join.streams:
+        found[one.name] = with_paths(schemas[one.name], sorted(name for stream, name in named if stream == one.name))
+        inner = {field.name for field in found[one.name] if is_inner(field)} | set(one.nested)
+        inner |= {one.time} if inner_type(found[one.name], one.time) is not None else set()
+        streams.append(replace(one, nested=tuple(sorted(inner))) if inner != set(one.nested) else one)
+    return _with_streams(join, streams), found
+
+
+def _with_streams(join: JoinParts, streams: Sequence[Stream]) -> JoinParts:
+    """Return the join with other objects for its streams."""
     own = copy(join)
-    object.__setattr__(
-        own, "streams", tuple(replace(one, columns=with_written(one, schemas[one.name])) for one in join.streams)
-    )
+    object.__setattr__(own, "streams", tuple(streams))
     for name in ("members", "row_kind"):  # made of the streams
         own.__dict__.pop(name, None)
+    return own
+
+
+def _with_computed(join: JoinParts, schemas: Mapping[str, pa.Schema]) -> tuple[JoinParts, dict[str, pa.Schema]]:
+    """Return the join with the types that its computed columns are made of, and the columns with the computed ones."""
+    own = _with_streams(join, [replace(one, columns=with_written(one, schemas[one.name])) for one in join.streams])
     return own, {**schemas, **{one.name: all_columns(one, schemas[one.name]) for one in join.streams}}
 
 

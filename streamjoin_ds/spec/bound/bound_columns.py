@@ -24,6 +24,7 @@ from streamjoin_ds.spec.expression.predicate import Column, renamed
 from streamjoin_ds.spec.inside import nanoseconds_name
 from streamjoin_ds.spec.join_parts import Calculated, JoinParts
 from streamjoin_ds.spec.member.stream import Stream
+from streamjoin_ds.spec.nested_path import inner_hint, inner_path, is_inner, plain_name
 from streamjoin_ds.spec.nested_values import has_fine_times, is_nested, type_text
 from streamjoin_ds.spec.row_kind import RANK
 from streamjoin_ds.spec.window import WINDOW_ID, PeriodicWindow
@@ -94,7 +95,10 @@ def _given_type(join: JoinParts, schemas: Mapping[str, pa.Schema], column: Colum
     schema = schemas[column.stream]
     if schema.get_field_index(column.name) < 0:
         msg = f"{_kind_of(join, column)} {column.stream} has no column '{column.name}'"
-        raise ColumnError(msg, name=str(column), hint=names_hint(column.name, schema.names, "its columns are"))
+        named, path = [field.name for field in schema if not is_inner(field)], inner_path(column.name)
+        asked = column.name if path is None or path[0] in named else path[0]
+        hint = inner_hint(schema, column.name) or names_hint(asked, named, "its columns are")
+        raise ColumnError(msg, name=str(column), hint=hint)
     return schema.field(column.name).type
 
 
@@ -112,10 +116,12 @@ def result_columns(join: JoinParts, schemas: Mapping[str, pa.Schema]) -> tuple[R
             continue
         written, given = renamed(text)
         stream, _, name = written.partition(".")
-        names = schemas[stream].names if name == "*" else [Column.of(written).name]
-        for column in names:
+        nested = next((one.nested for one in join.streams if one.name == stream), ())
+        every = [column for column in schemas[stream].names if column not in nested]
+        for column in every if name == "*" else [Column.of(written).name]:
             column_type(join, schemas, Column(stream, column))
-            found[ResultColumn(given or result_name(stream, column), join.member_names.index(stream), column)] = None
+            usual = result_name(stream, plain_name(column) if column in nested else column)
+            found[ResultColumn(given or usual, join.member_names.index(stream), column)] = None
     columns = sorted(found, key=lambda column: column.stream)
     taken = ["event_time", "batch_id", *(f"{name}_seq" for name in join.member_names)]
     taken += [WINDOW_ID] if isinstance(join.window, PeriodicWindow) else []

@@ -43,6 +43,7 @@ from streamjoin_ds.spec.expression.tree import (
     call,
 )
 from streamjoin_ds.spec.functions import CAST_TYPES, FUNCTION_NAMES, FUNCTIONS
+from streamjoin_ds.spec.nested_path import path_text
 
 __all__ = [
     "UNDERSTOOD",
@@ -55,6 +56,7 @@ __all__ = [
     "parse_condition",
     "parse_predicates",
     "parse_value",
+    "path_parts",
     "type_name",
 ]
 
@@ -356,7 +358,7 @@ class _Reader:
             if not items or any(node.args.get(name) for name in ("query", "unnest", "field")):
                 self._refuse("IN must be followed by a list in parentheses")
             return call("in", *(self.expression(part, depth - 1) for part in (node.this, *items)))
-        if isinstance(node, sql.Column):
+        if isinstance(node, sql.Column) or path_parts(node):
             return self._column(node)
         return self._function(node, depth)
 
@@ -447,25 +449,36 @@ class _Reader:
         return call("neg", inner) if bound is None else Literal(negated(bound))  # type: ignore[arg-type]
 
     def _column(self, node: Node) -> Column:
-        if node.args.get("db") is not None:
-            dotted = ".".join(part.name for part in node.parts)
-            stream, _, rest = dotted.partition(".")
-            hint = (
-                f"write {stream}.`{rest}` if that is the column's name; a field inside a column cannot be named: make "
-            )
-            hint += "it a column in the input"
-            _refuse(f"it names {dotted}, which is not written as stream.column", self._text, hint)
-        plain = isinstance(node.this, sql.Identifier) and node.name and node.args.get("db") is None
-        if not plain or not (node.table or self._stream):
-            example = f"write it with its stream, such as e.{node.name}; " if plain else ""
+        parts = path_parts(node)
+        if not parts or not (len(parts) > 1 or self._stream):
+            example = f"write it with its stream, such as e.{node.name}; " if parts else ""
             why = "a column in it is not written as stream.column"
             _refuse(why, self._text, f"{example}valid are {UNDERSTOOD}")
-        if self._stream and node.table not in ("", self._stream):
-            self._refuse(f"it names the stream '{node.table}', but may only name {self._stream}")
-        return Column(node.table or self._stream or "", node.name)
+        stream = self._stream or str(parts[0])
+        inside = parts[1:] if len(parts) > 1 and parts[0] == stream else parts
+        return Column(stream, str(inside[0]) if len(inside) == 1 else path_text(inside))
 
     def _refuse(self, why: str) -> NoReturn:
         _refuse(why, self._text)
+
+
+def path_parts(node: Node) -> list[str | int]:
+    """Return the parts of a name with dots and places of lists, ``e.values[0].v``; none where a node is no name."""
+    if isinstance(node, sql.Identifier):
+        return [node.name] if node.name else []
+    if isinstance(node, sql.Column):  # the 5 of u.PM2.5 is a number
+        parts = [part.name if isinstance(part, (sql.Identifier, sql.Literal)) else "" for part in node.parts]
+        return [*parts] if all(parts) else []
+    if isinstance(node, sql.Dot):
+        before, after = path_parts(node.this), path_parts(node.expression)
+        return [*before, *after] if before and after else []
+    if isinstance(node, sql.Bracket):
+        before, places = path_parts(node.this), node.expressions
+        place = places[0] if len(places) == 1 else None
+        if not before or not isinstance(place, sql.Literal) or place.is_string or not place.name.isdecimal():
+            return []
+        return [*before, int(place.name)]
+    return []
 
 
 def _flat_concat(sides: Sequence[Expression]) -> Iterator[Expression]:

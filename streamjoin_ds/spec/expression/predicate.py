@@ -14,6 +14,7 @@ import numpy as np
 
 from streamjoin_ds.duration import MAX_DURATION_US, duration_text, signed_duration
 from streamjoin_ds.errors import ArgumentError, PredicateError
+from streamjoin_ds.spec.nested_path import path_name
 
 __all__ = [
     "MAX_EXPONENT",
@@ -37,6 +38,7 @@ Bound = int | float | Decimal | timedelta
 
 QUOTED = re.compile(r"""('[^']*'|"[^"]*"|`[^`]*`)""")  # what is quoted in an SQL text
 PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_QUOTED_NAME = re.compile(r"""`(?:[^`]|``)*`|"(?:[^"]|"")*\"""")
 _RENAMED = re.compile(r"(.*\S)\s+AS\s+(`(?:[^`]|``)+`|[^`\s]+)\s*", re.IGNORECASE | re.DOTALL)
 # A bound's most bits (whole numbers) and largest decimal exponent: the range of float64 and a little more. A larger
 # one is never needed, but its digits could fill the memory.
@@ -65,13 +67,14 @@ class Column:
     def of(cls, text: str | Column) -> Column:
         """Return the column that ``stream.column`` names: the text is split at its first dot.
 
-        Quotes around the column (`` ` `` or ``"``) are taken off.
+        Quotes around the column (`` ` `` or ``"``) are taken off. A path has one form: ``e.a.`b``` is ``e.a.b``.
         """
         if isinstance(text, Column):
             return text
         stream, _, name = text.partition(".") if isinstance(text, str) else ("", "", "")
-        if len(name) >= 2 and name[0] == name[-1] and name[0] in '`"':
+        if _QUOTED_NAME.fullmatch(name):
             name = name[1:-1].replace(name[0] * 2, name[0])
+        name = path_name(name)
         if not name:
             msg = f"'{str(text)[:64]}' does not name a stream's column"
             raise ArgumentError(msg, name=str(text)[:64], hint="write stream.column, for example 'e.latitude'")

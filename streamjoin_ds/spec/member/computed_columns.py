@@ -53,6 +53,7 @@ from streamjoin_ds.spec.expression.tree import (
     streams_of,
 )
 from streamjoin_ds.spec.expression.types import typed_value
+from streamjoin_ds.spec.nested_path import with_paths
 
 __all__ = [
     "TIME_NAME",
@@ -291,6 +292,7 @@ def with_written(stream: Computing, written: pa.Schema) -> ComputedColumns | Non
     if stream.columns is None:
         return None
     expressions = dict(stream.columns.expressions)
+    written = with_paths(written, stream.columns.needed)
     if stream.columns.time_text in written.names:
         expressions[TIME_NAME] = Column(stream.name, stream.columns.time_text)
     elif stream.columns.time_text and TIME_NAME in written.names:
@@ -339,6 +341,8 @@ def all_columns(stream: Computing, written: pa.Schema) -> pa.Schema:
     ColumnError, PredicateError
         A column is not there, or the types of an expression do not go together.
     """
+    needed = () if stream.columns is None else stream.columns.needed
+    written = with_paths(written, [stream.time, *needed])
     computed = with_written(stream, written)
     if computed is None:
         return written

@@ -51,6 +51,7 @@ from streamjoin_ds.spec.member.time_column import (
     without_own_zone,
 )
 from streamjoin_ds.spec.member.unique_key import check_unique, unique_columns
+from streamjoin_ds.spec.nested_path import path_name
 from streamjoin_ds.spec.time_zone import zone_of
 
 __all__ = ["FORMAT_KEYS", "PER_STREAM", "STREAM_KEYS", "Stream", "checked_rate", "rate_from_text"]
@@ -269,6 +270,8 @@ class Stream:
         "[default: none]",
         example={"speed_ms": "speed_kn * 0.514444"},
     )
+    # Those columns that are paths into other ones; known once the stream's columns are.
+    nested: tuple[str, ...] = ()
 
     def __init__(
         self,
@@ -293,6 +296,7 @@ class Stream:
         if not isinstance(self.time, str) or not self.time:
             msg = f"stream {self.name} does not say which column is its event time"
             raise ArgumentError(msg, name=self.name, hint="for example time='ts'")
+        self._set("time", path_name(self.time))
         self._set("delay", duration_text(duration_us(self.delay, f"delay of {self.name}")))
         units = STREAM_KEYS["time_unit"].one_of
         if self.time_unit not in units:
@@ -457,6 +461,7 @@ class Stream:
             **({} if self.unique is None else {"unique": [*self.unique]}),
             **self.clock_facts,
             **({} if self.columns is None else {"columns": self.columns.to_facts()}),
+            **({"nested": [*self.nested]} if self.nested else {}),
             **source_facts(self.source),
             "name": self.name,
             "time": self.time,
@@ -482,6 +487,7 @@ class Stream:
             time_format=facts.get("time_format"),
             **{name: facts.get(name) for name in ("timezone", "time_start", "time_step")},
             columns=ComputedColumns.from_facts(facts["columns"]) if "columns" in facts else None,
+            nested=tuple(facts.get("nested", ())),
             **{name: f"{facts[f'{name}_us']}us" for name in ("idle_timeout", "max_ahead") if f"{name}_us" in facts},
         )
 

@@ -11,6 +11,7 @@ from streamjoin_ds.errors import ArgumentError, ColumnError
 from streamjoin_ds.spec.columns import foreign_zone, is_text, names_hint, result_type
 from streamjoin_ds.spec.member.computed_columns import Computing, computes_moments
 from streamjoin_ds.spec.member.files import Files
+from streamjoin_ds.spec.nested_path import inner_hint, with_paths
 from streamjoin_ds.spec.time_format import TimeForm
 from streamjoin_ds.spec.time_start import check_time_start
 from streamjoin_ds.spec.time_zone import zone_hint
@@ -62,9 +63,10 @@ class Timed(Computing, Protocol):
 
 def check_time_column(schema: pa.Schema, stream: Timed) -> None:
     """Refuse a schema whose time column is missing or cannot be an event time."""
+    schema = with_paths(schema, [stream.time])
     if stream.time not in schema.names:
         msg = f"stream {stream.name} has no column '{stream.time}'"
-        hint = names_hint(stream.time, schema.names, "its columns are")
+        hint = inner_hint(schema, stream.time) or names_hint(stream.time, schema.names, "its columns are")
         raise ColumnError(msg, name=stream.time, hint=hint)
     if schema.names.count(stream.time) > 1:
         msg = f"stream {stream.name} has more than one column '{stream.time}'"

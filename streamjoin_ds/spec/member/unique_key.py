@@ -14,6 +14,7 @@ import pyarrow as pa
 from streamjoin_ds.errors import ArgumentError, ColumnError, WindowError
 from streamjoin_ds.spec.columns import names_hint
 from streamjoin_ds.spec.member.source import DeltaRows
+from streamjoin_ds.spec.nested_path import path_name
 from streamjoin_ds.spec.window import WindowKind
 
 __all__ = ["UniqueStream", "check_unique", "check_unique_columns", "check_unique_window", "span_us", "unique_columns"]
@@ -66,7 +67,7 @@ def unique_columns(given: object, name: str) -> tuple[str, ...] | None:
     ):
         msg = f"unique of stream {name} is no list of different columns"
         raise ArgumentError(msg, name="unique", hint="for example 'device,counter', or ['device', 'counter']")
-    return tuple(names)
+    return tuple(map(path_name, names))
 
 
 def check_unique(stream: UniqueStream) -> None:

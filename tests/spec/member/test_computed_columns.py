@@ -74,7 +74,7 @@ def test_a_schema_states_the_type_of_a_computed_column() -> None:
     [
         ({"m": "no_such * 2"}, ColumnError, "no column 'no_such', of which 'm' is computed"),
         ({"m": "kn * t"}, PredicateError, "calculates float \\* string"),
-        ({"m": "w.x * 2"}, PredicateError, "names the stream 'w'"),
+        ({"m": "w.x * 2"}, ColumnError, "no column 'w.x', of which 'm' is computed"),
         ({"m": "kn *"}, PredicateError, "cannot read the expression"),
         ("kn * 2", ArgumentError, "an expression without a name"),
         ("cast(kn as int)", ArgumentError, "an expression without a name"),

@@ -12,8 +12,8 @@ A packed struct has little-endian fields in the order of the declared columns, w
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from functools import lru_cache
+from collections.abc import Collection, Sequence
+from functools import lru_cache, partial
 from importlib import import_module
 from typing import Any, Protocol
 
@@ -179,12 +179,14 @@ class JsonMessages:
         The columns to read, with their inside types.
     time : str
         The time column.
+    nested : collection of str
+        Those columns that are paths into other ones.
     """
 
-    def __init__(self, schema: pa.Schema, time: str) -> None:
-        self._schema, self._time = schema, time
+    def __init__(self, schema: pa.Schema, time: str, nested: Collection[str] = ()) -> None:
+        self._made = partial(JsonLines, schema, time, nested)
         # It remembers how the times were written last, which spares a try and changes no result.
-        self._whole = JsonLines(schema, time)
+        self._whole = self._made()
 
     def read(self, values: pa.BinaryArray) -> RawRecords:
         """See `MessageFormat.read`."""
@@ -198,7 +200,7 @@ class JsonMessages:
                     return RawRecords(table, len(values))
             except pa.ArrowInvalid:  # one of them is broken: found by the way that tells which
                 pass
-        return _records(data, np.flatnonzero(found == FRAMED), broken, JsonLines(self._schema, self._time), values)
+        return _records(data, np.flatnonzero(found == FRAMED), broken, self._made(), values)
 
 
 class CsvMessages:

@@ -166,7 +166,7 @@ def _format(
     reject_schemas: Collection[int],
 ) -> MessageFormat:
     made: dict[str, Callable[[], MessageFormat]] = {
-        "json": lambda: JsonMessages(wanted, stream.written_time),
+        "json": lambda: JsonMessages(wanted, stream.written_time, stream.nested),
         "csv": lambda: CsvMessages(declared.names, wanted, stream),
         "fixed": lambda: FixedMessages(declared, wanted.names),
         "raw": lambda: RawMessages(wanted),

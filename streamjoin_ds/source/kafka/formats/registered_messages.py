@@ -34,6 +34,7 @@ from streamjoin_ds.kafka.settings import REGISTRY_PREFIX
 from streamjoin_ds.source.kafka.formats.message_formats import NO_VALUE, message_text
 from streamjoin_ds.source.records import RawRecords
 from streamjoin_ds.spec.columns import foreign_zone, not_of_type, says_no_zone
+from streamjoin_ds.spec.nested_path import inner_path, inner_value
 from streamjoin_ds.spec.nested_values import is_list, is_nested
 
 __all__ = ["SCHEMA", "Codec", "Reader", "Reference", "RegisteredMessages", "RegisteredSchema", "SchemaRegistry"]
@@ -262,7 +263,8 @@ class RegisteredMessages:
                 index.append(place)
         columns = []
         for field in self._schema:
-            held = [record.get(field.name) for record in records]
+            is_inner = inner_path(field.name) is not None
+            held = [inner_value(one, field.name) if is_inner else one.get(field.name) for one in records]
             if field.name == self._time:
                 column, wrong = _times(held, zoned=foreign_zone(field.type) is not None)
             else:

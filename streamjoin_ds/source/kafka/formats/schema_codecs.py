@@ -23,6 +23,7 @@ import pyarrow as pa
 from streamjoin_ds.errors import ArgumentError, DependencyMissingError
 from streamjoin_ds.source.kafka.formats.registered_messages import SCHEMA, Reader, RegisteredSchema, SchemaRegistry
 from streamjoin_ds.spec.columns import INT64_MAX, INT64_MIN
+from streamjoin_ds.spec.nested_path import Path, inner_path
 
 __all__ = ["AvroCodec", "ProtobufCodec"]
 
@@ -207,9 +208,8 @@ class ProtobufCodec:
 
     def _fields(self, kind: Any) -> Callable[[bytes], dict[str, Any]]:
         known = kind.DESCRIPTOR.fields_by_name
-        getters = {
-            column.name: _getter(known[column.name], column.type) for column in self._schema if column.name in known
-        }
+        found = {column.name: _getter_of(known, column) for column in self._schema}
+        getters = {name: get for name, get in found.items() if get is not None}
 
         def read(value: bytes) -> dict[str, Any]:
             message = kind.FromString(value)
@@ -225,6 +225,40 @@ def _descriptor(text: str) -> bytes:
         msg = "the schema registry gives a schema's text alone, and not its descriptor"
         hint = "use one that knows format=serialized: Confluent's since 5.5, Redpanda's since 25.2"
         raise ArgumentError(msg, name="registry", hint=hint) from None
+
+
+def _getter_of(known: Any, column: pa.Field) -> Callable[[Any], Any] | None:
+    """Return what takes a column out of a message, by its name or as a path; None where there is no such field."""
+    if column.name in known:
+        return _getter(known[column.name], column.type)
+    path = inner_path(column.name)
+    if path is None or path[0] not in known:
+        return None
+    return _inner_getter(known[path[0]], path[1], column.type)
+
+
+def _inner_getter(field: Any, path: Path, kind: pa.DataType) -> Callable[[Any], Any] | None:
+    """Return what takes out of a message what a path leads to from one of its fields."""
+    if not path:
+        return _getter(field, kind)
+    part, *rest = path
+    name = field.name
+    if isinstance(part, int):
+        if not _is_repeated(field) or (rest and field.message_type is None):
+            return None
+        element = _inner_of(field, tuple(rest), kind) if rest else _value_of(field, kind)
+        if element is None:
+            return None
+        return lambda message: element(held[part]) if part < len(held := getattr(message, name)) else None
+    inner = None if _is_repeated(field) or field.message_type is None else _inner_of(field, path, kind)
+    if inner is None:
+        return None
+    return lambda message: inner(getattr(message, name)) if message.HasField(name) else None
+
+
+def _inner_of(field: Any, path: Path, kind: pa.DataType) -> Callable[[Any], Any] | None:
+    inside = field.message_type.fields_by_name
+    return _inner_getter(inside[path[0]], path[1:], kind) if path[0] in inside else None
 
 
 def _getter(field: Any, kind: pa.DataType) -> Callable[[Any], Any]:
