@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
+import lzma
+import tarfile
+import zipfile
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -15,7 +19,7 @@ import pyarrow.parquet as pq
 from pyarrow import orc
 
 from streamjoin_ds.source.files.file_feed import FileFeed
-from streamjoin_ds.source.files.file_names import COMPRESSIONS
+from streamjoin_ds.source.files.file_names import ARCHIVES, COMPRESSIONS
 from streamjoin_ds.source.position import FilePosition
 from streamjoin_ds.spec import Stream
 from streamjoin_ds.spec.columns import marked_needed
@@ -27,7 +31,10 @@ SCHEMA = marked_needed(
 )
 START_US = 1_704_067_200_000_000  # 2024-01-01
 ROW_ENDINGS = ("parquet", "orc", "avro", "arrow", "arrows")
-FORMATS = ("csv", "csv.gz", "csv.zst", "csv.bz2", "json", "json.gz", "json.lz4", *ROW_ENDINGS, "spool")
+FORMATS = (
+    *("csv", "csv.gz", "csv.zst", "csv.bz2", "csv.snappy", "csv.zip", "csv.tar", "csv.tgz"),
+    *("json", "json.gz", "json.lz4", "json.sz", "json.zip", "json.tar.zst", *ROW_ENDINGS, "spool"),
+)
 
 Row = tuple[int, str, float, int]
 
@@ -67,6 +74,12 @@ def write(path: Path, items: Sequence[Row], *, group_rows: int = 7) -> Path:
         columns = [pa.array(given, field.type) for given, field in zip(values, SCHEMA, strict=True)]
         write_rows(path, pa.table(columns, schema=SCHEMA), group_rows)
         return path
+    archive = next((end for end in ARCHIVES if path.name.endswith(end)), None)
+    if archive is not None:
+        form, kind = (csv_text, "csv") if ".csv" in path.name else (json_text, "json")
+        parts = [items[k : k + 9] for k in range(0, len(items), 9)] or [items]
+        pack(path, archive, {f"in/{k:03}.{kind}": form(part).encode() for k, part in enumerate(parts)})
+        return path
     text = csv_text(items) if ".csv" in path.name else json_text(items)
     if path.name.endswith(".spool"):
         path.write_bytes(segment(text.encode().splitlines()))
@@ -104,11 +117,36 @@ def avro_schema(schema: pa.Schema) -> Any:
     return fastavro.parse_schema({"type": "record", "name": "row", "fields": fields})
 
 
+def pack(path: Path, archive: str, members: dict[str, bytes]) -> None:
+    """Write an archive with these members, the last one first."""
+    if archive == ".zip":
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as made:
+            for name, data in reversed(members.items()):
+                made.writestr(name, data)
+        return
+    kept = io.BytesIO()
+    with tarfile.open(fileobj=kept, mode="w") as tar:
+        for name, data in reversed(members.items()):
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+    ending = {".tgz": ".gz", ".tbz2": ".bz2", ".tzst": ".zst", ".txz": ".xz"}.get(archive, f".{archive.split('.')[-1]}")
+    path.write_bytes(lzma.compress(kept.getvalue()) if ending == ".xz" else compressed(kept.getvalue(), ending))
+
+
 def compressed(data: bytes, ending: str) -> bytes:
-    """Return the bytes as a file with this ending has them."""
+    """Return the bytes as a file with this ending has them; framed Snappy as .sz, Hadoop's as .snappy."""
     kind = COMPRESSIONS.get(ending)
     if kind is None:
         return data
+    if kind == "snappy":
+        parts = [data[k : k + 50_000] for k in range(0, len(data), 50_000)]
+        packed = [pa.Codec("snappy").compress(part, asbytes=True) for part in parts]
+        if ending == ".sz":
+            chunks = [b"\0" + (len(one) + 4).to_bytes(3, "little") + b"crc!" + one for one in packed]
+            return b"\xff\x06\0\0sNaPpY" + b"".join(chunks)
+        both = zip(parts, packed, strict=True)
+        return b"".join(len(part).to_bytes(4, "big") + len(one).to_bytes(4, "big") + one for part, one in both)
     if kind == "gzip":
         return gzip.compress(data, mtime=0)
     made = pa.BufferOutputStream()

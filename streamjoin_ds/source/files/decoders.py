@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import codecs
 import copy
-from collections.abc import Callable
+import dataclasses
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -36,6 +37,7 @@ __all__ = [
     "Encoded",
     "FixedWidths",
     "LoneReturns",
+    "decoders_of",
     "too_long",
 ]
 
@@ -100,6 +102,43 @@ class Decoding(Protocol):
         path : str
             The file's path, for errors.
         """
+
+
+@dataclass(frozen=True, slots=True)
+class Members:
+    """How the members of an archive become one text (`archives.py`). It makes no decoder: members have their own.
+
+    Parameters
+    ----------
+    kind : str
+        The format of the members that are read.
+    files : Files
+        What the head of a CSV file is.
+    """
+
+    kind: str
+    files: Files = dataclasses.field(hash=False)
+
+    @property
+    def begin_bytes(self) -> int:
+        """See `Decoding.begin_bytes`."""
+        return 0
+
+    def decoder(self, begin: bytes, path: str) -> Decoder | None:
+        """See `Decoding.decoder`."""
+        del begin, path
+        return None
+
+
+def decoders_of(decodings: Sequence[Decoding], begin: bytes, path: str) -> list[Decoder]:
+    """Return the decoders of a file that begins so; none where its bytes are canonical."""
+    found = []
+    for place, decoding in enumerate(decodings, 1):
+        decoder = decoding.decoder(begin, path)
+        if decoder is not None:
+            found.append(decoder)
+            begin = decoder.copy().feed(begin) if begin and place < len(decodings) else begin
+    return found
 
 
 class Chain(Decoder):

@@ -30,12 +30,13 @@ import pyarrow as pa
 
 from streamjoin_ds.errors import ArgumentError, FileFormatError, SchemaDriftError
 from streamjoin_ds.source.files.csv_lines import CsvLines
-from streamjoin_ds.source.files.decoders import Blanks, Decoding, Encoded, FixedWidths, LoneReturns
+from streamjoin_ds.source.files.decoders import Blanks, Decoding, Encoded, FixedWidths, LoneReturns, Members
 from streamjoin_ds.source.records import RawRecords
 from streamjoin_ds.spec.member.files import Files
 from streamjoin_ds.spool.segment import SUFFIX
 
 __all__ = [
+    "ARCHIVES",
     "BY_NAME",
     "COMPRESSIONS",
     "EXTENSIONS",
@@ -43,6 +44,7 @@ __all__ = [
     "ROW_FORMATS",
     "FileOrder",
     "FolderColumns",
+    "archive_of",
     "compression_of",
     "decodings_of",
     "folder_types",
@@ -51,6 +53,7 @@ __all__ = [
     "format_told",
     "is_label",
     "with_row",
+    "without_compression",
 ]
 
 # Endings of names, in any case: .CSV too.
@@ -68,7 +71,18 @@ EXTENSIONS = {
 ROW_FORMATS = ("parquet", "orc", "avro", "arrow")
 
 # Endings of compressed texts, with the compression's name.
-COMPRESSIONS = {".gz": "gzip", ".gzip": "gzip", ".zst": "zstd", ".lz4": "lz4", ".bz2": "bz2"}
+COMPRESSIONS = {
+    ".gz": "gzip",
+    ".gzip": "gzip",
+    ".zst": "zstd",
+    ".lz4": "lz4",
+    ".bz2": "bz2",
+    ".snappy": "snappy",
+    ".sz": "snappy",
+}
+# Endings of archives, whose members are one text.
+_TAR = (".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.zst", ".tzst", ".tar.xz", ".txz", ".tar.lz4", ".tar")
+ARCHIVES = {".zip": "zip", **dict.fromkeys(_TAR, "tar")}
 _NUMBER = re.compile(r"([^=]+)=(\d+)", re.ASCII)
 _COUNTED = re.compile(r"([^=]+)=(\d+):(.*)", re.ASCII)
 _TIME_DIGITS = 20  # digits of a time of change, in nanoseconds: all that int64 can hold
@@ -76,17 +90,30 @@ _NULL = "__HIVE_DEFAULT_PARTITION__"  # what Hive and Spark write for null
 _WHOLE = re.compile(r"-?\d{1,18}", re.ASCII)
 
 
+def archive_of(name: str) -> str | None:
+    """Return which archive a file of this name is, "zip" or "tar"; None: none."""
+    lower = name.lower()
+    return next((kind for end, kind in ARCHIVES.items() if lower.endswith(end)), None)
+
+
 def compression_of(name: str) -> str | None:
-    """Return how a file of this name is compressed, one of `COMPRESSIONS`; None: not at all."""
-    return COMPRESSIONS.get(os.path.splitext(name)[1].lower())
+    """Return how a file of this name is compressed, one of `COMPRESSIONS` or `ARCHIVES`; None: not at all."""
+    return archive_of(name) or COMPRESSIONS.get(os.path.splitext(name)[1].lower())
+
+
+def without_compression(name: str) -> str:
+    """Return a name without the ending that says how the file is compressed."""
+    lower = name.lower()
+    ending = next((end for end in (*ARCHIVES, *COMPRESSIONS) if lower.endswith(end)), "")
+    return name.removesuffix(name[len(name) - len(ending) :]) if ending else name
 
 
 def format_of(name: str, declared: str) -> str | None:
     """Return the declared format, or for "auto" the format by the name's extension; None where that does not tell."""
     if declared != "auto":
         return declared
-    plain = name if compression_of(name) is None else os.path.splitext(name)[0]
-    return next((kind for kind, ends in EXTENSIONS.items() if plain.lower().endswith(ends)), None)
+    plain = without_compression(name).lower()
+    return next((kind for kind, ends in EXTENSIONS.items() if plain.endswith(ends)), None)
 
 
 def format_told(name: str, path: str, declared: str) -> str:
@@ -100,15 +127,20 @@ def format_told(name: str, path: str, declared: str) -> str:
     kind = format_of(name, declared)
     if kind is None:
         endings = ", ".join(end for ends in EXTENSIONS.values() for end in ends)
-        compressed = ", ".join(COMPRESSIONS)
+        compressed = ", ".join([*COMPRESSIONS, ".zip", ".tar", ".tar.gz"])
         msg = f"the name of {path} does not tell its format"
         hint = f"set format, for example to csv, or end the name with one of {endings} (and {compressed})"
         raise FileFormatError(msg, name=path, hint=hint)
     return kind
 
 
-def decodings_of(files: Files, kind: str | None) -> tuple[Decoding, ...]:
-    """Return what the bytes of a source's files of one format go through, the first one first."""
+def decodings_of(files: Files, kind: str | None, name: str) -> tuple[Decoding, ...]:
+    """Return what the bytes of a source's file of this format and name go through, the first one first."""
+    found = _decodings(files, kind)
+    return found if archive_of(name) is None else (Members(kind or "", files), *found)
+
+
+def _decodings(files: Files, kind: str | None) -> tuple[Decoding, ...]:
     if files.records is None:
         if kind != "csv":
             return (Encoded(files.encoding),) if kind == "json" else ()

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from streamjoin_ds.errors import FileChangedError, FileMissingError, FileOrderError, FileRotatedError, StreamJoinError
-from streamjoin_ds.source.files.file_names import compression_of
+from streamjoin_ds.source.files.file_names import compression_of, without_compression
 from streamjoin_ds.source.files.listing import FileEntry, Location
 from streamjoin_ds.source.files.row_files import content_digest
 from streamjoin_ds.source.files.text import has_its_bytes, open_text, prefix_digest
@@ -100,7 +100,7 @@ def holds(entry: FileEntry, digest: str, offset: int) -> bool:
 
 def is_copy(name: str, other: str) -> bool:
     """Whether the file `name` is, by its name, the compressed form of the file `other`."""
-    return compression_of(name) is not None and os.path.splitext(name)[0] == other
+    return compression_of(name) is not None and without_compression(name) == other
 
 
 def moved_to(entry: FileEntry, digest: str, offset: int) -> FileChangedError | None:

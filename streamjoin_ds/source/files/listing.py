@@ -259,7 +259,7 @@ class Location:
         Whether the names of new files sort after those that are there. Then an object store is asked for those alone,
         and for all of them now and then.
     decodings : callable
-        Returns the decodings of files of one format; by default they have none.
+        Returns the decodings of a file of a format and a name; by default they have none.
     """
 
     def __init__(
@@ -273,7 +273,7 @@ class Location:
         sub_folders: bool = False,
         root: str | None = None,
         new_names_last: bool = True,
-        decodings: Callable[[str | None], tuple[Decoding, ...]] = lambda kind: (),
+        decodings: Callable[[str | None, str], tuple[Decoding, ...]] = lambda *_: (),
     ) -> None:
         if path.startswith("file:"):  # another text stays as it is: a position names files as they were listed
             path = str(local_path(path) or path)
@@ -501,7 +501,7 @@ class Location:
         if self.order.by_modification and self.order.mtime_ns(label) != max(found.st_mtime_ns, 0):
             self._changed(label, found.st_mtime_ns)
             return None
-        decodings = self._decodings(format_of(label, self.format))
+        decodings = self._decodings(format_of(label, self.format), label)
         return FileEntry(label, path, found.st_size, found.st_mtime_ns, found.st_ino, decodings)
 
     def _changed(self, label: str, mtime_ns: int) -> None:

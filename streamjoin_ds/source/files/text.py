@@ -10,16 +10,19 @@ from __future__ import annotations
 import contextlib
 import zlib
 from collections import OrderedDict
-from typing import Protocol, TypeAlias
+from collections.abc import Iterator
+from typing import Any, Protocol, TypeAlias
 
 import pyarrow as pa
 
 from streamjoin_ds.blocks.files import files_at
 from streamjoin_ds.errors import FileFormatError, FileMissingError
-from streamjoin_ds.source.files.decoders import Chain, Decoder, Decoding
-from streamjoin_ds.source.files.file_names import compression_of
+from streamjoin_ds.source.files.archives import SnappyStream, archived_text
+from streamjoin_ds.source.files.decoders import Chain, Decoder, Decoding, Members, decoders_of
+from streamjoin_ds.source.files.file_names import archive_of, compression_of, format_of
 from streamjoin_ds.source.files.listing import FileEntry
 from streamjoin_ds.source.position import SEGMENT_BYTES, RollingDigest
+from streamjoin_ds.spec.member.files import Files
 
 __all__ = ["CompressedText", "Text", "has_its_bytes", "open_text", "prefix_digest"]
 
@@ -37,6 +40,9 @@ _VERIFIED_BYTES = 4 << 20  # bytes of text that are digested at a time
 _hints: OrderedDict[tuple[str, int, int, int], OrderedDict[int, _GzipDecoder]] = OrderedDict()
 _HINTED_FILES = 8  # files with hints, at most
 _HINTS_A_FILE = 4  # hints of one file, at most
+# Archives that wait for whoever reads on: their pieces, the place of the last one, and that one.
+_Reading: TypeAlias = "tuple[Iterator[bytes], int, bytes]"
+_archives: OrderedDict[object, _Reading] = OrderedDict()
 _PIECE_A_TURN = 1 << 18  # bytes that a decoder is given at a time
 # What files begin with, by file and stamp: a compressed one, or one of another machine, is not read again for it.
 _begins: OrderedDict[tuple[str, int, int, int, int], bytes] = OrderedDict()
@@ -51,7 +57,8 @@ class _ArrowDecoder:
     """A decoder that has given `offset` bytes of text."""
 
     def __init__(self, path: str, compression: str) -> None:
-        self._stream = pa.CompressedInputStream(files_at(path).input(path, ahead=True), compression)
+        file = files_at(path).input(path, ahead=True)
+        self._stream = SnappyStream(file) if compression == "snappy" else pa.CompressedInputStream(file, compression)
         self.offset = 0
 
     def read(self, size: int) -> bytes:
@@ -72,7 +79,7 @@ class CompressedText:
     ----------
     path : str
         The file.
-    compression : {"zstd", "lz4", "bz2"}
+    compression : {"zstd", "lz4", "bz2", "snappy"}
         How it is compressed.
     """
 
@@ -185,6 +192,8 @@ def open_text(entry: FileEntry, *, limit: int | None = None, complete: bool = Tr
     try:
         compression = compression_of(path)
         raw: Text
+        if archive_of(path) is not None:
+            return _ArchivedText(entry)
         if compression is None:
             raw = _PlainText(path, limit)
         else:
@@ -195,18 +204,7 @@ def open_text(entry: FileEntry, *, limit: int | None = None, complete: bool = Tr
         raise FileMissingError(msg, name=path, hint=hint) from None
     wanted = max((decoding.begin_bytes for decoding in entry.decodings), default=0)
     begin = _begin_of(raw, path, wanted) if wanted else b""
-    return _DecodedText(raw, entry, begin, complete) if _decoders(entry, begin) else raw
-
-
-def _decoders(entry: FileEntry, begin: bytes) -> list[Decoder]:
-    """Return the decoders of a file that begins so; none where its bytes are canonical."""
-    found = []
-    for place, decoding in enumerate(entry.decodings, 1):
-        decoder = decoding.decoder(begin, entry.path)
-        if decoder is not None:
-            found.append(decoder)
-            begin = decoder.copy().feed(begin) if begin and place < len(entry.decodings) else begin
-    return found
+    return _DecodedText(raw, entry, begin, complete) if decoders_of(entry.decodings, begin, path) else raw
 
 
 def has_its_bytes(entry: FileEntry) -> bool:
@@ -286,7 +284,7 @@ class _DecodedText:
         self._place = self._before = self._fresh()  # `_before`: the place before the decoder was asked last
 
     def _fresh(self) -> _Place:
-        decoders = _decoders(self._entry, self._begin)
+        decoders = decoders_of(self._entry.decodings, self._begin, self._entry.path)
         return _Place(decoders[0] if len(decoders) == 1 else Chain(decoders))
 
     def read(self, offset: int, size: int) -> bytes:
@@ -350,6 +348,65 @@ class _DecodedText:
         while len(_places) > _PLACED_FILES:
             _places.popitem(last=False)
         self._raw.__exit__()
+
+
+class _ArchivedText:
+    """The text of an archive, whose members are decoded each by itself."""
+
+    held_bytes = 0
+
+    def __init__(self, entry: FileEntry) -> None:
+        self._path = entry.path
+        file = files_at(entry.path).open(entry.path)
+        self.stamp = file.stamp
+        file.close()
+        own = [decoding for decoding in entry.decodings if isinstance(decoding, Members)]
+        self._members = own[0] if own else Members(format_of(entry.name, "auto") or "", Files(entry.path, header=0))
+        self._decodings = tuple(decoding for decoding in entry.decodings if not isinstance(decoding, Members))
+        self._key = (self._path, *self.stamp), (self._members, *self._decodings)
+        self.fault: FileFormatError | None = None
+        self._pieces, self._at, self._ready = _archives.pop(self._key) if self._key in _archives else self._fresh()
+
+    def _fresh(self) -> _Reading:
+        def source() -> Any:
+            return files_at(self._path).input(self._path, ahead=True)
+
+        return archived_text(source, self._path, self._members, self._decodings), 0, b""
+
+    def read(self, offset: int, size: int) -> bytes:
+        self.fault = None
+        if offset < self._at:
+            self._pieces, self._at, self._ready = self._fresh()
+        found = []
+        while size > 0:
+            if self._at + len(self._ready) <= offset:
+                self._at += len(self._ready)
+                try:
+                    self._ready = next(filter(None, self._pieces), b"")
+                except FileFormatError as error:
+                    self._pieces, self._ready, self.fault = _failing(error), b"", error
+                if not self._ready:
+                    break
+                continue
+            begin = offset - self._at
+            piece = self._ready[begin : begin + size]
+            found.append(piece)
+            offset, size = offset + len(piece), size - len(piece)
+        return b"".join(found)
+
+    def __enter__(self) -> _ArchivedText:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _archives[self._key] = self._pieces, self._at, self._ready
+        while len(_archives) > _OPEN_FILES:
+            _archives.popitem(last=False)
+
+
+def _failing(error: FileFormatError) -> Iterator[bytes]:
+    """Fail as it did before."""
+    yield from ()
+    raise error
 
 
 class _PlainText:

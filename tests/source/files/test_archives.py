@@ -1,0 +1,102 @@
+"""Archives as files of a stream: members in the order of their names, one header, damage, what is passed over."""
+
+from __future__ import annotations
+
+import gzip
+import zipfile
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from streamjoin_ds.errors import FileFormatError
+from streamjoin_ds.source.position import FilePosition
+from streamjoin_ds.source.stream_source import infer_schema
+from streamjoin_ds.spec import Stream
+from tests.source.feeds import SCHEMA, csv_text, expected, feed, json_text, pack, read_all, rows, steps, tuples
+
+ENDINGS = [".zip", ".tar", ".tgz", ".tar.zst", ".tar.xz", ".tar.bz2"]
+ALL = rows(30)
+
+
+def parts(count: int = 3) -> dict[str, bytes]:
+    size = len(ALL) // count
+    return {f"{k}.csv": csv_text(ALL[k * size : (k + 1) * size]).encode() for k in range(count)}
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+@pytest.mark.parametrize("size", [1, 7, 100])
+def test_members_are_read_in_the_order_of_their_names(tmp_path: Path, ending: str, size: int) -> None:
+    others = {"__MACOSX/0.csv": b"x", ".hidden.csv": b"x", "in/.DS_Store": b"x", "README.md": b"#", "a.json": b"{}"}
+    pack(tmp_path / f"a.csv{ending}", ending, {**others, **parts()})
+    assert read_all(tmp_path, size) == expected(ALL)
+    assert infer_schema(Stream("e", str(tmp_path))).names == SCHEMA.names
+
+
+def test_a_member_without_its_last_newline_ends_there(tmp_path: Path) -> None:
+    pack(tmp_path / "a.csv.zip", ".zip", {name: data.rstrip(b"\n") for name, data in parts().items()})
+    assert read_all(tmp_path, 7) == expected(ALL)
+
+
+def test_members_may_be_compressed_or_in_another_encoding(tmp_path: Path) -> None:
+    one, two, three = parts().values()
+    mixed = {"0.csv.gz": gzip.compress(one), "1.csv": two.decode().encode("utf-16"), "2.CSV": three}
+    pack(tmp_path / "a.csv.tar", ".tar", mixed)
+    assert read_all(tmp_path, 7) == expected(ALL)
+
+
+def test_lines_before_the_names_stand_in_each_member(tmp_path: Path) -> None:
+    made = {name: b"a logger\n" + data for name, data in parts().items()}
+    pack(tmp_path / "a.csv.zip", ".zip", made)
+    assert read_all(tmp_path, 7, skip_lines=1) == expected(ALL)
+
+
+def test_a_name_that_tells_no_format_needs_one(tmp_path: Path) -> None:
+    path = tmp_path / "readings.zip"
+    pack(path, ".zip", {"a.jsonl": json_text(ALL).encode(), "notes.csv": b"x"})
+    with pytest.raises(FileFormatError, match="does not tell its format"):
+        read_all(path, 7)
+    assert read_all(path, 7, format="json") == expected(ALL)
+
+
+def test_members_with_other_columns_are_refused(tmp_path: Path) -> None:
+    pack(tmp_path / "a.csv.zip", ".zip", {**parts(), "9.csv": b"ts,name,n\n"})
+    with pytest.raises(FileFormatError, match=r"member 9.csv of .* has other columns") as caught:
+        read_all(tmp_path, 7)
+    assert caught.value.hint
+    found = quarantined(tmp_path)
+    assert found == (expected(ALL), 1)
+
+
+def quarantined(folder: Path) -> tuple[list[object], int]:
+    positions = steps(feed(folder, on_bad_file="quarantine"), FilePosition(), 4)
+    read = [feed(folder, on_bad_file="quarantine").read(low, high) for low, high in pairwise(positions)]
+    chunks = [chunk for part in read for chunk in part]
+    return tuples(chunks), sum(len(chunk.rejects) for chunk in chunks)
+
+
+@pytest.mark.parametrize("ending", [".zip", ".tar", ".tgz", ".tar.zst"])
+@pytest.mark.parametrize("share", [0.3, 0.7])
+def test_an_archive_that_is_cut_off_is_refused(tmp_path: Path, ending: str, share: float) -> None:
+    path = tmp_path / f"a.csv{ending}"
+    pack(path, ending, parts())
+    data = path.read_bytes()
+    path.write_bytes(data[: int(len(data) * share)])
+    with pytest.raises(FileFormatError, match="is damaged or cut off"):
+        read_all(path, 7)
+
+
+def test_what_stands_before_a_damaged_member_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as made:
+        for name, data in parts().items():
+            made.writestr(name, data)
+    data = bytearray(path.read_bytes())
+    data[data.index(b",12.") if b",12." in data else len(data) // 2] ^= 1  # within the second member
+    path.write_bytes(bytes(data))
+    with pytest.raises(FileFormatError, match="is damaged"):
+        read_all(path, 7)
+    found, aside = quarantined(tmp_path)
+    assert aside == 1
+    assert found[:10] == expected(ALL)[:10]
+    assert found == expected(ALL)[: len(found)]
