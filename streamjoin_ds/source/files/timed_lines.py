@@ -35,7 +35,7 @@ _BOM = b"\xef\xbb\xbf"
 _MOST_EXACT = 1 << 62
 
 
-def timed_decodings(stream: Stream, kind: str | None) -> tuple[Decoding, ...]:
+def timed_decodings(stream: Stream, kind: str | None, name: str) -> tuple[Decoding, ...]:
     """Return what the bytes of a stream's files go through, whose records say no time.
 
     Raises
@@ -50,7 +50,7 @@ def timed_decodings(stream: Stream, kind: str | None) -> tuple[Decoding, ...]:
     assert stream.time_start is not None
     assert stream.time_step is not None
     start = TimeStart(stream.time_start, stream.time_step, partial(moment_us, stream=stream))
-    return *decodings_of(files, kind), Timed(stream.time, start, files)
+    return *decodings_of(files, kind, name), Timed(stream.time, start, files)
 
 
 @dataclass(frozen=True, slots=True)
