@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as arrow_csv
 
+from streamjoin_ds.source.files.decoders import NO_BYTE
 from streamjoin_ds.source.files.lines import check_digits, has_small_exponent, is_too_fine
 from streamjoin_ds.spec.member.files import BLANKS, Files
 from streamjoin_ds.spec.member.source import Topic
@@ -179,6 +180,9 @@ class CsvDialect:
         pyarrow.ArrowInvalid
             Nothing of it can be read.
         """
+        data = data.removesuffix(NO_BYTE)  # of a character that has not ended yet
+        if self.encoding != "utf-8":  # no byte that means nothing makes a column one of bytes
+            data = data.decode("utf-8", "replace").encode()
         groups: dict[tuple[str, ...], list[str]] = defaultdict(list)
         for name in names:
             groups[self.null_texts(name)].append(name)

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MAX_LINE_BYTES",
+    "NO_BYTE",
     "Blanks",
     "Chain",
     "Decoder",
@@ -54,7 +55,7 @@ _MARKS = {
 }
 _WITHOUT_MARK = {"utf-16": "utf-16-le", "utf-32": "utf-32-le"}  # what these names mean where no mark decides
 _UNIT_BYTES = {"utf-16": 2, "utf-32": 4}
-_NO_BYTE = b"\xff"  # in no text of UTF-8; no end of a line
+NO_BYTE = b"\xff"  # in no text of UTF-8; no end of a line
 
 
 class Decoder:
@@ -399,7 +400,7 @@ def _no_character(error: UnicodeError) -> tuple[str | bytes, int]:
         # One unit at a time: how many are refused at once depends on where the bytes were cut.
         return "\udcff", min(error.end, error.start + _UNIT_BYTES.get(error.encoding[:6], 1))
     if isinstance(error, UnicodeEncodeError):
-        return _NO_BYTE * (error.end - error.start), error.end
+        return NO_BYTE * (error.end - error.start), error.end
     raise error
 
 

@@ -135,6 +135,7 @@ def test_one_bad_byte_is_one_bad_record(tmp_path: Path, written: str, bad: bytes
     assert (reject.line, reject.column, reject.reason) == (place + 1, "name", f"the value is not {written.upper()}")
     assert "\ufffd" in reject.text
     assert len(tuples(chunks)) == len(ROWS) - 1
+    assert infer_schema(Stream("e", tmp_path, encoding=written)).field("name").type == SCHEMA.field("name").type
     schema = SCHEMA.remove(1)
     ((chunk),) = feed(tmp_path, encoding=written, schema=schema).read(FilePosition(), None)
     assert chunk.tuples.num_rows == len(ROWS)
