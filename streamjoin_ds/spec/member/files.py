@@ -38,6 +38,7 @@ _NO_ENCODINGS = frozenset(("utf-7", "idna", "punycode", "charmap", "raw-unicode-
 _COLUMN = "column:"  # before the name of a column in a text
 _DELIMITER_NAMES = {"tab": "\t", "\\t": "\t", "space": " "}
 BLANKS = "blanks"  # the delimiter that is any number of blanks and tabs
+_OF_CSV = ("thousands", "null_values", "quote", "escape", "widths")
 _THOUSANDS = (",", ".", " ", "'", "_")
 _MOST_WIDTH = 10_000  # characters
 _DELIMITERS = frozenset(" \t!#$%&'()*+,-./:;<=>?@[\\]^_`{|}~")
@@ -337,6 +338,9 @@ class Files(Located):
         if isinstance(partition_by, str) and self.quarantines:
             msg = f"stream {stream} has partitions, so it cannot have on_bad_file yet"
             raise ArgumentError(msg, name="on_bad_file", hint="leave it out, or leave out partition_by")
+        for name in _OF_CSV if self.format not in ("auto", "csv", "spool") else ():
+            if getattr(self, name) != Files.__dataclass_fields__[name].default:
+                raise refused_option(stream, name, f"reads no CSV, but {self.format}")
         widths = None if self.widths is None else _widths(self.widths, stream)
         if widths is not None and delimiter != ",":
             msg = f"stream {stream} has columns of fixed widths, so it cannot have a delimiter"

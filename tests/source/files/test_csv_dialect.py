@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamjoin_ds.errors import ArgumentError
+from streamjoin_ds.plan.explanation import _join
 from streamjoin_ds.source.files.csv_dialect import CsvDialect
 from streamjoin_ds.source.files.file_feed import FileFeed
 from streamjoin_ds.source.kafka.formats.message_formats import CsvMessages
@@ -214,6 +215,8 @@ def test_messages_have_the_same_options() -> None:
         ({"widths": [-4]}, "widths"),
         ({"widths": "four"}, "widths"),
         ({"widths": [4], "delimiter": ";"}, "delimiter"),
+        ({"widths": [4], "format": "json"}, "widths"),
+        ({"null_values": "MM", "format": "parquet"}, "null_values"),
     ],
 )
 def test_what_cannot_be_is_refused_by_name(options: dict[str, Any], name: str) -> None:
@@ -222,13 +225,16 @@ def test_what_cannot_be_is_refused_by_name(options: dict[str, Any], name: str) -
     assert caught.value.name == name
 
 
-def test_it_is_of_the_join() -> None:
+SHOWN = {"thousands": "= ", "null_values": "=MM|-9", "widths": "=4 3 -2", "quote": "='", "escape": "=\\"}
+
+
+def test_it_is_of_the_join_and_shown_as_a_text_says_it() -> None:
     schema = pa.schema([("ts", pa.int64()), ("x", pa.int64())])
     plain = [Stream("e", "in/", schema=schema), Stream("w", "out/", schema=schema)]
     for options, one in (
         ({"thousands": "space"}, {"thousands": " "}),
         ({"null_values": "MM|-9"}, {"null_values": ["MM", "-9"]}),
-        ({"null_values": "MM|x=-9"}, {"null_values": {"": ["MM"], "x": "-9"}}),
+        ({"null_values": "MM|-9|x=-9"}, {"null_values": {"": ["MM", "-9"], "x": "-9"}}),
         ({"widths": "4 3 -2"}, {"widths": [4, 3, -2]}),
         ({"quote": "'"},) * 2,
         ({"escape": "\\"},) * 2,
@@ -241,4 +247,6 @@ def test_it_is_of_the_join() -> None:
         ]
         assert joins[0].fingerprint != joins[1].fingerprint
         assert plain[0].to_facts().keys() & options.keys() == set()
+        (shown,) = (line for line in _join(joins[0]) if "  source " in line)
+        assert SHOWN[next(iter(options))] in shown
     assert CsvDialect.of(plain[0].source) == CsvDialect()
