@@ -316,7 +316,8 @@ def says_no_zone(value: object) -> bool:
 def without_zone(column: str, whose: str, zone: str) -> SchemaDriftError:
     """Return the error for times without a zone in a column that is declared in a foreign one."""
     msg = f"column '{column}' of {whose} is declared in the zone {zone}, but its values say no zone"
-    hint = f"declare it timestamp[us] if they are UTC; else give them their offset, or make them UTC before: {_LOCAL}"
+    hint = "timezone='{zone}' says so of event times; declare others timestamp[us] if they are UTC; else give them "
+    hint += f"their offset, or make them UTC before: {_LOCAL}"
     return SchemaDriftError(msg, name=column, hint=hint.format(zone=zone))
 
 

@@ -29,7 +29,7 @@ import numpy as np
 from streamjoin_ds.duration import duration_text
 from streamjoin_ds.spec.bound.bound_join import BoundJoin
 from streamjoin_ds.spec.columns import Int64, result_name
-from streamjoin_ds.spec.event_time import DAY_US, UNITS_US
+from streamjoin_ds.spec.event_time import DAY_US, MAX_TS_US, MIN_TS_US, UNITS_US
 from streamjoin_ds.spec.member.source import DeltaRows, Generator
 from streamjoin_ds.spec.member.stream import Stream
 
@@ -47,10 +47,10 @@ _HOUR_US = 3_600_000_000
 _LEAST_ROWS = 10  # of each of two streams, before they are said to be apart by less than an hour
 _MOST_ZONE_US = 14 * _HOUR_US  # a zone's clock is that far from UTC, at most
 _UNIT_NAMES = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
-# Event times at which other counts begin, in microseconds, and the length of what they count.
+# Event times at which other counts begin, in microseconds, the length of what they count, and their `time_format`.
 _OTHER_COUNTS = (
-    ("days of Excel", -25_569 * DAY_US, DAY_US),
-    ("seconds since 1904", -2_082_844_800_000_000, 1_000_000),
+    ("days of Excel", -25_569 * DAY_US, DAY_US, "excel"),
+    ("seconds since 1904", -2_082_844_800_000_000, 1_000_000, "labview"),
 )
 
 
@@ -325,10 +325,10 @@ class InputWarnings:
         if not found:
             yield f"{text}. Is there a column with the time of day too? The event time is one column with both"
             return
-        both = f"to_timestamp(concat_ws(' ', `{stream.time}`, `{found[0]}`))"
+        both = f"`{stream.time}` || ' ' || `{found[0]}`"
         yield (
-            f"{text}, and the time of day is in column '{found[0]}'. The event time is one column with both: write it "
-            f"so, or make it in a DataFrame, {both}, for start(frames=...)"
+            f"{text}, and the time of day is in column '{found[0]}'. The event time is both together: time=\"{both}\", "
+            "and time_format where that is not ISO 8601"
         )
 
     def _apart_from_each_other(self) -> Iterator[str]:
@@ -361,11 +361,13 @@ class InputWarnings:
                 begin, end = (float(us) / factor * unit_us for us in (of_own.least_us, of_own.most_us))
                 if unit_us != factor and begin <= near.most_us + _YEAR_US and end >= near.least_us - _YEAR_US:
                     return f": is time_unit of {streams[number].name} {_UNIT_NAMES[unit]}?"
-        return ": are those of one local times, and not UTC?" if gap_us <= _MOST_ZONE_US else ""
+        is_zone = gap_us <= _MOST_ZONE_US
+        return ": are those of one local times, and not UTC? timezone says of which zone" if is_zone else ""
 
     def _unit_us(self, stream: Stream) -> float | None:
         """Return how many microseconds the unit of a stream's event times has; None where they are no numbers."""
-        return dict(_units_us())[stream.time_unit] if self.columns.has_number_times(stream) else None
+        is_plain = stream.time_format is None and stream.time_start is None
+        return dict(_units_us())[stream.time_unit] if is_plain and self.columns.has_number_times(stream) else None
 
 
 def _units_us() -> list[tuple[str, float]]:
@@ -439,11 +441,24 @@ def _meant(time_us: int, factor: float, now_us: int) -> str:
             return f" Are they {_UNIT_NAMES[unit]}? With time_unit='{unit}' the first is {moment}"
     text = f"{number:.0f}"
     if len(text) in (8, 10, 12, 14) and number == int(number) and (date := _as_date(text)):
-        return f" Is it the date {date}, written as a number? Declare a timestamp and write it as {date}"
-    for count, zero_us, length_us in _OTHER_COUNTS:
+        form = "%Y%m%d%H%M%S"[: len(text) - 2]
+        return f" Is it the date {date}, written as a number? time_format='{form}' reads it so"
+    if len(text) in (7, 11) and number == int(number) and 1990 <= int(text[:4]) < 2100 and 1 <= int(text[4:7]) <= 366:
+        return f" Is it day {int(text[4:7])} of the year {text[:4]}? time_format='doy' reads it so"
+    for count, zero_us, length_us, form in _OTHER_COUNTS:
         if _EARLY_US <= (meant := zero_us + number * length_us) <= now_us + _YEAR_US:
-            return f" Are they {count}? Then the first is {_moment(int(meant))}: make them timestamps before"
-    return ""
+            return f" Are they {count}? Then the first is {_moment(int(meant))}: time_format='{form}' reads them so"
+    if len(text) == 4 and number == int(number) and 1990 <= number < 2100:
+        return (
+            " Is it a year? The event time is all of its columns together: time=\"year || ' ' || day || ' ' || hhmm\", "
+            "with time_format='doy' where the day is that of the year"
+        )
+    others = [
+        f"in {_UNIT_NAMES[unit]} {_moment(int(number * unit_us))}"
+        for unit, unit_us in _units_us()
+        if unit_us != factor and MIN_TS_US <= number * unit_us <= MAX_TS_US
+    ]
+    return f" The first is {', '.join(others)}" if others else ""
 
 
 def _as_date(digits: str) -> str | None:

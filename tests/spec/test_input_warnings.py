@@ -47,7 +47,15 @@ def seen(*times_us: int) -> TimesSeen:
         (45_356, "us", "days of Excel? Then the first is 2024-03-05T00:00:00Z"),
         (45_356.375, "s", "days of Excel? Then the first is 2024-03-05T09:00:00Z"),
         (3_792_474_007, "us", "seconds since 1904? Then the first is 2024-03-05T09:00:07Z"),
+        (20_240_305, "us", "time_format='%Y%m%d'"),
+        (202_403_050_900, "us", "time_format='%Y%m%d%H%M'"),
+        (45_356.375, "s", "time_format='excel'"),
+        (3_792_474_007, "us", "time_format='labview'"),
+        (2_024_065, "us", "day 65 of the year 2024? time_format='doy'"),
+        (20_240_650_900, "us", "day 65 of the year 2024? time_format='doy'"),
+        (2024, "us", "Is it a year?"),
         (7, "us", "7 is 1970-01-01T00:00:00.000007Z"),
+        (7, "us", "The first is in seconds 1970-01-01T00:00:07Z, in milliseconds 1970-01-01T00:00:00.007Z"),
     ],
 )
 def test_what_a_number_may_have_meant(number: float, unit: str, said: str) -> None:
