@@ -202,12 +202,18 @@ def _of_topic(stream: Stream) -> pa.Schema:
     """Return the columns of a topic: those declared, or what its newest messages in JSON hold."""
     # Imported here: its formats are many, and few joins read a topic.
     from streamjoin_ds.source.kafka.topic_feed import stream_url
-    from streamjoin_ds.source.kafka.topic_partitions import newest_values, with_message_columns
+    from streamjoin_ds.source.kafka.topic_partitions import newest_values, registered, with_message_columns
 
     if isinstance(stream.schema, pa.Schema):
         stream_url(stream)  # a wrong one is refused before anything begins
         return stream.schema
-    table = _json_of_lines(payload_lines(newest_values(stream)).data)
+    values = newest_values(stream)
+    told = registered(stream, values)
+    if told is not None:
+        schema = with_message_columns(_with_time(told, None, stream), stream)
+        _check_time(schema, stream)
+        return schema
+    table = _json_of_lines(payload_lines(values).data)
     if table is None:
         msg = f"the columns of stream {stream.name} cannot be inferred: none of its newest messages is a JSON object"
         raise FileFormatError(msg, name=stream.name, hint="check format= in the URL, or declare the schema")

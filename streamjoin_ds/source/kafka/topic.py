@@ -35,7 +35,7 @@ TOPIC_PARAMETERS = {
     "0:120,1:95; of several topics topic/0:120 (earliest)",
     "on_data_loss": f"what happens where messages are gone that were not read yet: {', '.join(ON_DATA_LOSS)} (stop)",
     "headers": "names of headers to read, with commas between them",
-    "registry": "the URL of the schema registry, for avro and protobuf",
+    "registry": "the URL of the schema registry, for avro and protobuf; with json messages have its frame (JSON_SR)",
     "reject_schemas": "ids that the registry does not have: messages that name one are rejects",
     "group": "a consumer group that is told the positions of committed batches, for dashboards; none is read of it",
 }
@@ -71,7 +71,7 @@ class KafkaUrl:
     headers : tuple of str
         Names of the headers to read.
     registry : str
-        The URL of the schema registry, for "avro" and "protobuf".
+        The URL of the schema registry, for "avro" and "protobuf"; with "json" the messages have its frame.
     reject_schemas : tuple of int
         Ids that the registry does not have: messages that name one are rejects.
     group : str
@@ -117,16 +117,14 @@ class KafkaUrl:
         headers = tuple(name for name in said.get("headers", "").split(",") if name)
         if len(set(headers)) != len(headers):
             _refuse("a header is named twice", "headers", "name each header once: headers=trace,device")
-        if (kind in REGISTERED_FORMATS) != ("registry" in said):
-            needs = kind in REGISTERED_FORMATS
-            what = (
-                f"messages of the format {kind} need a schema registry"
-                if needs
-                else "registry= is for Avro and Protobuf"
-            )
-            _refuse(what, "registry", "format=avro&registry=http://registry:8081")
+        if kind in REGISTERED_FORMATS and "registry" not in said:
+            hint = f"format={kind}&registry=http://registry:8081"
+            _refuse(f"messages of the format {kind} need a schema registry", "registry", hint)
+        if kind not in (*REGISTERED_FORMATS, "json") and "registry" in said:
+            hint = "leave it out, or format=avro&registry=http://registry:8081"
+            _refuse("registry= is for Avro, Protobuf and JSON with its frame", "registry", hint)
         if "reject_schemas" in said and "registry" not in said:
-            _refuse("reject_schemas= is for Avro and Protobuf", "reject_schemas", "leave it out")
+            _refuse("reject_schemas= is for messages of a registry", "reject_schemas", "leave it out")
         url = cls(
             servers=",".join(_server(part) for part in brokers.split(",")),
             topic=topic,

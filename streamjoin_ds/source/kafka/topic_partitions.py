@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from streamjoin_ds.errors import (
     ArgumentError,
+    KafkaSchemaError,
     KafkaTopicChangedError,
     KafkaTopicError,
     StreamJoinError,
@@ -26,13 +27,15 @@ from streamjoin_ds.errors import (
 from streamjoin_ds.kafka.settings import is_topic_name
 from streamjoin_ds.source.kafka.broker import Broker
 from streamjoin_ds.source.kafka.formats.message_records import MESSAGE_COLUMNS
-from streamjoin_ds.source.kafka.topic import KafkaTopic, KafkaUrl
+from streamjoin_ds.source.kafka.formats.registered_columns import registered_columns
+from streamjoin_ds.source.kafka.formats.registered_messages import schema_id
+from streamjoin_ds.source.kafka.topic import REGISTERED_FORMATS, KafkaTopic, KafkaUrl
 from streamjoin_ds.source.kafka.topic_feed import TopicFeed, TopicPlan, shared_topic, stream_url
 from streamjoin_ds.source.kafka.topic_scan import KafkaPosition
 from streamjoin_ds.source.position import Position
 from streamjoin_ds.spec.member.stream import Stream
 
-__all__ = ["TopicPartitions", "newest_messages", "newest_values", "tell_group", "with_message_columns"]
+__all__ = ["TopicPartitions", "newest_messages", "newest_values", "registered", "tell_group", "with_message_columns"]
 
 _log = logging.getLogger(__name__)
 
@@ -54,11 +57,11 @@ def newest_values(stream: Stream) -> list[bytes]:
     KafkaAccessError, KafkaUnreachableError
     """
     url = stream_url(stream)
-    if url.format != "json":
+    if url.format not in ("json", *REGISTERED_FORMATS):
         msg = f"the columns of stream {stream.name} cannot be inferred: messages in {url.format} tell no types"
         raise ArgumentError(msg, name="schema", hint="declare the columns in their order: schema")
     found = newest_messages(url)
-    if not found:
+    if not found and not url.registry:
         msg = f"the columns of stream {stream.name} cannot be inferred: topic {url.topic} has no message"
         raise KafkaTopicError(msg, name=url.topic, hint="send one, or declare the schema")
     return found
@@ -75,6 +78,28 @@ def newest_messages(url: KafkaUrl) -> list[bytes]:
                 begin = max(firsts[partition], ends[partition] - _NEWEST)
                 for messages in topic.read(partition, begin, ends[partition]) if begin < ends[partition] else ():
                     found += [value for value in messages.column("value").to_pylist() if value is not None]
+    return found
+
+
+def registered(stream: Stream, values: Sequence[bytes]) -> pa.Schema | None:
+    """Return the columns that a registry tells of a stream's newest messages; None: the URL names none.
+
+    Raises
+    ------
+    KafkaSchemaError
+        The registry has no schema of theirs, nor one of a topic's values, or it tells no columns.
+    KafkaAccessError, KafkaUnreachableError
+    """
+    url = stream_url(stream)
+    registry = KafkaTopic(url).registry()
+    if registry is None:
+        return None
+    ids = [value for value in values if schema_id(value) not in url.reject_schemas]
+    found = registered_columns(url.format, ids, topics_of(url, None), registry)
+    if found is None:
+        msg = f"the columns of stream {stream.name} cannot be told: the schema registry has none for {url.topic}"
+        hint = "send a message, register a schema of the format for its values, or declare the schema"
+        raise KafkaSchemaError(msg, name="registry", hint=hint)
     return found
 
 

@@ -68,7 +68,7 @@ def test_what_is_not_said_has_a_default() -> None:
         ("kafka://a/t?format=json&start=yesterday", "start"),
         ("kafka://a/t?format=avro", "registry"),
         ("kafka://a/t?format=protobuf", "registry"),
-        ("kafka://a/t?format=json&registry=http://r", "registry"),
+        ("kafka://a/t?format=raw&registry=http://r", "registry"),
         ("kafka://a/t?format=json&reject_schemas=1", "reject_schemas"),
         ("kafka://a/t?format=avro&registry=http://r&reject_schemas=a", "reject_schemas"),
         ("kafka://a/t?format", "url"),

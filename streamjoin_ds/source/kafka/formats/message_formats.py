@@ -12,10 +12,10 @@ A packed struct has little-endian fields in the order of the declared columns, w
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import lru_cache, partial
 from importlib import import_module
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -49,6 +49,7 @@ __all__ = [
     "value_text",
 ]
 
+Unframed: TypeAlias = "tuple[pa.BinaryArray, dict[int, tuple[str, str]]]"
 NO_VALUE = "a message without a value"
 FRAMED, _EMPTY, _NO_OBJECT, _OPEN, _MORE, _CONTROL = range(6)
 FRAME_REASONS = {
@@ -181,18 +182,28 @@ class JsonMessages:
         The time column.
     nested : collection of str
         Those columns that are paths into other ones.
+    unframed : callable, optional
+        Returns messages without a frame of a registry, and what is wrong with those that have none, by place.
     """
 
-    def __init__(self, schema: pa.Schema, time: str, nested: Collection[str] = ()) -> None:
-        self._made = partial(JsonLines, schema, time, nested)
+    def __init__(
+        self,
+        schema: pa.Schema,
+        time: str,
+        nested: Collection[str] = (),
+        unframed: Callable[[pa.BinaryArray], Unframed] | None = None,
+    ) -> None:
+        self._made, self._unframed = partial(JsonLines, schema, time, nested), unframed
         # It remembers how the times were written last, which spares a try and changes no result.
         self._whole = self._made()
 
     def read(self, values: pa.BinaryArray) -> RawRecords:
         """See `MessageFormat.read`."""
-        data, found = framed(values)
+        given, lacking = (values, {}) if self._unframed is None else self._unframed(values)
+        data, found = framed(given)
         broken = {int(place): ("", FRAME_REASONS[int(found[place])]) for place in np.flatnonzero(found != FRAMED)}
         broken |= {int(place): ("", NO_VALUE) for place in np.flatnonzero(is_null(values))}
+        broken |= lacking
         if not broken:
             try:
                 table = self._whole.parse(data)

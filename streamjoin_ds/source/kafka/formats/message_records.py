@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +20,12 @@ from streamjoin_ds.source.kafka.formats.message_formats import (
     utf8_values,
     value_text,
 )
-from streamjoin_ds.source.kafka.formats.registered_messages import Codec, RegisteredMessages, SchemaRegistry
+from streamjoin_ds.source.kafka.formats.registered_messages import (
+    Codec,
+    RegisteredMessages,
+    SchemaRegistry,
+    unframed,
+)
 from streamjoin_ds.source.kafka.formats.schema_codecs import AvroCodec, ProtobufCodec
 from streamjoin_ds.source.kafka.message_sources import HEADER_PREFIX
 from streamjoin_ds.source.kafka.topic import MESSAGE_FORMATS, REGISTERED_FORMATS
@@ -166,7 +172,9 @@ def _format(
     reject_schemas: Collection[int],
 ) -> MessageFormat:
     made: dict[str, Callable[[], MessageFormat]] = {
-        "json": lambda: JsonMessages(wanted, stream.written_time, stream.nested),
+        "json": lambda: JsonMessages(
+            wanted, stream.written_time, stream.nested, None if registry is None else partial(unframed, rejected=reject_schemas)
+        ),
         "csv": lambda: CsvMessages(declared.names, wanted, stream),
         "fixed": lambda: FixedMessages(declared, wanted.names),
         "raw": lambda: RawMessages(wanted),

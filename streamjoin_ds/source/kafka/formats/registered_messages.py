@@ -19,6 +19,7 @@ from decimal import Decimal
 from http.client import HTTPException
 from typing import Any, Protocol, TypeAlias
 from urllib.parse import quote, urlsplit
+from uuid import UUID
 
 import numpy as np
 import pyarrow as pa
@@ -37,7 +38,18 @@ from streamjoin_ds.spec.columns import foreign_zone, not_of_type, says_no_zone
 from streamjoin_ds.spec.nested_path import inner_path, inner_value
 from streamjoin_ds.spec.nested_values import is_list, is_nested
 
-__all__ = ["SCHEMA", "Codec", "Reader", "Reference", "RegisteredMessages", "RegisteredSchema", "SchemaRegistry"]
+__all__ = [
+    "NO_FRAME",
+    "SCHEMA",
+    "Codec",
+    "Reader",
+    "Reference",
+    "RegisteredMessages",
+    "RegisteredSchema",
+    "SchemaRegistry",
+    "schema_id",
+    "unframed",
+]
 
 _log = logging.getLogger(__name__)
 
@@ -50,6 +62,7 @@ _BUSY = (408, 425, 429)  # those below 500 that say: later
 _MAX_BYTES = 8 << 20  # of an answer
 SCHEMA = "{schema}"  # stands in a codec's reasons for the schema and its id
 _FRAME_BYTES = 5
+NO_FRAME = "no schema's id before the value"
 _LARGEST_ID = (1 << 31) - 1  # a registry's ids are positive int32
 # How long schemas are asked for that the registry says it does not have. Of several registries those that follow learn
 # of a schema some moments after it was registered, and so does one that starts while it reads its topic.
@@ -138,6 +151,14 @@ class SchemaRegistry:
         """Return a version of a subject, serialized. Errors are those of `schema`."""
         what = f"version {version} of subject {subject}"
         return self._schema(f"subjects/{quote(subject, safe='')}/versions/{version}", what, serialized=True)
+
+    def latest(self, subject: str, *, serialized: bool = False) -> RegisteredSchema | None:
+        """Return the last version of a subject; None where the registry has no such subject."""
+        path = f"subjects/{quote(subject, safe='')}/versions/latest{'?format=serialized' * serialized}"
+        try:
+            return self._asked(path, f"version of subject {subject}")
+        except KafkaSchemaError:
+            return None
 
     def _schema(self, path: str, what: str, *, serialized: bool) -> RegisteredSchema:
         path += "?format=serialized" if serialized else ""
@@ -250,7 +271,7 @@ class RegisteredMessages:
         KafkaAccessError, KafkaUnreachableError
         """
         given = values.to_pylist()
-        self._learn({number for number in map(_schema_id, given) if number is not None and number not in self._readers})
+        self._learn({number for number in map(schema_id, given) if number is not None and number not in self._readers})
         records: list[dict[str, Any]] = []
         index: list[int] = []
         broken: dict[int, tuple[str, str]] = {}
@@ -286,9 +307,9 @@ class RegisteredMessages:
         """Return a message's fields, or why it has none."""
         if value is None:
             return NO_VALUE
-        number = _schema_id(value)
+        number = schema_id(value)
         if number is None:
-            return "no schema's id before the value"
+            return NO_FRAME
         reader = self._readers[number]
         if isinstance(reader, str):
             return reader
@@ -337,12 +358,33 @@ class RegisteredMessages:
         return read
 
 
-def _schema_id(value: bytes | None) -> int | None:
+def schema_id(value: bytes | None) -> int | None:
     """Return the id of a message's schema; None where the message has no frame."""
     if value is None or len(value) < _FRAME_BYTES or value[0]:
         return None
     number = int.from_bytes(value[1:_FRAME_BYTES], "big")
     return number if number <= _LARGEST_ID else None
+
+
+def unframed(values: pa.BinaryArray, rejected: Collection[int]) -> tuple[pa.Array, dict[int, tuple[str, str]]]:
+    """Return messages without their frames, and by place what is wrong with those that have none, which are null.
+
+    Parameters
+    ----------
+    values : pyarrow.BinaryArray
+    rejected : collection of int
+        Ids that are no schema's.
+    """
+    kept: list[bytes | None] = []
+    broken: dict[int, tuple[str, str]] = {}
+    for place, value in enumerate(values.to_pylist()):
+        number = schema_id(value)
+        kept.append(None if value is None or number is None or number in rejected else value[_FRAME_BYTES:])
+        if value is not None and number is None:
+            broken[place] = ("", NO_FRAME)
+        elif number in rejected:
+            broken[place] = ("", f"schema {number} is in reject_schemas")
+    return pa.array(kept, pa.binary()), broken
 
 
 def _no_schemas(numbers: list[int]) -> KafkaSchemaError:
@@ -357,6 +399,8 @@ def _no_schemas(numbers: list[int]) -> KafkaSchemaError:
 
 def _typed(values: list[Any], kind: pa.DataType) -> tuple[pa.Array, list[int]]:
     """Return values as an array, and the places of those that are not of its type."""
+    if pa.types.is_string(kind):  # Avro's uuid
+        values = [str(value) if type(value) is UUID else value for value in values]
     wrong = _others(values, kind)
     if foreign_zone(kind) is not None:
         wrong += [place for place, value in enumerate(values) if says_no_zone(value)]

@@ -56,10 +56,14 @@ class AvroCodec:
         """See `Codec.schema`."""
         return registry.schema(number)
 
+    def parsed(self, found: RegisteredSchema) -> Any:
+        """Return a schema as the library reads it: full names, and each named type where it is named first."""
+        return self._avro.parse_schema(json.loads(found.text))
+
     def reader(self, found: RegisteredSchema, registry: SchemaRegistry) -> Reader:
         """See `Codec.reader`."""
         del registry
-        schema = self._avro.parse_schema(json.loads(found.text))
+        schema = self.parsed(found)
         shape = _Shape()
         shape.visit(schema)
         if shape.has_lists_of_nothing:
@@ -182,6 +186,14 @@ class ProtobufCodec:
             return readers[place](value[start:])
 
         return read
+
+    def described(self, found: RegisteredSchema, registry: SchemaRegistry, value: bytes) -> Any:
+        """Return the descriptor of the message type that a value is of; None where there is none."""
+        pool = self._pools.DescriptorPool()
+        for known in self._known:
+            pool.AddSerializedFile(known)
+        kind = self._named(pool, self._added(pool, found, registry, name="", depth=0), _place(value)[0])
+        return None if kind is None else kind.DESCRIPTOR
 
     def _added(self, pool: Any, found: RegisteredSchema, registry: SchemaRegistry, *, name: str, depth: int) -> Any:
         """Add a file to the pool, after those that it needs. Return its descriptor as a message."""
