@@ -161,7 +161,7 @@ def _readers(kind: str, block: Block) -> Iterator[tuple[int, Chunk]]:
             yield begin, inside_form(raw, stream, wanted, 0, "kafka:t/3", lines, records.record_text)
         return
     messages = messages_of(block.values)
-    registry = _Registry(drawn.registered)
+    registry = _Registry(drawn.registered) if drawn.registered else None
     records_of = MessageRecords(kind, stream, wanted, "t", registry)
     if drawn.registered and (
         unknown := {n for v in block.values if v and (n := _id_of(v)) is not None} - set(drawn.registered)
