@@ -173,7 +173,10 @@ def _format(
 ) -> MessageFormat:
     made: dict[str, Callable[[], MessageFormat]] = {
         "json": lambda: JsonMessages(
-            wanted, stream.written_time, stream.nested, None if registry is None else partial(unframed, rejected=reject_schemas)
+            wanted,
+            stream.written_time,
+            stream.nested,
+            None if registry is None else partial(unframed, rejected=reject_schemas),
         ),
         "csv": lambda: CsvMessages(declared.names, wanted, stream),
         "fixed": lambda: FixedMessages(declared, wanted.names),
