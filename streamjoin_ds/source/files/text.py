@@ -43,6 +43,7 @@ _HINTS_A_FILE = 4  # hints of one file, at most
 # Archives that wait for whoever reads on: their pieces, the place of the last one, and that one.
 _Reading: TypeAlias = "tuple[Iterator[bytes], int, bytes]"
 _archives: OrderedDict[object, _Reading] = OrderedDict()
+_LAST_BYTES = 1 << 10  # bytes before a place by which a file that has grown is known again
 _PIECE_A_TURN = 1 << 18  # bytes that a decoder is given at a time
 # What files begin with, by file and stamp: a compressed one, or one of another machine, is not read again for it.
 _begins: OrderedDict[tuple[str, int, int, int, int], bytes] = OrderedDict()
@@ -241,12 +242,15 @@ def prefix_digest(entry: FileEntry, digest: str, offset: int) -> RollingDigest:
 
 
 class _Place:
-    """A decoder that has taken `raw` bytes of a file, and what it gave last: the text from byte `offset` on."""
+    """A decoder that has taken `raw` bytes of a file, and what it gave last: the text from byte `offset` on.
 
-    __slots__ = ("decoder", "has_ended", "offset", "pending", "raw")
+    `last` are the last bytes that it has taken.
+    """
 
-    def __init__(self, decoder: Decoder, raw: int = 0, offset: int = 0) -> None:
-        self.decoder, self.raw, self.offset = decoder, raw, offset
+    __slots__ = ("decoder", "has_ended", "last", "offset", "pending", "raw")
+
+    def __init__(self, decoder: Decoder, raw: int = 0, offset: int = 0, last: bytes = b"") -> None:
+        self.decoder, self.raw, self.offset, self.last = decoder, raw, offset, last
         self.pending, self.has_ended = b"", False
 
     @property
@@ -256,7 +260,16 @@ class _Place:
 
     def copy(self) -> _Place:
         """Return an independent place, without what is pending."""
-        return _Place(self.decoder.copy(), self.raw, self.end)
+        return _Place(self.decoder.copy(), self.raw, self.end, self.last)
+
+    def feed(self, data: bytes) -> None:
+        """Give the decoder the next bytes of the file. Nothing is pending."""
+        self.raw, self.last = self.raw + len(data), data[-_LAST_BYTES:]
+        self.pending = self.decoder.feed(data)
+
+    def is_of(self, raw: Text) -> bool:
+        """Whether the bytes before the place are those of a file, as far as its last ones tell."""
+        return raw.read(self.raw - len(self.last), len(self.last)) == self.last
 
     def take(self, offset: int, size: int) -> bytes:
         """Return what is pending from byte `offset` on, at most `size`, and let go of all before that."""
@@ -279,8 +292,9 @@ class _DecodedText:
         size, _, inode = self.stamp
         self._key = entry.path, inode, begin, entry.decodings
         stamp, self._known = _places.pop(self._key, (self.stamp, []))
-        if stamp != self.stamp and not (size > stamp[0] and isinstance(raw, _PlainText)):  # it did not just grow
-            self._known = []
+        if stamp != self.stamp:  # a plain file may have grown
+            may_be = size > stamp[0] and isinstance(raw, _PlainText)
+            self._known = [place for place in self._known if may_be and place.is_of(raw)]
         self._place = self._before = self._fresh()  # `_before`: the place before the decoder was asked last
 
     def _fresh(self) -> _Place:
@@ -324,8 +338,7 @@ class _DecodedText:
         self._raw_fault = self._raw.fault
         if data:
             self._before = place.copy()
-            place.raw += len(data)
-            place.pending = place.decoder.feed(data)
+            place.feed(data)
             if self._before.end // SEGMENT_BYTES != place.end // SEGMENT_BYTES:
                 self._keep(self._before)  # a digest is verified from a segment's beginning on
         elif self._raw_fault is None and self._complete:

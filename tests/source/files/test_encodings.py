@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from streamjoin_ds.errors import ArgumentError, FileChangedError, FileFormatError, FileRotatedError
 from streamjoin_ds.source.files import text
 from streamjoin_ds.source.files.decoders import Chain, Encoded
+from streamjoin_ds.source.files.listing import location_of
 from streamjoin_ds.source.position import FilePosition
 from streamjoin_ds.source.stream_source import infer_schema
 from streamjoin_ds.spec import Files, Stream
@@ -116,6 +117,19 @@ def test_a_large_file_is_read_from_anywhere(tmp_path: Path) -> None:
     reader = feed(path)
     assert reader.frontier(places[-1], 99).rows == 3
     assert len(path.read_bytes()) > places[-1].offset > 2 * text.SEGMENT_BYTES
+
+
+def test_what_was_left_open_is_not_of_another_text(tmp_path: Path) -> None:
+    """A file that is written anew in place, and is longer, has other characters before a place."""
+    path = tmp_path / "a.csv"
+    for name in ("n", "°n°"):
+        written = csv_text([(ts, name, x, n) for ts, _, x, n in rows(30_000 * len(name))])
+        with path.open("r+b" if path.exists() else "wb") as file:
+            file.write(written.encode("utf-16"))
+        (entry,) = location_of(Stream("e", path)).entries()
+        with text.open_text(entry) as opened:
+            for at in (1_100_000, 1_000_000):
+                assert opened.read(at, 99) == written.encode()[at : at + 99]
 
 
 @pytest.mark.parametrize("is_last", [False, True])
