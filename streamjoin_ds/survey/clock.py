@@ -27,7 +27,7 @@ from streamjoin_ds.spec.member.time_column import is_event_time
 from streamjoin_ds.spec.time_guess import guessed_forms
 from streamjoin_ds.spec.time_text import event_times
 
-__all__ = ["Clock", "clocks_of", "moment", "zone_of"]
+__all__ = ["Clock", "clocks_of", "counting_from_a_start", "moment", "zone_of"]
 
 _EARLY_US = int(np.datetime64("1990-01-01", "us").astype(np.int64))
 _YEAR_US = 365 * DAY_US
@@ -165,6 +165,23 @@ def _is_twice(moment_: datetime, zone: str) -> bool:
     """Whether a zone's clock shows a time twice."""
     shown = [moment_.replace(tzinfo=ZoneInfo(zone), fold=fold).utcoffset() for fold in (0, 1)]
     return shown[0] != shown[1] and shown[0] > shown[1]  # type: ignore[operator]
+
+
+def counting_from_a_start(columns: Mapping[str, pa.Array]) -> list[str]:
+    """Return what is said of columns of numbers that are named as times, and are none since 1970: of no known start."""
+    found = []
+    for name, values in columns.items():
+        texts = _texts(values) if is_text(values.type) or is_event_time(values.type) else []
+        told = [text for text in texts if text]
+        is_named = _TIME_NAMES.search(_last(name)) or _BEST_NAMES.fullmatch(_last(name).lower())
+        if told and is_named and all(map(_NUMBER.fullmatch, told)):
+            numbers = np.array([float(text.replace(",", ".")) for text in told])
+            if len(numbers) > 1 and (np.diff(numbers) >= 0).all() and 0 <= numbers[0] < 1e8:
+                found.append(
+                    f"{name} may count from a start that the values do not say: time_start='2024-03-05T09:00:00Z' says "
+                    "it, and time_unit of what it counts"
+                )
+    return found
 
 
 def _plain(values: pa.Array) -> pa.Array | None:

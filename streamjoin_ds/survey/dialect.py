@@ -13,6 +13,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any
 
 from streamjoin_ds.spec.member.stream import STREAM_KEYS
@@ -20,11 +21,13 @@ from streamjoin_ds.spec.member.stream import STREAM_KEYS
 __all__ = ["Dialect", "decoded", "dialect_of", "text_kind"]
 
 _LINES = 1000  # lines by which a dialect is told
+_LEAST_LINES, _MOST_WIDTH = 3, 2000  # of a text of fixed widths
 _MOSTLY = 0.9  # the share of lines that have as many fields as the others
 _KNOWN_NULLS = frozenset({"", " ", "null", "NULL", "NA", "N/A", "None"})  # nulls without any option
 _NO_NUMBERS = frozenset({"nan", "+nan", "-nan", "inf", "-inf", "+inf", "infinity", "-infinity"})
 _DELIMITERS = (",", ";", "\t", "|", "blanks")
 _DELIMITER_WORDS = {"\t": "tab", " ": "space"}
+_DELIMITER_NAMES = {"\t": "tab", " ": "space", "blanks": "runs of blanks", "widths": "fixed widths"}
 _COMMENTS = "#%!"
 _BOMS = {codecs.BOM_UTF8: "utf-8", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 _UNDEFINED_IN_CP1252 = frozenset(b"\x81\x8d\x8f\x90\x9d")
@@ -115,6 +118,7 @@ class _Fields:
     kinds: list[str] = field(default_factory=list)  # of each column: n a number, c with a comma, g grouped, t, w
     markers: list[set[str]] = field(default_factory=list)  # of each column: what stands for null in it
     quality: float = 0.0
+    widths: tuple[int, ...] = ()
 
     @property
     def score(self) -> float:
@@ -136,12 +140,30 @@ def dialect_of(text: str, *, is_cut: bool = False) -> Dialect:
     while lines and not lines[-1].strip():
         lines.pop()
     found = max((_cut(lines, delimiter) for delimiter in _DELIMITERS), key=lambda one: one.score)
+    widths = _widths(lines) if "widths" in STREAM_KEYS and found.share * found.quality < _MOSTLY else None
+    if widths is not None and (fixed := _cut(lines, "widths", widths)).score > found.score:
+        found = fixed
     if found.delimiter == "blanks" and not any(re.search(r"  |\t|^ ", line) for line in lines):
         found.delimiter = " "
     return _described(lines, found)
 
 
-def _split(line: str, delimiter: str) -> list[str]:
+def _widths(lines: Sequence[str]) -> tuple[int, ...] | None:
+    """Return the widths of fields, by the places at which all lines have blanks; None where there are too few."""
+    body = [line for line in lines if line.strip() and line[:1] not in _COMMENTS][-500:]
+    longest = max(map(len, body), default=0)
+    if len(body) < _LEAST_LINES or longest > _MOST_WIDTH or any("\t" in line for line in body):
+        return None
+    used = [any(line[place : place + 1].strip() for line in body) for place in range(longest)]
+    begins = [place for place in range(longest) if used[place] and (not place or not used[place - 1])]
+    ends = [*begins[1:], longest]
+    return tuple(end - begin for begin, end in zip([0, *begins[1:]], ends, strict=True)) if len(begins) > 2 else None
+
+
+def _split(line: str, delimiter: str, widths: Sequence[int] = ()) -> list[str]:
+    if widths:
+        ends = list(accumulate(widths))
+        return [line[end - width : end].strip() for end, width in zip(ends, widths, strict=True)]
     if delimiter == "blanks":
         return line.split()
     try:
@@ -150,17 +172,18 @@ def _split(line: str, delimiter: str) -> list[str]:
         return [line]
 
 
-def _cut(lines: Sequence[str], delimiter: str) -> _Fields:
+def _cut(lines: Sequence[str], delimiter: str, widths: tuple[int, ...] = ()) -> _Fields:
     begins = Counter(line[:1] for line in lines if line[:1] in _COMMENTS)
     passed = [not line.strip() or line[:1] in begins for line in lines]
-    found = _Fields(delimiter, [_split(line, delimiter) for line in lines], passed)
+    found = _Fields(delimiter, [_split(line, delimiter, widths) for line in lines], passed, widths=widths)
     body = [row for row, over in zip(found.rows, passed, strict=True) if not over]
     if not body:
         return found
     half = [len(row) for row in body[len(body) // 2 :]]
     most = max(Counter(half).values())
     found.width = next(width for width in reversed(half) if half.count(width) == most)
-    begin = next(n for n in range(len(body)) if _agree(body[n:], found.width))
+    alike = [n for n, row in enumerate(body) if len(row) == found.width]
+    begin = next((n for n in alike if _agree(body[n:], found.width)), alike[0])
     found.share = min(1.0, (len(body) - begin) / len(half)) * _share(body[begin:], found.width)
     tail = _without_heads([row for row in body[begin:] if len(row) == found.width])
     for column in zip(*tail, strict=True):
@@ -233,7 +256,9 @@ def _described(lines: Sequence[str], found: _Fields) -> Dialect:
     heads = [n for n in range(begin) if _names_columns(rows[n], found)]
     passed = {line[:1] for n, line in enumerate(lines) if n > begin and found.is_passed[n] and line.strip()}
     options: dict[str, Any] = {}
-    if found.delimiter != ",":
+    if found.widths:
+        options["widths"] = found.widths
+    elif found.delimiter != ",":
         options["delimiter"] = _DELIMITER_WORDS.get(found.delimiter, found.delimiter)
     before = {line[:1] for n, line in enumerate(lines[:begin]) if found.is_passed[n] and line.strip()}
     head = _head(heads, found, passed)
@@ -287,7 +312,7 @@ def _with_signs(found: _Fields, options: dict[str, Any], names: list[str], head:
     if markers and "null_values" in STREAM_KEYS:
         options["null_values"] = markers
     words = {
-        "delimiter": {"\t": "tab", " ": "space", "blanks": "runs of blanks"}.get(found.delimiter, found.delimiter),
+        "delimiter": _DELIMITER_NAMES.get(found.delimiter, found.delimiter),
         "header": "none" if head is None else f"line {head + 1}, records from line {begin + 1}",
     }
     if head is None:

@@ -33,6 +33,7 @@ from streamjoin_ds.survey.envelope import json_columns, json_values, layouts
 __all__ = ["SAMPLE_BYTES", "Sample", "given_options_of", "sample_of_table", "samples_of", "with_options"]
 
 SAMPLE_BYTES = 1 << 20
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 _ROWS = 2000  # of a table or a file of rows, whose values are looked at
 _MAGIC = {b"PAR1": "parquet", b"ORC": "orc", b"Obj\x01": "avro", b"ARROW1": "arrow", b"\xff\xff\xff\xff": "arrow"}
 _PACKED = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bz2", b"\x04\x22\x4d\x18": "lz4"}
@@ -248,10 +249,30 @@ def _of_text(raw: bytes, entry: FileEntry, kind: str | None, stream: Stream) -> 
             told = {"what": f"JSON, {what}" if found == "json" else what, **words}
             yield Sample(own, columns, told, guesses)
         return
+    rated = _of_a_rate(text.splitlines()[:100])
+    if rated is not None:
+        told = {"what": "values at a rate, without times", **words}
+        yield Sample({**options, **rated[0]}, {}, told, (*guesses, rated[1]))
     dialect = dialect_of(text, is_cut=is_cut)
     columns = {name: pa.array([v or None for v in values], pa.string()) for name, values in dialect.columns.items()}
     told = {"what": "lines of fields (CSV)", **words, **dialect.words}
     yield Sample({**options, **dialect.options}, columns, told, (*guesses, *dialect.guesses))
+
+
+def _of_a_rate(lines: Sequence[str]) -> tuple[dict[str, Any], str] | None:
+    """Return the options of a file whose first lines are a start and a rate, and why they are a guess."""
+    firsts = [line.split(",")[0].strip() for line in lines if line.strip()]
+    if "time_step" not in STREAM_KEYS or len(firsts) < 3 or not all(map(_NUMBER.fullmatch, firsts)):
+        return None
+    start, step, *values = map(float, firsts)
+    unit = next((unit for unit, factor in (("s", 1), ("ms", 1000)) if 6e8 < start / factor < 3e9), None)
+    if unit is None or not 0 < step <= 1e5 or max(map(abs, values)) > start / 10:
+        return None
+    options = {"skip_lines": 2, "header": 0, "time_start": "line 1", "time_step": "line 2", "time_unit": unit}
+    return (
+        options,
+        f"the first line, {firsts[0]}, is when the file begins, and the second, {firsts[1]}, values a second",
+    )
 
 
 def _of_segment(entry: FileEntry, stream: Stream) -> list[Sample]:

@@ -16,6 +16,7 @@ from streamjoin_ds.survey.survey import Survey
 __all__ = ["location_shown", "sql_stanza", "stanzas", "toml_stanza"]
 
 _LOGIN = re.compile(r"(?i)\b([a-z][a-z0-9+.-]*://[^/@\s:]*):[^/@\s]+@")
+_BARRED = ("time_format", "null_values")  # lists whose texts may have commas: a text has bars between them
 _SQL_TYPES = {"timestamp": "TIMESTAMP", "int64": "BIGINT", "int32": "INT", "bool": "BOOLEAN", "date32": "DATE"}
 _BARE = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)
 
@@ -53,7 +54,7 @@ def sql_stanza(found: Survey) -> str:
     columns, schema = pairs.pop("columns", {}), pairs.pop("schema", {})
     typed = [f"{_named(name)} {_sql_type(kind)}" for name, kind in schema.items()]
     made = ", ".join([*typed, *(f"{_named(name)} AS {text}" for name, text in columns.items())])
-    options = ", ".join(f"{name} = {_sql(value)}" for name, value in pairs.items())
+    options = ", ".join(f"{name} = {_sql(name, value)}" for name, value in pairs.items())
     return f"CREATE STREAM {found.name} {f'({made}) ' if made else ''}WITH ({options});"
 
 
@@ -65,20 +66,26 @@ def _named(name: str) -> str:
     return name if re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) else f"`{name}`"
 
 
-def _sql(value: Any) -> str:
+def _sql(name: str, value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, (int, float)):
         return str(value)
-    text = _joined(value).replace("\\", "\\\\")
+    text = _joined(name, value).replace("\\", "\\\\")
     return f'"{text}"' if "'" in text and '"' not in text else "'" + text.replace("'", "\\'") + "'"
 
 
-def _joined(value: Any) -> str:
+def _joined(name: str, value: Any) -> str:
     """Return a value as one text: a list or a table as a flag has it."""
     if isinstance(value, Mapping):
-        return ", ".join(f"{_named(name)} {kind}" for name, kind in value.items())
-    return value if isinstance(value, str) else "|".join(map(str, value)) if _is_many(value) else str(value)
+        return ", ".join(f"{_named(column)} {kind}" for column, kind in value.items())
+    return (
+        value
+        if isinstance(value, str)
+        else ("|" if name in _BARRED else ",").join(map(str, value))
+        if _is_many(value)
+        else str(value)
+    )
 
 
 def _is_many(value: Any) -> bool:
@@ -105,7 +112,7 @@ def flag_stanza(found: Survey) -> str:
     """Return the stream as a flag of the command line, quoted for a shell."""
     import shlex
 
-    pairs = [(name, _joined(value)) for name, value in found.options.items()]
+    pairs = [(name, _joined(name, value)) for name, value in found.options.items()]
     query = "&".join(f"{name}={value.replace('%', '%25').replace('&', '%26')}" for name, value in pairs)
     mark = "&" if "?" in found.location else "?"
     return "--stream " + shlex.quote(f"{found.name}={location_shown(found)}" + (f"{mark}{query}" if query else ""))

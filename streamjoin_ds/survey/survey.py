@@ -31,7 +31,8 @@ from streamjoin_ds.spec.columns import SEQ, TIMESTAMP, TS, Int64, result_type, z
 from streamjoin_ds.spec.event_time import DAY_US, NO_TIME, running_maximum
 from streamjoin_ds.spec.member.computed_columns import all_columns, read_columns, with_written
 from streamjoin_ds.spec.member.files import Files
-from streamjoin_ds.survey.clock import Clock, clocks_of, moment, zone_of
+from streamjoin_ds.spec.nested_path import inner_type, is_inner, path_of, path_text, with_paths
+from streamjoin_ds.survey.clock import Clock, clocks_of, counting_from_a_start, moment, zone_of
 from streamjoin_ds.survey.sample import Sample, given_options_of, sample_of_table, samples_of, with_options
 
 __all__ = ["ROWS", "ColumnSeen", "Survey", "TimesOrder", "first_tuples", "rounded_up", "survey_of"]
@@ -45,6 +46,7 @@ _AGREE = 0.9  # the share of times that must be those that were expected
 DELAYS_US = (0, 1_000_000, 10_000_000, 60_000_000, 600_000_000, 3_600_000_000, DAY_US)
 _KEPT = 0.999  # the share of records that the proposed delay keeps
 _SHOWN_REJECTS = 3
+_DEPTH = 8  # of paths
 _MANY_LATE = 0.01  # the share of late records from which on a source may have partitions
 
 
@@ -194,6 +196,7 @@ class _Trial:
     clock: Clock | None
     chunks: Sequence[Chunk]
     written: pa.Schema
+    nested: tuple[str, ...] = ()  # which columns are paths
     zone_guesses: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()  # what is said of columns that records do not have as they should
 
@@ -299,7 +302,7 @@ def _tried(stream: Stream, options: Mapping[str, Any], sample: Sample, clock: Cl
         broken = Counter(reject.column for chunk in chunks for reject in chunk.rejects)
         odd = [name for name, count in broken.items() if name in schema.names and count > records * (1 - _ENOUGH)]
         if not odd or _has_time(own, odd):
-            return _Trial(read, sample, clock, chunks, written, left_out=tuple(left_out))
+            return _Trial(read, sample, clock, chunks, written, own.nested, left_out=tuple(left_out))
         left_out += [
             f"column {name}: {broken[name]:,} of {records:,} records have no {schema.field(name).type} there, and are "
             "rejects where it is joined or selected; schema says another type, columns with TRY_CAST a null"
@@ -322,14 +325,44 @@ def _of_table(table: pa.Table, stream: Stream, schema: pa.Schema) -> list[Chunk]
 
 def _all_columns(stream: Stream, written: pa.Schema) -> tuple[Stream, pa.Schema]:
     """Return a stream as a join has it, and all columns that it can read, with the types that they have in a join."""
-    computed = with_written(stream, written)
-    own = stream if computed is None else replace(stream, columns=computed)
+    made = () if stream.columns is None else stream.columns.needed
+    paths = [path for column in written for path in _paths(column)]
+    named = [stream.time, stream.zone_column or "", *made, *stream.device_columns, *paths]
+    there = with_paths(written, list(dict.fromkeys(named)))
+    nested = {column.name for column in there if is_inner(column)}
+    nested |= {stream.time} if inner_type(there, stream.time) is not None else set()
+    own = replace(stream, nested=tuple(sorted(nested)))
+    computed = with_written(own, there)
+    own = own if computed is None else replace(own, columns=computed)
+    outer = {column.name for column in written if paths and [*_paths(column)]} - {stream.time}
     found = {}
-    for column in all_columns(own, written):
+    for column in all_columns(own, there):
         with contextlib.suppress(ColumnError):  # a type that no join has
             kind = TIMESTAMP if column.name == stream.time else result_type(column.type, column.name)
-            found[column.name] = pa.field(column.name, kind)
+            if column.name not in outer:
+                found[column.name] = column.with_type(kind)
     return own, pa.schema([*found.values()])
+
+
+def as_written(parts: Sequence[str | int]) -> str:
+    """Return a path as a condition has it: names that are no words stand in back-ticks."""
+    names = (part if isinstance(part, int) else part if part.isidentifier() else f"`{part}`" for part in parts)
+    return "".join(f"[{name}]" if isinstance(name, int) else f".{name}" for name in names)[1:]
+
+
+def _paths(column: pa.Field) -> Iterator[str]:
+    """Yield the paths to plain values in a column of structs, and to the first element of lists in it."""
+    if not pa.types.is_struct(column.type):
+        return
+    open_: list[tuple[tuple[str | int, ...], pa.DataType]] = [((column.name,), column.type)]
+    while open_:
+        parts, kind = open_.pop(0)
+        if pa.types.is_struct(kind):
+            open_ += [((*parts, field.name), field.type) for field in kind]
+        elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
+            open_.append(((*parts, 0), kind.value_type))
+        elif len(parts) <= _DEPTH and not pa.types.is_null(kind):
+            yield path_text(parts)
 
 
 def _is_expected(tried: _Trial) -> bool:
@@ -348,6 +381,7 @@ def _unread(stream: Stream, samples: Sequence[Sample], failed: Sequence[tuple[st
     tried = tuple(f"tried {way}: {why}" for way, why in dict(failed).items())
     if not failed:
         tried = ("no column holds times that are known here: time and time_format say which one it is, and its form",)
+    tried = (*tried, *counting_from_a_start(sample.columns))
     if any(why.startswith("0 of 0 ") for _, why in failed):
         tried = (*tried, "a last line without its end is read once it has one, or a later file is there")
     columns = tuple(_column(name, values) for name, values in sample.columns.items())
@@ -377,6 +411,8 @@ def _surveyed(stream: Stream, found: _Trial, failed: Sequence[tuple[str, str]], 
         read = found.stream
         remarks += told
     table = pa.Table.from_batches([chunk.tuples for chunk in found.chunks])
+    paths = {name: as_written(path_of(name) or (name,)) for name in found.nested}
+    table = table.rename_columns([paths.get(name, name) for name in table.column_names])
     rejects = Counter(_reason(reject) for chunk in found.chunks for reject in chunk.rejects)
     names = [name for name in table.column_names if name not in (TS, SEQ)]
     return Survey(

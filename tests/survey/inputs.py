@@ -93,6 +93,7 @@ SHAPES = [
     _text("toa5.dat", '"TOA5","Tower","CR1000","1234","CR1000.Std.25","CPU:prog.CR1","9","Table"\n"TIMESTAMP","RECORD","AirTC"\n"TS","RN","Deg C"\n"","","Avg"\n"2024-03-05 09:00:07",0,19.18\n"2024-03-05 09:00:17",1,"NAN"\n', *_AT),
     _text("ndbc.txt", "#YY  MM DD hh mm WDIR WSPD\n#yr  mo dy hr mn degT m/s\n2024 03 05 09 20  120  5.0\n2024 03 05 09 10   MM  5.1\n2024 03 05 09 00  130   MM\n", "2024-03-05T09:20:00Z", "2024-03-05T09:10:00Z"),
     _text("isd.txt", "2024 03 05 09   192 -9999 10132\n2024 03 05 10   180   100 10132\n", "2024-03-05T09:00:00Z", "2024-03-05T10:00:00Z"),
+    _text("fixed.txt", "STN  DATE             TEMP PRCP\n0001 2024-03-05 09:00 19.1  0.0\n0001 2024-03-05 09:10       1.0\n0001 2024-03-05 09:20 20.1\n0001 2024-03-05 09:30 20.2  0.5\n", "2024-03-05T09:00:00Z", "2024-03-05T09:10:00Z"),
     _text("notes.csv", "# made by a logger\n# at a place\nts,x\n2024-03-05T09:00:07Z,1\n# a pause\n2024-03-05T09:00:17Z,2\n", *_AT),
     _text("usgs.txt", "# U.S.\n#\nagency_cd\tsite_no\tdatetime\tv\n5s\t15s\t20d\t14n\nUSGS\t0142\t2024-03-05 09:00\t1.0\nUSGS\t0142\t2024-03-05 09:15\t1.1\n", "2024-03-05T09:00:00Z", "2024-03-05T09:15:00Z"),
     _text("twice.csv", "ts,Temp,Temp\n2024-03-05T09:00:07Z,1,2\n2024-03-05T09:00:17Z,2,3\n", *_AT),

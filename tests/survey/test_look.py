@@ -29,9 +29,7 @@ from tests.support.topics import fake_topics
 from tests.survey.inputs import INPUTS, NINE, Input
 
 # What no option says yet: there is no proposal, and what was tried is told.
-BEYOND = {
-    *("HR.csv", "flux.csv", "shelly.json", "debezium.json", "quakes.geojson", "lines.txt"),
-}
+BEYOND = {"flux.csv", "lines.txt"}
 WORKING = [one for one in INPUTS if one.name not in BEYOND]
 
 
@@ -269,4 +267,4 @@ def test_days_alone_are_a_guess(tmp_path: Path) -> None:
 
 
 def test_nearly_all_inputs_have_a_proposal() -> None:
-    assert len(WORKING) >= 0.85 * len(INPUTS)
+    assert len(WORKING) >= 0.95 * len(INPUTS)
