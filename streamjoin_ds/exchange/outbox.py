@@ -235,7 +235,7 @@ class Outbox:
             late, before = late[kept], before[:-1][kept]
             repeats = None if repeats is None else repeats[kept]
             tuples = tuples.take(pa.array(np.flatnonzero(kept)))
-        if kept is not None or repeats is not None:
+        if kept is not None or repeats is not None or chunk.before is not None:  # columns may be read for these alone
             tuples = tuples.select(self._schema.names)
         if repeats is not None and repeats.any():
             self.duplicates += int(np.count_nonzero(repeats))

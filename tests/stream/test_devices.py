@@ -370,3 +370,19 @@ def test_a_computed_column_tells_devices_apart(tmp_path: Path) -> None:
     micro = MicroBatches(bind(join, dict.fromkeys(join.names, schema)), tmp_path, Layout.parse("1x1", 2))
     micro.run()
     assert micro.companion("late")["seq"].to_pylist() == [3]
+
+
+@pytest.mark.parametrize("by", ["device", "ids.device"])
+def test_a_device_that_is_not_selected_is_read_for_its_clock_alone(tmp_path: Path, by: str) -> None:
+    schema = pa.schema([("ts", pa.int64()), ("x", pa.int64()), ("device", pa.string())])
+    rows = [("a", 0), ("b", 100), ("a", 1), ("b", 99)]
+    lines = ({**row_of(one, second), "ids": {"device": one}} for one, second in rows)
+    (tmp_path / "l.json").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    (tmp_path / "r.json").write_text(f"{json.dumps(row_of('r', 0))}\n")
+    left = schema if by == "device" else schema.append(pa.field("ids", pa.struct([("device", pa.string())])))
+    streams = [Stream("l", tmp_path / "l.json", schema=left, partition_by=by)]
+    streams.append(Stream("r", tmp_path / "r.json", schema=schema))
+    join = Join(streams, [band("l.x", "r.x", 1)], "10s", select=["l.x", "r.x"])
+    micro = MicroBatches(bind(join, {"l": left, "r": schema}), tmp_path, Layout.parse("1x1", 2))
+    assert micro.run().num_rows == 2
+    assert micro.companion("late")["seq"].to_pylist() == [3]
