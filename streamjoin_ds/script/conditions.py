@@ -149,14 +149,17 @@ class Conditions:
                 pieces.append(" ")
             if token.word == "|":
                 raise self._text.refused(token.span, "'|' is not possible here", "write abs(e.x - w.x)")
-            if token.is_name and word == ".":
+            if token.is_name and word == "." and not self._is_outer(token):
                 stream, column, place = self._qualified(tokens, place)
-                pieces.append(f"{stream}.{column}")
+                inside, place = path_after(tokens, place)
+                pieces.append(f"{stream}.{column}{inside}")
                 continue
             if self._is_column(tokens, place):
                 stream, name = column_of(self._text, self._names, token)
-                pieces.append(f"{stream}.{quoted_name(name)}")
-            elif token.kind == "text":
+                inside, place = path_after(tokens, place + 1)
+                pieces.append(f"{stream}.{quoted_name(name)}{inside}")
+                continue
+            if token.kind == "text":
                 pieces.append("'" + token.value.replace("'", "''") + "'")
             elif token.kind == "number":
                 pieces.append(token.value)
@@ -164,6 +167,10 @@ class Conditions:
                 pieces.append(quoted_name(token.value) if token.kind == "name" else self._text.slice(token.span))
             place += 1
         return "".join(pieces)
+
+    def _is_outer(self, token: Token) -> bool:
+        """Whether a name with a dot behind it is no stream, but a column into which a path leads."""
+        return self._names.stream(token.value) is None and len(self._names.with_column(token.value)) == 1
 
     def _qualified(self, tokens: Sequence[Token], place: int) -> tuple[str, str, int]:
         """Return the stream and the column in ``stream.column``, and the place after them."""
@@ -191,6 +198,22 @@ class Conditions:
         if after is not None and (after.word in ("(", "FROM") or (after.kind == "text" and token.word in _LITERALS)):
             return False
         return before is None or not (before.kind in _UNITS or before.word in (".", "::", "AS", "TO", "INTERVAL"))
+
+
+def path_after(tokens: Sequence[Token], place: int) -> tuple[str, int]:
+    """Return the rest of a path, ``.after.temp[0]``, that follows a column, and the place after it."""
+    found = ""
+    while place + 1 < len(tokens) and tokens[place].word in (".", "["):
+        following = tokens[place + 1]
+        if tokens[place].word == "." and following.is_name:
+            found += f".{quoted_name(following.value)}"
+            place += 2
+        elif tokens[place].word == "[" and following.value.isdecimal() and place + 2 < len(tokens):
+            found += f"[{following.value}]"
+            place += 3
+        else:
+            break
+    return found, place
 
 
 def column_of(text: SqlText, names: Names, token: Token) -> tuple[str, str]:

@@ -18,6 +18,7 @@ from streamjoin_ds.spec import Stream, Table
 from streamjoin_ds.spec.columns import names_hint, result_name
 from streamjoin_ds.spec.expression.predicate import Column
 from streamjoin_ds.spec.join_parts import Calculated, Selected
+from streamjoin_ds.spec.nested_path import inner_path, plain_name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -128,7 +129,8 @@ class SelectList:
             quoted = "`" + column.replace("`", "``") + "`"
             name = "" if item.name is None else " AS `" + item.name.replace("`", "``") + "`"
             found.append(f"{stream}.{quoted}{name}")
-            columns.append(item.name or result_name(stream, column))
+            is_inner = inner_path(column) is not None and column not in self._schemas.names(stream)
+            columns.append(item.name or result_name(stream, plain_name(column) if is_inner else column))
         return found, tuple(columns), calculated
 
     def column(self, item: Item) -> tuple[str, str]:

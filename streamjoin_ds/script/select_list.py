@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from streamjoin_ds.script.sql_text import Cursor, SqlText, Token
+from streamjoin_ds.script.sql_text import Cursor, Span, SqlText, Token
 from streamjoin_ds.script.statements import Item
 from streamjoin_ds.spec.expression.tree import AGGREGATE_NAMES
+from streamjoin_ds.spec.nested_path import path_text
 
 __all__ = ["aggregate_item", "grouped_columns", "select_item"]
 
@@ -100,6 +101,8 @@ def _is_column(cursor: Cursor) -> bool:
         return False
     else:
         end = 1
+    while (sign := cursor.peek(end)) is not None and sign.word in (".", "["):
+        end += 2 if sign.word == "." else 3
     after = cursor.peek(end)
     return after is None or after.word in (*_ENDS[1:], "AS") or after.is_name
 
@@ -112,6 +115,7 @@ def _column(cursor: Cursor) -> Item:
             return Item(first.value, None, None, span.to(cursor.take().span))
         second = cursor.name("a column's name or *")
         stream, column, span = first.value, second.value, span.to(second.span)
+    column, span = _inside(cursor, column, span)
     name = None
     if cursor.took("AS"):
         name = cursor.name("the column's name in the results")
@@ -120,6 +124,24 @@ def _column(cursor: Cursor) -> Item:
     if cursor.word not in (",", "FROM"):
         cursor.refuse(", or FROM")
     return Item(stream, column, None if name is None else name.value, span)
+
+
+def _inside(cursor: Cursor, column: str, span: Span) -> tuple[str, Span]:
+    """Return a column, or the path into it that follows."""
+    parts: list[str | int] = [column]
+    while cursor.word in (".", "["):
+        if cursor.took("."):
+            part = cursor.name("the name of a field")
+            parts.append(part.value)
+            span = span.to(part.span)
+            continue
+        cursor.take()
+        place = cursor.take()
+        if not place.value.isdecimal() or cursor.word != "]":
+            cursor.refuse("the place of an element, such as [0]")
+        parts.append(int(place.value))
+        span = span.to(cursor.take().span)
+    return (column if len(parts) == 1 else path_text(parts)), span
 
 
 def _expression(text: SqlText, cursor: Cursor) -> Item:
