@@ -30,6 +30,7 @@ from streamjoin_ds.source.table_versions import table_schema
 from streamjoin_ds.spec import Predicate, Stream, Table
 from streamjoin_ds.spec.columns import names_hint
 from streamjoin_ds.spec.expression.tree import Call, normalised, predicates_of, streams_of
+from streamjoin_ds.spec.member.computed_columns import all_columns
 from streamjoin_ds.spec.window import WindowLike
 from streamjoin_ds.stream.join import StreamJoin
 
@@ -148,7 +149,8 @@ class Asked:
             raise self._text.refused(span, why, f"write FROM {self._query.inputs[1].alias} {words} {name}", self._how)
         streams, tables = self._streams(found.streams, frames), self._tables(found.tables)
         members: list[Stream | Table] = [*streams, *tables]
-        schemas = Schemas(members, frames, self._inferred)
+        shown = {name: made.shown for name, made in self._made.items() if made is not None and made.shown is not None}
+        schemas = Schemas(members, frames, self._inferred, shown)
         names = Names([member.name for member in members], schemas.names, schemas.declared)
         predicates, window = self._conditions(streams, names, schemas)
         nearest = nearest_of(self._text, self._query, Conditions(self._text, names, {}), names.streams)
@@ -241,7 +243,7 @@ class Asked:
             frame = frames.get(stream.name)
             if frame is None:
                 continue
-            if stream.time not in frame.columns:
+            if stream.written_time and stream.written_time not in frame.columns:
                 why = f"which column of {stream.name} is its event time is not known"
                 name = one.source[-1]
                 hint = f"write CREATE STREAM {name} WITH (table = '{name}', time = ...) before, or CREATE TABLE if it "
@@ -263,8 +265,10 @@ class Asked:
         """Return the columns of a source, as they are found in it."""
         made = self._made[member.name]
         one = next(one for one in self._query.inputs if one.alias == member.name)
-        infer = table_schema if isinstance(member, Table) else infer_schema
-        return self._located(lambda: infer(member), one.span if made is None else made.options["source"].span)  # type: ignore[arg-type]
+        span = one.span if made is None else made.options["source"].span
+        if isinstance(member, Table):
+            return self._located(lambda: table_schema(member), span)
+        return self._located(lambda: all_columns(member, infer_schema(member)), span)
 
     # ON, WHERE and SELECT
 

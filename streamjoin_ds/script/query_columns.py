@@ -37,20 +37,27 @@ class Schemas:
         members: Sequence[Stream | Table],
         frames: Mapping[str, DataFrame],
         infer: Callable[[Stream | Table], pa.Schema],
+        shown: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
+        """Take `shown` as the columns of streams that are views, which have others besides."""
         self._members = {member.name: member for member in members}
         self._infer = infer
-        self.frames = frames
+        self.frames, self.shown = frames, shown or {}
 
     @cached_property
     def declared(self) -> dict[str, list[str]]:
         """The columns of the streams over frames, and of those members whose columns were declared."""
         known = {name: list(frame.columns) for name, frame in self.frames.items()}
-        return known | {
+        known |= {
             name: list(stream.schema.names)
             for name, stream in self._members.items()
             if isinstance(stream.schema, pa.Schema)
         }
+        for name, written in known.items():
+            stream = self._members.get(name)
+            if isinstance(stream, Stream) and stream.columns is not None:
+                known[name] = [*(one for one in written if one not in stream.columns.names), *stream.columns.names]
+        return known | {name: list(columns) for name, columns in self.shown.items()}
 
     def names(self, stream: str) -> list[str]:
         """Return the columns of a stream or table."""
@@ -121,7 +128,7 @@ class SelectList:
             if item.column is None:
                 all_streams = self._names.streams[:1] if is_of_one else self._names.streams
                 chosen = all_streams if item.stream is None else [self._stream(item)]
-                found += [f"{stream}.*" for stream in chosen]
+                found += [part for stream in chosen for part in self._all_of(stream)]
                 if self._schemas.frames:
                     columns += [result_name(stream, name) for stream in chosen for name in self._schemas.names(stream)]
                 continue
@@ -132,6 +139,12 @@ class SelectList:
             is_inner = inner_path(column) is not None and column not in self._schemas.names(stream)
             columns.append(item.name or result_name(stream, plain_name(column) if is_inner else column))
         return found, tuple(columns), calculated
+
+    def _all_of(self, stream: str) -> list[str]:
+        """Return what selects all columns of a stream; a view names its own."""
+        if stream not in self._schemas.shown:
+            return [f"{stream}.*"]
+        return [f"{stream}.`{name.replace('`', '``')}`" for name in self._schemas.shown[stream]]
 
     def column(self, item: Item) -> tuple[str, str]:
         """Return the stream and the column that an entry names.

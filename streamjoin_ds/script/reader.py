@@ -2,7 +2,8 @@
 
 ::
 
-    CREATE {STREAM | TABLE} name [(column TYPE, ...)] [WITH (option = value, ...)]
+    CREATE {STREAM | TABLE} name [(column [TYPE] [AS expression], ...)] [WITH (option = value, ...)]
+    CREATE VIEW name AS SELECT * | column [AS name] | expression AS name, ... FROM stream [alias] [WHERE condition]
     SET option = value
     [EXPLAIN] INSERT INTO table [WITH (option = value, ...)] query
     [EXPLAIN] query
@@ -21,6 +22,8 @@ SQL has and a join of streams has not, and what to say of it.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import NoReturn
 
 import pyarrow as pa
@@ -29,6 +32,7 @@ from streamjoin_ds.script.select_list import grouped_columns, select_item
 from streamjoin_ds.script.sql_text import Cursor, Span, SqlText, Token
 from streamjoin_ds.script.statements import Explained, Input, Option, Query, Ranking, Statement, StreamStatement, Value
 from streamjoin_ds.spec.columns import MOST_PRECISION
+from streamjoin_ds.spec.expression.predicate import quoted_name
 
 __all__ = ["NOT_HERE", "TYPES", "AnyStatement", "column_type", "statements"]
 
@@ -93,7 +97,7 @@ TYPES = (
     "TIMESTAMP_NTZ, ARRAY<INT>, STRUCT<a: INT, b: STRING>"
 )
 AnyStatement = StreamStatement | Option | Statement | Explained
-_STATEMENTS = "CREATE STREAM, CREATE TABLE, SET, INSERT INTO, SELECT or EXPLAIN"
+_STATEMENTS = "CREATE STREAM, CREATE TABLE, CREATE VIEW, SET, INSERT INTO, SELECT or EXPLAIN"
 _VALUE = "a value: 'text', a number, TRUE or FALSE"
 _JOIN_WORDS = ("JOIN", "INNER", "LEFT", "RIGHT", "FULL", "CROSS", "SEMI", "ANTI", "NATURAL", "ASOF", "LATERAL")
 # Words of a condition after which an operand follows.
@@ -174,6 +178,7 @@ class _Reader:
         self._text = text
         self._cursor = Cursor(text)
         self._set: dict[str, Option] = {}
+        self._created: dict[str, StreamStatement] = {}
 
     def statements(self) -> list[AnyStatement]:
         found: list[AnyStatement] = []
@@ -188,7 +193,9 @@ class _Reader:
     def _statement(self) -> AnyStatement:
         cursor = self._cursor
         if cursor.word == "CREATE":
-            return self._stream()
+            made = self._view() if cursor.after() == "VIEW" else self._stream()
+            self._created.setdefault(made.name.casefold(), made)
+            return made
         if cursor.word == "SET":
             option = self._setting()
             self._set[option.name] = option
@@ -210,30 +217,110 @@ class _Reader:
         cursor.expect("CREATE")
         is_table = cursor.took("TABLE")
         if not is_table:
-            cursor.expect("STREAM", "STREAM or TABLE")
+            cursor.expect("STREAM", "STREAM, TABLE or VIEW")
         name = cursor.name(f"the {'table' if is_table else 'stream'}'s name")
-        columns = self._columns() if cursor.word == "(" else None
+        columns, computed = self._columns(name.value) if cursor.word == "(" else (None, {})
+        if computed and is_table:
+            why = f"the table {name.value} has a computed column"
+            raise self._text.refused(name.span, why, "compute it of a stream, or in the condition", name.value)
         options: dict[str, Option] = {}
         if cursor.took("WITH"):
             options = self._options()
         elif cursor.next is not None and cursor.word != ";":
             cursor.refuse(("(, " if columns is None else "") + "WITH or ;")
-        return StreamStatement(name.value, columns, options, name.span, is_table)
+        return StreamStatement(name.value, columns, options, name.span, is_table, computed)
 
-    def _columns(self) -> pa.Schema:
+    def _view(self) -> StreamStatement:
+        """Read a view of one stream: its columns and its conditions are added to the stream's."""
+        cursor = self._cursor
+        cursor.expect("CREATE")
+        cursor.expect("VIEW")
+        name = cursor.name("the view's name")
+        cursor.expect("AS")
+        cursor.expect("SELECT")
+        items = [select_item(self._text, cursor)]
+        while cursor.took(","):
+            items.append(select_item(self._text, cursor))
+        cursor.expect("FROM", ", or FROM")
+        one = cursor.name("a stream")
+        made = self._created.get(one.value.casefold())
+        if made is None or made.is_table:
+            hint = f"write CREATE STREAM {one.value} WITH (source = ...) before it"
+            raise self._text.refused(one.span, f"'{one.value}' is no stream that was created before", hint, one.value)
+        cursor.took("AS")
+        is_named = cursor.next is not None and cursor.next.is_name and cursor.word != "WHERE"
+        names = {made.name.casefold(), one.value.casefold(), *({cursor.take().value.casefold()} if is_named else ())}
+        where = (self._value_text(self._condition(), names),) if cursor.took("WHERE") else ()
+        if cursor.next is not None and cursor.word != ";":
+            self._not_here("WHERE or ;")
+        computed = dict(made.computed)
+        shown: list[str] | None = []
+        for item in items:
+            if item.aggregate or (item.stream is not None and item.stream.casefold() not in names):
+                why = "a view has columns of its stream, and expressions of them"
+                raise self._text.refused(item.span, why, "aggregates stand in the query of a join", name.value)
+            if item.tokens:
+                computed[item.name or ""] = self._value_text(item.tokens, names)
+                shown = None if shown is None else [*shown, item.name or ""]
+            elif item.column is None:
+                shown = None if made.shown is None or shown is None else [*shown, *made.shown]
+            elif item.name is not None and item.name != item.column:
+                computed[item.name] = computed.get(item.column, quoted_name(item.column))
+                shown = None if shown is None else [*shown, item.name]
+            else:
+                shown = None if shown is None else [*shown, item.column]
+        listed = None if shown is None else tuple(dict.fromkeys(shown))
+        return replace(
+            made, name=name.value, span=name.span, computed=computed, where=(*made.where, *where), shown=listed
+        )
+
+    def _value_text(self, tokens: Sequence[Token], names: Collection[str]) -> str:
+        """Return an expression as `expression.parser` reads it, its columns without their stream."""
+        pieces: list[str] = []
+        for place, token in enumerate(tokens):
+            if place and token.span.begin > tokens[place - 1].span.end:
+                pieces.append(" ")
+            following = tokens[place + 1].word if place + 1 < len(tokens) else ""
+            if token.is_name and following == "." and token.value.casefold() in names:
+                continue
+            before = tokens[place - 1] if place else None
+            if token.word == "." and before is not None and before.is_name and before.value.casefold() in names:
+                continue
+            if token.kind == "text":
+                pieces.append("'" + token.value.replace("'", "''") + "'")
+            else:
+                pieces.append(quoted_name(token.value) if token.kind == "name" else self._text.slice(token.span))
+        return "".join(pieces).strip()
+
+    def _columns(self, stream: str) -> tuple[pa.Schema | None, dict[str, str]]:
         cursor = self._cursor
         cursor.expect("(")
         fields: list[pa.Field] = []
+        computed: dict[str, str] = {}
         while True:
             name = cursor.name("a column's name")
-            if any(field.name == name.value for field in fields):
+            if name.value in computed or any(field.name == name.value for field in fields):
                 why = f"the column '{name.value}' is there twice"
                 raise self._text.refused(name.span, why, "give each column its own name", name.value)
-            fields.append(pa.field(name.value, column_type(cursor)))
+            if cursor.word != "AS":
+                fields.append(pa.field(name.value, column_type(cursor)))
+            if cursor.took("AS"):
+                computed[name.value] = self._value_text(self._expression(), {stream.casefold()})
             if not cursor.took(","):
                 break
         cursor.expect(")", ", or )")
-        return pa.schema(fields)
+        return pa.schema(fields) if fields else None, computed
+
+    def _expression(self) -> tuple[Token, ...]:
+        """Return the tokens of the expression of a column: up to a comma, or to the bracket that closes the columns."""
+        cursor, depth = self._cursor, 0
+        found: list[Token] = []
+        while cursor.next is not None and cursor.word != ";" and (depth or cursor.word not in (",", ")")):
+            depth += (cursor.word == "(") - (cursor.word == ")")
+            found.append(cursor.take())
+        if not found or depth:
+            cursor.refuse(")" if depth else "an expression, such as speed_kn * 0.514444")
+        return tuple(found)
 
     def _options(self) -> dict[str, Option]:
         cursor = self._cursor

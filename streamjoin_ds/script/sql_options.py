@@ -10,7 +10,7 @@ from typing import Any
 
 from streamjoin_ds.errors import PredicateError, StreamJoinError
 from streamjoin_ds.request.join_keys import JOIN_KEYS
-from streamjoin_ds.request.request import described_streams, described_tables
+from streamjoin_ds.request.request import described_streams, described_tables, texts_of
 from streamjoin_ds.script.sql_text import Span, SqlText
 from streamjoin_ds.script.statements import Option, StreamStatement
 from streamjoin_ds.spec.columns import names_hint
@@ -114,6 +114,11 @@ def stream_facts(text: SqlText, statement: StreamStatement) -> dict[str, Any]:
         facts[name] = option.value
     if statement.columns is not None:
         facts["schema"] = statement.columns
+    if statement.computed:
+        named = [f"{expression} AS `{name.replace('`', '``')}`" for name, expression in statement.computed.items()]
+        facts["columns"] = [*texts_of(facts.get("columns", ())), *named]
+    if statement.where:
+        facts["where"] = [*texts_of(facts.get("where", ())), *statement.where]
     return facts
 
 

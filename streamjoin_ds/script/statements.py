@@ -25,9 +25,24 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class StreamStatement:
-    """``CREATE STREAM name (columns) WITH (options)``, or ``CREATE TABLE``: a table beside streams.
+    """``CREATE STREAM name (columns) WITH (options)``, or ``CREATE TABLE``: a table beside streams; or ``CREATE VIEW``.
 
-    `columns` is None where they are left to the source.
+    Attributes
+    ----------
+    name : str
+    columns : pyarrow.Schema or None
+        None where they are left to the source.
+    options : mapping
+        Those of a view are its stream's.
+    span : Span
+        Where the name stands.
+    is_table : bool
+    computed : mapping of str to str
+        The computed columns, as an expression is read.
+    where : tuple of str
+        The conditions of views.
+    shown : tuple of str, or None
+        The columns of a view; None: all of its stream.
     """
 
     name: str
@@ -35,6 +50,9 @@ class StreamStatement:
     options: Mapping[str, Option]
     span: Span
     is_table: bool = False
+    computed: Mapping[str, str] = field(default_factory=dict)
+    where: tuple[str, ...] = ()
+    shown: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypedDict
 
@@ -25,6 +25,7 @@ from streamjoin_ds.source.stream_source import infer_schema
 from streamjoin_ds.spec import duration_us
 from streamjoin_ds.spec.columns import SEQ, TS, result_type
 from streamjoin_ds.spec.duplicates import UniqueKey, unique_key
+from streamjoin_ds.spec.member.computed_columns import all_columns, with_written
 from streamjoin_ds.spec.member.stream import FORMAT_KEYS, STREAM_KEYS, Stream
 from streamjoin_ds.stream.run_keys import RUN_KEYS, keys_of
 
@@ -45,6 +46,7 @@ STREAM_OPTIONS = {
     "generator": "instead of path: gen:band2d?side=r&rate=1000",
     "columns": 'columns and their types, {"x": "double"}; by default they are inferred from the first file',
     "broken_rows": "fail at a record that cannot be read, or keep it, with the reason in _rejected (fail)",
+    "computed_columns": "columns that are computed of those: speed_kn * 0.514444 AS speed_ms, ...",
     "delay": "accepted, but not used outside a join",
     **{name: STREAM_KEYS[name].brief for name in FORMAT_KEYS},
 }
@@ -210,9 +212,11 @@ def _stream(given: Mapping[str, str]) -> Stream:
         source=source,
         schema=columns,
         delay=given.get("delay", "0s"),
+        columns=given.get("computed_columns") or None,
         **{name: _cased(given[name], name) for name in FORMAT_KEYS if name in given},
     )
-    return with_table(stream)
+    stream = with_table(stream)
+    return replace(stream, columns=with_written(stream, infer_schema(stream))) if stream.columns else stream
 
 
 def _cased(value: str, name: str) -> Any:
@@ -222,7 +226,7 @@ def _cased(value: str, name: str) -> Any:
 
 def _all_columns(stream: Stream) -> pa.Schema:
     """Return all of a stream's columns, with the types that they have inside this package."""
-    found = infer_schema(stream)
+    found = all_columns(stream, infer_schema(stream))
     fields = []
     for column in found:
         if column.name in (TS, SEQ, "_rejected"):

@@ -112,8 +112,8 @@ def test_tables_and_options() -> None:
 @pytest.mark.parametrize(
     ("text", "at", "says"),
     [
-        ("DROP TABLE x", "DROP", "valid here is CREATE STREAM, CREATE TABLE, SET, INSERT INTO, SELECT or EXPLAIN"),
-        ("CREATE VIEW x", "VIEW", "valid here is STREAM or TABLE"),
+        ("DROP TABLE x", "DROP", "valid here is CREATE STREAM, CREATE TABLE, CREATE VIEW, SET, INSERT"),
+        ("CREATE INDEX x", "INDEX", "valid here is STREAM, TABLE or VIEW"),
         ("CREATE STREAM e (x MAP<INT, INT>)", "MAP", "valid here is a type: BOOLEAN"),
         ("CREATE STREAM e (x INT NOT NULL)", "NOT", "valid here is , or )"),
         ("CREATE STREAM e (x DECIMAL(99, 2))", "99", "at most 38 digits"),
