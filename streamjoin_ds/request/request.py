@@ -69,8 +69,8 @@ def per_member(value: Any, what: str, streams: Mapping[str, Any], kind: str = "s
         return dict.fromkeys(streams, value)
     if isinstance(value, str):
         hint = f"give one for all {kind}s, or {','.join(f'{name}=...' for name in streams)}"
-        # A comma may stand in a value too: %S,%f of time_format.
-        value = dict(assigned(part, what, hint) for part in re.split(r",(?=[^,=]*=)", value))
+        # A comma may stand in a value too, but at no end of it: %S,%f of time_format.
+        value = dict(assigned(part, what, hint) for part in re.split(r",(?=[^,=]*=|\s*$)", value))
     for name in value:
         if name not in streams:
             msg = f"{what} names the {kind} '{name}', which is not in the join"

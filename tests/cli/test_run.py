@@ -283,7 +283,7 @@ WINDOW = ("--window", "1s")
         ((*STREAMS, *TARGET, *WINDOW, "--where", "x > 1"), "a column in it is not written as stream.column"),
         ((*STREAMS, *TARGET, *WINDOW, "--where", "r.x > s.a"), "conditions on several"),
         ((*STREAMS, *TARGET, *WINDOW, "--where", "q.x > 1"), "name one of r, s"),
-        ((*STREAMS, *TARGET, *WINDOW, "--where", "r: s.a > 1"), "may only name r"),
+        ((*STREAMS, *TARGET, *WINDOW, "--where", "r: s.a > 1"), "stream r has no column 's.a'"),
         ((*STREAMS, *TARGET, *WINDOW, "--where", "r: zzz(x) > 1"), "is not supported"),
         ((*STREAMS, *TARGET, *WINDOW, "--delay", f"q={CANARY}"), "the streams are r, s"),
         ((*STREAMS, *TARGET, *WINDOW, "--time", f"r={CANARY},"), "time"),
