@@ -208,7 +208,7 @@ def _ways(values: pa.Array, name: str, now_us: int) -> Iterator[_Way]:
         yield _Way(str(kind), times, valid, is_local=is_local, weight=1.2)
         return
     if not is_text(kind):
-        yield from _of_numbers(values.cast(pa.float64()), values, name, now_us)
+        yield from _of_numbers(values.cast(pa.float64(), safe=False), values, name, now_us)
         return
     texts = _texts(values)
     told = [text for text in texts if text and text.lower() != "nan"]

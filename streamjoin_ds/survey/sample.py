@@ -17,6 +17,7 @@ from streamjoin_ds.errors import FileFormatError, FileMissingError, StreamJoinEr
 from streamjoin_ds.source.delta.delta_feed import table_path, table_schema, with_table
 from streamjoin_ds.source.files.file_names import COMPRESSIONS, compression_of, format_of
 from streamjoin_ds.source.files.listing import FileEntry, Location, location_of
+from streamjoin_ds.source.files.metric_lines import LINE_FORMATS, line_format
 from streamjoin_ds.source.files.row_files import first_rows
 from streamjoin_ds.source.files.text import open_text
 from streamjoin_ds.source.files.text_blocks import segment_payloads
@@ -37,7 +38,10 @@ _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 _ROWS = 2000  # of a table or a file of rows, whose values are looked at
 _MAGIC = {b"PAR1": "parquet", b"ORC": "orc", b"Obj\x01": "avro", b"ARROW1": "arrow", b"\xff\xff\xff\xff": "arrow"}
 _PACKED = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bz2", b"\x04\x22\x4d\x18": "lz4"}
+_TOLD_BYTES = 1 << 14  # of a text by which lines of metrics are told
 _WORDS = {
+    "influx": "lines of InfluxDB",
+    "prometheus": "Prometheus' text format",
     "csv": "lines of fields",
     "json": "JSON",
     "parquet": "Parquet",
@@ -217,6 +221,10 @@ def _of_file(entry: FileEntry, stream: Stream) -> list[Sample]:
         ending = next(ending for ending, name in COMPRESSIONS.items() if name == packed)
         msg = f"the file {entry.path} is {packed}, which its name does not say"
         raise FileFormatError(msg, name=entry.path, hint=f"rename it: {entry.name}{ending}")
+    metrics = line_format(decoded(raw[:_TOLD_BYTES])[0].rpartition("\n")[0])
+    if metrics is not None or kind in LINE_FORMATS:
+        options = {} if kind in LINE_FORMATS else {"format": metrics}
+        return [Sample(options, _canonical_columns(entry, stream, options), {"what": _WORDS[metrics or str(kind)]})]
     return list(_of_text(raw, entry, kind, stream))
 
 
@@ -293,7 +301,8 @@ def _canonical_columns(entry: FileEntry, stream: Stream, options: Mapping[str, A
         read = with_options(stream, options)
         own = next(each for each in _entries(location_of(read)) if each.path == entry.path)
         with open_text(own) as text:
-            lines = text.read(0, SAMPLE_BYTES).decode("utf-8", "replace").splitlines()
+            told = text.read(0, SAMPLE_BYTES).decode("utf-8", "replace")
+            lines = [line for line in told.splitlines() if line.strip()]
     except (StreamJoinError, OSError, StopIteration):
         return {}
     if lines and lines[0][:1] not in ("{", "["):

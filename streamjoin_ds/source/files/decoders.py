@@ -37,6 +37,7 @@ __all__ = [
     "Decoding",
     "Encoded",
     "FixedWidths",
+    "LineDecoder",
     "LoneReturns",
     "decoders_of",
     "too_long",
@@ -267,7 +268,7 @@ class Blanks:
     def decoder(self, begin: bytes, path: str) -> Decoder:
         """See `Decoding.decoder`."""
         del begin
-        return _LineDecoder(self.lines, path)
+        return LineDecoder(self.lines, path)
 
     def lines(self, data: bytes) -> bytes:
         """Return whole lines with one blank between their fields, and none before and after them."""
@@ -316,7 +317,7 @@ class FixedWidths:
     def decoder(self, begin: bytes, path: str) -> Decoder:
         """See `Decoding.decoder`."""
         del begin
-        return _LineDecoder(self.lines, path)
+        return LineDecoder(self.lines, path)
 
     def lines(self, data: bytes) -> bytes:
         """Return whole lines, each field without the blanks around it, in quotes where it must be."""
@@ -354,7 +355,7 @@ class FixedWidths:
         return ",".join(fields)
 
 
-class _LineDecoder(Decoder):
+class LineDecoder(Decoder):
     """Gives other lines for whole lines, as many as there are.
 
     Parameters
@@ -381,9 +382,9 @@ class _LineDecoder(Decoder):
         """See `Decoder.finish`."""
         return self._lines(self._rest) if self._rest else b""
 
-    def copy(self) -> _LineDecoder:
+    def copy(self) -> LineDecoder:
         """See `Decoder.copy`."""
-        other = _LineDecoder(self._lines, self._path)
+        other = LineDecoder(self._lines, self._path)
         other._rest, other.fault = self._rest, self.fault
         return other
 

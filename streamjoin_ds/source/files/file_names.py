@@ -31,6 +31,7 @@ import pyarrow as pa
 from streamjoin_ds.errors import ArgumentError, FileFormatError, SchemaDriftError
 from streamjoin_ds.source.files.csv_lines import CsvLines
 from streamjoin_ds.source.files.decoders import Blanks, Decoding, Encoded, FixedWidths, LoneReturns, Members
+from streamjoin_ds.source.files.metric_lines import LINE_FORMATS, Influx, Prometheus
 from streamjoin_ds.source.records import RawRecords
 from streamjoin_ds.spec.member.files import Files
 from streamjoin_ds.spool.segment import SUFFIX
@@ -64,6 +65,8 @@ EXTENSIONS = {
     "orc": (".orc",),
     "avro": (".avro",),
     "arrow": (".arrow", ".arrows", ".feather", ".ipc"),
+    "influx": (".lp", ".influx"),
+    "prometheus": (".prom",),
     "spool": (SUFFIX,),
 }
 
@@ -141,6 +144,8 @@ def decodings_of(files: Files, kind: str | None, name: str) -> tuple[Decoding, .
 
 
 def _decodings(files: Files, kind: str | None) -> tuple[Decoding, ...]:
+    if kind in LINE_FORMATS and files.records is None:
+        return Encoded(files.encoding), Influx() if kind == "influx" else Prometheus()
     if files.records is None:
         if kind != "csv":
             return (Encoded(files.encoding),) if kind == "json" else ()

@@ -6,7 +6,7 @@ of a spool hold messages, whose payloads are JSON objects.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +19,7 @@ from streamjoin_ds.source.files.file_names import NO_COLUMNS, FolderColumns, wit
 from streamjoin_ds.source.files.json_lines import JsonLines
 from streamjoin_ds.source.files.lines import LineFormat, Lines, parse_lines
 from streamjoin_ds.source.files.listing import FileEntry
+from streamjoin_ds.source.files.metric_lines import LINE_FORMATS, line_words
 from streamjoin_ds.source.files.text import Text, open_text
 from streamjoin_ds.source.records import RawRecords, clipped
 from streamjoin_ds.spec.columns import TIMESTAMP, as_declared
@@ -347,7 +348,8 @@ class TextFormat:
         self, kind: str, schema: pa.Schema, stream: Stream, path: str, folders: FolderColumns = NO_COLUMNS
     ) -> None:
         # The messages of a spool whose records lie inside of them come as lines of JSON.
-        self._kind = "json" if kind == "spool" and stream.files.records is not None else kind
+        self._kind = "json" if (kind == "spool" and stream.files.records is not None) or kind in LINE_FORMATS else kind
+        self._no_record = line_words(kind)
         schema = as_declared(read_columns(stream, schema), stream.schema)
         self._row = folders.row(schema, stream.name, path)
         schema = folders.rest(schema)
@@ -422,6 +424,9 @@ class TextFormat:
         else:
             assert self._form is not None
             raw = parse_lines(lines, self._form, file=self._path, at_file_start=at_file_start)
+            if self._no_record is not None and raw.broken:
+                told = [(at, name, reason if name else self._no_record, text) for at, name, reason, text in raw.broken]
+                raw = replace(raw, broken=told)
         is_read = self._time in self._schema.names and self._time not in SPOOL_COLUMNS
         if self._kind != "csv" and is_read and at_file_start and lines.count >= _DRIFT_RECORDS:
             times = raw.table.column(self._time)

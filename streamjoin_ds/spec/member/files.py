@@ -31,7 +31,20 @@ __all__ = [
 
 NullValues: TypeAlias = Sequence[str] | Mapping[str, Sequence[str]] | str | None
 
-_FORMATS = ("auto", "csv", "json", "parquet", "orc", "avro", "arrow", "spool", "delta", "results")
+_FORMATS = (
+    "auto",
+    "csv",
+    "json",
+    "parquet",
+    "orc",
+    "avro",
+    "arrow",
+    "influx",
+    "prometheus",
+    "spool",
+    "delta",
+    "results",
+)
 _MOST_LINES, _MOST_DIGITS = 1000, 5  # before the records of a CSV file
 # Codecs of Python that are of no files, or whose text cannot be told piece by piece.
 _NO_ENCODINGS = frozenset(("utf-7", "idna", "punycode", "charmap", "raw-unicode-escape", "unicode-escape"))
@@ -101,7 +114,7 @@ class Files(Located):
     path : str
         The file, the folder, or ``/folder/*.extension``; ``s3://bucket/folder``, whose credentials come from the
         environment.
-    format : {"auto", "csv", "json", "parquet", "orc", "avro", "arrow"}
+    format : {"auto", "csv", "json", "parquet", "orc", "avro", "arrow", "influx", "prometheus"}
         The format of the files; "auto" goes by their names, and knows a Delta table by its folder.
     delimiter : str
         The delimiter of CSV files: one ASCII character that is no letter, digit, double quote or line end; "tab" is a

@@ -1,0 +1,257 @@
+r"""Lines of metrics as JSON lines: InfluxDB's line protocol and annotated CSV, and Prometheus' text format.
+
+===================================================  ========================================================
+a line                                               the record that it becomes
+===================================================  ========================================================
+``weather,station=a temp=19.18,hum=40i 17096...``    ``{"measurement":"weather","station":"a","temp":19.18,
+                                                      "hum":40,"time":17096...}``, in the file's unit: nanoseconds
+``http_requests{code="200"} 10 1709629207120``       ``{"metric":"http_requests","code":"200","value":10.0,
+                                                      "time":1709629207120}``, milliseconds
+``,,0,2024-03-05T09:00:07Z,19.18`` below             a field for each column that has a name; an empty one is the
+``#datatype,...`` and a line of names                column's default, or null
+===================================================  ========================================================
+
+A line is a function of itself, but for the tables of annotated CSV, whose lines have the head before them. A line that
+cannot be read stays as it is, and is a reject; comments and heads are blank lines, so that numbers of lines are those
+of the file. A number without ``i`` or ``u`` has a point, so that it is no whole number.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import re
+from collections.abc import Callable
+from copy import copy
+from dataclasses import dataclass
+
+from streamjoin_ds.source.files.decoders import MAX_LINE_BYTES, Decoder, LineDecoder, too_long
+
+__all__ = ["LINE_FORMATS", "Influx", "Prometheus", "line_format", "line_words"]
+
+LINE_FORMATS = ("influx", "prometheus")
+_WORDS = {"influx": "no line of InfluxDB's", "prometheus": "no line of Prometheus' text format"}
+_LOOKED_LINES = 20  # by which a format is told
+_ANNOTATIONS = ("#group", "#datatype", "#default")
+_NAME = r"(?:[^,=\s\\]|\\.)+"
+_VALUE = r'(?:"(?:[^"\\]|\\.)*"|[^,\s"]+)'
+_LINE = re.compile(
+    rf"((?:[^,\s\\]|\\.)+)((?:,{_NAME}={_NAME})*)[ ]+"
+    rf"({_NAME}={_VALUE}(?:,{_NAME}={_VALUE})*)(?:[ ]+(-?[0-9]+))?[ ]*"
+)
+_TAG = re.compile(rf",({_NAME})=({_NAME})")
+_FIELD = re.compile(rf"({_NAME})=({_VALUE})(?:,|$)")
+_FLOAT = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+_BOOLEANS = dict.fromkeys(("t", "T", "true", "True", "TRUE"), "true") | dict.fromkeys(
+    ("f", "F", "false", "False", "FALSE"), "false"
+)
+_LABEL = r'[a-zA-Z_][a-zA-Z0-9_]*\s*=\s*"(?:[^"\\]|\\.)*"'
+_SAMPLE = re.compile(
+    rf"\s*([a-zA-Z_:][a-zA-Z0-9_:]*)\s*(?:\{{\s*((?:{_LABEL}\s*,?\s*)*)\}})?"
+    r"\s*(\S+)(?:\s+(-?[0-9.]+))?\s*(?:#.*)?"
+)
+_PAIR = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)\s*=\s*"((?:[^"\\]|\\.)*)"')
+_SPECIAL = {"nan": "NaN", "+inf": "Infinity", "inf": "Infinity", "-inf": "-Infinity"}
+
+
+def line_words(kind: str) -> str | None:
+    """Return why a line of a format is no record; None: it is no format of `LINE_FORMATS`."""
+    return _WORDS.get(kind)
+
+
+def line_format(text: str) -> str | None:
+    """Return the format of `LINE_FORMATS` that a text is in, by its first lines; None: it is in none of them."""
+    if text.removeprefix("\ufeff").startswith(_ANNOTATIONS):
+        return "influx"
+    lines = [line for line in text.splitlines()[:_LOOKED_LINES] if line.strip() and not line.startswith("#")]
+    if lines and all(map(_influx, lines)):
+        return "influx"
+    is_told = text.startswith(("# HELP ", "# TYPE "))
+    return "prometheus" if is_told and lines and all(map(_prometheus, lines)) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Influx:
+    """Line protocol of InfluxDB, or its annotated CSV, which begins with an annotation or an empty first name."""
+
+    begin_bytes = 64
+
+    def decoder(self, begin: bytes, path: str) -> Decoder:
+        """See `Decoding.decoder`."""
+        text = begin.decode("utf-8", "replace").removeprefix("\ufeff").lstrip()
+        return _Tables(path) if text.startswith((*_ANNOTATIONS, ",")) else LineDecoder(_of_lines(_influx), path)
+
+
+@dataclass(frozen=True, slots=True)
+class Prometheus:
+    """Prometheus' text format, also as OpenMetrics has it."""
+
+    begin_bytes = 0
+
+    def decoder(self, begin: bytes, path: str) -> Decoder:
+        """See `Decoding.decoder`."""
+        del begin
+        return LineDecoder(_of_lines(_prometheus), path)
+
+
+def _of_lines(record: Callable[[str], str | None]) -> Callable[[bytes], bytes]:
+    """Return what makes records of whole lines, one a line."""
+    return lambda data: b"\n".join([_made(record, line) for line in data.split(b"\n")])
+
+
+def _made(record: Callable[[str], str | None], line: bytes) -> bytes:
+    text = line.rstrip(b"\r")
+    if not text.strip() or text.lstrip().startswith(b"#"):
+        return b""
+    try:
+        found = record(text.decode())
+    except ValueError:  # no UTF-8 too
+        return line
+    return line if found is None else found.encode()
+
+
+def _object(pairs: list[tuple[str, str]]) -> str | None:
+    """Return pairs of a name and a value in JSON as an object; None where a name is there twice."""
+    if len({name for name, _ in pairs}) < len(pairs):
+        return None
+    return "{" + ",".join([f"{json.dumps(name, ensure_ascii=False)}:{value}" for name, value in pairs]) + "}"
+
+
+def _text(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _float(text: str) -> str | None:
+    """Return a number as JSON with a point; None where it is none."""
+    if not _FLOAT.fullmatch(text):
+        return None
+    if re.fullmatch(r"-?(?:0|[1-9][0-9]*)\.[0-9]+", text):
+        return text
+    number = float(text)
+    return repr(number) if math.isfinite(number) else None
+
+
+def _influx(line: str) -> str | None:
+    found = _LINE.fullmatch(line.strip(" "))
+    if found is None:
+        return None
+    measurement, tags, fields, time = found.groups()
+    pairs = [("measurement", _text(_unescaped(measurement)))]
+    pairs += [(_unescaped(name), _text(_unescaped(value))) for name, value in _TAG.findall(tags)]
+    for name, value in _FIELD.findall(fields):
+        made = _field(value)
+        if made is None:
+            return None
+        pairs.append((_unescaped(name), made))
+    return _object([*pairs, ("time", time)] if time is not None else pairs)
+
+
+def _unescaped(text: str) -> str:
+    return re.sub(r"\\([,= ])", r"\1", text) if "\\" in text else text
+
+
+def _field(value: str) -> str | None:
+    if value.startswith('"'):
+        return _text(re.sub(r'\\(["\\])', r"\1", value[1:-1]))
+    if value[-1:] in ("i", "u"):
+        number = value[:-1]
+        return str(int(number)) if re.fullmatch(r"-?[0-9]+" if value[-1] == "i" else r"[0-9]+", number) else None
+    return _BOOLEANS.get(value) or _float(value)
+
+
+def _prometheus(line: str) -> str | None:
+    found = _SAMPLE.fullmatch(line)
+    if found is None:
+        return None
+    metric, labels, value, time = found.groups()
+    number = _SPECIAL.get(value.lower()) or _float(value)
+    if number is None:
+        return None
+    pairs = [("metric", _text(metric))]
+    pairs += [(name, _text(_label(text))) for name, text in _PAIR.findall(labels or "")]
+    pairs.append(("value", number))
+    return _object([*pairs, ("time", time)] if time is not None else pairs)
+
+
+def _label(text: str) -> str:
+    return re.sub(r"\\(.)", lambda found: "\n" if found[1] == "n" else found[1], text) if "\\" in text else text
+
+
+class _Tables(Decoder):
+    """Annotated CSV of InfluxDB: tables one after the other, each with annotations and a line of names."""
+
+    def __init__(self, path: str) -> None:
+        self._path, self._rest = path, b""
+        self._kinds: list[str] = []
+        self._defaults: list[str] = []
+        self._names: list[str] | None = None
+
+    def feed(self, data: bytes) -> bytes:
+        """See `Decoder.feed`."""
+        end = data.rfind(b"\n") + 1
+        whole, self._rest = (self._rest + data[:end], data[end:]) if end else (b"", self._rest + data)
+        if len(self._rest) > MAX_LINE_BYTES:
+            self.fault = too_long(self._path)
+        return b"".join([self._line(line) + b"\n" for line in whole.split(b"\n")[:-1]])
+
+    def finish(self) -> bytes:
+        """See `Decoder.finish`."""
+        return self._line(self._rest) if self._rest else b""
+
+    def copy(self) -> _Tables:
+        """See `Decoder.copy`."""
+        return copy(self)
+
+    def _line(self, line: bytes) -> bytes:
+        try:
+            text = line.decode("utf-8-sig").rstrip("\r")
+            fields = next(csv.reader([text], strict=True), [])
+        except (UnicodeDecodeError, csv.Error):
+            return line
+        if not any(fields):
+            if not text.strip():
+                self._names = None  # a blank line ends a table
+            return b""
+        if fields[0] in _ANNOTATIONS:
+            if self._names is not None:
+                self._names, self._kinds, self._defaults = None, [], []
+            if fields[0] == "#datatype":
+                self._kinds = fields
+            elif fields[0] == "#default":
+                self._defaults = fields
+            return b""
+        if fields[0].startswith("#"):
+            return b""
+        if self._names is None:
+            self._names = fields
+            return b""
+        made = self._record(fields)
+        return line if made is None else made.encode()
+
+    def _record(self, fields: list[str]) -> str | None:
+        assert self._names is not None
+        if len(fields) != len(self._names):
+            return None
+        pairs = []
+        for place, (name, given) in enumerate(zip(self._names, fields, strict=True)):
+            value = given or (self._defaults[place] if place < len(self._defaults) and place else "")
+            if not name or not value:
+                continue
+            kind = self._kinds[place] if place < len(self._kinds) else ""
+            made = _typed(value, kind)
+            if made is None:
+                return None
+            pairs.append((name, made))
+        return _object(pairs)
+
+
+def _typed(value: str, kind: str) -> str | None:
+    """Return a value as JSON by the type that its column is said to have; None where it is none."""
+    if kind in ("long", "unsignedLong"):
+        return str(int(value)) if re.fullmatch(r"-?[0-9]+", value) else None
+    if kind == "boolean":
+        return _BOOLEANS.get(value)
+    if kind == "double" or (not kind and _FLOAT.fullmatch(value)):
+        return _SPECIAL.get(value.lower()) or _float(value)
+    return _text(value)
