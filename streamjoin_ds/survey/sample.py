@@ -23,7 +23,7 @@ from streamjoin_ds.source.files.text import open_text
 from streamjoin_ds.source.files.text_blocks import segment_payloads
 from streamjoin_ds.source.stream_source import first_records
 from streamjoin_ds.spec import Call, Column, Generator, Literal, Stream
-from streamjoin_ds.spec.columns import TIMESTAMP, is_text
+from streamjoin_ds.spec.columns import TIMESTAMP, TS, is_text
 from streamjoin_ds.spec.member.source import DeltaRows, given_options
 from streamjoin_ds.spec.member.stream import STREAM_KEYS
 from streamjoin_ds.spec.member.time_column import is_event_time
@@ -133,10 +133,11 @@ def _of_topic(stream: Stream) -> Sample:
     location = None if says_format else f"{text}{ending}format={form}"
     words["format"] = form
     if form == "json":
-        columns = json_columns(json_values([value.decode("utf-8", "replace") for value in values]))
+        plain = [value[5:] if value[:1] == b"\0" else value for value in values]
+        columns = json_columns(json_values([value.decode("utf-8", "replace") for value in plain]))
         return Sample({}, columns, words, (), remarks, location)
     if form != "csv":
-        return Sample({}, {}, words, (), remarks, location)
+        return Sample({}, _registered_values(stream, location, values), words, (), remarks, location)
     lines = "\n".join(value.decode("utf-8", "replace").rstrip("\r\n") for value in values)
     found = dialect_of(f"{lines}\n")
     columns = {name: pa.array([v or None for v in values], pa.string()) for name, values in found.columns.items()}
@@ -144,6 +145,18 @@ def _of_topic(stream: Stream) -> Sample:
     options = {**{name: found.options[name] for name in ("delimiter",) if name in found.options}, "schema": types}
     guesses = ("the messages name no columns: these names are made up",)
     return Sample(options, columns, {**words, **found.words}, guesses, remarks, location)
+
+
+def _registered_values(stream: Stream, location: str | None, values: Sequence[bytes]) -> dict[str, pa.Array]:
+    """Return the values of columns that a schema registry tells; none where it does not."""
+    from streamjoin_ds.source.kafka.topic_partitions import registered
+
+    try:
+        read = with_options(stream, {}, location)
+        told = registered(read, values)
+    except StreamJoinError:
+        return {}
+    return {} if told is None else _values(read, told)
 
 
 def _message_type(values: pa.Array) -> str:
@@ -161,6 +174,10 @@ def _message_format(values: Sequence[bytes]) -> tuple[str, tuple[str, ...]]:
     framed = sum(1 for value in values if len(value) > 5 and value[0] == 0)
     if framed * 2 > len(values):
         number = int.from_bytes(values[-1][1:5], "big")
+        if all(value[5:6] in (b"{", b"[") for value in values if value[:1] == b"\0"):
+            return "json", (
+                f"each message begins with the id of a schema ({number}): give registry=URL, and format=json",
+            )
         told = f"each message begins with the id of a schema ({number}): give registry=URL, and format=avro or protobuf"
         return "avro", (told,)
     begins = [value.lstrip()[:1] for value in values]
@@ -368,10 +385,11 @@ def _values(stream: Stream, schema: pa.Schema) -> dict[str, pa.Array]:
         tuples = pa.Table.from_batches([chunk.tuples for chunk in chunks]) if chunks else None
         if tuples is None or not tuples.num_rows:
             continue
-        columns = {column.name: tuples.column(column.name).combine_chunks() for column in read}
-        if not pa.types.is_timestamp(kind) and columns[name].type == TIMESTAMP:
-            columns[name] = columns[name].cast(pa.int64())
-        return columns
+        times = tuples.column(TS).combine_chunks()  # numbers of microseconds: what the column holds, in its own type
+        own = times.cast(pa.timestamp("us", tz=kind.tz)) if pa.types.is_timestamp(kind) else times
+        own = times.cast(TIMESTAMP).cast(kind) if pa.types.is_date(kind) else own
+        rest = {column.name: tuples.column(column.name).combine_chunks() for column in read if column.name != name}
+        return {column.name: own if column.name == name else rest[column.name] for column in read}
     return {}
 
 

@@ -7,6 +7,7 @@ import re
 import shlex
 from pathlib import Path
 
+import deltalake
 import duckdb
 import pyarrow as pa
 import pytest
@@ -268,3 +269,23 @@ def test_days_alone_are_a_guess(tmp_path: Path) -> None:
 
 def test_nearly_all_inputs_have_a_proposal() -> None:
     assert len(WORKING) >= 0.95 * len(INPUTS)
+
+
+def test_delta_tables_are_looked_at_by_the_columns_that_they_have(tmp_path: Path) -> None:
+    at = pa.array([1_709_629_207_000_000, 1_709_629_217_000_000], pa.timestamp("us", tz="UTC"))
+    deltalake.write_deltalake(str(tmp_path / "plain"), pa.table({"read_at": at, "x": [1.5, 2.5]}))
+    texts = pa.array(["25/03/2024 09:00:07", "26/03/2024 09:00:07"])
+    deltalake.write_deltalake(str(tmp_path / "texts"), pa.table({"read_at": texts, "x": [1.5, 2.5]}))
+    plain, written = look(str(tmp_path / "plain"), str(tmp_path / "texts")).surveys
+    assert plain.options == {"time": "read_at"}
+    assert plain.first[0]["event time"] == NINE
+    assert written.options["time_format"] == "%d/%m/%Y %H:%M:%S"
+    assert written.first[0]["event time"] == "2024-03-25T09:00:07Z"
+
+
+def test_json_in_the_frame_of_a_registry_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    topics = fake_topics(monkeypatch, j=1)
+    for second in range(3):
+        topics.logs["j"][0].append(b"\0\0\0\0\x07" + json.dumps({"x": second}).encode())
+    found = look("kafka://broker:9092/j").surveys[0]
+    assert "give registry=URL, and format=json" in str(found.remarks)
