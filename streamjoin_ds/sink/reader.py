@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Follower", "between", "complete", "follow", "last_punctuation", "matches_there", "scanned"]
 
+_RUN = "give the path of the matches table of a join that has run"
+
 
 def last_punctuation(root: str) -> int | None:
     """Return the newest punctuation of a join's tables, in microseconds UTC; None if there is none yet.
@@ -44,7 +46,12 @@ def last_punctuation(root: str) -> int | None:
         There is no such table.
     """
     path = TableSet(root).punctuations
-    state, found = TableState(path, with_files=True), []
+    try:
+        state, found = TableState(path, with_files=True), []
+    except TableError as error:
+        if not error.message.startswith("there is no Delta table"):
+            raise
+        raise TableError(error.message, name=path, hint=_RUN) from error
     with _readable(path):
         for name in map(unquote, state.files):
             with state.filesystem.open_input_file(f"{state.folder}/{name}") as file:
@@ -124,9 +131,7 @@ def _opened(path: str, version: int | None = None) -> DeltaTable:
         return open_table(path, version)
     except TableNotFoundError as error:
         message = f"there is no Delta table at {path}"
-        raise TableError(
-            message, name=path, hint="give the path of the matches table of a join that has run"
-        ) from error
+        raise TableError(message, name=path, hint=_RUN) from error
     except DeltaError as error:
         message = f"the table {path} cannot be opened" + ("" if version is None else f" at version {version}")
         damaged = "its log may be damaged: the error that caused this one says more"

@@ -221,7 +221,7 @@ FLAGS: list[tuple[Call, str, str, Call]] = [
     ("--partition-by e=gadget", "COLUMN", "partition_by is file, folder, or columns", "--partition-by e=file"),
     ("--file-order size", "ARGUMENT", "one of name, modified", "--file-order modified"),
     ("--on-bad-file skip", "ARGUMENT", "one of stop, quarantine", "--on-bad-file quarantine"),
-    ("--delimiter e=ab", "ARGUMENT", "or tab", "--delimiter 'e=,'"),
+    ("--delimiter e=ab", "ARGUMENT", "tab, or blanks", "--delimiter 'e=,'"),
     ("--rate e=fast", "ARGUMENT", "for example 20000", "--rate e=20000"),
     ("--refresh 1m", "ARGUMENT", "give --table NAME=SOURCE", "--refresh 1m --table z=rules.csv"),
 ]
