@@ -93,7 +93,8 @@ def test_every_key_is_a_flag_and_every_option_of_a_stream_is_one() -> None:
     )
     assert flags == {*JOIN_KEYS, "config", "streams", "tables", "as_json"}
     assert explained - {"config", "streams", "tables", "cells"} <= set(JOIN_KEYS)
-    assert set(Stream.__dataclass_fields__) == {*STREAM_KEYS.keys() - SOURCE_KEYS.keys(), "name"}
+    # `nested` is no option: a binding says which paths are columns.
+    assert set(Stream.__dataclass_fields__) == {*STREAM_KEYS.keys() - SOURCE_KEYS.keys(), "name", "nested"}
 
 
 def test_an_option_of_a_stream_is_given_everywhere() -> None:
