@@ -180,7 +180,7 @@ def test_a_replay_of_the_batch_in_which_one_comes_back_reads_nothing_of_it(tmp_p
     end = run.micro.offset
     assert "d001-7.csv" in run.partitions()
     run.restart()  # another process does the batch again
-    tasks = [task for task in run.micro.reader.partitions(start, end) if task.stream == 0]
+    tasks = [task for task in run.micro.reader.planner.tasks(start, end) if task.stream == 0]
     assert [list(task.end["partitions"]) for task in tasks] == [["live.csv"]]
     assert run.micro.reader.partitions(end, end) == []
 

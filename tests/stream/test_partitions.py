@@ -247,7 +247,7 @@ def test_only_an_offset_with_partitions_has_the_new_version(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("facts", "window", "name"),
     [
-        ({"partition_by": "device"}, "1s", "partition_by"),
+        ({"partition_by": []}, "1s", "partition_by"),
         ({"source": "gen:band2d?side=r&rate=1&rows=1"}, "1s", "partition_by"),
         ({"on_bad_file": "quarantine"}, "1s", "on_bad_file"),
         ({}, "last 3", "window"),
