@@ -32,7 +32,7 @@ from tests.faults.model.beside import COLUMNS as TABLE_COLUMNS
 from tests.faults.model.beside import table_path, with_versions
 from tests.faults.model.devices import Device, devices_of
 from tests.faults.model.poison import InputFile, files_of, line_at, text_of
-from tests.faults.model.schedule import HEADS_FROM, SHAPES_FROM, Schedule
+from tests.faults.model.schedule import CLOCKS_WRITTEN_FROM, HEADS_FROM, SHAPES_FROM, Schedule
 from tests.faults.model.values import give_values, types_of
 from tests.support.partitioned import arrival
 
@@ -376,6 +376,11 @@ def case_of(schedule: Schedule) -> Case:
         head |= {"delimiter": heads.choice((",", ";", "tab", "blanks")), "null_values": heads.choice((None, "?"))}
         head |= {"encoding": heads.choice(("utf-8", "utf-16", "utf-16-be", "utf-32-le"))}
         head |= {"null_values": "?"} if head["delimiter"] == "blanks" else {}  # nothing is no field
+    if schedule.seed >= CLOCKS_WRITTEN_FROM and head:
+        head |= {"time_format": heads.choice((None, "%d/%m/%Y %H:%M:%S.%f", "%f,%S:%M:%H day %j of %Y"))}
+        # No zone's clock changes while the rows last: what they mean depends on nothing else.
+        zones = (None, "Asia/Kathmandu", "America/St_Johns") if head["time_format"] else (None,)
+        head |= {"timezone": heads.choice(zones)}
     lines = {name: head[name] for name in ("skip_lines", "header", "comment") if head}
     places = {
         name: [(file.name, line) for file in files[source] for line in file.lines]

@@ -6,7 +6,9 @@ import random
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any
+from zoneinfo import ZoneInfo
 
 from tests.faults.model.values import field_text
 
@@ -55,14 +57,26 @@ def text_of(
     delimiter: str = ",",
     null_values: str | None = None,
     encoding: str = "utf-8",
+    time_format: str | None = None,
+    timezone: str | None = None,
 ) -> bytes:
     """Return records as CSV, below lines that are passed over and a header, with comments; there is at least one."""
+    if time_format is not None:
+        rows = [row | {"ts": _time_text(row["ts"], time_format, timezone)} for row in rows]
     sign = {"tab": "\t", "blanks": " \t "}.get(delimiter, delimiter)
     lines = ["note, 1"] * skip_lines + [sign.join(rows[0]), sign.join(("a", "units")), sign.join(('""', "b"))][:header]
     for number, row in enumerate(rows):
         lines += [f'{comment} "a, note'] * (comment is not None and number % 3 == 0)
         lines.append(line_of(row, sign, null_values or ""))
     return "".join(f"{line}\n" for line in lines).encode(encoding)
+
+
+def _time_text(us: int | None, time_format: str, timezone: str | None) -> str | None:
+    """Return an event time as a text of a form, of the clock of a zone."""
+    if us is None:
+        return None
+    moment = datetime(1970, 1, 1, tzinfo=ZoneInfo("UTC")) + timedelta(microseconds=us)
+    return moment.astimezone(ZoneInfo(timezone or "UTC")).strftime(time_format)
 
 
 def line_at(number: int, skip_lines: int = 0, header: int = 1, comment: str | None = None) -> int:

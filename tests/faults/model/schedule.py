@@ -13,6 +13,7 @@ __all__ = [
     "BOTH_FROM",
     "CHANGES_FROM",
     "CLOCKS_FROM",
+    "CLOCKS_WRITTEN_FROM",
     "CRASH_POINTS",
     "DEALT_FROM",
     "EACH_FROM",
@@ -261,6 +262,8 @@ HEADS_FROM = 1_960_000
 """Seeds before this one are what they were before files of CSV had other lines than one before their records."""
 SHAPES_FROM = 1_980_000
 """Seeds before this one are what they were before files of CSV had other encodings, delimiters and null texts."""
+CLOCKS_WRITTEN_FROM = 1_990_000
+"""Seeds before this one are what they were before times were written in other forms, and by the clocks of zones."""
 
 
 def random_schedule(seed: int) -> Schedule:
@@ -286,7 +289,8 @@ def random_schedule(seed: int) -> Schedule:
     type, and what a row is about is drawn anew: no kind of row is rare. From `ZONES_FROM` on the times among these may
     be declared in another zone than UTC, and each driver is in a zone of its own. From `HEADS_FROM` on a growing
     file may begin with lines that are passed over, and with a header of several lines or none. From `SHAPES_FROM` on
-    it may have another encoding, blanks or another sign between its fields, and texts for null.
+    it may have another encoding, blanks or another sign between its fields, and texts for null. From
+    `CLOCKS_WRITTEN_FROM` on its times may be written in a form of `time_format`, by the clock of a zone.
     """
     dice = random.Random(f"schedule {seed}")
     asks = () if dice.random() < 0.4 else _random_asks(dice)
