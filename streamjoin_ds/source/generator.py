@@ -12,7 +12,7 @@ import pyarrow as pa
 from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.source.feed import Backlog, Frontier
 from streamjoin_ds.source.position import RowPosition
-from streamjoin_ds.source.records import Chunk
+from streamjoin_ds.source.records import Chunk, RawRecords, inside_form
 from streamjoin_ds.source.synthetic_rows import (
     BLOCK_ROWS,
     Band1dRows,
@@ -21,9 +21,10 @@ from streamjoin_ds.source.synthetic_rows import (
     SensorRows,
     SyntheticRows,
 )
-from streamjoin_ds.spec.columns import SEQ, TS
+from streamjoin_ds.spec.columns import SEQ, TIMESTAMP, TS
 from streamjoin_ds.spec.event_time import AheadLimit
 from streamjoin_ds.spec.inside import inside_schema
+from streamjoin_ds.spec.member.computed_columns import read_columns
 from streamjoin_ds.spec.member.source import Generator
 from streamjoin_ds.spec.member.stream import Stream
 
@@ -132,8 +133,10 @@ class GeneratorFeed:
     def __init__(self, stream: Stream, schema: pa.Schema) -> None:
         assert isinstance(stream.source, Generator)
         self._rows = synthetic_rows(stream.source)
+        self._stream, self._wanted = stream, schema
         self._schema = inside_schema(schema, stream.time)
-        self._names = [name for name in self._schema.names if name not in (TS, SEQ)]
+        written = self._schema if stream.columns is None else read_columns(stream, schema)
+        self._names = [name for name in written.names if name not in (TS, SEQ, stream.time)]
 
     @property
     def endless(self) -> bool:
@@ -227,6 +230,10 @@ class GeneratorFeed:
 
     def _chunk(self, first: int, last: int) -> Chunk:
         ts, columns = self._rows.make(first, last, self._names)
+        if self._stream.columns is not None:
+            written = {self._stream.time: pa.array(ts).cast(TIMESTAMP)} | {name: columns[name] for name in self._names}
+            raw, rows = RawRecords(pa.table(written), last - first), np.arange(first + 1, last + 1, dtype=np.int64)
+            return inside_form(raw, self._stream, self._wanted, first, f"gen:{self._rows.name}", rows)
         arrays = [pa.array(ts), pa.array(np.arange(first, last, dtype=np.int64))]
         arrays += [columns[name] for name in self._names]
         return Chunk(first, last - first, pa.RecordBatch.from_arrays(arrays, schema=self._schema))

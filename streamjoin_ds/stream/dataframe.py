@@ -307,6 +307,10 @@ def _delay_us(stream: Stream, frame: DataFrame) -> int:
     ArgumentError
         The stream has a `delay` of its own, and it is not the frame's.
     """
+    if not stream.written_time:
+        msg = f"the event time of {stream.name} is computed, but a frame has its watermark on a column"
+        hint = "compute it in the frame before withWatermark; or take start(frames=...), which needs no watermark"
+        raise WatermarkMissingError(msg, name=stream.name, hint=hint)
     metadata = frame.schema[stream.time].metadata or {}
     if WATERMARK_KEY not in metadata:
         msg = f"the streaming frame of {stream.name} has no watermark on '{stream.time}': no window would ever empty"

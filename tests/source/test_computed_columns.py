@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.source.stream_source import infer_schema, open_feed
 from streamjoin_ds.spec import Join, Stream, bind, bound_from_facts
 from tests.source.feeds import FORMATS, SCHEMA, iso, rows, steps, write
@@ -57,3 +58,17 @@ def test_a_computed_time_is_what_the_planner_sees(tmp_path: Path, form: str) -> 
     known = np.maximum.accumulate([ts if n % 5 else np.iinfo(np.int64).min for ts, _, _, n in items])
     assert frontier.last_time() == known[-1]
     np.testing.assert_array_equal(feed.running_max(feed.initial(), end), known)
+
+
+def test_a_generated_stream_has_computed_columns_of_its_own_ones() -> None:
+    made, columns = "gen:band2d?side=r&rate=1000&rows=50", {"y": "x * 2", "big": "x > 5000"}
+    computed = opened(Stream("e", made, columns=columns), "abs(e.y - w.y) <= 1 AND e.big")
+    plain = opened(Stream("e", made), "abs(e.x - w.y) <= 1")
+    failing = opened(Stream("e", made, columns=columns | {"z": "1 / (x - x)"}), "abs(e.z - w.y) <= 1")
+    end = plain.advance(plain.initial(), 50)
+    (found,), (other,), (none,) = (feed.read(feed.initial(), end) for feed in (computed, plain, failing))
+    assert found.tuples.column("y").to_pylist() == [2 * x for x in other.tuples.column("x").to_pylist()]
+    assert found.tuples.column("_ts") == other.tuples.column("_ts")
+    assert (none.tuples.num_rows, len(none.rejects)) == (0, 50)
+    with pytest.raises(ArgumentError, match="its event time is its own"):
+        Stream("e", made, time="to_timestamp(x)")

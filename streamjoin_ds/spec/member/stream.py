@@ -337,6 +337,11 @@ class Stream:
             self._set("time", TIME_NAME)
         if self.columns is None:
             return
+        if is_computed(self, self.time) and isinstance(self.source, Generator):
+            msg = f"stream {self.name} is generated, so its event time is its own and is not computed"
+            raise ArgumentError(
+                msg, name="time", hint="leave time out: the generated column has the name that time says"
+            )
         schema, columns = with_stated(self)
         self._set("schema", schema)
         self._set("columns", columns)
