@@ -42,6 +42,8 @@ _FIRST = 3  # tuples that are shown
 _TRIALS = 12  # ways that are tried on the source, at most
 _ENOUGH = 0.98  # the share of records that must become tuples, so that no other way is tried
 _LEAST = 0.5  # the share without which a way is none
+_AS_LIKELY = 0.95  # the score from which on another column may be the event time as well
+_SENTINELS = (-9999, -999, -99, -99.9, -999.9, -32768)  # smallest values that are hardly measured
 _AGREE = 0.9  # the share of times that must be those that were expected
 DELAYS_US = (0, 1_000_000, 10_000_000, 60_000_000, 600_000_000, 3_600_000_000, DAY_US)
 _KEPT = 0.999  # the share of records that the proposed delay keeps
@@ -266,7 +268,23 @@ def survey_of(
             break
     if best is None:
         return _unread(stream, samples, failed)
+    if best.clock is not None and "time" not in given:
+        best = replace(best, zone_guesses=(*best.zone_guesses, *_other_times(best.clock, best.sample, now_us)))
     return _surveyed(stream, best, failed if best.clock is not None else [], rows)
+
+
+def _other_times(taken: Clock, sample: Sample, now_us: int) -> list[str]:
+    """Return what is said of other columns that hold times as well: which one is meant is a guess."""
+    used = {*taken.time.split(" || ")}
+    names: list[str] = []
+    for clock in clocks_of(sample.columns, now_us):
+        own = {*clock.time.split(" || ")} - {"' '"}
+        if clock.score >= _AS_LIKELY and not own & used:
+            used |= own
+            names.append(clock.time)
+    if not names:
+        return []
+    return [f"{', '.join(names[:_SHOWN_REJECTS])} can be read as times too; {taken.time} is taken for the event time"]
 
 
 def _ways(samples: Sequence[Sample], given: Mapping[str, Any], now_us: int) -> Iterator[tuple[Sample, Clock | None]]:
@@ -415,6 +433,12 @@ def _surveyed(stream: Stream, found: _Trial, failed: Sequence[tuple[str, str]], 
     table = table.rename_columns([paths.get(name, name) for name in table.column_names])
     rejects = Counter(_reason(reject) for chunk in found.chunks for reject in chunk.rejects)
     names = [name for name in table.column_names if name not in (TS, SEQ)]
+    columns = tuple(_column(name, table.column(name)) for name in names)
+    remarks += [
+        f"{column.name} has {column.least:g}, which often stands for a missing value: null_values says that it does"
+        for column in columns
+        if isinstance(column.least, (int, float)) and column.least in _SENTINELS
+    ]
     return Survey(
         stream.name,
         _location(read),
@@ -422,7 +446,7 @@ def _surveyed(stream: Stream, found: _Trial, failed: Sequence[tuple[str, str]], 
         read,
         given_options_of(read),
         found.clock,
-        tuple(_column(name, table.column(name)) for name in names),
+        columns,
         order,
         found.records,
         found.tuples,

@@ -289,3 +289,11 @@ def test_json_in_the_frame_of_a_registry_is_told(monkeypatch: pytest.MonkeyPatch
         topics.logs["j"][0].append(b"\0\0\0\0\x07" + json.dumps({"x": second}).encode())
     found = look("kafka://broker:9092/j").surveys[0]
     assert "give registry=URL, and format=json" in str(found.remarks)
+
+
+def test_which_of_two_columns_of_times_is_meant_is_a_guess(tmp_path: Path) -> None:
+    rows = [(f"2024-03-05T09:00:{n:02}Z", f"2024-03-05T09:01:{n:02}Z", -9999 if n == 3 else n) for n in range(9)]
+    found = look(str(_written(tmp_path / "two.csv", "measured_at,sent_at,x", rows))).surveys[0]
+    assert found.options == {"time": "measured_at"}
+    assert "sent_at can be read as times too" in str(found.guesses)
+    assert "-9999" in str(found.remarks)
