@@ -59,7 +59,7 @@ from streamjoin_ds.spec.columns import TIMESTAMP
 from streamjoin_ds.spec.event_time import fine_times
 from streamjoin_ds.spec.member.computed_columns import all_columns
 from streamjoin_ds.spec.member.time_column import check_time_column
-from streamjoin_ds.spec.nested_path import inner_column, with_paths
+from streamjoin_ds.spec.nested_path import inner_column, inner_path, inner_type, with_inner, with_paths
 from streamjoin_ds.spec.time_guess import check_readable
 from streamjoin_ds.spec.time_text import event_times
 
@@ -158,7 +158,7 @@ def infer_schema(stream: Stream) -> pa.Schema:
     if stream.partition_kind == "folder" and not isinstance(stream.schema, pa.Schema):
         return _of_folders(stream)
     if isinstance(stream.schema, pa.Schema):
-        return stream.schema
+        return _with_declared_paths(stream.schema, stream)
     if location is None:
         msg = f"stream {stream.name} has neither a source nor a schema"
         raise ArgumentError(msg, name=stream.name, hint="give it a path or a generator, or declare its columns")
@@ -180,6 +180,19 @@ def infer_schema(stream: Stream) -> pa.Schema:
     schema = _with_folders(schema, entry, location, stream)
     _check_time(schema, stream)
     return schema
+
+
+def _with_declared_paths(declared: pa.Schema, stream: Stream) -> pa.Schema:
+    """Return declared columns, where those are marked that are paths in the first file."""
+    names = [name for name in declared.names if inner_path(name) is not None]
+    if not names or stream.source is None:
+        return declared
+    try:
+        there = infer_schema(replace(stream, schema=None))
+    except (StreamJoinError, OSError, pa.ArrowException):
+        return declared
+    free = [name for name in names if name == stream.time or name not in there.names]
+    return with_inner(declared, declared, [name for name in free if inner_type(there, name) is not None])
 
 
 def _check_time(written: pa.Schema, stream: Stream) -> None:

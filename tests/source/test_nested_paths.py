@@ -201,3 +201,16 @@ def test_a_path_to_nothing_is_refused_with_what_there_is(tmp_path: Path, on: str
     with pytest.raises(ColumnError) as refused:
         bound(Stream("e", _written(tmp_path, "json"), time="when.ts"), on)
     assert hint in str(refused.value)
+
+
+def test_a_path_is_declared_by_its_name(tmp_path: Path) -> None:
+    """It has the declared type, where the first file has it there and no column of that name."""
+    (tmp_path / "a.json").write_text(
+        '{"at":{"ms":1709629207120},"p":{"x":1},"p.y":2}\n{"at":{"ms":1},"p":{"x":2.5},"p.y":3}\n'
+    )
+    declared = {"at.ms": "int64", "p.x": "double", "p.y": "int64"}
+    join = bound(Stream("e", tmp_path, time="at.ms", time_unit="ms", schema=declared), "e.p.x = w.y", "e.p.y")
+    assert join.join.streams[0].nested == ("at.ms", "p.x")
+    feed = open_feed(join.join.streams[0], join.read_schemas[0])
+    (chunk,) = feed.read(feed.initial(), None)
+    assert chunk.tuples.select(["p.x", "p.y"]).to_pylist() == [{"p.x": 1.0, "p.y": 2}, {"p.x": 2.5, "p.y": 3}]

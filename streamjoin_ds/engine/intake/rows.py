@@ -45,7 +45,7 @@ from streamjoin_ds.spec.inside import InsideRows, holds_times, nanoseconds_name,
 from streamjoin_ds.spec.key_values import item_values
 from streamjoin_ds.spec.member.stream import Stream
 from streamjoin_ds.spec.member.time_column import is_event_time, time_hint
-from streamjoin_ds.spec.nested_path import inner_column, inner_value
+from streamjoin_ds.spec.nested_path import inner_column, inner_path, inner_value
 from streamjoin_ds.spec.time_zone import SeenTimes, in_order
 
 __all__ = ["PlainTable", "RowIntake"]
@@ -385,7 +385,7 @@ class RowIntake:
 
     def _values(self, rows: Sequence[Mapping[str, Any]], name: str) -> list[Any]:
         """Return the values of a column in dicts, null where a dict has none."""
-        if name in self._source.nested:
+        if inner_path(name) is not None:
             return [inner_value(row, name) for row in rows]
         return [row.get(name) for row in rows]
 
