@@ -44,7 +44,7 @@ READER_OPTIONS = {name: RUN_KEYS[name].brief for name in ("max_rows_per_batch", 
 STREAM_OPTIONS = {
     "path": "a file, a folder or /folder/*.extension, here or s3://bucket/..., a Delta table, or kafka://broker/topic",
     "generator": "instead of path: gen:band2d?side=r&rate=1000",
-    "columns": 'columns and their types, {"x": "double"}; by default they are inferred from the first file',
+    "columns": 'columns and their types, {"x": "double"}; by default they are inferred from the files that are there',
     "broken_rows": "fail at a record that cannot be read, or keep it, with the reason in _rejected (fail)",
     "computed_columns": "columns that are computed of those: speed_kn * 0.514444 AS speed_ms, ...",
     "delay": "accepted, but not used outside a join",

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from streamjoin_ds import Stream, band
 from streamjoin_ds.errors import FileFormatError
 from streamjoin_ds.source.stream_source import infer_schema
-from streamjoin_ds.spec import Join
+from streamjoin_ds.spec import Join, bind
 from streamjoin_ds.spool.writer import SpoolWriter
 from streamjoin_ds.stream.source_facts import bound_join, first_seen
 
@@ -88,3 +88,22 @@ def test_a_restart_goes_by_what_was_recorded(tmp_path: Path) -> None:
         assert first_seen(join, identity)["e"].equals(recorded)
     path.unlink()
     assert first_seen(join, identity)["e"].equals(recorded)
+
+
+def test_a_restart_has_the_recorded_columns_though_files_came_with_others(tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    (folder / "0.csv").write_text("ts,x,old\n1,20,a\n2,21,b\n")
+    streams = [Stream("e", str(folder), time_unit="s"), Stream("w", str(folder), time_unit="s")]
+    for select in (None, "e.x, w.x AS y"):
+        join = Join(streams, [band("e.x", "w.x", 1)], "1s", select=select)
+        identity: Any = SimpleNamespace(bound=bound_join(join))
+        (folder / "1.csv").write_text("ts,x,new\n3,16.81,c\n")
+        assert infer_schema(streams[0]).field("x").type == pa.float64()  # a new join would have this type
+        found = bind(join, first_seen(join, identity))
+        assert found.read_schemas == identity.bound.read_schemas
+        assert found.to_facts() == identity.bound.to_facts()
+        (folder / "0.csv").rename(tmp_path / "gone.csv")
+        assert bind(join, first_seen(join, identity)).to_facts() == identity.bound.to_facts()
+        (tmp_path / "gone.csv").rename(folder / "0.csv")
+        (folder / "1.csv").unlink()

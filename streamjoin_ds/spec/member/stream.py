@@ -113,7 +113,7 @@ class Stream:
         How far a tuple may be behind the largest time before it in its own stream; an older tuple is late
         (ARCHITECTURE.md, "Late").
     schema : pyarrow.Schema or mapping of column to Arrow type name, optional
-        Columns and their types; by default inferred from the first file, or from a topic's messages in JSON.
+        Columns and their types; by default inferred from the files that are there, or from a topic's messages in JSON.
     time_unit : {"s", "ms", "us", "ns"}
         The unit of an event time that is a number, also in dicts. Of a whole number, parts of a microsecond are cut off
         (towards the past); a float becomes the nearest microsecond, ties to the even one.
@@ -188,7 +188,7 @@ class Stream:
         None,
         "Columns and their Arrow types.",
         (TABLE,),
-        "[default: inferred from the first file]",
+        "[default: inferred from the files that are there]",
         example={"ts": "timestamp[us, tz=UTC]", "x": "double"},
     )
     time_unit: str = option(
