@@ -19,6 +19,7 @@ from streamjoin_ds.source.kafka.formats.message_records import MessageRecords
 from streamjoin_ds.source.stream_source import infer_schema, open_feed
 from streamjoin_ds.spec import bind
 from streamjoin_ds.spec.event_time import AheadLimit
+from streamjoin_ds.spec.inside import to_inside
 from tests.source.feeds import segment
 from tests.source.kafka.formats.messages import messages_of
 
@@ -306,3 +307,9 @@ def test_a_computed_time_is_a_text_where_a_zone_says_its_clock(tmp_path: Path) -
     stamp = {"t": "CAST('2024-10-27 01:30:00' AS TIMESTAMP)"}
     with pytest.raises(ArgumentError, match="computed as a timestamp"):
         read(Stream("e", str(path), columns=stamp, **about))
+
+
+def test_rows_of_a_frame_are_local_too_and_the_earlier_of_two_meanings() -> None:
+    stream = Stream("e", time="at", schema={"at": "string"}, timezone=BERLIN, time_format="iso")
+    found = to_inside(lambda wanted: pa.array(AUTUMN), pa.schema([("at", pa.timestamp("us", tz="UTC"))]), stream)
+    assert found.ts.tolist() == [*AUTUMN_US[:4], *AUTUMN_US[2:4], *AUTUMN_US[6:]]

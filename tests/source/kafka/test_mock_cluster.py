@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import pairwise, product
 
 import pyarrow as pa
 import pytest
@@ -15,6 +16,7 @@ from streamjoin_ds.source.kafka.topic import KafkaTopic
 from streamjoin_ds.source.kafka.topic_feed import TopicFeed, TopicPlan, stream_url
 from streamjoin_ds.source.kafka.topic_scan import KafkaPosition
 from streamjoin_ds.spec import Stream
+from streamjoin_ds.spec.event_time import AheadLimit
 from tests.source.kafka.sources import SOURCES, MakeSource, table_of, topic_of
 from tests.support.kafka import mock_cluster, produce
 
@@ -26,7 +28,7 @@ COLUMNS = pa.schema([("kafka_timestamp", pa.timestamp("us", tz="UTC")), ("x", pa
 
 @pytest.fixture(scope="module")
 def servers() -> Iterator[str]:
-    with mock_cluster("plain", "mixed", "empty", "large", "lost") as servers:
+    with mock_cluster("plain", "mixed", "empty", "large", "lost", "clocks") as servers:
         produce(servers, "plain", [b"%d" % number for number in range(20_000)])
         yield servers
 
@@ -131,3 +133,31 @@ def test_leader_epochs_are_told_and_compared(servers: str, source: MakeSource) -
 def test_an_empty_partition_gives_an_empty_range(servers: str, source: MakeSource) -> None:
     with topic_of(servers, "empty", source) as topic:
         assert table_of(topic, 0, 0, 0).num_rows == 0
+
+
+def test_local_times_go_by_the_order_of_their_partition_wherever_a_batch_is_cut(
+    servers: str, source: MakeSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The clock of Berlin shows 02:00 to 03:00 twice; a record that is broken in another column has its time too."""
+    clock = [f"2024-10-27 {hour:02}:{minute:02}:00" for hour in (1, 2, 2, 3) for minute in (0, 30)]
+    right = [1_729_983_600_000_000 + place * 1_800_000_000 for place in range(len(clock))]
+    facts = TopicFacts("", (0,))
+    monkeypatch.setattr(Broker, "topic", lambda broker, name: facts)
+    rows = [{"at": at, "x": "no number" if place == 5 else 1.0} for place, at in enumerate(["-", *clock])]
+    schema = pa.schema([("at", pa.timestamp("us", tz="UTC")), ("x", pa.float64())])
+    stream = Stream("l", f"kafka://{servers}/clocks?format=json", time="at", schema=schema, timezone="Europe/Berlin")
+    topic = KafkaTopic(stream_url(stream), source)
+    begin = topic.end_offsets([0])[0]
+    produce(servers, "clocks", [json.dumps(row).encode() for row in rows])
+    for limit, cut in product((None, AheadLimit(3_600_000_000)), (3, 4, 6)):
+        found: list[int] = []
+        plan = TopicPlan(topic, facts, {0: begin + len(rows)})
+        feed, at = TopicFeed(stream, schema, 0, plan), KafkaPosition(0, begin, begin)
+        for count in (cut, 100):
+            there = feed.frontier(at, count, limit)
+            end = feed.advance(at, there.rows)
+            chunks = list(TopicFeed(stream, schema, 0, plan).read(at, end, limit))
+            found += [ts for chunk in chunks for ts in chunk.tuples.column("_ts").to_pylist()]
+            assert end.time == max(ts for ts in right if ts <= end.time) == there.running_max[there.rows - 1]
+            at = end
+        assert found == [ts for place, ts in enumerate(right) if place != 4]
