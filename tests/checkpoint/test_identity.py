@@ -54,6 +54,10 @@ CHANGES: dict[str, tuple[Callable[[], BoundJoin], str]] = {
     "select": (lambda: made(select=["e.*", "w.x"]), "columns of w, select"),
     "only select": (lambda: made(select=["e.id", "e.x", "e.at", "e.ts", "w.*"]), "select"),
     "streams": (lambda: made(streams=({}, {"name": "v"}), on="abs(e.x - v.x) <= 0.1"), "streams"),
+    "computed": (
+        lambda: made(streams=({"columns": {"x": "x * 2"}}, {})),
+        "computed columns of e, columns of e, select",
+    ),
     "generator": (lambda: made(streams=({"source": Generator("sensor")}, {})), "generator of e"),
     "self-pairs": (lambda: made(include_self_pairs=True), "self-pairs"),
     "one input": (lambda: made(streams=({"source": "a.csv"}, {"source": "a.csv"})), "self-pairs"),
@@ -83,6 +87,17 @@ def test_a_changed_join_is_refused_by_name(tmp_path: Path, what: str) -> None:
 )
 def test_another_spelling_is_the_same_join(tmp_path: Path, same: Callable[[], BoundJoin]) -> None:
     CheckpointIdentity.create(tmp_path, made(), LAYOUT, 2).check(same())
+
+
+def test_other_computed_columns_are_refused_by_name_and_unused_ones_are_not(tmp_path: Path) -> None:
+    def computed(**columns: str) -> BoundJoin:
+        return made(streams=({"columns": columns}, {}), on="abs(e.y - w.x) <= 1", select="e.y, w.x")
+
+    identity = CheckpointIdentity.create(tmp_path, computed(y="x * 2"), LAYOUT, 2)
+    assert CheckpointIdentity.load(tmp_path) == identity
+    identity.check(computed(y="e.x*2", z="id || '!'"))
+    with pytest.raises(FingerprintMismatchError, match="changed: computed columns of e"):
+        identity.check(computed(y="x * 3"))
 
 
 def test_an_identity_comes_back(tmp_path: Path) -> None:

@@ -178,3 +178,25 @@ def test_one_dict_a_push_gives_what_batches_give(kernel, window) -> None:
         columns = [name for name in at_once.schema.names if name.endswith(("_seq", "_x"))]
         together = pa.concat_tables(found)
         assert together.select(columns).sort_by(order).equals(at_once.select(columns).sort_by(order))
+
+
+def test_computed_columns_are_made_of_dicts_and_of_tables_alike() -> None:
+    columns = {"ts": "day || ' ' || clock", "m": "kn * 0.5", "code": "cast(t as int)"}
+    e = Stream("e", columns=columns, schema={"day": "string", "clock": "string", "kn": "double", "t": "string"})
+    w = Stream("w", schema={"ts": "timestamp[us]", "x": "double"})
+    join = Join([e, w], "abs(e.m - w.x) <= 1 AND e.code > 0", "10s", "e.ts, e.m, e.code")
+    rows = [
+        {"day": "2024-03-05", "clock": "09:00:07", "kn": 4.0, "t": "1"},
+        {"day": "2024-03-05", "clock": "09:00:08", "kn": 4.0, "t": "one"},
+        {"day": "soon", "clock": "09:00:08", "kn": 4.0, "t": "2"},
+        {"day": "2024-03-05", "clock": "09:00:09", "kn": 4.5, "t": None},
+        {"day": "2024-03-05", "clock": "09:00:09", "kn": 4.5, "t": "3"},
+    ]
+    found = []
+    for pushed in (rows, pa.Table.from_pylist(rows)):
+        engine = JoinEngine(join)
+        engine.push({"w": {"ts": datetime(2024, 3, 5, 9, 0, 8, tzinfo=timezone.utc), "x": 2.0}})
+        found.append(engine.push({"e": pushed}).to_pylist())
+        assert sorted(engine.rejected["e"].column("t").to_pylist()) == ["2", "one"]
+    assert found[0] == found[1]
+    assert [(row["e_m"], row["e_code"], row["e_seq"]) for row in found[0]] == [(2.0, 1, 0), (2.25, 3, 4)]
