@@ -214,3 +214,13 @@ def test_a_path_is_declared_by_its_name(tmp_path: Path) -> None:
     feed = open_feed(join.join.streams[0], join.read_schemas[0])
     (chunk,) = feed.read(feed.initial(), None)
     assert chunk.tuples.select(["p.x", "p.y"]).to_pylist() == [{"p.x": 1.0, "p.y": 2}, {"p.x": 2.5, "p.y": 3}]
+
+
+def test_a_file_that_begins_without_times_is_no_other_file(tmp_path: Path) -> None:
+    lines = '{"p":{"ts":null},"x":1}\n' * 4 + '{"p":{"ts":"2024-03-05T09:00:07Z"},"x":1}\n' * 5
+    (tmp_path / "a.json").write_text(lines)
+    join = bound(Stream("e", tmp_path, time="p.ts"), "e.x = w.y", "e.x")
+    (tmp_path / "a.json").write_text('{"p":{"ts":null},"x":1}\n' * 4)
+    feed = open_feed(join.join.streams[0], join.read_schemas[0])
+    (chunk,) = feed.read(feed.initial(), None)
+    assert [(reject.column, reject.reason) for reject in chunk.rejects] == [("p.ts", "no event time")] * 4

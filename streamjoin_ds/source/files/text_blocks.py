@@ -25,6 +25,7 @@ from streamjoin_ds.source.records import RawRecords, clipped
 from streamjoin_ds.spec.columns import TIMESTAMP, as_declared
 from streamjoin_ds.spec.member.computed_columns import read_columns
 from streamjoin_ds.spec.member.stream import Stream
+from streamjoin_ds.spec.nested_path import inner_path
 from streamjoin_ds.spool.segment import FRAME_COLUMNS, HEADER_BYTES, Frames, header_facts, torn_segment, walk
 
 __all__ = [
@@ -357,6 +358,11 @@ class TextFormat:
         self._time, self._stream, self._files = stream.written_time, stream.name, stream.files
         self._declared = folders.rest(stream.schema).names if isinstance(stream.schema, pa.Schema) else []
         self._made = [] if stream.time_step is None else [stream.time]
+        # What a record with an event time says in JSON: the innermost key of a path.
+        path_to = inner_path(self._time) if self._time in stream.nested else None
+        self._time_key = (
+            self._time if path_to is None else [p for p in (path_to[0], *path_to[1]) if isinstance(p, str)][-1]
+        )
         self._path = path
         self.header_bytes = self.header_lines = 0
         self._form: LineFormat | None = JsonLines(schema, self._time, stream.nested) if self._kind == "json" else None
@@ -430,7 +436,7 @@ class TextFormat:
         is_read = self._time in self._schema.names and self._time not in SPOOL_COLUMNS
         if self._kind != "csv" and is_read and at_file_start and lines.count >= _DRIFT_RECORDS:
             times = raw.table.column(self._time)
-            if len(times) and times.null_count == len(times) and f'"{self._time}"'.encode() not in lines.data:
+            if len(times) and times.null_count == len(times) and f'"{self._time_key}"'.encode() not in lines.data:
                 msg = f"the file {self._path} of stream {self._stream} has no column '{self._time}'"
                 raise SchemaDriftError(
                     msg, name=self._time, hint="name the column of the event time with time; every record needs it"
