@@ -55,7 +55,7 @@ def test_broken_rows_fail_or_are_kept(tmp_path: Path) -> None:
 
 def test_bad_files_are_set_aside_in_a_batch_too(tmp_path: Path) -> None:
     write(tmp_path / "a.csv", rows(5))
-    (tmp_path / "b.csv").write_text("ts,x\n1,2\n")
+    (tmp_path / "b.csv").write_text("at,x\n1,2\n")
     write(tmp_path / "c.csv", rows(5, 5))
     options = {"path": str(tmp_path), "on_bad_file": "quarantine"}
     with pytest.raises(StreamJoinError) as caught:
@@ -65,7 +65,7 @@ def test_bad_files_are_set_aside_in_a_batch_too(tmp_path: Path) -> None:
         batch(path=str(tmp_path), broken_rows="keep")
     table = batch(**options, broken_rows="keep")
     assert table["n"].to_pylist() == [0, 1, 2, 3, 4, None, 5, 6, 7, 8, 9]
-    assert "b.csv:1: name: SCHEMA_DRIFT" in table["_rejected"][5].as_py()
+    assert "b.csv:1: ts: SCHEMA_DRIFT" in table["_rejected"][5].as_py()
 
 
 def test_pacing_cuts_batches_by_the_clock_and_nothing_else(tmp_path: Path) -> None:

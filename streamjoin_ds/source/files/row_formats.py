@@ -142,7 +142,7 @@ class _ParquetGroups(RowGroups):
         found = set()
         for place in range(self._facts.num_columns):
             column = self._facts.schema.column(place)
-            if column.physical_type != "INT64":
+            if column.physical_type != "INT64" or column.logical_type.type not in ("NONE", "INT"):
                 continue
             for group in range(self._facts.num_row_groups):
                 told = self._facts.row_group(group).column(place).statistics
