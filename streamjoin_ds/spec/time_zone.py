@@ -115,6 +115,11 @@ class Zone:
         self._changes = np.empty(0, np.int64)  # seconds since 1970 at which an offset begins
         self._offsets = np.empty(1, np.int64)  # in seconds, before the first change and after each one
 
+    @property
+    def is_fixed(self) -> bool:
+        """Whether it is one offset, so that its clock shows no time twice."""
+        return isinstance(self._info, timezone)
+
     def offsets(self, local_s: Int64) -> tuple[Int64, Int64]:
         """Return the offsets of local times by both of their meanings, in seconds.
 
@@ -129,7 +134,7 @@ class Zone:
             Equal where the time has one meaning. The first is larger where the clock shows the time twice: it is that
             of the earlier meaning. The first is smaller where the clock skips the time.
         """
-        if isinstance(self._info, timezone):
+        if self.is_fixed:
             found = np.full(len(local_s), self._offset_at(0))
             return found, found
         if not len(local_s):

@@ -398,7 +398,9 @@ class Stream:
     @property
     def has_local_times(self) -> bool:
         """Whether an event time may be one that a clock shows twice, so that its order tells which it is."""
-        return self.timezone is not None or any("%Z" in form for form in self.time_forms)
+        zone = None if self.timezone is None else zone_of(self.timezone)
+        is_fixed = self.timezone is None or (zone is not None and zone.is_fixed)
+        return not is_fixed or any("%Z" in form for form in self.time_forms)
 
     @property
     def delay_us(self) -> int:
