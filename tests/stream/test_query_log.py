@@ -200,18 +200,16 @@ def test_each_kind_of_rejects_is_told_once(tmp_path: Path, caplog: pytest.LogCap
     assert len(caplog.messages) == 21
 
 
-@pytest.mark.spark
-@pytest.mark.delta
-def test_a_number_that_became_a_fraction_is_told(spark, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_number_that_became_a_fraction_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "in").mkdir()
-    # The columns are those of the first file, where x is a whole number.
     for file, values in enumerate([[20] * 10, [21] + [20.5] * 9]):
         lines = [json.dumps({"ts": 1_700_000_000_000 + k, "x": value}) for k, value in enumerate(values)]
         (tmp_path / "in" / f"{file}.jsonl").write_text("\n".join(lines) + "\n")
-    streams = [Stream(name, str(tmp_path / "in"), time_unit="ms") for name in "ew"]
+    whole = {"ts": "int64", "x": "int64"}
+    streams = [Stream(name, str(tmp_path / "in"), time_unit="ms", schema=whole) for name in "ew"]
     join = StreamJoin(streams, on=[band("e.x", "w.x", 1)], window="1s")
     with caplog.at_level(logging.WARNING):
-        query = join.start(spark, tmp_path / "m", tmp_path / "c", available_now=True, max_rows_per_batch=100)
+        query = join.run_local(tmp_path / "m", tmp_path / "c", available_now=True, max_rows_per_batch=100)
         query.awaitTermination()
     told = [text for text in caplog.messages if "are rejects" in text]
     assert len(told) == 2
