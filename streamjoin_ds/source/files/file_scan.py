@@ -48,6 +48,7 @@ __all__ = ["FileScan", "ScannedPiece", "UnreadFiles"]
 _log = logging.getLogger(__name__)
 # Sizes of waiting files that one look asks for, at most: each may be a request to an object store.
 _ASKED_SIZES = 256
+_lacking: set[tuple[str, str]] = set()  # of which columns of which folders it was said that a file lacks them
 _ASKED_FILES = 16  # files before one of another type in which the join's type is looked for
 
 
@@ -188,7 +189,6 @@ class FileScan:
         self._finish = FinishRule(stream.files.finished_after_us, clock, by_modification=location.order.by_modification)
         self._file: FileEntry | None = None  # the tail's file as it is now
         self._schema = time_schema(stream)
-        self._lacking: set[str] = set()  # columns of which it was said that a file lacks them
         self._head: FilePosition | None = None  # where the pieces begin
         self._next: FilePosition | None = None  # the position that `advance` returned last
         self._pieces: deque[ScannedPiece] = deque()
@@ -492,8 +492,8 @@ class FileScan:
     def _tell_lacking(self, columns: Sequence[str], entry: FileEntry) -> None:
         """Say once of each column that a file lacks it, so that its values are null."""
         for name in columns:
-            if name not in self._lacking:
-                self._lacking.add(name)
+            if (self._location.path, name) not in _lacking:
+                _lacking.add((self._location.path, name))
                 _log.warning(
                     "stream %s: a file has no column '%s', which is null in its records: %s",
                     *(self._stream.name, name, entry.path),

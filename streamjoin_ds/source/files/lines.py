@@ -473,7 +473,11 @@ def _check_drift(lines: Lines, form: LineFormat, file: str) -> None:
         return
     if len(columns) == 1 and (column := columns.pop()):
         msg = f"column '{column}' of {file} has another type than in the join"
-        raise SchemaDriftError(msg, name=column, hint="correct the file, or start a new join with the new type")
+        raise SchemaDriftError(
+            msg,
+            name=column,
+            hint=f"correct the file, or declare {column} in the schema of a new join, as double or string",
+        )
 
 
 def names_there(
