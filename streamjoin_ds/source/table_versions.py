@@ -34,7 +34,7 @@ from streamjoin_ds.errors import ArgumentError, FileFormatError, FileMissingErro
 from streamjoin_ds.source.batch_plan import TableVersion
 from streamjoin_ds.source.delta.data_file import DataFile, FileRows
 from streamjoin_ds.source.files.csv_dialect import NULL_TEXTS, check_csv_scales
-from streamjoin_ds.source.files.file_names import EXTENSIONS, ROW_FORMATS, compression_of, format_of
+from streamjoin_ds.source.files.file_names import EXTENSIONS, ROW_FORMATS, archive_of, compression_of, format_of
 from streamjoin_ds.source.files.file_watch import FinishRule
 from streamjoin_ds.source.files.json_lines import check_json_scales, check_nulls, from_texts, with_texts
 from streamjoin_ds.source.files.lines import check_digits, has_small_exponent, holds_decimals, json_rule
@@ -383,7 +383,7 @@ def open_table(table: Table, clock: Callable[[], int] = time.time_ns) -> Version
         msg = f"table {table.name} is no Delta table: {path}"
         raise FileFormatError(msg, name=path, hint="give the folder that holds _delta_log")
     kind = format_of(path, table.format)
-    if kind not in _FORMATS or _is_folder(path):
+    if kind not in _FORMATS or archive_of(path) is not None or _is_folder(path):
         known = ", ".join(end for name in _FORMATS for end in EXTENSIONS[name])
         msg = f"table {table.name} is neither a Delta table nor a file of a known format: {path}"
         raise FileFormatError(msg, name=path, hint=f"set format, or end the file's name with one of {known}")

@@ -12,7 +12,8 @@ import pytest
 from streamjoin_ds.errors import FileFormatError
 from streamjoin_ds.source.position import FilePosition
 from streamjoin_ds.source.stream_source import infer_schema
-from streamjoin_ds.spec import Stream
+from streamjoin_ds.source.table_versions import open_table
+from streamjoin_ds.spec import Stream, Table
 from tests.source.feeds import SCHEMA, csv_text, expected, feed, json_text, pack, read_all, rows, steps, tuples
 
 ENDINGS = [".zip", ".tar", ".tgz", ".tar.zst", ".tar.xz", ".tar.bz2"]
@@ -101,3 +102,9 @@ def test_what_stands_before_a_damaged_member_is_read(tmp_path: Path) -> None:
     assert aside == 1
     assert found[:10] == expected(ALL)[:10]
     assert found == expected(ALL)[: len(found)]
+
+
+def test_an_archive_is_no_table(tmp_path: Path) -> None:
+    pack(tmp_path / "z.csv.zip", ".zip", parts())
+    with pytest.raises(FileFormatError, match="neither a Delta table nor a file of a known format"):
+        open_table(Table("z", str(tmp_path / "z.csv.zip")))
