@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
@@ -15,10 +16,11 @@ from streamjoin_ds.cell.cell_windows import blocks_folder, blocks_prefix
 from streamjoin_ds.checkpoint.batch_end import logged_plan, next_version, partitions_of, set_aside_so_far
 from streamjoin_ds.checkpoint.identity import CheckpointIdentity
 from streamjoin_ds.checkpoint.location import checkpoint_place
+from streamjoin_ds.checkpoint.spark_files import SparkFiles, blob_of, label_of, numbered
 from streamjoin_ds.engine.storage.state_blob import described
 from streamjoin_ds.errors import MALFORMED, ArgumentError, ForeignCheckpointError, OffsetError
 from streamjoin_ds.exchange.outbox import LAYOUT_KEY, exchange_folder, is_committed_block
-from streamjoin_ds.plan import cell_of_label
+from streamjoin_ds.plan import cell_of_label, spark_partition
 from streamjoin_ds.source.batch_plan import BatchPlan
 from streamjoin_ds.source.device_clocks import device_text
 from streamjoin_ds.source.feed import BacklogFacts
@@ -37,8 +39,12 @@ __all__ = [
     "last_commit",
     "leftovers",
     "opened",
+    "sparks_state_rows",
     "state_rows",
 ]
+
+
+_LOOKS = 5  # at the state of a query that runs meanwhile
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +165,7 @@ def inspected(session: Callable[[], SparkSession], checkpoint: str, blocks: str 
     Parameters
     ----------
     session : callable
-        Returns the Spark session that reads the states; it is called once there is a state to read.
+        Returns a Spark session. It is called only where this process cannot read the states (`state_rows`).
     checkpoint : str
         A checkpoint of `StreamJoin.start`, or of a query whose first stateful operator is `StreamJoin.dataframe`.
     blocks : str, optional
@@ -179,7 +185,7 @@ def inspected(session: Callable[[], SparkSession], checkpoint: str, blocks: str 
     folder, identity = opened(checkpoint)
     sparks = folder if identity is None else identity.spark_folder(folder)
     batch_id = last_commit(sparks)
-    states = state_rows(session(), sparks) if batch_id is not None else []
+    states = state_rows(session, sparks) if batch_id is not None else []
     rows = [row for row in states if row[0] != LAYOUT_KEY]
     sizes = _Sizes(_block_store(folder, identity is not None, blocks))
     if identity is not None:
@@ -321,8 +327,27 @@ def last_commit(folder: Place) -> int | None:
     return max(numbers, default=None)
 
 
-def state_rows(spark: SparkSession, folder: Place, batch: int | None = None) -> list[tuple[int, int, bytes]]:
-    """Return label, partition and state row of each cell, as `batch` left them; by default the last committed batch."""
+def state_rows(
+    session: Callable[[], SparkSession], folder: Place, batch: int | None = None
+) -> list[tuple[int, int, bytes]]:
+    """Return label, partition and state row of each cell, as `batch` left them; by default the last committed batch.
+
+    Spark's session is asked for only where its files cannot be read here: in an object store, by another provider.
+    """
+    for _ in range(_LOOKS if isinstance(folder, Path) else 0):
+        with contextlib.suppress(FileNotFoundError):  # a running query purges what it needs no more
+            partitions = sum(1 for _ in numbered(folder / "state" / "0"))
+            files = SparkFiles.of(folder, partitions)
+            version = (max(files.commits, default=-1) if batch is None else batch) + 1
+            if not (files.is_readable and files.has_state(version)):
+                break
+            found = {label_of(key): blob_of(row) for key, row in files.state(version).items()}
+            return [(label, spark_partition(label, partitions), blob) for label, blob in found.items()]
+    return sparks_state_rows(session(), folder, batch)
+
+
+def sparks_state_rows(spark: SparkSession, folder: Place, batch: int | None = None) -> list[tuple[int, int, bytes]]:
+    """Return the same, read by Spark."""
     _ = spark.streams.active  # starts the coordinator that Spark's state reader reports to
     reader = spark.read.format("statestore")
     rows = (reader if batch is None else reader.option("batchId", str(batch))).load(str(folder)).collect()

@@ -156,10 +156,7 @@ def is_movable(checkpoint: Place, identity: CheckpointIdentity) -> bool:
         return False
     if not isinstance(checkpoint, Path):
         return False
-    spark = SparkFiles.of(identity.spark_folder(checkpoint), identity.partitions)
-    codec = spark.setting("spark.sql.streaming.stateStore.compression.codec")
-    own = not spark.provider or spark.provider.endswith("HDFSBackedStateStoreProvider")
-    return own and codec in ("", "lz4")
+    return SparkFiles.of(identity.spark_folder(checkpoint), identity.partitions).is_readable
 
 
 def moved(

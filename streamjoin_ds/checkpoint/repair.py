@@ -48,7 +48,7 @@ def repaired(
     Parameters
     ----------
     session : callable
-        Returns a Spark session. Called only where windows have blocks, because Spark's state has their names.
+        Returns a Spark session. Called only where this process cannot read Spark's state (`state_rows`).
     checkpoint : str
         A checkpoint of `StreamJoin.start`. No query may run on it.
     to : str, optional
@@ -182,7 +182,7 @@ class _Repair:
 
         names = {
             run["block"]
-            for _, _, blob in state_rows(self._session(), self._folder, version - 1)
+            for _, _, blob in state_rows(self._session, self._folder, version - 1)
             for of_epoch in CellState.decode(blob).engine_blobs()
             for runs in described(of_epoch)
             for run in runs

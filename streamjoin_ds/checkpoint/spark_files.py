@@ -222,6 +222,12 @@ class SparkFiles:
         """The class that keeps the state, by the newest entry of the offset log; empty where there is none."""
         return self.setting("spark.sql.streaming.stateStore.providerClass")
 
+    @property
+    def is_readable(self) -> bool:
+        """Whether `state` can read the state: Spark's own provider keeps it, compressed with LZ4."""
+        own = not self.provider or self.provider.endswith("HDFSBackedStateStoreProvider")
+        return own and self.setting("spark.sql.streaming.stateStore.compression.codec") in ("", "lz4")
+
     def setting(self, name: str) -> str:
         """Return a setting of the query by the newest entry of the offset log; empty where the entry lacks it."""
         if not self.offsets:

@@ -9,6 +9,7 @@ import pytest
 from deltalake import DeltaTable
 
 from streamjoin_ds.checkpoint.batch_log import BatchLog
+from streamjoin_ds.checkpoint.inspection import inspected, opened, sparks_state_rows, state_rows
 from streamjoin_ds.checkpoint.spark_files import SparkFiles
 from streamjoin_ds.sink.commit import Committer
 from streamjoin_ds.sink.reader import scanned
@@ -80,6 +81,15 @@ class Run:
         )
         assert query.awaitTermination(120)
 
+    def check_state(self, spark: SparkSession) -> None:
+        """The state is read without Spark as Spark itself reads it."""
+        _, identity = opened(self.checkpoint)
+        assert identity is not None
+        folder = identity.spark_folder(Path(self.checkpoint))
+        assert isinstance(folder, Path)
+        found = state_rows(lambda: pytest.fail("Spark was asked"), folder)
+        assert sorted(found) == sorted(sparks_state_rows(spark, folder))
+
     def check(self) -> None:
         found = scanned(DeltaTable(self.table)).to_table().to_pylist()
         assert facts_of(found) == self.kind.expected(str(self.input))
@@ -93,6 +103,7 @@ def test_every_kind_of_join_is_exact(name: str, tmp_path: Path) -> None:
     run.check()
     run.to_the_end()  # there is nothing new
     run.check()
+    assert inspected(lambda: pytest.fail("Spark was asked"), run.checkpoint).cells
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
@@ -118,6 +129,7 @@ def test_a_checkpoint_goes_on_under_spark_and_back(
         run.killed(monkeypatch, step, when, 1)
         run.under_spark(spark, layout="1x2" if number == 1 else "auto")
         run.check()
+        run.check_state(spark)
         run.to_the_end()
         run.check()
 
