@@ -214,7 +214,7 @@ def test_what_a_table_cannot_be() -> None:
         (lambda: Table("z", pa.table({"k": [1]})), ArgumentError, "no path"),  # type: ignore[arg-type]
         (lambda: Table("z", "z", refresh="soon"), StreamJoinError, "refresh"),
         (lambda: Table("z", "z", format="xml"), ArgumentError, "format"),
-        (lambda: Table("z", where="e.k = 1"), StreamJoinError, "may only name z"),
+        (lambda: JoinEngine(join_of(1, "TRUE", "e.k = 1")), ColumnError, "table z has no column 'e.k'"),
     ]
     for make, kind, told in wrong:
         with pytest.raises(kind, match=told):

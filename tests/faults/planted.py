@@ -315,8 +315,8 @@ BUGS = (
         "a record from the future tells the time of the batches after it",
         (
             "source:FileScan._running",
-            "valid & ~too_far_ahead(ts, valid, self._tail.time, limit)",
-            "valid",
+            "running_times(seen, self._tail.time, limit)",
+            "running_times(seen, self._tail.time)",
         ),
         asks=("future",),
     ),

@@ -71,13 +71,13 @@ def main() -> None:
     }
     spark = spark_session("cluster", master=master, delta=False, log_path=folder / "spark.log", conf=conf)
     plans: list[Plan] = []
-    original = queries._plan
+    original = queries.plan_for
 
     def seen(*arguments):  # type: ignore[no-untyped-def]
         plans.append(original(*arguments))
         return plans[-1]
 
-    queries._plan = seen
+    queries.plan_for = seen
     killed: list[int] = []
 
     kind = KINDS.get(options.get("kind", ""))
