@@ -30,7 +30,7 @@ from rich.table import Table
 from sqlglot.expressions import to_identifier
 
 from streamjoin_ds.cli.display import Display
-from streamjoin_ds.cli.join_options import JoinCommand, flag, join_options
+from streamjoin_ds.cli.join_options import JoinCommand, flags, join_options
 from streamjoin_ds.cli.run import opened, run_join
 from streamjoin_ds.errors import ArgumentError, DependencyMissingError
 from streamjoin_ds.request.request import request_of
@@ -49,6 +49,7 @@ from streamjoin_ds.spec.expression.tree import (
     normalised,
 )
 from streamjoin_ds.spec.expression.types import typed_value
+from streamjoin_ds.stream.run_keys import keys_of
 from streamjoin_ds.stream.source_facts import bound_join
 
 __all__ = ["command", "duckdb_queries"]
@@ -81,9 +82,7 @@ class _Way:
 
 @click.command("bench", cls=JoinCommand)
 @join_options
-@flag("max_rows_per_batch")
-@flag("master")
-@flag("conf")
+@flags("max_rows_per_batch", *keys_of("session"))
 @click.option("--runs", type=click.IntRange(min=1), default=3, show_default=True, help="Runs of each way.")
 @click.option(
     "--limit", type=click.IntRange(min=1), default=60, show_default=True, help="Seconds after which DuckDB is stopped."
