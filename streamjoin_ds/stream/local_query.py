@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import defaultdict
+from collections import defaultdict, namedtuple
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -44,6 +44,7 @@ __all__ = ["LocalQuery", "start_local"]
 
 _log = logging.getLogger(__name__)
 _RETAINED = 100  # batches whose offsets and states are kept, as Spark does
+_ExchangeRow = namedtuple("_ExchangeRow", EXCHANGE_SCHEMA.names)  # type: ignore[misc]  # the names are the schema's
 # Pauses between two looks for new records, while there are none.
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.002, 0.05
 
@@ -220,29 +221,7 @@ class LocalQuery:
         return states, reported
 
 
-class _ExchangeRow(NamedTuple):
-    """A row of `EXCHANGE_SCHEMA`."""
-
-    cell: int
-    kind: str
-    stream: int
-    part: int
-    epoch: int
-    first_seq: int
-    end_seq: int
-    rows: int
-    largest_ts: int
-    read: int
-    late: int
-    rejected: int
-    filtered: int
-    duplicates: int
-    lost_offsets: int
-    block: str
-    payload: bytes
-
-
-def _rows(batch: pa.RecordBatch) -> list[_ExchangeRow]:
+def _rows(batch: pa.RecordBatch) -> list[Any]:
     return [_ExchangeRow(*row) for row in zip(*(column.to_pylist() for column in batch.columns), strict=True)]
 
 
