@@ -19,15 +19,16 @@ from pathlib import Path
 from typing import Any
 
 from streamjoin_ds.checkpoint.spark_files import (
+    COMMIT_ENTRY,
+    PARTITIONS_KEY,
     SparkFiles,
-    blob_of,
     file_of,
     key_of,
-    label_of,
     numbered,
     row_of,
     source_offset,
 )
+from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.plan import Plan, spark_partition
 
 __all__ = ["BatchLog"]
@@ -44,8 +45,6 @@ _SETTINGS = {
     "spark.sql.streaming.flatMapGroupsWithState.stateFormatVersion": "2",
     "spark.sql.streaming.multipleWatermarkPolicy": "min",
 }
-_PARTITIONS = "spark.sql.shuffle.partitions"
-_COMMIT = 'v1\n{"nextBatchWatermarkMs":0}'
 _PURGE_EVERY = 20  # batches between two looks for files that are kept no longer
 
 
@@ -69,6 +68,11 @@ class BatchLog:
         The offset where it ends, if that was logged before; None: it is to be planned.
     states : dict of int to bytes
         The cells' states at its begin.
+
+    Raises
+    ------
+    ArgumentError
+        Another provider than Spark's own keeps the state, or another codec.
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -80,9 +84,13 @@ class BatchLog:
         self.batch = last + 1 if is_done or last < 0 else last
         self.start = source_offset(spark.offsets[self.batch - 1]) if self.batch else None
         self.planned = None if self.batch > last else source_offset(spark.offsets[last])
-        rows = spark.state(self.batch) if self.batch else {}
-        self.states = {plan.cell_of(label_of(key)): blob_of(row) for key, row in rows.items()}
-        self._settings = json.dumps(_SETTINGS | {_PARTITIONS: str(plan.partitions)}, separators=(",", ":"))
+        if self.batch and not spark.is_readable:
+            msg = "the checkpoint's state is not in the form that is read without Spark"
+            hint = "run it under Spark; HDFSBackedStateStoreProvider, compressed with lz4, is read"
+            raise ArgumentError(msg, name="checkpoint", hint=hint)
+        blobs = spark.blobs(self.batch) if self.batch else {}
+        self.states = {plan.cell_of(label): blob for label, blob in blobs.items()}
+        self._settings = json.dumps(_SETTINGS | {PARTITIONS_KEY: str(plan.partitions)}, separators=(",", ":"))
 
     def plan_batch(self, end: Mapping[str, Any], time_ms: int) -> None:
         """Log where the next batch ends; `time_ms` is when that was decided, in milliseconds since 1970."""
@@ -104,7 +112,7 @@ class BatchLog:
 
     def end_batch(self) -> None:
         """Log that the batch is done, and go on to the next one."""
-        self._write(self._folder / "commits" / str(self.batch), _COMMIT.encode())
+        self._write(self._folder / "commits" / str(self.batch), COMMIT_ENTRY.encode())
         self.start, self.planned = self.planned, None
         self.batch += 1
         if self.batch % _PURGE_EVERY == 0:

@@ -16,7 +16,7 @@ from streamjoin_ds.cell.cell_windows import blocks_folder, blocks_prefix
 from streamjoin_ds.checkpoint.batch_end import logged_plan, next_version, partitions_of, set_aside_so_far
 from streamjoin_ds.checkpoint.identity import CheckpointIdentity
 from streamjoin_ds.checkpoint.location import checkpoint_place
-from streamjoin_ds.checkpoint.spark_files import SparkFiles, blob_of, label_of, numbered
+from streamjoin_ds.checkpoint.spark_files import SparkFiles, numbered
 from streamjoin_ds.engine.storage.state_blob import described
 from streamjoin_ds.errors import MALFORMED, ArgumentError, ForeignCheckpointError, OffsetError
 from streamjoin_ds.exchange.outbox import LAYOUT_KEY, exchange_folder, is_committed_block
@@ -341,8 +341,8 @@ def state_rows(
             version = (max(files.commits, default=-1) if batch is None else batch) + 1
             if not (files.is_readable and files.has_state(version)):
                 break
-            found = {label_of(key): blob_of(row) for key, row in files.state(version).items()}
-            return [(label, spark_partition(label, partitions), blob) for label, blob in found.items()]
+            blobs = files.blobs(version).items()
+            return [(label, spark_partition(label, partitions), blob) for label, blob in blobs]
     return sparks_state_rows(session(), folder, batch)
 
 

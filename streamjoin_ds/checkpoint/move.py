@@ -33,7 +33,7 @@ from streamjoin_ds.cell.cell_state import RESTORE_STATE, CellState
 from streamjoin_ds.cell.cell_windows import stream_of_block
 from streamjoin_ds.checkpoint.identity import CheckpointIdentity
 from streamjoin_ds.checkpoint.recovery import RECOVERY_FOLDER, put
-from streamjoin_ds.checkpoint.spark_files import SparkFiles, blob_of, file_of, key_of, label_of, row_of, source_offset
+from streamjoin_ds.checkpoint.spark_files import PARTITIONS_KEY, SparkFiles, file_of, key_of, row_of, source_offset
 from streamjoin_ds.engine.storage.state_blob import described, redistribute
 from streamjoin_ds.errors import CheckpointInUseError, StateCorruptError
 from streamjoin_ds.plan import CellLayout, Epochs, Layout, cell_labels, cell_of_label, spark_partition
@@ -47,7 +47,6 @@ _log = logging.getLogger(__name__)
 
 # The entry of the offset log after the last one of a generation that is over: Spark refuses to log another one there.
 FENCE = "v1\nthis query goes on in another folder, with another number of cells\n"
-_PARTITIONS = "spark.sql.shuffle.partitions"
 
 
 def states_of_cells(states: Mapping[int, bytes], heard: int, wanted: int) -> dict[int, bytes]:
@@ -234,8 +233,7 @@ def _dealt(
 ) -> dict[int, dict[bytes, bytes]]:
     """Return for each new partition the keys and values of its cells, as they are when `batch` begins."""
     cells = new.partitions
-    rows = spark.state(batch)
-    states = {cell_of_label(label_of(key), identity.partitions): blob_of(row) for key, row in rows.items()}
+    states = {cell_of_label(label, identity.partitions): blob for label, blob in spark.blobs(batch).items()}
     heard = max(_epochs(spark, identity, batch - 1).cells, identity.partitions)
     if identity.bound.decided:
         assert isinstance(identity.layout, Layout), "joins that decide tuples have grids"
@@ -282,7 +280,7 @@ def _with_partitions(entry: str, cells: int) -> str:
     """Return an entry of the offset log with another number of state partitions."""
     version, metadata, *offsets = entry.splitlines()
     facts = json.loads(metadata)
-    facts.setdefault("conf", {})[_PARTITIONS] = str(cells)
+    facts.setdefault("conf", {})[PARTITIONS_KEY] = str(cells)
     return "\n".join((version, json.dumps(facts, separators=(",", ":")), *offsets))
 
 

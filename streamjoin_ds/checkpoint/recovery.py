@@ -24,7 +24,7 @@ from typing import Any
 from pyarrow import ArrowException, parquet
 
 from streamjoin_ds.blocks.place import Place
-from streamjoin_ds.checkpoint.spark_files import SparkFiles, source_offset
+from streamjoin_ds.checkpoint.spark_files import COMMIT_ENTRY, SparkFiles, source_offset
 from streamjoin_ds.errors import RecoveryError, StreamJoinError
 from streamjoin_ds.sink.durability import force
 from streamjoin_ds.sink.log import read_commit
@@ -38,7 +38,6 @@ INITIAL = "initial"  # file that holds the offset before the first batch, where 
 _log = logging.getLogger(__name__)
 _HINT = "`streamjoin repair CHECKPOINT --dry-run` says what can be mended, and what is lost"
 _ASIDES = {"late": "late", "rejected": "rejects"}  # by the ledger's column: the table with these rows
-_COMMIT = 'v1\n{"nextBatchWatermarkMs":0}'  # Spark knows no watermark of these queries: a join keeps its own
 
 
 @dataclass
@@ -105,7 +104,7 @@ class Recovery:
         if self.completed is not None:
             path = self.checkpoint / "commits" / str(self.completed)
             path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
-            put(path, _COMMIT)
+            put(path, COMMIT_ENTRY)
 
     def _set_aside(self, path: Place, folder: Place) -> None:
         if not path.exists():  # it was in a folder that was set aside before

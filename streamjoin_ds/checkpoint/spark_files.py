@@ -35,6 +35,8 @@ from streamjoin_ds.blocks.place import Place
 
 __all__ = [
     "BLOCK_HEADER",
+    "COMMIT_ENTRY",
+    "PARTITIONS_KEY",
     "SparkFiles",
     "blob_of",
     "file_of",
@@ -48,6 +50,9 @@ __all__ = [
     "state_pairs",
 ]
 
+# What Spark writes for a batch that is done: it knows no watermark of these queries, as a join keeps its own.
+COMMIT_ENTRY = 'v1\n{"nextBatchWatermarkMs":0}'
+PARTITIONS_KEY = "spark.sql.shuffle.partitions"  # the setting that fixes a query's number of state partitions
 _MAGIC, BLOCK_HEADER = b"LZ4Block", struct.Struct("<8sBiiI")
 _SEED, _STORED, _LEVEL = 0x9747B28C, 0x10, 0x05
 _BLOCK_BYTES = 1 << 15  # the block size that `_LEVEL` stands for: 2 ** (10 + level)
@@ -254,6 +259,10 @@ class SparkFiles:
                     else:
                         found[key] = value
         return found
+
+    def blobs(self, version: int) -> dict[int, bytes]:
+        """Return the states of the cells as of a version, by their labels."""
+        return {label_of(key): blob_of(row) for key, row in self.state(version).items()}
 
     def torn_state(self, version: int) -> list[Place]:
         """Return the state's files that are not whole, among those after a version and those `has_state` looked at."""

@@ -11,6 +11,7 @@ from deltalake import DeltaTable
 from streamjoin_ds.checkpoint.batch_log import BatchLog
 from streamjoin_ds.checkpoint.inspection import inspected, opened, sparks_state_rows, state_rows
 from streamjoin_ds.checkpoint.spark_files import SparkFiles
+from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.sink.commit import Committer
 from streamjoin_ds.sink.reader import scanned
 from streamjoin_ds.stream.commit import forget_committers
@@ -132,6 +133,17 @@ def test_a_checkpoint_goes_on_under_spark_and_back(
         run.check_state(spark)
         run.to_the_end()
         run.check()
+
+
+def test_a_state_that_only_spark_reads_is_refused_by_name(tmp_path: Path) -> None:
+    run = Run(EVERY["inner"], tmp_path)
+    run.to_the_end()
+    offsets = tmp_path / "checkpoint" / "offsets"
+    newest = max(offsets.iterdir(), key=lambda path: int(path.name))
+    newest.write_text(newest.read_text().replace("HDFSBackedStateStoreProvider", "RocksDBStateStoreProvider"))
+    with pytest.raises(ArgumentError, match="without Spark") as caught:
+        run.local()
+    assert "run it under Spark" in caught.value.hint
 
 
 def test_old_entries_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
