@@ -8,7 +8,7 @@ are chosen by the keys of the first records; and the layout is chosen by their r
 from __future__ import annotations
 
 import json
-from collections import Counter, defaultdict
+from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -73,6 +73,10 @@ __all__ = [
     "sampled_rate",
 ]
 
+# Columns of files, as they were found: a join is checked before its session starts, and starts with the same. They are
+# hints, and change no result.
+_looked_at: OrderedDict[tuple[object, ...], FoundColumns] = OrderedDict()
+_LOOKED_AT = 64  # files, at most
 _MOST_FOLDERS = 64  # partitions whose files are looked at for their columns
 _TIME_OF_DAY = r"^\s*[0-9]{1,2}:[0-9]{2}(:[0-9]{2}([.,][0-9]+)?)?(\s*[AaPp][Mm])?\s*$"
 _SHOWN_BYTES = 200  # of a line that an error shows
@@ -175,7 +179,7 @@ def infer_schema(stream: Stream) -> pa.Schema:
         entry,
         location,
         stream.written_time,
-        lambda *file: _of_file(file[0], location.format_of(file[0]), stream, file[1]),
+        lambda *file: _remembered(file[0], location.format_of(file[0]), stream, file[1]),
     )
     schema = _with_folders(schema, entry, location, stream)
     _check_time(schema, stream)
@@ -304,6 +308,18 @@ def _with_folder_names(schema: pa.Schema, names: Iterable[str], stream: Stream) 
     types = folder_types(folder_values([name], stream.time) for name in names)
     fields = [column for column in schema if column.name not in types]
     return pa.schema([*fields, *(pa.field(name, kind) for name, kind in types.items())])
+
+
+def _remembered(entry: FileEntry, kind: str, stream: Stream, most: int) -> FoundColumns:
+    """Return what `_of_file` does; of a file that has not changed since it was looked at, without reading it again."""
+    key = (entry.path, *entry.stamp, kind, most, json.dumps(stream.to_facts(), sort_keys=True))
+    found = _looked_at.pop(key, None)
+    if found is None:
+        found = _of_file(entry, kind, stream, most)
+    _looked_at[key] = found
+    while len(_looked_at) > _LOOKED_AT:
+        _looked_at.popitem(last=False)
+    return found
 
 
 def _of_file(entry: FileEntry, kind: str, stream: Stream, most: int) -> FoundColumns:
