@@ -207,6 +207,7 @@ def _unique(bound: BoundJoin) -> Iterator[str]:
         if stream.unique_key:
             columns, span = ", ".join(stream.unique_key), duration_text(span_us(bound.join.window, number))
             where = "" if stream.partition_kind is None else " of a partition"
+            where = f" of a {'/'.join(stream.device_columns)}" if stream.device_columns else where
             text = f"one tuple{where} for each {columns} within {span}; the others are duplicates"
             yield f"  unique      {stream.name}: {text}"
 

@@ -122,8 +122,8 @@ JOIN_KEYS: dict[str, OptionKey] = {
     ),
     "unique": OptionKey(
         "Columns of a key, for sources that deliver at least once: a tuple that repeats the key of one before it, "
-        "within the window and in its partition, is left out and counted. device,counter, or e=device,counter for one "
-        "stream.",
+        "within the window and in its partition or device, is left out and counted. device,counter, or "
+        "e=device,counter for one stream.",
         (str, LIST, LISTS),
         "[default: each tuple counts]",
         example={"e": ["device", "counter"]},

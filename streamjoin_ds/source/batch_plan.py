@@ -28,6 +28,7 @@ from streamjoin_ds.errors import ArgumentError, OffsetError, malformed_offset
 from streamjoin_ds.plan.plan import USUAL_SIZING, BlockSizing
 from streamjoin_ds.source.delay_bound import DelayFacts
 from streamjoin_ds.source.device_clocks import DeviceClocks
+from streamjoin_ds.source.device_feed import DeviceFeed, DevicePosition
 from streamjoin_ds.source.feed import BacklogFacts, Feed, Frontier, first_cut
 from streamjoin_ds.source.idleness import ClockFacts
 from streamjoin_ds.source.layout_rule import LayoutFacts, Progress
@@ -226,7 +227,11 @@ def marked_ends(
         if isinstance(feed, PartitionedFeed):
             assert isinstance(end, PartitionedPosition)
             end = feed.forgetting(end)
-        if reach_us is not None and isinstance(end, PartitionedPosition):
+        if reach_us is not None and isinstance(feed, DeviceFeed):
+            assert isinstance(start, DevicePosition)
+            assert isinstance(end, DevicePosition)
+            end, marks = feed.marked(own, start, end, reach_us)
+        elif reach_us is not None and isinstance(end, PartitionedPosition):
             assert isinstance(start, PartitionedPosition)
             end = end.passed(start, reach_us)
         elif reach_us is not None:

@@ -35,7 +35,7 @@ from streamjoin_ds.source.feed import ArrayFrontier, Backlog, Feed, Frontier, fi
 from streamjoin_ds.source.idleness import Idleness
 from streamjoin_ds.source.partitioned_feed import PartitionedFeed
 from streamjoin_ds.source.partitioned_position import SEQ_BITS, PartitionedPosition
-from streamjoin_ds.source.position import Position
+from streamjoin_ds.source.position import Position, Waypoint, next_waypoints
 from streamjoin_ds.source.records import Chunk
 from streamjoin_ds.spec.columns import SEQ, TS, Int64
 from streamjoin_ds.spec.event_time import NO_TIME, AheadLimit, running_maximum
@@ -190,6 +190,18 @@ class DeviceFeed:
         clocks = self._silence.decided(end.clocks, self._heard, idleness, self._stream.idle_timeout_us, self._takes_all)
         return DevicePosition(at, clocks)
 
+    def marked(
+        self, before: Sequence[Waypoint], start: DevicePosition, end: DevicePosition, reach_us: int
+    ) -> tuple[DevicePosition, tuple[Waypoint, ...]]:
+        """Return the end of a batch with its waypoints: those of partitions in it, and those of a stream of one order.
+
+        They are places of the input. See `next_waypoints`.
+        """
+        if isinstance(end.at, PartitionedPosition):
+            return replace(end, at=end.at.passed(start.at, reach_us, end.clocks.low_us)), ()
+        times = self.inner.time_before(start.at), end.low_us
+        return end, next_waypoints(before, start.at.to_facts(), *times, reach_us, per_reach=1)
+
     def time_before(self, position: DevicePosition) -> int | None:
         """See `Feed.time_before`."""
         return self.inner.time_before(position.at)
@@ -225,7 +237,8 @@ class DeviceFeed:
     ) -> list[tuple[DevicePosition, DevicePosition]]:
         """See `Feed.split`: one task judges the whole range."""
         del parts
-        return [(start, end)] if end.seq > start.seq else []
+        ranges = self.inner.split(start.at, end.at, 1) if end.seq > start.seq else []
+        return [(replace(start, at=low), replace(end, at=high)) for low, high in ranges]
 
     def read(
         self,

@@ -205,7 +205,7 @@ class PartitionedPosition:
         times = (self.forgotten.time_us, *(at.time_us for at in self.partitions.values()))
         return max((time_us for time_us in times if time_us is not None), default=None)
 
-    def passed(self, start: PartitionedPosition, reach_us: int) -> PartitionedPosition:
+    def passed(self, start: PartitionedPosition, reach_us: int, clock_us: int | None = None) -> PartitionedPosition:
         """Return the end of a batch with the waypoints of the partitions that have records in it.
 
         Parameters
@@ -214,12 +214,14 @@ class PartitionedPosition:
             Where the batch begins.
         reach_us : int
             How far behind a partition's largest event time a key still counts, in microseconds.
+        clock_us : int, optional
+            Where devices have clocks of their own, that of the stream, in place of the largest event times.
         """
         found = dict(self.partitions)
         for name, last in self.partitions.items():
             first = start.partitions.get(name)
             if first is not None and last.at.seq > first.at.seq:
-                times = first.time_us, last.time_us
+                times = first.time_us, last.time_us if clock_us is None else clock_us
                 marks = next_waypoints(first.waypoints, first.at.to_facts(), *times, reach_us, _PER_REACH)
                 found[name] = replace(last, waypoints=marks)
         return replace(self, partitions=found)

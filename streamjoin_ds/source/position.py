@@ -22,7 +22,8 @@ A waypoint is a position further back: from there a reader gathers keys, to know
 An offset has a few waypoints of each stream with a key of unique rows (`Stream.unique`). A waypoint is the start of an
 earlier batch, with the largest event time before it. Where that is older than any key that counts, so is every key
 before it. Waypoints decide nothing: gathering from an earlier one gives the same duplicates, and without any a reader
-begins at the stream's first record. In a stream of partitions each partition has its own.
+begins at the stream's first record. In a stream of partitions each partition has its own. Where devices have clocks of
+their own, no key counts that is older than the stream's clock allows: they are fewer the further that is behind.
 """
 
 from __future__ import annotations
@@ -422,15 +423,19 @@ def next_waypoints(
         Those of the offset at its start, the earliest first.
     start : mapping
         The position of its start.
-    start_us, end_us : int or None
-        The largest event times before its start and before its end; None where there is none.
+    start_us : int or None
+        The largest event time before its start; None where there is none.
+    end_us : int or None
+        The clock at its end, behind which by more than the reach no key counts: the largest event time, or where
+        devices have clocks of their own the stream's.
     reach_us : int
-        How far behind the largest event time a key still counts.
+        How far behind that clock a key still counts.
     per_reach : int
         Waypoints in the time for which a key counts.
     """
     found = list(waypoints)
-    if start_us is not None and (not found or start_us > found[-1].time_us + reach_us // per_reach):
+    behind_us = 0 if start_us is None or end_us is None else max(start_us - end_us, 0)
+    if start_us is not None and (not found or start_us > found[-1].time_us + (reach_us + behind_us) // per_reach):
         found.append(Waypoint(start_us, start))
     if end_us is None:
         return tuple(found)

@@ -12,6 +12,9 @@ the offset names (`Waypoint`), so decisions depend on the stream alone.
 In a stream of partitions each partition has keys of its own. The partition's clock is in the offset, and shows whether
 a tuple may repeat one before its batch. So keys are gathered again for few partitions: not for one that was silent for
 longer than its keys count, whose records may be gone.
+
+Where devices have clocks of their own, each device has keys of its own. The stream's clock, which is in the offset too,
+says how far back they count.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ import pyarrow as pa
 
 from streamjoin_ds.blocks import Cache
 from streamjoin_ds.errors import KafkaDataLostError
+from streamjoin_ds.source.device_feed import DeviceFeed
 from streamjoin_ds.source.feed import Feed
 from streamjoin_ds.source.partitioned_feed import PartitionedFeed
 from streamjoin_ds.source.partitioned_position import SEQ_BITS, PartitionAt, PartitionedPosition
@@ -36,7 +40,16 @@ from streamjoin_ds.source.records import Chunk
 from streamjoin_ds.spec.columns import TS, Int64
 from streamjoin_ds.spec.duplicates import SeenKeys, UniqueKey
 
-__all__ = ["PartitionRepeats", "Repeats", "groups_of", "kept_keys", "kept_partitions", "keys_of", "with_repeats"]
+__all__ = [
+    "PartitionRepeats",
+    "Repeats",
+    "groups_of",
+    "kept_keys",
+    "kept_partitions",
+    "keys_of",
+    "told_repeats",
+    "with_repeats",
+]
 
 _log = logging.getLogger(__name__)
 
@@ -58,6 +71,40 @@ class _Kept:
     seen: SeenKeys
 
 
+def told_repeats(
+    chunks: Iterable[Chunk],
+    key: UniqueKey,
+    feed: Feed[Any],
+    name: tuple[object, ...],
+    start: Any,
+    end: Any,
+    waypoint: tuple[int, dict[str, Any]] | None,
+) -> Iterator[Chunk]:
+    """Return the chunks of a part with `Chunk.repeats`: the part is all that its batch has of the stream.
+
+    Parameters
+    ----------
+    chunks : iterable of Chunk
+        What the feed reads from `start` to `end`.
+    feed : Feed
+        The stream's.
+    name : tuple
+        Under which the worker keeps the keys: it tells checkpoint, join and stream.
+    waypoint : (int, dict) or None
+        In a stream of one order: from where keys are gathered where the worker has none, and the largest event time
+        before it.
+    """
+    low_us = None
+    if isinstance(feed, DeviceFeed):
+        low_us = start.clocks.low_us
+        feed, start, end = feed.inner, start.at, end.at
+    if isinstance(feed, PartitionedFeed):
+        return PartitionRepeats(key, feed, name, low_us).judged(chunks, start, end)
+    repeats = Repeats(key, feed, name, low_us)
+    waypoint_us, place = waypoint or (None, None)
+    return repeats.judged(chunks, repeats.before(start, place, waypoint_us), end)
+
+
 class Repeats:
     """Tells which tuples of one part repeat one before them. The part is all that its batch has of the stream.
 
@@ -65,13 +112,15 @@ class Repeats:
     ----------
     key : UniqueKey
     feed : Feed
-        The stream's.
+        The input's.
     name : tuple
         Under which the worker keeps the keys: it tells checkpoint, join and stream.
+    low_us : int, optional
+        Where devices have clocks of their own, the stream's at the start of the part.
     """
 
-    def __init__(self, key: UniqueKey, feed: Feed[Any], name: tuple[object, ...]) -> None:
-        self._key, self._feed, self._name = key, feed, name
+    def __init__(self, key: UniqueKey, feed: Feed[Any], name: tuple[object, ...], low_us: int | None = None) -> None:
+        self._key, self._feed, self._name, self._low_us = key, feed, name, low_us
 
     def before(self, start: Position, waypoint: dict[str, Any] | None, waypoint_us: int | None) -> SeenKeys:
         """Return the keys of all records before a part, as far back as they count.
@@ -108,7 +157,8 @@ class Repeats:
         """
         for group in groups_of(chunks):
             tuples = keys_of([chunk.tuples for chunk in group], self._key)
-            is_repeat, seen = seen.judged(tuples)
+            before_us = None if self._low_us is None else _clocks(group)
+            is_repeat, seen = seen.judged(tuples, before_us, self._low_us)
             yield from with_repeats(group, is_repeat)
         self._keep(end, seen)
 
@@ -117,7 +167,7 @@ class Repeats:
             return seen
         _log.debug("the keys of records %d to %d are gathered again", first.seq, last.seq)
         for group in groups_of(self._feed.read(first, last)):
-            _, seen = seen.judged(keys_of([chunk.tuples for chunk in group], self._key))
+            _, seen = seen.judged(keys_of([chunk.tuples for chunk in group], self._key), low_us=self._low_us)
         self._keep(last, seen)
         return seen
 
@@ -154,7 +204,7 @@ def groups_of(chunks: Iterable[Chunk]) -> Iterator[list[Chunk]]:
 
 def keys_of(batches: list[pa.RecordBatch], key: UniqueKey) -> pa.RecordBatch:
     """Return the event times and keys of tuples, as `SeenKeys.judged` takes them."""
-    names = [TS, *(name for name in key.names if name != TS)]
+    names = [TS, *(name for name in key.columns if name != TS)]
     if len(batches) == 1:
         return batches[0].select(names)
     columns = [pa.concat_arrays([batch.column(name) for batch in batches]) for name in names]
@@ -197,15 +247,14 @@ class PartitionRepeats:
 
     Parameters
     ----------
-    key : UniqueKey
-    feed : PartitionedFeed
-        The stream's.
-    name : tuple
-        Under which the worker keeps the keys: it tells checkpoint, join and stream.
+    key, feed, name, low_us
+        As of `Repeats`.
     """
 
-    def __init__(self, key: UniqueKey, feed: PartitionedFeed, name: tuple[object, ...]) -> None:
-        self._key, self._feed, self._name = key, feed, name
+    def __init__(
+        self, key: UniqueKey, feed: PartitionedFeed, name: tuple[object, ...], low_us: int | None = None
+    ) -> None:
+        self._key, self._feed, self._name, self._low_us = key, feed, name, low_us
 
     def judged(self, chunks: Iterable[Chunk], start: PartitionedPosition, end: PartitionedPosition) -> Iterator[Chunk]:
         """Yield the chunks of a part, in order, with `Chunk.repeats`; then keep the keys for the batch after.
@@ -220,7 +269,8 @@ class PartitionRepeats:
             known = self._before(name, start.partitions[name], held, kept.get(name, ()))
             seen = known.seen
             for group in groups_of(held):
-                is_repeat, seen = seen.judged(keys_of([chunk.tuples for chunk in group], self._key), _clocks(group))
+                tuples = keys_of([chunk.tuples for chunk in group], self._key)
+                is_repeat, seen = seen.judged(tuples, _clocks(group), self._low_us)
                 yield from with_repeats(group, is_repeat)
             last = end.partitions[name]
             # A task that is tried again begins with the first of the two.
@@ -246,7 +296,8 @@ class PartitionRepeats:
             known = self._gathered(name, nearest, first)
             if not known.may_lack(times_us, before_us):
                 return known
-        waypoint = first_needed(first.waypoints, first.time_us, self._key.reach_us)
+        clock_us = first.time_us if self._low_us is None else self._low_us
+        waypoint = first_needed(first.waypoints, clock_us, self._key.reach_us)
         if waypoint is None:
             return self._gathered(name, None, first)
         facts = {"number": first.number, "at": waypoint.position, "time": waypoint.time_us}
@@ -265,7 +316,8 @@ class PartitionRepeats:
         high = PartitionedPosition(first.at.seq - seq, {name: first})
         try:
             for group in groups_of(self._feed.read(low, high)):
-                _, seen = seen.judged(keys_of([chunk.tuples for chunk in group], self._key), _clocks(group))
+                tuples = keys_of([chunk.tuples for chunk in group], self._key)
+                _, seen = seen.judged(tuples, _clocks(group), self._low_us)
         except KafkaDataLostError as error:
             msg = f"messages of partition {name} of topic {error.name} are gone whose keys still count (unique)"
             hint = "keep messages for longer than the windows and the delay; to go on without them: on_data_loss=skip"
@@ -274,6 +326,6 @@ class PartitionRepeats:
 
 
 def _clocks(chunks: Sequence[Chunk]) -> Int64:
-    """Return the largest event time before each tuple of a partition."""
+    """Return the clock that judges each tuple: the largest event time before it in its partition, or its device's."""
     found = [chunk.before for chunk in chunks]
     return np.concatenate([before for before in found if before is not None])

@@ -44,11 +44,19 @@ class UniqueKey:
         How far apart in event time two tuples of one key are at most if the later one is a duplicate; included.
     delay_us : int
         The stream's delay: a tuple that is not late is no further behind the largest event time before it.
+    device_names : tuple of str
+        Where a stream's devices have clocks of their own, their columns: only tuples of one device are compared.
     """
 
     names: tuple[str, ...]
     span_us: int
     delay_us: int
+    device_names: tuple[str, ...] = ()
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """All columns that must be equal: those of the key, and of the device."""
+        return tuple(dict.fromkeys((*self.names, *self.device_names)))
 
     @property
     def reach_us(self) -> int:
@@ -62,7 +70,7 @@ def unique_key(bound: BoundJoin, stream: int) -> UniqueKey | None:
     if not asked.unique_key:
         return None
     names = tuple(bound.compared_name(stream, column) for column in asked.unique_key)
-    return UniqueKey(names, span_us(bound.join.window, stream), asked.delay_us)
+    return UniqueKey(names, span_us(bound.join.window, stream), asked.delay_us, asked.device_columns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +108,7 @@ class SeenKeys:
     ----------
     largest_us : int or None
         The largest event time of the tuples so far, in microseconds; None before the first. In a partition, whose clock
-        is told with the tuples, that of the clock.
+        is told with the tuples, that of the clock. Where devices have clocks, the stream's.
     """
 
     __slots__ = ("_runs", "key", "largest_us")
@@ -118,7 +126,9 @@ class SeenKeys:
         """About how much memory they take."""
         return sum(run.size_bytes for run in self._runs)
 
-    def judged(self, tuples: pa.RecordBatch, before_us: Int64 | None = None) -> tuple[Mask, SeenKeys]:
+    def judged(
+        self, tuples: pa.RecordBatch, before_us: Int64 | None = None, low_us: int | None = None
+    ) -> tuple[Mask, SeenKeys]:
         """Tell which of the next tuples are duplicates, and return the keys with theirs.
 
         Parameters
@@ -127,7 +137,9 @@ class SeenKeys:
             Tuples in the inside form, in the stream's order, filtered and late ones included.
         before_us : ndarray, shape (tuples,), int64, optional
             The largest event time before each tuple, in microseconds, where it is not that of the tuples: in a
-            partition (`Chunk.before`). The smallest int64 where there is none.
+            partition, and where devices have clocks (`Chunk.before`). The smallest int64 where there is none.
+        low_us : int, optional
+            Where devices have clocks, the stream's: no tuple to come is judged by a smaller time.
 
         Returns
         -------
@@ -168,7 +180,7 @@ class SeenKeys:
             order = np.concatenate([np.full(before, -1, np.int64), met.places])
             floors = np.concatenate([np.full(before, NO_TIME), (largest[:-1] - self.key.reach_us)[met.places]])
             is_repeat[met.places] = _repeats(groups, times, order, self.key.span_us, floors)[before:]
-        largest_us = int(largest[-1])
+        largest_us = int(largest[-1]) if low_us is None else max(low_us, MIN_TS_US)
         return is_repeat, SeenKeys(self.key, self._with(new, largest_us - self.key.reach_us), largest_us)
 
     def is_complete(self, before_us: int) -> bool:
@@ -198,20 +210,20 @@ class SeenKeys:
         """Return the keys that `saved` wrote."""
         if saved is None or not saved.num_rows:
             return cls(key, (), largest_us)
-        keys = pa.RecordBatch.from_arrays(saved.columns[1:], names=list(key.names))
+        keys = pa.RecordBatch.from_arrays(saved.columns[1:], names=list(key.columns))
         return cls(key, (_sorted(keys, saved.column(0).to_numpy(), np.zeros(saved.num_rows, np.int64)),), largest_us)
 
     def _run_of(self, tuples: pa.RecordBatch) -> _Run:
         """Return the keys of tuples; a tuple with a null or NaN in its key has none."""
-        columns = [_plain(tuples.column(name)) for name in self.key.names]
+        columns = [_plain(tuples.column(name)) for name in self.key.columns]
         is_known = np.ones(tuples.num_rows, np.bool_)
-        for column in columns:
+        for column in columns[: len(self.key.names)]:  # a null is a device, too
             if column.null_count:
                 is_known &= np.asarray(column.is_valid())
             if pa.types.is_floating(column.type):
                 is_known &= ~np.asarray(pc.is_nan(column.fill_null(0)))
         times, places = tuples.column(TS).to_numpy(), np.arange(tuples.num_rows, dtype=np.int64)
-        keys = pa.RecordBatch.from_arrays(columns, names=list(self.key.names))
+        keys = pa.RecordBatch.from_arrays(columns, names=list(self.key.columns))
         if not is_known.all():
             keys, times, places = keys.filter(pa.array(is_known)), times[is_known], places[is_known]
         return _sorted(keys, times, places)
@@ -222,14 +234,16 @@ class SeenKeys:
         if new.rows:
             runs.append(new)
         while len(runs) > 1 and runs[-2].rows < _MERGE_RATIO * runs[-1].rows:
-            runs[-2:] = [_merged(runs[-2], runs[-1], floor_us)]
+            runs[-2:] = [_merged(runs[-2], runs[-1], floor_us, self.key)]
         return runs
 
 
 def _plain(column: pa.Array) -> pa.Array:
-    """Return a column of a key in one form for equal values: zero has no sign."""
+    """Return a column of a key in one form for equal values: zero has no sign, and NaN one form."""
     if pa.types.is_floating(column.type):
-        return pc.add(column, pa.scalar(0, column.type))
+        column = pc.add(column, pa.scalar(0, column.type))
+        is_nan = pc.is_nan(column)
+        return pc.if_else(is_nan, pa.scalar(np.nan, column.type), column) if pc.any(is_nan).as_py() else column
     return column
 
 
@@ -240,10 +254,17 @@ def _sorted(keys: pa.RecordBatch, times_us: Int64, places: Int64) -> _Run:
     return _Run(hashes[order], times_us[order], keys.take(pa.array(order)), places[order], newest_us)
 
 
-def _merged(left: _Run, right: _Run, floor_us: int) -> _Run:
+def _merged(left: _Run, right: _Run, floor_us: int, key: UniqueKey) -> _Run:
+    """Return a run of two, without keys that are older than the floor, or too old for their devices."""
     hashes = np.concatenate([left.hashes, right.hashes])
     times = np.concatenate([left.times_us, right.times_us])
-    young = np.flatnonzero(times >= floor_us)
+    is_young = times >= floor_us
+    if key.device_names:  # a device's clock is not behind any tuple of its own
+        devices = _groups([run.keys.select(key.device_names) for run in (left, right)])
+        newest = np.full(int(devices.max(initial=-1)) + 1, NO_TIME)
+        np.maximum.at(newest, devices, times)
+        is_young &= times >= newest[devices] - key.reach_us
+    young = np.flatnonzero(is_young)
     order = young[np.argsort(hashes[young], kind="stable")]
     keys = pa.Table.from_batches([left.keys, right.keys]).take(pa.array(order)).combine_chunks()
     batch = pa.RecordBatch.from_arrays(
@@ -278,11 +299,11 @@ def _ranges(first: npt.NDArray[np.intp], last: npt.NDArray[np.intp]) -> npt.NDAr
 
 
 def _groups(batches: Sequence[pa.RecordBatch]) -> Int64:
-    """Return a number for each row, equal where all values of the rows are."""
+    """Return a number for each row, equal where all values of the rows are; a null is equal to a null."""
     rows = sum(batch.num_rows for batch in batches)
     groups = np.zeros(rows, np.int64)
     for column in range(batches[0].num_columns):
-        values = pa.concat_arrays([batch.column(column) for batch in batches]).dictionary_encode()
+        values = pa.concat_arrays([batch.column(column) for batch in batches]).dictionary_encode(null_encoding="encode")
         groups = groups * (len(values.dictionary) + 1) + values.indices.to_numpy()
         groups = np.unique(groups, return_inverse=True)[1].astype(np.int64, copy=False)  # small again
     return groups

@@ -192,9 +192,8 @@ class BatchPlanner:
             key = self._options.keys[stream]
             parts = feed.split(first, last, self._options.parts if key is None else 1)
             waypoint = None
-            if key is not None and (
-                one := first_needed(before.waypoints[stream], feed.time_before(first), key.reach_us)
-            ):
+            clock_us = first.low_us if isinstance(first, DevicePosition) else feed.time_before(first)
+            if key is not None and (one := first_needed(before.waypoints[stream], clock_us, key.reach_us)):
                 waypoint = one.time_us, dict(one.position)
             for part, (low, high) in enumerate(parts):
                 own = files[stream] if len(parts) == 1 else feed.files_between(low, high)

@@ -21,7 +21,7 @@ from streamjoin_ds.source.device_feed import DeviceFeed
 from streamjoin_ds.source.feed import Feed, precedents, stamped
 from streamjoin_ds.source.partitioned_feed import PartitionedFeed, begin_alike
 from streamjoin_ds.source.records import Chunk, Reject
-from streamjoin_ds.source.repeats import PartitionRepeats, Repeats
+from streamjoin_ds.source.repeats import told_repeats
 from streamjoin_ds.source.stream_source import open_feed
 from streamjoin_ds.spec.columns import SEQ, TS
 from streamjoin_ds.spec.event_time import AheadLimit
@@ -201,12 +201,7 @@ class SensorsTasks:
         if key is not None:
             root = xxhash.xxh3_64_hexdigest(plan.block_root.encode())  # it may be a URI that holds a secret
             name = (root, plan.join_id, plan.bound.fingerprint, task.stream)
-            if isinstance(feed, PartitionedFeed):
-                chunks = PartitionRepeats(key, feed, name).judged(chunks, start, end)
-            else:
-                repeats = Repeats(key, feed, name)
-                waypoint_us, waypoint = task.waypoint or (None, None)
-                chunks = repeats.judged(chunks, repeats.before(start, waypoint, waypoint_us), end)
+            chunks = told_repeats(chunks, key, feed, name, start, end, task.waypoint)
         outbox = Outbox(*of_part, max_block_rows=options.max_block_rows, epochs=epochs)
         for chunk in chunks:
             outbox.add(chunk)

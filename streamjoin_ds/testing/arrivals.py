@@ -125,45 +125,63 @@ def ahead_rows(
     return ahead
 
 
-def duplicate_rows(join: Join, name: str, rows: Rows, partitions: Partitions = NO_PARTITIONS) -> list[int]:
+def duplicate_rows(
+    join: Join,
+    name: str,
+    rows: Rows,
+    partitions: Partitions = NO_PARTITIONS,
+    *,
+    ends: Ends = (),
+    idle: Idle = (),
+    there: There = ALL_THERE,
+) -> list[int]:
     """Return the numbers of a stream's duplicates (`Stream.unique`).
 
     A tuple is one where a tuple before it in its stream has the same key, and an event time no further away than the
     windows of its own stream and the longest of the others together (the span), and is remembered: it is no older than
     the largest time so far minus the delay and the span. What is filtered is none, but may have come before. A null or
-    NaN in a key is equal to nothing. In a stream with partitions all of that holds in each of them alone.
+    NaN in a key is equal to nothing. In a stream with partitions all of that holds in each of them alone. So it does in
+    each device of a stream that has devices, where the clock that judges a tuple takes the place of the largest time.
+
+    Parameters
+    ----------
+    ends, idle, there
+        Of a stream that has devices, as in `device_clocks`.
     """
-    of = partitions.get(name)
-    if of is not None:
-        records = listed(rows)
-        parts = {one: [number for number, other in enumerate(of) if other == one] for one in dict.fromkeys(of)}
-        apart = [(own, duplicate_rows(join, name, [records[number] for number in own])) for own in parts.values()]
-        return sorted(own[place] for own, found in apart for place in found)
     place = join.names.index(name)
-    stream, records = join.streams[place], listed(rows)
+    stream, records, of = join.streams[place], listed(rows), partitions.get(name)
     key = stream.unique_key
     if not key:
         return []
     others = [join.window.extent(other) for other in range(len(join.names)) if other != place]
     span_us = join.window.extent(place) + max(others, default=0)
     filtered = set(filtered_rows(join, name, records))
-    seen: list[tuple[list[Any], int]] = []
+    known = {"ends": ends, "idle": idle, "partitions": partitions, "there": there}
+    judges = device_clocks(join, name, records, **known)[0]  # type: ignore[arg-type]
+    seen: dict[object, list[tuple[list[Any], int]]] = {}
+    furthest: dict[object, int] = {}
     found: list[int] = []
-    largest: int | None = None
     for number, row in enumerate(records):
         time = _time(join, name, row)
         if time is None:
             continue
         values = [column_value(join, Column(name, column), row) for column in key]
         is_known = all(value is not None and value == value for value in values)
+        within = (None if of is None else of[number], _device(stream.device_columns, row))
+        largest = judges[number] if judges else furthest.get(within)
         oldest = time - span_us if largest is None else max(time, largest - stream.delay_us) - span_us
-        is_repeated = any(values == other and oldest <= when <= time + span_us for other, when in seen)
+        before = seen.setdefault(within, [])
+        is_repeated = any(values == other and oldest <= when <= time + span_us for other, when in before)
         if is_known and is_repeated and number not in filtered:
             found.append(number)
         if is_known:
-            seen.append((values, time))
-        largest = time if largest is None else max(largest, time)
+            before.append((values, time))
+        furthest[within] = max(furthest.get(within, time), time)
     return found
+
+
+def _device(columns: Sequence[str], row: Row) -> tuple[object, ...]:
+    return tuple(None if row[column] is None else str(row[column]) for column in columns)
 
 
 def late_rows(
@@ -190,7 +208,7 @@ def late_rows(
     delay_us = join.streams[join.names.index(name)].delay_us
     has_floors = any(idle) or bool(partitions)
     floors = [None, *batch_watermarks(join, streams, ends, idle, partitions, there)] if has_floors else [None]
-    repeated = set(duplicate_rows(join, name, own, partitions))
+    repeated = set(duplicate_rows(join, name, own, partitions, ends=ends, idle=idle, there=there))
     late = []
     before: dict[object, int] = {}  # the largest event time so far of each partition
     of = partitions.get(name)
@@ -252,8 +270,7 @@ def device_clocks(
         keys.append((batches[number], furthest[of[number]], list(dict.fromkeys(of)).index(of[number]), number))
 
     def device_of(number: int) -> tuple[object, ...]:
-        values = (records[number][column] for column in columns)
-        return (*(() if of is None else (of[number],)), *(None if one is None else str(one) for one in values))
+        return (*(() if of is None else (of[number],)), *_device(columns, records[number]))
 
     clocks: dict[tuple[object, ...], int] = {}
     active: set[tuple[object, ...]] = set()

@@ -246,7 +246,7 @@ def _combinations(
         known = {"ends": ends, "idle": idle, "partitions": partitions, "there": there}
         late = set(late_rows(join, stream.name, rows, **known)) if lateness else set()  # type: ignore[arg-type]
         gone = late | set(filtered_rows(join, stream.name, rows[stream.name]))
-        gone |= set(duplicate_rows(join, stream.name, rows[stream.name], partitions))
+        gone |= set(duplicate_rows(join, stream.name, rows[stream.name], **known))  # type: ignore[arg-type]
         usable.append([n for n, time in enumerate(stream_times) if time is not None and n not in gone])
     if join.row_kind.of_each:
         return times, usable, _pairs_of_each(join, rows, times, usable, seqs)

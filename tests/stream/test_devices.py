@@ -20,6 +20,7 @@ from streamjoin_ds.checkpoint.batch_end import Ends
 from streamjoin_ds.errors import ArgumentError, ColumnError
 from streamjoin_ds.plan import Layout
 from streamjoin_ds.source import device_feed
+from streamjoin_ds.source.repeats import kept_keys, kept_partitions
 from streamjoin_ds.spec import Join, Stream, band, bind
 from tests.support.examples import examples
 from tests.support.microbatch import MicroBatches
@@ -195,6 +196,28 @@ def test_too_many_devices_are_refused_by_name(tmp_path: Path, monkeypatch: pytes
     assert caught.value.name == "partition_by"
 
 
+def test_copies_are_told_in_each_device_by_its_own_clock(tmp_path: Path) -> None:
+    """The span is 20 s. A null is a device, and a worker that knows nothing reads back what the slow one may repeat."""
+    found = []
+    for most, forgets in ((1, False), (1, True), (100, False)):
+        folder = tmp_path / f"{most}-{forgets}"
+        folder.mkdir()
+        run = Sensors(folder, most=most, unique="x", delay="1s")
+        run.put("l", row_of("slow", 0, 7), row_of("fast", 1000, 7), row_of(None, 500, 7), row_of("slow", 1, 7))
+        run.put("l", *(row_of("fast", second, 8) for second in range(1021, 1100, 21)))
+        run.put("l", row_of("slow", 21, 7), row_of("slow", 43, 7), row_of("fast", 1084, 8), row_of(None, 520, 7))
+        run.put("l", row_of("slow", 22, 7), row_of("fast", 1000, 7))
+        run.put("r", row_of(None, 0), row_of(None, 1100))
+        while run.step():
+            if forgets:
+                kept_keys.clear()
+        run.check(run.rows)
+        ledger = [row for row in run.micro.companion("ledger").to_pylist() if row["stream"] == "l"]
+        found.append([sum(row[what] or 0 for row in ledger) for what in ("duplicates", "late", "stored")])
+        assert len(run.micro.offset.get("waypoints", {}).get("l", [])) in ((0,) if most > 1 else (1, 2, 3))
+    assert found == [[4, 2, 8]] * 3
+
+
 DEVICES = st.sampled_from(["a", "b", "c", None])
 
 
@@ -209,12 +232,14 @@ def test_any_stream_gives_the_rows_of_the_oracle_whatever_the_batches(
 ) -> None:
     dice, folder = random.Random(seed), tmp_path_factory.mktemp("devices")
     timeout = dice.choice([None, "5s", "60s"])
+    unique = dice.choice([None, "x", "device,x", "x,ts"])
     run = Sensors(
         folder,
-        window=dice.choice(["10s", "3s", "last 5"]),
+        window=dice.choice(["10s", "3s", *["last 5"] * (unique is None)]),
         most=most,
         delay=dice.choice(["0s", "4s"]),
         idle_timeout=timeout,
+        unique=unique,
     )
     for stream, device, second in records:
         run.put(stream, row_of(device, second, dice.randrange(3)))
@@ -223,6 +248,8 @@ def test_any_stream_gives_the_rows_of_the_oracle_whatever_the_batches(
             run.step()
         if dice.random() < 0.1:
             run.restart()
+        if dice.random() < 0.1:
+            kept_keys.clear()
     while run.step():
         pass
     run.check(run.rows)
@@ -255,11 +282,14 @@ def test_a_topic_has_devices_in_each_partition(
 ) -> None:
     dice, folder = random.Random(seed), tmp_path_factory.mktemp("devices")
     with pytest.MonkeyPatch.context() as patch:
-        run = DeviceTopic(folder, fake_topics(patch, l=2, r=1), most, delay=dice.choice(["0s", "4s"]))
+        unique = dice.choice([None, "x", "device,x"])
+        run = DeviceTopic(folder, fake_topics(patch, l=2, r=1), most, delay=dice.choice(["0s", "4s"]), unique=unique)
         for place, device, second in records:
             run.send(place[0], int(place[1]), row_of(device, second, dice.randrange(3)))
             if dice.random() < 0.2:
                 run.step()
+            if dice.random() < 0.1:
+                kept_partitions.clear()
         while run.step():
             pass
         run.check(run.rows)
@@ -321,7 +351,6 @@ def test_what_columns_cannot_be_had_is_refused_by_name(tmp_path: Path) -> None:
     for wrong in (
         {"partition_by": []},
         {"partition_by": ["device", "device"]},
-        {"partition_by": "device", "unique": "device"},
         {"partition_by": "device", "source": "gen:band2d?side=r&rate=100&rows=10"},
         {"partition_by": "file", "source": "kafka://broker/l?format=json"},
         {"partition_by": "folder", "format": "delta"},

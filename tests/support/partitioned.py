@@ -126,7 +126,7 @@ class Partitioned:
         assert late == Counter((n, seqs[n][k]) for n in names for k in expected[n])
         given = self.micro.companion("punctuations").sort_by("batch_id")["punctuation"].cast(pa.int64()).to_pylist()
         assert given == batch_watermarks(self.join, listed, *known.values())
-        twice = {n: duplicate_rows(self.join, n, listed[n], known["partitions"]) for n in names}
+        twice = {n: duplicate_rows(self.join, n, listed[n], **known) for n in names}
         of_records = {name: facts for name, facts in known.items() if name != "there"}
         ahead = {n: ahead_rows(self.join, n, listed[n], **of_records) for n in names}
         timeless = {n: [k for k, row in enumerate(listed[n]) if row["ts"] is None] for n in names}

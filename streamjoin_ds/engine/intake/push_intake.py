@@ -210,8 +210,8 @@ def seen_from(facts: Mapping[str, Any], parts: Sequence[pa.Buffer], bound: Bound
                 (saved,) = pa.ipc.open_stream(next(left)).read_all().combine_chunks().to_batches()
                 saved.validate(full=True)
                 inside = bound.read_schema(stream)
-                assert saved.schema.types == [pa.int64(), *(inside.field(name).type for name in key.names)]
-                assert not any(column.null_count for column in saved.columns)
+                assert saved.schema.types == [pa.int64(), *(inside.field(name).type for name in key.columns)]
+                assert not any(column.null_count for column in saved.columns[: 1 + len(key.names)])
             assert entry["largest_us"] is None or type(entry["largest_us"]) is int
             found[stream] = SeenKeys.restored(key, saved, entry["largest_us"])
         assert next(left, None) is None

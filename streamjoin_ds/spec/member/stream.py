@@ -258,7 +258,7 @@ class Stream:
     unique: str | Sequence[str] | None = option(
         None,
         "Columns of a key, for sources that deliver at least once: a tuple that repeats the key of one before it, "
-        "within the window and in its partition, is left out and counted.",
+        "within the window and in its partition or device, is left out and counted.",
         (str, LIST),
         "[default: each tuple counts]",
         example=["device", "counter"],

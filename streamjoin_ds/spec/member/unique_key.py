@@ -1,7 +1,8 @@
 """The key by which a tuple that came twice is known: which columns, and how far apart in time two copies may be.
 
 The rule is ARCHITECTURE.md's, "Duplicates". It is a function of the stream's own order, of keys and event times alone.
-In a stream of partitions each partition has its own order, so copies are told in each partition alone.
+In a stream of partitions each partition has its own order, so copies are told in each partition alone; where devices
+have clocks of their own, in each device alone.
 """
 
 from __future__ import annotations
@@ -38,10 +39,6 @@ class UniqueStream(Protocol):
     @property
     def quarantines(self) -> bool:
         """Whether a bad file is set aside."""
-
-    @property
-    def device_columns(self) -> tuple[str, ...]:
-        """The columns whose values have clocks of their own."""
 
     @property
     def unique_key(self) -> tuple[str, ...]:
@@ -87,11 +84,9 @@ def check_unique(stream: UniqueStream) -> None:
         what, option, hint = "has a key of unique rows", "max_ahead", "leave out max_ahead, or unique"
     elif stream.quarantines:
         what, option, hint = "has a key of unique rows", "on_bad_file", "leave out on_bad_file, or unique"
-    elif stream.device_columns:
-        what, option, hint = "has a key of unique rows", "columns in partition_by", "leave out partition_by, or unique"
     if what:
         msg = f"stream {stream.name} {what}, so it cannot have {option} yet"
-        raise ArgumentError(msg, name=option.rpartition(" ")[2], hint=hint)
+        raise ArgumentError(msg, name=option, hint=hint)
 
 
 def check_unique_columns(stream: UniqueStream, schema: pa.Schema) -> None:

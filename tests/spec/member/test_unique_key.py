@@ -137,3 +137,25 @@ def test_a_nested_column_is_no_key() -> None:
     schema = pa.schema([("ts", pa.int64()), ("x", pa.int64()), ("device", pa.list_(pa.string()))])
     with pytest.raises(ColumnError, match="is nested"):
         Join([Stream(name, schema=schema, unique="device") for name in "ew"], "abs(e.x - w.x) <= 1", "1s")
+
+
+def test_keys_of_a_fast_device_go_while_a_slow_one_holds_the_stream() -> None:
+    """Span and delay are 10 s: of a record a second some ten count, and few more are kept."""
+    seen, most = SeenKeys(UniqueKey(("part",), 9, 1, ("device",))), 0
+
+    def judged(*rows: Tuple) -> list[bool]:
+        nonlocal seen
+        batch = pa.RecordBatch.from_pylist([dict(zip(INSIDE.names, row, strict=True)) for row in rows], INSIDE)
+        is_repeat, seen = seen.judged(batch, batch.column("_ts").to_numpy(), 0)
+        return is_repeat.tolist()  # type: ignore[no-any-return]
+
+    for second in range(0, 2_000, 5):
+        judged(*((second + number, "fast", float(number)) for number in range(5)), (0, None, float(second % 50)))
+        most = max(most, seen.rows)
+    assert most < 1_000
+    assert judged((1_999, "fast", 4.0), (0, None, 45.0), (0, None, 46.0), (0, "slow", 45.0)) == [
+        True,
+        True,
+        False,
+        False,
+    ]
