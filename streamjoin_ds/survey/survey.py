@@ -323,7 +323,8 @@ def _tried(stream: Stream, options: Mapping[str, Any], sample: Sample, clock: Cl
             return _Trial(read, sample, clock, chunks, written, own.nested, left_out=tuple(left_out))
         left_out += [
             f"column {name}: {broken[name]:,} of {records:,} records have no {schema.field(name).type} there, and are "
-            "rejects where it is joined or selected; schema says another type, columns with TRY_CAST a null"
+            f"rejects where it is joined or selected; schema says another type, columns a null: "
+            f"{name}_or_null = TRY_CAST({name} AS ...)"
             for name in odd
         ]
         schema = pa.schema([column for column in schema if column.name not in odd])

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from streamjoin_ds import Stream, band
 from streamjoin_ds.errors import FileFormatError
-from streamjoin_ds.source.stream_source import infer_schema
+from streamjoin_ds.source.stream_source import first_records, infer_schema
 from streamjoin_ds.spec import Join, bind
 from streamjoin_ds.spool.writer import SpoolWriter
 from streamjoin_ds.stream.source_facts import bound_join, first_seen
@@ -73,6 +73,35 @@ def test_most_records_decide(
     order.shuffle(records)
     found = of_lines(tmp_path_factory.mktemp("lines"), records)
     assert {name: found.field(name).type for name in EXPECTED} == EXPECTED
+
+
+NESTED = [b'{"ts": 1, "x": 1, "who": "a", "p": {"v": %s, "w": [%s]}}' % pair for pair in [(b"1", b"1"), (b'"on"', b"{}")]]
+
+
+@pytest.mark.parametrize("of", [of_lines, of_spool])
+def test_most_records_decide_inside_of_others_too(tmp_path: Path, of) -> None:
+    found = of(tmp_path, [NESTED[0], NESTED[0], NESTED[1]])
+    assert found.field("p").type == pa.struct([("v", pa.int64()), ("w", pa.list_(pa.int64()))])
+
+
+@pytest.mark.parametrize(("name", "path"), [("v", "v"), ("p", "p.v")])
+def test_a_column_that_is_cast_by_try_cast_is_a_text_where_records_contradict(
+    tmp_path: Path, name: str, path: str
+) -> None:
+    of = {"v": b'{"ts": 1, "v": %s}', "p": b'{"ts": 1, "p": {"v": %s, "n": 5}}'}[name]
+    file = tmp_path / "e.jsonl"
+    records = [b"19.18", b'"on"', b"20", b'"7.5"', b"null"]
+    file.write_bytes(b"".join(of % value + b"\n" for value in records))
+    stream = Stream("e", str(file), time_unit="s", columns={"x": f"try_cast({path} AS DOUBLE)", "y": f"{path}"})
+    bound = bound_join(Join([stream, Stream("r", str(file), time_unit="s")], window="1s"))
+    chunk = first_records(bound.join.streams[0], bound.read_schemas[0], 10)[0]
+    assert not chunk.rejects
+    assert chunk.tuples.column("x").to_pylist() == [19.18, None, 20, 7.5, None]
+    assert chunk.tuples.column("y").to_pylist() == ["19.18", "on", "20", "7.5", None]
+    # Without a contradiction the numbers stay what they are.
+    file.write_bytes(of % b"19.18" + b"\n")
+    there = infer_schema(stream).field(name).type
+    assert there == (pa.float64() if name == "v" else pa.struct([("v", pa.float64()), ("n", pa.int64())]))
 
 
 def test_a_restart_goes_by_what_was_recorded(tmp_path: Path) -> None:

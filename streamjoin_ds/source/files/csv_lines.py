@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from streamjoin_ds.errors import ColumnError, FileFormatError
 from streamjoin_ds.source.files.csv_dialect import PLAIN, CsvDialect
-from streamjoin_ds.source.files.lines import Lines, Sifted, csv_refuses, names_there
+from streamjoin_ds.source.files.lines import Lines, Sifted, csv_refuses, has_stray_returns, names_there
 from streamjoin_ds.source.records import clipped, empty_as_null
 from streamjoin_ds.spec.columns import not_of_type
 from streamjoin_ds.spec.common_types import name_there
@@ -358,7 +358,7 @@ class CsvLines:
 
     def _found(self, lines: Lines) -> dict[int, tuple[str, str]]:
         data, kept = lines.data, np.arange(lines.count, dtype=np.int64)
-        if data.count(b"\r") != data.count(b"\r\n"):
+        if has_stray_returns(data):
             return {}
         found: dict[int, tuple[str, str]] = {}
         has_quotes = self._dialect.may_hide_delimiters(data)

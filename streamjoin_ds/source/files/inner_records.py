@@ -31,7 +31,7 @@ from streamjoin_ds.source.files.element_cut import BLANKS, ElementCut, is_json, 
 from streamjoin_ds.spec.nested_path import EACH, SENML, RecordsForm
 from streamjoin_ds.spool.segment import FRAME_COLUMNS, HEADER_BYTES, Frames, header_facts, torn_segment, walk
 
-__all__ = ["Unfolded"]
+__all__ = ["NoRecords", "Unfolded", "elements", "members", "parts_of"]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MOST_BYTES = 256 << 20  # bytes of a value that has not ended, at most: it is held in memory
@@ -48,7 +48,7 @@ _python = json.JSONDecoder()
 _key_text = msgspec.json.encode
 
 
-class _NoRecords(ValueError):
+class NoRecords(ValueError):
     """A value of which no records can be made: what it says stands before the value; nothing, if that is no JSON."""
 
 
@@ -154,8 +154,8 @@ def _without_columns(line: bytes) -> bytes:
     if b'"spool_' not in line and b"\\" not in line:
         return line
     try:
-        return _object_of({name: value for name, value in _members(line).items() if name not in FRAME_COLUMNS})
-    except _NoRecords:
+        return _object_of({name: value for name, value in members(line).items() if name not in FRAME_COLUMNS})
+    except NoRecords:
         return line
 
 
@@ -174,7 +174,7 @@ class _Records:
                 continue
             try:
                 lines += self._of(value)
-            except _NoRecords as error:
+            except NoRecords as error:
                 lines.append(b"%b: %b" % (str(error).encode(), value) if str(error) else value)
         return [_one_line(line) for line in lines]
 
@@ -203,7 +203,7 @@ def _one_line(text: bytes) -> bytes:
 def _unfolded(value: bytes, path: Sequence[str]) -> Iterator[bytes]:
     """Yield the records in the array that a path names, each with the fields beside the array."""
     _check_text(value)
-    for outer, array in _arrays(_members(value), path):
+    for outer, array in _arrays(members(value), path):
         lead = _Lead(outer)
         for element in array:
             yield lead.before(element if element.startswith(b"{") else _object_of({path[-1]: element}))
@@ -216,11 +216,11 @@ def _rows(value: bytes, names: Sequence[str], rows: Sequence[str]) -> Iterator[b
     while shared < min(len(names), len(rows)) - 1 and names[shared] == rows[shared]:
         shared += 1
     around: Iterable[tuple[Fields, list[bytes]]] = [({}, [value])]
-    for outside, tables in _arrays(_members(value), rows[:shared]) if shared else around:
+    for outside, tables in _arrays(members(value), rows[:shared]) if shared else around:
         for table in tables:
-            fields = _members(table)
-            keys = [_key_of(name) for name in _elements(_taken(fields, names[shared:]))]
-            given, taken = _elements(_taken(fields, rows[shared:])), set(keys)
+            fields = members(table)
+            keys = [_key_of(name) for name in elements(_taken(fields, names[shared:]))]
+            given, taken = elements(_taken(fields, rows[shared:])), set(keys)
             lead = _Lead({name: one for name, one in (outside | fields).items() if _key_text(name) not in taken})
             yield from (_row(row, keys, lead) for row in given)
 
@@ -228,7 +228,7 @@ def _rows(value: bytes, names: Sequence[str], rows: Sequence[str]) -> Iterator[b
 def _row(row: bytes, keys: Sequence[bytes], lead: _Lead) -> bytes:
     if row.startswith(b"{"):
         return lead.before(row)
-    values = _elements(row) if row.startswith(b"[") else [row]
+    values = elements(row) if row.startswith(b"[") else [row]
     if len(values) != len(keys):
         return b"%d values for %d names: %b" % (len(values), len(keys), row)
     return lead.with_text(b",".join([b"%b:%b" % pair for pair in zip(keys, values, strict=True)]))
@@ -237,10 +237,10 @@ def _row(row: bytes, keys: Sequence[bytes], lead: _Lead) -> bytes:
 def _key_of(name: bytes) -> bytes:
     """Return the name of a column as a key: a text, or the field `name` of an object."""
     if name.startswith(b"{"):
-        name = _members(name).get("name", b"")
+        name = members(name).get("name", b"")
     if not name.startswith(b'"'):
         msg = "a column has no name"
-        raise _NoRecords(msg)
+        raise NoRecords(msg)
     return name
 
 
@@ -249,15 +249,15 @@ def _arrays(fields: Fields, path: Sequence[str]) -> Iterator[tuple[Fields, list[
     first, *rest = path
     if first not in fields:
         msg = f"{first} is not there"
-        raise _NoRecords(msg)
+        raise NoRecords(msg)
     inner = fields[first]
     outer = {name: value for name, value in fields.items() if name != first}
-    found = [] if inner == b"null" else [inner] if inner.startswith(b"{") else _elements(inner)
+    found = [] if inner == b"null" else [inner] if inner.startswith(b"{") else elements(inner)
     if not rest:
         yield outer, found
         return
     for element in found:
-        for beside, array in _arrays(_members(element), rest):
+        for beside, array in _arrays(members(element), rest):
             yield outer | ({first: _object_of(beside)} if beside else {}), array
 
 
@@ -266,10 +266,10 @@ def _taken(fields: Fields, path: Sequence[str]) -> bytes:
     first, *rest = path
     if first not in fields:
         msg = f"{first} is not there"
-        raise _NoRecords(msg)
+        raise NoRecords(msg)
     if not rest:
         return fields.pop(first)
-    inner = _members(fields[first])
+    inner = members(fields[first])
     found = _taken(inner, rest)
     fields[first] = _object_of(inner)
     return found
@@ -287,7 +287,7 @@ class _Lead:
         """Return an object with these fields too."""
         lead, is_there = self._text, record.__contains__
         if is_there(b"\\") or any(map(is_there, self._keys)):
-            names = _members(record)
+            names = members(record)
             lead = _text_of({name: one for name, one in self._fields.items() if name not in names})
         if not lead or (record[1:2] != b'"' and not record[1:-1].strip(BLANKS)):
             return b"{%b}" % lead if lead else record
@@ -322,7 +322,7 @@ class _Pack:
             return self, b"base values before it cannot be read: %b" % value
         try:
             _check_text(value)
-            fields = _members(value)
+            fields = members(value)
             base = self.base | {name: fields.pop(name) for name in [*fields] if name in _BASE}
             return _Pack(base), _object_of(_resolved(fields, base))
         except (ValueError, ArithmeticError):
@@ -369,33 +369,33 @@ def _check_text(value: bytes) -> None:
         try:
             value.decode()
         except UnicodeDecodeError:
-            raise _NoRecords from None
+            raise NoRecords from None
 
 
-def _members(text: bytes) -> Fields:
+def members(text: bytes) -> Fields:
     """Return the fields of an object, each value as it is written; of two of one name the last."""
     try:
         return {name: bytes(value) for name, value in _object(text).items()}
     except (msgspec.DecodeError, RecursionError):
-        return {name: value for name, value in _parts(text, "{}")}
+        return {name: value for name, value in parts_of(text, "{}")}
 
 
-def _elements(text: bytes) -> list[bytes]:
+def elements(text: bytes) -> list[bytes]:
     """Return the elements of an array, each as it is written; none of a null."""
     if text == b"null":
         return []
     try:
         return [bytes(value) for value in _array(text)]
     except (msgspec.DecodeError, RecursionError):
-        return [value for _, value in _parts(text, "[]")]
+        return [value for _, value in parts_of(text, "[]")]
 
 
-def _parts(text: bytes, brackets: str) -> Iterator[tuple[str, bytes]]:
+def parts_of(text: bytes, brackets: str) -> Iterator[tuple[str, bytes]]:
     """Yield what an object or an array holds, as Python's own reader reads it: that one takes NaN too.
 
     Raises
     ------
-    _NoRecords
+    NoRecords
         It does not read it, or the text is something else.
     """
     written, at = text.decode("utf-8", "surrogateescape"), 1
@@ -403,7 +403,7 @@ def _parts(text: bytes, brackets: str) -> Iterator[tuple[str, bytes]]:
     try:
         if written[:1] != brackets[0]:
             msg = f"not {'an object' if is_object else 'an array'}"
-            raise _NoRecords(msg if is_json(text) or written[:1] in '{["' else "")
+            raise NoRecords(msg if is_json(text) or written[:1] in '{["' else "")
         at = _past_blanks(written, 1)
         while written[at] != brackets[1]:
             name = ""
@@ -411,7 +411,7 @@ def _parts(text: bytes, brackets: str) -> Iterator[tuple[str, bytes]]:
                 name, at = _python.raw_decode(written, at)
                 at = _past_blanks(written, at)
                 if not isinstance(name, str) or written[at] != ":":
-                    raise _NoRecords
+                    raise NoRecords
                 at = _past_blanks(written, at + 1)
             end = _python.raw_decode(written, at)[1]
             yield name, written[at:end].encode("utf-8", "surrogateescape")
@@ -419,13 +419,13 @@ def _parts(text: bytes, brackets: str) -> Iterator[tuple[str, bytes]]:
             if written[at] == ",":
                 at = _past_blanks(written, at + 1)
                 if written[at] == brackets[1]:
-                    raise _NoRecords
+                    raise NoRecords
             elif written[at] != brackets[1]:
-                raise _NoRecords
+                raise NoRecords
     except (json.JSONDecodeError, RecursionError, IndexError):
-        raise _NoRecords from None
+        raise NoRecords from None
     if at + 1 != len(written):
-        raise _NoRecords
+        raise NoRecords
 
 
 def _past_blanks(text: str, at: int) -> int:

@@ -64,6 +64,7 @@ __all__ = [
     "computes_moments",
     "is_computed",
     "read_columns",
+    "tried_columns",
     "with_stated",
     "with_time",
     "with_written",
@@ -225,6 +226,18 @@ def with_time(
         )
     stated = pa.schema([]) if columns is None else columns.stated
     return ComputedColumns(((TIME_NAME, expression), *known), stated, time_text=time)
+
+
+def tried_columns(columns: ComputedColumns | None) -> set[str]:
+    """Return the columns that are cast by TRY_CAST in computed ones, as they are."""
+    found: set[str] = set()
+    parts: list[Expression] = [] if columns is None else [one for _, one in columns.expressions]
+    while parts:
+        part = parts.pop()
+        if isinstance(part, Call):
+            parts += part.args
+            found.update(one.name for one in part.args[:1] if part.op == "try_cast" and isinstance(one, Column))
+    return found
 
 
 def _named(texts: Sequence[str], stream: str) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import date, datetime, timezone
 
 import pyarrow as pa
@@ -49,6 +50,41 @@ def test_a_line_is_what_it_is_alone(lines: list[bytes], ends: bool) -> None:
     assert found.count == count
     assert told(found.table) == rows
     assert sorted((place, column) for place, column, *_ in found.broken) == broken
+
+
+VALUES = (
+    b'"a"', b'"\\u00e4\\n"', b"19.18", b"1e3", b"-0.0", b"123456789012345678901234567890", b"true", b"null", b'{"a":  [1, "x"]}',
+    b"[ 1,2 ]", b"{}", b"[]", '"ü"'.encode(), '{"ü":"\u20ac"}'.encode(),
+)  # fmt: skip
+
+
+@given(st.lists(st.tuples(*[st.sampled_from(VALUES)] * 4), max_size=6))
+def test_in_a_column_of_text_all_else_is_its_text_as_it_is_written(records: list[tuple[bytes, ...]]) -> None:
+    kinds = {"v": pa.string(), "a.v": pa.string(), "b": pa.list_(pa.string())}
+    schema = pa.schema([SCHEMA.field("ts"), *kinds.items()])
+    lines = [b'{"x":1, "v": %b ,"x":2,"a":{"w":%b,"v":%b},"b":[%b]}' % values for values in records]
+    form = JsonLines(schema, "ts", ["a.v"])
+    found = parse_lines(Lines.of(b"".join(b"%b\n" % one for one in lines)), form, file="f", at_file_start=False)
+    assert not found.broken
+
+    def text(value: bytes) -> str | None:
+        read = json.loads(value)
+        return read if read is None or isinstance(read, str) else value.decode()
+
+    assert found.table.to_pydict() == {
+        "ts": [None] * len(records),
+        "v": [text(v) for v, *_ in records],
+        "a.v": [text(v) for *_, v, _ in records],
+        "b": [[text(v)] for *_, v in records],
+    }
+
+
+def test_texts_are_made_of_values_and_never_of_what_is_refused() -> None:
+    form = JsonLines(pa.schema([SCHEMA.field("ts"), ("x", pa.int64()), ("v", pa.string())]), "ts")
+    lines = [b'{"v":1,"v":2}', b'{"v":1,"x":"a"}', b'{"v":1', b'{"v":NaN}', b'{"v":7,"x":1}', b'{"ts":1.5,"v":8}']
+    found = parse_lines(Lines.of(b"\n".join(lines)), form, file="f", at_file_start=False)
+    assert [(place, column) for place, column, *_ in found.broken] == [(0, "v"), (1, "x"), (2, "")]
+    assert found.table.column("v").to_pylist() == ["NaN", "7", "8"]
 
 
 @pytest.mark.parametrize("lines", [[b'{"ts": "a"', b',"x": 1}', GOOD + GOOD], [b"[", GOOD, b"]", GOOD + GOOD]])

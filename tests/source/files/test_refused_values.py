@@ -100,7 +100,7 @@ def test_what_a_rule_refuses_in_json_arrow_refuses(kind: pa.DataType) -> None:
         if rule(value) == REFUSED:
             refused.append(token)
             assert alone(form, b'{"x":%s}' % token.encode()) is not None, token
-    assert refused
+    assert refused or kind == pa.string()  # there anything is a text
 
 
 @pytest.mark.parametrize("kind", PLAIN.values(), ids=str)
