@@ -8,15 +8,14 @@ are chosen by the keys of the first records; and the layout is chosen by their r
 from __future__ import annotations
 
 import json
-from collections import Counter, OrderedDict, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.json as arrow_json
 
 from streamjoin_ds.errors import (
     ArgumentError,
@@ -39,13 +38,13 @@ from streamjoin_ds.source.files.csv_lines import CsvHead
 from streamjoin_ds.source.files.file_columns import (
     FoundColumns,
     columns_of_files,
+    json_of_lines,
     large_columns,
     later_pieces,
     merged,
 )
 from streamjoin_ds.source.files.file_feed import FileFeed, FilePartitions, partition_streams
 from streamjoin_ds.source.files.file_names import ROW_FORMATS, folder_types, folder_values
-from streamjoin_ds.source.files.json_lines import check_nulls, told
 from streamjoin_ds.source.files.lines import Lines
 from streamjoin_ds.source.files.listing import FileEntry, Location, location_of
 from streamjoin_ds.source.files.row_files import row_columns
@@ -57,9 +56,9 @@ from streamjoin_ds.source.records import Chunk, clipped
 from streamjoin_ds.spec import BoundJoin, Generator, Stream
 from streamjoin_ds.spec.columns import TIMESTAMP
 from streamjoin_ds.spec.event_time import fine_times
-from streamjoin_ds.spec.member.computed_columns import all_columns, tried_columns
+from streamjoin_ds.spec.member.computed_columns import all_columns
 from streamjoin_ds.spec.member.time_column import check_time_column
-from streamjoin_ds.spec.nested_path import inner_column, inner_path, inner_type, root_fields, with_inner, with_paths
+from streamjoin_ds.spec.nested_path import inner_column, inner_path, inner_type, with_inner, with_paths
 from streamjoin_ds.spec.time_guess import check_readable
 from streamjoin_ds.spec.time_text import event_times
 
@@ -73,7 +72,6 @@ __all__ = [
     "sampled_rate",
 ]
 
-_Kind: TypeAlias = tuple[tuple[str | None, ...], str]  # where in a record, in any place of a list, and what is there
 # Columns of files, as they were found: a join is checked before its session starts, and starts with the same. They are
 # hints, and change no result.
 _looked_at: OrderedDict[tuple[object, ...], FoundColumns] = OrderedDict()
@@ -231,78 +229,13 @@ def _of_topic(stream: Stream) -> pa.Schema:
         schema = with_message_columns(_with_time(told, None, stream), stream)
         _check_time(schema, stream)
         return schema
-    table = _json_of_lines(payload_lines(values).data, stream)
+    table = json_of_lines(payload_lines(values).data, stream)
     if table is None:
         msg = f"the columns of stream {stream.name} cannot be inferred: none of its newest messages is a JSON object"
         raise FileFormatError(msg, name=stream.name, hint="check format= in the URL, or declare the schema")
     schema = with_message_columns(_with_time(table.schema, table, stream), stream)
     _check_time(schema, stream)
     return schema
-
-
-def _json_of_lines(data: bytes, stream: Stream) -> pa.Table | None:
-    """Return records, a line each, as a table; None where none is an object.
-
-    Broken ones are left out, and where records contradict each other those of the rarer types: they are rejects when
-    they are read, and must not keep a join from its start. But a column that a computed one casts by TRY_CAST is a text
-    then, so that none of them is a reject for it.
-    """
-    try:
-        found = _json(data)
-        # Arrow reads objects of several lines too; a stream has a record in each line.
-        return found if 2 * found.num_rows >= sum(1 for line in data.split(b"\n") if line.strip()) else None
-    except pa.ArrowInvalid:
-        kept = [(line, kinds) for line in data.split(b"\n") if (kinds := _kinds(line)) is not None]
-    try:
-        return _json(payload_lines([line for line, _ in kept]).data)
-    except pa.ArrowInvalid:
-        usual = _usual_kinds(kinds for _, kinds in kept)
-    if texts := _contradicted(tried_columns(stream.columns), kept):
-        return _json_of_lines(told(payload_lines([line for line, _ in kept]).data, texts), replace(stream, columns=None))
-    try:
-        return _json(payload_lines([line for line, kinds in kept if kinds.keys() <= usual]).data)
-    except pa.ArrowInvalid:  # none is left
-        return None
-
-
-def _kinds(line: bytes) -> dict[_Kind, None] | None:
-    """Return what the values of an object are, by their paths, nulls left out; None for what is no object."""
-    try:
-        found = json.loads(line.decode())  # bytes alone might be taken for UTF-16
-    except (ValueError, RecursionError):
-        return None
-    return dict.fromkeys(_kinds_in(found, ())) if isinstance(found, dict) else None
-
-
-def _kinds_in(value: Any, path: tuple[str | None, ...]) -> Iterator[_Kind]:
-    if isinstance(value, dict | list):
-        yield path, type(value).__name__
-        for key, one in value.items() if isinstance(value, dict) else ((None, one) for one in value):
-            yield from _kinds_in(one, (*path, key))
-    elif value is not None:
-        yield path, "number" if type(value) in (int, float) else type(value).__name__
-
-
-def _usual_kinds(records: Iterable[Iterable[_Kind]]) -> set[_Kind]:
-    """Return for each path what most records have there; of two that as many have, what came first."""
-    counts: dict[tuple[str | None, ...], Counter[str]] = defaultdict(Counter)
-    for kinds in records:
-        for path, kind in kinds:
-            counts[path][kind] += 1
-    return {(path, count.most_common(1)[0][0]) for path, count in counts.items()}
-
-
-def _contradicted(names: Iterable[str], records: Iterable[tuple[bytes, Iterable[_Kind]]]) -> pa.DataType | None:
-    """Return those of some columns that records have in several types, as texts where they lie; None: there is none."""
-    there = {kind for _, kinds in records for kind in kinds}
-    found = []
-    for name in names:
-        inner = inner_path(name)
-        parts = (name,) if inner is None else (inner[0], *inner[1])
-        path = tuple(part if isinstance(part, str) else None for part in parts)
-        if sum(path == other for other, _ in there) > 1:
-            found.append(pa.field(name, pa.string()))
-    return pa.struct(root_fields(found, [field.name for field in found])) if found else None
 
 
 def _of_folders(stream: Stream) -> pa.Schema:
@@ -371,7 +304,7 @@ def _of_file(entry: FileEntry, kind: str, stream: Stream, most: int) -> FoundCol
         names, records = head.names_for(_time_names(stream)), records[head.size_bytes :]
     found: list[FoundColumns] = []
     for piece in (records, *pieces):
-        table = _csv_records(piece, names, stream) if is_csv else _json_of_lines(piece, stream)
+        table = _csv_records(piece, names, stream) if is_csv else json_of_lines(piece, stream)
         if table is None:
             if found:
                 continue
@@ -383,7 +316,7 @@ def _of_file(entry: FileEntry, kind: str, stream: Stream, most: int) -> FoundCol
 
 
 def _of_segment(entry: FileEntry, stream: Stream, most: int) -> pa.Schema:
-    table = _json_of_lines(payload_lines(segment_payloads(entry, stream, most)).data, stream)
+    table = json_of_lines(payload_lines(segment_payloads(entry, stream, most)).data, stream)
     if table is None:
         raise _unreadable(entry)
     return _with_time(table.schema, table, stream)
@@ -424,18 +357,6 @@ def _time_names(stream: Stream) -> set[str]:
 def _names_time(names: Sequence[str], stream: Stream) -> bool:
     """Whether what the event time needs is among the names of a header, or is computed."""
     return _time_names(stream) <= {*names, *(stream.columns.names if stream.columns else ())}
-
-
-def _json(data: bytes) -> pa.Table:
-    if not data.strip():
-        msg = "no records"
-        raise pa.ArrowInvalid(msg)
-    check_nulls(data)
-    return arrow_json.read_json(
-        pa.BufferReader(data),
-        arrow_json.ReadOptions(use_threads=False, block_size=len(data) + 1),
-        arrow_json.ParseOptions(newlines_in_values=False),
-    )
 
 
 def _with_time(schema: pa.Schema, table: pa.Table | None, stream: Stream) -> pa.Schema:

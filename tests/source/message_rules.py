@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from datetime import date, datetime, timezone
@@ -19,7 +20,8 @@ __all__ = ["END_NS", "EPOCH", "FIRST_NS", "Number", "Pairs", "Rules", "canonical
 _WIDENED = {pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int64()}
 FIRST_NS, END_NS = -62_135_596_800_000_000_000, 253_402_300_800_000_000_000  # the years 1 to 9999
 _ISO = re.compile(
-    r"(\d{4})-(\d\d)-(\d\d)(?:[ T](\d\d)(?::(\d\d)(?::(\d\d)(?:\.(\d+))?)?)?(Z|([+-])(\d\d)(?::?(\d\d))?)?)?", re.ASCII
+    r"(\d{4})-(\d\d?)-(\d\d?)(?:[ T](\d\d?)(?::(\d\d)(?::?(\d\d)(?:\.(\d+))?)?)?(Z|([+-])(\d\d)(?::?(\d\d))?)?)?",
+    re.ASCII,
 )
 _WHOLE = re.compile(r"[+-]?\d{1,19}", re.ASCII)
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)(E[+-]?\d{1,4})?", re.ASCII)
@@ -33,6 +35,22 @@ class _NoValueError(Exception):
 
 class Number(str):
     """A number of JSON as it is written."""
+
+
+class ValueText:
+    """The text of a value of JSON that is none: any text that says the value."""
+
+    def __init__(self, value: Any) -> None:
+        self._value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, str) and json.loads(other, parse_float=Number, parse_int=Number) == self._value
+
+    def __hash__(self) -> int:
+        return 0
+
+    def __repr__(self) -> str:
+        return f"the text of {self._value!r}"
 
 
 class Pairs(dict[str, Any]):
@@ -211,7 +229,10 @@ class Rules:
             number = _single(number, value if isinstance(value, Number) and is_finite else None)
         return number.hex()
 
-    def _text(self, value: Any, is_binary: bool) -> str | bytes:
+    def _text(self, value: Any, is_binary: bool) -> str | bytes | ValueText:
+        if self._has_texts and not is_binary and not (type(value) is str or isinstance(value, bytes)):
+            self.is_odd |= isinstance(value, dict | list)  # one too deep for a reader is refused
+            return str(value) if isinstance(value, Number) else ValueText(value)
         if isinstance(value, Number) or not isinstance(value, str | bytes):
             raise _NoValueError
         try:

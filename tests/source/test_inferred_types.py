@@ -75,7 +75,9 @@ def test_most_records_decide(
     assert {name: found.field(name).type for name in EXPECTED} == EXPECTED
 
 
-NESTED = [b'{"ts": 1, "x": 1, "who": "a", "p": {"v": %s, "w": [%s]}}' % pair for pair in [(b"1", b"1"), (b'"on"', b"{}")]]
+NESTED = [
+    b'{"ts": 1, "x": 1, "who": "a", "p": {"v": %s, "w": [%s]}}' % pair for pair in [(b"1", b"1"), (b'"on"', b"{}")]
+]
 
 
 @pytest.mark.parametrize("of", [of_lines, of_spool])

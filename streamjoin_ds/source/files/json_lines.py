@@ -266,9 +266,9 @@ def _texted(value: bytes, kind: pa.DataType) -> bytes:
             parts = [(name, _texted(one, types.get(name, _NO_TEXT))) for name, one in parts_of(value, "{}")]
             return b"{%b}" % b",".join([b"%b:%b" % (json.dumps(name).encode(), one) for name, one in parts])
         if is_list(kind) and first == b"[":
-            there = elements(value)
-            texts = [_texted(one, kind.value_type) for one in there]
-            return value if all(map(operator.is_, texts, there)) else b"[%b]" % b",".join(texts)
+            written = elements(value)
+            texts = [_texted(one, kind.value_type) for one in written]
+            return value if all(map(operator.is_, texts, written)) else b"[%b]" % b",".join(texts)
     except NoRecords:
         pass
     return value

@@ -445,7 +445,7 @@ def _parsed(lines: Lines, form: LineFormat, first: int, last: int) -> pa.Table:
 
 
 def has_stray_returns(data: bytes) -> bool:
-    """Whether a text has carriage returns that no newline follows. A search for two bytes is done only where it must."""
+    """Whether a text has carriage returns that no newline follows. Two bytes are searched for only where one is."""
     return b"\r" in data and data.count(b"\r") != data.count(b"\r\n")
 
 

@@ -53,8 +53,8 @@ def test_a_line_is_what_it_is_alone(lines: list[bytes], ends: bool) -> None:
 
 
 VALUES = (
-    b'"a"', b'"\\u00e4\\n"', b"19.18", b"1e3", b"-0.0", b"123456789012345678901234567890", b"true", b"null", b'{"a":  [1, "x"]}',
-    b"[ 1,2 ]", b"{}", b"[]", '"ü"'.encode(), '{"ü":"\u20ac"}'.encode(),
+    b'"a"', b'"\\u00e4\\n"', b"19.18", b"1e3", b"-0.0", b"123456789012345678901234567890", b"true", b"null",
+    b'{"a":  [1, "x"]}', b"[ 1,2 ]", b"{}", b"[]", '"ü"'.encode(), '{"ü":"\u20ac"}'.encode(),
 )  # fmt: skip
 
 
