@@ -30,9 +30,9 @@ from streamjoin_ds.source.position import Position
 from streamjoin_ds.source.records import Chunk, RawRecords, record_times
 from streamjoin_ds.spec.bound.bound_join import BoundJoin
 from streamjoin_ds.spec.columns import SEQ, TS
-from streamjoin_ds.spec.event_time import NO_TIME, AheadLimit, preceding, running_maximum
+from streamjoin_ds.spec.event_time import NO_TIME, AheadLimit, preceding
 from streamjoin_ds.spec.member.stream import Stream
-from streamjoin_ds.spec.time_zone import in_order
+from streamjoin_ds.spec.time_zone import OrderedTimes, SeenTimes, in_order
 
 __all__ = [
     "LIMITS",
@@ -306,32 +306,49 @@ class Feed(Protocol[PositionT]):
         """Yield the records of ``[start, end)`` in order. Without `end`, read to the end of what is there now."""
 
 
+class TimedPosition(Protocol):
+    """A position that keeps what decides about the next event times."""
+
+    @property
+    def time(self) -> int:
+        """The largest event time before it; the smallest int64 where there is none."""
+
+    @property
+    def rhythm(self) -> tuple[int, ...]:
+        """How the times before it have come (`Rhythm`); empty: not known, or of no use."""
+
+
 class StreamClock:
     """Tells, chunk after chunk, what depends on the event times before a record.
 
     That is whether it is too far ahead of its stream, and which of two meanings its local time has.
     """
 
-    def __init__(self, stream: Stream, before: int, limit: AheadLimit | None) -> None:
+    def __init__(self, stream: Stream, before: int, limit: AheadLimit | None, rhythm: Sequence[int] = ()) -> None:
         self._stream, self._largest, self._limit = stream, before, limit
+        self._rhythm = rhythm if stream.has_local_times else None
 
     @classmethod
-    def of(cls, stream: Stream, before: int, limit: AheadLimit | None) -> StreamClock | None:
-        """Return the clock of a stream; None where nothing depends on the times before a record."""
-        return None if limit is None and not stream.has_local_times else cls(stream, before, limit)
+    def of(cls, stream: Stream, start: TimedPosition, limit: AheadLimit | None) -> StreamClock | None:
+        """Return the clock of a stream at a position; None where nothing depends on the times before a record."""
+        return None if limit is None and not stream.has_local_times else cls(stream, start.time, limit, start.rhythm)
 
     def judged(self, raw: RawRecords) -> tuple[np.ndarray | None, np.ndarray | None]:
         """Return which of the chunk's records are too far ahead, and which are the later ones; move on past them.
 
         Each is None where it is none of them.
         """
-        seen = record_times(raw, self._stream)
-        ts, far, later = in_order(seen, self._largest, self._limit)
+        ordered = self.ordered(record_times(raw, self._stream))
+        return ordered.far, ordered.later
+
+    def ordered(self, seen: SeenTimes) -> OrderedTimes:
+        """Return the event times of the next records by their order; move on past them."""
+        ordered = in_order(seen, self._largest, self._limit, self._rhythm)
         if seen.valid.any():
-            valid = seen.valid if far is None else seen.valid & ~far
-            self._largest = int(running_maximum(ts, valid, self._largest)[-1])
+            self._largest = int(ordered.running[-1])
+            self._rhythm = None if self._rhythm is None else ordered.rhythm_after()
             self._limit = None if self._limit is None else AheadLimit(self._limit.max_us)
-        return far, later
+        return ordered
 
 
 class TimesBefore:

@@ -43,6 +43,7 @@ from streamjoin_ds.source.records import Chunk, Reject
 from streamjoin_ds.spec.columns import INT64_MAX
 from streamjoin_ds.spec.event_time import NO_TIME
 from streamjoin_ds.spec.inside import inside_schema
+from streamjoin_ds.spec.time_zone import Rhythm
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -325,6 +326,8 @@ class FilePosition(PlainFacts):
         What was set aside in the batch that ends here: the fields of a `SetAside` each.
     set_aside : int
         How often something was set aside so far: a file, a file's rest or a change.
+    rhythm : tuple of int
+        Of a stream with local times: how its times have come (`Rhythm`).
     """
 
     digest: str = EMPTY_DIGEST
@@ -342,8 +345,9 @@ class FilePosition(PlainFacts):
     closed: bool = False
     aside: tuple[tuple[object, ...], ...] = ()
     set_aside: int = 0
+    rhythm: tuple[int, ...] = ()
 
-    LATER: ClassVar[frozenset[str]] = frozenset(("aside", "closed", "kept", "open_line", "set_aside"))
+    LATER: ClassVar[frozenset[str]] = frozenset(("aside", "closed", "kept", "open_line", "rhythm", "set_aside"))
 
     def wrong_field(self) -> str:
         """See `PlainFacts.wrong_field`."""
@@ -353,6 +357,7 @@ class FilePosition(PlainFacts):
             "file": is_label(self.file) and (self.file or not (self.offset or self.seq or self.files)),
             "kept": all(map(_is_kept, self.kept)),
             "names": is_hexadecimal(self.names),
+            "rhythm": Rhythm.is_one(self.rhythm),
             "sizes": is_hexadecimal(self.sizes),
         }
         return next((name for name, is_it in is_right.items() if not is_it), "")
@@ -373,7 +378,7 @@ def is_told_by_count(facts: Mapping[str, Any]) -> bool:
     """Whether a position can be found again from its number of records alone, as long as all files are there."""
     if "version" in facts:  # at which version of a table the stream begins was decided with the first batch
         return False
-    return "partitions" not in facts and not FilePosition.LATER & facts.keys()
+    return "partitions" not in facts and not (FilePosition.LATER - {"rhythm"}) & facts.keys()
 
 
 def _is_kept(group: object) -> bool:

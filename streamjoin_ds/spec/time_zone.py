@@ -3,15 +3,26 @@
 ::
 
     2024-03-31 02:30 in Europe/Berlin    the clock skips it: no event time
-    2024-10-27 02:30 in Europe/Berlin    00:30 or 01:30 UTC: of the two meanings the one that is nearer to the largest
-                                         event time before it in its order; the later one if both are equally near,
-                                         the earlier one where nothing is before it
+    2024-10-27 02:30 in Europe/Berlin    00:30 or 01:30 UTC: the order of the stream's times tells
 
 A zone's changes are found once, by `zoneinfo` (PEP 615), and then local times are looked up among them. The tz database
 is that of the machine, or of the package tzdata.
 
 In a column of zones an abbreviation is one offset: CET is +01:00, also in July. Those that several countries have for
 different offsets (CST, BST) are none.
+
+Of two meanings a local time has the one that is nearer to the largest event time before it in its order; the later one
+if both are equally near; the earlier one where nothing is before it. But if the times come in groups at a constant
+step, and the last group has as many as the one before it, a time that can mean when the next group is due means that::
+
+                       before the change      the repeated hour
+    every 10 minutes   ... 02:30 02:40 02:50 │ 02:00 02:10 ...   nearer to the largest time before
+    hourly             00:30 01:30 02:30     │ 02:30 03:30 ...   due one step after the last group
+    two devices        01:30 a b   02:30 a b │ 02:30 a b ...     the same, once the group has both
+
+A group ends with a silence of half an hour. So nearness decides wherever rows are less than half an hour apart: there
+it tells the hours apart. The step is, to a minute, the one that came twice in a row last, or else the first one. What a
+position in a stream keeps of this are five numbers (`Rhythm`), so it is the same however the input is cut.
 """
 
 from __future__ import annotations
@@ -21,16 +32,27 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone, tzinfo
-from functools import lru_cache
+from functools import cached_property, lru_cache
+from typing import NamedTuple
 from zoneinfo import ZoneInfo, available_timezones
 
 import numpy as np
 import numpy.typing as npt
 
-from streamjoin_ds.spec.columns import Int64, Mask
+from streamjoin_ds.spec.columns import INT64_MAX, Int64, Mask
 from streamjoin_ds.spec.event_time import NO_TIME, AheadLimit, running_maximum, too_far_ahead
 
-__all__ = ["SeenTimes", "Zone", "in_order", "running_times", "value_zone", "zone_hint", "zone_of"]
+__all__ = [
+    "OrderedTimes",
+    "Rhythm",
+    "SeenTimes",
+    "Zone",
+    "in_order",
+    "value_zone",
+    "zone_hint",
+    "zone_names",
+    "zone_of",
+]
 
 # Offsets in minutes. An abbreviation that is not here has several meanings, or is not known.
 _ABBREVIATIONS = {
@@ -47,6 +69,10 @@ _OFFSET = re.compile(r"(?:UTC|GMT)?([+-])(\d{1,2})(?::?(\d{2}))?", re.IGNORECASE
 # at the same places again after 400 years.
 _FIRST_YEAR, _RULES_YEAR, _CYCLE_S = 1800, 2038, 146_097 * 86_400
 _STEP_S = 6 * 3600  # no zone has two changes within it
+
+# Other values are another rule, by which results would change.
+_SILENCE_US, _SLACK_US = 1_800_000_000, 60_000_000
+_NEVER_US = -(1 << 62)
 
 
 @lru_cache(maxsize=1)
@@ -192,6 +218,38 @@ def _ends(values: Int64) -> tuple[int, int]:
     return int(values.min()), int(values.max())
 
 
+class Rhythm(NamedTuple):
+    """How the largest event times of a stream have come so far: in groups, each begun after a silence.
+
+    Attributes
+    ----------
+    begin_us : int
+        The time with which the last group began, in microseconds UTC.
+    step_us : int
+        How long after the group before it that was; 0 where there was none.
+    pace_us : int
+        The step that came twice in a row last, else the first one; 0 where there was none.
+    rows, rows_before : int
+        Records of the last group so far, and of the group before it. Those that are older than the group do not count.
+    """
+
+    begin_us: int = 0
+    step_us: int = 0
+    pace_us: int = 0
+    rows: int = 0
+    rows_before: int = 0
+
+    @classmethod
+    def is_one(cls, facts: Sequence[object]) -> bool:
+        """Whether a position may keep this: nothing, or a rhythm."""
+        if not facts:
+            return True
+        if len(facts) != len(cls()) or any(type(part) is not int for part in facts):
+            return False
+        begin_us, *counts = facts
+        return -INT64_MAX <= begin_us <= INT64_MAX and all(0 <= part <= INT64_MAX for part in counts)  # type: ignore[operator]
+
+
 @dataclass(slots=True)
 class SeenTimes:
     """Event times as they were read, before their order is known.
@@ -244,8 +302,10 @@ class SeenTimes:
         return SeenTimes(ts, valid, gap_us)
 
 
-def in_order(seen: SeenTimes, before: int, limit: AheadLimit | None = None) -> tuple[Int64, Mask | None, Mask | None]:
-    """Return event times by their order, and which records are too far ahead of it, and which have the later meaning.
+def in_order(
+    seen: SeenTimes, before: int, limit: AheadLimit | None = None, rhythm: Sequence[int] | None = None
+) -> OrderedTimes:
+    """Return event times by their order.
 
     Parameters
     ----------
@@ -255,33 +315,120 @@ def in_order(seen: SeenTimes, before: int, limit: AheadLimit | None = None) -> t
         The largest event time before the first of them; `NO_TIME` where there is none.
     limit : AheadLimit, optional
         How far a record may be ahead.
-
-    Returns
-    -------
-    ts : ndarray, shape (n,), int64
-    far : ndarray, shape (n,), bool, or None
-        None without a limit.
-    later : ndarray, shape (n,), bool, or None
-        None where no time has two meanings.
+    rhythm : sequence of int, optional
+        Of a stream with local times: what `OrderedTimes.rhythm_after` gave of the records before; empty: not known.
     """
     ts, gap_us = seen.ts, seen.gap_us
     if gap_us is None or not gap_us.any():
-        return ts, None if limit is None else too_far_ahead(ts, seen.valid, before, limit), None
+        far = None if limit is None else too_far_ahead(ts, seen.valid, before, limit)
+        return OrderedTimes(ts, seen.valid if far is None else seen.valid & ~far, far, None, before, rhythm)
     # A record's meaning depends on those before it alone. So a round settles one record more, at least; and as each
     # that is found to be later moves the largest time by half of the gap or more, there are few rounds.
-    later, is_double = np.zeros(len(ts), np.bool_), seen.valid & (gap_us > 0)
+    later, doubles = np.zeros(len(ts), np.bool_), np.flatnonzero(seen.valid & (gap_us > 0))
+    first, gaps = seen.ts[doubles], gap_us[doubles]
     while True:
         ts = seen.ts + np.where(later, gap_us, 0)
         far = None if limit is None else too_far_ahead(ts, seen.valid, before, limit)
-        running = running_maximum(ts, seen.valid if far is None else seen.valid & ~far, before)
-        largest = np.concatenate([np.array([before], np.int64), running[:-1]])
-        now = is_double & (largest != NO_TIME) & (largest >= seen.ts + gap_us - gap_us // 2)
+        counts = seen.valid if far is None else seen.valid & ~far
+        found = OrderedTimes(ts, counts, far, later, before, rhythm)
+        largest = found.largest_before[doubles]
+        is_later = (largest != NO_TIME) & (largest >= first + gaps - gaps // 2)
+        is_later |= np.abs(found.groups.due_us(doubles) - (first + gaps)) <= _SLACK_US
+        now = np.zeros(len(ts), np.bool_)
+        now[doubles] = is_later
         if (now == later).all():
-            return ts, far, later
+            return found
         later = now
 
 
-def running_times(seen: SeenTimes, before: int, limit: AheadLimit | None = None) -> Int64:
-    """Return the largest event time up to each record, as `running_maximum` does; arguments of `in_order`."""
-    ts, far, _ = in_order(seen, before, limit)
-    return running_maximum(ts, seen.valid if far is None else seen.valid & ~far, before)
+@dataclass(eq=False)
+class OrderedTimes:
+    """Event times of a stretch of a stream, by their order.
+
+    Attributes
+    ----------
+    ts : ndarray, shape (n,), int64
+        Microseconds UTC.
+    counts : ndarray, shape (n,), bool
+        Which records have a time that counts: they have one, and it is not too far ahead.
+    far : ndarray, shape (n,), bool, or None
+        Which records are too far ahead of their stream; None without a limit.
+    later : ndarray, shape (n,), bool, or None
+        Which records have the later one of two meanings; None where no time has two.
+    before : int
+        The largest event time before the first record.
+    rhythm : sequence of int, or None
+        The rhythm before it; empty: not known. None: the stream has no local times.
+    """
+
+    ts: Int64
+    counts: Mask
+    far: Mask | None
+    later: Mask | None
+    before: int
+    rhythm: Sequence[int] | None
+
+    @cached_property
+    def running(self) -> Int64:
+        """The largest event time up to each record, as `running_maximum` gives it."""
+        return running_maximum(self.ts, self.counts, self.before)
+
+    @property
+    def largest_before(self) -> Int64:
+        """The largest event time before each record."""
+        return np.concatenate([np.array([self.before], np.int64), self.running[:-1]])
+
+    @cached_property
+    def groups(self) -> _Groups:
+        """The groups of the records."""
+        return _Groups(self)
+
+    def rhythm_after(self, records: int | None = None) -> tuple[int, ...]:
+        """Return what a position after so many records keeps, by default after all of them; empty: nothing."""
+        if self.rhythm is None:
+            return ()
+        count = len(self.ts) if records is None else records
+        if count == 0 or self.running[count - 1] == NO_TIME:
+            return tuple(self.rhythm)
+        return tuple(self.groups.rhythm(count))
+
+
+class _Groups:
+    """The groups of records: the one that was open before them, and those that begin with one of them."""
+
+    def __init__(self, times: OrderedTimes) -> None:
+        before, running, largest = times.before, times.running, times.largest_before
+        known = Rhythm(*(times.rhythm or ()))
+        if not known.rows:  # an older version kept no rhythm
+            known = Rhythm(before, *known[1:])
+        is_new = (running != largest) & ((largest == NO_TIME) | (running - largest >= _SILENCE_US))
+        self._starts = np.flatnonzero(is_new)
+        self._begins = np.concatenate([np.array([known.begin_us], np.int64), running[self._starts]])
+        ends = np.concatenate([self._starts, [len(running)]])
+        lowest = np.repeat(np.maximum(self._begins, NO_TIME + _SILENCE_US) - _SILENCE_US, np.diff(ends, prepend=0))
+        counted = np.cumsum(times.counts & (times.ts > lowest), dtype=np.int64)
+        self._rows = known.rows + np.concatenate([np.zeros(1, np.int64), counted])  # up to each record
+        self._base = np.concatenate([np.zeros(1, np.int64), self._rows[self._starts]])  # of those before each group
+        self._sizes = np.concatenate([[known.rows_before], np.diff(self._base)])  # of the group before each one
+        self._steps = np.concatenate([[known.step_us], np.diff(self._begins)])
+        if before == NO_TIME:
+            self._steps[:2] = 0
+        is_pace = np.abs(np.diff(self._steps, prepend=self._steps[0])) <= _SLACK_US
+        is_pace &= self._steps > 0
+        if not known.pace_us:
+            is_pace |= np.cumsum(self._steps > 0) == 1
+        steps = np.concatenate([[known.pace_us], self._steps[1:]])
+        self._paces = steps[np.maximum.accumulate(np.where(is_pace, np.arange(len(steps)), 0))]
+
+    def rhythm(self, count: int) -> Rhythm:
+        """Return the rhythm after so many records."""
+        group = int(np.searchsorted(self._starts, count))
+        columns = self._begins, self._steps, self._paces, self._rows[count] - self._base, self._sizes
+        return Rhythm(*(int(column[group]) for column in columns))
+
+    def due_us(self, places: npt.NDArray[np.intp]) -> Int64:
+        """Return when the next group is due, for records that come when as many have come as in the group before."""
+        group = np.searchsorted(self._starts, places)
+        rows, paces = self._rows[places] - self._base[group], self._paces[group]
+        is_full = (rows == self._sizes[group]) & (rows > 0) & (paces > 0)
+        return np.where(is_full, self._begins[group] + paces, _NEVER_US)

@@ -146,26 +146,32 @@ BERLIN = "Europe/Berlin"
 # Half an hour each: the clock shows 02:00 and 02:30 twice, and skips neither. The right answers are UTC.
 AUTUMN = [f"2024-10-27 {hour:02}:{minute:02}:00" for hour in (1, 2, 2, 3) for minute in (0, 30)]
 AUTUMN_US = [1_729_983_600_000_000 + place * 1_800_000_000 for place in range(len(AUTUMN))]  # 2024-10-26T23:00Z
+# An hour each, of two devices.
+HOURLY = [f"2024-10-27 {hour:02}:30:00" for hour in (0, 1, 2, 2, 3, 4) for _ in range(2)]
+HOURLY_US = [1_729_981_800_000_000 + place // 2 * 3_600_000_000 for place in range(len(HOURLY))]  # 2024-10-26T22:30Z
 SPRING = ["2024-03-31 01:30:00", "2024-03-31 02:30:00", "2024-03-31 03:30:00", "2024-03-31T03:30:00+02:00"]
 SPRING_US = [1_711_845_000_000_000, 1_711_848_600_000_000]  # 00:30Z and 01:30Z
 
 
 @pytest.mark.parametrize("form", SOURCES)
-def test_local_times_are_utc_by_their_zone_and_order_wherever_a_batch_is_cut(tmp_path: Path, form: str) -> None:
-    stream = Stream("e", written(tmp_path, form, AUTUMN), time="at", timezone=BERLIN, time_format="iso")
-    assert read(stream) == (AUTUMN_US, [])
-    for cut in range(1, len(AUTUMN)):
-        assert cut_at(stream, cut) == AUTUMN_US
-    assert cut_at(stream, 3, max_ahead_us=3_600_000_000) == AUTUMN_US
+@pytest.mark.parametrize(("clock", "right"), [(AUTUMN, AUTUMN_US), (HOURLY, HOURLY_US)], ids=["half-hourly", "hourly"])
+def test_local_times_are_utc_by_their_zone_and_order_wherever_a_batch_is_cut(
+    tmp_path: Path, form: str, clock: list[str], right: list[int]
+) -> None:
+    stream = Stream("e", written(tmp_path, form, clock), time="at", timezone=BERLIN, time_format="iso")
+    assert read(stream) == (right, [])
+    for cut in range(1, len(clock)):
+        assert cut_at(stream, cut) == right
+        assert cut_at(stream, cut, rows=1, max_ahead_us=3_600_000_000) == right
 
 
-def cut_at(stream: Stream, cut: int, max_ahead_us: int | None = None) -> list[int]:
+def cut_at(stream: Stream, cut: int, rows: int = 100, max_ahead_us: int | None = None) -> list[int]:
     """Return the event times that tasks read where the planner cuts a stream after some rows; the planner agrees."""
     schema = pa.schema([("at", pa.timestamp("us", tz="UTC")), ("x", pa.float64())])
     feed, times, limit = open_feed(stream, schema), [], None if max_ahead_us is None else AheadLimit(max_ahead_us)
     at = feed.initial()
-    for rows in (cut, 100):
-        there = feed.frontier(at, rows, limit)
+    for most in (cut, rows, 100):
+        there = feed.frontier(at, most, limit)
         end = feed.advance(at, there.rows)
         planned = there.running_max[: there.rows].tolist()
         fresh = open_feed(stream, schema)  # a task's
@@ -253,26 +259,32 @@ def test_partitions_have_orders_of_their_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["texts", "dicts", "datetimes", "table", "naive", "fine"])
-def test_pushes_go_by_the_zone_and_the_order_of_all_pushes(kind: str) -> None:
-    naive = [datetime.fromisoformat(text) for text in AUTUMN]
+@pytest.mark.parametrize(("clock", "right"), [(AUTUMN, AUTUMN_US), (HOURLY, HOURLY_US)], ids=["half-hourly", "hourly"])
+def test_pushes_go_by_the_zone_and_the_order_of_all_pushes(kind: str, clock: list[str], right: list[int]) -> None:
+    naive = [datetime.fromisoformat(text) for text in clock]
     own = {"texts": "string", "dicts": "string", "fine": "timestamp[ns]"}.get(kind, "timestamp[us]")
     form = "iso" if own == "string" else None
     streams = [
         Stream("e", time="at", schema={"at": own}, timezone=BERLIN, time_format=form, delay="1d"),
         Stream("w", time="at", schema={"at": "timestamp[us, tz=UTC]"}),
     ]
-    engine, found = JoinEngine(Join(streams, [], "0s", select="e.at")), []
-    right = pa.table({"at": pa.array(AUTUMN_US, pa.timestamp("us", tz="UTC"))})
-    for part in (slice(0, 5), slice(5, None)):
-        rows: Any = pa.table({"at": pa.array(AUTUMN[part])})
-        if kind == "dicts":
-            rows = [{"at": at} for at in AUTUMN[part]]
-        elif kind == "datetimes":
-            rows = [{"at": at} for at in naive[part]]
-        elif kind in ("table", "naive", "fine"):
-            rows = pa.table({"at": pa.array(naive[part], pa.timestamp("ns" if kind == "fine" else "us"))})
-        found.append(engine.push({"e": rows, "w": right.slice(part.start or 0, len(AUTUMN[part]))}))
-    assert pa.concat_tables(found).column("e_at").cast(pa.int64()).to_pylist() == AUTUMN_US
+    join = Join(streams, [], "0s", select="e.at")
+    for cut in range(1, len(clock)) if kind == "texts" else (5,):
+        engine, found = JoinEngine(join), []
+        for part in (slice(0, cut), slice(cut, None)):
+            rows: Any = pa.table({"at": pa.array(clock[part])})
+            if kind == "dicts":
+                rows = [{"at": at} for at in clock[part]]
+            elif kind == "datetimes":
+                rows = [{"at": at} for at in naive[part]]
+            elif kind in ("table", "naive", "fine"):
+                rows = pa.table({"at": pa.array(naive[part], pa.timestamp("ns" if kind == "fine" else "us"))})
+            found.append(engine.push({"e": rows}))
+            saved, engine = engine.save(), JoinEngine(join)
+            engine.restore(saved)
+        there = sorted(set(right))
+        found.append(engine.push({"w": pa.table({"at": pa.array(there, pa.timestamp("us", tz="UTC"))})}))
+        assert pa.concat_tables(found).column("e_at").cast(pa.int64()).to_pylist() == right
 
 
 def test_a_timezone_that_is_neither_a_zone_nor_a_column_is_refused_with_the_nearest(tmp_path: Path) -> None:

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamjoin_ds.spec.event_time import NO_TIME, AheadLimit, too_far_ahead
-from streamjoin_ds.spec.time_zone import SeenTimes, Zone, in_order, running_times, value_zone, zone_names, zone_of
+from streamjoin_ds.spec.time_zone import Zone, value_zone, zone_names, zone_of
 from tests.support.examples import examples
 
 NAMES = sorted(zone_names())
@@ -76,75 +75,6 @@ def test_a_value_of_a_zone_is_one_offset_or_none(name: str, hours: float | None)
         return
     assert zone is not None
     assert offsets(zone, datetime(2024, 1, 1), datetime(2024, 7, 1)) == [(int(hours * 3600),) * 2] * 2
-
-
-def local_seen(zone: str, texts: list[str]) -> SeenTimes:
-    """Return local times of a zone as the reader gives them, by zoneinfo alone."""
-    ts, gaps, valid = [], [], []
-    for text in texts:
-        first, second = by_zoneinfo(zone, datetime.fromisoformat(text))
-        ts.append((seconds(datetime.fromisoformat(text)) - first) * 1_000_000)
-        gaps.append(max(first - second, 0) * 1_000_000)
-        valid.append(first >= second)
-    return SeenTimes(np.array(ts), np.array(valid), np.array(gaps))
-
-
-def test_an_hour_that_is_shown_twice_goes_by_the_order() -> None:
-    texts = [f"2024-10-27 {hour:02}:{minute:02}:00" for hour in (0, 1, 2, 2, 3) for minute in range(0, 60, 10)]
-    ts, _, later = in_order(local_seen("Europe/Berlin", texts), NO_TIME)
-    assert (np.diff(ts) == 600_000_000).all()
-    assert later is not None
-    assert later.sum() == 6
-
-
-def one_by_one(seen: SeenTimes, before: int, limit: AheadLimit | None) -> list[tuple[int, bool]]:
-    """Return each time, and whether it is too far ahead, by the rule as it is written down."""
-    found, largest = [], before
-    assert seen.gap_us is not None
-    for ts, valid, gap in zip(seen.ts.tolist(), seen.valid.tolist(), seen.gap_us.tolist(), strict=True):
-        if gap and largest != NO_TIME and abs(ts + gap - largest) <= abs(ts - largest):
-            ts += gap
-        far = limit is not None and valid and largest != NO_TIME and ts > largest + limit.max_us
-        if valid and not far:
-            largest = max(largest, ts)
-        found.append((ts if valid else 0, far))
-    return found
-
-
-@examples(300)
-@given(
-    st.lists(
-        st.tuples(st.integers(0, 20), st.sampled_from([0, 2, 4]), st.booleans()), min_size=1, max_size=30
-    ),
-    st.sampled_from([NO_TIME, 0, 3, 9]),
-    st.sampled_from([None, AheadLimit(3), AheadLimit(100)]),
-    st.integers(0, 30),
-)  # fmt: skip
-def test_any_order_cut_anywhere_goes_by_the_rule(
-    records: list[tuple[int, int, bool]], before: int, limit: AheadLimit | None, cut: int
-) -> None:
-    seen = SeenTimes(
-        np.array([ts if valid else 0 for ts, _, valid in records]),
-        np.array([valid for _, _, valid in records]),
-        np.array([gap if valid else 0 for _, gap, valid in records]),
-    )
-    wanted = one_by_one(seen, before, limit)
-    found: list[tuple[int, bool]] = []
-    for part in (seen.part(0, cut), seen.part(cut)):
-        ts, far, _ = in_order(part, before, limit)
-        told = np.zeros(len(ts), np.bool_) if far is None else far
-        found += zip(np.where(part.valid, ts, 0).tolist(), told.tolist(), strict=True)
-        if len(ts):
-            before = int(running_times(part, before, limit)[-1])
-    assert found == wanted
-
-
-def test_a_limit_alone_is_what_it_was() -> None:
-    seen = SeenTimes(np.array([1, 9, 2]), np.ones(3, np.bool_))
-    ts, far, later = in_order(seen, 0, AheadLimit(3))
-    assert far is not None
-    assert far.tolist() == too_far_ahead(ts, seen.valid, 0, AheadLimit(3)).tolist() == [False, True, False]
-    assert later is None
 
 
 def test_utc_of_a_fixed_offset() -> None:

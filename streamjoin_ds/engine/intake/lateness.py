@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 
 from streamjoin_ds.engine.kernels.objects import Int64
-from streamjoin_ds.errors import whole_numbers
+from streamjoin_ds.errors import corrupt_state_error, whole_numbers
 from streamjoin_ds.spec.columns import INT64_MIN, Mask
+from streamjoin_ds.spec.time_zone import Rhythm
 
 __all__ = ["StreamClock", "clock_facts", "clocks_of", "low_watermark"]
 
@@ -38,6 +39,8 @@ class StreamClock:
     by_partition : bool
         Whether the stream has many partitions, whose own clocks judge at the source. Then `floor` alone decides here,
         and `low` takes the place of `largest` in the watermark.
+    rhythm : tuple of int
+        Of a stream with local times: how its times have come (`Rhythm`).
 
     Attributes
     ----------
@@ -45,7 +48,7 @@ class StreamClock:
         The smallest of the times of the stream's partitions, in microseconds, where `by_partition`. It may go back.
     """
 
-    __slots__ = ("by_partition", "delay_us", "floor", "idle", "largest", "low")
+    __slots__ = ("by_partition", "delay_us", "floor", "idle", "largest", "low", "rhythm")
 
     def __init__(
         self,
@@ -55,13 +58,19 @@ class StreamClock:
         *,
         idle: bool = False,
         by_partition: bool = False,
+        rhythm: tuple[int, ...] = (),
     ) -> None:
         self.by_partition = by_partition
+        self.rhythm = rhythm
         self.low: int | None = None
         self.delay_us = delay_us
         self.largest = largest
         self.floor = floor
         self.idle = idle
+
+    def above(self, floor: int | None) -> StreamClock:
+        """Return a copy with another watermark of the query."""
+        return StreamClock(self.delay_us, self.largest, floor, idle=self.idle, rhythm=self.rhythm)
 
     @property
     def watermark(self) -> int | None:
@@ -175,6 +184,8 @@ def clock_facts(clocks: Sequence[StreamClock]) -> dict[str, list[int]]:
     # Left out where no stream is idle: then the facts are those of earlier versions, which knew no idle streams.
     if any(clock.idle for clock in clocks):
         facts["idle"] = [int(clock.idle) for clock in clocks]
+    if any(clock.rhythm for clock in clocks):
+        facts["rhythm"] = [part for clock in clocks for part in Rhythm(*clock.rhythm)]
     watermark = low_watermark(clocks, clocks[0].floor)
     if watermark is not None and watermark != low_watermark([StreamClock(c.delay_us, c.largest) for c in clocks], None):
         facts["floor_us"] = [watermark]
@@ -192,8 +203,15 @@ def clocks_of(facts: Mapping[str, Any], delays_us: Sequence[int]) -> list[Stream
     count = len(delays_us)
     known, largest = (whole_numbers(facts, name, count) for name in ("known", "largest_us"))
     idle = whole_numbers(facts, "idle", count) if "idle" in facts else [0] * count
+    rhythms: list[tuple[int, ...]] = [()] * count
+    if "rhythm" in facts:
+        size = len(Rhythm())
+        parts = whole_numbers(facts, "rhythm", count * size)
+        rhythms = [tuple(parts[begin : begin + size]) for begin in range(0, len(parts), size)]
+        if not all(map(Rhythm.is_one, rhythms)):
+            raise corrupt_state_error()
     (floor,) = whole_numbers(facts, "floor_us", 1) if "floor_us" in facts else (None,)
     return [
-        StreamClock(delay_us, value if has else None, floor, idle=bool(is_idle))
-        for delay_us, has, value, is_idle in zip(delays_us, known, largest, idle, strict=True)
+        StreamClock(delay_us, value if has else None, floor, idle=bool(is_idle), rhythm=rhythm)
+        for delay_us, has, value, is_idle, rhythm in zip(delays_us, known, largest, idle, rhythms, strict=True)
     ]

@@ -79,13 +79,13 @@ class EngineCounters:
     def without(self, stream: int) -> EngineCounters:
         """Return the ledger with this stream idle: the watermark advances without it."""
         floor = self.watermark
-        clocks = [StreamClock(clock.delay_us, clock.largest, floor, idle=clock.idle) for clock in self.clocks]
+        clocks = [clock.above(floor) for clock in self.clocks]
         clocks[stream].idle = True
         return replace(self, clocks=clocks)
 
     def ended(self, watermark_us: int) -> EngineCounters:
         """Return the ledger with a later watermark, whatever the streams' times are: tuples before it are late."""
-        clocks = [StreamClock(clock.delay_us, clock.largest, watermark_us, idle=clock.idle) for clock in self.clocks]
+        clocks = [clock.above(watermark_us) for clock in self.clocks]
         return replace(self, clocks=clocks, late={}, rejected={})
 
     def counters(self, names: Sequence[str]) -> dict[str, dict[str, int]]:
@@ -246,7 +246,7 @@ class PushIntake:
         `before` is the ledger without the push, and is not changed.
         """
         floor = before.watermark
-        clocks = [StreamClock(c.delay_us, c.largest, floor, idle=c.idle) for c in before.clocks]
+        clocks = [clock.above(floor) for clock in before.clocks]
         taken = IntakeResult(list(before.read), clocks, seen=dict(before.seen))
         arrivals = {n: self._arrived(n, rows[name], before) for n, name in enumerate(self._names) if name in rows}
         stamps = self._stamps(arrivals, before)
@@ -256,6 +256,7 @@ class PushIntake:
             tuples = intake.tuples(arrival, taken.read[stream], stamps.get(stream, {}))
             taken.read[stream] += arrival.count
             taken.clocks[stream].idle &= not arrival.count
+            taken.clocks[stream].rhythm = arrival.rhythm
             is_repeat = self._repeats(taken, stream, tuples)
             largest_us = taken.clocks[stream].largest
             mask = taken.clocks[stream].split(arrival.known_us)
@@ -300,7 +301,7 @@ class PushIntake:
         arrival, max_us = self._intakes[stream].read(rows), self._max_ahead_us[stream]
         clock = before.clocks[stream]
         limit = None if max_us is None else AheadLimit(max_us, not clock.idle)
-        arrival = self._intakes[stream].in_order(arrival, clock.largest, limit)
+        arrival = self._intakes[stream].in_order(arrival, clock.largest, limit, clock.rhythm)
         return arrival if limit is None else self._intakes[stream].without_future(arrival, clock.largest, limit)
 
     def _stamps(

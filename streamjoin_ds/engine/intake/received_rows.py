@@ -79,6 +79,8 @@ class ReceivedRows:
         its column `REJECTED` has the reasons.
     gap_us : ndarray, shape (count,), int64, or None
         How much later the other meaning of a row's event time is (`SeenTimes`), before `RowIntake.in_order`.
+    rhythm : tuple of int
+        Of a stream with local times, after `RowIntake.in_order`: the clock's `rhythm` after these rows.
     """
 
     rows: pa.Table | list[Mapping[str, Any]]
@@ -90,6 +92,7 @@ class ReceivedRows:
     refused: Sequence[tuple[Mask, str, str]] = ()
     rejected: pa.Table | None = None
     gap_us: npt.NDArray[np.int64] | None = None
+    rhythm: tuple[int, ...] = ()
 
     @property
     def known_us(self) -> npt.NDArray[np.int64]:

@@ -272,17 +272,20 @@ class RowIntake:
             arrival.rejected = self._gone(rows, brought.is_kept)
         return arrival
 
-    def in_order(self, arrival: ReceivedRows, before: int | None, limit: AheadLimit | None) -> ReceivedRows:
+    def in_order(
+        self, arrival: ReceivedRows, before: int | None, limit: AheadLimit | None, rhythm: tuple[int, ...]
+    ) -> ReceivedRows:
         """Return the rows with that one of two meanings of their local times that the rows before them say."""
-        if arrival.gap_us is None:
+        if not self._source.has_local_times:
             return arrival
         timed = np.ones(arrival.count, np.bool_) if arrival.is_timed is None else arrival.is_timed
         seen = SeenTimes(arrival.times_us, timed, arrival.gap_us)
-        arrival.times_us, _, later = in_order(seen, NO_TIME if before is None else before, limit)
+        ordered = in_order(seen, NO_TIME if before is None else before, limit, rhythm)
+        arrival.times_us, arrival.rhythm = ordered.ts, ordered.rhythm_after()
         name = nanoseconds_name(self._time.name)
-        if later is not None and name in arrival.columns:
+        if arrival.gap_us is not None and ordered.later is not None and name in arrival.columns:
             fine = arrival.columns[name].to_numpy(zero_copy_only=False)
-            arrival.columns[name] = pa.array(fine + later * arrival.gap_us * 1000)
+            arrival.columns[name] = pa.array(fine + ordered.later * arrival.gap_us * 1000)
         return arrival
 
     def without_future(self, arrival: ReceivedRows, before: int | None, limit: AheadLimit) -> ReceivedRows:

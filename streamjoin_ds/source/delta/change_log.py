@@ -38,6 +38,7 @@ from streamjoin_ds.source.position import PlainFacts, is_hexadecimal
 from streamjoin_ds.spec.event_time import NO_TIME
 from streamjoin_ds.spec.member.stream import Stream
 from streamjoin_ds.spec.nested_path import inner_type
+from streamjoin_ds.spec.time_zone import Rhythm
 
 __all__ = ["NO_DIGEST", "Beginning", "ChangeLog", "ResultsPosition", "VersionPosition", "stated_bounds", "stated_rows"]
 
@@ -70,6 +71,8 @@ class VersionPosition(PlainFacts):
         The mark of this file (`DataFile.mark`); empty where none of its rows was read.
     table : str
         The table's id.
+    rhythm : tuple of int
+        Of a stream with local times: how its times have come (`Rhythm`).
     """
 
     begin: int = -1
@@ -82,6 +85,7 @@ class VersionPosition(PlainFacts):
     table: str = ""
     time: int = NO_TIME
     version: int = -1
+    rhythm: tuple[int, ...] = ()
 
     @property
     def place(self) -> tuple[int, int]:
@@ -94,12 +98,15 @@ class VersionPosition(PlainFacts):
         return self.begin >= 0
 
     MORE: ClassVar[str] = _TABLES
+    LATER: ClassVar[frozenset[str]] = frozenset(("rhythm",))
     LEAST: ClassVar[Mapping[str, int]] = {"time": NO_TIME, "begin": -1, "version": -1}
 
     def wrong_field(self) -> str:
         """See `PlainFacts.wrong_field`."""
         if not is_hexadecimal(self.digest):
             return "digest"
+        if not Rhythm.is_one(self.rhythm):
+            return "rhythm"
         return "mark" if self.mark and not is_hexadecimal(self.mark) else ""
 
 

@@ -30,7 +30,7 @@ from streamjoin_ds.spec.member.computed_columns import read_columns
 from streamjoin_ds.spec.member.files import Files, refused_option
 from streamjoin_ds.spec.member.source import DeltaRows, given_options
 from streamjoin_ds.spec.member.stream import Stream
-from streamjoin_ds.spec.time_zone import SeenTimes, running_times
+from streamjoin_ds.spec.time_zone import OrderedTimes, SeenTimes, in_order
 
 __all__ = ["DeltaFeed", "table_path", "table_schema", "with_table"]
 
@@ -195,7 +195,7 @@ class DeltaFeed:
         self._reading: Iterator[_Piece] = iter(())
         self._skipped = 0  # rows of the first piece that lie before the head
         self._taken = 0  # rows between `_head` and `_next`
-        self._running = np.empty(0, np.int64)  # as `frontier` gave it
+        self._ordered: OrderedTimes | None = None  # as `frontier` gave it
 
     def initial(self) -> VersionPosition:
         """See `Feed.initial`."""
@@ -226,8 +226,8 @@ class DeltaFeed:
             ready += piece.count
         if not ready and self._log.refusal is not None:
             raise self._log.refusal
-        self._running = running_times(self._times(limit), start.time, ahead)
-        return ArrayFrontier(self._running)
+        self._ordered = self._in_order(self._times(limit), start, ahead)
+        return ArrayFrontier(self._ordered.running)
 
     def advance(self, start: VersionPosition, rows: int) -> VersionPosition:
         """See `Feed.advance`. The position tells too at which version the stream begins."""
@@ -242,8 +242,9 @@ class DeltaFeed:
             at = piece.position(left) if left else piece.start
         elif not self._log.files or self._log.files[-1].place < at.place:  # all that is known was read
             at = replace(at, version=self._log.next_version, file=0)
-        time = int(self._running[rows - 1]) if rows else start.time
-        self._taken, self._next = rows, replace(at, time=time)
+        assert self._ordered is not None
+        time = int(self._ordered.running[rows - 1]) if rows else start.time
+        self._taken, self._next = rows, replace(at, time=time, rhythm=self._ordered.rhythm_after(rows))
         return self._next
 
     def time_before(self, position: VersionPosition) -> int | None:
@@ -277,7 +278,10 @@ class DeltaFeed:
     ) -> np.ndarray:
         """See `Feed.running_max`."""
         found = [record_times(raw, self._stream) for _, _, raw in self._records(start, end, files, self._time_schema)]
-        return running_times(SeenTimes.joined(found), start.time, ahead)
+        return self._in_order(SeenTimes.joined(found), start, ahead).running
+
+    def _in_order(self, seen: SeenTimes, start: VersionPosition, ahead: AheadLimit | None) -> OrderedTimes:
+        return in_order(seen, start.time, ahead, start.rhythm if self._stream.has_local_times else None)
 
     def split(
         self, start: VersionPosition, end: VersionPosition, parts: int
@@ -304,7 +308,7 @@ class DeltaFeed:
         SchemaDriftError
             A column has another type.
         """
-        clock = StreamClock.of(self._stream, start.time, ahead)
+        clock = StreamClock.of(self._stream, start, ahead)
         seq = start.seq
         for path, numbers, raw in self._records(start, end, files, self._written):
             far, later = (None, None) if clock is None else clock.judged(raw)

@@ -188,7 +188,7 @@ class FileFeed:
         entries = self._entries(start, end, files)
         asides = [] if end is None else asides_from(end.aside, start.seq, end.seq)
         seq, state = start.seq, start.digest
-        clock = StreamClock.of(self._stream, start.time, ahead)
+        clock = StreamClock.of(self._stream, start, ahead)
         for entry in entries:
             if entry.name == start.file:
                 reading = _Reading(seq, start.offset, start.line, state, start)

@@ -41,7 +41,7 @@ from streamjoin_ds.spec.common_types import is_alike
 from streamjoin_ds.spec.event_time import AheadLimit
 from streamjoin_ds.spec.member.computed_columns import read_columns
 from streamjoin_ds.spec.member.stream import Stream
-from streamjoin_ds.spec.time_zone import SeenTimes, running_times
+from streamjoin_ds.spec.time_zone import OrderedTimes, SeenTimes, in_order
 
 __all__ = ["FileScan", "ScannedPiece", "UnreadFiles"]
 
@@ -62,22 +62,28 @@ class ScannedPiece:
     start: FilePosition
     digest: RollingDigest | None  # None where something is set aside
     lines: Lines | None  # None for Parquet, whose places are row numbers, and where something is set aside
-    running_max: np.ndarray
+    times: OrderedTimes
     timed: np.ndarray  # which of the records have an event time
     file_ends: bool
     aside: SetAside | None = None  # what is set aside; the piece is then one record
     after: FilePosition | None = None  # the position after what is set aside
 
     @property
+    def running_max(self) -> np.ndarray:
+        """The running maxima of the records."""
+        return self.times.running
+
+    @property
     def count(self) -> int:
         """How many records it has."""
-        return len(self.running_max)
+        return len(self.timed)
 
     def position(self, records: int) -> FilePosition:
         """Return the position after the first `records` of the piece, at least one."""
-        start, time = self.start, int(self.running_max[records - 1])
         if self.after is not None:
             return self.after
+        time, rhythm = int(self.running_max[records - 1]), self.times.rhythm_after(records)
+        start = replace(self.start, rhythm=rhythm)
         assert self.digest is not None
         if self.lines is None:
             whole = self.file_ends and records == self.count
@@ -424,8 +430,8 @@ class FileScan:
             names = name_sum(bad.names, tail.names)
             after = replace(after, files=tail.files + len(bad.names), names=names, sizes=sizes)
         _log.warning("stream %s: a bad file is set aside (%s): %s: %s", self._stream.name, kind, name, reason)
-        running = np.array([tail.time], np.int64)
-        self._pieces.append(ScannedPiece(tail, None, None, running, np.zeros(1, bool), False, aside, after))
+        none = in_order(SeenTimes.none(1), tail.time)
+        self._pieces.append(ScannedPiece(tail, None, None, none, np.zeros(1, bool), False, aside, after))
         self._tail = after
         return 1
 
@@ -466,11 +472,11 @@ class FileScan:
         if first == 0:
             self._digest.update(content_digest(entry))
         seen = SeenTimes.joined(pieces)
-        tail, running = self._tail, self._running(seen)
-        self._pieces.append(ScannedPiece(tail, self._digest.copy(), None, running, seen.valid, self._unread is None))
-        last = first + len(running)
-        self._tail = replace(self._tail, offset=last, line=last, seq=self._tail.seq + len(running))
-        return len(running)
+        tail, times, count = self._tail, self._in_order(seen), len(seen.ts)
+        self._pieces.append(ScannedPiece(tail, self._digest.copy(), None, times, seen.valid, self._unread is None))
+        last = first + count
+        self._tail = replace(self._tail, offset=last, line=last, seq=self._tail.seq + count)
+        return count
 
     def _origin_of(self, column: pa.Field, entry: FileEntry) -> str | None:
         """Return the path of the first file before `entry` in which a column has its type; None: none was found."""
@@ -551,19 +557,20 @@ class FileScan:
             )
             if lines.count:
                 raw = self._format.parse(lines, at_file_start=False)
-                running = self._running(seen := record_times(raw, self._stream))
+                times = self._in_order(seen := record_times(raw, self._stream))
                 ends = ended and not self._blocks.held_bytes
-                self._pieces.append(ScannedPiece(start, digest, lines, running, seen.valid, ends))
+                self._pieces.append(ScannedPiece(start, digest, lines, times, seen.valid, ends))
                 self._tail = replace(self._tail, seq=start.seq + lines.count)
                 return lines.count
 
-    def _running(self, seen: SeenTimes) -> np.ndarray:
+    def _in_order(self, seen: SeenTimes) -> OrderedTimes:
         limit = None
         if self._ahead is not None and seen.valid.any():
             limit, self._measures_next = AheadLimit(self._ahead.max_us, self._measures_next), True
-        running = running_times(seen, self._tail.time, limit)
-        self._tail = replace(self._tail, time=int(running[-1]))
-        return running
+        rhythm = self._tail.rhythm if self._stream.has_local_times else None
+        times = in_order(seen, self._tail.time, limit, rhythm)
+        self._tail = replace(self._tail, time=int(times.running[-1]), rhythm=times.rhythm_after())
+        return times
 
     def _close(self) -> None:
         if self._text is not None:

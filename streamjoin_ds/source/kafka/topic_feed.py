@@ -29,7 +29,7 @@ from streamjoin_ds.errors import (
     KafkaTopicChangedError,
     KafkaUnreachableError,
 )
-from streamjoin_ds.source.feed import ArrayFrontier, Backlog, Frontier, known_backlog
+from streamjoin_ds.source.feed import ArrayFrontier, Backlog, Frontier, StreamClock, known_backlog
 from streamjoin_ds.source.kafka.broker import TopicFacts, check_same
 from streamjoin_ds.source.kafka.formats.message_formats import byte_ends
 from streamjoin_ds.source.kafka.formats.message_records import MessageRecords, header_of
@@ -41,7 +41,7 @@ from streamjoin_ds.spec.columns import SEQ, TS
 from streamjoin_ds.spec.event_time import NO_TIME, AheadLimit, too_far_ahead
 from streamjoin_ds.spec.inside import inside_schema
 from streamjoin_ds.spec.member.stream import Stream
-from streamjoin_ds.spec.time_zone import SeenTimes, in_order
+from streamjoin_ds.spec.time_zone import SeenTimes
 
 __all__ = [
     "MOST_BYTES",
@@ -197,7 +197,7 @@ class TopicFeed:
         if end < start.offset and start.seq:
             raise self._shorter(end, start.offset)
         if self._scan is None or not self._scan.begin_at(start):
-            self._scan = TopicScan(start)
+            self._scan = TopicScan(start, has_local_times=self._stream.has_local_times)
         scan, most = self._scan, MOST_BYTES // max(self._plan.partitions, len(self._plan.ends), 1)
         step = _LEAST_OFFSETS
         while scan.rows < limit and scan.size_bytes <= most and scan.at < end:
@@ -349,8 +349,9 @@ class TopicFeed:
         known = TopicFacts(end.topic, (self._partition,))
         asked = shared_topic(self._url).read(self._partition, start.offset, end.offset, known, start.epoch)
         largest = start.time
+        clock = StreamClock.of(self._stream, start, ahead) if self._stream.has_local_times else None
         for messages in asked:
-            chunk, largest, ahead = self._chunk(messages, largest, ahead)
+            chunk, largest, ahead = self._chunk(messages, largest, ahead, clock)
             yield chunk
         gone = end.seq - start.seq - asked.messages
         differs = asked.epoch > end.epoch or (asked.epoch != end.epoch and gone <= 0)  # the last may be what is gone
@@ -364,18 +365,14 @@ class TopicFeed:
             yield self._lost(start, end, asked.lost, gone)
 
     def _chunk(
-        self, messages: pa.RecordBatch, largest: int, ahead: AheadLimit | None
+        self, messages: pa.RecordBatch, largest: int, ahead: AheadLimit | None, clock: StreamClock | None
     ) -> tuple[Chunk, int, AheadLimit | None]:
-        """Return messages as a chunk, and the largest event time and the limit after them."""
+        """Return messages as a chunk, and the largest event time and the limit after them; `clock`: of local times."""
         # A record that is broken in another column is no tuple, but its event time counts.
-        if self._stream.has_local_times:
-            seen = self._seen(messages)
-            times, far, later = in_order(seen, largest, ahead)
-            chunk = self._records.chunk(messages, self._partition, 0, far, later)
-            times = np.where(seen.valid if far is None else seen.valid & ~far, times, NO_TIME)
-            if ahead is not None:
-                ahead = AheadLimit(ahead.max_us, ahead.is_measured or bool(seen.valid.any()))
-            return self._numbered(messages, chunk, times, largest, ahead)
+        if clock is not None:
+            ordered = clock.ordered(self._seen(messages))
+            chunk = self._records.chunk(messages, self._partition, 0, ordered.far, ordered.later)
+            return self._numbered(messages, chunk, np.where(ordered.counts, ordered.ts, NO_TIME), largest, ahead)
         chunk = self._records.chunk(messages, self._partition, 0)
         times = self._event_times(messages) if chunk.rejects else chunk.tuples.column(TS).to_numpy()
         if ahead is not None:

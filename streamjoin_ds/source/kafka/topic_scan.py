@@ -14,7 +14,7 @@ import numpy as np
 
 from streamjoin_ds.source.position import PlainFacts
 from streamjoin_ds.spec.event_time import NO_TIME, AheadLimit
-from streamjoin_ds.spec.time_zone import SeenTimes, running_times
+from streamjoin_ds.spec.time_zone import OrderedTimes, Rhythm, SeenTimes, in_order
 
 __all__ = ["KafkaPosition", "TopicScan"]
 
@@ -43,6 +43,8 @@ class KafkaPosition(PlainFacts):
         appends. -1 where it is not known, and then it is left out of what is logged.
     topic : str
         The topic's id. It is another one where a topic was deleted and made again. Empty where the broker has no ids.
+    rhythm : tuple of int
+        Of a stream with local times: how its times have come (`Rhythm`).
     """
 
     seq: int = 0
@@ -51,13 +53,14 @@ class KafkaPosition(PlainFacts):
     time: int = NO_TIME
     topic: str = ""
     epoch: int = -1
+    rhythm: tuple[int, ...] = ()
 
     @property
     def time_us(self) -> int | None:
         """The largest event time so far; None where there is none."""
         return None if self.time == NO_TIME else self.time
 
-    LATER: ClassVar[frozenset[str]] = frozenset(("epoch",))
+    LATER: ClassVar[frozenset[str]] = frozenset(("epoch", "rhythm"))
     LEAST: ClassVar[Mapping[str, int]] = {"time": NO_TIME, "epoch": -1}
 
     def wrong_field(self) -> str:
@@ -66,19 +69,23 @@ class KafkaPosition(PlainFacts):
             return "epoch"
         if not _TOPIC_ID.fullmatch(self.topic):
             return "topic"
+        if not Rhythm.is_one(self.rhythm):
+            return "rhythm"
         return "offset" if self.offset < self.first or self.seq > self.offset - self.first else ""
 
 
 class TopicScan:
     """The event times of a partition's records from a position on, as far as the planner has looked."""
 
-    def __init__(self, start: KafkaPosition) -> None:
+    def __init__(self, start: KafkaPosition, *, has_local_times: bool = False) -> None:
         self.start = start
+        self._has_local_times = has_local_times
         self.at = start.offset  # all before this offset has been looked at
         self.ends_lost = False  # whether the offsets before it were gone
         self._next = np.empty(0, np.int64)  # of each record the offset after it
         self._times = SeenTimes.none(0)
-        self.running = np.empty(0, np.int64)  # the largest times that count, once `judge` was called
+        self._ordered: OrderedTimes | None = None  # the times by their order, once `judge` was called
+        self.running = np.empty(0, np.int64)  # the largest of those that count
         self._epochs = np.empty(0, np.int64)  # the leader epoch of each record; -1 where it is not known
         self._sizes = np.empty(0, np.int64)  # bytes of the messages up to each record and with it
 
@@ -117,7 +124,8 @@ class TopicScan:
         last = rows - 1
         offset, time = int(self._next[last]), int(self.running[last])
         epoch = max(self.start.epoch, int(self._epochs[last]))
-        return replace(self.start, seq=self.start.seq + rows, offset=offset, time=time, epoch=epoch)
+        rhythm = () if self._ordered is None else self._ordered.rhythm_after(rows)
+        return replace(self.start, seq=self.start.seq + rows, offset=offset, time=time, epoch=epoch, rhythm=rhythm)
 
     @property
     def epoch(self) -> int:
@@ -148,4 +156,6 @@ class TopicScan:
 
     def judge(self, ahead: AheadLimit | None) -> None:
         """Find the largest time that counts up to each record, given how far ahead one may be."""
-        self.running = running_times(self._times, self.start.time, ahead)
+        rhythm = self.start.rhythm if self._has_local_times else None
+        self._ordered = in_order(self._times, self.start.time, ahead, rhythm)
+        self.running = self._ordered.running

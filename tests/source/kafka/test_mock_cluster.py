@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from datetime import datetime, timedelta, timezone
 from itertools import pairwise, product
+from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 import pytest
@@ -28,7 +30,7 @@ COLUMNS = pa.schema([("kafka_timestamp", pa.timestamp("us", tz="UTC")), ("x", pa
 
 @pytest.fixture(scope="module")
 def servers() -> Iterator[str]:
-    with mock_cluster("plain", "mixed", "empty", "large", "lost", "clocks") as servers:
+    with mock_cluster("plain", "mixed", "empty", "large", "lost", "clocks1800000000", "clocks3600000000") as servers:
         produce(servers, "plain", [b"%d" % number for number in range(20_000)])
         yield servers
 
@@ -135,21 +137,27 @@ def test_an_empty_partition_gives_an_empty_range(servers: str, source: MakeSourc
         assert table_of(topic, 0, 0, 0).num_rows == 0
 
 
+@pytest.mark.parametrize("step_us", [1_800_000_000, 3_600_000_000])
 def test_local_times_go_by_the_order_of_their_partition_wherever_a_batch_is_cut(
-    servers: str, source: MakeSource, monkeypatch: pytest.MonkeyPatch
+    servers: str, source: MakeSource, monkeypatch: pytest.MonkeyPatch, step_us: int
 ) -> None:
     """The clock of Berlin shows 02:00 to 03:00 twice; a record that is broken in another column has its time too."""
-    clock = [f"2024-10-27 {hour:02}:{minute:02}:00" for hour in (1, 2, 2, 3) for minute in (0, 30)]
-    right = [1_729_983_600_000_000 + place * 1_800_000_000 for place in range(len(clock))]
+    right = [1_729_983_600_000_000 + place // 2 * step_us for place in range(12)]  # two devices
+    epoch = datetime(1970, 1, 1, tzinfo=timezone.utc)
+    at_utc = [epoch + timedelta(microseconds=ts) for ts in right]
+    clock = [f"{at.astimezone(ZoneInfo('Europe/Berlin')):%Y-%m-%d %H:%M:%S}" for at in at_utc]
+    assert len(set(clock)) < len(set(right))
     facts = TopicFacts("", (0,))
     monkeypatch.setattr(Broker, "topic", lambda broker, name: facts)
     rows = [{"at": at, "x": "no number" if place == 5 else 1.0} for place, at in enumerate(["-", *clock])]
     schema = pa.schema([("at", pa.timestamp("us", tz="UTC")), ("x", pa.float64())])
-    stream = Stream("l", f"kafka://{servers}/clocks?format=json", time="at", schema=schema, timezone="Europe/Berlin")
+    stream = Stream(
+        "l", f"kafka://{servers}/clocks{step_us}?format=json", time="at", schema=schema, timezone="Europe/Berlin"
+    )
     topic = KafkaTopic(stream_url(stream), source)
     begin = topic.end_offsets([0])[0]
-    produce(servers, "clocks", [json.dumps(row).encode() for row in rows])
-    for limit, cut in product((None, AheadLimit(3_600_000_000)), (3, 4, 6)):
+    produce(servers, f"clocks{step_us}", [json.dumps(row).encode() for row in rows])
+    for limit, cut in product((None, AheadLimit(3_600_000_000)), range(2, 12)):
         found: list[int] = []
         plan = TopicPlan(topic, facts, {0: begin + len(rows)})
         feed, at = TopicFeed(stream, schema, 0, plan), KafkaPosition(0, begin, begin)
