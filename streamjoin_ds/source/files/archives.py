@@ -1,4 +1,8 @@
-"""Archives as texts: the members of a zip or tar file, one after the other, in the order of their names.
+"""Compressed files and archives as texts. An archive's is its members, one after the other, by their names.
+
+Arrow decompresses zstd, lz4 frames and bz2, also several frames one after another. Such a decoder can only go forward,
+and so can that of an archive. What was open at some place of a file stays open for whoever reads on from there, so a
+file that is read in many batches is not decoded from its beginning each time. No result depends on it.
 
 An archive is one file of a stream: its text is that of its members, each decompressed and decoded by itself. Members of
 CSV have heads of their own, which must name the same columns: those after the first one are left out. Folders, hidden
@@ -9,26 +13,42 @@ A text in Snappy is framed as Snappy's format description says, or as Hadoop and
 
 from __future__ import annotations
 
+import contextlib
 import io
 import lzma
 import os
 import tarfile
 import zipfile
 import zlib
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
 
+from streamjoin_ds.blocks.files import files_at
 from streamjoin_ds.errors import FileFormatError
 from streamjoin_ds.source.files.csv_lines import CsvHead
 from streamjoin_ds.source.files.decoders import Chain, Decoding, Members, decoders_of
 from streamjoin_ds.source.files.file_names import archive_of, compression_of, format_of
+from streamjoin_ds.source.files.listing import FileEntry
+from streamjoin_ds.source.position import SEGMENT_BYTES
 from streamjoin_ds.spec.member.files import Files
 
-__all__ = ["SnappyStream", "archived_text"]
+__all__ = ["ArchivedText", "CompressedText", "SnappyStream", "archived_text"]
 
-_PIECE_BYTES = 1 << 16
+# Steps in which the text before a damage is read again, since a read that fails gives nothing.
+_SALVAGE_BYTES = (1 << 16, 1 << 11, 1 << 6, 1)
+_PIECE_BYTES = 1 << 20
+_OPEN_DECODERS = 16  # that stay open, at most
+# Decoders that wait for whoever reads on, the last one that was used last, each with what it reads: a file and its
+# stamp. A planner and a task in one process have one each. They are hints: they change no result.
+_open: list[tuple[object, _Forward]] = []
+# What such texts begin with. A file's header is read whenever it is opened, and its decoder is far behind that then.
+_texts_begin: OrderedDict[object, bytes] = OrderedDict()
+_BEGIN_BYTES = 1 << 18
+_BEGUN_TEXTS = 64
+_MEMBER_BYTES = 1 << 16  # of a member that are read at a time
 _FRAMED = b"\xff\x06\x00\x00sNaPpY"
 _MOST_HEAD = 64 << 20  # bytes before the records of a member of CSV
 _MOST_BLOCK = 1 << 26  # bytes of a block in Snappy
@@ -138,7 +158,7 @@ def _canonical(file: Any, name: str, decodings: Sequence[Decoding]) -> Iterator[
     if compression is not None and archive_of(name) is None:
         file = _unpacked(file, compression)
     wanted = max((decoding.begin_bytes for decoding in decodings), default=0)
-    data = file.read(max(_PIECE_BYTES, wanted))
+    data = file.read(max(_MEMBER_BYTES, wanted))
     line, end, _ = data[:wanted].partition(b"\n")
     made = decoders_of(decodings, line + end, name)
     decoder = made[0] if len(made) == 1 else Chain(made)
@@ -147,7 +167,7 @@ def _canonical(file: Any, name: str, decodings: Sequence[Decoding]) -> Iterator[
             yield text
         if decoder.fault is not None:
             raise decoder.fault
-        data = file.read(_PIECE_BYTES)
+        data = file.read(_MEMBER_BYTES)
     if made and (text := decoder.finish()):
         yield text
     if decoder.fault is not None:
@@ -198,7 +218,7 @@ class _Seekable(io.RawIOBase):
             return offset
         if offset < self._at:
             self._file, self._at = self._source(), 0
-        while self._at < offset and (data := self._file.read(min(_PIECE_BYTES, offset - self._at))):
+        while self._at < offset and (data := self._file.read(min(_MEMBER_BYTES, offset - self._at))):
             self._at += len(data)
         return self._at
 
@@ -209,7 +229,7 @@ class _Seekable(io.RawIOBase):
                 self._size = int(self._file.tell())
                 self._file.seek(self._at)
             else:
-                while data := self._file.read(_PIECE_BYTES):
+                while data := self._file.read(_MEMBER_BYTES):
                     self._at += len(data)
                 self._size = self._at
         return self._size
@@ -296,3 +316,238 @@ class SnappyStream:
         except (pa.ArrowInvalid, OSError, ValueError, OverflowError) as error:
             raise OSError(str(error)) from None
         return text
+
+
+class _Forward:
+    """A decoder that goes forward only, and has given `offset` bytes of text.
+
+    It keeps the text from the last segment's beginning on: there the digest of a position is verified from.
+    """
+
+    def __init__(self) -> None:
+        self.offset, self._last = 0, b""
+
+    @property
+    def begin(self) -> int:
+        """The first byte that it can give again."""
+        return self.offset - len(self._last)
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Return bytes from `offset` on, at most `size`; none at the text's end.
+
+        Raises
+        ------
+        OSError, FileFormatError
+            It is damaged.
+        """
+        if offset < self.offset:
+            return self._last[offset - self.begin :][:size]
+        while self.offset < offset and self._decoded(min(offset - self.offset, _PIECE_BYTES)):
+            pass
+        return self._decoded(min(size, _PIECE_BYTES)) if self.offset == offset else b""
+
+    def _decoded(self, size: int) -> bytes:
+        data = self._next(size)
+        self._last, self.offset = self._last + data, self.offset + len(data)
+        self._last = self._last[max(len(self._last) - self.offset % SEGMENT_BYTES, 0) :]
+        return data
+
+    def _next(self, size: int) -> bytes:
+        raise NotImplementedError
+
+
+def _decoder_at(key: object, offset: int, new: Callable[[], _Forward], own: _Forward | None) -> _Forward:
+    """Return the decoder of a text that is the nearest to a byte: the own one, one that waits, or a new one."""
+    waiting = [decoder for known, decoder in _open if known == key]
+    able = [one for one in (own, *waiting) if one is not None and one.begin <= offset]
+    best = max(able, key=lambda one: min(one.offset, offset), default=None)
+    if best is None:
+        best = new()
+    elif best is not own:
+        _open.remove((key, best))
+    if own is not None and own is not best:
+        _leave_open(key, own)
+    return best
+
+
+def _leave_open(key: object, decoder: _Forward) -> None:
+    _open.append((key, decoder))
+    del _open[:-_OPEN_DECODERS]
+
+
+def _text_begin(key: object, new: Callable[[], _Forward]) -> bytes | None:
+    """Return what a text begins with, `_BEGIN_BYTES` of it or all; None where it is damaged there."""
+    if key not in _texts_begin:
+        decoder, pieces = new(), list[bytes]()
+        try:
+            while decoder.offset < _BEGIN_BYTES and (
+                piece := decoder.read(decoder.offset, _BEGIN_BYTES - decoder.offset)
+            ):
+                pieces.append(piece)
+        except (OSError, FileFormatError):
+            return None
+        _texts_begin[key] = b"".join(pieces)
+        _leave_open(key, decoder)
+        while len(_texts_begin) > _BEGUN_TEXTS:
+            _texts_begin.popitem(last=False)
+    _texts_begin.move_to_end(key)
+    return _texts_begin[key]
+
+
+class _ArrowDecoder(_Forward):
+    def __init__(self, path: str, compression: str) -> None:
+        super().__init__()
+        file = files_at(path).input(path, ahead=True)
+        self._stream = SnappyStream(file) if compression == "snappy" else pa.CompressedInputStream(file, compression)
+
+    def _next(self, size: int) -> bytes:
+        data: bytes = self._stream.read(size)
+        return data
+
+
+class CompressedText:
+    """The decompressed bytes of a file; see `Text`.
+
+    Parameters
+    ----------
+    path : str
+        The file.
+    compression : {"zstd", "lz4", "bz2", "snappy"}
+        How it is compressed.
+    """
+
+    def __init__(self, path: str, compression: str) -> None:
+        self._path, self._compression = path, compression
+        file = files_at(path).open(path)
+        self.stamp = file.stamp
+        self._key = (path, *file.stamp)
+        file.close()
+        self._decoder: _Forward | None = None
+        self.fault: FileFormatError | None = None
+
+    held_bytes = 0
+
+    def _fresh(self) -> _Forward:
+        return _ArrowDecoder(self._path, self._compression)
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Return bytes ``[offset, offset + size)``; fewer only where the text ends or is damaged (see `fault`)."""
+        self.fault = None
+        pieces: list[bytes] = []
+        left = size if self._key[1] else 0  # an empty file is an empty text
+        if left and offset + size <= _BEGIN_BYTES and (begin := _text_begin(self._key, self._fresh)) is not None:
+            return begin[offset : offset + size]
+        try:
+            self._decoder = decoder = _decoder_at(self._key, offset, self._fresh, self._decoder)
+            at = offset
+            while left > 0 and (piece := decoder.read(at, left)):
+                pieces.append(piece)
+                at, left = at + len(piece), left - len(piece)
+        except OSError as error:
+            if error.errno is not None:  # the disk's, not the decoder's
+                raise
+            self._decoder = None
+            return self._salvaged(offset, size, str(error))
+        if left:
+            self._decoder = None  # it has come to the end, and need not hold the file
+        return b"".join(pieces)
+
+    def _salvaged(self, offset: int, size: int, reason: str) -> bytes:
+        """Return all bytes from `offset` on that are given before the damage, at most `size`.
+
+        What is returned does not depend on where reading began.
+        """
+        data = b""
+        for step in _SALVAGE_BYTES:
+            decoder = self._fresh()
+            with contextlib.suppress(OSError):
+                while len(data) < size and (piece := decoder.read(offset + len(data), min(step, size - len(data)))):
+                    data += piece
+        if len(data) < size:
+            is_cut = "runcated" in reason
+            how = (
+                "ends in the middle of its compressed data" if is_cut else f"is not {self._compression}, or is damaged"
+            )
+            msg = f"the file {self._path} {how}, after {offset + len(data)} bytes of text"
+            hint = "write it under another name, and rename it when it is complete"
+            self.fault = FileFormatError(msg, name=self._path, hint=hint)
+        return data
+
+    def __enter__(self) -> CompressedText:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._decoder is not None:
+            _leave_open(self._key, self._decoder)
+
+
+class ArchivedText:
+    """The text of an archive, whose members are decoded each by itself; see `Text`.
+
+    Parameters
+    ----------
+    entry : FileEntry
+        The archive.
+    """
+
+    held_bytes = 0
+
+    def __init__(self, entry: FileEntry) -> None:
+        self._path = entry.path
+        file = files_at(entry.path).open(entry.path)
+        self.stamp = file.stamp
+        file.close()
+        own = [decoding for decoding in entry.decodings if isinstance(decoding, Members)]
+        self._members = own[0] if own else Members(format_of(entry.name, "auto") or "", Files(entry.path, header=0))
+        self._decodings = tuple(decoding for decoding in entry.decodings if not isinstance(decoding, Members))
+        self._key = (self._path, *self.stamp), (self._members, *self._decodings)
+        self.fault: FileFormatError | None = None
+        self._decoder: _Forward | None = None
+
+    def _fresh(self) -> _Forward:
+        def source() -> Any:
+            return files_at(self._path).input(self._path, ahead=True)
+
+        return _Pieces(archived_text(source, self._path, self._members, self._decodings))
+
+    def read(self, offset: int, size: int) -> bytes:
+        """See `Text.read`."""
+        self.fault = None
+        if offset + size <= _BEGIN_BYTES and (begin := _text_begin(self._key, self._fresh)) is not None:
+            return begin[offset : offset + size]
+        self._decoder = decoder = _decoder_at(self._key, offset, self._fresh, self._decoder)
+        found = []
+        try:
+            while size > 0 and (piece := decoder.read(offset, size)):
+                found.append(piece)
+                offset, size = offset + len(piece), size - len(piece)
+        except FileFormatError as error:
+            self.fault = error
+        return b"".join(found)
+
+    def __enter__(self) -> ArchivedText:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._decoder is not None:
+            _leave_open(self._key, self._decoder)
+
+
+class _Pieces(_Forward):
+    """A text in pieces. Where it is damaged, it fails again whenever it is asked."""
+
+    def __init__(self, pieces: Iterator[bytes]) -> None:
+        super().__init__()
+        self._pieces, self._ready = pieces, b""
+        self._fault: FileFormatError | None = None
+
+    def _next(self, size: int) -> bytes:
+        if self._fault is not None:
+            raise self._fault
+        try:
+            self._ready = self._ready or next(filter(None, self._pieces), b"")
+        except FileFormatError as error:
+            self._fault = error
+            raise
+        piece, self._ready = self._ready[:size], self._ready[size:]
+        return piece

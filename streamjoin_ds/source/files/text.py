@@ -1,38 +1,27 @@
 """The canonical text of a file, plain, compressed or in a form of its own (`decoders.py`), read from any byte of it.
 
-Arrow decompresses zstd, lz4 frames and bz2, also several frames one after another. Such a decoder can only go forward.
-What was open at some place of a file stays open for whoever reads on from there, so a file that is read in many batches
-is not decoded from its beginning each time. No result depends on it.
+What decoded a text up to some place stays known for whoever reads on from there, so a file that is read in many batches
+is not decoded from its beginning each time (gzip here, the other compressions and archives in `archives.py`). No result
+depends on it.
 """
 
 from __future__ import annotations
 
-import contextlib
 import zlib
 from collections import OrderedDict
-from collections.abc import Iterator
-from typing import Any, Protocol, TypeAlias
-
-import pyarrow as pa
+from typing import Protocol, TypeAlias
 
 from streamjoin_ds.blocks.files import files_at
 from streamjoin_ds.errors import FileFormatError, FileMissingError
-from streamjoin_ds.source.files.archives import SnappyStream, archived_text
-from streamjoin_ds.source.files.decoders import Chain, Decoder, Decoding, Members, decoders_of
-from streamjoin_ds.source.files.file_names import archive_of, compression_of, format_of
+from streamjoin_ds.source.files.archives import ArchivedText, CompressedText
+from streamjoin_ds.source.files.decoders import Chain, Decoder, Decoding, decoders_of
+from streamjoin_ds.source.files.file_names import archive_of, compression_of
 from streamjoin_ds.source.files.listing import FileEntry
 from streamjoin_ds.source.position import SEGMENT_BYTES, RollingDigest
-from streamjoin_ds.spec.member.files import Files
 
-__all__ = ["CompressedText", "Text", "has_its_bytes", "open_text", "prefix_digest"]
+__all__ = ["Text", "has_its_bytes", "open_text", "prefix_digest"]
 
 _Stamp: TypeAlias = tuple[int, int, int]  # size, time of change and inode
-_PIECE_BYTES = 1 << 20
-# Steps in which the text before a damage is read again, since a read that fails gives nothing.
-_SALVAGE_BYTES = (1 << 16, 1 << 11, 1 << 6, 1)
-_OPEN_FILES = 8  # decoders that stay open, at most
-# Decoders that wait for whoever reads on, by file and stamp. They are hints: they change no result.
-_open: OrderedDict[tuple[str, int, int, int], _ArrowDecoder] = OrderedDict()
 _RAW_BYTES = 1 << 16  # compressed bytes that are read at a time
 _VERIFIED_BYTES = 4 << 20  # bytes of text that are digested at a time
 # Decompressors at places in files that are read bit by bit, by file and stamp, then by offset. They are hints: they
@@ -40,9 +29,6 @@ _VERIFIED_BYTES = 4 << 20  # bytes of text that are digested at a time
 _hints: OrderedDict[tuple[str, int, int, int], OrderedDict[int, _GzipDecoder]] = OrderedDict()
 _HINTED_FILES = 8  # files with hints, at most
 _HINTS_A_FILE = 4  # hints of one file, at most
-# Archives that wait for whoever reads on: their pieces, the place of the last one, and that one.
-_Reading: TypeAlias = "tuple[Iterator[bytes], int, bytes]"
-_archives: OrderedDict[object, _Reading] = OrderedDict()
 _LAST_BYTES = 1 << 10  # bytes before a place by which a file that has grown is known again
 _PIECE_A_TURN = 1 << 18  # bytes that a decoder is given at a time
 # What files begin with, by file and stamp: a compressed one, or one of another machine, is not read again for it.
@@ -52,107 +38,6 @@ _BEGINS = 1024
 # hints: they change no result.
 _places: OrderedDict[tuple[str, int, bytes, tuple[Decoding, ...]], tuple[_Stamp, list[_Place]]] = OrderedDict()
 _PLACED_FILES = 256  # files with places, at most
-
-
-class _ArrowDecoder:
-    """A decoder that has given `offset` bytes of text."""
-
-    def __init__(self, path: str, compression: str) -> None:
-        file = files_at(path).input(path, ahead=True)
-        self._stream = SnappyStream(file) if compression == "snappy" else pa.CompressedInputStream(file, compression)
-        self.offset = 0
-
-    def read(self, size: int) -> bytes:
-        """Return the next bytes, at most `size`; none at the text's end. Raise `OSError` where it is damaged."""
-        data: bytes = self._stream.read(size)
-        self.offset += len(data)
-        return data
-
-    def skip(self, size: int) -> None:
-        while size > 0 and (piece := self.read(min(size, _PIECE_BYTES))):
-            size -= len(piece)
-
-
-class CompressedText:
-    """The decompressed bytes of a file; see `Text`.
-
-    Parameters
-    ----------
-    path : str
-        The file.
-    compression : {"zstd", "lz4", "bz2", "snappy"}
-        How it is compressed.
-    """
-
-    def __init__(self, path: str, compression: str) -> None:
-        self._path, self._compression = path, compression
-        file = files_at(path).open(path)
-        self.stamp = file.stamp
-        self._key = (path, *file.stamp)
-        file.close()
-        self._decoder: _ArrowDecoder | None = None
-        self.fault: FileFormatError | None = None
-
-    held_bytes = 0
-
-    def read(self, offset: int, size: int) -> bytes:
-        """Return bytes ``[offset, offset + size)``; fewer only where the text ends or is damaged (see `fault`)."""
-        self.fault = None
-        pieces: list[bytes] = []
-        left = size if self._key[1] else 0  # an empty file is an empty text
-        try:
-            decoder = self._at(offset)
-            while left > 0 and decoder.offset >= offset and (piece := decoder.read(min(left, _PIECE_BYTES))):
-                pieces.append(piece)
-                left -= len(piece)
-        except OSError as error:
-            if error.errno is not None:  # the disk's, not the decoder's
-                raise
-            self._decoder = None
-            return self._salvaged(offset, size, str(error))
-        if left:
-            self._decoder = None  # it has come to the end, and need not hold the file
-        return b"".join(pieces)
-
-    def _at(self, offset: int) -> _ArrowDecoder:
-        decoder = self._decoder or _open.pop(self._key, None)
-        if decoder is None or decoder.offset > offset:
-            decoder = _ArrowDecoder(self._path, self._compression)
-        self._decoder = decoder
-        decoder.skip(offset - decoder.offset)
-        return decoder
-
-    def _salvaged(self, offset: int, size: int, reason: str) -> bytes:
-        """Return all bytes from `offset` on that are given before the damage, at most `size`.
-
-        What is returned does not depend on where reading began.
-        """
-        data = b""
-        for step in _SALVAGE_BYTES:
-            decoder = _ArrowDecoder(self._path, self._compression)
-            with contextlib.suppress(OSError):
-                decoder.skip(offset + len(data))
-                while len(data) < size and (piece := decoder.read(min(step, size - len(data)))):
-                    data += piece
-        if len(data) < size:
-            is_cut = "runcated" in reason
-            how = (
-                "ends in the middle of its compressed data" if is_cut else f"is not {self._compression}, or is damaged"
-            )
-            msg = f"the file {self._path} {how}, after {offset + len(data)} bytes of text"
-            hint = "write it under another name, and rename it when it is complete"
-            self.fault = FileFormatError(msg, name=self._path, hint=hint)
-        return data
-
-    def __enter__(self) -> CompressedText:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._decoder is not None:
-            _open[self._key] = self._decoder
-            _open.move_to_end(self._key)
-            while len(_open) > _OPEN_FILES:
-                _open.popitem(last=False)
 
 
 class Text(Protocol):
@@ -194,7 +79,7 @@ def open_text(entry: FileEntry, *, limit: int | None = None, complete: bool = Tr
         compression = compression_of(path)
         raw: Text
         if archive_of(path) is not None:
-            return _ArchivedText(entry)
+            return ArchivedText(entry)
         if compression is None:
             raw = _PlainText(path, limit)
         else:
@@ -361,65 +246,6 @@ class _DecodedText:
         while len(_places) > _PLACED_FILES:
             _places.popitem(last=False)
         self._raw.__exit__()
-
-
-class _ArchivedText:
-    """The text of an archive, whose members are decoded each by itself."""
-
-    held_bytes = 0
-
-    def __init__(self, entry: FileEntry) -> None:
-        self._path = entry.path
-        file = files_at(entry.path).open(entry.path)
-        self.stamp = file.stamp
-        file.close()
-        own = [decoding for decoding in entry.decodings if isinstance(decoding, Members)]
-        self._members = own[0] if own else Members(format_of(entry.name, "auto") or "", Files(entry.path, header=0))
-        self._decodings = tuple(decoding for decoding in entry.decodings if not isinstance(decoding, Members))
-        self._key = (self._path, *self.stamp), (self._members, *self._decodings)
-        self.fault: FileFormatError | None = None
-        self._pieces, self._at, self._ready = _archives.pop(self._key) if self._key in _archives else self._fresh()
-
-    def _fresh(self) -> _Reading:
-        def source() -> Any:
-            return files_at(self._path).input(self._path, ahead=True)
-
-        return archived_text(source, self._path, self._members, self._decodings), 0, b""
-
-    def read(self, offset: int, size: int) -> bytes:
-        self.fault = None
-        if offset < self._at:
-            self._pieces, self._at, self._ready = self._fresh()
-        found = []
-        while size > 0:
-            if self._at + len(self._ready) <= offset:
-                self._at += len(self._ready)
-                try:
-                    self._ready = next(filter(None, self._pieces), b"")
-                except FileFormatError as error:
-                    self._pieces, self._ready, self.fault = _failing(error), b"", error
-                if not self._ready:
-                    break
-                continue
-            begin = offset - self._at
-            piece = self._ready[begin : begin + size]
-            found.append(piece)
-            offset, size = offset + len(piece), size - len(piece)
-        return b"".join(found)
-
-    def __enter__(self) -> _ArchivedText:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        _archives[self._key] = self._pieces, self._at, self._ready
-        while len(_archives) > _OPEN_FILES:
-            _archives.popitem(last=False)
-
-
-def _failing(error: FileFormatError) -> Iterator[bytes]:
-    """Fail as it did before."""
-    yield from ()
-    raise error
 
 
 class _PlainText:

@@ -7,9 +7,11 @@ import zipfile
 from itertools import pairwise
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from streamjoin_ds.errors import FileFormatError
+from streamjoin_ds.source.files import archives
 from streamjoin_ds.source.position import FilePosition
 from streamjoin_ds.source.stream_source import infer_schema
 from streamjoin_ds.source.table_versions import open_table
@@ -108,3 +110,33 @@ def test_an_archive_is_no_table(tmp_path: Path) -> None:
     pack(tmp_path / "z.csv.zip", ".zip", parts())
     with pytest.raises(FileFormatError, match="neither a Delta table nor a file of a known format"):
         open_table(Table("z", str(tmp_path / "z.csv.zip")))
+
+
+@pytest.mark.parametrize("ending", [".csv.zip", ".csv.tar.bz2", ".csv.zst", ".csv.bz2"])
+def test_a_text_is_not_decoded_again_for_each_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str
+) -> None:
+    path, data = tmp_path / f"a{ending}", csv_text(rows(40_000)).encode()
+    if ending in (".csv.zst", ".csv.bz2"):
+        with pa.output_stream(str(path), compression={".csv.zst": "zstd"}.get(ending, "bz2")) as out:
+            out.write(data)
+    else:
+        pack(path, ending.removeprefix(".csv"), {"a.csv": data})
+    given = 0
+
+    def counted(self: archives._Forward, size: int) -> bytes:
+        nonlocal given
+        data = decoded(self, size)
+        given += len(data)
+        return data
+
+    decoded = archives._Forward._decoded
+    monkeypatch.setattr(archives._Forward, "_decoded", counted)
+    planner, reader = feed(tmp_path), feed(tmp_path)
+    position, count = planner.initial(), 0
+    while there := planner.frontier(position, 2_000).rows:  # a planner and its tasks in one process
+        end = planner.advance(position, min(there, 2_000))
+        count += sum(chunk.count for chunk in reader.read(position, end))
+        position = end
+    assert count == 40_000
+    assert given < 3 * len(data)  # by both, and the beginning
