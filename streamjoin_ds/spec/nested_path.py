@@ -23,6 +23,7 @@ from streamjoin_ds.spec.nested_values import is_list
 
 __all__ = [
     "EACH",
+    "METRIC_LINES",
     "SENML",
     "Path",
     "RecordsForm",
@@ -273,7 +274,7 @@ class RecordsForm:
     names : tuple of str
         The path of an array with the names of columns; empty if records have their own.
     kind : str
-        "array", or a named form: "$" (each value) or "senml".
+        "array", or a named form: "$" (each value), "senml", "influx" or "prometheus" (the lines of a message).
     """
 
     rows: tuple[str, ...] = ()
@@ -282,13 +283,14 @@ class RecordsForm:
 
 
 EACH, SENML = RecordsForm(kind="$"), RecordsForm(kind="senml")
+METRIC_LINES = {kind: RecordsForm(kind=kind) for kind in ("influx", "prometheus")}
 _STROKE = re.compile(r"/(?=(?:[^`]*`[^`]*`)*[^`]*$)")  # outside of back-ticks
 
 
 def records_form(text: str) -> RecordsForm | None:
     """Return the form of records that a text names; None where it names none."""
     text = text.strip()
-    named = {"$": EACH, "$[*]": EACH, "senml": SENML}.get(text)
+    named = {"$": EACH, "$[*]": EACH, "senml": SENML, **METRIC_LINES}.get(text)
     if named is not None:
         return named
     paths = [_array_path(part) for part in _STROKE.split(text)]

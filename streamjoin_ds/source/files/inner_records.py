@@ -10,7 +10,8 @@
 The lines hold the bytes that were written, so a number keeps its digits. A line end between values becomes a tab. What
 is no record, or is damaged, becomes a line that is no JSON object, and so one reject.
 
-A segment of a spool holds such a text in each message. Its records have the columns of the message's frame.
+A segment of a spool holds such a text in each message, and so does a topic. There records may also be lines of metrics
+(``influx``, ``prometheus``). Those of a spool have the columns of the message's frame.
 """
 
 from __future__ import annotations
@@ -28,10 +29,11 @@ import msgspec
 from streamjoin_ds.errors import FileFormatError
 from streamjoin_ds.source.files.decoders import Decoder
 from streamjoin_ds.source.files.element_cut import BLANKS, ElementCut, is_json, values_of
+from streamjoin_ds.source.files.metric_lines import LINE_FORMATS, metric_records
 from streamjoin_ds.spec.nested_path import EACH, SENML, RecordsForm
 from streamjoin_ds.spool.segment import FRAME_COLUMNS, HEADER_BYTES, Frames, header_facts, torn_segment, walk
 
-__all__ = ["NoRecords", "Unfolded", "elements", "members", "parts_of"]
+__all__ = ["NoRecords", "Unfolded", "elements", "members", "message_records", "parts_of"]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MOST_BYTES = 256 << 20  # bytes of a value that has not ended, at most: it is held in memory
@@ -144,9 +146,26 @@ class _SegmentUnfolding(Decoder):
             moment = (_EPOCH + timedelta(microseconds=received_us)).isoformat().encode()
             said = _key_text(topic.decode("utf-8", "replace"))
             lead = _Lead({"spool_received": b'"%b"' % moment, "spool_topic": said, "spool_number": b"%d" % number})
-            given = _Records(self._form).lines(values_of(payload)) if payload.strip(BLANKS) else [b"an empty message"]
+            given = message_records(payload, self._form)
             lines += [lead.before(_without_columns(line)) if line.startswith(b"{") else line for line in given]
         return b"".join([line + b"\n" for line in lines])
+
+
+def message_records(message: bytes, form: RecordsForm) -> list[bytes]:
+    """Return the records of one message, a line each: JSON objects, and what is none, maybe with the reason before it.
+
+    Parameters
+    ----------
+    message : bytes
+        A text by itself.
+    form : RecordsForm
+        Where the records are.
+    """
+    if not message.strip(BLANKS):
+        return [b"an empty message"]
+    if form.kind in LINE_FORMATS:
+        return metric_records(message, form.kind)
+    return _Records(form).lines(values_of(message))
 
 
 def _without_columns(line: bytes) -> bytes:

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 
 from streamjoin_ds.source.files.decoders import MAX_LINE_BYTES, Decoder, LineDecoder, too_long
 
-__all__ = ["LINE_FORMATS", "Influx", "Prometheus", "line_format", "line_words"]
+__all__ = ["LINE_FORMATS", "Influx", "Prometheus", "line_format", "line_words", "metric_records"]
 
 LINE_FORMATS = ("influx", "prometheus")
 _WORDS = {"influx": "no line of InfluxDB's", "prometheus": "no line of Prometheus' text format"}
@@ -93,6 +93,12 @@ class Prometheus:
         """See `Decoding.decoder`."""
         del begin
         return LineDecoder(_of_lines(_prometheus), path)
+
+
+def metric_records(text: bytes, kind: str) -> list[bytes]:
+    """Return the records of a whole text in a format of `LINE_FORMATS`, and lines that cannot be read as they are."""
+    record = _influx if kind == "influx" else _prometheus
+    return [made for line in text.split(b"\n") if (made := _made(record, line))]
 
 
 def _of_lines(record: Callable[[str], str | None]) -> Callable[[bytes], bytes]:

@@ -21,11 +21,13 @@ from streamjoin_ds.source.kafka.formats.registered_messages import SchemaRegistr
 from streamjoin_ds.source.kafka.message_sources import NativeSource, PythonSource, native_messages
 from streamjoin_ds.source.kafka.range_read import MessageSource, RangeRead, RangeReader
 from streamjoin_ds.spec.member.location import KAFKA_PREFIX, check_location
+from streamjoin_ds.spec.nested_path import METRIC_LINES
 from streamjoin_ds.spec.time_text import event_times
 
-__all__ = ["MESSAGE_FORMATS", "REGISTERED_FORMATS", "TOPIC_PARAMETERS", "KafkaTopic", "KafkaUrl"]
+__all__ = ["JSON_FORMATS", "MESSAGE_FORMATS", "REGISTERED_FORMATS", "TOPIC_PARAMETERS", "KafkaTopic", "KafkaUrl"]
 
-MESSAGE_FORMATS = ("json", "csv", "fixed", "raw", "avro", "protobuf")
+MESSAGE_FORMATS = ("json", "csv", "influx", "prometheus", "fixed", "raw", "avro", "protobuf")
+JSON_FORMATS = ("json", *METRIC_LINES)  # those whose records are JSON objects, or are made such
 REGISTERED_FORMATS = ("avro", "protobuf")  # those whose schemas a registry keeps
 TOPIC_PARAMETERS = {
     "format": f"what a message's value holds: {', '.join(MESSAGE_FORMATS)} (required)",
@@ -60,7 +62,7 @@ class KafkaUrl:
     topic : str
         The topic's name; several with commas between them; or ``~`` and a regular expression that the whole of a name
         matches.
-    format : {"json", "csv", "fixed", "raw", "avro", "protobuf"}
+    format : {"json", "csv", "influx", "prometheus", "fixed", "raw", "avro", "protobuf"}
         What a message's value holds.
     settings : SettingsSource
         Where librdkafka's settings come from.

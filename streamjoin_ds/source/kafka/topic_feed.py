@@ -14,9 +14,10 @@ what was planned. The number of messages shows that.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from typing import TypeVar
@@ -28,10 +29,11 @@ from streamjoin_ds.errors import (
     KafkaDataLostError,
     KafkaTopicChangedError,
     KafkaUnreachableError,
+    malformed_offset,
 )
 from streamjoin_ds.source.feed import ArrayFrontier, Backlog, Frontier, StreamClock, known_backlog
 from streamjoin_ds.source.kafka.broker import TopicFacts, check_same
-from streamjoin_ds.source.kafka.formats.message_formats import byte_ends
+from streamjoin_ds.source.kafka.formats.message_formats import RECORD, byte_ends
 from streamjoin_ds.source.kafka.formats.message_records import MessageRecords, header_of
 from streamjoin_ds.source.kafka.range_read import LostRange, log_was_cut
 from streamjoin_ds.source.kafka.topic import KafkaTopic, KafkaUrl
@@ -177,7 +179,10 @@ class TopicFeed:
 
     def position(self, facts: object) -> KafkaPosition:
         """See `Feed.position`."""
-        return KafkaPosition.from_facts(facts, self._stream.name)
+        at = KafkaPosition.from_facts(facts, self._stream.name)
+        if self._records.unfolding is None and (at.within or at.seq > at.offset - at.first):
+            raise malformed_offset("within" if at.within else "offset", self._stream.name)
+        return at
 
     # ------------------------------------------------------------------ the planner
 
@@ -194,8 +199,8 @@ class TopicFeed:
         check_same(self._url.topic, TopicFacts(start.topic, (self._partition,)), self._plan.facts)
         end = self._plan.ends[self._partition]
         # Where nothing was read, the beginning was asked after the end, or lies in a transaction that is open.
-        if end < start.offset and start.seq:
-            raise self._shorter(end, start.offset)
+        if end < start.offset + bool(start.within) and start.seq:
+            raise self._shorter(end, start.offset + bool(start.within))
         if self._scan is None or not self._scan.begin_at(start):
             self._scan = TopicScan(start, has_local_times=self._stream.has_local_times)
         scan, most = self._scan, MOST_BYTES // max(self._plan.partitions, len(self._plan.ends), 1)
@@ -217,7 +222,7 @@ class TopicFeed:
         """Scan the offsets up to `until`."""
         asked = self._plan.topic.read(self._partition, scan.at, until, epoch=scan.epoch)
         told = 0
-        offsets, sizes, epochs = ([np.empty(0, np.int64)] for _ in range(3))
+        offsets, sizes, epochs, within = ([np.empty(0, np.int64)] for _ in range(4))
         times = [SeenTimes.none(0)]
 
         def note_lost() -> None:
@@ -227,20 +232,49 @@ class TopicFeed:
             times.append(SeenTimes.none(len(asked.lost) - told))
             sizes.append(np.zeros(len(asked.lost) - told, np.int64))
             epochs.append(np.full(len(asked.lost) - told, -1, np.int64))
+            within.append(np.zeros(len(asked.lost) - told, np.int64))
 
-        for messages in asked:
+        for messages in self._unfolded(asked, scan.start):
             note_lost()
             told = len(asked.lost)
             offsets.append(messages.column("offset").to_numpy())
             times.append(self._seen(messages))
             sizes.append(np.diff(byte_ends(messages.column("value"))[1]).astype(np.int64))
             epochs.append(np.full(len(messages), asked.epoch, np.int64))
+            within.append(self._within(messages))
         note_lost()
         goes_on = bool(asked.lost) and asked.lost[0].begin == scan.at
-        told_offsets, told_sizes, told_epochs = (np.concatenate(column) for column in (offsets, sizes, epochs))
-        scan.add(told_offsets, SeenTimes.joined(times), told_sizes, told_epochs, goes_on=goes_on)
+        told_offsets, told_sizes, told_epochs, told_within = map(np.concatenate, (offsets, sizes, epochs, within))
+        scan.add(told_offsets, SeenTimes.joined(times), told_sizes, told_epochs, told_within, goes_on=goes_on)
         scan.at = until
         scan.ends_lost = bool(asked.lost) and asked.lost[-1].end == until
+
+    def _unfolded(
+        self, asked: Iterable[pa.RecordBatch], start: KafkaPosition, end: KafkaPosition | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield messages; where each may hold many records these, without those that lie before `start` or after `end`.
+
+        The records of a message are in one batch (`Unfolding.unfolded`).
+        """
+        unfolding = self._records.unfolding
+        for messages in asked:
+            if unfolding is None:
+                yield messages
+                continue
+            for records in unfolding.unfolded(messages):
+                offsets, numbers = records.column("offset").to_numpy(), records.column(RECORD).to_numpy()
+                kept = (offsets != start.offset) | (numbers >= start.within)
+                if end is not None:
+                    kept &= (offsets < end.offset) | (numbers < end.within)
+                yield records if kept.all() else records.filter(pa.array(kept))
+
+    def _within(self, messages: pa.RecordBatch) -> np.ndarray:
+        """Return how many records of its message are read after each; 0 after the last one."""
+        if self._records.unfolding is None:
+            return np.zeros(len(messages), np.int64)
+        offsets, numbers = messages.column("offset").to_numpy(), messages.column(RECORD).to_numpy()
+        is_last = np.append(offsets[1:] != offsets[:-1], True)
+        return np.where(is_last, 0, numbers + 1)
 
     def _event_times(self, messages: pa.RecordBatch) -> np.ndarray:
         """Return the event time of each message, and the smallest int64 where it has none."""
@@ -298,7 +332,8 @@ class TopicFeed:
         if now >= self._asks_again_s:
             self._asks_again_s = now + NEWEST_SECONDS
             messages = self._plan.topic.newest(self._partition, self._plan.ends[self._partition])
-            times = np.concatenate([np.empty(0, np.int64), *(self._event_times(batch) for batch in messages)])
+            records = self._unfolded(messages, KafkaPosition())
+            times = np.concatenate([np.empty(0, np.int64), *(self._event_times(batch) for batch in records)])
             if (max_us := self._stream.max_ahead_us) is not None:  # what lies before them was not looked at
                 times = times[~too_far_ahead(times, times != NO_TIME, NO_TIME, AheadLimit(max_us))]
             self._newest = int(times.max(initial=self._newest))
@@ -336,7 +371,10 @@ class TopicFeed:
         ahead: AheadLimit | None = None,
         files: Sequence[str] | None = None,
     ) -> Iterator[Chunk]:
-        """See `Feed.read`. ``_seq`` is the message's offset. Each chunk has `Chunk.before`.
+        """See `Feed.read`. Each chunk has `Chunk.before`.
+
+        ``_seq`` is the message's offset. Where a message may hold many records, it is the record's number in the
+        stream's partition: `KafkaPosition.seq` before it.
 
         Raises
         ------
@@ -347,13 +385,16 @@ class TopicFeed:
         """
         assert end is not None, "a batch has an end"
         known = TopicFacts(end.topic, (self._partition,))
-        asked = shared_topic(self._url).read(self._partition, start.offset, end.offset, known, start.epoch)
-        largest = start.time
+        until = end.offset + bool(end.within)
+        asked = shared_topic(self._url).read(self._partition, start.offset, until, known, start.epoch)
+        largest, seq = start.time, start.seq
         clock = StreamClock.of(self._stream, start, ahead) if self._stream.has_local_times else None
-        for messages in asked:
-            chunk, largest, ahead = self._chunk(messages, largest, ahead, clock)
-            yield chunk
-        gone = end.seq - start.seq - asked.messages
+        for messages in self._unfolded(asked, start, end):
+            if len(messages):
+                chunk, largest, ahead = self._chunk(messages, seq, largest, ahead, clock)
+                yield chunk
+            seq += len(messages)
+        gone = end.seq - seq
         differs = asked.epoch > end.epoch or (asked.epoch != end.epoch and gone <= 0)  # the last may be what is gone
         if min(asked.epoch, end.epoch) >= 0 and asked.messages and differs:
             raise log_was_cut(self._url.topic, self._partition, end.offset)
@@ -365,14 +406,18 @@ class TopicFeed:
             yield self._lost(start, end, asked.lost, gone)
 
     def _chunk(
-        self, messages: pa.RecordBatch, largest: int, ahead: AheadLimit | None, clock: StreamClock | None
+        self, messages: pa.RecordBatch, seq: int, largest: int, ahead: AheadLimit | None, clock: StreamClock | None
     ) -> tuple[Chunk, int, AheadLimit | None]:
-        """Return messages as a chunk, and the largest event time and the limit after them; `clock`: of local times."""
+        """Return messages as a chunk, and the largest event time and the limit after them.
+
+        `seq` records are before them; `clock` is of local times.
+        """
         # A record that is broken in another column is no tuple, but its event time counts.
         if clock is not None:
             ordered = clock.ordered(self._seen(messages))
             chunk = self._records.chunk(messages, self._partition, 0, ordered.far, ordered.later)
-            return self._numbered(messages, chunk, np.where(ordered.counts, ordered.ts, NO_TIME), largest, ahead)
+            times = np.where(ordered.counts, ordered.ts, NO_TIME)
+            return self._numbered(messages, seq, chunk, times, largest, ahead)
         chunk = self._records.chunk(messages, self._partition, 0)
         times = self._event_times(messages) if chunk.rejects else chunk.tuples.column(TS).to_numpy()
         if ahead is not None:
@@ -382,23 +427,29 @@ class TopicFeed:
             if far.any():
                 chunk = self._records.chunk(messages, self._partition, 0, far)
                 times = np.where(far, NO_TIME, times)
-        return self._numbered(messages, chunk, times, largest, ahead)
+        return self._numbered(messages, seq, chunk, times, largest, ahead)
 
-    @staticmethod
     def _numbered(
-        messages: pa.RecordBatch, chunk: Chunk, times: np.ndarray, largest: int, ahead: AheadLimit | None
+        self,
+        messages: pa.RecordBatch,
+        seq: int,
+        chunk: Chunk,
+        times: np.ndarray,
+        largest: int,
+        ahead: AheadLimit | None,
     ) -> tuple[Chunk, int, AheadLimit | None]:
-        """Return a chunk with the messages' offsets, and what is largest before each tuple."""
-        offsets = messages.column("offset").to_numpy()
+        """Return a chunk with the numbers of its tuples, and what is largest before each."""
+        is_counted = self._records.unfolding is not None
+        numbers = np.arange(seq, seq + len(messages)) if is_counted else messages.column("offset").to_numpy()
         places = chunk.tuples.column(SEQ).to_numpy()
         running = np.empty(len(times) + 1, np.int64)
         running[0], running[1:] = largest, times
         np.maximum.accumulate(running, out=running)
         before = running[:-1][places] if chunk.rejects else running[:-1]
         field_of = chunk.tuples.schema.get_field_index(SEQ)
-        tuples = chunk.tuples.set_column(field_of, chunk.tuples.schema.field(field_of), pa.array(offsets[places]))
-        rejects = [replace(reject, seq=int(offsets[reject.seq])) for reject in chunk.rejects]
-        return Chunk(int(offsets[0]), chunk.count, tuples, rejects, before), int(running[-1]), ahead
+        tuples = chunk.tuples.set_column(field_of, chunk.tuples.schema.field(field_of), pa.array(numbers[places]))
+        rejects = [replace(reject, seq=int(numbers[reject.seq])) for reject in chunk.rejects]
+        return Chunk(int(numbers[0]), chunk.count, tuples, rejects, before), int(running[-1]), ahead
 
     def _lost(self, start: KafkaPosition, end: KafkaPosition, lost: Sequence[LostRange], gone: int) -> Chunk:
         """Return the records that stand for messages that are gone: a reject for each that was planned.
@@ -416,7 +467,11 @@ class TopicFeed:
         stretch = f"one of {gone} messages that were gone between offsets {start.offset} and {end.offset - 1}"
         places = (places + [(start.offset, stretch)] * gone)[:gone]
         file = f"kafka:{self._url.topic}/{self._partition}"
-        rejects = [Reject(file, offset, "", reason, "", offset) for offset, reason in places]
+        numbers = itertools.count(end.seq - gone) if self._records.unfolding is not None else None
+        rejects = [
+            Reject(file, offset, "", reason, "", offset if numbers is None else next(numbers))
+            for offset, reason in places
+        ]
         nothing = pa.RecordBatch.from_pylist([], schema=inside_schema(self._schema, self._stream.time))
         offsets = sum(one.end - one.begin for one in lost[:gone])
         return Chunk(start.offset, gone, nothing, rejects, np.empty(0, np.int64), lost_offsets=offsets)

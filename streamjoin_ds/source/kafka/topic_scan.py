@@ -30,10 +30,10 @@ class KafkaPosition(PlainFacts):
     Parameters
     ----------
     seq : int
-        Records so far: messages, and one for each stretch of lost offsets that was passed over.
+        Records so far: messages or what they hold, and one for each stretch of lost offsets that was passed over.
     offset : int
-        The next offset to read. Markers of transactions and compaction leave offsets without a message, so it tells
-        nothing about `seq`.
+        The next offset to read. Markers of transactions and compaction leave offsets without a message, and a message
+        may hold many records, so it tells nothing about `seq`.
     first : int
         The offset at which the stream began.
     time : int
@@ -41,6 +41,8 @@ class KafkaPosition(PlainFacts):
     epoch : int
         The leader epoch of the last message before `offset`: whoever leads a partition writes its own into what it
         appends. -1 where it is not known, and then it is left out of what is logged.
+    within : int
+        How many records of the message at `offset` were read, where that holds many; left out if it is 0.
     topic : str
         The topic's id. It is another one where a topic was deleted and made again. Empty where the broker has no ids.
     rhythm : tuple of int
@@ -54,13 +56,14 @@ class KafkaPosition(PlainFacts):
     topic: str = ""
     epoch: int = -1
     rhythm: tuple[int, ...] = ()
+    within: int = 0
 
     @property
     def time_us(self) -> int | None:
         """The largest event time so far; None where there is none."""
         return None if self.time == NO_TIME else self.time
 
-    LATER: ClassVar[frozenset[str]] = frozenset(("epoch", "rhythm"))
+    LATER: ClassVar[frozenset[str]] = frozenset(("epoch", "rhythm", "within"))
     LEAST: ClassVar[Mapping[str, int]] = {"time": NO_TIME, "epoch": -1}
 
     def wrong_field(self) -> str:
@@ -71,7 +74,7 @@ class KafkaPosition(PlainFacts):
             return "topic"
         if not Rhythm.is_one(self.rhythm):
             return "rhythm"
-        return "offset" if self.offset < self.first or self.seq > self.offset - self.first else ""
+        return "offset" if self.offset < self.first else ""
 
 
 class TopicScan:
@@ -82,7 +85,8 @@ class TopicScan:
         self._has_local_times = has_local_times
         self.at = start.offset  # all before this offset has been looked at
         self.ends_lost = False  # whether the offsets before it were gone
-        self._next = np.empty(0, np.int64)  # of each record the offset after it
+        self._next = np.empty(0, np.int64)  # of each record the offset after it,
+        self._within = np.empty(0, np.int64)  # and how many records of the message there were read
         self._times = SeenTimes.none(0)
         self._ordered: OrderedTimes | None = None  # the times by their order, once `judge` was called
         self.running = np.empty(0, np.int64)  # the largest of those that count
@@ -115,6 +119,7 @@ class TopicScan:
             return False
         self.start = start
         self._next, self.running, self._times = self._next[gone:], self.running[gone:], self._times.part(gone)
+        self._within = self._within[gone:]
         self._epochs = self._epochs[gone:]
         self._sizes = self._sizes[gone:] - (self._sizes[gone - 1] if gone else 0)
         return True
@@ -123,9 +128,12 @@ class TopicScan:
         """Return the position after so many records, of which there is one."""
         last = rows - 1
         offset, time = int(self._next[last]), int(self.running[last])
-        epoch = max(self.start.epoch, int(self._epochs[last]))
+        epoch, within = max(self.start.epoch, int(self._epochs[last])), int(self._within[last])
         rhythm = () if self._ordered is None else self._ordered.rhythm_after(rows)
-        return replace(self.start, seq=self.start.seq + rows, offset=offset, time=time, epoch=epoch, rhythm=rhythm)
+        seq = self.start.seq + rows
+        return replace(
+            self.start, seq=seq, offset=offset, time=time, epoch=epoch, rhythm=rhythm, within=within
+        )
 
     @property
     def epoch(self) -> int:
@@ -138,19 +146,23 @@ class TopicScan:
         times: SeenTimes,
         sizes: np.ndarray,
         epochs: np.ndarray,
+        within: np.ndarray,
         *,
         goes_on: bool = False,
     ) -> None:
         """Add records that end with these offsets, and have these event times, bytes and leader epochs.
+
+        `within` is how many records of its message are read after each; 0 after its last one.
 
         With `goes_on` the first one stands for lost offsets that follow what was looked at. If the last record stands
         for lost offsets too, both are one stretch.
         """
         if goes_on and self.ends_lost and self.rows:
             self._next[-1] = offsets[0] + 1
-            offsets, times, sizes, epochs = offsets[1:], times.part(1), sizes[1:], epochs[1:]
+            offsets, times, sizes, epochs, within = offsets[1:], times.part(1), sizes[1:], epochs[1:], within[1:]
         self._sizes = np.concatenate([self._sizes, self.size_bytes + np.cumsum(sizes)])
-        self._next = np.concatenate([self._next, offsets + 1])
+        self._next = np.concatenate([self._next, np.where(within, offsets, offsets + 1)])
+        self._within = np.concatenate([self._within, within])
         self._times = SeenTimes.joined([self._times, times])
         self._epochs = np.maximum.accumulate(np.concatenate([self._epochs, epochs]))  # lost offsets have none
 

@@ -23,9 +23,11 @@ __all__ = [
     "NullValues",
     "Spool",
     "checked_csv",
+    "checked_records",
     "csv_option",
     "delimiter_of",
     "partitioned_by",
+    "records_option",
     "refused_option",
 ]
 
@@ -105,6 +107,29 @@ _CSV_OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
+def records_option() -> Any:
+    """Return the field of the option that says where records lie in a text of JSON, which files and messages have."""
+    return option(
+        None,
+        "Where the records are in JSON: $ (each value of a file or message, each element of its array), the path of an "
+        "array, such as values or a.b, names/rows (two arrays: fields/data), or senml. Of a spool's messages also influx "
+        "or prometheus.",
+        note="[default: each line, or message, is one]",
+        example="values",
+        metavar="PATH",
+        identity="place of records",
+        numbers=True,
+    )
+
+
+def checked_records(given: object, stream: str) -> None:
+    """Raise ArgumentError where what says where records lie names no place."""
+    if given is not None and records_form(str(given)) is None:
+        msg = f"records of stream {stream} names no place of records"
+        hint = "$ for each value of a file or message, a path such as values or a.b, fields/data, or senml"
+        raise ArgumentError(msg, name="records", hint=hint)
+
+
 @dataclass(frozen=True, slots=True)
 class Files(Located):
     """A file, or a folder that grows: CSV, JSON lines, Parquet, compressed or not, here or in an object store.
@@ -154,7 +179,8 @@ class Files(Located):
         each element of the array there, with the fields that stand beside the array; a field of its own wins, and an
         element that is no object is a column of the array's name. ``"fields/data"``: each row of an array, under the
         names in another one. "senml": each record of a pack of RFC 8428, with its base values. A path or its JSONPath
-        (``$.a.b[*]``); odd names in back-ticks. The records of a spool's messages are found in the same way.
+        (``$.a.b[*]``); odd names in back-ticks. The records of a spool's messages are found in the same way; "influx"
+        and "prometheus" are the lines of messages in these formats.
     on_bad_file : {"stop", "quarantine"}
         What happens when a file cannot be read any further, came too late, or is not what was read before. "stop" stops
         the stream. "quarantine" sets aside the rest of the file as one rejected row that names it. It may differ at
@@ -243,16 +269,7 @@ class Files(Located):
         identity="encoding",
         numbers=True,
     )
-    records: str | None = option(
-        None,
-        "Where the records are in JSON: $ (each value of a file, each element of its array), the path of an array, "
-        "such as values or a.b, names/rows (two arrays: fields/data), or senml.",
-        note="[default: each line is one]",
-        example="values",
-        metavar="PATH",
-        identity="place of records",
-        numbers=True,
-    )
+    records: str | None = records_option()
     on_bad_file: str = option(
         "stop",
         "What happens at a file that cannot be read: stop (the join stops) or quarantine (the file is set aside, as a "
@@ -334,10 +351,7 @@ class Files(Located):
             raise ArgumentError(msg, name="format", hint=f"DeltaRows(path, format={self.format!r}) reads a table")
         delimiter = delimiter_of(self.delimiter, stream)
         skip_lines, header = (_lines(getattr(self, name), name, stream) for name in ("skip_lines", "header"))
-        if self.records is not None and records_form(str(self.records)) is None:
-            msg = f"records of stream {stream} names no place of records"
-            hint = "$ for each value of a file, a path such as values or a.b, fields/data, or senml"
-            raise ArgumentError(msg, name="records", hint=hint)
+        checked_records(self.records, stream)
         finished_after = self.finished_after
         if finished_after is not None:  # "0s" is one: a file counts as finished at once
             finished_after = duration_text(duration_us(finished_after, f"finished_after of {stream}"))

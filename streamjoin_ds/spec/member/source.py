@@ -25,9 +25,11 @@ from streamjoin_ds.spec.member.files import (
     NullValues,
     Spool,
     checked_csv,
+    checked_records,
     csv_option,
     delimiter_of,
     partitioned_by,
+    records_option,
     refused_option,
 )
 from streamjoin_ds.spec.member.location import KAFKA_PREFIX, Located, check_choices, location_text
@@ -135,6 +137,8 @@ class Topic(Located):
         ``kafka://broker:9092/topic?format=json``: its parameters are listed by ``streamjoin help source kafka``.
     delimiter, decimal, thousands, null_values, quote, escape
         How messages in CSV are written, as of `Files`.
+    records : str, optional
+        Where records lie in messages in JSON, as of `Files`: a message may hold many.
     partition_by : str or sequence of str, optional
         Columns whose values have clocks of their own in each partition of the topic, as of `Files`.
     """
@@ -148,6 +152,7 @@ class Topic(Located):
     null_values: NullValues = csv_option("null_values")
     quote: str = csv_option("quote")
     escape: str | None = csv_option("escape")
+    records: str | None = records_option()
     partition_by: str | Sequence[str] | None = option(
         None, _BY_COLUMNS, (str, LIST), "[default: one clock for each partition of the topic]", example="device"
     )
@@ -160,6 +165,7 @@ class Topic(Located):
     def checked(self, stream: str) -> Topic:
         """Return the source with its options in one form each; raise ArgumentError where one cannot be."""
         located = super(Topic, self).checked(stream)
+        checked_records(self.records, stream)
         delimiter = delimiter_of(self.delimiter, stream)
         columns = _only_columns(self.partition_by, stream, "a topic")
         return replace(located, delimiter=delimiter, partition_by=columns, **checked_csv(self, delimiter, stream))
@@ -300,10 +306,6 @@ def _refused(stream: str, name: str, kind: type) -> ArgumentError:
     if kind is Topic and name == "format":
         msg = f"stream {stream} is a topic, so it cannot have {name}"
         return ArgumentError(msg, name=name, hint="its format stands in the URL: ?format=json")
-    if kind is Topic and name == "records":
-        msg = f"stream {stream} is a topic, where each message is a record, so it cannot have records"
-        hint = "streamjoin intake kafka://... --to SPOOL copies its messages, and a spool can have records"
-        return ArgumentError(msg, name=name, hint=hint)
     if kind is Generator and name == "partition_by":
         return refused_option(stream, name, "is generated in the order of its times")
     why = "reads no Delta table" if name in _OF_TABLES else "reads no folder of files"

@@ -7,12 +7,14 @@ its last byte closes, and has no line end inside a text. So a reader makes one r
 `frame_objects` is the readable twin of ``kafka/frames.c``.
 
 A packed struct has little-endian fields in the order of the declared columns, without gaps.
+
+Messages that hold many records are unfolded before: each record is a message of its own (`Unfolding`).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import lru_cache, partial
 from importlib import import_module
 from typing import Any, Protocol, TypeAlias
@@ -26,31 +28,39 @@ from streamjoin_ds.source.files.csv_dialect import CsvDialect
 from streamjoin_ds.source.files.csv_lines import CsvLines
 from streamjoin_ds.source.files.decoders import Blanks
 from streamjoin_ds.source.files.json_lines import JsonLines
+from streamjoin_ds.source.files.inner_records import message_records
 from streamjoin_ds.source.files.lines import LineFormat, Lines, parse_lines
+from streamjoin_ds.source.files.metric_lines import line_words
 from streamjoin_ds.source.records import RawRecords, clipped
 from streamjoin_ds.spec.member.stream import Stream
+from streamjoin_ds.spec.nested_path import METRIC_LINES, RecordsForm, records_form
 
 __all__ = [
     "FRAMED",
     "FRAME_REASONS",
     "NO_VALUE",
+    "RECORD",
     "CsvMessages",
     "FixedMessages",
     "JsonMessages",
     "MessageFormat",
     "RawMessages",
+    "Unfolding",
     "byte_ends",
     "bytes_or_text",
     "frame_objects",
     "framed",
     "is_null",
     "message_text",
+    "records_within",
     "utf8_values",
     "value_text",
 ]
 
 Unframed: TypeAlias = "tuple[pa.BinaryArray, dict[int, tuple[str, str]]]"
 NO_VALUE = "a message without a value"
+RECORD = "record"  # the column of unfolded messages that is the record's place in its message
+_UNFOLDED_BYTES = 64 << 20  # of records that are unfolded at a time
 FRAMED, _EMPTY, _NO_OBJECT, _OPEN, _MORE, _CONTROL = range(6)
 FRAME_REASONS = {
     _EMPTY: "an empty message",
@@ -169,6 +179,79 @@ def _frame(message: bytes) -> int:
             rest = message[token.end() :]
             return _CONTROL if b"\n" in rest or b"\r" in rest else _OPEN
     return _OPEN
+
+
+def records_within(stream: Stream, format: str) -> RecordsForm | None:
+    """Return where the records of a stream's messages of a format are; None: each message is one.
+
+    Raises
+    ------
+    ArgumentError
+        The stream has `records`, and its messages are no JSON.
+    """
+    records = getattr(stream.source, "records", None)
+    if records is None:
+        return METRIC_LINES.get(format)
+    form = records_form(records)
+    if format != "json" or form in METRIC_LINES.values():
+        msg = f"stream {stream.name} has records, which says where they lie in JSON, and its messages are in {format}"
+        hint = f"leave records out, and set format={records} in the URL" if records in METRIC_LINES else ""
+        raise ArgumentError(msg, name="records", hint=hint or "leave records out, or set format=json in the URL")
+    return form
+
+
+class Unfolding:
+    """Makes a message of each record that a message holds: all it has but the value is its message's.
+
+    Parameters
+    ----------
+    form : RecordsForm
+        Where the records are.
+    unframed : callable, optional
+        Returns messages without a frame of a registry, and what is wrong with those that have none, by place.
+    """
+
+    def __init__(self, form: RecordsForm, unframed: Callable[[pa.BinaryArray], Unframed] | None = None) -> None:
+        self.form, self._unframed = form, unframed
+
+    @property
+    def no_record(self) -> str | None:
+        """Why what lies where a record should is none; None where `MessageFormat` says it better."""
+        return line_words(self.form.kind)
+
+    def lines(self, values: pa.BinaryArray) -> Iterator[list[bytes | None]]:
+        """Yield the records of each message: JSON objects, or what is none, maybe with the reason before it."""
+        given, lacking = (values, {}) if self._unframed is None else self._unframed(values)
+        for place, value in enumerate(given.to_pylist()):
+            if place in lacking:
+                yield [f"{lacking[place][1]}: {value_text(values[place].as_py())}".encode()]
+            else:
+                yield [None] if value is None else [*message_records(value, self.form)]
+
+    def unfolded(self, messages: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Yield the records of messages, those of one message together, with the column `RECORD` (int64, from 0)."""
+        found: list[bytes | None] = []
+        counts, first, size_bytes = [0] * 0, 0, 0
+        for place, lines in enumerate(self.lines(messages.column("value"))):
+            found += lines
+            counts.append(len(lines))
+            size_bytes += sum(len(line) for line in lines if line is not None)
+            if size_bytes >= _UNFOLDED_BYTES:
+                yield _with_records(messages.slice(first, len(counts)), found, counts)
+                found, counts, first, size_bytes = [], [], place + 1, 0
+        if found:
+            yield _with_records(messages.slice(first, len(counts)), found, counts)
+
+
+def _with_records(messages: pa.RecordBatch, lines: list[bytes | None], counts: list[int]) -> pa.RecordBatch:
+    """Return a message for each record, where each of some messages has so many."""
+    of_message = np.array(counts, np.int64)
+    repeated = messages.take(pa.array(np.repeat(np.arange(len(counts)), of_message)))
+    place = messages.schema.get_field_index("value")
+    repeated = repeated.set_column(place, messages.schema.field(place), pa.array(lines, pa.binary()))
+    before = np.cumsum(of_message) - of_message
+    numbers = np.arange(len(lines), dtype=np.int64) - np.repeat(before, of_message)
+    return repeated.append_column(RECORD, pa.array(numbers))
 
 
 class JsonMessages:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -12,11 +13,15 @@ from streamjoin_ds.errors import ArgumentError, ColumnError
 from streamjoin_ds.source.kafka.formats.message_formats import (
     CsvMessages,
     FixedMessages,
+    NO_VALUE,
+    RECORD,
     JsonMessages,
     MessageFormat,
     RawMessages,
+    Unfolding,
     bytes_or_text,
     message_text,
+    records_within,
     utf8_values,
     value_text,
 )
@@ -28,8 +33,8 @@ from streamjoin_ds.source.kafka.formats.registered_messages import (
 )
 from streamjoin_ds.source.kafka.formats.schema_codecs import AvroCodec, ProtobufCodec
 from streamjoin_ds.source.kafka.message_sources import HEADER_PREFIX
-from streamjoin_ds.source.kafka.topic import MESSAGE_FORMATS, REGISTERED_FORMATS
-from streamjoin_ds.source.records import Chunk, RawRecords, inside_form
+from streamjoin_ds.source.kafka.topic import JSON_FORMATS, MESSAGE_FORMATS, REGISTERED_FORMATS
+from streamjoin_ds.source.records import Chunk, RawRecords, Reject, inside_form
 from streamjoin_ds.spec.columns import TIMESTAMP, as_declared
 from streamjoin_ds.spec.member.computed_columns import read_columns
 from streamjoin_ds.spec.member.stream import Stream
@@ -64,7 +69,7 @@ class MessageRecords:
 
     Parameters
     ----------
-    format : {"json", "csv", "fixed", "raw", "avro", "protobuf"}
+    format : {"json", "csv", "influx", "prometheus", "fixed", "raw", "avro", "protobuf"}
         What a value holds.
     stream : Stream
         The stream. Its `schema` declares all columns of a value in their order, and those of `MESSAGE_COLUMNS` that are
@@ -84,6 +89,12 @@ class MessageRecords:
         The format is unknown, or the stream declares no columns.
     ColumnError
         The format cannot hold a column.
+
+    Attributes
+    ----------
+    unfolding : Unfolding or None
+        What makes messages of the records that a message holds, before `chunk` and `records` are given them; None:
+        each message is a record.
     """
 
     def __init__(
@@ -106,7 +117,14 @@ class MessageRecords:
         of_value = pa.schema([field for field in self._read if not is_message_column(field.name)])
         of_value = as_declared(of_value, stream.schema)
         declared = pa.schema([field for field in stream.schema if not is_message_column(field.name)])
-        self._format = _format(format, stream, declared, of_value, registry, reject_schemas)
+        unframing = None if registry is None else partial(unframed, rejected=reject_schemas)
+        form = records_within(stream, format)
+        self.unfolding = None if form is None else Unfolding(form, unframing)
+        if format in JSON_FORMATS:
+            unframing = unframing if form is None else None
+            self._format: MessageFormat = JsonMessages(of_value, stream.written_time, stream.nested, unframing)
+        else:
+            self._format = _format(format, stream, declared, of_value, registry, reject_schemas)
 
     def chunk(
         self,
@@ -119,10 +137,10 @@ class MessageRecords:
         """Return messages as tuples and rejects, numbered from `first_seq` in their order.
 
         A reject's `file` names topic and partition, its `line` is the message's offset, and its `text` the message's
-        bytes (`value_text`).
+        bytes (`value_text`). Of an unfolded message it is the record's, and the reason tells its place.
         """
         values = messages.column("value")
-        return inside_form(
+        chunk = inside_form(
             self.records(messages, partition),
             self._stream,
             self._schema,
@@ -133,10 +151,14 @@ class MessageRecords:
             far=far,
             later=later,
         )
+        return chunk if self.unfolding is None or not chunk.rejects else _with_places(chunk, messages)
 
     def records(self, messages: pa.RecordBatch, partition: int) -> RawRecords:
         """Return messages as records with the columns that are read for the schema."""
         raw = self._format.read(messages.column("value"))
+        if self.unfolding is not None and (word := self.unfolding.no_record) is not None:
+            told = [(at, name, reason if name or reason == NO_VALUE else word, text) for at, name, reason, text in raw.broken]
+            raw = replace(raw, broken=told)
         if not self._own:
             return RawRecords(raw.table.select(self._read.names), raw.count, raw.index, raw.broken)
         broken = list(raw.broken)
@@ -172,12 +194,6 @@ def _format(
     reject_schemas: Collection[int],
 ) -> MessageFormat:
     made: dict[str, Callable[[], MessageFormat]] = {
-        "json": lambda: JsonMessages(
-            wanted,
-            stream.written_time,
-            stream.nested,
-            None if registry is None else partial(unframed, rejected=reject_schemas),
-        ),
         "csv": lambda: CsvMessages(declared.names, wanted, stream),
         "fixed": lambda: FixedMessages(declared, wanted.names),
         "raw": lambda: RawMessages(wanted),
@@ -192,6 +208,16 @@ def _format(
         codec: Codec = AvroCodec() if kind == "avro" else ProtobufCodec(wanted)
         return RegisteredMessages(wanted, stream.written_time, registry, codec, reject_schemas)
     return made[kind]()
+
+
+def _with_places(chunk: Chunk, messages: pa.RecordBatch) -> Chunk:
+    """Return the records of unfolded messages, of which a reject tells which one of its message it is."""
+    numbers = (messages.column(RECORD).to_numpy() + 1).tolist()
+    told = [
+        replace(one, reason=f"{one.reason} (record {numbers[one.seq - chunk.first_seq]} of its message)")
+        for one in chunk.rejects
+    ]
+    return replace(chunk, rejects=told)
 
 
 def _check_own(field: pa.Field) -> None:
