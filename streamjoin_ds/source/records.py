@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
@@ -111,6 +111,13 @@ class RawRecords:
     index: np.ndarray | None = None
     broken: Sequence[tuple[int, str, str, str]] = ()
     timed: RawRecords | None = None
+
+    def with_reason(self, reason: str | None, but: str = "") -> RawRecords:
+        """Return the records with a reason for those that are broken as a whole; `but` stays, and None is none."""
+        if reason is None or not self.broken:
+            return self
+        told = [(at, name, own if name or own == but else reason, text) for at, name, own, text in self.broken]
+        return replace(self, broken=told)
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,6 +57,7 @@ from streamjoin_ds.spec import BoundJoin, Generator, Stream
 from streamjoin_ds.spec.columns import TIMESTAMP
 from streamjoin_ds.spec.event_time import fine_times
 from streamjoin_ds.spec.member.computed_columns import all_columns
+from streamjoin_ds.spec.member.source import Files
 from streamjoin_ds.spec.member.time_column import check_time_column
 from streamjoin_ds.spec.nested_path import inner_column, inner_path, inner_type, with_inner, with_paths
 from streamjoin_ds.spec.time_guess import check_readable
@@ -186,12 +187,18 @@ def infer_schema(stream: Stream) -> pa.Schema:
 
 
 def _with_declared_paths(declared: pa.Schema, stream: Stream) -> pa.Schema:
-    """Return declared columns, where those are marked that are paths in the first file."""
+    """Return declared columns, where those are marked that are paths in the first file or the newest messages.
+
+    Where nothing is there yet in JSON, all are: a key of such a name is found too when it is read.
+    """
     names = [name for name in declared.names if inner_path(name) is not None]
     if not names or stream.source is None:
         return declared
     try:
         there = infer_schema(replace(stream, schema=None))
+    except (FileMissingError, KafkaTopicError):
+        is_json = stream.is_topic or (isinstance(stream.source, Files) and stream.source.format in ("json", "spool"))
+        return with_inner(declared, declared, names) if is_json else declared
     except (StreamJoinError, OSError, pa.ArrowException):
         return declared
     free = [name for name in names if name == stream.time or name not in there.names]
@@ -217,12 +224,13 @@ def _with_folders(schema: pa.Schema, entry: FileEntry, location: Location, strea
 def _of_topic(stream: Stream) -> pa.Schema:
     """Return the columns of a topic: those declared, or what its newest messages in JSON hold."""
     # Imported here: its formats are many, and few joins read a topic.
+    from streamjoin_ds.source.kafka.topic import JSON_FORMATS
     from streamjoin_ds.source.kafka.topic_feed import stream_url
     from streamjoin_ds.source.kafka.topic_partitions import newest_values, registered, with_message_columns
 
     if isinstance(stream.schema, pa.Schema):
-        stream_url(stream)  # a wrong one is refused before anything begins
-        return stream.schema
+        url = stream_url(stream)  # a wrong one is refused before anything begins
+        return _with_declared_paths(stream.schema, stream) if url.format in JSON_FORMATS else stream.schema
     values = newest_values(stream)
     told = registered(stream, values)
     if told is not None:

@@ -216,7 +216,19 @@ class JsonLines:
         )
         if self._nested:
             table = pa.table([column_of(table, field) for field in schema], schema=schema)
+            table = self._with_own_names(table, data)
         return check_digits(table.select(schema.names))
+
+    def _with_own_names(self, table: pa.Table, data: bytes) -> pa.Table:
+        """Return a table in which the value of a key that is itself named as a path comes before what it leads to."""
+        for name in self._nested:
+            if not table.column(name).null_count or f'"{name}"'.encode() not in data:
+                continue
+            own = JsonLines(pa.schema([self._schema.field(name)]), self._time)
+            own._time_type = self._time_type
+            place = table.schema.get_field_index(name)
+            table = table.set_column(place, name, pc.coalesce(own._read(data).column(name), table.column(name)))
+        return table
 
     def _read_otherwise(self, data: bytes) -> pa.Table | None:
         usual = self._time_type

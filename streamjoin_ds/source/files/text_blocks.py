@@ -6,7 +6,7 @@ of a spool hold messages, whose payloads are JSON objects.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -350,7 +350,7 @@ class TextFormat:
     ) -> None:
         # The messages of a spool whose records lie inside of them come as lines of JSON.
         self._kind = "json" if (kind == "spool" and stream.files.records is not None) or kind in LINE_FORMATS else kind
-        self._no_record = line_words(kind)
+        self._no_record = line_words(kind if stream.files.records is None else stream.files.records_form.kind)
         schema = as_declared(read_columns(stream, schema), stream.schema)
         self._row = folders.row(schema, stream.name, path)
         schema = folders.rest(schema)
@@ -430,9 +430,7 @@ class TextFormat:
         else:
             assert self._form is not None
             raw = parse_lines(lines, self._form, file=self._path, at_file_start=at_file_start)
-            if self._no_record is not None and raw.broken:
-                told = [(at, name, reason if name else self._no_record, text) for at, name, reason, text in raw.broken]
-                raw = replace(raw, broken=told)
+            raw = raw.with_reason(self._no_record)
         is_read = self._time in self._schema.names and self._time not in SPOOL_COLUMNS
         if self._kind != "csv" and is_read and at_file_start and lines.count >= _DRIFT_RECORDS:
             times = raw.table.column(self._time)

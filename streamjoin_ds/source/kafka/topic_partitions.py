@@ -26,13 +26,15 @@ from streamjoin_ds.errors import (
 )
 from streamjoin_ds.kafka.settings import is_topic_name
 from streamjoin_ds.source.kafka.broker import Broker
+from streamjoin_ds.source.kafka.formats.message_formats import Unfolding
 from streamjoin_ds.source.kafka.formats.message_records import MESSAGE_COLUMNS
 from streamjoin_ds.source.kafka.formats.registered_columns import registered_columns
-from streamjoin_ds.source.kafka.formats.registered_messages import schema_id
-from streamjoin_ds.source.kafka.topic import REGISTERED_FORMATS, KafkaTopic, KafkaUrl
+from streamjoin_ds.source.kafka.formats.registered_messages import schema_id, unframing
+from streamjoin_ds.source.kafka.topic import JSON_FORMATS, REGISTERED_FORMATS, KafkaTopic, KafkaUrl
 from streamjoin_ds.source.kafka.topic_feed import TopicFeed, TopicPlan, shared_topic, stream_url
 from streamjoin_ds.source.kafka.topic_scan import KafkaPosition
 from streamjoin_ds.source.position import Position
+from streamjoin_ds.spec.member.computed_columns import read_columns
 from streamjoin_ds.spec.member.stream import Stream
 
 __all__ = ["TopicPartitions", "newest_messages", "newest_values", "registered", "tell_group", "with_message_columns"]
@@ -46,25 +48,28 @@ _MOST_THREADS = 4  # reading and parsing of JSON let others run meanwhile
 
 
 def newest_values(stream: Stream) -> list[bytes]:
-    """Return values of the newest messages of each partition, for the inference of columns.
+    """Return values of the newest messages of each partition, for the inference of columns; the records within them.
 
     Raises
     ------
     ArgumentError
-        The messages' format tells no types.
+        The messages' format tells no types, or they have no records within.
     KafkaTopicError
         The topic is empty, or is not there.
     KafkaAccessError, KafkaUnreachableError
     """
     url = stream_url(stream)
-    if url.format not in ("json", *REGISTERED_FORMATS):
+    unfolding = Unfolding.of(stream, url.format, unframing(bool(url.registry), url.reject_schemas))
+    if url.format not in (*JSON_FORMATS, *REGISTERED_FORMATS):
         msg = f"the columns of stream {stream.name} cannot be inferred: messages in {url.format} tell no types"
         raise ArgumentError(msg, name="schema", hint="declare the columns in their order: schema")
     found = newest_messages(url)
     if not found and not url.registry:
         msg = f"the columns of stream {stream.name} cannot be inferred: topic {url.topic} has no message"
         raise KafkaTopicError(msg, name=url.topic, hint="send one, or declare the schema")
-    return found
+    if unfolding is None:
+        return found
+    return [line for lines in unfolding.lines(pa.array(found, pa.binary())) for line in lines if line is not None]
 
 
 def newest_messages(url: KafkaUrl) -> list[bytes]:
@@ -82,7 +87,7 @@ def newest_messages(url: KafkaUrl) -> list[bytes]:
 
 
 def registered(stream: Stream, values: Sequence[bytes]) -> pa.Schema | None:
-    """Return the columns that a registry tells of a stream's newest messages; None: the URL names none.
+    """Return the columns that a registry tells of a stream's newest messages; None: it names none, or not of records.
 
     Raises
     ------
@@ -91,7 +96,7 @@ def registered(stream: Stream, values: Sequence[bytes]) -> pa.Schema | None:
     KafkaAccessError, KafkaUnreachableError
     """
     url = stream_url(stream)
-    registry = KafkaTopic(url).registry()
+    registry = None if Unfolding.of(stream, url.format) is not None else KafkaTopic(url).registry()
     if registry is None:
         return None
     ids = [value for value in values if schema_id(value) not in url.reject_schemas]
@@ -169,8 +174,8 @@ class TopicPartitions:
     threads = min(_MOST_THREADS, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1)
 
     def __init__(self, stream: Stream, schema: pa.Schema) -> None:
-        if not isinstance(stream.schema, pa.Schema):  # inferred: what travels is all that there is
-            stream = replace(stream, schema=schema)
+        if not isinstance(stream.schema, pa.Schema):  # inferred: what is read for what travels is all that there is
+            stream = replace(stream, schema=read_columns(stream, schema))
         self._stream, self._schema = stream, schema
         self._url = stream_url(stream)
         self._broker: Broker | None = None

@@ -112,8 +112,8 @@ def records_option() -> Any:
     return option(
         None,
         "Where the records are in JSON: $ (each value of a file or message, each element of its array), the path of an "
-        "array, such as values or a.b, names/rows (two arrays: fields/data), or senml. Of a spool's messages also influx "
-        "or prometheus.",
+        "array, such as values or a.b, names/rows (two arrays: fields/data), or senml. Of a spool's messages also "
+        "influx or prometheus.",
         note="[default: each line, or message, is one]",
         example="values",
         metavar="PATH",

@@ -23,12 +23,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamjoin_ds.errors import ColumnError
+from streamjoin_ds.errors import ArgumentError, ColumnError
 from streamjoin_ds.source.files.csv_dialect import CsvDialect
 from streamjoin_ds.source.files.csv_lines import CsvLines
 from streamjoin_ds.source.files.decoders import Blanks
-from streamjoin_ds.source.files.json_lines import JsonLines
 from streamjoin_ds.source.files.inner_records import message_records
+from streamjoin_ds.source.files.json_lines import JsonLines
 from streamjoin_ds.source.files.lines import LineFormat, Lines, parse_lines
 from streamjoin_ds.source.files.metric_lines import line_words
 from streamjoin_ds.source.records import RawRecords, clipped
@@ -52,7 +52,6 @@ __all__ = [
     "framed",
     "is_null",
     "message_text",
-    "records_within",
     "utf8_values",
     "value_text",
 ]
@@ -181,25 +180,6 @@ def _frame(message: bytes) -> int:
     return _OPEN
 
 
-def records_within(stream: Stream, format: str) -> RecordsForm | None:
-    """Return where the records of a stream's messages of a format are; None: each message is one.
-
-    Raises
-    ------
-    ArgumentError
-        The stream has `records`, and its messages are no JSON.
-    """
-    records = getattr(stream.source, "records", None)
-    if records is None:
-        return METRIC_LINES.get(format)
-    form = records_form(records)
-    if format != "json" or form in METRIC_LINES.values():
-        msg = f"stream {stream.name} has records, which says where they lie in JSON, and its messages are in {format}"
-        hint = f"leave records out, and set format={records} in the URL" if records in METRIC_LINES else ""
-        raise ArgumentError(msg, name="records", hint=hint or "leave records out, or set format=json in the URL")
-    return form
-
-
 class Unfolding:
     """Makes a message of each record that a message holds: all it has but the value is its message's.
 
@@ -213,6 +193,27 @@ class Unfolding:
 
     def __init__(self, form: RecordsForm, unframed: Callable[[pa.BinaryArray], Unframed] | None = None) -> None:
         self.form, self._unframed = form, unframed
+
+    @classmethod
+    def of(
+        cls, stream: Stream, format: str, unframed: Callable[[pa.BinaryArray], Unframed] | None = None
+    ) -> Unfolding | None:
+        """Return it for the messages of a stream in a format; None where each is one record.
+
+        Raises
+        ------
+        ArgumentError
+            The stream has `records`, and its messages are no JSON.
+        """
+        records = getattr(stream.source, "records", None)
+        form = METRIC_LINES.get(format) if records is None else records_form(records)
+        if records is not None and (format != "json" or form in METRIC_LINES.values()):
+            msg = (
+                f"stream {stream.name} has records, which says where they lie in JSON, and its messages are in {format}"
+            )
+            hint = f"leave records out, and set format={records if records in METRIC_LINES else 'json'} in the URL"
+            raise ArgumentError(msg, name="records", hint=hint)
+        return None if form is None else cls(form, unframed)
 
     @property
     def no_record(self) -> str | None:

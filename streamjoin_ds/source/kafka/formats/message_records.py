@@ -4,24 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import pyarrow as pa
 
 from streamjoin_ds.errors import ArgumentError, ColumnError
 from streamjoin_ds.source.kafka.formats.message_formats import (
-    CsvMessages,
-    FixedMessages,
     NO_VALUE,
     RECORD,
+    CsvMessages,
+    FixedMessages,
     JsonMessages,
     MessageFormat,
     RawMessages,
     Unfolding,
     bytes_or_text,
     message_text,
-    records_within,
     utf8_values,
     value_text,
 )
@@ -29,12 +27,12 @@ from streamjoin_ds.source.kafka.formats.registered_messages import (
     Codec,
     RegisteredMessages,
     SchemaRegistry,
-    unframed,
+    unframing,
 )
 from streamjoin_ds.source.kafka.formats.schema_codecs import AvroCodec, ProtobufCodec
 from streamjoin_ds.source.kafka.message_sources import HEADER_PREFIX
 from streamjoin_ds.source.kafka.topic import JSON_FORMATS, MESSAGE_FORMATS, REGISTERED_FORMATS
-from streamjoin_ds.source.records import Chunk, RawRecords, Reject, inside_form
+from streamjoin_ds.source.records import Chunk, RawRecords, inside_form
 from streamjoin_ds.spec.columns import TIMESTAMP, as_declared
 from streamjoin_ds.spec.member.computed_columns import read_columns
 from streamjoin_ds.spec.member.stream import Stream
@@ -117,12 +115,11 @@ class MessageRecords:
         of_value = pa.schema([field for field in self._read if not is_message_column(field.name)])
         of_value = as_declared(of_value, stream.schema)
         declared = pa.schema([field for field in stream.schema if not is_message_column(field.name)])
-        unframing = None if registry is None else partial(unframed, rejected=reject_schemas)
-        form = records_within(stream, format)
-        self.unfolding = None if form is None else Unfolding(form, unframing)
+        unframed = unframing(registry is not None, reject_schemas)
+        self.unfolding = Unfolding.of(stream, format, unframed)
         if format in JSON_FORMATS:
-            unframing = unframing if form is None else None
-            self._format: MessageFormat = JsonMessages(of_value, stream.written_time, stream.nested, unframing)
+            left = unframed if self.unfolding is None else None
+            self._format: MessageFormat = JsonMessages(of_value, stream.written_time, stream.nested, left)
         else:
             self._format = _format(format, stream, declared, of_value, registry, reject_schemas)
 
@@ -156,9 +153,8 @@ class MessageRecords:
     def records(self, messages: pa.RecordBatch, partition: int) -> RawRecords:
         """Return messages as records with the columns that are read for the schema."""
         raw = self._format.read(messages.column("value"))
-        if self.unfolding is not None and (word := self.unfolding.no_record) is not None:
-            told = [(at, name, reason if name or reason == NO_VALUE else word, text) for at, name, reason, text in raw.broken]
-            raw = replace(raw, broken=told)
+        if self.unfolding is not None:
+            raw = raw.with_reason(self.unfolding.no_record, but=NO_VALUE)
         if not self._own:
             return RawRecords(raw.table.select(self._read.names), raw.count, raw.index, raw.broken)
         broken = list(raw.broken)

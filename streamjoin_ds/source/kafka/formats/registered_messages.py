@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
+from functools import partial
 from http.client import HTTPException
 from typing import Any, Protocol, TypeAlias
 from urllib.parse import quote, urlsplit
@@ -49,6 +50,7 @@ __all__ = [
     "SchemaRegistry",
     "schema_id",
     "unframed",
+    "unframing",
 ]
 
 _log = logging.getLogger(__name__)
@@ -364,6 +366,13 @@ def schema_id(value: bytes | None) -> int | None:
         return None
     number = int.from_bytes(value[1:_FRAME_BYTES], "big")
     return number if number <= _LARGEST_ID else None
+
+
+def unframing(
+    is_framed: bool, rejected: Collection[int]
+) -> Callable[[pa.BinaryArray], tuple[pa.Array, dict[int, tuple[str, str]]]] | None:
+    """Return what takes the frames off messages (`unframed`); None where they have none."""
+    return partial(unframed, rejected=rejected) if is_framed else None
 
 
 def unframed(values: pa.BinaryArray, rejected: Collection[int]) -> tuple[pa.Array, dict[int, tuple[str, str]]]:
