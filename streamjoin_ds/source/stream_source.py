@@ -57,7 +57,7 @@ from streamjoin_ds.spec import BoundJoin, Generator, Stream
 from streamjoin_ds.spec.columns import TIMESTAMP
 from streamjoin_ds.spec.event_time import fine_times
 from streamjoin_ds.spec.member.computed_columns import all_columns
-from streamjoin_ds.spec.member.source import Files
+from streamjoin_ds.spec.member.files import Files
 from streamjoin_ds.spec.member.time_column import check_time_column
 from streamjoin_ds.spec.nested_path import inner_column, inner_path, inner_type, with_inner, with_paths
 from streamjoin_ds.spec.time_guess import check_readable

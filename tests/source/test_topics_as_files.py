@@ -6,12 +6,17 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from streamjoin_ds import Stream
+from streamjoin_ds.errors import ArgumentError
+from streamjoin_ds.source.kafka.formats.message_records import MessageRecords
+from streamjoin_ds.source.kafka.formats.registered_messages import SchemaRegistry
 from streamjoin_ds.source.records import Chunk
 from streamjoin_ds.source.stream_source import first_records, infer_schema
 from streamjoin_ds.spec import Join, bind
+from tests.source.kafka.formats.messages import messages_of
 from tests.support.topics import FakeTopic, fake_topics
 
 BERLIN = [
@@ -42,6 +47,7 @@ VALUES: list[Any] = [
 ]
 VALUES[3]["values"][1]["v"] = "on"
 VALUES.insert(2, {"site": "b"})
+VALUE_TYPES = pa.schema([("t", pa.int64()), ("v", pa.float64())])
 TABLE = [
     {"fields": ["time_stamp", "pm"], "data": [[1709629207 + n, n + 0.5], [1709629327 + n, None]]} for n in range(3)
 ]
@@ -146,3 +152,89 @@ def test_a_topic_is_read_as_a_file(tmp_path: Path, topic: type[FakeTopic], case:
     right = told(read(Stream("e", str(path), **options), select))
     assert right[0]
     assert told(read(Stream("e", "kafka://broker/e?format=json", **options), select)) == right
+
+
+@pytest.mark.parametrize(
+    ("form", "lines", "reason"),
+    [
+        (
+            "influx",
+            ["m,a=b x=1.5,n=2i 1709629207120000000", "# no", "m x=", "", "m x=3 1709629208120000000"],
+            "InfluxDB",
+        ),
+        ("prometheus", ["# HELP up", 'up{job="a"} 1 1709629207120', "up", "up 2 1709629208120"], "Prometheus"),
+    ],
+)
+def test_messages_hold_lines_of_metrics(
+    tmp_path: Path, topic: type[FakeTopic], form: str, lines: list[str], reason: str
+) -> None:
+    path, value = tmp_path / "e.txt", {"influx": "x", "prometheus": "value"}[form]
+    path.write_text("\n".join(lines) + "\n")
+    for first in range(0, len(lines), 2):
+        topic.logs["e"][0].append("\n".join(lines[first : first + 2]).encode())
+    clock = {"time": "time", "time_unit": {"influx": "ns", "prometheus": "ms"}[form]}
+    right = told(read(Stream("e", str(path), format=form, **clock), value))
+    assert (len(right[0]), len(right[1])) == (2, 1)
+    assert reason in right[1][0][2]
+    chunks = read(Stream("e", f"kafka://broker/e?format={form}", **clock), value)
+    assert told(chunks) == right
+    assert [reject.line for chunk in chunks for reject in chunk.rejects] == [1]
+    topic.logs["e"][0].append(None)
+    (*_, last) = [
+        reject
+        for chunk in read(Stream("e", f"kafka://broker/e?format={form}", **clock), value)
+        for reject in chunk.rejects
+    ]
+    assert last.reason == "a message without a value (record 1 of its message)"
+
+
+def test_a_broken_record_is_a_reject_with_the_offset_and_its_place_in_the_message(topic: type[FakeTopic]) -> None:
+    for message in VALUES:
+        topic.logs["e"][0].append(json.dumps(message).encode())
+    stream = Stream("e", "kafka://broker/e?format=json", records="values", time="t", time_unit="ms", schema=VALUE_TYPES)
+    rejects = [reject for chunk in read(stream, "v") for reject in chunk.rejects]
+    assert [(one.file, one.line, one.column, one.reason, one.seq) for one in rejects] == [
+        ("kafka:e/0", 2, "", "not a JSON object (record 1 of its message)", 1),
+        ("kafka:e/0", 4, "v", "the value is not of type double (record 2 of its message)", 5),
+    ]
+    assert rejects[0].text == 'values is not there: {"site": "b"}'
+
+
+def test_records_of_messages_that_are_no_json_are_refused_by_name(topic: type[FakeTopic]) -> None:
+    topic.logs["e"][0].append(b"m x=1 5")
+    for query, records, hint in (("csv", "values", "format=json"), ("json", "influx", "format=influx")):
+        stream = Stream("e", f"kafka://broker/e?format={query}", records=records)
+        with pytest.raises(ArgumentError, match=hint) as refused:
+            infer_schema(stream)
+        assert refused.value.name == "records"
+
+
+def test_records_of_messages_with_the_frame_of_a_registry(topic: type[FakeTopic]) -> None:
+    values = [b"\0\0\0\0\x07" + json.dumps(message).encode() for message in VALUES[:2]]
+    stream = Stream("e", "kafka://b/e?format=json&registry=http://r", records="values", time="t", schema=VALUE_TYPES)
+    records = MessageRecords("json", stream, VALUE_TYPES, "e", SchemaRegistry("http://r", {}), (5,))
+    assert records.unfolding is not None
+    lines = [*records.unfolding.unfolded(messages_of([*values, b"{}", None]))]
+    chunk = records.chunk(lines[0], 0, 0)
+    assert [row["v"] for row in chunk.tuples.to_pylist()] == [10]
+    assert [reject.text for reject in chunk.rejects] == ["no schema's id before the value: {}", ""]
+
+
+@pytest.mark.parametrize("key", ["PM2.5", "payload.after.temp"])
+def test_a_declared_name_with_points_is_a_key_or_a_path_whichever_comes(topic: type[FakeTopic], key: str) -> None:
+    """Where a join begins before there is a message, nothing tells: then each message does."""
+    schema = {"ts": "int64", key: "double"}
+    streams = [
+        Stream("e", "kafka://broker/e?format=json", schema=schema),
+        Stream("o", schema={"ts": "timestamp[us]", "y": "double"}),
+    ]
+    join = Join(streams, "o.y > 0", "10s", f"e.`{key}`")
+    bound = bind(join, {one.name: infer_schema(one) for one in join.streams})
+    outer, inner = key.split(".")[0], key.split(".")[1:]
+    held: Any = 2.5
+    for part in reversed(inner):
+        held = {part: held}
+    for message in ({"ts": 1, key: 1.5}, {"ts": 2, outer: held}, {"ts": 3}):
+        topic.logs["e"][0].append(json.dumps(message).encode())
+    tuples, rejects = told(first_records(bound.join.streams[0], bound.read_schemas[0], 10))
+    assert ([row[key] for row in tuples], rejects) == ([1.5, 2.5, None], [])

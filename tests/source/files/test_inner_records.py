@@ -268,7 +268,7 @@ def test_a_broken_element_is_one_reject_and_its_neighbours_are_not(tmp_path: Pat
     [
         ("a.json", {"records": "a[0]"}, "a path such as values"),
         ("a.json", {"records": "a/b/c"}, "a path such as values"),
-        ("kafka://b/t?format=json", {"records": "values"}, "streamjoin intake"),
+        ("kafka://b/t?format=json", {"records": "a[0]"}, "a path such as values"),
         ("gen:sine", {"records": "values"}, "leave records out"),
     ],
 )
