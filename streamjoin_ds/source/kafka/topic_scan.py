@@ -131,9 +131,7 @@ class TopicScan:
         epoch, within = max(self.start.epoch, int(self._epochs[last])), int(self._within[last])
         rhythm = () if self._ordered is None else self._ordered.rhythm_after(rows)
         seq = self.start.seq + rows
-        return replace(
-            self.start, seq=seq, offset=offset, time=time, epoch=epoch, rhythm=rhythm, within=within
-        )
+        return replace(self.start, seq=seq, offset=offset, time=time, epoch=epoch, rhythm=rhythm, within=within)
 
     @property
     def epoch(self) -> int:
