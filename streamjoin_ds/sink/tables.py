@@ -52,6 +52,7 @@ __all__ = [
 TIMESTAMP = pa.timestamp("us", "UTC")
 BATCH_ID = "batch_id"
 _ESCAPE = re.compile("%[0-9A-Fa-f]{2}")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _FORBIDDEN = re.compile(r"[ ,;{}()\n\t=]")  # Delta and Spark's Parquet refuse these in a name
 _TYPES = (
     pa.types.is_boolean,
@@ -264,7 +265,7 @@ class TableSet:
 
 
 def _normal_path(root: str) -> str:
-    if not root or any(ord(character) < 32 or ord(character) == 127 for character in root):
+    if not root or _CONTROL.search(root):
         message = "a table's path is empty or holds a control character"
         raise ArgumentError(message, name="root", hint="an absolute path or a URI such as s3://bucket/folder/name")
     if root.startswith("file:") and not is_local(root):

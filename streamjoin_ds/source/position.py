@@ -74,7 +74,8 @@ SEGMENT_BYTES = 1 << 20
 
 _START = "0" * 16
 EMPTY_DIGEST = ".".join([_START, _START, xxhash.xxh3_64_hexdigest(b"")])
-_FORM = re.compile(r"[0-9a-f]{16}\.[0-9a-f]{16}\.[0-9a-f]{16}")
+_DIGITS = re.compile(r"[0-9a-f]{16}")
+_FORM = re.compile(rf"{_DIGITS.pattern}\.{_DIGITS.pattern}\.{_DIGITS.pattern}")
 _MAX_REASON = 300  # characters of a reason, or of a column's name, that an offset holds
 _KINDS = {"rest": "the rest of the file", "late": "the file", "changed": "what the file holds now"}
 _TYPES = {"bool": bool, "int": int, "int | None": int, "str": str}
@@ -389,7 +390,7 @@ def _is_kept(group: object) -> bool:
 
 def is_hexadecimal(text: str) -> bool:
     """Whether a text is one of those that `RollingDigest` and xxhash write: 16 digits."""
-    return len(text) == 16 and all(digit in "0123456789abcdef" for digit in text)
+    return _DIGITS.fullmatch(text) is not None
 
 
 @dataclass(frozen=True, slots=True)

@@ -278,6 +278,8 @@ def foreign_zone(kind: pa.DataType) -> str | None:
     """Return the zone other than UTC that a type of timestamps names, also inside lists and structs; else None."""
     if pa.types.is_timestamp(kind):
         return None if kind.tz is None or kind.tz in _OF_UTC else str(kind.tz)
+    if not kind.num_fields:
+        return None
     if is_list(kind):
         return foreign_zone(kind.value_type)
     if pa.types.is_struct(kind):

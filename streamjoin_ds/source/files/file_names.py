@@ -24,6 +24,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
+from functools import lru_cache
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -91,8 +92,10 @@ _COUNTED = re.compile(r"([^=]+)=(\d+):(.*)", re.ASCII)
 _TIME_DIGITS = 20  # digits of a time of change, in nanoseconds: all that int64 can hold
 _NULL = "__HIVE_DEFAULT_PARTITION__"  # what Hive and Spark write for null
 _WHOLE = re.compile(r"-?\d{1,18}", re.ASCII)
+_KNOWN_NAMES = 1 << 14  # each look at a folder asks what its files are, of their names alone
 
 
+@lru_cache(maxsize=_KNOWN_NAMES)
 def archive_of(name: str) -> str | None:
     """Return which archive a file of this name is, "zip" or "tar"; None: none."""
     lower = name.lower()
@@ -111,6 +114,7 @@ def without_compression(name: str) -> str:
     return name.removesuffix(name[len(name) - len(ending) :]) if ending else name
 
 
+@lru_cache(maxsize=_KNOWN_NAMES)
 def format_of(name: str, declared: str) -> str | None:
     """Return the declared format, or for "auto" the format by the name's extension; None where that does not tell."""
     if declared != "auto":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import fields, replace
+from functools import cache
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlsplit
 
@@ -27,11 +28,7 @@ class Located:
 
     def __str__(self) -> str:
         """Return the path or the URL."""
-        return str(getattr(self, self._place))
-
-    @property
-    def _place(self) -> str:
-        return fields(self)[0].name  # type: ignore[arg-type]
+        return str(getattr(self, _place_of(type(self))))  # type: ignore[arg-type]
 
     def __fspath__(self) -> str:
         """Return the path, so that what opens a path opens the source."""
@@ -56,12 +53,19 @@ class Located:
         ArgumentError
             A value is none of those that there are; the error names the option, and the stream.
         """
-        location = location_text(getattr(self, self._place), stream)
+        place = _place_of(type(self))  # type: ignore[arg-type]
+        location = location_text(getattr(self, place), stream)
         check_location(location, f"stream {stream}")
         keys = options_of(type(self))
         check_choices({name: getattr(self, name) for name in keys}, keys, stream)
-        found: Self = replace(self, **{self._place: location})  # type: ignore[type-var]
+        found: Self = replace(self, **{place: location})  # type: ignore[type-var]
         return found
+
+
+@cache
+def _place_of(kind: type) -> str:
+    """Return the name of the first field of a kind of source: where it is."""
+    return fields(kind)[0].name
 
 
 def location_text(location: object, stream: str) -> str:
