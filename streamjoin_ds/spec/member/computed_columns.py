@@ -306,6 +306,9 @@ def with_written(stream: Computing, written: pa.Schema) -> ComputedColumns | Non
         return None
     expressions = dict(stream.columns.expressions)
     written = with_paths(written, stream.columns.needed)
+    if stream.columns.written is not None:  # it was bound before: what it reads no more, it does not need
+        names = {*written.names}
+        expressions = {name: one for name, one in expressions.items() if names >= {c.name for c in columns_of(one)}}
     if stream.columns.time_text in written.names:
         expressions[TIME_NAME] = Column(stream.name, stream.columns.time_text)
     elif stream.columns.time_text and TIME_NAME in written.names:

@@ -97,6 +97,14 @@ def test_a_bound_join_is_the_same_after_it_was_written_down() -> None:
     assert again.join.streams[0].columns == found.join.streams[0].columns
 
 
+@pytest.mark.parametrize("on", ["abs(e.m - w.x) <= 1", "e.ts = w.ts"])
+def test_a_bound_join_is_read_back_where_a_computed_column_is_not_used(on: str) -> None:
+    found = bound(Stream("e", columns=SPEED | {"unused": "t || 'x'", "third": "unused || 'y'"}), on, "w.x")
+    again = bound_from_facts(bound_from_facts(found.to_facts()).to_facts())
+    assert again.fingerprint == found.fingerprint
+    assert again.written_schemas == found.written_schemas
+
+
 def test_what_a_used_column_is_made_of_is_a_join_s_identity() -> None:
     one = bound(Stream("e", columns=SPEED))
     assert bound(Stream("e", columns={"m": "kn * 0.6"})).fingerprint != one.fingerprint
