@@ -781,6 +781,41 @@ BUGS = (
         ("spec:_repeats", 'oldest, "left"', 'oldest, "right"'),
         asks=("unique",),
     ),
+    # --- devices
+    _bug(
+        "all devices have one clock",
+        (
+            "source:DeviceFeed._of",
+            "DeviceRecords(records.devices, records.codes[order])",
+            "DeviceRecords(records.devices[:1], 0 * records.codes[order])",
+        ),
+        asks=("devices",),
+    ),
+    _bug(
+        "a device holds the stream from its first record on",
+        ("source:DeviceClocks.after", "np.array(at, np.int64) - look_ahead", "np.array(at, np.int64)"),
+        asks=("devices",),
+    ),
+    _bug(
+        "who joins soon after a batch is not seen",
+        ("source:DeviceFeed.advance", "start.clocks.joining(self._heard, *later)", "()"),
+        asks=("devices",),
+    ),
+    _bug(
+        "a device that is idle is forgotten though it is ahead",
+        ("source:DeviceClocks.settled", "~is_idle | (self.times_us > low_us)", "~is_idle"),
+        asks=("devices", "idle"),
+    ),
+    _bug(
+        "copies are told across devices",
+        ("spec:unique_key", "asked.device_columns", "()"),
+        asks=("devices", "unique"),
+    ),
+    _bug(
+        "a key is forgotten by the clock of all devices",
+        ("spec:SeenKeys.judged", "int(largest[-1]) if low_us is None else max(low_us, MIN_TS_US)", "int(largest[-1])"),
+        asks=("devices", "unique"),
+    ),
     # --- columns of other types
     _bug(
         "a decimal becomes the float that Arrow makes of it",

@@ -74,7 +74,7 @@ def exhaustive(
     A place that is in a pair twice is a fault, and the same one again during the recovery from it.
     """
     # Generated streams have no bound on how far records are ahead, no bad files, and no partitions.
-    source = "csv" if {"future", "quarantine", "parted"} & {*asks} else "listed"
+    source = "csv" if {"future", "quarantine", "parted", "devices"} & {*asks} else "listed"
     plain = Schedule(seed, layout=layout, source=source, rows=18, batch_rows=12, asks=asks)
     if "three" in asks:
         plain = replace(plain, rows=12)

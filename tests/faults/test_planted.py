@@ -81,6 +81,8 @@ FINDERS = {
     "a copy a window away is none": 3,
     "a decimal becomes the float that Arrow makes of it": 12,
     "of a decimal's number the first digits count": 7,
+    "who joins soon after a batch is not seen": 15,
+    "a device that is idle is forgotten though it is ahead": 27,
 }
 # A function that ends so was planted badly: nothing is said of the bug that was meant.
 BADLY_PLANTED = ("NameError", "AttributeError", "TypeError")

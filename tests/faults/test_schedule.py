@@ -19,6 +19,7 @@ from tests.faults.model.schedule import (
     CORES_FROM,
     DEALT_FROM,
     EACH_FROM,
+    ENVELOPES_FROM,
     FOUND_FROM,
     HOWS_FROM,
     LAYOUTS_FROM,
@@ -94,6 +95,7 @@ def test_seeds_draw_every_ask_and_many_together() -> None:
         "each",
         "split",
         "values",
+        "devices",
     }
     assert {name for asks in asked.values() for name in asks} == before - {"idle", "future"} - changes
     assert clocks == before - changes
@@ -114,10 +116,12 @@ def test_seeds_draw_every_ask_and_many_together() -> None:
             EACH_FROM,
             SPLIT_FROM,
             VALUES_FROM,
+            ENVELOPES_FROM,
         )
     }  # fmt: skip
     relaid, moved = before | {"relaid"}, before | {"relaid", "cores"}
-    split = set(ASKS) - {"values"}
+    values = set(ASKS) - {"devices"}
+    split = values - {"values"}
     each = split - {"split"}
     uniques = each - {"each"}
     reduces = uniques - {"unique"}
@@ -130,7 +134,7 @@ def test_seeds_draw_every_ask_and_many_together() -> None:
     expected = {CHANGES_FROM: before, LAYOUTS_FROM: relaid, CORES_FROM: moved, RANGES_FROM: ranges}
     expected |= {PARTS_FROM: parted, FOUND_FROM: found, HOWS_FROM: decided, NEAREST_FROM: nearest, TABLES_FROM: tables}
     expected |= {REDUCES_FROM: reduces, UNIQUES_FROM: uniques, EACH_FROM: each, SPLIT_FROM: split}
-    assert drawn == {**expected, VALUES_FROM: set(ASKS)}
+    assert drawn == {**expected, VALUES_FROM: values, ENVELOPES_FROM: set(ASKS)}
     for seed in range(DEALT_FROM - 600, DEALT_FROM):
         asks = {*random_schedule(seed).asks}
         assert "cores" not in asks or not asks & {"how", "nearest", "reduce"}
@@ -169,6 +173,21 @@ def test_runs_that_ask_for_more_have_results(ask: str) -> None:
         assert {case.join.how for case in cases if case.results} == {"semi", "anti"}
     if ask == "unique":
         assert sum(any(case.duplicates.values()) for case in cases) > 35
+    if ask == "devices":
+        assert sum(any(case.late.values()) for case in cases) > 15
+
+
+def test_new_seeds_write_their_input_in_every_form_and_a_record_is_there_when_its_line_is() -> None:
+    forms = set()
+    for seed in range(ENVELOPES_FROM, ENVELOPES_FROM + 40):
+        case = case_of(replace(random_schedule(seed), faults=()))
+        forms |= {envelope.form for envelope in case.envelopes.values()}
+        for name in {*case.inputs.values()} - {*case.devices, *case.files}:
+            written = case.text(name)
+            assert written.ends == sorted(written.ends)
+            assert written.ends[-1] == len(written.data)
+            assert [written.there(size) for size in (0, len(written.data))] == [0, len(case.rows[name])]
+    assert forms == {"", "columns", "nested", "unfolded"}
 
 
 def test_in_a_self_join_of_three_two_or_all_streams_are_one_input() -> None:

@@ -9,7 +9,7 @@ from streamjoin_ds.spec import CountWindow, Files, Join, Nearest, PeriodicWindow
 from streamjoin_ds.spec.row_kind import DIRECTIONS, HOWS, has_pairs
 from tests.faults.model import values
 from tests.faults.model.beside import asked_table
-from tests.faults.model.schedule import Schedule
+from tests.faults.model.schedule import ENVELOPES_FROM, Schedule
 
 __all__ = ["Asked", "asked_of"]
 
@@ -151,6 +151,12 @@ def asked_of(schedule: Schedule) -> Asked:
         ways["l"] = "file"
     ways = {name: ways[inputs[name]] for name in names}  # an input is read in one way
     sources |= {name: f"{inputs[name]}.csv" for name in names if ways[name]}
+    by_device = random.Random(f"streams of devices {schedule.seed}")
+    devices = {name: by_device.choice((True, True, False)) for name in names}
+    if "devices" in schedule.asks:
+        devices["l"] |= not any(devices.values())
+        ways |= {name: ["k"] for name in names if devices[inputs[name]]}
+        sources |= {name: f"{inputs[name]}.csv" for name in names if ways[name]}
     keyed = random.Random(f"keys {schedule.seed}")
     of_keys = values.KEYS if "values" in schedule.asks else ("x", "x,y", "x,y", "y", "x,y,ts")
     keys = {name: keyed.choice((*of_keys, None)) for name in names}
@@ -183,6 +189,10 @@ def asked_of(schedule: Schedule) -> Asked:
     select = [f"{name}.{column}" for name in shown for column in ("ts", "x")] if wheres else None
     if "values" in schedule.asks:
         select = [f"{name}.{column}" for name in shown for column in ("ts", "x", "y", *values.NAMES)]
+    if "devices" in schedule.asks and select is not None:
+        select += [f"{name}.k" for name in shown]
+    if select is None and schedule.seed >= ENVELOPES_FROM:  # else what is written for the columns is among the results
+        select = [f"{name}.{column}" for name in shown for column in ("ts", "x", "y")]
     if select is not None and tables:
         select += ["z.zone"]
     if select is not None and random.Random(f"calculated {schedule.seed}").random() < 0.5:

@@ -24,14 +24,22 @@ from streamjoin_ds.source.synthetic_rows import Parameters
 from streamjoin_ds.spec import BoundJoin, Generator, Join, Stream, bind
 from streamjoin_ds.spec.expression.predicate import Band
 from streamjoin_ds.spec.join_parts import Calculated
-from streamjoin_ds.testing.arrivals import ahead_rows, batch_watermarks, duplicate_rows, filtered_rows, late_rows
+from streamjoin_ds.testing.arrivals import (
+    ahead_rows,
+    batch_watermarks,
+    device_clocks,
+    duplicate_rows,
+    filtered_rows,
+    late_rows,
+)
 from streamjoin_ds.testing.oracle import oracle_join
 from streamjoin_ds.testing.values import plain_value
 from tests.faults.model.asks import asked_of
 from tests.faults.model.beside import COLUMNS as TABLE_COLUMNS
 from tests.faults.model.beside import table_path, with_versions
 from tests.faults.model.devices import Device, devices_of
-from tests.faults.model.poison import InputFile, files_of, line_at, text_of
+from tests.faults.model.envelopes import Envelope, Written, envelope_of, give_devices
+from tests.faults.model.poison import InputFile, files_of
 from tests.faults.model.schedule import CLOCKS_WRITTEN_FROM, HEADS_FROM, SHAPES_FROM, Schedule
 from tests.faults.model.values import give_values, types_of
 from tests.support.partitioned import arrival
@@ -39,6 +47,7 @@ from tests.support.partitioned import arrival
 __all__ = ["Case", "allow_listed", "case_of", "facts_text"]
 
 _COLUMNS = {"ts": pa.timestamp("us", tz="UTC"), "x": pa.int64(), "y": pa.float64()}
+_DEVICES = {"k": pa.string()}
 _START_US = 1_704_067_200_000_000
 _TICK_US = 250_000  # few different times, so that pairs exactly a window, or a delay, apart are common
 _FUTURE_US = 40_000_000  # further than any `max_ahead`, which is longer than a whole run
@@ -76,8 +85,11 @@ class Case:
         records is known with the batches alone (`arrived`).
     types : dict of str to dict
         For each stream the types of its columns, by name.
-    head : dict of str to object
-        The options that say which lines a growing file has before its records.
+    envelopes : dict of str to Envelope
+        How each input is written.
+    there, judges : dict of str to list
+        Of streams whose devices have clocks: for each record the first batch whose planner could see it, and the clock
+        that judges it.
     of, seqs : dict of str to list
         Of such a stream: for each record its partition, and the number that it has in the tables.
     """
@@ -99,7 +111,9 @@ class Case:
     seqs: dict[str, list[int]] = field(default_factory=dict)
     duplicates: dict[str, list[int]] = field(default_factory=dict)
     types: dict[str, dict[str, pa.DataType]] = field(default_factory=dict)
-    head: dict[str, Any] = field(default_factory=dict)
+    envelopes: dict[str, Envelope] = field(default_factory=dict)
+    there: dict[str, list[int]] = field(default_factory=dict)
+    judges: dict[str, list[int | None]] = field(default_factory=dict)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -119,24 +133,31 @@ class Case:
         for name, stream in zip(self.names, self.join.streams, strict=True):
             number = self.names.index(self.inputs[name])
             facts = {"stream": number, "rows": len(self.rows[name]), "key": _keep(self.rows[name], self.types[name])}
-            path = folder / (f"input-{self.inputs[name]}" if self.files else f"{self.inputs[name]}.csv")
+            envelope = self.envelopes[self.inputs[name]]
+            path = folder / (f"input-{self.inputs[name]}" if self.files else self.file_name(self.inputs[name]))
             path = folder / f"devices-{self.inputs[name]}" if name in self.devices else path
             where = str(path) if source == "csv" else Generator("listed", facts)
-            columns = schemas[name] if source == "csv" else None
+            columns = envelope.schema(self.types[name]) if source == "csv" else None
             clocks = {"idle_timeout": stream.idle_timeout, "max_ahead": stream.max_ahead if source == "csv" else None}
             clocks["on_bad_file"] = "quarantine" if self.files and not stops else "stop"
             clocks["unique"] = stream.unique
-            clocks["partition_by"] = stream.partition_kind if source == "csv" else None
-            reading = self.devices[name][0].reading if name in self.devices else self.head
+            by = stream.partition_kind or [*stream.device_columns] or None
+            clocks["partition_by"] = by if source == "csv" else None
+            reading = self.devices[name][0].reading if name in self.devices else envelope.options
             clocks |= reading if source == "csv" else {}
             streams.append(Stream(name, where, delay=stream.delay, schema=columns, where=stream.where, **clocks))
         tables = [replace(table, source=str(table_path(folder))) for table in self.join.tables]
         beside = {table.name: table.schema for table in tables}
-        return bind(self.join.with_streams(streams, tables), schemas | beside)
+        declared = {stream.name: schemas[stream.name] if stream.schema is None else stream.schema for stream in streams}
+        return bind(self.join.with_streams(streams, tables), declared | beside)
 
-    def text(self, name: str) -> bytes:
-        """Return a stream as CSV."""
-        return text_of(self.rows[name], **self.head)
+    def file_name(self, source: str) -> str:
+        """Return the name of an input's one file."""
+        return f"{source}.{self.envelopes[source].ending}"
+
+    def text(self, name: str) -> Written:
+        """Return a stream as it is written."""
+        return self.envelopes[name].written(self.rows[name])
 
     def with_aside(self, asides: Mapping[str, Sequence[tuple[int, str]]]) -> Case:
         """Return the case in which further files were set aside, which nobody could foresee.
@@ -157,33 +178,40 @@ class Case:
         What must come out is known only with the end of each batch, and the streams that were idle then.
         """
         of_batches = [dict(zip(self.names, end, strict=True)) for end in ends]
-        parted = {"ends": of_batches, "idle": idle, "partitions": self.of}
+        parted: dict[str, Any] = {"ends": of_batches, "idle": idle, "partitions": self.of}
         ahead = {name: ahead_rows(self.join, name, self.rows[name], **parted) for name in self.names}
+        parted["there"] = self.there
         watermarks = batch_watermarks(self.join, self.rows, **parted)
         return replace(
             self,
             results=oracle_join(self.join, self.rows, until_us=_until(watermarks[-1:]), seqs=self.seqs, **parted),
             late={name: late_rows(self.join, name, self.rows, **parted) for name in self.names},
             ahead=ahead,
+            judges={name: device_clocks(self.join, name, self.rows[name], **parted)[0] for name in self.names},
+            duplicates={name: duplicate_rows(self.join, name, self.rows[name], **parted) for name in self.names},
             ends=tuple(map(tuple, ends)),
             watermarks=tuple(watermarks),
         )
 
-    def arrived(self, offsets: Sequence[Mapping[str, Any]]) -> Case:
-        """Return the case in which the batches had these ends, where streams have partitions."""
+    def arrived(
+        self, offsets: Sequence[Mapping[str, Any]], counts: Sequence[Mapping[str, Mapping[str, int]]] = ()
+    ) -> Case:
+        """Return the case in which the batches had these ends, where streams have partitions or devices.
+
+        `counts` says for each batch how many records of each stream were there when it was planned.
+        """
         records: dict[str, dict[str, list[Any]]] = {}
         for name in self.names:
             whole = zip(self.rows[name], self.places[name], strict=True)
             devices = self.devices.get(name)
             of_device = {d.name: list(zip(d.rows, d.places, strict=True)) for d in devices} if devices else {}
             records[name] = of_device or {"": list(whole)}
-        listed, seqs, known = arrival(self.join, offsets, records)
+        listed, seqs, known = arrival(self.join, offsets, records, counts=counts)
         rows = {name: [row for row, _ in found] for name, found in listed.items()}
         places = {name: [place for _, place in found] for name, found in listed.items()}
         filtered = {name: filtered_rows(self.join, name, rows[name]) for name in self.names}
-        of = known["partitions"]
-        twice = {name: duplicate_rows(self.join, name, rows[name], of) for name in self.names}
-        case = replace(self, rows=rows, places=places, seqs=seqs, of=of, filtered=filtered, duplicates=twice)
+        of, there = known["partitions"], known["there"]
+        case = replace(self, rows=rows, places=places, seqs=seqs, of=of, filtered=filtered, there=there)
         return case.given([[end[name] for name in self.names] for end in known["ends"]], known["idle"])
 
     def seq(self, name: str, number: int) -> int:
@@ -286,7 +314,9 @@ class Case:
         return found
 
     def _largest_before(self, name: str, number: int) -> int | None:
-        """Return the largest event time before a record, in its partition."""
+        """Return the largest event time before a record, in its partition; where devices have clocks what judges it."""
+        if self.judges.get(name):
+            return self.judges[name][number]
         if name not in self.of:
             return self.largest_us(name, 0, number)
         of, rows = self.of[name], self.rows[name]
@@ -358,9 +388,11 @@ def case_of(schedule: Schedule) -> Case:
         further = (
             types_of(schedule.seed, source, is_generated=schedule.source != "csv") if "values" in schedule.asks else {}
         )
-        types[stream.name] = _COLUMNS | further
+        types[stream.name] = _COLUMNS | further | (_DEVICES if "devices" in schedule.asks else {})
         if source not in rows:
             rows[source] = _rows(random.Random(f"{source} {schedule.seed}"), stream.delay_us, schedule, further)
+            if "devices" in schedule.asks:
+                give_devices(rows[source], source, schedule.seed)
         rows[stream.name] = rows[source]
     files: dict[str, tuple[InputFile, ...]] = {}
     if "quarantine" in schedule.asks and schedule.source == "csv":
@@ -381,11 +413,11 @@ def case_of(schedule: Schedule) -> Case:
         # No zone's clock changes while the rows last: what they mean depends on nothing else.
         zones = (None, "Asia/Kathmandu", "America/St_Johns") if head["time_format"] else (None,)
         head |= {"timezone": heads.choice(zones)}
-    lines = {name: head[name] for name in ("skip_lines", "header", "comment") if head}
+    envelopes = {source: envelope_of(schedule, source, head) for source in dict.fromkeys(asked.inputs.values())}
     places = {
         name: [(file.name, line) for file in files[source] for line in file.lines]
         if files
-        else [(f"{source}.csv", line_at(number, **lines)) for number in range(len(rows[name]))]
+        else [(f"{source}.{envelopes[source].ending}", line) for line in envelopes[source].written(rows[name]).lines]
         for name, source in asked.inputs.items()
     }
     devices = {
@@ -397,10 +429,8 @@ def case_of(schedule: Schedule) -> Case:
     for name, listed in devices.items():
         rows[name] = [row for device in listed for row in device.rows]
         places[name] = [place for device in listed for place in device.places]
-    case = Case(
-        join, rows, [], {}, {}, asked.compared, asked.inputs, {}, files=files, places=places, types=types, head=head
-    )
-    return _judged(replace(case, devices=devices, of=of))
+    case = Case(join, rows, [], {}, {}, asked.compared, asked.inputs, {}, files=files, places=places, types=types)
+    return _judged(replace(case, devices=devices, of=of, envelopes=envelopes))
 
 
 def _judged(case: Case) -> Case:

@@ -22,14 +22,16 @@ class GrowingFiles:
     """One file for each stream, or one or more for each of its devices; none where the source is a generator."""
 
     def __init__(self, case: Case, folder: Path, *, is_read: bool) -> None:
-        self._folder = folder
         inputs = [name for name in dict.fromkeys(case.inputs.values()) if name not in case.devices]
-        self._files = {name: case.text(name) for name in inputs} if is_read else {}
+        self._written_as = {name: case.text(name) for name in inputs} if is_read else {}
+        self._files = {name: written.data for name, written in self._written_as.items()}
+        self._paths = {name: folder / case.file_name(name) for name in self._files}
+        self._streams_of = case.inputs
         devices = {name: listed for name, listed in case.devices.items() if case.inputs[name] == name}
         self._devices = DeviceFiles(devices, folder)
         self._written = dict.fromkeys(self._files, 0)
-        for name in self._files:
-            (folder / f"{name}.csv").touch()
+        for path in self._paths.values():
+            path.touch()
 
     def feed(self, world: World, *, everything: bool = False) -> None:
         """Let the files grow."""
@@ -40,10 +42,15 @@ class GrowingFiles:
             size = left if everything or left < 60 else world.dice.randint(20, 120)
             size = min(size, left)
             if size:
-                with open(self._folder / f"{name}.csv", "ab") as file:
+                with self._paths[name].open("ab") as file:
                     file.write(text[self._written[name] : self._written[name] + size])
                 self._written[name] += size
         self._devices.feed(world, everything=everything)
+
+    def there(self) -> dict[str, dict[str, int]]:
+        """Return for each stream over one file how many records of it can be read by now."""
+        found = {name: written.there(self._written[name]) for name, written in self._written_as.items()}
+        return {stream: {"": found[name]} for stream, name in self._streams_of.items() if name in found}
 
     def disturb(self, world: World) -> None:
         """See `Folders.disturb`."""

@@ -55,7 +55,10 @@ class _Tables:
         if self.case.files and world.schedule.grows:
             unforeseen = {name: [(n, file) for n, kind, file in self.asides[name] if kind != "rest"] for name in names}
             self.case = self.case.with_aside(unforeseen)
-        if self.case.devices:
+        if "devices" in world.schedule.asks:
+            counts = [world.there[world.end_of(batch, offset)] for batch, offset in enumerate(planned)]
+            self.case = self.case.arrived(planned, counts)
+        elif self.case.devices:
             self.case = self.case.arrived(planned)
         elif "idle" in world.schedule.asks:
             ends = [[offset["streams"][name]["seq"] for name in names] for offset in planned]

@@ -42,11 +42,14 @@ class InputFile:
 
 
 def line_of(row: dict[str, Any], sign: str = ",", null: str = "") -> str:
-    """Return a record as CSV, without the newline: between its fields is the sign, and a field without a value null."""
+    """Return a record as CSV, without the newline: between its fields is the sign, and a field without a value null.
+
+    One without a time, which stands first, cannot be read.
+    """
     fields = [field_text(value) or null for value in row.values()]
     odd = {*sign, " "} if sign != "," else set[str]()
     fields = [f'"{text}"' if odd & {*text} and text[0] != '"' else text for text in fields]
-    return BROKEN if row["ts"] is None else sign.join(fields)
+    return BROKEN if next(iter(row.values())) is None else sign.join(fields)
 
 
 def text_of(

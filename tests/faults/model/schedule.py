@@ -17,6 +17,7 @@ __all__ = [
     "CRASH_POINTS",
     "DEALT_FROM",
     "EACH_FROM",
+    "ENVELOPES_FROM",
     "FOUND_FROM",
     "HEADS_FROM",
     "HOWS_FROM",
@@ -111,6 +112,7 @@ ASKS = {
     "each": "semi and anti joins of three streams, whose first has partners in each of the others by itself",
     "split": "rows of one tuple in layouts that deal its partners to several cells, whose answers are put together",
     "values": "columns of texts, decimals, times and booleans, with nulls; NaN and infinities beside them",
+    "devices": "streams whose devices have clocks of their own: one is slow, one falls silent, one comes late",
 }
 # Steps of the upkeep, for the tables that have files in every batch.
 _UPKEEP = ("compact", "replace", "replace done", "compact done", "summary", "summary done", "clean", "vacuum", "remove")
@@ -206,7 +208,9 @@ class Schedule:
 
 _OTHERS = ("three", "where", "residual")
 # What is refused for streams of many partitions.
-_NOT_PARTED = ("count", "quarantine")
+_NOT_PARTED = ("count", "quarantine", "devices")
+# What is refused for streams whose devices have clocks, or is not drawn with them: files that are set aside.
+_NOT_OF_DEVICES = ("parted", "quarantine")
 # What is refused for streams with a key of unique rows.
 _NOT_UNIQUE = ("count", "future", "quarantine")
 # What a join that decides tuples at their horizon cannot have: other windows, more streams, another layout.
@@ -264,6 +268,8 @@ SHAPES_FROM = 1_980_000
 """Seeds before this one are what they were before files of CSV had other encodings, delimiters and null texts."""
 CLOCKS_WRITTEN_FROM = 1_990_000
 """Seeds before this one are what they were before times were written in other forms, and by the clocks of zones."""
+ENVELOPES_FROM = 2_020_000
+"""Seeds before this one are what they were before devices had clocks, and columns were computed, or within JSON."""
 
 
 def random_schedule(seed: int) -> Schedule:
@@ -290,7 +296,9 @@ def random_schedule(seed: int) -> Schedule:
     be declared in another zone than UTC, and each driver is in a zone of its own. From `HEADS_FROM` on a growing
     file may begin with lines that are passed over, and with a header of several lines or none. From `SHAPES_FROM` on
     it may have another encoding, blanks or another sign between its fields, and texts for null. From
-    `CLOCKS_WRITTEN_FROM` on its times may be written in a form of `time_format`, by the clock of a zone.
+    `CLOCKS_WRITTEN_FROM` on its times may be written in a form of `time_format`, by the clock of a zone. From
+    `ENVELOPES_FROM` on four in ten have devices with clocks of their own, and columns may be computed of others, stand
+    within JSON, or in elements of its arrays.
     """
     dice = random.Random(f"schedule {seed}")
     asks = () if dice.random() < 0.4 else _random_asks(dice)
@@ -349,6 +357,8 @@ def random_schedule(seed: int) -> Schedule:
         asks = tuple(name for name in asks if name not in (*_OF_ROWS, "split"))
         asks = (*asks, *(name for name in dice.choices((*_OF_ROWS, ""), (7, 2, 3, 3, 2, 4)) if name))
         asks = (*asks, *(name for name, share in {"split": 0.7, "values": 0.5}.items() if dice.random() < share))
+    if seed >= ENVELOPES_FROM and dice.random() < 0.4:
+        asks = (*(name for name in asks if name not in _NOT_OF_DEVICES), "devices")
     return asking(plain_schedule(seed), asks) if asks else plain_schedule(seed)
 
 
@@ -376,6 +386,10 @@ def asking(schedule: Schedule, asks: tuple[str, ...]) -> Schedule:
         asks = tuple(name for name in asks if name != "split")
     if "unique" in asks:
         asks = tuple(name for name in asks if name not in _NOT_UNIQUE)
+    if "devices" in asks:
+        asks = tuple(name for name in asks if name not in _NOT_OF_DEVICES)
+        more = random.Random(f"of devices {schedule.seed}")
+        schedule = replace(schedule, source="csv", grows=schedule.grows or more.random() < 0.6)
     if "parted" in asks:
         asks = tuple(name for name in asks if name not in _NOT_PARTED)
         if "three" in asks and "each" not in asks:  # such a join keeps its layout

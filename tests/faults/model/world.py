@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import random
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from operator import itemgetter
 from pathlib import Path
@@ -83,6 +84,9 @@ class World:
         self.now_s = 0.0
         self.clock = random.Random(f"clock {schedule.seed}")
         self.planned: dict[int, dict[str, Any]] = {}  # the offsets of each batch
+        self.there: dict[
+            str, dict[str, dict[str, int]]
+        ] = {}  # how many records could be read when this end was planned
         self.versions: dict[int, set[str | None]] = {}  # those of the table that the logged offsets of a batch name
         self.source_done: dict[str, Any] = {}  # the offsets that the source was last told are committed
         self.tasks = 0
@@ -386,6 +390,15 @@ class World:
     def fed(self) -> bool:
         """Whether all of the input is there."""
         return self.input.whole
+
+    @staticmethod
+    def end_of(batch: int, offset: Mapping[str, Any]) -> str:
+        """Return the end of a batch, and the devices that it says come soon, as a text.
+
+        A batch whose offset was lost is planned again to the end that it had, when more may be there.
+        """
+        ends = {name: [at["seq"], at.get("devices", {}).get("coming")] for name, at in offset["streams"].items()}
+        return json.dumps([batch, ends])
 
     def block_names(self) -> set[str]:
         """Return the files of blocks, finished or not."""
