@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any
 
+from streamjoin_ds.source.files.decoders import QuotedLines, with_inner_lines
 from streamjoin_ds.spec.member.stream import STREAM_KEYS
 
 __all__ = ["Dialect", "decoded", "dialect_of", "text_kind"]
@@ -135,17 +136,34 @@ def dialect_of(text: str, *, is_cut: bool = False) -> Dialect:
     is_cut : bool
         Whether it ends in the middle of a line.
     """
-    lines = re.split(r"\r\n|\n|\r", text)
-    lines = (lines[:-1] if is_cut and len(lines) > 1 else lines)[:_LINES]
-    while lines and not lines[-1].strip():
-        lines.pop()
+    lines = _lines(text, is_cut)
     found = max((_cut(lines, delimiter) for delimiter in _DELIMITERS), key=lambda one: one.score)
     widths = _widths(lines) if "widths" in STREAM_KEYS and found.share * found.quality < _MOSTLY else None
     if widths is not None and (fixed := _cut(lines, "widths", widths)).score > found.score:
         found = fixed
+    options: dict[str, Any] = {}
+    for delimiter in _DELIMITERS if '"' in text else ():
+        joined = _with_quoted_lines(text, delimiter)
+        if joined != text and (whole := _cut(_lines(joined, is_cut), delimiter)).score > found.score:
+            lines, found, options = _lines(joined, is_cut), whole, {"quoted_lines": "read"}
     if found.delimiter == "blanks" and not any(re.search(r"  |\t|^ ", line) for line in lines):
         found.delimiter = " "
-    return _described(lines, found)
+    return _described(lines, found, options)
+
+
+def _lines(text: str, is_cut: bool) -> list[str]:
+    lines = re.split(r"\r\n|\n|\r", text)
+    lines = (lines[:-1] if is_cut and len(lines) > 1 else lines)[:_LINES]
+    while lines and not lines[-1].strip():
+        lines.pop()
+    return lines
+
+
+def _with_quoted_lines(text: str, delimiter: str) -> str:
+    """Return a text in which fields in quotes hold no line ends, but what stands for them."""
+    decoder = QuotedLines(" \t" if delimiter == "blanks" else delimiter, '"', None, None).decoder(b"", "")
+    made = decoder.feed(text.encode("utf-8", "replace")) + decoder.finish()
+    return made.decode("utf-8", "replace")
 
 
 def _widths(lines: Sequence[str]) -> tuple[int, ...] | None:
@@ -167,7 +185,7 @@ def _split(line: str, delimiter: str, widths: Sequence[int] = ()) -> list[str]:
     if delimiter == "blanks":
         return line.split()
     try:
-        return next(csv.reader([line], delimiter=delimiter), [])
+        return [*map(with_inner_lines, next(csv.reader([line], delimiter=delimiter), []))]
     except csv.Error:
         return [line]
 
@@ -250,12 +268,11 @@ def _column(values: Sequence[str]) -> tuple[str, set[str], float]:
     return usual, markers, fits / counts.total()
 
 
-def _described(lines: Sequence[str], found: _Fields) -> Dialect:
+def _described(lines: Sequence[str], found: _Fields, options: dict[str, Any]) -> Dialect:
     rows, width = found.rows, found.width
     begin = next((n for n in range(len(rows)) if _is_record(found, n)), len(rows))
     heads = [n for n in range(begin) if _names_columns(rows[n], found)]
     passed = {line[:1] for n, line in enumerate(lines) if n > begin and found.is_passed[n] and line.strip()}
-    options: dict[str, Any] = {}
     if found.widths:
         options["widths"] = found.widths
     elif found.delimiter != ",":

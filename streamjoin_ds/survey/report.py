@@ -67,6 +67,7 @@ def _tuple_text(row: Mapping[str, Any]) -> str:
 
 def _value(value: Any) -> str:
     text = "null" if value is None else f"{value:.10g}" if isinstance(value, float) else str(value)
+    text = text.replace("\r", "\\r").replace("\n", "\\n")
     return text if len(text) <= _MOST_TEXT else f"{text[:_MOST_TEXT]}..."
 
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as arrow_csv
 
-from streamjoin_ds.source.files.decoders import NO_BYTE
+from streamjoin_ds.source.files.decoders import NO_BYTE, with_inner_lines
 from streamjoin_ds.source.files.lines import check_digits, has_small_exponent, is_too_fine
 from streamjoin_ds.spec.member.files import BLANKS, Files
 from streamjoin_ds.spec.member.source import Topic
@@ -118,7 +118,7 @@ class CsvDialect:
             escapechar=self.escape,
             quoting=csv.QUOTE_NONE if self.quote is None else csv.QUOTE_MINIMAL,
         )
-        return next(reader, [])
+        return [*map(with_inner_lines, next(reader, []))]
 
     def refused_form(self, value: bytes, column: pa.Field) -> bytes:
         """Return a field as `csv_refuses` knows it: a number without thousands, and with a point."""

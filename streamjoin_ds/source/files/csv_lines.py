@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from streamjoin_ds.errors import ColumnError, FileFormatError
 from streamjoin_ds.source.files.csv_dialect import PLAIN, CsvDialect
+from streamjoin_ds.source.files.decoders import INNER_LINES, has_inner_lines
 from streamjoin_ds.source.files.lines import Lines, Sifted, csv_refuses, has_stray_returns, names_there
 from streamjoin_ds.source.records import clipped, empty_as_null
 from streamjoin_ds.spec.columns import not_of_type
@@ -253,6 +254,8 @@ def check_csv_types(schema: pa.Schema, stream: str) -> None:
 class CsvLines:
     """The format of one CSV file's lines. A record is one line: a newline inside quotes breaks both lines.
 
+    Where fields may hold line ends (`QuotedLines`), signs for these stand in the lines that are read.
+
     Parameters
     ----------
     header : list of str
@@ -307,6 +310,7 @@ class CsvLines:
         if self._dialect.may_hide_delimiters(data) and any(_has_line_end(column) for column in table.columns):
             # The last line's quote is not closed: Arrow gives a text with the line end in it.
             raise pa.ArrowInvalid(_OPEN_QUOTE)
+        has_lines = has_inner_lines(data)
         for number, column in enumerate(self._schema):
             values = table.column(number)
             if column.name == self._time:
@@ -317,6 +321,9 @@ class CsvLines:
                 values = timestamps(self._text_as_null(values, column.name), column.type)
             elif pa.types.is_string(column.type):
                 values = self._text_as_null(values, column.name)
+            if has_lines and (pa.types.is_string(values.type) or pa.types.is_binary(values.type)):
+                for sign, end in INNER_LINES.items():
+                    values = pc.replace_substring(values, chr(sign), end)
             if values is not table.column(number):
                 table = table.set_column(number, column.name, values)
         return table

@@ -13,6 +13,7 @@ from __future__ import annotations
 import codecs
 import copy
 import dataclasses
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 __all__ = [
+    "INNER_LINES",
     "MAX_LINE_BYTES",
     "NO_BYTE",
     "Blanks",
@@ -39,8 +41,11 @@ __all__ = [
     "FixedWidths",
     "LineDecoder",
     "LoneReturns",
+    "QuotedLines",
     "decoders_of",
+    "has_inner_lines",
     "too_long",
+    "with_inner_lines",
 ]
 
 MAX_LINE_BYTES = 64 << 20  # bytes of a line, at most
@@ -56,6 +61,9 @@ _MARKS = {
 }
 _WITHOUT_MARK = {"utf-16": "utf-16-le", "utf-32": "utf-32-le"}  # what these names mean where no mark decides
 _UNIT_BYTES = {"utf-16": 2, "utf-32": 4}
+# What stands for line ends in quotes: characters of Unicode that are none, and stand in no text that is passed on.
+INNER_LINES = str.maketrans({"\ufdd0": "\n", "\ufdd1": "\r"})
+_INNER_NEWLINE, _INNER_RETURN = (chr(sign).encode() for sign in INNER_LINES)
 NO_BYTE = b"\xff"  # in no text of UTF-8; no end of a line
 
 
@@ -353,6 +361,108 @@ class FixedWidths:
                 fields.append('"' + field.replace('"', '""') + '"' if '"' in field or "," in field else field)
             begin += abs(width)
         return ",".join(fields)
+
+
+@dataclass(frozen=True, slots=True)
+class QuotedLines:
+    """Fields in quotes that hold line ends: these are signs that are no line ends, until a field is read.
+
+    A quote that begins no field is a character like any other.
+
+    Parameters
+    ----------
+    delimiters : str
+        What may stand before a field.
+    quote : str
+    escape, comment : str or None
+        What stands before a character that means only itself; what a line begins with that is no record.
+    """
+
+    delimiters: str
+    quote: str
+    escape: str | None
+    comment: str | None
+
+    @classmethod
+    def of(cls, source: Files) -> QuotedLines | None:
+        """Return it for a source whose fields may go on in the next line; None for another one."""
+        if source.quoted_lines != "read":
+            return None
+        return cls({BLANKS: " \t"}.get(source.delimiter, source.delimiter), source.quote, source.escape, source.comment)
+
+    begin_bytes = 0
+
+    def decoder(self, begin: bytes, path: str) -> Decoder:
+        """See `Decoding.decoder`."""
+        del begin
+        quote, rest = re.escape(self.quote.encode()), rb"[^%b]*(?:%b%b[^%b]*)*"
+        rest = rest.replace(b"%b", quote)
+        if self.escape is not None:
+            escape = re.escape(self.escape.encode())
+            rest = rb"(?:[^%b%b]|%b.|%b%b)*" % (quote, escape, escape, quote, quote)
+        rest = rb"%b(%b|\Z)" % (rest, quote)
+        # The quote stands first, so that it is searched for, and what is before it is looked at then.
+        begins = rb"%b(?:(?<![^%b\n]%b)|(?<=\xef\xbb\xbf%b))"
+        begins %= (quote, re.escape(self.delimiters.encode()), quote, quote)
+        passed = [rb"^%b[^\n]*" % re.escape(self.comment.encode())] if self.comment is not None else []
+        passed += [rb"%b[^\n]" % re.escape(self.escape.encode())] if self.escape is not None else []
+        field = re.compile(b"|".join([*passed, begins + rest]), re.DOTALL | re.MULTILINE)
+        return _QuotedText(self.quote.encode(), field, re.compile(rest, re.DOTALL), path)
+
+
+class _QuotedText(Decoder):
+    """See `QuotedLines`. Between two lines it is in a field, or between two records."""
+
+    def __init__(self, quote: bytes, field: re.Pattern[bytes], rest: re.Pattern[bytes], path: str) -> None:
+        self._quote, self._field, self._end_of_field, self._path = quote, field, rest, path
+        self._rest, self._is_inside = b"", False
+
+    def feed(self, data: bytes) -> bytes:
+        """See `Decoder.feed`."""
+        end = data.rfind(b"\n") + 1
+        whole, self._rest = (self._rest + data[:end], data[end:]) if end else (b"", self._rest + data)
+        if len(self._rest) > MAX_LINE_BYTES:
+            self.fault = too_long(self._path)
+        return self._lines(whole)
+
+    def finish(self) -> bytes:
+        """See `Decoder.finish`."""
+        return self._lines(self._rest)
+
+    def _lines(self, text: bytes) -> bytes:
+        if not text or not (self._is_inside or self._quote in text):
+            return text
+        at, parts = 0, list[bytes]()
+        if self._is_inside:
+            found = self._end_of_field.match(text)
+            assert found is not None  # it matches anything
+            at, self._is_inside = found.end(), not found[1]
+            parts.append(_in_one_line(text[:at]))
+        for found in self._field.finditer(text, at):
+            if found[1] is not None:
+                self._is_inside = not found[1]
+                if b"\n" in found[0] or b"\r" in found[0]:
+                    parts += [text[at : found.start()], _in_one_line(found[0])]
+                    at = found.end()
+        return b"".join([*parts, text[at:]])
+
+    def copy(self) -> _QuotedText:
+        """See `Decoder.copy`."""
+        return copy.copy(self)
+
+
+def _in_one_line(field: bytes) -> bytes:
+    return field.replace(b"\n", _INNER_NEWLINE).replace(b"\r", _INNER_RETURN)
+
+
+def has_inner_lines(data: bytes) -> bool:
+    """Whether a canonical text has fields of several lines."""
+    return _INNER_NEWLINE in data or _INNER_RETURN in data
+
+
+def with_inner_lines(text: str) -> str:
+    """Return a canonical text, or a field of one, with the line ends that were written in quotes."""
+    return text.translate(INNER_LINES)
 
 
 class LineDecoder(Decoder):

@@ -31,7 +31,15 @@ import pyarrow as pa
 
 from streamjoin_ds.errors import ArgumentError, FileFormatError, SchemaDriftError
 from streamjoin_ds.source.files.csv_lines import CsvLines
-from streamjoin_ds.source.files.decoders import Blanks, Decoding, Encoded, FixedWidths, LoneReturns, Members
+from streamjoin_ds.source.files.decoders import (
+    Blanks,
+    Decoding,
+    Encoded,
+    FixedWidths,
+    LoneReturns,
+    Members,
+    QuotedLines,
+)
 from streamjoin_ds.source.files.metric_lines import LINE_FORMATS, Influx, Prometheus
 from streamjoin_ds.source.records import RawRecords
 from streamjoin_ds.spec.member.files import Files
@@ -153,7 +161,7 @@ def _decodings(files: Files, kind: str | None) -> tuple[Decoding, ...]:
     if files.records is None:
         if kind != "csv":
             return (Encoded(files.encoding),) if kind == "json" else ()
-        shapes = Blanks.of(files), FixedWidths.of(files)
+        shapes = QuotedLines.of(files), Blanks.of(files), FixedWidths.of(files)
         return (Encoded(files.encoding), LoneReturns(), *(shape for shape in shapes if shape is not None))
     if kind not in ("json", "spool"):
         msg = f"records says where records lie in JSON, and a file of {files.path} is {kind or 'in no known format'}"

@@ -25,6 +25,7 @@ import numpy as np
 import pyarrow as pa
 
 from streamjoin_ds.errors import SchemaDriftError
+from streamjoin_ds.source.files.decoders import with_inner_lines
 from streamjoin_ds.source.records import RawRecords, clipped
 from streamjoin_ds.spec.columns import needed_columns
 from streamjoin_ds.spec.common_types import name_there
@@ -382,7 +383,7 @@ class Lines:
 
     def record_text(self, record: int) -> str:
         """Return one record as text, without its newline. Bytes that are not UTF-8 are replaced."""
-        return self.text(record, record + 1).rstrip(b"\r\n").decode("utf-8", "replace")
+        return with_inner_lines(self.text(record, record + 1).rstrip(b"\r\n").decode("utf-8", "replace"))
 
 
 def parse_lines(lines: Lines, form: LineFormat, *, file: str, at_file_start: bool) -> RawRecords:

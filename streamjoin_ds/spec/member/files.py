@@ -53,7 +53,7 @@ _NO_ENCODINGS = frozenset(("utf-7", "idna", "punycode", "charmap", "raw-unicode-
 _COLUMN = "column:"  # before the name of a column in a text
 _DELIMITER_NAMES = {"tab": "\t", "\\t": "\t", "space": " "}
 BLANKS = "blanks"  # the delimiter that is any number of blanks and tabs
-_OF_CSV = ("thousands", "null_values", "quote", "escape", "widths")
+_OF_CSV = ("thousands", "null_values", "quote", "escape", "quoted_lines", "widths")
 _THOUSANDS = (",", ".", " ", "'", "_")
 _MOST_WIDTH = 10_000  # characters
 _DELIMITERS = frozenset(" \t!#$%&'()*+,-./:;<=>?@[\\]^_`{|}~")
@@ -163,6 +163,10 @@ class Files(Located):
         What encloses a field of CSV files that holds a delimiter: one character, or "none".
     escape : str, optional
         What stands in CSV files before a character that means only itself: a backslash.
+    quoted_lines : {"reject", "read"}
+        "read" reads a field in quotes that holds line ends, which are part of it. A quote that is never closed takes
+        all up to the next one with it then. By default a record is one line: a line end in quotes breaks the lines
+        around it, and no others.
     widths : list of int, optional
         The columns of files have these widths in characters, and no delimiter; a negative width is passed over. Blanks
         around a value are none of it. A line that ends early has nulls, and what stands after the last column is not
@@ -243,6 +247,14 @@ class Files(Located):
     null_values: NullValues = csv_option("null_values")
     quote: str = csv_option("quote")
     escape: str | None = csv_option("escape")
+    quoted_lines: str = option(
+        "reject",
+        "Whether fields of CSV in quotes may hold line ends: read, or reject (a record is one line).",
+        one_of=("reject", "read"),
+        example="read",
+        identity="line ends in quotes",
+        numbers=True,
+    )
     widths: Sequence[int] | str | None = option(
         None,
         "Widths of the columns of files whose columns have one each, in characters; a negative one is passed over.",
@@ -372,6 +384,9 @@ class Files(Located):
         if widths is not None and delimiter != ",":
             msg = f"stream {stream} has columns of fixed widths, so it cannot have a delimiter"
             raise ArgumentError(msg, name="delimiter", hint="leave delimiter out, or widths")
+        if self.quoted_lines == "read" and (self.quote == "none" or widths is not None):
+            why = "has no quotes" if self.quote == "none" else "has columns of fixed widths"
+            raise refused_option(stream, "quoted_lines", why)
         csv = checked_csv(self, "\0" if widths else delimiter, stream)
         if self.comment is not None and (self.comment == delimiter or self.comment not in _DELIMITERS):
             msg = f"the comment of stream {stream} is no character that begins a comment in a CSV file"

@@ -504,7 +504,7 @@ STREAM_KEYS: dict[str, OptionKey] = options_of(Stream) | SOURCE_KEYS
 
 # Those that a flag, or a key of the whole file, gives to all streams or to some in one form: 30s, or e=30s.
 # The others have forms of their own there, or values with a comma or an equals sign.
-_CSV_FORMS = ("decimal", "comment", "thousands", "null_values", "quote", "escape", "widths")
+_CSV_FORMS = ("decimal", "comment", "thousands", "null_values", "quote", "escape", "quoted_lines", "widths")
 _OWN_FORMS = ("source", "schema", "delimiter", "where", "unique", "columns", *_CSV_FORMS)
 PER_STREAM = tuple(name for name in STREAM_KEYS if name not in _OWN_FORMS)
 

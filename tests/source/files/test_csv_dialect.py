@@ -43,7 +43,8 @@ def dialects(draw: st.DrawFn) -> dict[str, Any]:
     escape = draw(st.sampled_from([None, "\\"]))
     nulls = draw(st.sampled_from([None, ["?"], ["-9999", "MM"], {"n": ["-1"], "s": ["?"]}, {"": ["MM"], "x": ["7"]}]))
     made = {"delimiter": delimiter, "decimal": decimal, "quote": quote, "thousands": thousands, "escape": escape}
-    return made | {"null_values": nulls}
+    quoted_lines = draw(st.sampled_from(["reject", "read"] if quote != "none" else ["reject"]))
+    return made | {"null_values": nulls, "quoted_lines": quoted_lines}
 
 
 def separator(options: dict[str, Any]) -> str:
@@ -60,7 +61,7 @@ def written(value: Any, options: dict[str, Any], column: str, group: bool) -> st
     if isinstance(value, int | float):
         sign = options["thousands"] if group else None
         text = f"{value:,}".replace(",", "\0").replace(".", options["decimal"]).replace("\0", sign or "")
-    special = {separator(options), options["quote"], options["escape"]} & {*text}
+    special = {separator(options), options["quote"], options["escape"], "\n", "\r"} & {*text}
     if options["quote"] != "none" and special:
         quote, escape = options["quote"], options["escape"]
         text = text.replace(escape, escape * 2) if escape else text
@@ -76,6 +77,7 @@ def texts(options: dict[str, Any]) -> st.SearchStrategy[str]:
     """Texts that the dialect can write, and that are null in none."""
     can_hide = options["quote"] != "none" or options["escape"] is not None
     letters = "ab°,;|'\" \\_?" if can_hide else "ab°_"
+    letters += "\n\r" * (options["quoted_lines"] == "read")
     made = st.text(letters, min_size=1, max_size=5).map(lambda text: f"t{text}t")
     return made if can_hide else made.filter(lambda text: separator(options) not in text)
 
@@ -217,6 +219,9 @@ def test_messages_have_the_same_options() -> None:
         ({"widths": [4], "delimiter": ";"}, "delimiter"),
         ({"widths": [4], "format": "json"}, "widths"),
         ({"null_values": "MM", "format": "parquet"}, "null_values"),
+        ({"quoted_lines": "yes"}, "quoted_lines"),
+        ({"quoted_lines": "read", "quote": "none"}, "quoted_lines"),
+        ({"quoted_lines": "read", "widths": [4]}, "quoted_lines"),
     ],
 )
 def test_what_cannot_be_is_refused_by_name(options: dict[str, Any], name: str) -> None:
@@ -225,7 +230,10 @@ def test_what_cannot_be_is_refused_by_name(options: dict[str, Any], name: str) -
     assert caught.value.name == name
 
 
-SHOWN = {"thousands": "= ", "null_values": "=MM|-9", "widths": "=4 3 -2", "quote": "='", "escape": "=\\"}
+SHOWN = {
+    "thousands": "= ", "null_values": "=MM|-9", "widths": "=4 3 -2", "quote": "='", "escape": "=\\",
+    "quoted_lines": "=read",
+}  # fmt: skip
 
 
 def test_it_is_of_the_join_and_shown_as_a_text_says_it() -> None:
@@ -238,6 +246,7 @@ def test_it_is_of_the_join_and_shown_as_a_text_says_it() -> None:
         ({"widths": "4 3 -2"}, {"widths": [4, 3, -2]}),
         ({"quote": "'"},) * 2,
         ({"escape": "\\"},) * 2,
+        ({"quoted_lines": "read"},) * 2,
     ):
         first, second = (Stream("e", "in/", schema=schema, **given) for given in (options, one))
         assert first == second == Stream.from_facts(first.to_facts())

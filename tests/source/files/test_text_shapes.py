@@ -14,13 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamjoin_ds.source.files import text
-from streamjoin_ds.source.files.decoders import Blanks, FixedWidths
+from streamjoin_ds.source.files.decoders import Blanks, FixedWidths, QuotedLines, with_inner_lines
 from streamjoin_ds.source.files.file_feed import FileFeed
 from streamjoin_ds.source.position import FilePosition
 from streamjoin_ds.source.stream_source import infer_schema
 from streamjoin_ds.spec import Join, Stream, bind
 from streamjoin_ds.spec.columns import TS
-from tests.source.feeds import SCHEMA, csv_text, expected, feed, read_all, rows, steps, tuples
+from tests.source.feeds import SCHEMA, compressed, csv_text, expected, feed, pack, read_all, rows, steps, tuples
 from tests.support.examples import examples
 
 ROWS = rows(9)
@@ -98,6 +98,108 @@ def test_a_line_is_what_it_is_alone(lines: list[str], cuts: list[int], shape: An
     found += decoder.finish()
     assert found == b"\n".join(shape.lines(line) for line in data.split(b"\n"))
     assert found.count(b"\n") == data.count(b"\n")
+
+
+NOTED = pa.schema([*SCHEMA, pa.field("a\nnote", pa.string())])
+NOTES = ["", 'a "b"\nc', "\r\n", ',\n"\n,', "plain", "\n" * 40, '"', '5" x', "\ufdd2"]
+QUOTED = ['"' + note.replace('"', '""') + '"' if note != "plain" else note for note in NOTES]
+BODY = map("{},{}\n".format, csv_text(ROWS, header=False).splitlines(), QUOTED)
+NOTED_TEXT = '\ufeffts,name,x,n,"a\nnote"\n' + "".join(BODY)
+WITH_NOTES = [(*row, note or None) for row, note in zip(expected(ROWS), NOTES, strict=True)]
+
+
+@pytest.mark.parametrize("ending", ["csv", "csv.gz", "csv.bz2", "csv.zip"])
+@pytest.mark.parametrize("size", [1, 4, 100])
+def test_fields_in_quotes_hold_line_ends(tmp_path: Path, size: int, ending: str) -> None:
+    data = NOTED_TEXT.encode()
+    if ending == "csv.zip":
+        pack(tmp_path / "a.csv.zip", ".zip", {"a.csv": data})
+    else:
+        (tmp_path / f"a.{ending}").write_bytes(compressed(data, f".{ending}".removeprefix(".csv")))
+    assert read_all(tmp_path, size, schema=NOTED, quoted_lines="read") == WITH_NOTES
+    assert infer_schema(Stream("e", tmp_path, quoted_lines="read")).names == NOTED.names
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_record_of_several_lines_waits_for_its_end(tmp_path: Path, restarts: bool) -> None:
+    path, data = tmp_path / "a.csv", NOTED_TEXT.encode()
+    stream = Stream("e", tmp_path, quoted_lines="read")
+    path.write_bytes(b"")
+    reader = FileFeed(stream, NOTED)
+    at, found = reader.initial(), []
+    for end in [*range(0, len(data), 7), len(data)]:
+        path.write_bytes(data[:end])
+        if restarts:
+            text._places.clear()
+            reader = FileFeed(stream, NOTED)
+        while count := reader.frontier(at, 3).rows:
+            after = reader.advance(at, count)
+            found += tuples(FileFeed(stream, NOTED).read(at, after))
+            at = after
+        assert found == WITH_NOTES[: len(found)]
+    assert found == WITH_NOTES
+
+
+QUOTES = [QuotedLines(",", '"', None, None), QuotedLines(";", "'", None, "#"), QuotedLines(",", '"', "\\", "#")]
+
+
+@examples(200)
+@given(
+    st.lists(st.text("ab,;'\"\\\r#\n ", max_size=14), max_size=6),
+    st.lists(st.integers(1, 9), min_size=1),
+    st.sampled_from(QUOTES),
+)
+def test_line_ends_in_quotes_are_those_of_a_reader_that_goes_by_characters(
+    lines: list[str], cuts: list[int], shape: QuotedLines
+) -> None:
+    data = "\n".join(lines).encode()
+    decoder, found, at = shape.decoder(b"", "f"), b"", 0
+    while at < len(data):
+        size = cuts[at % len(cuts)]
+        decoder = decoder.copy()
+        found += decoder.feed(data[at : at + size])
+        at += size
+    found += decoder.finish()
+    assert with_inner_lines(found.decode()) == data.decode()
+    assert found.decode() == by_characters(data.decode(), shape)
+
+
+def by_characters(text: str, shape: QuotedLines) -> str:
+    """Return a text with signs for the line ends in quotes, found one character after the other."""
+    made, state, at = "", "line", 0
+    while at < len(text):
+        one, pair = text[at], text[at : at + 2]
+        step = 1
+        if state == "quoted":
+            if one == shape.escape and len(pair) == 2:
+                step, one = 2, pair
+            elif one == shape.quote:
+                step, state = (2, state) if pair == shape.quote * 2 else (1, "field")
+                one = pair[:step]
+            made += one.replace("\n", "\ufdd0").replace("\r", "\ufdd1")
+        else:
+            if state == "line" and one == shape.comment:
+                step = (text + "\n").index("\n", at) - at
+                state = "field"
+            elif one == shape.escape and len(pair) == 2 and pair[1] != "\n":
+                step, state = 2, "field"
+            elif state in ("line", "begin") and one == shape.quote:
+                state = "quoted"
+            else:
+                state = "line" if one == "\n" else "begin" if one in shape.delimiters else "field"
+            made += text[at : at + step]
+        at += step
+    return made
+
+
+def test_a_broken_record_of_several_lines_is_one_reject(tmp_path: Path) -> None:
+    lines = ["ts,name,x,n", '2024-01-01T00:00:00Z,"a\nb",no,1', '2024-01-01T00:00:01Z,"c\nd",2,2', ""]
+    (tmp_path / "a.csv").write_text("\n".join(lines))
+    reader = feed(tmp_path, quoted_lines="read")
+    chunks = list(reader.read(*pairwise(steps(reader, FilePosition(), 9)).__next__()))
+    assert [row[2] for row in tuples(chunks)] == ["c\nd"]
+    (reject,) = (reject for chunk in chunks for reject in chunk.rejects)
+    assert (reject.line, reject.column, reject.text) == (2, "x", '2024-01-01T00:00:00Z,"a\nb",no,1')
 
 
 @examples(100)
