@@ -92,4 +92,4 @@ format:
 clean:
 	@rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage demo-output
 	@find cython_kernels streamjoin_ds tests -name '*.so' -delete -o -name '__pycache__' -prune -exec rm -rf {} +
-	@rm -f cython_kernels/kernels.c cython_kernels/messages.c
+	@rm -f cython_kernels/kernels.c cython_kernels/messages.c cython_kernels/pages.c

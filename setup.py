@@ -27,13 +27,19 @@ BOUNDS_CHECK = os.environ.get("STREAMJOIN_DS_BOUNDS_CHECK", "") not in ("", "0")
 BOUNDS_CHECK_MACRO = "SJ_BOUNDS_CHECK"
 
 
-def files_of_families(*suffixes, of_kafka=False):
+# Families that are an extension of their own: a process that reads no topic does not load ``kafka``, and ``pages`` are
+# the sink's, which knows nothing of the engine.
+OWN_EXTENSIONS = ("kafka", "pages")
+
+
+def files_of_families(*suffixes, own=""):
     """Return the files with these suffixes in the kernels' folders, sorted; each family of kernels has a folder.
 
-    The family ``kafka`` is an extension of its own: a process that reads no topic does not load it.
+    Without a name they are those of all families that share an extension.
     """
     found = (path for path in Path(KERNELS).glob("*/*") if path.suffix in suffixes)
-    return sorted(path.as_posix() for path in found if (path.parent.name == "kafka") == of_kafka)
+    names = {path: path.parent.name if path.parent.name in OWN_EXTENSIONS else "" for path in found}
+    return sorted(path.as_posix() for path, name in names.items() if name == own)
 
 
 def generated_with_checks():
@@ -82,10 +88,17 @@ extensions = [
     # librdkafka is not linked: its functions are found when a topic is read, in confluent-kafka's own library.
     Extension(
         "streamjoin_ds._kernels.messages",
-        sources=[f"{KERNELS}/messages.pyx", *files_of_families(".c", of_kafka=True)],
-        depends=files_of_families(".h", of_kafka=True),
+        sources=[f"{KERNELS}/messages.pyx", *files_of_families(".c", own="kafka")],
+        depends=files_of_families(".h", own="kafka"),
         extra_compile_args=["-O3"],
         libraries=["dl"],
+        **common,
+    ),
+    Extension(
+        "streamjoin_ds._kernels.pages",
+        sources=[f"{KERNELS}/pages.pyx", *files_of_families(".c", own="pages")],
+        depends=files_of_families(".h", own="pages"),
+        extra_compile_args=["-O3"],
         **common,
     ),
 ]

@@ -46,6 +46,7 @@ from streamjoin_ds.delta.table_state import EVENT_TIME
 from streamjoin_ds.errors import ArgumentError, ColumnError, TableWriteError
 from streamjoin_ds.machine import open_files_hint
 from streamjoin_ds.sink.durability import force
+from streamjoin_ds.sink.pages import STATED, PageFile, holds
 from streamjoin_ds.sink.tables import BATCH_ID
 
 if TYPE_CHECKING:
@@ -396,7 +397,7 @@ class TableWriter:
             self._encode(table)
 
     def _encode(self, table: pa.Table) -> None:
-        options = _parquet_options(table)
+        options = {} if holds(self._schema) else _parquet_options(table)
         if options != self._options and self._file is not None and self._file.statistics.rows >= _LEAST_ROWS:
             self._finish_file()
         if self._file is None:
@@ -460,7 +461,8 @@ class _OpenFile:
         self._aside = f"{folder}/{WRITING_FOLDER}/{name}" if filesystem.type_name == "local" else self._path
         filesystem.create_dir(os.path.dirname(self._aside), recursive=True)
         self._stream = filesystem.open_output_stream(self._aside)
-        self._parquet = parquet.ParquetWriter(self._stream, schema, **options)
+        # Without options the pages are filled here.
+        self._parquet = parquet.ParquetWriter(self._stream, schema, **options) if options else PageFile(self._stream, schema)
 
     def write(self, table: pa.Table) -> None:
         self._parquet.write_table(table, row_group_size=ROW_GROUP_ROWS)
@@ -506,7 +508,7 @@ def _parquet_options(rows: pa.Table) -> dict[str, object]:
         "compression": {name: "lz4" if name in runs else "none" for name in rows.column_names},
         "use_dictionary": [name for name in texts if name not in runs] or False,
         "column_encoding": dict.fromkeys(packed, "DELTA_BINARY_PACKED"),
-        "write_statistics": [name for name in rows.column_names if name in (EVENT_TIME, "ts")] or False,
+        "write_statistics": [name for name in rows.column_names if name in STATED] or False,
         "write_batch_size": _ENCODE_ROWS,
         "store_schema": False,
     }

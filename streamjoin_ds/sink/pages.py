@@ -1,0 +1,259 @@
+"""A Parquet file of fixed-width columns, whose pages are filled here and not by pyarrow's encoders.
+
+::
+
+    table ──► PageFile ──► row group ──► column: levels, values ──► page_values (C)
+                              └──► footer, in Thrift's compact form
+
+A match has columns of the tuple that probes, which stand still while it meets its partners, and columns of the window.
+Each column of each row group lies in the shortest of three forms: as it is, written from Arrow's own buffer; whole
+numbers as packed differences; runs of a dictionary. All three are found out exactly: that costs 1.5 ns a value.
+
+`holds` says which schemas a `PageFile` takes. For all others, and where nothing was compiled, `TableWriter` has pyarrow
+write the file; a file is wholly one way or the other. The bytes of a file follow from its rows alone.
+
+What stands in the headers and in the footer is defined by parquet-format (``parquet.thrift``, ``Encodings.md``).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from streamjoin_ds.delta.table_state import EVENT_TIME
+from streamjoin_ds.sink.page_values import Bytes, Numbers, compiled, signed, varint
+
+__all__ = ["STATED", "PageFile", "holds"]
+
+STATED = (EVENT_TIME, "ts")
+"""Columns of which a row group tells the smallest and the largest value."""
+
+_MAGIC = b"PAR1"
+_WRITER = b"streamjoin_ds version 1 (build pages)"  # in the form that parquet-java parses
+# Thrift's types, and names of Parquet's numbers.
+_FLAG, _BYTE, _I16, _I32, _I64, _BINARY, _LIST, _STRUCT = 1, 3, 4, 5, 6, 8, 9, 12
+_BOOLEAN, _INT32, _INT64, _FLOAT, _DOUBLE = 0, 1, 2, 4, 5
+_PLAIN, _RLE, _DELTA_BINARY_PACKED, _RLE_DICTIONARY = 0, 3, 5, 8
+_DATA_PAGE, _DICTIONARY_PAGE = 0, 2
+
+
+def _struct(*fields: tuple[int, int, Any]) -> bytes:
+    """Return a struct of Thrift's compact form: each field's number, type and value; structs are given as bytes."""
+    out, last = bytearray(), 0
+    for number, kind, value in fields:
+        out.append((number - last) << 4 | (2 if kind == _FLAG and not value else kind))
+        out += _value(kind, value)
+        last = number
+    return bytes(out + b"\0")
+
+
+def _value(kind: int, value: Any) -> bytes:
+    if kind in (_I16, _I32, _I64):
+        return signed(value)
+    if kind == _BINARY:
+        return varint(len(value)) + bytes(value)
+    if kind == _LIST:
+        item_kind, items = value
+        head = bytes([len(items) << 4 | item_kind]) if len(items) < 15 else bytes([0xF0 | item_kind]) + varint(len(items))
+        return head + b"".join(_value(item_kind, item) for item in items)
+    return bytes([value]) if kind == _BYTE else b"" if kind == _FLAG else bytes(value)
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """How a type lies in a file.
+
+    Attributes
+    ----------
+    physical : int
+        Parquet's type.
+    stored : pyarrow.DataType
+        The Arrow type whose values have these bits.
+    notes : tuple
+        What the schema says of the type besides: fields of a ``SchemaElement``.
+    """
+
+    physical: int
+    stored: pa.DataType
+    notes: tuple[tuple[int, int, Any], ...] = ()
+
+
+def _whole(bits: int) -> _Form:
+    converted = {8: 15, 16: 16}[bits]
+    logical = _struct((10, _STRUCT, _struct((1, _BYTE, bits), (2, _FLAG, True))))
+    return _Form(_INT32, pa.int32(), ((6, _I32, converted), (10, _STRUCT, logical)))
+
+
+def _moment(*, is_utc: bool) -> _Form:
+    unit = _struct((2, _STRUCT, _struct()))  # microseconds
+    logical = _struct((8, _STRUCT, _struct((1, _FLAG, is_utc), (2, _STRUCT, unit))))
+    return _Form(_INT64, pa.int64(), (*([(6, _I32, 10)] if is_utc else []), (10, _STRUCT, logical)))
+
+
+_FORMS = {
+    pa.bool_(): _Form(_BOOLEAN, pa.bool_()),
+    pa.int8(): _whole(8),
+    pa.int16(): _whole(16),
+    pa.int32(): _Form(_INT32, pa.int32()),
+    pa.int64(): _Form(_INT64, pa.int64()),
+    pa.float32(): _Form(_FLOAT, pa.int32()),
+    pa.float64(): _Form(_DOUBLE, pa.int64()),
+    pa.date32(): _Form(_INT32, pa.int32(), ((6, _I32, 6), (10, _STRUCT, _struct((6, _STRUCT, _struct()))))),
+    pa.timestamp("us", tz="UTC"): _moment(is_utc=True),
+    pa.timestamp("us"): _moment(is_utc=False),
+}
+
+
+def holds(schema: pa.Schema) -> bool:
+    """Whether `PageFile` writes files of this schema here: all columns of fixed width, and the kernels compiled."""
+    return compiled() is not None and all(field.type in _FORMS and not field.metadata for field in schema)
+
+
+class _Stream(Protocol):
+    """Where the bytes of a file go."""
+
+    def write(self, data: Any, /) -> int: ...
+
+
+class PageFile:
+    """One Parquet file, written from its beginning to its end.
+
+    Parameters
+    ----------
+    stream : file-like
+        It is not closed.
+    schema : pyarrow.Schema
+        One that `holds` takes.
+    """
+
+    def __init__(self, stream: _Stream, schema: pa.Schema) -> None:
+        self._stream, self._schema = stream, schema
+        self._kernels = compiled()
+        self._at = 0
+        self._rows = 0
+        self._groups: list[bytes] = []
+        self._put(_MAGIC)
+
+    def write_table(self, table: pa.Table, row_group_size: int) -> None:
+        """Write the rows of a table, as row groups of at most so many rows."""
+        for first in range(0, table.num_rows, row_group_size):
+            self._write_group(table.slice(first, row_group_size))
+
+    def close(self) -> None:
+        """Write the footer."""
+        fields = [_struct((4, _BINARY, b"schema"), (5, _I32, len(self._schema)))]
+        for field in self._schema:
+            form = _FORMS[field.type]
+            named = ((1, _I32, form.physical), (3, _I32, int(field.nullable)), (4, _BINARY, field.name.encode()))
+            fields.append(_struct(*named, *form.notes))
+        by_type = _struct((1, _STRUCT, _struct()))  # the order in which the statistics' bounds are meant
+        footer = _struct(
+            (1, _I32, 2),
+            (2, _LIST, (_STRUCT, fields)),
+            (3, _I64, self._rows),
+            (4, _LIST, (_STRUCT, self._groups)),
+            (6, _BINARY, _WRITER),
+            (7, _LIST, (_STRUCT, [by_type] * len(self._schema))),
+        )
+        self._put(footer, struct.pack("<I", len(footer)), _MAGIC)
+
+    def _write_group(self, rows: pa.Table) -> None:
+        began = self._at
+        chunks = [
+            self._write_column(field, column) for field, column in zip(self._schema, rows.columns, strict=True)
+        ]
+        size = self._at - began
+        self._groups.append(
+            _struct(
+                (1, _LIST, (_STRUCT, chunks)),
+                (2, _I64, size),
+                (3, _I64, rows.num_rows),
+                (5, _I64, began),
+                (6, _I64, size),
+            )
+        )
+        self._rows += rows.num_rows
+
+    def _write_column(self, field: pa.Field, column: pa.ChunkedArray) -> bytes:
+        """Write a column of a row group, and return what the footer says of it."""
+        form, began, rows = _FORMS[field.type], self._at, len(column)
+        is_whole = form.physical in (_INT32, _INT64)
+        levels = _levels(column) if field.nullable else b""
+        nulls = column.null_count
+        values = _bits(column.drop_null() if nulls else column, form)
+        encoding, dictionary, data = self._shortest(values, is_whole=is_whole)
+        if dictionary is not None:
+            inner = _struct((1, _I32, len(dictionary)), (2, _I32, _PLAIN))
+            self._put_page(_DICTIONARY_PAGE, (7, _STRUCT, inner), dictionary)
+        data_at = self._at
+        counts = ((1, _I32, rows), (2, _I32, encoding), (3, _I32, _RLE), (4, _I32, _RLE))
+        self._put_page(_DATA_PAGE, (5, _STRUCT, _struct(*counts)), levels, data)
+        encodings = sorted({_RLE, encoding} | ({_PLAIN} if dictionary is not None else set()))
+        facts: list[tuple[int, int, Any]] = [
+            (1, _I32, form.physical),
+            (2, _LIST, (_I32, encodings)),
+            (3, _LIST, (_BINARY, [field.name.encode()])),
+            (4, _I32, 0),  # no codec
+            (5, _I64, rows),
+            (6, _I64, self._at - began),
+            (7, _I64, self._at - began),
+            (9, _I64, data_at),
+        ]
+        if dictionary is not None:
+            facts.append((11, _I64, began))
+        if field.name in STATED and is_whole:
+            bounds = [] if not len(values) else [(5, _BINARY, values.max().tobytes()), (6, _BINARY, values.min().tobytes())]
+            facts.append((12, _STRUCT, _struct((3, _I64, nulls), *bounds)))
+        return _struct((2, _I64, began), (3, _STRUCT, _struct(*facts)))
+
+    def _shortest(self, values: Numbers | Bytes, *, is_whole: bool) -> tuple[int, Numbers | None, Numbers | Bytes]:
+        """Return the encoding of a column's values, its dictionary, and the bytes of its data page."""
+        found: tuple[int, Numbers | None, Numbers | Bytes] = (_PLAIN, None, values)
+        size = values.nbytes
+        if values.dtype == np.uint8:  # truth values, which are bits already
+            return found
+        runs = self._kernels.pack_runs(values)
+        if runs is not None and sum(part.nbytes for part in runs) < size:
+            found, size = (_RLE_DICTIONARY, *runs), sum(part.nbytes for part in runs)
+        packed = self._kernels.pack_differences(values) if is_whole else None
+        if packed is not None and packed.nbytes < size:
+            found = (_DELTA_BINARY_PACKED, None, packed)
+        return found
+
+    def _put_page(self, kind: int, header: tuple[int, int, Any], *parts: Any) -> None:
+        size = sum(memoryview(part).nbytes for part in parts)
+        self._put(_struct((1, _I32, kind), (2, _I32, size), (3, _I32, size), header), *parts)
+
+    def _put(self, *parts: Any) -> None:
+        for part in parts:
+            view = memoryview(part)
+            if view.nbytes:
+                self._stream.write(view)
+                self._at += view.nbytes
+
+
+def _bits(column: pa.ChunkedArray, form: _Form) -> Numbers | Bytes:
+    """Return the values of a column without nulls as the bits that a page has."""
+    array = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
+    if form.physical == _BOOLEAN:
+        return np.packbits(array.to_numpy(zero_copy_only=False), bitorder="little")
+    if array.type.bit_width < form.stored.bit_width:
+        array = array.cast(form.stored)
+    values: Numbers = np.asarray(array.view(form.stored))
+    return values
+
+
+def _levels(column: pa.ChunkedArray) -> bytes:
+    """Return which values of a column are there, as the runs that a data page begins with."""
+    rows = len(column)
+    if column.null_count == 0:
+        levels = varint(rows << 1) + b"\1"
+    else:
+        bits = np.packbits(column.is_valid().to_numpy(), bitorder="little")
+        levels = varint(len(bits) << 1 | 1) + bits.tobytes()
+    return struct.pack("<I", len(levels)) + levels
