@@ -32,7 +32,8 @@ twin is right. Only this file reads the variable ``STREAMJOIN_DS_KERNEL``: ``ref
 variable (``spark.executorEnv.STREAMJOIN_DS_KERNEL``).
 
 `messages.pyx` with ``kafka/`` is an extension of its own, loaded where a topic is read: a consumer over librdkafka, and
-the frames of JSON messages. Its twins are in ``streamjoin_ds.source.kafka``.
+the frames of JSON messages. Its twins are in ``streamjoin_ds.source.kafka``. `pages.pyx` with ``pages/`` is one too:
+what fills Parquet's pages, with its twin in ``streamjoin_ds.sink.page_values``.
 
 CONTRIBUTING.md says where a new kernel is wired; setup.py finds its files by their folder.
 """

@@ -18,7 +18,6 @@ What stands in the headers and in the footer is defined by parquet-format (``par
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -59,7 +58,9 @@ def _value(kind: int, value: Any) -> bytes:
         return varint(len(value)) + bytes(value)
     if kind == _LIST:
         item_kind, items = value
-        head = bytes([len(items) << 4 | item_kind]) if len(items) < 15 else bytes([0xF0 | item_kind]) + varint(len(items))
+        head = (
+            bytes([len(items) << 4 | item_kind]) if len(items) < 15 else bytes([0xF0 | item_kind]) + varint(len(items))
+        )
         return head + b"".join(_value(item_kind, item) for item in items)
     return bytes([value]) if kind == _BYTE else b"" if kind == _FLAG else bytes(value)
 
@@ -164,9 +165,7 @@ class PageFile:
 
     def _write_group(self, rows: pa.Table) -> None:
         began = self._at
-        chunks = [
-            self._write_column(field, column) for field, column in zip(self._schema, rows.columns, strict=True)
-        ]
+        chunks = [self._write_column(field, column) for field, column in zip(self._schema, rows.columns, strict=True)]
         size = self._at - began
         self._groups.append(
             _struct(
@@ -207,7 +206,9 @@ class PageFile:
         if dictionary is not None:
             facts.append((11, _I64, began))
         if field.name in STATED and is_whole:
-            bounds = [] if not len(values) else [(5, _BINARY, values.max().tobytes()), (6, _BINARY, values.min().tobytes())]
+            bounds = (
+                [] if not len(values) else [(5, _BINARY, values.max().tobytes()), (6, _BINARY, values.min().tobytes())]
+            )
             facts.append((12, _STRUCT, _struct((3, _I64, nulls), *bounds)))
         return _struct((2, _I64, began), (3, _STRUCT, _struct(*facts)))
 

@@ -5,23 +5,24 @@ gathered while the rows are written. They cover only the columns by which reader
 Statistics of every column cost the writer a third of its speed (ARCHITECTURE.md, "Matches as files"), and float bounds
 would need care with NaN.
 
-How a column is encoded is seen in the first rows of each file. The columns of the tuple that probes come in runs: lz4.
+Matches of fixed-width columns go through `streamjoin_ds.sink.pages`. For other schemas pyarrow writes the files, and
+how a column is encoded is seen in the first rows of each file. The columns of the tuple that probes come in runs: lz4.
 The window's numbers and times lie in a range: their differences, packed. Other columns stay as they are. Both streams
 probe, so the columns that come in runs change within a batch: then the next file begins, unless this one is small. Four
-million matches of two streams, two numbers, two times and ``event_time``, 19 for each probe, on one core (CPU):
+million matches of two streams, two numbers, two times and ``event_time``, some for each probe, on one core (CPU):
 
 =====================================================  =============  =======
 settings                                               M rows/s       B/row
 =====================================================  =============  =======
-no compression                                         25 to 37       40.0
-lz4 on the columns that come in runs                   49             17.4
-the same, and the window's numbers packed              **41 to 46**   **8.3**
-lz4 on all columns                                     29             12.4
-all columns packed                                     30 to 32       10.5
+pages filled here, 19 for each probe                   **70**         **8.2**
+the same by pyarrow                                    31 to 35       8.3
+pages filled here, 4 for each probe                    **70**         **9.1**
+the same by pyarrow                                    24             13.3
+pyarrow, 19 for each probe, no compression             25 to 37       40.0
 =====================================================  =============  =======
 
-Numbers never profit from a dictionary. Strings do (0.4 to 18 bytes a row less, at the same speed), unless equal values
-come in runs: there plain values under lz4 are twice as fast and smaller still.
+In pyarrow's files numbers never profit from a dictionary. Strings do (0.4 to 18 bytes a row less, at the same speed),
+unless equal values come in runs: there plain values under lz4 are twice as fast and smaller still.
 """
 
 from __future__ import annotations
@@ -462,7 +463,9 @@ class _OpenFile:
         filesystem.create_dir(os.path.dirname(self._aside), recursive=True)
         self._stream = filesystem.open_output_stream(self._aside)
         # Without options the pages are filled here.
-        self._parquet = parquet.ParquetWriter(self._stream, schema, **options) if options else PageFile(self._stream, schema)
+        self._parquet = (
+            parquet.ParquetWriter(self._stream, schema, **options) if options else PageFile(self._stream, schema)
+        )
 
     def write(self, table: pa.Table) -> None:
         self._parquet.write_table(table, row_group_size=ROW_GROUP_ROWS)
