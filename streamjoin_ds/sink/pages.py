@@ -245,7 +245,7 @@ def _bits(column: pa.ChunkedArray, form: _Form) -> Numbers | Bytes:
         return np.packbits(array.to_numpy(zero_copy_only=False), bitorder="little")
     if array.type.bit_width < form.stored.bit_width:
         array = array.cast(form.stored)
-    values: Numbers = np.asarray(array.view(form.stored))
+    values: Numbers = np.require(array.view(form.stored).to_numpy(), requirements="A")  # foreign buffers may be askew
     return values
 
 

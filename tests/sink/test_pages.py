@@ -210,6 +210,13 @@ def test_each_column_of_each_row_group_takes_the_shortest_form():
     assert sum(size for _, size in found[0].values()) < 8 + 2.8 + 3 * 0.65 + 0.1
 
 
+def test_buffers_of_others_may_lie_askew():
+    buffer = pa.py_buffer(bytes(range(1, 82))).slice(1)
+    table = pa.table({"x": pa.Array.from_buffers(pa.int64(), 10, [None, buffer])})
+    assert buffer.address % 8
+    assert parquet.read_table(io.BytesIO(file_of(table))).equals(table)
+
+
 def test_a_file_without_rows_has_its_columns():
     schema = pa.schema([(name, kind) for name, (kind, _, _) in _TYPES.items()])
     stream = io.BytesIO()
