@@ -63,7 +63,7 @@ def command(
     twice.
 
     The folder is then a stream's source: --stream e=FOLDER. A column spool_received, spool_topic or spool_number of its
-    schema is when a message came, its topic, and its number.
+    schema is when a message came, its topic, and its number; of MQTT spool_retained and spool_qos are how it came.
     """
     limits = SpoolLimits(
         segment_bytes=_size_bytes(segment_size, "--segment-size"),

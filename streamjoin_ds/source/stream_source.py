@@ -56,7 +56,7 @@ from streamjoin_ds.source.records import Chunk, clipped
 from streamjoin_ds.spec import BoundJoin, Generator, Stream
 from streamjoin_ds.spec.columns import TIMESTAMP
 from streamjoin_ds.spec.event_time import fine_times
-from streamjoin_ds.spec.member.computed_columns import all_columns
+from streamjoin_ds.spec.member.computed_columns import all_columns, named_columns
 from streamjoin_ds.spec.member.files import Files
 from streamjoin_ds.spec.member.time_column import check_time_column
 from streamjoin_ds.spec.nested_path import inner_column, inner_path, inner_type, with_inner, with_paths
@@ -319,7 +319,9 @@ def _of_file(entry: FileEntry, kind: str, stream: Stream, most: int) -> FoundCol
             raise _no_records(entry, data) if stream.files.records else _unreadable(entry, b"" if is_csv else data)
         if kind == "spool":  # columns of the frame are those that are declared
             table = table.select([name for name in table.column_names if name not in SPOOL_COLUMNS])
-        found.append(FoundColumns(_with_time(table.schema, table, stream), large_columns(table), folded=is_csv))
+        columns = _with_time(table.schema, table, stream)
+        columns = _with_frame(columns, stream) if kind == "spool" else columns
+        found.append(FoundColumns(columns, large_columns(table), folded=is_csv))
     return FoundColumns(merged(found), [name for one in found for name in one.large], is_csv)
 
 
@@ -327,7 +329,13 @@ def _of_segment(entry: FileEntry, stream: Stream, most: int) -> pa.Schema:
     table = json_of_lines(payload_lines(segment_payloads(entry, stream, most)).data, stream)
     if table is None:
         raise _unreadable(entry)
-    return _with_time(table.schema, table, stream)
+    return _with_frame(_with_time(table.schema, table, stream), stream)
+
+
+def _with_frame(schema: pa.Schema, stream: Stream) -> pa.Schema:
+    """Return the columns of payloads, and those of their frames that the stream's own options name."""
+    wanted = [name for name in SPOOL_COLUMNS if name in named_columns(stream) and name not in schema.names]
+    return pa.schema([*schema, *(pa.field(name, SPOOL_COLUMNS[name]) for name in wanted)])
 
 
 def _csv_head(data: bytes, entry: FileEntry, stream: Stream) -> CsvHead:

@@ -124,7 +124,7 @@ class Intake:
         counts = self.counts
 
         def keep(taken: Taken) -> None:
-            self._keep(writer, taken.messages, taken.oversized)
+            self._keep(writer, taken.messages, taken.oversized, taken.flags)
             counts.repeated += taken.repeated
             counts.unsafe += taken.unsafe
 
@@ -158,12 +158,16 @@ class Intake:
             counts.connects, counts.lost_offsets = client.connects, client.lost_offsets
 
     def _keep(
-        self, writer: SpoolWriter, messages: Sequence[tuple[bytes, bytes]], oversized: Sequence[tuple[bytes, int]]
+        self,
+        writer: SpoolWriter,
+        messages: Sequence[tuple[bytes, bytes]],
+        oversized: Sequence[tuple[bytes, int]],
+        flags: Sequence[int] = (),
     ) -> None:
         """Write messages, and count them. Topic and size of those that are too large are logged: they are left out."""
         counts = self.counts
         if messages:
-            writer.append(messages)
+            writer.append(messages, flags)
             counts.messages += len(messages)
             counts.payload_bytes += sum([len(payload) for _, payload in messages])
             counts.syncs += 1

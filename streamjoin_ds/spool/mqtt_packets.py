@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass, field
 
-from streamjoin_ds.spool.segment import MAX_PAYLOAD_BYTES, MAX_TOPIC_BYTES
+from streamjoin_ds.spool.segment import MAX_PAYLOAD_BYTES, MAX_TOPIC_BYTES, TOLD
 
 __all__ = [
     "DISCONNECT",
@@ -104,6 +104,8 @@ class Taken:
         How many of `messages` the broker calls sent again.
     unsafe : int
         How many of `messages` came at QoS 0.
+    flags : bytearray
+        Those of the messages' frames in a spool: the QoS and whether they were retained.
     packets : list
         The other packets.
     """
@@ -113,6 +115,7 @@ class Taken:
     acks: list[bytes] = field(default_factory=list)
     repeated: int = 0
     unsafe: int = 0
+    flags: bytearray = field(default_factory=bytearray)
     packets: list[Packet] = field(default_factory=list)
 
 
@@ -146,6 +149,7 @@ def subscribe(topic: str, version: int) -> bytes:
     """Return the packet that subscribes to a topic filter at QoS 1.
 
     Retained messages come where the session has no such subscription yet (version 5), or each time (version 3.1.1).
+    They alone are called retained: a broker takes the flag off what is published while the subscription stands.
     """
     options = 0x11 if version == V5 else 0x01
     variable = b"\0\x01" + (b"\0" if version == V5 else b"") + _text(topic) + bytes([options])
@@ -204,7 +208,7 @@ class Packets:
 
     def _take(self, data: bytes, at: int, found: Taken) -> int:
         """Read the packets from a place on, and return where the first one begins that is not complete."""
-        messages, numbers = found.messages.append, found.acks.append
+        messages, numbers, flags = found.messages.append, found.acks.append, found.flags.append
         size, is_v5, self._wanted = len(data), self._version == V5, 0
         max_payload = self._max_payload_bytes
         max_message = max_payload + _MAX_HEAD_BYTES
@@ -243,6 +247,7 @@ class Packets:
                     found.oversized.append((data[begin + 2 : topic_end], length))
                 else:
                     messages((data[begin + 2 : topic_end], data[payload_at:end]))
+                    flags(TOLD | first & 7)
                     if not first & 6:
                         found.unsafe += 1
                     elif first & 8:

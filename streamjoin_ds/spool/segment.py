@@ -6,17 +6,20 @@ A segment is named by its first record's number, so the names sort in time.
 
     segment   header  frame frame frame mark  frame mark ...
     header    magic 8 | salt 8 | number of the first record 8 | checksum 8 | newline
-    frame     magic 4 | payload's size 4 | number 8 | received 8 | topic's size 2 | kind 1 | 0 | checksum 8 |
+    frame     magic 4 | payload's size 4 | number 8 | received 8 | topic's size 2 | kind 1 | flags 1 | checksum 8 |
               topic | payload | newline
 
-Numbers are little-endian. A checksum is XXH3-64, big-endian; that of a frame covers all its other bytes but the newline
-and is seeded with the segment's salt, so no payload can hold a valid frame. A mark has no payload. It is written after
-`fdatasync` returned, so what lies before a mark is on the device. A mark's bytes depend on its place alone: one that a
-power cut took is written again as it was.
+The flags say how MQTT brought a message: `TOLD`, and bits as it has them: its QoS (2, 4), and that it was retained (1).
+They are 0 in frames of other sources, and in those of before there were flags. Numbers are little-endian. A checksum is
+XXH3-64, big-endian; that of a frame covers all its other bytes but the newline and is seeded with the segment's salt,
+so no payload can hold a valid frame. A mark has no payload. It is written after `fdatasync` returned, so what lies
+before a mark is on the device. A mark's bytes depend on its place alone: one that a power cut took is written again as
+it was.
 """
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import struct
@@ -35,6 +38,7 @@ __all__ = [
     "MAX_PAYLOAD_BYTES",
     "MAX_TOPIC_BYTES",
     "SUFFIX",
+    "TOLD",
     "Frames",
     "Segment",
     "frames_of",
@@ -53,14 +57,16 @@ SUFFIX = ".spool"  # the ending of a segment's name
 MAX_PAYLOAD_BYTES = 32 << 20  # bytes of a payload, at most
 MAX_TOPIC_BYTES = 65_535  # bytes of a topic, at most; MQTT allows no more either
 FRAME_BYTES = 37  # bytes of a frame without topic and payload
-FRAME_COLUMNS = ("spool_received", "spool_topic", "spool_number")  # columns that come of a frame, not of its payload
+# Columns that come of a frame, not of its payload.
+FRAME_COLUMNS = ("spool_received", "spool_topic", "spool_number", "spool_retained", "spool_qos")
+TOLD = 0x80  # the flag of a frame whose other flags mean something
 
 _SEGMENT_MAGIC = b"SJSPOOL1"
 _HEADER = struct.Struct("<8sQQ")
 HEADER_BYTES = _HEADER.size + 9
 
 _MAGIC = b"\xf5\xc7SJ"  # no UTF-8 text holds its first byte
-_FRAME = struct.Struct("<4sIQqHBx")
+_FRAME = struct.Struct("<4sIQqHBB")
 _HEAD = _FRAME.size
 _BODY = _HEAD + 8
 _RECORD, _MARK = 1, 2
@@ -85,16 +91,20 @@ def header_facts(data: bytes) -> tuple[int, int] | None:
     return (salt, first) if header(salt, first) == data[:HEADER_BYTES] and magic == _SEGMENT_MAGIC else None
 
 
-def frames_of(messages: Sequence[tuple[bytes, bytes]], first: int, received_us: int, salt: int) -> Iterator[bytes]:
+def frames_of(
+    messages: Sequence[tuple[bytes, bytes]], first: int, received_us: int, salt: int, flags: Sequence[int] = ()
+) -> Iterator[bytes]:
     """Yield the frames of messages, topic and payload of each, numbered from `first` on, in pieces of some MiB.
 
-    Memory is taken for a piece, and a large payload is a piece by itself that is not copied.
+    `flags` are those of the frames; 0 where none are given. Memory is taken for a piece, and a large payload is a piece
+    by itself that is not copied.
     """
     pack = _FRAME.pack
     parts: list[bytes] = []
     size_bytes = 0
-    for number, (topic, payload) in enumerate(messages, first):
-        head = pack(_MAGIC, len(payload), number, received_us, len(topic), _RECORD)
+    told = flags if flags else itertools.repeat(0, len(messages))
+    for number, ((topic, payload), flag) in enumerate(zip(messages, told, strict=True), first):
+        head = pack(_MAGIC, len(payload), number, received_us, len(topic), _RECORD, flag)
         if len(payload) >= _OWN_PIECE_BYTES:
             checksum = xxhash.xxh3_64(head, seed=salt)
             checksum.update(topic)
@@ -115,7 +125,7 @@ def frames_of(messages: Sequence[tuple[bytes, bytes]], first: int, received_us: 
 
 def mark(following: int, salt: int) -> bytes:
     """Return the mark before the record numbered `following`."""
-    head = _FRAME.pack(_MAGIC, 0, following, 0, 0, _MARK)
+    head = _FRAME.pack(_MAGIC, 0, following, 0, 0, _MARK, 0)
     return head + _digest(head, salt) + b"\n"
 
 
@@ -162,6 +172,11 @@ class Frames:
         """Return each record's number; -1 for bytes that hold no valid frame."""
         return [-1 if k in self.damaged else each for k, each in enumerate(self._column(2))]
 
+    def deliveries(self) -> list[tuple[bool, int] | None]:
+        """Return of each record whether it was a retained message, and its QoS; None where that is not known."""
+        flags = (0 if k in self.damaged else each for k, each in enumerate(self._column(6)))
+        return [(bool(each & 1), each >> 1 & 3) if each & TOLD else None for each in flags]
+
     def _column(self, place: int) -> list[int]:
         # A damaged stretch may be shorter than a frame, but a valid frame follows it.
         data, unpack = self.data, _FRAME.unpack_from
@@ -200,7 +215,7 @@ def walk(data: bytes, salt: int, offset: int, *, ended: bool, limit: int | None 
     limit = size if limit is None else limit
     last = min(size - FRAME_BYTES + 1, limit)
     while at < last:
-        magic, payload_bytes, number, _, topic_bytes, kind = unpack(data, at)
+        magic, payload_bytes, number, _, topic_bytes, kind, _ = unpack(data, at)
         end = at + _BODY + topic_bytes + payload_bytes
         is_plausible = magic == _MAGIC and payload_bytes <= MAX_PAYLOAD_BYTES
         if is_plausible and end >= size and not ended:
@@ -239,7 +254,7 @@ def _next_valid(data: bytes, begin: int, salt: int) -> int | None:
     """Return where the next valid frame begins."""
     at = data.find(_MAGIC, begin)
     while at >= 0 and at + FRAME_BYTES <= len(data):
-        _, payload_bytes, _, _, topic_bytes, _ = _FRAME.unpack_from(data, at)
+        _, payload_bytes, _, _, topic_bytes, *_ = _FRAME.unpack_from(data, at)
         end = at + _BODY + topic_bytes + payload_bytes
         if payload_bytes <= MAX_PAYLOAD_BYTES and end < len(data) and data[end] == 10:
             body = data[at : at + _HEAD] + data[at + _BODY : end]
@@ -346,7 +361,7 @@ class Segment:
             segment._write(mark(following, salt))
         return segment
 
-    def append(self, messages: list[tuple[bytes, bytes]], received_us: int) -> None:
+    def append(self, messages: list[tuple[bytes, bytes]], received_us: int, flags: Sequence[int] = ()) -> None:
         """Write messages, topic and payload of each. They are on the device when this returns.
 
         Raises
@@ -354,7 +369,7 @@ class Segment:
         OSError
             They could not be written. The segment must not be used any more: what is torn is cut off by `recover`.
         """
-        for piece in frames_of(messages, self.following, received_us, self.salt):
+        for piece in frames_of(messages, self.following, received_us, self.salt, flags):
             self._write(piece)
         self.sync(self.descriptor)
         self.following += len(messages)

@@ -222,10 +222,11 @@ class SpoolWriter:
         """The name of the segment that is written; empty before the first message."""
         return "" if self._segment is None else self._segment.path.name
 
-    def append(self, messages: Sequence[tuple[bytes, bytes]]) -> int:
+    def append(self, messages: Sequence[tuple[bytes, bytes]], flags: Sequence[int] = ()) -> int:
         """Write messages, topic and payload of each, and return the number of the first.
 
-        They are on the device when this returns: now they may be acknowledged.
+        `flags` are those of their frames (`segment`), if there are any. The messages are on the device when this
+        returns: now they may be acknowledged.
 
         Raises
         ------
@@ -244,7 +245,7 @@ class SpoolWriter:
             return first
         try:
             segment = self._current(now)
-            segment.append(list(messages), int(now * 1e6))
+            segment.append(list(messages), int(now * 1e6), flags)
         except OSError as error:
             self._failed = True
             raise _unusable(self.folder, "written", error) from None

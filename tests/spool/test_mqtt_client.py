@@ -21,7 +21,7 @@ from streamjoin_ds.spool.address import Address, Secrets
 from streamjoin_ds.spool.intake import Intake
 from streamjoin_ds.spool.mqtt_client import MqttClient, client_name
 from streamjoin_ds.spool.mqtt_packets import Taken
-from streamjoin_ds.spool.segment import MAX_PAYLOAD_BYTES
+from streamjoin_ds.spool.segment import MAX_PAYLOAD_BYTES, TOLD
 from streamjoin_ds.spool.writer import STATUS_FILE, Counts, SpoolLimits, SpoolWriter
 from tests.spool.spools import certificate_of, held
 from tests.support.broker import free_port, mosquitto, publisher
@@ -32,9 +32,11 @@ class Kept:
 
     def __init__(self, wanted: int) -> None:
         self.wanted, self.messages, self.ticks = wanted, list[tuple[bytes, bytes]](), itertools.count()
+        self.flags = bytearray()
 
     def keep(self, taken: Taken) -> None:
         self.messages += taken.messages
+        self.flags += taken.flags
 
     def tick(self) -> bool:
         assert next(self.ticks) < 100
@@ -74,6 +76,38 @@ def test_a_sessions_messages_come_once_each_and_in_order(tmp_path: Path) -> None
         second = Kept(1)
         client_of(address, second).run()
         assert [payload for _, payload in second.messages] == [b"last"]
+        sender.disconnect()
+
+
+def test_a_message_that_the_broker_had_retained_is_told_from_a_new_one_and_so_is_its_qos(tmp_path: Path) -> None:
+    with mosquitto(tmp_path) as port:
+        sender = publisher(port)
+        sender.publish("a/old", "1", qos=1, retain=True).wait_for_publish(30)
+        begun, kept = Kept(1), Kept(2)
+        address = Address("mqtt", "127.0.0.1", port, "a/+")
+        client_of(address, begun).run()
+        assert list(begun.flags) == [TOLD | 3]
+        sender.publish("a/old", "2", qos=1, retain=True)
+        sender.publish("a/new", "3", qos=1).wait_for_publish(30)
+        client_of(address, kept).run()
+        sender.publish("a/new", "4", qos=1).wait_for_publish(30)
+        last = Kept(2)
+        is_sent = False
+
+        def tick() -> bool:
+            nonlocal is_sent
+            if last.messages and not is_sent:  # subscribed by now
+                sender.publish("a/new", "5", qos=0)
+                is_sent = True
+            return last.tick()
+
+        MqttClient(address, Secrets(), "me", last.keep, tick).run()
+        assert list(last.flags) == [TOLD | 2, TOLD]
+        assert [payload for _, payload in kept.messages] == [b"2", b"3"]
+        assert list(kept.flags) == [TOLD | 2, TOLD | 2]  # published to a subscription, kept by the broker or not
+        first = Kept(1)
+        client_of(address, first, name="another").run()
+        assert (first.messages, list(first.flags)) == ([(b"a/old", b"2")], [TOLD | 3])
         sender.disconnect()
 
 

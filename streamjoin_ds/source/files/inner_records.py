@@ -137,15 +137,21 @@ class _SegmentUnfolding(Decoder):
     def _taken(self, found: Frames) -> bytes:
         """Take frames from the rest, and return their lines."""
         self._rest, self._at = self._rest[found.end :], self._at + found.end
-        about = zip(found.payloads, found.topics(), found.received_us(), found.numbers(), strict=True)
+        about = zip(
+            found.payloads, found.topics(), found.received_us(), found.numbers(), found.deliveries(), strict=True
+        )
         lines: list[bytes] = []
-        for place, (payload, topic, received_us, number) in enumerate(about):
+        for place, (payload, topic, received_us, number, delivery) in enumerate(about):
             if place in found.damaged:
                 lines.append(found.damaged[place].encode())
                 continue
             moment = (_EPOCH + timedelta(microseconds=received_us)).isoformat().encode()
             said = _key_text(topic.decode("utf-8", "replace"))
-            lead = _Lead({"spool_received": b'"%b"' % moment, "spool_topic": said, "spool_number": b"%d" % number})
+            outer = {"spool_received": b'"%b"' % moment, "spool_topic": said, "spool_number": b"%d" % number}
+            if delivery is not None:  # the text of frames of before it was told stays as it was
+                is_retained, qos = delivery
+                outer |= {"spool_retained": b"true" if is_retained else b"false", "spool_qos": b"%d" % qos}
+            lead = _Lead(outer)
             given = message_records(payload, self._form)
             lines += [lead.before(_without_columns(line)) if line.startswith(b"{") else line for line in given]
         return b"".join([line + b"\n" for line in lines])

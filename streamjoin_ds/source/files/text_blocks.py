@@ -45,7 +45,7 @@ _READ_BYTES = 4 << 20  # bytes that are read at a time
 _OPEN, _CLOSE = b"{}"
 
 # Columns that come of the frame and not of the payload, with the types in which they are read.
-SPOOL_COLUMNS = dict(zip(FRAME_COLUMNS, (TIMESTAMP, pa.string(), pa.int64()), strict=True))
+SPOOL_COLUMNS = dict(zip(FRAME_COLUMNS, (TIMESTAMP, pa.string(), pa.int64(), pa.bool_(), pa.int32()), strict=True))
 BLOCK_BYTES = 4 << 20  # bytes that are read at a time
 _HEADER_BYTES = 1 << 16  # bytes in which a header is looked for first
 _DRIFT_RECORDS = 3  # records without an event time that tell that a file has no time column, at least
@@ -235,6 +235,9 @@ def _of_frame(frames: Frames, index: np.ndarray, column: pa.Field) -> pa.Array:
     if column.name == "spool_topic":
         topics = frames.topics()
         values = pa.array([topics[place].decode("utf-8", "replace") for place in places], kind)
+    elif column.name in ("spool_retained", "spool_qos"):
+        told, part = frames.deliveries(), int(column.name == "spool_qos")
+        values = pa.array([None if (one := told[place]) is None else one[part] for place in places], kind)
     else:
         numbers = frames.received_us() if column.name == "spool_received" else frames.numbers()
         values = pa.array([numbers[place] for place in places], pa.int64()).cast(kind)

@@ -34,7 +34,7 @@ from streamjoin_ds.source.kafka.topic import JSON_FORMATS, REGISTERED_FORMATS, K
 from streamjoin_ds.source.kafka.topic_feed import TopicFeed, TopicPlan, shared_topic, stream_url
 from streamjoin_ds.source.kafka.topic_scan import KafkaPosition
 from streamjoin_ds.source.position import Position
-from streamjoin_ds.spec.member.computed_columns import read_columns
+from streamjoin_ds.spec.member.computed_columns import named_columns, read_columns
 from streamjoin_ds.spec.member.stream import Stream
 
 __all__ = ["TopicPartitions", "newest_messages", "newest_values", "registered", "tell_group", "with_message_columns"]
@@ -118,13 +118,10 @@ def topics_of(url: KafkaUrl, broker: Broker | None) -> Sequence[str]:
 
 
 def with_message_columns(schema: pa.Schema, stream: Stream) -> pa.Schema:
-    """Return inferred columns, and those of the message that are wanted: its event time; of several topics its own."""
-    wanted = [stream.time] if stream.time in MESSAGE_COLUMNS else []
-    wanted += [] if stream_url(stream).is_one else ["kafka_topic"]
-    for name in wanted:
-        if name not in schema.names:
-            schema = schema.append(pa.field(name, MESSAGE_COLUMNS[name]))
-    return schema
+    """Return inferred columns, and those of the message that the stream's options name, or that tell topics apart."""
+    wanted = named_columns(stream) | (set() if stream_url(stream).is_one else {"kafka_topic"})
+    added = [name for name in MESSAGE_COLUMNS if name in wanted and name not in schema.names]
+    return pa.schema([*schema, *(pa.field(name, MESSAGE_COLUMNS[name]) for name in added)])
 
 
 def _place_of(name: str, url: KafkaUrl, stream: str) -> tuple[str, int]:

@@ -37,7 +37,7 @@ from streamjoin_ds.spec.columns import (
 from streamjoin_ds.spec.expression.predicate import Band, Bound, Column, negated
 from streamjoin_ds.spec.expression.tree import Expression
 from streamjoin_ds.spec.join_parts import JoinParts
-from streamjoin_ds.spec.member.computed_columns import all_columns, with_written
+from streamjoin_ds.spec.member.computed_columns import all_columns, named_columns, with_written
 from streamjoin_ds.spec.member.stream import Stream, check_device_columns
 from streamjoin_ds.spec.member.time_column import check_time_column, check_zone_column
 from streamjoin_ds.spec.member.unique_key import check_unique_columns
@@ -326,9 +326,7 @@ def bind(join: JoinParts, schemas: Mapping[str, pa.Schema]) -> BoundJoin:
 def _with_nested(join: JoinParts, schemas: Mapping[str, pa.Schema]) -> tuple[JoinParts, Mapping[str, pa.Schema]]:
     """Return the join whose streams know which of their columns are paths, and the columns with these."""
     named = {(column.stream, column.name) for column in join.columns_named}
-    own = ((one.name, (one.time, one.zone_column or "", *one.unique_key, *one.device_columns)) for one in join.streams)
-    named |= {(stream, name) for stream, names in own for name in names}
-    named |= {(one.name, name) for one in join.streams if one.columns is not None for name in one.columns.needed}
+    named |= {(one.name, name) for one in join.streams for name in named_columns(one)}
     streams, found = [], dict(schemas)
     for one in join.streams:
         found[one.name] = with_paths(schemas[one.name], sorted(name for stream, name in named if stream == one.name))

@@ -400,8 +400,10 @@ class Files(Located):
 class Spool(Files):
     """A spool: what `streamjoin intake` writes. Each payload is a JSON object.
 
-    A declared column ``spool_received`` (timestamp), ``spool_topic`` (string) or ``spool_number`` (int64) is when a
-    message came, its topic, and its number in the folder. The options are those of `Files`.
+    A declared column ``spool_received`` (timestamp), ``spool_topic`` (string), ``spool_number`` (int64),
+    ``spool_retained`` (bool) or ``spool_qos`` (int32) is when a message came, its topic, its number in the folder, and,
+    of MQTT, whether the broker had retained it, and its QoS. One that `time`, `where`, `columns`, `unique` or
+    `partition_by` names needs no declaration. The options are those of `Files`.
     """
 
     format: str = field(default="spool", init=False)

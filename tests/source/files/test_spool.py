@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from streamjoin_ds.errors import ColumnError, FileFormatError, SchemaDriftError
 from streamjoin_ds.source.position import FilePosition
 from streamjoin_ds.source.records import Reject
-from streamjoin_ds.source.stream_source import infer_schema
-from streamjoin_ds.spec import Stream
-from streamjoin_ds.spool.segment import segment_paths
+from streamjoin_ds.source.stream_source import first_records, infer_schema
+from streamjoin_ds.spec import Join, Stream, bind
+from streamjoin_ds.spool.segment import TOLD, segment_paths
 from streamjoin_ds.spool.writer import SpoolWriter
 from tests.source.feeds import SCHEMA, expected, feed, read_all, rows, steps, tuples
 from tests.spool.spools import payload, spooled
@@ -61,6 +61,43 @@ def test_the_columns_of_the_frame_are_there_if_asked_for(tmp_path: Path) -> None
         (2, 1, "höhe/1"),
     ]
     assert {row["_ts"] for row in found} == {received}
+
+
+def delivered(folder: Path) -> Path:
+    """A spool of an intake before deliveries were told, and of one after."""
+    with SpoolWriter(folder) as writer:
+        writer.append([(b"t", b'{"ts": 1, "x": 1}'), (b"t", b'{"ts": 2, "x": 2}')])
+        flags = [TOLD | 1, TOLD | 2, TOLD | 3, TOLD | 4]
+        writer.append([(b"t", b'{"ts": %d, "x": %d}' % (n, n)) for n in range(3, 7)], flags)
+    return folder
+
+
+@pytest.mark.parametrize("records", [None, "$"])
+def test_how_mqtt_brought_a_message_is_told_where_it_is_known(tmp_path: Path, records: str | None) -> None:
+    columns = [("ts", pa.int64()), ("x", pa.int64()), ("spool_retained", pa.bool_()), ("spool_qos", pa.int32())]
+    source = feed(delivered(tmp_path), schema=pa.schema(columns), format="spool", records=records)
+    rows = [row for chunk in source.read(FilePosition(), None) for row in chunk.tuples.to_pylist()]
+    told = [(None, None)] * 2 + [(True, 0), (False, 1), (True, 1), (False, 2)]
+    assert [(row["spool_retained"], row["spool_qos"]) for row in rows] == told
+
+
+@pytest.mark.parametrize("records", [None, "$"])
+def test_a_column_of_the_frame_that_an_option_names_is_there_without_a_schema(
+    tmp_path: Path, records: str | None
+) -> None:
+    options = {"format": "spool", "records": records}
+    folder = str(delivered(tmp_path))
+    assert infer_schema(Stream("e", folder, **options)).names == ["ts", "x"]
+    stream = Stream("e", folder, where="NOT spool_retained", unique="spool_topic,x", **options)
+    assert infer_schema(stream).names == ["ts", "x", "spool_topic", "spool_retained"]
+    other = Stream("o", schema={"ts": "timestamp[us]", "y": "double"})
+    bound = bind(
+        Join([stream, other], "o.y > 0", "10s", "e.x"), {one.name: infer_schema(one) for one in (stream, other)}
+    )
+    (chunk,) = first_records(bound.join.streams[0], bound.read_schemas[0], 10)
+    kept = bound.let_through(0, chunk.tuples)
+    assert kept is not None
+    assert [x for x, is_kept in zip(chunk.tuples.column("x").to_pylist(), kept, strict=True) if is_kept] == [4, 6]
 
 
 def test_a_column_of_the_frame_in_a_wrong_type_is_refused_by_name(tmp_path: Path) -> None:
