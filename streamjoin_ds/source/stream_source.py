@@ -56,7 +56,8 @@ from streamjoin_ds.source.records import Chunk, clipped
 from streamjoin_ds.spec import BoundJoin, Generator, Stream
 from streamjoin_ds.spec.columns import TIMESTAMP
 from streamjoin_ds.spec.event_time import fine_times
-from streamjoin_ds.spec.member.computed_columns import all_columns, named_columns
+from streamjoin_ds.spec.join_parts import named_columns
+from streamjoin_ds.spec.member.computed_columns import all_columns
 from streamjoin_ds.spec.member.files import Files
 from streamjoin_ds.spec.member.time_column import check_time_column
 from streamjoin_ds.spec.nested_path import inner_column, inner_path, inner_type, with_inner, with_paths

@@ -35,7 +35,16 @@ from streamjoin_ds.spec.member.table import Table
 from streamjoin_ds.spec.row_kind import Nearest, RowKind, row_kind
 from streamjoin_ds.spec.window import WindowKind
 
-__all__ = ["Calculated", "JoinParts", "Selected", "predicate_from", "selected", "selected_facts", "selected_from"]
+__all__ = [
+    "Calculated",
+    "JoinParts",
+    "Selected",
+    "named_columns",
+    "predicate_from",
+    "selected",
+    "selected_facts",
+    "selected_from",
+]
 
 
 # What a column that is written without quotes does not hold, if it is not the name of an odd column.
@@ -212,6 +221,14 @@ class JoinParts:
             **({"tables": [table.to_facts() for table in self.tables]} if self.tables else {}),
             **({"reduce": [one.to_facts() for one in self.reduce]} if self.reduce else {}),
         }
+
+
+def named_columns(stream: Stream) -> set[str]:
+    """Return the names of columns that a stream's own options name, computed ones among them."""
+    zone = set() if stream.zone_column is None else {stream.zone_column}
+    needed = set() if stream.columns is None else {*stream.columns.needed}
+    where = set() if stream.where is None else {column.name for column in columns_of(stream.where)}  # type: ignore[arg-type]
+    return {stream.time, *stream.unique_key, *stream.device_columns} | zone | needed | where
 
 
 def _bound_fact(bound: Bound) -> str:

@@ -34,7 +34,8 @@ from streamjoin_ds.source.kafka.topic import JSON_FORMATS, REGISTERED_FORMATS, K
 from streamjoin_ds.source.kafka.topic_feed import TopicFeed, TopicPlan, shared_topic, stream_url
 from streamjoin_ds.source.kafka.topic_scan import KafkaPosition
 from streamjoin_ds.source.position import Position
-from streamjoin_ds.spec.member.computed_columns import named_columns, read_columns
+from streamjoin_ds.spec.join_parts import named_columns
+from streamjoin_ds.spec.member.computed_columns import read_columns
 from streamjoin_ds.spec.member.stream import Stream
 
 __all__ = ["TopicPartitions", "newest_messages", "newest_values", "registered", "tell_group", "with_message_columns"]

@@ -21,7 +21,7 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import pyarrow as pa
 
@@ -55,9 +55,6 @@ from streamjoin_ds.spec.expression.tree import (
 from streamjoin_ds.spec.expression.types import typed_value
 from streamjoin_ds.spec.nested_path import with_paths
 
-if TYPE_CHECKING:
-    from streamjoin_ds.spec.member.stream import Stream
-
 __all__ = [
     "TIME_NAME",
     "ComputedColumns",
@@ -66,7 +63,6 @@ __all__ = [
     "computed_values",
     "computes_moments",
     "is_computed",
-    "named_columns",
     "read_columns",
     "tried_columns",
     "with_stated",
@@ -136,14 +132,6 @@ class ComputedColumns:
             for name, one in self.expressions
             if name in names
         ]
-
-
-def named_columns(stream: Stream) -> set[str]:
-    """Return the names of columns that a stream's own options name, computed ones among them."""
-    named = {stream.time, *stream.unique_key, *stream.device_columns}
-    named |= set() if stream.zone_column is None else {stream.zone_column}
-    named |= set() if stream.columns is None else {*stream.columns.needed}
-    return named | ({column.name for column in columns_of(stream.where)} if stream.where is not None else set())  # type: ignore[arg-type]
 
 
 class Computing(Protocol):
