@@ -22,6 +22,7 @@ from streamjoin_ds.engine.tuning import CHUNK_ROWS, DEFAULT, Tuning
 from streamjoin_ds.engine.window_join import WindowJoin
 from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.plan.execution import Execution, OldOptions, execution_of
+from streamjoin_ds.source.device_clocks import Device, DeviceRecords
 from streamjoin_ds.spec.bound.binding import bind
 from streamjoin_ds.spec.bound.bound_join import BoundJoin
 from streamjoin_ds.spec.columns import names_hint
@@ -116,7 +117,7 @@ class JoinEngine:
         self._bound: BoundJoin | None = None
         streams = join.join.streams if isinstance(join, BoundJoin) else join.streams
         check_streams(streams)
-        self._names = tuple(stream.name for stream in streams)
+        self._streams, self._names = streams, tuple(stream.name for stream in streams)
         self._given_tables: dict[str, tuple[pa.Table, str]] = {}
         self._tables_given = 0
         self._first = EngineCounters.empty([stream.delay_us for stream in streams])
@@ -171,27 +172,68 @@ class JoinEngine:
         """
         return self._ledger.watermark
 
-    def set_idle(self, name: str) -> None:
+    def set_idle(self, name: str, device: object = None) -> None:
         """Let the watermark advance without a silent stream, until rows of that stream are pushed again.
 
         Rows of the stream that are older than the watermark when they come are late. So the moment of this call decides
         which rows are late: choose it by a clock of your own.
 
+        Parameters
+        ----------
+        name : str
+        device : value or tuple of values, optional
+            Of a stream with columns in `partition_by`: the device alone that is silent, by its value in this column, or
+            in each of them; ``(None,)`` is the one of nulls. One that holds nothing up, as it never came or is
+            forgotten, changes nothing.
+
         Raises
         ------
         ArgumentError
-            An unknown stream; a push is running; or the call comes from a signal handler that interrupted the engine.
+            An unknown stream, or one whose devices have no clocks; values that no device can have; a push is running;
+            or the call comes from a signal handler that interrupted the engine.
+
+        Examples
+        --------
+        >>> from streamjoin_ds import Join, JoinEngine, Stream
+        >>> schema = {"ts": "int64", "x": "int64", "device": "string"}
+        >>> readings = Stream("e", schema=schema, partition_by=["device"])
+        >>> engine = JoinEngine(Join([readings, Stream("w", schema=schema)], "e.x = w.x", "10s"))
+        >>> rows = [{"ts": ts, "x": 1, "device": name} for ts, name in ((100, "fast"), (1, "slow"), (200, "fast"))]
+        >>> _ = engine.push({"e": rows, "w": [{"ts": 300, "x": 1}]})
+        >>> engine.watermark
+        1
+        >>> engine.set_idle("e", "slow")
+        >>> engine.watermark
+        200
         """
         names = self._asked.names
         if name not in names:
             msg = f"the join has no stream '{name}'"
             raise ArgumentError(msg, name=name, hint=f"the streams are {', '.join(names)}")
         self._turn.check_idle("set_idle")
-        self._turn.alone(self._set_idle, names.index(name))
+        stream = names.index(name)
+        self._turn.alone(self._set_idle, stream, None if device is None else self._device(stream, device))
 
-    def _set_idle(self, stream: int) -> None:
+    def _device(self, stream: int, given: object) -> Device:
+        """Return a device as it is called inside, from its values."""
+        of_stream = self._streams[stream]
+        columns, values = of_stream.device_columns, given if isinstance(given, tuple) else (given,)
+        if not columns:
+            msg = f"stream {of_stream.name} has no columns in partition_by, so none of its devices is idle by itself"
+            hint = f"give Stream('{of_stream.name}', partition_by=[...]), or leave the device out"
+            raise ArgumentError(msg, name="device", hint=hint)
+        schema = self.bound.read_schema(stream)
+        try:
+            arrays = [pa.array([one], schema.field(name).type) for one, name in zip(values, columns, strict=True)]
+        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+            msg = f"these are no values of {', '.join(columns)} of stream {of_stream.name}"
+            raise ArgumentError(msg, name="device", hint="a value, or a tuple with one for each column") from error
+        return DeviceRecords.of(pa.table(arrays, names=list(columns)), columns).devices[0]
+
+    def _set_idle(self, stream: int, device: Device | None) -> None:
         self._turn.check_idle("set_idle")
-        ledger = self._ledger.without(stream)
+        before = self._ledger
+        ledger = before.without(stream) if device is None else before.without_device(stream, device)
         if self._bound is None:
             self._first = ledger
         else:

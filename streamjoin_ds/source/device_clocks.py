@@ -26,9 +26,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamjoin_ds.errors import malformed_offset
+from streamjoin_ds.errors import ArgumentError, malformed_offset
 from streamjoin_ds.spec.columns import INT64_MAX, SEQ, Int64, Mask
 from streamjoin_ds.spec.event_time import NO_TIME
+from streamjoin_ds.spec.member.stream import Stream
 
 __all__ = [
     "LOOK_AHEAD",
@@ -253,6 +254,19 @@ class DeviceClocks:
     def idle(self) -> frozenset[Device]:
         """The devices that are idle and not forgotten."""
         return frozenset(self.devices[place] for place in np.flatnonzero(self.is_idle).tolist())
+
+    @property
+    def time_us(self) -> int | None:
+        """The stream's clock; None before the first record."""
+        return None if self.low_us == NO_TIME else self.low_us
+
+    def check_count(self, stream: Stream, hint: str) -> None:
+        """Refuse more devices than there may be at once; raise `ArgumentError`. The hint says what forgets some."""
+        if len(self.devices) > MOST_DEVICES:
+            columns = ", ".join(stream.device_columns)
+            msg = f"stream {stream.name} has more than {MOST_DEVICES} devices at once, by {columns}"
+            hint = f"{hint}, or name a column with fewer values"
+            raise ArgumentError(msg, name="partition_by", hint=hint)
 
     @property
     def held_by(self) -> Device | None:

@@ -22,10 +22,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from streamjoin_ds.errors import ArgumentError, malformed_offset
+from streamjoin_ds.errors import malformed_offset
 from streamjoin_ds.source.device_clocks import (
     LOOK_AHEAD,
-    MOST_DEVICES,
     Coming,
     Device,
     DeviceClocks,
@@ -69,7 +68,7 @@ class DevicePosition:
     @property
     def low_us(self) -> int | None:
         """The stream's clock, which decides its watermark; None before the first tuple."""
-        return None if self.clocks.low_us == NO_TIME else self.clocks.low_us
+        return self.clocks.time_us
 
     def to_facts(self) -> dict[str, Any]:
         """Return the position as plain JSON values: those of the input, and the devices."""
@@ -165,11 +164,7 @@ class DeviceFeed:
         self, start: DevicePosition, records: DeviceRecords, times_us: Int64, coming: Sequence[Coming]
     ) -> DeviceClocks:
         _, clocks = start.clocks.after(records, times_us, coming)
-        if len(clocks.devices) > MOST_DEVICES:
-            columns = ", ".join(self._stream.device_columns)
-            msg = f"stream {self._stream.name} has more than {MOST_DEVICES} devices at once, by {columns}"
-            hint = "set idle_timeout, which forgets devices that are silent, or name a column with fewer values"
-            raise ArgumentError(msg, name="partition_by", hint=hint)
+        clocks.check_count(self._stream, "set idle_timeout, which forgets devices that are silent")
         return clocks
 
     def clocked(self, end: DevicePosition, idleness: Idleness, stream: int) -> DevicePosition:

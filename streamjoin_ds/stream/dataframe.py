@@ -234,7 +234,8 @@ def joined(
 def check_frames(join: Join, frames: Mapping[str, DataFrame], order_by: Sequence[tuple[str, ...]] = ()) -> None:
     """Refuse what no join over DataFrames can have, and frames that are not those of the join's streams.
 
-    A stream may be idle where `order_by` has columns for it.
+    A stream may be idle where `order_by` has columns for it. Devices of static frames have clocks of their own without
+    more, as no row of these is late.
 
     Raises
     ------
@@ -245,8 +246,15 @@ def check_frames(join: Join, frames: Mapping[str, DataFrame], order_by: Sequence
         raise WindowError(msg, name="window", hint="use a time window (15s) or a periodic one, or start() on sources")
     for number, stream in enumerate(join.streams):
         is_ordered = bool(order_by and order_by[number])
+        if stream.device_columns and any(frame.isStreaming for frame in frames.values()):
+            msg = f"stream {stream.name} has partition_by={','.join(stream.device_columns)}, and its frame is streaming"
+            hint = (
+                "leave it out, and give start(frames=...) an order_by of two columns for the stream, a whole number "
+                "for each device and the row's number in it, which has the same rule; or use start() on sources"
+            )
+            raise ArgumentError(msg, name="partition_by", hint=hint)
         clocks = {"idle_timeout": stream.idle_timeout, "max_ahead": stream.max_ahead}
-        for option, value in {**clocks, "partition_by": stream.partition_kind or stream.device_columns or None}.items():
+        for option, value in {**clocks, "partition_by": stream.partition_kind}.items():
             if value is not None and not (is_ordered and option == "idle_timeout"):
                 msg = (
                     f"stream {stream.name} has {option}, which needs an order of the records, and DataFrames have none"
@@ -257,7 +265,8 @@ def check_frames(join: Join, frames: Mapping[str, DataFrame], order_by: Sequence
             msg = f"stream {stream.name} has unique, which needs an order of the records, and DataFrames have none"
             hint = "leave it out, and give the frame without duplicates: dropDuplicatesWithinWatermark"
             raise ArgumentError(msg, name="unique", hint=hint)
-        for option in [name for name in given_options(stream.source) if name not in ("format", "delimiter")]:
+        options = [name for name in given_options(stream.source) if name not in ("format", "delimiter")]
+        for option in [name for name in options if not (name == "partition_by" and stream.device_columns)]:
             raise refused_option(stream.name, option, "is a DataFrame, which has no files")
     if set(frames) != set(join.names):
         odd = ", ".join(sorted(set(frames) ^ set(join.names)))
@@ -284,10 +293,11 @@ def over_frames(join: Join, frames: Mapping[str, DataFrame]) -> Join:
     given = [frames[name] for name in join.names]
     firsts = [next(n for n, other in enumerate(given) if _is_same(other, frame)) for frame in given]
     sources = [stream.location for stream in join.streams]
-    if firsts == [n if source is None else sources.index(source) for n, source in enumerate(sources)]:
+    is_plain = not any(stream.device_columns for stream in join.streams)  # no row of a static frame is late
+    if is_plain and firsts == [n if source is None else sources.index(source) for n, source in enumerate(sources)]:
         return join
     streams = [
-        replace(stream, source=Files(f"frame {first}") if firsts.count(first) > 1 else None)
+        replace(stream, source=Files(f"frame {first}") if firsts.count(first) > 1 else None, devices=())
         for stream, first in zip(join.streams, firsts, strict=True)
     ]
     return join.with_streams(streams)

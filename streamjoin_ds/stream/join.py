@@ -343,9 +343,9 @@ class StreamJoin(Join):
         number of cells       that of the first batch              that of the first start
         ====================  ===================================  =========================================
 
-        Neither has count windows, `max_ahead`, `partition_by`, `unique`, options of files and topics,
-        `max_rows_per_batch`, `max_delay`, layouts of ranges, or a layout that changes. Each is refused by name, and
-        ``streamjoin repair`` mends neither one's checkpoint. `start` over sources of this package has all of it.
+        Neither has count windows, `max_ahead`, `unique`, `partition_by` of streaming frames, options of files and
+        topics, `max_rows_per_batch`, `max_delay`, layouts of ranges, or a layout that changes. Each is refused by name,
+        and ``streamjoin repair`` mends neither one's checkpoint. `start` over sources of this package has all of it.
 
         *Order.* With ``order_by`` a row is late iff it is older than the largest event time before it *in its
         partition* minus the delay. Spark may read a partition in any number of tasks and batches, and in any order

@@ -8,6 +8,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -19,9 +20,11 @@ from hypothesis import strategies as st
 from streamjoin_ds.checkpoint.batch_end import Ends
 from streamjoin_ds.errors import ArgumentError, ColumnError
 from streamjoin_ds.plan import Layout
-from streamjoin_ds.source import device_feed
+from streamjoin_ds.source import device_clocks
 from streamjoin_ds.source.repeats import kept_keys, kept_partitions
 from streamjoin_ds.spec import Join, Stream, band, bind
+from streamjoin_ds.stream import dataframe
+from streamjoin_ds.stream.dataframe import check_frames
 from tests.support.examples import examples
 from tests.support.microbatch import MicroBatches
 from tests.support.partitioned import Partitioned
@@ -188,7 +191,7 @@ def test_a_null_is_a_device(tmp_path: Path) -> None:
 
 
 def test_too_many_devices_are_refused_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(device_feed, "MOST_DEVICES", 3)
+    monkeypatch.setattr(device_clocks, "MOST_DEVICES", 3)
     run = Sensors(tmp_path)
     run.put("l", *(row_of(str(number), number) for number in range(4)))
     with pytest.raises(ArgumentError, match="more than 3 devices") as caught:
@@ -354,7 +357,6 @@ def test_what_columns_cannot_be_had_is_refused_by_name(tmp_path: Path) -> None:
         {"partition_by": "device", "source": "gen:band2d?side=r&rate=100&rows=10"},
         {"partition_by": "file", "source": "kafka://broker/l?format=json"},
         {"partition_by": "folder", "format": "delta"},
-        {"partition_by": "device", "source": None},
     ):
         with pytest.raises(ArgumentError) as refused:
             bound(**wrong)
@@ -415,3 +417,23 @@ def test_a_device_that_is_not_selected_is_read_for_its_clock_alone(tmp_path: Pat
     micro = MicroBatches(bind(join, {"l": left, "r": schema}), tmp_path, Layout.parse("1x1", 2))
     assert micro.run().num_rows == 2
     assert micro.companion("late")["seq"].to_pylist() == [3]
+
+
+class Frame:
+    """A DataFrame, as far as a check asks."""
+
+    def __init__(self, *, streaming: bool) -> None:
+        self.isStreaming = streaming
+
+
+def test_devices_of_static_frames_need_nothing_and_of_streaming_ones_an_order() -> None:
+    streams = [Stream("l", schema=SCHEMA, partition_by=["device"]), Stream("r", schema=SCHEMA)]
+    join = Join(streams, [band("l.x", "r.x", 1)], "10s")
+    assert Join.from_facts(join.to_facts()).streams[0].device_columns == ("device",)
+    static: Any = {name: Frame(streaming=False) for name in "lr"}
+    check_frames(join, static)
+    with patch.object(dataframe, "_is_same", lambda one, other: one is other):
+        assert [stream.device_columns for stream in dataframe.over_frames(join, static).streams] == [(), ()]
+    with pytest.raises(ArgumentError, match=r"its frame is streaming.*order_by of two columns") as caught:
+        check_frames(join, {**static, "l": Frame(streaming=True)})
+    assert caught.value.name == "partition_by"

@@ -37,15 +37,16 @@ class StreamClock:
     idle : bool
         Whether the stream is idle, and so does not hold the watermark.
     by_partition : bool
-        Whether the stream has many partitions, whose own clocks judge at the source. Then `floor` alone decides here,
-        and `low` takes the place of `largest` in the watermark.
+        Whether the stream has many partitions or devices, whose own clocks judge elsewhere. Then `floor` alone decides
+        here, and `low` takes the place of `largest` in the watermark.
     rhythm : tuple of int
         Of a stream with local times: how its times have come (`Rhythm`).
 
     Attributes
     ----------
     low : int or None
-        The smallest of the times of the stream's partitions, in microseconds, where `by_partition`. It may go back.
+        The smallest of the times of the stream's partitions or devices, in microseconds, where `by_partition`. It may
+        go back.
     """
 
     __slots__ = ("by_partition", "delay_us", "floor", "idle", "largest", "low", "rhythm")
@@ -70,7 +71,10 @@ class StreamClock:
 
     def above(self, floor: int | None) -> StreamClock:
         """Return a copy with another watermark of the query."""
-        return StreamClock(self.delay_us, self.largest, floor, idle=self.idle, rhythm=self.rhythm)
+        facts = {"idle": self.idle, "by_partition": self.by_partition}
+        copy = StreamClock(self.delay_us, self.largest, floor, rhythm=self.rhythm, **facts)
+        copy.low = self.low
+        return copy
 
     @property
     def watermark(self) -> int | None:
@@ -78,13 +82,15 @@ class StreamClock:
         largest = self.low if self.by_partition else self.largest
         return None if largest is None else max(largest - self.delay_us, INT64_MIN)
 
-    def split(self, times_us: Int64) -> Mask:
+    def split(self, times_us: Int64, before_us: Int64 | None = None) -> Mask:
         """Tell which of the next tuples are late, and advance the clock past them.
 
         Parameters
         ----------
         times_us : ndarray, shape (n,), int64
             Event times in the stream's order.
+        before_us : ndarray, shape (n,), int64, optional
+            Where devices have clocks: that which judges each tuple, in place of the largest event time before it.
 
         Returns
         -------
@@ -94,7 +100,9 @@ class StreamClock:
         times_us = np.asarray(times_us, dtype=np.int64)
         if not len(times_us):
             return np.zeros(0, dtype=np.bool_)
-        if len(times_us) == 1:  # a push of one tuple: plain integers give the same answer in less time
+        if (
+            len(times_us) == 1 and before_us is None
+        ):  # a push of one tuple: plain integers give the same answer in less time
             limit, time_us = self._limit, int(times_us[0])
             self.largest = time_us if self.largest is None else max(self.largest, time_us)
             return np.array([time_us < limit])
@@ -104,7 +112,8 @@ class StreamClock:
         largest[1:] = times_us
         np.maximum.accumulate(largest, out=largest)
         self.largest = int(largest[-1])
-        late: Mask = times_us < np.maximum(largest[:-1], INT64_MIN + self.delay_us) - self.delay_us
+        judges = largest[:-1] if before_us is None else before_us
+        late: Mask = times_us < np.maximum(judges, INT64_MIN + self.delay_us) - self.delay_us
         if self.floor is not None:
             late |= times_us < self.floor
         return late

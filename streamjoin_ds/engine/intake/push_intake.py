@@ -6,8 +6,8 @@
     before the push    changes nothing      what it brings   once the push is in
 
 `EngineCounters` is the ledger that `JoinEngine` keeps beside its windows: numbers, clocks, and what was set aside. It
-is a new object with each push, so a push is in with all of its numbers or not at all. Ledger and seen keys
-(`Stream.unique`) are parts of the engine's saved state.
+is a new object with each push, so a push is in with all of its numbers or not at all. Ledger, clocks of devices and
+seen keys (`Stream.unique`) are parts of the engine's saved state.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ from streamjoin_ds.engine.intake.lateness import StreamClock, clock_facts, clock
 from streamjoin_ds.engine.intake.received_rows import ReceivedRows, Rows
 from streamjoin_ds.engine.intake.rows import RowIntake
 from streamjoin_ds.engine.kernels.contract import KernelModule
-from streamjoin_ds.errors import MALFORMED, StateCorruptError, corrupt_state_error, whole_numbers
+from streamjoin_ds.errors import MALFORMED, OffsetError, StateCorruptError, corrupt_state_error, whole_numbers
+from streamjoin_ds.source.device_clocks import Device, DeviceClocks, DeviceRecords
 from streamjoin_ds.spec.bound.bound_join import BoundJoin
-from streamjoin_ds.spec.columns import INT64_MIN, SEQ
+from streamjoin_ds.spec.columns import INT64_MIN, SEQ, TS
 from streamjoin_ds.spec.duplicates import SeenKeys, unique_key
 from streamjoin_ds.spec.event_time import AheadLimit, preceding, running_maximum
 from streamjoin_ds.spec.input_warnings import InputWarnings, LateSeen
@@ -51,6 +52,8 @@ class EngineCounters:
         What the last push set aside.
     seen : dict of stream number to SeenKeys
         The keys of the streams that look for duplicates (`Stream.unique`).
+    devices : dict of stream number to DeviceClocks
+        The clocks of the devices of streams that tell them apart (``partition_by``).
     watermark : int or None
         The watermark in microseconds, as `JoinEngine.watermark`.
     """
@@ -64,6 +67,7 @@ class EngineCounters:
     rejected: dict[str, pa.Table] = field(default_factory=dict)
     duplicate_rows: Sequence[int] = ()
     seen: dict[int, SeenKeys] = field(default_factory=dict)
+    devices: dict[int, DeviceClocks] = field(default_factory=dict)
     watermark: int | None = field(init=False)
 
     def __post_init__(self) -> None:
@@ -82,6 +86,13 @@ class EngineCounters:
         clocks = [clock.above(floor) for clock in self.clocks]
         clocks[stream].idle = True
         return replace(self, clocks=clocks)
+
+    def without_device(self, stream: int, device: Device) -> EngineCounters:
+        """Return the ledger with a device of this stream idle: the stream's clock goes on without it."""
+        found = self.devices.get(stream, DeviceClocks()).settled([device])
+        clocks = [clock.above(self.watermark) for clock in self.clocks]
+        clocks[stream].low = found.time_us
+        return replace(self, clocks=clocks, devices={**self.devices, stream: found})
 
     def ended(self, watermark_us: int) -> EngineCounters:
         """Return the ledger with a later watermark, whatever the streams' times are: tuples before it are late."""
@@ -107,6 +118,7 @@ class EngineCounters:
             "rejected": list(self.rejected_rows),
             "filtered": list(self.filtered_rows),
             **({"duplicates": list(self.duplicate_rows)} if any(self.duplicate_rows) else {}),
+            **({"devices": {str(n): one.to_facts() for n, one in self.devices.items()}} if self.devices else {}),
             **clock_facts(self.clocks),
         }
 
@@ -120,7 +132,10 @@ class EngineCounters:
         names = ("read", "late", "rejected", "filtered")
         read, late, rejected, left_out = (whole_numbers(facts, name, count) for name in names)
         repeated = whole_numbers(facts, "duplicates", count) if "duplicates" in facts else ()
-        return cls(clocks_of(facts, delays_us), read, late, rejected, left_out, duplicate_rows=repeated)
+        clocks, devices = clocks_of(facts, delays_us), _devices_from(facts, count)
+        for stream, found in devices.items():
+            clocks[stream].by_partition, clocks[stream].low = True, found.time_us
+        return cls(clocks, read, late, rejected, left_out, duplicate_rows=repeated, devices=devices)
 
 
 @dataclass(slots=True)
@@ -129,7 +144,7 @@ class IntakeResult:
 
     Attributes
     ----------
-    read, clocks, seen
+    read, clocks, seen, devices
         The ledger's, as they will be after the push.
     tuples : dict of stream number to pyarrow.RecordBatch
     late, rejected : dict of stream name to pyarrow.Table
@@ -145,6 +160,7 @@ class IntakeResult:
     filtered_rows: dict[int, int] = field(default_factory=dict)
     duplicate_rows: dict[int, int] = field(default_factory=dict)
     seen: dict[int, SeenKeys] = field(default_factory=dict)
+    devices: dict[int, DeviceClocks] = field(default_factory=dict)
 
     def ledger(self, before: EngineCounters, names: Sequence[str]) -> EngineCounters:
         """Return the ledger `before` with this push in it."""
@@ -159,7 +175,19 @@ class IntakeResult:
         if self.duplicate_rows:
             repeated = [rows + self.duplicate_rows.get(stream, 0) for stream, rows in enumerate(repeated)]
         aside = self.late, self.rejected
-        return EngineCounters(self.clocks, self.read, late, rejected, filtered, *aside, repeated, self.seen)
+        return EngineCounters(
+            self.clocks, self.read, late, rejected, filtered, *aside, repeated, self.seen, self.devices
+        )
+
+
+def _devices_from(facts: Mapping[str, Any], count: int) -> dict[int, DeviceClocks]:
+    """Return the clocks of devices that a state tells; raise StateCorruptError where it cannot have been written so."""
+    try:
+        told = {int(name): DeviceClocks.from_facts(one, name) for name, one in facts.get("devices", {}).items()}
+        assert told.keys() <= {*range(count)}
+    except (AssertionError, OffsetError, *MALFORMED) as error:
+        raise corrupt_state_error() from error
+    return told
 
 
 def _rows(table: pa.Table | None) -> int:
@@ -236,6 +264,7 @@ class PushIntake:
         self._max_ahead_us = [stream.max_ahead_us for stream in bound.join.streams]
         self._intakes = [RowIntake(bound, stream, module) for stream in range(len(self._names))]
         self._keys = [unique_key(bound, stream) for stream in range(len(self._names))]
+        self._devices = [stream.device_columns for stream in bound.join.streams]
         self._warnings = InputWarnings(bound, records="the {} rows so far")
         self._late = [LateSeen() for _ in self._names]
         self._has_stamps = any(map(bound.stamps, range(len(self._names))))
@@ -247,7 +276,7 @@ class PushIntake:
         """
         floor = before.watermark
         clocks = [clock.above(floor) for clock in before.clocks]
-        taken = IntakeResult(list(before.read), clocks, seen=dict(before.seen))
+        taken = IntakeResult(list(before.read), clocks, seen=dict(before.seen), devices=dict(before.devices))
         arrivals = {n: self._arrived(n, rows[name], before) for n, name in enumerate(self._names) if name in rows}
         stamps = self._stamps(arrivals, before)
         for stream, arrival in arrivals.items():
@@ -257,9 +286,10 @@ class PushIntake:
             taken.read[stream] += arrival.count
             taken.clocks[stream].idle &= not arrival.count
             taken.clocks[stream].rhythm = arrival.rhythm
-            is_repeat = self._repeats(taken, stream, tuples)
+            seqs, (before_us, low_us) = tuples.column(SEQ), self._judges(taken, stream, tuples)
+            is_repeat = self._repeats(taken, stream, tuples, before_us, low_us)
             largest_us = taken.clocks[stream].largest
-            mask = taken.clocks[stream].split(arrival.known_us)
+            mask = taken.clocks[stream].split(arrival.known_us, before_us)
             tuples, mask, is_repeat = intake.filtered(tuples, mask, is_repeat)
             left_out = arrival.count - tuples.num_rows
             if is_repeat is not None and (count := int(np.count_nonzero(is_repeat))):
@@ -267,7 +297,9 @@ class PushIntake:
                 tuples, mask = tuples.filter(pa.array(~is_repeat)), mask[~is_repeat]
             if np.count_nonzero(mask):
                 taken.late[name] = pa.Table.from_batches([tuples.filter(pa.array(mask))])
-                self._warn(stream, taken, arrival, largest_us)
+                if before_us is None:
+                    before_us = self._running(arrival, largest_us)
+                self._warn(stream, taken, before_us[np.searchsorted(seqs, taken.late[name][SEQ])])
                 tuples = tuples.filter(pa.array(~mask))
             if without_time is not None:
                 taken.rejected[name] = without_time
@@ -276,24 +308,54 @@ class PushIntake:
             taken.tuples[stream] = tuples
         return taken
 
-    def _warn(self, stream: int, taken: IntakeResult, arrival: ReceivedRows, largest_us: int | None) -> None:
+    def _judges(
+        self, taken: IntakeResult, stream: int, tuples: pa.RecordBatch
+    ) -> tuple[npt.NDArray[np.int64] | None, int | None]:
+        """Return the clock that judges each tuple, and the stream's before them, and keep the clocks in `taken`.
+
+        Both are None where devices have no clocks of their own.
+        """
+        columns = self._devices[stream]
+        if not columns:
+            return None, None
+        clocks, clock = taken.devices.get(stream, DeviceClocks()), taken.clocks[stream]
+        records = DeviceRecords.of(pa.Table.from_batches([tuples]), columns)
+        before_us, after = clocks.after(records, tuples.column(TS).to_numpy())
+        after.check_count(self._bound.join.streams[stream], "call set_idle for devices that are silent")
+        taken.devices[stream] = after = after.settled(())
+        clock.by_partition, clock.low = True, after.time_us
+        return before_us, clocks.low_us
+
+    @staticmethod
+    def _running(arrival: ReceivedRows, largest_us: int | None) -> npt.NDArray[np.int64]:
+        """Return the largest event time up to each tuple of a push."""
+        first = INT64_MIN if largest_us is None else largest_us
+        running = running_maximum(arrival.times_us, arrival.is_timed, first)
+        return running if arrival.is_kept is None else running[arrival.is_kept]
+
+    def _warn(self, stream: int, taken: IntakeResult, judges_us: npt.NDArray[np.int64]) -> None:
         """Log that rows are late, where that is new: they are set aside, and nothing else says so."""
         name, clock = self._names[stream], taken.clocks[stream]
-        running = running_maximum(arrival.times_us, arrival.is_timed, INT64_MIN if largest_us is None else largest_us)
-        places = taken.late[name][SEQ].to_numpy() - (taken.read[stream] - arrival.count)
-        late_by_us = running[places] - arrival.times_us[places]
+        late_by_us = judges_us - taken.late[name][TS].to_numpy()
         # What is late by the watermark alone, after its stream was idle, no delay would have kept.
         self._late[stream].add(late_by_us[late_by_us > clock.delay_us])
         for text in self._warnings.late(name, self._late[stream], taken.read[stream], clock.largest, "JoinEngine.late"):
             _log.warning("%s", text)
 
-    def _repeats(self, taken: IntakeResult, stream: int, tuples: pa.RecordBatch) -> npt.NDArray[np.bool_] | None:
+    def _repeats(
+        self,
+        taken: IntakeResult,
+        stream: int,
+        tuples: pa.RecordBatch,
+        before_us: npt.NDArray[np.int64] | None,
+        low_us: int | None,
+    ) -> npt.NDArray[np.bool_] | None:
         """Return which tuples repeat one before them, and keep the keys in `taken`; None: the stream has no key."""
         key = self._keys[stream]
         if key is None:
             return None
         seen = taken.seen.get(stream) or SeenKeys(key)
-        is_repeat, taken.seen[stream] = seen.judged(tuples)
+        is_repeat, taken.seen[stream] = seen.judged(tuples, before_us, low_us)
         return is_repeat
 
     def _arrived(self, stream: int, rows: Rows, before: EngineCounters) -> ReceivedRows:

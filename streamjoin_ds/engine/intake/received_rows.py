@@ -150,11 +150,10 @@ def check_streams(streams: Sequence[Stream]) -> None:
             msg = f"stream {stream.name} has an idle_timeout, but a JoinEngine has no clock"
             hint = f"leave it out, and call set_idle('{stream.name}') when you know that it is silent"
             raise ArgumentError(msg, name="idle_timeout", hint=hint)
-        if stream.is_judged_at_source:
-            msg = (
-                f"stream {stream.name} has partitions, but a JoinEngine takes each stream in one order, with one clock"
-            )
-            raise ArgumentError(msg, name="partition_by", hint="leave it out, or use StreamJoin.start on folders")
+        if stream.partition_kind is not None:
+            msg = f"stream {stream.name} has partitions, but a JoinEngine takes each stream in one order"
+            hint = "name columns, such as partition_by=['device']; or use StreamJoin.start on folders and topics"
+            raise ArgumentError(msg, name="partition_by", hint=hint)
         if stream.rate is not None:
             msg = f"stream {stream.name} has a rate, but a JoinEngine has no layout to choose"
             raise ArgumentError(msg, name="rate", hint="leave it out")

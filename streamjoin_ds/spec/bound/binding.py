@@ -38,8 +38,8 @@ from streamjoin_ds.spec.expression.predicate import Band, Bound, Column, negated
 from streamjoin_ds.spec.expression.tree import Expression
 from streamjoin_ds.spec.join_parts import JoinParts, named_columns
 from streamjoin_ds.spec.member.computed_columns import all_columns, with_written
-from streamjoin_ds.spec.member.stream import Stream, check_device_columns
-from streamjoin_ds.spec.member.time_column import check_time_column, check_zone_column
+from streamjoin_ds.spec.member.stream import Stream
+from streamjoin_ds.spec.member.time_column import check_device_columns, check_time_column, check_zone_column
 from streamjoin_ds.spec.member.unique_key import check_unique_columns
 from streamjoin_ds.spec.nested_path import inner_type, is_inner, with_paths
 from streamjoin_ds.spec.nested_values import is_nested, shape_text, type_text

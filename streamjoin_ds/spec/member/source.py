@@ -47,6 +47,7 @@ __all__ = [
     "given_options",
     "identity_of",
     "numbering_of",
+    "only_columns",
     "source_facts",
     "source_from_facts",
     "source_of",
@@ -123,7 +124,7 @@ class DeltaRows(Located):
             if name != "format":
                 msg = f"stream {stream} reads the results of a join in their order, so it cannot have {name}"
                 raise ArgumentError(msg, name=name, hint=f"leave {name} out, or set format=delta")
-        columns = _only_columns(self.partition_by, stream, "a table")
+        columns = only_columns(self.partition_by, stream, "a table")
         return replace(located, starting_version=version, starting_timestamp=timestamp, partition_by=columns)
 
 
@@ -167,7 +168,7 @@ class Topic(Located):
         located = super(Topic, self).checked(stream)
         checked_records(self.records, stream)
         delimiter = delimiter_of(self.delimiter, stream)
-        columns = _only_columns(self.partition_by, stream, "a topic")
+        columns = only_columns(self.partition_by, stream, "a topic")
         return replace(located, delimiter=delimiter, partition_by=columns, **checked_csv(self, delimiter, stream))
 
 
@@ -363,7 +364,7 @@ def source_from_facts(facts: Mapping[str, Any]) -> Source | None:
     return source_of(location, {name: value for name, value in told.items() if name in own}, facts["name"])
 
 
-def _only_columns(given: object, stream: str, what: str) -> tuple[str, ...] | None:
+def only_columns(given: object, stream: str, what: str) -> tuple[str, ...] | None:
     """Return the columns by which a source is partitioned that has no files; None where there are none."""
     if given in ("file", "folder"):
         msg = f"stream {stream} is {what}, so it cannot be partitioned by {given}"

@@ -38,6 +38,7 @@ from streamjoin_ds.spec.member.source import (
     Source,
     Topic,
     default_of,
+    only_columns,
     source_facts,
     source_from_facts,
     source_of,
@@ -272,6 +273,8 @@ class Stream:
     )
     # Those columns that are paths into other ones; known once the stream's columns are.
     nested: tuple[str, ...] = ()
+    # The columns of `partition_by` of a stream without a source, whose tuples are handed over.
+    devices: tuple[str, ...] = ()
 
     def __init__(
         self,
@@ -289,6 +292,8 @@ class Stream:
         for unknown in [each for each in options if each not in SOURCE_KEYS]:
             msg = f"stream {name} has no option '{unknown}'"
             raise ArgumentError(msg, name=unknown, hint=names_hint(unknown, [*STREAM_KEYS], "its options are"))
+        if source is None and options.get("partition_by") is not None:
+            self._set("devices", only_columns(options.pop("partition_by"), name, "without a source"))
         self._set("source", source_of(source, options, name))
         self._check()
 
@@ -420,7 +425,7 @@ class Stream:
     @property
     def device_columns(self) -> tuple[str, ...]:
         """The columns whose values have clocks of their own; none: there is one clock for each order."""
-        return () if self.source is None else self.source.device_columns
+        return self.devices if self.source is None else self.source.device_columns
 
     @property
     def is_judged_at_source(self) -> bool:
@@ -469,6 +474,7 @@ class Stream:
             **self.clock_facts,
             **({} if self.columns is None else {"columns": self.columns.to_facts()}),
             **({"nested": [*self.nested]} if self.nested else {}),
+            **({"devices": [*self.devices]} if self.devices else {}),
             **source_facts(self.source),
             "name": self.name,
             "time": self.time,
@@ -495,6 +501,7 @@ class Stream:
             **{name: facts.get(name) for name in ("timezone", "time_start", "time_step")},
             columns=ComputedColumns.from_facts(facts["columns"]) if "columns" in facts else None,
             nested=tuple(facts.get("nested", ())),
+            devices=tuple(facts.get("devices", ())),
             **{name: f"{facts[f'{name}_us']}us" for name in ("idle_timeout", "max_ahead") if f"{name}_us" in facts},
         )
 
@@ -523,27 +530,6 @@ def _time_of_results(stream: Stream) -> str:
         msg = f"stream {stream.name} reads the results of a join, whose event time is {_RESULTS_TIME}"
         raise ArgumentError(msg, name="time", hint="leave time out; with format=delta any column can be the event time")
     return _RESULTS_TIME
-
-
-def check_device_columns(stream: Stream, schema: pa.Schema) -> None:
-    """Refuse columns of `partition_by` that the stream lacks, or whose values name no device."""
-    for column in stream.device_columns:
-        if column not in schema.names:
-            msg = f"stream {stream.name} has no column '{column}', which partition_by names"
-            hint = f"partition_by is file, folder, or columns; {names_hint(column, schema.names, 'its columns are')}"
-            raise ColumnError(msg, name=column, hint=hint)
-        kind = schema.field(column).type
-        if column == stream.time or not _names_devices(kind):
-            what = "is the event time" if column == stream.time else f"is of the type {kind}"
-            msg = f"column '{column}' of stream {stream.name} {what}, so partition_by cannot name it"
-            raise ColumnError(msg, name=column, hint="name columns of texts, numbers, dates or booleans")
-
-
-def _names_devices(kind: pa.DataType) -> bool:
-    types = pa.types
-    texts = (types.is_string, types.is_large_string, types.is_string_view)
-    others = (types.is_integer, types.is_floating, types.is_decimal, types.is_boolean, types.is_date)
-    return any(is_it(kind) for is_it in (*texts, *others))
 
 
 @lru_cache(maxsize=256)  # needed for every stream in every batch

@@ -1,4 +1,4 @@
-"""The column of event times: which types it may have, and the options that say how its values are read."""
+"""The column of event times, and those of devices with clocks: which types they may have, and how times are read."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from streamjoin_ds.spec.time_start import check_time_start
 from streamjoin_ds.spec.time_zone import zone_hint
 
 __all__ = [
+    "check_device_columns",
     "check_start",
     "check_time_column",
     "check_timezone",
@@ -53,12 +54,37 @@ class Timed(Computing, Protocol):
         """The time between two records that say none."""
 
     @property
+    def device_columns(self) -> tuple[str, ...]:
+        """The columns whose values have clocks of their own."""
+
+    @property
     def source(self) -> Any:
         """Where the tuples come from."""
 
     @property
     def makes_times(self) -> bool:
         """Whether the source makes the event times, so that none is read."""
+
+
+def check_device_columns(stream: Timed, schema: pa.Schema) -> None:
+    """Refuse columns of `partition_by` that the stream lacks, or whose values name no device."""
+    for column in stream.device_columns:
+        if column not in schema.names:
+            msg = f"stream {stream.name} has no column '{column}', which partition_by names"
+            hint = f"partition_by is file, folder, or columns; {names_hint(column, schema.names, 'its columns are')}"
+            raise ColumnError(msg, name=column, hint=hint)
+        kind = schema.field(column).type
+        if column == stream.time or not _names_devices(kind):
+            what = "is the event time" if column == stream.time else f"is of the type {kind}"
+            msg = f"column '{column}' of stream {stream.name} {what}, so partition_by cannot name it"
+            raise ColumnError(msg, name=column, hint="name columns of texts, numbers, dates or booleans")
+
+
+def _names_devices(kind: pa.DataType) -> bool:
+    types = pa.types
+    texts = (types.is_string, types.is_large_string, types.is_string_view)
+    others = (types.is_integer, types.is_floating, types.is_decimal, types.is_boolean, types.is_date)
+    return any(is_it(kind) for is_it in (*texts, *others))
 
 
 def check_time_column(schema: pa.Schema, stream: Timed) -> None:

@@ -62,7 +62,7 @@ def test_a_source_has_its_own_options_alone(kind: Any) -> None:
         assert caught.value.name == name
 
 
-@pytest.mark.parametrize("name", sorted(SOURCE_KEYS.keys() - {"format", "delimiter"}))
+@pytest.mark.parametrize("name", sorted(SOURCE_KEYS.keys() - {"format", "delimiter", "partition_by"}))
 def test_what_is_handed_over_has_no_options_of_a_source(name: str) -> None:
     with pytest.raises(ArgumentError, match=f"has no source, so it cannot have {name}"):
         Stream("e", **{name: SOURCE_KEYS[name].example})
