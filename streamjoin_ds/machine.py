@@ -19,6 +19,7 @@ __all__ = [
     "map_limit",
     "memory_limit_bytes",
     "open_files_hint",
+    "process_began",
     "process_facts",
     "process_told",
     "worker_count",
@@ -52,6 +53,17 @@ def memory_limit_bytes(proc: Path = _PROC) -> int:
 def map_limit(proc: Path = _PROC) -> int:
     """Return how many files and areas the system lets one process map (Linux's ``vm.max_map_count``)."""
     return _number(proc / "sys/vm/max_map_count") or _USUAL_MAPS
+
+
+def process_began(process_id: int, proc: Path = _PROC) -> str:
+    """Return when a process began, as the system counts it; empty where there is no such process, or nobody tells.
+
+    It tells two processes that had the same number apart.
+    """
+    try:
+        return (proc / str(process_id) / "stat").read_text(encoding="utf-8").rpartition(")")[2].split()[19]
+    except (OSError, IndexError):
+        return ""
 
 
 def is_private(folder: Path) -> bool:

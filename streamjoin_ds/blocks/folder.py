@@ -139,6 +139,24 @@ class LocalFolder:
                 aside.unlink(missing_ok=True)
             raise
 
+    def link(self, name: str, source: Path) -> bool:
+        """Give a file of this machine a name here; return False where the file system cannot. Errors as for `write`."""
+        target = self.root / name
+        aside = target.with_name(f".{target.name}.{os.getpid()}-{uuid.uuid4().hex}")
+        try:
+            self._make(target.parent)
+            os.link(source, aside)
+            aside.replace(target)
+        except OSError as error:
+            if error.errno in (*_NO_LINKS, errno.EXDEV):
+                return False
+            raise
+        finally:
+            with contextlib.suppress(OSError):  # a rename leaves it where both names are of one file already
+                aside.unlink(missing_ok=True)
+        self.touch(name, pa.py_buffer(b""))
+        return True
+
     def read(self, name: str) -> pa.Buffer:
         """Return the bytes of a file, mapped and not copied."""
         return _mapped(self.root / name)

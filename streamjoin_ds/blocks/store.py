@@ -103,6 +103,48 @@ class BlockStore:
         _log.debug("block %s is %s: %d rows, %d bytes, %.3f s", *told)
         return BlockRef(name, table.num_rows, data.size)
 
+    def link(self, stem: str, source: BlockStore, name: str) -> str | None:
+        """Give a block of another store a name here too, without a copy of its bytes.
+
+        Parameters
+        ----------
+        stem : str
+            As for `write`.
+        source : BlockStore
+        name : str
+            The block's name there. Its bytes are taken to be what the name says: the caller has read it.
+
+        Returns
+        -------
+        str or None
+            The name here. None: one of the stores is remote, or the file system has no links.
+
+        Raises
+        ------
+        ArgumentError, BlockWriteError
+            As for `write`.
+        BlockMissingError
+            The other store has no such block.
+        """
+        if not isinstance(self._folder, LocalFolder) or source._local is None:
+            return None
+        digest = source._checked(name).rsplit("-", 1)[-1].removesuffix(_SUFFIX)
+        own = self._checked(f"{stem}-{digest}{_SUFFIX}")
+        size_bytes = source.size_bytes(name)
+        if size_bytes is None:
+            raise source._missing(name)
+        try:
+            if self._holds(own, size_bytes, digest):
+                self._folder.touch(own, pa.py_buffer(b""))
+            elif not self._folder.link(own, source._local / name):
+                return None
+        except FAILURES as error:
+            msg = f"block {own} cannot be written: {reason_of(error)}"
+            raise BlockWriteError(
+                msg, name=own, hint=self._hint("free disk space there, or give this user the right to write")
+            ) from error
+        return own
+
     def read(self, name: str) -> pa.Table:
         """Map a block, verify its checksum, and return its table without a copy.
 
@@ -208,14 +250,16 @@ class BlockStore:
         try:
             return self._folder.read(name)
         except FileNotFoundError:
-            msg = f"block {name} is not there"
-            hint = "restore the checkpoint's files from a copy; blocks are in its folder"
-            raise BlockMissingError(msg, name=name, hint=hint) from None
+            raise self._missing(name) from None
         except FAILURES as error:
             if _is_map_limit(error):
                 msg = f"block {name} cannot be mapped: this process has as many files mapped as the system allows"
                 raise MapLimitError(msg, name=name, hint=_MAP_HINT) from error
             raise self._unseen(error, name) from error
+
+    def _missing(self, name: str) -> BlockMissingError:
+        hint = "restore the checkpoint's files from a copy; blocks are in its folder"
+        return BlockMissingError(f"block {name} is not there", name=name, hint=hint)
 
     def _unseen(self, error: Exception, name: str = "") -> BlockMissingError:
         msg = f"{f'block {name}' if name else 'the folder of blocks'} cannot be opened: {reason_of(error)}"

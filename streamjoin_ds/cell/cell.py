@@ -1,9 +1,7 @@
-"""A cell in a Python worker: it takes one batch's exchange rows and writes files of matches.
+"""A cell of one batch: it takes the batch's exchange rows and writes files of matches.
 
-Spark calls `CellFunction` once for each cell and batch, as the function of ``applyInPandasWithState``. The cell judges
-lateness against the parts before, passes the tuples to the engine, and writes the matches to Parquet where they are
-found. It returns one row for each file and one row with its report. A retried attempt does all of it again from the
-state that it is given: only the state and the returned rows count.
+The cell judges lateness against the parts before, passes the tuples to the engine, and writes the matches to Parquet
+where they are found. It returns the files, a report, and its next state.
 
 Late tuples and rejects become rows of their tables here (`AsideRows`). What a user may want to know at once about the
 inputs is noted (`InputSeen`) and reported; the driver puts it into words.
@@ -27,13 +25,20 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamjoin_ds.blocks import freeze_imports, reuse_freed_memory
 from streamjoin_ds.cell.answers import PartialAnswers
-from streamjoin_ds.cell.cell_report import REPORT_COLUMNS, CellReport
+from streamjoin_ds.cell.cell_report import CellReport
 from streamjoin_ds.cell.cell_state import CellState
-from streamjoin_ds.cell.cell_windows import CellWindows, give_tables, given_versions, opened_state, table_blocks
+from streamjoin_ds.cell.cell_windows import (
+    CellWindows,
+    give_tables,
+    given_versions,
+    opened_state,
+    table_blocks,
+)
+from streamjoin_ds.cell.epoch_windows import LiveWindows
 from streamjoin_ds.cell.partition_clocks import clocks_in_order
 from streamjoin_ds.engine.intake.lateness import StreamClock, low_watermark
+from streamjoin_ds.engine.storage.journal import Arrived
 from streamjoin_ds.engine.window_join import WindowJoin
 from streamjoin_ds.errors import StateCorruptError
 from streamjoin_ds.exchange.outbox import LARGEST_TS, CellBatch, open_block
@@ -46,10 +51,9 @@ from streamjoin_ds.spec.event_time import NO_TIME
 from streamjoin_ds.spec.input_warnings import LateSeen, TimesSeen
 
 if TYPE_CHECKING:
-    import pandas as pd
-    from pyspark.sql.streaming.state import GroupState
+    pass
 
-__all__ = ["STATE_DDL", "AsideRows", "Cell", "CellFunction", "InputSeen", "TaskFacts"]
+__all__ = ["STATE_DDL", "AsideRows", "Cell", "InputSeen", "TaskFacts"]
 
 _log = logging.getLogger(__name__)
 STATE_DDL = "version INT, blob BINARY"
@@ -204,25 +208,27 @@ class _Part:
 
     largest_us: int | None = None
     end_seq: int = 0
-    tables: list[pa.Table] = field(default_factory=list)
+    own: list[Arrived] = field(default_factory=list)
     first_seqs: list[int] = field(default_factory=list)
-    guests: list[tuple[int, int, pa.Table]] = field(default_factory=list)  # with their epoch and first number
+    guests: list[tuple[int, int, Arrived]] = field(default_factory=list)  # with their epoch and first number
 
-    def in_order(self) -> Iterable[pa.Table]:
-        return (self.tables[i] for i in np.argsort(self.first_seqs, kind="stable"))
+    def in_order(self) -> Iterable[Arrived]:
+        return (self.own[i] for i in np.argsort(self.first_seqs, kind="stable"))
 
-    def guests_in_order(self) -> Iterable[tuple[int, pa.Table]]:
-        return ((epoch, table) for epoch, _, table in sorted(self.guests, key=operator.itemgetter(0, 1)))
+    def guests_in_order(self) -> Iterable[tuple[int, Arrived]]:
+        return ((epoch, arrived) for epoch, _, arrived in sorted(self.guests, key=operator.itemgetter(0, 1)))
 
 
 class Cell:
     """The join of one cell over one batch. It makes reports and the next state from exchange rows and a state."""
 
-    def __init__(self, plan: Plan, cell: int, state: bytes | None, task: TaskFacts) -> None:
+    def __init__(
+        self, plan: Plan, cell: int, state: bytes | None, task: TaskFacts, live: LiveWindows | None = None
+    ) -> None:
         if state is None and task.batch_id:
             msg = f"the state of cell {cell} is missing in batch {task.batch_id}"
             raise StateCorruptError(msg, name="state", hint="restore the checkpoint from a spare copy")
-        self.plan, self.number, self.task = plan, cell, task
+        self.plan, self.number, self.task, self._lives = plan, cell, task, live
         self.bound = plan.bound
         self.streams = len(self.bound.names)
         self._kept = opened_state(self.bound, state)
@@ -258,8 +264,10 @@ class Cell:
         """Join the batch's exchange rows. Return the files written, the cell's report, and its next state."""
         began_ns = time.monotonic_ns()
         parts, asides = self._sorted_out(rows)
-        self.seen.begin(self.clocks, [[t for p in by.values() for t in p.tables] for by in parts], asides["late"])
-        self.windows = CellWindows(self.plan.sized(self.batch.sizing), self.number, self._kept)
+        self.seen.begin(
+            self.clocks, [[one.tuples for part in by.values() for one in part.own] for by in parts], asides["late"]
+        )
+        self.windows = CellWindows(self.plan.sized(self.batch.sizing), self.number, self._kept, live=self._lives)
         self.windows.enter(self.epochs.current, [clock.largest for clock in self.clocks])
         accepted, guests, late = self._judged(parts)
         next_seqs = [max((part.end_seq for part in of_stream.values()), default=0) or None for of_stream in parts]
@@ -338,8 +346,8 @@ class Cell:
 
     def _joined(
         self,
-        accepted: dict[int, list[pa.Table]],
-        guests: dict[int, dict[int, list[pa.Table]]],
+        accepted: dict[int, list[Arrived]],
+        guests: dict[int, dict[int, list[Arrived]]],
         watermark: int | None,
         next_seqs: list[int | None],
     ) -> Iterator[tuple[WindowJoin, pa.Table]]:
@@ -350,7 +358,7 @@ class Cell:
                 yield older.engine, chunk
         current = self.windows.current
         if current is not None:
-            for chunk in current.engine.push(accepted, watermark, next_seqs):
+            for chunk in current.push(accepted, watermark, next_seqs):
                 yield current.engine, chunk
 
     def _sorted_out(self, rows: Iterable[Any]) -> tuple[list[dict[int, _Part]], dict[str, list[_Aside]]]:
@@ -381,25 +389,25 @@ class Cell:
             self.shipped_rows += 0 if table is None else table.num_rows
             part = parts[row.stream][row.part]
             if row.kind == "guests":
-                part.guests.append((int(row.epoch), row.first_seq, table))
+                part.guests.append((int(row.epoch), row.first_seq, Arrived(table, row.block)))
                 continue
             if row.largest_ts != NO_TIME:
                 part.largest_us = max(row.largest_ts, NO_TIME if part.largest_us is None else part.largest_us)
             part.end_seq = max(part.end_seq, int(row.end_seq))
             if table is not None:
-                part.tables.append(table)
+                part.own.append(Arrived(table, row.block))
                 part.first_seqs.append(row.first_seq)
         return parts, asides
 
     def _judged(
         self, parts: list[dict[int, _Part]]
-    ) -> tuple[dict[int, list[pa.Table]], dict[int, dict[int, list[pa.Table]]], list[_Aside]]:
+    ) -> tuple[dict[int, list[Arrived]], dict[int, dict[int, list[Arrived]]], list[_Aside]]:
         """Split off the tuples that are late against the parts before theirs, and move the clocks.
 
         Return the tuples of the batch's epoch by stream, and the guests by epoch and stream, and the late tuples.
         """
-        accepted: dict[int, list[pa.Table]] = {}
-        guests: dict[int, dict[int, list[pa.Table]]] = defaultdict(lambda: defaultdict(list))
+        accepted: dict[int, list[Arrived]] = {}
+        guests: dict[int, dict[int, list[Arrived]]] = defaultdict(lambda: defaultdict(list))
         late: list[_Aside] = []
         layout = self.epochs.current.layout
         for stream, by_number in enumerate(parts):
@@ -408,7 +416,8 @@ class Cell:
                 # A partition's own order has judged at the source. The parts before say nothing about it.
                 largest = None if clock.by_partition else clock.largest
                 self.largest_before[stream, number] = NO_TIME if largest is None else largest
-                for table in part.in_order():
+                for arrived in part.in_order():
+                    table = arrived.tuples
                     received = layout.received(self.bound, self.number, stream, table)
                     by_watermark = clock.late_in_part(table[TS].to_numpy())
                     by_order = (
@@ -431,12 +440,9 @@ class Cell:
                     if not isinstance(received.is_counted, bool):
                         self.counted_apart[stream].append(table.filter(pa.array(is_stored)))
                     is_kept = ~mask if received.is_kept is None else ~mask & received.is_kept
-                    if not is_kept.all():
-                        table = table.filter(pa.array(is_kept))
-                    accepted.setdefault(stream, []).append(table)
-                for epoch, table in part.guests_in_order():
-                    mask = clock.late_in_part(table[TS].to_numpy())
-                    guests[epoch][stream].append(table.filter(pa.array(~mask)) if mask.any() else table)
+                    accepted.setdefault(stream, []).append(arrived.kept(is_kept))
+                for epoch, arrived in part.guests_in_order():
+                    guests[epoch][stream].append(arrived.kept(~clock.late_in_part(arrived.tuples[TS].to_numpy())))
                 clock.advance(part.largest_us)
             if self.plan.foreign:
                 clock.low = clock.largest
@@ -494,31 +500,5 @@ class Cell:
                 self.ledger[stream]["null_keys"] = counts[0] - counts[1]
 
 
-def _rows_of(*batches: Mapping[int, Sequence[pa.Table]]) -> int:
-    return sum(table.num_rows for batch in batches for tables in batch.values() for table in tables)
-
-
-class CellFunction:
-    """The function of ``applyInPandasWithState``: runs a `Cell` on pandas frames of exchange rows and Spark's state."""
-
-    def __init__(self, plan: Plan) -> None:
-        self.plan_text = plan.to_json()
-
-    def __call__(
-        self, key: tuple[Any, ...], frames: Iterator[pd.DataFrame], state: GroupState
-    ) -> Iterator[pd.DataFrame]:
-        """Join one cell's exchange rows of one batch, and yield a frame of `REPORT_COLUMNS`."""
-        import pandas as pd
-
-        reuse_freed_memory()
-        freeze_imports()
-        plan = Plan.from_json(self.plan_text)
-        cell = plan.cell_of(int(key[0]))
-        blob = bytes(state.get[1]) if state.exists else None
-        rows = (row for frame in frames for row in frame.itertuples(index=False))
-        task = TaskFacts.current(state.getCurrentProcessingTimeMs())
-        files, report, next_blob = Cell(plan, cell, blob, task).run(rows)
-        state.update((1, next_blob))
-        lines = [("file", cell, file.to_json()) for file in files]
-        lines.append(("cell", cell, report.to_json()))
-        yield pd.DataFrame(lines, columns=list(REPORT_COLUMNS))
+def _rows_of(*batches: Mapping[int, Sequence[Arrived]]) -> int:
+    return sum(one.tuples.num_rows for batch in batches for of_stream in batch.values() for one in of_stream)

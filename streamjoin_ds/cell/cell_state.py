@@ -23,7 +23,7 @@ from streamjoin_ds.plan import Epoch, is_of_ranges
 from streamjoin_ds.spec import BoundJoin
 from streamjoin_ds.spec.columns import INT64_MAX, INT64_MIN
 
-__all__ = ["CELL_STATE_VERSION", "RESTORE_STATE", "CellState", "KeptEpoch", "corrupt_cell_state"]
+__all__ = ["CELL_STATE_VERSION", "RESTORE_STATE", "CellState", "KeptEpoch", "checksum_of", "corrupt_cell_state"]
 
 RESTORE_STATE = "restore the checkpoint from a spare copy; the table is unharmed"
 
@@ -100,6 +100,8 @@ class CellState:
     partitions : list of (dict or None), or None
         For each stream the clocks of its partitions (`PartitionClocks.to_facts`), where a DataFrame's rows are judged
         in their order. None: in no stream.
+    checksum : str
+        Of the bytes that the state was decoded from; empty where it was made otherwise.
     grid : dict or None
         Layout of cells and state partitions of a DataFrame query. Only the state under `LAYOUT_KEY` has it, and that
         state has no windows.
@@ -114,6 +116,7 @@ class CellState:
     grid: dict[str, Any] | None = None
     epochs: list[KeptEpoch] | None = None
     partitions: list[Mapping[str, Any] | None] | None = None
+    checksum: str = field(default="", repr=False, compare=False)
 
     def engine_blobs(self) -> list[bytes]:
         """Return what `WindowJoin.save` gave for each epoch, the oldest first."""
@@ -125,7 +128,7 @@ class CellState:
     def encode(self) -> bytes:
         """Return the state as bytes. The same state gives the same bytes."""
         told = ((name, value) for name, value in vars(self).items() if value is not None or name == "watermark_us")
-        facts = {name: value for name, value in told if name != "windows"}
+        facts = {name: value for name, value in told if name not in ("windows", "checksum")}
         text = json.dumps(facts, default=_plain, sort_keys=True, separators=(",", ":")).encode()
         length = _LENGTH.pack(len(text))
         digest = xxhash.xxh3_128(length)
@@ -171,7 +174,7 @@ class CellState:
             facts["retired"] = [(batch_id, name) for batch_id, name in facts["retired"]]
             if "epochs" in facts:
                 facts["epochs"] = [KeptEpoch.from_facts(epoch) for epoch in facts["epochs"]]
-            state = cls(**facts, windows=bytes(blob[end:]))
+            state = cls(**facts, windows=bytes(blob[end:]), checksum=digest.hex())
             state._check()
         except (OffsetError, *MALFORMED):  # it is whole, and somebody else sealed it
             raise corrupt_cell_state() from None
@@ -191,6 +194,12 @@ class CellState:
             and (layout is None or (_is_list(layout["layout"], _is_count) and _is_count(layout["partitions"])))
         ):
             raise ValueError
+
+
+def checksum_of(blob: bytes) -> str:
+    """Return the checksum that `CellState.encode` wrote into a blob."""
+    digest: bytes = _HEADER.unpack_from(blob)[2]
+    return digest.hex()
 
 
 def corrupt_cell_state(why: str = _FORGED) -> StateCorruptError:

@@ -38,21 +38,24 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, TypeVar
 
-import numpy as np
 import pyarrow as pa
 
 from streamjoin_ds.blocks import BlockStore
 from streamjoin_ds.blocks.place import below
-from streamjoin_ds.cell.cell_state import CellState, KeptEpoch, corrupt_cell_state
+from streamjoin_ds.cell.cell_state import CellState, KeptEpoch, checksum_of, corrupt_cell_state
+from streamjoin_ds.cell.epoch_windows import EpochWindows, LiveWindows
 from streamjoin_ds.engine.core_lease import ThreadDemand, leased_threads, usable_core_count
 from streamjoin_ds.engine.cost_model import OperationCosts
 from streamjoin_ds.engine.kernels.loading import kernel_names
 from streamjoin_ds.engine.sizing import fitted_costs
+from streamjoin_ds.engine.storage.bucket_grid.policy import BUCKET_ROWS
+from streamjoin_ds.engine.storage.journal import Journal
 from streamjoin_ds.engine.storage.run_store import RunStore
 from streamjoin_ds.engine.storage.window_set import TableWindows
 from streamjoin_ds.engine.tuning import DEFAULT, ThreadTuning, Tuning
 from streamjoin_ds.engine.window_join import WindowJoin
 from streamjoin_ds.errors import FingerprintMismatchError
+from streamjoin_ds.exchange.outbox import exchange_store
 from streamjoin_ds.plan import Epoch, Epochs, Execution, Plan, copied_streams
 from streamjoin_ds.source.batch_plan import TableVersion, versions_from
 from streamjoin_ds.source.table_versions import tables_folder
@@ -61,7 +64,6 @@ from streamjoin_ds.spec import BoundJoin
 __all__ = [
     "RETAIN_KEY",
     "CellWindows",
-    "EpochWindows",
     "Staff",
     "blocks_folder",
     "blocks_prefix",
@@ -195,97 +197,6 @@ def table_blocks(plan: Plan) -> Callable[[str], pa.Table]:
     return BlockStore(tables_folder(plan.block_root)).read
 
 
-class EpochWindows:
-    """One epoch's windows, for one batch.
-
-    Parameters
-    ----------
-    bound : BoundJoin
-    epoch : Epoch
-    engine : WindowJoin
-    store : RunStore or None
-        The store of the engine's blocks; None where windows stay inline.
-    end_seqs : tuple of int, optional
-        For each stream the number of the first record after the epoch. None: the epoch takes new tuples.
-    last_positions : tuple of int or None, optional
-        For each stream the largest position (event time, or number of a count window) that one of the epoch's own
-        tuples may have. It is known only once the epoch takes no more tuples of its own (`close`).
-    """
-
-    def __init__(
-        self,
-        bound: BoundJoin,
-        epoch: Epoch,
-        engine: WindowJoin,
-        store: RunStore | None,
-        end_seqs: tuple[int, ...] | None = None,
-        last_positions: tuple[int | None, ...] = (),
-    ) -> None:
-        self.epoch, self.engine, self.store = epoch, engine, store
-        self._bound = bound
-        self.end_seqs = end_seqs
-        self.last_positions = last_positions or (None,) * len(bound.names)
-
-    def close(self, next_epoch: Epoch, largest_us: Sequence[int | None]) -> None:
-        """Take no more tuples of the epoch's own; do nothing where the epoch was closed before.
-
-        All tuples of each stream decide when the epoch is over, those in other cells included: cells share blocks, so
-        an epoch must be over in all of them at once.
-
-        Parameters
-        ----------
-        next_epoch : Epoch
-            The epoch that takes the tuples from now on.
-        largest_us : sequence of int or None
-            For each stream the largest event time so far.
-        """
-        if self.end_seqs is not None:
-            return
-        self.end_seqs = next_epoch.first_seqs
-        if self._bound.join.window.kind == "count":
-            firsts = zip(self.epoch.first_seqs, next_epoch.first_seqs, strict=True)
-            self.last_positions = tuple(after - 1 if after > first else None for first, after in firsts)
-        else:
-            self.last_positions = tuple(largest_us)
-
-    def push_guests(
-        self,
-        guests: Mapping[int, Sequence[pa.Table]],
-        watermark_us: int | None,
-        next_seqs: Sequence[int | None],
-    ) -> Iterator[pa.Table]:
-        """Join tuples of newer epochs with the epoch's own tuples. The epoch must be closed.
-
-        Yields
-        ------
-        pyarrow.Table
-            As `WindowJoin.push`; each result has a tuple of this epoch.
-        """
-        if len(self._bound.names) <= 2:
-            # A result of one stream's tuple is found in the tuple's own epoch.
-            yield from self.engine.probe(guests if len(self._bound.names) == 2 else {})
-            yield from self.engine.push({}, watermark_us, next_seqs)
-            return
-        assert self.end_seqs is not None
-        for chunk in self.engine.push(guests, watermark_us, next_seqs):
-            is_own = np.zeros(chunk.num_rows, np.bool_)
-            for name, end in zip(self._bound.names, self.end_seqs, strict=True):
-                is_own |= chunk[f"{name}_seq"].to_numpy() < end
-            if is_own.all():
-                yield chunk
-            elif is_own.any():
-                yield chunk.filter(pa.array(is_own))
-
-    def is_over(self, watermark_us: int | None, next_seqs: Sequence[int | None]) -> bool:
-        """Whether the last of the epoch's own tuples has left the windows of all cells."""
-        window = self._bound.join.window
-        for stream, last in enumerate(self.last_positions):
-            lowest = window.lowest_kept(stream, watermark_us, next_seqs[stream])
-            if last is not None and (lowest is None or last >= lowest):
-                return False
-        return True
-
-
 def blocks_folder(checkpoint: object) -> str:
     """Return the folder of the blocks of a checkpoint's windows."""
     return below(checkpoint, "blocks")
@@ -344,6 +255,8 @@ class CellWindows:
         The cell's state row, or what `opened_state` gave of it; None in its first batch.
     prefix : str
         The beginning of the names of new blocks (`blocks_prefix`).
+    live : LiveWindows, optional
+        Where the windows stay between two batches, if they are saved in blocks.
 
     Attributes
     ----------
@@ -366,16 +279,25 @@ class CellWindows:
 
     tuning: ClassVar[Tuning] = DEFAULT
 
-    def __init__(self, plan: Plan, cell: int, state: bytes | CellState | None, *, prefix: str = "") -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        cell: int,
+        state: bytes | CellState | None,
+        *,
+        prefix: str = "",
+        live: LiveWindows | None = None,
+    ) -> None:
         bound = plan.bound
         self._plan, self._cell, self._prefix = plan, cell, prefix
-        block_bytes = plan.block_bytes if plan.state_root else None
-        self._options: dict[str, Any] = {"execution": replace(plan.execution, threads=1), "block_bytes": block_bytes}
+        self._lives = live if plan.state_root else None
+        self._key = plan.join_id, plan.state_root, plan.execution, cell
         first = Epochs.first(plan.layout).current
         store = self._store_of(first)
         if store is not None:
             store.begin(plan.cells)
         self._live: list[EpochWindows] = []
+        self._journaled: set[str] = set()  # blocks of a journal, whose tuples are saved in runs from now on
         kept_state = state if isinstance(state, CellState) else opened_state(bound, state)
         if kept_state is None:
             self.state = CellState.first(bound)
@@ -383,10 +305,11 @@ class CellWindows:
                 self._live = [self._empty(first)]
         else:
             self.state = kept_state
+            found = None if self._lives is None else self._lives.take(self._key, kept_state.checksum)
             whole = KeptEpoch(first, None, (None,) * len(bound.names), len(self.state.windows))
             kept = [whole] if self.state.epochs is None else self.state.epochs
-            self._live = list(self._kept(kept, self.state.engine_blobs()))
-        self._blocks_before = self.blocks
+            self._live = list(self._kept(kept, self.state.engine_blobs())) if found is None else found
+        self._blocks_before = self.blocks | self._journaled
         for windows in self._live:
             if windows.store is not None:
                 windows.store.forget_but(self._blocks_before)
@@ -418,7 +341,7 @@ class CellWindows:
     @property
     def blocks(self) -> frozenset[str]:
         """The names of the blocks of all epochs."""
-        return frozenset[str]().union(*(windows.engine.blocks for windows in self._live))
+        return frozenset[str]().union(*(windows.blocks for windows in self._live))
 
     @property
     def epochs(self) -> list[int]:
@@ -464,21 +387,31 @@ class CellWindows:
         if epoch.number > newest and self._cell < epoch.layout.cells:
             self._live.append(self._empty(epoch))
 
+    def _engine(self, epoch: Epoch) -> WindowJoin:
+        """Return an engine without tuples. One that lives on keeps its windows in memory as `JoinEngine` does."""
+        plan = self._plan
+        options: dict[str, Any] = {"bucket_rows": BUCKET_ROWS, "costs": "measured"}
+        if self._lives is None:
+            options = {"block_bytes": plan.block_bytes if plan.state_root else None, "costs": costs_of(plan)}
+        execution, copied = replace(plan.execution, threads=1), copied_streams(plan.bound, epoch.layout)
+        return WindowJoin(plan.bound, execution=execution, tuning=self.tuning, copied=copied, **options)
+
     def _empty(self, epoch: Epoch) -> EpochWindows:
-        bound, copied = self._plan.bound, copied_streams(self._plan.bound, epoch.layout)
-        costs = costs_of(self._plan)
-        engine = WindowJoin(bound, tuning=self.tuning, costs=costs, copied=copied, **self._options)
-        return EpochWindows(bound, epoch, engine, self._store_of(epoch))
+        engine = self._engine(epoch)
+        journal = None if self._lives is None else Journal([()] * len(engine.forms))
+        return EpochWindows(self._plan.bound, epoch, engine, self._store_of(epoch), journal=journal)
 
     def _kept(self, epochs: Sequence[KeptEpoch], blobs: Sequence[bytes]) -> Iterator[EpochWindows]:
-        bound = self._plan.bound
         for kept, blob in zip(epochs, blobs, strict=True):
-            store, copied = self._store_of(kept.epoch), copied_streams(bound, kept.epoch.layout)
-            costs = costs_of(self._plan)
-            engine = WindowJoin.restored(
-                bound, blob, store, tuning=self.tuning, costs=costs, copied=copied, **self._options
-            )
-            yield EpochWindows(bound, kept.epoch, engine, store, kept.end_seqs, kept.last_positions)
+            store, engine, journal = self._store_of(kept.epoch), self._engine(kept.epoch), None
+            origins = engine.restore(blob, store)
+            if self._lives is None:
+                entries = (entry for of_stream in origins for entry, _, _ in of_stream if "span" in entry)
+                self._journaled.update(entry["block"] for entry in entries if "block" in entry)
+            else:
+                journal = Journal.restored(engine.forms, origins)
+                engine.settle()
+            yield EpochWindows(self._plan.bound, kept.epoch, engine, store, kept.end_seqs, kept.last_positions, journal)
 
     def _store_of(self, epoch: Epoch) -> RunStore | None:
         if not self._plan.state_root:
@@ -512,7 +445,8 @@ class CellWindows:
         """
         seqs = next_seqs or [None] * len(largest_us)
         self._live = [w for w in self._live if w.end_seqs is None or not w.is_over(watermark_us, seqs)]
-        saved = [windows.engine.save(windows.store) for windows in self._live]
+        exchange = exchange_store(self._plan)
+        saved = [windows.save(watermark_us, seqs, exchange) for windows in self._live]
         kept = [
             KeptEpoch(windows.epoch, windows.end_seqs, windows.last_positions, len(blob))
             for windows, blob in zip(self._live, saved, strict=True)
@@ -540,6 +474,8 @@ class CellWindows:
         )
         self.has_ended = not kept and not state.retired
         blob = state.encode()
+        if self._lives is not None:
+            self._lives.keep(self._key, checksum_of(blob), self._live)
         if not self._plan.state_root and len(blob) > _LARGE_INLINE_BYTES:
             _log.warning(
                 "a cell's windows are %.0f MB and pass through Spark's state store in every batch (about 15 ms a MB): "

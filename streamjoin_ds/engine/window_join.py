@@ -28,6 +28,7 @@ from streamjoin_ds.engine.probe.probe_batch import ProbeBatch, Progress
 from streamjoin_ds.engine.probe.window_probe import MIN_FREE
 from streamjoin_ds.engine.scheduler import Scheduler
 from streamjoin_ds.engine.sizing import Costs, sizing_of
+from streamjoin_ds.engine.storage.journal import Journal, Origin
 from streamjoin_ds.engine.storage.run_store import RunStore
 from streamjoin_ds.engine.storage.selection import Selection
 from streamjoin_ds.engine.storage.state_blob import opened_state, state_blob
@@ -463,21 +464,32 @@ class WindowJoin:
 
         What was never saved with a store is in none.
         """
-        waiting = (name for of_stream in self._kept.state.waiting for name in of_stream.blocks)
         runs = (run.block for window in self._kept.windows for run in window.runs)
-        return frozenset((*waiting, *(name for name in runs if name is not None)))
+        return self.waiting_blocks.union(name for name in runs if name is not None)
 
-    def save(self, store: RunStore | None = None) -> bytes:
+    @property
+    def waiting_blocks(self) -> frozenset[str]:
+        """Names of the blocks that hold tuples that wait."""
+        return frozenset(name for of_stream in self._kept.state.waiting for name in of_stream.blocks)
+
+    @property
+    def kept_streams(self) -> Collection[int]:
+        """The streams whose tuples are kept in windows."""
+        return self._horizons.probed_windows if len(self.forms) > 1 else ()
+
+    def save(self, store: RunStore | None = None, journal: Journal | None = None) -> bytes:
         """Return all windows and totals as bytes: a function of the pushes and of `costs` alone (see `state_blob`).
 
         With a `store`, large runs are written there as blocks, and the bytes hold their names. While a push is being
-        read, the bytes are the state before that push.
+        read, the bytes are the state before that push. With a `journal` of the tuples that entered the windows, the
+        bytes hold that in place of the windows, and are a function of the pushes alone.
         """
-        return self.saved(self._kept.state, store)
+        return self.saved(self._kept.state, store, journal)
 
-    def saved(self, state: JoinState, store: RunStore | None = None) -> bytes:
+    def saved(self, state: JoinState, store: RunStore | None = None, journal: Journal | None = None) -> bytes:
         """Do what `save` does, for a given state of this join."""
-        return state_blob(self.bound, self.forms, state, self._kept.settled(state), store)
+        windows = state.windows if journal is not None else self._kept.settled(state)
+        return state_blob(self.bound, self.forms, state, windows, store, journal)
 
     @classmethod
     def restored(
@@ -504,17 +516,25 @@ class WindowJoin:
 
     def restore(
         self, blob: bytes | bytearray | memoryview, store: RunStore | None = None, *, beside: Any = None
-    ) -> None:
+    ) -> list[list[Origin]]:
         """Replace the state by one that `save` wrote; `beside` is as in `push`.
 
-        It raises the errors of `restored`; after an error nothing has changed.
+        It returns what the windows were made of, for `Journal.restored`. It raises the errors of `restored`; after an
+        error nothing has changed.
         """
-        state = opened_state(self.bound, self.forms, blob, store)
+        state, origins = opened_state(self.bound, self.forms, blob, store, self._joinable)
         state.beside = beside
         self._joining.begin()
         self._reading = []  # unfinished readings look at the old state's grids, not at those that change from now on
         self._kept.state = state
         _log.debug("restored %d rows from a state of %d bytes", self.state_rows, len(blob))
+        return origins
+
+    def settle(self) -> None:
+        """Bring windows that were restored into the form that they would have after a push."""
+        state = self._kept.state
+        state.is_settled = all(window.is_merged for window in state.windows)
+        self._kept.settled(state)
 
     def explain(self) -> list[str]:
         """Return how the join works, in lines: kernel, merge policy, order of joining, each window, its runs."""

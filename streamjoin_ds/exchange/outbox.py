@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import json
 import re
+from collections import namedtuple
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from operator import methodcaller
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -39,6 +40,7 @@ __all__ = [
     "batch_row",
     "exchange_batch",
     "exchange_folder",
+    "exchange_rows",
     "exchange_store",
     "is_committed_block",
     "late_schema",
@@ -360,6 +362,14 @@ class Outbox:
 def layout_row(stream: int) -> pa.RecordBatch:
     """Return a row for `LAYOUT_KEY`, the key that keeps the layout of cells."""
     return exchange_batch([(LAYOUT_KEY, "grid", stream, 0, 0, 0, 0, 0, NO_TIME, *NOTHING, "", b"")])
+
+
+_ExchangeRow = namedtuple("_ExchangeRow", EXCHANGE_SCHEMA.names)  # type: ignore[misc]  # the names are the schema's
+
+
+def exchange_rows(batch: pa.RecordBatch) -> list[Any]:
+    """Return the rows of a batch of `EXCHANGE_SCHEMA`, with its columns as attributes."""
+    return [_ExchangeRow(*row) for row in zip(*(column.to_pylist() for column in batch.columns), strict=True)]
 
 
 def exchange_batch(rows: Sequence[Sequence[object]]) -> pa.RecordBatch:

@@ -49,6 +49,9 @@ class Execution:
         The merge ratio: as soon as there are so many runs of like size, they are merged. A larger number copies fewer
         rows, and probes meet more runs. Where not given, it is four; windows in blocks are merged once, many runs at a
         time, so each row is written twice at most.
+    window_server : bool
+        Whether the windows of a host's cells live in one process there, which Spark's workers hand their cells to.
+        False: each worker makes the windows of its cell anew from blocks in each batch, and keeps them as sorted runs.
 
     Raises
     ------
@@ -62,6 +65,7 @@ class Execution:
     index: Any = "auto"  # inside: Index
     order: Any = "auto"  # inside: str, or tuple of str
     merge_runs: int | None = None
+    window_server: bool = True
 
     def __post_init__(self) -> None:
         if self.kernel not in KERNELS:
@@ -69,6 +73,7 @@ class Execution:
             raise ArgumentError(msg, name="kernel", hint=f"one of {', '.join(KERNELS)}")
         _check("threads", self.threads, int, "a whole number")
         _check("pin", self.pin, bool, "true or false")
+        _check("window_server", self.window_server, bool, "true or false")
         if self.merge_runs is not None:
             _check("merge_runs", self.merge_runs, int, "a whole number")
         object.__setattr__(self, "index", _index(self.index))

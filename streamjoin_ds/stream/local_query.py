@@ -13,23 +13,22 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import defaultdict, namedtuple
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import pyarrow as pa
-
 from streamjoin_ds.blocks.place import Place, is_local
 from streamjoin_ds.cell.cell import Cell, TaskFacts
 from streamjoin_ds.cell.cell_windows import blocks_folder
+from streamjoin_ds.cell.epoch_windows import LiveWindows
 from streamjoin_ds.checkpoint.batch_log import BatchLog
 from streamjoin_ds.checkpoint.location import checkpoint_place
 from streamjoin_ds.checkpoint.lock import driving
 from streamjoin_ds.engine.core_lease import usable_core_count
 from streamjoin_ds.errors import ArgumentError
-from streamjoin_ds.exchange.outbox import EXCHANGE_SCHEMA
+from streamjoin_ds.exchange.outbox import EXCHANGE_SCHEMA, exchange_rows
 from streamjoin_ds.plan import Plan
 from streamjoin_ds.sink.tables import TableSet
 from streamjoin_ds.spec import Join, duration_us
@@ -44,7 +43,6 @@ __all__ = ["LocalQuery", "start_local"]
 
 _log = logging.getLogger(__name__)
 _RETAINED = 100  # batches whose offsets and states are kept, as Spark does
-_ExchangeRow = namedtuple("_ExchangeRow", EXCHANGE_SCHEMA.names)  # type: ignore[misc]  # the names are the schema's
 # Pauses between two looks for new records, while there are none.
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.002, 0.05
 
@@ -118,6 +116,7 @@ class LocalQuery:
         self._most_rows = source.max_rows_per_batch
         self._commit = BatchCommit(plan, options.restarts)
         self._log = BatchLog(plan)
+        self._live = LiveWindows()
         self.id = self._log.query_id
         self.name = f"streamjoin-{plan.join_id[:8]}"
         self.lastProgress: dict[str, Any] | None = None
@@ -207,7 +206,7 @@ class LocalQuery:
         return found
 
     def _read(self, tasks: Sequence[ReadTask]) -> list[Any]:
-        return [row for task in tasks for batch in self._planner.read(task) for row in _rows(batch)]
+        return [row for task in tasks for batch in self._planner.read(task) for row in exchange_rows(batch)]
 
     def _joined(self, rows: Mapping[int, Sequence[Any]]) -> tuple[dict[int, bytes], list[_Reported]]:
         """Run the cells; return their next states, and what they report."""
@@ -215,14 +214,10 @@ class LocalQuery:
         task = TaskFacts(self._log.batch, self.id)
         for label, of_cell in rows.items():
             number = self._plan.cell_of(label)
-            files, report, states[number] = Cell(self._plan, number, states.get(number), task).run(of_cell)
+            files, report, states[number] = Cell(self._plan, number, states.get(number), task, self._live).run(of_cell)
             reported += [_Reported("file", number, file.to_json()) for file in files]
             reported.append(_Reported("cell", number, report.to_json()))
         return states, reported
-
-
-def _rows(batch: pa.RecordBatch) -> list[Any]:
-    return [_ExchangeRow(*row) for row in zip(*(column.to_pylist() for column in batch.columns), strict=True)]
 
 
 class _Collected:

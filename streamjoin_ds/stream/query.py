@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from streamjoin_ds.blocks.place import Place, is_local, local_path, place_of
-from streamjoin_ds.cell.cell import STATE_DDL, CellFunction
+from streamjoin_ds.cell.cell import STATE_DDL
+from streamjoin_ds.cell.cell_function import CellFunction
 from streamjoin_ds.cell.cell_report import REPORT_DDL
 from streamjoin_ds.cell.cell_windows import RETAIN_KEY, blocks_folder, check_execution, measured_costs
 from streamjoin_ds.checkpoint.identity import CheckpointIdentity

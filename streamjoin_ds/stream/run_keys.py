@@ -125,6 +125,12 @@ RUN_KEYS: dict[str, OptionKey] = {
         metavar="N",
         scope=_ENGINE,
     ),
+    "window_server": OptionKey(
+        "Whether the windows of a host's cells live in one process there.",
+        (bool,),
+        "[default: window-server]",
+        scope=_ENGINE,
+    ),
     "pace": OptionKey(
         "Max, or how many times as fast as real time event time goes: 1 is real time.",
         (str, float),

@@ -22,6 +22,7 @@ from deltalake import DeltaTable
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from streamjoin_ds.cell.cell import Cell, TaskFacts
+from streamjoin_ds.cell.epoch_windows import LiveWindows
 from streamjoin_ds.checkpoint.move import dealt_states, states_of_cells
 from streamjoin_ds.exchange.outbox import EXCHANGE_SCHEMA
 from streamjoin_ds.plan import DEFAULT_EXECUTION, CellLayout, Execution, Layout, Plan
@@ -52,6 +53,7 @@ class MicroBatches:
     layout_schedule: tuple[tuple[int, CellLayout], ...] = ()
     wanted: CellLayout | None = None
     layout_kind: str = "grid"
+    live: LiveWindows | None = None
     states: dict[int, bytes] = field(default_factory=dict)
     batch_id: int = 0
 
@@ -140,7 +142,7 @@ class MicroBatches:
         for label, cell_rows in by_label.items():
             number = self.plan.cell_of(label)
             files, report, state = Cell(
-                self.plan, number, self.states.get(number), TaskFacts(self.batch_id, QUERY_ID)
+                self.plan, number, self.states.get(number), TaskFacts(self.batch_id, QUERY_ID), self.live
             ).run(cell_rows)
             self.states[number] = state
             reports += [SimpleNamespace(kind="file", cell=number, facts=file.to_json()) for file in files]

@@ -60,7 +60,7 @@ class RunStore:
     Parameters
     ----------
     blocks : BlockStore
-        The blocks of sealed runs, shared by all cells.
+        The blocks of sealed runs and of journals, shared by all cells.
     stems : sequence of str
         One for each stream: how the names of its blocks begin. Cells that are given the same tuples of the stream have
         the same stem, so they share its blocks (DP-Join: partitions are shared inside a host).
@@ -83,7 +83,7 @@ class RunStore:
         self.blocks, self._tuning = blocks, tuning
         self._stems = tuple(stems)
         self._owner = owner
-        self._least_bytes = least_bytes
+        self.least_bytes = least_bytes
 
     def begin(self, cells: int) -> None:
         """Begin a task of one cell: let go of cached runs that tasks of this process will hardly ask for.
@@ -119,7 +119,7 @@ class RunStore:
 
     def keep(self, stream: int, run: Run) -> str | None:
         """Write a run as a block, once, and return the block's name; None: the run is to stay inline."""
-        if run.block is None and run.size_bytes >= self._least_bytes:
+        if run.block is None and run.size_bytes >= self.least_bytes:
             text = json.dumps(run_facts(run), separators=(",", ":"))
             facts = {"version": _VERSION, "stream": str(stream), "run": text}
             stem = f"{self._stems[stream]}-{run.rows:010d}"
@@ -128,12 +128,33 @@ class RunStore:
 
     def keep_waiting(self, stream: int, piece: WaitingPiece) -> str | None:
         """Write waiting tuples as a block, once, and return the block's name; None: they are to stay inline."""
-        if piece.block is None and piece.size_bytes >= self._least_bytes:
+        if piece.block is None and piece.size_bytes >= self.least_bytes:
             text = json.dumps(piece.to_facts(), separators=(",", ":"))
             facts = {"version": _VERSION, "stream": str(stream), "waiting": text}
             stem = f"{self._stems[stream]}-{piece.rows:010d}"
             piece.block = self.blocks.write(stem, pa.Table.from_batches([piece.tuples]), facts).name
         return piece.block
+
+    def write_rows(self, stream: int, tuples: pa.RecordBatch) -> str:
+        """Write tuples as a block of a journal; return the block's name."""
+        facts = {"version": _VERSION, "stream": str(stream)}
+        return self.blocks.write(self._rows_stem(stream, tuples.num_rows), pa.Table.from_batches([tuples]), facts).name
+
+    def link_rows(self, stream: int, rows: int, source: BlockStore, name: str) -> str | None:
+        """Make a block of another store one of a journal, without a copy; None: no file system can do that here."""
+        return self.blocks.link(self._rows_stem(stream, rows), source, name)
+
+    def rows(self, form: RunForm, name: str) -> pa.RecordBatch:
+        """Return the tuples in a block, which may have other columns besides; errors as for `run`."""
+        batches = self._read(name).to_batches()
+        names = form.tuple_schema.names
+        tuples = batches[0].select(names) if len(batches) == 1 and {*names} <= {*batches[0].schema.names} else None
+        if tuples is None or not tuples.schema.remove_metadata().equals(form.tuple_schema):
+            raise _foreign(name)
+        return tuples.replace_schema_metadata(None)
+
+    def _rows_stem(self, stream: int, rows: int) -> str:
+        return f"{self._stems[stream]}-{rows:010d}j"
 
     def waiting(self, stream: int, form: RunForm, name: str, expected: Mapping[str, Any]) -> WaitingPiece:
         """Return the waiting tuples in a block; errors as for `run`."""
@@ -178,17 +199,9 @@ class RunStore:
             raise _foreign(name)
         return run
 
-    def runs(self, wanted: Sequence[tuple[int, RunForm, str, Mapping[str, Any]]]) -> list[SealedRun]:
-        """Return the runs in several blocks, in this order, each as `run` does; remote blocks are read side by side."""
-        return self.blocks.together(lambda arguments: self.run(*arguments), wanted)
-
     def _opened(self, stream: int, name: str, schema: pa.Schema) -> tuple[pa.RecordBatch, dict[str, str]]:
         """Return the tuples in a block, and what its header says of them."""
-        try:
-            table = self.blocks.read(name)
-        except MapLimitError:
-            worker_cache.clear()  # unmaps the blocks that this task does not use
-            table = self.blocks.read(name)
+        table = self._read(name)
         facts = {key.decode(): value.decode() for key, value in (table.schema.metadata or {}).items()}
         if facts.get("version") != _VERSION or facts.get("stream") != str(stream):
             raise _foreign(name)
@@ -196,6 +209,13 @@ class RunStore:
         if len(batches) != 1 or not batches[0].schema.equals(schema):
             raise _foreign(name)
         return batches[0], facts
+
+    def _read(self, name: str) -> pa.Table:
+        try:
+            return self.blocks.read(name)
+        except MapLimitError:
+            worker_cache.clear()  # unmaps the blocks that this task does not use
+            return self.blocks.read(name)
 
     def _mapped(self, stream: int, form: RunForm, name: str) -> SealedRun:
         batch, facts = self._opened(stream, name, form.saved_schema)

@@ -10,6 +10,7 @@ zone map are among the facts. So it is used as it is read: the columns of a rest
 Hashes are written; other keys are not, since they can be made of the columns again. So the zone map has no limits
 (`Limit`). The first 32 bytes mean the same in every version. With a `RunStore` large runs are blocks, and the blob
 is a manifest: it has their names and facts. A join's totals are among the facts too (`state_blob`, `opened_state`).
+In place of runs a blob may have the pieces of a `Journal`, with a ``span`` and no ``grid``: version 2.
 
 *Other cells.* `redistribute` deals the tuples of a join that decides some at their horizon to other cells, and rewrites
 none of them::
@@ -27,7 +28,7 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,12 +37,13 @@ import pyarrow as pa
 import xxhash
 
 from streamjoin_ds.engine.storage.bucket_grid.policy import bucketed
+from streamjoin_ds.engine.storage.journal import Journal, Origin, tuples_of
 from streamjoin_ds.engine.storage.run_form import RunForm
 from streamjoin_ds.engine.storage.run_store import RunStore, restored_run, run_facts
 from streamjoin_ds.engine.storage.sealed_run import SealedRun
 from streamjoin_ds.engine.storage.waiting import StreamWaiting, Waiting, WaitingPiece
 from streamjoin_ds.engine.storage.window import Window, WindowForm
-from streamjoin_ds.engine.storage.window_set import JoinState
+from streamjoin_ds.engine.storage.window_set import Joinable, JoinState
 from streamjoin_ds.errors import (
     MALFORMED,
     BlockMissingError,
@@ -66,7 +68,8 @@ __all__ = [
     "state_blob",
 ]
 
-WINDOW_STATE_VERSION = 1
+WINDOW_STATE_VERSION = 2
+_OF_RUNS = 1  # the version of a blob without a journal
 
 _MAGIC = b"SJDSWIN\n"
 _HEADER = struct.Struct("<8s16sII")
@@ -86,6 +89,7 @@ def encoded(
     windows: Sequence[Window],
     store: RunStore | None = None,
     waiting: Sequence[StreamWaiting] = (),
+    journal: Journal | None = None,
 ) -> bytes:
     """Return windows as a state blob.
 
@@ -101,9 +105,14 @@ def encoded(
         Where large runs are put; without one all are inline.
     waiting : sequence of StreamWaiting
         The tuples that wait for their horizon; without any the blob says nothing of them.
+    journal : Journal, optional
+        The tuples that the windows were made of, in place of the windows.
     """
     parts: list[pa.Buffer] = []
     streams = []
+    for of_stream in () if journal is None else journal.pieces:
+        streams.append([piece.to_facts() for piece in of_stream])
+        parts += [piece.encoded for piece in of_stream if piece.encoded is not None]
     for stream, window in enumerate(windows):
         runs = []
         for run in window.runs:
@@ -121,7 +130,7 @@ def encoded(
     facts = {**facts, "runs": streams}
     if waiting:
         facts["waiting"] = [_waiting_facts(of_stream, store, parts) for of_stream in waiting]
-    return sealed(fingerprint, facts, parts)
+    return sealed(fingerprint, facts, parts, _OF_RUNS if journal is None else WINDOW_STATE_VERSION)
 
 
 def _waiting_facts(of_stream: StreamWaiting, store: RunStore | None, parts: list[pa.Buffer]) -> dict[str, Any]:
@@ -144,11 +153,22 @@ def _waiting_facts(of_stream: StreamWaiting, store: RunStore | None, parts: list
 
 
 def decoded(
-    fingerprint: str, blob: Blob, forms: Sequence[WindowForm], store: RunStore | None = None
-) -> tuple[dict[str, Any], list[Window], list[StreamWaiting]]:
-    """Return the facts of a state blob, its windows, and what waits.
+    fingerprint: str,
+    blob: Blob,
+    forms: Sequence[WindowForm],
+    store: RunStore | None,
+    partnered: Callable[[int, pa.RecordBatch], pa.RecordBatch],
+) -> tuple[dict[str, Any], list[Window], list[StreamWaiting], list[list[Origin]]]:
+    """Return the facts of a state blob, its windows, what waits, and what the windows' runs were made of.
 
     The columns of all tuples are views of the blob, or of the blocks that it names.
+
+    Parameters
+    ----------
+    fingerprint, blob, forms, store
+        As for `encoded`.
+    partnered : callable
+        Returns those of a stream's tuples that may enter a window: a journal may have others.
 
     Raises
     ------
@@ -162,39 +182,58 @@ def decoded(
         A block that the blob names is missing, has changed or cannot be mapped; or no store was given to find it in.
     """
     facts, body = opened(fingerprint, blob)
-    windows, position = [], 0
+    origins: list[list[Origin]] = []
     try:
-        sizes = iter(facts["sizes"])
+        inline = _Inline(body, iter(facts["sizes"]))
         of_streams = list(zip(forms, facts["runs"], strict=True))
         wanted = [
-            (stream, form, entry["block"], entry)
-            for stream, (form, stream_runs) in enumerate(of_streams)
-            for entry in stream_runs
+            (stream, form, entry)
+            for stream, (form, entries) in enumerate(of_streams)
+            for entry in entries
             if "block" in entry
         ]
-        stored = iter(_stored(store).runs(wanted) if wanted else ())
-        for form, stream_runs in of_streams:
-            runs = []
-            for entry in stream_runs:
-                if "block" in entry:
-                    runs.append(next(stored))
-                    continue
-                size = next(sizes)
-                runs.append(_run(form, body.slice(position, size), entry))
-                position += _padded(size)
-            windows.append(Window(form, runs))
-        inline = _Inline(body, sizes, position)
+        stored = iter(_all_in_blocks(_stored(store), wanted) if wanted else ())
+        for stream, (form, entries) in enumerate(of_streams):
+            of_stream: list[Origin] = []
+            for entry in entries:
+                piece = None if "block" in entry else inline.next()
+                if "span" in entry:
+                    rows = next(stored) if piece is None else tuples_of(form, entry, piece, store)
+                    tuples = partnered(stream, rows)
+                    run = form.sealed(tuples) if tuples.num_rows else None
+                else:
+                    run = next(stored) if piece is None else _run(form, piece, entry)
+                of_stream.append((entry, run, piece))
+            origins.append(of_stream)
         waiting = [_waiting(entry, forms, inline, store) for entry in facts.get("waiting", ())]
     except (pa.ArrowException, StopIteration, *MALFORMED) as error:
         raise corrupt_state_error() from error
-    return facts, windows, waiting
+    windows = [
+        Window(form, [run for _, run, _ in of_stream if run is not None])
+        for form, of_stream in zip(forms, origins, strict=True)
+    ]
+    return facts, windows, waiting, origins
+
+
+def _all_in_blocks(
+    store: RunStore, wanted: Sequence[tuple[int, WindowForm, Mapping[str, Any]]]
+) -> list[pa.RecordBatch | SealedRun]:
+    """Return the runs and the journal's tuples that lie in blocks; remote blocks are read side by side."""
+
+    def read(one: tuple[int, WindowForm, Mapping[str, Any]]) -> pa.RecordBatch | SealedRun:
+        stream, form, entry = one
+        if "span" in entry:
+            return tuples_of(form, entry, None, store)
+        return store.run(stream, form, entry["block"], entry)
+
+    return store.blocks.together(read, wanted)
 
 
 class _Inline:
     """The parts of a blob that come next."""
 
-    def __init__(self, body: pa.Buffer, sizes: Iterator[int], position: int) -> None:
-        self._body, self._sizes, self._position = body, sizes, position
+    def __init__(self, body: pa.Buffer, sizes: Iterator[int]) -> None:
+        self._body, self._sizes, self._position = body, sizes, 0
 
     def next(self) -> pa.Buffer:
         size = next(self._sizes)
@@ -248,14 +287,16 @@ def described(blob: Blob) -> list[list[dict[str, Any]]]:
         raise corrupt_state_error() from None
 
 
-def sealed(fingerprint: str, facts: Mapping[str, Any], parts: Sequence[pa.Buffer | bytes]) -> bytes:
+def sealed(
+    fingerprint: str, facts: Mapping[str, Any], parts: Sequence[pa.Buffer | bytes], version: int = _OF_RUNS
+) -> bytes:
     """Return facts and buffers as one blob with a checksum; every buffer begins at a multiple of 64 bytes."""
     sizes = [len(memoryview(part)) for part in parts]
     text = json.dumps({"fingerprint": fingerprint, **facts, "sizes": sizes}, separators=(",", ":")).encode()
     pieces: list[Any] = [text, bytes(_padded(_HEADER.size + len(text)) - _HEADER.size - len(text))]
     for part, size in zip(parts, sizes, strict=True):
         pieces += [memoryview(part), bytes(_padded(size) - size)]
-    tail = struct.pack("<II", WINDOW_STATE_VERSION, len(text))
+    tail = struct.pack("<II", version, len(text))
     digest = xxhash.xxh3_128(tail)
     for piece in pieces:
         digest.update(piece)
@@ -338,7 +379,12 @@ def _padded(size: int) -> int:
 
 
 def state_blob(
-    bound: BoundJoin, forms: Sequence[WindowForm], state: JoinState, windows: Sequence[Window], store: RunStore | None
+    bound: BoundJoin,
+    forms: Sequence[WindowForm],
+    state: JoinState,
+    windows: Sequence[Window],
+    store: RunStore | None,
+    journal: Journal | None = None,
 ) -> bytes:
     """Return a state as bytes; `windows` are its windows after all work on them. See `WindowJoin.save`."""
     expired = state.expired_rows(sum(window.rows for window in windows))
@@ -348,16 +394,27 @@ def state_blob(
         "null_keys": list(state.null_keys),
         "tails": [window.tail.rows for window in windows],
     }
+    if journal is not None:
+        facts |= {"totals": [state.matches, 0, state.pushes], "tails": [0] * len(windows)}
+        return encoded(bound.fingerprint, facts, (), store, state.waiting, journal)
     if any(form.bucket_policy is not None for form in forms):
         facts["buckets"] = [window.to_facts() for window in windows]
     return encoded(bound.fingerprint, facts, [window.in_runs() for window in windows], store, state.waiting)
 
 
 def opened_state(
-    bound: BoundJoin, forms: Sequence[WindowForm], blob: bytes | bytearray | memoryview, store: RunStore | None
-) -> JoinState:
-    """Return the state that `state_blob` was given; errors as for `WindowJoin.restored`."""
-    facts, windows, waiting = decoded(bound.fingerprint, blob, forms, store)
+    bound: BoundJoin,
+    forms: Sequence[WindowForm],
+    blob: bytes | bytearray | memoryview,
+    store: RunStore | None,
+    joinable: Joinable,
+) -> tuple[JoinState, list[list[Origin]]]:
+    """Return the state that `state_blob` was given, and what its runs were made of; errors as `WindowJoin.restored`."""
+
+    def partnered(stream: int, tuples: pa.RecordBatch) -> pa.RecordBatch:
+        return joinable.partnered(stream, forms[stream].tuple_columns(tuples)).batch
+
+    facts, windows, waiting, origins = decoded(bound.fingerprint, blob, forms, store, partnered)
     count = len(forms)
     stored, null_keys, tails = (whole_numbers(facts, name, count) for name in ("stored", "null_keys", "tails"))
     matches, _, pushes = whole_numbers(facts, "totals", 3)
@@ -365,7 +422,7 @@ def opened_state(
     if tuple(of_stream.stream for of_stream in waiting) != bound.decided:
         raise corrupt_state_error()
     windows = bucketed(forms, windows, facts.get("buckets"))
-    return JoinState(windows, matches, pushes, stored, null_keys, waiting=waiting)
+    return JoinState(windows, matches, pushes, stored, null_keys, waiting=waiting), origins
 
 
 def redistribute(bound: BoundJoin, blobs: Sequence[bytes], givers: Sequence[Sequence[Sequence[int]]]) -> list[bytes]:
@@ -462,7 +519,9 @@ def _encoded(bound: BoundJoin, givers: Sequence[Sequence[_Opened]], opened: Sequ
         ]
     del facts["sizes"]
     every = [piece for pieces in (*runs, *waiting.values()) for piece in pieces]
-    return sealed(bound.fingerprint, facts, [part for _, part in every if part is not None])
+    has_journal = any("span" in entry for of_stream in runs for entry, _ in of_stream)
+    inline = [part for _, part in every if part is not None]
+    return sealed(bound.fingerprint, facts, inline, WINDOW_STATE_VERSION if has_journal else _OF_RUNS)
 
 
 def _of_kind(

@@ -138,12 +138,12 @@ def test_another_join_is_refused() -> None:
             WindowJoin.restored(other, blob)
 
 
-def test_a_newer_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_newer_version_is_refused() -> None:
     bound = band_join()
     join = filled(bound)
-    monkeypatch.setattr(state_blob, "WINDOW_STATE_VERSION", state_blob.WINDOW_STATE_VERSION + 1)
-    newer = join.save()
-    monkeypatch.undo()
+    facts, body = state_blob.opened(bound.fingerprint, join.save())
+    parts = state_blob.parts_of(facts, body)
+    newer = state_blob.sealed(bound.fingerprint, facts, parts, state_blob.WINDOW_STATE_VERSION + 1)
     with pytest.raises(StateVersionError):
         WindowJoin.restored(bound, newer)
 
