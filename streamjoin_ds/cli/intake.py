@@ -36,8 +36,9 @@ _UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12, "KIB": 1 <
 @click.option("--every", default="10s", show_default=True, metavar="DURATION", help="Time between two lines of counts.")
 @click.option(
     "--accept",
-    type=click.Choice(["json", "anything"]),
-    help="Of HTTP: refuse a body of which no message is a JSON object, or keep any bytes.  [default: json]",
+    type=click.Choice(["json", "lines", "influx", "senml", "anything"]),
+    help="Of HTTP: what bodies hold: JSON, JSON lines whatever their type says, line protocol (also at PATH/write and "
+    "PATH/api/v2/write), packs of SenML, or any bytes; others are refused.  [default: json]",
 )
 @click.option("--open", "is_open", is_flag=True, help="Of HTTP: let other machines post without a token or TLS.")
 @click.option("--quiet", is_flag=True, help="Print no counts; _status.json in the folder has them.")

@@ -1,6 +1,6 @@
 """One connection that messages are posted on: requests are read and answered one after another.
 
-The messages of a posted body are as its header says: inflated, then one JSON, a list of them, or JSON lines.
+The messages of a posted body are as its header says: inflated, then one JSON, a list of them, or lines (`payloads_of`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ from streamjoin_ds.spool.segment import MAX_PAYLOAD_BYTES
 
 __all__ = [
     "ENCODINGS",
+    "INFLUX",
     "JSON_TYPE",
+    "PACK",
+    "PRECISIONS",
     "BodyError",
     "Connection",
     "Desk",
@@ -38,6 +41,17 @@ __all__ = [
 _log = logging.getLogger(__name__)
 
 JSON_TYPE = "application/json"
+PACK = "pack"  # the kind of a body that is one message
+INFLUX = "influx/"  # before the precision of a body of line protocol
+PRECISIONS = {
+    **dict.fromkeys(("", "ns", "n"), 1),
+    **dict.fromkeys(("us", "u"), 1_000),
+    "ms": 1_000_000,
+    "s": 1_000_000_000,
+    "m": 60_000_000_000,
+    "h": 3_600_000_000_000,
+}
+"""The precisions of line protocol by their names in a request, in nanoseconds."""
 
 ENCODINGS = ("gzip", "deflate", "identity")
 STEP_BYTES = 256 << 10  # bytes that are inflated before others have their turn
@@ -46,6 +60,8 @@ _WINDOWS = {"gzip": _GZIP, "x-gzip": _GZIP, "deflate": _ZLIB}
 _INFLATE_BYTES = 64 << 10  # bytes that are given to zlib at a time: it copies what it leaves over
 _MEMBERS = 1_000  # members of a gzip, at most: an empty one has 20 bytes, and costs as much as a full one
 _BLANKS = re.compile(r"[ \t\n\r]*")
+_INFLUX_LINE = re.compile(rb"[^\s,#](?:[^ \\]|\\.)* +(?:[^ =\\]|\\.)+=.", re.DOTALL)  # what line protocol begins as
+_INFLUX_TIME = re.compile(rb"(?<=[^\\] )-?[0-9]{1,19}(?=[ \r]*\Z)")
 _JUDGED = 100  # messages of a body that are judged: a hundred that are broken are no accident
 _PYTHON_BYTES = 64 << 10  # a larger text is not made objects of Python, which take 20 times its memory
 _RAWS = msgspec.json.Decoder(list[msgspec.Raw])
@@ -83,14 +99,14 @@ class Tally:
     Parameters
     ----------
     kind : str
-        The media type, see `payloads_of`.
+        See `payloads_of`.
     most : int
-        Messages, at most. Of JSON lines blank ones count, of a list the objects within objects.
+        Messages, at most. Of lines blank ones count, of a list the objects within objects.
     """
 
     def __init__(self, kind: str, most: int) -> None:
         self._most, self._count, self._end = most, 0, b""
-        self._mark = None if kind == JSON_TYPE else b"\n"  # what is counted
+        self._mark = None if kind in (JSON_TYPE, PACK) else b"\n"  # what is counted
 
     def add(self, piece: bytes) -> None:
         """Count what is in the next bytes.
@@ -173,14 +189,17 @@ def payloads_of(body: bytes, kind: str) -> list[bytes]:
     ----------
     body : bytes
     kind : str
-        The media type. ``application/json``: the body is one message, or a list of objects, a message each. Any other:
-        JSON lines, a message each, blank lines aside.
+        ``application/json``: the body is one message, or a list of objects, a message each. `PACK`: it is one message.
+        `INFLUX` and one of `PRECISIONS`: lines, a message each, whose times are made nanoseconds. Any other: lines, a
+        message each, blank lines aside.
     """
-    if kind != JSON_TYPE:
-        return [line for line in body.splitlines() if line.strip()]
+    if kind not in (JSON_TYPE, PACK):
+        lines = [line for line in body.splitlines() if line.strip()]
+        factor = PRECISIONS[kind.removeprefix(INFLUX)] if kind.startswith(INFLUX) else 1
+        return lines if factor == 1 else [_in_nanoseconds(line, factor) for line in lines]
     if not body or body.isspace():
         return []
-    if body.lstrip()[:1] != b"[":
+    if kind == PACK or body.lstrip()[:1] != b"[":
         return [body]
     try:
         _OBJECTS.decode(body)  # first, so that there are no more elements than braces
@@ -190,17 +209,45 @@ def payloads_of(body: bytes, kind: str) -> list[bytes]:
         return [body] if objects is None else objects
 
 
-def check_readable(payloads: list[bytes]) -> None:
+def _in_nanoseconds(line: bytes, factor: int) -> bytes:
+    """Return a line of line protocol whose time counts so many nanoseconds each."""
+    return _INFLUX_TIME.sub(lambda time: b"%d" % (int(time[0]) * factor), line)
+
+
+def check_readable(payloads: list[bytes], kind: str) -> None:
     """Refuse messages if no stream can read them. One that can be read makes the others rejects, which are kept.
+
+    Parameters
+    ----------
+    payloads : list of bytes
+    kind : str
+        See `payloads_of`.
 
     Raises
     ------
     BodyError
-        None of the first ones is a JSON object.
+        None of the first ones is what it should be: a JSON object, a pack of SenML, a line of line protocol.
     """
-    if payloads and not any(map(_is_object, payloads[:_JUDGED])):
-        reason = "no message of the body is a JSON object: post JSON lines, an object or a list of objects"
-        raise BodyError(HTTPStatus.BAD_REQUEST, f"{reason} (the intake's --accept anything keeps all bytes)")
+    is_readable, what = _is_object, "a JSON object: post JSON lines, an object or a list of objects"
+    if kind == PACK:
+        is_readable, what = _is_pack, "a pack of SenML: post a list of objects"
+    elif kind.startswith(INFLUX):
+        is_readable, what = _is_influx, "a line of InfluxDB's line protocol"
+    if payloads and not any(map(is_readable, payloads[:_JUDGED])):
+        reason = f"no message of the body is {what} (the intake's --accept anything keeps all bytes)"
+        raise BodyError(HTTPStatus.BAD_REQUEST, reason)
+
+
+def _is_influx(payload: bytes) -> bool:
+    return _INFLUX_LINE.match(payload) is not None
+
+
+def _is_pack(payload: bytes) -> bool:
+    try:
+        _OBJECTS.decode(payload)
+    except (msgspec.DecodeError, RecursionError):
+        return _is_object(payload) or (len(payload) <= _PYTHON_BYTES and bool(_objects(payload)))
+    return True
 
 
 def _is_object(payload: bytes) -> bool:
@@ -250,6 +297,9 @@ class Desk(Protocol):
 
     def refused(self, method: bytes, path: bytes, token: bytes) -> tuple[HTTPStatus, str] | None:
         """Return why a request is refused before its body is read; None where it is taken."""
+
+    def kind_of(self, path: bytes, media_type: str) -> str:
+        """Return the kind of a request's body (`payloads_of`)."""
 
     def take(self, connection: Connection, body: bytes, kind: str, encoding: str) -> None:
         """Take a whole request, and call `answer` of its connection then or later."""
@@ -457,7 +507,8 @@ class Connection(asyncio.BufferedProtocol):
         if refusal is not None:
             self.refuse(*refusal)
             return
-        self._kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower().decode("latin-1")
+        media_type = headers.get(b"content-type", b"").partition(b";")[0].strip().lower().decode("latin-1")
+        self._kind = self._desk.kind_of(request.target, media_type)
         self._encoding = headers.get(b"content-encoding", b"").strip().lower().decode("latin-1")
         self._encoding = "" if self._encoding == "identity" else self._encoding
         self._tally = None if self._encoding else Tally(self._kind, self._crowd.limits.messages)
@@ -504,7 +555,7 @@ class Connection(asyncio.BufferedProtocol):
         self._crowd.release(self)
         if self.state is not State.ANSWERING:
             return  # its sender has gone
-        self.is_known = status is HTTPStatus.OK
+        self.is_known = status < HTTPStatus.BAD_REQUEST
         self._say(status, facts)
         if self._parser.our_state is not h11.DONE or self._parser.their_state is not h11.DONE:
             self._close()
@@ -556,10 +607,11 @@ class Connection(asyncio.BufferedProtocol):
         self._transport.write(data if self._cipher is None else self._cipher.sealed(data))
 
     def _say(self, status: HTTPStatus, facts: dict[str, object], *, is_last: bool = False) -> None:
-        if status is not HTTPStatus.OK:
+        if status >= HTTPStatus.BAD_REQUEST:
             self._desk.count_refused()
-        data = json.dumps(facts).encode() + b"\n"
-        headers = [("Content-Type", "application/json"), ("Content-Length", str(len(data)))]
+        has_body = status is not HTTPStatus.NO_CONTENT
+        data = json.dumps(facts).encode() + b"\n" if has_body else b""
+        headers = [("Content-Type", "application/json"), ("Content-Length", str(len(data)))] if has_body else []
         if status is HTTPStatus.UNSUPPORTED_MEDIA_TYPE:
             headers.append(("Accept-Encoding", ", ".join(ENCODINGS)))
         if is_last:

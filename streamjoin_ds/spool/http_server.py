@@ -14,10 +14,15 @@ import ssl
 import time
 from collections.abc import Callable, Generator
 from http import HTTPStatus
+from urllib.parse import parse_qs
 
 from streamjoin_ds.errors import IntakeError
 from streamjoin_ds.spool.address import Address, Secrets
 from streamjoin_ds.spool.http_connection import (
+    INFLUX,
+    JSON_TYPE,
+    PACK,
+    PRECISIONS,
     STEP_BYTES,
     BodyError,
     Connection,
@@ -33,6 +38,9 @@ __all__ = ["HttpIntake"]
 
 _log = logging.getLogger(__name__)
 
+_INFLUX_PATHS = (b"/write", b"/api/v2/write")  # to which InfluxDB's clients post
+_SENML_TYPES = ("application/senml+json", "application/sensml+json")
+_LINES = ""  # the kind of a body of lines
 _TICK_S = 0.2  # the longest wait before the caller is asked whether to stop
 _FAREWELL_S = 1.0  # the longest wait at the end for answers to be sent
 _GROUP_BYTES = 8 << 20  # bytes of one group of requests, at most, beyond its last request
@@ -70,8 +78,11 @@ class HttpIntake:
         What is counted.
     tick : callable
         Called at least five times a second, while the device is quick; returns whether to go on.
-    accept : {"json", "anything"}
-        Whether a body is refused if no message of it is a JSON object.
+    accept : {"json", "lines", "influx", "senml", "anything"}
+        What bodies hold, and so what is refused: "json" goes by their media types. "lines" are JSON lines whatever
+        that says. "influx" is line protocol, as it is written to InfluxDB: also to the paths ``write`` and
+        ``api/v2/write`` below the own one, with a precision, answered by 204. "senml": a pack of SenML each, which is
+        one message. "anything" refuses no bytes.
     is_open : bool
         Whether others than this machine may post without a token and without TLS.
     limits : HttpLimits
@@ -93,7 +104,11 @@ class HttpIntake:
         self._writer, self._counts, self._tick, self._accept = writer, counts, tick, accept
         self._limits = HttpLimits() if limits is None else limits
         self._topic = address.topic.encode()
-        self._token = None if secrets.token is None else f"Bearer {secrets.token}".encode()
+        is_influx, below = accept == "influx", self._topic.rstrip(b"/")
+        self._paths = {self._topic, *((below + path for path in _INFLUX_PATHS) if is_influx else ())}
+        self._done = HTTPStatus.NO_CONTENT if is_influx else HTTPStatus.OK
+        words = ("Bearer", "Token") if is_influx else ("Bearer",)
+        self._tokens = [] if secrets.token is None else [f"{word} {secrets.token}".encode() for word in words]
         self._context = _context(secrets) if address.has_tls else None
         self._crowd = Crowd(self._limits, time.monotonic)
         # Heavy bodies that wait, a heap: when one is due, a number, and what to do; and the one that is taken apart.
@@ -104,7 +119,7 @@ class HttpIntake:
         self._group_bytes = self._group_messages = 0
         self._welcoming: set[asyncio.Task[None]] = set()
         self._error: BaseException | None = None
-        self._socket = _listening(address, may_be_reached=is_open or self._token is not None or address.has_tls)
+        self._socket = _listening(address, may_be_reached=is_open or bool(self._tokens) or address.has_tls)
 
     @property
     def port(self) -> int:
@@ -178,11 +193,21 @@ class HttpIntake:
         """See `Desk`."""
         if method != b"POST":
             return HTTPStatus.METHOD_NOT_ALLOWED, "messages are posted"
-        if self._token is not None and not hmac.compare_digest(token, self._token):
+        if self._tokens and not any([hmac.compare_digest(token, own) for own in self._tokens]):
             return HTTPStatus.UNAUTHORIZED, "send the header Authorization: Bearer TOKEN"
-        if path.partition(b"?")[0] != self._topic:
+        if path.partition(b"?")[0] not in self._paths:
             return HTTPStatus.NOT_FOUND, "this path takes no messages"
+        if self._accept == "influx" and _precision(path) not in PRECISIONS:
+            return HTTPStatus.BAD_REQUEST, f"the precision is one of {', '.join(filter(None, PRECISIONS))}"
         return None
+
+    def kind_of(self, path: bytes, media_type: str) -> str:
+        """See `Desk`."""
+        if self._accept == "influx":
+            return INFLUX + _precision(path)
+        is_pack = self._accept == "senml" or (self._accept == "json" and media_type in _SENML_TYPES)
+        is_json = media_type == JSON_TYPE and self._accept != "lines"
+        return PACK if is_pack else JSON_TYPE if is_json else _LINES
 
     def count_refused(self) -> None:
         """See `Desk`."""
@@ -244,14 +269,14 @@ class HttpIntake:
         payloads = payloads_of(body, kind)
         if not payloads and not body.strip():
             raise BodyError(HTTPStatus.BAD_REQUEST, "the body has no message")
-        if self._accept == "json":
-            check_readable(payloads)
+        if self._accept != "anything":
+            check_readable(payloads, kind)
         return payloads
 
     def _keep(self, connection: Connection, payloads: list[bytes]) -> None:
         """Add a request to the group that is written next."""
         if not payloads:  # an empty list is no fault of its sender, who would send it again
-            connection.answer(HTTPStatus.OK, {"messages": 0})
+            connection.answer(self._done, {"messages": 0})
             return
         if not self._group:
             self._loop.call_soon(self._commit)
@@ -282,8 +307,14 @@ class HttpIntake:
         self._counts.syncs += 1
         self._counts.last_received_us = time.time_ns() // 1000
         for connection, payloads in group:
-            connection.answer(HTTPStatus.OK, {"messages": len(payloads), "first": first})
+            connection.answer(self._done, {"messages": len(payloads), "first": first})
             first += len(payloads)
+
+
+def _precision(path: bytes) -> str:
+    """Return the precision that a request to InfluxDB names; empty for none."""
+    query = parse_qs(path.partition(b"?")[2].decode("latin-1"))
+    return query.get("precision", [""])[-1]
 
 
 def _not_kept() -> tuple[HTTPStatus, dict[str, object]]:

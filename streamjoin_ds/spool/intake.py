@@ -39,8 +39,8 @@ class Intake:
         What the source asks for.
     limits : SpoolLimits
         Sizes and ages of segments.
-    accept : {"json", "anything"} or None
-        Of an HTTP source: whether a body is refused if no message of it is a JSON object; None is "json".
+    accept : {"json", "lines", "influx", "senml", "anything"} or None
+        Of an HTTP source: what bodies hold (`HttpIntake`); None is "json".
     is_open : bool
         Of an HTTP source: whether others than this machine may post without a token and without TLS.
     every_s : float

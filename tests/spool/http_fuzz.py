@@ -124,6 +124,9 @@ class Taken:
     def refused(self, method: bytes, path: bytes, token: bytes) -> tuple[HTTPStatus, str] | None:
         return None
 
+    def kind_of(self, path: bytes, media_type: str) -> str:
+        return media_type
+
     def take(self, connection: Connection, body: bytes, kind: str, encoding: str) -> None:
         self.bodies.append(body)
         connection.answer(HTTPStatus.OK, {"messages": 0})

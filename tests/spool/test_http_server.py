@@ -52,7 +52,8 @@ class Serving:
         connection = http.client.HTTPConnection("127.0.0.1", self.intake.port, timeout=30)
         connection.request("POST", path, body, {name.replace("_", "-"): value for name, value in headers.items()})
         answer = connection.getresponse()
-        return answer.status, json.loads(answer.read())
+        data = answer.read()
+        return answer.status, json.loads(data) if data else {}
 
 
 @contextlib.contextmanager
@@ -220,6 +221,50 @@ def test_what_no_stream_can_read_is_refused_unless_anything_is_accepted(tmp_path
     with serving(tmp_path / "b", accept="anything") as server:
         assert server.post(body, Content_Type=kind)[0] == 200
     assert [payload for _, _, payload in held(tmp_path / "b")] == [body]
+
+
+def test_line_protocol_is_taken_as_influxdb_takes_it(tmp_path: Path) -> None:
+    """Telegraf and the clients of InfluxDB post to these paths, in these precisions, and want 204."""
+    with serving(tmp_path, Secrets(token="t"), accept="influx") as server:
+        as_v2, as_v1 = {"Authorization": "Token t"}, {"Authorization": "Bearer t"}
+        lines = b'weather,site=a\\ b x=20.5,s="at 7" 1709629207120\nweather x=1\nweather x=2 -7\r\n# no\n'
+        assert server.post(lines, "/in/api/v2/write?org=o&bucket=b&precision=ms", **as_v2) == (204, {})
+        assert server.post(b"m x=1i 28493820\n", "/in/write?db=d&precision=m", **as_v1) == (204, {})
+        packed = gzip.compress(b"m x=3i 5\n")
+        assert server.post(packed, "/in", Content_Encoding="gzip", Content_Type="application/json", **as_v2)[0] == 204
+        for body, path, status in (
+            (lines, "/in/write?precision=fortnights", 400),
+            (lines, "/in/query", 404),
+            (b'{"a": 1}', "/in/write", 400),
+            (b"", "/in/write", 400),
+        ):
+            assert server.post(body, path, **as_v2)[0] == status
+        assert server.post(lines, "/in/write", Authorization="Token x")[0] == 401
+    assert [(topic, payload) for _, topic, payload in held(tmp_path)] == [
+        (b"/in", b'weather,site=a\\ b x=20.5,s="at 7" 1709629207120000000'),
+        (b"/in", b"weather x=1"),
+        (b"/in", b"weather x=2 -7000000"),
+        (b"/in", b"# no"),
+        (b"/in", b"m x=1i 1709629200000000000"),
+        (b"/in", b"m x=3i 5"),
+    ]
+
+
+def test_a_pack_of_senml_stays_one_message_and_lines_are_lines_whatever_their_type_says(tmp_path: Path) -> None:
+    pack = b'[{"bn": "urn:dev:7:", "bt": 1709629207, "n": "temp", "v": 19.5},\n {"n": "hum", "v": 40}]'
+    with serving(tmp_path / "json") as server:
+        assert server.post(pack, Content_Type="application/senml+json") == (200, {"messages": 1, "first": 0})
+        assert server.post(pack, Content_Type="application/json")[1]["messages"] == 2
+    with serving(tmp_path / "senml", accept="senml") as server:
+        assert server.post(pack)[1]["messages"] == server.post(b'{"n": "a", "v": NaN}')[1]["messages"] == 1
+        assert server.post(b"[1]")[0] == server.post(b"a b")[0] == 400
+    assert [payload for _, _, payload in held(tmp_path / "senml")] == [pack, b'{"n": "a", "v": NaN}']
+    with serving(tmp_path / "lines", accept="lines") as server:
+        assert server.post(b'{"a": 1}\n{"a": 2}', Content_Type="application/json")[1]["messages"] == 2
+        assert server.post(pack.replace(b"\n", b""), Content_Type="application/senml+json")[0] == 400
+    with serving(tmp_path / "odd") as server:  # a type of the sender's own chooses no kind
+        assert server.post(b'{"a": 1}\n{"a": 2}', Content_Type="pack")[1]["messages"] == 2
+        assert server.post(b'{"a": 1}', Content_Type="influx/x")[0] == 200
 
 
 def test_an_address_that_others_reach_needs_a_token_or_tls_or_open(tmp_path: Path) -> None:

@@ -163,6 +163,9 @@ def _decodings(files: Files, kind: str | None) -> tuple[Decoding, ...]:
             return (Encoded(files.encoding),) if kind == "json" else ()
         shapes = QuotedLines.of(files), Blanks.of(files), FixedWidths.of(files)
         return (Encoded(files.encoding), LoneReturns(), *(shape for shape in shapes if shape is not None))
+    if kind == "json" and files.records_form.kind in LINE_FORMATS:
+        msg = f"records={files.records} is of a spool's messages, and {files.path} is a file"
+        raise ArgumentError(msg, name="records", hint=f"format={files.records}; $.{files.records} names an array")
     if kind not in ("json", "spool"):
         msg = f"records says where records lie in JSON, and a file of {files.path} is {kind or 'in no known format'}"
         raise ArgumentError(msg, name="records", hint="leave records out, or set format=json")

@@ -6,13 +6,14 @@ import json
 import shutil
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamjoin_ds.errors import ColumnError, FileFormatError, SchemaDriftError
+from streamjoin_ds.errors import ArgumentError, ColumnError, FileFormatError, SchemaDriftError
 from streamjoin_ds.source.position import FilePosition
 from streamjoin_ds.source.records import Reject
 from streamjoin_ds.source.stream_source import first_records, infer_schema
@@ -61,6 +62,28 @@ def test_the_columns_of_the_frame_are_there_if_asked_for(tmp_path: Path) -> None
         (2, 1, "höhe/1"),
     ]
     assert {row["_ts"] for row in found} == {received}
+
+
+@pytest.mark.parametrize("size", [1, 2, 100])
+def test_payloads_in_line_protocol_are_records_by_their_lines(tmp_path: Path, size: int) -> None:
+    spooled(
+        tmp_path, [[b"m,a=b x=1.5 1709629207120000000\nm x=", b"# no"], [b'm x=3,a="c" 1709629208120000000\n', b""]]
+    )
+    schema = pa.schema([("time", pa.timestamp("us", tz="UTC")), ("x", pa.float64()), ("spool_number", pa.int64())])
+    options: dict[str, Any] = {"format": "spool", "records": "influx", "time": "time", "time_unit": "ns"}
+    assert infer_schema(Stream("e", str(tmp_path), **options)).names == ["measurement", "a", "x", "time"]
+    positions = steps(feed(tmp_path, schema=schema, **options), FilePosition(), size)
+    chunks = [c for low, high in pairwise(positions) for c in feed(tmp_path, schema=schema, **options).read(low, high)]
+    rows = [(row["_ts"], row["_seq"], row["x"], row["spool_number"]) for c in chunks for row in c.tuples.to_pylist()]
+    assert rows == [(1709629207120000, 0, 1.5, 0), (1709629208120000, 2, 3.0, 2)]
+    rejects = [(one.seq, one.reason, one.text) for c in chunks for one in c.rejects]
+    assert rejects == [(1, "no line of InfluxDB's", "m x="), (3, "no line of InfluxDB's", "an empty message")]
+
+
+def test_lines_of_metrics_in_a_file_are_its_format(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text("m x=1 5\n")
+    with pytest.raises(ArgumentError, match="format=influx"):
+        infer_schema(Stream("e", str(tmp_path / "a.json"), records="influx"))
 
 
 def delivered(folder: Path) -> Path:
