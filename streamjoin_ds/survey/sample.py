@@ -16,17 +16,19 @@ import pyarrow as pa
 from streamjoin_ds.errors import FileFormatError, FileMissingError, StreamJoinError
 from streamjoin_ds.source.delta.delta_feed import table_path, table_schema, with_table
 from streamjoin_ds.source.files.file_names import COMPRESSIONS, compression_of, format_of
+from streamjoin_ds.source.files.inner_records import message_records
 from streamjoin_ds.source.files.listing import FileEntry, Location, location_of
 from streamjoin_ds.source.files.metric_lines import LINE_FORMATS, line_format
 from streamjoin_ds.source.files.row_files import first_rows
 from streamjoin_ds.source.files.text import open_text
-from streamjoin_ds.source.files.text_blocks import segment_payloads
+from streamjoin_ds.source.files.text_blocks import payload_lines, segment_payloads
 from streamjoin_ds.source.stream_source import first_records
 from streamjoin_ds.spec import Call, Column, Generator, Literal, Stream
 from streamjoin_ds.spec.columns import TIMESTAMP, TS, is_text
 from streamjoin_ds.spec.member.source import DeltaRows, given_options
 from streamjoin_ds.spec.member.stream import STREAM_KEYS
 from streamjoin_ds.spec.member.time_column import is_event_time
+from streamjoin_ds.spec.nested_path import METRIC_LINES, RecordsForm, records_form
 from streamjoin_ds.spec.time_text import event_times
 from streamjoin_ds.survey.dialect import decoded, dialect_of, text_kind
 from streamjoin_ds.survey.envelope import json_columns, json_values, layouts
@@ -39,6 +41,7 @@ _ROWS = 2000  # of a table or a file of rows, whose values are looked at
 _MAGIC = {b"PAR1": "parquet", b"ORC": "orc", b"Obj\x01": "avro", b"ARROW1": "arrow", b"\xff\xff\xff\xff": "arrow"}
 _PACKED = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bz2", b"\x04\x22\x4d\x18": "lz4"}
 _TOLD_BYTES = 1 << 14  # of a text by which lines of metrics are told
+_TOLD_MESSAGES = 20  # the same of messages
 _WORDS = {
     "influx": "lines of InfluxDB",
     "prometheus": "Prometheus' text format",
@@ -96,7 +99,7 @@ def samples_of(stream: Stream) -> list[Sample]:
     if isinstance(stream.source, Generator):
         return [Sample({}, {}, {"what": f"the generator {stream.source.name}"})]
     if stream.is_topic:
-        return [_of_topic(stream)]
+        return _of_topic(stream)
     stream = with_table(stream)
     table = table_path(stream)
     if table is not None:
@@ -114,10 +117,10 @@ def sample_of_table(table: pa.Table) -> Sample:
     return Sample({}, columns, {"what": f"a table in memory, {table.num_rows:,} rows were looked at"}, table=table)
 
 
-def _of_topic(stream: Stream) -> Sample:
-    """Return the way in which a topic's messages may be read, by its newest ones."""
+def _of_topic(stream: Stream) -> list[Sample]:
+    """Return the ways in which a topic's messages may be read, by its newest ones."""
     # Imported here: its formats are many, and few look at a topic.
-    from streamjoin_ds.source.kafka.topic import KafkaUrl
+    from streamjoin_ds.source.kafka.topic import JSON_FORMATS, KafkaUrl
     from streamjoin_ds.source.kafka.topic_partitions import newest_messages
 
     text = str(stream.source)
@@ -132,19 +135,43 @@ def _of_topic(stream: Stream) -> Sample:
     form, remarks = (url.format, ()) if says_format else _message_format(values)
     location = None if says_format else f"{text}{ending}format={form}"
     words["format"] = form
-    if form == "json":
+    if form in JSON_FORMATS:
         plain = [value[5:] if value[:1] == b"\0" else value for value in values]
-        columns = json_columns(json_values([value.decode("utf-8", "replace") for value in plain]))
-        return Sample({}, columns, words, (), remarks, location)
+        text = payload_lines(plain).data.decode("utf-8", "replace")
+        return [
+            Sample(own, columns, {**words, **({"records": what} if own else {})}, (), remarks, location)
+            for own, columns, what in _records_within(plain, METRIC_LINES.get(form), text)
+        ]
     if form != "csv":
-        return Sample({}, _registered_values(stream, location, values), words, (), remarks, location)
+        return [Sample({}, _registered_values(stream, location, values), words, (), remarks, location)]
     lines = "\n".join(value.decode("utf-8", "replace").rstrip("\r\n") for value in values)
     found = dialect_of(f"{lines}\n")
     columns = {name: pa.array([v or None for v in values], pa.string()) for name, values in found.columns.items()}
     types = {name: _message_type(values) for name, values in columns.items()}
     options = {**{name: found.options[name] for name in ("delimiter",) if name in found.options}, "schema": types}
     guesses = ("the messages name no columns: these names are made up",)
-    return Sample(options, columns, {**words, **found.words}, guesses, remarks, location)
+    return [Sample(options, columns, {**words, **found.words}, guesses, remarks, location)]
+
+
+def _records_within(
+    messages: Sequence[bytes], lines: RecordsForm | None, text: str
+) -> Iterator[tuple[dict[str, Any], dict[str, pa.Array], str]]:
+    """Yield the options by which messages may be read, the values of columns then, and what they are.
+
+    Parameters
+    ----------
+    messages : sequence of bytes
+    lines : RecordsForm or None
+        The format whose lines they hold; None: JSON.
+    text : str
+        The messages, a line each.
+    """
+    for records, what in layouts(text) if lines is None else [(None, "lines")]:
+        form = lines if records is None else records_form(records)
+        held = text.splitlines()
+        if form is not None:
+            held = [one.decode("utf-8", "replace") for message in messages for one in message_records(message, form)]
+        yield ({} if records is None else {"records": records}), json_columns(json_values(held)), what
 
 
 def _registered_values(stream: Stream, location: str | None, values: Sequence[bytes]) -> dict[str, pa.Array]:
@@ -180,6 +207,9 @@ def _message_format(values: Sequence[bytes]) -> tuple[str, tuple[str, ...]]:
             )
         told = f"each message begins with the id of a schema ({number}): give registry=URL, and format=avro or protobuf"
         return "avro", (told,)
+    metrics = line_format(b"\n".join(values[:_TOLD_MESSAGES]).decode("utf-8", "replace"))
+    if metrics is not None:
+        return metrics, ()
     begins = [value.lstrip()[:1] for value in values]
     if sum(begin in (b"{", b"[") for begin in begins) * 2 > len(values):
         return "json", ()
@@ -304,10 +334,12 @@ def _of_segment(entry: FileEntry, stream: Stream) -> list[Sample]:
     payloads = segment_payloads(replace(entry, decodings=()), stream, SAMPLE_BYTES)
     text = "".join(f"{payload.decode('utf-8', 'replace').strip()}\n" for payload in payloads)
     found = []
-    for records, what in layouts(text):
+    metrics = line_format(text[:_TOLD_BYTES].rpartition("\n")[0])
+    for records, what in layouts(text) if metrics is None else [(metrics, _WORDS[metrics])]:
         own = {} if records is None else {"records": records}
         columns = _canonical_columns(entry, stream, own) if own else json_columns(json_values(text.splitlines()))
-        words = {"what": f"a spool of JSON, {what}", "messages": f"the first {len(payloads):,} were looked at"}
+        of = "a spool of JSON," if metrics is None else "a spool of"
+        words = {"what": f"{of} {what}", "messages": f"the first {len(payloads):,} were looked at"}
         found.append(Sample(own, columns, words))
     return found
 

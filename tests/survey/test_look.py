@@ -166,6 +166,33 @@ def test_messages_are_told_by_what_they_hold(monkeypatch: pytest.MonkeyPatch) ->
     assert "registry=URL" in str(of_avro.remarks)
 
 
+def test_records_within_messages_are_found_in_topics_and_spools(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is proposed for messages is what is proposed for a file of them."""
+    topics = fake_topics(monkeypatch, values=1, packs=1, lines=1)
+    at = 1709629207
+    sent = {
+        "values": [json.dumps({"s": 1, "values": [{"t": at + n, "v": n}, {"t": at + n, "v": 1.5}]}) for n in range(5)],
+        "packs": [json.dumps([{"bn": "d", "bt": at + n, "v": 1.5}, {"n": "x", "v": n}]) for n in range(5)],
+        "lines": [f"m,a=b x={n} {at + n}000000000\nm x=1i {at + n}000000000" for n in range(5)],
+    }
+    wanted = {"values": {"records": "values"}, "packs": {"records": "senml"}, "lines": {}}
+    for name, messages in sent.items():
+        with SpoolWriter(tmp_path / name) as writer:
+            writer.append([(b"t", one.encode()) for one in messages])
+        for one in messages:
+            topics.logs[name][0].append(one.encode())
+        for source, records in (
+            (f"kafka://broker:9092/{name}", wanted[name]),
+            (str(tmp_path / name), wanted[name] or {"records": "influx"}),
+        ):
+            found = look(source).surveys[0]
+            assert found.stream is not None, found.remarks
+            assert records.items() <= found.options.items()
+            assert (found.first[0]["event time"], found.tuples) == (NINE, 10)
+
+
 def test_a_spool_is_read_as_its_messages_are_laid_out(tmp_path: Path) -> None:
     messages = [{"params": {"v": [n]}, "ts": 1709629207 + n} for n in range(5)]
     with SpoolWriter(tmp_path / "spool") as writer:
