@@ -20,7 +20,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +35,7 @@ from streamjoin_ds.cell.window_server import Answer, Request, ask
 from streamjoin_ds.exchange.outbox import EXCHANGE_SCHEMA
 from streamjoin_ds.machine import is_private, process_began
 from streamjoin_ds.plan import Plan
+from streamjoin_ds.version import version
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -133,15 +133,8 @@ def _connected(folder: Path) -> socket.socket:
 
 def _name_of(parent: int) -> str:
     """Return the name of the server of an executor, of this version of the package."""
-    text = f"{parent} {process_began(parent)} {Path(errors.__file__).resolve()} {_version()}"
+    text = f"{parent} {process_began(parent)} {Path(errors.__file__).resolve()} {version()}"
     return xxhash.xxh3_64_hexdigest(text.encode())
-
-
-@lru_cache(maxsize=1)
-def _version() -> str:
-    from streamjoin_ds import __version__
-
-    return __version__
 
 
 def _connection(path: Path) -> socket.socket:

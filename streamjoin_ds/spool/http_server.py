@@ -18,19 +18,19 @@ from urllib.parse import parse_qs
 
 from streamjoin_ds.errors import IntakeError
 from streamjoin_ds.spool.address import Address, Secrets
-from streamjoin_ds.spool.http_connection import (
+from streamjoin_ds.spool.http_body import (
     INFLUX,
     JSON_TYPE,
     PACK,
     PRECISIONS,
     STEP_BYTES,
     BodyError,
-    Connection,
     Tally,
     check_readable,
     inflating,
     payloads_of,
 )
+from streamjoin_ds.spool.http_connection import Connection
 from streamjoin_ds.spool.http_crowd import Crowd, HttpLimits, due
 from streamjoin_ds.spool.writer import Counts, SpoolWriter
 

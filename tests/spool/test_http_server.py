@@ -21,7 +21,7 @@ import pytest
 
 from streamjoin_ds.errors import IntakeError
 from streamjoin_ds.spool.address import Address, Secrets
-from streamjoin_ds.spool.http_connection import JSON_TYPE, BodyError, Tally, inflating, payloads_of
+from streamjoin_ds.spool.http_body import JSON_TYPE, BodyError, Tally, inflating, payloads_of
 from streamjoin_ds.spool.http_crowd import HttpLimits, Turns
 from streamjoin_ds.spool.http_server import HttpIntake
 from streamjoin_ds.spool.segment import MAX_PAYLOAD_BYTES
