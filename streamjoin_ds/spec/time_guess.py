@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from streamjoin_ds.errors import ColumnError
 from streamjoin_ds.spec.columns import is_text
+from streamjoin_ds.spec.member.computed_columns import TIME_NAME
 from streamjoin_ds.spec.member.stream import Stream
 from streamjoin_ds.spec.time_format import LETTERS, NAMED_FORMS, TimeForm
 from streamjoin_ds.spec.time_text import number_texts, to_timestamp
@@ -30,6 +31,8 @@ _DATES = (
     (r"\d{1,2}([ /.-])[A-Za-z]{3,9}\.?[ /.-]\d{2}", ("%d{0}%b{0}%y",)),
     (r"[A-Za-z]{3,9}\.? +\d{1,2}(,? )\d{4}", ("%b %d{0}%Y",)),
     (r"[A-Za-z]{3},?( )\d{1,2} [A-Za-z]{3} \d{4}", ("%a, %d %b %Y", "%a %d %b %Y")),
+    (r"\d{4}( )[A-Za-z]{3,9}\.? +\d{1,2}", ("%Y{0}%b{0}%d",)),
+    (r"\d{4}( )\d\d-\d\d", ("%Y{0}%m-%d",)),
     (r"\d{8}", ("%Y%m%d", "%d%m%Y", "%m%d%Y")),
 )
 _CLOCK = re.compile(
@@ -90,7 +93,7 @@ def check_readable(values: pa.Array | pa.ChunkedArray, valid: np.ndarray, stream
         return
     shown, tried = broken[0][:_MOST_SHOWN], forms_tried(stream)
     msg = f"column '{stream.time}' of stream {stream.name} cannot be an event time: '{shown}' is not {tried}"
-    raise ColumnError(msg, name=stream.time, hint=_format_hint(broken))
+    raise ColumnError(msg, name=stream.time, hint=_format_hint(broken, stream.time))
 
 
 def forms_tried(stream: Stream) -> str:
@@ -100,9 +103,13 @@ def forms_tried(stream: Stream) -> str:
     return f"ISO 8601 (2024-03-05T09:00:07Z) or nearly that, and no number in time_unit={stream.time_unit}"
 
 
-def _format_hint(texts: Sequence[str]) -> str:
+def _format_hint(texts: Sequence[str], column: str) -> str:
     """Return the forms that texts may be of."""
     forms = guessed_forms(texts)
+    if not forms and (after := guessed_forms([f"2024 {text}" for text in texts])):
+        computed = f"\"'2024 ' || {column}\""
+        time = f"columns={{'at': {computed}}}, time='at'" if column == TIME_NAME else f"time={computed}"
+        return f"they say no year: {time} and time_format='{after[0]}' give them one"
     if not forms:
         return f"time_format says how they are written: {LETTERS}; or one of {', '.join(NAMED_FORMS)}"
     if len(forms) == 1:

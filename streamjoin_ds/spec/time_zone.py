@@ -65,8 +65,8 @@ _ABBREVIATIONS = {
 }  # fmt: skip
 _OFFSET = re.compile(r"(?:UTC|GMT)?([+-])(\d{1,2})(?::?(\d{2}))?", re.IGNORECASE)
 
-# Before 1800 no zone has changed. From 2200 on the rules of a zone are the same each year, so that its changes lie at the
-# same places again after 400 years. (Changes that go by Ramadan are foretold one by one, until 2087.)
+# Before 1800 no zone has changed. From 2200 on the rules of a zone are the same each year, so that its changes lie at
+# the same places again after 400 years. (Changes that go by Ramadan are foretold one by one, until 2087.)
 _FIRST_YEAR, _RULES_YEAR, _CYCLE_S = 1800, 2200, 146_097 * 86_400
 _STEP_S = 2 * 86_400  # no zone has two changes within it: the nearest are those of Freetown in 1939, four days apart
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from itertools import pairwise
 from typing import Any
@@ -33,6 +33,8 @@ _EARLY_US = int(np.datetime64("1990-01-01", "us").astype(np.int64))
 _YEAR_US = 365 * DAY_US
 _UNIT_NAMES = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
 _LEAST_READ = 0.5  # the share of values that a way must read
+_LEAST_OTHERS = 0.01  # the share of texts from which on a further form of theirs is looked for
+_MOST_FORMS = 4
 _NUMBER = re.compile(r"[+-]?(\d+([.,]\d*)?|[.,]\d+)([eE][+-]?\d+)?")
 _CLOCK = re.compile(r"\d{1,2}:\d{2}(:\d{2}([.,]\d+)?)?( ?[AaPp]\.?[Mm]\.?)?")
 _DAY = re.compile(r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}")
@@ -53,6 +55,7 @@ _PARTS = {
     "second": (r"s+|sec|second|seconds", 0, 60),
 }
 _DAY_OF_YEAR = re.compile(r"doy|jday|julian.*|yday|day.*of.*year|day", re.IGNORECASE)
+_NO_YEAR = re.compile(r"([A-Z][a-z]{2} +\d{1,2}|\d\d-\d\d) \d\d:\d\d(:\d\d([.,]\d+)?)?")
 _HOUR_US = 3_600_000_000
 _ZONE_NAMES = re.compile(r"zone|^tz|tz$|offset|utc_?off", re.IGNORECASE)
 _ZONE = re.compile(r"[A-Z]{2,5}|[A-Z][A-Za-z_]+(/[A-Za-z_+\-0-9]+)+|[+-]\d{2}:?\d{2}")
@@ -114,7 +117,7 @@ def moment(us: int) -> str:
     return f"{text.rstrip('0').rstrip('.') if '.' in text else text}Z"
 
 
-def clocks_of(columns: Mapping[str, pa.Array], now_us: int) -> list[Clock]:
+def clocks_of(columns: Mapping[str, pa.Array], now_us: int, location: str = "") -> list[Clock]:
     """Return the ways in which event times can be read from sampled columns, the likeliest first.
 
     Parameters
@@ -123,6 +126,8 @@ def clocks_of(columns: Mapping[str, pa.Array], now_us: int) -> list[Clock]:
         Texts, numbers, timestamps or dates; other columns are passed over.
     now_us : int
         The time now: event times are seldom more than a year ahead of it.
+    location : str
+        The source: its name may say the year of texts that say none.
     """
     plain = {name: _plain(values) for name, values in columns.items()}
     found = [
@@ -133,6 +138,7 @@ def clocks_of(columns: Mapping[str, pa.Array], now_us: int) -> list[Clock]:
     ]
     texts = {name: _texts(values) for name, values in plain.items() if values is not None}
     together = [*_date_and_clock(texts), *_in_brackets(texts), *_parts(texts)]
+    together += _without_year(texts, now_us, location)
     found += [_judged(names, expression, way, now_us) for names, expression, way in together]
     good = [clock for clock in found if clock is not None]
     return sorted(good, key=lambda clock: -clock.score)
@@ -151,7 +157,11 @@ def zone_of(clock: Clock, columns: Mapping[str, pa.Array]) -> tuple[dict[str, An
         if told and _ZONE_NAMES.search(_last(name)) and all(map(_ZONE.fullmatch, told)):
             return {"timezone": name}, ()
     times = clock.times_us[clock.valid]
-    for place in np.flatnonzero((np.diff(times) < 0) & (np.diff(times) > -_HOUR_US)):
+    steps = np.diff(times)
+    again = np.flatnonzero((steps <= 0) & (steps > -_HOUR_US))
+    if len(steps) and (steps[again] == 0).any() and (len(again) > 1 or np.median(steps) != _HOUR_US):
+        again = again[steps[again] < 0]  # equal times are those of several devices, where rows are not hourly
+    for place in again:
         day = moment(int(times[place + 1]))[:10]
         ends = [datetime.fromtimestamp(int(us) / 1e6, timezone.utc) for us in times[place : place + 2]]
         for zone in _CHANGING_ZONES:
@@ -223,9 +233,27 @@ def _ways(values: pa.Array, name: str, now_us: int) -> Iterator[_Way]:
     times, valid = event_times(pa.array(texts), "us")
     is_local = not all(_OFFSET.fullmatch(text) and not _DAY.fullmatch(text) for text in usual[:100])
     if valid.sum() >= _LEAST_READ * len(told) and not _CLOCK.fullmatch(usual[0]):
-        yield _Way(f"texts such as '{usual[0]}'", times, valid, is_local=is_local, weight=1.1)
+        way = _Way(f"texts such as '{usual[0]}'", times, valid, is_local=is_local, weight=1.1)
+        yield from _with_others(texts, way)
         return
-    yield from _of_forms(texts, usual, is_local=is_local)
+    for way in _of_forms(texts, usual, is_local=is_local):
+        yield from _with_others(texts, way)
+
+
+def _with_others(texts: Sequence[str], way: _Way) -> Iterator[_Way]:
+    """Yield a way, after the one that has forms for texts that it does not read, where there are such texts."""
+    left = [text for text, is_read in zip(texts, way.valid.tolist(), strict=True) if text and not is_read]
+    forms = tuple(str(way.options.get("time_format", "iso")).split("|"))
+    usual = _usual(left)
+    if len(forms) < _MOST_FORMS and len(usual) > _LEAST_OTHERS * len(texts):
+        is_local = not all(map(_OFFSET.fullmatch, usual[:100]))
+        more = next(_of_forms(texts, usual, is_local=way.is_local or is_local, before=forms), None)
+        if more is not None and more.valid.sum() > way.valid.sum():
+            words, weight = f"{way.words} and '{usual[0]}'", way.weight
+            guesses = (*way.guesses, *more.guesses)
+            both = replace(more, words=words, weight=weight, guesses=guesses)
+            yield from _with_others(texts, both)
+    yield way
 
 
 def _usual(texts: Sequence[str]) -> list[str]:
@@ -237,15 +265,21 @@ def _usual(texts: Sequence[str]) -> list[str]:
     return [text for text, shape in zip(texts, shapes, strict=True) if shape == most]
 
 
-def _of_forms(texts: Sequence[str], usual: Sequence[str], *, is_local: bool) -> Iterator[_Way]:
-    """Yield the ways to read texts in strptime's letters; of several that fit, the likeliest first."""
-    forms = guessed_forms(usual[:1000])
-    read = [(form, *event_times(pa.array(texts), "us", forms=(form,))) for form in forms]
+def _of_forms(
+    texts: Sequence[str], usual: Sequence[str], *, is_local: bool, before: tuple[str, ...] = ()
+) -> Iterator[_Way]:
+    """Yield the ways to read texts in strptime's letters; of several that fit, the likeliest first.
+
+    Forms in `before` are tried first, and the usual texts are of none of them.
+    """
+    forms = ["|".join((*before, form)) for form in guessed_forms(usual[:1000])]
+    read = [(form, *event_times(pa.array(texts), "us", forms=tuple(form.split("|")))) for form in forms]
     if not read:
         return
     half = any(re.search(r"[AaPp]\.?[Mm]\.?$", text) for text in usual[:10])
     if half and len(read) > 1:
-        read.sort(key=lambda one: one[0].startswith("%d"))  # where hours are counted to 12, the month stands first
+        # Where hours are counted to 12, the month stands first.
+        read.sort(key=lambda one: one[0].rpartition("|")[2].startswith("%d"))
     orders = [_disorder(times[valid]) for _, times, valid in read]
     best = int(np.argmin(orders))
     shown = usual[0]
@@ -385,6 +419,32 @@ def _in_brackets(texts: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, str,
             times, valid = event_times(pa.array(joined), "us", forms=(f"[{form}]",))
             way = _Way(f"texts such as '{joined[0]}'", times, valid, {"time_format": f"[{form}]"}, weight=1.2)
             yield "time", f"{_quoted(name)} || ' ' || {_quoted(after)}", way
+
+
+def _without_year(texts: Mapping[str, Sequence[str]], now_us: int, location: str) -> Iterator[tuple[str, str, _Way]]:
+    """Yield times that say no year, as syslog writes them: in a column, or month, day and time of day in three."""
+    names = list(texts)
+    groups = [[name] for name in names] + [names[place : place + 3] for place in range(len(names) - 2)]
+    last = datetime.fromtimestamp(now_us / 1e6, timezone.utc).year
+    told = re.findall(r"(?<!\d)(?:19|20)\d\d(?=\D|\d{4}(?!\d)|\d\d(?!\d)|$)", location.rpartition("/")[2])
+    named = {int(year) for year in told if 1990 <= int(year) <= last}
+    for group in groups:
+        joined = [" ".join(parts).strip() for parts in zip(*(texts[name] for name in group), strict=True)]
+        usual = _usual([text for text in joined if text])
+        if not usual or not _NO_YEAR.fullmatch(usual[0]):
+            continue
+        for form in guessed_forms([f"2024 {text}" for text in usual[:1000]]):
+            years = [*named] if len(named) == 1 else [last, last - 1]
+            read = [event_times(pa.array([f"{year} {text}" for text in joined]), "us", forms=(form,)) for year in years]
+            place = 0 if len(read) == 1 or read[0][0].max() <= now_us + DAY_US else 1
+            year, (times, valid) = years[place], read[place]
+            why = "as the name of the source has it" if len(read) == 1 else "the last one in which none is to come"
+            expression = " || ' ' || ".join(map(_quoted, group))
+            guesses = [f"'{usual[0]}' says no year and is taken as of {year}, {why}: time=\"'{year} ' || ...\" says it"]
+            if (np.abs(np.diff(times[valid])) > 300 * DAY_US).any():
+                guesses.append("the times pass a New Year's Eve, and one year is right for one side of it alone")
+            way = _Way(f"texts such as '{usual[0]}'", times, valid, {"time_format": form}, tuple(guesses), True)
+            yield group[0] if len(group) == 1 else "time", f"'{year} ' || {expression}", way
 
 
 def _weighed(way: _Way, factor: float) -> _Way:

@@ -11,7 +11,7 @@ import codecs
 import csv
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any
@@ -40,9 +40,10 @@ _GROUPED = {
     "'": re.compile(r"[+-]?\d{1,3}('\d{3})+(\.\d*)?"),
     " ": re.compile(r"[+-]?\d{1,3}([ \u00a0\u202f]\d{3})+([.,]\d*)?"),
 }
+_THOUSANDS = {sign: re.compile(rf"[+-]?\d{{1,3}}({re.escape(sign)}\d{{3}})+") for sign in ",."}
 _TIME = re.compile(
     r"(?=.*\d)(\d{1,4}[-/.]\w{1,9}[-/.]\d{1,4}|\d{1,2} [A-Za-z]{3,9}\.?,? \d{2,4}|\d{1,2}:\d{2}"
-    r"|[A-Za-z]{3},? .*\d{1,2}:\d{2}|\d{8}T\d{4}).*"
+    r"|[A-Za-z]{3},? .*\d{1,2}:\d{2}|\d\d-\d\d \d\d:\d\d|\d{8}T\d{4}).*"
 )
 _LINE_PROTOCOL = re.compile(r"[^\s,=]+(,[^\s,=]+=(\\.|[^\s,])+)* (\\.|[^\s=])+=(\"[^\"]*\"|\S)+( -?\d{9,20})?")
 _PROMETHEUS = re.compile(r"# (HELP|TYPE) [a-zA-Z_:]")
@@ -307,7 +308,6 @@ def _numbered(names: Sequence[str]) -> list[str]:
 
 
 def _with_signs(found: _Fields, options: dict[str, Any], names: list[str], head: int | None, begin: int) -> Dialect:
-    guesses: list[str] = []
     records = [row for row, over in zip(found.rows[begin:], found.is_passed[begin:], strict=True) if not over]
     records = [row for row in records if len(row) == found.width]
     columns = {
@@ -316,15 +316,9 @@ def _with_signs(found: _Fields, options: dict[str, Any], names: list[str], head:
         if name and names.count(name) == 1
     }
     kinds = dict(zip(names, found.kinds, strict=False))
-    if "c" in kinds.values() and found.delimiter != ",":
-        options["decimal"] = ","
-        told = next(name for name, kind in kinds.items() if kind == "c")
-        shown = next((value for value in columns.get(told, ()) if _kind(value) == "c"), "")
-        if all(re.fullmatch(r"[+-]?\d{1,3},\d{3}", v.strip()) for v in columns.get(told, ()) if _kind(v) == "c"):
-            guesses.append(f"the comma of '{shown}' ({told}) is a decimal sign, as nothing shows that it groups digits")
-    groups = [sign for sign in _grouping(columns, kinds) if sign != options.get("decimal", ".")]
-    if groups and "thousands" in STREAM_KEYS:
-        options["thousands"] = groups[0]
+    numbers = {name: [text.strip() for text in columns.get(name, ())] for name, kind in kinds.items() if kind in "ncg"}
+    signs, guesses = _number_signs(numbers, may_have_commas=found.delimiter != ",")
+    options |= signs
     markers = sorted(set().union(*found.markers) - _KNOWN_NULLS) if found.markers else []
     if markers and "null_values" in STREAM_KEYS:
         options["null_values"] = markers
@@ -340,12 +334,42 @@ def _with_signs(found: _Fields, options: dict[str, Any], names: list[str], head:
     return Dialect(options, columns, words, tuple(guesses), min(found.share * found.quality, 1.0))
 
 
-def _grouping(columns: Mapping[str, Sequence[str]], kinds: Mapping[str, str]) -> Iterator[str]:
-    """Yield the signs that group the digits of numbers."""
-    for name, kind in kinds.items():
-        if kind == "g":
-            texts = [value.strip() for value in columns.get(name, ()) if _kind(value) == "g"]
-            yield from (sign for sign, form in _GROUPED.items() if texts and all(map(form.fullmatch, texts)))
+def _number_signs(numbers: Mapping[str, Sequence[str]], *, may_have_commas: bool) -> tuple[dict[str, str], list[str]]:
+    """Return the options that say the decimal sign and the sign that groups digits, and what is not sure of them.
+
+    Parameters
+    ----------
+    numbers : mapping of str to sequence of str
+        The texts of each column of numbers.
+    may_have_commas : bool
+        Whether a comma may be a decimal sign: no comma separates fields.
+    """
+    found: dict[str, str] = {}
+    guesses: list[str] = []
+    for name, texts in numbers.items():
+        commas, grouped = ([text for text in texts if _kind(text) == kind] for kind in "cg")
+        sign = next((one for one, form in _GROUPED.items() if grouped and all(map(form.fullmatch, grouped))), None)
+        are_thousands = all(_THOUSANDS[","].fullmatch(text) for text in commas)
+        is_decimal = commas and not (sign == "," and are_thousands)
+        says_commas = sign == "." or (sign not in (None, ",") and any("," in text for text in grouped))
+        if may_have_commas and (is_decimal or says_commas):
+            if commas and are_thousands and sign is None and "decimal" not in found:
+                guesses.append(
+                    f"the comma of '{commas[0]}' ({name}) is a decimal sign, as nothing shows that it groups digits"
+                )
+            found["decimal"] = ","
+        if sign is not None:
+            found.setdefault("thousands", sign)
+    if found.get("thousands") == found.get("decimal", "."):
+        del found["thousands"]
+    if found.get("decimal") == "," and "thousands" not in found:
+        for name, texts in numbers.items():  # 1.234 beside 0,5
+            points = [text for text in texts if "." in text]
+            if points and all(map(_THOUSANDS["."].fullmatch, points)):
+                found["thousands"] = "."
+                guesses.append(f"the point of '{points[0]}' ({name}) groups digits, as decimal commas stand beside it")
+                break
+    return found, guesses
 
 
 def _is_record(found: _Fields, number: int) -> bool:

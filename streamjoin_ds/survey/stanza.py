@@ -77,6 +77,8 @@ def _sql(name: str, value: Any) -> str:
 
 def _joined(name: str, value: Any) -> str:
     """Return a value as one text: a list or a table as a flag has it."""
+    if isinstance(value, Mapping) and name == "columns":
+        return ", ".join(f"{expression} AS {_named(column)}" for column, expression in value.items())
     if isinstance(value, Mapping):
         return ", ".join(f"{_named(column)} {kind}" for column, kind in value.items())
     return (

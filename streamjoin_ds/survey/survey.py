@@ -29,7 +29,7 @@ from streamjoin_ds.source.stream_source import first_records, infer_schema
 from streamjoin_ds.spec import Generator, Stream
 from streamjoin_ds.spec.columns import SEQ, TIMESTAMP, TS, Int64, result_type, zones_of
 from streamjoin_ds.spec.event_time import DAY_US, NO_TIME, running_maximum
-from streamjoin_ds.spec.member.computed_columns import all_columns, read_columns, with_written
+from streamjoin_ds.spec.member.computed_columns import TIME_NAME, all_columns, read_columns, with_written
 from streamjoin_ds.spec.member.files import Files
 from streamjoin_ds.spec.nested_path import inner_type, is_inner, path_of, path_text, with_paths
 from streamjoin_ds.survey.clock import Clock, clocks_of, counting_from_a_start, moment, zone_of
@@ -246,9 +246,9 @@ def survey_of(
     samples = samples_of(stream) if table is None else [sample_of_table(table.slice(0, rows))]
     failed: list[tuple[str, str]] = []
     best: _Trial | None = None
-    for sample, clock in _ways(samples, given, now_us):
+    for sample, clock in _ways(stream, samples, given, now_us):
         zone, zone_guesses = ({}, ()) if clock is None else zone_of(clock, sample.columns)
-        clocked = {} if clock is None else {"time": clock.time, **clock.options, **zone}
+        clocked = {} if clock is None else {**_time_options(clock, sample), **clock.options, **zone}
         options = {**sample.options, **clocked, **given}
         try:
             tried = _tried(stream, options, sample, clock, rows)
@@ -287,11 +287,13 @@ def _other_times(taken: Clock, sample: Sample, now_us: int) -> list[str]:
     return [f"{', '.join(names[:_SHOWN_REJECTS])} can be read as times too; {taken.time} is taken for the event time"]
 
 
-def _ways(samples: Sequence[Sample], given: Mapping[str, Any], now_us: int) -> Iterator[tuple[Sample, Clock | None]]:
+def _ways(
+    stream: Stream, samples: Sequence[Sample], given: Mapping[str, Any], now_us: int
+) -> Iterator[tuple[Sample, Clock | None]]:
     """Yield what is to be tried, the likeliest first."""
     count = 0
     for sample in samples:
-        clocks = clocks_of(sample.columns, now_us)
+        clocks = clocks_of(sample.columns, now_us, str(stream.location))
         if "time" in given:
             clocks = [clock for clock in clocks if clock.time == given["time"]] or [None]  # type: ignore[list-item]
         elif not sample.columns:
@@ -300,6 +302,17 @@ def _ways(samples: Sequence[Sample], given: Mapping[str, Any], now_us: int) -> I
             count += 1
             if count <= _TRIALS:
                 yield sample, clock
+
+
+def _time_options(clock: Clock, sample: Sample) -> dict[str, Any]:
+    """Return the options that say which column the event time is, or how it is computed.
+
+    An expression makes the column ts, so where there is one already it gets another name.
+    """
+    if " || " not in clock.time or TIME_NAME not in sample.columns:
+        return {"time": clock.time}
+    name = next(one for one in ("at", "event_time", "time_of_record") if one not in sample.columns)
+    return {"columns": {name: clock.time}, "time": name}
 
 
 def _way_words(clock: Clock | None) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from datetime import datetime, timezone
 from pathlib import Path
 
 import deltalake
@@ -24,7 +25,7 @@ from streamjoin_ds.script.sql_text import SqlText
 from streamjoin_ds.spec.member.stream import STREAM_KEYS
 from streamjoin_ds.spool.writer import SpoolWriter
 from streamjoin_ds.survey.dialect import dialect_of, text_kind
-from streamjoin_ds.survey.survey import Survey
+from streamjoin_ds.survey.survey import Survey, survey_of
 from tests.support.topics import fake_topics
 from tests.survey.inputs import INPUTS, NINE, Input
 
@@ -42,6 +43,51 @@ def test_the_proposal_gives_the_right_times(one: Input, tmp_path: Path) -> None:
 def test_each_form_of_the_stanza_is_the_proposal(one: Input, tmp_path: Path) -> None:
     found = look(Stream("e", str(one.write(tmp_path)))).surveys[0]
     _same_in_each_form(found, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("texts", "values", "options"),
+    [
+        (("1.234,56", "2.345,67"), [1234.56, 2345.67], {"decimal": ",", "thousands": "."}),
+        (("1.234,56", "987,65"), [1234.56, 987.65], {"decimal": ",", "thousands": "."}),
+        (("-0,5", "12.345.678,9"), [-0.5, 12345678.9], {"decimal": ",", "thousands": "."}),
+        (("1.234.567", "12.345"), [1234567, 12345], {"decimal": ",", "thousands": "."}),
+        (("1,234,567", "12,345"), [1234567, 12345], {"thousands": ","}),
+        (("1,234.5", "987.6"), [1234.5, 987.6], {"thousands": ","}),
+        (("1'234.5", "987.6"), [1234.5, 987.6], {"thousands": "'"}),
+        (("1 234,5", "987,6"), [1234.5, 987.6], {"decimal": ",", "thousands": " "}),
+        (("1234,5", "987,6"), [1234.5, 987.6], {"decimal": ","}),
+        (("1.5", "2.25"), [1.5, 2.25], {}),
+    ],
+)
+def test_signs_of_numbers_are_told_by_all_values_of_a_column(
+    tmp_path: Path, texts: tuple[str, str], values: list[float], options: dict[str, str]
+) -> None:
+    lines = [f"2024-03-05T09:00:{second:02}Z;{texts[second % 2]}" for second in range(20)]
+    (tmp_path / "e.csv").write_text("\n".join(["ts;x", *lines, ""]))
+    found = look(str(tmp_path / "e.csv")).surveys[0]
+    assert [row["x"] for row in found.first[:2]] == values
+    assert {name: found.options.get(name) for name in ("decimal", "thousands")} == {
+        "decimal": None,
+        "thousands": None,
+    } | options
+
+
+def test_a_point_that_groups_digits_beside_decimal_commas_is_a_guess(tmp_path: Path) -> None:
+    lines = [f"2024-03-05T09:00:{second:02}Z;1.{second:03};{second},5" for second in range(20)]
+    (tmp_path / "e.csv").write_text("\n".join(["ts;x;y", *lines, ""]))
+    found = look(str(tmp_path / "e.csv")).surveys[0]
+    assert [(row["x"], row["y"]) for row in found.first[:2]] == [(1000, 0.5), (1001, 1.5)]
+    assert any("groups digits" in guess for guess in found.guesses)
+
+
+def test_texts_without_a_year_take_the_last_one_that_is_not_to_come(tmp_path: Path) -> None:
+    (tmp_path / "e.csv").write_text("ts,x\nDec 30 09:00:07,1\nDec 31 09:00:07,2\nJan  1 09:00:07,3\n")
+    now_us = int(datetime(2025, 6, 1, tzinfo=timezone.utc).timestamp() * 1e6)
+    found = survey_of(Stream("e", str(tmp_path / "e.csv")), {}, now_us=now_us)
+    assert [row["event time"] for row in found.first][2] == "2024-01-01T09:00:07Z"
+    assert any("says no year" in guess for guess in found.guesses)
+    assert any("New Year's Eve" in guess for guess in found.guesses)
 
 
 def test_a_value_above_twelve_decides_and_none_is_a_guess(tmp_path: Path) -> None:
