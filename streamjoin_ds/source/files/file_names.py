@@ -42,7 +42,7 @@ from streamjoin_ds.source.files.decoders import (
 )
 from streamjoin_ds.source.files.metric_lines import LINE_FORMATS, Influx, Prometheus
 from streamjoin_ds.source.records import RawRecords
-from streamjoin_ds.spec.member.files import Files
+from streamjoin_ds.spec.member.files import METRIC_ENDINGS, Files
 from streamjoin_ds.spool.segment import SUFFIX
 
 __all__ = [
@@ -74,8 +74,7 @@ EXTENSIONS = {
     "orc": (".orc",),
     "avro": (".avro",),
     "arrow": (".arrow", ".arrows", ".feather", ".ipc"),
-    "influx": (".lp", ".influx"),
-    "prometheus": (".prom",),
+    **METRIC_ENDINGS,
     "spool": (SUFFIX,),
 }
 

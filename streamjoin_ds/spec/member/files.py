@@ -19,6 +19,7 @@ from streamjoin_ds.spec.nested_path import RecordsForm, records_form
 
 __all__ = [
     "BLANKS",
+    "METRIC_ENDINGS",
     "Files",
     "NullValues",
     "Spool",
@@ -26,6 +27,7 @@ __all__ = [
     "checked_records",
     "csv_option",
     "delimiter_of",
+    "metric_format",
     "partitioned_by",
     "records_option",
     "refused_option",
@@ -52,6 +54,7 @@ _MOST_LINES, _MOST_DIGITS = 1000, 5  # before the records of a CSV file
 _NO_ENCODINGS = frozenset(("utf-7", "idna", "punycode", "charmap", "raw-unicode-escape", "unicode-escape"))
 _COLUMN = "column:"  # before the name of a column in a text
 _DELIMITER_NAMES = {"tab": "\t", "\\t": "\t", "space": " "}
+METRIC_ENDINGS = {"influx": (".lp", ".influx"), "prometheus": (".prom",)}  # of files' names
 BLANKS = "blanks"  # the delimiter that is any number of blanks and tabs
 _OF_CSV = ("thousands", "null_values", "quote", "escape", "quoted_lines", "widths")
 _THOUSANDS = (",", ".", " ", "'", "_")
@@ -407,6 +410,12 @@ class Spool(Files):
     """
 
     format: str = field(default="spool", init=False)
+
+
+def metric_format(path: str) -> str:
+    """Return the format of lines of metrics that the name of a file tells, compressed or not; empty for none."""
+    name = path.lower()
+    return next((form for form, ends in METRIC_ENDINGS.items() if any(f"{e}." in f"{name}." for e in ends)), "")
 
 
 def refused_option(stream: str, name: str, why: str) -> ArgumentError:

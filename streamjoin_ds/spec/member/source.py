@@ -28,6 +28,7 @@ from streamjoin_ds.spec.member.files import (
     checked_records,
     csv_option,
     delimiter_of,
+    metric_format,
     partitioned_by,
     records_option,
     refused_option,
@@ -51,9 +52,14 @@ __all__ = [
     "source_facts",
     "source_from_facts",
     "source_of",
+    "told_clock",
 ]
 
 GENERATOR_PREFIX = "gen:"
+_RESULTS_TIME = "event_time"
+_NO_TIME, _NO_UNIT = "ts", "us"  # what a stream has that says nothing
+# The time column and its unit in formats that fix both.
+_FIXED_TIMES = {"influx": ("time", "ns"), "prometheus": ("time", "ms"), "senml": ("t", "s")}
 _BY_COLUMNS = "Columns, such as device: their values have clocks of their own."
 
 
@@ -344,6 +350,33 @@ def source_facts(source: Source | None) -> dict[str, Any]:
     # Facts always had the three, and an older version needs them.
     usual = {"format": getattr(source, "format", "auto"), "delimiter": ",", "on_bad_file": "stop"}
     return {"source": location, **usual, **{name: _plain(value) for name, value in given_options(source).items()}}
+
+
+def told_clock(source: Source | None, time: str, unit: str, stream: str, *, is_own: bool) -> dict[str, str]:
+    """Return the time column of a stream and its unit, as far as its source's format fixes what nothing says.
+
+    `is_own` tells that the stream itself declares or makes a column of the time's name.
+
+    Raises
+    ------
+    ArgumentError
+        The stream reads results, which have but one event time, and says another one.
+    """
+    if isinstance(source, DeltaRows) and source.format == "results":
+        if time not in (_RESULTS_TIME, _NO_TIME):
+            msg = f"stream {stream} reads the results of a join, whose event time is {_RESULTS_TIME}"
+            hint = "leave time out; with format=delta any column can be the event time"
+            raise ArgumentError(msg, name="time", hint=hint)
+        return {"time": _RESULTS_TIME}
+    form = ""
+    if isinstance(source, Files):
+        form = source.records or (metric_format(source.path) if source.format == "auto" else source.format)
+    elif isinstance(source, Topic):
+        form = source.records or dict(parse_qsl(source.url.partition("?")[2])).get("format", "")
+    if is_own or time != _NO_TIME or form not in _FIXED_TIMES:
+        return {}
+    column, fixed = _FIXED_TIMES[form]
+    return {"time": column, "time_unit": fixed if unit == _NO_UNIT else unit}
 
 
 def _plain(value: Any) -> Any:

@@ -42,6 +42,7 @@ from streamjoin_ds.spec.member.source import (
     source_facts,
     source_from_facts,
     source_of,
+    told_clock,
 )
 from streamjoin_ds.spec.member.time_column import (
     check_start,
@@ -58,7 +59,6 @@ from streamjoin_ds.spec.time_zone import zone_of
 __all__ = ["FORMAT_KEYS", "PER_STREAM", "STREAM_KEYS", "Stream", "checked_rate", "rate_from_text"]
 
 _HINT = "tuples a second, for example 20000"
-_RESULTS_TIME = "event_time"
 
 
 def checked_rate(rate: object, name: str) -> float | None:
@@ -317,10 +317,14 @@ class Stream:
             raise ArgumentError(
                 msg, name="max_ahead", hint="leave it out: it is for files, whose records can be from the future"
             )
-        self._set("time", _time_of_results(self))
         self._set("columns", checked_columns(self.columns, self.name))
         if self.schema is not None:
             self._set("schema", checked_schema(self.schema, self.name))
+        known = [*(self.schema.names if isinstance(self.schema, pa.Schema) else ())]
+        known += self.columns.names if self.columns else ()
+        is_own = self.time in known or self.time_step is not None
+        for name, value in told_clock(self.source, self.time, self.time_unit, self.name, is_own=is_own).items():
+            self._set(name, value)
         if isinstance(self.schema, pa.Schema) and self.time_step is not None:
             self._set("schema", with_made_time(self.schema, self.time))
         if self.schema is not None and self.timezone is not None:
@@ -520,16 +524,6 @@ FORMAT_KEYS = (
     *("delimiter", *_CSV_FORMS),
     *(name for name in PER_STREAM if name not in ("delay", "idle_timeout", "max_ahead", "rate")),
 )
-
-
-def _time_of_results(stream: Stream) -> str:
-    """Return the time column: results have but one."""
-    if not stream.reads_results or stream.time == _RESULTS_TIME:
-        return stream.time
-    if stream.time != "ts":  # the default stands for theirs
-        msg = f"stream {stream.name} reads the results of a join, whose event time is {_RESULTS_TIME}"
-        raise ArgumentError(msg, name="time", hint="leave time out; with format=delta any column can be the event time")
-    return _RESULTS_TIME
 
 
 @lru_cache(maxsize=256)  # needed for every stream in every batch

@@ -124,3 +124,33 @@ def test_one_input_is_read_in_one_way() -> None:
             Join([first, Stream("w", other)], "e.x = w.x", "1s")
     for other in (Files("in/", "csv"), Files("in/", delimiter=";", finished_after="1s")):
         assert Join([first, Stream("w", other)], "e.x = w.x", "1s")
+
+
+@pytest.mark.parametrize(
+    ("source", "options", "clock"),
+    [
+        ("w.lp", {}, ("time", "ns")),
+        ("in/weather.LP.gz", {}, ("time", "ns")),
+        ("w.txt", {"format": "influx"}, ("time", "ns")),
+        ("w.txt", {"format": "prometheus"}, ("time", "ms")),
+        ("spool", {"format": "spool", "records": "influx"}, ("time", "ns")),
+        ("w.json", {"records": "senml"}, ("t", "s")),
+        ("kafka://b/t?format=influx", {}, ("time", "ns")),
+        ("kafka://b/t?format=json", {"records": "senml"}, ("t", "s")),
+        ("w.lp", {"time_unit": "ms"}, ("time", "ms")),
+        ("w.lp", {"time": "time"}, ("time", "us")),  # whoever says the column says its unit
+        ("w.lp", {"time": "at", "time_unit": "s"}, ("at", "s")),
+        ("w.lp", {"schema": {"ts": "int64"}}, ("ts", "us")),
+        ("w.lp", {"columns": {"ts": "time * 2"}}, ("ts", "us")),
+        ("w.lp", {"time": "d || t"}, ("ts", "us")),
+        ("w.json", {"records": "values"}, ("ts", "us")),
+        ("w.lpx", {}, ("ts", "us")),
+    ],
+)
+def test_a_format_that_fixes_its_times_says_the_column_and_the_unit(
+    source: str, options: dict[str, Any], clock: tuple[str, str]
+) -> None:
+    stream = Stream("e", source, **options)
+    assert (stream.time, stream.time_unit) == clock
+    again = Stream.from_facts(json.loads(json.dumps(stream.to_facts())))
+    assert (again.time, again.time_unit) == clock
