@@ -66,6 +66,7 @@ class Totals:
     began_s: float
     batches: int = 0
     matches: int = 0
+    match_bytes: int = 0
     ledger: dict[str, Counter[str]] = field(default_factory=lambda: {name: Counter() for name in LEDGER})
     punctuation_us: int | None = None
     largest_us: dict[str, int | None] = field(default_factory=dict)
@@ -82,6 +83,7 @@ class Totals:
         """Count a committed batch."""
         self.batches += 1
         self.matches += batch.matches
+        self.match_bytes += batch.match_bytes
         for name in LEDGER:
             self.ledger[name].update(getattr(batch, name))
         self.files_set_aside.update(batch.files_set_aside)
@@ -114,6 +116,7 @@ class Totals:
         return {
             "batches": self.batches,
             "matches": self.matches,
+            "match_bytes": self.match_bytes,
             **{name: dict(sorted(self.ledger[name].items())) for name in LEDGER},
             "files_set_aside": {name: count for name, count in sorted(self.files_set_aside.items()) if count},
             "lost_offsets": {name: count for name, count in sorted(self.lost_offsets.items()) if count},
@@ -237,6 +240,10 @@ class Display:
         lag_us = self.totals.lag_us
         return "-" if lag_us is None else duration_text(lag_us - lag_us % 1000)
 
+    def _each(self) -> str:
+        matches = self.totals.matches
+        return f"; {self.totals.match_bytes / matches:.1f} B each" if matches else ""
+
     def _backlog(self) -> str:
         waits = self.totals.backlog
         return "-" if waits is None or not waits.streams else backlog_text(waits.total)
@@ -273,7 +280,7 @@ class Display:
                 (f"  {stream}", f"{totals.ledger['read'][stream]:,}", self._of_stream(rate, waits.get(stream)))
                 for stream, rate in self._stream_rates.items()
             ),
-            ("matches", f"{totals.matches:,}", f"{self._rates[1]:,.0f}/s"),
+            ("matches", f"{totals.matches:,}", f"{self._rates[1]:,.0f}/s{self._each()}"),
             ("late", f"{totals.ledger['late'].total():,}", ""),
             *self._unjoined(),
             ("in windows", f"{totals.state_rows:,} rows", f"{totals.state_bytes / 1e6:,.1f} MB"),

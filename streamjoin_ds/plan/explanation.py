@@ -398,6 +398,15 @@ def _engine(plan: Plan) -> Iterator[str]:
 def _commit(plan: Plan) -> Iterator[str]:
     kept = "each batch is forced to the device before it counts: a power cut loses nothing"
     yield f"  durable     {kept if plan.durable else 'left to the system: a power cut may lose the last batches'}"
+    yield f"  matches     {_match_size(plan.bound.result_schema)} before they are encoded; the metrics have match_bytes"
+
+
+def _match_size(schema: pa.Schema) -> str:
+    """Return the size of a match as plain values, as a text."""
+    fixed = {field.name: field.type for field in schema if pa.types.is_primitive(field.type)}
+    size = sum(max(kind.bit_width, 32) // 8 for kind in fixed.values())  # Parquet has no narrower numbers
+    others = [name for name in schema.names if name not in fixed]
+    return f"{size} B each" + (f", and the values of {', '.join(others)}," if others else "")
 
 
 def _index(execution: Execution) -> str:

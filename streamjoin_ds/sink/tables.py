@@ -176,6 +176,7 @@ METRICS_SCHEMA = pa.schema(
         pa.field("restarts", pa.int64()),
         pa.field("devices", pa.int64()),
         pa.field("idle_devices", pa.int64()),
+        pa.field("match_bytes", pa.int64()),
     ]
 )
 """One row per batch and cell.
@@ -204,6 +205,8 @@ ledger has them by stream. It is null in older rows.
 ``restarts`` is how often the query had been started again (`restart`) since `StreamJoin.start`; null in older rows.
 ``devices`` counts the devices whose clocks hold their streams' (`partition_by` with columns), ``idle_devices`` those
 that became idle with the batch; both are null where no stream has devices.
+``match_bytes`` is how many bytes the files of the cell's matches have. Files of matches that the commit puts together
+count for the first cell. It is null in older rows.
 """
 
 PUNCTUATIONS_SCHEMA = pa.schema(

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -145,6 +146,7 @@ class BatchSummary:
     punctuation_us: int | None = None
     duplicates: dict[str, int] = field(default_factory=dict)
     lost_offsets: dict[str, int] = field(default_factory=dict)
+    match_bytes: int = 0  # of the files of the matches
 
 
 def committer_for(plan: Plan) -> tuple[Committer, Maintenance]:
@@ -209,14 +211,18 @@ class BatchCommit:
         """Commit one batch; `Committer.commit` says what is refused."""
         plan = Plan.from_json(self.plan_text)
         rows = frame.collect()
-        files = [FileReport.from_json(row.facts) for row in rows if row.kind == "file"]
+        files_of_cells = [(int(row.cell), FileReport.from_json(row.facts)) for row in rows if row.kind == "file"]
         reports = {int(row.cell): CellReport.from_json(row.facts) for row in rows if row.kind == "cell"}
         cells = max((report.cells for report in reports.values()), default=plan.cells)
         missing = set(range(cells)) - set(reports)
         if missing:
             msg = f"{len(missing)} of the {cells} cells have not reported batch {batch_id}"
             raise LedgerError(msg, name="cells", hint="nothing was committed; this is a defect, please report it")
-        files += merged_rows(plan, batch_id, reports)
+        files_of_cells += ((min(reports), file) for file in merged_rows(plan, batch_id, reports))
+        files = [file for _, file in files_of_cells]
+        match_bytes = Counter[int]()
+        for cell, file in files_of_cells:
+            match_bytes[cell] += file.size_bytes if file.table == "matches" else 0
         _check_seen(plan, files, [name for report in reports.values() for name in report.blocks])
         batch, before = _planned(plan, batch_id)
         ledger = _ledger(plan, batch_id, reports, batch, before)
@@ -231,7 +237,7 @@ class BatchCommit:
         clocks = _partitions(batch, before) | _told_clocks(of_cell)
         held = holder(plan.bound.join.streams, largest_us, read, idle, clocks)
         punctuation_us = plan.bound.punctuation_us(watermark_us)
-        metrics = _metrics(batch_id, reports, held, batch, self.restarts)
+        metrics = _metrics(batch_id, reports, held, batch, self.restarts, match_bytes)
         committer, maintenance = committer_for(plan)
         outcome = committer.commit(
             batch_id,
@@ -253,7 +259,8 @@ class BatchCommit:
         held_by = None if held is None else held.stream
         waits = None if batch is None else batch.backlog
         summary = replace(summary, held_by=held_by, idle=idle, files_set_aside=aside)
-        summary = replace(summary, table=plan.table_root, backlog=waits, punctuation_us=punctuation_us)
+        size, root = match_bytes.total(), plan.table_root
+        summary = replace(summary, table=root, backlog=waits, punctuation_us=punctuation_us, match_bytes=size)
         overtaken = zip(*(report.overtaken for report in reports.values()), strict=True)
         counts = dict(zip(plan.bound.names, map(sum, overtaken), strict=True))
         logs = _logs.get((plan.join_id, plan.table_root)) or _Logs(InputLog(plan.bound, committer.tables))
@@ -376,6 +383,7 @@ def _metrics(
     held: WatermarkHolder | None,
     batch: BatchPlan | None,
     restarts: int,
+    match_bytes: Mapping[int, int],
 ) -> list[dict[str, Any]]:
     names = ("held_by", "held_us", "files_set_aside", "held_back_bytes", "max_delay_us", "delay_us", "waiting_rows")
     of_all: dict[str, Any] = dict.fromkeys((*names, *_BACKLOG))
@@ -393,7 +401,7 @@ def _metrics(
     rows = []
     for cell, report in sorted(reports.items()):
         row = {name: getattr(report, name) for name in METRICS_SCHEMA.names if hasattr(report, name)}
-        row["stored_rows"] = sum(count["stored"] for count in report.ledger)
+        row |= {"stored_rows": sum(count["stored"] for count in report.ledger), "match_bytes": match_bytes[cell]}
         rows.append({"batch_id": batch_id, "cell": cell, **row, **of_all})
     return rows
 

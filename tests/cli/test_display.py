@@ -84,3 +84,16 @@ def test_the_live_table_tells_of_rejects_and_lost_offsets() -> None:
         assert (f"{rejected:,}" in text and "of w: no tuples" in text) is bool(rejected)
         assert (f"{lost:,}" in text and "of w: offsets, gone" in text) is bool(lost)
         assert ("rejected" in text) is bool(rejected)
+
+
+def test_the_live_table_says_how_many_bytes_a_match_takes() -> None:
+    for matches, told in ((8, "; 12.5 B each"), (0, "")):
+        console = Console(width=200, file=StringIO(), highlight=False, force_terminal=True)
+        with Display(console, clock=lambda: 1.0, quiet=False) as display:
+            size = 100 if matches else 0
+            display.batch(
+                BatchSummary(0, matches, 0, *[{"e": 1}] * 6, None, {}, 0, 0, replayed=False, match_bytes=size)
+            )
+        assert ("B each" in console.file.getvalue()) is bool(told)
+        assert told in console.file.getvalue()
+        assert display.totals.facts(2.0)["match_bytes"] == size

@@ -180,6 +180,11 @@ def test_how_the_engine_is_to_work_by_flag_and_by_file(streams: tuple[str, ...],
     assert "index       l sorted by x\n" in told
 
 
+def test_how_large_a_match_is(streams: tuple[str, ...]) -> None:
+    sizes = "64 B each, and the values of l_s, r_s, before they are encoded; the metrics have match_bytes"
+    assert f"  matches     {sizes}\n" in explain(*streams, *JOIN).stdout
+
+
 def test_whether_a_batch_is_forced_to_the_device(streams: tuple[str, ...], tmp_path: Path) -> None:
     assert "durable     each batch is forced to the device before it counts" in explain(*streams, *JOIN).stdout
     assert "durable     left to the system" in explain(*streams, *JOIN, "--no-durable").stdout

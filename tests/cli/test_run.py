@@ -39,9 +39,9 @@ STREAMS = ("--stream", "r=gen:band2d?side=r&rows=500&rate=50", "--stream", "s=ge
 BANDS = ("--on", "abs(r.x - s.a) <= 900", "--on", "abs(r.y - s.b) <= 900")
 TARGET = ("--to", "matches", "--checkpoint", "checkpoint")
 TOTALS = {
-    "batches", "matches", "read", "stored", "late", "rejected", "filtered", "duplicates", "null_keys", "punctuation",
-    "seconds", "backlog", "files_set_aside", "lost_offsets", "held_back_bytes", "rows_per_second", "results_per_second",
-    "finished", "table", "checkpoint",
+    "batches", "matches", "match_bytes", "read", "stored", "late", "rejected", "filtered", "duplicates", "null_keys",
+    "punctuation", "seconds", "backlog", "files_set_aside", "lost_offsets", "held_back_bytes", "rows_per_second",
+    "results_per_second", "finished", "table", "checkpoint",
 }  # fmt: skip
 
 Asked = tuple[StreamJoin, str, str, Mapping[str, Any]]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
@@ -95,6 +96,9 @@ class Run:
         found = scanned(DeltaTable(self.table)).to_table().to_pylist()
         assert facts_of(found) == self.kind.expected(str(self.input))
         assert facts_of(found), "the kind has results"
+        metrics = scanned(DeltaTable(f"{self.table}_metrics")).to_table()
+        sizes = pa.table(DeltaTable(self.table).get_add_actions())["size_bytes"].to_pylist()
+        assert sum(metrics["match_bytes"].to_pylist()) == sum(sizes), "the metrics say how many bytes matches take"
 
 
 @pytest.mark.parametrize("name", OF_SOURCES)
