@@ -44,7 +44,7 @@ from streamjoin_ds.source.files.file_columns import (
     merged,
 )
 from streamjoin_ds.source.files.file_feed import FileFeed, FilePartitions, partition_streams
-from streamjoin_ds.source.files.file_names import ROW_FORMATS, folder_types, folder_values
+from streamjoin_ds.source.files.file_names import ROW_FORMATS, folder_types, folder_values, refuse_foreign
 from streamjoin_ds.source.files.lines import Lines
 from streamjoin_ds.source.files.listing import FileEntry, Location, location_of
 from streamjoin_ds.source.files.row_files import row_columns
@@ -307,6 +307,7 @@ def _of_file(entry: FileEntry, kind: str, stream: Stream, most: int) -> FoundCol
             raise fault
         if not whole and has_its_bytes(entry):
             pieces = list(later_pieces(text, entry.path, end))
+    refuse_foreign(data, entry.path)
     is_csv, names, records = kind == "csv", [""] * 0, data[:end]
     if is_csv:
         head = _csv_head(records, entry, stream)

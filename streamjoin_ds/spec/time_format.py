@@ -245,8 +245,7 @@ def _half(texts: TextBytes, about: None, found: dict[str, Any]) -> None:
     texts.ok &= found["is_pm"] | (lower == ord("a"))
     texts.go_on(1)
     texts.optional(b".")
-    texts.ok &= texts.byte() | 32 == ord("m")
-    texts.go_on(1)
+    texts.optional(b"mM")  # loggers of weather write 9:05a
     texts.optional(b".")
 
 

@@ -36,8 +36,8 @@ _DATES = (
     (r"\d{8}", ("%Y%m%d", "%d%m%Y", "%m%d%Y")),
 )
 _CLOCK = re.compile(
-    r"(?P<between>T|[ :_]+)(?P<clock>\d{1,2}:\d{2}(?P<second>:\d{2}(?P<fraction>[.,]\d+)?)?|\d{6}|\d{4})"
-    r"(?P<half> ?[AaPp]\.?[Mm]\.?)?(?P<zone> ?(?:Z|[+-]\d{2}:?\d{2}|[A-Z]{3,5}|[A-Z][a-z]+/\w+))?$"
+    r"(?P<between>T|[ :_]+)(?P<clock>\d{1,2}:\d{2}(?P<second>:\d{2}(?P<fraction>[.,:]\d+)?)?|\d{6}|\d{4})"
+    r"(?P<half> ?[AaPp]\.?[Mm]?\.?)?(?P<zone> ?(?:Z|[+-]\d{2}:?\d{2}|[A-Z]{3,5}|[A-Z][a-z]+/\w+))?$"
 )
 
 
@@ -56,6 +56,10 @@ def _forms_like(text: str) -> list[str]:
         return ["%Y%m%d%H%M%S"[: len(text) - 2]]
     if re.fullmatch(r"[A-Z][a-z]{2} [A-Z][a-z]{2} +\d{1,2} \d{2}:\d{2}:\d{2} \d{4}", text):
         return ["%a %b %d %H:%M:%S %Y"]
+    # The time of day before the date: 09:00:07 05-Mar-2024.
+    if first := re.fullmatch(r"(\d{1,2}:\d{2}(?::\d{2})?)([ ,]+)(\d.*[-/.].*)", text):
+        clock = "%H:%M:%S"[: 3 * (1 + first[1].count(":")) - 1]
+        return [f"{clock}{first[2]}{date}" for date in _forms_like(first[3]) if "%H" not in date]
     for pattern, dates in _DATES:
         match = re.match(pattern, text)
         rest = "" if match is None else text[match.end() :]

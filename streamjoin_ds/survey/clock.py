@@ -36,7 +36,8 @@ _LEAST_READ = 0.5  # the share of values that a way must read
 _LEAST_OTHERS = 0.01  # the share of texts from which on a further form of theirs is looked for
 _MOST_FORMS = 4
 _NUMBER = re.compile(r"[+-]?(\d+([.,]\d*)?|[.,]\d+)([eE][+-]?\d+)?")
-_CLOCK = re.compile(r"\d{1,2}:\d{2}(:\d{2}([.,]\d+)?)?( ?[AaPp]\.?[Mm]\.?)?")
+_CLOCK = re.compile(r"\d{1,2}:\d{2}(:\d{2}([.,:]\d+)?)?( ?[AaPp]\.?[Mm]?\.?)?")
+_LEAST_OF_A_TIME = 10  # characters of a date
 _DAY = re.compile(r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}")
 _OFFSET = re.compile(r".*\d(Z| ?[+-]\d{2}(:?\d{2})?|.*\b(UTC|GMT|utc|gmt)\b\]?)(\[.*\])?$")
 _BEST_NAMES = re.compile(
@@ -59,6 +60,10 @@ _NO_YEAR = re.compile(r"([A-Z][a-z]{2} +\d{1,2}|\d\d-\d\d) \d\d:\d\d(:\d\d([.,]\
 _HOUR_US = 3_600_000_000
 _ZONE_NAMES = re.compile(r"zone|^tz|tz$|offset|utc_?off", re.IGNORECASE)
 _ZONE = re.compile(r"[A-Z]{2,5}|[A-Z][A-Za-z_]+(/[A-Za-z_+\-0-9]+)+|[+-]\d{2}:?\d{2}")
+# What the name of a column says of its zone: Date Time, GMT-05:00; time (UTC); MTU (CET/CEST).
+_OFFSET_IN_NAME = re.compile(
+    r"\b(?:GMT|UTC) ?(?P<sign>[+-])(?P<hour>\d{1,2})(?::?(?P<minute>\d{2}))?\b|\b(?P<zone>UTC|GMT|CET|EET|WET)\b"
+)
 _CHANGING_ZONES = ("Europe/Berlin", "Europe/London", "Europe/Helsinki", "America/New_York", "Australia/Sydney")
 _WEEK, _WEEK_SECOND = (
     re.compile(r"(gps|gnss)?_?(week|wk|wn)", re.IGNORECASE),
@@ -137,7 +142,7 @@ def clocks_of(columns: Mapping[str, pa.Array], now_us: int, location: str = "") 
         for way in _ways(values, name, now_us)
     ]
     texts = {name: _texts(values) for name, values in plain.items() if values is not None}
-    together = [*_date_and_clock(texts), *_in_brackets(texts), *_parts(texts)]
+    together = [*_date_and_clock(texts), *_in_brackets(texts), *_wrapped(texts, now_us), *_parts(texts)]
     together += _without_year(texts, now_us, location)
     found += [_judged(names, expression, way, now_us) for names, expression, way in together]
     good = [clock for clock in found if clock is not None]
@@ -156,6 +161,10 @@ def zone_of(clock: Clock, columns: Mapping[str, pa.Array]) -> tuple[dict[str, An
         told = [text for text in texts if text]
         if told and _ZONE_NAMES.search(_last(name)) and all(map(_ZONE.fullmatch, told)):
             return {"timezone": name}, ()
+    for name in (name for name in columns if _quoted(name) in clock.time or name == clock.time):
+        if (said := _OFFSET_IN_NAME.search(name)) is not None:
+            zone = said["zone"] or "".join([said["sign"], said["hour"].zfill(2), ":", said["minute"] or "00"])
+            return {"timezone": zone}, (f"the times are those of {zone}, as the column's name '{name}' says",)
     times = clock.times_us[clock.valid]
     steps = np.diff(times)
     again = np.flatnonzero((steps <= 0) & (steps > -_HOUR_US))
@@ -276,7 +285,7 @@ def _of_forms(
     read = [(form, *event_times(pa.array(texts), "us", forms=tuple(form.split("|")))) for form in forms]
     if not read:
         return
-    half = any(re.search(r"[AaPp]\.?[Mm]\.?$", text) for text in usual[:10])
+    half = any(re.search(r"\d ?[AaPp]\.?[Mm]?\.?$", text) for text in usual[:10])
     if half and len(read) > 1:
         # Where hours are counted to 12, the month stands first.
         read.sort(key=lambda one: one[0].rpartition("|")[2].startswith("%d"))
@@ -445,6 +454,25 @@ def _without_year(texts: Mapping[str, Sequence[str]], now_us: int, location: str
                 guesses.append("the times pass a New Year's Eve, and one year is right for one side of it alone")
             way = _Way(f"texts such as '{usual[0]}'", times, valid, {"time_format": form}, tuple(guesses), True)
             yield group[0] if len(group) == 1 else "time", f"'{year} ' || {expression}", way
+
+
+def _wrapped(texts: Mapping[str, Sequence[str]], now_us: int) -> Iterator[tuple[str, str, _Way]]:
+    """Yield times in brackets of their own, and the beginnings of intervals."""
+    for name, values in texts.items():
+        told = [text for text in values if text]
+        quoted, inner = _quoted(name), list[str]()
+        expression = ""
+        for begin, end in ("()", "[]"):
+            if told and all(text[0] == begin and text[-1] == end for text in told):
+                inner = [text[1:-1] for text in values]
+                expression = f"replace(replace({quoted}, '{begin}', ''), '{end}', '')"
+        for between in (" - ", " \u2013 ", "/"):
+            parts = [text.split(between) for text in told]
+            if parts and all(len(part) == 2 and min(map(len, part)) >= _LEAST_OF_A_TIME for part in parts):
+                inner = [text.partition(between)[0] for text in values]
+                expression = f"split_part({quoted}, '{between}', 1)"
+        for way in _ways(pa.array(inner), name, now_us) if inner else ():
+            yield name, expression, way
 
 
 def _weighed(way: _Way, factor: float) -> _Way:

@@ -19,7 +19,7 @@ from typing import Any
 from streamjoin_ds.source.files.decoders import QuotedLines, with_inner_lines
 from streamjoin_ds.spec.member.stream import STREAM_KEYS
 
-__all__ = ["Dialect", "decoded", "dialect_of", "text_kind"]
+__all__ = ["BLANK_NAMES", "Dialect", "decoded", "dialect_of", "text_kind"]
 
 _LINES = 1000  # lines by which a dialect is told
 _LEAST_LINES, _MOST_WIDTH = 3, 2000  # of a text of fixed widths
@@ -27,7 +27,7 @@ _MOSTLY = 0.9  # the share of lines that have as many fields as the others
 _KNOWN_NULLS = frozenset({"", " ", "null", "NULL", "NA", "N/A", "None"})  # nulls without any option
 _NO_NUMBERS = frozenset({"nan", "+nan", "-nan", "inf", "-inf", "+inf", "infinity", "-infinity"})
 _DELIMITERS = (",", ";", "\t", "|", "blanks")
-_DELIMITER_WORDS = {"\t": "tab", " ": "space"}
+BLANK_NAMES = {"\t": "tab", " ": "space"}
 _DELIMITER_NAMES = {"\t": "tab", " ": "space", "blanks": "runs of blanks", "widths": "fixed widths"}
 _COMMENTS = "#%!"
 _BOMS = {codecs.BOM_UTF8: "utf-8", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
@@ -277,7 +277,7 @@ def _described(lines: Sequence[str], found: _Fields, options: dict[str, Any]) ->
     if found.widths:
         options["widths"] = found.widths
     elif found.delimiter != ",":
-        options["delimiter"] = _DELIMITER_WORDS.get(found.delimiter, found.delimiter)
+        options["delimiter"] = BLANK_NAMES.get(found.delimiter, found.delimiter)
     before = {line[:1] for n, line in enumerate(lines[:begin]) if found.is_passed[n] and line.strip()}
     head = _head(heads, found, passed)
     comment = next(iter(sorted(passed)), None)

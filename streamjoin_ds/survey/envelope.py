@@ -128,7 +128,7 @@ def flattened(record: Mapping[str, Any], before: str = "", depth: int = _DEPTH) 
         if isinstance(value, dict) and depth:
             yield from flattened(value, f"{path}.", depth - 1)
         elif not isinstance(value, (dict, list)):
-            yield path, value
+            yield (key if path == _written(key) else path), value  # a column has its name as it is
 
 
 def _written(key: str) -> str:

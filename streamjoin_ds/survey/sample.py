@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from streamjoin_ds.errors import FileFormatError, FileMissingError, StreamJoinError
 from streamjoin_ds.source.delta.delta_feed import table_path, table_schema, with_table
-from streamjoin_ds.source.files.file_names import COMPRESSIONS, compression_of, format_of
+from streamjoin_ds.source.files.file_names import COMPRESSIONS, compression_of, format_of, refuse_foreign
 from streamjoin_ds.source.files.inner_records import message_records
 from streamjoin_ds.source.files.listing import FileEntry, Location, location_of
 from streamjoin_ds.source.files.metric_lines import LINE_FORMATS, line_format
@@ -30,7 +30,7 @@ from streamjoin_ds.spec.member.stream import STREAM_KEYS
 from streamjoin_ds.spec.member.time_column import is_event_time
 from streamjoin_ds.spec.nested_path import METRIC_LINES, RecordsForm, records_form
 from streamjoin_ds.spec.time_text import event_times
-from streamjoin_ds.survey.dialect import decoded, dialect_of, text_kind
+from streamjoin_ds.survey.dialect import BLANK_NAMES, decoded, dialect_of, text_kind
 from streamjoin_ds.survey.envelope import json_columns, json_values, layouts
 
 __all__ = ["SAMPLE_BYTES", "Sample", "given_options_of", "sample_of_table", "samples_of", "with_options"]
@@ -268,6 +268,7 @@ def _of_file(entry: FileEntry, stream: Stream) -> list[Sample]:
         ending = next(ending for ending, name in COMPRESSIONS.items() if name == packed)
         msg = f"the file {entry.path} is {packed}, which its name does not say"
         raise FileFormatError(msg, name=entry.path, hint=f"rename it: {entry.name}{ending}")
+    refuse_foreign(raw, entry.path)
     metrics = line_format(decoded(raw[:_TOLD_BYTES])[0].rpartition("\n")[0])
     if metrics is not None or kind in LINE_FORMATS:
         options = {} if kind in LINE_FORMATS else {"format": metrics}
@@ -377,7 +378,9 @@ def given_options_of(stream: Stream) -> dict[str, Any]:
 
 
 def _written(value: Any) -> Any:
-    """Return a value as it is written: what a list holds alone, a schema as a table of texts."""
+    """Return a value as it is written: what a list holds alone, a schema as a table of texts, a blank by its name."""
+    if isinstance(value, str) and value in BLANK_NAMES:
+        return BLANK_NAMES[value]
     if isinstance(value, pa.Schema):
         return {column.name: str(column.type) for column in value}
     if isinstance(value, (Call, Column, Literal)):

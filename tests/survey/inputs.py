@@ -126,6 +126,15 @@ ENVELOPES = [
     _text("pretty.json", "".join(json.dumps({"ts": at, "x": {"y": 1.5}}, indent=2) + "\n" for at in _AT), *_AT),
     _text("community.json", '{"fields":["time_stamp","pm2.5"],"data":[[1709629207,19.18],[1709629217,20.1]]}\n', *_AT, guessed=True),
     _text("quakes.geojson", json.dumps({"type": "FeatureCollection", "features": [{"type": "Feature", "properties": {"time": ms, "mag": 4.5}, "geometry": {"type": "Point", "coordinates": [7.5, 46.9, 10.0]}} for ms in (1709629207000, 1709629217000)]}), *_AT, guessed=True),
+    _lines("logstash.json", *({"@timestamp": at, "host": {"name": "a"}, "temp": 1} for at in _AT), times=_AT),
+    _text("notes.csv", 'ts,note,x\n2024-03-05T09:00:07Z,"a\nb, ""c""",1\n2024-03-05T09:00:17Z,"d\ne",2\n', *_AT, columns=("note",)),
+    _text("licor.data", "SN:\tIRG4\nDATAH\tDATE\tTIME\tCO2\nDATA\t2024-03-05\t09:00:07:000\t400.1\nDATA\t2024-03-05\t09:00:17:000\t401.1\n", *_AT, guessed=True),
+    _text("davis.txt", "\t\tTemp\nDate\tTime\tOut\n-----\n03/05/24\t9:00a\t40.1\n03/05/24\t9:05p\t41.1\n", "2024-03-05T09:00:00Z", "2024-03-05T21:05:00Z", guessed=True),
+    _text("hobo.csv", '"Plot Title: Tower"\n"#","Date Time, GMT-05:00","Temp"\n1,03/25/24 04:00:07 AM,20.1\n2,03/25/24 04:00:17 AM,20.2\n', "2024-03-25T09:00:07Z", "2024-03-25T09:00:17Z", guessed=True),
+    _text("prices.csv", '"MTU (CET/CEST)","Price"\n"25.03.2024 09:00 - 25.03.2024 10:00","50.1"\n"25.03.2024 10:00 - 25.03.2024 11:00","51.1"\n', "2024-03-25T08:00:00Z", "2024-03-25T09:00:00Z", guessed=True),
+    _text("candump.log", "(1709629207.000000) can0 123#DEADBEEF\n(1709629217.000000) can0 123#DEADBE01\n", *_AT, guessed=True),
+    _text("argos.csv", "id;date;lat\n7;09:00:07 05-Mar-2024;46.1\n7;09:00:17 05-Mar-2024;46.2\n", *_AT),
+    _text("quotes.csv", "<DATE>\t<TIME>\t<OPEN>\n2024.03.05\t09:00:07\t1.5\n2024.03.05\t09:00:17\t1.6\n", *_AT),
     _text("lines.txt", "weather,station=a temp=19.18,hum=40i 1709629207000000000\nweather,station=a temp=19.2,hum=41i 1709629217000000000\n", *_AT),
 ]  # fmt: skip
 

@@ -16,12 +16,14 @@ from click.testing import CliRunner
 
 from streamjoin_ds import JoinEngine, Stream, look
 from streamjoin_ds.cli.main import group
+from streamjoin_ds.errors import FileFormatError
 from streamjoin_ds.request.join_keys import read_join_file
 from streamjoin_ds.request.request import described_streams, request_of, source_of
 from streamjoin_ds.script.reader import statements
 from streamjoin_ds.script.script import Script
 from streamjoin_ds.script.sql_options import stream_facts
 from streamjoin_ds.script.sql_text import SqlText
+from streamjoin_ds.source.stream_source import infer_schema
 from streamjoin_ds.spec.member.stream import STREAM_KEYS
 from streamjoin_ds.spool.writer import SpoolWriter
 from streamjoin_ds.survey.dialect import dialect_of, text_kind
@@ -318,6 +320,33 @@ def test_what_has_no_times_has_no_proposal(name: str, tmp_path: Path) -> None:
     assert done.exit_code in (0, 2), done.exception
     assert "[streams" not in done.stdout
     assert done.exit_code == 2 or "no proposal" in done.stdout
+
+
+FOREIGN = {
+    "book.csv": b"PK\x03\x04\x14\0\x06\0[Content_Types].xml",
+    "track.json": b'<?xml version="1.0"?>\n<gpx/>',
+    "page.csv": b"<!DOCTYPE html><html>Sign in</html>",
+    "x.csv": b"\x89HDF\r\n\x1a\n",
+    "x.parquet.csv": b"SQLite format 3\0",
+    "walk.json": b"\x0e\x10\xd9\x07\0\0\0\0.FIT",
+}
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_a_file_that_is_not_read_is_named_as_what_it_is(name: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.write_bytes(FOREIGN[name])
+    for read in (look, lambda path: infer_schema(Stream("e", path))):
+        with pytest.raises(FileFormatError, match="which is not read") as caught:
+            read(path)
+        assert "start(frames=...)" in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["a.xlsx", "a.GPX", "a.nc", "a.mf4"])
+def test_a_name_that_no_format_has_says_what_makes_lines_of_it(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(b"?")
+    with pytest.raises(FileFormatError, match="which is not read"):
+        infer_schema(Stream("e", tmp_path / name))
 
 
 def test_days_alone_are_a_guess(tmp_path: Path) -> None:

@@ -62,6 +62,7 @@ __all__ = [
     "format_of",
     "format_told",
     "is_label",
+    "refuse_foreign",
     "with_row",
     "without_compression",
 ]
@@ -102,6 +103,41 @@ _WHOLE = re.compile(r"-?\d{1,18}", re.ASCII)
 _KNOWN_NAMES = 1 << 14  # each look at a folder asks what its files are, of their names alone
 
 
+# What other files begin with, their endings, what they are, and what makes lines or rows of them.
+_FOREIGN = (
+    (rb"PK\x03\x04(?s:.{0,2000})\[Content_Types\]\.xml|\xd0\xcf\x11\xe0", (".xlsx", ".xlsm", ".xls", ".ods"),
+     "a workbook of Excel", "save its sheet as CSV, or pandas.read_excel(...).to_csv(...)"),
+    (rb"(?i:\s*<!doctype html|\s*<html)", (".html", ".htm"), "a page of HTML", "get the data: it may be a login"),
+    (rb"\s*<(?:\?xml|gpx|kml)", (".xml", ".gpx", ".kml", ".tcx"), "XML", "pandas.read_xml(...).to_csv(...)"),
+    (rb"\x89HDF\r\n", (".h5", ".hdf5", ".hdf"), "HDF5 (or netCDF, MATLAB)", "pandas or xarray, and to_parquet(...)"),
+    (rb"CDF[\x01\x02\x05]", (".nc",), "netCDF", "xarray.open_dataset(...).to_dataframe().to_parquet(...)"),
+    (rb"MATLAB 5\.0 MAT-file", (".mat",), "a file of MATLAB", "scipy.io.loadmat(...), and pandas' to_parquet(...)"),
+    (rb"SQLite format 3\0", (".db", ".sqlite", ".sqlite3"), "a database of SQLite",
+     "pandas.read_sql(...).to_parquet(...)"),
+    (rb"%PDF-", (".pdf",), "a PDF", "get the data in another format"),
+    (rb"\xd4\xc3\xb2\xa1|\xa1\xb2\xc3\xd4|\x0a\x0d\x0d\x0a", (".pcap", ".pcapng"), "a capture of packets",
+     "tshark -T fields -E header=y -E separator=, writes CSV"),
+    (rb"MDF     ", (".mf4", ".mdf"), "a measurement (MDF)", "asammdf's to_dataframe(...).to_parquet(...)"),
+    (rb"GRIB", (".grib", ".grib2", ".grb"), "GRIB", "xarray with cfgrib, and to_dataframe().to_parquet(...)"),
+    (rb"(?s:.{8})\.FIT", (".fit",), "a FIT file", "fitdecode, and CSV or JSON lines"),
+)  # fmt: skip
+
+
+def refuse_foreign(begin: bytes, path: str) -> None:
+    """Refuse a file of a format that is known and not read, by what it begins with, or by its name where that is empty.
+
+    Raises
+    ------
+    FileFormatError
+        It is one; the hint says what makes lines or rows of it.
+    """
+    for pattern, endings, what, how in _FOREIGN:
+        if re.match(pattern, begin) if begin else path.lower().endswith(endings):
+            hint = f"{how}; what pandas or Spark reads is joined as it is: start(frames=...), JoinEngine.push"
+            msg = f"the file {path} is {what}, which is not read"
+            raise FileFormatError(msg, name=path, hint=hint)
+
+
 @lru_cache(maxsize=_KNOWN_NAMES)
 def archive_of(name: str) -> str | None:
     """Return which archive a file of this name is, "zip" or "tar"; None: none."""
@@ -140,6 +176,7 @@ def format_told(name: str, path: str, declared: str) -> str:
     """
     kind = format_of(name, declared)
     if kind is None:
+        refuse_foreign(b"", path)
         endings = ", ".join(end for ends in EXTENSIONS.values() for end in ends)
         compressed = ", ".join([*COMPRESSIONS, ".zip", ".tar", ".tar.gz"])
         msg = f"the name of {path} does not tell its format"
