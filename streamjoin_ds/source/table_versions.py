@@ -17,8 +17,7 @@ import logging
 import os
 import stat
 import time
-from collections.abc import Callable, Mapping
-from operator import methodcaller
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 import pyarrow as pa
@@ -36,14 +35,14 @@ from streamjoin_ds.source.delta.data_file import DataFile, FileRows
 from streamjoin_ds.source.files.csv_dialect import NULL_TEXTS, check_csv_scales
 from streamjoin_ds.source.files.file_names import EXTENSIONS, ROW_FORMATS, archive_of, compression_of, format_of
 from streamjoin_ds.source.files.file_watch import FinishRule
-from streamjoin_ds.source.files.json_lines import check_json_scales, check_nulls, from_texts, with_texts
-from streamjoin_ds.source.files.lines import check_digits, has_small_exponent, holds_decimals, json_rule
+from streamjoin_ds.source.files.json_lines import JsonLines, check_nulls
+from streamjoin_ds.source.files.lines import check_digits, has_small_exponent
 from streamjoin_ds.source.files.row_formats import row_groups
 from streamjoin_ds.source.records import empty_as_null
 from streamjoin_ds.spec.bound.bound_join import BoundJoin
 from streamjoin_ds.spec.columns import as_declared, foreign_zone, without_zone
-from streamjoin_ds.spec.inside import holds_times
 from streamjoin_ds.spec.member.table import Table
+from streamjoin_ds.spec.nested_path import column_of, root_fields
 from streamjoin_ds.spec.table_rows import table_rows
 from streamjoin_ds.spec.time_text import timestamps
 
@@ -134,6 +133,8 @@ class FileVersions:
         Returns the time in nanoseconds since 1970.
     sleep : callable
         Waits for so many seconds.
+    nested : sequence of str
+        The columns that are paths into others.
     """
 
     def __init__(
@@ -144,8 +145,9 @@ class FileVersions:
         finished_after_us: int,
         clock: Callable[[], int] = time.time_ns,
         sleep: Callable[[float], None] = time.sleep,
+        nested: Sequence[str] = (),
     ) -> None:
-        self._path, self._kind, self._name = path, kind, name
+        self._path, self._kind, self._name, self._nested = path, kind, name, nested
         self._clock, self._sleep = clock, sleep
         self._after_ns = 0 if files_at(path).appears_whole else finished_after_us * 1000
         self._rule = FinishRule(self._after_ns // 1000, clock)
@@ -264,38 +266,54 @@ class FileVersions:
 
     def _parsed(self, data: bytes, schema: pa.Schema | None) -> pa.Table:
         try:
-            return _table(data, self._kind, os.path.basename(self._path), schema)
+            return _table(data, self._kind, os.path.basename(self._path), schema, self._nested)
         except (pa.ArrowException, KeyError, OSError) as error:
             msg = f"the file of table {self._name} cannot be read as {self._kind}, or lacks a column of the join"
             hint = "mend the file, set its format, or correct the schema"
             raise FileFormatError(msg, name=self._path, hint=hint) from error
 
 
-def _table(data: bytes, kind: str, name: str, schema: pa.Schema | None) -> pa.Table:
+def _table(data: bytes, kind: str, name: str, schema: pa.Schema | None, nested: Sequence[str]) -> pa.Table:
     if kind in ROW_FORMATS:
         groups = row_groups(lambda: pa.BufferReader(data), kind, None)
-        names = groups.schema.names if schema is None else schema.names
+        wanted = groups.schema if schema is None else schema
+        paths = [] if schema is None else [name for name in nested if name in schema.names]
+        names = [field.name for field in root_fields(wanted, paths)]
         parts = [groups.read(group, names) for group in range(len(groups.rows))]
-        return pa.concat_tables(parts) if parts else groups.schema.empty_table().select(names)
+        table = pa.concat_tables(parts) if parts else groups.schema.empty_table().select(names)
+        return _with_paths(table, wanted) if paths else table
     compression = compression_of(name)
     plain = data
     if compression is not None:
         with pa.CompressedInputStream(pa.BufferReader(data), compression) as stream:
             plain = stream.read()
-    written = with_texts if kind == "json" else _written
-    types = {} if schema is None else {field.name: written(field.type) for field in schema}
-    found = check_digits(_csv(plain, types) if kind == "csv" else _json(plain, types))
+    if kind != "csv":
+        return _json(plain, schema, name, nested)
+    found = check_digits(_csv(plain, {} if schema is None else {f.name: _written(f.type) for f in schema}))
     if schema is None:
         return found
-    columns = [_brought(found.column(field.name), field, kind, name) for field in schema]
+    return pa.table([_brought(found.column(field.name), field, name) for field in schema], names=schema.names)
+
+
+def _with_paths(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return the columns of a schema, of which some are paths into those of a table.
+
+    Raises
+    ------
+    KeyError
+        A path leads nowhere.
+    """
+    columns = [column_of(table, field) for field in schema]
+    if lost := [name for name, column in zip(schema.names, columns, strict=True) if column is None]:
+        raise KeyError(lost[0])
     return pa.table(columns, names=schema.names)
 
 
-def _brought(values: pa.ChunkedArray, field: pa.Field, kind: str, file: str) -> pa.ChunkedArray | pa.Array:
+def _brought(values: pa.ChunkedArray, field: pa.Field, file: str) -> pa.ChunkedArray | pa.Array:
+    if not pa.types.is_timestamp(field.type):
+        return values
     try:
-        if pa.types.is_timestamp(field.type):
-            return timestamps(empty_as_null(values), field.type)
-        return from_texts(values, field.type) if kind == "json" and holds_times(field.type) else values
+        return timestamps(empty_as_null(values), field.type)
     except pa.ArrowInvalid:
         if (zone := foreign_zone(field.type)) is None:
             raise
@@ -321,22 +339,30 @@ def _csv(data: bytes, types: dict[str, pa.DataType]) -> pa.Table:
     )
 
 
-def _json(data: bytes, types: dict[str, pa.DataType]) -> pa.Table:
-    check_nulls(data)
-    schema = pa.schema(list(types.items())) if types else None
+def _json(data: bytes, schema: pa.Schema | None, file: str, nested: Sequence[str]) -> pa.Table:
+    """Return the records of JSON lines: all their columns as Arrow infers them, or those of a schema."""
     if not data.strip():
-        return schema.empty_table() if schema is not None else pa.table({})
-    if has_small_exponent(data) and any(map(holds_decimals, types.values())):
-        check_json_scales(data, [(methodcaller("get", name), json_rule(kind)) for name, kind in types.items()])
-    return arrow_json.read_json(
-        pa.BufferReader(data),
-        arrow_json.ReadOptions(use_threads=False, block_size=len(data) + 1),
-        arrow_json.ParseOptions(
-            explicit_schema=schema,
-            newlines_in_values=False,
-            unexpected_field_behavior="infer" if schema is None else "ignore",
-        ),
-    )
+        return pa.table({}) if schema is None else schema.empty_table()
+    if schema is None:
+        check_nulls(data)
+        options = arrow_json.ReadOptions(use_threads=False, block_size=len(data) + 1)
+        return arrow_json.read_json(pa.BufferReader(data), options, arrow_json.ParseOptions(newlines_in_values=False))
+    try:
+        return JsonLines(schema, "", nested).parse(data)
+    except pa.ArrowInvalid:
+        for field in schema:
+            zone = foreign_zone(field.type)
+            if zone is not None and _is_refused(data, field, nested):
+                raise without_zone(field.name, f"file {file}", zone) from None
+        raise
+
+
+def _is_refused(data: bytes, field: pa.Field, nested: Sequence[str]) -> bool:
+    try:
+        JsonLines(pa.schema([field]), "", nested).parse(data)
+    except pa.ArrowInvalid:
+        return True
+    return False
 
 
 class Versions(Protocol):
@@ -387,7 +413,7 @@ def open_table(table: Table, clock: Callable[[], int] = time.time_ns) -> Version
         known = ", ".join(end for name in _FORMATS for end in EXTENSIONS[name])
         msg = f"table {table.name} is neither a Delta table nor a file of a known format: {path}"
         raise FileFormatError(msg, name=path, hint=f"set format, or end the file's name with one of {known}")
-    return FileVersions(path, kind, table.name, table.finished_after_us, clock)
+    return FileVersions(path, kind, table.name, table.finished_after_us, clock, nested=table.nested)
 
 
 def table_schema(table: Table, recorded: pa.Schema | None = None) -> pa.Schema:

@@ -9,6 +9,7 @@ from streamjoin_ds.errors import ColumnError, SchemaDriftError
 from streamjoin_ds.spec.bound.bound_join import BoundJoin
 from streamjoin_ds.spec.columns import names_hint
 from streamjoin_ds.spec.inside import table_to_inside
+from streamjoin_ds.spec.nested_path import inner_column
 
 __all__ = ["table_rows"]
 
@@ -37,9 +38,12 @@ def table_rows(bound: BoundJoin, number: int, given: pa.Table) -> pa.RecordBatch
         Values do not fit their column's type, or a time is out of range: a table has no rejects.
     """
     name, schema = bound.member_names[number], bound.read_schemas[number]
-    whole = given.combine_chunks()
+    whole, nested = given.combine_chunks(), bound.join.members[number].nested
 
     def column(wanted: pa.Field) -> pa.Array:
+        inner = inner_column(whole, wanted.name) if wanted.name in nested else None
+        if inner is not None and wanted.name not in whole.column_names:
+            return inner
         if whole.column_names.count(wanted.name) != 1:
             msg = f"table {name} has no column '{wanted.name}', or has it twice"
             raise ColumnError(msg, name=wanted.name, hint=names_hint(wanted.name, whole.column_names, "it has"))

@@ -141,7 +141,9 @@ def first_seen(join: Join, identity: CheckpointIdentity) -> Mapping[str, pa.Sche
     for table in join.tables:
         known = recorded.get(table.name, pa.schema([]))
         found = table_schema(table, known)
-        schemas[table.name] = pa.schema([known.field(f.name) if f.name in known.names else f for f in found])
+        there = pa.schema([known.field(f.name) if f.name in known.names else f for f in found])
+        own_table = next((one for one in identity.bound.join.tables if one.name == table.name), table)
+        schemas[table.name] = with_inner(there, known, own_table.nested)
     return schemas
 
 

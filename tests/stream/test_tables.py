@@ -15,8 +15,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from pyarrow import orc
 
-from streamjoin_ds import Stream, StreamJoin, Table
+from streamjoin_ds import JoinEngine, Stream, StreamJoin, Table
 from streamjoin_ds.blocks import BlockStore
 from streamjoin_ds.blocks.files import LocalFile
 from streamjoin_ds.checkpoint.batch_end import Ends, logged_plan
@@ -364,6 +365,47 @@ def test_a_table_of_json_lines_has_lists_structs_and_dates_and_one_of_csv_has_no
     (tmp_path / "z.csv").write_text("place,day\n,2024-02-03\n")
     with pytest.raises(ColumnError, match=r"'place' of z is struct<on: date32\[day\], xs: list<int32>>, which no CSV"):
         bound_join(join("csv"))
+
+
+NESTED = [
+    {"id": "a", "cfg": {"most": 10, "unit": "C"}, "sites": [{"n": "x"}]},
+    {"id": "b", "cfg": {"most": 20, "unit": 7}, "sites": [{"n": "y"}, {"n": "z"}]},
+    {"id": "c", "cfg": None, "sites": []},
+]
+
+
+@pytest.mark.parametrize("kind", ["json", "json.gz", "parquet", "orc", "delta", "rows"])
+def test_paths_lead_into_tables(tmp_path: Path, kind: str) -> None:
+    text = "".join(json.dumps(row) + "\n" for row in NESTED)
+    schema = {"id": "string", "cfg": "struct<most: double, unit: string>", "sites": "list<struct<n: string>>"}
+    kinds = pa.struct([("most", pa.float64()), ("unit", pa.string())])
+    rows = pa.table({
+        "id": ["a", "b", "c"],
+        "cfg": pa.array([{"most": 10, "unit": "C"}, {"most": 20, "unit": "7"}, None], kinds),
+        "sites": [row["sites"] for row in NESTED],
+    })  # fmt: skip
+    place = tmp_path / f"z.{kind}"
+    if kind == "delta":
+        write_deltalake(str(place), rows)
+    elif kind.startswith("json"):
+        place.write_bytes(gzip.compress(text.encode()) if kind.endswith("gz") else text.encode())
+    elif kind != "rows":
+        (pq.write_table if kind == "parquet" else orc.write_table)(rows, str(place))
+    (tmp_path / "e.csv").write_text("ts,id,x\n" + "".join(f"{n},{'abc'[n % 3]},{n * 5}\n" for n in range(9)))
+    of_source = {} if kind == "rows" else {"source": str(place), "finished_after": "0s"}
+    table = Table("z", **of_source, **({"schema": schema} if kind.startswith("json") else {}))
+    stream = Stream("e", str(tmp_path / "e.csv"), schema={"ts": "int64", "id": "string", "x": "int64"})
+    on, select = ["e.id = z.id", "e.x > z.cfg.most"], ["e.x", "z.cfg.unit", "z.sites[1].n"]
+    join = StreamJoin([stream], on, "0s", tables=[table], select=select)
+    expected = [(15, "C", None), (30, "C", None), (35, "7", "z")]
+    if kind == "rows":
+        engine = JoinEngine(join)
+        engine.use_table("z", rows)
+        found = engine.push({"e": [{"ts": n, "id": "abc"[n % 3], "x": n * 5} for n in range(9)]})
+    else:
+        found = MicroBatches(bound_join(join), tmp_path / "ck", Layout.parse("1", 1), "packed", 5).run()
+    told = [found.column(name).to_pylist() for name in ("e_x", "z_cfg_unit", "z_sites_1_n")]
+    assert sorted(zip(*told, strict=True)) == expected
 
 
 class Clock:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import pyarrow as pa
 
@@ -39,6 +39,7 @@ from streamjoin_ds.spec.expression.tree import Expression
 from streamjoin_ds.spec.join_parts import JoinParts, named_columns
 from streamjoin_ds.spec.member.computed_columns import all_columns, with_written
 from streamjoin_ds.spec.member.stream import Stream
+from streamjoin_ds.spec.member.table import Table
 from streamjoin_ds.spec.member.time_column import check_device_columns, check_time_column, check_zone_column
 from streamjoin_ds.spec.member.unique_key import check_unique_columns
 from streamjoin_ds.spec.nested_path import inner_type, is_inner, with_paths
@@ -47,6 +48,7 @@ from streamjoin_ds.spec.nested_values import is_nested, shape_text, type_text
 __all__ = ["bind", "exact_bounds", "is_decided"]
 
 
+_Member = TypeVar("_Member", Stream, Table)
 _DAY = timedelta(days=1)
 # Most digits of a decimal that is compared: with 18 a value always fits a 64-bit integer, and so does a difference.
 _MOST_DIGITS = 18
@@ -324,22 +326,25 @@ def bind(join: JoinParts, schemas: Mapping[str, pa.Schema]) -> BoundJoin:
 
 
 def _with_nested(join: JoinParts, schemas: Mapping[str, pa.Schema]) -> tuple[JoinParts, Mapping[str, pa.Schema]]:
-    """Return the join whose streams know which of their columns are paths, and the columns with these."""
+    """Return the join whose streams and tables know which of their columns are paths, and the columns with these."""
     named = {(column.stream, column.name) for column in join.columns_named}
     named |= {(one.name, name) for one in join.streams for name in named_columns(one)}
-    streams, found = [], dict(schemas)
-    for one in join.streams:
-        found[one.name] = with_paths(schemas[one.name], sorted(name for stream, name in named if stream == one.name))
+    found = dict(schemas)
+
+    def knowing(one: _Member) -> _Member:
+        found[one.name] = with_paths(schemas[one.name], sorted(name for other, name in named if other == one.name))
         inner = {field.name for field in found[one.name] if is_inner(field)} | set(one.nested)
         inner |= {one.time} if inner_type(found[one.name], one.time) is not None else set()
-        streams.append(replace(one, nested=tuple(sorted(inner))) if inner != set(one.nested) else one)
-    return _with_streams(join, streams), found
+        return replace(one, nested=tuple(sorted(inner))) if inner != set(one.nested) else one
+
+    return _with_members(join, [*map(knowing, join.streams)], [*map(knowing, join.tables)]), found
 
 
-def _with_streams(join: JoinParts, streams: Sequence[Stream]) -> JoinParts:
-    """Return the join with other objects for its streams."""
+def _with_members(join: JoinParts, streams: Sequence[Stream], tables: Sequence[Table] | None = None) -> JoinParts:
+    """Return the join with other objects for its streams, and for its tables."""
     own = copy(join)
     object.__setattr__(own, "streams", tuple(streams))
+    object.__setattr__(own, "tables", join.tables if tables is None else tuple(tables))
     for name in ("members", "row_kind"):  # made of the streams
         own.__dict__.pop(name, None)
     return own
@@ -347,7 +352,7 @@ def _with_streams(join: JoinParts, streams: Sequence[Stream]) -> JoinParts:
 
 def _with_computed(join: JoinParts, schemas: Mapping[str, pa.Schema]) -> tuple[JoinParts, dict[str, pa.Schema]]:
     """Return the join with the types that its computed columns are made of, and the columns with the computed ones."""
-    own = _with_streams(join, [replace(one, columns=with_written(one, schemas[one.name])) for one in join.streams])
+    own = _with_members(join, [replace(one, columns=with_written(one, schemas[one.name])) for one in join.streams])
     return own, {**schemas, **{one.name: all_columns(one, schemas[one.name]) for one in join.streams}}
 
 

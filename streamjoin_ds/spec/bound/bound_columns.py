@@ -116,7 +116,7 @@ def result_columns(join: JoinParts, schemas: Mapping[str, pa.Schema]) -> tuple[R
             continue
         written, given = renamed(text)
         stream, _, name = written.partition(".")
-        nested = next((one.nested for one in join.streams if one.name == stream), ())
+        nested = next((one.nested for one in join.members if one.name == stream), ())
         every = [column for column in schemas[stream].names if column not in nested]
         for column in every if name == "*" else [Column.of(written).name]:
             column_type(join, schemas, Column(stream, column))

@@ -80,6 +80,9 @@ class Table:
         example="30s",
     )
 
+    # The columns that are paths into others; a join that is bound knows them.
+    nested: tuple[str, ...] = ()
+
     # What a binding asks of a stream. Inside, a row of a table has the smallest of all times (`NO_TIME`).
     time: ClassVar[str] = TS
     time_unit: ClassVar[str] = "us"
@@ -128,6 +131,7 @@ class Table:
             "where": None if self.where is None else expression_facts(self.where),  # type: ignore[arg-type]
             "format": self.format,
             "finished_after_us": self.finished_after_us,
+            **({"nested": [*self.nested]} if self.nested else {}),
         }
 
     @classmethod
@@ -141,6 +145,7 @@ class Table:
             None if facts["where"] is None else expression_from(facts["where"]),
             facts["format"],
             f"{facts['finished_after_us']}us" if "finished_after_us" in facts else DEFAULT_FINISHED_AFTER,
+            tuple(facts.get("nested", ())),
         )
 
 
