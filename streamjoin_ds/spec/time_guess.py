@@ -58,8 +58,8 @@ def _forms_like(text: str) -> list[str]:
         return ["%a %b %d %H:%M:%S %Y"]
     # The time of day before the date: 09:00:07 05-Mar-2024.
     if first := re.fullmatch(r"(\d{1,2}:\d{2}(?::\d{2})?)([ ,]+)(\d.*[-/.].*)", text):
-        clock = "%H:%M:%S"[: 3 * (1 + first[1].count(":")) - 1]
-        return [f"{clock}{first[2]}{date}" for date in _forms_like(first[3]) if "%H" not in date]
+        form = "%H:%M:%S"[: 3 * (1 + first[1].count(":")) - 1]
+        return [f"{form}{first[2]}{date}" for date in _forms_like(first[3]) if "%H" not in date]
     for pattern, dates in _DATES:
         match = re.match(pattern, text)
         rest = "" if match is None else text[match.end() :]
