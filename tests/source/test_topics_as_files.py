@@ -220,6 +220,16 @@ def test_records_of_messages_with_the_frame_of_a_registry(topic: type[FakeTopic]
     assert [reject.text for reject in chunk.rejects] == ["no schema's id before the value: {}", ""]
 
 
+def test_paths_that_are_declared_are_among_all_columns(tmp_path: Path) -> None:
+    (tmp_path / "e.json").write_text("".join(json.dumps(message) + "\n" for message in CHANGES))
+    schema = {"payload.ts_ms": "int64", "payload.after.temp": "double"}
+    stream = Stream("e", str(tmp_path / "e.json"), time="payload.ts_ms", time_unit="ms", schema=schema)
+    other = Stream("o", schema={"ts": "timestamp[us]", "y": "double"})
+    join = Join([stream, other], "o.y > 0", "10s")
+    bound = bind(join, {one.name: infer_schema(one) for one in join.streams})
+    assert bound.result_schema.names[:2] == ["e_payload_ts_ms", "e_payload_after_temp"]
+
+
 @pytest.mark.parametrize("key", ["PM2.5", "payload.after.temp"])
 def test_a_declared_name_with_points_is_a_key_or_a_path_whichever_comes(topic: type[FakeTopic], key: str) -> None:
     """Where a join begins before there is a message, nothing tells: then each message does."""

@@ -116,8 +116,11 @@ def result_columns(join: JoinParts, schemas: Mapping[str, pa.Schema]) -> tuple[R
             continue
         written, given = renamed(text)
         stream, _, name = written.partition(".")
-        nested = next((one.nested for one in join.members if one.name == stream), ())
-        every = [column for column in schemas[stream].names if column not in nested]
+        own = next(one for one in join.members if one.name == stream)
+        declared = own.schema.names if isinstance(own.schema, pa.Schema) else ()
+        nested = own.nested
+        # A path that is declared is a column like any other.
+        every = [column for column in schemas[stream].names if column not in nested or column in declared]
         for column in every if name == "*" else [Column.of(written).name]:
             column_type(join, schemas, Column(stream, column))
             usual = result_name(stream, plain_name(column) if column in nested else column)
