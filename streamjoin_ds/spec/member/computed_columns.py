@@ -378,7 +378,7 @@ def computes_moments(stream: Computing) -> bool:
 
 def read_columns(stream: Computing, wanted: pa.Schema) -> pa.Schema:
     """Return the columns that a source has to read: written ones that are wanted, or that wanted ones are made of."""
-    if stream.columns is None:
+    if stream.columns is None or not len(wanted):  # nothing is wanted of a stream whose columns are not known yet
         return wanted
     computed = stream.columns
     assert computed.written is not None

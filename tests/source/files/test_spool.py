@@ -111,6 +111,8 @@ def test_a_column_of_the_frame_that_an_option_names_is_there_without_a_schema(
     options = {"format": "spool", "records": records}
     folder = str(delivered(tmp_path))
     assert infer_schema(Stream("e", folder, **options)).names == ["ts", "x"]
+    computed = Stream("e", folder, columns={"device": "split_part(spool_topic, '/', 1)"}, **options)
+    assert infer_schema(computed).names == ["ts", "x", "spool_topic"]
     stream = Stream("e", folder, where="NOT spool_retained", unique="spool_topic,x", **options)
     assert infer_schema(stream).names == ["ts", "x", "spool_topic", "spool_retained"]
     other = Stream("o", schema={"ts": "timestamp[us]", "y": "double"})
