@@ -166,9 +166,11 @@ def _extractions(node: Typed, rows: Rows) -> Values:
 def _read(expression: Call, args: tuple[Typed, ...]) -> Typed:
     checked(expression, args[:1], "string", "number", "float", "timestamp", "date")
     if len(args) == 2:
-        checked(expression, args[:1], "string", "number")
+        form = _form(expression, args)
+        checked(expression, args[:1], *(("string",) if form == "iso" else ("string", "number")))
         try:
-            TimeForm.of(_form(expression, args))
+            if form != "iso":
+                TimeForm.of(form)
         except ArgumentError as error:
             refuse(expression, "has a form of times that cannot be read", error.hint)
     return Typed(expression.op, "timestamp", args, magnitude=1 << 63)

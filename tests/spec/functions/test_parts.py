@@ -181,6 +181,7 @@ def test_functions_mean_what_they_mean_in_plain_python(text: str) -> None:
         ("size(s)", "has a string where a list belongs"),
         ("to_timestamp(s, '%Q')", "a form of times that cannot be read"),
         ("to_timestamp(s, s)", "that is written out"),
+        ("to_timestamp(k, 'iso')", "has a number where a string belongs"),
         ("to_timestamp(b)", "has a boolean where a"),
         ("make_timestamp(1.5, 1, 1, 1, 1, 1)", "no whole number"),
         ("concat(l, s)", "has a list or struct where a"),
@@ -192,6 +193,11 @@ def test_what_a_function_does_not_take_is_refused(text: str, why: str | None) ->
         return
     with pytest.raises(PredicateError, match=re.escape(why)):
         values(text)
+
+
+def test_the_name_of_a_form_is_one() -> None:
+    found = values("to_timestamp(coalesce(nullif(s, s), '2024/03/05 09:00:07'), 'iso')")
+    assert found == [1_709_629_207_000_000] * ROWS.num_rows
 
 
 def test_a_condition_may_be_a_pattern_and_is_written_as_it_was_read() -> None:
