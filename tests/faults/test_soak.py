@@ -62,7 +62,7 @@ def ends_of(feeder: Feeder) -> list[dict[str, int]]:
     return [{name: size * batch // 7 for name, size in sizes.items()} for batch in range(1, 8)]
 
 
-_QUICK = ("left", "nearest", "unique", "partitions", "count")
+_QUICK = ("left", "nearest", "unique", "partitions", "devices", "count")
 
 
 @pytest.mark.parametrize(

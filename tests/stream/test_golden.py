@@ -42,20 +42,27 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 VERSIONS = sorted(path.parent.name for path in FOLDER.glob(f"*/{SPARK.replace(' ', '-')}.tar.xz"))
+NEWER = {"devices", "envelopes"}
+"""Kinds of joins that the first release does not know."""
+
+
+def archive_of(version: str, name: str) -> Path:
+    return FOLDER / version / f"{name.replace(' ', '-')}.tar.xz"
 
 
 def unpacked(version: str, name: str, folder: Path) -> None:
-    with tarfile.open(FOLDER / version / f"{name.replace(' ', '-')}.tar.xz") as archive:
+    with tarfile.open(archive_of(version, name)) as archive:
         archive.extractall(folder, filter="data")
 
 
 def test_there_is_one_of_each_kind_of_the_first_release() -> None:
     assert VERSIONS[0] == "0.1.0"
-    assert {path.name for path in (FOLDER / "0.1.0").iterdir()} >= {f"{n.replace(' ', '-')}.tar.xz" for n in KINDS}
+    assert {name for name in KINDS if not archive_of("0.1.0", name).exists()} == NEWER
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize(
+    ("version", "kind"), [(one, name) for one in VERSIONS for name in KINDS if archive_of(one, name).exists()]
+)
 def test_a_checkpoint_of_each_kind_goes_on(
     version: str, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

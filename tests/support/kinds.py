@@ -125,9 +125,9 @@ class Kind:
         The streams, a letter each.
     of_streams : mapping
         Options of each `Stream`.
-    form : {"csv", "json", "folder", "delta", "frames"}
-        How the input lies: a file, a folder of JSON lines, a folder for each partition, a Delta table, or a folder of
-        Parquet, which Spark reads as a streaming DataFrame.
+    form : {"csv", "json", "unfolded", "folder", "delta", "frames"}
+        How the input lies: a file, a folder of JSON lines, one whose lines hold arrays of records, a folder for each
+        partition, a Delta table, or a folder of Parquet, which Spark reads as a streaming DataFrame.
     layouts : tuple of str
         Those that a life may ask for, the first one first.
     is_twice : bool
@@ -182,6 +182,22 @@ class Kind:
         schema = spark.read.parquet(f"{folder}/{self.names[0]}").schema
         reader = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1)
         return {name: reader.parquet(f"{folder}/{name}") for name in self.names}
+
+    @property
+    def by_device(self) -> bool:
+        """Whether devices have clocks of their own, which their names tell."""
+        return self.of_streams.get("partition_by") == ["name"]
+
+    @property
+    def ending(self) -> str:
+        """The ending of the names of files of text."""
+        return "json" if self.form in ("json", "unfolded") else "csv"
+
+    def text(self, rows: Sequence[Record]) -> str:
+        """Return records as they stand in a file of text."""
+        if self.form == "unfolded":
+            return "".join(map(_unfolded_line, (rows[n : n + _IN_ARRAY] for n in range(0, len(rows), _IN_ARRAY))))
+        return "".join(map(json_line if self.form == "json" else csv_line, rows))
 
     def rows(self, name: str) -> list[Record]:
         """Return a stream's records, in their order."""
@@ -280,10 +296,26 @@ def json_line(row: Record) -> str:
     return json.dumps(_plain(row) | {"d": _json_decimal(row["d"])}) + "\n"
 
 
-def _write_json(path: Path, rows: Sequence[Record]) -> None:
+def _write_json(path: Path, rows: Sequence[Record], form: str = "json") -> None:
     path.mkdir()
     for part in range(0, len(rows), _FILE_ROWS):
-        (path / f"{part:06d}.json").write_text("".join(map(json_line, rows[part : part + _FILE_ROWS])))
+        (path / f"{part:06d}.json").write_text(Kind("", form=form).text(rows[part : part + _FILE_ROWS]))
+
+
+def _write_unfolded(path: Path, rows: Sequence[Record]) -> None:
+    _write_json(path, rows, "unfolded")
+
+
+def _unfolded_line(rows: Sequence[Record]) -> str:
+    """Return records as an array within a line of JSON, whose columns stand deeper (`_FOUND`)."""
+    elements = []
+    for plain in map(_plain, rows):
+        deep = {
+            "times": {name: plain.pop(name) for name in ("ts", "at")},
+            "p": {"x": plain.pop("x"), "y": [plain.pop("y")]},
+        }
+        elements.append({**plain, **deep, "d": _json_decimal(plain["d"])})
+    return json.dumps({"gateway": "g", "values": elements}) + "\n"
 
 
 def _json_decimal(value: Decimal | None) -> float | None:
@@ -315,10 +347,22 @@ def _write_parquet(path: Path, rows: Sequence[Record]) -> None:
 _WRITERS: dict[str, Callable[[Path, Sequence[Record]], None]] = {
     "csv": _write_csv,
     "json": _write_json,
+    "unfolded": _write_unfolded,
     "folder": _write_folders,
     "delta": _write_delta,
     "frames": _write_parquet,
 }
+_IN_ARRAY = 3  # records in a line of those that are unfolded
+# Where the columns of such records are, and the types of what is written.
+_FOUND = {"ts": "CAST(times.ts AS TIMESTAMP)", "at": "CAST(times.at AS TIMESTAMP)", "x": "p.x", "y": "p.y[0]"}
+_WRITTEN = pa.schema(
+    [
+        *(field for field in SCHEMA if field.name not in _FOUND),
+        ("times", pa.struct([("ts", pa.string()), ("at", pa.string())])),
+        ("p", pa.struct([("x", pa.int64()), ("y", pa.list_(pa.float64()))])),
+    ]
+)
+_ENVELOPE = {"schema": _WRITTEN, "columns": _FOUND, "records": "values"}
 _ON = "abs(l.x - r.x) <= 1 AND abs(l.d - r.d) <= 2"
 _THREE = "abs(l.x - r.x) <= 1 AND abs(l.y - s.y) <= 0.25"
 _OF_THREE = ("1x2x1", "2x1x1", "1x1x1", "1x2x2")
@@ -341,6 +385,8 @@ KINDS: Mapping[str, Kind] = {
     "table": Kind("abs(l.x - r.x) <= 1 AND l.x BETWEEN z.lo AND z.hi", has_table=True),
     "unique": Kind(_ON, of_streams={"unique": "id"}, form="json", is_twice=True),
     "partitions": Kind(_ON, of_streams={"partition_by": "folder"}, form="folder"),
+    "devices": Kind(_ON, of_streams={"partition_by": ["name"]}, form="json"),
+    "envelopes": Kind("abs(l.x - r.x) <= 1 AND abs(l.y - r.y) <= 2", of_streams=_ENVELOPE, form="unfolded"),
     "three": Kind(_THREE, names="lrs", layouts=_OF_THREE),
     "ranges": Kind("abs(l.x - r.x) <= 1", layouts=("ranges", "1x2", "2x2")),
     "count": Kind("abs(l.x - r.x) <= 2", window=CountWindow((25, 30))),

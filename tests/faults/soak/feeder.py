@@ -9,7 +9,7 @@ import pyarrow as pa
 from deltalake import write_deltalake
 
 from tests.faults.soak.rows import START_US, STEP_ROWS, TICK_US, Recorded
-from tests.support.kinds import SCHEMA, Kind, Record, csv_line, json_line
+from tests.support.kinds import SCHEMA, Kind, Record, csv_line
 
 __all__ = ["HEADER", "Feeder"]
 
@@ -107,7 +107,7 @@ class Feeder:
         return [record for now_us in times_us for record in recorded.next(self._dice[name], now_us)]
 
     def _path(self, name: str) -> Path:
-        return self.root / name / f"{self._numbers[name]:08d}.{'json' if self.kind.form == 'json' else 'csv'}"
+        return self.root / name / f"{self._numbers[name]:08d}.{self.kind.ending}"
 
     def _write(self, name: str, records: list[Record]) -> None:
         if self.kind.form == "delta":
@@ -129,4 +129,4 @@ class Feeder:
         path.parent.mkdir(parents=True, exist_ok=True)
         header = HEADER if path.suffix == ".csv" and not path.exists() else ""
         with path.open("a") as file:
-            file.write(header + "".join(map(json_line if path.suffix == ".json" else csv_line, records)))
+            file.write(header + self.kind.text(records))

@@ -29,6 +29,7 @@ JITTER_US = 5_000_000
 _FUTURE = datetime(9999, 12, 31, tzinfo=timezone.utc)  # further ahead than `max_ahead`
 _BROKEN = "what is this"
 _PARTITIONS = 3
+_DEVICES = 13  # as many names as `record_of` gives, null among them
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
@@ -75,12 +76,14 @@ class Recorded:
     times_us : array of int
         Event times; -1 for a record that cannot be read.
     partitions : int
+        Its partitions, or its devices.
     """
 
     def __init__(self, kind: Kind, name: str) -> None:
         self._kind, self._name = kind, name
         self.times_us, self._ids, self._fates = array("q"), array("q"), bytearray()
-        self.partitions = _PARTITIONS if kind.form == "folder" else 1
+        self.partitions = _PARTITIONS if kind.form == "folder" else _DEVICES if kind.by_device else 1
+        self._devices: dict[str | None, int] = {}
         self._largest_us = [0] * self.partitions
         self._is_measured = [False] * self.partitions
 
@@ -88,7 +91,10 @@ class Recorded:
         return len(self.times_us)
 
     def partition_of(self, number: int) -> int:
-        """Return the partition of the record at this place."""
+        """Return the partition, or the device, of the record at this place."""
+        if self._kind.by_device:
+            name = record_of(self._name, number, _EPOCH)["name"]
+            return self._devices.setdefault(name, len(self._devices))
         return number % self.partitions
 
     @property
