@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.source.kafka.formats.message_records import MessageRecords
 from streamjoin_ds.source.kafka.formats.registered_messages import SchemaRegistry
 from streamjoin_ds.source.records import Chunk
-from streamjoin_ds.source.stream_source import first_records, infer_schema
+from streamjoin_ds.source.stream_source import first_records, infer_schema, open_feed
 from streamjoin_ds.spec import Join, bind
 from tests.source.kafka.formats.messages import messages_of
 from tests.support.topics import FakeTopic, fake_topics
@@ -103,6 +104,11 @@ CASES: dict[str, tuple[list[Any], dict[str, Any], str]] = {
         "payload.after.temp, e.payload.after.id",
     ),
     "an array in each message": (VALUES, {"records": "values", "time": "t", "time_unit": "ms"}, "v, e.id, e.site"),
+    "devices within messages": (
+        VALUES,
+        {"records": "values", "time": "t", "time_unit": "ms", "partition_by": ["id"]},
+        "v",
+    ),
     "rows under names": (TABLE, {"records": "fields/data", "time": "time_stamp", "time_unit": "s"}, "pm"),
     "packs": (PACKS, {"records": "senml", "time": "t", "time_unit": "s"}, "v, e.n"),
     "arrays": ([PLUG[:2], PLUG[2:]], {"records": "$", "time": "params.ts", "time_unit": "s"}, "params.`switch:0`.id"),
@@ -186,6 +192,41 @@ def test_messages_hold_lines_of_metrics(
         for reject in chunk.rejects
     ]
     assert last.reason == "a message without a value (record 1 of its message)"
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+@pytest.mark.parametrize("case", ["an array in each message", "packs", "influx"])
+def test_any_cut_of_a_topic_gives_the_same_records(
+    tmp_path: Path, topic: type[FakeTopic], monkeypatch: pytest.MonkeyPatch, case: str, size: int
+) -> None:
+    """A batch ends within a message, and the next one begins there: the same numbers, rejects and largest times."""
+    monkeypatch.setattr(FakeTopic, "batch", size)
+    lines = ["m x=1i 3000\nm x=2i 1000\nm x=oh", "# no", "m x=3i 2000\n"]
+    messages, options, _ = CASES.get(case, (lines, {}, ""))
+    form = "influx" if case == "influx" else "json"
+    sent = [one.encode() if isinstance(one, str) else json.dumps(one).encode() for one in messages]
+    for value in (*sent[:2], None, b"", b'[{"v": 1', *sent[2:], b"[]"):
+        topic.logs["e"][0].append(value)
+    stream = Stream("e", f"kafka://broker/e?format={form}", **options)
+    columns = infer_schema(stream)
+    stream = replace(stream, schema=columns)
+    feed = open_feed(stream, columns)
+    end = feed.advance(feed.initial(), feed.frontier(feed.initial(), 1000).rows)
+    whole = list(feed.read(feed.initial(), end))
+    found: list[Chunk] = []
+    at, ends = feed.initial(), []
+    while rows := min(feed.frontier(at, size).rows, size):
+        after = feed.position(json.loads(json.dumps(feed.advance(at, rows).to_facts())))
+        found += open_feed(stream, columns).read(at, after)  # as a task of another process
+        at = after
+        ends.append(at)
+    assert told(found) == told(whole)
+    assert len({str(row) for row in told(found)[0]}) == len(told(whole)[0]) > 1
+    before = [[int(one) for chunk in chunks for one in chunk.before] for chunks in (found, whole)]  # type: ignore[union-attr]
+    assert before[0] == before[1]
+    assert at == end
+    assert size > 1 or any("within" in str(one.to_facts()) for one in ends)
+    assert "within" not in str(end.to_facts())
 
 
 def test_a_broken_record_is_a_reject_with_the_offset_and_its_place_in_the_message(topic: type[FakeTopic]) -> None:

@@ -177,6 +177,8 @@ def test_batches_layouts_workers_and_restarts_change_no_row(
     facts["where"] = dice.choice((None, "x < 2"))
     layout, window = dice.choice(("1x1", "1x2", "2x1")), dice.choice(("1s", "3s", "every 2s for 4s"))
     by = dice.choice(("file", "folder", "topic"))
+    is_unfolded = by == "topic" and dice.random() < 0.5
+    facts |= {"records": "values"} if is_unfolded else {}
     names = [f"{number}" for number in range(dice.choice((1, 2, 4)))]
     folder = tmp_path_factory.mktemp("repeats")
     kept_partitions.clear()
@@ -198,14 +200,18 @@ def test_batches_layouts_workers_and_restarts_change_no_row(
                     silent_until[name] = second + dice.choice((3, 6))
                 if second < silent_until.get(name, 0):
                     continue
+                place = "l" if name else "r", int(name or 0)
+                count = len(rows)
                 for _ in range(dice.choice((0, 1, 2))):
                     again = rows and dice.random() < 0.3
                     row = dice.choice(rows[-6:]) if again else (second - dice.choice((0, 0, 1, 3)), dice.randrange(3))
                     rows.append(row)
-                    if by == "topic":
-                        run.send("l" if name else "r", int(name or 0), *row)
-                    else:
+                    if by != "topic":
                         run.put(name, row)
+                    elif not is_unfolded:
+                        run.send(*place, *row)
+                if is_unfolded:
+                    run.send_many(*place, rows[count:])
             run.step()
             if dice.random() < 0.3:
                 kept_partitions.clear()
@@ -215,7 +221,7 @@ def test_batches_layouts_workers_and_restarts_change_no_row(
         while run.step():
             if dice.random() < 0.3:
                 kept_partitions.clear()
-        run.check(run.rows, run.places if by == "topic" else None)
+        run.check(run.rows, run.places if by == "topic" and not is_unfolded else None)
 
 
 def test_a_task_that_is_tried_again_gives_the_same_rows(tmp_path: Path, topics: type[FakeTopic]) -> None:
