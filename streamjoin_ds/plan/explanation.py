@@ -181,6 +181,8 @@ def _join(bound: BoundJoin) -> Iterator[str]:
         looked += "" if table.format == "delta" else f" (a file: once unchanged for {table.finished_after})"
         version = f"one version a batch, a new one {looked}" if table.source else "its rows are read at each start"
         yield f"  table       {table.name}: no window, {version}, {columns}"
+        if options := [f"{name}={_shown(getattr(table, name))}" for name in table.text_facts]:
+            yield f"  source      {table.name}: {', '.join(options)}"
     yield from _unique(bound)
     for condition in bound.conditions:
         compared = "float64 values" if condition.is_equality else _COMPARISONS[condition.kind]

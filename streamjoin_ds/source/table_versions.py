@@ -13,15 +13,16 @@ block of a version stands under the checkpoint.
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import stat
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 import pyarrow as pa
-import pyarrow.csv as arrow_csv
+import pyarrow.compute as pc
 import pyarrow.json as arrow_json
 import xxhash
 
@@ -29,22 +30,22 @@ from streamjoin_ds.blocks import BlockStore, NamedBlocks
 from streamjoin_ds.blocks.files import files_at
 from streamjoin_ds.blocks.place import below, local_path
 from streamjoin_ds.delta.table_state import TableState
-from streamjoin_ds.errors import ArgumentError, FileFormatError, FileMissingError
+from streamjoin_ds.errors import ArgumentError, FileFormatError, FileMissingError, SchemaDriftError
 from streamjoin_ds.source.batch_plan import TableVersion
 from streamjoin_ds.source.delta.data_file import DataFile, FileRows
-from streamjoin_ds.source.files.csv_dialect import NULL_TEXTS, check_csv_scales
-from streamjoin_ds.source.files.file_names import EXTENSIONS, ROW_FORMATS, archive_of, compression_of, format_of
+from streamjoin_ds.source.files.csv_dialect import NULL_TEXTS, CsvDialect
+from streamjoin_ds.source.files.csv_lines import CsvHead, CsvLines
+from streamjoin_ds.source.files.file_names import EXTENSIONS, ROW_FORMATS, archive_of, format_of
 from streamjoin_ds.source.files.file_watch import FinishRule
 from streamjoin_ds.source.files.json_lines import JsonLines, check_nulls
-from streamjoin_ds.source.files.lines import check_digits, has_small_exponent
+from streamjoin_ds.source.files.lines import LineFormat, Lines
 from streamjoin_ds.source.files.row_formats import row_groups
-from streamjoin_ds.source.records import empty_as_null
+from streamjoin_ds.source.files.text import whole_text
 from streamjoin_ds.spec.bound.bound_join import BoundJoin
 from streamjoin_ds.spec.columns import as_declared, foreign_zone, without_zone
 from streamjoin_ds.spec.member.table import Table
 from streamjoin_ds.spec.nested_path import column_of, root_fields
 from streamjoin_ds.spec.table_rows import table_rows
-from streamjoin_ds.spec.time_text import timestamps
 
 __all__ = ["DeltaVersions", "FileVersions", "TableVersions", "Versions", "open_table", "table_schema", "tables_folder"]
 
@@ -125,31 +126,26 @@ class FileVersions:
     ----------
     path : str
     kind : {"parquet", "orc", "avro", "arrow", "csv", "json"}
-    name : str
-        The name of the table in the join, for errors.
-    finished_after_us : int
-        See `Table`. It does not count where a file is whole when it appears.
+    table : Table
+        Its name, how its file is written, and `finished_after`, which does not count where files are whole when they
+        appear.
     clock : callable
         Returns the time in nanoseconds since 1970.
     sleep : callable
         Waits for so many seconds.
-    nested : sequence of str
-        The columns that are paths into others.
     """
 
     def __init__(
         self,
         path: str,
         kind: str,
-        name: str,
-        finished_after_us: int,
+        table: Table,
         clock: Callable[[], int] = time.time_ns,
         sleep: Callable[[float], None] = time.sleep,
-        nested: Sequence[str] = (),
     ) -> None:
-        self._path, self._kind, self._name, self._nested = path, kind, name, nested
+        self._path, self._kind, self._name, self._table = path, kind, table.name, table
         self._clock, self._sleep = clock, sleep
-        self._after_ns = 0 if files_at(path).appears_whole else finished_after_us * 1000
+        self._after_ns = 0 if files_at(path).appears_whole else table.finished_after_us * 1000
         self._rule = FinishRule(self._after_ns // 1000, clock)
         self._stamp: _Stamp | None = None  # of the version that was found last
         self._unfinished: tuple[_Stamp, int] | None = None  # as it was seen last, and since when it has looked so
@@ -258,7 +254,10 @@ class FileVersions:
             data = file.read_at(0, file.stamp[0])
         finally:
             file.close()
-        return xxhash.xxh3_64_hexdigest(data), data
+        digest = xxhash.xxh3_64(data)
+        if written := self._table.text_facts:  # read in another way it is another version
+            digest.update(json.dumps(written, sort_keys=True).encode())
+        return digest.hexdigest(), data
 
     def _gone(self) -> FileMissingError:
         msg = f"the file of table {self._name} is not there: {self._path}"
@@ -266,33 +265,84 @@ class FileVersions:
 
     def _parsed(self, data: bytes, schema: pa.Schema | None) -> pa.Table:
         try:
-            return _table(data, self._kind, os.path.basename(self._path), schema, self._nested)
-        except (pa.ArrowException, KeyError, OSError) as error:
+            return _table(data, self._kind, os.path.basename(self._path), schema, self._table)
+        except (pa.ArrowException, KeyError, OSError, SchemaDriftError) as error:
             msg = f"the file of table {self._name} cannot be read as {self._kind}, or lacks a column of the join"
             hint = "mend the file, set its format, or correct the schema"
             raise FileFormatError(msg, name=self._path, hint=hint) from error
 
 
-def _table(data: bytes, kind: str, name: str, schema: pa.Schema | None, nested: Sequence[str]) -> pa.Table:
+def _table(data: bytes, kind: str, path: str, schema: pa.Schema | None, table: Table) -> pa.Table:
     if kind in ROW_FORMATS:
         groups = row_groups(lambda: pa.BufferReader(data), kind, None)
         wanted = groups.schema if schema is None else schema
-        paths = [] if schema is None else [name for name in nested if name in schema.names]
+        paths = [] if schema is None else [name for name in table.nested if name in schema.names]
         names = [field.name for field in root_fields(wanted, paths)]
         parts = [groups.read(group, names) for group in range(len(groups.rows))]
-        table = pa.concat_tables(parts) if parts else groups.schema.empty_table().select(names)
-        return _with_paths(table, wanted) if paths else table
-    compression = compression_of(name)
-    plain = data
-    if compression is not None:
-        with pa.CompressedInputStream(pa.BufferReader(data), compression) as stream:
-            plain = stream.read()
-    if kind != "csv":
-        return _json(plain, schema, name, nested)
-    found = check_digits(_csv(plain, {} if schema is None else {f.name: _written(f.type) for f in schema}))
+        found = pa.concat_tables(parts) if parts else groups.schema.empty_table().select(names)
+        return _with_paths(found, wanted) if paths else found
+    text = whole_text(data, table.files, kind, path)
+    if kind == "csv":
+        return _csv(text, table, path, schema)
+    if not text.strip():
+        return pa.table({}) if schema is None else schema.empty_table()
+    if schema is not None:
+        return _lines(text, lambda columns: JsonLines(columns, "", table.nested), schema, path)
+    check_nulls(text)
+    options = arrow_json.ReadOptions(use_threads=False, block_size=len(text) + 1)
+    return arrow_json.read_json(pa.BufferReader(text), options, arrow_json.ParseOptions(newlines_in_values=False))
+
+
+def _csv(text: bytes, table: Table, path: str, schema: pa.Schema | None) -> pa.Table:
+    """Return the records of CSV: all columns as Arrow infers them, or those of a schema.
+
+    In columns of text too what stands for a null is one.
+    """
+    declared = table.schema.names if isinstance(table.schema, pa.Schema) else []
+    head = CsvHead.of(text, table.files, declared, path, complete=True)
+    if head is None:
+        msg = "no header"
+        raise pa.ArrowInvalid(msg)
+    dialect, names = CsvDialect.of(table.files), [name or f"\0{place}" for place, name in enumerate(head.names)]
+    body = Lines.of(text[head.size_bytes :], table.comment).data
     if schema is None:
-        return found
-    return pa.table([_brought(found.column(field.name), field, name) for field in schema], names=schema.names)
+        plain = [name for name in names if not name.startswith("\0")]
+        if not body.strip():
+            return pa.table({name: pa.nulls(0) for name in plain})
+        return dialect.infer(body, names, {}, skips=False).select(plain)
+
+    def form(columns: pa.Schema) -> CsvLines:
+        made = CsvLines(head.names, columns, "", table.name, path, dialect)
+        if made.lacking:
+            raise KeyError(made.lacking[0])
+        return made
+
+    found = _lines(body if body.strip() else b"", form, schema, path)
+    for place, column in enumerate(found.columns):
+        if pa.types.is_string(column.type):
+            is_null = pc.is_in(column, pa.array(NULL_TEXTS, column.type))
+            found = found.set_column(place, schema.field(place), pc.if_else(is_null, None, column))
+    return found
+
+
+def _lines(data: bytes, form: Callable[[pa.Schema], LineFormat], schema: pa.Schema, path: str) -> pa.Table:
+    """Return the columns of a schema, as a format of lines reads them."""
+    try:
+        return form(schema).parse(data)
+    except pa.ArrowInvalid:
+        for field in schema:
+            zone = foreign_zone(field.type)
+            if zone is not None and _is_refused(data, form(pa.schema([field]))):
+                raise without_zone(field.name, f"file {path}", zone) from None
+        raise
+
+
+def _is_refused(data: bytes, form: LineFormat) -> bool:
+    try:
+        form.parse(data)
+    except pa.ArrowInvalid:
+        return True
+    return False
 
 
 def _with_paths(table: pa.Table, schema: pa.Schema) -> pa.Table:
@@ -307,62 +357,6 @@ def _with_paths(table: pa.Table, schema: pa.Schema) -> pa.Table:
     if lost := [name for name, column in zip(schema.names, columns, strict=True) if column is None]:
         raise KeyError(lost[0])
     return pa.table(columns, names=schema.names)
-
-
-def _brought(values: pa.ChunkedArray, field: pa.Field, file: str) -> pa.ChunkedArray | pa.Array:
-    if not pa.types.is_timestamp(field.type):
-        return values
-    try:
-        return timestamps(empty_as_null(values), field.type)
-    except pa.ArrowInvalid:
-        if (zone := foreign_zone(field.type)) is None:
-            raise
-        raise without_zone(field.name, f"file {file}", zone) from None
-
-
-def _written(kind: pa.DataType) -> pa.DataType:
-    """Return the type as which a column is read: times are texts, which may be written in several ways."""
-    return pa.string() if pa.types.is_timestamp(kind) else kind
-
-
-def _csv(data: bytes, types: dict[str, pa.DataType]) -> pa.Table:
-    decimals = [name for name, kind in types.items() if pa.types.is_decimal(kind)]
-    if decimals and has_small_exponent(data):
-        check_csv_scales(_csv(data, dict.fromkeys(decimals, pa.string())))
-    return arrow_csv.read_csv(
-        pa.BufferReader(data),
-        arrow_csv.ReadOptions(use_threads=False, block_size=max(len(data), 1)),
-        arrow_csv.ParseOptions(newlines_in_values=True),
-        arrow_csv.ConvertOptions(
-            column_types=types, include_columns=list(types), null_values=NULL_TEXTS, strings_can_be_null=True
-        ),
-    )
-
-
-def _json(data: bytes, schema: pa.Schema | None, file: str, nested: Sequence[str]) -> pa.Table:
-    """Return the records of JSON lines: all their columns as Arrow infers them, or those of a schema."""
-    if not data.strip():
-        return pa.table({}) if schema is None else schema.empty_table()
-    if schema is None:
-        check_nulls(data)
-        options = arrow_json.ReadOptions(use_threads=False, block_size=len(data) + 1)
-        return arrow_json.read_json(pa.BufferReader(data), options, arrow_json.ParseOptions(newlines_in_values=False))
-    try:
-        return JsonLines(schema, "", nested).parse(data)
-    except pa.ArrowInvalid:
-        for field in schema:
-            zone = foreign_zone(field.type)
-            if zone is not None and _is_refused(data, field, nested):
-                raise without_zone(field.name, f"file {file}", zone) from None
-        raise
-
-
-def _is_refused(data: bytes, field: pa.Field, nested: Sequence[str]) -> bool:
-    try:
-        JsonLines(pa.schema([field]), "", nested).parse(data)
-    except pa.ArrowInvalid:
-        return True
-    return False
 
 
 class Versions(Protocol):
@@ -403,17 +397,21 @@ def open_table(table: Table, clock: Callable[[], int] = time.time_ns) -> Version
         raise ArgumentError(msg, name=table.name, hint=hint)
     local = local_path(table.source)
     path = table.source.rstrip("/") if local is None else os.path.normpath(str(local))
-    if table.format in ("auto", "delta") and _is_folder(f"{path}/_delta_log"):
+    kind = format_of(path, table.format)
+    is_delta = table.format in ("auto", "delta") and _is_folder(f"{path}/_delta_log")
+    for option in table.text_facts if is_delta or kind in ROW_FORMATS else ():
+        msg = f"table {table.name} is no file of text, so it cannot have {option}"
+        raise ArgumentError(msg, name=option, hint=f"leave {option} out")
+    if is_delta:
         return DeltaVersions(path, table.name)
     if table.format == "delta":
         msg = f"table {table.name} is no Delta table: {path}"
         raise FileFormatError(msg, name=path, hint="give the folder that holds _delta_log")
-    kind = format_of(path, table.format)
-    if kind not in _FORMATS or archive_of(path) is not None or _is_folder(path):
+    if kind not in _FORMATS or (archive_of(path) and kind in ROW_FORMATS) or _is_folder(path):
         known = ", ".join(end for name in _FORMATS for end in EXTENSIONS[name])
         msg = f"table {table.name} is neither a Delta table nor a file of a known format: {path}"
         raise FileFormatError(msg, name=path, hint=f"set format, or end the file's name with one of {known}")
-    return FileVersions(path, kind, table.name, table.finished_after_us, clock, nested=table.nested)
+    return FileVersions(path, kind, table, clock)
 
 
 def table_schema(table: Table, recorded: pa.Schema | None = None) -> pa.Schema:

@@ -408,6 +408,63 @@ def test_paths_lead_into_tables(tmp_path: Path, kind: str) -> None:
     assert sorted(zip(*told, strict=True)) == expected
 
 
+LIMITS = pa.schema([("id", pa.string()), ("most", pa.float64()), ("since", pa.timestamp("us", tz="UTC"))])
+FIRST, SECOND = ("a", 1010.5, START), ("b", None, START)
+OF_TEXT: dict[str, tuple[str, bytes, dict[str, Any]]] = {
+    "signs": (
+        "z.csv",
+        b"# export\nid;most;since\na;1.010,5;2024-01-01T00:00:00Z\nb;?;2024-01-01T00:00:00Z\n",
+        {"delimiter": ";", "comment": "#", "decimal": ",", "thousands": ".", "null_values": ["?"]},
+    ),
+    "a head": (
+        "z.csv.gz",
+        gzip.compress("é\nid,most,since\n-,°,\na,1010.5,2024-01-01T00:00:00Z\nb,,2024-01-01T00:00:00Z\n".encode("cp1252")),
+        {"skip_lines": 1, "header": 2, "encoding": "cp1252"},
+    ),
+    "widths": (
+        "z.txt",
+        b"id  most   since\na 1010.5   2024-01-01T00:00:00Z\nb          2024-01-01T00:00:00Z\n",
+        {"widths": [2, 6, -3, 20], "format": "csv"},
+    ),
+    "no header": (
+        "z.csv", b"a|1010.5|2024-01-01T00:00:00Z\nb|NA|2024-01-01T00:00:00Z\n", {"header": 0, "delimiter": "|"}
+    ),
+    "records": (
+        "z.json",
+        b'{"v": 1,\n "limits": [{"id": "a", "most": 1010.5, "since": "2024-01-01T00:00:00Z"},\n'
+        b' {"id": "b", "since": "2024-01-01T00:00:00Z"}]}',
+        {"records": "limits"},
+    ),
+    "a line end in quotes": (
+        "z.csv", b'id,most,since,"a\nb"\na,1010.5,2024-01-01T00:00:00Z,"x\n\n"\nb,,2024-01-01T00:00:00Z,\n', {}
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", OF_TEXT)
+def test_a_table_of_text_is_written_as_its_options_say(tmp_path: Path, case: str) -> None:
+    name, data, options = OF_TEXT[case]
+    (tmp_path / name).write_bytes(data)
+    table = Table("z", str(tmp_path / name), finished_after="0s", schema=LIMITS, **options)
+    assert Table.from_facts(json.loads(json.dumps(table.to_facts()))) == table
+    source = open_table(table)
+    found = source.rows(str(source.newest(None)), LIMITS)
+    assert [tuple(row.values()) for row in found.to_pylist()] == [FIRST, SECOND]
+    kinds = open_table(Table("z", str(tmp_path / name), finished_after="0s", **options)).schema()
+    if case != "no header":
+        assert kinds.field("most").type == pa.float64()
+    if options:  # read in another way it is another version
+        other = open_table(Table("z", table.source, finished_after="0s", format=table.format, schema=LIMITS))
+        assert other.newest(None) != source.newest(None)
+
+
+@pytest.mark.parametrize("name", ["z.parquet", "zones"])
+def test_what_is_no_text_has_none_of_its_options(tmp_path: Path, name: str) -> None:
+    write_version(tmp_path, 0, name)
+    with pytest.raises(ArgumentError, match="no file of text, so it cannot have delimiter"):
+        open_table(Table("z", str(tmp_path / name), decimal=",", delimiter=";"))
+
+
 class Clock:
     """A clock of the planner that only a test moves; a sleep moves it, and then does what the test asks."""
 
@@ -449,7 +506,7 @@ KS = pa.schema([("k", pa.int64()), ("x", pa.float64())])
 @pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet", "csv.gz"])
 def test_a_file_that_is_being_written_is_no_version(tmp_path: Path, kind: str) -> None:
     clock, path, whole = Clock(), tmp_path / f"z.{kind}", _bytes_of(kind, 500)
-    source = FileVersions(str(path), kind.partition(".")[0], "z", 2_000_000, clock, clock.sleep)
+    source = FileVersions(str(path), kind.partition(".")[0], Table("z", finished_after="2s"), clock, clock.sleep)
     clock.write(path, _bytes_of(kind, 10), age_s=60)
     first = source.newest(None)
     assert first is not None
@@ -479,7 +536,7 @@ def test_a_decimal_of_a_table_has_the_digits_of_its_type(tmp_path: Path, kind: s
     for told, is_read in (("99999.9", True), (value, False)):
         text = f"k,d\n1,{told}\n" if kind == "csv" else f'{{"k":1,"d":{told}}}\n'
         clock.write(path, text.encode(), age_s=60)
-        source = FileVersions(str(path), kind, "z", 2_000_000, clock, clock.sleep)
+        source = FileVersions(str(path), kind, Table("z", finished_after="2s"), clock, clock.sleep)
         version = source.newest(None)
         assert version is not None
         if is_read:
@@ -491,7 +548,7 @@ def test_a_decimal_of_a_table_has_the_digits_of_its_type(tmp_path: Path, kind: s
 
 def test_a_time_of_change_that_is_ahead_makes_a_file_wait_only_as_long_as_another(tmp_path: Path) -> None:
     clock, path = Clock(), tmp_path / "z.csv"
-    source = FileVersions(str(path), "csv", "z", 2_000_000, clock, clock.sleep)
+    source = FileVersions(str(path), "csv", Table("z", finished_after="2s"), clock, clock.sleep)
     clock.write(path, _bytes_of("csv", 3), age_s=-7200)  # another machine's clock, or a zone
     assert source.newest(None) is not None
     assert 2 <= clock.slept * 0.1 < 2.5
@@ -503,7 +560,7 @@ def test_who_has_no_version_waits_for_the_file_but_not_for_ever(
     path, whole = tmp_path / "z.csv", _bytes_of("csv", 100).replace(b"99,24.75", b"ninety-nine,24.75")
     for ask in ("schema", "newest"):
         clock = Clock()
-        source = FileVersions(str(path), "csv", "z", 2_000_000, clock, clock.sleep)
+        source = FileVersions(str(path), "csv", Table("z", finished_after="2s"), clock, clock.sleep)
         clock.write(path, b"")
         clock.then = {at: partial(clock.write, path, whole[:size]) for at, size in ((30, 200), (40, 500), (50, None))}
         found = source.schema() if ask == "schema" else source.newest(None)
@@ -513,7 +570,7 @@ def test_who_has_no_version_waits_for_the_file_but_not_for_ever(
     assert caplog.messages == ["table z: its file is empty: it is waited for"] * 2
     for data, told in ((b"k,x\n1,2.0\n", "changes all the time"), (b"", "is empty")):
         clock = Clock()
-        source = FileVersions(str(path), "csv", "z", 2_000_000, clock, clock.sleep)
+        source = FileVersions(str(path), "csv", Table("z", finished_after="2s"), clock, clock.sleep)
         clock.write(path, data)
         clock.then = dict.fromkeys(range(1, 1000), partial(clock.write, path, data))
         with pytest.raises(FileMissingError, match=f"table z is not finished: .*{told}") as refused:
@@ -521,12 +578,12 @@ def test_who_has_no_version_waits_for_the_file_but_not_for_ever(
         assert clock.slept == 621
         assert ("finished_after=0s" in str(refused.value)) == bool(data)
     with pytest.raises(FileMissingError, match="is not there"):
-        FileVersions(str(tmp_path / "no.csv"), "csv", "z", 0).newest(None)
+        FileVersions(str(tmp_path / "no.csv"), "csv", Table("z")).newest(None)
 
 
 def test_a_file_that_changes_while_it_is_read_is_no_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock, path = Clock(), tmp_path / "z.csv"
-    source = FileVersions(str(path), "csv", "z", 0, clock, clock.sleep)
+    source = FileVersions(str(path), "csv", Table("z", finished_after="0s"), clock, clock.sleep)
     clock.write(path, _bytes_of("csv", 3), age_s=60)
     read = LocalFile.read_at
 

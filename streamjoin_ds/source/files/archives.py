@@ -35,7 +35,7 @@ from streamjoin_ds.source.files.listing import FileEntry
 from streamjoin_ds.source.position import SEGMENT_BYTES
 from streamjoin_ds.spec.member.files import Files
 
-__all__ = ["ArchivedText", "CompressedText", "SnappyStream", "archived_text"]
+__all__ = ["ArchivedText", "CompressedText", "SnappyStream", "archived_text", "decompressed"]
 
 # Steps in which the text before a damage is read again, since a read that fails gives nothing.
 _SALVAGE_BYTES = (1 << 16, 1 << 11, 1 << 6, 1)
@@ -394,11 +394,15 @@ def _text_begin(key: object, new: Callable[[], _Forward]) -> bytes | None:
     return _texts_begin[key]
 
 
+def decompressed(file: Any, compression: str) -> Any:
+    """Return the decompressed stream of a file."""
+    return SnappyStream(file) if compression == "snappy" else pa.CompressedInputStream(file, compression)
+
+
 class _ArrowDecoder(_Forward):
     def __init__(self, path: str, compression: str) -> None:
         super().__init__()
-        file = files_at(path).input(path, ahead=True)
-        self._stream = SnappyStream(file) if compression == "snappy" else pa.CompressedInputStream(file, compression)
+        self._stream = decompressed(files_at(path).input(path, ahead=True), compression)
 
     def _next(self, size: int) -> bytes:
         data: bytes = self._stream.read(size)

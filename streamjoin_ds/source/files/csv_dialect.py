@@ -172,8 +172,10 @@ class CsvDialect:
                 table = table.set_column(number, name, self._counted(table.column(name), name, kind))
         return table
 
-    def infer(self, data: bytes, names: list[str], types: Mapping[str, pa.DataType]) -> pa.Table:
-        """Return all columns of a text of lines with the types that Arrow infers; lines that are broken are left out.
+    def infer(self, data: bytes, names: list[str], types: Mapping[str, pa.DataType], *, skips: bool = True) -> pa.Table:
+        """Return all columns of a text of lines with the types that Arrow infers.
+
+        With `skips`, lines that are broken are left out.
 
         Raises
         ------
@@ -186,7 +188,7 @@ class CsvDialect:
         groups: dict[tuple[str, ...], list[str]] = defaultdict(list)
         for name in names:
             groups[self.null_texts(name)].append(name)
-        parts = [self._read(data, names, types, nulls, wanted=wanted, skips=True) for nulls, wanted in groups.items()]
+        parts = [self._read(data, names, types, nulls, wanted=wanted, skips=skips) for nulls, wanted in groups.items()]
         table = pa.table({name: part.column(name) for part in parts for name in part.column_names}).select(names)
         if self.thousands is None:
             return table

@@ -11,15 +11,18 @@ import zlib
 from collections import OrderedDict
 from typing import Protocol, TypeAlias
 
+import pyarrow as pa
+
 from streamjoin_ds.blocks.files import files_at
 from streamjoin_ds.errors import FileFormatError, FileMissingError
-from streamjoin_ds.source.files.archives import ArchivedText, CompressedText
-from streamjoin_ds.source.files.decoders import Chain, Decoder, Decoding, decoders_of
-from streamjoin_ds.source.files.file_names import archive_of, compression_of
+from streamjoin_ds.source.files.archives import ArchivedText, CompressedText, archived_text, decompressed
+from streamjoin_ds.source.files.decoders import Chain, Decoder, Decoding, Members, decoders_of
+from streamjoin_ds.source.files.file_names import archive_of, compression_of, decodings_of
 from streamjoin_ds.source.files.listing import FileEntry
 from streamjoin_ds.source.position import SEGMENT_BYTES, RollingDigest
+from streamjoin_ds.spec.member.files import Files
 
-__all__ = ["Text", "has_its_bytes", "open_text", "prefix_digest"]
+__all__ = ["Text", "has_its_bytes", "open_text", "prefix_digest", "whole_text"]
 
 _Stamp: TypeAlias = tuple[int, int, int]  # size, time of change and inode
 _RAW_BYTES = 1 << 16  # compressed bytes that are read at a time
@@ -91,6 +94,29 @@ def open_text(entry: FileEntry, *, limit: int | None = None, complete: bool = Tr
     wanted = max((decoding.begin_bytes for decoding in entry.decodings), default=0)
     begin = _begin_of(raw, path, wanted) if wanted else b""
     return _DecodedText(raw, entry, begin, complete) if decoders_of(entry.decodings, begin, path) else raw
+
+
+def whole_text(data: bytes, files: Files, kind: str, path: str) -> bytes:
+    """Return the canonical text of a file whose bytes are all there.
+
+    Raises
+    ------
+    FileFormatError, OSError
+        It is damaged.
+    """
+    decodings, compression = decodings_of(files, kind, path), compression_of(path)
+    if archive_of(path) is not None:
+        members, *others = decodings
+        assert isinstance(members, Members)
+        return b"".join(archived_text(lambda: pa.BufferReader(data), path, members, others))
+    if compression is not None:
+        with decompressed(pa.BufferReader(data), compression) as stream:
+            data = stream.read()
+    chain = Chain(decoders_of(decodings, data[:_PIECE_A_TURN], path))
+    text = chain.feed(data) + chain.finish()
+    if chain.fault is not None:
+        raise chain.fault
+    return text
 
 
 def has_its_bytes(entry: FileEntry) -> bool:

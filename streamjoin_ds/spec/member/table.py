@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -14,6 +14,7 @@ from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.spec.columns import TS, schema_from_text, schema_text
 from streamjoin_ds.spec.expression.predicate import stream_name
 from streamjoin_ds.spec.expression.tree import Expression, expression_facts, expression_from
+from streamjoin_ds.spec.member.files import Files, NullValues
 from streamjoin_ds.spec.member.option_key import LIST, TABLE, OptionKey, option, options_of
 from streamjoin_ds.spec.member.stream import checked_condition, checked_schema
 
@@ -23,6 +24,19 @@ __all__ = ["DEFAULT_FINISHED_AFTER", "DEFAULT_REFRESH", "TABLE_FORMATS", "TABLE_
 DEFAULT_REFRESH = "1m"
 DEFAULT_FINISHED_AFTER = "2s"
 TABLE_FORMATS = ("auto", "delta", "parquet", "orc", "avro", "arrow", "csv", "json")
+
+
+# How a file of text is written: options of a table that mean what they mean to `Files`.
+_OF_TEXT = (
+    *("delimiter", "skip_lines", "header", "decimal", "thousands", "null_values", "quote", "escape"),
+    *("widths", "comment", "encoding", "records"),
+)
+
+
+def _as_of_files(name: str) -> Any:
+    """Return the field of an option that files have too."""
+    known = Files.__dataclass_fields__[name]
+    return field(default=known.default, metadata=known.metadata)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +65,8 @@ class Table:
         A file is a version once it has not been changed for so long; until then the version before is joined. "0s": at
         once. An empty file is not there yet. The first start waits for a file that is being written, a minute longer at
         most. Versions of Delta tables, and files in an object store, are whole when they appear.
+    delimiter, skip_lines, header, decimal, thousands, null_values, quote, escape, widths, comment, encoding, records
+        How a file of text is written; see `Files`. A field of CSV in quotes may hold line ends.
     """
 
     name: str
@@ -80,6 +96,18 @@ class Table:
         example="30s",
     )
 
+    delimiter: str = _as_of_files("delimiter")
+    skip_lines: int = _as_of_files("skip_lines")
+    header: int | bool = _as_of_files("header")
+    decimal: str = _as_of_files("decimal")
+    thousands: str | None = _as_of_files("thousands")
+    null_values: NullValues = _as_of_files("null_values")
+    quote: str = _as_of_files("quote")
+    escape: str | None = _as_of_files("escape")
+    widths: Sequence[int] | str | None = _as_of_files("widths")
+    comment: str | None = _as_of_files("comment")
+    encoding: str = _as_of_files("encoding")
+    records: str | None = _as_of_files("records")
     # The columns that are paths into others; a join that is bound knows them.
     nested: tuple[str, ...] = ()
 
@@ -101,10 +129,27 @@ class Table:
         if self.format not in TABLE_FORMATS:
             msg = f"table {self.name} has an unknown format"
             raise ArgumentError(msg, name="format", hint=f"one of {', '.join(TABLE_FORMATS)}")
+        read = self.files.checked(self.name)
+        for name in _OF_TEXT:
+            object.__setattr__(self, name, getattr(read, name))
         if self.schema is not None:
             object.__setattr__(self, "schema", checked_schema(self.schema, self.name))
         if self.where is not None:
             object.__setattr__(self, "where", checked_condition(self.where, self.name))
+
+    @property
+    def files(self) -> Files:
+        """How its file is read, where that is one of text."""
+        options = {name: getattr(self, name) for name in _OF_TEXT}
+        has_quotes = self.quote != "none" and self.widths is None
+        return Files(self.source or self.name, quoted_lines="read" if has_quotes else "reject", **options)
+
+    @property
+    def text_facts(self) -> dict[str, Any]:
+        """How its file is written, as plain JSON values; nothing of what is as by default."""
+        found = {name: getattr(self, name) for name in _OF_TEXT}
+        plain = {name: [*value] if isinstance(value, tuple) else value for name, value in found.items()}
+        return {name: value for name, value in plain.items() if value != Files.__dataclass_fields__[name].default}
 
     @property
     def location(self) -> str | None:
@@ -131,6 +176,7 @@ class Table:
             "where": None if self.where is None else expression_facts(self.where),  # type: ignore[arg-type]
             "format": self.format,
             "finished_after_us": self.finished_after_us,
+            **self.text_facts,
             **({"nested": [*self.nested]} if self.nested else {}),
         }
 
@@ -145,7 +191,8 @@ class Table:
             None if facts["where"] is None else expression_from(facts["where"]),
             facts["format"],
             f"{facts['finished_after_us']}us" if "finished_after_us" in facts else DEFAULT_FINISHED_AFTER,
-            tuple(facts.get("nested", ())),
+            nested=tuple(facts.get("nested", ())),
+            **{name: facts[name] for name in _OF_TEXT if name in facts},
         )
 
 

@@ -106,10 +106,13 @@ def test_what_stands_before_a_damaged_member_is_read(tmp_path: Path) -> None:
     assert found == expected(ALL)[: len(found)]
 
 
-def test_an_archive_is_no_table(tmp_path: Path) -> None:
-    pack(tmp_path / "z.csv.zip", ".zip", parts())
-    with pytest.raises(FileFormatError, match="neither a Delta table nor a file of a known format"):
-        open_table(Table("z", str(tmp_path / "z.csv.zip")))
+@pytest.mark.parametrize("ending", [".csv.zip", ".csv.tar.zst", ".jsonl.tgz"])
+def test_an_archive_is_a_table(tmp_path: Path, ending: str) -> None:
+    members = parts() if ending.startswith(".csv") else {"a.jsonl": json_text(ALL).encode(), "b.csv": b"x"}
+    pack(tmp_path / f"z{ending}", ending.removeprefix(".csv").removeprefix(".jsonl"), members)
+    table = open_table(Table("z", str(tmp_path / f"z{ending}"), finished_after="0s"))
+    found = table.rows(str(table.newest(None)), SCHEMA).to_pylist()
+    assert [(row["name"], row["x"], row["n"]) for row in found] == [row[1:] for row in ALL]
 
 
 @pytest.mark.parametrize("ending", [".csv.zip", ".csv.tar.bz2", ".csv.zst", ".csv.bz2"])
