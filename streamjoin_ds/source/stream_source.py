@@ -47,6 +47,7 @@ from streamjoin_ds.source.files.file_feed import FileFeed, FilePartitions, parti
 from streamjoin_ds.source.files.file_names import ROW_FORMATS, folder_types, folder_values, refuse_foreign
 from streamjoin_ds.source.files.lines import Lines
 from streamjoin_ds.source.files.listing import FileEntry, Location, location_of
+from streamjoin_ds.source.files.metric_lines import line_format
 from streamjoin_ds.source.files.row_files import row_columns
 from streamjoin_ds.source.files.text import has_its_bytes, open_text
 from streamjoin_ds.source.files.text_blocks import SPOOL_COLUMNS, payload_lines, segment_payloads
@@ -81,6 +82,7 @@ _LOOKED_AT = 64  # files, at most
 _MOST_FOLDERS = 64  # partitions whose files are looked at for their columns
 _TIME_OF_DAY = r"^\s*[0-9]{1,2}:[0-9]{2}(:[0-9]{2}([.,][0-9]+)?)?(\s*[AaPp][Mm])?\s*$"
 _SHOWN_BYTES = 200  # of a line that an error shows
+_TOLD_MESSAGES = 20  # by which it is told that they are lines of metrics
 _LOOKED_AT = 100  # records whose texts are looked at for times of day
 # Records that are read of each stream: as many as its rate is found by.
 _SAMPLE_ROWS = 20_000
@@ -241,7 +243,9 @@ def _of_topic(stream: Stream) -> pa.Schema:
     table = json_of_lines(payload_lines(values).data, stream)
     if table is None:
         msg = f"the columns of stream {stream.name} cannot be inferred: none of its newest messages is a JSON object"
-        raise FileFormatError(msg, name=stream.name, hint="check format= in the URL, or declare the schema")
+        form = line_format(b"\n".join(values[:_TOLD_MESSAGES]).decode("utf-8", "replace"))
+        hint = f"they are in format={form}" if form else _packs_hint(values) or "check format= in the URL"
+        raise FileFormatError(msg, name=stream.name, hint=f"{hint}, or declare the schema")
     schema = with_message_columns(_with_time(table.schema, table, stream), stream)
     _check_time(schema, stream)
     return schema
@@ -327,10 +331,19 @@ def _of_file(entry: FileEntry, kind: str, stream: Stream, most: int) -> FoundCol
     return FoundColumns(merged(found), [name for one in found for name in one.large], is_csv)
 
 
+def _packs_hint(messages: Sequence[bytes]) -> str:
+    """Return the option that reads messages which are arrays; empty where the first one is none."""
+    is_array = bool(messages) and messages[0].lstrip()[:1] == b"["
+    return "records=$ reads the elements of arrays, records=senml packs of SenML" if is_array else ""
+
+
 def _of_segment(entry: FileEntry, stream: Stream, most: int) -> pa.Schema:
-    table = json_of_lines(payload_lines(segment_payloads(entry, stream, most)).data, stream)
+    payloads = segment_payloads(entry, stream, most)
+    table = json_of_lines(payload_lines(payloads).data, stream)
     if table is None:
-        raise _unreadable(entry)
+        form = line_format(b"\n".join(payloads[:_TOLD_MESSAGES]).decode("utf-8", "replace"))
+        hint = f"its messages are lines: records={form}" if form else _packs_hint(payloads)
+        raise _unreadable(entry, hint=hint)
     return _with_frame(_with_time(table.schema, table, stream), stream)
 
 
@@ -404,10 +417,10 @@ def _with_time(schema: pa.Schema, table: pa.Table | None, stream: Stream) -> pa.
     return pa.schema(fields)
 
 
-def _unreadable(entry: FileEntry, json: bytes = b"") -> FileFormatError:
+def _unreadable(entry: FileEntry, json: bytes = b"", hint: str = "") -> FileFormatError:
     """Return the error of a file whose columns are not found; `json` is what a file of JSON begins with."""
     msg = f"the columns of {entry.path} cannot be inferred: it is in another format, or damaged"
-    hint, begin = "check the file, set its format, or declare the schema", json.lstrip()[:1]
+    hint, begin = hint or "check the file, set its format, or declare the schema", json.lstrip()[:1]
     if begin in (b"[", b"{"):
         hint = "each line must be one object: records=$ reads an array, or objects of several lines"
     return FileFormatError(msg, name=entry.path, hint=hint)

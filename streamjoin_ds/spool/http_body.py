@@ -214,7 +214,8 @@ def check_readable(payloads: list[bytes], kind: str) -> None:
     elif kind.startswith(INFLUX):
         is_readable, what = _is_influx, "a line of InfluxDB's line protocol"
     if payloads and not any(map(is_readable, payloads[:_JUDGED])):
-        reason = f"no message of the body is {what} (the intake's --accept anything keeps all bytes)"
+        others = "influx takes line protocol" if _is_influx(payloads[0]) else "anything keeps all bytes"
+        reason = f"no message of the body is {what} (the intake's --accept {others})"
         raise BodyError(HTTPStatus.BAD_REQUEST, reason)
 
 

@@ -11,12 +11,13 @@ import pyarrow as pa
 import pytest
 
 from streamjoin_ds import Stream
-from streamjoin_ds.errors import ArgumentError
+from streamjoin_ds.errors import ArgumentError, FileFormatError
 from streamjoin_ds.source.kafka.formats.message_records import MessageRecords
 from streamjoin_ds.source.kafka.formats.registered_messages import SchemaRegistry
 from streamjoin_ds.source.records import Chunk
 from streamjoin_ds.source.stream_source import first_records, infer_schema, open_feed
 from streamjoin_ds.spec import Join, bind
+from streamjoin_ds.spool.writer import SpoolWriter
 from tests.source.kafka.formats.messages import messages_of
 from tests.support.topics import FakeTopic, fake_topics
 
@@ -248,6 +249,18 @@ def test_records_of_messages_that_are_no_json_are_refused_by_name(topic: type[Fa
         with pytest.raises(ArgumentError, match=hint) as refused:
             infer_schema(stream)
         assert refused.value.name == "records"
+
+
+@pytest.mark.parametrize(("message", "way"), [(b"m x=1 5", "influx"), (b'[{"bn":"a","v":1}]', "records=senml")])
+def test_messages_that_are_no_objects_are_refused_with_the_way_to_read_them(
+    tmp_path: Path, topic: type[FakeTopic], message: bytes, way: str
+) -> None:
+    topic.logs["e"][0].append(message)
+    with SpoolWriter(tmp_path) as writer:
+        writer.append([(b"t", message)])
+    for source in ("kafka://broker/e?format=json", str(tmp_path)):
+        with pytest.raises(FileFormatError, match=way):
+            infer_schema(Stream("e", source))
 
 
 def test_records_of_messages_with_the_frame_of_a_registry(topic: type[FakeTopic]) -> None:
