@@ -12,6 +12,7 @@ import pytest
 
 from streamjoin_ds import Stream
 from streamjoin_ds.errors import ArgumentError, FileFormatError
+from streamjoin_ds.source.files import inner_records
 from streamjoin_ds.source.kafka.formats.message_records import MessageRecords
 from streamjoin_ds.source.kafka.formats.registered_messages import SchemaRegistry
 from streamjoin_ds.source.records import Chunk
@@ -19,7 +20,7 @@ from streamjoin_ds.source.stream_source import first_records, infer_schema, open
 from streamjoin_ds.spec import Join, bind
 from streamjoin_ds.spool.writer import SpoolWriter
 from tests.source.kafka.formats.messages import messages_of
-from tests.support.topics import FakeTopic, fake_topics
+from tests.support.topics import FakeTopic, Log, fake_topics
 
 BERLIN = [
     {"at": f"27.10.2024 {hour:02}:{minute:02}:00", "x": place}
@@ -228,6 +229,23 @@ def test_any_cut_of_a_topic_gives_the_same_records(
     assert at == end
     assert size > 1 or any("within" in str(one.to_facts()) for one in ends)
     assert "within" not in str(end.to_facts())
+
+
+def test_a_small_message_does_not_become_a_huge_one(topic: type[FakeTopic], monkeypatch: pytest.MonkeyPatch) -> None:
+    """What stands beside an array is in each of its records, and so are the base values of a pack."""
+    monkeypatch.setattr(inner_records, "_MOST_BYTES", 10_000)
+    array = {"beside": "x" * 900, "values": [{"t": n, "v": n} for n in range(20)]}
+    pack = [{"bn": "x" * 5000, "bt": 1709629207, "v": 1}, {"n": "a", "v": 2}]
+    reasons = ["its records have more than 10000 bytes", "no name or number where one is due"]
+    for message, records, why in ((array, "values", reasons[0]), (pack, "senml", reasons[1])):
+        topic.logs["e"] = [Log()]
+        for one in (message, VALUES[1] if records == "values" else PACKS[0]):
+            topic.logs["e"][0].append(json.dumps(one).encode())
+        stream = Stream("e", "kafka://broker/e?format=json", records=records, time="t", schema=VALUE_TYPES)
+        chunks = read(stream, "v")
+        assert len(told(chunks)[0]) == (1 if records == "values" else 2)
+        rejects = [reject for chunk in chunks for reject in chunk.rejects]
+        assert rejects[0].text.startswith(why)
 
 
 def test_a_broken_record_is_a_reject_with_the_offset_and_its_place_in_the_message(topic: type[FakeTopic]) -> None:

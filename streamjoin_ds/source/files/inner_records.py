@@ -36,7 +36,8 @@ from streamjoin_ds.spool.segment import FRAME_COLUMNS, HEADER_BYTES, Frames, hea
 __all__ = ["NoRecords", "Unfolded", "elements", "members", "message_records", "parts_of"]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
-_MOST_BYTES = 256 << 20  # bytes of a value that has not ended, at most: it is held in memory
+_MOST_BYTES = 256 << 20  # bytes of a value that has not ended, or of the records of one, at most: they are in memory
+_MOST_BASE_BYTES = 4096  # bytes of base values of SenML, at most: each record of a pack may have them
 
 _BASE = ("bn", "bt", "bu", "bv", "bs")
 _LEAST_ABSOLUTE_S = 1 << 28  # a time of SenML before this is relative to the present
@@ -209,14 +210,17 @@ class _Records:
         if self._form == SENML:
             self._pack, line = self._pack.with_record(value)
             return (line,)
-        # A value gives all its records or none.
-        return [
-            *(
-                _rows(value, self._form.names, self._form.rows)
-                if self._form.names
-                else _unfolded(value, self._form.rows)
-            )
-        ]
+        # A value gives all its records or none. What stands beside an array is in each record, which can be a lot.
+        rows = self._form.rows
+        given = _rows(value, self._form.names, rows) if self._form.names else _unfolded(value, rows)
+        lines, size_bytes = [b""] * 0, 0
+        for line in given:
+            size_bytes += len(line)
+            if size_bytes > _MOST_BYTES:
+                msg = f"its records have more than {_MOST_BYTES} bytes"
+                raise NoRecords(msg)
+            lines.append(line)
+        return lines
 
 
 def _one_line(text: bytes) -> bytes:
@@ -349,6 +353,8 @@ class _Pack:
             _check_text(value)
             fields = members(value)
             base = self.base | {name: fields.pop(name) for name in [*fields] if name in _BASE}
+            if sum(map(len, base.values())) > _MOST_BASE_BYTES:
+                raise ValueError
             return _Pack(base), _object_of(_resolved(fields, base))
         except (ValueError, ArithmeticError):
             line = b"no name or number where one is due: %b" % value if is_json(value) else value

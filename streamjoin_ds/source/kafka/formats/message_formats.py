@@ -208,9 +208,7 @@ class Unfolding:
         records = getattr(stream.source, "records", None)
         form = METRIC_LINES.get(format) if records is None else records_form(records)
         if records is not None and (format != "json" or form in METRIC_LINES.values()):
-            msg = (
-                f"stream {stream.name} has records, which says where they lie in JSON, and its messages are in {format}"
-            )
+            msg = f"records of stream {stream.name} names no place in messages of the format {format}"
             hint = f"leave records out, and set format={records if records in METRIC_LINES else 'json'} in the URL"
             raise ArgumentError(msg, name="records", hint=hint)
         return None if form is None else cls(form, unframed)
