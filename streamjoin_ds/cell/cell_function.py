@@ -5,7 +5,8 @@ for each file that was written and one with the cell's report. A retried attempt
 that it is given: only the state and the returned rows count.
 
 The first worker that finds no server starts one, as a child of the executor's Python: so it lies in the executor's
-container. Where none can be had, or one is frozen or breaks off, the worker does the batch itself.
+container. Where none can be had, or one is frozen or breaks off, the worker does the batch itself in the same way: it
+makes the windows from the journal, for this batch.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ import xxhash
 
 from streamjoin_ds import errors
 from streamjoin_ds.blocks import freeze_imports, reuse_freed_memory
-from streamjoin_ds.blocks.place import is_local
 from streamjoin_ds.cell.cell import TaskFacts
 from streamjoin_ds.cell.cell_report import REPORT_COLUMNS
+from streamjoin_ds.cell.epoch_windows import LiveWindows
 from streamjoin_ds.cell.window_server import Answer, Request, ask
 from streamjoin_ds.exchange.outbox import EXCHANGE_SCHEMA
 from streamjoin_ds.machine import is_private, process_began
@@ -52,8 +53,7 @@ class CellFunction:
 
     def __init__(self, plan: Plan) -> None:
         self.plan_text = plan.to_json()
-        # Its windows must lie in blocks, on disks that this host sees.
-        self.is_served = plan.execution.window_server and bool(plan.state_root) and is_local(plan.state_root)
+        self.is_served = LiveWindows.of(plan) is not None
 
     def __call__(
         self, key: tuple[Any, ...], frames: Iterator[pd.DataFrame], state: GroupState

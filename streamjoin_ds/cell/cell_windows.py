@@ -262,6 +262,8 @@ class CellWindows:
     ----------
     state : CellState
         The cell's state as it was before this batch.
+    named_blocks : frozenset of str
+        Blocks that the state row names.
     new_blocks : list of str
         Blocks that the state row of `saved` names and the one before did not.
     has_ended : bool
@@ -309,10 +311,12 @@ class CellWindows:
             whole = KeptEpoch(first, None, (None,) * len(bound.names), len(self.state.windows))
             kept = [whole] if self.state.epochs is None else self.state.epochs
             self._live = list(self._kept(kept, self.state.engine_blobs())) if found is None else found
-        self._blocks_before = self.blocks | self._journaled
+            for windows in found or ():
+                windows.store = self._store_of(windows.epoch)  # the batch says anew how large a block is
+        self.named_blocks = self.blocks | self._journaled
         for windows in self._live:
             if windows.store is not None:
-                windows.store.forget_but(self._blocks_before)
+                windows.store.forget_but(self.named_blocks)
         self.new_blocks: list[str] = []
         self.has_ended = False
 
@@ -452,8 +456,8 @@ class CellWindows:
             for windows, blob in zip(self._live, saved, strict=True)
         ]
         blocks = self.blocks
-        self.new_blocks = sorted(blocks - self._blocks_before)
-        left = sorted(self._blocks_before - blocks)
+        self.new_blocks = sorted(blocks - self.named_blocks)
+        left = sorted(self.named_blocks - blocks)
         waiting = (entry for entry in self.state.retired if entry[1] not in blocks)
         retired = [*waiting, *((batch_id, name) for name in left)]
         retired += ((batch_id - self._plan.retain_batches, name) for name in answers)

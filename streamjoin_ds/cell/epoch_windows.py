@@ -18,10 +18,11 @@ import numpy as np
 import pyarrow as pa
 
 from streamjoin_ds.blocks import BlockStore
+from streamjoin_ds.blocks.place import is_local
 from streamjoin_ds.engine.storage.journal import Arrived, Journal
 from streamjoin_ds.engine.storage.run_store import RunStore
 from streamjoin_ds.engine.window_join import WindowJoin
-from streamjoin_ds.plan import Epoch
+from streamjoin_ds.plan import Epoch, Plan
 from streamjoin_ds.spec import BoundJoin
 
 __all__ = ["EpochWindows", "LiveWindows"]
@@ -159,6 +160,17 @@ class LiveWindows:
     that they were saved as, by one taker at a time. So a retry, a second driver or a restored checkpoint finds none,
     and makes them anew.
     """
+
+    @classmethod
+    def of(cls, plan: Plan, live: LiveWindows | None = None) -> LiveWindows | None:
+        """Return where the windows of a plan's cells live on: `live`, or else a new object; None: they do not.
+
+        All cells of a query and all attempts must do alike, wherever they run: cells share blocks, and a block that one
+        of them removes must be named by none. So the plan alone decides it.
+        """
+        if not plan.execution.window_server or not plan.state_root or not is_local(plan.state_root):
+            return None
+        return live or cls()
 
     def __init__(self) -> None:
         self._kept: OrderedDict[Hashable, tuple[str, list[EpochWindows], float]] = OrderedDict()

@@ -110,7 +110,7 @@ class Request(NamedTuple):
         """Do the work in this process; `live` has the windows that live on here."""
         plan, rows = _plan(self.plan), (row for batch in self.rows for row in exchange_rows(batch))
         cell = plan.cell_of(self.label)
-        files, report, state = Cell(plan, cell, self.state, self.task, live).run(rows)
+        files, report, state = Cell(plan, cell, self.state, self.task, LiveWindows.of(plan, live)).run(rows)
         reports = [("file", cell, file.to_json()) for file in files]
         return Answer([*reports, ("cell", cell, report.to_json())], state)
 

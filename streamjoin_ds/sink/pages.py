@@ -232,10 +232,10 @@ class PageFile:
 
     def _put(self, *parts: Any) -> None:
         for part in parts:
-            view = memoryview(part)
-            if view.nbytes:
-                self._stream.write(view)
-                self._at += view.nbytes
+            data = pa.py_buffer(part)  # bytes for any file, which numbers are not for one of Python's
+            if data.size:
+                self._stream.write(data)
+                self._at += data.size
 
 
 def _bits(column: pa.ChunkedArray, form: _Form) -> Numbers | Bytes:

@@ -116,7 +116,7 @@ class LocalQuery:
         self._most_rows = source.max_rows_per_batch
         self._commit = BatchCommit(plan, options.restarts)
         self._log = BatchLog(plan)
-        self._live = LiveWindows()
+        self._live = LiveWindows.of(plan)
         self.id = self._log.query_id
         self.name = f"streamjoin-{plan.join_id[:8]}"
         self.lastProgress: dict[str, Any] | None = None

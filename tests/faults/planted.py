@@ -85,7 +85,11 @@ BUGS = (
             "blob = self.state.encode() if self.state.batches and not any(map(sum_rows, accepted.values())) "
             "else self.windows.saved(",
         ),
-        ("cell:Cell.run", "parts, asides =", "sum_rows = lambda ts: sum(map(len, ts))\n    parts, asides ="),
+        (
+            "cell:Cell.run",
+            "parts, asides =",
+            "sum_rows = lambda ones: sum(len(one.tuples) for one in ones)\n    parts, asides =",
+        ),
     ),
     _bug(
         "a cell is given another cell's state",
@@ -93,7 +97,7 @@ BUGS = (
     ),
     _bug(
         "the state in the order of arrival",
-        ("cell:_Part.in_order", 'np.argsort(self.first_seqs, kind="stable")', "range(len(self.tables))"),
+        ("cell:_Part.in_order", 'np.argsort(self.first_seqs, kind="stable")', "range(len(self.own))"),
     ),
     _bug(
         "an exchange block goes when it is read",
@@ -314,9 +318,9 @@ BUGS = (
     _bug(
         "a record from the future tells the time of the batches after it",
         (
-            "source:FileScan._running",
-            "running_times(seen, self._tail.time, limit)",
-            "running_times(seen, self._tail.time)",
+            "source:FileScan._in_order",
+            "in_order(seen, self._tail.time, limit, rhythm)",
+            "in_order(seen, self._tail.time, None, rhythm)",
         ),
         asks=("future",),
     ),
@@ -407,8 +411,8 @@ BUGS = (
         "guests are never late",
         (
             "cell:Cell._judged",
-            "append(table.filter(pa.array(~mask)) if mask.any() else table)",
-            "append(table)",
+            "append(arrived.kept(~clock.late_in_part(arrived.tuples[TS].to_numpy())))",
+            "append(arrived)",
         ),
         asks=("relaid",),
     ),

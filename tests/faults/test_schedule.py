@@ -29,6 +29,7 @@ from tests.faults.model.schedule import (
     RANGES_FROM,
     REDUCES_FROM,
     SELVES_FROM,
+    SERVED_FROM,
     SPLIT_FROM,
     TABLES_FROM,
     UNIQUES_FROM,
@@ -96,6 +97,7 @@ def test_seeds_draw_every_ask_and_many_together() -> None:
         "split",
         "values",
         "devices",
+        "served",
     }
     assert {name for asks in asked.values() for name in asks} == before - {"idle", "future"} - changes
     assert clocks == before - changes
@@ -117,10 +119,12 @@ def test_seeds_draw_every_ask_and_many_together() -> None:
             SPLIT_FROM,
             VALUES_FROM,
             ENVELOPES_FROM,
+            SERVED_FROM,
         )
     }  # fmt: skip
     relaid, moved = before | {"relaid"}, before | {"relaid", "cores"}
-    values = set(ASKS) - {"devices"}
+    devices = set(ASKS) - {"served"}
+    values = devices - {"devices"}
     split = values - {"values"}
     each = split - {"split"}
     uniques = each - {"each"}
@@ -134,7 +138,7 @@ def test_seeds_draw_every_ask_and_many_together() -> None:
     expected = {CHANGES_FROM: before, LAYOUTS_FROM: relaid, CORES_FROM: moved, RANGES_FROM: ranges}
     expected |= {PARTS_FROM: parted, FOUND_FROM: found, HOWS_FROM: decided, NEAREST_FROM: nearest, TABLES_FROM: tables}
     expected |= {REDUCES_FROM: reduces, UNIQUES_FROM: uniques, EACH_FROM: each, SPLIT_FROM: split}
-    assert drawn == {**expected, VALUES_FROM: values, ENVELOPES_FROM: set(ASKS)}
+    assert drawn == {**expected, VALUES_FROM: values, ENVELOPES_FROM: devices, SERVED_FROM: set(ASKS)}
     for seed in range(DEALT_FROM - 600, DEALT_FROM):
         asks = {*random_schedule(seed).asks}
         assert "cores" not in asks or not asks & {"how", "nearest", "reduce"}

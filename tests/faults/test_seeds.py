@@ -14,7 +14,7 @@ from dataclasses import replace
 import pytest
 
 from tests.faults.model.case import case_of
-from tests.faults.model.schedule import ASKS, ENVELOPES_FROM, KINDS, Schedule, asking, random_schedule
+from tests.faults.model.schedule import ASKS, KINDS, SERVED_FROM, Schedule, asking, random_schedule
 from tests.faults.simulate import minimal, outcome_of
 
 SEEDS = 1_000
@@ -59,7 +59,7 @@ def test_every_further_schedule_is_exact(first: int) -> None:
 
 @pytest.mark.slow
 def test_every_kind_of_row_is_exact_under_faults() -> None:
-    met, fired = check(ENVELOPES_FROM, count=FAULTED)
+    met, fired = check(SERVED_FROM, count=FAULTED)
     assert set(fired) == set(KINDS)
     asked = {name for schedule in met for name in schedule.asks}
     assert asked == set(ASKS)
@@ -69,7 +69,7 @@ def test_every_kind_of_row_is_exact_under_faults() -> None:
 
 @pytest.mark.slow
 def test_every_kind_of_row_is_exact_without_faults() -> None:
-    met, fired = check(ENVELOPES_FROM + FAULTED, lambda seed: replace(random_schedule(seed), faults=()), UNDISTURBED)
+    met, fired = check(SERVED_FROM + FAULTED, lambda seed: replace(random_schedule(seed), faults=()), UNDISTURBED)
     assert not fired
     assert {*map(row_of, met)} == {*ROWS, ""}
 

@@ -98,7 +98,7 @@ def live_blocks(world: World) -> list[Path]:
     for (_, version), state in world.checkpoint.states.items():
         if version == BATCH:
             for cell, blob in state.items():
-                names |= CellWindows(world.plan, cell, blob).blocks
+                names |= CellWindows(world.plan, cell, blob).named_blocks
     return [world.folder / "blocks" / name for name in sorted(names)]
 
 

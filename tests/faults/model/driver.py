@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from streamjoin_ds.cell import cell as cell_room
+from streamjoin_ds.cell.epoch_windows import LiveWindows
 from streamjoin_ds.checkpoint.recovery import cuts_option
 from streamjoin_ds.exchange.outbox import EXCHANGE_SCHEMA
 from streamjoin_ds.plan import spark_partition
@@ -209,12 +210,12 @@ class Driver:
         if batch and not state and cells:
             msg = f"version {batch} of partition {partition}"
             raise StateMissingError(msg)
-        reports = []
+        reports, has_server = [], world.has_server(self.process)
         for cell in self._shuffled(cells):
             rows = self._shuffled(by_label[cells[cell]])
-            files, report, blob = cell_room.Cell(
-                self.plan, cell, state.get(cell), cell_room.TaskFacts(batch, QUERY_ID)
-            ).run(rows)
+            task = cell_room.TaskFacts(batch, QUERY_ID)
+            live = LiveWindows.of(self.plan, world.server_of_a_task()) if has_server else None
+            files, report, blob = cell_room.Cell(self.plan, cell, state.get(cell), task, live).run(rows)
             state[cell] = blob
             reports += [SimpleNamespace(kind="file", cell=cell, facts=file.to_json()) for file in files]
             reports.append(SimpleNamespace(kind="cell", cell=cell, facts=report.to_json()))
@@ -231,7 +232,7 @@ class Driver:
         )
         # The settings of blocks are the offset's, so they are the same for each attempt.
         execution = replace(plan.execution, merge_runs=None)
-        kind = (plan.retain_batches, execution, *dealt, plan.wanted, plan.layout_schedule)
+        kind = (plan.retain_batches, execution, has_server, *dealt, plan.wanted, plan.layout_schedule)
         self.log.keep_state(partition, batch + 1, state, hash((repr(kind), history)))
         world.point("state kept")
         return reports

@@ -274,7 +274,7 @@ def _manifests(world: World, tables: _Tables) -> list[str]:
     texts, named = [], set[str]()
     for version, cell, windows in _restored(world):
         if isinstance(windows, CellWindows):
-            named |= windows.blocks | {name for _, name in windows.state.retired}
+            named |= windows.named_blocks | {name for _, name in windows.state.retired}
         elif version >= oldest:
             texts.append(f"version {version} of cell {cell} cannot be loaded: {windows.code} {windows.name}")
     # After a power cut a removed file may be there again, as an orphan for `streamjoin vacuum`.

@@ -28,6 +28,7 @@ __all__ = [
     "RANGES_FROM",
     "REDUCES_FROM",
     "SELVES_FROM",
+    "SERVED_FROM",
     "SHAPES_FROM",
     "SHARED_FROM",
     "SPLIT_FROM",
@@ -113,6 +114,7 @@ ASKS = {
     "split": "rows of one tuple in layouts that deal its partners to several cells, whose answers are put together",
     "values": "columns of texts, decimals, times and booleans, with nulls; NaN and infinities beside them",
     "devices": "streams whose devices have clocks of their own: one is slow, one falls silent, one comes late",
+    "served": "windows that live on in a window server, which may be killed, or passed by",
 }
 # Steps of the upkeep, for the tables that have files in every batch.
 _UPKEEP = ("compact", "replace", "replace done", "compact done", "summary", "summary done", "clean", "vacuum", "remove")
@@ -270,6 +272,8 @@ CLOCKS_WRITTEN_FROM = 1_990_000
 """Seeds before this one are what they were before times were written in other forms, and by the clocks of zones."""
 ENVELOPES_FROM = 2_020_000
 """Seeds before this one are what they were before devices had clocks, and columns were computed, or within JSON."""
+SERVED_FROM = 2_040_000
+"""Seeds before this one are what they were before windows lived on in a server."""
 
 
 def random_schedule(seed: int) -> Schedule:
@@ -298,7 +302,7 @@ def random_schedule(seed: int) -> Schedule:
     it may have another encoding, blanks or another sign between its fields, and texts for null. From
     `CLOCKS_WRITTEN_FROM` on its times may be written in a form of `time_format`, by the clock of a zone. From
     `ENVELOPES_FROM` on four in ten have devices with clocks of their own, and columns may be computed of others, stand
-    within JSON, or in elements of its arrays.
+    within JSON, or in elements of its arrays. From `SERVED_FROM` on two in three have a window server.
     """
     dice = random.Random(f"schedule {seed}")
     asks = () if dice.random() < 0.4 else _random_asks(dice)
@@ -359,6 +363,8 @@ def random_schedule(seed: int) -> Schedule:
         asks = (*asks, *(name for name, share in {"split": 0.7, "values": 0.5}.items() if dice.random() < share))
     if seed >= ENVELOPES_FROM and dice.random() < 0.4:
         asks = (*(name for name in asks if name not in _NOT_OF_DEVICES), "devices")
+    if seed >= SERVED_FROM and dice.random() < 2 / 3:
+        asks = (*asks, "served")
     return asking(plain_schedule(seed), asks) if asks else plain_schedule(seed)
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from streamjoin_ds.blocks import Cache
+from streamjoin_ds.cell.epoch_windows import LiveWindows
 from streamjoin_ds.checkpoint.recovery import recovered
 from streamjoin_ds.errors import StreamJoinError
 from streamjoin_ds.plan import Plan
@@ -89,6 +90,7 @@ class World:
         ] = {}  # how many records could be read when this end was planned
         self.versions: dict[int, set[str | None]] = {}  # those of the table that the logged offsets of a batch name
         self.source_done: dict[str, Any] = {}  # the offsets that the source was last told are committed
+        self.server, self._servers = LiveWindows(), random.Random(f"server {schedule.seed}")
         self.tasks = 0
         self._attempts: list[Process] = []  # attempts that may outlive their driver, but not the power
         self.recoveries = 0
@@ -107,6 +109,21 @@ class World:
             attic = folder.with_name(f"{folder.name}.attic")
             shutil.rmtree(attic, ignore_errors=True)
             self.device = Device(folder, attic)
+
+    def has_server(self, driver: Process) -> bool:
+        """Whether the windows of a driver's cells live on; it may differ where restarts are under other settings."""
+        dice = random.Random(f"served {driver.name} {self.schedule.seed}")
+        return "served" in self.schedule.asks and ("settings" not in self.schedule.asks or dice.random() < 0.7)
+
+    def server_of_a_task(self) -> LiveWindows:
+        """Return the window server that a task goes to, or one for the task alone, where it finds a frozen one.
+
+        A server outlives tasks and drivers. It may be killed before any task, and is then another one without windows.
+        """
+        fate = self._servers.random()
+        if fate < 0.1:
+            self.server = LiveWindows()
+        return LiveWindows() if fate > 0.9 else self.server
 
     def _stored(self, folder: Path) -> StoredCheckpoint:
         (folder / "checkpoint").mkdir()
