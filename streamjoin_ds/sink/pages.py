@@ -1,4 +1,4 @@
-"""A Parquet file of fixed-width columns, whose pages are filled here and not by pyarrow's encoders.
+"""A Parquet file of matches, whose pages are filled here and not by pyarrow's encoders.
 
 ::
 
@@ -9,8 +9,10 @@ A match has columns of the tuple that probes, which stand still while it meets i
 Each column of each row group lies in the shortest of three forms: as it is, written from Arrow's own buffer; whole
 numbers as packed differences; runs of a dictionary. All three are found out exactly: that costs 1.5 ns a value.
 
+Of a column of texts the pages are pyarrow's: cut out of a file of that column, with the options of `parquet_options`.
+
 `holds` says which schemas a `PageFile` takes. For all others, and where nothing was compiled, `TableWriter` has pyarrow
-write the file; a file is wholly one way or the other. The bytes of a file follow from its rows alone.
+write the file. The bytes of a file follow from its rows alone.
 
 What stands in the headers and in the footer is defined by parquet-format (``parquet.thrift``, ``Encodings.md``).
 """
@@ -23,11 +25,13 @@ from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
+from pyarrow import compute, parquet
 
 from streamjoin_ds.delta.table_state import EVENT_TIME
 from streamjoin_ds.sink.page_values import Bytes, Numbers, compiled, signed, varint
+from streamjoin_ds.sink.tables import BATCH_ID
 
-__all__ = ["STATED", "PageFile", "holds"]
+__all__ = ["STATED", "PageFile", "holds", "parquet_options"]
 
 STATED = (EVENT_TIME, "ts")
 """Columns of which a row group tells the smallest and the largest value."""
@@ -36,9 +40,16 @@ _MAGIC = b"PAR1"
 _WRITER = b"streamjoin_ds version 1 (build pages)"  # in the form that parquet-java parses
 # Thrift's types, and names of Parquet's numbers.
 _FLAG, _BYTE, _I16, _I32, _I64, _BINARY, _LIST, _STRUCT = 1, 3, 4, 5, 6, 8, 9, 12
-_BOOLEAN, _INT32, _INT64, _FLOAT, _DOUBLE = 0, 1, 2, 4, 5
+_BOOLEAN, _INT32, _INT64, _FLOAT, _DOUBLE, _BYTE_ARRAY = 0, 1, 2, 4, 5, 6
 _PLAIN, _RLE, _DELTA_BINARY_PACKED, _RLE_DICTIONARY = 0, 3, 5, 8
+_ENCODINGS = {"PLAIN": _PLAIN, "RLE": _RLE, "RLE_DICTIONARY": _RLE_DICTIONARY, "PLAIN_DICTIONARY": 2, "BIT_PACKED": 4}
+_CODECS = {"UNCOMPRESSED": 0, "LZ4": 7}  # the codec that parquet-format calls LZ4_RAW
 _DATA_PAGE, _DICTIONARY_PAGE = 0, 2
+_LARGE_ROWS = 1 << 16
+_SAMPLE_ROWS, _FEWEST_ROWS = 1 << 12, 16  # by which encodings are chosen, at most; and at least
+_EQUAL_SHARE = 0.4  # of values that equal the one before, from which on they come in runs
+_PACKED_SHARE = 0.75  # of a number's bits, below which differences are packed
+_ENCODE_ROWS = 1 << 16  # values that Parquet encodes at a time: the fastest setting of the table above
 
 
 def _struct(*fields: tuple[int, int, Any]) -> bytes:
@@ -107,12 +118,21 @@ _FORMS = {
     pa.date32(): _Form(_INT32, pa.int32(), ((6, _I32, 6), (10, _STRUCT, _struct((6, _STRUCT, _struct()))))),
     pa.timestamp("us", tz="UTC"): _moment(is_utc=True),
     pa.timestamp("us"): _moment(is_utc=False),
+    pa.string(): _Form(_BYTE_ARRAY, pa.string(), ((6, _I32, 0), (10, _STRUCT, _struct((1, _STRUCT, _struct()))))),
+    pa.binary(): _Form(_BYTE_ARRAY, pa.binary()),
 }
 
 
-def holds(schema: pa.Schema) -> bool:
-    """Whether `PageFile` writes files of this schema here: all columns of fixed width, and the kernels compiled."""
-    return compiled() is not None and all(field.type in _FORMS and not field.metadata for field in schema)
+def holds(schema: pa.Schema, rows: int) -> bool:
+    """Whether `PageFile` writes a file that begins with so many rows.
+
+    The kernels must be compiled, and all columns of types that it knows. Texts are written so in large files only:
+    pyarrow begins a file for each column of each row group then, which takes longer than a small one.
+    """
+    if compiled() is None or any(field.type not in _FORMS or field.metadata for field in schema):
+        return False
+    texts = [field for field in schema if _FORMS[field.type].physical == _BYTE_ARRAY]
+    return not texts or (len(texts) < len(schema) and rows >= _LARGE_ROWS)
 
 
 class _Stream(Protocol):
@@ -180,6 +200,8 @@ class PageFile:
 
     def _write_column(self, field: pa.Field, column: pa.ChunkedArray) -> bytes:
         """Write a column of a row group, and return what the footer says of it."""
+        if _FORMS[field.type].physical == _BYTE_ARRAY:
+            return self._write_texts(field, column)
         form, began, rows = _FORMS[field.type], self._at, len(column)
         is_whole = form.physical in (_INT32, _INT64)
         levels = _levels(column) if field.nullable else b""
@@ -210,6 +232,31 @@ class PageFile:
                 [] if not len(values) else [(5, _BINARY, values.max().tobytes()), (6, _BINARY, values.min().tobytes())]
             )
             facts.append((12, _STRUCT, _struct((3, _I64, nulls), *bounds)))
+        return _struct((2, _I64, began), (3, _STRUCT, _struct(*facts)))
+
+    def _write_texts(self, field: pa.Field, column: pa.ChunkedArray) -> bytes:
+        """Write a column as pyarrow encodes it, cut out of a file of that column alone."""
+        table = pa.table([column], schema=pa.schema([field]))
+        alone = pa.BufferOutputStream()
+        with parquet.ParquetWriter(alone, table.schema, **parquet_options(table)) as writer:
+            writer.write_table(table, row_group_size=len(column))
+        file = alone.getvalue()
+        chunk = parquet.read_metadata(pa.BufferReader(file)).row_group(0).column(0)
+        first = chunk.dictionary_page_offset if chunk.has_dictionary_page else chunk.data_page_offset
+        began, size = self._at, chunk.total_compressed_size
+        self._put(file.slice(first, size))
+        facts: list[tuple[int, int, Any]] = [
+            (1, _I32, _BYTE_ARRAY),
+            (2, _LIST, (_I32, sorted({_ENCODINGS[name] for name in chunk.encodings}))),
+            (3, _LIST, (_BINARY, [field.name.encode()])),
+            (4, _I32, _CODECS[chunk.compression]),
+            (5, _I64, len(column)),
+            (6, _I64, chunk.total_uncompressed_size),
+            (7, _I64, size),
+            (9, _I64, began + chunk.data_page_offset - first),
+        ]
+        if chunk.has_dictionary_page:
+            facts.append((11, _I64, began))
         return _struct((2, _I64, began), (3, _STRUCT, _struct(*facts)))
 
     def _shortest(self, values: Numbers | Bytes, *, is_whole: bool) -> tuple[int, Numbers | None, Numbers | Bytes]:
@@ -258,3 +305,42 @@ def _levels(column: pa.ChunkedArray) -> bytes:
         bits = np.packbits(column.is_valid().to_numpy(), bitorder="little")
         levels = varint(len(bits) << 1 | 1) + bits.tobytes()
     return struct.pack("<I", len(levels)) + levels
+
+
+def parquet_options(rows: pa.Table) -> dict[str, object]:
+    """Return how a file is written that begins with these rows, by the first of them."""
+    sample = rows.slice(0, _SAMPLE_ROWS)
+    runs = {name for name in rows.column_names if name == BATCH_ID or _comes_in_runs(sample.column(name))}
+    texts = [field.name for field in rows.schema if pa.types.is_string(field.type) or pa.types.is_binary(field.type)]
+    packed = [name for name in rows.column_names if name not in runs and _is_packed(sample.column(name))]
+    return {
+        "version": "2.6",
+        "compression": {name: "lz4" if name in runs else "none" for name in rows.column_names},
+        "use_dictionary": [name for name in texts if name not in runs] or False,
+        "column_encoding": dict.fromkeys(packed, "DELTA_BINARY_PACKED"),
+        "write_statistics": [name for name in rows.column_names if name in STATED] or False,
+        "write_batch_size": _ENCODE_ROWS,
+        "store_schema": False,
+    }
+
+
+def _comes_in_runs(values: pa.ChunkedArray) -> bool:
+    """Whether many values equal the one before."""
+    if len(values) < _FEWEST_ROWS or pa.types.is_nested(values.type):
+        return False
+    equal = compute.equal(values.slice(1), values.slice(0, len(values) - 1))
+    return bool((compute.mean(equal).as_py() or 0.0) >= _EQUAL_SHARE)
+
+
+def _is_packed(values: pa.ChunkedArray) -> bool:
+    """Whether the differences of whole numbers, or of times, take clearly fewer bits than the values."""
+    types, kind = pa.types, values.type
+    if not (types.is_integer(kind) or types.is_timestamp(kind) or types.is_date32(kind)) or len(values) < _FEWEST_ROWS:
+        return False
+    known = values.drop_null().cast(pa.int32() if types.is_date32(kind) else kind).combine_chunks()
+    numbers = np.asarray(known.view(f"int{kind.bit_width}" if types.is_timestamp(kind) else known.type))
+    if len(numbers) < _FEWEST_ROWS:
+        return False
+    physical = max(kind.bit_width, 32)  # Parquet has no narrower ones
+    steps = np.diff(numbers.astype(np.float64))
+    return bool(np.log2(float(steps.max()) - float(steps.min()) + 1) < _PACKED_SHARE * physical)

@@ -5,11 +5,12 @@ gathered while the rows are written. They cover only the columns by which reader
 Statistics of every column cost the writer a third of its speed (ARCHITECTURE.md, "Matches as files"), and float bounds
 would need care with NaN.
 
-Matches of fixed-width columns go through `streamjoin_ds.sink.pages`. For other schemas pyarrow writes the files, and
-how a column is encoded is seen in the first rows of each file. The columns of the tuple that probes come in runs: lz4.
-The window's numbers and times lie in a range: their differences, packed. Other columns stay as they are. Both streams
-probe, so the columns that come in runs change within a batch: then the next file begins, unless this one is small. Four
-million matches of two streams, two numbers, two times and ``event_time``, some for each probe, on one core (CPU):
+`streamjoin_ds.sink.pages` fills the pages of matches. Where a schema has columns that it does not know (nested ones,
+decimals), pyarrow writes the files, and how a column is encoded is seen in the first rows of each file. The columns of
+the tuple that probes come in runs: lz4. The window's numbers and times lie in a range: their differences, packed. Other
+columns stay as they are. Both streams probe, so the columns that come in runs change within a batch: then the next file
+begins, unless this one is small. Four million matches of two streams, two numbers, two times and ``event_time``, some
+for each probe, on one core (CPU):
 
 =====================================================  =============  =======
 settings                                               M rows/s       B/row
@@ -47,7 +48,7 @@ from streamjoin_ds.delta.table_state import EVENT_TIME
 from streamjoin_ds.errors import ArgumentError, ColumnError, TableWriteError
 from streamjoin_ds.machine import open_files_hint
 from streamjoin_ds.sink.durability import force
-from streamjoin_ds.sink.pages import STATED, PageFile, holds
+from streamjoin_ds.sink.pages import PageFile, holds, parquet_options
 from streamjoin_ds.sink.tables import BATCH_ID
 
 if TYPE_CHECKING:
@@ -65,10 +66,6 @@ WRITING_FOLDER = "_writing"
 ROW_GROUP_ROWS = 1 << 20  # most rows of a row group
 SMALL_ROWS = 1 << 16  # tables of fewer rows wait until so many rows are together
 _LEAST_ROWS = 1 << 20  # of a file that ends because later rows are encoded otherwise
-_SAMPLE_ROWS, _FEWEST_ROWS = 1 << 12, 16  # by which encodings are chosen, at most; and at least
-_EQUAL_SHARE = 0.4  # of values that equal the one before, from which on they come in runs
-_PACKED_SHARE = 0.75  # of a number's bits, below which differences are packed
-_ENCODE_ROWS = 1 << 16  # values that Parquet encodes at a time: the fastest setting of the table above
 _LABEL = re.compile(r"[A-Za-z0-9._-]{0,64}")
 
 
@@ -398,7 +395,8 @@ class TableWriter:
             self._encode(table)
 
     def _encode(self, table: pa.Table) -> None:
-        options = {} if holds(self._schema) else _parquet_options(table)
+        there = 0 if self._file is None else self._file.statistics.rows
+        options = {} if holds(self._schema, there + table.num_rows) else parquet_options(table)
         if options != self._options and self._file is not None and self._file.statistics.rows >= _LEAST_ROWS:
             self._finish_file()
         if self._file is None:
@@ -498,42 +496,3 @@ def _copied(table: pa.Table) -> pa.Table:
     """Return a copy with buffers of its own: every other way to keep a table shares Arrow's memory."""
     batches = [pa.ipc.read_record_batch(batch.serialize(), table.schema) for batch in table.to_batches()]
     return pa.Table.from_batches(batches, schema=table.schema)
-
-
-def _parquet_options(rows: pa.Table) -> dict[str, object]:
-    """Return how a file is written that begins with these rows, by the first of them."""
-    sample = rows.slice(0, _SAMPLE_ROWS)
-    runs = {name for name in rows.column_names if name == BATCH_ID or _comes_in_runs(sample.column(name))}
-    texts = [field.name for field in rows.schema if pa.types.is_string(field.type) or pa.types.is_binary(field.type)]
-    packed = [name for name in rows.column_names if name not in runs and _is_packed(sample.column(name))]
-    return {
-        "version": "2.6",
-        "compression": {name: "lz4" if name in runs else "none" for name in rows.column_names},
-        "use_dictionary": [name for name in texts if name not in runs] or False,
-        "column_encoding": dict.fromkeys(packed, "DELTA_BINARY_PACKED"),
-        "write_statistics": [name for name in rows.column_names if name in STATED] or False,
-        "write_batch_size": _ENCODE_ROWS,
-        "store_schema": False,
-    }
-
-
-def _comes_in_runs(values: pa.ChunkedArray) -> bool:
-    """Whether many values equal the one before."""
-    if len(values) < _FEWEST_ROWS or pa.types.is_nested(values.type):
-        return False
-    equal = compute.equal(values.slice(1), values.slice(0, len(values) - 1))
-    return bool((compute.mean(equal).as_py() or 0.0) >= _EQUAL_SHARE)
-
-
-def _is_packed(values: pa.ChunkedArray) -> bool:
-    """Whether the differences of whole numbers, or of times, take clearly fewer bits than the values."""
-    types, kind = pa.types, values.type
-    if not (types.is_integer(kind) or types.is_timestamp(kind) or types.is_date32(kind)) or len(values) < _FEWEST_ROWS:
-        return False
-    known = values.drop_null().cast(pa.int32() if types.is_date32(kind) else kind).combine_chunks()
-    numbers = np.asarray(known.view(f"int{kind.bit_width}" if types.is_timestamp(kind) else known.type))
-    if len(numbers) < _FEWEST_ROWS:
-        return False
-    physical = max(kind.bit_width, 32)  # Parquet has no narrower ones
-    steps = np.diff(numbers.astype(np.float64))
-    return bool(np.log2(float(steps.max()) - float(steps.min()) + 1) < _PACKED_SHARE * physical)

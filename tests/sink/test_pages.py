@@ -14,11 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from streamjoin_ds._kernels import pages as native
-from streamjoin_ds.errors import KernelError
-from streamjoin_ds.sink import page_values as twin
 from streamjoin_ds.sink import pages
-from streamjoin_ds.sink.pages import PageFile, holds
+from streamjoin_ds.sink.pages import PageFile
 from streamjoin_ds.sink.tables import TIMESTAMP
 from streamjoin_ds.sink.writer import TableWriter
 from tests.support.examples import examples
@@ -35,6 +32,8 @@ _TYPES = {
     "event_time": (TIMESTAMP, np.int64, (-62_135_596_800_000_000, 253_402_300_799_999_999)),
     "local": (pa.timestamp("us"), np.int64, (-62_135_596_800_000_000, 253_402_300_799_999_999)),
 }
+_TEXTS = {"text": (pa.string(), np.int16, None), "raw": (pa.binary(), np.int64, None)}
+_TYPES |= _TEXTS
 _SHAPES = ("random", "runs", "one", "near", "ends")
 
 
@@ -54,7 +53,11 @@ def column(name: str, shape: str, rows: int, seed: int, *, has_nulls: bool) -> p
         values = chance.choice(np.array([least, most], bits), len(values))
     values = values[:rows]
     array = pa.array(values, pa.from_numpy_dtype(bits))
-    array = array.cast(kind) if kind == pa.bool_() else array.view(kind)
+    if name in _TEXTS:  # some of them empty, some not ASCII
+        texts = ["" if value % 7 == 0 else f"\u20ac{value}" * (value % 3) for value in values.tolist()]
+        array = pa.array(texts, pa.string()).cast(kind)
+    else:
+        array = array.cast(kind) if kind == pa.bool_() else array.view(kind)
     mask = pa.array(chance.random(rows) < chance.choice([0.02, 0.5, 1.0]))
     return pa.compute.if_else(mask, pa.scalar(None, kind), array) if has_nulls else array
 
@@ -234,60 +237,30 @@ def test_runs_of_any_length(name):
     assert parquet.read_table(io.BytesIO(file_of(table, 1 << 22))).equals(table)
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        pa.string(),
-        pa.binary(),
-        pa.decimal128(9, 2),
-        pa.list_(pa.int64()),
-        pa.timestamp("ms"),
-        pa.uint32(),
-        pa.float16(),
-    ],
-)
+def written_by(folder, schema: pa.Schema, rows: int) -> str:
+    table = pa.table([pa.nulls(rows, field.type) for field in schema], schema=schema)
+    with TableWriter(str(folder), schema, table="matches", batch_id=3, label="0", durable=False) as writer:
+        writer.write(table)
+        writer.write(table.slice(0, 5))
+        (report,) = writer.close()
+    assert parquet.read_table(folder / report.path).cast(schema).equals(pa.concat_tables([table, table.slice(0, 5)]))
+    return parquet.ParquetFile(folder / report.path).metadata.created_by.split(" version")[0]
+
+
+@pytest.mark.parametrize("kind", [pa.decimal128(9, 2), pa.list_(pa.int64()), pa.timestamp("ms"), pa.uint32()])
 def test_other_types_are_written_by_pyarrow(kind, tmp_path):
     schema = pa.schema([("i64", pa.int64()), ("other", kind)])
-    assert not holds(schema)
-    assert holds(schema.remove(1))
-    for one, writer in ((schema, "parquet-cpp"), (schema.remove(1), "streamjoin_ds version 1 (build pages)")):
-        with TableWriter(str(tmp_path), one, table="matches", batch_id=3, label="0", durable=False) as files:
-            files.write(pa.table([pa.nulls(9, field.type) for field in one], schema=one))
-            (report,) = files.close()
-        assert parquet.ParquetFile(tmp_path / report.path).metadata.created_by.startswith(writer)
+    assert written_by(tmp_path, schema, 1 << 16) == "parquet-cpp-arrow"
+    assert written_by(tmp_path, schema.remove(1), 9) == "streamjoin_ds"
 
 
-def test_without_compiled_kernels_pyarrow_writes(monkeypatch):
+def test_texts_are_written_here_in_large_files(tmp_path):
+    schema = pa.schema([("i64", pa.int64()), ("text", pa.string())])
+    assert written_by(tmp_path, schema, 1 << 16) == "streamjoin_ds"
+    assert written_by(tmp_path, schema, 9) == "parquet-cpp-arrow"
+    assert written_by(tmp_path, schema.remove(0), 1 << 16) == "parquet-cpp-arrow"
+
+
+def test_without_compiled_kernels_pyarrow_writes(monkeypatch, tmp_path):
     monkeypatch.setattr(pages, "compiled", lambda: None)
-    assert not holds(pa.schema([("i64", pa.int64())]))
-
-
-_NUMBERS = st.tuples(
-    st.sampled_from(["i32", "i64"]), st.sampled_from(_SHAPES), st.integers(0, 2**32), st.integers(0, 700)
-)
-
-
-@examples(300)
-@given(_NUMBERS)
-def test_the_kernels_write_the_bytes_of_their_twins(numbers):
-    name, shape, seed, rows = numbers
-    values = column(name, shape, rows, seed, has_nulls=False).to_numpy().copy()
-    found, wanted = native.pack_differences(values), twin.pack_differences(values)
-    assert (found is None) == (wanted is None)
-    assert found is None or found.tobytes() == wanted.tobytes()
-    found, wanted = native.pack_runs(values), twin.pack_runs(values)
-    assert (found is None) == (wanted is None)
-    assert found is None or [part.tobytes() for part in found] == [part.tobytes() for part in wanted]
-
-
-@pytest.mark.parametrize("module", [native, twin], ids=["native", "twin"])
-@pytest.mark.parametrize(
-    "values",
-    [[1, 2], np.arange(4.0), np.arange(4, dtype=np.uint64), np.arange(4, dtype=np.int16), np.arange(8)[::2],
-     np.arange(4).reshape(2, 2), np.frombuffer(bytes(33), np.uint8)[1:].view(np.int64)],
-)  # fmt: skip
-def test_only_plain_numbers_are_packed(module, values):
-    for pack in (module.pack_differences, module.pack_runs):
-        with pytest.raises(KernelError, match="plain ndarray") as raised:
-            pack(values)
-        assert raised.value.name == "values"
+    assert written_by(tmp_path, pa.schema([("i64", pa.int64())]), 9) == "parquet-cpp-arrow"

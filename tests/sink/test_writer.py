@@ -217,6 +217,7 @@ def test_columns_in_runs_are_compressed_and_numbers_of_a_range_are_packed(tmp_pa
 
 def test_a_large_file_ends_where_the_other_stream_probes(tmp_path, monkeypatch):
     monkeypatch.setattr("streamjoin_ds.sink.writer._LEAST_ROWS", 100_000)
+    monkeypatch.setattr("streamjoin_ds.sink.writer.holds", lambda schema, rows: False)
     tables = [probed(1 << 16, newer=newer) for newer in "rrss"]
     with writer_in(tmp_path, tables[0].schema) as writer:
         for table in tables:
