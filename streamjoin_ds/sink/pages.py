@@ -135,6 +135,35 @@ def holds(schema: pa.Schema, rows: int) -> bool:
     return not texts or (len(texts) < len(schema) and rows >= _LARGE_ROWS)
 
 
+@dataclass(frozen=True, slots=True)
+class _Chunk:
+    """Where a column of a row group lies, and how; `plain_bytes` are those before a codec, where there is one."""
+
+    began: int
+    data_at: int  # where the pages after the dictionary begin
+    encodings: set[int]
+    statistics: bytes = b""
+    codec: int = 0
+    plain_bytes: int = 0
+
+    def told(self, field: pa.Field, rows: int, end: int) -> bytes:
+        """Return what the footer says of it."""
+        size = end - self.began
+        facts = _struct(
+            (1, _I32, _FORMS[field.type].physical),
+            (2, _LIST, (_I32, sorted(self.encodings))),
+            (3, _LIST, (_BINARY, [field.name.encode()])),
+            (4, _I32, self.codec),
+            (5, _I64, rows),
+            (6, _I64, self.plain_bytes or size),
+            (7, _I64, size),
+            (9, _I64, self.data_at),
+            *([(11, _I64, self.began)] if self.data_at > self.began else []),
+            *([(12, _STRUCT, self.statistics)] if self.statistics else []),
+        )
+        return _struct((2, _I64, self.began), (3, _STRUCT, facts))
+
+
 class _Stream(Protocol):
     """Where the bytes of a file go."""
 
@@ -184,25 +213,26 @@ class PageFile:
         self._put(footer, struct.pack("<I", len(footer)), _MAGIC)
 
     def _write_group(self, rows: pa.Table) -> None:
-        began = self._at
-        chunks = [self._write_column(field, column) for field, column in zip(self._schema, rows.columns, strict=True)]
-        size = self._at - began
+        began, plain_bytes, chunks = self._at, 0, []
+        for field, column in zip(self._schema, rows.columns, strict=True):
+            is_text = _FORMS[field.type].physical == _BYTE_ARRAY
+            chunk = (self._write_texts if is_text else self._write_numbers)(field, column)
+            plain_bytes += chunk.plain_bytes or self._at - chunk.began
+            chunks.append(chunk.told(field, len(column), self._at))
         self._groups.append(
             _struct(
                 (1, _LIST, (_STRUCT, chunks)),
-                (2, _I64, size),
+                (2, _I64, plain_bytes),
                 (3, _I64, rows.num_rows),
                 (5, _I64, began),
-                (6, _I64, size),
+                (6, _I64, self._at - began),
             )
         )
         self._rows += rows.num_rows
 
-    def _write_column(self, field: pa.Field, column: pa.ChunkedArray) -> bytes:
-        """Write a column of a row group, and return what the footer says of it."""
-        if _FORMS[field.type].physical == _BYTE_ARRAY:
-            return self._write_texts(field, column)
-        form, began, rows = _FORMS[field.type], self._at, len(column)
+    def _write_numbers(self, field: pa.Field, column: pa.ChunkedArray) -> _Chunk:
+        """Write a column of a row group in the shortest form."""
+        form, began = _FORMS[field.type], self._at
         is_whole = form.physical in (_INT32, _INT64)
         levels = _levels(column) if field.nullable else b""
         nulls = column.null_count
@@ -212,52 +242,31 @@ class PageFile:
             inner = _struct((1, _I32, len(dictionary)), (2, _I32, _PLAIN))
             self._put_page(_DICTIONARY_PAGE, (7, _STRUCT, inner), dictionary)
         data_at = self._at
-        counts = ((1, _I32, rows), (2, _I32, encoding), (3, _I32, _RLE), (4, _I32, _RLE))
+        counts = ((1, _I32, len(column)), (2, _I32, encoding), (3, _I32, _RLE), (4, _I32, _RLE))
         self._put_page(_DATA_PAGE, (5, _STRUCT, _struct(*counts)), levels, data)
-        encodings = sorted({_RLE, encoding} | ({_PLAIN} if dictionary is not None else set()))
-        facts: list[tuple[int, int, Any]] = [
-            (1, _I32, form.physical),
-            (2, _LIST, (_I32, encodings)),
-            (3, _LIST, (_BINARY, [field.name.encode()])),
-            (4, _I32, 0),  # no codec
-            (5, _I64, rows),
-            (6, _I64, self._at - began),
-            (7, _I64, self._at - began),
-            (9, _I64, data_at),
-        ]
-        if dictionary is not None:
-            facts.append((11, _I64, began))
+        statistics = b""
         if field.name in STATED and is_whole:
-            bounds = (
-                [] if not len(values) else [(5, _BINARY, values.max().tobytes()), (6, _BINARY, values.min().tobytes())]
-            )
-            facts.append((12, _STRUCT, _struct((3, _I64, nulls), *bounds)))
-        return _struct((2, _I64, began), (3, _STRUCT, _struct(*facts)))
+            ends = [(5, values.max()), (6, values.min())] if len(values) else []
+            statistics = _struct((3, _I64, nulls), *((number, _BINARY, end.tobytes()) for number, end in ends))
+        return _Chunk(began, data_at, {_RLE, encoding} | ({_PLAIN} if dictionary is not None else set()), statistics)
 
-    def _write_texts(self, field: pa.Field, column: pa.ChunkedArray) -> bytes:
-        """Write a column as pyarrow encodes it, cut out of a file of that column alone."""
+    def _write_texts(self, field: pa.Field, column: pa.ChunkedArray) -> _Chunk:
+        """Write a column of a row group as pyarrow encodes it, cut out of a file of that column alone."""
         table = pa.table([column], schema=pa.schema([field]))
         alone = pa.BufferOutputStream()
         with parquet.ParquetWriter(alone, table.schema, **parquet_options(table)) as writer:
             writer.write_table(table, row_group_size=len(column))
-        file = alone.getvalue()
+        file, began = alone.getvalue(), self._at
         chunk = parquet.read_metadata(pa.BufferReader(file)).row_group(0).column(0)
         first = chunk.dictionary_page_offset if chunk.has_dictionary_page else chunk.data_page_offset
-        began, size = self._at, chunk.total_compressed_size
-        self._put(file.slice(first, size))
-        facts: list[tuple[int, int, Any]] = [
-            (1, _I32, _BYTE_ARRAY),
-            (2, _LIST, (_I32, sorted({_ENCODINGS[name] for name in chunk.encodings}))),
-            (3, _LIST, (_BINARY, [field.name.encode()])),
-            (4, _I32, _CODECS[chunk.compression]),
-            (5, _I64, len(column)),
-            (6, _I64, chunk.total_uncompressed_size),
-            (7, _I64, size),
-            (9, _I64, began + chunk.data_page_offset - first),
-        ]
-        if chunk.has_dictionary_page:
-            facts.append((11, _I64, began))
-        return _struct((2, _I64, began), (3, _STRUCT, _struct(*facts)))
+        self._put(file.slice(first, chunk.total_compressed_size))
+        return _Chunk(
+            began,
+            began + chunk.data_page_offset - first,
+            {_ENCODINGS[name] for name in chunk.encodings},
+            codec=_CODECS[chunk.compression],
+            plain_bytes=chunk.total_uncompressed_size,
+        )
 
     def _shortest(self, values: Numbers | Bytes, *, is_whole: bool) -> tuple[int, Numbers | None, Numbers | Bytes]:
         """Return the encoding of a column's values, its dictionary, and the bytes of its data page."""
@@ -266,8 +275,8 @@ class PageFile:
         if values.dtype == np.uint8:  # truth values, which are bits already
             return found
         runs = self._kernels.pack_runs(values)
-        if runs is not None and sum(part.nbytes for part in runs) < size:
-            found, size = (_RLE_DICTIONARY, *runs), sum(part.nbytes for part in runs)
+        if runs is not None and (runs_bytes := sum(part.nbytes for part in runs)) < size:
+            found, size = (_RLE_DICTIONARY, *runs), runs_bytes
         packed = self._kernels.pack_differences(values) if is_whole else None
         if packed is not None and packed.nbytes < size:
             found = (_DELTA_BINARY_PACKED, None, packed)

@@ -127,6 +127,9 @@ def test_schema_and_statistics_are_those_that_pyarrow_writes(table, row_group_ro
     assert ours.schema.equals(theirs.schema)
     assert str(ours.schema).split("\n")[1:] == str(theirs.schema).split("\n")[1:]
     assert ours.metadata.num_rows == theirs.metadata.num_rows
+    for group in map(ours.metadata.row_group, range(ours.num_row_groups)):
+        columns = [group.column(at) for at in range(group.num_columns)]
+        assert group.total_byte_size == sum(one.total_uncompressed_size for one in columns)
     for group in range(theirs.num_row_groups):
         for at in range(len(table.schema)):
             found, wanted = (one.metadata.row_group(group).column(at) for one in (ours, theirs))
