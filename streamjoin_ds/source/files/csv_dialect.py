@@ -53,6 +53,8 @@ class CsvDialect:
         Texts that are null in one column.
     encoding : str
         The encoding of the file, for reasons.
+    has_inner_lines : bool
+        Whether signs may stand for line ends in quotes.
     """
 
     delimiter: str = ","
@@ -63,6 +65,7 @@ class CsvDialect:
     nulls: tuple[str, ...] = ()
     nulls_of: tuple[tuple[str, tuple[str, ...]], ...] = ()
     encoding: str = "utf-8"
+    has_inner_lines: bool = False
 
     @classmethod
     def of(cls, source: object) -> CsvDialect:
@@ -84,6 +87,7 @@ class CsvDialect:
             tuple(of_columns.get("", ())),
             tuple((name, tuple(texts)) for name, texts in of_columns.items() if name),
             encoding,
+            isinstance(source, Files) and source.quoted_lines == "read",
         )
 
     @cached_property

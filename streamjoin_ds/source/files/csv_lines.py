@@ -310,7 +310,7 @@ class CsvLines:
         if self._dialect.may_hide_delimiters(data) and any(_has_line_end(column) for column in table.columns):
             # The last line's quote is not closed: Arrow gives a text with the line end in it.
             raise pa.ArrowInvalid(_OPEN_QUOTE)
-        has_lines = has_inner_lines(data)
+        has_lines = self._dialect.has_inner_lines and has_inner_lines(data)
         for number, column in enumerate(self._schema):
             values = table.column(number)
             if column.name == self._time:
