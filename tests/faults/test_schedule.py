@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from dataclasses import replace
 
@@ -10,6 +11,7 @@ import pytest
 from tests.faults.model.case import case_of
 from tests.faults.model.input_files import Folders
 from tests.faults.model.invariants import _Tables, violations
+from tests.faults.model.local_clock import Turn
 from tests.faults.model.schedule import (
     ALIKE_FROM,
     ASKS,
@@ -32,6 +34,7 @@ from tests.faults.model.schedule import (
     SERVED_FROM,
     SPLIT_FROM,
     TABLES_FROM,
+    TURNS_FROM,
     UNIQUES_FROM,
     UPKEEP_POINTS,
     VALUES_FROM,
@@ -48,6 +51,9 @@ from tests.faults.model.world import World
 from tests.faults.planted import BUGS
 from tests.faults.planting import planted
 from tests.faults.simulate import minimal, outcome_of
+from tests.support.local_times import meanings
+
+HOUR_US = 3_600_000_000
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -294,3 +300,22 @@ def test_a_failure_is_shrunk_to_a_schedule_that_fails() -> None:
         assert least.violations
         assert len(least.schedule.faults) == 1
     assert not outcome_of(least.schedule).violations
+
+
+def test_clocks_change_within_runs_and_a_dense_series_has_the_moments_that_it_was_drawn_with() -> None:
+    kinds: Counter[str] = Counter()
+    for seed in range(TURNS_FROM, TURNS_FROM + 100):
+        case = case_of(random_schedule(seed))
+        for name, envelope in case.envelopes.items():
+            times = [row["ts"] for row in case.rows[name]]
+            for ts, at in zip(times, envelope.clock or (), strict=False):
+                told = None if at is None else meanings(envelope.head["timezone"], at)
+                kinds["skipped"] += told is not None and told[1] < 0
+                kinds["later"] += told is not None and ts not in (None, told[0])
+            known = [ts for ts in times if ts is not None]
+            kinds["hourly"] += max(known) - min(known) > HOUR_US
+    assert min(kinds["skipped"], kinds["later"], kinds["hourly"]) > 5
+    dense = Turn("Europe/Berlin", 1_729_990_800_000_000, 1_729_990_797_000_000, 0)
+    rows = [{"ts": number * 250_000 - number % 3 * 500_000} for number in range(60)]
+    moved = dense.moved(rows, 0, 250_000)
+    assert dense.written(moved, random.Random(1))[0] == moved

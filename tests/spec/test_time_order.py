@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 from itertools import pairwise
-from zoneinfo import ZoneInfo
 
 import numpy as np
 import pytest
@@ -14,8 +13,8 @@ from hypothesis import strategies as st
 from streamjoin_ds.spec.event_time import NO_TIME, AheadLimit, too_far_ahead
 from streamjoin_ds.spec.time_zone import Rhythm, SeenTimes, in_order
 from tests.support.examples import examples
+from tests.support.local_times import EPOCH, LocalOrder, meanings, shown
 
-EPOCH = datetime(1970, 1, 1)
 MINUTE_US = 60_000_000
 ZONES = {  # the moments of a change, in UTC, after which the clock shows a time again
     "Europe/Berlin": datetime(2024, 10, 27, 1),
@@ -28,16 +27,8 @@ ZONES = {  # the moments of a change, in UTC, after which the clock shows a time
 
 def local_seen(zone: str, utc_us: list[int]) -> SeenTimes:
     """Return what the clock of a zone shows at these moments, as the reader gives it, by zoneinfo alone."""
-    info = ZoneInfo(zone)
-    ts, gaps = [], []
-    for moment_us in utc_us:
-        shown = (EPOCH + timedelta(microseconds=moment_us)).replace(tzinfo=ZoneInfo("UTC")).astimezone(info)
-        first, second = (shown.replace(fold=fold).utcoffset() for fold in (0, 1))
-        assert first is not None
-        assert second is not None
-        ts.append((shown.replace(tzinfo=None) - first - EPOCH) // timedelta(microseconds=1))
-        gaps.append(max(first - second, timedelta()) // timedelta(microseconds=1))
-    return SeenTimes(np.array(ts, np.int64), np.ones(len(ts), np.bool_), np.array(gaps, np.int64))
+    found = np.array([meanings(zone, shown(zone, moment_us)) for moment_us in utc_us], np.int64)
+    return SeenTimes(found[:, 0], np.ones(len(found), np.bool_), np.maximum(found[:, 1], 0))
 
 
 def around(change: datetime, steps: list[int], rows: int = 1) -> list[int]:
@@ -102,39 +93,6 @@ def test_what_is_no_constant_step_is_never_worse_than_by_nearness(
     assert wrong <= wrong_near
 
 
-class OneByOne:
-    """The rule as it is written down, a record at a time."""
-
-    def __init__(self, largest: int, limit: AheadLimit | None) -> None:
-        self.largest, self.limit = largest, limit
-        self.begin = self.step = self.pace = self.rows = self.rows_before = 0
-        if largest != NO_TIME:
-            self.begin = largest
-
-    def next(self, ts: int, gap: int, *, valid: bool) -> tuple[int, bool]:
-        if gap and self.largest != NO_TIME:
-            is_near = abs(ts + gap - self.largest) <= abs(ts - self.largest)
-            is_due = self.pace > 0 and self.rows == self.rows_before > 0
-            if is_near or (is_due and abs(self.begin + self.pace - ts - gap) <= MINUTE_US):
-                ts += gap
-        limit = self.limit
-        far = limit is not None and valid and self.largest != NO_TIME and ts > self.largest + limit.max_us
-        if valid and not far:
-            self._count(ts)
-        return (ts if valid else 0, far)
-
-    def _count(self, ts: int) -> None:
-        if self.largest == NO_TIME or ts - self.largest >= 30 * MINUTE_US:
-            step = 0 if self.largest == NO_TIME else ts - self.begin
-            if step and (not self.pace or abs(step - self.step) <= MINUTE_US):
-                self.pace = step
-            self.begin, self.step = ts, step
-            self.rows, self.rows_before = 1, self.rows
-        elif ts > self.begin - 30 * MINUTE_US:
-            self.rows += 1
-        self.largest = max(self.largest, ts)
-
-
 @examples(400)
 @given(
     st.lists(
@@ -161,8 +119,8 @@ def test_any_order_cut_anywhere_goes_by_the_rule(
         np.array([valid for _, _, valid in records], np.bool_),
         np.array([gap * unit if valid else 0 for _, gap, valid in records], np.int64),
     )
-    rule = OneByOne(before, limit)
-    wanted = [rule.next(ts * unit * valid, gap * unit * valid, valid=valid) for ts, gap, valid in records]
+    rule = LocalOrder(before, limit)
+    wanted = [rule.next(ts * unit, gap * unit) if valid else (0, False) for ts, gap, valid in records]
     found: list[tuple[int, bool]] = []
     rhythm: tuple[int, ...] = ()
     places = [0, *sorted(min(cut, len(records)) for cut in cuts), len(records)]

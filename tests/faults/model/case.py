@@ -39,6 +39,7 @@ from tests.faults.model.beside import COLUMNS as TABLE_COLUMNS
 from tests.faults.model.beside import table_path, with_versions
 from tests.faults.model.devices import Device, devices_of
 from tests.faults.model.envelopes import Envelope, Written, envelope_of, give_devices
+from tests.faults.model.local_clock import ISO, turn_of
 from tests.faults.model.poison import InputFile, files_of
 from tests.faults.model.schedule import CLOCKS_WRITTEN_FROM, HEADS_FROM, SHAPES_FROM, Schedule
 from tests.faults.model.values import give_values, types_of
@@ -410,10 +411,19 @@ def case_of(schedule: Schedule) -> Case:
         head |= {"null_values": "?"} if head["delimiter"] == "blanks" else {}  # nothing is no field
     if schedule.seed >= CLOCKS_WRITTEN_FROM and head:
         head |= {"time_format": heads.choice((None, "%d/%m/%Y %H:%M:%S.%f", "%f,%S:%M:%H day %j of %Y"))}
-        # No zone's clock changes while the rows last: what they mean depends on nothing else.
+        # These zones' clocks do not change while the rows last: what they mean depends on nothing else.
         zones = (None, "Asia/Kathmandu", "America/St_Johns") if head["time_format"] else (None,)
         head |= {"timezone": heads.choice(zones)}
+    turn = turn_of(schedule) if head else None
+    head |= {} if turn is None else {"timezone": turn.zone, "time_format": head["time_format"] or ISO}
     envelopes = {source: envelope_of(schedule, source, head) for source in dict.fromkeys(asked.inputs.values())}
+    for source, envelope in envelopes.items() if turn is not None else ():
+        rows[source] = turn.moved(rows[source], _START_US, _TICK_US)
+        is_parted = any(stream.partition_kind for stream in join.streams if asked.inputs[stream.name] == source)
+        if envelope.head and not is_parted:
+            rows[source], clock = turn.written(rows[source], heads)
+            envelopes[source] = replace(envelope, clock=clock)
+    rows = {**rows, **{name: rows[source] for name, source in asked.inputs.items()}}
     places = {
         name: [(file.name, line) for file in files[source] for line in file.lines]
         if files

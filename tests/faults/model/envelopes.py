@@ -88,6 +88,8 @@ class Envelope:
         Columns that are not written themselves.
     writers : tuple of callable
         Each makes of a record what is written of some columns.
+    clock : sequence of datetime or None
+        What the clock of the zone shows for each record, where it changes.
     """
 
     form: str = ""
@@ -96,6 +98,7 @@ class Envelope:
     types: Mapping[str, pa.DataType] = field(default_factory=dict)
     gone: tuple[str, ...] = ()
     writers: tuple[Writer, ...] = ()
+    clock: Sequence[datetime | None] | None = None
 
     @property
     def ending(self) -> str:
@@ -120,11 +123,14 @@ class Envelope:
         """Return records as a text."""
         if self.form in ("nested", "unfolded"):
             return self._json(rows)
-        given = [self._written(row) for row in rows]
+        given = [self._written(row | {"ts": at}) for row, at in zip(rows, self._times(rows), strict=True)]
         ends = [len(text_of(given[: number + 1], **self.head)) for number in range(len(rows))]
         head = {name: self.head[name] for name in _HEAD_LINES if name in self.head}
         lines = [line_at(number, **head) for number in range(len(rows))]
         return Written(text_of(given, **self.head), ends, lines)
+
+    def _times(self, rows: Sequence[Row]) -> Sequence[Any]:
+        return [row["ts"] for row in rows] if self.clock is None else self.clock
 
     def _written(self, row: Row) -> Row:
         made: Row = {}

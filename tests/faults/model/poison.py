@@ -6,11 +6,11 @@ import random
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
-from zoneinfo import ZoneInfo
 
 from tests.faults.model.values import field_text
+from tests.support.local_times import shown
 
 __all__ = ["BROKEN", "HEADER", "LONGEST_LINE", "InputFile", "files_of", "line_at", "line_of", "text_of"]
 
@@ -65,7 +65,7 @@ def text_of(
 ) -> bytes:
     """Return records as CSV, below lines that are passed over and a header, with comments; there is at least one."""
     if time_format is not None:
-        rows = [row | {"ts": _time_text(row["ts"], time_format, timezone)} for row in rows]
+        rows = [row | {"ts": _time_text(row["ts"], time_format, timezone or "UTC")} for row in rows]
     sign = {"tab": "\t", "blanks": " \t "}.get(delimiter, delimiter)
     lines = ["note, 1"] * skip_lines + [sign.join(rows[0]), sign.join(("a", "units")), sign.join(('""', "b"))][:header]
     for number, row in enumerate(rows):
@@ -74,12 +74,10 @@ def text_of(
     return "".join(f"{line}\n" for line in lines).encode(encoding)
 
 
-def _time_text(us: int | None, time_format: str, timezone: str | None) -> str | None:
-    """Return an event time as a text of a form, of the clock of a zone."""
-    if us is None:
-        return None
-    moment = datetime(1970, 1, 1, tzinfo=ZoneInfo("UTC")) + timedelta(microseconds=us)
-    return moment.astimezone(ZoneInfo(timezone or "UTC")).strftime(time_format)
+def _time_text(time: int | datetime | None, time_format: str, timezone: str) -> str | None:
+    """Return an event time, or what a clock shows, as a text of a form."""
+    local = shown(timezone, time) if isinstance(time, int) else time
+    return None if local is None else local.strftime(time_format)
 
 
 def line_at(number: int, skip_lines: int = 0, header: int = 1, comment: str | None = None) -> int:

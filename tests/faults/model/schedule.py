@@ -33,6 +33,8 @@ __all__ = [
     "SHARED_FROM",
     "SPLIT_FROM",
     "TABLES_FROM",
+    "TURNS_FROM",
+    "TURNS_WITH_ALL_FROM",
     "UNIQUES_FROM",
     "UPKEEP_POINTS",
     "VALUES_FROM",
@@ -270,10 +272,14 @@ SHAPES_FROM = 1_980_000
 """Seeds before this one are what they were before files of CSV had other encodings, delimiters and null texts."""
 CLOCKS_WRITTEN_FROM = 1_990_000
 """Seeds before this one are what they were before times were written in other forms, and by the clocks of zones."""
+TURNS_FROM = 2_010_000
+"""Seeds before this one are what they were before such a clock changed while the rows last."""
 ENVELOPES_FROM = 2_020_000
 """Seeds before this one are what they were before devices had clocks, and columns were computed, or within JSON."""
 SERVED_FROM = 2_040_000
 """Seeds before this one are what they were before windows lived on in a server."""
+TURNS_WITH_ALL_FROM = 2_050_000
+"""Seeds from `ENVELOPES_FROM` to before this one have no clocks that change."""
 
 
 def random_schedule(seed: int) -> Schedule:
@@ -301,6 +307,7 @@ def random_schedule(seed: int) -> Schedule:
     file may begin with lines that are passed over, and with a header of several lines or none. From `SHAPES_FROM` on
     it may have another encoding, blanks or another sign between its fields, and texts for null. From
     `CLOCKS_WRITTEN_FROM` on its times may be written in a form of `time_format`, by the clock of a zone. From
+    `TURNS_FROM` on that clock may change within the run, and the rows may be hourly. From
     `ENVELOPES_FROM` on four in ten have devices with clocks of their own, and columns may be computed of others, stand
     within JSON, or in elements of its arrays. From `SERVED_FROM` on two in three have a window server.
     """
