@@ -14,8 +14,11 @@ import pytest
 from deltalake import write_deltalake
 
 from streamjoin_ds import Join, JoinEngine, Stream
-from streamjoin_ds.errors import ArgumentError, ColumnError
+from streamjoin_ds.errors import ArgumentError, ColumnError, OffsetError
+from streamjoin_ds.source.delta.change_log import VersionPosition
 from streamjoin_ds.source.kafka.formats.message_records import MessageRecords
+from streamjoin_ds.source.kafka.topic_scan import KafkaPosition
+from streamjoin_ds.source.position import FilePosition
 from streamjoin_ds.source.stream_source import infer_schema, open_feed
 from streamjoin_ds.spec import bind
 from streamjoin_ds.spec.event_time import AheadLimit
@@ -165,8 +168,30 @@ def test_local_times_are_utc_by_their_zone_and_order_wherever_a_batch_is_cut(
         assert cut_at(stream, cut, rows=1, max_ahead_us=3_600_000_000) == right
 
 
-def cut_at(stream: Stream, cut: int, rows: int = 100, max_ahead_us: int | None = None) -> list[int]:
-    """Return the event times that tasks read where the planner cuts a stream after some rows; the planner agrees."""
+@pytest.mark.parametrize("form", SOURCES)
+def test_a_position_of_before_there_were_rhythms_goes_on_by_nearness(tmp_path: Path, form: str) -> None:
+    stream = Stream("e", written(tmp_path, form, AUTUMN), time="at", timezone=BERLIN, time_format="iso")
+    for cut in range(1, len(AUTUMN)):
+        assert cut_at(stream, cut, is_of_old=True) == AUTUMN_US
+
+
+@pytest.mark.parametrize("kind", [FilePosition, VersionPosition, KafkaPosition])
+@pytest.mark.parametrize("rhythm", [[1], [0, -1, 0, 0, 0], "01234", [0, 0, 0, 0, 1.5]])
+def test_a_position_whose_rhythm_is_none_is_malformed(kind: Any, rhythm: Any) -> None:
+    facts = kind().to_facts()
+    assert "rhythm" not in facts
+    assert kind.from_facts({**facts, "rhythm": [-5, 1, 2, 3, 4]}).rhythm == (-5, 1, 2, 3, 4)
+    with pytest.raises(OffsetError, match="rhythm"):
+        kind.from_facts({**facts, "rhythm": rhythm})
+
+
+def cut_at(
+    stream: Stream, cut: int, rows: int = 100, max_ahead_us: int | None = None, *, is_of_old: bool = False
+) -> list[int]:
+    """Return the event times that tasks read where the planner cuts a stream after some rows; the planner agrees.
+
+    With `is_of_old` the positions are those of a version that kept no rhythm.
+    """
     schema = pa.schema([("at", pa.timestamp("us", tz="UTC")), ("x", pa.float64())])
     feed, times, limit = open_feed(stream, schema), [], None if max_ahead_us is None else AheadLimit(max_ahead_us)
     at = feed.initial()
@@ -175,7 +200,10 @@ def cut_at(stream: Stream, cut: int, rows: int = 100, max_ahead_us: int | None =
         end = feed.advance(at, there.rows)
         planned = there.running_max[: there.rows].tolist()
         fresh = open_feed(stream, schema)  # a task's
-        start, end = (fresh.position(json.loads(json.dumps(one.to_facts()))) for one in (at, end))
+        written = [json.loads(json.dumps(one.to_facts())) for one in (at, end)]
+        assert is_of_old or all("rhythm" in facts for facts in written if facts["seq"])
+        gone = ("rhythm",) if is_of_old else ()
+        start, end = (fresh.position({k: v for k, v in facts.items() if k not in gone}) for facts in written)
         names = feed.files_between(start, end)
         found = [ts for chunk in fresh.read(start, end, limit, names) for ts in chunk.tuples.column("_ts").to_pylist()]
         assert np.maximum.accumulate([*times, *found]).tolist()[len(times) :] == planned
