@@ -324,6 +324,8 @@ BUGS = (
         ),
         asks=("future",),
     ),
+    # --- clocks that change
+    _bug("a position forgets how its times came", ("source:ScannedPiece.position", "rhythm=rhythm", "rhythm=()")),
     # --- bad files
     _bug(
         "quarantine forgets the rest when a batch is done again",

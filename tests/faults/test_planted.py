@@ -83,6 +83,7 @@ FINDERS = {
     "of a decimal's number the first digits count": 7,
     "who joins soon after a batch is not seen": 15,
     "a device that is idle is forgotten though it is ahead": 27,
+    "a position forgets how its times came": 2_010_230,
 }
 # A function that ends so was planted badly: nothing is said of the bug that was meant.
 BADLY_PLANTED = ("NameError", "AttributeError", "TypeError")

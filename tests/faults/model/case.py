@@ -415,7 +415,10 @@ def case_of(schedule: Schedule) -> Case:
         zones = (None, "Asia/Kathmandu", "America/St_Johns") if head["time_format"] else (None,)
         head |= {"timezone": heads.choice(zones)}
     turn = turn_of(schedule) if head else None
-    head |= {} if turn is None else {"timezone": turn.zone, "time_format": head["time_format"] or ISO}
+    if turn is not None:
+        # A broken record has as many words as a record has fields, so a batch of such ones alone would end the query.
+        delimiter = "tab" if head["delimiter"] == "blanks" else head["delimiter"]
+        head |= {"timezone": turn.zone, "time_format": head["time_format"] or ISO, "delimiter": delimiter}
     envelopes = {source: envelope_of(schedule, source, head) for source in dict.fromkeys(asked.inputs.values())}
     for source, envelope in envelopes.items() if turn is not None else ():
         rows[source] = turn.moved(rows[source], _START_US, _TICK_US)
