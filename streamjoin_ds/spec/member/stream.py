@@ -109,7 +109,8 @@ class Stream:
         ``StreamJoin.start(frames=...)``. The attribute is the object.
     time : str
         The column of the event time, or an expression, ``Date || ' ' || Time``, which makes the column ``ts``. Records
-        without an event time are rejected and counted.
+        without an event time are rejected and counted. Where it is not said, line protocol ("time", in "ns"),
+        Prometheus' text ("time", in "ms") and SenML ("t", in "s") have their own.
     delay : str or timedelta
         How far a tuple may be behind the largest time before it in its own stream; an older tuple is late
         (ARCHITECTURE.md, "Late").
@@ -183,7 +184,12 @@ class Stream:
         note="[required]",
         example="flights.csv.gz",
     )
-    time: str = option("ts", "Column of the event time.", example="ts", metavar="COLUMN")
+    time: str = option(
+        "ts",
+        "Column of the event time. Line protocol, Prometheus' text and SenML have their own, and its unit.",
+        example="ts",
+        metavar="COLUMN",
+    )
     delay: Duration = option("0s", "How late a tuple may be.", example="30s", metavar="DURATION")
     schema: pa.Schema | Mapping[str, str] | None = option(
         None,
