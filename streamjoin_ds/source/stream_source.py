@@ -62,6 +62,7 @@ from streamjoin_ds.spec.member.computed_columns import all_columns
 from streamjoin_ds.spec.member.files import Files
 from streamjoin_ds.spec.member.time_column import check_time_column
 from streamjoin_ds.spec.nested_path import inner_column, inner_path, inner_type, with_inner, with_paths
+from streamjoin_ds.spec.nested_values import without_empty
 from streamjoin_ds.spec.time_guess import check_readable
 from streamjoin_ds.spec.time_text import event_times
 
@@ -184,7 +185,7 @@ def infer_schema(stream: Stream) -> pa.Schema:
         stream.written_time,
         lambda *file: _remembered(file[0], location.format_of(file[0]), stream, file[1]),
     )
-    schema = _with_folders(schema, entry, location, stream)
+    schema = _with_folders(without_empty(schema), entry, location, stream)
     _check_time(schema, stream)
     return schema
 
@@ -246,7 +247,7 @@ def _of_topic(stream: Stream) -> pa.Schema:
         form = line_format(b"\n".join(values[:_TOLD_MESSAGES]).decode("utf-8", "replace"))
         hint = f"they are in format={form}" if form else _packs_hint(values) or "check format= in the URL"
         raise FileFormatError(msg, name=stream.name, hint=f"{hint}, or declare the schema")
-    schema = with_message_columns(_with_time(table.schema, table, stream), stream)
+    schema = with_message_columns(without_empty(_with_time(table.schema, table, stream)), stream)
     _check_time(schema, stream)
     return schema
 

@@ -45,6 +45,7 @@ from streamjoin_ds.spec.bound.bound_join import BoundJoin
 from streamjoin_ds.spec.columns import as_declared, foreign_zone, without_zone
 from streamjoin_ds.spec.member.table import Table
 from streamjoin_ds.spec.nested_path import column_of, root_fields
+from streamjoin_ds.spec.nested_values import without_empty
 from streamjoin_ds.spec.table_rows import table_rows
 
 __all__ = ["DeltaVersions", "FileVersions", "TableVersions", "Versions", "open_table", "table_schema", "tables_folder"]
@@ -157,7 +158,7 @@ class FileVersions:
 
         It waits for a file that is being written, as `newest` does without a known version.
         """
-        return self._parsed(self._waited()[1], None).schema
+        return without_empty(self._parsed(self._waited()[1], None).schema)
 
     def newest(self, known: str | None) -> str | None:
         """Return the name of the version that the file has now; None: it is not finished, and the known one goes on.

@@ -26,7 +26,16 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["encoded", "has_fine_times", "is_list", "is_nested", "shape_text", "type_text", "with_leaves"]
+__all__ = [
+    "encoded",
+    "has_fine_times",
+    "is_list",
+    "is_nested",
+    "shape_text",
+    "type_text",
+    "with_leaves",
+    "without_empty",
+]
 
 _VALUES_AT_ONCE = pa.large_binary()  # 64-bit offsets: the bytes are more than the values
 _LENGTH = np.dtype("<u4")
@@ -50,6 +59,22 @@ def type_text(kind: pa.DataType, *, named: bool = True) -> str:
         fields = (f"{f'{field.name}: ' if named else ''}{type_text(field.type, named=named)}" for field in kind)
         return f"struct<{', '.join(fields)}>"
     return str(kind)
+
+
+def without_empty(columns: pa.Schema) -> pa.Schema:
+    """Return columns without structs that have no field, also inside: ``{}`` in each record of JSON holds no value."""
+    kinds = [_without_empty(column.type) for column in columns]
+    return pa.schema([column.with_type(kind) for column, kind in zip(columns, kinds, strict=True) if kind is not None])
+
+
+def _without_empty(kind: pa.DataType) -> pa.DataType | None:
+    if is_list(kind):
+        inner = _without_empty(kind.value_type)
+        return kind if inner == kind.value_type else None if inner is None else pa.list_(inner)
+    if not pa.types.is_struct(kind):
+        return kind
+    kept = [(field.name, inner) for field in kind if (inner := _without_empty(field.type)) is not None]
+    return pa.struct(kept) if kept else None
 
 
 def shape_text(kind: pa.DataType) -> str:

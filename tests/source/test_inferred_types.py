@@ -12,9 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamjoin_ds import Stream, band
+from streamjoin_ds import Stream, Table, band
 from streamjoin_ds.errors import FileFormatError
 from streamjoin_ds.source.stream_source import first_records, infer_schema
+from streamjoin_ds.source.table_versions import open_table
 from streamjoin_ds.spec import Join, bind
 from streamjoin_ds.spool.writer import SpoolWriter
 from streamjoin_ds.stream.source_facts import bound_join, first_seen
@@ -84,6 +85,20 @@ NESTED = [
 def test_most_records_decide_inside_of_others_too(tmp_path: Path, of) -> None:
     found = of(tmp_path, [NESTED[0], NESTED[0], NESTED[1]])
     assert found.field("p").type == pa.struct([("v", pa.int64()), ("w", pa.list_(pa.int64()))])
+
+
+def test_objects_that_are_empty_in_all_records_are_no_columns(tmp_path: Path) -> None:
+    record = b'{"ts": 1, "a": {}, "b": {"c": {}, "d": 5}, "e": [{}], "f": [{"g": {}, "h": 1}], "i": []}'
+    (tmp_path / "z.json").write_bytes(record + b"\n")
+    kinds = {
+        "b": pa.struct([("d", pa.int64())]),
+        "f": pa.list_(pa.struct([("h", pa.int64())])),
+        "i": pa.list_(pa.null()),
+    }
+    expected = pa.schema([("ts", pa.int64()), *kinds.items()])
+    assert of_lines(tmp_path, [record, record]) == expected
+    assert of_lines(tmp_path, [record, record.replace(b"{}", b'{"x": 1}', 1)]).names == ["ts", "a", "b", "f", "i"]
+    assert open_table(Table("z", str(tmp_path / "z.json"), finished_after="0s")).schema() == expected
 
 
 @pytest.mark.parametrize(("name", "path"), [("v", "v"), ("p", "p.v")])
