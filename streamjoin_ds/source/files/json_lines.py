@@ -10,7 +10,7 @@ import operator
 import re
 from collections.abc import Callable, Collection
 from decimal import Decimal, InvalidOperation
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -33,7 +33,7 @@ from streamjoin_ds.source.files.lines import (
 )
 from streamjoin_ds.spec.columns import INT64_MAX, INT64_MIN, not_of_type
 from streamjoin_ds.spec.inside import holds_times
-from streamjoin_ds.spec.nested_path import column_of, inner_value, root_fields
+from streamjoin_ds.spec.nested_path import column_of, inner_path, inner_value, root_fields
 from streamjoin_ds.spec.nested_values import is_list, with_leaves
 from streamjoin_ds.spec.time_text import no_timestamps, timestamps
 
@@ -57,6 +57,7 @@ _SMALL = [
     for sign in (b"e", b"E")
 ]
 _FINEST = Decimal((0, (1,), -(10**6)))  # stands for a number whose exponent is beyond Decimal's
+_NO_TEXT_THERE = re.compile(r"Column\(/(.*)\) changed from string to")
 _NO_TEXT = pa.null()  # stands for a column that is not read
 _STRAY_NULL = re.compile(rb"^[^{\n]*null|\}[ \t\r]*null", re.MULTILINE)
 
@@ -87,7 +88,11 @@ class JsonLines:
         # The columns as they are written, but for the time, which may be written as anything.
         timeless = [f.with_type(pa.int64()) if f.name == time else f for f in schema]
         self._written = pa.struct(root_fields(timeless, self._nested))
+        path = inner_path(time) if time in self._nested else None
+        self._time_place = time if path is None else "/".join(map(str, (path[0], *path[1])))
         self._has_texts = _holds_texts(self._written)
+        self._is_no_text = False  # whether a text was looked for where another value stands, when lines were refused
+        self._tells = False  # whether values had to be made texts; other lines of the file will need it too
 
     def parse(self, data: bytes) -> pa.Table:
         """See `LineFormat.parse`."""
@@ -100,13 +105,16 @@ class JsonLines:
             raise pa.ArrowInvalid(msg) from error
         check_nulls(data)
         _check_objects(data)
+        if self._tells:
+            data = told(data, self._written)
         try:
             table = self._read(data)
         except pa.ArrowInvalid:
             # The time may be written in another way: try those before calling the lines broken.
             table = self._read_otherwise(data)
-            if table is None and self._has_texts and (texts := told(data, self._written)) != data:
+            if table is None and self._is_no_text and (texts := told(data, self._written)) != data:
                 table = self._read_otherwise(texts)
+                self._tells = table is not None
             if table is None:
                 raise
         for number, column in enumerate(self._schema):
@@ -231,13 +239,15 @@ class JsonLines:
         return table
 
     def _read_otherwise(self, data: bytes) -> pa.Table | None:
-        usual = self._time_type
+        usual, self._is_no_text = self._time_type, False
         for kind in _TIME_TYPES:
             self._time_type = kind
             try:
                 return self._read(data)
-            except pa.ArrowInvalid:
-                continue
+            except pa.ArrowInvalid as error:
+                # Arrow says what stands in the place of which text; the time may be tried as one.
+                found = _NO_TEXT_THERE.search(str(error)) if self._has_texts else None
+                self._is_no_text |= found is not None and found[1] != self._time_place
         self._time_type = usual
         return None
 
@@ -268,15 +278,12 @@ def told(data: bytes, kind: pa.DataType) -> bytes:
 def _texted(value: bytes, kind: pa.DataType) -> bytes:
     first = value[:1]
     if pa.types.is_string(kind):
-        return value if first == b'"' or value == b"null" else json.dumps(value.decode()).encode()
+        if first == b'"' or value == b"null":
+            return value
+        return json.dumps(value.decode()).encode() if first in (b"{", b"[") else b'"%b"' % value
     try:
         if pa.types.is_struct(kind) and first == b"{":
-            types, there = {field.name: field.type for field in kind}, members(value)
-            if all(_texted(there[name], one) is there[name] for name, one in types.items() if name in there):
-                return value
-            # A key that stands there twice stays so: it is refused.
-            parts = [(name, _texted(one, types.get(name, _NO_TEXT))) for name, one in parts_of(value, "{}")]
-            return b"{%b}" % b",".join([b"%b:%b" % (json.dumps(name).encode(), one) for name, one in parts])
+            return _with_texts(value, {field.name: field.type for field in kind})
         if is_list(kind) and first == b"[":
             written = elements(value)
             texts = [_texted(one, kind.value_type) for one in written]
@@ -284,6 +291,22 @@ def _texted(value: bytes, kind: pa.DataType) -> bytes:
     except NoRecords:
         pass
     return value
+
+
+def _with_texts(value: bytes, types: dict[str, pa.DataType]) -> bytes:
+    there = members(value)
+    texts = {name: _texted(there[name], kind) for name, kind in types.items() if name in there}
+    if all(there[name] is one for name, one in texts.items()):
+        return value
+    parts = [*(there | texts).items()]
+    if len(_KEY.findall(value)) != len(there):  # a key that stands there twice stays so: it is refused
+        parts = [(name, _texted(one, types.get(name, _NO_TEXT))) for name, one in parts_of(value, "{}")]
+    return b"{%b}" % b",".join([b"%b:%b" % (_key(name), one) for name, one in parts])
+
+
+@lru_cache(maxsize=1024)
+def _key(name: str) -> bytes:
+    return json.dumps(name).encode()
 
 
 def check_json_scales(data: bytes, rules: list[tuple[_Got, Rule]]) -> None:
