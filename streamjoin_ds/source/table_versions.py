@@ -30,7 +30,7 @@ from streamjoin_ds.blocks import BlockStore, NamedBlocks
 from streamjoin_ds.blocks.files import files_at
 from streamjoin_ds.blocks.place import below, local_path
 from streamjoin_ds.delta.table_state import TableState
-from streamjoin_ds.errors import ArgumentError, FileFormatError, FileMissingError, SchemaDriftError
+from streamjoin_ds.errors import ArgumentError, FileFormatError, FileMissingError
 from streamjoin_ds.source.batch_plan import TableVersion
 from streamjoin_ds.source.delta.data_file import DataFile, FileRows
 from streamjoin_ds.source.files.csv_dialect import NULL_TEXTS, CsvDialect
@@ -43,6 +43,7 @@ from streamjoin_ds.source.files.row_formats import row_groups
 from streamjoin_ds.source.files.text import whole_text
 from streamjoin_ds.spec.bound.bound_join import BoundJoin
 from streamjoin_ds.spec.columns import as_declared, foreign_zone, without_zone
+from streamjoin_ds.spec.common_types import name_there
 from streamjoin_ds.spec.member.table import Table
 from streamjoin_ds.spec.nested_path import column_of, root_fields
 from streamjoin_ds.spec.nested_values import without_empty
@@ -267,7 +268,7 @@ class FileVersions:
     def _parsed(self, data: bytes, schema: pa.Schema | None) -> pa.Table:
         try:
             return _table(data, self._kind, os.path.basename(self._path), schema, self._table)
-        except (pa.ArrowException, KeyError, OSError, SchemaDriftError) as error:
+        except (pa.ArrowException, KeyError, OSError) as error:
             msg = f"the file of table {self._name} cannot be read as {self._kind}, or lacks a column of the join"
             hint = "mend the file, set its format, or correct the schema"
             raise FileFormatError(msg, name=self._path, hint=hint) from error
@@ -313,10 +314,9 @@ def _csv(text: bytes, table: Table, path: str, schema: pa.Schema | None) -> pa.T
         return dialect.infer(body, names, {}, skips=False).select(plain)
 
     def form(columns: pa.Schema) -> CsvLines:
-        made = CsvLines(head.names, columns, "", table.name, path, dialect)
-        if made.lacking:
-            raise KeyError(made.lacking[0])
-        return made
+        if lost := [name for name in columns.names if name_there(name, head.names) is None]:
+            raise KeyError(lost[0])
+        return CsvLines(head.names, columns, "", table.name, path, dialect)
 
     found = _lines(body if body.strip() else b"", form, schema, path)
     for place, column in enumerate(found.columns):
