@@ -93,8 +93,9 @@ def test_every_key_is_a_flag_and_every_option_of_a_stream_is_one() -> None:
     )
     assert flags == {*JOIN_KEYS, "config", "streams", "tables", "as_json"}
     assert explained - {"config", "streams", "tables", "cells"} <= set(JOIN_KEYS)
-    # `nested` is no option: a binding says which paths are columns.
-    assert set(Stream.__dataclass_fields__) == {*STREAM_KEYS.keys() - SOURCE_KEYS.keys(), "name", "nested"}
+    # `nested` is no option: a binding says which paths are columns. `devices` is partition_by without a source.
+    bound = {"name", "nested", "devices"}
+    assert set(Stream.__dataclass_fields__) == {*STREAM_KEYS.keys() - SOURCE_KEYS.keys(), *bound}
 
 
 def test_an_option_of_a_stream_is_given_everywhere() -> None:
@@ -115,7 +116,7 @@ def test_an_option_of_a_stream_is_given_everywhere() -> None:
 
 
 EVERYWHERE = """
-import json, sys
+import json, re, sys
 from pathlib import Path
 from click.testing import CliRunner
 from streamjoin_ds import Execution, JoinEngine, Join, Stream
@@ -126,7 +127,7 @@ from streamjoin_ds.script.script import Script
 from tests.support.reference_page import text
 streams = ["--stream", "r=gen:band2d?side=r", "--stream", "s=gen:band2d?side=s", "--window", "1s"]
 said = lambda *words: CliRunner().invoke(group, words).output
-assert "  chunk_rows  Most rows of a chunk of results" in said("help", "engine"), said("help", "engine")
+assert re.search("  chunk_rows +Most rows of a chunk of results", said("help", "engine")), said("help", "engine")
 assert "  chunk_rows  99" in said("explain", *streams, "--chunk-rows", "99"), said("explain", *streams)
 assert json_schema()["properties"]["chunk_rows"]["minimum"] == 64
 assert "| `chunk_rows` | Most rows of a chunk of results. |" in text()
