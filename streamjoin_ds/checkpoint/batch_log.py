@@ -14,10 +14,12 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from streamjoin_ds.blocks.folder import put_new
+from streamjoin_ds.checkpoint.lock import taken_over
 from streamjoin_ds.checkpoint.spark_files import (
     COMMIT_ENTRY,
     PARTITIONS_KEY,
@@ -28,7 +30,8 @@ from streamjoin_ds.checkpoint.spark_files import (
     row_of,
     source_offset,
 )
-from streamjoin_ds.errors import ArgumentError
+from streamjoin_ds.errors import ArgumentError, BlockWriteError
+from streamjoin_ds.machine import open_files_hint
 from streamjoin_ds.plan import Plan, spark_partition
 
 __all__ = ["BatchLog"]
@@ -45,6 +48,7 @@ _SETTINGS = {
     "spark.sql.streaming.flatMapGroupsWithState.stateFormatVersion": "2",
     "spark.sql.streaming.multipleWatermarkPolicy": "min",
 }
+_Named = TypeVar("_Named", bool, Path)  # what a rename returns: whether the name was free, or the path
 _PURGE_EVERY = 20  # batches between two looks for files that are kept no longer
 
 
@@ -77,6 +81,7 @@ class BatchLog:
 
     def __init__(self, plan: Plan) -> None:
         self._plan, self._folder = plan, Path(plan.spark_root)
+        self._writer = uuid.uuid4().hex
         spark = SparkFiles.of(self._folder, plan.partitions)
         self.query_id = spark.query_id or self._begun()
         last = max(spark.offsets, default=-1)
@@ -93,9 +98,15 @@ class BatchLog:
         self._settings = json.dumps(_SETTINGS | {PARTITIONS_KEY: str(plan.partitions)}, separators=(",", ":"))
 
     def plan_batch(self, end: Mapping[str, Any], time_ms: int) -> None:
-        """Log where the next batch ends; `time_ms` is when that was decided, in milliseconds since 1970."""
+        """Log where the next batch ends; `time_ms` is when that was decided, in milliseconds since 1970.
+
+        Raises
+        ------
+        CheckpointInUseError
+            Another driver has planned the batch: it took the checkpoint over while this one was stopped.
+        """
         facts = f'{{"batchWatermarkMs":0,"batchTimestampMs":{time_ms},"conf":{self._settings}}}'
-        self._write(self._folder / "offsets" / str(self.batch), f"v1\n{facts}\n{json.dumps(end)}".encode())
+        self._put(self._folder / "offsets" / str(self.batch), f"v1\n{facts}\n{json.dumps(end)}".encode())
         self.planned = dict(end)
 
     def keep_states(self, states: Mapping[int, bytes]) -> None:
@@ -111,8 +122,8 @@ class BatchLog:
         self.states = dict(states)
 
     def end_batch(self) -> None:
-        """Log that the batch is done, and go on to the next one."""
-        self._write(self._folder / "commits" / str(self.batch), COMMIT_ENTRY.encode())
+        """Log that the batch is done, and go on to the next one; raise as `plan_batch`."""
+        self._put(self._folder / "commits" / str(self.batch), COMMIT_ENTRY.encode())
         self.start, self.planned = self.planned, None
         self.batch += 1
         if self.batch % _PURGE_EVERY == 0:
@@ -120,27 +131,47 @@ class BatchLog:
 
     def _begun(self) -> str:
         query_id = str(uuid.uuid4())
-        self._write(self._folder / "metadata", json.dumps({"id": query_id}).encode())
+        self._put(self._folder / "metadata", json.dumps({"id": query_id}).encode())
         return query_id
 
     def _purge(self, oldest: int) -> None:
         """Remove the entries of batches before `oldest`, and states that none of later ones needs."""
-        gone = [path for log in ("offsets", "commits") for n, path in numbered(self._folder / log) if n < oldest]
+        logs = [self._folder / log for log in ("offsets", "commits")]
+        gone = [path for log in logs for n, path in numbered(log) if n < oldest]
         for partition in range(self._plan.partitions):
             folder = self._folder / "state" / "0" / str(partition)
             snapshots = [number for number, _ in numbered(folder, ".snapshot") if number <= oldest]
             # Changes that Spark wrote are of use with the snapshot before them.
             first = max(snapshots, default=0)
             gone += [path for suffix in (".delta", ".snapshot") for n, path in numbered(folder, suffix) if n < first]
+            logs.append(folder)
+        # What a driver had not named when it ended: ".NUMBER. ... .tmp".
+        unnamed = ((path.name.split(".")[1], path) for log in logs for path in log.glob(".*.tmp"))
+        gone += [path for number, path in unnamed if number.isdigit() and int(number) < oldest]
         for path in gone:
             assert isinstance(path, Path)
             path.unlink(missing_ok=True)
             path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
 
+    def _put(self, path: Path, data: bytes) -> None:
+        """Write an entry that only one driver may write: what it says of a batch must never change."""
+        if not self._written(path, data, put_new):
+            raise taken_over()
+
     def _write(self, path: Path, data: bytes) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        aside = path.with_name(f".{path.name}.tmp")
-        aside.write_bytes(data)
-        # Checksums that Spark wrote for a file of this name do not fit what is written now.
-        path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
-        aside.replace(path)
+        """Write a file that comes out the same whoever writes it, also in place of one that is there."""
+        self._written(path, data, Path.replace)
+
+    def _written(self, path: Path, data: bytes, name: Callable[[Path, Path], _Named]) -> _Named:
+        # Another driver, which was stopped for a while, may write a file of this name too.
+        aside = path.with_name(f".{path.name}.{self._writer}.tmp")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            aside.write_bytes(data)
+            # Checksums that Spark wrote for a file of this name do not fit what is written now.
+            path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
+            return name(aside, path)
+        except OSError as error:
+            msg = f"a file of the checkpoint cannot be written: {error.strerror or 'the file system refuses'}"
+            hint = open_files_hint(error) or "free some space, or allow writing, where the checkpoint lies"
+            raise BlockWriteError(msg, name=str(path), hint=hint) from error

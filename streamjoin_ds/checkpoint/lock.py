@@ -26,7 +26,7 @@ from streamjoin_ds.checkpoint.lease import BRIEF_WAIT_S, Lease, in_use, leased
 from streamjoin_ds.errors import MALFORMED, CheckpointInUseError
 from streamjoin_ds.machine import process_facts, process_told
 
-__all__ = ["LOCK_FILE", "CheckpointLock", "check_not_taken_over", "driving", "held"]
+__all__ = ["LOCK_FILE", "CheckpointLock", "check_not_taken_over", "driving", "held", "taken_over"]
 
 LOCK_FILE = ".driver.lock"
 _LOOK_S = 0.05  # between two looks at a lock that is held
@@ -154,9 +154,14 @@ def driving(checkpoint: Place, *, take_over: bool = False, briefly: bool = False
 def check_not_taken_over(query: Query) -> None:
     """Raise CheckpointInUseError if a query was stopped because another driver has taken its checkpoint over."""
     if query in _taken_over:
-        msg = "another driver has taken the checkpoint over, and goes on with it"
-        hint = "this one slept or was cut off for too long; nothing is lost, start no second driver"
-        raise CheckpointInUseError(msg, name="checkpoint", hint=hint)
+        raise taken_over()
+
+
+def taken_over() -> CheckpointInUseError:
+    """Return the error of a driver that finds that another one goes on with its checkpoint."""
+    msg = "another driver has taken the checkpoint over, and goes on with it"
+    hint = "this one slept or was cut off for too long; nothing is lost, start no second driver"
+    return CheckpointInUseError(msg, name="checkpoint", hint=hint)
 
 
 @contextlib.contextmanager

@@ -14,7 +14,7 @@ import logging
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -82,6 +82,7 @@ def start_local(join: Join, to: str, checkpoint: str, options: QueryOptions) -> 
         plan, cuts = recovered_plan(plan)
         committer_for(plan)  # makes the tables, or refuses them, before anything runs
         query = LocalQuery(plan, options, cuts)
+        query.start()
     except BaseException:
         lock.give_up()
         raise
@@ -107,12 +108,21 @@ class LocalQuery:
     options : QueryOptions
     cuts : sequence of dict
         How the next batches are cut (`recovered`).
+    clock, wall : callable, optional
+        As for `BatchPlanner`.
     """
 
-    def __init__(self, plan: Plan, options: QueryOptions, cuts: Sequence[Any]) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        options: QueryOptions,
+        cuts: Sequence[Any],
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
         self._plan, self._options = plan, options
         source = SourceOptions.parse(reader_options(plan, options, cuts))
-        self._planner = BatchPlanner(source, EXCHANGE_SCHEMA)
+        self._planner = BatchPlanner(source, EXCHANGE_SCHEMA, clock, wall)
         self._most_rows = source.max_rows_per_batch
         self._commit = BatchCommit(plan, options.restarts)
         self._log = BatchLog(plan)
@@ -123,6 +133,9 @@ class LocalQuery:
         self._stopped = threading.Event()
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)
+
+    def start(self) -> None:
+        """Begin with the batches, in the query's thread."""
         self._thread.start()
 
     @property

@@ -843,6 +843,17 @@ BUGS = (
         ("spec:key_values", "view(np.int64)[::2]", "view(np.int64)[::2] // 100 * 100"),
         asks=("values",),
     ),
+    # --- drivers without Spark
+    _bug(
+        "a driver that was stopped writes over the offsets of another",
+        ("checkpoint:BatchLog._put", "data, put_new", "data, Path.replace"),
+        asks=("local",),
+    ),
+    _bug(
+        "a batch that was planned is planned anew",
+        ("checkpoint:BatchLog.__init__", "None if self.batch > last else source_offset(spark.offsets[last])", "None"),
+        asks=("local",),
+    ),
 )
 
 # The code once was like this. One schedule in some thousands meets the bug (`test_regressions` has one).

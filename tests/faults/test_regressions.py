@@ -184,6 +184,23 @@ def test_a_batch_is_done_again_under_the_settings_of_blocks_that_it_was_planned_
         assert any("BLOCK_MISSING" in text for text in outcome_of(TWO_DRIVERS_OF_UNLIKE_SETTINGS).violations)
 
 
+def test_a_driver_without_spark_that_was_stopped_does_not_write_over_the_offsets_of_another() -> None:
+    """Its own end of batch 0 took the place of the one that the tables held, and no driver could go on."""
+    faults = (Fault("crash", 0, "driver", "metrics logged"), Fault("freeze", 0, "driver", "plan"))
+    schedule = Schedule(
+        2030041,
+        layout="1x1",
+        partitions=1,
+        source="csv",
+        rows=7,
+        blocks=None,
+        workers=1,
+        faults=faults,
+        asks=("local",),
+    )
+    assert not outcome_of(schedule).violations
+
+
 def test_a_checkpoint_that_was_taken_back_is_not_told_to_retain_less_at_once() -> None:
     """A flaw of the model: Spark counts back from the newest version of the state, which may be of before."""
     assert not outcome_of(random_schedule(402394)).violations

@@ -25,6 +25,7 @@ from tests.faults.model.schedule import (
     FOUND_FROM,
     HOWS_FROM,
     LAYOUTS_FROM,
+    LOCALS_FROM,
     NEAREST_FROM,
     PARTS_FROM,
     POINTS,
@@ -104,6 +105,7 @@ def test_seeds_draw_every_ask_and_many_together() -> None:
         "values",
         "devices",
         "served",
+        "local",
     }
     assert {name for asks in asked.values() for name in asks} == before - {"idle", "future"} - changes
     assert clocks == before - changes
@@ -125,11 +127,13 @@ def test_seeds_draw_every_ask_and_many_together() -> None:
             SPLIT_FROM,
             VALUES_FROM,
             ENVELOPES_FROM,
+            LOCALS_FROM,
             SERVED_FROM,
         )
     }  # fmt: skip
     relaid, moved = before | {"relaid"}, before | {"relaid", "cores"}
-    devices = set(ASKS) - {"served"}
+    local = set(ASKS) - {"served"}
+    devices = local - {"local"}
     values = devices - {"devices"}
     split = values - {"values"}
     each = split - {"split"}
@@ -144,7 +148,8 @@ def test_seeds_draw_every_ask_and_many_together() -> None:
     expected = {CHANGES_FROM: before, LAYOUTS_FROM: relaid, CORES_FROM: moved, RANGES_FROM: ranges}
     expected |= {PARTS_FROM: parted, FOUND_FROM: found, HOWS_FROM: decided, NEAREST_FROM: nearest, TABLES_FROM: tables}
     expected |= {REDUCES_FROM: reduces, UNIQUES_FROM: uniques, EACH_FROM: each, SPLIT_FROM: split}
-    assert drawn == {**expected, VALUES_FROM: values, ENVELOPES_FROM: devices, SERVED_FROM: set(ASKS)}
+    expected |= {VALUES_FROM: values, ENVELOPES_FROM: devices, LOCALS_FROM: local, SERVED_FROM: set(ASKS)}
+    assert drawn == expected
     for seed in range(DEALT_FROM - 600, DEALT_FROM):
         asks = {*random_schedule(seed).asks}
         assert "cores" not in asks or not asks & {"how", "nearest", "reduce"}

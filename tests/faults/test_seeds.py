@@ -43,6 +43,7 @@ MORE = {
     "values": 80,
     "devices": 80,
     "unique devices": 80,
+    "local": 80,
 }
 
 

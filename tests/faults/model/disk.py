@@ -12,17 +12,18 @@ import io
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
 
 from tests.faults.model.process import Killed
 
-__all__ = ["Watcher", "at", "filesystem_of", "no_room", "table_name", "unlink", "watched"]
+__all__ = ["Watcher", "at", "filesystem_of", "logged", "no_room", "table_name", "unlink", "watched"]
 
 # The real functions: while a run lasts, hooks are called instead of them.
 unlink = os.unlink
-_write, _fsync, _replace = os.write, os.fsync, os.replace
+_write, _fsync, _replace, _link, _write_bytes = os.write, os.fsync, os.replace, os.link, Path.write_bytes
 
 
 class Watcher(Protocol):
@@ -110,6 +111,35 @@ def _hooked_write(descriptor: int, data: Any) -> int:
                 _write(descriptor, data[: len(data) // 2])
             raise
     return _write(descriptor, data)
+
+
+@contextmanager
+def logged() -> Iterator[None]:
+    """Come to a point where a query without Spark writes a file of its log, and where it names it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Path, "write_bytes", _hooked_write_bytes)
+        patch.setattr(os, "link", _hooked_link)
+        yield
+
+
+def _hooked_write_bytes(path: Path, data: bytes) -> int:
+    kind = _kind(path)
+    if kind is not None:
+        assert _watcher is not None
+        alive = _watcher.alive()
+        try:
+            at(f"{kind} write", writes=True)
+        except (Killed, OSError):
+            if alive:
+                _write_bytes(path, data[: len(data) // 2])
+            raise
+    return _write_bytes(path, data)
+
+
+def _hooked_link(path: Any, target: Any, **options: Any) -> None:
+    if _kind(path) == "spark":
+        at("spark name")
+    _link(path, target, **options)
 
 
 def _hooked_fsync(descriptor: int) -> None:

@@ -57,6 +57,10 @@ def installed(world: World) -> Iterator[None]:
         stack.enter_context(pointed(world.delta))
         if "upkeep" in world.schedule.asks:
             stack.enter_context(looked_after())
+        if "local" in world.schedule.asks:
+            stack.enter_context(disk.logged())
+            every = random.Random(f"purged {world.schedule.seed}").choice((1, 2, 20))
+            patch.setattr("streamjoin_ds.checkpoint.batch_log._PURGE_EVERY", every)
         if world.case.files:
             patch.setattr("streamjoin_ds.source.files.text_blocks.MAX_LINE_BYTES", LONGEST_LINE)
         patch.setattr(run_store, "worker_cache", CacheOfCurrent(world))

@@ -50,6 +50,7 @@ class Process:
     driver: Process | None = None
     fiber: Fiber | None = None
     dead: bool = False
+    doing: str = ""  # what else than its actor's work it does now: a driver without Spark does that of tasks
     frozen: int = 0  # steps for which its driver is to stop
     stopped: bool = False  # it has stopped once, so it may be late with all that it does
 

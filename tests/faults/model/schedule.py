@@ -21,6 +21,8 @@ __all__ = [
     "FOUND_FROM",
     "HEADS_FROM",
     "HOWS_FROM",
+    "LOCALS_FROM",
+    "LOCAL_POINTS",
     "KINDS",
     "LAYOUTS_FROM",
     "NEAREST_FROM",
@@ -117,10 +119,14 @@ ASKS = {
     "values": "columns of texts, decimals, times and booleans, with nulls; NaN and infinities beside them",
     "devices": "streams whose devices have clocks of their own: one is slow, one falls silent, one comes late",
     "served": "windows that live on in a window server, which may be killed, or passed by",
+    "local": "drivers without Spark, and Spark's between them",
 }
 # Steps of the upkeep, for the tables that have files in every batch.
 _UPKEEP = ("compact", "replace", "replace done", "compact done", "summary", "summary done", "clean", "vacuum", "remove")
 UPKEEP_POINTS = tuple(f"{table} {step}" for table in ("matches", "ledger") for step in _UPKEEP)
+
+# Steps of a driver without Spark at its own files.
+LOCAL_POINTS = ("plan", "offsets", "offsets logged", "spark write", "spark name", "spark rename", "spark remove")
 
 
 @dataclass(frozen=True)
@@ -276,6 +282,8 @@ TURNS_FROM = 2_010_000
 """Seeds before this one are what they were before such a clock changed while the rows last."""
 ENVELOPES_FROM = 2_020_000
 """Seeds before this one are what they were before devices had clocks, and columns were computed, or within JSON."""
+LOCALS_FROM = 2_030_000
+"""Seeds before this one are what they were before there were drivers without Spark."""
 SERVED_FROM = 2_040_000
 """Seeds before this one are what they were before windows lived on in a server."""
 TURNS_WITH_ALL_FROM = 2_050_000
@@ -309,7 +317,8 @@ def random_schedule(seed: int) -> Schedule:
     `CLOCKS_WRITTEN_FROM` on its times may be written in a form of `time_format`, by the clock of a zone. From
     `TURNS_FROM` on that clock may change within the run, and the rows may be hourly. From
     `ENVELOPES_FROM` on four in ten have devices with clocks of their own, and columns may be computed of others, stand
-    within JSON, or in elements of its arrays. From `SERVED_FROM` on two in three have a window server.
+    within JSON, or in elements of its arrays. From `LOCALS_FROM` on four in ten have drivers without Spark. From
+    `SERVED_FROM` on two in three have a window server.
     """
     dice = random.Random(f"schedule {seed}")
     asks = () if dice.random() < 0.4 else _random_asks(dice)
@@ -372,6 +381,8 @@ def random_schedule(seed: int) -> Schedule:
         asks = (*(name for name in asks if name not in _NOT_OF_DEVICES), "devices")
     if seed >= SERVED_FROM and dice.random() < 2 / 3:
         asks = (*asks, "served")
+    if seed >= LOCALS_FROM and dice.random() < 0.4:
+        asks = (*asks, "local")
     return asking(plain_schedule(seed), asks) if asks else plain_schedule(seed)
 
 
@@ -424,6 +435,9 @@ def asking(schedule: Schedule, asks: tuple[str, ...]) -> Schedule:
         schedule = replace(schedule, source="csv", grows=schedule.grows or more.random() < 0.6)
     if {"settings", "cores"} & {*asks} and not schedule.faults:  # otherwise nothing would start again
         schedule = replace(schedule, faults=(Fault("crash", more.randrange(3), "driver", "offsets logged"),))
+    if "local" in asks:
+        asks = tuple(name for name in asks if name != "cores")  # the move of Spark's files is not modelled
+        schedule = replace(schedule, faults=schedule.faults + tuple(_local_faults(schedule.seed)))
     if {"relaid", "ranges"} & {*asks}:  # one cell has one layout
         cells = ("1x2x1", "2x1x2", "2x1x2") if "three" in asks else ("1x2", "2x2", "2x2", "1x6")
         schedule = replace(schedule, layout=random.Random(f"relaid {schedule.seed}").choice(cells))
@@ -441,6 +455,15 @@ def _upkeep_faults(dice: random.Random) -> Iterator[Fault]:
         kind = dice.choice(("freeze", "freeze", "crash", "full"))
         delay = dice.choice((20, 60, 150, 400)) if kind == "freeze" else 0
         yield Fault(kind, dice.randrange(1, 5), "driver", dice.choice(UPKEEP_POINTS), 0, delay)
+
+
+def _local_faults(seed: int) -> Iterator[Fault]:
+    dice = random.Random(f"local {seed}")
+    for _ in range(dice.choice((1, 1, 2, 3))):
+        kind = dice.choice(("freeze", "freeze", "crash", "crash", "full"))
+        delay = dice.choice((5, 20, 60, 150, 400)) if kind == "freeze" else 0
+        actor, nth = dice.choice(("driver", "driver", "cell")), dice.choice((0, 0, 1))
+        yield Fault(kind, dice.randrange(6), actor, dice.choice(LOCAL_POINTS), nth, delay)
 
 
 def _random_asks(dice: random.Random) -> tuple[str, ...]:

@@ -12,10 +12,12 @@ from pathlib import Path
 
 import xxhash
 
+from streamjoin_ds.checkpoint.spark_files import blob_of, file_of, key_of, label_of, plain_of, row_of, state_pairs
+from streamjoin_ds.plan import Plan
 from tests.faults.model import disk
 from tests.faults.model.checkpoint import Checkpoint, NoRoomError
 
-__all__ = ["StoredCheckpoint", "lz4_file", "lz4_text", "sums_of", "sums_path"]
+__all__ = ["SharedCheckpoint", "StoredCheckpoint", "lz4_file", "lz4_text", "sums_of", "sums_path"]
 
 _LZ4 = struct.Struct("<8sBiiI")
 
@@ -46,22 +48,24 @@ class StoredCheckpoint(Checkpoint):
 
     def keep_state(self, partition: int, version: int, state: dict[int, bytes], kind: object = None) -> None:
         super().keep_state(partition, version, state, kind)
-        texts = {str(cell): base64.b64encode(blob).decode() for cell, blob in state.items()}
-        data = lz4_file(json.dumps(texts).encode())
+        data = self._state_file(state)
         folder = self.folder / "state" / "0" / str(partition)
         _write(folder / f"{version}.delta", data)
         _write(folder / f"{version}.snapshot", data)
 
     def purge(self, batch: int, retain: int) -> None:
         super().purge(batch, retain)
-        for name, kept in (("offsets", set(self.offsets)), ("commits", self.commits)):
-            for path in _entries(self.folder / name):
-                if int(path.name) not in kept:
-                    _remove(path)
+        self._remove_entries()
         newest = max((version for _, version in self.states), default=0)
         for path in sorted((self.folder / "state").glob("0/*/*.*")):
             if not path.name.startswith(".") and int(path.stem) < newest - retain:
                 _remove(path)
+
+    def _remove_entries(self) -> None:
+        for name, kept in (("offsets", set(self.offsets)), ("commits", self.commits)):
+            for path in _entries(self.folder / name):
+                if int(path.name) not in kept:
+                    _remove(path)
 
     def reload(self) -> None:
         """Read all files, as Spark does when a query starts; an error is one with which that query would end."""
@@ -81,13 +85,45 @@ class StoredCheckpoint(Checkpoint):
             if path.suffix == ".delta" and path.with_suffix(".snapshot").exists():
                 continue  # loading stops at a snapshot
             try:
-                texts = json.loads(lz4_text(_read(path)))
+                state = self._state_of(_read(path))
             except AssertionError:
                 if int(path.stem) == newest:
                     raise
                 continue  # two attempts wrote it in turns; nobody loads it, and whoever needs it finds it missing
-            state = {int(cell): base64.b64decode(text) for cell, text in texts.items()}
             self.states[int(path.parent.name), int(path.stem)] = state
+
+    def _state_file(self, state: dict[int, bytes]) -> bytes:
+        texts = {str(cell): base64.b64encode(blob).decode() for cell, blob in state.items()}
+        return lz4_file(json.dumps(texts).encode())
+
+    def _state_of(self, data: bytes) -> dict[int, bytes]:
+        texts = json.loads(lz4_text(data))
+        return {int(cell): base64.b64decode(text) for cell, text in texts.items()}
+
+
+@dataclass
+class SharedCheckpoint(StoredCheckpoint):
+    """A checkpoint that Spark and queries without Spark drive in turns: its states are Spark's rows."""
+
+    plan: Plan | None = None
+
+    def _state_file(self, state: dict[int, bytes]) -> bytes:
+        assert self.plan is not None
+        labels = self.plan.labels_of(max(state, default=0) + 1)
+        return file_of({key_of(labels[cell]): row_of(blob) for cell, blob in state.items()})
+
+    def _state_of(self, data: bytes) -> dict[int, bytes]:
+        assert self.plan is not None
+        plain = plain_of(data)
+        assert plain is not None, "the file is whole"
+        pairs = {label_of(key): row for key, row in state_pairs(plain)}
+        return {self.plan.cell_of(label): blob_of(row) for label, row in pairs.items() if row is not None}
+
+    def taken_back(self, batches: int) -> int:
+        """See `Checkpoint.taken_back`; the operator removes the files too."""
+        taken = super().taken_back(batches)
+        self._remove_entries()
+        return taken
 
 
 def _entries(folder: Path) -> list[Path]:

@@ -26,13 +26,14 @@ from tests.faults.model.case import allow_listed, case_of
 from tests.faults.model.checkpoint import Checkpoint, ConcurrentWriteError, NoRoomError
 from tests.faults.model.driver import QUERY_ID, Driver, StateMissingError, TaskFailedError
 from tests.faults.model.input_files import Folders, GrowingFiles
+from tests.faults.model.local_driver import LocalDriver
 from tests.faults.model.patches import go_to_a_zone, installed
 from tests.faults.model.power import Device
 from tests.faults.model.process import CACHE_BYTES, Fiber, Killed, Process
 from tests.faults.model.readable import readable
 from tests.faults.model.schedule import ZONES_FROM, Fault, Schedule
 from tests.faults.model.settings import Settings, make_identity, plan_of, refuse, settings_of
-from tests.faults.model.stored import StoredCheckpoint
+from tests.faults.model.stored import SharedCheckpoint, StoredCheckpoint
 from tests.faults.model.upkeep import NoUpkeep, upkeep_of
 
 __all__ = ["World"]
@@ -66,7 +67,8 @@ class World:
         self.schedule, self.folder, self.root, self.delta = schedule, folder, str(folder), delta
         self.case = case_of(replace(schedule, faults=()))
         self.plan = plan_of(schedule, self.case, folder)
-        self.checkpoint = self._stored(folder) if schedule.power else Checkpoint(self.plan.retain_batches)
+        is_stored = schedule.power or "local" in schedule.asks
+        self.checkpoint = self._stored(folder) if is_stored else Checkpoint(self.plan.retain_batches)
         self.dice = random.Random(f"world {schedule.seed}")
         self.current: Process | None = None
         self.ticks = 0
@@ -127,7 +129,10 @@ class World:
 
     def _stored(self, folder: Path) -> StoredCheckpoint:
         (folder / "checkpoint").mkdir()
-        return StoredCheckpoint(self.plan.retain_batches, folder=folder / "checkpoint", query_id=QUERY_ID)
+        facts: dict[str, Any] = {"folder": folder / "checkpoint", "query_id": QUERY_ID}
+        if "local" in self.schedule.asks:
+            return SharedCheckpoint(self.plan.retain_batches, **facts, plan=self.plan)
+        return StoredCheckpoint(self.plan.retain_batches, **facts)
 
     # ------------------------------------------------------------------ the run
 
@@ -168,9 +173,12 @@ class World:
         back = any(fault.kind == "back" for fault in self.schedule.faults)
         rows = self.schedule.batch_rows + (0 if back else self.dice.choice((0, 0, 2)))
 
+        own = random.Random(f"local {len(self.drivers)} {self.schedule.seed}")
+        kind = LocalDriver if "local" in self.schedule.asks and own.random() < 0.7 else Driver
+
         def body() -> None:
             refuse(settings, self.folder)
-            Driver(self, process, rows, settings).run()
+            kind(self, process, rows, settings).run()
 
         process.fiber = Fiber(lambda: self._within(process, body))
         self._resume(process)
@@ -223,14 +231,15 @@ class World:
             if process.gone:
                 raise Killed
         root = process.root
-        key = (root.name, root.batch, process.actor, name)
+        actor = process.doing or process.actor
+        key = (root.name, root.batch, actor, name)
         nth = self.passed.get(key, 0)
         self.passed[key] = nth + 1
         if name in self._awaited:
             for fault in self.unfired:
                 if fault.point == name and fault.kind != "twice":
                     place = (fault.batch, fault.actor, fault.nth)
-                    if place == (root.batch, process.actor, nth):
+                    if place == (root.batch, actor, nth):
                         self._fire(fault, process)
                         break
         if writes and self.full is not None:
@@ -313,7 +322,7 @@ class World:
             if fault.kind == "back":
                 self._taken_back(fault.delay)
             raise Killed
-        elif fault.kind == "freeze":
+        elif fault.kind == "freeze" or (fault.kind == "stall" and process is root):
             assert root.fiber is not None
             if process.fiber is not None and process is not root:
                 process.frozen = fault.delay
