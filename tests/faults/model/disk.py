@@ -205,6 +205,7 @@ class _OutputFile(io.RawIOBase):
         return True
 
     def write(self, data: Any) -> int:
+        data = memoryview(data).cast("B")
         size = len(data)
         # Arrow closes an open file when it is collected, and another process may run by then.
         if _watcher is None or _watcher.current is not self._owner:
@@ -213,7 +214,7 @@ class _OutputFile(io.RawIOBase):
             _watcher.point(self._step, writes=True)
         except (Killed, OSError):
             if not self._owner.gone:
-                self._file.write(bytes(data)[: size // 2])
+                self._file.write(data[: size // 2])
             raise
         self._file.write(data)
         self._size += size
