@@ -111,8 +111,7 @@ class Driver:
             fed = world.fed  # of a self-join's partitions more may come while they are looked at
             world.now_s += world.clock.choice((0, 1, 1, 4))
             end = json.dumps(self.reader.latestOffset(json.loads(start), self.limit))
-            if "devices" in world.schedule.asks:
-                world.there.setdefault(world.end_of(batch, json.loads(end)), world.input.there())
+            world.seen_until(batch, json.loads(end))
             if end != start:
                 break
             if fed:

@@ -312,9 +312,10 @@ def _blocks(world: World, named: set[str]) -> list[str]:
     leaked = {name for name in there - named - world.late_blocks if not name.startswith(".")}
     again = any(fault.kind == "back" for fault in world.fired) and {"cores", "ranges"} & {*world.schedule.asks}
     again = again or (world.moves and world.plan.bound.decided)  # then a planned batch goes by the new layout
+    again = again or len(world.kinds) > 1
     if again or "settings" in world.schedule.asks:
-        # A batch may have been done again in blocks of another size, or by another layout: `streamjoin vacuum` removes
-        # the first ones.
+        # A batch may have been done again in blocks of another size or form, or by another layout: `streamjoin vacuum`
+        # removes the first ones.
         leaked = set()
     texts = [f"{name} leaks" for name in sorted(leaked)]
     aside = len({name for name in there if name.startswith(".")})

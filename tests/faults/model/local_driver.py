@@ -112,6 +112,7 @@ class _Points:
         fed = world.fed  # of a self-join's partitions more may come while they are looked at
         world.now_s += world.clock.choice((0, 1, 1, 4))
         end: dict[str, Any] = original(start, limit)
+        world.seen_until(self.process.batch, end)
         if end == start and fed:
             self.query._stopped.set()
         return end

@@ -15,7 +15,7 @@ import xxhash
 from streamjoin_ds.checkpoint.spark_files import blob_of, file_of, key_of, label_of, plain_of, row_of, state_pairs
 from streamjoin_ds.plan import Plan
 from tests.faults.model import disk
-from tests.faults.model.checkpoint import Checkpoint, NoRoomError
+from tests.faults.model.checkpoint import Checkpoint, ConcurrentWriteError, NoRoomError
 
 __all__ = ["SharedCheckpoint", "StoredCheckpoint", "lz4_file", "lz4_text", "sums_of", "sums_path"]
 
@@ -40,11 +40,11 @@ class StoredCheckpoint(Checkpoint):
 
     def log_offsets(self, batch: int, text: str) -> None:
         super().log_offsets(batch, text)
-        _write(self.folder / "offsets" / str(batch), f'v1\n{{"conf":{{}}}}\n{text}'.encode())
+        self._log(self.folder / "offsets" / str(batch), f'v1\n{{"conf":{{}}}}\n{text}'.encode())
 
     def log_commit(self, batch: int) -> None:
         super().log_commit(batch)
-        _write(self.folder / "commits" / str(batch), b'v1\n{"nextBatchWatermarkMs":0}')
+        self._log(self.folder / "commits" / str(batch), b'v1\n{"nextBatchWatermarkMs":0}')
 
     def keep_state(self, partition: int, version: int, state: dict[int, bytes], kind: object = None) -> None:
         super().keep_state(partition, version, state, kind)
@@ -92,6 +92,9 @@ class StoredCheckpoint(Checkpoint):
                 continue  # two attempts wrote it in turns; nobody loads it, and whoever needs it finds it missing
             self.states[int(path.parent.name), int(path.stem)] = state
 
+    def _log(self, path: Path, data: bytes) -> None:
+        _write(path, data)
+
     def _state_file(self, state: dict[int, bytes]) -> bytes:
         texts = {str(cell): base64.b64encode(blob).decode() for cell, blob in state.items()}
         return lz4_file(json.dumps(texts).encode())
@@ -106,6 +109,10 @@ class SharedCheckpoint(StoredCheckpoint):
     """A checkpoint that Spark and queries without Spark drive in turns: its states are Spark's rows."""
 
     plan: Plan | None = None
+
+    def _log(self, path: Path, data: bytes) -> None:
+        # What another driver has in its memory does not tell whether the entry is there: it is not of this process.
+        _write(path, data, is_new=True)
 
     def _state_file(self, state: dict[int, bytes]) -> bytes:
         assert self.plan is not None
@@ -141,7 +148,7 @@ def sums_of(data: bytes) -> bytes:
     return b"crc\x00" + (512).to_bytes(4, "big") + checksums
 
 
-def _write(path: Path, data: bytes) -> None:
+def _write(path: Path, data: bytes, *, is_new: bool = False) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         disk.at("spark write", writes=True)
@@ -153,7 +160,15 @@ def _write(path: Path, data: bytes) -> None:
         aside, number = path.with_name(f".{path.name}.{number}.tmp"), number + 1
     aside.write_bytes(data)
     sums_path(aside).write_bytes(sums_of(data))
-    os.replace(aside, path)
+    if is_new:
+        try:
+            os.link(aside, path)
+        except FileExistsError as error:
+            disk.unlink(aside)
+            raise ConcurrentWriteError(path.name) from error
+        disk.unlink(aside)
+    else:
+        os.replace(aside, path)
     os.replace(sums_path(aside), sums_path(path))
 
 

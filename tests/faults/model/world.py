@@ -79,6 +79,7 @@ class World:
         self.passed: dict[tuple[str, int, str, str], int] = {}
         self.full: Process | None = None
         self.drivers: list[Process] = []
+        self.kinds: set[type[Driver] | type[LocalDriver]] = set()
         self.committed: set[int] = set()
         self.workers = [Cache[Any](CACHE_BYTES) for _ in range(schedule.workers)]
         self.committers: dict[Process, tuple[Committer, Any]] = {}
@@ -175,6 +176,7 @@ class World:
 
         own = random.Random(f"local {len(self.drivers)} {self.schedule.seed}")
         kind = LocalDriver if "local" in self.schedule.asks and own.random() < 0.7 else Driver
+        self.kinds.add(kind)
 
         def body() -> None:
             refuse(settings, self.folder)
@@ -416,6 +418,11 @@ class World:
     def fed(self) -> bool:
         """Whether all of the input is there."""
         return self.input.whole
+
+    def seen_until(self, batch: int, offset: Mapping[str, Any]) -> None:
+        """Note what was there when the end of a batch was chosen."""
+        if "devices" in self.schedule.asks:
+            self.there.setdefault(self.end_of(batch, offset), self.input.there())
 
     @staticmethod
     def end_of(batch: int, offset: Mapping[str, Any]) -> str:
