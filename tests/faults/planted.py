@@ -326,6 +326,22 @@ BUGS = (
     ),
     # --- clocks that change
     _bug("a position forgets how its times came", ("source:ScannedPiece.position", "rhythm=rhythm", "rhythm=()")),
+    # --- a window server
+    _bug(
+        "windows go on at another state row than that they were saved as",
+        ("cell:LiveWindows.take", "found[0] != row", "False"),
+        asks=("served",),
+    ),
+    _bug(
+        "a journal loses what is put together",
+        ("engine:Journal.after", "_folded(stream, form, pieces,", "_folded(stream, form, pieces[-1:],"),
+        asks=("served",),
+    ),
+    _bug(
+        "a journal lets tuples go a second before their window does",
+        ("engine:Journal.after", "piece.span[1] >= low", "piece.span[1] > low + 10**6"),
+        asks=("served",),
+    ),
     # --- bad files
     _bug(
         "quarantine forgets the rest when a batch is done again",

@@ -84,6 +84,7 @@ FINDERS = {
     "who joins soon after a batch is not seen": 15,
     "a device that is idle is forgotten though it is ahead": 27,
     "a position forgets how its times came": 2_010_230,
+    "a journal lets tuples go a second before their window does": 36,
     "a driver that was stopped writes over the offsets of another": 27,
     "a batch that was planned is planned anew": 7,
 }

@@ -134,7 +134,7 @@ SLEPT_TILL_THE_PURGE = Schedule(
     blocks=None,
     workers=1,
     grows=True,
-    faults=(Fault("freeze", 0, "driver", "plan", delay=440),),
+    faults=(Fault("freeze", 0, "driver", "plan", delay=480),),
     asks=("idle",),
 )
 _NO_LOOK = bug(
