@@ -69,6 +69,26 @@ ZONED = [{"at": "2024-03-05 09:00:07", "tz": zone, "x": 1} for zone in ("CET", "
 CASES: dict[str, tuple[list[Any], dict[str, Any], str]] = {
     "a form and a zone": (BERLIN, {"time": "at", "time_format": "%d.%m.%Y %H:%M:%S", "timezone": "Europe/Berlin"}, "x"),
     "a column of zones": (ZONED, {"time": "at", "timezone": "tz"}, "x"),
+    "a zone inside of others": (
+        [{"at": {"d": one["at"], "tz": one["tz"]}, "x": 1} for one in ZONED],
+        {"time": "at.d", "timezone": "at.tz"},
+        "x",
+    ),
+    "numbers from a start": (
+        [{"n": n, "x": n} for n in (0, 1, 2.5, -1)],
+        {"time": "n", "time_unit": "s", "time_start": "2024-03-05T09:00:00Z"},
+        "x",
+    ),
+    "days of Excel": (
+        [{"at": 45356.375081 + n, "x": n} for n in range(3)],
+        {"time": "at", "time_format": "excel"},
+        "x",
+    ),
+    "several forms": (
+        [{"at": at, "x": 1} for at in ("05.03.2024 09:00", "2024-03-05T09:01:00Z", "soon")],
+        {"time": "at", "time_format": ["%d.%m.%Y %H:%M", "iso"]},
+        "x",
+    ),
     "two columns as the time": (
         [{"d": "05/03/2024", "t": f"09:00:{n:02}", "x": n} for n in range(9)] + [{"d": "no", "t": "x", "x": 1}],
         {"time": "d || ' ' || t", "time_format": "%d/%m/%Y %H:%M:%S"},
