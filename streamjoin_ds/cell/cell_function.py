@@ -89,6 +89,8 @@ def answered(request: Request, folder: Path | None = None) -> Answer:
     try:
         with _connected(folder or _folder()) as connection:
             return ask(connection, request)
+    except MemoryError:
+        _log.warning("the window server has no memory left: this batch is joined in the worker")
     except (OSError, EOFError) as error:
         _log.warning("the window server cannot be reached (%s): this batch is joined in the worker", error)
     return request.run()

@@ -173,12 +173,14 @@ def give_tables(
         return
     key = plan.bound.fingerprint, plan.execution
     tables = _kept.pop(key, None) or engines[0].tables
+    new = {name: block for name, block in blocks.items() if tables.versions.get(name) != block}
+    if new:  # engines of other queries, in other threads, may be joining those of before
+        tables = tables.copied()
+        for name, block in new.items():
+            tables.use(name, [read(block)], block)
     _kept[key] = tables
     while len(_kept) > _MOST_JOINS:
         _kept.popitem(last=False)
-    for name, block in blocks.items():
-        if tables.versions.get(name) != block:
-            tables.use(name, [read(block)], block)
     for engine in engines:
         engine.tables = tables
 

@@ -37,12 +37,15 @@ import pyarrow as pa
 import xxhash
 
 from streamjoin_ds import errors
-from streamjoin_ds.blocks import freeze_imports, reuse_freed_memory
+from streamjoin_ds.blocks import BlockStore, freeze_imports, reuse_freed_memory
 from streamjoin_ds.cell.cell import Cell, TaskFacts
 from streamjoin_ds.cell.epoch_windows import LiveWindows
+from streamjoin_ds.delta.log_files import filesystem_of
 from streamjoin_ds.exchange.outbox import EXCHANGE_SCHEMA, exchange_rows
 from streamjoin_ds.machine import memory_limit_bytes, process_began
 from streamjoin_ds.plan import Plan
+from streamjoin_ds.sink.tables import TableSet
+from streamjoin_ds.sink.writer import FileReport
 
 __all__ = ["Answer", "Request", "WindowServer", "ask"]
 
@@ -201,7 +204,7 @@ class _Place:
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.asked, self.answer = b"", b""
+        self.asked, self.answer, self.last_s = b"", b"", 0.0
 
 
 class WindowServer:
@@ -233,9 +236,13 @@ class WindowServer:
     def _is_wanted(self) -> bool:
         if self._parent and process_began(self._parent) != self._parent_began:
             return False
-        if not self._busy:
-            self.live.forget(time.monotonic() - _IDLE_S)
-        return bool(self._busy) or time.monotonic() - self._last_s < _IDLE_S
+        if self._busy:
+            return True
+        idle_since_s = time.monotonic() - _IDLE_S
+        self.live.forget(idle_since_s)
+        with self._gate:
+            self._places = {key: place for key, place in self._places.items() if place.last_s >= idle_since_s}
+        return self._last_s >= idle_since_s
 
     def _answer(self, connection: socket.socket) -> None:
         with connection, contextlib.suppress(OSError, EOFError):  # a worker that is gone asks again, or another does
@@ -264,7 +271,8 @@ class WindowServer:
         with self._gate:
             place = self._places.setdefault((_plan(request.plan).join_id, request.label), _Place())
         with place.lock:
-            if place.asked == asked:
+            place.last_s = time.monotonic()
+            if place.asked == asked and _is_whole(_plan(request.plan), place.answer):
                 self.repeated += 1
                 return place.answer
             reports, state = request.run(self.live)
@@ -272,6 +280,20 @@ class WindowServer:
         while self.live.count > 1 and _resident_bytes() > _MEMORY_SHARE * memory_limit_bytes():
             self.live.forget_oldest()
         return place.answer
+
+
+def _is_whole(plan: Plan, answer: bytes) -> bool:
+    """Whether the files and blocks that an answer names are there: a clean-up may have removed them meanwhile."""
+    tables = TableSet(plan.table_root)
+    for kind, _, text in _unpacked(answer)[0]:
+        if kind == "file":
+            file = FileReport.from_json(text)
+            system, folder = filesystem_of(tables.path_of(file.table))
+            if system.get_file_info(f"{folder}/{file.path}").size != file.size_bytes:
+                return False
+        elif BlockStore(plan.state_root).gone(json.loads(text)["blocks"]):
+            return False
+    return True
 
 
 @contextlib.contextmanager

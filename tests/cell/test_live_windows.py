@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 
 from streamjoin_ds.blocks import BlockStore
 from streamjoin_ds.cell.cell_state import CellState
-from streamjoin_ds.cell.cell_windows import CellWindows
+from streamjoin_ds.cell.cell_windows import CellWindows, give_tables
 from streamjoin_ds.cell.epoch_windows import LiveWindows
 from streamjoin_ds.engine.storage.journal import Arrived, Journal
 from streamjoin_ds.engine.storage.run_store import RunStore
 from streamjoin_ds.engine.storage.state_blob import described
 from streamjoin_ds.engine.window_join import WindowJoin
-from streamjoin_ds.plan import Layout
-from streamjoin_ds.spec import BoundJoin, Join, Stream, bind
+from streamjoin_ds.plan import Layout, Plan
+from streamjoin_ds.spec import BoundJoin, Join, Stream, Table, bind
 from tests.cell.test_epochs import WINDOWS, rows_of, sensors, still
 from tests.support.examples import examples
 from tests.support.microbatch import MicroBatches
@@ -155,3 +155,19 @@ def test_tuples_with_null_keys_are_in_a_journal_and_in_no_window(tmp_path: Path)
     again = WindowJoin.restored(bound, engine.save(store, journal), store)
     assert journal.rows == 2
     assert again.state_rows == engine.state_rows == 1
+
+
+def test_two_queries_of_one_join_have_tables_of_their_own(tmp_path: Path) -> None:
+    """They may be threads of one process, and what is sorted of a table is kept for all of them."""
+    stream = Stream("r", schema={"ts": "int64", "x": "float64"})
+    table = Table("z", schema={"k": "float64"})
+    bound = bind(Join([stream], "r.x = z.k", tables=[table]), {"r": stream.schema, "z": table.schema})
+    plan = Plan(bound, Layout.parse("1", 1), 1, "reference", str(tmp_path), str(tmp_path / "m"), "join")
+    schema = bound.tuple_schema(1)
+    rows = {
+        name: pa.table([pa.array([n], kind) for kind in schema.types], schema=schema) for n, name in enumerate("ab")
+    }
+    engines = {block: WindowJoin(bound) for block in rows}
+    for block, engine in engines.items():
+        give_tables(plan, [engine], {"z": block}, rows.__getitem__)
+    assert [engine.tables.versions["z"] for engine in engines.values()] == [*rows]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -188,6 +189,23 @@ def test_the_same_request_gets_the_same_answer(tmp_path: Path) -> None:
     assert server.repeated == len(requests)
     other = requests[0]._replace(task=TaskFacts(0, "another query"))
     assert server.answer_of(other.encode()) != first[0]
+
+
+def test_an_answer_whose_files_are_gone_is_not_given_again(tmp_path: Path) -> None:
+    batches, server = served(tmp_path / "c", tmp_path), WindowServer(socket.socket(socket.AF_UNIX))
+    end = batches.reader.latestOffset(batches.offset, window_server_limit())
+    request = batches.requests(batches.exchanged(batches.offset, end))[0].encode()
+    server.answer_of(request)
+    for pattern in ("matches/*.parquet", "blocks/*.arrow"):
+        gone = [*(tmp_path / "c").glob(pattern)]
+        assert gone
+        for path in gone:
+            path.unlink()
+        reports, _, _ = window_server._unpacked(server.answer_of(request))
+        files = [json.loads(text)["path"] for kind, _, text in reports if kind == "file"]
+        assert files
+        assert all((tmp_path / "c/matches" / name).exists() for name in files)
+    assert server.repeated == 0
 
 
 def window_server_limit() -> Any:

@@ -172,6 +172,12 @@ class TableWindows:
         self._windows: dict[str, Window] = {}
         self.versions: dict[str, str] = {}
 
+    def copied(self) -> TableWindows:
+        """Return an object of the same versions, which may be given others."""
+        copy = TableWindows([*self._forms.values()], self._joinable)
+        copy._windows, copy.versions = dict(self._windows), dict(self.versions)
+        return copy
+
     def use(self, name: str, rows: Sequence[Tuples], version: str) -> None:
         """Have later pushes meet another version of a table.
 
