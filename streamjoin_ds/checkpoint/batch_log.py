@@ -127,7 +127,9 @@ class BatchLog:
         self.start, self.planned = self.planned, None
         self.batch += 1
         if self.batch % _PURGE_EVERY == 0:
-            self._purge(self.batch - self._plan.retain_batches)
+            # As Spark does once the next batch is planned: the offsets of a batch fence off drivers that were stopped,
+            # for as long as somebody may come back to the states that it left.
+            self._purge(self.batch - 1 - self._plan.retain_batches)
 
     def _begun(self) -> str:
         query_id = str(uuid.uuid4())

@@ -69,7 +69,7 @@ def fated(
 @given(
     window=st.sampled_from(WINDOWS),
     layout=st.sampled_from(["1x1", "1x2", "2x2"]),
-    change=st.none() | st.tuples(st.integers(50, 400), st.sampled_from(["4x1", "1x1", "1x4"])),
+    change=st.none() | st.tuples(st.integers(50, 400), st.sampled_from(["2x1", "1x1", "1x2"])),
     fates=st.lists(FATES, min_size=1, max_size=7),
     block_bytes=st.sampled_from([0, 1500, 1 << 20]),
 )
@@ -77,7 +77,7 @@ def test_rows_do_not_depend_on_where_windows_live(
     window: str, layout: str, change: tuple[int, str] | None, fates: list[str], block_bytes: int
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        changes = [] if change is None else [change]
+        changes = [] if change is None or layout == "1x1" else [change]
         batches = fated(
             Path(folder), sensors(window), layout, fates, *changes, block_bytes=block_bytes, retain_batches=1
         )

@@ -157,7 +157,8 @@ class Envelope:
         data = b""
         for group, line in zip(groups, lines, strict=True):
             data += f"{line}\n".encode()
-            ends += [len(data)] * len(group)
+            # What is unfolded can be read when it is whole; a line, when it has ended.
+            ends += [len(data) - (self.form == "unfolded")] * len(group)
         return Written(data, ends, list(range(1, len(rows) + 1)))  # a reject names the line that was made
 
 

@@ -167,9 +167,13 @@ def _write(path: Path, data: bytes, *, is_new: bool = False) -> None:
             disk.unlink(aside)
             raise ConcurrentWriteError(path.name) from error
         disk.unlink(aside)
-    else:
+        os.replace(sums_path(aside), sums_path(path))
+        return
+    try:
         os.replace(aside, path)
-    os.replace(sums_path(aside), sums_path(path))
+        os.replace(sums_path(aside), sums_path(path))
+    except FileNotFoundError as error:  # a driver without Spark is far ahead, and has purged what had no name yet
+        raise ConcurrentWriteError(path.name) from error
 
 
 def _remove(path: Path) -> None:
