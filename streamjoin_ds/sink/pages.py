@@ -187,6 +187,7 @@ class PageFile:
         self._at = 0
         self._rows = 0
         self._groups: list[bytes] = []
+        self._is_open = True
         self._put(_MAGIC)
 
     def write_table(self, table: pa.Table, row_group_size: int) -> None:
@@ -195,7 +196,10 @@ class PageFile:
             self._write_group(table.slice(first, row_group_size))
 
     def close(self) -> None:
-        """Write the footer."""
+        """Write the footer, the first time; do nothing where that was tried before."""
+        if not self._is_open:
+            return
+        self._is_open = False
         fields = [_struct((4, _BINARY, b"schema"), (5, _I32, len(self._schema)))]
         for field in self._schema:
             form = _FORMS[field.type]

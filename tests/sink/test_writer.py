@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
@@ -13,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import fs, parquet
 
-from streamjoin_ds.errors import ArgumentError, ColumnError
+from streamjoin_ds.errors import ArgumentError, ColumnError, TableWriteError
 from streamjoin_ds.sink.tables import TIMESTAMP
 from streamjoin_ds.sink.writer import SMALL_ROWS, WRITING_FOLDER, FileStatistics, TableWriter
 from tests.support.examples import examples
@@ -113,6 +114,19 @@ def test_files_of_a_failed_writer_are_removed(tmp_path, after_rows, monkeypatch)
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
     with pytest.raises(ArgumentError, match="closed"):
         writer.write(match_rows(3))
+
+
+@pytest.mark.parametrize("kind", [pa.int64(), pa.binary()], ids=["own pages", "pyarrow"])
+def test_what_a_disk_refuses_at_a_file_s_end_is_told_by_name(tmp_path, monkeypatch, kind):
+    def refuse(*_):
+        raise OSError(errno.EIO, "Input/output error")
+
+    writer = TableWriter(str(tmp_path), pa.schema([("x", kind)]), table="matches", batch_id=0, label="l", durable=True)
+    writer.write(pa.table({"x": pa.nulls(10, kind)}))
+    monkeypatch.setattr("streamjoin_ds.sink.writer.force", refuse)
+    with pytest.raises(TableWriteError, match="Input/output error"):
+        writer.close()
+    assert not [*tmp_path.rglob("*.parquet")]
 
 
 def test_two_attempts_have_two_names(tmp_path):
