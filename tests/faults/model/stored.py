@@ -150,16 +150,16 @@ def sums_of(data: bytes) -> bytes:
 
 def _write(path: Path, data: bytes, *, is_new: bool = False) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
+    aside, number = path.with_name(f".{path.name}.tmp"), 0
     try:
         disk.at("spark write", writes=True)
+        # A file that is there is of an attempt that has stopped or died, so each attempt writes under its own name.
+        while aside.exists() or sums_path(aside).exists():
+            aside, number = path.with_name(f".{path.name}.{number}.tmp"), number + 1
+        aside.write_bytes(data)
+        sums_path(aside).write_bytes(sums_of(data))
     except OSError as error:
         raise NoRoomError(path.name) from error
-    aside, number = path.with_name(f".{path.name}.tmp"), 0
-    # A file that is there is of an attempt that has stopped or died, so each attempt writes under a name of its own.
-    while aside.exists() or sums_path(aside).exists():
-        aside, number = path.with_name(f".{path.name}.{number}.tmp"), number + 1
-    aside.write_bytes(data)
-    sums_path(aside).write_bytes(sums_of(data))
     if is_new:
         try:
             os.link(aside, path)
