@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections import Counter
+
+import pytest
 
 from tests.rooms import PACKAGE, ROOT, borrowed, circles, drawn, modules
 
@@ -87,6 +90,14 @@ def test_no_module_needs_anothers_private_names() -> None:
 def test_a_folder_shows_at_most_twenty_files() -> None:
     folders = Counter(path.parent for path in modules().values() if path.name != "__init__.py")
     assert {str(folder) for folder, files in folders.items() if files > MOST_FILES} == set()
+
+
+def test_the_top_level_holds_nothing_that_a_run_left() -> None:
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False)
+    if listed.returncode:
+        pytest.skip("no git repository: its files cannot be told from others")
+    folders = {path.split("/")[0] for path in listed.stdout.splitlines() if "/" in path}
+    assert folders == {".ci", "cython_kernels", "docs", "examples", "sql", "streamjoin_ds", "tests"}
 
 
 def test_a_file_is_one_concept() -> None:
