@@ -19,7 +19,7 @@ ALL := not (campaign or bench)
 
 export PYTHON
 
-.PHONY: help demo check test test-all coverage lint sanitize format bench doctor wheel setup clean
+.PHONY: help demo check test test-all coverage lint docs sanitize format bench doctor wheel setup clean
 .DEFAULT_GOAL := help
 
 help:
@@ -29,6 +29,7 @@ help:
 	@echo 'make test-all with long runs from end to end: 50 minutes at most'
 	@echo 'make coverage run the tests, and print the lines that they miss'
 	@echo 'make lint     ruff, mypy, cython-lint, codespell, import rules'
+	@echo 'make docs     build the site into build/docs'
 	@echo 'make sanitize the kernels under ASAN, UBSAN and bounds checks'
 	@echo 'make bench    measure the fixed workloads'
 	@echo 'make doctor   check this machine'
@@ -79,6 +80,11 @@ lint:
 	@$(BIN)/codespell
 	@$(BIN)/python -m pytest -q -p no:cacheprovider tests/test_rooms.py >build/rooms.log || { cat build/rooms.log; exit 1; }
 	@echo 'lint: clean'
+
+# A warning is an error, a link without a target among them. Nothing is fetched.
+docs:
+	@.ci/bootstrap docs
+	@$(BIN)/python -m docs.site $(ARGS)
 
 sanitize:
 	@.ci/bootstrap test dev

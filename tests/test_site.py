@@ -1,0 +1,31 @@
+"""The site that `make docs` builds: its table of contents, its links, its pictures."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from docs.site.navigation import sections
+from tests.support.documents import PAGES, ROOT, page
+
+
+def test_each_page_of_the_index_is_in_one_section() -> None:
+    found = sections(page("docs/index.md").text)
+    listed = [name for section, names in found.items() for name in (section, *names)]
+    assert len(listed) == len(set(listed))
+    assert {each.name.removesuffix(".md") for each in PAGES} - {"docs/index"} <= set(listed)
+    assert len(found) <= 8  # as many as the top of the page has room for
+
+
+@pytest.mark.slow
+def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
+    """A link or a reference that leads nowhere is a warning, and so is a page that no list names."""
+    done = subprocess.run(
+        [sys.executable, "-m", "docs.site", str(tmp_path / "site")], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    for each in PAGES:
+        assert (tmp_path / "site" / each.name).with_suffix(".html").exists()
