@@ -24,7 +24,11 @@ def test_each_page_of_the_index_is_in_one_section() -> None:
 def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
     """A link or a reference that leads nowhere is a warning, and so is a page that no list names."""
     done = subprocess.run(
-        [sys.executable, "-m", "docs.site", str(tmp_path / "site")], cwd=ROOT, capture_output=True, text=True, check=False
+        [sys.executable, "-m", "docs.site", str(tmp_path / "site")],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     for each in PAGES:
