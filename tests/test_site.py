@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+import streamjoin_ds
+from docs.site.docstrings import POINT, named
 from docs.site.navigation import sections
 from tests.support.documents import PAGES, ROOT, page
 
@@ -33,3 +37,12 @@ def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     for each in PAGES:
         assert (tmp_path / "site" / each.name).with_suffix(".html").exists()
+
+
+def test_every_public_name_is_on_the_page_of_python() -> None:
+    points = {found[1]: found[0] for found in POINT.finditer(page("docs/reference/python.md").text)}
+    public = {f"streamjoin_ds.{name}" for name in streamjoin_ds.__all__} - {"streamjoin_ds.__version__"}
+    assert public == {name for name in points if name.count(".") == 1}
+    for name, point in points.items():
+        first = (inspect.getdoc(named(name)) or "").partition("\n")[0]
+        assert point.endswith(f": {re.sub(r':(?:func|class):', '', first).replace('``', '`')}"), name

@@ -20,13 +20,18 @@ include_patterns = [
     *("examples/*/README.md", "streamjoin_ds/_data/*/README.md"),
 ]
 exclude_patterns = [".*", "build", "tests", "cython_kernels", "sql", "docs/site"]
-extensions = ["myst_parser", "sphinx.ext.autodoc", "numpydoc", "docs.site.navigation", "docs.site.pictures"]
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "numpydoc",
+    "docs.site.navigation",
+    "docs.site.docstrings",
+    "docs.site.pictures",
+]
 
 myst_heading_anchors = 4
 myst_links_external_new_tab = False
-numpydoc_show_class_members = True
-numpydoc_show_inherited_class_members = False
-numpydoc_class_members_toctree = False
+numpydoc_show_class_members = False
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"  # the docstrings say them
 nitpicky = True

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 import click
 
-from streamjoin_ds.errors import DependencyMissingError, StreamJoinError, named_in
+from streamjoin_ds.errors import DependencyMissingError, StreamJoinError, named_in, table_of_errors, where_more
 from streamjoin_ds.logs import LEVEL_VARIABLE, LEVELS, log_to_stderr
 from streamjoin_ds.version import version
 
@@ -42,7 +42,7 @@ _COMMANDS = {
     "repair": ("checkpoint:repair", "Mend a checkpoint and its tables where possible, and say what is lost."),
     "vacuum": ("checkpoint:vacuum", "Remove what crashes left behind in a checkpoint."),
     "bench": ("bench:command", "Measure a join over its own data on this machine, beside DuckDB."),
-    "help": ("help:command", "Show the help of a command, or the options of a kind of source."),
+    "help": ("help:command", "Show the help of a command, of an error, or the options of a kind of source."),
     "doctor": ("doctor:command", "Check that this machine has what a join needs, and say what to do."),
 }
 
@@ -81,7 +81,9 @@ class LazyGroup(click.Group):
             if ctx.params.get("traceback"):
                 raise
             text, expected = error_text(error)
-            click.echo(f"streamjoin: {text}", err=True)
+            code = text.partition(":")[0]
+            more = f" [{where_more(code)}]" if code in table_of_errors() else ""
+            click.echo(f"streamjoin: {text}{more}", err=True)
             ctx.exit(_EXPECTED_ERROR_STATUS if expected else _UNEXPECTED_ERROR_STATUS)
 
 
