@@ -52,7 +52,7 @@ class CellFunction:
     """The function of ``applyInPandasWithState``: it has a `Cell` run on pandas frames of exchange rows."""
 
     def __init__(self, plan: Plan) -> None:
-        self.plan_text = plan.to_json()
+        self.plan_text, self.join_id = plan.to_json(), plan.join_id
         self.is_served = LiveWindows.of(plan) is not None
 
     def __call__(
@@ -65,7 +65,7 @@ class CellFunction:
         freeze_imports()
         blob = bytes(state.get[1]) if state.exists else None
         rows = [pa.RecordBatch.from_pandas(frame, EXCHANGE_SCHEMA, preserve_index=False) for frame in frames]
-        task = TaskFacts.current(state.getCurrentProcessingTimeMs())
+        task = TaskFacts.current(state.getCurrentProcessingTimeMs(), self.join_id)
         request = Request(self.plan_text, int(key[0]), blob, task, rows)
         reports, next_blob = answered(request) if self.is_served else request.run()
         state.update((1, next_blob))

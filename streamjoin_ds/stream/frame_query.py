@@ -31,6 +31,7 @@ from streamjoin_ds.plan import AskedLayout, Load, Plan
 from streamjoin_ds.sink.tables import TableSet
 from streamjoin_ds.source.batch_plan import versions_from
 from streamjoin_ds.source.table_versions import tables_folder
+from streamjoin_ds.spark.release import arrow_schema
 from streamjoin_ds.spark.session import note_join
 from streamjoin_ds.spec import BoundJoin, Join, bind
 from streamjoin_ds.spec.columns import names_hint
@@ -246,14 +247,15 @@ def _plan(
         identity.check(bound, order_by)
     check_execution(bound, options.execution)
     asked = _asked_layout(bound, options)
-    check_workers(spark)  # before anything is written
+    # Before anything is written.
+    check_workers(spark)
+    _, state_root = ways_of(spark, checkpoint, table_root, "packed")
+    check_table_blocks(join, state_root)
     if identity is None:
         layout = asked.grid or first_layout(bound, cells_of(spark, options, None), "grid")
         identity = CheckpointIdentity.create(checkpoint, bound, layout, layout.cells, order_by)
     _check_kept(identity, asked, options)
     _check_idle(join, identity)
-    _, state_root = ways_of(spark, checkpoint, table_root, "packed")
-    check_table_blocks(join, state_root)
     return Plan(
         bound,
         identity.layout,
@@ -274,9 +276,7 @@ def _plan(
 
 
 def _bound(join: Join, frames: Mapping[str, DataFrame]) -> BoundJoin:
-    from pyspark.sql.pandas.types import to_arrow_schema
-
-    return bind(join, {name: to_arrow_schema(frame.schema, timezone="UTC") for name, frame in frames.items()})
+    return bind(join, {name: arrow_schema(frame.schema) for name, frame in frames.items()})
 
 
 def _asked_layout(bound: BoundJoin, options: QueryOptions) -> AskedLayout:

@@ -41,6 +41,7 @@ from streamjoin_ds.plan import (
 from streamjoin_ds.sink.tables import TableSet
 from streamjoin_ds.source.delay_bound import max_delay_us
 from streamjoin_ds.source.stream_source import sampled_keys
+from streamjoin_ds.spark.release import has_admission, is_connect, needs_python_sources
 from streamjoin_ds.spark.session import configured, note_join
 from streamjoin_ds.spec import BoundJoin, Join, bind, duration_us
 from streamjoin_ds.stream.commit import BatchCommit, committer_for, forget_committer
@@ -130,6 +131,7 @@ class SparkHost:
         """See `streamjoin_ds.spark.workers.check_workers`."""
         from streamjoin_ds.spark.workers import check_workers
 
+        needs_python_sources(self.spark)
         check_workers(self.spark)
 
     def cells(self, options: QueryOptions, kept: int | None) -> int:
@@ -224,7 +226,8 @@ def query_over(exchanged: DataFrame, plan: Plan, options: QueryOptions) -> Strea
         .option("checkpointLocation", plan.spark_root)
         .foreachBatch(BatchCommit(plan, options.restarts))
     )
-    if options.available_now:
+    ends_itself = options.available_now and not plan.foreign and not has_admission(exchanged.sparkSession.version)
+    if options.available_now and not ends_itself:
         cells = cells.trigger(availableNow=True)
     elif options.trigger is not None:
         cells = cells.trigger(processingTime=f"{duration_us(options.trigger, 'trigger') // 1000} milliseconds")
@@ -234,7 +237,12 @@ def query_over(exchanged: DataFrame, plan: Plan, options: QueryOptions) -> Strea
         RETAIN_KEY: str(plan.retain_batches),
     }
     with configured(exchanged.sparkSession, settings):  # a query keeps them from its start
-        return cells.start()
+        query = cells.start()
+    if ends_itself:
+        from streamjoin_ds.spark.admission import end_when_read  # needs Spark, and a plan is explained without it
+
+        end_when_read(query)
+    return query
 
 
 def plan_for(join: Join, host: Host, table_root: str, checkpoint: Place, options: QueryOptions) -> Plan:
@@ -247,7 +255,10 @@ def plan_for(join: Join, host: Host, table_root: str, checkpoint: Place, options
     """
     identity, asked, bound = _asked(join, checkpoint, options)
     given = asked.grid
-    host.check()  # before anything is written
+    # Before anything is written.
+    host.check()
+    exchange, state_root = host.ways(checkpoint, table_root, options.exchange)
+    check_table_blocks(join, state_root)
     if identity is None:
         layout: CellLayout = given or first_layout(bound, host.cells(options, None), asked.kind)
         identity = CheckpointIdentity.create(checkpoint, bound, layout, layout.cells)
@@ -264,8 +275,6 @@ def plan_for(join: Join, host: Host, table_root: str, checkpoint: Place, options
         keeps = is_kind and cells == layout.cells
         wanted = given or (None if keeps else first_layout(bound, cells, asked.kind))
     kept = layout if bound.decided else given
-    exchange, state_root = host.ways(checkpoint, table_root, options.exchange)
-    check_table_blocks(join, state_root)
     return Plan(
         bound,  # not the recorded join: the same join may find its input in another place now
         layout,
@@ -374,7 +383,8 @@ def ways_of(spark: SparkSession, checkpoint: Place, table_root: str, exchange: s
     is_here = is_local(blocks)
     if not is_here and exchange == "auto":
         exchange = "packed"  # a request for each block takes longer than its bytes
-    master = spark.conf.get("spark.master", None) or ""
+    # The workers of a Connect server are not this process's, even where its master is local.
+    master = "" if is_connect(spark) else spark.conf.get("spark.master", None) or ""
     if re.fullmatch(r"local(\[.*\])?", master):  # the workers run on this machine, as this user: they see all
         return ("reference" if exchange == "auto" else exchange), blocks
     from streamjoin_ds.spark.workers import seen_by_workers  # needs Spark, and a plan is explained without it
@@ -461,4 +471,6 @@ def reader_options(plan: Plan, options: QueryOptions, cuts: Sequence[Any]) -> di
         found["max_delay"] = f"{max_delay_us(options.max_delay)}us"
     if options.trigger is not None:
         found["trigger"] = f"{duration_us(options.trigger, 'trigger')}us"
+    if options.available_now:
+        found["available_now"] = "true"
     return found

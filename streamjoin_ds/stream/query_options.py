@@ -91,6 +91,10 @@ class SourceOptions:
         How long a tuple may wait for the commit of its batch, in microseconds; None: no bound.
     trigger_us : int
         The least time from the start of one batch to the next, in microseconds, if the query keeps one.
+    takes_all : bool
+        Whether no limit of rows was given.
+    available_now : bool
+        Whether the reader itself is to end a run, because Spark cannot (4.0, 4.1); only in a join.
     """
 
     streams: tuple[Stream, ...]
@@ -105,6 +109,8 @@ class SourceOptions:
     cuts: tuple[dict[str, Any], ...] = ()
     max_delay_us: int | None = None
     trigger_us: int = 0
+    takes_all: bool = False
+    available_now: bool = False
 
     @cached_property
     def keys(self) -> list[UniqueKey | None]:
@@ -124,7 +130,8 @@ class SourceOptions:
         given = {name.lower(): str(value) for name, value in options.items()}
         given = {_DELTA_NAMES.get(name, name): value for name, value in given.items()}
         joined = "plan" in given
-        valid = {"plan", "cuts", "trigger", *READER_OPTIONS} if joined else {*READER_OPTIONS, *STREAM_OPTIONS}
+        inner = {"plan", "cuts", "trigger", "available_now"}
+        valid = {*inner, *READER_OPTIONS} if joined else {*READER_OPTIONS, *STREAM_OPTIONS}
         for name in given:
             if name not in valid:
                 msg = f"the format sensors has no option {name}{' in a join' if joined else ''}"
@@ -155,7 +162,8 @@ class SourceOptions:
         ignore = missing == "ignore"
         cuts = tuple(json.loads(given.get("cuts", "[]")))
         reading = (max_rows, pace, parts, ignore, max_block_rows, keep_broken)
-        return cls(streams, schemas, plan, *reading, cuts, bound_us, trigger_us)
+        ends = "max_rows_per_batch" not in given, given.get("available_now") == "true"
+        return cls(streams, schemas, plan, *reading, cuts, bound_us, trigger_us, *ends)
 
 
 def checked_reader_options(given: Mapping[str, object]) -> dict[str, str]:
