@@ -11,6 +11,7 @@ What a release lacks is refused by name before anything is written.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from packaging.version import InvalidVersion, Version
@@ -29,6 +30,7 @@ __all__ = [
     "has_arrow_groups",
     "has_python_sources",
     "is_connect",
+    "needs_older_arrow",
     "needs_python_sources",
     "release_of",
 ]
@@ -38,6 +40,9 @@ _ARROW_GROUPS = (4, 0)
 _ADMISSION = (4, 2)  # SPARK-55304
 _TIME_ZONES = (4, 2)  # of timestamps in Arrow; before, they are in UTC
 _MOVED_CHECKPOINTS = (4, 1)  # classes of the checkpoint moved to a package of their own
+# pyarrow that takes no float as a place of a row, and the first releases of Spark that give it none.
+_STRICT_ARROW = 26
+_FIXED = {(4, 0): (4, 0, 5), (4, 1): (4, 1, 4)}
 _STREAMING = "org.apache.spark.sql.execution.streaming"
 
 
@@ -95,6 +100,25 @@ def needs_python_sources(spark: SparkSession) -> None:
             "run_local(), JoinEngine"
         )
         raise SessionError(msg, name="spark", hint=hint)
+
+
+def needs_older_arrow(spark: SparkSession) -> None:
+    """Refuse a Spark whose functions with a state fail by the installed pyarrow.
+
+    Raises
+    ------
+    SessionError
+        Spark is older than 4.0.5, or 4.1 before 4.1.4, and pyarrow is 26 or newer.
+    """
+    import pyarrow as pa
+
+    found = Version(pa.__version__)
+    numbers = re.match(r"(\d+)\.(\d+)\.(\d+)", spark.version)
+    patch = tuple(map(int, numbers.groups())) if numbers else (*release_of(spark.version), 0)
+    if found.major >= _STRICT_ARROW and patch < _FIXED.get(patch[:2], (4, 0, 0)):
+        msg = f"pyarrow {found} cannot be used by Spark {spark.version}: functions with a state would fail"
+        hint = f"pip install 'pyarrow<{_STRICT_ARROW}', where the driver and the workers run"
+        raise SessionError(msg, name="pyarrow", hint=hint)
 
 
 def checkpoint_files_class() -> str:

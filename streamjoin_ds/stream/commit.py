@@ -212,8 +212,9 @@ class BatchCommit:
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
         """Commit one batch; `Committer.commit` says what is refused."""
         plan = Plan.from_json(self.plan_text)
-        if is_connect(frame.sparkSession):
-            _tell_tasks(frame.sparkSession, plan, batch_id)
+        spark = getattr(frame, "sparkSession", None)  # None: the query runs without Spark
+        if spark is not None and is_connect(spark):
+            _tell_tasks(spark, plan, batch_id)
         rows = frame.collect()
         files_of_cells = [(int(row.cell), FileReport.from_json(row.facts)) for row in rows if row.kind == "file"]
         reports = {int(row.cell): CellReport.from_json(row.facts) for row in rows if row.kind == "cell"}

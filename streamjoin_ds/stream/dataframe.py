@@ -34,7 +34,7 @@ from streamjoin_ds.errors import (
 from streamjoin_ds.exchange.frame_packing import Packer, foreign_columns, pack_foreign
 from streamjoin_ds.exchange.outbox import EXCHANGE_DDL, LAYOUT_KEY, open_block
 from streamjoin_ds.plan import AskedLayout, Execution, Layout, Load, Plan, choose_layout, deciding_cells, whole_layout
-from streamjoin_ds.spark.release import arrow_schema, has_arrow_groups
+from streamjoin_ds.spark.release import arrow_schema, has_arrow_groups, needs_older_arrow
 from streamjoin_ds.spec import BoundJoin, Join, Stream, bind, duration_text
 from streamjoin_ds.spec.columns import SEQ, TS
 from streamjoin_ds.spec.event_time import NO_TIME
@@ -195,6 +195,8 @@ def joined(
     bound = bind(over_frames(join, frames), schemas)
     check_execution(bound, execution)
     session = next(iter(frames.values())).sparkSession
+    if any(streaming.values()):
+        needs_older_arrow(session)
     check_workers(session)
     partitions = int(session.conf.get("spark.sql.shuffle.partitions") or 2)
     state_root = "" if blocks is None else _checked_root(blocks)

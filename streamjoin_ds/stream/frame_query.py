@@ -31,7 +31,7 @@ from streamjoin_ds.plan import AskedLayout, Load, Plan
 from streamjoin_ds.sink.tables import TableSet
 from streamjoin_ds.source.batch_plan import versions_from
 from streamjoin_ds.source.table_versions import tables_folder
-from streamjoin_ds.spark.release import arrow_schema
+from streamjoin_ds.spark.release import arrow_schema, needs_older_arrow
 from streamjoin_ds.spark.session import note_join
 from streamjoin_ds.spec import BoundJoin, Join, bind
 from streamjoin_ds.spec.columns import names_hint
@@ -248,6 +248,7 @@ def _plan(
     check_execution(bound, options.execution)
     asked = _asked_layout(bound, options)
     # Before anything is written.
+    needs_older_arrow(spark)
     check_workers(spark)
     _, state_root = ways_of(spark, checkpoint, table_root, "packed")
     check_table_blocks(join, state_root)

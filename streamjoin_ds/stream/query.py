@@ -41,7 +41,7 @@ from streamjoin_ds.plan import (
 from streamjoin_ds.sink.tables import TableSet
 from streamjoin_ds.source.delay_bound import max_delay_us
 from streamjoin_ds.source.stream_source import sampled_keys
-from streamjoin_ds.spark.release import has_admission, is_connect, needs_python_sources
+from streamjoin_ds.spark.release import has_admission, is_connect, needs_older_arrow, needs_python_sources
 from streamjoin_ds.spark.session import configured, note_join
 from streamjoin_ds.spec import BoundJoin, Join, bind, duration_us
 from streamjoin_ds.stream.commit import BatchCommit, committer_for, forget_committer
@@ -132,6 +132,7 @@ class SparkHost:
         from streamjoin_ds.spark.workers import check_workers
 
         needs_python_sources(self.spark)
+        needs_older_arrow(self.spark)
         check_workers(self.spark)
 
     def cells(self, options: QueryOptions, kept: int | None) -> int:

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+import pyarrow as pa
 import pytest
 
 from streamjoin_ds.errors import SessionError
 from streamjoin_ds.spark import release
-from streamjoin_ds.spark.release import checkpoint_files_class, has_admission, needs_python_sources, release_of
+from streamjoin_ds.spark.release import (
+    checkpoint_files_class,
+    has_admission,
+    needs_older_arrow,
+    needs_python_sources,
+    release_of,
+)
 
 
 @pytest.mark.parametrize(
@@ -37,6 +44,20 @@ def test_what_needs_a_source_in_python_is_refused_on_3_5() -> None:
     with pytest.raises(SessionError, match=r"Spark 3\.5\.9 has no streaming sources in Python") as caught:
         needs_python_sources(SimpleNamespace(version="3.5.9"))  # type: ignore[arg-type]
     assert "frames=" in caught.value.hint
+
+
+@pytest.mark.parametrize("version", ["3.5.9", "4.0.4", "4.0.2-amzn-0", "4.1.1"])
+def test_an_arrow_that_spark_cannot_use_is_refused(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise the first batch ends with a TypeError of pyarrow."""
+    monkeypatch.setattr(pa, "__version__", "26.0.1")
+    for fixed in ("4.0.5", "4.1.4", "4.2.0", "4.3.0"):
+        needs_older_arrow(SimpleNamespace(version=fixed))  # type: ignore[arg-type]
+    with pytest.raises(SessionError) as caught:
+        needs_older_arrow(SimpleNamespace(version=version))  # type: ignore[arg-type]
+    assert caught.value.name == "pyarrow"
+    assert "pyarrow<26" in caught.value.hint
+    monkeypatch.setattr(pa, "__version__", "22.0.0")
+    needs_older_arrow(SimpleNamespace(version=version))  # type: ignore[arg-type]
 
 
 def test_the_class_of_checkpoint_files_is_where_each_release_has_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -107,7 +107,8 @@ def write(folder: Path, part: int) -> None:
 
 
 def joined(folder: Path | None) -> StreamJoin:
-    streams = [Stream(name, folder and folder / name, time="ts", time_unit=folder and "s") for name in ("l", "r")]
+    given: dict[str, Any] = {} if folder is None else {"time_unit": "s"}
+    streams = [Stream(name, folder and folder / name, time="ts", **given) for name in ("l", "r")]
     return StreamJoin(streams, on="abs(l.x - r.x) <= 0.5", window="10s")
 
 
@@ -158,7 +159,6 @@ def test_folders_that_the_servers_workers_do_not_see_are_refused(
     from streamjoin_ds.spark import workers
 
     write(tmp_path, 0)
-    monkeypatch.setattr(workers.uuid, "uuid4", lambda: type("Token", (), {"hex": "elsewhere"}))
     monkeypatch.setattr(workers.Path, "write_text", lambda *_: 0)  # what the client writes is on its own disk
     with pytest.raises(TableError) as caught:
         joined(tmp_path).start(remote, tmp_path / "matches", tmp_path / "checkpoint", available_now=True)
