@@ -114,8 +114,9 @@ def needs_older_arrow(spark: SparkSession) -> None:
 
     found = Version(pa.__version__)
     numbers = re.match(r"(\d+)\.(\d+)\.(\d+)", spark.version)
-    patch = tuple(map(int, numbers.groups())) if numbers else (*release_of(spark.version), 0)
-    if found.major >= _STRICT_ARROW and patch < _FIXED.get(patch[:2], (4, 0, 0)):
+    release = release_of(spark.version)
+    patch = int(numbers.group(3)) if numbers else 0
+    if found.major >= _STRICT_ARROW and (*release, patch) < _FIXED.get(release, (4, 0, 0)):
         msg = f"pyarrow {found} cannot be used by Spark {spark.version}: functions with a state would fail"
         hint = f"pip install 'pyarrow<{_STRICT_ARROW}', where the driver and the workers run"
         raise SessionError(msg, name="pyarrow", hint=hint)
