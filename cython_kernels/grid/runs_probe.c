@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "grid/grid.h"
+#include "sums/partner_sums.h"
 
 enum { WORK_NONE = 0, WORK_SCAN = 1, WORK_GRID = 2, WORK_BUCKETS = 3 };
 
@@ -293,8 +294,10 @@ static void leave_run(sj_runs *runs)
     runs->run++;
 }
 
-int sj_runs_count(sj_runs *runs, int64_t *counts)
+int sj_runs_count(sj_runs *runs, int64_t *counts, sj_partner_sums *sums)
 {
+    const int64_t first_group = sums ? sums->first_group : 0;
+    const int64_t first_run = sums ? sums->run : 0;
     if (!runs->probe_count) {
         return 0;
     }
@@ -304,13 +307,20 @@ int sj_runs_count(sj_runs *runs, int64_t *counts)
                 return -1;
             }
             int64_t *of_slice = counts + runs->slice_begin;
+            if (sums) {
+                sums->run = first_run + runs->run;
+                sums->first_group = first_group + runs->slice_begin;
+            }
             if (runs->work == WORK_SCAN) {
-                runs->scan_count(&runs->scan, of_slice);
+                runs->scan_count(&runs->scan, of_slice, sums);
             } else if (runs->work == WORK_GRID) {
                 leave_out_settled(runs, runs->indexes[runs->run]);
-                runs->grid_count(&runs->grid, of_slice);
+                runs->grid_count(&runs->grid, of_slice, sums);
             } else if (runs->work == WORK_BUCKETS) {
-                runs->bucket_count(&runs->bucket_probe, of_slice);
+                runs->bucket_count(&runs->bucket_probe, of_slice, sums);
+            }
+            if (sums) {
+                sj_fold_pieces(sums);
             }
             leave_run(runs);
         }

@@ -91,7 +91,8 @@ int sj_runs_are_done(const sj_runs *runs);
 /* Writes the next pairs and the number of each pair's run; returns how many. 0: there are no more. -1: no memory. */
 int64_t sj_runs_fill(sj_runs *runs, int32_t *out_probe, int32_t *out_row, int32_t *out_run, int64_t capacity);
 
-/* Adds to each probe's count how many pairs it has, in all runs. Nothing was written before. -1: no memory. */
-int sj_runs_count(sj_runs *runs, int64_t *counts);
+/* Adds to each probe's count how many pairs it has, in all runs, and gives its partners to `sums` unless that is NULL.
+ * Nothing was written before. -1: no memory. */
+int sj_runs_count(sj_runs *runs, int64_t *counts, sj_partner_sums *sums);
 
 #endif

@@ -52,6 +52,7 @@ TWIN_ONLY_MEMBERS = {
     "BatchColumns": {"column"},
     "BucketGrid": {"bucket_of", "rows_of"},
     "ByteColumn": {"value"},
+    "PartnerSums": {"add"},
     "RunColumns": {"dtypes", "item_bytes"},
     "RunIndex": {"may_match"},
     "Task": {"take", "done", "finish"},

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from streamjoin_ds._kernels import native
 from streamjoin_ds.engine.kernels import twins
-from streamjoin_ds.engine.probe.accumulators import SUM_TYPE, Digits
+from streamjoin_ds.engine.probe.digits import SUM_TYPE, Digits
 from streamjoin_ds.errors import KernelError
 from tests.support.examples import examples
 

@@ -26,7 +26,7 @@ import pyarrow as pa
 
 from streamjoin_ds.engine.kernels.contract import MAX_CONDITIONS
 from streamjoin_ds.engine.kernels.loading import Kernels
-from streamjoin_ds.engine.kernels.objects import Int64
+from streamjoin_ds.engine.kernels.objects import Int32, Int64, PartnerSums
 from streamjoin_ds.engine.probe.probe_batch import PieceProgress, ProbeBatch, Progress
 from streamjoin_ds.engine.probe.residual import Residual, settled_terms
 from streamjoin_ds.engine.probe.results import MAX_GATHERED_ROWS, PartialResults, ResultBuilder, WindowIds
@@ -34,13 +34,14 @@ from streamjoin_ds.engine.probe.run_probe import even_edges
 from streamjoin_ds.engine.probe.window_probe import ProbeCursor, WindowProbe
 from streamjoin_ds.engine.scheduler import ChunkCoroutine, Scheduler, TaskCoroutine, run_alone
 from streamjoin_ds.engine.storage.conditions import ProbeCondition, finding, oriented
+from streamjoin_ds.engine.storage.run_set import RunSet, RunSetView
 from streamjoin_ds.engine.storage.selection import Selection, keys_of, taken
 from streamjoin_ds.engine.storage.window import Window
 from streamjoin_ds.engine.tuning import DEFAULT, Tuning
 from streamjoin_ds.spec.bound.bound_join import BoundJoin
 from streamjoin_ds.spec.window import PeriodicWindow
 
-__all__ = ["JoinPipeline", "JoinStep", "Reduction"]
+__all__ = ["Counted", "JoinPipeline", "JoinStep", "Reduction"]
 
 _Tables: TypeAlias = "ChunkCoroutine[pa.Table]"
 
@@ -50,6 +51,22 @@ class Reduction(Protocol):
 
     def add(self, positions: npt.NDArray[np.int32], found: Selection, /) -> None:
         """Take some pairs: positions of decided tuples, in no order, and a partner of each. Copy what is to stay."""
+
+
+class Counted(NamedTuple):
+    """What becomes of partners that are counted: no pair leaves the kernels.
+
+    Attributes
+    ----------
+    take : callable
+        Takes the number of partners of each tuple, once, and returns the positions of tuples whose pairs are needed all
+        the same; None: of no tuple.
+    sums : PartnerSums or None
+        What adds up the partners' columns meanwhile.
+    """
+
+    take: Callable[[Int64], Int32 | None]
+    sums: PartnerSums | None = None
 
 
 class JoinStep:
@@ -185,29 +202,44 @@ class JoinPipeline:
         return Progress([mark for mark, _ in begun]), self._many((each for each in (whole,)), count)
 
     def reducing(
-        self, arrived: ProbeBatch, reduction: Reduction, counted: Callable[[Int64], None] | None = None
+        self,
+        arrived: ProbeBatch,
+        reduction: Reduction,
+        counting: Callable[[RunSet | RunSetView], Counted | None] | None = None,
     ) -> TaskCoroutine[None]:
         """Give a reduction all partners that tuples have in the window they meet, step by step; two streams only.
 
-        `counted` takes the number of each tuple's partners in place of the pairs, where nothing else matters. Then no
-        pair leaves the kernels, unless a condition is left that they do not test.
+        `counting` returns what takes the partners as they are counted, in place of the pairs; None: the pairs are
+        needed. A condition that kernels do not test needs the pairs, too.
         """
         (stream,) = arrived.order
         step = self._step((arrived.stream,), stream)
         probing = yield from self._beginning({arrived.stream: arrived.selection}, step, arrived.windows[stream])
-        if counted is not None and step.finds_all(arrived):
-            counts = np.zeros(len(arrived.selection), np.int64)
-            for counting in probing.counting(counts):
-                yield [counting]
-            counted(counts)
-            self._finder.end(probing)
+        counted = counting(probing.run_set) if counting is not None and step.finds_all(arrived) else None
+        if counted is None:
+            yield from self._adding(arrived, step, probing, reduction.add)
             return
+        counts = np.zeros(len(arrived.selection), np.int64)
+        for task in probing.counting(counts, counted.sums):
+            yield [task]
+        self._finder.end(probing)
+        left = counted.take(counts)
+        if left is None:
+            return
+        part = ProbeBatch(arrived.stream, arrived.selection.take(left), arrived.order, arrived.windows)
+        probing = yield from self._beginning({part.stream: part.selection}, step, part.windows[stream])
+        yield from self._adding(part, step, probing, lambda positions, found: reduction.add(left[positions], found))
+
+    def _adding(
+        self, arrived: ProbeBatch, step: JoinStep, probing: ProbeCursor, add: Callable[[Int32, Selection], None]
+    ) -> TaskCoroutine[None]:
+        """Give all pairs of a probing to `add`, step by step."""
         while (task := probing.filling()) is not None:
             (written,) = yield [task]
             if (matched := probing.took(written)) is not None:
-                reduction.add(*step.standing_pairs(arrived, *matched))
+                add(*step.standing_pairs(arrived, *matched))
         if probing.used:
-            reduction.add(*step.standing_pairs(arrived, *probing.rest()))
+            add(*step.standing_pairs(arrived, *probing.rest()))
         self._finder.end(probing)
 
     def reduced(self, made: Sequence[ChunkCoroutine[pa.Table]]) -> Generator[pa.Table]:

@@ -25,7 +25,7 @@ from streamjoin_ds.engine.kernels import objects
 from streamjoin_ds.engine.kernels.objects import Bound, Bytes, Column, Int32, Int64
 from streamjoin_ds.engine.kernels.twins.arguments import check_array, check_column, index, own, refuse
 from streamjoin_ds.engine.kernels.twins.grid import grid_buckets, grid_order
-from streamjoin_ds.engine.kernels.twins.runs import RunColumns
+from streamjoin_ds.engine.kernels.twins.run_columns import RunColumns
 from streamjoin_ds.engine.kernels.twins.threads import Task
 
 __all__ = [
