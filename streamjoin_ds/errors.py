@@ -462,10 +462,10 @@ class SparkStartError(StreamJoinError):
 
 
 class SessionError(StreamJoinError):
-    """A Spark session cannot be used: the process has another already, or its workers do not run this package."""
+    """A Spark session cannot be used: there is another, workers lack this package, or its release lacks something."""
 
     code = "SESSION"
-    mend = "End the other session of this process, or let workers run this Python (`PYSPARK_PYTHON`)."
+    mend = "End the other session; let workers run this Python (`PYSPARK_PYTHON`); or take a newer Spark."
 
 
 class LedgerError(StreamJoinError):
