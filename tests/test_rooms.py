@@ -28,6 +28,7 @@ ROOMS = (
     ("cell",),
     ("spark",),
     ("checkpoint",),
+    ("watch",),
     ("stream",),
     ("request",),
     ("script",),
@@ -42,6 +43,7 @@ SMALL = {
     "cli.explain": "a command; it loads half of what `run` does",
     "cli.look": "a command",
     "cli.schema": "a command",
+    "cli.watch": "a command",
     "spec.table_rows": "needs a bound join, as no other file about rows does",
     "version": "read before everything else",
 }

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 import click
 
 from streamjoin_ds.errors import DependencyMissingError, StreamJoinError, named_in, table_of_errors, where_more
-from streamjoin_ds.logs import LEVEL_VARIABLE, LEVELS, log_to_stderr
+from streamjoin_ds.logs import FORMAT_VARIABLE, FORMATS, LEVEL_VARIABLE, LEVELS, log_to_stderr
 from streamjoin_ds.version import version
 
 __all__ = ["DISTRIBUTION", "error_text", "group", "main"]
@@ -37,6 +37,7 @@ _COMMANDS = {
     "data": ("data:command", "Put a small recorded data set into a folder, to try joins on."),
     "look": ("look:command", "Show what a file, folder, topic or table is, and how a join reads it."),
     "explain": ("explain:command", "Show how a join would be carried out, and why."),
+    "watch": ("watch:command", "Show a join on a page, or to Prometheus and OpenTelemetry, beside its query."),
     "schema": ("schema:command", "Print the JSON Schema of a join's TOML file, for editors."),
     "inspect": ("checkpoint:inspect", "Show what a checkpoint holds: cells, windows, blocks, watermarks."),
     "repair": ("checkpoint:repair", "Mend a checkpoint and its tables where possible, and say what is lost."),
@@ -136,6 +137,17 @@ def _level(ctx: click.Context, param: click.Parameter, level: str | None) -> Non
     log_to_stderr(level)
 
 
+def _form(ctx: click.Context, param: click.Parameter, form: str | None) -> None:
+    """Log in this form, here and in the processes that this one starts."""
+    if form is None:
+        return
+    if form not in FORMATS:
+        msg = f"it is not one of {', '.join(FORMATS)}."
+        raise click.BadParameter(msg, ctx, param)
+    os.environ[FORMAT_VARIABLE] = form
+    log_to_stderr(os.environ.get(LEVEL_VARIABLE, "warning"), form)
+
+
 def _verbose(ctx: click.Context, param: click.Parameter, is_asked: bool) -> None:
     if is_asked:
         _level(ctx, param, "debug")
@@ -147,7 +159,9 @@ def _log_options(command: Any, *, hidden: bool = False) -> Any:
     told = "Log to standard error from this level on; Spark's workers log to Spark's own log.  [default: warning]"
     silent: dict[str, Any] = {"expose_value": False, "hidden": hidden}
     verbose = click.option("--verbose", is_flag=True, callback=_verbose, help="Same as --log-level debug.", **silent)
-    return click.option("--log-level", callback=_level, metavar=words, help=told, **silent)(verbose(command))
+    told_form = "How lines of the log are written; json is an object a line.  [default: text]"
+    form = click.option("--log-format", callback=_form, metavar="|".join(FORMATS), help=told_form, **silent)
+    return click.option("--log-level", callback=_level, metavar=words, help=told, **silent)(verbose(form(command)))
 
 
 def _give_log_options(command: click.Command) -> None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from streamjoin_ds.stream.frame_query import OrderBy
     from streamjoin_ds.stream.local_query import LocalQuery
     from streamjoin_ds.stream.query_options import LocalOptions
+    from streamjoin_ds.watch.watcher import Watcher
 
 __all__ = ["StreamJoin"]
 
@@ -58,6 +59,9 @@ class StreamJoin(Join):
         durable: bool = True,
         take_over: bool = False,
         restart: bool = False,
+        page: str | None = None,
+        metrics: str | None = None,
+        otlp: bool = False,
         frames: Mapping[str, DataFrame] | None = None,
         order_by: OrderBy | None = None,
         **old: Unpack[OldOptions],
@@ -119,6 +123,15 @@ class StreamJoin(Join):
             second to five minutes while no batch is done. What is returned lasts as long: `awaitTermination` raises an
             error that a restart cannot mend, and `stop` ends it for good. The metrics (`restarts`) count, and the log
             says why.
+        page : str, optional
+            Where the query is shown on a page, live: a port of this machine ("8765"), or an IP address and a port. The
+            page is of a process of its own, which reads the tables; it needs the extra ``page``. Where other machines
+            reach the address, a browser needs the token that is printed with it.
+        metrics : str, optional
+            Where Prometheus asks for the query's metrics, as `page`; it needs the extra ``metrics``.
+        otlp : bool
+            Whether the query's metrics are sent by OTLP, as OpenTelemetry's environment variables say; it needs the
+            extra ``otlp``.
         frames : mapping of stream or table name to DataFrame, optional
             Streaming DataFrames in place of sources: one for each stream, whose streams have no source, or for none.
             Static ones in place of the tables' sources, which are read here, once. See the notes.
@@ -167,6 +180,7 @@ class StreamJoin(Join):
         from streamjoin_ds.stream.query_options import QueryOptions
         from streamjoin_ds.stream.reach_watch import watch_reach
         from streamjoin_ds.stream.restarts import RestartedQuery
+        from streamjoin_ds.watch.watcher import watching
 
         options = QueryOptions(
             available_now,
@@ -181,6 +195,9 @@ class StreamJoin(Join):
             take_over,
             cells,
             restart,
+            page,
+            metrics,
+            otlp,
         )
         is_over_frames = frames is not None and not _is_beside(self, frames)
         if not is_over_frames:
@@ -194,7 +211,9 @@ class StreamJoin(Join):
                 return start_over_frames(self, session, frames, order_by, fspath(to), fspath(checkpoint), asked)
             return start(self, session, fspath(to), fspath(checkpoint), asked, frames)
 
-        query = cast("StreamingQuery", RestartedQuery(begin)) if restart else begin(0)
+        with watching(options.watched(fspath(checkpoint))) as watch_until:
+            query = cast("StreamingQuery", RestartedQuery(begin)) if restart else begin(0)
+            watch_until(lambda: not query.isActive)
         if tells_cores(spark):  # a client of Spark Connect may not reach what the cluster reaches
             watch_reach(self, fspath(to), fspath(checkpoint), lambda: not query.isActive)
         return query
@@ -224,8 +243,8 @@ class StreamJoin(Join):
             As in `start`.
         **options
             ``available_now``, ``trigger``, ``max_rows_per_batch``, ``max_delay``, ``layout``, ``cells``, ``exchange``,
-            ``durable``, ``take_over`` and ``restart``, as in `start`. There is one cell by default, and a checkpoint
-            keeps its number of them.
+            ``durable``, ``take_over``, ``restart``, ``page``, ``metrics`` and ``otlp``, as in `start`. There is one
+            cell by default, and a checkpoint keeps its number of them.
 
         Returns
         -------
@@ -243,6 +262,7 @@ class StreamJoin(Join):
         from streamjoin_ds.stream.query_options import QueryOptions
         from streamjoin_ds.stream.reach_watch import watch_reach
         from streamjoin_ds.stream.restarts import RestartedQuery
+        from streamjoin_ds.watch.watcher import watching
 
         if threads is None and execution is None:
             threads = usable_core_count()
@@ -255,9 +275,35 @@ class StreamJoin(Join):
         def begin(restarts: int) -> LocalQuery:
             return start_local(self, fspath(to), fspath(checkpoint), replace(asked, restarts=restarts))
 
-        query = cast("LocalQuery", RestartedQuery(begin)) if asked.restart else begin(0)
+        with watching(asked.watched(fspath(checkpoint))) as watch_until:
+            query = cast("LocalQuery", RestartedQuery(begin)) if asked.restart else begin(0)
+            watch_until(lambda: not query.isActive)
         watch_reach(self, fspath(to), fspath(checkpoint), lambda: not query.isActive)
         return query
+
+    @staticmethod
+    def page(checkpoint: str | PathLike[str], address: str = "0") -> Watcher:
+        """Return a page that shows the query of a checkpoint, wherever that runs; a notebook shows it in place.
+
+        It lasts until its ``close`` is called, or this process ends. Its ``url`` is for a browser. It needs the extra
+        ``page``.
+
+        Parameters
+        ----------
+        checkpoint : path
+            The checkpoint of a query that has run, runs, or is about to begin.
+        address : str
+            As `page` of `start`; "0" is a port that is free.
+
+        Raises
+        ------
+        ArgumentError
+            There is nothing to listen at, at this address.
+        DependencyMissingError
+        """
+        from streamjoin_ds.watch.watcher import Watcher, WatchOrder
+
+        return Watcher(WatchOrder(fspath(checkpoint), address))
 
     def dataframe(
         self,

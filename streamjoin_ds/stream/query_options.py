@@ -28,6 +28,7 @@ from streamjoin_ds.spec.duplicates import UniqueKey, unique_key
 from streamjoin_ds.spec.member.computed_columns import all_columns, with_written
 from streamjoin_ds.spec.member.stream import FORMAT_KEYS, STREAM_KEYS, Stream
 from streamjoin_ds.stream.run_keys import RUN_KEYS, keys_of
+from streamjoin_ds.watch.watcher import WatchOrder
 
 __all__ = [
     "DEFAULT_MAX_ROWS",
@@ -279,6 +280,9 @@ class QueryOptions:
     take_over: bool = False
     cells: int | None = None
     restart: bool = False
+    page: str | None = None
+    metrics: str | None = None
+    otlp: bool = False
     restarts: int = 0  # how often the query was started again before
 
     def __post_init__(self) -> None:
@@ -296,7 +300,12 @@ class QueryOptions:
             duration_us(self.trigger, "trigger")
         if self.max_delay is not None:
             _check_delay(max_delay_us(self.max_delay), self.trigger)
+        self.watched("").check()
         object.__setattr__(self, "source_options", tuple(checked_reader_options(dict(self.source_options)).items()))
+
+    def watched(self, checkpoint: str) -> WatchOrder:
+        """Return what is to be shown of the query to people and machines."""
+        return WatchOrder(checkpoint, self.page, self.metrics, self.otlp)
 
 
 class LocalOptions(TypedDict, total=False):
@@ -312,6 +321,9 @@ class LocalOptions(TypedDict, total=False):
     durable: bool
     take_over: bool
     restart: bool
+    page: str | None
+    metrics: str | None
+    otlp: bool
 
 
 def _check_delay(bound_us: int, trigger: str | None) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from streamjoin_ds.plan import EXCHANGES, KERNELS, MAX_CELLS
 from streamjoin_ds.spec.member.option_key import LIST, LISTS, TABLE, OptionKey
+from streamjoin_ds.watch.address import METRICS_ADDRESS, PAGE_ADDRESS
 
 __all__ = ["RUN_KEYS", "keys_of"]
 
@@ -67,6 +68,25 @@ RUN_KEYS: dict[str, OptionKey] = {
         "away, a full disk.",
         (bool,),
         scope=_START,
+    ),
+    "page": OptionKey(
+        "Show the query on a page, live, at an address: 8765, or 127.0.0.1:8765.",
+        note="[default: no page]",
+        example="127.0.0.1:8765",
+        metavar="[[HOST:]PORT]",
+        scope=_START,
+        bare=PAGE_ADDRESS,
+    ),
+    "metrics": OptionKey(
+        "Where Prometheus asks for the query's metrics: 9464, or 127.0.0.1:9464.",
+        note="[default: nowhere]",
+        example="127.0.0.1:9464",
+        metavar="[[HOST:]PORT]",
+        scope=_START,
+        bare=METRICS_ADDRESS,
+    ),
+    "otlp": OptionKey(
+        "Send the query's metrics by OTLP, as OpenTelemetry's environment variables say.", (bool,), scope=_START
     ),
     "layout": OptionKey(
         "How tuples are dealt to cells: auto, grid, ranges (of a compared column), or a grid to keep to: 1x2.",
