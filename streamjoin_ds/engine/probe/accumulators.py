@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from streamjoin_ds.engine.kernels.contract import KernelModule
 from streamjoin_ds.engine.kernels.objects import Int32, Int64
-from streamjoin_ds.engine.probe.digits import SUM_TYPE, Digits
+from streamjoin_ds.engine.probe.digits import SUM_TYPE, Digits, int64_parts, rounded_parts
 from streamjoin_ds.engine.storage.selection import Selection, sequence_numbers
 from streamjoin_ds.errors import AggregateOverflowError
 from streamjoin_ds.spec.bound.bound_join import BoundJoin
@@ -272,10 +272,12 @@ class _Sums:
         kind = self._argument.kind
         self._is_float, self._is_decimal = pa.types.is_floating(kind), pa.types.is_decimal(kind)
         self._sums = module.ExactSums(count)
+        self._parts: Sequence[npt.NDArray[Any]] = ()  # those of all tuples, until anything else is known of one
         self._partials: list[tuple[Int32, pa.Array]] = []
 
     def add(self, pairs: Pairs) -> None:
         """Take some pairs."""
+        self._put_parts()
         positions, values = pairs.present(self._argument)
         self._counts += pairs.present_counts(self._argument)
         if self._is_float:
@@ -293,6 +295,17 @@ class _Sums:
     def add_parts(self, positions: Int32, counts: Int64, parts: Sequence[npt.NDArray[Any]]) -> None:
         """Take the sums of some tuples, and how many values these are of."""
         self._counts[positions] += counts
+        if len(positions) == len(self._counts):
+            self._parts = parts
+        else:
+            self._put(positions, parts)
+
+    def _put_parts(self) -> None:
+        if self._parts:
+            parts, self._parts = self._parts, ()
+            self._put(np.arange(len(self._counts), dtype=np.int32), parts)
+
+    def _put(self, positions: Int32, parts: Sequence[npt.NDArray[Any]]) -> None:
         if self._is_float:
             for part in parts:
                 self._sums.add_floats(positions, part)
@@ -313,7 +326,18 @@ class _Sums:
         self._partials.append((positions, sums))
 
     def _digits(self) -> Digits:
+        self._put_parts()
         return Digits.of(self._sums).with_partials(self._partials)
+
+    def _rounded(self) -> Float64:
+        """Return the sums of floats."""
+        found = rounded_parts(self._parts) if self._parts and not self._partials else None
+        return self._digits().rounded() if found is None else found
+
+    def _int64_sums(self) -> Int64 | None:
+        """Return the sums of integers; None if one does not fit."""
+        found = int64_parts(self._parts) if self._parts and not self._partials else None
+        return self._digits().int64_sums() if found is None else found
 
     def _overflow(self) -> AggregateOverflowError:
         one = self._aggregate
@@ -339,14 +363,14 @@ class Sum(_Sums):
         AggregateOverflowError
             A sum does not fit its column.
         """
-        is_none, digits = self._counts == 0, self._digits()
+        is_none = self._counts == 0
         if self._is_float:
-            return pa.array(digits.rounded(), mask=is_none)
+            return pa.array(self._rounded(), mask=is_none)
         if self._is_decimal:
             scale = self._argument.kind.scale
-            sums = zip(digits.whole(), is_none, strict=True)
+            sums = zip(self._digits().whole(), is_none, strict=True)
             return self._decimals([None if lacks else each for each, lacks in sums], scale)
-        found = digits.int64_sums()
+        found = self._int64_sums()
         if found is None:
             raise self._overflow()
         return pa.array(found, mask=is_none)
@@ -361,18 +385,18 @@ class Average(_Sums):
 
     def column(self) -> pa.Array:
         """Return the means."""
-        is_none, digits = self._counts == 0, self._digits()
+        is_none = self._counts == 0
         if self._is_float:
-            return pa.array(digits.rounded() / np.maximum(self._counts, 1), mask=is_none)
+            return pa.array(self._rounded() / np.maximum(self._counts, 1), mask=is_none)
         if self._is_decimal:
             more = self._aggregate.field.type.scale - self._argument.kind.scale
-            sums = zip(digits.whole(), self._counts.tolist(), strict=True)
+            sums = zip(self._digits().whole(), self._counts.tolist(), strict=True)
             means = [_half_up(each * 10**more, count) if count else None for each, count in sums]
             return self._decimals(means, self._aggregate.field.type.scale)
-        found = digits.int64_sums()
+        found = self._int64_sums()
         if found is not None and np.all(np.abs(found.astype(np.float64)) < EXACT_FLOAT):
             return pa.array(found / np.maximum(self._counts, 1), mask=is_none)
-        both = zip(digits.whole(), self._counts.tolist(), strict=True)
+        both = zip(self._digits().whole(), self._counts.tolist(), strict=True)
         return pa.array([each / count if count else None for each, count in both], pa.float64())
 
 

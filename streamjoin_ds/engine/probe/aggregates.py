@@ -122,20 +122,17 @@ class Aggregation:
         self, sums: PartnerSums | None, wanted: Sequence[tuple[Summed, Wanted | None]], counts: Int64
     ) -> Int32 | None:
         """Take the number of each tuple's partners, and the sums; return the tuples whose pairs are needed."""
-        left = None
-        if sums is None:
-            positions = np.arange(len(counts), dtype=np.int32)
-        else:
-            is_open = sums.left_open() | (counts > _MOST_SUMMED)
-            positions = np.flatnonzero(~is_open).astype(np.int32)
-            left = np.flatnonzero(is_open).astype(np.int32) if len(positions) < len(counts) else None
-            counts, self.left_open = counts[positions], len(counts) - len(positions)
+        left, positions = None, np.arange(len(counts), dtype=np.int32)
+        is_open = None if sums is None else sums.left_open() | (counts > _MOST_SUMMED)
+        if is_open is not None and is_open.any():
+            left, positions = positions[is_open], positions[~is_open]
+            counts, self.left_open = counts[positions], len(left)
         self._partners[positions] += counts
         number = 0
         for one, found in wanted:
             parts: list[Column] = []
             if sums is not None and found is not None and found.function:
-                parts = [part[positions] for part in sums.parts(number)]
+                parts = [part if left is None else part[positions] for part in sums.parts(number)]
                 number += 1
             one.add_parts(positions, counts, parts)
         return left

@@ -16,7 +16,7 @@ from streamjoin_ds.engine.kernels.contract import LIMB_BITS
 from streamjoin_ds.engine.kernels.objects import ExactSums, Int32, Int64
 from streamjoin_ds.spec.columns import Float64
 
-__all__ = ["SUM_TYPE", "Digits"]
+__all__ = ["SUM_TYPE", "Digits", "int64_parts", "rounded_parts"]
 
 SUM_TYPE = pa.struct({"lowest": pa.int64(), "digits": pa.list_(pa.int64()), "beyond": pa.float64()})
 
@@ -101,6 +101,34 @@ class Digits:
         if not np.all((high >= -8) & (high < 8)):
             return None
         return np.asarray((high << 60) | (digits[1] << 30) | digits[0], np.int64)
+
+
+def rounded_parts(parts: Sequence[Float64]) -> Float64 | None:
+    """Return the rounded sum of three floats for each group, as `Digits.rounded` would; None: some need more digits.
+
+    Each step keeps what its addition loses (Knuth's two-sum). The last but one has all that the sum lacks.
+    """
+    first, second, third = parts
+    lower, lost = _two_sum(second, third)
+    upper, more = _two_sum(first, lower)
+    rest, beyond = _two_sum(more, lost)
+    return None if beyond.any() else upper + rest
+
+
+def _two_sum(left: Float64, right: Float64) -> tuple[Float64, Float64]:
+    """Return the rounded sum, and what it lacks."""
+    total = left + right
+    other = total - left
+    return total, (left - (total - other)) + (right - other)
+
+
+def int64_parts(parts: Sequence[Int64]) -> Int64 | None:
+    """Return sums of integers that are given as upper parts, times 2**32, and lower ones; None if one is not int64."""
+    upper, lower = parts
+    upper = upper + (lower >> 32)
+    if len(upper) and not -(1 << 31) <= upper.min() <= upper.max() < 1 << 31:
+        return None
+    return np.asarray((upper << 32) | (lower & ((1 << 32) - 1)), np.int64)
 
 
 class _Limbs:
