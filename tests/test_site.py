@@ -12,6 +12,8 @@ import pytest
 
 import streamjoin_ds
 from docs.site.docstrings import POINT, named
+from docs.site.drawing import COLOURS
+from docs.site.figures import FIGURES, FOLDER
 from docs.site.navigation import sections
 from tests.support.documents import PAGES, ROOT, page
 
@@ -22,6 +24,16 @@ def test_each_page_of_the_index_is_in_one_section() -> None:
     assert len(listed) == len(set(listed))
     assert {each.name.removesuffix(".md") for each in PAGES} - {"docs/index"} <= set(listed)
     assert len(found) <= 8  # as many as the top of the page has room for
+
+
+def test_the_figures_are_those_that_are_drawn() -> None:
+    """Each is on a page, and its colours are names, so that it reads in light and dark."""
+    for name, draw in FIGURES.items():
+        drawn = draw().svg()
+        assert (FOLDER / f"{name}.svg").read_text() == drawn, "python -m docs.site.figures"
+        assert set(re.findall(r"(?:fill|stroke):([^;\"]+)", drawn)) <= {"none", *map("var(--{})".format, COLOURS)}
+        assert any(link.endswith(f"images/{name}.svg") for each in PAGES for link in each.links)
+    assert {path.stem for path in FOLDER.glob("*.svg")} == set(FIGURES)
 
 
 @pytest.mark.slow

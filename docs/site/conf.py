@@ -56,5 +56,5 @@ html_theme_options = {
     "pygments_light_style": "a11y-high-contrast-light",
     "pygments_dark_style": "a11y-high-contrast-dark",
 }
-html_sidebars = {"docs/index": []}
+html_sidebars = {"docs/index": [], "docs/concepts": []}
 copyright = "2026, the authors of streamjoin_ds"

@@ -45,7 +45,13 @@ def _add_tree(app: Any, name: str, source: list[str]) -> None:
         source[0] += f"\n\n```{{toctree}}\n:hidden:\n\n{listed}\n```\n"
 
 
+def _always_read(app: Any, env: Any, added: set[str], changed: set[str], removed: set[str]) -> list[str]:
+    """Read the sections anew in each build: a page may have come."""
+    return [name for name in sections((app.srcdir / f"{INDEX}.md").read_text()) if name in env.found_docs]
+
+
 def setup(app: Any) -> dict[str, bool]:
     """Register with Sphinx."""
+    app.connect("env-get-outdated", _always_read)
     app.connect("source-read", _add_tree)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
