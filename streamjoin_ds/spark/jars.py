@@ -185,7 +185,8 @@ def _checksums() -> Mapping[str, str]:
     coordinate = delta_coordinate()
     if coordinate not in _SHA256:
         message = f"This version knows no checksums of {coordinate}."
-        raise JarsMissingError(message, name="jars", hint="pip install 'streamjoin-ds[spark]' installs a pair it knows")
+        hint = "pip install 'streamjoin-ds[spark]' installs a pair it knows; without Delta: spark_session(delta=False)"
+        raise JarsMissingError(message, name="jars", hint=hint)
     return _SHA256[coordinate]
 
 

@@ -180,12 +180,16 @@ class SensorsDataSource(DataSource):
         """Return the reader for ``spark.read``."""
         return SensorsBatchReader(self._parsed(), arrow_schema(schema))
 
+    def limited_reader(self, schema: StructType) -> SensorsStreamReader:
+        """Return the reader for ``spark.readStream`` as Spark 4.2 asks one, on each release."""
+        return SensorsStreamReader(self._parsed(), arrow_schema(schema))
+
     def streamReader(self, schema: StructType) -> SensorsStreamReader:
         """Return the reader for ``spark.readStream``; for Spark 4.0 and 4.1 a `SelfLimitedReader` over it."""
-        options = self._parsed()
-        reader = SensorsStreamReader(options, arrow_schema(schema))
+        reader = self.limited_reader(schema)
         if has_admission():
             return reader
+        options = self._parsed()
         # Of plain rows a run with availableNow is one batch there, which must not leave anything out.
         limit = ReadAllAvailable() if options.plan is None and options.takes_all else None
         old = SelfLimitedReader(reader, available_now=options.available_now, limit=limit)

@@ -81,7 +81,7 @@ class MicroBatches:
         committer_for(self.plan)
         options = {"plan": self.plan.to_json(), "max_rows_per_batch": str(self.max_rows_per_batch), **self.options}
         self.source = SensorsDataSource(options)
-        self.reader = self.source.streamReader(self.source.schema())
+        self.reader = self.source.limited_reader(self.source.schema())
 
     def restart(self, wanted: CellLayout) -> None:
         """Go on with this layout, which may have another number of cells."""
