@@ -137,7 +137,7 @@ class JoinEngine:
     def _pinned_to(self) -> Sequence[int]:
         """Return the cores that were asked for, or else cores that are leased for as long as this engine lives."""
         threads = self._execution.threads
-        if self._cores is not None or threads <= 1 or not self._execution.pin:
+        if self._cores is not None or threads is None or threads <= 1 or not self._execution.pin:
             return self._cores or ()
         lease = ExitStack()
         weakref.finalize(self, lease.close)

@@ -163,7 +163,7 @@ class WindowJoin:
         costs: Costs = None,
         copied: Collection[int] = (),
     ) -> None:
-        threads, merge_runs = execution.threads, execution.merge_runs
+        threads, merge_runs = 1 if execution.threads is None else execution.threads, execution.merge_runs
         _check_ranges(threads, chunk_rows, bucket_rows)
         self.bound = bound
         self.kernels = load_kernels(execution.kernel)

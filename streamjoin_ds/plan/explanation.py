@@ -379,7 +379,9 @@ def _engine(plan: Plan) -> Iterator[str]:
     """Yield the lines about options that may change at every restart."""
     execution = plan.execution
     yield f"  kernel      {'the best that each worker has' if execution.kernel == 'auto' else execution.kernel}"
-    if execution.threads == 1:
+    if execution.threads is None:
+        yield "  threads     1 for each cell; on one machine its cells share the cores"
+    elif execution.threads == 1:
         yield "  threads     1 for each cell"
     else:
         where = "on leased cores where some are free" if execution.pin else "not pinned"

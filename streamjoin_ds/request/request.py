@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from streamjoin_ds.engine.core_lease import usable_core_count
 from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.plan import Execution
 from streamjoin_ds.request.join_keys import JOIN_KEYS, read_join_file
@@ -398,8 +397,7 @@ def requested(join: StreamJoin, facts: Mapping[str, Any]) -> Request:
         for scopes in (("start", "plan"), ("engine",), ("source",), ("session",))
     )
     if engine:
-        threads = {"threads": usable_core_count()} if session.get("local") else {}
-        run["execution"] = Execution(**threads | engine)
+        run["execution"] = Execution(**engine)
     if source:
         run["source_options"] = checked_reader_options(source)
     if "conf" in session:

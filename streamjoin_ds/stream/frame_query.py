@@ -39,12 +39,14 @@ from streamjoin_ds.stream.commit import committer_for, forget_committer
 from streamjoin_ds.stream.dataframe import check_frames, over_frames, packed_frame
 from streamjoin_ds.stream.frame_tables import given_before, kept_tables, note_given, table_frames
 from streamjoin_ds.stream.query import (
+    SparkHost,
     cells_of,
     check_table_blocks,
     first_layout,
     planned,
     query_over,
     retained_batches,
+    staffed,
     ways_of,
 )
 from streamjoin_ds.stream.query_options import QueryOptions
@@ -253,7 +255,7 @@ def _plan(
     _, state_root = ways_of(spark, checkpoint, table_root, "packed")
     check_table_blocks(join, state_root)
     if identity is None:
-        layout = asked.grid or first_layout(bound, cells_of(spark, options, None), "grid")
+        layout = asked.grid or first_layout(bound, cells_of(spark, options, checkpoint, None), "grid")
         identity = CheckpointIdentity.create(checkpoint, bound, layout, layout.cells, order_by)
     _check_kept(identity, asked, options)
     _check_idle(join, identity)
@@ -266,7 +268,7 @@ def _plan(
         table_root,
         identity.join_id,
         foreign=True,
-        execution=options.execution,
+        execution=staffed(options.execution, SparkHost(spark).cores(), identity.partitions),
         state_root=state_root,
         retain_batches=retained_batches(spark, durable=options.durable),
         durable=options.durable,

@@ -96,13 +96,13 @@ class StreamJoin(Join):
             column. "auto": a grid; on 8 cells and more it changes to ranges if a sample of the keys says that they cost
             less. Group counts ("1x2"): this grid, always. A restart may give another value.
         cells : int, optional
-            The number of cells, which work side by side; 1 to 4096. By default there is one for each core (see
-            `threads`). A restart may have more or fewer of them: tuples that are there stay where they are until they
-            expire, and new ones go to the new cells.
+            The number of cells, which work side by side; 1 to 4096. By default there is one on one machine, whose
+            threads have the cores, and one for each core of a cluster (see `threads`). A restart may have more or fewer
+            of them: tuples that are there stay where they are until they expire, and new ones go to the new cells.
         exchange : {"auto", "reference", "packed"}
             How tuples cross from source to cell (`explain` says which was chosen).
         threads : int, optional
-            As in `Execution`, which may stand beside it: 1 by default.
+            As in `Execution`, which may stand beside it.
         execution : Execution, optional
             How the engine of each cell works. It changes no row of the result, and may differ at each restart. Its
             options were arguments here once, and still are, with a DeprecationWarning.
@@ -257,15 +257,12 @@ class StreamJoin(Join):
         StreamJoinError
             As `start`; nothing was written. Where frames are joined, and under Spark Connect, there is `start` alone.
         """
-        from streamjoin_ds.engine.core_lease import usable_core_count
         from streamjoin_ds.stream.local_query import start_local
         from streamjoin_ds.stream.query_options import QueryOptions
         from streamjoin_ds.stream.reach_watch import watch_reach
         from streamjoin_ds.stream.restarts import RestartedQuery
         from streamjoin_ds.watch.watcher import watching
 
-        if threads is None and execution is None:
-            threads = usable_core_count()
         asked = QueryOptions(
             execution=execution_of(execution, threads, {}),
             source_options=tuple(sorted((source_options or {}).items())),
@@ -438,7 +435,7 @@ class StreamJoin(Join):
         Parameters
         ----------
         cells : int, optional
-            The number of cells for which a layout is chosen if no `layout` is given; 2 by default.
+            The number of cells for which a layout is chosen if no `layout` is given; 1 by default.
         rates : mapping of str to float, optional
             Tuples a second by stream, to see the layout that would be chosen for them; they win over each stream's own.
         frames : mapping of stream or table name to DataFrame, optional

@@ -54,9 +54,13 @@ class LocalHost:
     def check(self) -> None:
         """Do nothing: this package runs here."""
 
-    def cells(self, options: QueryOptions, kept: int | None) -> int:
+    def cells(self, options: QueryOptions, checkpoint: Place, kept: int | None) -> int:
         """Return the number of cells: as asked, else the checkpoint's, else one."""
         return options.cells or kept or 1
+
+    def cores(self) -> int:
+        """Return how many cores the cells of this machine share."""
+        return usable_core_count()
 
     def ways(self, checkpoint: Place, table_root: str, exchange: str) -> tuple[str, str]:
         """Return the way of the exchange, and the folder of the windows' blocks."""

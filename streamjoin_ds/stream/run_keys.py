@@ -98,7 +98,7 @@ RUN_KEYS: dict[str, OptionKey] = {
     "cells": OptionKey(
         "Number of cells, which work side by side.",
         (int,),
-        "[default: as many as cores]",
+        "[default: 1 on one machine, else as many as cores]",
         limits={"minimum": 1, "maximum": MAX_CELLS},
         metavar="N",
         scope=_PLAN,
@@ -108,9 +108,9 @@ RUN_KEYS: dict[str, OptionKey] = {
     ),
     "kernel": OptionKey("Kernel implementation to use.", note="[default: auto]", one_of=KERNELS, scope=_ENGINE),
     "threads": OptionKey(
-        "Most kernels that work side by side in a cell; there are then as many times fewer cells.",
+        "Most kernels that work side by side in a cell; on a cluster there are then as many times fewer cells.",
         (int,),
-        "[default: 1]",
+        "[default: the cells of one machine share its cores; on a cluster 1]",
         limits={"minimum": 1},
         metavar="K",
         scope=_ENGINE,
