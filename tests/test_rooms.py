@@ -25,6 +25,7 @@ ROOMS = (
     ("survey",),
     ("exchange",),
     ("engine",),
+    ("exploration",),
     ("cell",),
     ("spark",),
     ("checkpoint",),
@@ -40,6 +41,7 @@ MOST_FILES, MOST_LINES, FEWEST_LINES = 20, 600, 75
 # Smaller ones, with the reason why they have a file of their own.
 SMALL = {
     "cli.data": "a command",
+    "cli.explore": "a command",
     "cli.explain": "a command; it loads half of what `run` does",
     "cli.look": "a command",
     "cli.schema": "a command",

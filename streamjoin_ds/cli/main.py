@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import importlib.metadata
 import os
@@ -36,6 +37,7 @@ _COMMANDS = {
     "intake": ("intake:command", "Keep messages of MQTT or HTTP in a folder that a join reads."),
     "data": ("data:command", "Put a small recorded data set into a folder, to try joins on."),
     "look": ("look:command", "Show what a file, folder, topic or table is, and how a join reads it."),
+    "explore": ("explore:command", "Show how many matches other bands, windows and delays would give."),
     "explain": ("explain:command", "Show how a join would be carried out, and why."),
     "watch": ("watch:command", "Show a join on a page, or to Prometheus and OpenTelemetry, beside its query."),
     "schema": ("schema:command", "Print the JSON Schema of a join's TOML file, for editors."),
@@ -66,6 +68,15 @@ class LazyGroup(click.Group):
             raise _missing_package(error) from error
         _give_log_options(command)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command that arguments name; of a name that is none, say the near ones."""
+        near = difflib.get_close_matches(args[0].lower(), _COMMANDS, 3, 0.5) if args[0] not in _COMMANDS else []
+        if near and not args[0].startswith("-"):
+            ctx.fail(f"There is no command '{args[0][:64]}'. Did you mean {' or '.join(near)}?")
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the help's list of commands, without importing any."""

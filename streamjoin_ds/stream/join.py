@@ -6,17 +6,18 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from os import PathLike, fspath
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.plan import Execution, OldOptions, execution_of
-from streamjoin_ds.spec import Join
+from streamjoin_ds.spec import Join, bind
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
     from typing_extensions import Unpack
 
+    from streamjoin_ds.exploration.exploration import Exploration
     from streamjoin_ds.stream.frame_query import OrderBy
     from streamjoin_ds.stream.local_query import LocalQuery
     from streamjoin_ds.stream.query_options import LocalOptions
@@ -39,6 +40,78 @@ class StreamJoin(Join):
     >>> join.names
     ('e', 'w')
     """
+
+    def match(self, *frames: Any, execution: Execution | None = None, progress: bool | None = None) -> Any:
+        """Return the whole result over frames, whose rows may stand in any order, as a frame of the same library.
+
+        Parameters
+        ----------
+        *frames : DataFrame, Table, or list of dicts
+            One for each stream, then one for each table, in the join's order; or one mapping of names to them. A frame
+            is one of pandas or polars, or any with Arrow's PyCapsule interface (Arrow, DuckDB).
+        execution : Execution, optional
+            How the engine works.
+        progress : bool, optional
+            Whether to show on standard error how much is done. By default on terminals and in notebooks, of joins that
+            take more than a second.
+
+        Returns
+        -------
+        pandas.DataFrame, polars.DataFrame or pyarrow.Table
+            All rows, of the library that the first frame is of; an Arrow table for any other. No row is late: `delay`,
+            `max_ahead` and `idle_timeout` of streams are of no account. Of a count window the order of the rows counts.
+
+        Raises
+        ------
+        ArgumentError, ColumnError, SchemaDriftError
+            As of `JoinEngine.push`.
+
+        Examples
+        --------
+        >>> import pandas
+        >>> from streamjoin_ds import Stream, StreamJoin
+        >>> e = pandas.DataFrame({"ts": pandas.to_datetime(["2024-01-01 09:07", "2024-01-01 09:00"]), "x": [7.0, 1.0]})
+        >>> w = pandas.DataFrame({"ts": pandas.to_datetime(["2024-01-01 09:01"]), "x": [1.5]})
+        >>> join = StreamJoin([Stream("e"), Stream("w")], "abs(e.x - w.x) <= 0.5 WITHIN 5 MINUTES")
+        >>> join.match(e, w)[["e_x", "w_x"]].to_dict("records")
+        [{'e_x': 1.0, 'w_x': 1.5}]
+        """
+        from streamjoin_ds.stream.static_join import frames_by_name, joined_frames, like
+
+        given = frames_by_name(self, frames)
+        return like(joined_frames(self, given, execution, progress), next(iter(given.values())))
+
+    def explore(self, *frames: Any, rows: int = 100_000) -> Exploration:
+        """Return how many matches other bands, windows and delays would give, from the first tuples of the streams.
+
+        Parameters
+        ----------
+        *frames : DataFrame, Table, or list of dicts
+            In place of sources, as of `match`. None: the streams' sources are read.
+        rows : int
+            Records of each stream that are read, at most.
+
+        Returns
+        -------
+        Exploration
+            Curves of partners over each band, each limit and the window, with their standard errors; rows and bytes a
+            day; late rows by delay; the layout. ``print`` shows it, a notebook draws it, ``save("page.html")`` makes a
+            page of it.
+
+        Raises
+        ------
+        ArgumentError, WindowError
+            The join is none of two streams with a time window, or what was read is shorter than the window.
+        """
+        from streamjoin_ds.exploration.exploration import explored
+        from streamjoin_ds.plan import Load
+        from streamjoin_ds.stream.query import planned
+        from streamjoin_ds.stream.source_facts import bound_join
+        from streamjoin_ds.stream.static_join import frame_tables
+
+        tables = frame_tables(self, frames) if frames else {}
+        bound = bind(self, {name: table.schema for name, table in tables.items()}) if tables else bound_join(self)
+        return explored(bound, tables, rows, lambda rates: str(planned(bound, Load.of_join(bound, rates)).layout))
 
     def start(
         self,
@@ -442,7 +515,7 @@ class StreamJoin(Join):
             As in `start`. Only their columns are looked at, so they may also be static, as `dataframe` takes them.
         """
         from streamjoin_ds.plan import Load, attributes_of
-        from streamjoin_ds.plan.explanation import explain
+        from streamjoin_ds.plan.explanation import Explanation, explain
         from streamjoin_ds.source.stream_source import sampled_keys
         from streamjoin_ds.stream.frame_tables import of_frames
         from streamjoin_ds.stream.query import planned
@@ -460,7 +533,8 @@ class StreamJoin(Join):
                 False, None, None, max_delay, layout, exchange, execution, given, durable, cells=cells
             )  # fmt: skip
             plan, known = planned_over_frames(self, frames, order_by, options, rates)
-            return explain(plan, Load.of_join(plan.bound, known.per_s), known.origins if known.are_known else ())
+            origins = known.origins if known.are_known else ()
+            return Explanation(explain(plan, Load.of_join(plan.bound, known.per_s), origins))
         _check_numbering(order_by)
         bounds = {} if max_delay is None else {"max_delay": max_delay}
         reading = checked_reader_options({**(source_options or {}), **bounds})
@@ -473,7 +547,7 @@ class StreamJoin(Join):
         unanswered = {name: error.code for name, error in known.unanswered.items()}
         warnings, tuples = ([], {}) if unanswered else first_inputs(bound)
         origins = known.origins if known.are_known else ()
-        return explain(plan, load, origins, reading, keys, unanswered, warnings, tuples)
+        return Explanation(explain(plan, load, origins, reading, keys, unanswered, warnings, tuples))
 
 
 def _check_numbering(order_by: OrderBy | None) -> None:

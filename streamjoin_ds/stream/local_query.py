@@ -32,6 +32,7 @@ from streamjoin_ds.exchange.outbox import EXCHANGE_SCHEMA, exchange_rows
 from streamjoin_ds.plan import Plan
 from streamjoin_ds.sink.tables import TableSet
 from streamjoin_ds.spec import Join, duration_us
+from streamjoin_ds.spec.join_parts import facts_html
 from streamjoin_ds.stream.batch_planner import BatchPlanner
 from streamjoin_ds.stream.commit import BatchCommit, committer_for
 from streamjoin_ds.stream.query import plan_for, reader_options, recovered_plan
@@ -141,6 +142,21 @@ class LocalQuery:
     def start(self) -> None:
         """Begin with the batches, in the query's thread."""
         self._thread.start()
+
+    @property
+    def told(self) -> list[tuple[str, str]]:
+        """How far the query is, for people: a word, and what it stands for."""
+        is_new, failed = self._thread.ident is None, self._error is not None
+        state = "not started" if is_new else "runs" if self.isActive else "ended by an error" if failed else "ended"
+        found = [("state", state), ("batches", f"{self._log.batch:,} done"), ("matches", self._plan.table_root)]
+        return found + ([("error", str(self._error))] if failed else [])
+
+    def __repr__(self) -> str:
+        title = f"Query of {', '.join(self._plan.bound.member_names)} in this process"
+        return "\n".join([title, *(f"  {word:<8} {text}" for word, text in self.told)])
+
+    def _repr_html_(self) -> str:
+        return facts_html(f"Query of {', '.join(self._plan.bound.member_names)} in this process", self.told)
 
     @property
     def isActive(self) -> bool:

@@ -172,7 +172,7 @@ FLAGS: list[tuple[Call, str, str, Call]] = [
         "--schema 'e=ts timestamp[us, tz=UTC], x int64'",
     ),
     # Conditions.
-    ("--on 'x = w.x'", "PREDICATE_SYNTAX", "such as e.x", "--on 'e.x = w.x'"),
+    ("--on 'x = w.x'", "PREDICATE_SYNTAX", "did you mean e.x?", "--on 'e.x = w.x'"),
     ("--on 'e.x = q.x'", "ARGUMENT", "the streams are e, w", "--on 'e.x = w.x'"),
     ("--on 'e.name < w.x'", "PREDICATE", "CAST(e.name AS DOUBLE)", "--on 'CAST(e.name AS DOUBLE) < w.x'"),
     ("--on 'e.ts = w.x'", "PREDICATE", "CAST(e.ts AS BIGINT) its seconds", "--on 'CAST(e.ts AS BIGINT) = w.x'"),
