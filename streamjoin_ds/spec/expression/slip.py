@@ -83,11 +83,11 @@ def slip_of(text: str, tokens: Sequence[Token], found: Sequence[dict[str, Any]])
     place = next((number for number, token in enumerate(tokens) if token.start == begin), None)
     if place is None:
         return None
-    told = str(first.get("description"))
-    if ".Cast" in told:
+    said = str(first.get("description"))
+    if ".Cast" in said:
         token = tokens[place]
         return Slip(token.start, token.end + 1, "CAST is not written so", "write CAST(e.x AS INT)")
-    return _at(text, tokens, place, is_missing="Required" in told)
+    return _at(text, tokens, place, is_missing="Required" in said)
 
 
 def misplaced(tokens: Sequence[Token]) -> Slip | None:
