@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from html import escape
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from streamjoin_ds.exploration.curves import Curve
-    from streamjoin_ds.exploration.exploration import Exploration
-
 __all__ = ["bytes_text", "page_of"]
 
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM, _TOP = 420, 200, 58, 34, 12
@@ -37,14 +35,14 @@ def bytes_text(count: float) -> str:
     return f"{count:.0f} bytes"
 
 
-def page_of(found: Exploration, *, whole: bool) -> str:
-    """Return an exploration as HTML: a whole page, or a part of one."""
+def page_of(found: Any, *, whole: bool) -> str:
+    """Return an `Exploration` as HTML: a whole page, or a part of one."""
     body = "".join(["<style>", _STYLE, '</style><div class="sj">', *_parts(found), "</div>"])
     names = ", ".join(one.name for one in found.streams)
     return _PAGE.format(title=escape(names), body=body) if whole else body
 
 
-def _parts(found: Exploration) -> Iterator[str]:
+def _parts(found: Any) -> Iterator[str]:
     first, *others = found.streams
     yield f"<h2>Which tolerance? {escape(first.name)} and {escape(', '.join(one.name for one in others))}</h2>"
     yield f"<pre>{escape(found.join)}</pre>"
@@ -79,7 +77,7 @@ def _error(error: float) -> str:
     return f" (± {error:.2g})" if error else ", exactly counted"
 
 
-def _table(found: Exploration, curve: Curve) -> str:
+def _table(found: Any, curve: Curve) -> str:
     rows = ["<table><tr><th>bound</th><th>partners</th><th>±</th><th>have one</th><th>matches a day</th></tr>"]
     columns = zip(curve.bounds, curve.partners, curve.errors, curve.matched, found.matches_a_day(curve), strict=True)
     for place, (bound, mean, error, matched, a_day) in enumerate(columns):
