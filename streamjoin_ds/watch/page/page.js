@@ -25,6 +25,7 @@ function bytes(value) {
 }
 function duration(us) {
   if (us === null || us === undefined) return "–";
+  if (us === 0) return "0 s";
   const sign = us < 0 ? "-" : "", size = Math.abs(us);
   if (size < 1e3) return `${sign}${size.toFixed(0)} µs`;
   if (size < 1e6) return `${sign}${(size / 1e3).toFixed(size < 1e4 ? 1 : 0)} ms`;
@@ -90,7 +91,7 @@ function rateOf(value) {
 
 function timeAndDay(us, note) {
   const [day, time] = moment(us).split(" ");
-  return [time ? time.replace(/(\.\d\d)\d$/, "$1") : day, [time ? day : "", us === null || us === undefined ? "" : note].filter(Boolean).join(" · ")];
+  return [time ? time.replace(/\.\d+$/, "") : day, [time ? day : "", us === null || us === undefined ? "" : note].filter(Boolean).join(" · ")];
 }
 
 function showTiles() {
@@ -191,7 +192,7 @@ function showWaiting() {
       strip.append(square);
     }
     const largest = [...own].sort((a, b) => size(b[1]) - size(a[1])).slice(0, 8), table = element("table");
-    fill(table, ["partition", "records", "bytes", "ahead"], largest.map(([partition, one]) => [partition, whole(one.rows || 0), bytes(one.bytes || 0), duration(one.us)]), [1, 2, 3]);
+    fill(table, ["partition", "records", "bytes", "ahead"], largest.map(([partition, one]) => [partition, whole(one.rows || 0), bytes(one.bytes), duration(one.us)]), [1, 2, 3]);
     parts.push(strip, table);
   }
   if (!parts.length) parts.push(element("p", "nothing is known that was not read", "empty"));
@@ -248,11 +249,11 @@ function described() {
   return [
     { title: "Rows in", shown: perSecond, series: names.map((name, k) => [name, streamColor(k), rate((p) => p[name])]) },
     { title: "Matches", shown: perSecond, series: [["matches", "--s3", rate((p) => p.matches)]] },
-    { title: "Lag", shown: (v) => duration(v === null ? null : v * 1e6), series: [["newest event time − complete before", "--s4", each((p) => p.lag_us === null ? null : p.lag_us / 1e6)]] },
+    { title: "Lag", shown: (v) => duration(v === null ? null : v * 1e6), series: [["newest − complete", "--s4", each((p) => p.lag_us === null ? null : p.lag_us / 1e6)]] },
     { title: "Time of a batch", shown: (v) => duration(v === null ? null : v * 1e6), isFilled: true, series: [
-      ["plan to commit: reading, exchange, cells, commit", "--s2", each((p) => p.batch_ms === null ? null : p.batch_ms / p.batches / 1e3)], ["slowest cell alone", "--s1", each((p) => p.cells_ms / p.batches / 1e3)]] },
+      ["plan to commit", "--s2", each((p) => p.batch_ms === null ? null : p.batch_ms / p.batches / 1e3)], ["slowest cell", "--s1", each((p) => p.cells_ms / p.batches / 1e3)]] },
     { title: "Late and rejected", shown: perSecond, series: [["late", "--s5", rate((p) => p.late)], ["rejected", "--s6", rate((p) => p.rejected)]] },
-    { title: "Backlog", shown: count, series: [["records known and not read", "--s5", each((p) => p.backlog_rows)]] },
+    { title: "Backlog", shown: count, series: [["known, not read", "--s5", each((p) => p.backlog_rows)]] },
     { title: "Rows in windows", shown: count, isFilled: true, series: [["in all cells", "--s3", each((p) => p.state_rows)]] },
     { title: "Windows", shown: bytes, isFilled: true, series: [["bytes in all cells", "--s1", each((p) => p.state_bytes)]] },
   ];
@@ -273,11 +274,11 @@ function chart(wanted) {
   by("charts").append(card);
   const axis = { stroke: color("--dim"), font: "11px system-ui", grid: { stroke: color("--grid"), width: 1 }, ticks: { show: false } };
   const options = {
-    width: plot.clientWidth, height: 150, legend: { show: false }, padding: [8, 8, 0, 0],
+    width: plot.clientWidth, height: 150, legend: { show: false }, padding: [8, 28, 0, 4],
     cursor: { y: false, sync: { key: "page" }, points: { size: 6 } },
     scales: { y: { range: (_, low, high) => [0, high > 0 ? high * 1.08 : 1] } },
     axes: [{ ...axis, size: 26, space: 76, values: (_, ticks) => ticks.map((tick) => clock.format(tick * 1000)) }, { ...axis, size: 62, values: (_, ticks) => ticks.map((tick) => wanted.shown(tick)) }],
-    series: [{}, ...wanted.series.map(([name, ink]) => ({ label: name, stroke: color(ink), width: 2, spanGaps: true, points: { show: false }, fill: wanted.isFilled ? `${color(ink)}33` : undefined }))],
+    series: [{}, ...wanted.series.map(([name, ink]) => ({ label: name, stroke: color(ink), width: 2, spanGaps: true, points: { show: (drawn) => drawn.data[0].length < 40, size: 4 }, fill: wanted.isFilled ? `${color(ink)}33` : undefined }))],
     hooks: { setCursor: [(drawn) => tellKeys(drawn, keys, wanted.shown)] },
   };
   const drawn = new uPlot(options, [[], ...wanted.series.map(() => [])], plot);
