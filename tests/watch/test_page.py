@@ -25,7 +25,7 @@ pytest.importorskip("uvicorn")
 playwright = pytest.importorskip("playwright.sync_api", reason="the extra page-test is not installed")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium")]
-TIMEOUT_MS = 60_000
+TIMEOUT_MS = 120_000
 CELLS, PARTITIONS = 100, 1_000
 
 
@@ -50,7 +50,7 @@ def opened(browser: Any) -> Iterator[Opened]:
         contexts.append(context)
         page = context.new_page()
         page.on("pageerror", lambda error: errors.append(str(error)))
-        page.goto(url)
+        page.goto(url, timeout=TIMEOUT_MS)
         page.wait_for_selector("#tiles .tile", timeout=TIMEOUT_MS)
         return page
 
@@ -152,7 +152,7 @@ def test_a_page_that_is_open_goes_on_with_the_query_that_is_started_again(tmp_pa
         run.run()
         page = opened(first.url)
         before = tile(page, "matches")
-    page.wait_for_function("document.getElementById('state').textContent == 'the query has ended'", timeout=TIMEOUT_MS)
+    page.locator("#state", has_text="the query has ended").wait_for(timeout=TIMEOUT_MS)
     for name in ("a", "b"):
         with (tmp_path / f"{name}.csv").open("a") as file:
             file.writelines(f"{1_700_000_100_000_000 + k},50,8\n" for k in range(20))

@@ -21,7 +21,7 @@ pytest.importorskip("prometheus_client")
 
 def asked(url: str, path: str, **headers: str) -> tuple[int, bytes, http.client.HTTPMessage]:
     where = url.split("/")[2].rpartition(":")
-    connection = http.client.HTTPConnection("127.0.0.1", int(where[2]), timeout=60)
+    connection = http.client.HTTPConnection("127.0.0.1", int(where[2]), timeout=120)
     connection.request("GET", path, headers=headers)
     answer = connection.getresponse()
     found = answer.status, answer.read(), answer.msg
@@ -96,7 +96,7 @@ def test_the_page_ends_with_its_query_and_its_address_is_free_again(joined: Join
     with Watcher(WatchOrder(joined.checkpoint, page=where)) as again:
         assert again.url == found.url
         assert asked(again.url, "/facts")[0] == 200
-    while is_there(found.process_id) and time.monotonic() - began_s < 60:
+    while is_there(found.process_id) and time.monotonic() - began_s < 120:
         time.sleep(0.05)
     assert not is_there(found.process_id)
 
