@@ -46,6 +46,7 @@ __all__ = ["CellFunction", "answered"]
 
 _log = logging.getLogger(__name__)
 _START_S = 20.0  # seconds that a server has to begin
+_FOLDER_BYTES = 80  # the longest folder of sockets: a socket's whole path may have 107 bytes on Linux, fewer elsewhere
 
 
 class CellFunction:
@@ -99,6 +100,8 @@ def answered(request: Request, folder: Path | None = None) -> Answer:
 def _folder() -> Path:
     """Return the folder of the sockets, which is this user's alone."""
     folder = Path(tempfile.gettempdir()) / f"streamjoin-{os.getuid()}"
+    if len(os.fsencode(folder)) > _FOLDER_BYTES:
+        folder = Path("/tmp") / folder.name
     folder.mkdir(mode=0o700, exist_ok=True)
     if not is_private(folder):
         msg = f"{folder} is not this user's alone"
