@@ -281,3 +281,5 @@ void NAME(sj_bucket_count)(sj_bucket_probe *probe, int64_t *counts, sj_partner_s
         counts[span->probe] += found;
     }
 }
+
+#include "bucket/bucket_matches_template.h"

@@ -37,6 +37,7 @@ NATIVE_TASKS = dict.fromkeys(
         "Filling",
         "Gathering",
         "Inserting",
+        "Matching",
         "Ordering",
         "PairCounting",
         "PairFilling",
@@ -53,8 +54,9 @@ TWIN_ONLY_MEMBERS = {
     "BucketGrid": {"bucket_of", "rows_of"},
     "ByteColumn": {"value"},
     "PartnerSums": {"add"},
-    "RunColumns": {"dtypes", "item_bytes"},
+    "RunColumns": {"dtypes", "item_bytes", "run_rows"},
     "RunIndex": {"may_match"},
+    "RunsProbe": {"count", "run_rows"},
     "Task": {"take", "done", "finish"},
 }
 # The twins keep these as attributes of their objects, which a class does not list.

@@ -31,6 +31,7 @@ class KernelModule(Protocol):
     """Every name that the engine may ask a kernel module for; classes stand as functions that make their objects."""
 
     GRID_CHUNK_ROWS: int
+    MATCH_SLACK: int
     MAX_STEPS: int
     NEAREST_TIES: int
     FENCE_ROWS: int

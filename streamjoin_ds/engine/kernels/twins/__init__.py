@@ -27,6 +27,7 @@ Most files have the names of the families of C sources in ``cython_kernels/``. `
 from __future__ import annotations
 
 from streamjoin_ds.engine.kernels.twins.arrow_rows import (
+    MATCH_SLACK,
     ArrowRows,
     BatchColumns,
     BatchForm,
@@ -61,6 +62,7 @@ from streamjoin_ds.engine.kernels.twins.threads import Gate, Task, ThreadPool
 __all__ = [
     "FENCE_ROWS",
     "GRID_CHUNK_ROWS",
+    "MATCH_SLACK",
     "MAX_STEPS",
     "NEAREST_TIES",
     "SCAN_PAIRS",

@@ -46,6 +46,11 @@ class RunColumns:
         """Bytes of an item of each column."""
         return [column.dtype.itemsize for column in self._runs[0]]
 
+    @property
+    def run_rows(self) -> list[int]:
+        """How many rows each run has."""
+        return [len(columns[0]) if columns else 0 for columns in self._runs]
+
     def gathering(self, run_numbers: Int32 | int | None, rows: Int32, outs: Sequence[Column | None]) -> Task[None]:
         """`gather` as a task for a pool."""
         return Task(partial(self.gather, run_numbers, rows, outs))

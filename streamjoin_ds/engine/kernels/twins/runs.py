@@ -156,6 +156,16 @@ class RunsProbe:
         self._run = -1
 
     @property
+    def count(self) -> int:
+        """How many probes there are."""
+        return self._end
+
+    @property
+    def run_rows(self) -> list[int]:
+        """How many rows each run has; of a bucket grid, how many there is room for."""
+        return [len(one.grid.columns[0]) if isinstance(one, BucketIndex) else one.rows for one in self._indexes]
+
+    @property
     def is_done(self) -> bool:
         """Whether there are no more pairs."""
         is_last = self._begin + self._count >= self._end
