@@ -129,8 +129,7 @@ def throw_everywhere(names: str, sizes: tuple[int, ...], options: dict[str, Any]
 
         lines, engine = Lines(), begun()
         assert lines.run(lambda engine=engine, push=push: engine.push(push))
-        # The last line always, when the push is in: whether chance draws such a line depends on all others.
-        for at in sorted({*chance.sample(range(1, lines.count + 1), min(points, lines.count)), lines.count}):
+        for at in sorted(chance.sample(range(1, lines.count + 1), min(points, lines.count))):
             engine = begun()
             before = counted(engine)
             is_whole = Lines(at).run(lambda engine=engine, push=push: engine.push(push))

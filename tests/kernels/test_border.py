@@ -37,7 +37,6 @@ NATIVE_TASKS = dict.fromkeys(
         "Filling",
         "Gathering",
         "Inserting",
-        "Matching",
         "Ordering",
         "PairCounting",
         "PairFilling",
@@ -53,10 +52,8 @@ TWIN_ONLY_MEMBERS = {
     "BatchColumns": {"column"},
     "BucketGrid": {"bucket_of", "rows_of"},
     "ByteColumn": {"value"},
-    "PartnerSums": {"add"},
-    "RunColumns": {"dtypes", "item_bytes", "run_rows"},
+    "RunColumns": {"dtypes", "item_bytes"},
     "RunIndex": {"may_match"},
-    "RunsProbe": {"count", "run_rows"},
     "Task": {"take", "done", "finish"},
 }
 # The twins keep these as attributes of their objects, which a class does not list.

@@ -1,3 +1,0 @@
-#include "simd/lanes_scalar.h"
-
-#include "sums/fold_template.h"
