@@ -2,6 +2,7 @@
 # what it needs first.
 #   make demo ARGS="--help"      options for the demo (bench likewise)
 #   make test ARGS=tests/plan     files and options for pytest
+#   make test-spark VERSION=4.0   the tests that need Spark, on another release of it
 #   make PYTHON=python3.12 ...   another Python for .venv
 
 PYTHON ?= python3
@@ -19,7 +20,7 @@ ALL := not (campaign or bench)
 
 export PYTHON
 
-.PHONY: help demo check test test-all coverage lint sanitize format bench doctor wheel setup clean
+.PHONY: help demo check test test-all test-spark coverage lint docs sanitize format bench doctor wheel setup clean
 .DEFAULT_GOAL := help
 
 help:
@@ -27,8 +28,10 @@ help:
 	@echo 'make check    lint, and the tests that need neither Spark nor Java and are quick: two minutes'
 	@echo 'make test     run the tests, as CI does: half an hour at most'
 	@echo 'make test-all with long runs from end to end: 50 minutes at most'
+	@echo 'make test-spark VERSION=4.0  run the tests that need Spark on 3.5, 4.0 or 4.1'
 	@echo 'make coverage run the tests, and print the lines that they miss'
 	@echo 'make lint     ruff, mypy, cython-lint, codespell, import rules'
+	@echo 'make docs     build the site into build/docs'
 	@echo 'make sanitize the kernels under ASAN, UBSAN and bounds checks'
 	@echo 'make bench    measure the fixed workloads'
 	@echo 'make doctor   check this machine'
@@ -57,8 +60,12 @@ test:
 	@$(PYTEST) $(BY_FILE) $(ARGS)
 
 test-all:
-	@.ci/bootstrap test s3-test
+	@.ci/bootstrap test s3-test connect-test
 	@$(MAKE) --no-print-directory test ARGS="-m '$(ALL)' $(ARGS)"
+
+test-spark:
+	@.ci/bootstrap test
+	@.ci/spark $(VERSION) $(ARGS)
 
 # No Spark session is shared, so each test goes to the worker that is free. A fifth of Hypothesis' examples.
 check: lint
@@ -79,6 +86,11 @@ lint:
 	@$(BIN)/codespell
 	@$(BIN)/python -m pytest -q -p no:cacheprovider tests/test_rooms.py >build/rooms.log || { cat build/rooms.log; exit 1; }
 	@echo 'lint: clean'
+
+# A warning is an error, a link without a target among them. Nothing is fetched.
+docs:
+	@.ci/bootstrap docs
+	@$(BIN)/python -m docs.site $(ARGS)
 
 sanitize:
 	@.ci/bootstrap test dev

@@ -93,13 +93,20 @@ cdef class _Join:
         self._busy = self._is_begun = True
         return task
 
-    cdef void _count(self, int64_t *counts) noexcept nogil:
+    cdef void _count(self, int64_t *counts, sj_partner_sums *sums) noexcept nogil:
         """Add to each probe's count how many pairs it has; each join has its own."""
 
-    cdef PairCounting _counting(self, out_counts, int64_t probes):
+    cdef PairCounting _counting(self, out_counts, int64_t probes, sums, run_number, first, int64_t groups,
+                                int64_t rows):
         cdef PairCounting task = PairCounting.__new__(PairCounting)
+        cdef PartnerSums given
         task._counts = _counts_of(out_counts, probes, self._is_begun)
-        task._of, task._kept = self, out_counts
+        if sums is not None:
+            given = sums
+            given._begin(run_number, 1, first, groups)
+            given._check_rows(run_number, rows)
+            task._sums = &given._sums
+        task._of, task._kept = self, (out_counts, sums)
         self._busy = self._is_begun = True
         return task
 
@@ -126,9 +133,12 @@ cdef class PairCounting(Task):
 
     cdef _Join _of
     cdef int64_t *_counts
+    cdef sj_partner_sums *_sums
 
     cdef void _work(self) noexcept nogil:
-        self._of._count(self._counts)
+        self._of._count(self._counts, self._sums)
+        if self._sums != NULL:
+            sj_fold_pieces(self._sums)
 
     cdef object _done(self):
         self._of._busy = False
@@ -190,15 +200,16 @@ cdef class Scan(_Join):
         """`fill` as a task for a pool."""
         return self._filling(out_probe, out_row)
 
-    def counting(self, out_counts):
+    def counting(self, out_counts, sums=None, run_number=0, first=0):
         """Return a task that adds to each probe's count how many pairs it has; no pairs are written then."""
-        return self._counting(out_counts, self._scan.band.probe_count)
+        cdef int64_t probes = self._scan.band.probe_count
+        return self._counting(out_counts, probes, sums, run_number, first, probes, self._scan.band.run_count)
 
     cdef int64_t _write(self, int32_t *probes, int32_t *rows, int64_t capacity) noexcept nogil:
         return self._chosen.scan_fill(&self._scan, probes, rows, capacity)
 
-    cdef void _count(self, int64_t *counts) noexcept nogil:
-        self._chosen.scan_count(&self._scan, counts)
+    cdef void _count(self, int64_t *counts, sj_partner_sums *sums) noexcept nogil:
+        self._chosen.scan_count(&self._scan, counts, sums)
 
 
 def scan_roof(is_float=False, implementation=None):
@@ -326,18 +337,19 @@ cdef class GridProbe(_Join):
         """`fill` as a task for a pool."""
         return self._filling(out_probe, out_row)
 
-    def counting(self, out_counts):
+    def counting(self, out_counts, sums=None, run_number=0, first=0):
         """Return a task that adds to the count of each probe, by its id, how many pairs it has.
 
         No pairs are written then.
         """
         order = self._order
+        groups = order.max() + 1 if len(order) else 0
         if len(order) and not 0 <= order.min() <= order.max() < len(out_counts):
             raise _error("probe_order points outside the counts", "out_counts")
-        return self._counting(out_counts, 0)
+        return self._counting(out_counts, 0, sums, run_number, first, groups, self._grid.band.run_count)
 
     cdef int64_t _write(self, int32_t *probes, int32_t *rows, int64_t capacity) noexcept nogil:
         return self._chosen.grid_fill(&self._grid, probes, rows, capacity)
 
-    cdef void _count(self, int64_t *counts) noexcept nogil:
-        self._chosen.grid_count(&self._grid, counts)
+    cdef void _count(self, int64_t *counts, sj_partner_sums *sums) noexcept nogil:
+        self._chosen.grid_count(&self._grid, counts, sums)

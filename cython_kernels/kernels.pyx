@@ -80,8 +80,10 @@ cdef extern from "scan/band.h" nogil:
     ctypedef unsigned (*sj_scan_roof)(int is_float, int64_t rounds) noexcept
     ctypedef int64_t (*sj_scan_fill)(sj_scan *scan, int32_t *out_probe, int32_t *out_row, int64_t capacity) noexcept
     ctypedef int64_t (*sj_grid_fill)(sj_grid *grid, int32_t *out_probe, int32_t *out_row, int64_t capacity) noexcept
-    ctypedef void (*sj_scan_count)(sj_scan *scan, int64_t *counts) noexcept
-    ctypedef void (*sj_grid_count)(sj_grid *grid, int64_t *counts) noexcept
+    ctypedef struct sj_partner_sums
+
+    ctypedef void (*sj_scan_count)(sj_scan *scan, int64_t *counts, sj_partner_sums *sums) noexcept
+    ctypedef void (*sj_grid_count)(sj_grid *grid, int64_t *counts, sj_partner_sums *sums) noexcept
 
 
 cdef extern from "stdlib.h" nogil:
@@ -95,7 +97,11 @@ cdef extern from "bucket/bucket_grid.h" nogil:
         pass
     ctypedef int64_t (*sj_bucket_fill)(sj_bucket_probe *probe, int32_t *out_probe, int32_t *out_row,
                                        int64_t capacity) noexcept
-    ctypedef void (*sj_bucket_count)(sj_bucket_probe *probe, int64_t *counts) noexcept
+    ctypedef void (*sj_bucket_count)(sj_bucket_probe *probe, int64_t *counts, sj_partner_sums *sums) noexcept
+
+
+cdef extern from "bucket/bucket_matches.h" nogil:
+    ctypedef void *sj_bucket_match
 
 
 cdef extern from "simd/dispatch.h" nogil:
@@ -121,6 +127,8 @@ cdef extern from "simd/dispatch.h" nogil:
         sj_scan_count scan_count
         sj_grid_count grid_count
         sj_bucket_count bucket_count
+        void (*fold)(sj_partner_sums *sums) noexcept
+        sj_bucket_match bucket_match
 
     ctypedef struct sj_cpu_feature:
         const char *name
@@ -355,11 +363,12 @@ cdef unsigned char *_bytes_out(array) except? NULL:
 
 include "threads/gate.pxi"
 include "threads/thread_pool.pxi"
+include "gather/run_columns.pxi"
+include "sums/partner_sums.pxi"
 include "grid/layout.pxi"
 include "joins.pxi"
 include "bucket/bucket_grid.pxi"
 include "grid/runs_probe.pxi"
-include "gather/run_columns.pxi"
 include "periodic/windows.pxi"
 include "nearest/nearest.pxi"
 include "nearest/distances.pxi"
@@ -368,6 +377,7 @@ include "globe/near_places.pxi"
 include "bucket/bucket_index.pxi"
 include "gather/arrow_rows.pxi"
 include "gather/result_rows.pxi"
+include "gather/match_rows.pxi"
 include "grid/sealing.pxi"
 include "gather/bytes.pxi"
 

@@ -3,7 +3,7 @@
 ::
 
     streamjoin --log-level debug ──┬─► this process: its standard error
-                                   └─► STREAMJOIN_DS_LOG_LEVEL ──► Spark's Python workers: Spark's own log
+    streamjoin --log-format json ──┴─► STREAMJOIN_DS_LOG_LEVEL, _FORMAT ──► Spark's Python workers: Spark's own log
 
 Every module logs under its own name, so ``logging.getLogger("streamjoin_ds.sink")`` is the sink's logger. A program
 that configures `logging` by itself does not need this module.
@@ -11,18 +11,40 @@ that configures `logging` by itself does not need this module.
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import sys
 import time
 from collections.abc import Callable
+from datetime import datetime, timezone
 
-__all__ = ["LEVELS", "LEVEL_VARIABLE", "Reach", "log_as_asked", "log_to_stderr"]
+__all__ = ["FORMATS", "FORMAT_VARIABLE", "LEVELS", "LEVEL_VARIABLE", "Reach", "log_as_asked", "log_to_stderr"]
 
 LEVELS = ("debug", "info", "warning", "error")
 LEVEL_VARIABLE = "STREAMJOIN_DS_LOG_LEVEL"
+FORMATS = ("text", "json")
+FORMAT_VARIABLE = "STREAMJOIN_DS_LOG_FORMAT"
 
 _FORMAT = "%(asctime)s %(levelname)s %(process)d %(name)s: %(message)s"
+
+
+class _JsonFormatter(logging.Formatter):
+    """A line of JSON for each record: ``time`` (UTC), ``level``, ``process``, ``logger``, ``message``, ``error``."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line."""
+        when = datetime.fromtimestamp(record.created, timezone.utc).isoformat(timespec="milliseconds")
+        facts: dict[str, object] = {
+            "time": when.replace("+00:00", "Z"),
+            "level": record.levelname.lower(),
+            "process": record.process,
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            facts["error"] = self.formatException(record.exc_info)
+        return json.dumps(facts, ensure_ascii=False)
 
 
 class _StderrHandler(logging.Handler):
@@ -37,19 +59,24 @@ class _StderrHandler(logging.Handler):
             self.handleError(record)
 
 
-def log_to_stderr(level: str) -> None:
+def log_to_stderr(level: str, form: str | None = None) -> None:
     """Make the package's loggers write to standard error, in this process, whatever has this level or a higher one.
 
     Parameters
     ----------
     level : str
         One of `LEVELS`; it replaces the level of an earlier call.
+    form : str, optional
+        One of `FORMATS`; by default what the environment variable `FORMAT_VARIABLE` holds, else "text".
     """
     logger = logging.getLogger("streamjoin_ds")
+    form = form or os.environ.get(FORMAT_VARIABLE, "").lower()
+    formatter = _JsonFormatter() if form == "json" else logging.Formatter(_FORMAT)
     if not any(isinstance(handler, _StderrHandler) for handler in logger.handlers):
-        handler = _StderrHandler()
-        handler.setFormatter(logging.Formatter(_FORMAT))
-        logger.addHandler(handler)
+        logger.addHandler(_StderrHandler())
+    for handler in logger.handlers:
+        if isinstance(handler, _StderrHandler):
+            handler.setFormatter(formatter)
     logger.setLevel(level.upper())
     logger.propagate = False  # else the root logger's handlers would write each line again
 

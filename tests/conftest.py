@@ -35,10 +35,12 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> SparkSession:
 
     A process has one JVM with one set of settings. A test that needs other settings starts a process of its own.
     """
+    from streamjoin_ds.spark.release import has_python_sources
     from streamjoin_ds.spark.session import spark_session
 
     log_path: Path = tmp_path_factory.mktemp("spark") / "spark.log"
-    return spark_session("tests", master="local[2,4]", log_path=log_path)
+    # Of 3.5 only DataFrames are tested, without Delta's jars.
+    return spark_session("tests", master="local[2,4]", log_path=log_path, delta=has_python_sources())
 
 
 @pytest.fixture(scope="session")

@@ -21,6 +21,7 @@ from deltalake import DeltaTable
 
 from streamjoin_ds.cli.main import group
 from streamjoin_ds.cli.run import command as run
+from streamjoin_ds.errors import table_of_errors
 from streamjoin_ds.request.join_keys import JOIN_KEYS
 from streamjoin_ds.request.request import request_of
 from streamjoin_ds.script.script import Script
@@ -37,7 +38,7 @@ from tests.bench.__main__ import command as fixed_workloads
 from tests.bench.suites.engine.suite import workload_names
 from tests.bench.suites.live.suite import MEASURES
 from tests.bench.suites.workloads import WORKLOADS
-from tests.support import reference_page
+from tests.support import error_page, reference_page
 from tests.support.documents import BESIDE, PAGES, ROOT, Page, anchors, page
 
 README, START, DATAFRAMES, RUNNING = map(
@@ -93,6 +94,12 @@ def test_the_reference_is_that_of_the_package() -> None:
     named = [name for names in reference_page.GROUPS.values() for name in names]
     assert sorted(named) == sorted(JOIN_KEYS)
     assert reference_page.PLACE.read_text() == reference_page.text(), "python -m tests.support.reference_page"
+
+
+def test_the_page_of_errors_is_that_of_the_package() -> None:
+    """Its examples are provoked while it is made, and what it says works is tried by `tests/cli/test_hints.py`."""
+    assert [code for code, kind in table_of_errors().items() if "mend" not in vars(kind)] == []
+    assert error_page.PLACE.read_text() == error_page.text(), "python -m tests.support.error_page"
 
 
 @pytest.mark.parametrize(

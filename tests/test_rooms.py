@@ -25,9 +25,11 @@ ROOMS = (
     ("survey",),
     ("exchange",),
     ("engine",),
+    ("exploration",),
     ("cell",),
     ("spark",),
     ("checkpoint",),
+    ("watch",),
     ("stream",),
     ("request",),
     ("script",),
@@ -39,9 +41,11 @@ MOST_FILES, MOST_LINES, FEWEST_LINES = 20, 600, 75
 # Smaller ones, with the reason why they have a file of their own.
 SMALL = {
     "cli.data": "a command",
+    "cli.explore": "a command",
     "cli.explain": "a command; it loads half of what `run` does",
     "cli.look": "a command",
     "cli.schema": "a command",
+    "cli.watch": "a command",
     "spec.table_rows": "needs a bound join, as no other file about rows does",
     "version": "read before everything else",
 }

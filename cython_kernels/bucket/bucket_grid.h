@@ -103,14 +103,15 @@ typedef struct {
 
 typedef int64_t (*sj_bucket_fill)(sj_bucket_probe *probe, int32_t *out_probe, int32_t *out_row, int64_t capacity);
 
-/* Adds to each probe's count how many pairs it has. Nothing was written before, and nothing can be afterwards. */
-typedef void (*sj_bucket_count)(sj_bucket_probe *probe, int64_t *counts);
+/* Adds to each probe's count how many pairs it has, and gives its partners to `sums`, unless that is NULL. Nothing was
+ * written before, and nothing can be afterwards. */
+typedef void (*sj_bucket_count)(sj_bucket_probe *probe, int64_t *counts, sj_partner_sums *sums);
 
-void sj_bucket_count_scalar(sj_bucket_probe *probe, int64_t *counts);
+void sj_bucket_count_scalar(sj_bucket_probe *probe, int64_t *counts, sj_partner_sums *sums);
 int64_t sj_bucket_fill_scalar(sj_bucket_probe *probe, int32_t *out_probe, int32_t *out_row, int64_t capacity);
 #if defined(__x86_64__)
-void sj_bucket_count_avx2(sj_bucket_probe *probe, int64_t *counts);
-void sj_bucket_count_avx512(sj_bucket_probe *probe, int64_t *counts);
+void sj_bucket_count_avx2(sj_bucket_probe *probe, int64_t *counts, sj_partner_sums *sums);
+void sj_bucket_count_avx512(sj_bucket_probe *probe, int64_t *counts, sj_partner_sums *sums);
 int64_t sj_bucket_fill_avx2(sj_bucket_probe *probe, int32_t *out_probe, int32_t *out_row, int64_t capacity);
 int64_t sj_bucket_fill_avx512(sj_bucket_probe *probe, int32_t *out_probe, int32_t *out_row, int64_t capacity);
 #endif

@@ -3,10 +3,6 @@
 cdef extern from "bucket/bucket_grid.h" nogil:
     enum: SJ_CHUNK_ROWS
     enum: SJ_BUCKET_KEYS
-    enum: SJ_FLOAT64
-    enum: SJ_FLOAT32
-    enum: SJ_INT64
-    enum: SJ_INT32
 
     ctypedef struct sj_cell_key:
         int is_float

@@ -56,6 +56,4 @@ cdef class BucketIndex(RunIndex):
             index.band.int_count = slot + 1
         return 0
 
-
-_ITEMS = {"f8": SJ_FLOAT64, "f4": SJ_FLOAT32, "i8": SJ_INT64, "i4": SJ_INT32}
 GRID_CHUNK_ROWS = SJ_CHUNK_ROWS

@@ -7,6 +7,7 @@
  */
 #include "bucket/bucket_grid.h"
 #include "scan/rows.h"
+#include "sums/partner_sums.h"
 
 #define LINE_BYTES 64
 #define SURE_CONDITIONS 3 /* conditions that are tested without asking whether a row is left */
@@ -251,7 +252,16 @@ int64_t NAME(sj_bucket_fill)(sj_bucket_probe *probe, int32_t *out_probe, int32_t
     return written;
 }
 
-void NAME(sj_bucket_count)(sj_bucket_probe *probe, int64_t *counts)
+/* Gives the rows of a ring to the sums, by their lanes. */
+SJ_INLINE void fold_chunk(sj_partner_sums *sums, unsigned ring, int64_t chunk, int head)
+{
+    const unsigned bits = (ring << head | ring << head >> SJ_CHUNK_ROWS) & CHUNK_BITS;
+    for (int lane = 0; lane < SJ_CHUNK_ROWS; lane += LANES) {
+        sj_fold_put(sums, chunk * SJ_CHUNK_ROWS + lane, 1, bits >> lane & ((1u << LANES) - 1));
+    }
+}
+
+void NAME(sj_bucket_count)(sj_bucket_probe *probe, int64_t *counts, sj_partner_sums *sums)
 {
     ready_probe ready;
     const sj_chunk_span *span;
@@ -260,9 +270,16 @@ void NAME(sj_bucket_count)(sj_bucket_probe *probe, int64_t *counts)
         int64_t found = 0;
         for (int64_t at = span->chunk; ready.may_match && at != SJ_NO_CHUNK;) {
             const sj_chunk chunk = entered_chunk(probe, at);
-            found += bits_set(chunk_ring(probe, &ready.bounds, at, chunk));
+            const unsigned ring = chunk_ring(probe, &ready.bounds, at, chunk);
+            found += bits_set(ring);
+            if (sums) {
+                sj_fold_begin(sums, span->probe);
+                fold_chunk(sums, ring, at, chunk.head);
+            }
             at = chunk.next;
         }
         counts[span->probe] += found;
     }
 }
+
+#include "bucket/bucket_matches_template.h"

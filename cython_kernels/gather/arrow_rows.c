@@ -253,6 +253,22 @@ void sj_rows_let_go(sj_rows *rows)
     }
 }
 
+sj_rows *sj_rows_cut(sj_rows *rows, int64_t count, const int *item_bytes, int64_t columns)
+{
+    if (count >= rows->rows / 2) {
+        rows->rows = count;
+        return rows;
+    }
+    sj_rows *made = sj_rows_new(count, item_bytes, columns);
+    if (made) {
+        for (int64_t column = 0; column < columns; column++) {
+            memcpy(sj_rows_column(made, column), sj_rows_column(rows, column), (size_t)(count * item_bytes[column]));
+        }
+        sj_rows_let_go(rows);
+    }
+    return made;
+}
+
 void sj_greatest(const int64_t *const *columns, int64_t count, int64_t rows, int64_t *to)
 {
     memcpy(to, columns[0], (size_t)rows * sizeof *to);

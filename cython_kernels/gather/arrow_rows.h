@@ -72,6 +72,10 @@ sj_rows *sj_rows_new(int64_t rows, const int *item_bytes, int64_t columns);
 unsigned char *sj_rows_column(sj_rows *rows, int64_t column);
 void sj_rows_let_go(sj_rows *rows);
 
+/* Keeps the first `count` rows: in the same memory, unless most of it would lie idle. Nobody else may hold the rows.
+ * NULL: no memory, and the rows are as they were. */
+sj_rows *sj_rows_cut(sj_rows *rows, int64_t count, const int *item_bytes, int64_t columns);
+
 /* to[i] = the largest of columns[c][i]. */
 void sj_greatest(const int64_t *const *columns, int64_t count, int64_t rows, int64_t *to);
 

@@ -40,6 +40,7 @@ cdef extern from "gather/arrow_rows.h" nogil:
     sj_rows *sj_rows_new(int64_t rows, const int *item_bytes, int64_t columns)
     unsigned char *sj_rows_column(sj_rows *rows, int64_t column)
     void sj_rows_let_go(sj_rows *rows)
+    sj_rows *sj_rows_cut(sj_rows *rows, int64_t count, const int *item_bytes, int64_t columns)
     void sj_greatest(const int64_t *const *columns, int64_t count, int64_t rows, int64_t *to)
     int sj_rows_export(sj_rows *rows, const int32_t *columns, int64_t count, ArrowArray *array)
 

@@ -167,11 +167,7 @@ cdef class ArrowRows:
             if columns is None:
                 raise _error("a part has no columns", "columns")
             first, selection = form._firsts[part], &task._parts[part].selection
-            if columns._columns.column_count != form._firsts[part + 1] - first:
-                raise _error("the part has another number of columns", "columns")
-            for column in range(columns._columns.column_count):
-                if columns._columns.item_bytes[column] != form._item_bytes[first + column]:
-                    raise _error("the part has columns of other widths", "columns")
+            self._check_columns(part, columns)
             columns._select(run_numbers, rows, selection)
             if part == 0:
                 task._count = selection.count
@@ -180,6 +176,38 @@ cdef class ArrowRows:
             task._parts[part].columns = &columns._columns
             task._outs[form._column_count + part] = task._outs[first]
         return task
+
+    def matching(self, RunsProbe probing, int part, RunColumns window, own_part):
+        """Return a task in which a probing writes the rows, those of its window as one part; see the twin."""
+        cdef Matching task = Matching.__new__(Matching)
+        task._begin(self, probing, part, window, own_part)
+        return task
+
+    cdef int _check_columns(self, int64_t part, RunColumns columns) except -1:
+        """Refuse columns that are not those of a part."""
+        cdef int64_t column, first = self._form._firsts[part]
+        if columns._columns.column_count != self._form._firsts[part + 1] - first:
+            raise _error("the part has another number of columns", "columns")
+        for column in range(columns._columns.column_count):
+            if columns._columns.item_bytes[column] != self._form._item_bytes[first + column]:
+                raise _error("the part has columns of other widths", "columns")
+        return 0
+
+    cdef bint _exports(self, int64_t column):
+        """Whether Arrow is given a column."""
+        cdef int64_t place
+        for place in range(self._form._exported_count):
+            if self._form._exported[place] == column:
+                return True
+        return False
+
+    cdef int _cut(self, int64_t count) noexcept nogil:
+        """Keep the first rows alone; return -1 where there is no memory."""
+        cdef sj_rows *made = sj_rows_cut(self._rows, count, self._form._item_bytes, self._form._column_count)
+        if made == NULL:
+            return -1
+        self._rows, self._count = made, count
+        return 0
 
     def put(self, int64_t column, list values, *, bint floating):
         """Fill a column with Python's numbers; return False, and fill it with zeros, where a value does not fit."""

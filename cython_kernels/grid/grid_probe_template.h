@@ -312,7 +312,7 @@ int64_t NAME(sj_grid_fill)(sj_grid *grid, int32_t *out_probe, int32_t *out_row, 
     }
 }
 
-void NAME(sj_grid_count)(sj_grid *grid, int64_t *counts)
+void NAME(sj_grid_count)(sj_grid *grid, int64_t *counts, sj_partner_sums *sums)
 {
     grid->is_counting = 1;
     for (;;) {
@@ -330,13 +330,22 @@ void NAME(sj_grid_count)(sj_grid *grid, int64_t *counts)
                 prepared = span->probe;
             }
             int64_t found;
+            if (sums) {
+                sj_fold_begin(sums, grid->probe_order[span->probe]);
+            }
             if (span->is_settled) {
                 const sorted_column column = column_of(grid);
                 found = grid->sorted == SJ_SORTED_FLOAT
                             ? rows_within(&probe, SJ_SORTED_FLOAT, column, span->row, span->end)
                             : rows_within(&probe, SJ_SORTED_INT, column, span->row, span->end);
+                if (sums) {
+                    sj_fold_rows(sums, span->row, found, LANES);
+                }
                 found -= span->row;
                 grid->candidates += found;
+            } else if (sums) {
+                found = NAME(sj_grid_folded)(&grid->band, &probe, grid->sorted, span->row, span->end, &grid->candidates,
+                                             sums);
             } else {
                 found = NAME(sj_grid_matches)(&grid->band, &probe, grid->sorted, span->row, span->end, &grid->candidates);
             }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "grid/grid.h"
+#include "sums/partner_sums.h"
 
 enum { WORK_NONE = 0, WORK_SCAN = 1, WORK_GRID = 2, WORK_BUCKETS = 3 };
 
@@ -293,8 +294,10 @@ static void leave_run(sj_runs *runs)
     runs->run++;
 }
 
-int sj_runs_count(sj_runs *runs, int64_t *counts)
+int sj_runs_count(sj_runs *runs, int64_t *counts, sj_partner_sums *sums)
 {
+    const int64_t first_group = sums ? sums->first_group : 0;
+    const int64_t first_run = sums ? sums->run : 0;
     if (!runs->probe_count) {
         return 0;
     }
@@ -304,13 +307,20 @@ int sj_runs_count(sj_runs *runs, int64_t *counts)
                 return -1;
             }
             int64_t *of_slice = counts + runs->slice_begin;
+            if (sums) {
+                sums->run = first_run + runs->run;
+                sums->first_group = first_group + runs->slice_begin;
+            }
             if (runs->work == WORK_SCAN) {
-                runs->scan_count(&runs->scan, of_slice);
+                runs->scan_count(&runs->scan, of_slice, sums);
             } else if (runs->work == WORK_GRID) {
                 leave_out_settled(runs, runs->indexes[runs->run]);
-                runs->grid_count(&runs->grid, of_slice);
+                runs->grid_count(&runs->grid, of_slice, sums);
             } else if (runs->work == WORK_BUCKETS) {
-                runs->bucket_count(&runs->bucket_probe, of_slice);
+                runs->bucket_count(&runs->bucket_probe, of_slice, sums);
+            }
+            if (sums) {
+                sj_fold_pieces(sums);
             }
             leave_run(runs);
         }
@@ -371,4 +381,52 @@ int64_t sj_runs_fill(sj_runs *runs, int32_t *out_probe, int32_t *out_row, int32_
         written += count;
     } while (runs->run >= runs->run_count && next_slice(runs));
     return written;
+}
+
+enum { HELD_PAIRS = 1024 }; /* they stay in L1 until their rows are copied */
+
+/* Copies the rows of a run that lies in one piece: pairs are found, a few at a time. Returns whether room ran out. */
+static int match_pairs(sj_runs *runs, const sj_run_columns *from, sj_match_rows *rows)
+{
+    int32_t probes[HELD_PAIRS], found[HELD_PAIRS];
+    for (;;) {
+        const int64_t left = rows->capacity - rows->written;
+        const int64_t room = left < HELD_PAIRS ? left : HELD_PAIRS;
+        if (room < SJ_MIN_CAPACITY) {
+            return 1;
+        }
+        const int64_t count = runs->work == WORK_SCAN ? runs->scan_fill(&runs->scan, probes, found, room)
+                              : runs->work == WORK_GRID ? runs->grid_fill(&runs->grid, probes, found, room) : 0;
+        if (!count) {
+            return 0;
+        }
+        for (int64_t c = 0; c < rows->column_count; c++) {
+            sj_gather_run(from->addresses[c * from->run_count + runs->run], from->run_rows[runs->run],
+                          rows->item_bytes[c], found, count, rows->to[c] + rows->written * rows->item_bytes[c]);
+        }
+        for (int64_t at = 0; at < count; at++) {
+            sj_add_stretch(rows, probes[at], 1);
+        }
+        rows->written += count;
+    }
+}
+
+int sj_runs_match(sj_runs *runs, const sj_run_columns *from, sj_match_rows *rows)
+{
+    do {
+        rows->first_probe = (int32_t)runs->slice_begin;
+        while (runs->run < runs->run_count && runs->probe_count > 0) {
+            if (runs->work == WORK_NONE && enter_run(runs)) {
+                return -1;
+            }
+            rows->columns = from->addresses + runs->run;
+            rows->column_step = from->run_count;
+            if (runs->work == WORK_BUCKETS ? runs->bucket_match(&runs->bucket_probe, rows)
+                                           : match_pairs(runs, from, rows)) {
+                return 0;
+            }
+            leave_run(runs);
+        }
+    } while (next_slice(runs));
+    return 0;
 }

@@ -8,7 +8,8 @@
 #ifndef SJ_RUNS_PROBE_H
 #define SJ_RUNS_PROBE_H
 
-#include "bucket/bucket_grid.h"
+#include "bucket/bucket_matches.h"
+#include "grid/grid.h"
 
 /* Up to so many pairs a run is scanned, whatever its order. For a single probe it is up to so many rows: alone it finds
  * its place in less time. */
@@ -61,6 +62,7 @@ typedef struct {
     sj_scan_count scan_count;
     sj_grid_count grid_count;
     sj_bucket_count bucket_count;
+    sj_bucket_match bucket_match;
     int64_t run; /* the run in work */
     int work;    /* what is done with it: nothing yet, scan, grid or bucket grid */
     sj_scan scan;
@@ -91,7 +93,12 @@ int sj_runs_are_done(const sj_runs *runs);
 /* Writes the next pairs and the number of each pair's run; returns how many. 0: there are no more. -1: no memory. */
 int64_t sj_runs_fill(sj_runs *runs, int32_t *out_probe, int32_t *out_row, int32_t *out_run, int64_t capacity);
 
-/* Adds to each probe's count how many pairs it has, in all runs. Nothing was written before. -1: no memory. */
-int sj_runs_count(sj_runs *runs, int64_t *counts);
+/* Adds to each probe's count how many pairs it has, in all runs, and gives its partners to `sums` unless that is NULL.
+ * Nothing was written before. -1: no memory. */
+int sj_runs_count(sj_runs *runs, int64_t *counts, sj_partner_sums *sums);
+
+/* Writes the rows of the next matches, in the order of the pairs; the caller has set all but the columns of the window,
+ * and gives these run by run. It stops where there are no more, or room runs out. -1: no memory. */
+int sj_runs_match(sj_runs *runs, const sj_run_columns *from, sj_match_rows *rows);
 
 #endif

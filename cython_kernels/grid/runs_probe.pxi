@@ -43,13 +43,14 @@ cdef extern from "grid/runs_probe.h" nogil:
         sj_scan_count scan_count
         sj_grid_count grid_count
         sj_bucket_count bucket_count
+        sj_bucket_match bucket_match
         int64_t candidates
 
     int sj_runs_begin(sj_runs *runs, int conditions)
     void sj_runs_end(sj_runs *runs)
     int sj_runs_are_done(const sj_runs *runs)
     int64_t sj_runs_fill(sj_runs *runs, int32_t *out_probe, int32_t *out_row, int32_t *out_run, int64_t capacity)
-    int sj_runs_count(sj_runs *runs, int64_t *counts)
+    int sj_runs_count(sj_runs *runs, int64_t *counts, sj_partner_sums *sums)
 
 
 cdef class RunIndex:
@@ -203,6 +204,7 @@ cdef class RunsProbe:
                 raise _error("slice_probes is out of range", "slice_probes", "1 or more, or None")
         runs.scan_fill, runs.grid_fill, runs.bucket_fill = chosen.scan_fill, chosen.grid_fill, chosen.bucket_fill
         runs.scan_count, runs.grid_count, runs.bucket_count = chosen.scan_count, chosen.grid_count, chosen.bucket_count
+        runs.bucket_match = chosen.bucket_match
         runs.run_count = len(indexes)
         runs.last_rows = last_rows
         runs.indexes = <const sj_run_index **>calloc(runs.run_count + 1, sizeof(void *))
@@ -255,12 +257,23 @@ cdef class RunsProbe:
         task._probing, task._kept = self, (out_probe, out_row, out_run)
         return task
 
-    def counting(self, out_counts):
+    def counting(self, out_counts, sums=None, run_number=0, first=0):
         """Return a task that adds to each probe's count how many pairs it has; no pairs are written then."""
         cdef RunsCounting task = RunsCounting.__new__(RunsCounting)
+        cdef PartnerSums given
+        cdef const sj_run_index *index
+        cdef int64_t number
         task._counts = _counts_of(out_counts, self._runs.slices_end, self._is_begun)
+        if sums is not None:
+            given = sums
+            given._begin(run_number, self._runs.run_count, first, self._runs.slices_end)
+            for number in range(self._runs.run_count):
+                index = self._runs.indexes[number]
+                given._check_rows(number + given._sums.run, index.band.run_count if index.bucket_grid == NULL
+                                  else index.bucket_grid.chunk_room * SJ_CHUNK_ROWS)
+            task._sums = &given._sums
         self._busy = self._is_begun = True
-        task._probing, task._kept = self, out_counts
+        task._probing, task._kept = self, (out_counts, sums)
         return task
 
     cdef int _enter(self, out_probe, out_row, out_run, sj_pair_room *room) except -1:
@@ -284,10 +297,11 @@ cdef class RunsCounting(Task):
 
     cdef RunsProbe _probing
     cdef int64_t *_counts
+    cdef sj_partner_sums *_sums
     cdef int _failed
 
     cdef void _work(self) noexcept nogil:
-        self._failed = sj_runs_count(&self._probing._runs, self._counts)
+        self._failed = sj_runs_count(&self._probing._runs, self._counts, self._sums)
 
     cdef object _done(self):
         self._probing._busy = False

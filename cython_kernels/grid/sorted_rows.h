@@ -10,6 +10,7 @@
 #define SJ_SORTED_ROWS_H
 
 #include "scan/rows.h"
+#include "sums/partner_sums.h"
 
 /* Registers of rows that are skipped one by one before the skip starts to gallop. */
 #define SKIP_STEPS 12
@@ -167,9 +168,10 @@ SJ_INLINE int64_t grid_rows(const sj_band *band, const sj_probe *probe, int floa
     return row;
 }
 
-/* Returns how many of rows row:end match; adds to `candidates` how many come before the first that is past the band. */
+/* Returns how many of rows row:end match, and gives them to `sums` unless that is NULL; adds to `candidates` how many come
+ * before the first that is past the band. */
 SJ_INLINE int64_t grid_matches(const sj_band *band, const sj_probe *probe, int float_count, int int_count, int sorted,
-                               int64_t row, int64_t end, int64_t *candidates)
+                               int64_t row, int64_t end, int64_t *candidates, sj_partner_sums *sums)
 {
     if ((sorted == SJ_SORTED_FLOAT && float_count < 1) || (sorted == SJ_SORTED_INT && int_count < 1) ||
         (sorted == SJ_SORTED_INTERVAL && float_count < 2)) {
@@ -182,7 +184,11 @@ SJ_INLINE int64_t grid_matches(const sj_band *band, const sj_probe *probe, int f
     while (row < end) {
         const int64_t count = end - row < LANES ? end - row : LANES;
         const unsigned under = rows_past(&bounds, band, sorted, row, count);
-        found += bits_set(rows_test(&bounds, band, 0, float_count, 0, int_count, row, count));
+        const unsigned bits = rows_test(&bounds, band, 0, float_count, 0, int_count, row, count);
+        found += bits_set(bits);
+        if (sums) {
+            sj_fold_put(sums, row, 1, bits);
+        }
         if (under) {
             end = row + __builtin_ctz(under);
             break;
@@ -195,9 +201,10 @@ SJ_INLINE int64_t grid_matches(const sj_band *band, const sj_probe *probe, int f
 
 /* In these the kind of order is a constant, as each call is a copy of its own. */
 SJ_INLINE int64_t unrolled_matches(const sj_band *band, const sj_probe *probe, int sorted, int64_t row, int64_t end,
-                                   int64_t *candidates)
+                                   int64_t *candidates, sj_partner_sums *sums)
 {
-#define SJ_CALL(float_count, int_count) grid_matches(band, probe, float_count, int_count, sorted, row, end, candidates)
+#define SJ_CALL(float_count, int_count) \
+    grid_matches(band, probe, float_count, int_count, sorted, row, end, candidates, sums)
     SJ_UNROLLED(band->float_count, band->int_count, SJ_CALL)
 #undef SJ_CALL
 }
@@ -223,7 +230,15 @@ SJ_INLINE int64_t unrolled_rows(const sj_band *band, const sj_probe *probe, int 
 static int64_t NAME(sj_grid_matches)(const sj_band *band, const sj_probe *probe, int sorted, int64_t row, int64_t end,
                                      int64_t *candidates)
 {
-#define SJ_CALL(order) unrolled_matches(band, probe, order, row, end, candidates)
+#define SJ_CALL(order) unrolled_matches(band, probe, order, row, end, candidates, NULL)
+    SJ_BY_ORDER(sorted, SJ_CALL)
+#undef SJ_CALL
+}
+
+static int64_t NAME(sj_grid_folded)(const sj_band *band, const sj_probe *probe, int sorted, int64_t row, int64_t end,
+                                    int64_t *candidates, sj_partner_sums *sums)
+{
+#define SJ_CALL(order) unrolled_matches(band, probe, order, row, end, candidates, sums)
     SJ_BY_ORDER(sorted, SJ_CALL)
 #undef SJ_CALL
 }

@@ -2,6 +2,10 @@
 
 #include <string.h>
 
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
+
 /* A block has one smallest difference, and each of its parts a width of its own: parquet-format, Encodings.md. */
 enum { BLOCK = 128, PARTS = 4, PART = BLOCK / PARTS };
 
@@ -106,22 +110,90 @@ int64_t sj_pack_differences(const void *values, int64_t count, int item_bytes, u
     return out - begin < count * item_bytes ? out - begin : 0;
 }
 
-#define FIND_RUNS(TYPE)                                          \
-    do {                                                         \
-        const TYPE *from = values;                               \
-        TYPE *to = firsts;                                       \
-        to[0] = from[0];                                         \
-        starts[0] = 0;                                           \
-        for (int64_t i = 1; i < count && runs <= most; i++) {    \
-            to[runs] = from[i];                                  \
-            starts[runs] = (int32_t)i;                           \
-            runs += from[i] != from[i - 1];                      \
-        }                                                        \
+/* How many values differ from the one before: compilers make SIMD of it. */
+#define COUNT_CHANGES(TYPE)                                                 \
+    for (int64_t i = first; i < end; i++) {                                 \
+        changes += ((const TYPE *)values)[i] != ((const TYPE *)values)[i - 1]; \
+    }
+
+static uint32_t count_changes(const void *values, int64_t first, int64_t end, int item_bytes)
+{
+    uint32_t changes = 0;
+    if (item_bytes == 8) {
+        COUNT_CHANGES(uint64_t)
+    } else {
+        COUNT_CHANGES(uint32_t)
+    }
+    return changes;
+}
+
+enum { COUNTED = 4096, MASKED = 16 }; /* values between two looks at the count; values of a mask */
+
+/* Returns a bit for each of MASKED values from `first` on: whether it differs from the one before. */
+static inline uint32_t changes_mask(const void *values, int64_t first, int item_bytes)
+{
+    uint32_t mask = 0;
+#if defined(__SSE2__)
+    const __m128i *from = (const __m128i *)((const char *)values + first * item_bytes);
+    const __m128i *before = (const __m128i *)((const char *)values + (first - 1) * item_bytes);
+    for (int at = 0; at < item_bytes; at++) { /* as many registers as an item has bytes */
+        const __m128i equal = _mm_cmpeq_epi32(_mm_loadu_si128(from + at), _mm_loadu_si128(before + at));
+        if (item_bytes == 8) {
+            const __m128i both = _mm_and_si128(equal, _mm_shuffle_epi32(equal, _MM_SHUFFLE(2, 3, 0, 1)));
+            mask |= (uint32_t)_mm_movemask_pd(_mm_castsi128_pd(both)) << 2 * at;
+        } else {
+            mask |= (uint32_t)_mm_movemask_ps(_mm_castsi128_ps(equal)) << 4 * at;
+        }
+    }
+    return ~mask & ((1u << MASKED) - 1);
+#else
+    for (int64_t at = 0; at < MASKED; at++) {
+        const char *item = (const char *)values + (first + at) * item_bytes;
+        mask |= (uint32_t)(memcmp(item, item - item_bytes, (size_t)item_bytes) != 0) << at;
+    }
+    return mask;
+#endif
+}
+
+/* Whether the runs from `first` on, with those before, are more than `most`. */
+static int are_too_many(const void *values, int64_t first, int64_t count, int item_bytes, int64_t runs, int64_t most)
+{
+    for (; first < count && runs <= most; first += COUNTED) {
+        runs += count_changes(values, first, first + COUNTED < count ? first + COUNTED : count, item_bytes);
+    }
+    return runs > most;
+}
+
+#define ADD_RUN(at)                     \
+    do {                                \
+        to[runs] = from[at];            \
+        starts[runs++] = (int32_t)(at); \
+    } while (0)
+
+/* Where the first values hardly come in runs, the others are counted before any more are written. */
+#define FIND_RUNS(TYPE)                                                                                       \
+    do {                                                                                                      \
+        const TYPE *from = values;                                                                            \
+        TYPE *to = firsts;                                                                                    \
+        ADD_RUN(0);                                                                                           \
+        for (; i + MASKED <= count && runs + MASKED <= most; i += MASKED) {                                   \
+            if (i == COUNTED + 1 && runs > COUNTED / 2 && are_too_many(from, i, count, item_bytes, runs, most)) { \
+                return 0;                                                                                     \
+            }                                                                                                 \
+            for (uint32_t mask = changes_mask(from, i, sizeof(TYPE)); mask; mask &= mask - 1) {               \
+                ADD_RUN(i + __builtin_ctz(mask));                                                             \
+            }                                                                                                 \
+        }                                                                                                     \
+        for (; i < count && runs <= most; i++) {                                                              \
+            if (from[i] != from[i - 1]) {                                                                     \
+                ADD_RUN(i);                                                                                   \
+            }                                                                                                 \
+        }                                                                                                     \
     } while (0)
 
 int64_t sj_find_runs(const void *values, int64_t count, int item_bytes, int64_t most, void *firsts, int32_t *starts)
 {
-    int64_t runs = 1;
+    int64_t runs = 0, i = 1;
     if (count == 0 || most == 0) {
         return 0;
     }

@@ -147,23 +147,27 @@ typedef struct {
  * of 8) times SJ_SCAN_TILE_ROWS pairs. The answer only keeps the compiler from leaving the work out. */
 typedef unsigned (*sj_scan_roof)(int is_float, int64_t rounds);
 
+/* What takes the partners of each probe while they are counted: see sums/partner_sums.h. */
+typedef struct sj_partner_sums sj_partner_sums;
+
 typedef int64_t (*sj_scan_fill)(sj_scan *scan, int32_t *out_probe, int32_t *out_row, int64_t capacity);
 typedef int64_t (*sj_grid_fill)(sj_grid *grid, int32_t *out_probe, int32_t *out_row, int64_t capacity);
 
-/* Add to each probe's count how many pairs it has. Nothing was written before, and nothing can be afterwards. */
-typedef void (*sj_scan_count)(sj_scan *scan, int64_t *counts);
-typedef void (*sj_grid_count)(sj_grid *grid, int64_t *counts);
+/* Add to each probe's count how many pairs it has, and give its partners to `sums`, unless that is NULL. Nothing was
+ * written before, and nothing can be afterwards. */
+typedef void (*sj_scan_count)(sj_scan *scan, int64_t *counts, sj_partner_sums *sums);
+typedef void (*sj_grid_count)(sj_grid *grid, int64_t *counts, sj_partner_sums *sums);
 
-void sj_scan_count_scalar(sj_scan *scan, int64_t *counts);
-void sj_grid_count_scalar(sj_grid *grid, int64_t *counts);
+void sj_scan_count_scalar(sj_scan *scan, int64_t *counts, sj_partner_sums *sums);
+void sj_grid_count_scalar(sj_grid *grid, int64_t *counts, sj_partner_sums *sums);
 unsigned sj_scan_roof_scalar(int is_float, int64_t rounds);
 int64_t sj_scan_fill_scalar(sj_scan *scan, int32_t *out_probe, int32_t *out_row, int64_t capacity);
 int64_t sj_grid_fill_scalar(sj_grid *grid, int32_t *out_probe, int32_t *out_row, int64_t capacity);
 #if defined(__x86_64__)
-void sj_scan_count_avx2(sj_scan *scan, int64_t *counts);
-void sj_grid_count_avx2(sj_grid *grid, int64_t *counts);
-void sj_scan_count_avx512(sj_scan *scan, int64_t *counts);
-void sj_grid_count_avx512(sj_grid *grid, int64_t *counts);
+void sj_scan_count_avx2(sj_scan *scan, int64_t *counts, sj_partner_sums *sums);
+void sj_grid_count_avx2(sj_grid *grid, int64_t *counts, sj_partner_sums *sums);
+void sj_scan_count_avx512(sj_scan *scan, int64_t *counts, sj_partner_sums *sums);
+void sj_grid_count_avx512(sj_grid *grid, int64_t *counts, sj_partner_sums *sums);
 unsigned sj_scan_roof_avx2(int is_float, int64_t rounds);
 int64_t sj_scan_fill_avx2(sj_scan *scan, int32_t *out_probe, int32_t *out_row, int64_t capacity);
 int64_t sj_grid_fill_avx2(sj_grid *grid, int32_t *out_probe, int32_t *out_row, int64_t capacity);

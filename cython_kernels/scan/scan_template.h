@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "scan/rows.h"
+#include "sums/partner_sums.h"
 
 /* Not inlined: with its copies for each number of conditions, it would take registers from its caller. */
 #define SCAN_APART static __attribute__((noinline))
@@ -319,28 +320,40 @@ int64_t NAME(sj_scan_fill)(sj_scan *scan, int32_t *out_probe, int32_t *out_row, 
     return output.written;
 }
 
-/* Returns how many of rows row:end match a probe. */
+/* Returns how many of rows row:end match a probe, and gives them to `sums` unless that is NULL. */
 SJ_INLINE int64_t scan_matches(const sj_band *band, const sj_probe *probe, int float_count, int int_count, int64_t row,
-                               int64_t end)
+                               int64_t end, sj_partner_sums *sums)
 {
     lane_bounds bounds;
     bounds_load(&bounds, probe, float_count, int_count);
     int64_t found = 0;
     for (; row < end; row += LANES) {
         const int64_t count = end - row < LANES ? end - row : LANES;
-        found += bits_set(rows_test(&bounds, band, 0, float_count, 0, int_count, row, count));
+        const unsigned bits = rows_test(&bounds, band, 0, float_count, 0, int_count, row, count);
+        found += bits_set(bits);
+        if (sums) {
+            sj_fold_put(sums, row, 1, bits);
+        }
     }
     return found;
 }
 
 SCAN_APART int64_t NAME(sj_scan_matches)(const sj_band *band, const sj_probe *probe, int64_t row, int64_t end)
 {
-#define SJ_CALL(float_count, int_count) scan_matches(band, probe, float_count, int_count, row, end)
+#define SJ_CALL(float_count, int_count) scan_matches(band, probe, float_count, int_count, row, end, NULL)
     SJ_UNROLLED(band->float_count, band->int_count, SJ_CALL)
 #undef SJ_CALL
 }
 
-void NAME(sj_scan_count)(sj_scan *scan, int64_t *counts)
+SCAN_APART int64_t NAME(sj_scan_folded)(const sj_band *band, const sj_probe *probe, int64_t row, int64_t end,
+                                        sj_partner_sums *sums)
+{
+#define SJ_CALL(float_count, int_count) scan_matches(band, probe, float_count, int_count, row, end, sums)
+    SJ_UNROLLED(band->float_count, band->int_count, SJ_CALL)
+#undef SJ_CALL
+}
+
+void NAME(sj_scan_count)(sj_scan *scan, int64_t *counts, sj_partner_sums *sums)
 {
     const sj_band *band = &scan->band;
     probe_tile tile;
@@ -354,7 +367,12 @@ void NAME(sj_scan_count)(sj_scan *scan, int64_t *counts)
         for (int64_t row = 0; row < band->run_count; row += SJ_SCAN_TILE_ROWS) {
             const int64_t end = band->run_count - row < SJ_SCAN_TILE_ROWS ? band->run_count : row + SJ_SCAN_TILE_ROWS;
             for (int64_t at = 0; at < tile.count; at++) {
-                counts[tile.id[at]] += NAME(sj_scan_matches)(band, &tile.probe[at], row, end);
+                if (sums) {
+                    sj_fold_begin(sums, tile.id[at]);
+                    counts[tile.id[at]] += NAME(sj_scan_folded)(band, &tile.probe[at], row, end, sums);
+                } else {
+                    counts[tile.id[at]] += NAME(sj_scan_matches)(band, &tile.probe[at], row, end);
+                }
             }
         }
         scan->candidates += tile.count * band->run_count;

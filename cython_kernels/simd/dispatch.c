@@ -14,7 +14,7 @@ static int feature_count;
         const sj_implementation entry = {#NAME, sj_scan_fill_##NAME, sj_grid_fill_##NAME,                 \
                                          sj_scan_roof_##NAME, sj_bucket_fill_##NAME, sj_near_fill_##NAME, \
                                          sj_scan_count_##NAME, sj_grid_count_##NAME,                      \
-                                         sj_bucket_count_##NAME};                                         \
+                                         sj_bucket_count_##NAME, sj_fold_##NAME, sj_bucket_match_##NAME}; \
         implementations[implementation_count++] = entry;                                                  \
     } while (0)
 

@@ -3,8 +3,9 @@
 #define SJ_DISPATCH_H
 
 #include "scan/band.h"
-#include "bucket/bucket_grid.h"
+#include "bucket/bucket_matches.h"
 #include "globe/near_places.h"
+#include "sums/partner_sums.h"
 
 typedef struct {
     const char *name;
@@ -16,6 +17,8 @@ typedef struct {
     sj_scan_count scan_count;
     sj_grid_count grid_count;
     sj_bucket_count bucket_count;
+    void (*fold)(sj_partner_sums *sums);
+    sj_bucket_match bucket_match;
 } sj_implementation;
 
 typedef struct {

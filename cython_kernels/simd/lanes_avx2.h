@@ -51,6 +51,104 @@ SJ_INLINE lane_int int_load_some(const int64_t *from, int64_t count)
     return _mm256_maskload_epi64((const long long *)from, first_lanes(count));
 }
 
+SJ_INLINE __m256i lanes_of(unsigned bits)
+{
+    const __m256i each = _mm256_setr_epi64x(1, 2, 4, 8);
+    return _mm256_cmpeq_epi64(_mm256_and_si256(_mm256_set1_epi64x(bits), each), each);
+}
+
+SJ_INLINE __m128i narrow_lanes_of(unsigned bits)
+{
+    const __m128i each = _mm_setr_epi32(1, 2, 4, 8);
+    return _mm_cmpeq_epi32(_mm_and_si128(_mm_set1_epi32((int)bits), each), each);
+}
+
+/* The items whose bit is set; zero elsewhere, where nothing is read. */
+SJ_INLINE lane_float float_load_bits(const double *from, unsigned bits)
+{
+    return _mm256_maskload_pd(from, lanes_of(bits));
+}
+
+SJ_INLINE lane_float float_load_narrow_bits(const float *from, unsigned bits)
+{
+    return _mm256_cvtps_pd(_mm_maskload_ps(from, narrow_lanes_of(bits)));
+}
+
+SJ_INLINE lane_int int_load_bits(const int64_t *from, unsigned bits)
+{
+    return _mm256_maskload_epi64((const long long *)from, lanes_of(bits));
+}
+
+SJ_INLINE lane_int int_load_narrow_bits(const int32_t *from, unsigned bits)
+{
+    return _mm256_cvtepi32_epi64(_mm_maskload_epi32(from, narrow_lanes_of(bits)));
+}
+
+SJ_INLINE lane_float float_plus(lane_float left, lane_float right) { return _mm256_add_pd(left, right); }
+
+SJ_INLINE double float_total(lane_float values)
+{
+    double each[4];
+    _mm256_storeu_pd(each, values);
+    return each[0] + each[1] + each[2] + each[3];
+}
+
+/* Whether a value is not below the limit in size, or two others differ; NaN is and does. */
+SJ_INLINE unsigned floats_unfit(lane_float value, lane_float limit, lane_float left, lane_float right)
+{
+    const __m256d size = _mm256_andnot_pd(_mm256_set1_pd(-0.0), value);
+    const __m256d large = _mm256_cmp_pd(size, limit, _CMP_NLT_UQ);
+    return (unsigned)_mm256_movemask_pd(_mm256_or_pd(large, _mm256_cmp_pd(left, right, _CMP_NEQ_UQ)));
+}
+
+/* Numbers in the order of floats: NaN is the largest, whatever its bits, and -0.0 is below 0.0. */
+SJ_INLINE lane_int float_ordered(lane_float values)
+{
+    const __m256d nan = _mm256_cmp_pd(values, values, _CMP_UNORD_Q);
+    const __m256i bits = _mm256_castpd_si256(_mm256_blendv_pd(values, _mm256_set1_pd(__builtin_nan("")), nan));
+    const __m256i sign = _mm256_cmpgt_epi64(_mm256_setzero_si256(), bits);
+    return _mm256_xor_si256(bits, _mm256_and_si256(sign, _mm256_set1_epi64x(INT64_MAX)));
+}
+
+SJ_INLINE lane_int int_plus(lane_int left, lane_int right) { return _mm256_add_epi64(left, right); }
+SJ_INLINE lane_int int_flipped(lane_int values, lane_int flips) { return _mm256_xor_si256(values, flips); }
+
+SJ_INLINE int64_t int_total(lane_int values)
+{
+    int64_t each[4];
+    _mm256_storeu_si256((__m256i *)each, values);
+    return each[0] + each[1] + each[2] + each[3];
+}
+
+SJ_INLINE int64_t int_least_lane(lane_int values)
+{
+    int64_t each[4];
+    _mm256_storeu_si256((__m256i *)each, values);
+    for (int lane = 1; lane < 4; lane++) {
+        each[0] = each[lane] < each[0] ? each[lane] : each[0];
+    }
+    return each[0];
+}
+
+/* A value is its upper part times 2^32, and its lower part, which is not negative. */
+SJ_INLINE lane_int int_upper(lane_int values)
+{
+    /* There is no shift of 64 bits that keeps the sign: the words above are -1 or 0. */
+    const __m256i sign = _mm256_cmpgt_epi64(_mm256_setzero_si256(), values);
+    return _mm256_blend_epi32(_mm256_srli_epi64(values, 32), sign, 0xaa);
+}
+
+SJ_INLINE lane_int int_lower(lane_int values)
+{
+    return _mm256_and_si256(values, _mm256_set1_epi64x(0xffffffff));
+}
+
+SJ_INLINE lane_int int_least(lane_int least, lane_int values, unsigned bits)
+{
+    const __m256i smaller = _mm256_and_si256(_mm256_cmpgt_epi64(least, values), lanes_of(bits));
+    return _mm256_blendv_epi8(least, values, smaller);
+}
+
 SJ_INLINE lane_mask mask_all(void) { return _mm256_castsi256_pd(_mm256_set1_epi64x(-1)); }
 SJ_INLINE unsigned mask_bits(lane_mask mask) { return (unsigned)_mm256_movemask_pd(mask); }
 

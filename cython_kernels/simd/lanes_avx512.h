@@ -47,6 +47,59 @@ SJ_INLINE lane_int int_load_some(const int64_t *from, int64_t count)
     return _mm512_maskz_loadu_epi64((__mmask8)((1u << count) - 1), from);
 }
 
+/* The items whose bit is set; zero elsewhere, where nothing is read. */
+SJ_INLINE lane_float float_load_bits(const double *from, unsigned bits)
+{
+    return _mm512_maskz_loadu_pd((__mmask8)bits, from);
+}
+
+SJ_INLINE lane_float float_load_narrow_bits(const float *from, unsigned bits)
+{
+    return _mm512_cvtps_pd(_mm256_maskz_loadu_ps((__mmask8)bits, from));
+}
+
+SJ_INLINE lane_int int_load_bits(const int64_t *from, unsigned bits)
+{
+    return _mm512_maskz_loadu_epi64((__mmask8)bits, from);
+}
+
+SJ_INLINE lane_int int_load_narrow_bits(const int32_t *from, unsigned bits)
+{
+    return _mm512_cvtepi32_epi64(_mm256_maskz_loadu_epi32((__mmask8)bits, from));
+}
+
+SJ_INLINE lane_float float_plus(lane_float left, lane_float right) { return _mm512_add_pd(left, right); }
+SJ_INLINE double float_total(lane_float values) { return _mm512_reduce_add_pd(values); }
+
+/* Whether a value is not below the limit in size, or two others differ; NaN is and does. */
+SJ_INLINE unsigned floats_unfit(lane_float value, lane_float limit, lane_float left, lane_float right)
+{
+    return _mm512_cmp_pd_mask(_mm512_abs_pd(value), limit, _CMP_NLT_UQ) | _mm512_cmp_pd_mask(left, right, _CMP_NEQ_UQ);
+}
+
+/* Numbers in the order of floats: NaN is the largest, whatever its bits, and -0.0 is below 0.0. */
+SJ_INLINE lane_int float_ordered(lane_float values)
+{
+    const __mmask8 nan = _mm512_cmp_pd_mask(values, values, _CMP_UNORD_Q);
+    const __m512i bits = _mm512_castpd_si512(_mm512_mask_mov_pd(values, nan, _mm512_set1_pd(__builtin_nan(""))));
+    const __m512i sign = _mm512_srai_epi64(bits, 63);
+    return _mm512_xor_si512(bits, _mm512_and_si512(sign, _mm512_set1_epi64(INT64_MAX)));
+}
+
+SJ_INLINE lane_int int_plus(lane_int left, lane_int right) { return _mm512_add_epi64(left, right); }
+SJ_INLINE lane_int int_flipped(lane_int values, lane_int flips) { return _mm512_xor_si512(values, flips); }
+SJ_INLINE int64_t int_total(lane_int values) { return _mm512_reduce_add_epi64(values); }
+SJ_INLINE int64_t int_least_lane(lane_int values) { return _mm512_reduce_min_epi64(values); }
+
+/* A value is its upper part times 2^32, and its lower part, which is not negative. */
+SJ_INLINE lane_int int_upper(lane_int values) { return _mm512_srai_epi64(values, 32); }
+SJ_INLINE lane_int int_lower(lane_int values) { return _mm512_and_si512(values, _mm512_set1_epi64(0xffffffff)); }
+
+SJ_INLINE lane_int int_least(lane_int least, lane_int values, unsigned bits)
+{
+    return _mm512_mask_min_epi64(least, (__mmask8)bits, least, values);
+}
+
 SJ_INLINE lane_mask mask_all(void) { return 0xff; }
 SJ_INLINE unsigned mask_bits(lane_mask mask) { return mask; }
 

@@ -19,6 +19,45 @@ SJ_INLINE lane_float float_load_narrow(const float *from) { return *from; }
 SJ_INLINE lane_int int_load_narrow(const int32_t *from) { return *from; }
 SJ_INLINE lane_float float_load_some(const double *from, int64_t count) { return count > 0 ? *from : 0.0; }
 SJ_INLINE lane_int int_load_some(const int64_t *from, int64_t count) { return count > 0 ? *from : 0; }
+
+/* The item, where its bit is set; else zero, and nothing is read. */
+SJ_INLINE lane_float float_load_bits(const double *from, unsigned bits) { return bits ? *from : 0.0; }
+SJ_INLINE lane_float float_load_narrow_bits(const float *from, unsigned bits) { return bits ? *from : 0.0; }
+SJ_INLINE lane_int int_load_bits(const int64_t *from, unsigned bits) { return bits ? *from : 0; }
+SJ_INLINE lane_int int_load_narrow_bits(const int32_t *from, unsigned bits) { return bits ? *from : 0; }
+SJ_INLINE lane_float float_plus(lane_float left, lane_float right) { return left + right; }
+SJ_INLINE double float_total(lane_float value) { return value; }
+
+/* Whether a value is not below the limit in size, or two others differ; NaN is and does. */
+SJ_INLINE unsigned floats_unfit(lane_float value, lane_float limit, lane_float left, lane_float right)
+{
+    return !(__builtin_fabs(value) < limit) | (left != right);
+}
+
+/* The number in the order of floats: NaN is the largest, whatever its bits, and -0.0 is below 0.0. */
+SJ_INLINE lane_int float_ordered(lane_float value)
+{
+    const union {
+        double number;
+        int64_t bits;
+    } as = {value == value ? value : __builtin_nan("")};
+    return as.bits ^ ((as.bits >> 63) & INT64_MAX);
+}
+
+SJ_INLINE lane_int int_plus(lane_int left, lane_int right) { return left + right; }
+SJ_INLINE lane_int int_flipped(lane_int value, lane_int flips) { return value ^ flips; }
+SJ_INLINE int64_t int_total(lane_int value) { return value; }
+SJ_INLINE int64_t int_least_lane(lane_int value) { return value; }
+
+/* A value is its upper part times 2^32, and its lower part, which is not negative. */
+SJ_INLINE lane_int int_upper(lane_int value) { return value >> 32; }
+SJ_INLINE lane_int int_lower(lane_int value) { return value & 0xffffffff; }
+
+SJ_INLINE lane_int int_least(lane_int least, lane_int value, unsigned bits)
+{
+    return bits && value < least ? value : least;
+}
+
 SJ_INLINE lane_mask mask_all(void) { return 1; }
 SJ_INLINE unsigned mask_bits(lane_mask mask) { return mask; }
 

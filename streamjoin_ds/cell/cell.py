@@ -53,7 +53,7 @@ from streamjoin_ds.spec.input_warnings import LateSeen, TimesSeen
 if TYPE_CHECKING:
     pass
 
-__all__ = ["STATE_DDL", "AsideRows", "Cell", "InputSeen", "TaskFacts"]
+__all__ = ["STATE_DDL", "AsideRows", "Cell", "InputSeen", "TaskFacts", "batch_setting"]
 
 _log = logging.getLogger(__name__)
 STATE_DDL = "version INT, blob BINARY"
@@ -63,6 +63,11 @@ _TELL_MATCHES = 1 << 26
 _COUNTS = ("read", "late", "rejected", "filtered", "duplicates", "lost_offsets")
 # Rows that are not joined: their stream, the part they came in, and a block of them.
 _Aside = tuple[int, int, pa.Table]
+
+
+def batch_setting(join_id: str) -> str:
+    """Return the setting of a session that tells a join's tasks the batch's number and the query's id."""
+    return f"spark.streamjoin_ds.batch.{join_id}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +88,12 @@ class TaskFacts:
     time_ms: int = 0
 
     @classmethod
-    def current(cls, time_ms: int = 0) -> TaskFacts:
-        """Return what Spark tells the running task; `time_ms` is what its state tells."""
+    def current(cls, time_ms: int = 0, join_id: str = "") -> TaskFacts:
+        """Return what Spark tells the running task; `time_ms` is what its state tells.
+
+        Under Spark Connect the function of ``foreachBatch`` is another client of the server, whose tasks are not told
+        of the query. There the commit of a join tells them, by a setting of the session (`batch_setting`).
+        """
         from pyspark import TaskContext
 
         context = TaskContext.get()
@@ -92,6 +101,8 @@ class TaskFacts:
         batch_id, query_id = (
             context.getLocalProperty(key) for key in ("streaming.sql.batchId", "sql.streaming.queryId")
         )
+        if query_id is None and (told := context.getLocalProperty(batch_setting(join_id))):
+            batch_id, query_id = told.split()
         return cls(int(batch_id or 0), query_id or "", time_ms)
 
 

@@ -46,13 +46,14 @@ __all__ = ["CellFunction", "answered"]
 
 _log = logging.getLogger(__name__)
 _START_S = 20.0  # seconds that a server has to begin
+_FOLDER_BYTES = 80  # the longest folder of sockets: a socket's whole path may have 107 bytes on Linux, fewer elsewhere
 
 
 class CellFunction:
     """The function of ``applyInPandasWithState``: it has a `Cell` run on pandas frames of exchange rows."""
 
     def __init__(self, plan: Plan) -> None:
-        self.plan_text = plan.to_json()
+        self.plan_text, self.join_id = plan.to_json(), plan.join_id
         self.is_served = LiveWindows.of(plan) is not None
 
     def __call__(
@@ -65,7 +66,7 @@ class CellFunction:
         freeze_imports()
         blob = bytes(state.get[1]) if state.exists else None
         rows = [pa.RecordBatch.from_pandas(frame, EXCHANGE_SCHEMA, preserve_index=False) for frame in frames]
-        task = TaskFacts.current(state.getCurrentProcessingTimeMs())
+        task = TaskFacts.current(state.getCurrentProcessingTimeMs(), self.join_id)
         request = Request(self.plan_text, int(key[0]), blob, task, rows)
         reports, next_blob = answered(request) if self.is_served else request.run()
         state.update((1, next_blob))
@@ -99,6 +100,8 @@ def answered(request: Request, folder: Path | None = None) -> Answer:
 def _folder() -> Path:
     """Return the folder of the sockets, which is this user's alone."""
     folder = Path(tempfile.gettempdir()) / f"streamjoin-{os.getuid()}"
+    if len(os.fsencode(folder)) > _FOLDER_BYTES:
+        folder = Path("/tmp") / folder.name
     folder.mkdir(mode=0o700, exist_ok=True)
     if not is_private(folder):
         msg = f"{folder} is not this user's alone"

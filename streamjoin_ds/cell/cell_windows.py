@@ -363,7 +363,7 @@ class CellWindows:
         nothing on small triggers and lost up to a third on large batches, so the system places it.
         """
         execution, demand = self._plan.execution, demand_of(self._plan, self.tuning.threads)
-        wanted = demand.wanted(self._cell, rows, execution.threads)
+        wanted = demand.wanted(self._cell, rows, execution.threads or 1)
         fair = usable_core_count() // self._plan.cells if wanted > 1 else 1
         with leased_threads(wanted, fair, pin=execution.pin) as (threads, cores):
             staff = Staff(threads)

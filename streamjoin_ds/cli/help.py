@@ -1,12 +1,14 @@
-"""``streamjoin help``: the help of a command, and the options of each kind of source."""
+"""``streamjoin help``: the help of a command, the options of each kind of source, and what an error's code means."""
 
 from __future__ import annotations
 
+import difflib
+import inspect
 from collections.abc import Mapping
 
 import click
 
-from streamjoin_ds.errors import ArgumentError
+from streamjoin_ds.errors import ArgumentError, table_of_errors
 from streamjoin_ds.source.generator import GENERATORS
 from streamjoin_ds.source.kafka.topic import TOPIC_PARAMETERS
 from streamjoin_ds.spec.member.option_key import OptionKey, options_of
@@ -29,16 +31,18 @@ _VALUES = "In a value %26 is an ampersand. In the TOML file the same keys stand 
 
 
 @click.command("help")
-@click.argument("words", nargs=-1, metavar="[COMMAND | source KIND | engine]")
+@click.argument("words", nargs=-1, metavar="[COMMAND | source KIND | engine | error CODE]")
 @click.pass_context
 def command(ctx: click.Context, words: tuple[str, ...]) -> None:
-    """Show the help of a command, or of options: source files|spool|delta|kafka|gen|table, or engine."""
+    """Show the help of a command, or of options: source files|spool|delta|kafka|gen|table, or engine; or an error."""
     group = ctx.find_root().command
     assert isinstance(group, click.Group)
     if not words:
         click.echo(group.get_help(ctx.find_root()))
     elif words[0] == "source":
         _show(words[1] if len(words) == 2 else "", ctx.make_formatter())
+    elif words[0] == "error":
+        _show_error(words[1].upper() if len(words) == 2 else "", ctx.make_formatter())
     elif words == ("engine",):
         _show_engine(ctx.make_formatter())
     else:
@@ -46,9 +50,30 @@ def command(ctx: click.Context, words: tuple[str, ...]) -> None:
         if found is None or len(words) > 1:
             msg = "there is no such command"
             raise ArgumentError(
-                msg, name="help", hint=f"one of {', '.join(group.list_commands(ctx))}; or source files, or engine"
+                msg,
+                name="help",
+                hint=f"one of {', '.join(group.list_commands(ctx))}; or source files, or engine, or error",
             )
         click.echo(found.get_help(click.Context(found, info_name=words[0], parent=ctx.find_root())))
+
+
+def _show_error(code: str, formatter: click.HelpFormatter) -> None:
+    """Write what a code means; of no code, what each one means."""
+    errors = table_of_errors()
+    if not code:
+        formatter.write_dl([(name, (kind.__doc__ or "").splitlines()[0]) for name, kind in errors.items()])
+    elif code in errors:
+        kind = errors[code]
+        cause = [part.replace("\n", " ") for part in (inspect.getdoc(kind) or "").split("\n\n")]
+        passes = "It may pass: --restart tries again." if kind.passes else "It stays until it is mended."
+        lines = [*cause, kind.mend, passes, f"An example: docs/reference/errors.md#{code.lower()}"]
+        formatter.write("\n  ".join([f"{code} ({kind.__name__})", *lines]))  # not wrapped: commands stay whole
+    else:
+        near = difflib.get_close_matches(code, errors, 1)
+        msg = "there is no such error"
+        hint = f"did you mean {near[0]}?" if near else "streamjoin help error lists the codes"
+        raise ArgumentError(msg, name="help", hint=hint)
+    click.echo(formatter.getvalue().rstrip("\n"))
 
 
 def _show_engine(formatter: click.HelpFormatter) -> None:

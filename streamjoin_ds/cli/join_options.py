@@ -100,6 +100,8 @@ def flag(name: str) -> Callable[..., Any]:
         return click.option(f"--{name}/--no-{name}", name, default=None, **given)
     if key.kinds == (bool,):
         given["is_flag"] = True
+    elif key.bare:
+        given |= {"is_flag": False, "flag_value": key.bare}
     elif key.kinds == (int,):
         given["type"] = Whole(min=dict(key.limits or {})["minimum"])
     elif key.one_of and key.kinds == (str,):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import importlib.metadata
 import os
@@ -12,8 +13,8 @@ from typing import Any, NoReturn
 
 import click
 
-from streamjoin_ds.errors import DependencyMissingError, StreamJoinError, named_in
-from streamjoin_ds.logs import LEVEL_VARIABLE, LEVELS, log_to_stderr
+from streamjoin_ds.errors import DependencyMissingError, StreamJoinError, named_in, table_of_errors, where_more
+from streamjoin_ds.logs import FORMAT_VARIABLE, FORMATS, LEVEL_VARIABLE, LEVELS, log_to_stderr
 from streamjoin_ds.version import version
 
 __all__ = ["DISTRIBUTION", "error_text", "group", "main"]
@@ -36,13 +37,15 @@ _COMMANDS = {
     "intake": ("intake:command", "Keep messages of MQTT or HTTP in a folder that a join reads."),
     "data": ("data:command", "Put a small recorded data set into a folder, to try joins on."),
     "look": ("look:command", "Show what a file, folder, topic or table is, and how a join reads it."),
+    "explore": ("explore:command", "Show how many matches other bands, windows and delays would give."),
     "explain": ("explain:command", "Show how a join would be carried out, and why."),
+    "watch": ("watch:command", "Show a join on a page, or to Prometheus and OpenTelemetry, beside its query."),
     "schema": ("schema:command", "Print the JSON Schema of a join's TOML file, for editors."),
     "inspect": ("checkpoint:inspect", "Show what a checkpoint holds: cells, windows, blocks, watermarks."),
     "repair": ("checkpoint:repair", "Mend a checkpoint and its tables where possible, and say what is lost."),
     "vacuum": ("checkpoint:vacuum", "Remove what crashes left behind in a checkpoint."),
     "bench": ("bench:command", "Measure a join over its own data on this machine, beside DuckDB."),
-    "help": ("help:command", "Show the help of a command, or the options of a kind of source."),
+    "help": ("help:command", "Show the help of a command, of an error, or the options of a kind of source."),
     "doctor": ("doctor:command", "Check that this machine has what a join needs, and say what to do."),
 }
 
@@ -66,6 +69,15 @@ class LazyGroup(click.Group):
         _give_log_options(command)
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command that arguments name; of a name that is none, say the near ones."""
+        near = difflib.get_close_matches(args[0].lower(), _COMMANDS, 3, 0.5) if args[0] not in _COMMANDS else []
+        if near and not args[0].startswith("-"):
+            ctx.fail(f"There is no command '{args[0][:64]}'. Did you mean {' or '.join(near)}?")
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the help's list of commands, without importing any."""
         with formatter.section("Commands"):
@@ -81,7 +93,9 @@ class LazyGroup(click.Group):
             if ctx.params.get("traceback"):
                 raise
             text, expected = error_text(error)
-            click.echo(f"streamjoin: {text}", err=True)
+            code = text.partition(":")[0]
+            more = f" [{where_more(code)}]" if code in table_of_errors() else ""
+            click.echo(f"streamjoin: {text}{more}", err=True)
             ctx.exit(_EXPECTED_ERROR_STATUS if expected else _UNEXPECTED_ERROR_STATUS)
 
 
@@ -134,6 +148,17 @@ def _level(ctx: click.Context, param: click.Parameter, level: str | None) -> Non
     log_to_stderr(level)
 
 
+def _form(ctx: click.Context, param: click.Parameter, form: str | None) -> None:
+    """Log in this form, here and in the processes that this one starts."""
+    if form is None:
+        return
+    if form not in FORMATS:
+        msg = f"it is not one of {', '.join(FORMATS)}."
+        raise click.BadParameter(msg, ctx, param)
+    os.environ[FORMAT_VARIABLE] = form
+    log_to_stderr(os.environ.get(LEVEL_VARIABLE, "warning"), form)
+
+
 def _verbose(ctx: click.Context, param: click.Parameter, is_asked: bool) -> None:
     if is_asked:
         _level(ctx, param, "debug")
@@ -145,7 +170,9 @@ def _log_options(command: Any, *, hidden: bool = False) -> Any:
     told = "Log to standard error from this level on; Spark's workers log to Spark's own log.  [default: warning]"
     silent: dict[str, Any] = {"expose_value": False, "hidden": hidden}
     verbose = click.option("--verbose", is_flag=True, callback=_verbose, help="Same as --log-level debug.", **silent)
-    return click.option("--log-level", callback=_level, metavar=words, help=told, **silent)(verbose(command))
+    told_form = "How lines of the log are written; json is an object a line.  [default: text]"
+    form = click.option("--log-format", callback=_form, metavar="|".join(FORMATS), help=told_form, **silent)
+    return click.option("--log-level", callback=_level, metavar=words, help=told, **silent)(verbose(form(command)))
 
 
 def _give_log_options(command: click.Command) -> None:

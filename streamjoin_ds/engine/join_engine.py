@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from streamjoin_ds.duration import EPOCH, MICROSECOND
 from streamjoin_ds.engine.core_lease import leased_cores
 from streamjoin_ds.engine.intake.engine_turn import Chunks, EngineTurn
 from streamjoin_ds.engine.intake.push_intake import EngineCounters, PushIntake, seen_from, seen_state
@@ -137,11 +138,19 @@ class JoinEngine:
     def _pinned_to(self) -> Sequence[int]:
         """Return the cores that were asked for, or else cores that are leased for as long as this engine lives."""
         threads = self._execution.threads
-        if self._cores is not None or threads <= 1 or not self._execution.pin:
+        if self._cores is not None or threads is None or threads <= 1 or not self._execution.pin:
             return self._cores or ()
         lease = ExitStack()
         weakref.finalize(self, lease.close)
         return lease.enter_context(leased_cores(threads))
+
+    def __repr__(self) -> str:
+        join = self._asked.join if isinstance(self._asked, BoundJoin) else self._asked
+        read = [f"{name} {count:,}" for name, count in zip(self._names, self._ledger.read, strict=True)]
+        watermark = "not known" if self.watermark is None else str(EPOCH + self.watermark * MICROSECOND)
+        facts = [*join.told, ("rows", f"{', '.join(read)} so far"), ("complete", f"before {watermark}")]
+        title = f"JoinEngine of {', '.join(join.member_names)}"
+        return "\n".join([title, *(f"  {word:<8} {text}" for word, text in facts)])
 
     @property
     def bound(self) -> BoundJoin:
@@ -426,6 +435,11 @@ class JoinEngine:
 
         Raise ArgumentError if a type stays unknown, or a stream is unknown.
         """
+        given: object = rows
+        if not isinstance(given, Mapping):
+            msg = f"a push takes rows by the names of their streams, not {type(given).__name__}"
+            hint = f"write push({{{', '.join(f'{name!r}: ...' for name in self._names)}}})"
+            raise ArgumentError(msg, name="rows", hint=hint)
         for name in rows:
             if name not in self._names:
                 msg = f"the join has no stream '{name}'"

@@ -62,6 +62,7 @@ def explained(
     windows: Sequence[Window],
     sizing: Sizing | None = None,
     tables: TableWindows | None = None,
+    joining: JoinPipeline | None = None,
 ) -> list[str]:
     """Return the lines of `explain`: kernel, merge policy, order of joining, windows, runs and layouts, tables."""
     lines = [f"kernel {kernels.implementation}, {threads} threads"]
@@ -78,6 +79,9 @@ def explained(
         for run in window.runs:
             span_s = (run.newest_us - run.oldest_us) / 1e6
             lines.append(f"  {run.rows} rows over {span_s:.3f} s: {run.described(names, order.names)}")
+        if joining is not None and window.is_grid and window.runs:
+            written = joining.is_written_by_probes(form.stream, windows)
+            lines.append(f"  its matches are {'written by the probe' if written else 'pairs first, then gathered'}")
     return [*lines, *told]
 
 
@@ -163,7 +167,7 @@ class WindowJoin:
         costs: Costs = None,
         copied: Collection[int] = (),
     ) -> None:
-        threads, merge_runs = execution.threads, execution.merge_runs
+        threads, merge_runs = 1 if execution.threads is None else execution.threads, execution.merge_runs
         _check_ranges(threads, chunk_rows, bucket_rows)
         self.bound = bound
         self.kernels = load_kernels(execution.kernel)
@@ -539,7 +543,7 @@ class WindowJoin:
     def explain(self) -> list[str]:
         """Return how the join works, in lines: kernel, merge policy, order of joining, each window, its runs."""
         known = self.kernels, self.threads, self.forms, self._order, self._kept.windows, self._sizing
-        return explained(*known, self.tables)
+        return explained(*known, self.tables, self._joining)
 
 
 def _check_ranges(threads: int, chunk_rows: int, bucket_rows: int | None) -> None:

@@ -31,10 +31,11 @@ class Execution:
     ----------
     kernel : str
         "auto", or the name of one kernel implementation.
-    threads : int
+    threads : int, optional
         How many threads work side by side on a large probe, at most, the caller among them. A cell has in each batch as
-        many as its work asks for. Where no layout is given, there are as many times fewer cells. On a cluster set
-        ``spark.task.cpus`` to the same number.
+        many as its work asks for. Where not given, the cells of a query on one machine share its cores, and a cell on a
+        cluster or a `JoinEngine` has one thread. On a cluster there are as many times fewer cells, where no layout is
+        given; set ``spark.task.cpus`` to the same number.
     pin : bool
         Whether kernel threads, if there are several, are pinned to cores that are leased: for a batch, or for as long
         as a `JoinEngine` lives. If too few cores are free, the threads run unpinned.
@@ -60,7 +61,7 @@ class Execution:
     """
 
     kernel: str = "auto"
-    threads: int = 1
+    threads: int | None = None
     pin: bool = True
     index: Any = "auto"  # inside: Index
     order: Any = "auto"  # inside: str, or tuple of str
@@ -71,11 +72,11 @@ class Execution:
         if self.kernel not in KERNELS:
             msg = "there is no kernel of this name"
             raise ArgumentError(msg, name="kernel", hint=f"one of {', '.join(KERNELS)}")
-        _check("threads", self.threads, int, "a whole number")
         _check("pin", self.pin, bool, "true or false")
         _check("window_server", self.window_server, bool, "true or false")
-        if self.merge_runs is not None:
-            _check("merge_runs", self.merge_runs, int, "a whole number")
+        for name in ("threads", "merge_runs"):
+            if getattr(self, name) is not None:
+                _check(name, getattr(self, name), int, "a whole number")
         object.__setattr__(self, "index", _index(self.index))
         object.__setattr__(self, "order", _order(self.order))
 

@@ -26,7 +26,7 @@ from streamjoin_ds.spec.member.files import Files
 from streamjoin_ds.spec.member.source import DeltaRows, given_options
 from streamjoin_ds.spec.member.unique_key import span_us
 
-__all__ = ["explain"]
+__all__ = ["Explanation", "explain"]
 
 
 _WAYS = {
@@ -81,6 +81,15 @@ _SUMMED = {
     "inner": "inner: tuples of {0} with a partner, and sums over their partners, when all are known",
     "left": "left: all tuples of {0}, and sums over their partners, when all are known",
 }
+
+
+class Explanation(str):
+    """A text that a notebook, and the prompt of Python, show in lines and not between quotes."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
 
 
 def explain(
@@ -379,7 +388,9 @@ def _engine(plan: Plan) -> Iterator[str]:
     """Yield the lines about options that may change at every restart."""
     execution = plan.execution
     yield f"  kernel      {'the best that each worker has' if execution.kernel == 'auto' else execution.kernel}"
-    if execution.threads == 1:
+    if execution.threads is None:
+        yield "  threads     1 for each cell; on one machine its cells share the cores"
+    elif execution.threads == 1:
         yield "  threads     1 for each cell"
     else:
         where = "on leased cores where some are free" if execution.pin else "not pinned"

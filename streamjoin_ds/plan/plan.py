@@ -23,6 +23,7 @@ from streamjoin_ds.plan.layout_choice import check_deciding
 from streamjoin_ds.plan.range_layout import Reach, band_attributes, layout_from_facts
 from streamjoin_ds.spec import BoundJoin, bound_from_facts
 from streamjoin_ds.spec.columns import result_type
+from streamjoin_ds.spec.join_parts import facts_html
 
 __all__ = [
     "BLOCK_BYTES",
@@ -85,7 +86,7 @@ class BlockSizing:
 USUAL_SIZING = BlockSizing()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Plan:
     """A bound join, its layout of cells, and where its blocks and tables lie.
 
@@ -189,6 +190,22 @@ class Plan:
         if self.partitions < 1:
             msg = "a plan needs at least one state partition"
             raise ArgumentError(msg, name="partitions", hint="set spark.sql.shuffle.partitions to at least 1")
+
+    @property
+    def told(self) -> list[tuple[str, str]]:
+        """What the plan says, for people: a word, and what it stands for."""
+        kind = "" if self.layout_kind == "grid" else f", {self.layout_kind} later"
+        found = [("layout", f"{self.layout} = {self.layout.cells} cells{kind}"), ("exchange", self.exchange)]
+        found += [("matches", self.table_root)] if self.table_root else []
+        return [*self.bound.join.told, *found]
+
+    def __repr__(self) -> str:
+        title = f"Plan of {', '.join(self.bound.member_names)}"
+        return "\n".join([title, *(f"  {word:<8} {text}" for word, text in self.told)])
+
+    def _repr_html_(self) -> str:
+        """Return the plan as notebooks show it."""
+        return facts_html(f"Plan of {', '.join(self.bound.member_names)}", self.told)
 
     @cached_property
     def attributes(self) -> list[Reach]:

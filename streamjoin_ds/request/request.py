@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from streamjoin_ds.engine.core_lease import usable_core_count
 from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.plan import Execution
 from streamjoin_ds.request.join_keys import JOIN_KEYS, read_join_file
@@ -22,6 +21,7 @@ from streamjoin_ds.spec import Call, Expression, Generator, Nearest, Stream, Tab
 from streamjoin_ds.spec.columns import names_hint, parts_of
 from streamjoin_ds.spec.expression.parser import parse_condition
 from streamjoin_ds.spec.expression.tree import streams_of
+from streamjoin_ds.spec.join import without_window
 from streamjoin_ds.spec.member.location import KAFKA_PREFIX
 from streamjoin_ds.spec.member.option_key import OptionKey
 from streamjoin_ds.spec.member.source import GENERATOR_PREFIX
@@ -312,10 +312,13 @@ def request_of(config: Path | None, given: Mapping[str, Any]) -> Request:
     if not streams:
         msg = "no streams were given"
         raise ArgumentError(msg, name="stream", hint="give --stream NAME=SOURCE two or more times")
-    if "window" not in facts and (len(streams) > 1 or not tables):
+    has_window = "window" in facts or without_window(facts.get("on", ()))[1] is not None
+    if not has_window and (len(streams) > 1 or not tables):
         msg = "no window was given"
         raise ArgumentError(
-            msg, name="window", hint="give --window 15s, 'last 1000', 'every 10s for 60s', or e=6h,w=0s"
+            msg,
+            name="window",
+            hint="give --window 15s, 'last 1000', 'every 10s for 60s', or e=6h,w=0s; or end on with WITHIN 15 SECONDS",
         )
     join = StreamJoin(
         described_streams(streams, without_tables(in_file, tables), without_tables(flags, tables)),
@@ -398,8 +401,7 @@ def requested(join: StreamJoin, facts: Mapping[str, Any]) -> Request:
         for scopes in (("start", "plan"), ("engine",), ("source",), ("session",))
     )
     if engine:
-        threads = {"threads": usable_core_count()} if session.get("local") else {}
-        run["execution"] = Execution(**threads | engine)
+        run["execution"] = Execution(**engine)
     if source:
         run["source_options"] = checked_reader_options(source)
     if "conf" in session:

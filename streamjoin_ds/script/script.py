@@ -17,6 +17,7 @@ from streamjoin_ds.script.reader import statements
 from streamjoin_ds.script.sql_options import check_created, checked_setting, spark_text
 from streamjoin_ds.script.sql_text import SqlText
 from streamjoin_ds.script.statements import Explained, Option, StreamStatement
+from streamjoin_ds.spark.release import arrow_schema
 from streamjoin_ds.spec import bind
 from streamjoin_ds.stream.dataframe import check_frames, default_layout, over_frames
 from streamjoin_ds.stream.frame_tables import table_frames
@@ -291,13 +292,11 @@ def _over(joined: AskedJoin) -> dict[str, Any]:
 
 def _plan_over_frames(joined: AskedJoin, options: Mapping[str, Any]) -> str:
     """Return the plan of a SELECT alone, which gives a DataFrame."""
-    from pyspark.sql.pandas.types import to_arrow_schema
-
     join = joined.request.join
     beside = table_frames(join, joined.frames)
     frames = {name: frame for name, frame in joined.frames.items() if name not in beside}
     check_frames(join, frames)
-    schemas = {name: to_arrow_schema(frame.schema, timezone="UTC") for name, frame in joined.frames.items()}
+    schemas = {name: arrow_schema(frame.schema) for name, frame in joined.frames.items()}
     bound = bind(over_frames(join, frames), schemas)
     asked = AskedLayout.parse(options.get("layout", "auto"), len(bound.names))
     asked.check(bound)

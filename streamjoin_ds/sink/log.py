@@ -31,7 +31,7 @@ from streamjoin_ds.blocks.place import is_local, loggable
 from streamjoin_ds.delta.log_files import entry_name, filesystem_of, read_actions
 from streamjoin_ds.errors import LogCleanedError, TableError
 
-__all__ = ["NO_HOOKS", "LogCommit", "LogEntry", "open_table", "put_entry", "read_commit"]
+__all__ = ["NO_HOOKS", "LogCommit", "LogEntry", "added_rows", "open_table", "put_entry", "read_commit"]
 
 _log = logging.getLogger(__name__)
 
@@ -279,12 +279,18 @@ def read_commit(table_path: str, version: int) -> LogCommit:
     if actions is None:
         raise cleaned(table_path, version)
     facts = _facts(actions)
-    batch_id = facts.get("batch_id")
-    if not _is_ours(actions, batch_id):
+    if not _is_ours(actions, facts.get("batch_id")):
         return LogCommit(version, None, None, ())
+    paths = tuple(unquote(add["path"]) for add in added_rows(actions))
+    return LogCommit(version, facts.get("batch_id"), facts.get("punctuation"), paths)
+
+
+def added_rows(actions: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the ``add`` actions of files with rows that a batch of the join added; none of any other commit."""
+    if not _is_ours(actions, _facts(actions).get("batch_id")):
+        return []
     adds = [action["add"] for action in actions if action.get("add")]
-    paths = tuple(unquote(add["path"]) for add in adds if add.get("dataChange", True))
-    return LogCommit(version, batch_id, facts.get("punctuation"), paths)
+    return [add for add in adds if add.get("dataChange", True)]
 
 
 def cleaned(table_path: str, version: int) -> LogCleanedError:

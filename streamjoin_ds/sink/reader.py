@@ -84,7 +84,7 @@ def complete(root: str) -> pa.Table:
 
 
 def between(root: str, begin: int | datetime, end: int | datetime) -> pa.Table:
-    """Return the results with ``begin <= event_time < end``, in the order that :func:`ordered` gives.
+    """Return the results with ``begin <= event_time < end``, in the order that ``ordered`` gives.
 
     Parameters
     ----------

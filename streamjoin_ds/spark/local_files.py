@@ -127,9 +127,15 @@ class Scratch:
         If the folder's path is too long for sockets, they go to the folder above.
         """
         found = {"spark.driver.extraJavaOptions": f'"-Djava.io.tmpdir={self.path}"'}
-        if len(os.fsencode(self.path)) > _SOCKET_FOLDER_BYTES:
-            found["spark.python.unix.domain.socket.dir"] = str(self.path.parent)
+        if self.socket_folder not in (self.path, None):
+            found["spark.python.unix.domain.socket.dir"] = str(self.socket_folder)
         return found
+
+    @property
+    def socket_folder(self) -> Path | None:
+        """The folder in which Spark's sockets have room for their names; None: there is none here."""
+        fitting = (path for path in (self.path, self.path.parent) if len(os.fsencode(path)) <= _SOCKET_FOLDER_BYTES)
+        return next(fitting, None)
 
     def remove(self) -> None:
         """Remove the folder with all that is in it, after its process has ended."""

@@ -29,6 +29,7 @@ from streamjoin_ds.spark.class_archive import ClassArchive, archive_setting
 from streamjoin_ds.spark.jars import delta_jars
 from streamjoin_ds.spark.java import QUICK_COMPILER, environment, find_java, launch, spark_home
 from streamjoin_ds.spark.local_files import keep_small, new_log, trusted_cache, write_executable
+from streamjoin_ds.spark.release import checkpoint_files_class
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -80,7 +81,6 @@ _ON_THIS_MACHINE = {
     # Java and its Python workers talk by sockets in the file system: a trigger takes 60 ms less than by TCP.
     "spark.python.unix.domain.socket.enabled": "true",
 }
-_CHECKPOINT_FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 # What was started in this process: the "session", the "request" that it was made for, its "gateway" to Java, Java's
 # "log", and whether a "join" was started.
 _started: dict[str, Any] = {}
@@ -345,7 +345,7 @@ def _settings(app_name: str, master: str | None, driver_memory: str | None, log:
         "spark.sql.shuffle.partitions": str(cores),
         "spark.shuffle.compress": "false",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "200000",
-        "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINT_FILES,
+        "spark.sql.streaming.checkpointFileManagerClass": checkpoint_files_class(),
     }
 
 

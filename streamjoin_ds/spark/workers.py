@@ -7,6 +7,7 @@ themselves look for what the driver wrote.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import sys
@@ -17,28 +18,38 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
-from pyspark.sql.datasource import DataSource, DataSourceReader
 
 from streamjoin_ds.errors import SessionError
+from streamjoin_ds.spark.release import has_python_sources, is_connect
 from streamjoin_ds.spark.session import is_own
 from streamjoin_ds.version import version
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
+
+if TYPE_CHECKING or has_python_sources():
+    from pyspark.sql.datasource import DataSource, DataSourceReader
+else:
+    DataSource = DataSourceReader = object
 
 __all__ = ["check_workers", "seen_by_workers"]
 
 _UNKNOWN = "0+source"  # the version of a package that is on the path but not installed
-_checked: set[str] = set()  # ids of the Spark applications whose workers passed
+_checked: set[str] = set()  # ids of the Spark applications, and sessions of Connect, whose workers passed
+_SCHEMA = "source string, function string"
+_SERVER_HINT = (
+    "install this package, in this version, for the Python that the Connect server starts its workers with: set "
+    "PYSPARK_PYTHON and spark.pyspark.python where the server is started"
+)
 _TASKS_A_CORE = 2  # more tasks than cores, so that every core of every worker gets one
 
 
 def check_workers(spark: SparkSession) -> None:
     """Check a session's workers with one small job.
 
-    The job goes both ways that Spark has to a Python worker: a data source and a function. A session is checked once.
-    A session that `spark_session` started is not checked, nor one of Spark Connect: there the server chooses the
-    workers.
+    The job goes both ways that Spark has to a Python worker: a data source, which 3.5 has not, and a function. A
+    session is checked once. One that `spark_session` started is not checked. Under Spark Connect the server chooses
+    the workers.
 
     Raises
     ------
@@ -47,30 +58,34 @@ def check_workers(spark: SparkSession) -> None:
     """
     if is_own(spark):
         return
-    try:
-        application = str(spark.sparkContext.applicationId)
-    except PySparkException:  # Spark Connect
-        return
+    of_connect = is_connect(spark)
+    # The type is that of a classic session, which has no session_id.
+    application = str(getattr(spark, "session_id", "") if of_connect else spark.sparkContext.applicationId)
     if application in _checked:
         return
+    hint = _SERVER_HINT if of_connect else _hint()
     try:
-        spark.dataSource.register(_Probe)
-        frame = spark.read.format(_Probe.name()).load().mapInArrow(_passed_on, _Probe.SCHEMA)
-        versions = {version for row in frame.collect() for version in row}
+        versions = {version for row in _probed(spark).collect() for version in row}
     except PySparkException as error:
         msg = f"Spark's workers cannot run this package ({_reason(str(error)) or type(error).__name__})"
-        raise SessionError(msg, name="spark.pyspark.python", hint=_hint()) from error
+        raise SessionError(msg, name="spark.pyspark.python", hint=hint) from error
     # A package that is on the path but not installed does not know its version.
     if len({version(), *versions} - {_UNKNOWN}) > 1:
         msg = "Spark's workers have another version of this package than the driver"
-        raise SessionError(msg, name="spark.pyspark.python", hint=_hint())
+        raise SessionError(msg, name="spark.pyspark.python", hint=hint)
     _checked.add(application)
+
+
+def _probed(spark: SparkSession) -> DataFrame:
+    """Return a frame of the versions of this package in a worker that runs a data source, and in one of a function."""
+    if not has_python_sources(spark.version):
+        return spark.range(1).selectExpr("'' AS source", "'' AS function").mapInArrow(_passed_on, _SCHEMA)
+    spark.dataSource.register(_Probe)
+    return spark.read.format(_Probe.name()).load().mapInArrow(_passed_on, _SCHEMA)
 
 
 class _Probe(DataSource):
     """A data source of one row with the version of this package in a worker."""
-
-    SCHEMA = "source string, function string"
 
     @classmethod
     def name(cls) -> str:
@@ -79,7 +94,7 @@ class _Probe(DataSource):
 
     def schema(self) -> str:
         """Return the columns of the one row."""
-        return self.SCHEMA
+        return _SCHEMA
 
     def reader(self, schema: Any) -> DataSourceReader:
         """Return the reader, which runs in a task."""
@@ -95,8 +110,9 @@ def _passed_on(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     import deltalake  # noqa: F401  # a cell needs this package too
 
     for batch in batches:
-        versions = [batch.column(0), pa.array([version()] * batch.num_rows, pa.string())]
-        yield pa.RecordBatch.from_arrays(versions, names=["source", "function"])
+        own = pa.array([version()] * batch.num_rows, pa.string())
+        source = pa.array([text or version() for text in batch.column(0).to_pylist()], pa.string())
+        yield pa.RecordBatch.from_arrays([source, own], names=["source", "function"])
 
 
 def _reason(text: str) -> str:
@@ -130,6 +146,8 @@ def seen_by_workers(spark: SparkSession, folders: Sequence[str | Path], tasks: i
     """
     token = uuid.uuid4().hex
     probes = []
+    made = [path for folder in folders for path in [Path(folder), *Path(folder).parents] if not path.exists()]
+    answers = {0}
     try:
         for folder in folders:
             Path(folder).mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -142,6 +160,10 @@ def seen_by_workers(spark: SparkSession, folders: Sequence[str | Path], tasks: i
     finally:
         for probe in probes:
             probe.unlink(missing_ok=True)
+        if any(answer != (1 << len(probes)) - 1 for answer in answers):  # the caller may refuse
+            for path in sorted(set(made), key=lambda path: len(path.parts), reverse=True):
+                with contextlib.suppress(OSError):
+                    path.rmdir()
     return [all(answer >> place & 1 for answer in answers) for place in range(len(probes))]
 
 

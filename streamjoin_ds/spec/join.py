@@ -14,10 +14,13 @@ alone: any other has no meaning, and is refused by name.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
+from streamjoin_ds.duration import duration_text, duration_us
 from streamjoin_ds.errors import ArgumentError, PredicateError, WindowError
 from streamjoin_ds.spec.bound.binding import bind
 from streamjoin_ds.spec.bound.bound_join import BoundJoin
@@ -42,9 +45,19 @@ from streamjoin_ds.spec.member.unique_key import check_unique_window
 from streamjoin_ds.spec.row_kind import Nearest, asked_aggregates, check_how, check_nearest
 from streamjoin_ds.spec.window import WindowKind, WindowLike, parse_window, window_from_facts
 
-__all__ = ["MAX_STREAMS", "Join", "bound_from_facts", "check_members", "check_pairwise", "check_window"]
+__all__ = [
+    "MAX_STREAMS",
+    "Join",
+    "bound_from_facts",
+    "check_members",
+    "check_pairwise",
+    "check_window",
+    "without_window",
+]
 
 MAX_STREAMS = 8  # most streams of a join
+_NO_WINDOW = "0s"
+_HAS_WITHIN = re.compile(r"\sWITHIN\s", re.IGNORECASE).search
 
 
 def check_members(streams: Sequence[Stream], tables: Sequence[object], most: int) -> None:
@@ -130,7 +143,7 @@ def _pairwise_parts(join: JoinParts) -> Iterator[tuple[Predicate, tuple[str, ...
             yield part, tuple(sorted(streams_of(part), key=join.names.index))
 
 
-@dataclass(frozen=True, init=False)
+@dataclass(frozen=True, init=False, repr=False)
 class Join(JoinParts):
     """A join of streams, and of tables beside them: one result is one tuple of each stream and one row of each table.
 
@@ -145,6 +158,7 @@ class Join(JoinParts):
         is a cross product inside the window.
     window : str, timedelta, mapping, TimeWindow, CountWindow or PeriodicWindow
         ``"15s"`` for every stream, or ``{"e": "6h", "w": "0s"}``: how long a tuple of that stream waits for others.
+        The last condition may say it: ``"abs(e.x - w.x) <= 0.1 WITHIN 15 SECONDS"``.
         ``"last 1000"``: the last 1000 tuples of each stream. ``"every 10s for 60s"``: once in each common window.
     select : sequence of str, optional
         The columns of a result: ``"e.icao24"``, which is named ``e_icao24``, ``"e.icao24 AS aircraft"``, ``"w.*"``, or
@@ -190,7 +204,7 @@ class Join(JoinParts):
         self,
         streams: Sequence[Stream],
         on: str | Iterable[str] | Iterable[Predicate] = (),
-        window: WindowLike = "0s",
+        window: WindowLike = _NO_WINDOW,
         select: str | Iterable[Selected] | None = None,
         *,
         include_self_pairs: bool = False,
@@ -207,7 +221,9 @@ class Join(JoinParts):
         every = [*names, *(table.name for table in tables)]
         if not include_self_pairs:
             _check_selves(streams)
-        predicates = _without_constants(_predicates(on), streams[0])
+        conditions, within = without_window(on)
+        window = _one_window(window, within)
+        predicates = _without_constants(_predicates(conditions, every), streams[0])
         for predicate in predicates:
             for name in _streams(predicate):
                 if name not in every:
@@ -309,7 +325,41 @@ def _streams(predicate: Predicate) -> tuple[str, ...]:
     return (predicate.left.stream, predicate.right.stream) if isinstance(predicate, Band) else streams_of(predicate)
 
 
-def _predicates(on: object) -> tuple[Predicate, ...]:
+def without_window(on: object) -> tuple[object, str | None]:
+    """Return conditions without the window that one of them ends with (``... WITHIN 15 MINUTES``), and that window.
+
+    Raises
+    ------
+    ArgumentError
+        What stands after WITHIN is no duration.
+    WindowError
+        Two of them end with a window.
+    """
+    texts = [on] if isinstance(on, str) else on
+    if not isinstance(texts, (list, tuple)) or not any(isinstance(one, str) and _HAS_WITHIN(one) for one in texts):
+        return on, None
+    from streamjoin_ds.spec.expression.slip import with_window
+
+    parted = [with_window(one) if isinstance(one, str) else (one, None) for one in texts]
+    windows = [window for _, window in parted if window is not None]
+    if len(windows) > 1:
+        msg = "two conditions end with WITHIN, and a join has one window"
+        raise WindowError(msg, name="window", hint="write it once, after the last condition")
+    return [one for one, _ in parted], next(iter(windows), None)
+
+
+def _one_window(window: WindowLike, within: str | None) -> WindowLike:
+    """Return the window that is given, or that conditions end with."""
+    if within is None:
+        return window
+    length = duration_us(within, "WITHIN")
+    if window != _NO_WINDOW and (not isinstance(window, (str, timedelta)) or duration_us(window, "window") != length):
+        msg = f"the conditions end with WITHIN {within}, and another window is given too"
+        raise WindowError(msg, name="window", hint="leave one of the two out")
+    return duration_text(length)
+
+
+def _predicates(on: object, streams: Sequence[str]) -> tuple[Predicate, ...]:
     items = [on] if isinstance(on, (str, Band, Column, Literal, Call)) or not isinstance(on, Iterable) else [*on]
     items = [on] if isinstance(on, Mapping) else items
     predicates: list[Predicate] = []
@@ -318,7 +368,7 @@ def _predicates(on: object) -> tuple[Predicate, ...]:
             # Imported here: a worker is sent facts, and needs no SQL parser.
             from streamjoin_ds.spec.expression.parser import parse_predicates
 
-            predicates.extend(parse_predicates(item))
+            predicates.extend(parse_predicates(item, streams))
         elif isinstance(item, (Band, Column, Literal, Call)):
             predicates.append(item)
         else:

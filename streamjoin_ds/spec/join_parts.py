@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from decimal import Decimal
 from functools import cached_property
+from html import escape
 from typing import Any
 
 from streamjoin_ds.errors import ColumnError, PredicateSyntaxError
@@ -39,6 +40,7 @@ __all__ = [
     "Calculated",
     "JoinParts",
     "Selected",
+    "facts_html",
     "named_columns",
     "predicate_from",
     "selected",
@@ -152,7 +154,7 @@ def _column_text(text: str) -> str:
     return column
 
 
-@dataclass(frozen=True, init=False)
+@dataclass(frozen=True, init=False, repr=False)
 class JoinParts:
     """The streams, tables, predicates, window and selection of a join; `Join` checks them and says what each may be."""
 
@@ -166,6 +168,9 @@ class JoinParts:
     reduce: tuple[Aggregate, ...]
 
     tables: tuple[Table, ...]
+
+    def __repr__(self) -> str:
+        return str(self)
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -207,6 +212,33 @@ class JoinParts:
         of_select = [Column.of(text) for text in plain if not text.endswith(".*")]
         return [*bands, *of_select, *(column for one in said for column in columns_of(one))]
 
+    @property
+    def told(self) -> list[tuple[str, str]]:
+        """What the join says, for people: a word, and what it stands for; nothing that is at its default."""
+        conditions = [str(one) for one in self.predicates]
+        found = [("" if place else "on", text) for place, text in enumerate(conditions)]
+        found.append(("window", self.window.describe(self.names)))
+        found += [("how", self.how)] if self.how != "inner" else []
+        if self.nearest is not None:
+            by = "" if self.nearest.by is None else f" by {self.nearest.by}"
+            found.append(("nearest", f"{self.nearest.k}{by}, {self.nearest.direction}"))
+        found += [("reduce", f"{one} AS {one.name}") for one in self.reduce]
+        if any(not str(one).endswith(".*") for one in self.select):
+            found.append(("select", ", ".join(map(str, self.select))))
+        return [
+            *found,
+            *(("stream", repr(one)) for one in self.streams),
+            *(("table", repr(one)) for one in self.tables),
+        ]
+
+    def __str__(self) -> str:
+        title = f"{type(self).__name__} of {', '.join(self.member_names)}"
+        return "\n".join([title, *(f"  {word:<8} {text}" for word, text in self.told)])
+
+    def _repr_html_(self) -> str:
+        """Return the join as notebooks show it."""
+        return facts_html(f"{type(self).__name__} of {', '.join(self.member_names)}", self.told)
+
     def to_facts(self) -> dict[str, object]:
         """Return the join as plain JSON values; `Join.from_facts` makes the join of them again."""
         return {
@@ -221,6 +253,16 @@ class JoinParts:
             **({"tables": [table.to_facts() for table in self.tables]} if self.tables else {}),
             **({"reduce": [one.to_facts() for one in self.reduce]} if self.reduce else {}),
         }
+
+
+def facts_html(title: str, facts: Sequence[tuple[str, str]]) -> str:
+    """Return facts as a small table of HTML, for notebooks: a word, and what it stands for."""
+    cell = '<td style="text-align:left;white-space:pre-wrap'
+    rows = "".join(
+        f'<tr>{cell};opacity:.7">{escape(word)}</td>{cell};font-family:monospace">{escape(text)}</td></tr>'
+        for word, text in facts
+    )
+    return f"<div><b>{escape(title)}</b><table>{rows}</table></div>"
 
 
 def named_columns(stream: Stream) -> set[str]:

@@ -23,6 +23,7 @@ import pyarrow as pa
 from streamjoin_ds.blocks import BlockStore
 from streamjoin_ds.blocks.place import is_local, local_path, place_of
 from streamjoin_ds.cell.answers import whole_answers
+from streamjoin_ds.cell.cell import batch_setting
 from streamjoin_ds.cell.cell_report import CellReport
 from streamjoin_ds.checkpoint.batch_end import ledger_columns, logged_plan, partitions_of, set_aside_so_far
 from streamjoin_ds.checkpoint.layout_notes import KeyLog, note_epochs_over
@@ -36,6 +37,7 @@ from streamjoin_ds.sink.writer import FileReport, TableWriter
 from streamjoin_ds.source.batch_plan import BatchPlan
 from streamjoin_ds.source.feed import BacklogFacts
 from streamjoin_ds.source.partitioned_position import PartitionClock
+from streamjoin_ds.spark.release import is_connect
 from streamjoin_ds.stream.progress import tell_read_rows
 from streamjoin_ds.stream.query_log import (
     BacklogLog,
@@ -49,7 +51,7 @@ from streamjoin_ds.stream.query_log import (
 )
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 __all__ = [
     "BatchCommit",
@@ -210,6 +212,9 @@ class BatchCommit:
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
         """Commit one batch; `Committer.commit` says what is refused."""
         plan = Plan.from_json(self.plan_text)
+        spark = getattr(frame, "sparkSession", None)  # None: the query runs without Spark
+        if spark is not None and is_connect(spark):
+            _tell_tasks(spark, plan, batch_id)
         rows = frame.collect()
         files_of_cells = [(int(row.cell), FileReport.from_json(row.facts)) for row in rows if row.kind == "file"]
         reports = {int(row.cell): CellReport.from_json(row.facts) for row in rows if row.kind == "cell"}
@@ -273,6 +278,12 @@ class BatchCommit:
         _log.debug("batch %d: %d matches", batch_id, summary.matches)
         for watcher in _watchers:
             watcher(summary)
+
+
+def _tell_tasks(spark: SparkSession, plan: Plan, batch_id: int) -> None:
+    """Tell the tasks of a batch its number and its query, which Spark Connect does not (`TaskFacts.current`)."""
+    query_id = json.loads((place_of(plan.spark_root) / "metadata").read_bytes())["id"]
+    spark.conf.set(batch_setting(plan.join_id), f"{batch_id} {query_id}")
 
 
 def _planned(plan: Plan, batch_id: int) -> tuple[BatchPlan | None, BatchPlan | None]:

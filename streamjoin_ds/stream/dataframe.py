@@ -27,12 +27,14 @@ from streamjoin_ds.errors import (
     ArgumentError,
     FingerprintMismatchError,
     LayoutError,
+    SessionError,
     WatermarkMissingError,
     WindowError,
 )
 from streamjoin_ds.exchange.frame_packing import Packer, foreign_columns, pack_foreign
 from streamjoin_ds.exchange.outbox import EXCHANGE_DDL, LAYOUT_KEY, open_block
 from streamjoin_ds.plan import AskedLayout, Execution, Layout, Load, Plan, choose_layout, deciding_cells, whole_layout
+from streamjoin_ds.spark.release import arrow_schema, has_arrow_groups, needs_older_arrow
 from streamjoin_ds.spec import BoundJoin, Join, Stream, bind, duration_text
 from streamjoin_ds.spec.columns import SEQ, TS
 from streamjoin_ds.spec.event_time import NO_TIME
@@ -167,7 +169,7 @@ def joined(
     join: Join, frames: Mapping[str, DataFrame], layout: str | None, blocks: str | None, execution: Execution
 ) -> DataFrame:
     """Return the results of a join as a DataFrame; see `StreamJoin.dataframe`."""
-    from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+    from pyspark.sql.pandas.types import from_arrow_schema
 
     from streamjoin_ds.spark.workers import check_workers
 
@@ -189,10 +191,12 @@ def joined(
         msg = f"some frames are streaming and some are static ({static})"
         hint = "read all of them with spark.readStream, or all with spark.read; make a static one a Table of the join"
         raise ArgumentError(msg, name=static, hint=hint)
-    schemas = {name: to_arrow_schema(frame.schema, timezone="UTC") for name, frame in {**frames, **beside}.items()}
+    schemas = {name: arrow_schema(frame.schema) for name, frame in {**frames, **beside}.items()}
     bound = bind(over_frames(join, frames), schemas)
     check_execution(bound, execution)
     session = next(iter(frames.values())).sparkSession
+    if any(streaming.values()):
+        needs_older_arrow(session)
     check_workers(session)
     partitions = int(session.conf.get("spark.sql.shuffle.partitions") or 2)
     state_root = "" if blocks is None else _checked_root(blocks)
@@ -225,10 +229,14 @@ def joined(
     )
     result = from_arrow_schema(_schema(bound))
     if not moving:
-        return packed.groupBy("cell").applyInArrow(_static_cell(plan, tables), result)
+        cell = _static_cell(plan, tables)
+        groups = packed.groupBy("cell")
+        if has_arrow_groups(session.version):
+            return groups.applyInArrow(cell, result)
+        return groups.applyInPandas(_by_pandas(cell), result)
     delays_us = tuple(_delay_us(stream, frames[stream.name]) for stream in bound.join.streams)
-    cell = _ForeignCell(placed, delays_us, tables)
-    return packed.groupBy("cell").applyInPandasWithState(cell, result, STATE_DDL, "append", "NoTimeout")
+    moved = _ForeignCell(placed, delays_us, tables)
+    return packed.groupBy("cell").applyInPandasWithState(moved, result, STATE_DDL, "append", "NoTimeout")
 
 
 def check_frames(join: Join, frames: Mapping[str, DataFrame], order_by: Sequence[tuple[str, ...]] = ()) -> None:
@@ -422,6 +430,16 @@ def _static_cell(plan: Plan, beside: FrameTables) -> Callable[[pa.Table], pa.Tab
     return joined_cell
 
 
+def _by_pandas(cell: Callable[[pa.Table], pa.Table]) -> Callable[[Any], Any]:
+    """Return a cell's function as Spark 3.5 can call it."""
+
+    def joined_cell(frame):  # type: ignore[no-untyped-def]  # `applyInPandas` reads type hints
+        table = pa.Table.from_pandas(frame[["stream", "payload"]], preserve_index=False)
+        return cell(table).to_pandas(types_mapper=_masked().get)
+
+    return joined_cell
+
+
 @lru_cache(maxsize=1)
 def _masked() -> dict[pa.DataType, Any]:
     """Return Pandas types by Arrow type: integers stay exact beside nulls, and NaN differs from null.
@@ -470,6 +488,11 @@ class _ForeignCell:
                     yield row.stream, row.payload
 
         tuples = _tuples(plan, rows(), task.batch_id)
+        inputs = plan.bound.same_inputs
+        if not task.query_id and (plan.state_root or len(set(inputs)) < len(inputs)):
+            msg = "a function of foreachBatch under Spark Connect does not tell the join which batch it has"
+            hint = "use start(frames=...), or write the DataFrame by a sink of Spark (toTable, format)"
+            raise SessionError(msg, name="foreachBatch", hint=hint)
         windows = CellWindows(plan, plan.cell_of(int(key[0])), blob, prefix=blocks_prefix(task.query_id))
         self.beside.give(plan, windows.engines)
         clocks = [StreamClock(*known) for known in zip(self.delays_us, windows.state.largest_us, strict=True)]

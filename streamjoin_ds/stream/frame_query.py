@@ -31,6 +31,7 @@ from streamjoin_ds.plan import AskedLayout, Load, Plan
 from streamjoin_ds.sink.tables import TableSet
 from streamjoin_ds.source.batch_plan import versions_from
 from streamjoin_ds.source.table_versions import tables_folder
+from streamjoin_ds.spark.release import arrow_schema, needs_older_arrow
 from streamjoin_ds.spark.session import note_join
 from streamjoin_ds.spec import BoundJoin, Join, bind
 from streamjoin_ds.spec.columns import names_hint
@@ -38,12 +39,14 @@ from streamjoin_ds.stream.commit import committer_for, forget_committer
 from streamjoin_ds.stream.dataframe import check_frames, over_frames, packed_frame
 from streamjoin_ds.stream.frame_tables import given_before, kept_tables, note_given, table_frames
 from streamjoin_ds.stream.query import (
+    SparkHost,
     cells_of,
     check_table_blocks,
     first_layout,
     planned,
     query_over,
     retained_batches,
+    staffed,
     ways_of,
 )
 from streamjoin_ds.stream.query_options import QueryOptions
@@ -246,14 +249,16 @@ def _plan(
         identity.check(bound, order_by)
     check_execution(bound, options.execution)
     asked = _asked_layout(bound, options)
-    check_workers(spark)  # before anything is written
+    # Before anything is written.
+    needs_older_arrow(spark)
+    check_workers(spark)
+    _, state_root = ways_of(spark, checkpoint, table_root, "packed")
+    check_table_blocks(join, state_root)
     if identity is None:
-        layout = asked.grid or first_layout(bound, cells_of(spark, options, None), "grid")
+        layout = asked.grid or first_layout(bound, cells_of(spark, options, checkpoint, None), "grid")
         identity = CheckpointIdentity.create(checkpoint, bound, layout, layout.cells, order_by)
     _check_kept(identity, asked, options)
     _check_idle(join, identity)
-    _, state_root = ways_of(spark, checkpoint, table_root, "packed")
-    check_table_blocks(join, state_root)
     return Plan(
         bound,
         identity.layout,
@@ -263,7 +268,7 @@ def _plan(
         table_root,
         identity.join_id,
         foreign=True,
-        execution=options.execution,
+        execution=staffed(options.execution, SparkHost(spark).cores(), identity.partitions),
         state_root=state_root,
         retain_batches=retained_batches(spark, durable=options.durable),
         durable=options.durable,
@@ -274,9 +279,7 @@ def _plan(
 
 
 def _bound(join: Join, frames: Mapping[str, DataFrame]) -> BoundJoin:
-    from pyspark.sql.pandas.types import to_arrow_schema
-
-    return bind(join, {name: to_arrow_schema(frame.schema, timezone="UTC") for name, frame in frames.items()})
+    return bind(join, {name: arrow_schema(frame.schema) for name, frame in frames.items()})
 
 
 def _asked_layout(bound: BoundJoin, options: QueryOptions) -> AskedLayout:

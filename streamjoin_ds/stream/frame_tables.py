@@ -27,10 +27,11 @@ from streamjoin_ds.cell.cell_windows import give_tables
 from streamjoin_ds.checkpoint.recovery import put
 from streamjoin_ds.checkpoint.spark_files import numbered
 from streamjoin_ds.engine.window_join import WindowJoin
-from streamjoin_ds.errors import MALFORMED, ArgumentError, OffsetError, StateCorruptError
+from streamjoin_ds.errors import MALFORMED, ArgumentError, OffsetError, SessionError, StateCorruptError
 from streamjoin_ds.plan import Plan
 from streamjoin_ds.source.batch_plan import TableVersion, versions_from, versions_told
 from streamjoin_ds.source.table_versions import tables_folder
+from streamjoin_ds.spark.release import arrow_schema, has_arrow_groups
 from streamjoin_ds.spec import BoundJoin, Join
 from streamjoin_ds.spec.columns import names_hint
 from streamjoin_ds.spec.member.table import DEFAULT_FINISHED_AFTER, DEFAULT_REFRESH, Table
@@ -143,8 +144,6 @@ def of_frames(join: Join, frames: Mapping[str, DataFrame]) -> Beside:
     ArgumentError
         A frame is of no table, or streaming; a table with a frame has a source, or an option of one.
     """
-    from pyspark.sql.pandas.types import to_arrow_schema
-
     names = [table.name for table in join.tables]
     for name in frames:
         if name not in names:
@@ -155,7 +154,7 @@ def of_frames(join: Join, frames: Mapping[str, DataFrame]) -> Beside:
     for table in given:
         _check_frame(table, frames[table.name])
     tables = [
-        replace(table, schema=to_arrow_schema(frames[table.name].schema, timezone="UTC"))
+        replace(table, schema=arrow_schema(frames[table.name].schema))
         if table in given and table.schema is None
         else table
         for table in join.tables
@@ -174,7 +173,7 @@ def kept_tables(plan: Plan, frames: Mapping[str, DataFrame]) -> dict[str, TableV
     """
     store, found = BlockStore(tables_folder(plan.block_root), durable=plan.durable), {}
     for name, frame in frames.items():
-        rows = table_rows(plan.bound, plan.bound.member_names.index(name), frame.toArrow())
+        rows = table_rows(plan.bound, plan.bound.member_names.index(name), _rows_of(name, frame))
         ref = store.write(f"{name}/frame", pa.Table.from_batches([rows]), {"table": name})
         digest = ref.name.rpartition("-")[2].partition(".")[0]
         found[name] = TableVersion(digest, ref.name, ref.rows)
@@ -202,6 +201,21 @@ def table_frames(join: Join, frames: Mapping[str, DataFrame]) -> dict[str, DataF
         found[table.name] = frames[table.name]
         _check_frame(table, frames[table.name])
     return found
+
+
+def _rows_of(name: str, frame: DataFrame) -> pa.Table:
+    """Return a frame's rows.
+
+    Raises
+    ------
+    SessionError
+        Spark is 3.5, which does not give them as they are.
+    """
+    version = frame.sparkSession.version
+    if not has_arrow_groups(version):
+        msg = f"Spark {version} does not give the rows of table {name} as they are: it has no DataFrame.toArrow"
+        raise SessionError(msg, name=name, hint="use Spark 4.0 or newer, or make the table a stream of static frames")
+    return frame.toArrow()
 
 
 def _check_frame(table: Table, frame: DataFrame) -> None:
@@ -247,7 +261,7 @@ class FrameTables:
         """
         blocks, size = {}, 0
         for name, frame in frames.items():
-            rows = table_rows(bound, bound.member_names.index(name), frame.toArrow())
+            rows = table_rows(bound, bound.member_names.index(name), _rows_of(name, frame))
             blocks[name] = bytes(pack(pa.Table.from_batches([rows])))
             size += len(blocks[name])
             if size > _MOST_BYTES:

@@ -6,20 +6,22 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from os import PathLike, fspath
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.plan import Execution, OldOptions, execution_of
-from streamjoin_ds.spec import Join
+from streamjoin_ds.spec import Join, bind
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
     from typing_extensions import Unpack
 
+    from streamjoin_ds.exploration.exploration import Exploration
     from streamjoin_ds.stream.frame_query import OrderBy
     from streamjoin_ds.stream.local_query import LocalQuery
     from streamjoin_ds.stream.query_options import LocalOptions
+    from streamjoin_ds.watch.watcher import Watcher
 
 __all__ = ["StreamJoin"]
 
@@ -38,6 +40,78 @@ class StreamJoin(Join):
     >>> join.names
     ('e', 'w')
     """
+
+    def match(self, *frames: Any, execution: Execution | None = None, progress: bool | None = None) -> Any:
+        """Return the whole result over frames, whose rows may stand in any order, as a frame of the same library.
+
+        Parameters
+        ----------
+        *frames : DataFrame, Table, or list of dicts
+            One for each stream, then one for each table, in the join's order; or one mapping of names to them. A frame
+            is one of pandas or polars, or any with Arrow's PyCapsule interface (Arrow, DuckDB).
+        execution : Execution, optional
+            How the engine works.
+        progress : bool, optional
+            Whether to show on standard error how much is done. By default on terminals and in notebooks, of joins that
+            take more than a second.
+
+        Returns
+        -------
+        pandas.DataFrame, polars.DataFrame or pyarrow.Table
+            All rows, of the library that the first frame is of; an Arrow table for any other. No row is late: `delay`,
+            `max_ahead` and `idle_timeout` of streams are of no account. Of a count window the order of the rows counts.
+
+        Raises
+        ------
+        ArgumentError, ColumnError, SchemaDriftError
+            As of `JoinEngine.push`.
+
+        Examples
+        --------
+        >>> import pandas
+        >>> from streamjoin_ds import Stream, StreamJoin
+        >>> e = pandas.DataFrame({"ts": pandas.to_datetime(["2024-01-01 09:07", "2024-01-01 09:00"]), "x": [7.0, 1.0]})
+        >>> w = pandas.DataFrame({"ts": pandas.to_datetime(["2024-01-01 09:01"]), "x": [1.5]})
+        >>> join = StreamJoin([Stream("e"), Stream("w")], "abs(e.x - w.x) <= 0.5 WITHIN 5 MINUTES")
+        >>> join.match(e, w)[["e_x", "w_x"]].to_dict("records")
+        [{'e_x': 1.0, 'w_x': 1.5}]
+        """
+        from streamjoin_ds.stream.static_join import frames_by_name, joined_frames, like
+
+        given = frames_by_name(self, frames)
+        return like(joined_frames(self, given, execution, progress), next(iter(given.values())))
+
+    def explore(self, *frames: Any, rows: int = 100_000) -> Exploration:
+        """Return how many matches other bands, windows and delays would give, from the first tuples of the streams.
+
+        Parameters
+        ----------
+        *frames : DataFrame, Table, or list of dicts
+            In place of sources, as of `match`. None: the streams' sources are read.
+        rows : int
+            Records of each stream that are read, at most.
+
+        Returns
+        -------
+        Exploration
+            Curves of partners over each band, each limit and the window, with their standard errors; rows and bytes a
+            day; late rows by delay; the layout. ``print`` shows it, a notebook draws it, ``save("page.html")`` makes a
+            page of it.
+
+        Raises
+        ------
+        ArgumentError, WindowError
+            The join is none of two streams with a time window, or what was read is shorter than the window.
+        """
+        from streamjoin_ds.exploration.exploration import explored
+        from streamjoin_ds.plan import Load
+        from streamjoin_ds.stream.query import planned
+        from streamjoin_ds.stream.source_facts import bound_join
+        from streamjoin_ds.stream.static_join import frame_tables
+
+        tables = frame_tables(self, frames) if frames else {}
+        bound = bind(self, {name: table.schema for name, table in tables.items()}) if tables else bound_join(self)
+        return explored(bound, tables, rows, lambda rates: str(planned(bound, Load.of_join(bound, rates)).layout))
 
     def start(
         self,
@@ -58,6 +132,9 @@ class StreamJoin(Join):
         durable: bool = True,
         take_over: bool = False,
         restart: bool = False,
+        page: str | None = None,
+        metrics: str | None = None,
+        otlp: bool = False,
         frames: Mapping[str, DataFrame] | None = None,
         order_by: OrderBy | None = None,
         **old: Unpack[OldOptions],
@@ -92,13 +169,13 @@ class StreamJoin(Join):
             column. "auto": a grid; on 8 cells and more it changes to ranges if a sample of the keys says that they cost
             less. Group counts ("1x2"): this grid, always. A restart may give another value.
         cells : int, optional
-            The number of cells, which work side by side; 1 to 4096. By default there is one for each core (see
-            `threads`). A restart may have more or fewer of them: tuples that are there stay where they are until they
-            expire, and new ones go to the new cells.
+            The number of cells, which work side by side; 1 to 4096. By default there is one on one machine, whose
+            threads have the cores, and one for each core of a cluster (see `threads`). A restart may have more or fewer
+            of them: tuples that are there stay where they are until they expire, and new ones go to the new cells.
         exchange : {"auto", "reference", "packed"}
             How tuples cross from source to cell (`explain` says which was chosen).
         threads : int, optional
-            As in `Execution`, which may stand beside it: 1 by default.
+            As in `Execution`, which may stand beside it.
         execution : Execution, optional
             How the engine of each cell works. It changes no row of the result, and may differ at each restart. Its
             options were arguments here once, and still are, with a DeprecationWarning.
@@ -119,6 +196,15 @@ class StreamJoin(Join):
             second to five minutes while no batch is done. What is returned lasts as long: `awaitTermination` raises an
             error that a restart cannot mend, and `stop` ends it for good. The metrics (`restarts`) count, and the log
             says why.
+        page : str, optional
+            Where the query is shown on a page, live: a port of this machine ("8765"), or an IP address and a port. The
+            page is of a process of its own, which reads the tables; it needs the extra ``page``. Where other machines
+            reach the address, a browser needs the token that is printed with it.
+        metrics : str, optional
+            Where Prometheus asks for the query's metrics, as `page`; it needs the extra ``metrics``.
+        otlp : bool
+            Whether the query's metrics are sent by OTLP, as OpenTelemetry's environment variables say; it needs the
+            extra ``otlp``.
         frames : mapping of stream or table name to DataFrame, optional
             Streaming DataFrames in place of sources: one for each stream, whose streams have no source, or for none.
             Static ones in place of the tables' sources, which are read here, once. See the notes.
@@ -167,6 +253,7 @@ class StreamJoin(Join):
         from streamjoin_ds.stream.query_options import QueryOptions
         from streamjoin_ds.stream.reach_watch import watch_reach
         from streamjoin_ds.stream.restarts import RestartedQuery
+        from streamjoin_ds.watch.watcher import watching
 
         options = QueryOptions(
             available_now,
@@ -181,6 +268,9 @@ class StreamJoin(Join):
             take_over,
             cells,
             restart,
+            page,
+            metrics,
+            otlp,
         )
         is_over_frames = frames is not None and not _is_beside(self, frames)
         if not is_over_frames:
@@ -194,7 +284,9 @@ class StreamJoin(Join):
                 return start_over_frames(self, session, frames, order_by, fspath(to), fspath(checkpoint), asked)
             return start(self, session, fspath(to), fspath(checkpoint), asked, frames)
 
-        query = cast("StreamingQuery", RestartedQuery(begin)) if restart else begin(0)
+        with watching(options.watched(fspath(checkpoint))) as watch_until:
+            query = cast("StreamingQuery", RestartedQuery(begin)) if restart else begin(0)
+            watch_until(lambda: not query.isActive)
         if tells_cores(spark):  # a client of Spark Connect may not reach what the cluster reaches
             watch_reach(self, fspath(to), fspath(checkpoint), lambda: not query.isActive)
         return query
@@ -224,8 +316,8 @@ class StreamJoin(Join):
             As in `start`.
         **options
             ``available_now``, ``trigger``, ``max_rows_per_batch``, ``max_delay``, ``layout``, ``cells``, ``exchange``,
-            ``durable``, ``take_over`` and ``restart``, as in `start`. There is one cell by default, and a checkpoint
-            keeps its number of them.
+            ``durable``, ``take_over``, ``restart``, ``page``, ``metrics`` and ``otlp``, as in `start`. There is one
+            cell by default, and a checkpoint keeps its number of them.
 
         Returns
         -------
@@ -238,14 +330,12 @@ class StreamJoin(Join):
         StreamJoinError
             As `start`; nothing was written. Where frames are joined, and under Spark Connect, there is `start` alone.
         """
-        from streamjoin_ds.engine.core_lease import usable_core_count
         from streamjoin_ds.stream.local_query import start_local
         from streamjoin_ds.stream.query_options import QueryOptions
         from streamjoin_ds.stream.reach_watch import watch_reach
         from streamjoin_ds.stream.restarts import RestartedQuery
+        from streamjoin_ds.watch.watcher import watching
 
-        if threads is None and execution is None:
-            threads = usable_core_count()
         asked = QueryOptions(
             execution=execution_of(execution, threads, {}),
             source_options=tuple(sorted((source_options or {}).items())),
@@ -255,9 +345,35 @@ class StreamJoin(Join):
         def begin(restarts: int) -> LocalQuery:
             return start_local(self, fspath(to), fspath(checkpoint), replace(asked, restarts=restarts))
 
-        query = cast("LocalQuery", RestartedQuery(begin)) if asked.restart else begin(0)
+        with watching(asked.watched(fspath(checkpoint))) as watch_until:
+            query = cast("LocalQuery", RestartedQuery(begin)) if asked.restart else begin(0)
+            watch_until(lambda: not query.isActive)
         watch_reach(self, fspath(to), fspath(checkpoint), lambda: not query.isActive)
         return query
+
+    @staticmethod
+    def page(checkpoint: str | PathLike[str], address: str = "0") -> Watcher:
+        """Return a page that shows the query of a checkpoint, wherever that runs; a notebook shows it in place.
+
+        It lasts until its ``close`` is called, or this process ends. Its ``url`` is for a browser. It needs the extra
+        ``page``.
+
+        Parameters
+        ----------
+        checkpoint : path
+            The checkpoint of a query that has run, runs, or is about to begin.
+        address : str
+            As `page` of `start`; "0" is a port that is free.
+
+        Raises
+        ------
+        ArgumentError
+            There is nothing to listen at, at this address.
+        DependencyMissingError
+        """
+        from streamjoin_ds.watch.watcher import Watcher, WatchOrder
+
+        return Watcher(WatchOrder(fspath(checkpoint), address))
 
     def dataframe(
         self,
@@ -392,14 +508,14 @@ class StreamJoin(Join):
         Parameters
         ----------
         cells : int, optional
-            The number of cells for which a layout is chosen if no `layout` is given; 2 by default.
+            The number of cells for which a layout is chosen if no `layout` is given; 1 by default.
         rates : mapping of str to float, optional
             Tuples a second by stream, to see the layout that would be chosen for them; they win over each stream's own.
         frames : mapping of stream or table name to DataFrame, optional
             As in `start`. Only their columns are looked at, so they may also be static, as `dataframe` takes them.
         """
         from streamjoin_ds.plan import Load, attributes_of
-        from streamjoin_ds.plan.explanation import explain
+        from streamjoin_ds.plan.explanation import Explanation, explain
         from streamjoin_ds.source.stream_source import sampled_keys
         from streamjoin_ds.stream.frame_tables import of_frames
         from streamjoin_ds.stream.query import planned
@@ -417,7 +533,8 @@ class StreamJoin(Join):
                 False, None, None, max_delay, layout, exchange, execution, given, durable, cells=cells
             )  # fmt: skip
             plan, known = planned_over_frames(self, frames, order_by, options, rates)
-            return explain(plan, Load.of_join(plan.bound, known.per_s), known.origins if known.are_known else ())
+            origins = known.origins if known.are_known else ()
+            return Explanation(explain(plan, Load.of_join(plan.bound, known.per_s), origins))
         _check_numbering(order_by)
         bounds = {} if max_delay is None else {"max_delay": max_delay}
         reading = checked_reader_options({**(source_options or {}), **bounds})
@@ -430,7 +547,7 @@ class StreamJoin(Join):
         unanswered = {name: error.code for name, error in known.unanswered.items()}
         warnings, tuples = ([], {}) if unanswered else first_inputs(bound)
         origins = known.origins if known.are_known else ()
-        return explain(plan, load, origins, reading, keys, unanswered, warnings, tuples)
+        return Explanation(explain(plan, load, origins, reading, keys, unanswered, warnings, tuples))
 
 
 def _check_numbering(order_by: OrderBy | None) -> None:

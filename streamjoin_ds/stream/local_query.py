@@ -32,6 +32,7 @@ from streamjoin_ds.exchange.outbox import EXCHANGE_SCHEMA, exchange_rows
 from streamjoin_ds.plan import Plan
 from streamjoin_ds.sink.tables import TableSet
 from streamjoin_ds.spec import Join, duration_us
+from streamjoin_ds.spec.join_parts import facts_html
 from streamjoin_ds.stream.batch_planner import BatchPlanner
 from streamjoin_ds.stream.commit import BatchCommit, committer_for
 from streamjoin_ds.stream.query import plan_for, reader_options, recovered_plan
@@ -54,9 +55,13 @@ class LocalHost:
     def check(self) -> None:
         """Do nothing: this package runs here."""
 
-    def cells(self, options: QueryOptions, kept: int | None) -> int:
+    def cells(self, options: QueryOptions, checkpoint: Place, kept: int | None) -> int:
         """Return the number of cells: as asked, else the checkpoint's, else one."""
         return options.cells or kept or 1
+
+    def cores(self) -> int:
+        """Return how many cores the cells of this machine share."""
+        return usable_core_count()
 
     def ways(self, checkpoint: Place, table_root: str, exchange: str) -> tuple[str, str]:
         """Return the way of the exchange, and the folder of the windows' blocks."""
@@ -137,6 +142,21 @@ class LocalQuery:
     def start(self) -> None:
         """Begin with the batches, in the query's thread."""
         self._thread.start()
+
+    @property
+    def told(self) -> list[tuple[str, str]]:
+        """How far the query is, for people: a word, and what it stands for."""
+        is_new, failed = self._thread.ident is None, self._error is not None
+        state = "not started" if is_new else "runs" if self.isActive else "ended by an error" if failed else "ended"
+        found = [("state", state), ("batches", f"{self._log.batch:,} done"), ("matches", self._plan.table_root)]
+        return found + ([("error", str(self._error))] if failed else [])
+
+    def __repr__(self) -> str:
+        title = f"Query of {', '.join(self._plan.bound.member_names)} in this process"
+        return "\n".join([title, *(f"  {word:<8} {text}" for word, text in self.told)])
+
+    def _repr_html_(self) -> str:
+        return facts_html(f"Query of {', '.join(self._plan.bound.member_names)} in this process", self.told)
 
     @property
     def isActive(self) -> bool:

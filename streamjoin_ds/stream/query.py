@@ -41,6 +41,7 @@ from streamjoin_ds.plan import (
 from streamjoin_ds.sink.tables import TableSet
 from streamjoin_ds.source.delay_bound import max_delay_us
 from streamjoin_ds.source.stream_source import sampled_keys
+from streamjoin_ds.spark.release import has_admission, is_connect, needs_older_arrow, needs_python_sources
 from streamjoin_ds.spark.session import configured, note_join
 from streamjoin_ds.spec import BoundJoin, Join, bind, duration_us
 from streamjoin_ds.stream.commit import BatchCommit, committer_for, forget_committer
@@ -67,6 +68,7 @@ __all__ = [
     "reader_options",
     "recovered_plan",
     "retained_batches",
+    "staffed",
     "start",
     "tells_cores",
     "ways_of",
@@ -77,7 +79,7 @@ _log = logging.getLogger(__name__)
 # Batches: an attempt that stopped and goes on late writes the newest state anew, and nobody forces it. If a power cut
 # tears it, the batch is done again from the state and the offsets of the one before.
 LEAST_RETAINED = 2
-_DEFAULT_CELLS = 2  # cells of a plan that is only shown, where neither a layout nor a number is given
+_DEFAULT_CELLS = 1  # cells of a plan that is only shown, where neither a layout nor a number is given
 
 
 def planned(
@@ -110,8 +112,11 @@ class Host(Protocol):
     def check(self) -> None:
         """Refuse what cannot run this package; nothing was written yet."""
 
-    def cells(self, options: QueryOptions, kept: int | None) -> int:
+    def cells(self, options: QueryOptions, checkpoint: Place, kept: int | None) -> int:
         """Return the number of cells: as asked, else what suits the host. `kept` is that of the checkpoint, if any."""
+
+    def cores(self) -> int:
+        """Return how many cores the cells share; 0 where they are not all on one machine."""
 
     def ways(self, checkpoint: Place, table_root: str, exchange: str) -> tuple[str, str]:
         """Return the way of the exchange, and the folder of the windows' blocks; "" where there is none."""
@@ -130,11 +135,17 @@ class SparkHost:
         """See `streamjoin_ds.spark.workers.check_workers`."""
         from streamjoin_ds.spark.workers import check_workers
 
+        needs_python_sources(self.spark)
+        needs_older_arrow(self.spark)
         check_workers(self.spark)
 
-    def cells(self, options: QueryOptions, kept: int | None) -> int:
+    def cells(self, options: QueryOptions, checkpoint: Place, kept: int | None) -> int:
         """See `cells_of`."""
-        return cells_of(self.spark, options, kept)
+        return cells_of(self.spark, options, checkpoint, kept)
+
+    def cores(self) -> int:
+        """See `Host.cores`."""
+        return cores(self.spark) if is_of_one_machine(self.spark) else 0
 
     def ways(self, checkpoint: Place, table_root: str, exchange: str) -> tuple[str, str]:
         """See `ways_of`."""
@@ -224,7 +235,8 @@ def query_over(exchanged: DataFrame, plan: Plan, options: QueryOptions) -> Strea
         .option("checkpointLocation", plan.spark_root)
         .foreachBatch(BatchCommit(plan, options.restarts))
     )
-    if options.available_now:
+    ends_itself = options.available_now and not plan.foreign and not has_admission(exchanged.sparkSession.version)
+    if options.available_now and not ends_itself:
         cells = cells.trigger(availableNow=True)
     elif options.trigger is not None:
         cells = cells.trigger(processingTime=f"{duration_us(options.trigger, 'trigger') // 1000} milliseconds")
@@ -234,7 +246,12 @@ def query_over(exchanged: DataFrame, plan: Plan, options: QueryOptions) -> Strea
         RETAIN_KEY: str(plan.retain_batches),
     }
     with configured(exchanged.sparkSession, settings):  # a query keeps them from its start
-        return cells.start()
+        query = cells.start()
+    if ends_itself:
+        from streamjoin_ds.spark.admission import end_when_read  # needs Spark, and a plan is explained without it
+
+        end_when_read(query)
+    return query
 
 
 def plan_for(join: Join, host: Host, table_root: str, checkpoint: Place, options: QueryOptions) -> Plan:
@@ -247,13 +264,16 @@ def plan_for(join: Join, host: Host, table_root: str, checkpoint: Place, options
     """
     identity, asked, bound = _asked(join, checkpoint, options)
     given = asked.grid
-    host.check()  # before anything is written
+    # Before anything is written.
+    host.check()
+    exchange, state_root = host.ways(checkpoint, table_root, options.exchange)
+    check_table_blocks(join, state_root)
     if identity is None:
-        layout: CellLayout = given or first_layout(bound, host.cells(options, None), asked.kind)
+        layout: CellLayout = given or first_layout(bound, host.cells(options, checkpoint, None), asked.kind)
         identity = CheckpointIdentity.create(checkpoint, bound, layout, layout.cells)
         layout, cells, wanted = identity.layout, identity.partitions, None
     else:
-        cells = given.cells if given is not None else host.cells(options, identity.partitions)
+        cells = given.cells if given is not None else host.cells(options, checkpoint, identity.partitions)
         relaid = bound.decided and given not in (None, identity.layout)
         if (relaid or cells != identity.partitions) and not is_movable(checkpoint, identity):
             cells = _kept_cells(identity, cells, is_asked=given is not None or options.cells is not None)
@@ -264,8 +284,6 @@ def plan_for(join: Join, host: Host, table_root: str, checkpoint: Place, options
         keeps = is_kind and cells == layout.cells
         wanted = given or (None if keeps else first_layout(bound, cells, asked.kind))
     kept = layout if bound.decided else given
-    exchange, state_root = host.ways(checkpoint, table_root, options.exchange)
-    check_table_blocks(join, state_root)
     return Plan(
         bound,  # not the recorded join: the same join may find its input in another place now
         layout,
@@ -274,7 +292,7 @@ def plan_for(join: Join, host: Host, table_root: str, checkpoint: Place, options
         str(checkpoint),
         table_root,
         identity.join_id,
-        execution=options.execution,
+        execution=staffed(options.execution, host.cores(), cells),
         state_root=state_root,
         retain_batches=host.retained_batches(durable=options.durable),
         durable=options.durable,
@@ -337,16 +355,27 @@ def check_table_blocks(join: Join, state_root: str) -> None:
         raise ArgumentError(msg, name=join.tables[0].name, hint="give a checkpoint that all workers see")
 
 
-def cells_of(spark: SparkSession, options: QueryOptions, kept: int | None) -> int:
+def cells_of(spark: SparkSession, options: QueryOptions, checkpoint: Place, kept: int | None) -> int:
     """Return the number of cells: as asked, else by the cores that there are.
 
-    `kept` is the checkpoint's number, which stays where nobody says how many cores there are.
+    On one machine all windows live in one process. There it is one cell, whose threads have the cores: so no tuple is
+    kept or probed twice. `kept` is the checkpoint's number, which stays where nobody says how many cores there are.
     """
     if options.cells is not None:
         return options.cells
     if kept is not None and not tells_cores(spark):
         return kept
-    return min(MAX_CELLS, max(1, cores(spark) // options.execution.threads))
+    execution = options.execution
+    if is_of_one_machine(spark) and execution.window_server and is_local(str(checkpoint)):
+        return 1
+    return min(MAX_CELLS, max(1, cores(spark) // (execution.threads or 1)))
+
+
+def staffed(execution: Execution, cores: int, cells: int) -> Execution:
+    """Return the options of cells of one machine that share so many cores; as they are where they say the threads."""
+    if execution.threads is not None or not cores:
+        return execution
+    return replace(execution, threads=max(1, cores // cells))
 
 
 def _kept_cells(identity: CheckpointIdentity, wanted: int, *, is_asked: bool) -> int:
@@ -374,8 +403,7 @@ def ways_of(spark: SparkSession, checkpoint: Place, table_root: str, exchange: s
     is_here = is_local(blocks)
     if not is_here and exchange == "auto":
         exchange = "packed"  # a request for each block takes longer than its bytes
-    master = spark.conf.get("spark.master", None) or ""
-    if re.fullmatch(r"local(\[.*\])?", master):  # the workers run on this machine, as this user: they see all
+    if is_of_one_machine(spark):  # the workers run here, as this user: they see all
         return ("reference" if exchange == "auto" else exchange), blocks
     from streamjoin_ds.spark.workers import seen_by_workers  # needs Spark, and a plan is explained without it
 
@@ -433,6 +461,17 @@ def cores(spark: SparkSession) -> int:
     return min(int(spark.conf.get("spark.sql.shuffle.partitions") or 2), 16)
 
 
+def is_of_one_machine(spark: SparkSession) -> bool:
+    """Whether a session's workers are processes of this machine and this user.
+
+    Those of a Connect server are not, even where its master is local.
+    """
+    return (
+        not is_connect(spark)
+        and re.fullmatch(r"local(\[.*\])?", spark.conf.get("spark.master", None) or "") is not None
+    )
+
+
 def tells_cores(spark: SparkSession) -> bool:
     """Whether a session says how many tasks run at once: a classic one does, one of Spark Connect does not."""
     try:
@@ -461,4 +500,6 @@ def reader_options(plan: Plan, options: QueryOptions, cuts: Sequence[Any]) -> di
         found["max_delay"] = f"{max_delay_us(options.max_delay)}us"
     if options.trigger is not None:
         found["trigger"] = f"{duration_us(options.trigger, 'trigger')}us"
+    if options.available_now:
+        found["available_now"] = "true"
     return found

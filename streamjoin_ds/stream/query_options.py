@@ -28,6 +28,7 @@ from streamjoin_ds.spec.duplicates import UniqueKey, unique_key
 from streamjoin_ds.spec.member.computed_columns import all_columns, with_written
 from streamjoin_ds.spec.member.stream import FORMAT_KEYS, STREAM_KEYS, Stream
 from streamjoin_ds.stream.run_keys import RUN_KEYS, keys_of
+from streamjoin_ds.watch.watcher import WatchOrder
 
 __all__ = [
     "DEFAULT_MAX_ROWS",
@@ -91,6 +92,10 @@ class SourceOptions:
         How long a tuple may wait for the commit of its batch, in microseconds; None: no bound.
     trigger_us : int
         The least time from the start of one batch to the next, in microseconds, if the query keeps one.
+    takes_all : bool
+        Whether no limit of rows was given.
+    available_now : bool
+        Whether the reader itself is to end a run, because Spark cannot (4.0, 4.1); only in a join.
     """
 
     streams: tuple[Stream, ...]
@@ -105,6 +110,8 @@ class SourceOptions:
     cuts: tuple[dict[str, Any], ...] = ()
     max_delay_us: int | None = None
     trigger_us: int = 0
+    takes_all: bool = False
+    available_now: bool = False
 
     @cached_property
     def keys(self) -> list[UniqueKey | None]:
@@ -124,7 +131,8 @@ class SourceOptions:
         given = {name.lower(): str(value) for name, value in options.items()}
         given = {_DELTA_NAMES.get(name, name): value for name, value in given.items()}
         joined = "plan" in given
-        valid = {"plan", "cuts", "trigger", *READER_OPTIONS} if joined else {*READER_OPTIONS, *STREAM_OPTIONS}
+        inner = {"plan", "cuts", "trigger", "available_now"}
+        valid = {*inner, *READER_OPTIONS} if joined else {*READER_OPTIONS, *STREAM_OPTIONS}
         for name in given:
             if name not in valid:
                 msg = f"the format sensors has no option {name}{' in a join' if joined else ''}"
@@ -155,7 +163,8 @@ class SourceOptions:
         ignore = missing == "ignore"
         cuts = tuple(json.loads(given.get("cuts", "[]")))
         reading = (max_rows, pace, parts, ignore, max_block_rows, keep_broken)
-        return cls(streams, schemas, plan, *reading, cuts, bound_us, trigger_us)
+        ends = "max_rows_per_batch" not in given, given.get("available_now") == "true"
+        return cls(streams, schemas, plan, *reading, cuts, bound_us, trigger_us, *ends)
 
 
 def checked_reader_options(given: Mapping[str, object]) -> dict[str, str]:
@@ -271,6 +280,9 @@ class QueryOptions:
     take_over: bool = False
     cells: int | None = None
     restart: bool = False
+    page: str | None = None
+    metrics: str | None = None
+    otlp: bool = False
     restarts: int = 0  # how often the query was started again before
 
     def __post_init__(self) -> None:
@@ -288,7 +300,12 @@ class QueryOptions:
             duration_us(self.trigger, "trigger")
         if self.max_delay is not None:
             _check_delay(max_delay_us(self.max_delay), self.trigger)
+        self.watched("").check()
         object.__setattr__(self, "source_options", tuple(checked_reader_options(dict(self.source_options)).items()))
+
+    def watched(self, checkpoint: str) -> WatchOrder:
+        """Return what is to be shown of the query to people and machines."""
+        return WatchOrder(checkpoint, self.page, self.metrics, self.otlp)
 
 
 class LocalOptions(TypedDict, total=False):
@@ -304,6 +321,9 @@ class LocalOptions(TypedDict, total=False):
     durable: bool
     take_over: bool
     restart: bool
+    page: str | None
+    metrics: str | None
+    otlp: bool
 
 
 def _check_delay(bound_us: int, trigger: str | None) -> None:

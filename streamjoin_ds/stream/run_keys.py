@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from streamjoin_ds.plan import EXCHANGES, KERNELS, MAX_CELLS
 from streamjoin_ds.spec.member.option_key import LIST, LISTS, TABLE, OptionKey
+from streamjoin_ds.watch.address import METRICS_ADDRESS, PAGE_ADDRESS
 
 __all__ = ["RUN_KEYS", "keys_of"]
 
@@ -68,6 +69,25 @@ RUN_KEYS: dict[str, OptionKey] = {
         (bool,),
         scope=_START,
     ),
+    "page": OptionKey(
+        "Show the query on a page, live, at an address: 8765, or 127.0.0.1:8765.",
+        note="[default: no page]",
+        example="127.0.0.1:8765",
+        metavar="[[HOST:]PORT]",
+        scope=_START,
+        bare=PAGE_ADDRESS,
+    ),
+    "metrics": OptionKey(
+        "Where Prometheus asks for the query's metrics: 9464, or 127.0.0.1:9464.",
+        note="[default: nowhere]",
+        example="127.0.0.1:9464",
+        metavar="[[HOST:]PORT]",
+        scope=_START,
+        bare=METRICS_ADDRESS,
+    ),
+    "otlp": OptionKey(
+        "Send the query's metrics by OTLP, as OpenTelemetry's environment variables say.", (bool,), scope=_START
+    ),
     "layout": OptionKey(
         "How tuples are dealt to cells: auto, grid, ranges (of a compared column), or a grid to keep to: 1x2.",
         note="[default: auto]",
@@ -78,7 +98,7 @@ RUN_KEYS: dict[str, OptionKey] = {
     "cells": OptionKey(
         "Number of cells, which work side by side.",
         (int,),
-        "[default: as many as cores]",
+        "[default: 1 on one machine, else as many as cores]",
         limits={"minimum": 1, "maximum": MAX_CELLS},
         metavar="N",
         scope=_PLAN,
@@ -88,9 +108,9 @@ RUN_KEYS: dict[str, OptionKey] = {
     ),
     "kernel": OptionKey("Kernel implementation to use.", note="[default: auto]", one_of=KERNELS, scope=_ENGINE),
     "threads": OptionKey(
-        "Most kernels that work side by side in a cell; there are then as many times fewer cells.",
+        "Most kernels that work side by side in a cell; on a cluster there are then as many times fewer cells.",
         (int,),
-        "[default: 1]",
+        "[default: the cells of one machine share its cores; on a cluster 1]",
         limits={"minimum": 1},
         metavar="K",
         scope=_ENGINE,

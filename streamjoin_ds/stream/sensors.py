@@ -11,19 +11,21 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxRows,
-    ReadMinRows,
-    SupportsTriggerAvailableNow,
-)
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from streamjoin_ds.exchange.outbox import EXCHANGE_SCHEMA
 from streamjoin_ds.source.generator import GeneratorFeed
 from streamjoin_ds.source.partitioned_feed import PartitionedFeed
+from streamjoin_ds.spark.admission import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    ReadMinRows,
+    SelfLimitedReader,
+    SupportsTriggerAvailableNow,
+)
+from streamjoin_ds.spark.release import arrow_schema, has_admission
 from streamjoin_ds.stream.batch_planner import BatchPlanner
 from streamjoin_ds.stream.query_options import SourceOptions
 from streamjoin_ds.stream.sensor_tasks import ReadTask, SensorsTasks, plain_schema
@@ -176,11 +178,22 @@ class SensorsDataSource(DataSource):
 
     def reader(self, schema: StructType) -> SensorsBatchReader:
         """Return the reader for ``spark.read``."""
-        return SensorsBatchReader(self._parsed(), to_arrow_schema(schema, timezone="UTC"))
+        return SensorsBatchReader(self._parsed(), arrow_schema(schema))
+
+    def limited_reader(self, schema: StructType) -> SensorsStreamReader:
+        """Return the reader for ``spark.readStream`` as Spark 4.2 asks one, on each release."""
+        return SensorsStreamReader(self._parsed(), arrow_schema(schema))
 
     def streamReader(self, schema: StructType) -> SensorsStreamReader:
-        """Return the reader for ``spark.readStream``."""
-        return SensorsStreamReader(self._parsed(), to_arrow_schema(schema, timezone="UTC"))
+        """Return the reader for ``spark.readStream``; for Spark 4.0 and 4.1 a `SelfLimitedReader` over it."""
+        reader = self.limited_reader(schema)
+        if has_admission():
+            return reader
+        options = self._parsed()
+        # Of plain rows a run with availableNow is one batch there, which must not leave anything out.
+        limit = ReadAllAvailable() if options.plan is None and options.takes_all else None
+        old = SelfLimitedReader(reader, available_now=options.available_now, limit=limit)
+        return old  # type: ignore[return-value]  # it is asked otherwise
 
     def _parsed(self) -> SourceOptions:
         return SourceOptions.parse(self.options)

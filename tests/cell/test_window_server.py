@@ -209,7 +209,7 @@ def test_an_answer_whose_files_are_gone_is_not_given_again(tmp_path: Path) -> No
 
 
 def window_server_limit() -> Any:
-    from pyspark.sql.streaming.datasource import ReadMaxRows
+    from streamjoin_ds.spark.admission import ReadMaxRows
 
     return ReadMaxRows(60)
 

@@ -73,7 +73,7 @@ def test_cells_choose_a_layout(streams: tuple[str, ...]) -> None:
         "r has no window to share out"
     )
     assert "layout      2x2 = 4 cells" in explain(*streams, *JOIN[:4], "--window", "6h", "--cells", "4").stdout
-    assert "= 2 cells" in explain(*streams, *JOIN).stdout
+    assert "layout      1x1 = 1 cells" in explain(*streams, *JOIN).stdout
 
 
 SIDES = ("--stream", "r=gen:band2d?side=r&rate=100&rows=2000", "--stream", "s=gen:band2d?side=s&rate=100&rows=2000")
@@ -107,7 +107,7 @@ def test_the_file_of_run_serves(streams: tuple[str, ...], tmp_path: Path) -> Non
     )
     assert "layout      2x1" in explain("--config", str(path)).stdout
     assert "layout      1x1" in explain("--config", str(path), "--layout", "1x1").stdout
-    path.write_text(path.read_text().replace('"2x1"', '"grid"'))
+    path.write_text(path.read_text().replace('"2x1"', '"grid"\ncells = 2'))
     assert "changes     between grids" in explain("--config", str(path)).stdout
 
 
@@ -163,7 +163,7 @@ def test_no_spark_is_imported(streams: tuple[str, ...]) -> None:
 
 def test_how_the_engine_is_to_work_by_flag_and_by_file(streams: tuple[str, ...], tmp_path: Path) -> None:
     plain = explain(*streams, *JOIN).stdout
-    assert "threads     1 for each cell\n" in plain
+    assert "threads     1 for each cell; on one machine its cells share the cores\n" in plain
     assert "merges      runs in blocks are merged once, many at a time" in plain
     assert "index       chosen run by run\n" in plain
     assert "  order  " not in plain

@@ -45,8 +45,14 @@ ROWS = [
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder of inputs, good ones and odd ones."""
+    """Return a folder of inputs."""
     home = tmp_path_factory.mktemp("inputs")
+    inputs(home)
+    return home
+
+
+def inputs(home: Path) -> None:
+    """Put inputs into a folder, good ones and odd ones."""
     csv = "".join(",".join(map(str, row.values())) + "\n" for row in [dict(zip(ROWS[0], ROWS[0], strict=True)), *ROWS])
     for name in ("e.csv", "w.csv", "readings"):
         (home / name).write_text(csv)
@@ -66,7 +72,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (home / "rules.csv").write_text("x,zone\n" + "".join(f"{n},z{n}\n" for n in range(30)))
     table = pa.table({"ts": pa.array([1], pa.timestamp("us", "UTC")), "x": [1], "d": pa.array([1], pa.duration("us"))})
     pq.write_table(table, home / "durations.parquet")
-    return home
 
 
 def explained(folder: Path, flags: str) -> str:
@@ -167,7 +172,7 @@ FLAGS: list[tuple[Call, str, str, Call]] = [
         "--schema 'e=ts timestamp[us, tz=UTC], x int64'",
     ),
     # Conditions.
-    ("--on 'x = w.x'", "PREDICATE_SYNTAX", "such as e.x", "--on 'e.x = w.x'"),
+    ("--on 'x = w.x'", "PREDICATE_SYNTAX", "did you mean e.x?", "--on 'e.x = w.x'"),
     ("--on 'e.x = q.x'", "ARGUMENT", "the streams are e, w", "--on 'e.x = w.x'"),
     ("--on 'e.name < w.x'", "PREDICATE", "CAST(e.name AS DOUBLE)", "--on 'CAST(e.name AS DOUBLE) < w.x'"),
     ("--on 'e.ts = w.x'", "PREDICATE", "CAST(e.ts AS BIGINT) its seconds", "--on 'CAST(e.ts AS BIGINT) = w.x'"),

@@ -16,6 +16,7 @@ from deltalake import DeltaTable
 
 from streamjoin_ds.cli import run as run_module
 from streamjoin_ds.cli.main import group, main, secrets_in
+from streamjoin_ds.errors import WindowError, table_of_errors
 from streamjoin_ds.plan import Execution
 from streamjoin_ds.request.join_keys import JOIN_KEYS
 from streamjoin_ds.request.request import source_of
@@ -322,7 +323,7 @@ def test_an_error_is_one_line_that_says_what_to_type(
     done = invoke("run", *arguments)
     assert done.exit_code == 2, done.output
     lines = [line for line in done.stderr.splitlines() if not line.startswith("Spark's own log")]
-    assert len(lines) == 1
+    assert len(lines) == 1 or (len(lines) == 3 and lines[2].strip() == "^")  # and the place in a condition
     assert lines[0].startswith("streamjoin: ")
     assert says in lines[0]
     assert "Hint: " in lines[0]
@@ -544,10 +545,22 @@ def test_the_options_of_a_source_are_listed(kind: str, has: set[str]) -> None:
 def test_help_of_commands_and_of_what_there_is_not() -> None:
     assert invoke("help").output == invoke("--help").output
     assert invoke("help", "explain").output == invoke("explain", "--help").output
-    for words in (("source",), ("source", "mqtt"), ("walk",), ("run", "fast")):
+    for words in (("source",), ("source", "mqtt"), ("walk",), ("run", "fast"), ("error", "WIND")):
         done = invoke("help", *words)
         assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
         assert "Hint: " in done.stderr
+    assert "did you mean WINDOW?" in invoke("help", "error", "WIND").stderr
+
+
+def test_an_error_says_where_more_about_it_stands() -> None:
+    codes = [line.split()[0] for line in invoke("help", "error").output.splitlines() if not line.startswith(" ")]
+    assert codes == list(table_of_errors())
+    for code, kind in table_of_errors().items():
+        told = " ".join(invoke("help", "error", code.lower()).output.split())
+        assert kind.mend in told
+        assert f"#{code.lower()}" in told
+    assert invoke("help", "walk").stderr.endswith(" [streamjoin help error ARGUMENT]\n")
+    assert WindowError("a").__notes__ == ["More: streamjoin help error WINDOW"]
 
 
 def test_options_of_a_source_stand_with_it(asked: Callable[..., Asked], tmp_path: Path) -> None:

@@ -88,7 +88,7 @@ def test_the_schema_is_one_and_is_printed() -> None:
 def test_every_key_is_a_flag_and_every_option_of_a_stream_is_one() -> None:
     # The options about logs belong to the group. A command that the group has handed out has them too, hidden.
     flags, explained = (
-        {parameter.name for parameter in command.params if parameter.name not in ("verbose", "log_level")}
+        {parameter.name for parameter in command.params if parameter.name not in ("verbose", "log_level", "log_format")}
         for command in (run, explain)
     )
     assert flags == {*JOIN_KEYS, "config", "streams", "tables", "as_json"}

@@ -129,7 +129,8 @@ def throw_everywhere(names: str, sizes: tuple[int, ...], options: dict[str, Any]
 
         lines, engine = Lines(), begun()
         assert lines.run(lambda engine=engine, push=push: engine.push(push))
-        for at in sorted(chance.sample(range(1, lines.count + 1), min(points, lines.count))):
+        # The last line always, when the push is in: whether chance draws such a line depends on all others.
+        for at in sorted({*chance.sample(range(1, lines.count + 1), min(points, lines.count)), lines.count}):
             engine = begun()
             before = counted(engine)
             is_whole = Lines(at).run(lambda engine=engine, push=push: engine.push(push))

@@ -133,7 +133,12 @@ def test_a_fingerprint_tells_expressions_apart_and_ways_of_writing_not() -> None
             "cannot read the expression 'foo(e.x)': the function 'foo'",
             "functions",
         ),
-        (["e.x - y AS a"], PredicateSyntaxError, "not written as stream.column", "valid are"),
+        (
+            ["e.x - y AS a"],
+            PredicateSyntaxError,
+            "not written as stream.column",
+            "write it with its stream, such as e.y",
+        ),
         (["v.x + 1 AS a"], ColumnError, "names the stream 'v'", "the streams are e, w"),
         (["e.y + 1 AS a"], ColumnError, "stream e has no column 'y'", "its columns are"),
         (["e.x + 1 AS E_x", "e.x"], ColumnError, "collides", "another name"),

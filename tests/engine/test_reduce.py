@@ -316,3 +316,56 @@ def test_numbers_of_64_bits_without_a_sign_are_added_up_as_decimals() -> None:
     engine.push({"e": rows.slice(0, 1), "w": rows})
     (row,) = engine.finish().select(list(asked)).to_pylist()
     assert row == {"total": 2 * largest, "mean": largest, "spread": 0.0, "half": float(largest)}
+
+
+NUMBERS = {"f": pa.float64(), "g": pa.float32(), "i": pa.int64(), "j": pa.int32(), "d": pa.date32()}
+
+
+def measured(rows: int, seed: int, odd: bool) -> pa.Table:
+    """Return rows with a column of each type that kernels add up; `odd` has values that a sum cannot cut."""
+    chooser = random.Random(seed)
+    floats = [round(chooser.gauss(20, 5), 2) for _ in range(rows)]
+    for value in (math.nan, math.inf, 1e300, 5e-324) if odd else ():
+        floats[chooser.randrange(rows)] = value
+    return pa.table(
+        {
+            "ts": [n // 4 for n in range(rows)],
+            "x": [chooser.random() * 50 for _ in range(rows)],
+            "f": floats,
+            "g": pa.array(floats, pa.float64()).cast(pa.float32()),
+            "i": [chooser.randrange(-(2**40), 2**40) for _ in range(rows)],
+            "j": pa.array([chooser.randrange(-(2**31), 2**31) for _ in range(rows)], pa.int32()),
+            "d": pa.array([chooser.randrange(20_000) for _ in range(rows)], pa.int32()).cast(pa.date32()),
+        }
+    )
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("odd", [False, True])
+@pytest.mark.parametrize("bucket_rows", [None, 8])
+def test_columns_that_are_added_up_while_partners_are_counted_give_what_their_pairs_do(
+    kernel: str, odd: bool, bucket_rows: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from streamjoin_ds.engine.probe.aggregates import Aggregation
+
+    schema = pa.schema([("ts", pa.int64()), ("x", pa.float64()), *NUMBERS.items()])
+    reduce = {f"{one}_{name}": f"{one}(w.{name})" for name in "fgij" for one in ("sum", "avg", "min", "max")}
+    reduce |= {"n": "count(*)", "first": "min(w.d)", "when": "max(w.ts)", "fs": "count(w.f)"}
+    sides = [Stream(name, schema=schema) for name in "ew"]
+    join = Join(sides, "abs(e.x - w.x) <= 9", "20us", how="left", reduce=reduce)
+    rows = 100 if kernel == "reference" else 500
+    tables = {name: measured(rows, seed, odd) for seed, name in enumerate("ew")}
+    found, counted = [], []
+    for by_pairs in (False, True):
+        if by_pairs:
+            monkeypatch.setattr(Aggregation, "counting", lambda self, run_set: None)
+        for batch, threads, tuning in ((rows, 1, DEFAULT), (rows // 2, 2, FEW)):
+            options = engine_options(kernel=kernel, threads=threads, cores=(), bucket_rows=bucket_rows, tuning=tuning)
+            engine = JoinEngine(join, **options)
+            begins = range(0, rows, batch)
+            parts = [engine.push({name: of.slice(at, batch) for name, of in tables.items()}) for at in begins]
+            found.append(rows_of(join, *parts, engine.finish()))
+            counted.append(engine.counters["candidates"])
+    assert all(one == found[0] for one in found)
+    assert len(found[0]) == rows
+    assert odd or counted[:2] == counted[2:]  # no tuple was looked at twice

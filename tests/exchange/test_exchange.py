@@ -10,7 +10,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from streamjoin_ds.errors import BlockCorruptError
 from streamjoin_ds.exchange.frame_packing import pack_foreign
@@ -18,6 +17,7 @@ from streamjoin_ds.exchange.outbox import EXCHANGE_SCHEMA, CellBatch, open_block
 from streamjoin_ds.plan import Layout, Plan, RangeLayout, attributes_of
 from streamjoin_ds.plan.layout import group_of
 from streamjoin_ds.source.stream_source import infer_schema
+from streamjoin_ds.spark.admission import ReadAllAvailable, ReadMaxRows
 from streamjoin_ds.spec import Generator, Join, Stream, bind
 from streamjoin_ds.spec.event_time import NO_TIME
 from streamjoin_ds.stream.sensors import SensorsDataSource, spark_struct

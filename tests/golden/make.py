@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from streamjoin_ds import StreamJoin
 from streamjoin_ds.cell.cell_windows import CellWindows
 from streamjoin_ds.checkpoint.identity import CheckpointIdentity
 from streamjoin_ds.plan import Layout
 from streamjoin_ds.source.stream_source import infer_schema
+from streamjoin_ds.spark.admission import ReadMaxRows
 from streamjoin_ds.spark.session import spark_session
 from streamjoin_ds.spec import BoundJoin, Generator, Join, Stream, bind
 from streamjoin_ds.stream.source_facts import bound_join

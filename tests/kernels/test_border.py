@@ -37,6 +37,7 @@ NATIVE_TASKS = dict.fromkeys(
         "Filling",
         "Gathering",
         "Inserting",
+        "Matching",
         "Ordering",
         "PairCounting",
         "PairFilling",
@@ -52,8 +53,10 @@ TWIN_ONLY_MEMBERS = {
     "BatchColumns": {"column"},
     "BucketGrid": {"bucket_of", "rows_of"},
     "ByteColumn": {"value"},
-    "RunColumns": {"dtypes", "item_bytes"},
+    "PartnerSums": {"add"},
+    "RunColumns": {"dtypes", "item_bytes", "run_rows"},
     "RunIndex": {"may_match"},
+    "RunsProbe": {"count", "run_rows"},
     "Task": {"take", "done", "finish"},
 }
 # The twins keep these as attributes of their objects, which a class does not list.

@@ -46,3 +46,14 @@ def test_only_plain_numbers_are_packed(module, values):
         with pytest.raises(KernelError, match="plain ndarray") as raised:
             pack(values)
         assert raised.value.name == "values"
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+@pytest.mark.parametrize("run_rows", [1, 2, 40])
+@pytest.mark.parametrize("rows", [4_112, 9_000, 20_000])
+def test_runs_that_begin_late_are_found(dtype, run_rows, rows):
+    values = np.concatenate([np.arange(4_100), np.arange(rows).repeat(run_rows)[:rows]]).astype(dtype)
+    for given_values in (values, values[::-1].copy(), values[:4_100]):
+        found, wanted = native.pack_runs(given_values), twin.pack_runs(given_values)
+        assert (found is None) == (wanted is None)
+        assert found is None or [part.tobytes() for part in found] == [part.tobytes() for part in wanted]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from streamjoin_ds._kernels import native
 from streamjoin_ds.engine.kernels import twins
-from streamjoin_ds.engine.probe.accumulators import SUM_TYPE, Digits
+from streamjoin_ds.engine.probe.digits import SUM_TYPE, Digits, int64_parts, rounded_parts
 from streamjoin_ds.errors import KernelError
 from tests.support.examples import examples
 
@@ -297,3 +297,28 @@ def test_what_is_outside_is_refused_and_adds_nothing(module) -> None:
     nothing = module.ExactSums(0)
     nothing.add_floats(np.empty(0, np.int32), np.empty(0))
     assert (whole(nothing), rounded(nothing).tolist()) == ([], [])
+
+
+PARTS = st.tuples(*[st.integers(-(2**52), 2**52)] * 3)
+
+
+@examples(300)
+@given(st.lists(PARTS, min_size=1, max_size=5), st.integers(-300, 300))
+def test_a_sum_of_three_parts_is_rounded_once(rows, exponent):
+    scaled = [[math.ldexp(part, exponent - 33 * place) for place, part in enumerate(row)] for row in rows]
+    found = rounded_parts([np.array(parts) for parts in zip(*scaled, strict=True)])
+    assert found is None or found.tolist() == [float(sum(map(Fraction, row))) for row in scaled]
+
+
+def test_three_parts_that_lie_close_are_rounded_without_digits():
+    parts = [np.array([2.0**60, 0.0, -3.5]), np.array([2.0**7, 0.0, 3.5]), np.array([2.0**-30, 0.0, 2.0**-60])]
+    assert rounded_parts(parts).tolist() == [2.0**60 + 256, 0.0, 2.0**-60]
+    assert rounded_parts([np.array([2.0**100]), np.array([2.0**47]), np.array([2.0**-60])]) is None
+
+
+def test_parts_of_integers_are_an_int64_or_none():
+    values = [-(2**63), 2**63 - 1, -1, 0, 2**40 + 7]
+    upper, lower = np.array([value >> 32 for value in values]), np.array([value & 2**32 - 1 for value in values])
+    assert int64_parts((upper, lower)).tolist() == values
+    assert int64_parts((upper - 3, lower + 3 * 2**32)).tolist() == values
+    assert int64_parts((upper[1:2], lower[1:2] + 1)) is None

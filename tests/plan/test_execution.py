@@ -80,7 +80,6 @@ def test_options_one_by_one_are_taken_with_a_warning_that_shows_the_new_way() ->
         {"kernel": "mmx"},
         {"threads": "2"},
         {"threads": True},
-        {"threads": None},
         {"pin": "no"},
         {"merge_runs": 2.0},
         {"index": "latitude"},

@@ -55,11 +55,14 @@ def test_only_those_that_are_certainly_ours_go(tmp_path: Path, monkeypatch: pyte
 
 
 def test_sockets_lie_elsewhere_where_their_names_would_be_too_long(tmp_path: Path) -> None:
-    long = tmp_path / ("x" * 80)
-    long.mkdir()
-    scratch = Scratch.new(long)
-    assert scratch.settings()["spark.python.unix.domain.socket.dir"] == str(long)
-    scratch.remove()
+    for length, fits in ((60, True), (61, False)):
+        folder = Path(tempfile.mkdtemp(prefix="x" * (length - 13), dir="/tmp"))  # `mkdtemp` adds eight
+        assert len(str(folder)) == length
+        scratch = Scratch.new(folder)
+        assert scratch.socket_folder == (folder if fits else None)
+        assert scratch.settings().get("spark.python.unix.domain.socket.dir") == (str(folder) if fits else None)
+        scratch.remove()
+        folder.rmdir()
 
 
 _SESSION = """

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.streaming.datasource import ReadMaxRows, ReadMinRows
 
 from streamjoin_ds.errors import ArgumentError, FileFormatError, StreamJoinError
 from streamjoin_ds.source.delay_bound import FIRST_ROWS
+from streamjoin_ds.spark.admission import ReadMaxRows, ReadMinRows
 from streamjoin_ds.stream.query_options import SourceOptions
 from streamjoin_ds.stream.sensor_tasks import plain_schema
 from streamjoin_ds.stream.sensors import SensorsBatchReader, SensorsStreamReader

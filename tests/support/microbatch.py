@@ -19,7 +19,6 @@ from typing import Any
 
 import pyarrow as pa
 from deltalake import DeltaTable
-from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from streamjoin_ds.cell.cell import Cell, TaskFacts
 from streamjoin_ds.cell.epoch_windows import LiveWindows
@@ -29,6 +28,7 @@ from streamjoin_ds.plan import DEFAULT_EXECUTION, CellLayout, Execution, Layout,
 from streamjoin_ds.sink.reader import scanned
 from streamjoin_ds.sink.tables import TableSet
 from streamjoin_ds.source.batch_plan import BatchPlan
+from streamjoin_ds.spark.admission import ReadMaxRows
 from streamjoin_ds.spec import BoundJoin
 from streamjoin_ds.stream.commit import BatchCommit, committer_for
 from streamjoin_ds.stream.sensors import SensorsDataSource
@@ -81,7 +81,7 @@ class MicroBatches:
         committer_for(self.plan)
         options = {"plan": self.plan.to_json(), "max_rows_per_batch": str(self.max_rows_per_batch), **self.options}
         self.source = SensorsDataSource(options)
-        self.reader = self.source.streamReader(self.source.schema())
+        self.reader = self.source.limited_reader(self.source.schema())
 
     def restart(self, wanted: CellLayout) -> None:
         """Go on with this layout, which may have another number of cells."""

@@ -88,7 +88,7 @@ class Partitioned:
 
     def restart(self) -> None:
         """Make a new source over the same offsets and states."""
-        self.micro.reader = self.micro.source.streamReader(self.micro.source.schema())
+        self.micro.reader = self.micro.source.limited_reader(self.micro.source.schema())
         self.micro.reader.planner._idleness = Idleness(self.join.streams, lambda: self.now_s, lambda: self.now_s + 1e9)
 
     def step(self) -> bool:

@@ -48,7 +48,7 @@ stream stands in TOML in the table `[streams.NAME]`, and on the command line wit
 `execution=Execution(...)`: {engine}.
 
 Functions in conditions: [ARCHITECTURE.md](../ARCHITECTURE.md#functions). Columns of tables: [The tables](tables.md).
-Errors: [the runbook](../RUNBOOK.md).
+Errors: [each code](reference/errors.md), and the [runbook](../RUNBOOK.md).
 """
 
 

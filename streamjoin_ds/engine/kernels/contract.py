@@ -31,6 +31,7 @@ class KernelModule(Protocol):
     """Every name that the engine may ask a kernel module for; classes stand as functions that make their objects."""
 
     GRID_CHUNK_ROWS: int
+    MATCH_SLACK: int
     MAX_STEPS: int
     NEAREST_TIES: int
     FENCE_ROWS: int
@@ -122,6 +123,13 @@ class KernelModule(Protocol):
     ) -> objects.CommonWindows: ...
 
     def ExactSums(self, count: int) -> objects.ExactSums: ...
+    def PartnerSums(
+        self,
+        count: int,
+        columns: objects.RunColumns,
+        wanted: Sequence[tuple[int, str, str]],
+        implementation: str | None = None,
+    ) -> objects.PartnerSums: ...
     def tally(self, positions: Int32, counts: Int64) -> None: ...
     def extremes(self, positions: Int32, values: Column, best: Int64, *, largest: bool) -> None: ...
     def NearestPairs(self, count: int, k: int) -> objects.NearestPairs: ...

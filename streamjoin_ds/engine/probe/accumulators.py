@@ -5,23 +5,24 @@
     pairs, some at a time ──► values of an argument ──► accumulator: add ──► value, or what one cell knows of it
     (position, partner)       (`Pairs`)                 (`Accumulator`)      (`partial`, `add_partial`)
 
-*Exact sums.* Kernels add the numbers (`ExactSums`), and give the sum of each group as digits of 30 bits. Digits of
-several cells are added as well: sums of whole numbers, which no order changes. In the end a sum becomes a float that is
-rounded once, a whole number of any size, or int64 (`Digits`).
+*While partners are counted.* Of plain columns without nulls kernels add up numbers and find extremes while they count
+(`PartnerSums`), and no pair is written: `wanted` says what, and `add_parts` takes it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from decimal import Context, Decimal
 from functools import cached_property
-from typing import Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from streamjoin_ds.engine.kernels.contract import LIMB_BITS, KernelModule
-from streamjoin_ds.engine.kernels.objects import ExactSums, Int32, Int64
+from streamjoin_ds.engine.kernels.contract import KernelModule
+from streamjoin_ds.engine.kernels.objects import Int32, Int64
+from streamjoin_ds.engine.probe.digits import SUM_TYPE, Digits, int64_parts, rounded_parts
 from streamjoin_ds.engine.storage.selection import Selection, sequence_numbers
 from streamjoin_ds.errors import AggregateOverflowError
 from streamjoin_ds.spec.bound.bound_join import BoundJoin
@@ -33,22 +34,25 @@ from streamjoin_ds.spec.expression.node import EXACT_FLOAT, wide
 from streamjoin_ds.spec.expression.predicate import Column
 
 __all__ = [
-    "SUM_TYPE",
     "Accumulator",
     "Average",
     "Count",
-    "Digits",
     "Extreme",
     "Pairs",
     "Sum",
+    "Wanted",
     "float_key",
     "ordered_key",
 ]
 
-SUM_TYPE = pa.struct({"lowest": pa.int64(), "digits": pa.list_(pa.int64()), "beyond": pa.float64()})
-
-_LOW = np.int64((1 << LIMB_BITS) - 1)
+_ITEMS: tuple[tuple[str, Callable[[pa.DataType], bool]], ...] = (
+    ("f8", pa.types.is_float64),
+    ("f4", pa.types.is_float32),
+    ("i8", pa.types.is_int64),
+    ("i4", pa.types.is_int32),
+)
 _DIGITS = Context(prec=100)
+_HALF_BITS = np.int64(32)
 _SUMS_TYPE = pa.struct({"values": pa.int64(), "sum": SUM_TYPE})
 _EXTREME_TYPE = pa.struct({"values": pa.int64(), "key": pa.int64()})
 
@@ -180,129 +184,28 @@ def _text(argument: BoundArgument) -> str:
     return ", ".join(map(str, argument.columns))
 
 
-class Digits:
-    """The exact sums of groups of numbers: ``sum(digits[k] << (30 * (lowest + k)))`` each, and what is not finite.
+class Wanted(NamedTuple):
+    """What kernels add up of a column of the partners while they count these; see `PartnerSums`.
 
-    Parameters
-    ----------
-    lowest : int
-        The number of the lowest limb; 0 for sums of integers.
-    digits : ndarray, shape (limbs, groups), int64
-        All but the last from 0 to 2**30 - 1; at least four.
-    beyond : ndarray, shape (groups,), float64
-        The sum of each group's numbers that are not finite, 0.0 where there is none.
+    `function` is empty where the number of partners is enough, if the column has no nulls.
     """
 
-    def __init__(self, lowest: int, digits: Int64, beyond: Float64) -> None:
-        self._lowest, self._digits, self._beyond = lowest, digits, beyond
-
-    @classmethod
-    def of(cls, sums: ExactSums) -> Digits:
-        """Return what a kernel has added up."""
-        return cls(*sums.digits(), sums.beyond())
-
-    def partial(self) -> pa.Array:
-        """Return the sums as an array of `SUM_TYPE`, an element for each group."""
-        limbs, groups = self._digits.shape
-        edges = np.arange(groups + 1, dtype=np.int32) * np.int32(limbs)
-        digits = pa.ListArray.from_arrays(edges, np.ascontiguousarray(self._digits.T).reshape(-1))
-        lowest = pa.array(np.full(groups, self._lowest, np.int64))
-        return pa.StructArray.from_arrays([lowest, digits, pa.array(self._beyond)], fields=list(SUM_TYPE))
-
-    def with_partials(self, partials: Sequence[tuple[Int32, pa.Array]]) -> Digits:
-        """Return these sums and others together: for each a group of these, none twice, and what `partial` gave."""
-        of_each = [_Limbs(positions, partial) for positions, partial in partials if len(positions)]
-        if not of_each:
-            return self
-        lowest = min(self._lowest, *(limbs.lowest for limbs in of_each))
-        highest = max(self._lowest + len(self._digits), *(limbs.highest for limbs in of_each))
-        digits = np.zeros((highest - lowest + 1, self._digits.shape[1]), np.int64)  # one more, for what is carried
-        begin = self._lowest - lowest
-        digits[begin : begin + len(self._digits)] = self._digits
-        beyond = self._beyond.copy()
-        with np.errstate(invalid="ignore"):
-            for limbs in of_each:
-                # No limb of a group is there twice, so each is added.
-                digits[limbs.numbers - lowest, limbs.positions] += limbs.values
-                beyond[limbs.groups] += limbs.beyond
-        return Digits(lowest, _carried(digits), beyond)
-
-    def rounded(self) -> Float64:
-        """Return each group's sum, rounded once: the float that is nearest to the exact sum, ties to even.
-
-        As with floats everywhere, NaN or both infinities in a group make NaN, and what is too large is infinite. A sum
-        that is zero is positive zero.
-        """
-        digits, is_negative = self._digits, self._digits[-1] < 0
-        if is_negative.any():
-            digits = digits.copy()
-            digits[:, is_negative] = _carried(-digits[:, is_negative])
-        found = _nearest(self._lowest, digits)
-        return np.where(self._beyond == 0.0, np.where(is_negative, -found, found), self._beyond)
-
-    def whole(self) -> list[int]:
-        """Return each group's sum of integers as a whole number of any size."""
-        found = self._digits[-1].astype(object)
-        for row in self._digits[-2::-1]:
-            found = (found << LIMB_BITS) + row.astype(object)
-        return [int(each) << (LIMB_BITS * self._lowest) for each in found]
-
-    def int64_sums(self) -> Int64 | None:
-        """Return the sums of int64 numbers as int64; None if one does not fit."""
-        digits, is_negative = self._digits, self._digits[-1] < 0
-        for place, row in enumerate(digits[3:], 3):
-            sign = -1 if place == len(digits) - 1 else (1 << LIMB_BITS) - 1
-            if not np.array_equal(row, np.where(is_negative, sign, 0)):
-                return None
-        high = digits[2] - (is_negative.astype(np.int64) << LIMB_BITS)
-        if not np.all((high >= -8) & (high < 8)):
-            return None
-        return np.asarray((high << 60) | (digits[1] << 30) | digits[0], np.int64)
+    column: str
+    function: str
+    kind: str
 
 
-class _Limbs:
-    """What `Digits.partial` gave, one limb of one group at a time."""
-
-    def __init__(self, groups: Int32, partial: pa.Array) -> None:
-        lowest, digits, self.beyond = partial.flatten()
-        self.groups, self.beyond = groups, self.beyond.to_numpy()
-        counts, first = digits.value_lengths().to_numpy(), lowest.to_numpy()
-        self.lowest, self.highest = int(first.min()), int((first + counts).max())
-        self.values, self.positions = digits.flatten().to_numpy(), np.repeat(groups, counts)
-        self.numbers = np.arange(len(self.values)) + np.repeat(first - np.cumsum(counts) + counts, counts)
-
-
-def _carried(digits: Int64) -> Int64:
-    """Return numbers given as digits of any size with all but the last from 0 to 2**30 - 1, in place."""
-    for place in range(len(digits) - 1):
-        digits[place + 1] += digits[place] >> LIMB_BITS
-        digits[place] &= _LOW
-    return digits
-
-
-def _nearest(lowest: int, digits: Int64) -> Float64:
-    """Return the floats nearest to numbers that are not negative, given as digits."""
-    count, groups = digits.shape[1], np.arange(digits.shape[1])
-    places = np.arange(len(digits))[:, None]
-    highest = np.where(digits != 0, places, 0).max(axis=0)
-    padded = np.concatenate([np.zeros((2, count), np.int64), digits])  # two digits below the lowest
-    first, second, third = (padded[highest + 2 - back, groups].astype(np.uint64) for back in range(3))
-    below = np.where(places < highest - 2, digits, 0).any(axis=0)
-    # 90 bits: 64 in `high`, 26 at the top of `low`, whose last bit tells of everything below.
-    high = (first << np.uint64(34)) | (second << np.uint64(4)) | (third >> np.uint64(26))
-    low = ((third & np.uint64((1 << 26) - 1)) << np.uint64(38)) | below.astype(np.uint64)
-    # The float of a digit is exact, so its exponent is the number of the digit's bits.
-    bits = np.frexp(first.astype(np.float64))[1]
-    shift = np.where(first == 0, 0, LIMB_BITS - bits).astype(np.uint64)
-    carried = np.where(shift == 0, np.uint64(0), low >> (np.uint64(64) - np.maximum(shift, np.uint64(1))))
-    high, low = (high << shift) | carried, low << shift
-    kept, rest = high >> np.uint64(11), high & np.uint64(0x7FF)
-    half = np.uint64(0x400)
-    is_up = (rest > half) | ((rest == half) & ((low != 0) | ((kept & np.uint64(1)) == 1)))
-    kept = kept + is_up.astype(np.uint64)
-    exponents = LIMB_BITS * (lowest + highest - 2) + 26 + 11 - shift.astype(np.int64)
-    with np.errstate(over="ignore"):
-        return np.asarray(np.ldexp(kept.astype(np.float64), exponents.astype(np.int32)), np.float64)
+def _wanted(function: str, argument: BoundArgument, column: str) -> Wanted | None:
+    """Return what gives a sum or an extreme of the items of a column; None: kernels do not add up such items."""
+    kind, types = argument.kind, pa.types
+    for item, is_kind in _ITEMS:
+        if is_kind(kind):
+            return Wanted(column, function, item)
+    if function == "sum":
+        return None
+    if types.is_timestamp(kind) or types.is_duration(kind) or types.is_time64(kind):
+        return Wanted(column, function, "i8")
+    return Wanted(column, function, "i4") if types.is_date32(kind) else None
 
 
 class Accumulator(Protocol):
@@ -334,6 +237,15 @@ class Count:
         """Whether it counts the partners, not values of theirs."""
         return self._argument is None
 
+    def wanted(self, column: str) -> Wanted:
+        """Return that the number of partners is enough, if the column has no nulls."""
+        return Wanted(column, "", "")
+
+    def add_parts(self, positions: Int32, counts: Int64, parts: Sequence[npt.NDArray[Any]]) -> None:
+        """Take the number of partners of some tuples."""
+        del parts
+        self.counts[positions] += counts
+
     def add(self, pairs: Pairs) -> None:
         """Take some pairs."""
         self.counts += pairs.counts if self._argument is None else pairs.present_counts(self._argument)
@@ -360,10 +272,12 @@ class _Sums:
         kind = self._argument.kind
         self._is_float, self._is_decimal = pa.types.is_floating(kind), pa.types.is_decimal(kind)
         self._sums = module.ExactSums(count)
+        self._parts: Sequence[npt.NDArray[Any]] = ()  # those of all tuples, until anything else is known of one
         self._partials: list[tuple[Int32, pa.Array]] = []
 
     def add(self, pairs: Pairs) -> None:
         """Take some pairs."""
+        self._put_parts()
         positions, values = pairs.present(self._argument)
         self._counts += pairs.present_counts(self._argument)
         if self._is_float:
@@ -373,6 +287,33 @@ class _Sums:
             self._sums.add_wide(positions, words[2 * values.offset : 2 * (values.offset + len(values))])
         else:
             self._sums.add_integers(positions, np.ascontiguousarray(values.to_numpy(), np.int64))
+
+    def wanted(self, column: str) -> Wanted | None:
+        """Return the sum of the column, of integers and floats."""
+        return _wanted("sum", self._argument, column)
+
+    def add_parts(self, positions: Int32, counts: Int64, parts: Sequence[npt.NDArray[Any]]) -> None:
+        """Take the sums of some tuples, and how many values these are of."""
+        self._counts[positions] += counts
+        if len(positions) == len(self._counts):
+            self._parts = parts
+        else:
+            self._put(positions, parts)
+
+    def _put_parts(self) -> None:
+        if self._parts:
+            parts, self._parts = self._parts, ()
+            self._put(np.arange(len(self._counts), dtype=np.int32), parts)
+
+    def _put(self, positions: Int32, parts: Sequence[npt.NDArray[Any]]) -> None:
+        if self._is_float:
+            for part in parts:
+                self._sums.add_floats(positions, part)
+            return
+        upper, lower = parts
+        words = np.stack([upper << _HALF_BITS, upper >> _HALF_BITS], axis=1).reshape(-1)
+        self._sums.add_wide(positions, words)
+        self._sums.add_integers(positions, lower)
 
     def partial(self) -> pa.Array:
         """Return the digits of the sums, and how many values there were."""
@@ -385,7 +326,18 @@ class _Sums:
         self._partials.append((positions, sums))
 
     def _digits(self) -> Digits:
+        self._put_parts()
         return Digits.of(self._sums).with_partials(self._partials)
+
+    def _rounded(self) -> Float64:
+        """Return the sums of floats."""
+        found = rounded_parts(self._parts) if self._parts and not self._partials else None
+        return self._digits().rounded() if found is None else found
+
+    def _int64_sums(self) -> Int64 | None:
+        """Return the sums of integers; None if one does not fit."""
+        found = int64_parts(self._parts) if self._parts and not self._partials else None
+        return self._digits().int64_sums() if found is None else found
 
     def _overflow(self) -> AggregateOverflowError:
         one = self._aggregate
@@ -411,14 +363,14 @@ class Sum(_Sums):
         AggregateOverflowError
             A sum does not fit its column.
         """
-        is_none, digits = self._counts == 0, self._digits()
+        is_none = self._counts == 0
         if self._is_float:
-            return pa.array(digits.rounded(), mask=is_none)
+            return pa.array(self._rounded(), mask=is_none)
         if self._is_decimal:
             scale = self._argument.kind.scale
-            sums = zip(digits.whole(), is_none, strict=True)
+            sums = zip(self._digits().whole(), is_none, strict=True)
             return self._decimals([None if lacks else each for each, lacks in sums], scale)
-        found = digits.int64_sums()
+        found = self._int64_sums()
         if found is None:
             raise self._overflow()
         return pa.array(found, mask=is_none)
@@ -433,18 +385,18 @@ class Average(_Sums):
 
     def column(self) -> pa.Array:
         """Return the means."""
-        is_none, digits = self._counts == 0, self._digits()
+        is_none = self._counts == 0
         if self._is_float:
-            return pa.array(digits.rounded() / np.maximum(self._counts, 1), mask=is_none)
+            return pa.array(self._rounded() / np.maximum(self._counts, 1), mask=is_none)
         if self._is_decimal:
             more = self._aggregate.field.type.scale - self._argument.kind.scale
-            sums = zip(digits.whole(), self._counts.tolist(), strict=True)
+            sums = zip(self._digits().whole(), self._counts.tolist(), strict=True)
             means = [_half_up(each * 10**more, count) if count else None for each, count in sums]
             return self._decimals(means, self._aggregate.field.type.scale)
-        found = digits.int64_sums()
+        found = self._int64_sums()
         if found is not None and np.all(np.abs(found.astype(np.float64)) < EXACT_FLOAT):
             return pa.array(found / np.maximum(self._counts, 1), mask=is_none)
-        both = zip(digits.whole(), self._counts.tolist(), strict=True)
+        both = zip(self._digits().whole(), self._counts.tolist(), strict=True)
         return pa.array([each / count if count else None for each, count in both], pa.float64())
 
 
@@ -459,6 +411,20 @@ class Extreme:
         self._is_max = aggregate.function == "max"
         self._keys: Int64 = np.full(count, INT64_MIN if self._is_max else INT64_MAX, np.int64)
         self._counts: Int64 = np.zeros(count, np.int64)
+
+    def wanted(self, column: str) -> Wanted | None:
+        """Return the extreme of the column, of integers, floats and times."""
+        return _wanted("max" if self._is_max else "min", self._argument, column)
+
+    def add_parts(self, positions: Int32, counts: Int64, parts: Sequence[npt.NDArray[Any]]) -> None:
+        """Take the keys of some tuples, and how many values these are of."""
+        (keys,) = parts
+        self._more(positions, counts, keys)
+
+    def _more(self, positions: Int32, counts: Int64, keys: Int64) -> None:
+        self._counts[positions] += counts
+        extreme = np.maximum if self._is_max else np.minimum
+        self._keys[positions] = extreme(self._keys[positions], keys)
 
     def add(self, pairs: Pairs) -> None:
         """Take some pairs."""
@@ -482,9 +448,7 @@ class Extreme:
     def add_partial(self, positions: Int32, partial: pa.Array) -> None:
         """Take other keys; that of no value is beyond all."""
         counts, keys = (part.to_numpy() for part in partial.flatten())
-        self._counts[positions] += counts
-        extreme = np.maximum if self._is_max else np.minimum
-        self._keys[positions] = extreme(self._keys[positions], keys)
+        self._more(positions, counts, keys)
 
 
 def float_key(values: Float64) -> Int64:

@@ -4,7 +4,8 @@
 
     pairs, some at a time ──► values of arguments ──► accumulators ──────────────► one row for each tuple
     (position, partner)                               counts, exact sums, extremes   (`Aggregation`)
-                                                      (accumulators; the kernel `ExactSums`)
+    partners, counted ─────── sums and extremes ────► (accumulators; the kernel `ExactSums`)
+                              (the kernel `PartnerSums`)
                                                       values of partners (held_values)
 
 Where other cells have partners of the same tuples, an accumulator gives what it knows (`partial`) instead of a value,
@@ -17,21 +18,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
 from streamjoin_ds.engine.columns import compared_columns
 from streamjoin_ds.engine.kernels.contract import KernelModule
-from streamjoin_ds.engine.kernels.objects import Int32, Int64
-from streamjoin_ds.engine.probe.accumulators import Accumulator, Average, Count, Extreme, Pairs, Sum
+from streamjoin_ds.engine.kernels.objects import Column, Int32, Int64, PartnerSums
+from streamjoin_ds.engine.probe.accumulators import Accumulator, Average, Count, Extreme, Pairs, Sum, Wanted
 from streamjoin_ds.engine.probe.held_values import Collected, Deviation, Picked, Quantile
+from streamjoin_ds.engine.probe.pipeline import Counted
+from streamjoin_ds.engine.storage.run_set import RunSet, RunSetView
 from streamjoin_ds.engine.storage.selection import Selection
 from streamjoin_ds.spec.bound.bound_join import BoundJoin
 from streamjoin_ds.spec.bound.calculations import BoundAggregate
 from streamjoin_ds.spec.columns import Mask
 
 __all__ = ["Aggregation", "aggregates_of_none", "partials_of_none", "whole_aggregates"]
+
+Summed: TypeAlias = Count | Sum | Average | Extreme
+
+_MOST_SUMMED = 1 << 20  # partners whose parts are added without an error; see `PartnerSums`
 
 _MADE: dict[str, Callable[[BoundAggregate, int, KernelModule], Accumulator]] = {
     "count": Count,
@@ -61,31 +70,72 @@ class Aggregation:
     selection : Selection
         The decided tuples.
 
+    Attributes
+    ----------
+    left_open : int
+        How many tuples were counted in vain: their pairs are needed (`counting`).
     """
 
     def __init__(self, bound: BoundJoin, stream: int, selection: Selection) -> None:
         self._bound, self._stream, self._selection = bound, stream, selection
         self._partners: Int64 = np.zeros(len(selection), np.int64)
         self._accumulators = _accumulators(bound, len(selection), selection.run_set.module)
+        self.left_open = 0
 
     @property
     def mask(self) -> Mask:
         """Which tuples have a partner."""
         return self._partners > 0
 
-    @property
-    def counted(self) -> Callable[[Int64], None] | None:
-        """What takes the number of partners of each tuple in place of the pairs; None: the pairs are needed."""
-        counts = [one for one in self._accumulators.values() if isinstance(one, Count) and one.counts_pairs]
-        if len(counts) < len(self._accumulators):
+    def counting(self, run_set: RunSet | RunSetView) -> Counted | None:
+        """Return what takes the partners as they are counted, with sums of their columns; None: pairs are needed.
+
+        Which columns kernels add up: plain ones of the partners, of numbers and times, without nulls where they lie.
+        """
+        wanted: list[tuple[Summed, Wanted | None]] = []
+        for one, bound in zip(self._accumulators.values(), self._bound.aggregates, strict=True):
+            if isinstance(one, Count) and one.counts_pairs:
+                wanted.append((one, None))
+                continue
+            found = self._wanted(one, bound) if isinstance(one, Summed) else None
+            if found is None or not isinstance(one, Summed):
+                return None
+            wanted.append((one, found))
+        names = tuple(dict.fromkeys(found.column for _, found in wanted if found is not None))
+        if not names or not run_set.runs:
+            return Counted(partial(self._took, None, wanted))
+        if not isinstance(run_set, RunSet) or run_set.plain(names) != names:
             return None
+        kernels = run_set.runs[0].form.kernels
+        asked = [(names.index(one.column), one.function, one.kind) for _, one in wanted if one and one.function]
+        columns = run_set.columns(names)
+        sums = kernels.module.PartnerSums(len(self._selection), columns, asked, kernels.implementation)
+        return Counted(partial(self._took, sums, wanted), sums)
 
-        def take(found: Int64) -> None:
-            self._partners += found
-            for one in counts:
-                one.counts += found
+    def _wanted(self, one: Summed, bound: BoundAggregate) -> Wanted | None:
+        stream, column = bound.arguments[0].stream, bound.arguments[0].column
+        if stream is None or column is None or stream == self._stream:
+            return None
+        return one.wanted(self._bound.inside_name(stream, column.name))
 
-        return take
+    def _took(
+        self, sums: PartnerSums | None, wanted: Sequence[tuple[Summed, Wanted | None]], counts: Int64
+    ) -> Int32 | None:
+        """Take the number of each tuple's partners, and the sums; return the tuples whose pairs are needed."""
+        left, positions = None, np.arange(len(counts), dtype=np.int32)
+        is_open = None if sums is None else sums.left_open() | (counts > _MOST_SUMMED)
+        if is_open is not None and is_open.any():
+            left, positions = positions[is_open], positions[~is_open]
+            counts, self.left_open = counts[positions], len(left)
+        self._partners[positions] += counts
+        number = 0
+        for one, found in wanted:
+            parts: list[Column] = []
+            if sums is not None and found is not None and found.function:
+                parts = [part if left is None else part[positions] for part in sums.parts(number)]
+                number += 1
+            one.add_parts(positions, counts, parts)
+        return left
 
     def add(self, positions: Int32, found: Selection) -> None:
         """Take some pairs."""

@@ -15,7 +15,8 @@ import pyarrow.compute as pc
 from streamjoin_ds.engine.columns import concatenated
 from streamjoin_ds.engine.kernels.contract import KernelModule
 from streamjoin_ds.engine.kernels.objects import Int32, Int64
-from streamjoin_ds.engine.probe.accumulators import Digits, Pairs, float_key, ordered_key
+from streamjoin_ds.engine.probe.accumulators import Pairs, float_key, ordered_key
+from streamjoin_ds.engine.probe.digits import Digits
 from streamjoin_ds.spec.bound.calculations import BoundAggregate
 from streamjoin_ds.spec.columns import Float64, Mask
 from streamjoin_ds.spec.expression.node import nearest_floats

@@ -43,10 +43,11 @@ from streamjoin_ds.engine.kernels.objects import Int32, Int64
 from streamjoin_ds.engine.probe.aggregates import Aggregation, aggregates_of_none, partials_of_none
 from streamjoin_ds.engine.probe.join_order import JoinOrder
 from streamjoin_ds.engine.probe.nearest import NearestRows, with_nearness
-from streamjoin_ds.engine.probe.pipeline import JoinPipeline
+from streamjoin_ds.engine.probe.pipeline import Counted, JoinPipeline
 from streamjoin_ds.engine.probe.probe_batch import ProbeBatch
 from streamjoin_ds.engine.probe.results import inside_columns
 from streamjoin_ds.engine.scheduler import ChunkCoroutine, TaskCoroutine
+from streamjoin_ds.engine.storage.run_set import RunSet, RunSetView
 from streamjoin_ds.engine.storage.sealed_run import KeptLayout, SealedRun
 from streamjoin_ds.engine.storage.selection import Selection
 from streamjoin_ds.engine.storage.waiting import StreamWaiting, Waiting
@@ -62,6 +63,7 @@ MET = "met"
 """The last column of a row that is not whole: bit *n* - 1 says that the tuple has a partner in stream *n*."""
 
 _NONE: Mapping[str, pa.Array] = {}
+_PIECES_BY_PAIRS = 16
 
 
 class HasPartner:
@@ -75,8 +77,12 @@ class HasPartner:
         del found
         self.mask[positions] = True
 
-    def counted(self, counts: Int64) -> None:
-        """Take the number of partners of each tuple."""
+    def counting(self, run_set: RunSet | RunSetView) -> Counted:
+        """Return what takes the number of partners of each tuple; see `JoinPipeline.reducing`."""
+        del run_set
+        return Counted(self._take)
+
+    def _take(self, counts: Int64) -> None:
         self.mask |= counts > 0
 
 
@@ -162,7 +168,7 @@ class EachStream:
             reduction = HasPartner(len(tried))
             if len(tried):
                 part = ProbeBatch(0, chosen, (other,), arrived.windows)
-                yield from self._joining.reducing(part, reduction, reduction.counted)
+                yield from self._joining.reducing(part, reduction, reduction.counting)
             if self.wants_partner:
                 is_open[tried] = reduction.mask
             else:
@@ -175,7 +181,7 @@ class EachStream:
         for other in arrived.order:
             reduction = HasPartner(len(found))
             part = ProbeBatch(0, arrived.selection, (other,), arrived.windows)
-            yield from self._joining.reducing(part, reduction, reduction.counted)
+            yield from self._joining.reducing(part, reduction, reduction.counting)
             found |= reduction.mask.astype(np.int64) << (other - 1)
         return found
 
@@ -226,6 +232,7 @@ class Horizons:
         self.probed_windows = [n for n in range(len(forms)) if self.has_pairs or n not in self.streams]
         self._rows = {stream: _RowsOfOne(bound, stream) for stream in self.streams}
         self._summed_rows = self._tuning.held_rows if bound.holds_values else self._tuning.summed_rows
+        self._by_pairs = 0  # how many pieces of tuples are still summed up pair by pair
         self._layouts: dict[int, KeptLayout] = {}
         self._layout_uses = tuning.grid.layout_uses
         self._nearest = NearestRows(bound, joining, tuning.nearest) if bound.distance is not None else None
@@ -374,7 +381,7 @@ class Horizons:
             mask = yield from self._each.mask(arrived)
         else:
             reduction = HasPartner(len(selection))
-            yield from self._joining.reducing(arrived, reduction, reduction.counted)
+            yield from self._joining.reducing(arrived, reduction, reduction.counting)
             mask = ~reduction.mask if arrived.stream in self._lonely else reduction.mask
         if mask.any():
             yield from self._joining.cut(self._rows[arrived.stream].table(filtered(tuples, mask)))
@@ -383,7 +390,9 @@ class Horizons:
         """Yield the rows of some decided tuples with the aggregates over their partners, in order."""
         selection = arrived.selection
         aggregation = Aggregation(self._bound, arrived.stream, selection)
-        yield from self._joining.reducing(arrived, aggregation, aggregation.counted)
+        yield from self._joining.reducing(arrived, aggregation, aggregation.counting if self._by_pairs <= 0 else None)
+        # Where the sums leave many tuples open, they are found twice: the next pieces do without them.
+        self._by_pairs = _PIECES_BY_PAIRS if 2 * aggregation.left_open > len(selection) else max(self._by_pairs - 1, 0)
         tuples = selection.run_set.runs[0].tuples.slice(selection.begin, len(selection))
         made = aggregation.partials() if arrived.stream in self._copied else aggregation.columns()
         table = self._rows[arrived.stream].table(tuples, made)

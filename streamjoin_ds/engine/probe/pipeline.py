@@ -26,22 +26,25 @@ import pyarrow as pa
 
 from streamjoin_ds.engine.kernels.contract import MAX_CONDITIONS
 from streamjoin_ds.engine.kernels.loading import Kernels
-from streamjoin_ds.engine.kernels.objects import Int64
+from streamjoin_ds.engine.kernels.objects import Int32, Int64, PartnerSums
 from streamjoin_ds.engine.probe.probe_batch import PieceProgress, ProbeBatch, Progress
 from streamjoin_ds.engine.probe.residual import Residual, settled_terms
 from streamjoin_ds.engine.probe.results import MAX_GATHERED_ROWS, PartialResults, ResultBuilder, WindowIds
-from streamjoin_ds.engine.probe.run_probe import even_edges
+from streamjoin_ds.engine.probe.run_probe import RunByRunProbe, even_edges
 from streamjoin_ds.engine.probe.window_probe import ProbeCursor, WindowProbe
 from streamjoin_ds.engine.scheduler import ChunkCoroutine, Scheduler, TaskCoroutine, run_alone
 from streamjoin_ds.engine.storage.conditions import ProbeCondition, finding, oriented
+from streamjoin_ds.engine.storage.run_set import RunSet, RunSetView
 from streamjoin_ds.engine.storage.selection import Selection, keys_of, taken
 from streamjoin_ds.engine.storage.window import Window
 from streamjoin_ds.engine.tuning import DEFAULT, Tuning
 from streamjoin_ds.spec.bound.bound_join import BoundJoin
 from streamjoin_ds.spec.window import PeriodicWindow
 
-__all__ = ["JoinPipeline", "JoinStep", "Reduction"]
+__all__ = ["Counted", "JoinPipeline", "JoinStep", "Reduction"]
 
+_EXPECTED_TIMES = 1.2  # the rows of the last push for which there is room at first
+_MORE_TIMES = 4  # the room for the table before, in each further table of a probing
 _Tables: TypeAlias = "ChunkCoroutine[pa.Table]"
 
 
@@ -50,6 +53,22 @@ class Reduction(Protocol):
 
     def add(self, positions: npt.NDArray[np.int32], found: Selection, /) -> None:
         """Take some pairs: positions of decided tuples, in no order, and a partner of each. Copy what is to stay."""
+
+
+class Counted(NamedTuple):
+    """What becomes of partners that are counted: no pair leaves the kernels.
+
+    Attributes
+    ----------
+    take : callable
+        Takes the number of partners of each tuple, once, and returns the positions of tuples whose pairs are needed all
+        the same; None: of no tuple.
+    sums : PartnerSums or None
+        What adds up the partners' columns meanwhile.
+    """
+
+    take: Callable[[Int64], Int32 | None]
+    sums: PartnerSums | None = None
 
 
 class JoinStep:
@@ -74,6 +93,11 @@ class JoinStep:
             return block
         kept = np.flatnonzero(mask).astype(np.int32)
         return {stream: selection.take(kept) for stream, selection in block.items()}
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether kernels test everything, whatever the values."""
+        return self._decision.is_empty
 
     def finds_all(self, arrived: ProbeBatch) -> bool:
         """Whether kernels test everything: each pair that they find stands."""
@@ -185,34 +209,59 @@ class JoinPipeline:
         return Progress([mark for mark, _ in begun]), self._many((each for each in (whole,)), count)
 
     def reducing(
-        self, arrived: ProbeBatch, reduction: Reduction, counted: Callable[[Int64], None] | None = None
+        self,
+        arrived: ProbeBatch,
+        reduction: Reduction,
+        counting: Callable[[RunSet | RunSetView], Counted | None] | None = None,
     ) -> TaskCoroutine[None]:
         """Give a reduction all partners that tuples have in the window they meet, step by step; two streams only.
 
-        `counted` takes the number of each tuple's partners in place of the pairs, where nothing else matters. Then no
-        pair leaves the kernels, unless a condition is left that they do not test.
+        `counting` returns what takes the partners as they are counted, in place of the pairs; None: the pairs are
+        needed. A condition that kernels do not test needs the pairs, too.
         """
         (stream,) = arrived.order
         step = self._step((arrived.stream,), stream)
         probing = yield from self._beginning({arrived.stream: arrived.selection}, step, arrived.windows[stream])
-        if counted is not None and step.finds_all(arrived):
-            counts = np.zeros(len(arrived.selection), np.int64)
-            for counting in probing.counting(counts):
-                yield [counting]
-            counted(counts)
-            self._finder.end(probing)
+        counted = counting(probing.run_set) if counting is not None and step.finds_all(arrived) else None
+        if counted is None:
+            yield from self._adding(arrived, step, probing, reduction.add)
             return
+        counts = np.zeros(len(arrived.selection), np.int64)
+        for task in probing.counting(counts, counted.sums):
+            yield [task]
+        self._finder.end(probing)
+        left = counted.take(counts)
+        if left is None:
+            return
+        part = ProbeBatch(arrived.stream, arrived.selection.take(left), arrived.order, arrived.windows)
+        probing = yield from self._beginning({part.stream: part.selection}, step, part.windows[stream])
+        yield from self._adding(part, step, probing, lambda positions, found: reduction.add(left[positions], found))
+
+    def _adding(
+        self, arrived: ProbeBatch, step: JoinStep, probing: ProbeCursor, add: Callable[[Int32, Selection], None]
+    ) -> TaskCoroutine[None]:
+        """Give all pairs of a probing to `add`, step by step."""
         while (task := probing.filling()) is not None:
             (written,) = yield [task]
             if (matched := probing.took(written)) is not None:
-                reduction.add(*step.standing_pairs(arrived, *matched))
+                add(*step.standing_pairs(arrived, *matched))
         if probing.used:
-            reduction.add(*step.standing_pairs(arrived, *probing.rest()))
+            add(*step.standing_pairs(arrived, *probing.rest()))
         self._finder.end(probing)
 
     def reduced(self, made: Sequence[ChunkCoroutine[pa.Table]]) -> Generator[pa.Table]:
         """Yield the tables of several coroutines that use `reducing`, in their order."""
         yield from self._scheduler.in_order(made)
+
+    def is_written_by_probes(self, stream: int, windows: Sequence[Window]) -> bool:
+        """Whether many new tuples that meet the window of `stream` have their results written by the probe.
+
+        It takes new tuples to be as those in their own stream's window (`_is_written`).
+        """
+        if len(windows) != 2 or self._window_ids is not None or not windows[stream].is_grid:
+            return False
+        step = self._step((1 - stream,), stream)
+        return step.is_exact and self._results.is_plain([window.run_set for window in windows])
 
     def rows(self, block: PartialResults, numbers: Int64 | None = None) -> TaskCoroutine[pa.Table]:
         """Return the result rows of a few chunks' tuples, step by step; arguments as for `ResultBuilder.table`."""
@@ -277,7 +326,7 @@ class JoinPipeline:
 
         That needs a pool, two streams, no periodic windows, few expected results, and windows whose probing can be cut.
         """
-        if not self._scheduler.has_pool or self._window_ids is not None:
+        if not self._scheduler.has_pool or self._window_ids is not None or any(map(self._is_written, arrivals)):
             return False
         if count * self._rows_per_probe > self._threads * self._chunk_rows:
             return False
@@ -376,7 +425,43 @@ class JoinPipeline:
         return mark, self._piece(arrived, mark, probing)
 
     def _piece(self, arrived: ProbeBatch, mark: PieceProgress, probing: ProbeCursor | None = None) -> _Tables:
+        if probing is None and self._is_written(arrived):
+            return self._written(arrived, mark)
         return self._extended({arrived.stream: arrived.selection}, arrived.order, arrived, mark, probing)
+
+    def _is_written(self, arrived: ProbeBatch) -> bool:
+        """Whether the probing of a window writes the results itself, and no pairs are kept.
+
+        That is so where two streams join, the window is a bucket grid, kernels decide all conditions, and every column
+        of the result is one of theirs: of a fixed width, without nulls, calculated of nothing. Few tuples are joined
+        by pairs always (`_few`).
+        """
+        stream = arrived.order[0]
+        window = arrived.windows[stream]
+        if len(arrived.order) > 1 or self._window_ids is not None or not window.is_grid:
+            return False
+        probed = {arrived.stream: arrived.selection, stream: Selection(window.run_set)}
+        return self._step((arrived.stream,), stream).finds_all(arrived) and self._results.takes_matches(probed)
+
+    def _written(self, arrived: ProbeBatch, mark: PieceProgress) -> _Tables:
+        """Yield the results of new tuples, which the probing of a window writes."""
+        stream, count = arrived.order[0], len(arrived.selection)
+        step, window = self._step((arrived.stream,), stream), arrived.windows[stream]
+        probing = yield from self._beginning({arrived.stream: arrived.selection}, step, window)
+        assert not isinstance(probing.kernel, RunByRunProbe), "a bucket grid is probed by one kernel"
+        block = {arrived.stream: arrived.selection, stream: Selection(window.run_set)}
+        most = int(count * self._rows_per_probe * _EXPECTED_TIMES) or self._chunk_rows
+        while not probing.kernel.is_done:
+            # Room for what the last push lets expect; each further table has more, as that was too little.
+            room = min(max(most, self._kernels.module.MATCH_SLACK), self._chunk_rows)
+            most = room * _MORE_TIMES
+            task, table = self._results.matching(block, stream, probing.kernel, room)
+            (found,) = yield [task]
+            mark.tested(probing.tested_pairs)
+            if found:
+                yield table()
+        self._finder.end(probing)
+        mark.finish()
 
     def _extended(
         self,

@@ -9,7 +9,7 @@ away before the last stream has joined, could not have become a result.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -17,8 +17,9 @@ import pyarrow as pa
 
 from streamjoin_ds.engine.columns import array_of
 from streamjoin_ds.engine.kernels.contract import KernelModule
-from streamjoin_ds.engine.kernels.objects import CommonWindows, Int64, Part, Task
+from streamjoin_ds.engine.kernels.objects import CommonWindows, Int64, Part, RunsProbe, Task
 from streamjoin_ds.engine.scheduler import TaskCoroutine
+from streamjoin_ds.engine.storage.run_set import RunSet
 from streamjoin_ds.engine.storage.selection import Selection, taken
 from streamjoin_ds.spec.bound.bound_join import BoundJoin
 from streamjoin_ds.spec.bound.calculations import Output
@@ -130,6 +131,31 @@ class ResultBuilder:
             tables.append((yield from self.table(block)))  # noqa: PERF401 - a comprehension cannot wait for tasks
         return tables
 
+    def is_plain(self, run_sets: Sequence[RunSet]) -> bool:
+        """Whether kernels gather all columns of results of tuples in these runs, a set for each stream."""
+        if self._decided is not None or any(isinstance(placed, Output) for placed in self._placed):
+            return False
+        pairs = zip(run_sets, self._gathered, strict=True)
+        return all(run_set.plain(names) == names for run_set, names in pairs)
+
+    def takes_matches(self, block: PartialResults) -> bool:
+        """Whether a probing can write these results itself (`matching`): kernels gather all columns of two streams."""
+        return len(block) == len(self._gathered) == 2 and self._decided is None and self._kernel_part(block).is_whole
+
+    def matching(
+        self, block: PartialResults, window: int, probing: RunsProbe, most_rows: int
+    ) -> tuple[Task[int], Callable[[], pa.Table]]:
+        """Return a task that writes the rows of a probing's next matches, and what makes a table of them afterwards.
+
+        Parameters
+        ----------
+        block : mapping of int to Selection
+            The probes themselves; of the other stream, `window`, any tuples of the window's runs.
+        most_rows : int
+            Of the table. The task's result is how many there are.
+        """
+        return self._kernel_part(block).matching(block, window, probing, most_rows)
+
     def _kernel_part(self, block: PartialResults) -> _KernelPart:
         plain = tuple([block[stream].run_set.plain(names) for stream, names in enumerate(self._gathered)])
         part = self._kernel_parts.get(plain)
@@ -188,6 +214,20 @@ class _KernelPart:
         rows = self._module.ArrowRows(self._form, count)
         rows.gather(self._parts(block, 0, count))
         return pa.RecordBatch._import_from_c(rows.exported(), self._schema)
+
+    def matching(
+        self, block: PartialResults, window: int, probing: RunsProbe, most_rows: int
+    ) -> tuple[Task[int], Callable[[], pa.Table]]:
+        """See `ResultBuilder.matching`."""
+        rows = self._module.ArrowRows(self._form, most_rows + self._module.MATCH_SLACK)
+        probes = block[1 - window]
+        own_part = probes.gathered(self._plain[1 - window], 0, len(probes))
+        task = rows.matching(probing, window, block[window].run_set.columns(self._plain[window]), own_part)
+
+        def table() -> pa.Table:
+            return pa.Table.from_batches([pa.RecordBatch._import_from_c(rows.exported(), self._schema)])
+
+        return task, table
 
     def _parts(self, block: PartialResults, begin: int, end: int) -> list[Part]:
         """Return what `ArrowRows.gather` needs, for the results ``begin:end`` of a block."""

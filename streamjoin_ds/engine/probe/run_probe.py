@@ -27,7 +27,7 @@ from typing import NamedTuple, cast
 import numpy as np
 
 from streamjoin_ds.engine.kernels.loading import Kernels
-from streamjoin_ds.engine.kernels.objects import Column, Int32, Int64, Probing, RunsProbe, Task
+from streamjoin_ds.engine.kernels.objects import Column, Int32, Int64, PartnerSums, Probing, RunsProbe, Task
 from streamjoin_ds.engine.storage.conditions import ProbeCondition, past_of, serving
 from streamjoin_ds.engine.storage.run import Probed
 from streamjoin_ds.engine.storage.run_form import Range
@@ -361,7 +361,7 @@ class RunByRunProbe:
             return step.kernel.filling(out_probe, out_row, out_run)
         return cast("Probing", self._kernel).filling(out_probe, out_row)
 
-    def counting(self, out_counts: Int64) -> Iterator[Task[None]]:
+    def counting(self, out_counts: Int64, sums: PartnerSums | None = None) -> Iterator[Task[None]]:
         """Yield tasks that add to each probe's count how many pairs it has; do each before the next one is asked for.
 
         It takes the place of `filling`.
@@ -369,10 +369,10 @@ class RunByRunProbe:
         for step in self._steps:
             if isinstance(step, Neighbours):
                 kernel: Probing | RunsProbe = step.kernel
-                yield kernel.counting(out_counts)
+                yield kernel.counting(out_counts, sums, step.run_number)
             elif (found := self._probes.against(self._runs[step.run_number], step)) is not None:
                 kernel, first = found
-                yield kernel.counting(out_counts[first:])
+                yield kernel.counting(out_counts[first:], sums, step.run_number, first)
             else:
                 continue
             self.candidates += kernel.candidates

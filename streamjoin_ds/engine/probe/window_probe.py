@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from streamjoin_ds.engine.kernels.loading import Kernels
-from streamjoin_ds.engine.kernels.objects import Column, Int32, Int64, RunIndex, RunsProbe, Task
+from streamjoin_ds.engine.kernels.objects import Column, Int32, Int64, PartnerSums, RunIndex, RunsProbe, Task
 from streamjoin_ds.engine.probe.probe_batch import PieceProgress
 from streamjoin_ds.engine.probe.run_probe import Neighbours, RunByRunProbe, RunProbe, Stretch, like_shares, tiles_of
 from streamjoin_ds.engine.storage.conditions import ProbeCondition
@@ -117,12 +117,15 @@ class ProbeCursor:
             return None
         return self.kernel.filling(*self.pairs.room(self.used, self.chunk_rows))
 
-    def counting(self, out_counts: Int64) -> Iterator[Task[None]]:
-        """Yield tasks that add to each probe's count how many pairs it has, in place of `filling`; do each at once."""
+    def counting(self, out_counts: Int64, sums: PartnerSums | None = None) -> Iterator[Task[None]]:
+        """Yield tasks that add to each probe's count how many pairs it has, in place of `filling`; do each at once.
+
+        They give the pairs to the sums, which have columns of `run_set`.
+        """
         if isinstance(self.kernel, RunByRunProbe):
-            yield from self.kernel.counting(out_counts)
+            yield from self.kernel.counting(out_counts, sums)
         else:
-            yield self.kernel.counting(out_counts)
+            yield self.kernel.counting(out_counts, sums)
 
     def count(self, written: int) -> None:
         """Count the pairs that the last task wrote."""

@@ -19,6 +19,7 @@ Folders such as ``date=2024-01-01/hour=3`` hold the values of columns in their n
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -62,6 +63,7 @@ __all__ = [
     "format_of",
     "format_told",
     "is_label",
+    "near_names",
     "refuse_foreign",
     "with_row",
     "without_compression",
@@ -139,6 +141,17 @@ def refuse_foreign(begin: bytes, path: str) -> None:
 
 
 @lru_cache(maxsize=_KNOWN_NAMES)
+def near_names(path: str) -> str:
+    """Return the beginning of a hint: what a local folder has that is named nearly as a path that is not there."""
+    folder, name = os.path.split(path)
+    try:
+        names = sorted(os.listdir(folder or "."))
+    except OSError:
+        return ""
+    near = [one for one in names if name and one.startswith(f"{name}.")] or difflib.get_close_matches(name, names, 2)
+    return f"did you mean {' or '.join(os.path.join(folder, one) for one in near[:2])}? " if near else ""
+
+
 def archive_of(name: str) -> str | None:
     """Return which archive a file of this name is, "zip" or "tar"; None: none."""
     lower = name.lower()

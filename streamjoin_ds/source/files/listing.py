@@ -30,6 +30,7 @@ from streamjoin_ds.source.files.file_names import (
     folder_values,
     format_of,
     format_told,
+    near_names,
 )
 from streamjoin_ds.source.files.timed_lines import timed_decodings
 from streamjoin_ds.spec.member.stream import Stream
@@ -341,7 +342,7 @@ class Location:
                 self._look_at_times()
         except OSError:
             msg = f"the input of stream {self.stream} is not there: {self.path}"
-            hint = "give a file or a folder that exists and can be read"
+            hint = f"{near_names(self.path)}give a file or a folder that exists and can be read"
             if self.path.startswith("~"):
                 hint = f"a shell takes ~ at the beginning of a word alone: write $HOME{self.path[1:]}"
             raise FileMissingError(msg, name=self.path, hint=hint) from None

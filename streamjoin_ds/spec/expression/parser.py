@@ -26,6 +26,7 @@ from sqlglot.errors import SqlglotError
 from streamjoin_ds.duration import signed_duration
 from streamjoin_ds.errors import ArgumentError, PredicateSyntaxError
 from streamjoin_ds.spec.expression.predicate import MAX_EXPONENT, QUOTED, Column, negated, sql_parts, unquoted
+from streamjoin_ds.spec.expression.slip import Slip, bare_column, misplaced, shown_at, slip_of
 from streamjoin_ds.spec.expression.tree import (
     AGGREGATE_FUNCTIONS,
     AGGREGATE_NAMES,
@@ -223,13 +224,13 @@ class _StreamJoinPredicates(Dialect):
         }
 
 
-def parse_predicates(texts: str | Iterable[str]) -> tuple[Predicate, ...]:
+def parse_predicates(texts: str | Iterable[str], streams: Sequence[str] = ()) -> tuple[Predicate, ...]:
     """Return the predicates in a text, such as ``abs(e.x - w.x) <= 0.1 AND (e.id <> w.id OR e.id IS NULL)``.
 
     The text's ANDs part it into terms. A term that is a band or an equality between two streams becomes a `Band`, any
     other an expression. ``l.a BETWEEN r.b - c AND r.b + d`` becomes the band ``-c <= l.a - r.b <= d``: the contract
     knows only the form with the subtraction, because the two round differently (ARCHITECTURE.md, "Band").
-    ``abs(l.a - r.b) < c`` becomes both: the band finds, the expression decides.
+    ``abs(l.a - r.b) < c`` becomes both: the band finds, the expression decides. `streams` are the join's, for hints.
 
     Raises
     ------
@@ -239,7 +240,7 @@ def parse_predicates(texts: str | Iterable[str]) -> tuple[Predicate, ...]:
     predicates: list[Predicate] = []
     for text in [texts] if isinstance(texts, str) else texts:
         for node in _conjuncts(_tree(text)):
-            predicates.extend(band_and_term(_Reader(text).condition(node)))
+            predicates.extend(band_and_term(_Reader(text, streams=streams).condition(node)))
     return tuple(predicates)
 
 
@@ -273,13 +274,23 @@ def _tree(text: str) -> Node:
     try:
         # The text must be one condition and nothing more: `parse_one` would drop what follows a semicolon.
         trees = _StreamJoinPredicates().parse_into(sql.Condition, _without_bars(text))
-    except (SqlglotError, RecursionError):
-        _refuse("it is not an SQL condition", text)
+    except (SqlglotError, RecursionError) as error:
+        slip = slip_of(text, _tokens(text), getattr(error, "errors", ()))
+        _refuse_slip(slip, text, f"it is not an SQL condition{f': {slip.why}' if slip else ''}")
+    if slip := misplaced(_tokens(text)) if "&" in text else None:
+        _refuse_slip(slip, text, slip.why)
     if len(trees) != 1 or trees[0] is None:
         _refuse("it is not one SQL condition", text)
     if any(node.comments for node in trees[0].walk()):
         _refuse("it holds a comment", text)
     return trees[0]
+
+
+def _tokens(text: str) -> list[Any]:
+    """Return the tokens of a text; none where it cannot be parted."""
+    with contextlib.suppress(SqlglotError):
+        return list(_StreamJoinPredicates().tokenize(text))
+    return []
 
 
 def _without_bars(text: str) -> str:
@@ -315,11 +326,14 @@ class _Reader:
         The whole text, for errors.
     stream : str, optional
         The stream of columns that are written without one.
+    streams : sequence of str
+        The join's streams, for hints.
     """
 
-    def __init__(self, text: str, stream: str | None = None) -> None:
+    def __init__(self, text: str, stream: str | None = None, streams: Sequence[str] = ()) -> None:
         self._text = text
         self._stream = stream
+        self._streams = streams
 
     def condition(self, node: Node) -> Expression:
         """Return the expression of a node, which must be a condition: one that can be TRUE."""
@@ -451,8 +465,10 @@ class _Reader:
     def _column(self, node: Node) -> Column:
         parts = path_parts(node)
         if not parts or not (len(parts) > 1 or self._stream):
-            example = f"write it with its stream, such as e.{node.name}; " if parts else ""
             why = "a column in it is not written as stream.column"
+            if parts and (slip := bare_column(self._text, str(parts[0]), self._streams)):
+                _refuse_slip(slip, self._text, why)
+            example = f"write it with its stream, such as e.{node.name}; " if parts else ""
             _refuse(why, self._text, f"{example}valid are {UNDERSTOOD}")
         stream = self._stream or str(parts[0])
         inside = parts[1:] if len(parts) > 1 and parts[0] == stream else parts
@@ -516,6 +532,12 @@ def _refuse(why: str, text: str, hint: str = "", name: str = "") -> NoReturn:
     shown = _shown(text)
     msg = f"cannot read the predicate '{shown}': {why}"
     raise PredicateSyntaxError(msg, name=name or shown, hint=hint or f"valid are {UNDERSTOOD}") from None
+
+
+def _refuse_slip(slip: Slip | None, text: str, why: str) -> NoReturn:
+    """Refuse a text, with the place of the slip below the hint."""
+    hint = "" if slip is None else f"{slip.hint}{shown_at(text, slip.begin, slip.end)}"
+    _refuse(why, text, hint)
 
 
 def parse_aggregate(name: str, text: str) -> Aggregate:

@@ -57,6 +57,8 @@ class OptionKey:
         What stands for the value in the help of the flag.
     scope : str
         What takes an option of a run (`RUN_KEYS`).
+    bare : str
+        The value of a flag that is given without one; empty where a flag needs one.
     """
 
     help: str
@@ -67,6 +69,7 @@ class OptionKey:
     limits: Mapping[str, int] | None = None
     metavar: str = ""
     scope: str = ""
+    bare: str = ""
 
     @property
     def is_switch(self) -> bool:

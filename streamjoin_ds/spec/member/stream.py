@@ -38,6 +38,7 @@ from streamjoin_ds.spec.member.source import (
     Source,
     Topic,
     default_of,
+    given_options,
     only_columns,
     source_facts,
     source_from_facts,
@@ -92,7 +93,7 @@ def rate_from_text(text: str, name: str) -> float | None:
     return checked_rate(rate, name)
 
 
-@dataclass(frozen=True, slots=True, init=False)
+@dataclass(frozen=True, slots=True, init=False, repr=False)
 class Stream:
     """One input of a join.
 
@@ -372,6 +373,20 @@ class Stream:
                 raise AttributeError(name)
             warnings.warn(f"read stream.source.{name}: it is an option of the source", DeprecationWarning, stacklevel=2)
             return getattr(self.source, name, default_of(name))
+
+    def __repr__(self) -> str:
+        """Return what was given that is not at its default, as it is written in Python."""
+        given = [] if self.source is None else [repr(self.location)]
+        names = [one.name for one in fields(self) if one.name not in ("name", "source", "nested")]
+        own = {name: getattr(self, name) for name in names}
+        own = {name: value for name, value in own.items() if value != type(self).__dataclass_fields__[name].default}
+        own |= {"where": str(self.where)} if self.where is not None else {}
+        own |= {"columns": {name: str(made) for name, made in self.columns.expressions}} if self.columns else {}
+        if isinstance(self.schema, pa.Schema):
+            own["schema"] = {field.name: str(field.type) for field in self.schema}
+        own |= {"partition_by": own.pop("devices")} if "devices" in own else {}
+        options = [f"{name}={value!r}" for name, value in {**given_options(self.source), **own}.items()]
+        return f"Stream({', '.join([repr(self.name), *given, *options])})"
 
     @property
     def location(self) -> str | Generator | None:

@@ -80,6 +80,9 @@ def check_device_columns(stream: Timed, schema: pa.Schema) -> None:
             raise ColumnError(msg, name=column, hint="name columns of texts, numbers, dates or booleans")
 
 
+_TIMES = ("ts", "time", "timestamp", "datetime", "event_time")  # names that most event times have
+
+
 def _names_devices(kind: pa.DataType) -> bool:
     types = pa.types
     texts = (types.is_string, types.is_large_string, types.is_string_view)
@@ -93,6 +96,9 @@ def check_time_column(schema: pa.Schema, stream: Timed) -> None:
     if stream.time not in schema.names:
         msg = f"stream {stream.name} has no column '{stream.time}'"
         hint = inner_hint(schema, stream.time) or names_hint(stream.time, schema.names, "its columns are")
+        times = [field.name for field in schema if pa.types.is_timestamp(field.type) or field.name.lower() in _TIMES]
+        if times and not hint.startswith("did you mean"):
+            hint = f"did you mean '{times[0]}'? {hint}"
         raise ColumnError(msg, name=stream.time, hint=hint)
     if schema.names.count(stream.time) > 1:
         msg = f"stream {stream.name} has more than one column '{stream.time}'"

@@ -19,13 +19,12 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.streaming.datasource import ReadMaxRows
-
 from streamjoin_ds.cell import cell as cell_room
 from streamjoin_ds.cell.epoch_windows import LiveWindows
 from streamjoin_ds.checkpoint.recovery import cuts_option
 from streamjoin_ds.exchange.outbox import EXCHANGE_SCHEMA
 from streamjoin_ds.plan import spark_partition
+from streamjoin_ds.spark.admission import ReadMaxRows
 from streamjoin_ds.stream import commit as commit_room
 from streamjoin_ds.stream.query_options import SourceOptions
 from streamjoin_ds.stream.sensors import SensorsStreamReader

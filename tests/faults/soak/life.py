@@ -21,7 +21,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from streamjoin_ds.cell.cell import TaskFacts
 from streamjoin_ds.cell.cell_windows import blocks_folder
@@ -31,6 +30,7 @@ from streamjoin_ds.checkpoint.lock import driving
 from streamjoin_ds.checkpoint.recovery import cuts_option, recovered
 from streamjoin_ds.plan import AskedLayout, Execution, Plan
 from streamjoin_ds.sink.tables import TableSet
+from streamjoin_ds.spark.admission import ReadMaxRows
 from streamjoin_ds.stream.commit import BatchCommit, committer_for
 from streamjoin_ds.stream.query import first_layout
 from streamjoin_ds.stream.sensors import SensorsDataSource

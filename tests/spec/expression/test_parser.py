@@ -218,8 +218,7 @@ def test_refused_with_what_would_be_understood(text: str, why: str) -> None:
     with pytest.raises(PredicateSyntaxError) as caught:
         parse_predicates(text)
     assert why in caught.value.message
-    if why == "not written as stream.column" and "it names" in caught.value.message:
-        assert caught.value.hint.startswith("write ")
+    if "^" in caught.value.hint:  # a slip, at its place: tests/spec/expression/test_slip.py
         return
     assert "abs(l.a - r.b) <= c" in caught.value.hint or "the function" in why
     assert "`PM2.5`" in caught.value.hint or "functions are abs, sqrt" in caught.value.hint
@@ -306,7 +305,9 @@ def test_hostile_text_is_refused_by_name(text: str) -> None:
     with pytest.raises(StreamJoinError) as caught:
         parse_predicates(text)
     assert len(str(caught.value)) < 1000
-    assert str(caught.value).isprintable()
+    lines = str(caught.value).split("\n")
+    assert len(lines) in (1, 3)  # the place of a slip stands on two more
+    assert all(line.isprintable() for line in lines)
 
 
 @pytest.mark.parametrize(

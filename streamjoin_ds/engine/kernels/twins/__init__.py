@@ -17,16 +17,17 @@ and ``inf - inf`` never match. Integers are exact: a difference that does not fi
     bucket, arrow_rows                a window that is neither sorted nor merged; small batches in, results out
     nearest                           the nearest partners of each probe, and how far they are, also on the globe
     periodic                          which periodic windows a result is in
-    sums                              exact sums, counts and extremes of each probe's pairs
+    sums, partner_sums                exact sums, counts and extremes of each probe's pairs
     threads                           several of these at once, or one thread at a time
 
-Most files have the names of the families of C sources in ``cython_kernels/``. `runs` is there in ``grid/`` and
-``gather/``, `arrow_rows` in ``gather/``, the places on the globe in ``globe/``.
+Most files have the names of the families of C sources in ``cython_kernels/``. `runs` is there in ``grid/``,
+`run_columns` and `arrow_rows` in ``gather/``, the places on the globe in ``globe/``.
 """
 
 from __future__ import annotations
 
 from streamjoin_ds.engine.kernels.twins.arrow_rows import (
+    MATCH_SLACK,
     ArrowRows,
     BatchColumns,
     BatchForm,
@@ -50,8 +51,10 @@ from streamjoin_ds.engine.kernels.twins.grid import (
     step_starts,
 )
 from streamjoin_ds.engine.kernels.twins.nearest import MAX_STEPS, NEAREST_TIES, NearestPairs, NearPlaces, PairDistances
+from streamjoin_ds.engine.kernels.twins.partner_sums import PartnerSums
 from streamjoin_ds.engine.kernels.twins.periodic import CommonWindows
-from streamjoin_ds.engine.kernels.twins.runs import SCAN_PAIRS, SCAN_ROWS_ALONE, RunColumns, RunIndex, RunsProbe
+from streamjoin_ds.engine.kernels.twins.run_columns import RunColumns
+from streamjoin_ds.engine.kernels.twins.runs import SCAN_PAIRS, SCAN_ROWS_ALONE, RunIndex, RunsProbe
 from streamjoin_ds.engine.kernels.twins.scan import SCAN_TILE_PROBES, SCAN_TILE_ROWS, Scan
 from streamjoin_ds.engine.kernels.twins.sums import ExactSums, extremes, tally
 from streamjoin_ds.engine.kernels.twins.threads import Gate, Task, ThreadPool
@@ -59,6 +62,7 @@ from streamjoin_ds.engine.kernels.twins.threads import Gate, Task, ThreadPool
 __all__ = [
     "FENCE_ROWS",
     "GRID_CHUNK_ROWS",
+    "MATCH_SLACK",
     "MAX_STEPS",
     "NEAREST_TIES",
     "SCAN_PAIRS",
@@ -78,6 +82,7 @@ __all__ = [
     "NearPlaces",
     "NearestPairs",
     "PairDistances",
+    "PartnerSums",
     "RoomColumns",
     "RowsForm",
     "RunColumns",

@@ -25,10 +25,12 @@ from streamjoin_ds.engine.kernels import objects
 from streamjoin_ds.engine.kernels.objects import Bound, Bytes, Column, Int32, Int64
 from streamjoin_ds.engine.kernels.twins.arguments import check_array, check_column, index, own, refuse
 from streamjoin_ds.engine.kernels.twins.grid import grid_buckets, grid_order
-from streamjoin_ds.engine.kernels.twins.runs import RunColumns
+from streamjoin_ds.engine.kernels.twins.run_columns import RunColumns
+from streamjoin_ds.engine.kernels.twins.runs import RunsProbe
 from streamjoin_ds.engine.kernels.twins.threads import Task
 
 __all__ = [
+    "MATCH_SLACK",
     "ArrowRows",
     "BatchColumns",
     "BatchForm",
@@ -40,6 +42,8 @@ __all__ = [
     "gather_bytes",
     "widened_items",
 ]
+
+MATCH_SLACK = 64  # rows of room that matches leave free
 
 _INT32, _BYTES = np.dtype(np.int32), np.dtype(np.uint8)
 _MAX_BYTES = (1 << 31) - 1
@@ -345,6 +349,55 @@ class ArrowRows:
     def gathering(self, parts: Sequence[objects.Part], begin: int = 0) -> Task[None]:
         """`gather` as a task for a pool."""
         return Task(partial(self.gather, parts, begin))
+
+    def matching(
+        self, probing: objects.RunsProbe, part: int, window: objects.RunColumns, own_part: objects.Part
+    ) -> Task[int]:
+        """Return a task in which a probing writes the rows of its next matches; the task's result is their number.
+
+        The rows are then all rows that there are. They are those of `probing.fill`, in its order, and come without a
+        list of pairs. There are `MATCH_SLACK` fewer than there was room for, at most: whole registers are stored.
+
+        Parameters
+        ----------
+        probing : RunsProbe
+        part : int
+            Which of the form's two parts has the columns of the probing's window. The form has the greatest, too.
+        window : RunColumns
+            Of the runs that are probed.
+        own_part : (columns, run_numbers, rows)
+            The probes' columns, and where each probe lies, as in `gather`.
+        """
+        mine, columns = own(probing, RunsProbe, "probing"), own(window, RunColumns, "window")
+        if len(self._form.parts) != 2 or not self._form.greatest or not 0 <= index(part, "part") <= 1:
+            refuse("rows of matches have two parts and the greatest", "part")
+        if self._count < 2 * MATCH_SLACK:
+            refuse("there is no room for matches", "count", hint=f"{2 * MATCH_SLACK} rows or more")
+        of_probes, own_runs, own_rows = own(own_part[0], RunColumns, "columns"), own_part[1], own_part[2]
+        for number, one in ((part, columns), (1 - part, of_probes)):
+            if one.item_bytes != self._form.parts[number]:
+                refuse("the part has columns of other widths", "columns")
+        if columns.run_rows != mine.run_rows:
+            refuse("the columns are of other runs than the probing's", "columns")
+        if len(own_rows) != mine.count:
+            refuse("the arrays and the probes differ in number", "rows")
+
+        def matched() -> int:
+            probes, rows, runs = np.empty((3, self._count - MATCH_SLACK), np.int32)
+            written = 0
+            while len(rows) - written >= MATCH_SLACK and (
+                found := mine.fill(probes[written:], rows[written:], runs[written:])
+            ):
+                written += found
+            taken = probes[:written]
+            own_taken = own_runs[taken] if isinstance(own_runs, np.ndarray) else own_runs
+            pairs = [(of_probes, own_taken, own_rows[taken]), (columns, runs[:written], rows[:written])]
+            self._count = written
+            self._columns = [column[:written] for column in self._columns]
+            self.gather(pairs if part else pairs[::-1])
+            return written
+
+        return Task(matched)
 
     def put(self, column: int, values: list[Any], *, floating: bool) -> bool:
         """Fill a column with Python's numbers.

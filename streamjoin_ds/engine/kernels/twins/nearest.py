@@ -14,7 +14,7 @@ from streamjoin_ds.engine.kernels import objects
 from streamjoin_ds.engine.kernels.objects import Bytes, Column, Int32, Int64, Step
 from streamjoin_ds.engine.kernels.twins.arguments import check_array, float_bound, index, refuse
 from streamjoin_ds.engine.kernels.twins.arguments import own as own_object
-from streamjoin_ds.engine.kernels.twins.runs import RunColumns
+from streamjoin_ds.engine.kernels.twins.run_columns import RunColumns
 from streamjoin_ds.spec.columns import INT64_MAX, INT64_MIN, Float64
 from streamjoin_ds.spec.expression.node import EXACT_FLOAT
 from streamjoin_ds.spec.functions.globe import NearBounds, answers

@@ -10,7 +10,7 @@ import numpy as np
 from streamjoin_ds.engine.kernels import objects
 from streamjoin_ds.engine.kernels.objects import Int32, Int64
 from streamjoin_ds.engine.kernels.twins.arguments import check_array, index, own, refuse
-from streamjoin_ds.engine.kernels.twins.runs import RunColumns
+from streamjoin_ds.engine.kernels.twins.run_columns import RunColumns
 from streamjoin_ds.engine.kernels.twins.threads import Task
 from streamjoin_ds.spec.columns import INT64_MAX, INT64_MIN
 

@@ -11,6 +11,7 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
+from streamjoin_ds.engine.kernels import objects
 from streamjoin_ds.engine.kernels.contract import MAX_CONDITIONS
 from streamjoin_ds.engine.kernels.objects import Bound, Column, End, Int32, Int64
 from streamjoin_ds.engine.kernels.twins.arguments import (
@@ -20,8 +21,10 @@ from streamjoin_ds.engine.kernels.twins.arguments import (
     ends,
     float_bound,
     index,
+    own,
     refuse,
 )
+from streamjoin_ds.engine.kernels.twins.partner_sums import PartnerSums
 from streamjoin_ds.engine.kernels.twins.threads import Task
 from streamjoin_ds.spec.columns import INT64_MAX, INT64_MIN
 
@@ -32,14 +35,23 @@ SCAN_TILE_ROWS = 1024
 _PAIRS = 4096  # that are written at a time
 
 
-def counting_pairs(fill: Callable[[Int32, Int32], int], out_counts: Int64) -> Task[None]:
-    """Return a task that adds to each probe's count how many pairs `fill` writes for it."""
+def counting_pairs(
+    fill: Callable[[Int32, Int32, Int32], int],
+    out_counts: Int64,
+    sums: objects.PartnerSums | None,
+    run_number: int,
+    first: int,
+) -> Task[None]:
+    """Return a task that adds to each probe's count how many pairs `fill` writes, and gives these to the sums."""
     check_array(out_counts, "out_counts", np.dtype(np.int64), writeable=True)
+    mine = None if sums is None else own(sums, PartnerSums, "sums")
 
     def count() -> None:
-        probes, rows = np.empty((2, _PAIRS), np.int32)
-        while written := fill(probes, rows):
+        probes, rows, runs = np.empty((3, _PAIRS), np.int32)
+        while written := fill(probes, rows, runs):
             out_counts[:] += np.bincount(probes[:written], minlength=len(out_counts))
+            if mine is not None:
+                mine.add(probes[:written] + np.int32(first), runs[:written] + np.int32(run_number), rows[:written])
 
     return Task(count)
 
@@ -69,9 +81,16 @@ class PairJoin:
         """`fill` as a task for a pool."""
         return Task(partial(self.fill, out_probe, out_row))
 
-    def counting(self, out_counts: Int64) -> Task[None]:
-        """Return a task that adds to each probe's count how many pairs it has; no pairs are written then."""
-        return counting_pairs(self.fill, out_counts)
+    def counting(
+        self, out_counts: Int64, sums: objects.PartnerSums | None = None, run_number: int = 0, first: int = 0
+    ) -> Task[None]:
+        """Return a task that adds to each probe's count how many pairs it has; see `RunsProbe.counting`."""
+
+        def fill(out_probe: Int32, out_row: Int32, out_run: Int32) -> int:
+            out_run[:] = 0
+            return self.fill(out_probe, out_row)
+
+        return counting_pairs(fill, out_counts, sums, run_number, first)
 
 
 class Scan(PairJoin):

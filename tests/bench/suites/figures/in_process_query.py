@@ -105,8 +105,7 @@ class InProcessQuery:
         batch_rows: int,
         schedule: tuple[tuple[int, Layout], ...] = (),
     ) -> None:
-        from pyspark.sql.streaming.datasource import ReadMaxRows
-
+        from streamjoin_ds.spark.admission import ReadMaxRows
         from streamjoin_ds.stream.sensors import SensorsDataSource
 
         bound = bind(join, {stream.name: infer_schema(stream) for stream in join.streams})

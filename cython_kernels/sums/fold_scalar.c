@@ -1,0 +1,3 @@
+#include "simd/lanes_scalar.h"
+
+#include "sums/fold_template.h"

@@ -1,0 +1,114 @@
+"""The new rows of one of a join's tables, file by file; at first those that are there."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+from pyarrow import parquet
+
+from streamjoin_ds.delta.table_state import TableState
+from streamjoin_ds.errors import LogCleanedError, TableChangedError, TableError
+from streamjoin_ds.sink.log import added_rows
+from streamjoin_ds.sink.tables import BATCH_ID
+
+__all__ = ["TableTail"]
+
+# Files that are read one by one. A reader that is further behind does better with the table as it is by now: the join
+# has put its small files together.
+_MOST_FILES = 400
+
+
+class TableTail:
+    """Reads a table from its log, and goes on from there.
+
+    Parameters
+    ----------
+    path : str
+        The table; it need not be there yet.
+    columns : tuple of str
+        The columns that are read; those that a file lacks, because it is older, are left out.
+    most_rows : int or None, keyword-only
+        With a number only the newest files are read, until they have so many rows.
+    """
+
+    def __init__(self, path: str, columns: tuple[str, ...] = (), *, most_rows: int | None = None) -> None:
+        self.path, self._columns, self._most_rows = path, columns, most_rows
+        self._state: TableState | None = None
+
+    def poll(self, least_batch: int = 0) -> list[pa.Table]:
+        """Return the rows that are new, one table for each file, the oldest first.
+
+        Parameters
+        ----------
+        least_batch : int
+            At first, files whose rows are all of batches before this one are not read.
+
+        Raises
+        ------
+        LogCleanedError
+            This reader is too far behind, or the table is another one now. The next poll begins anew.
+        TableError
+            A file cannot be read.
+        """
+        if self._state is None:
+            try:
+                self._state = TableState(self.path, with_files=True)
+            except TableError as error:
+                if not error.message.startswith("there is no Delta table"):
+                    raise
+                return []
+            adds = [add for add in self._state.files.values() if _newest_batch(add) >= least_batch]
+            adds.sort(key=_newest_batch)
+        else:
+            adds = self._added()
+        try:
+            return [self._read(add) for add in self._newest(adds)]
+        except (OSError, pa.ArrowException) as error:
+            self._state = None
+            msg = f"a file of the table {self.path} cannot be read"
+            raise TableError(msg, name=self.path, hint="it is tried again") from error
+
+    def _added(self) -> list[dict[str, Any]]:
+        assert self._state is not None, "it was opened"
+        try:
+            adds = [add for _, actions in self._state.forward() for add in added_rows(actions)]
+        except TableChangedError as error:
+            self._state = None
+            raise LogCleanedError(error.message, name=self.path, hint=error.hint or "") from error
+        except TableError:
+            self._state = None
+            raise
+        if self._most_rows is None and len(adds) > _MOST_FILES:
+            self._state = None
+            msg = f"the reader of {self.path} is {len(adds)} files behind"
+            raise LogCleanedError(msg, name=self.path, hint="it begins anew")
+        return adds
+
+    def _newest(self, adds: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        if self._most_rows is None:
+            return adds
+        rows, first = 0, len(adds)
+        while first and rows < self._most_rows:
+            first -= 1
+            rows += _stats(adds[first]).get("numRecords", 0)
+        return adds[first:]
+
+    def _read(self, add: dict[str, Any]) -> pa.Table:
+        assert self._state is not None, "it was opened"
+        with self._state.filesystem.open_input_file(f"{self._state.folder}/{unquote(add['path'])}") as file:
+            found = parquet.ParquetFile(file)
+            names = [name for name in self._columns or found.schema_arrow.names if name in found.schema_arrow.names]
+            return found.read(names, use_threads=False)  # files are small, and cores are the query's
+
+
+def _stats(add: dict[str, Any]) -> dict[str, Any]:
+    facts = json.loads(add.get("stats") or "{}")
+    return facts if isinstance(facts, dict) else {}
+
+
+def _newest_batch(add: dict[str, Any]) -> int:
+    """Return the newest batch of a file's rows; of a file that does not say, one that is always wanted."""
+    return int((_stats(add).get("maxValues") or {}).get(BATCH_ID, 1 << 62))

@@ -1,0 +1,147 @@
+"""What is shown of a join is what its tables say, wherever one begins to look."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from streamjoin_ds.sink.compaction import compact
+from streamjoin_ds.watch.match_picture import MatchPicture, plain_rows
+from streamjoin_ds.watch.watched_join import OUTCOMES, WatchedJoin
+from tests.watch.conftest import ROWS, Joined
+
+
+def clock() -> Iterator[float]:
+    second = 0.0
+    while True:
+        yield second
+        second += 10
+
+
+def looked(checkpoint: str) -> WatchedJoin:
+    seconds = clock()
+    join = WatchedJoin(checkpoint, lambda: next(seconds))
+    join.poll()
+    return join
+
+
+def rows_of(path: str) -> list[dict[str, Any]]:
+    return pa.table(DeltaTable(path).to_pyarrow_table()).to_pylist()
+
+
+def check_against_tables(facts: dict[str, Any], table: str) -> None:
+    ledger, metrics, commits = (rows_of(f"{table}_{name}") for name in ("ledger", "metrics", "punctuations"))
+    for name, stream in facts["streams"].items():
+        for column in ("read", *OUTCOMES, "null_keys"):
+            assert stream[column] == sum(row[column] for row in ledger if row["stream"] == name), column
+    assert facts["totals"] == {"batches": len(commits), "matches": len(rows_of(table))}
+    newest = max(row["batch_id"] for row in commits)
+    assert facts["last"]["batch_id"] == newest
+    cells = sorted((row for row in metrics if row["batch_id"] == newest), key=lambda row: row["cell"])
+    assert facts["cells"] == [{name: row[name] for name in facts["cells"][0]} for row in cells]
+    points = [dict(zip(facts["columns"], point, strict=True)) for point in facts["points"]]
+    assert sum(point["batches"] for point in points) == len(commits)
+    assert sum(point["matches"] for point in points) == len(rows_of(table))
+    assert sum(point["a"] for point in points) == facts["streams"]["a"]["read"]
+    assert sum(point["cells_ms"] for point in points) == sum(
+        max(row["duration_ms"] for row in metrics if row["batch_id"] == batch) for batch in range(newest + 1)
+    )
+
+
+def test_numbers_are_those_of_the_tables(joined: Joined) -> None:
+    facts = looked(joined.checkpoint).facts()
+    json.dumps(facts, allow_nan=False)
+    check_against_tables(facts, joined.table)
+    assert facts["streams"]["a"]["late"] == ROWS // 100
+    assert facts["join"]["name"] == "near"
+    assert [reason[2] for reason in facts["rejects"]["reasons"]] == [1, 1]
+    assert facts["late"]["sample"] == 2 * ROWS // 100
+    assert all(0 < low <= high for low, *_, high in facts["late"]["quantiles_us"].values())
+
+
+def test_who_followed_sees_what_a_newcomer_sees(tmp_path: Path) -> None:
+    run = Joined(tmp_path)
+    seconds = clock()
+    follower = WatchedJoin(run.checkpoint, lambda: next(seconds))
+    follower.poll()
+    assert follower.facts()["join"] is None, "there is no checkpoint yet"
+    run.run()
+    follower.poll()
+    before = follower.facts()
+    for name in ("a", "b"):
+        with (tmp_path / f"{name}.csv").open("a") as file:
+            file.writelines(f"{1_700_000_100_000_000 + k},50,8\n" for k in range(20))
+    run.run()
+    follower.poll()
+    facts = follower.facts()
+    assert facts["totals"]["batches"] > before["totals"]["batches"]
+    assert facts["problem"] is None
+    check_against_tables(facts, run.table)
+    newcomer = looked(run.checkpoint).facts()
+    assert {**facts, "matches": 0} == {**newcomer, "matches": 0}
+    newest = facts["points"][-1][0]
+    assert follower.facts(newest)["points"] == facts["points"][-1:]
+
+
+def test_compaction_changes_no_number(tmp_path: Path) -> None:
+    run = Joined(tmp_path)
+    run.run()
+    seconds = clock()
+    follower = WatchedJoin(run.checkpoint, lambda: next(seconds))
+    follower.poll()
+    before = follower.facts()
+    for table in ("_ledger", "_metrics", "_punctuations", ""):
+        assert compact(f"{run.table}{table}").files_removed
+    follower.poll()
+    assert follower.facts() == before
+    newcomer = looked(run.checkpoint).facts()
+    assert {**newcomer, "matches": 0} == {**before, "matches": 0}
+
+
+def test_tables_that_are_gone_are_said_and_come_again(tmp_path: Path) -> None:
+    run = Joined(tmp_path)
+    run.run()
+    seconds = clock()
+    follower = WatchedJoin(run.checkpoint, lambda: next(seconds))
+    follower.poll()
+    log = Path(f"{run.table}_ledger/_delta_log")
+    log.rename(tmp_path / "aside")
+    follower.poll()
+    (tmp_path / "aside").rename(log)
+    follower.poll()
+    follower.poll()
+    assert follower.problem is None
+    check_against_tables(follower.facts(), run.table)
+
+
+def test_coordinates_make_a_map(joined: Joined) -> None:
+    picture = looked(joined.checkpoint).facts()["matches"]["picture"]
+    assert (picture["kind"], picture["streams"]) == ("map", ["a", "b"])
+    assert all(len(point) == 4 and abs(point[0] - point[2]) <= 0.0201 for point in picture["points"])
+
+
+@pytest.mark.parametrize(("on", "axes"), [("abs(a.x - b.y) <= 3", 2), ("abs(a.x - b.y) <= 3 AND a.z - b.z <= 1", 2)])
+def test_bands_make_a_plot_of_differences(on: str, axes: int) -> None:
+    from streamjoin_ds.spec import Join, Stream, bind
+
+    kinds = {"ts": "timestamp[us, tz=UTC]", "x": "double", "y": "double", "z": "int64"}
+    join = Join([Stream(name, schema=kinds, time="ts") for name in ("a", "b")], on=on, window="1s")
+    schema = pa.schema([("ts", pa.timestamp("us", "UTC")), ("x", pa.float64()), ("y", pa.float64()), ("z", pa.int64())])
+    picture = MatchPicture.of(bind(join, {"a": schema, "b": schema}))
+    matches = pa.table({"a_x": [1.0, None, float("nan")], "b_y": [3.0, 1.0, 1.0], "a_z": [4, 4, 4], "b_z": [4, 4, 4]})
+    facts = picture.facts(matches)
+    assert facts is not None
+    assert len(facts["axes"]) == axes
+    assert facts["axes"][-1 if "z" not in on else 0]["low"] == -3
+    assert facts["points"] == ([[-2.0, 0.0]] if "z" in on else [[1.0, -2.0]])
+
+
+def test_rows_are_what_json_can_say() -> None:
+    table = pa.table({"f": [float("nan")], "i": [1 << 60], "b": [b"\xff"], "l": [[1.5, None]], "s": [{"x": 1}]})
+    assert plain_rows(table) == [["nan", str(1 << 60), "/w==", [1.5, None], {"x": 1}]]
