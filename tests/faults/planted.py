@@ -701,7 +701,7 @@ BUGS = (
     ),
     _bug(
         "the smallest of several cells' values is the largest of them",
-        ("engine:Extreme.add_partial", "np.maximum if self._is_max else np.minimum", "np.maximum"),
+        ("engine:Extreme._more", "np.maximum if self._is_max else np.minimum", "np.maximum"),
         asks=("reduce", "split"),
     ),
     _bug(
