@@ -304,8 +304,8 @@ def test_the_python_of_start_and_of_dataframes_runs_as_pasted(folder: Path, envi
     done = pasted(["python", "-"], "\n".join(block.body for block in blocks), folder, environment)
     lines = done.stdout.splitlines()
     counts = [line for line in lines if line.isdigit()]
-    assert counts == [str(known_pairs())] * 5
-    assert [line for block in blocks for line in (block.output or "").splitlines()] == counts[:4]
+    assert counts == [str(known_pairs())] * 6
+    assert [line for block in blocks for line in (block.output or "").splitlines()] == counts[:5]
     assert "Join" in lines  # a plan is printed too
     assert done.stderr == ""
 

@@ -188,9 +188,12 @@ class BatchPlanner:
         task = partial(ReadTask, batch=whole, ahead=ahead if any(ahead) else (), epochs=text)
         planned: list[ReadTask] = []
         silent = []
+        rows = [last.seq - first.seq for first, last in stretches]
+        tasks = self._options.parts * len(feeds)
+        shares = [max(1, round(tasks * count / max(sum(rows), 1))) for count in rows]
         for stream, (feed, (first, last)) in enumerate(zip(feeds, stretches, strict=True)):
             key = self._options.keys[stream]
-            parts = feed.split(first, last, self._options.parts if key is None else 1)
+            parts = feed.split(first, last, shares[stream] if key is None else 1)
             waypoint = None
             clock_us = first.low_us if isinstance(first, DevicePosition) else feed.time_before(first)
             if key is not None and (one := first_needed(before.waypoints[stream], clock_us, key.reach_us)):

@@ -77,7 +77,8 @@ class SourceOptions:
     pace : float or None
         How many times as fast as real time event time may go; None: as fast as it can.
     parts : int
-        Tasks that make one generated stream's share of a batch.
+        Tasks that read one stream's share of a batch, of generators and files. A stream that has more of the batch than
+        the others has more of the tasks.
     ignore_missing : bool
         Whether files may vanish after they were read and committed.
     max_block_rows : int
@@ -159,7 +160,7 @@ class SourceOptions:
                 msg, name="on_bad_file", hint="add broken_rows=keep: such rows have the reason in _rejected"
             )
         if not parts:
-            parts = max(1, plan.partitions // len(streams)) if plan is not None else 1
+            parts = 1 if plan is None else max(1, plan.partitions * (plan.execution.threads or 1) // len(streams))
         ignore = missing == "ignore"
         cuts = tuple(json.loads(given.get("cuts", "[]")))
         reading = (max_rows, pace, parts, ignore, max_block_rows, keep_broken)

@@ -2,7 +2,7 @@
 
 Each round is one checkpoint, of one kind of join after the other (`tests.support.kinds`). Its driver and JVM are killed
 with SIGKILL at points drawn for the batches, some of them again while the batch is done anew. Or its Python workers are
-killed in every batch, until the input ends. Or its driver sleeps in a batch drawn for it, between the commits of its
+killed in every batch, until the input ends. Or something happens to its window server in every batch. Or its driver sleeps in a batch drawn for it, between the commits of its
 tables, while another takes the checkpoint over; it wakes up when that one has finished. In every second round each life
 has a layout of its own, with more or fewer cells. Then every table is compared, row for row, with those of an
 undisturbed run, whose results are the oracle's. A round is a function of the seed and its number. Each is a line of the
@@ -52,7 +52,7 @@ class Round:
     ----------
     kills : list of (str, int)
         What was killed: the point and the batch of a driver, also of one that slept. For workers: how many were killed
-        while they waited, and how many at work.
+        while they waited, and how many at work. For servers: what happened to them, and how often.
     outcome : str
         `EXACT`, or what differs.
     join : str
@@ -81,7 +81,7 @@ class Round:
 
     def counts(self) -> Counter[str]:
         """Return the number of kills by their place."""
-        if self.kind == "workers":
+        if self.kind in ("workers", "servers"):
             return Counter(dict(self.kills))
         return Counter(point for point, _ in self.kills)
 
@@ -165,6 +165,13 @@ def workers(this: Round, folder: Path) -> None:
     assert done.returncode == 0, done.stderr[-_TEXT:]
 
 
+def servers(this: Round, folder: Path) -> None:
+    """Have something happen to the window server of one checkpoint in every batch."""
+    done = life(this, folder, "servers", str(1_000 * this.seed + this.number))
+    this.kills += sorted(Counter(re.findall(r"^server: (\w+)$", done.stdout, re.MULTILINE)).items())
+    assert done.returncode == 0, done.stderr[-_TEXT:]
+
+
 def sleeper(this: Round, folder: Path, undisturbed: Path) -> None:
     """Let the driver of one checkpoint sleep while another one takes it over."""
     batch = random.Random(f"{this.seed} {this.number}").randrange(this.batches)
@@ -182,6 +189,8 @@ def run_round(this: Round, folder: Path, undisturbed: Path, most: int) -> None:
             drivers(this, folder, undisturbed, most)
         elif this.kind == "sleepers":
             sleeper(this, folder, undisturbed)
+        elif this.kind == "servers":
+            servers(this, folder)
         else:
             workers(this, folder)
         # A batch is decided otherwise in another layout, and with another version of a table.
@@ -215,17 +224,26 @@ def rounds_in(log: Path, seed: int) -> list[Round]:
 @click.command()
 @click.option("--drivers", "driver_count", default=50, show_default=True, help="Kills of driver and JVM.")
 @click.option("--workers", "worker_count", default=100, show_default=True, help="Kills of Python workers.")
+@click.option("--servers", "server_count", default=50, show_default=True, help="Faults of window servers.")
 @click.option("--sleepers", "sleeper_count", default=8, show_default=True, help="Drivers that sleep meanwhile.")
 @click.option("--seed", default=1, show_default=True)
 @click.option("--local-share", default=0.0, show_default=True, help="Share of the drivers' lives without Spark.")
 @click.option("--log", type=click.Path(path_type=Path), default="campaign.jsonl", show_default=True)
-def main(driver_count: int, worker_count: int, sleeper_count: int, seed: int, local_share: float, log: Path) -> None:
+def main(
+    driver_count: int,
+    worker_count: int,
+    server_count: int,
+    sleeper_count: int,
+    seed: int,
+    local_share: float,
+    log: Path,
+) -> None:
     """Kill and compare until so many kills are done; a difference ends it, and its checkpoint stays."""
     done = rounds_in(log, seed)
     if any(one.outcome != EXACT for one in done):
         msg = f"{log} holds a round that was not exact"
         raise click.ClickException(msg)
-    asked = {"drivers": driver_count, "workers": worker_count, "sleepers": sleeper_count}
+    asked = {"drivers": driver_count, "workers": worker_count, "servers": server_count, "sleepers": sleeper_count}
     root = Path(tempfile.mkdtemp(prefix="streamjoin-campaign-"))
     for kind, count in asked.items():
         while (left := count - sum(sum(one.counts().values()) for one in done if one.kind == kind)) > 0:

@@ -16,7 +16,8 @@ The points are those of ARCHITECTURE.md, "Crash points", in the order in which a
     moving              the files for another number of cells are being written (`streamjoin_ds.checkpoint.move`)
 
 There are other points. ``worker``: the driver goes on, and the Python workers of that batch are killed while they work.
-``workers``: those of every batch from that one on are killed. ``oom``: every worker that takes up work in that batch is
+``workers``: those of every batch from that one on are killed. ``servers``: in each batch something happens to the window
+server, drawn by the number that stands in the batch's place (`SERVER_FAULTS`). ``oom``: every worker that takes up work in that batch is
 killed, until the query ends. ``memory``: from that batch on no Python process below Spark gets any more. ``pause``: the
 whole tree of processes stops between the tables' commits, like a machine that went to sleep, until somebody sends
 SIGCONT. ``take_over``: nothing dies, and the checkpoint is taken over from a driver that sleeps.
@@ -30,6 +31,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import random
 import signal
 import sys
 import threading
@@ -58,6 +60,14 @@ HOOKED = ("before_commit", "between_tables", "after_commit", "after_batch")
 WATCHED = ("planning", "offset_logged", "some_state", "batch_logged", "moving")
 POINTS = (*WATCHED[:3], *HOOKED[:3], WATCHED[3], HOOKED[3])  # without "moving", which is of no batch
 _POLL_S = 0.0005
+SERVER_FAULTS = {
+    "idle": "it is killed before the batch",
+    "busy": "it is killed while it joins a cell",
+    "repeat": "the workers are killed while it joins a cell: others ask for the same again",
+    "socket": "its socket is gone: there are two servers",
+    "memory": "it gets no more memory",
+    "frozen": "it stands still until the batch is over, and then goes on",
+}
 LAYOUT, KIND, INPUT = "STREAMJOIN_TEST_LAYOUT", "STREAMJOIN_TEST_KIND", "STREAMJOIN_TEST_INPUT"
 LOCAL = "STREAMJOIN_TEST_LOCAL"
 
@@ -217,6 +227,74 @@ def arm_workers(batch_id: int, *, further: bool) -> None:
     BatchCommit.__call__ = call  # type: ignore[method-assign,assignment]
 
 
+def servers() -> list[psutil.Process]:
+    """Return the window servers of this driver's Spark. One whose worker is dead is nobody's child."""
+    below = {str(child.pid) for child in psutil.Process().children(recursive=True)}
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            command = process.cmdline()
+            if "streamjoin_ds.cell.window_server" in command and command[-1] in below:
+                found.append(process)
+    return found
+
+
+def arm_servers(seed: int) -> None:
+    """Have something happen to the window server in each batch."""
+    original, dice = BatchCommit.__call__, random.Random(seed)
+
+    def call(self: BatchCommit, frame: DataFrame, batch: int) -> None:
+        # Others wait 20 s for one that stands still: of twelve faults it is one.
+        fault = dice.choice(([*SERVER_FAULTS][:-1] * 11)[:11] + ["frozen"])
+        delay_s, over = dice.random() / 20, threading.Event()
+        before = {server: server.num_threads() for server in servers()}
+        if fault == "busy" or fault == "repeat":
+            hunter = threading.Thread(target=_strike, args=(fault, before, delay_s, over))
+            hunter.start()
+            try:
+                original(self, frame, batch)
+            finally:
+                over.set()
+                hunter.join()
+            return
+        for server in before:
+            with contextlib.suppress(psutil.Error, FileNotFoundError):
+                _befall(fault, server)
+        original(self, frame, batch)
+        for server in before:
+            with contextlib.suppress(psutil.Error):
+                server.send_signal(signal.SIGCONT)
+                server.rlimit(psutil.RLIMIT_AS, (psutil.RLIM_INFINITY,) * 2)
+
+    BatchCommit.__call__ = call  # type: ignore[method-assign,assignment]
+
+
+def _befall(fault: str, server: psutil.Process) -> None:
+    """Do to a server what is done before a batch."""
+    if fault == "idle":
+        server.kill()
+    elif fault == "frozen":
+        server.send_signal(signal.SIGSTOP)
+    elif fault == "memory":
+        server.rlimit(psutil.RLIMIT_AS, (server.memory_info().vms,) * 2)
+    else:
+        Path(server.cmdline()[-2]).unlink()
+    print(f"server: {fault}")
+
+
+def _strike(fault: str, idle_threads: dict[psutil.Process, int], delay_s: float, over: threading.Event) -> None:
+    """Kill a server that has taken up work, or the workers that wait for it, a moment later."""
+    while not over.wait(_POLL_S):
+        for server in servers():
+            with contextlib.suppress(psutil.Error):
+                if server.num_threads() > idle_threads.get(server, 1):
+                    time.sleep(delay_s)
+                    for process in [server] if fault == "busy" else workers():
+                        process.kill()
+                    print(f"server: {fault}")
+                    return
+
+
 def arm_memory(batch_id: int, *, is_killed: bool) -> None:
     """Let no worker have more memory from a batch on, or kill those of the batch, as a system does that is short."""
     original = BatchCommit.__call__
@@ -255,6 +333,8 @@ def main() -> None:
     point, batch_id = (armed[0], int(armed[1])) if armed else ("", 0)
     if point in ("worker", "workers"):
         arm_workers(batch_id, further=point == "workers")
+    elif point == "servers":
+        arm_servers(batch_id)
     elif point in ("memory", "oom"):
         arm_memory(batch_id, is_killed=point == "oom")
     elif point == "pause":

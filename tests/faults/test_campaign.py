@@ -58,7 +58,7 @@ def ran(
     monkeypatch.setattr(campaign, "assert_as_undisturbed", lambda table, undisturbed, planned_anew: None)
     monkeypatch.setattr(campaign, "rows", lambda table: [{}] * 7)
     result = CliRunner().invoke(
-        main, ["--drivers=0", "--workers=15", f"--sleepers={sleepers}", "--seed=4", f"--log={log}"]
+        main, ["--drivers=0", "--workers=15", "--servers=0", f"--sleepers={sleepers}", "--seed=4", f"--log={log}"]
     )
     assert not left
     return result.exit_code, result.output

@@ -165,9 +165,11 @@ class FileFeed:
         return running_maximum(running, None, start.time)
 
     def split(self, start: FilePosition, end: FilePosition, parts: int) -> list[tuple[FilePosition, FilePosition]]:
-        """See `Feed.split`: one task reads the whole range."""
-        del parts
-        return [(start, end)] if end.seq > start.seq else []
+        """See `Feed.split`: the cuts are where the planner has read ahead; a batch that is planned anew has one range."""
+        if end.seq == start.seq:
+            return []
+        cuts = self._scan.cuts(start, end, parts)
+        return list(zip([start, *(after for _, after in cuts)], [*(before for before, _ in cuts), end], strict=True))
 
     def read(
         self,

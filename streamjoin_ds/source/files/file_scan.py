@@ -13,6 +13,7 @@ from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import astuple, dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -32,7 +33,7 @@ from streamjoin_ds.source.files.file_watch import (
 from streamjoin_ds.source.files.lines import Lines
 from streamjoin_ds.source.files.listing import FileEntry, Location
 from streamjoin_ds.source.files.row_files import RowFile, content_digest, row_columns
-from streamjoin_ds.source.files.text import Text, open_text
+from streamjoin_ds.source.files.text import Text, is_plain, open_text
 from streamjoin_ds.source.files.text_blocks import LineBlocks, SpoolBlocks, TextFormat
 from streamjoin_ds.source.position import FilePosition, RollingDigest, SetAside, difference, name_sum, reason_of, sum_of
 from streamjoin_ds.source.records import record_times, time_schema
@@ -43,7 +44,9 @@ from streamjoin_ds.spec.member.computed_columns import read_columns
 from streamjoin_ds.spec.member.stream import Stream
 from streamjoin_ds.spec.time_zone import OrderedTimes, SeenTimes, in_order
 
-__all__ = ["FileScan", "ScannedPiece", "UnreadFiles"]
+__all__ = ["PART_ROWS", "FileScan", "ScannedPiece", "UnreadFiles"]
+
+PART_ROWS = 1 << 16  # fewest records of a part of a batch: a task takes as long as some ten thousand
 
 _log = logging.getLogger(__name__)
 # Sizes of waiting files that one look asks for, at most: each may be a request to an object store.
@@ -56,7 +59,8 @@ _ASKED_FILES = 16  # files before one of another type in which the join's type i
 class ScannedPiece:
     """Records that were read ahead, or one record that stands for what is set aside.
 
-    `start` is the position before them. Its digest is in `digest`, ready to be moved on.
+    `start` is the position before them. Its digest is in `digest`, ready to be moved on. `seeks` says whether they can be
+    read without what lies before them in the file.
     """
 
     start: FilePosition
@@ -67,6 +71,7 @@ class ScannedPiece:
     file_ends: bool
     aside: SetAside | None = None  # what is set aside; the piece is then one record
     after: FilePosition | None = None  # the position after what is set aside
+    seeks: bool = False
 
     @property
     def running_max(self) -> np.ndarray:
@@ -260,6 +265,29 @@ class FileScan:
                 return self._next
             left -= piece.count
         raise AssertionError
+
+    def cuts(self, start: FilePosition, end: FilePosition, parts: int) -> list[tuple[FilePosition, FilePosition]]:
+        """Return where the batch that was planned last is cut into at most `parts` of about as many records.
+
+        A cut is two positions of one place: where the records before it end, and where those after it begin, which may
+        be the next file. Each part has `PART_ROWS` records and more. There is no cut within a file that can only be
+        read from its beginning, none where a record is judged by those before it (`max_ahead`), and none in a range
+        other than the last batch's.
+        """
+        if start != self._head or end != self._next or self._ahead is not None:
+            return []
+        most = max(-(-(end.seq - start.seq) // parts), PART_ROWS)
+        found, wanted = [], start.seq + most
+        for before, piece in pairwise(self._pieces):
+            at = piece.start
+            if at.seq < wanted or piece.digest is None or before.digest is None or end.seq - at.seq < PART_ROWS:
+                continue
+            if before.start.file == at.file and not piece.seeks:
+                continue
+            after = self._completed(replace(at, digest=piece.digest.text), start)
+            found.append((self._completed(before.position(before.count), start), after))
+            wanted = at.seq + most
+        return found
 
     def has_time(self, rows: int) -> bool:
         """See `Feed.has_time`."""
@@ -559,7 +587,8 @@ class FileScan:
                 raw = self._format.parse(lines, at_file_start=False)
                 times = self._in_order(seen := record_times(raw, self._stream))
                 ends = ended and not self._blocks.held_bytes
-                self._pieces.append(ScannedPiece(start, digest, lines, times, seen.valid, ends))
+                seeks = is_plain(self._text)
+                self._pieces.append(ScannedPiece(start, digest, lines, times, seen.valid, ends, seeks=seeks))
                 self._tail = replace(self._tail, seq=start.seq + lines.count)
                 return lines.count
 

@@ -22,7 +22,7 @@ from streamjoin_ds.source.files.listing import FileEntry
 from streamjoin_ds.source.position import SEGMENT_BYTES, RollingDigest
 from streamjoin_ds.spec.member.files import Files
 
-__all__ = ["Text", "has_its_bytes", "open_text", "prefix_digest", "whole_text"]
+__all__ = ["Text", "has_its_bytes", "is_plain", "open_text", "prefix_digest", "whole_text"]
 
 _Stamp: TypeAlias = tuple[int, int, int]  # size, time of change and inode
 _RAW_BYTES = 1 << 16  # compressed bytes that are read at a time
@@ -124,7 +124,12 @@ def has_its_bytes(entry: FileEntry) -> bool:
     if compression_of(entry.name) is not None:
         return False
     with open_text(entry) as text:
-        return isinstance(text, _PlainText)
+        return is_plain(text)
+
+
+def is_plain(text: Text) -> bool:
+    """Whether an open text is the file's own bytes: it can be read from any place."""
+    return isinstance(text, _PlainText)
 
 
 def _begin_of(raw: Text, path: str, size: int) -> bytes:

@@ -70,6 +70,46 @@ def test_a_position_replays_from_any_process(tmp_path: Path) -> None:
         assert again == positions[low:]
 
 
+@pytest.mark.parametrize("ending", FORMATS)
+@pytest.mark.parametrize("size", [7, 50, 1000])
+def test_the_parts_of_a_batch_are_its_records(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str, size: int
+) -> None:
+    """A plain text is cut at any block, other files where one ends; each part is read by a task of its own."""
+    monkeypatch.setattr("streamjoin_ds.source.files.text_blocks.BLOCK_BYTES", 256)
+    monkeypatch.setattr("streamjoin_ds.source.files.file_scan.PART_ROWS", 1)
+    for number in range(3):
+        write(tmp_path / f"{number}.{ending}", rows(40, 40 * number))
+    planner, start, most = feed(tmp_path), FilePosition(), 0
+    while there := planner.frontier(start, size).rows:
+        end = planner.advance(start, there)
+        for parts in (1, 2, 5, 50):
+            ranges = planner.split(start, end, parts)
+            assert (ranges[0][0], ranges[-1][1]) == (start, end)
+            assert all(high.seq == low.seq for (_, high), (low, _) in pairwise(ranges))
+            assert all(low.seq < high.seq for low, high in ranges)
+            found = []
+            for low, high in ranges:
+                task = feed(tmp_path)
+                found += tuples(task.read(low, high, None, task.files_between(low, high)))
+            assert found == expected(rows(120))[start.seq : end.seq]
+            assert len(ranges) <= parts
+            most = max(most, len(ranges))
+        assert feed(tmp_path).split(start, end, 50) == [(start, end)]  # a planner that has not read it
+        start = end
+    assert start.seq == 120
+    plain = ending in ("csv", "json")
+    assert most > 4 if plain and size > 40 else most >= (1 if size < 40 else 2)
+
+
+def test_small_batches_have_one_part(tmp_path: Path) -> None:
+    write(tmp_path / "a.csv", rows(40))
+    write(tmp_path / "b.csv", rows(40, 40))
+    planner = feed(tmp_path)
+    end = planner.advance(FilePosition(), planner.frontier(FilePosition(), 100).rows)
+    assert planner.split(FilePosition(), end, 5) == [(FilePosition(), end)]
+
+
 @pytest.mark.parametrize("ending", ["csv", "json"])
 def test_a_plain_file_cut_at_every_byte(tmp_path: Path, ending: str) -> None:
     text = (csv_text(ROWS[:6]) if ending == "csv" else json_text(ROWS[:6])).encode()
