@@ -2,11 +2,12 @@
 
 Each round is one checkpoint, of one kind of join after the other (`tests.support.kinds`). Its driver and JVM are killed
 with SIGKILL at points drawn for the batches, some of them again while the batch is done anew. Or its Python workers are
-killed in every batch, until the input ends. Or something happens to its window server in every batch. Or its driver sleeps in a batch drawn for it, between the commits of its
-tables, while another takes the checkpoint over; it wakes up when that one has finished. In every second round each life
-has a layout of its own, with more or fewer cells. Then every table is compared, row for row, with those of an
-undisturbed run, whose results are the oracle's. A round is a function of the seed and its number. Each is a line of the
-log, with its kills and its outcome; started again with the same log, the campaign goes on after the rounds in it.
+killed in every batch, until the input ends. Or something happens to its window server in every batch. Or its driver
+sleeps in a batch drawn for it, between the commits of its tables, while another takes the checkpoint over; it wakes up
+when that one has finished. In every second round each life has a layout of its own, with more or fewer cells. Then
+every table is compared, row for row, with those of an undisturbed run, whose results are the oracle's. A round is a
+function of the seed and its number. Each is a line of the log, with its kills and its outcome; started again with the
+same log, the campaign goes on after the rounds in it.
 """
 
 from __future__ import annotations

@@ -16,11 +16,11 @@ The points are those of ARCHITECTURE.md, "Crash points", in the order in which a
     moving              the files for another number of cells are being written (`streamjoin_ds.checkpoint.move`)
 
 There are other points. ``worker``: the driver goes on, and the Python workers of that batch are killed while they work.
-``workers``: those of every batch from that one on are killed. ``servers``: in each batch something happens to the window
-server, drawn by the number that stands in the batch's place (`SERVER_FAULTS`). ``oom``: every worker that takes up work in that batch is
-killed, until the query ends. ``memory``: from that batch on no Python process below Spark gets any more. ``pause``: the
-whole tree of processes stops between the tables' commits, like a machine that went to sleep, until somebody sends
-SIGCONT. ``take_over``: nothing dies, and the checkpoint is taken over from a driver that sleeps.
+``workers``: those of every batch from that one on are killed. ``servers``: in each batch something happens to the
+window server, drawn by the number that stands in the batch's place (`SERVER_FAULTS`). ``oom``: every worker that takes
+up work in that batch is killed, until the query ends. ``memory``: from that batch on no Python process below Spark gets
+any more. ``pause``: the whole tree of processes stops between the tables' commits, like a machine that went to sleep,
+until somebody sends SIGCONT. ``take_over``: nothing dies, and the checkpoint is taken over from a driver that sleeps.
 
 Environment variables say another layout, a kind of join (`tests.support.kinds`) with the folder of its input, and that
 the driver runs without Spark: then there is no JVM, and there are no workers.
@@ -244,11 +244,11 @@ def arm_servers(seed: int) -> None:
     original, dice = BatchCommit.__call__, random.Random(seed)
 
     def call(self: BatchCommit, frame: DataFrame, batch: int) -> None:
-        # Others wait 20 s for one that stands still: of twelve faults it is one.
-        fault = dice.choice(([*SERVER_FAULTS][:-1] * 11)[:11] + ["frozen"])
+        # Others wait 20 s for one that stands still: of eleven faults it is one.
+        fault = dice.choice([*[*SERVER_FAULTS][:-1] * 2, "frozen"])
         delay_s, over = dice.random() / 20, threading.Event()
         before = {server: server.num_threads() for server in servers()}
-        if fault == "busy" or fault == "repeat":
+        if fault in ("busy", "repeat"):
             hunter = threading.Thread(target=_strike, args=(fault, before, delay_s, over))
             hunter.start()
             try:

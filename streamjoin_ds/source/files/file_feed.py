@@ -165,7 +165,7 @@ class FileFeed:
         return running_maximum(running, None, start.time)
 
     def split(self, start: FilePosition, end: FilePosition, parts: int) -> list[tuple[FilePosition, FilePosition]]:
-        """See `Feed.split`: the cuts are where the planner has read ahead; a batch that is planned anew has one range."""
+        """See `Feed.split`: it is cut where the planner has read ahead; a batch that is planned anew has one range."""
         if end.seq == start.seq:
             return []
         cuts = self._scan.cuts(start, end, parts)

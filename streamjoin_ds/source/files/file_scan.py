@@ -59,8 +59,8 @@ _ASKED_FILES = 16  # files before one of another type in which the join's type i
 class ScannedPiece:
     """Records that were read ahead, or one record that stands for what is set aside.
 
-    `start` is the position before them. Its digest is in `digest`, ready to be moved on. `seeks` says whether they can be
-    read without what lies before them in the file.
+    `start` is the position before them. Its digest is in `digest`, ready to be moved on. `seeks` says whether they can
+    be read without what lies before them in the file.
     """
 
     start: FilePosition
