@@ -232,8 +232,6 @@ def launch(configuration: Mapping[str, str], log_path: Path, java_home: Path | N
     given = {**scratch.settings(), **configuration}
     if options in configuration:  # the caller's options come last: of two equal ones Java takes the last
         given[options] = f"{scratch.settings()[options]} {configuration[options]}"
-    if scratch.socket_folder is None:
-        given["spark.python.unix.domain.socket.enabled"] = "false"
     settings = SparkConf(loadDefaults=False)
     settings.setAll(list(given.items()))
     # Without SPARK_HOME Spark's script starts a Python to look for it.

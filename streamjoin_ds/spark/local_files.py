@@ -124,18 +124,18 @@ class Scratch:
     def settings(self) -> dict[str, str]:
         """Return the Spark settings that put its temporary files into this folder.
 
-        If the folder's path is too long for sockets, they go to the folder above.
+        If the folder's path is too long for sockets, they go to the folder above, or to /tmp.
         """
         found = {"spark.driver.extraJavaOptions": f'"-Djava.io.tmpdir={self.path}"'}
-        if self.socket_folder not in (self.path, None):
+        if self.socket_folder != self.path:
             found["spark.python.unix.domain.socket.dir"] = str(self.socket_folder)
         return found
 
     @property
-    def socket_folder(self) -> Path | None:
-        """The folder in which Spark's sockets have room for their names; None: there is none here."""
+    def socket_folder(self) -> Path:
+        """The folder in which Spark's sockets have room for their names."""
         fitting = (path for path in (self.path, self.path.parent) if len(os.fsencode(path)) <= _SOCKET_FOLDER_BYTES)
-        return next(fitting, None)
+        return next(fitting, Path("/tmp"))
 
     def remove(self) -> None:
         """Remove the folder with all that is in it, after its process has ended."""

@@ -59,8 +59,9 @@ def test_sockets_lie_elsewhere_where_their_names_would_be_too_long(tmp_path: Pat
         folder = Path(tempfile.mkdtemp(prefix="x" * (length - 13), dir="/tmp"))  # `mkdtemp` adds eight
         assert len(str(folder)) == length
         scratch = Scratch.new(folder)
-        assert scratch.socket_folder == (folder if fits else None)
-        assert scratch.settings().get("spark.python.unix.domain.socket.dir") == (str(folder) if fits else None)
+        expected = folder if fits else Path("/tmp")
+        assert scratch.socket_folder == expected
+        assert scratch.settings()["spark.python.unix.domain.socket.dir"] == str(expected)
         scratch.remove()
         folder.rmdir()
 
