@@ -93,9 +93,10 @@ class LazyGroup(click.Group):
             if ctx.params.get("traceback"):
                 raise
             text, expected = error_text(error)
-            code = text.partition(":")[0]
+            line, end, slip = text.partition("\n")  # a slip is shown at its place in lines of its own
+            code = line.partition(":")[0]
             more = f" [{where_more(code)}]" if code in table_of_errors() else ""
-            click.echo(f"streamjoin: {text}{more}", err=True)
+            click.echo(f"streamjoin: {line}{more}{end}{slip}", err=True)
             ctx.exit(_EXPECTED_ERROR_STATUS if expected else _UNEXPECTED_ERROR_STATUS)
 
 

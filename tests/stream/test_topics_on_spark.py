@@ -121,11 +121,11 @@ def test_from_messages_to_tables_and_on_after_a_restart(
                 produce(broker.servers, topic, values, partition=partition)
 
     def run(**options: Any) -> None:
-        options = {"max_rows_per_batch": 70, "available_now": True} | options
+        options = {"max_rows_per_batch": 70, "available_now": True, "layout": "1x2"} | options
         join.start(spark, tmp_path / "matches", tmp_path / "checkpoint", **options).awaitTermination()
 
     send(range(40))
-    run(layout="1x2", exchange="packed")
+    run(exchange="packed")
     check(join, tmp_path, broker.servers, topics)
     # An aborted transaction leaves offsets without a message, and a partition is added.
     writer = Producer({"bootstrap.servers": broker.servers, "transactional.id": topics["l"]})
