@@ -110,7 +110,7 @@ RUN_KEYS: dict[str, OptionKey] = {
     "threads": OptionKey(
         "Most kernels that work side by side in a cell; on a cluster there are then as many times fewer cells.",
         (int,),
-        "[default: on one machine its cores by cells, else 1]",
+        "[default: cores / cells on one machine, else 1]",
         limits={"minimum": 1},
         metavar="K",
         scope=_ENGINE,
