@@ -70,7 +70,7 @@ RUN_KEYS: dict[str, OptionKey] = {
         scope=_START,
     ),
     "page": OptionKey(
-        "Show the query on a page, live, at an address: 8765, or 127.0.0.1:8765.",
+        "Show the query on a live page at an address: 8765, or 127.0.0.1:8765.",
         note="[default: no page]",
         example="127.0.0.1:8765",
         metavar="[[HOST:]PORT]",
@@ -78,7 +78,7 @@ RUN_KEYS: dict[str, OptionKey] = {
         bare=PAGE_ADDRESS,
     ),
     "metrics": OptionKey(
-        "Where Prometheus asks for the query's metrics: 9464, or 127.0.0.1:9464.",
+        "Where Prometheus asks for metrics: 9464, or 127.0.0.1:9464.",
         note="[default: nowhere]",
         example="127.0.0.1:9464",
         metavar="[[HOST:]PORT]",
@@ -161,9 +161,9 @@ RUN_KEYS: dict[str, OptionKey] = {
         scope=_SOURCE,
     ),
     "parts": OptionKey(
-        "Number of tasks that generate one stream's records of a batch.",
+        "Number of tasks that read a batch's records of one stream, of a generator or of files.",
         (int, str),
-        "[default: state partitions / streams]",
+        "[default: cores / streams]",
         example=2,
         limits={"minimum": 1},
         metavar="N",
