@@ -22,6 +22,7 @@ from deltalake import DeltaTable
 from streamjoin_ds.cli.main import group
 from streamjoin_ds.cli.run import command as run
 from streamjoin_ds.errors import table_of_errors
+from streamjoin_ds.logs import FORMAT_VARIABLE, LEVEL_VARIABLE
 from streamjoin_ds.request.join_keys import JOIN_KEYS
 from streamjoin_ds.request.request import request_of
 from streamjoin_ds.script.script import Script
@@ -239,6 +240,13 @@ def known_pairs() -> int:
     found = re.search(r"15 minutes; (\d+) pairs", README.text)
     assert found is not None
     return int(found[1])
+
+
+@pytest.fixture(autouse=True)
+def _as_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How a command asks for logs, it asks it of the processes that come after it, too: of none after its test."""
+    for name in (LEVEL_VARIABLE, FORMAT_VARIABLE):
+        monkeypatch.setenv(name, "")
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from streamjoin_ds.cli.main import group
 from streamjoin_ds.engine.storage import run_store
 from streamjoin_ds.engine.storage.run_store import RunStore
 from streamjoin_ds.engine.window_join import WindowJoin
-from streamjoin_ds.logs import LEVEL_VARIABLE, LEVELS
+from streamjoin_ds.logs import FORMAT_VARIABLE, LEVEL_VARIABLE, LEVELS
 from streamjoin_ds.sink.log import LogEntry, put_entry
 from tests.engine.streams import band_join, filled, tuples
 
@@ -29,7 +29,8 @@ SECRET = "s3://someone:sEcReT@bucket/checkpoints/pairs?endpoint=sEcReT"
 def _as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     logger = logging.getLogger("streamjoin_ds")
     before = logger.level, logger.propagate, list(logger.handlers)
-    monkeypatch.setenv(LEVEL_VARIABLE, "")
+    for name in (LEVEL_VARIABLE, FORMAT_VARIABLE):
+        monkeypatch.setenv(name, "")
     yield
     logger.level, logger.propagate, logger.handlers = before
     logger.manager._clear_cache()  # type: ignore[attr-defined]  # whether a level is on is remembered
